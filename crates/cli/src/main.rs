@@ -1,0 +1,3 @@
+//! The command `millpond`.
+
+fn main() {}

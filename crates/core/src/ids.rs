@@ -1,0 +1,71 @@
+//! Numbers that cannot be mixed up: one newtype for each kind of thing, and points in the order.
+//!
+//! Knows nothing but integers. Handles of a driver are never used as keys: they are recycled, these are not
+//! (or carry a generation that tells the lives apart).
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($raw:ty), $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+        pub struct $name(pub $raw);
+
+        impl $name {
+            /// The number as an index into a table.
+            #[inline]
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+    };
+}
+
+id! {
+    /// A dense, recycled index of a chain of points (a stream incarnation, a chain of a graph launch).
+    Slot(u32), "chain "
+}
+id! {
+    /// A stream as the program knows it: counted up from 0 on each device, never used again.
+    StreamId(u32), "stream "
+}
+id! {
+    /// An allocation's place in its device's table; recycled, told apart by a generation.
+    AllocId(u32), "allocation "
+}
+id! {
+    /// A pool of a device, never used again.
+    PoolId(u32), "pool "
+}
+id! {
+    /// A block of a pool's virtual heap; recycled when neighbours are merged.
+    BlockId(u32), "block "
+}
+id! {
+    /// A physical chunk of a pool; recycled after it is destroyed.
+    ChunkId(u32), "chunk "
+}
+
+/// The position of an operation in its chain, counted from 1; 0 is before the first.
+pub type Seq = u64;
+
+/// One point of the order: the operation with number `seq` in the chain `slot`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Point {
+    /// The chain.
+    pub slot: Slot,
+    /// The position in it.
+    pub seq: Seq,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, op {}", self.slot, self.seq)
+    }
+}

@@ -1,0 +1,23 @@
+//! The part of Millpond that decides: what comes before what, which bytes are free, what is wrong.
+//!
+//! Pure data structures: no threads, no clock, no input or output, no device. Everything here can be
+//! replayed, fuzzed and compared with a naive twin.
+//!
+//! Bottom up; a module uses only those above it in this list, and a test holds that:
+//!
+//! | module | one line |
+//! |---|---|
+//! | [`ids`] | numbers that cannot be mixed up |
+//! | [`units`] | checked address arithmetic |
+//! | [`order`] | clocks, snapshots, streams, events, host threads: what comes before what |
+//! | [`space`] | which physical chunk backs which virtual range |
+//! | [`plan`] | offsets for lifetimes known in advance |
+//! | [`pool`] | which bytes are free, for whom, after what |
+#![forbid(unsafe_code)]
+
+pub mod ids;
+pub mod order;
+pub mod plan;
+pub mod pool;
+pub mod space;
+pub mod units;

@@ -1,0 +1,22 @@
+//! What comes before what.
+//!
+//! Two relations, never mixed. **ordered** is implied by the program (stream order, record and wait,
+//! synchronise); it alone decides verdicts. **completed** is observed from the device; it may steer where memory
+//! is placed and lets state be forgotten, and never changes a verdict.
+
+use crate::ids::{Point, Slot};
+
+/// Somebody who stands at a point of the order and knows what lies before it: a stream about to submit.
+pub trait Knows {
+    /// The chain on which the next point will be.
+    fn slot(&self) -> Slot;
+
+    /// Whether `point` comes before the next point of this chain (the relation *ordered*).
+    fn covers(&self, point: Point) -> bool;
+}
+
+/// What the device is known to be past (the relation *completed*).
+pub trait Completed {
+    /// Whether the work at `point` and before it on its chain is over.
+    fn is_over(&self, point: Point) -> bool;
+}
