@@ -36,6 +36,8 @@ pub struct Properties {
     pub granularity: u64,
     /// Whether [`Work::Run`] is understood, that is, whether closures run as the device's kernels.
     pub runs_closures: bool,
+    /// Whether [`Work::Protect`] is understood.
+    pub can_protect: bool,
 }
 
 /// How a stream is opened.
@@ -92,6 +94,16 @@ pub enum Work {
         /// The value of each.
         value: u8,
     },
+    /// Change, at this point of the stream, what may be done with mapped bytes: a guard against stray accesses.
+    /// `at` and `bytes` are multiples of 4096. Only where [`Properties::can_protect`] says so.
+    Protect {
+        /// First address.
+        at: u64,
+        /// How many bytes.
+        bytes: u64,
+        /// What is allowed from this point on.
+        access: Access,
+    },
 }
 
 impl fmt::Debug for Work {
@@ -100,6 +112,7 @@ impl fmt::Debug for Work {
             Work::Run(_) => f.write_str("Run"),
             Work::Copy { to, from, bytes, kind } => write!(f, "Copy {kind:?} {bytes} B {from:#x} -> {to:#x}"),
             Work::Fill { at, bytes, value } => write!(f, "Fill {bytes} B at {at:#x} with {value:#04x}"),
+            Work::Protect { at, bytes, access } => write!(f, "Protect {bytes} B at {at:#x} as {access:?}"),
         }
     }
 }
@@ -179,13 +192,6 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// # Safety
     /// All work that uses the range through this mapping is over.
     unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()>;
-
-    /// Changes what may be done with mapped bytes, where the device can: a guard against stray accesses. Devices
-    /// that cannot do it for every range say so with an error. `at` and `bytes` are multiples of 4096.
-    ///
-    /// # Safety
-    /// With [`Access::None`], no work in flight uses the bytes.
-    unsafe fn protect(&self, at: u64, bytes: u64, access: Access) -> Result<()>;
 
     /// Opens a stream (CUDA: `cuStreamCreate` with `CU_STREAM_NON_BLOCKING`; ties to the legacy default stream are
     /// made above).
