@@ -4,6 +4,20 @@
 //! synchronise); it alone decides verdicts. **completed** is observed from the device; it may steer where memory
 //! is placed and lets state be forgotten, and never changes a verdict.
 
+mod chain;
+mod clock;
+mod engine;
+mod frontier;
+mod host;
+mod slots;
+
+pub use chain::{Chain, Snapshot};
+pub use clock::{Clock, SPARSE_ENTRIES_MAX};
+pub use engine::{EventNumber, HostNumber, Order, OrderError, StreamKind};
+pub use frontier::Frontier;
+pub use host::{Base, Host};
+pub use slots::Slots;
+
 use crate::ids::{Point, Slot};
 
 /// Somebody who stands at a point of the order and knows what lies before it: a stream about to submit.

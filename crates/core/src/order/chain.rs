@@ -1,0 +1,237 @@
+//! A chain of points and what it knows of the others: the part of a stream that takes part in the order.
+//!
+//! Knows no stream, handle or device. The simple version is a vector clock for each chain, copied at each record and
+//! merged at each wait. Here:
+//!
+//! * a chain's knowledge is shared by reference (record clones an [`Arc`], O(1)) and copied only when it changes;
+//! * what the host has seen completed is one more shared reference, the [`Base`]: a device synchronisation reaches a
+//!   thousand streams by a thousand pointer copies, and entries that the base covers are forgotten;
+//! * a wait for something already known does nothing (*closed-clock* makes that right).
+//!
+//! Invariants: **closed-clock**: a chain that covers a point covers all that comes before it. **growing-clock**: a
+//! chain's knowledge never shrinks. **merge-advances**: every merge takes a new position, so that a record before and
+//! one after it differ (record, wait, record at one position would look equal, and an edge would be lost).
+
+use std::sync::Arc;
+
+use super::clock::Clock;
+use super::{Base, Knows};
+use crate::ids::{Point, Seq, Slot};
+
+/// What a chain knows of the others: what its host knew when it last submitted, and what the chain waited for beyond.
+#[derive(Clone, Debug, Default)]
+struct Knowledge {
+    base: Arc<Base>,
+    /// Holds nothing that `base` covers.
+    waited: Clock,
+}
+
+impl Knowledge {
+    #[inline]
+    fn covers(&self, point: Point) -> bool {
+        self.waited.covers(point) || self.base.covers(point)
+    }
+}
+
+/// A recorded position of a chain with all that it knew there; never changes (CUDA: what `cudaEventRecord` captures).
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    point: Point,
+    knowledge: Arc<Knowledge>,
+}
+
+impl Snapshot {
+    /// The position.
+    #[inline]
+    pub fn point(&self) -> Point {
+        self.point
+    }
+
+    /// Whether `point` comes before or is at the recorded position.
+    pub fn covers(&self, point: Point) -> bool {
+        (point.slot == self.point.slot && point.seq <= self.point.seq) || self.knowledge.covers(point)
+    }
+
+    /// How many chains it knows beyond what the host knew.
+    pub fn breadth(&self) -> usize {
+        self.knowledge.waited.points().count()
+    }
+
+    /// All it knows, as one clock.
+    pub(super) fn to_clock(&self) -> Clock {
+        let mut clock = self.knowledge.base.clock().clone();
+        clock.join(&self.knowledge.waited);
+        clock.raise(self.point);
+        clock
+    }
+}
+
+/// A chain of points: a stream incarnation.
+#[derive(Debug)]
+pub struct Chain {
+    slot: Slot,
+    /// The last position taken.
+    seq: Seq,
+    knowledge: Arc<Knowledge>,
+}
+
+impl Chain {
+    /// A chain on `slot` whose positions go on after `seq`, made by a host that knows `base`. Its birth is its first
+    /// point, since it knows something there (*merge-advances*).
+    ///
+    /// A slot is used again only once every host that can make a chain covers all its former points: then the new
+    /// chain really comes after them, positions go on counting, and no generation is needed to tell the lives apart.
+    pub fn new(slot: Slot, seq: Seq, base: Arc<Base>) -> Self {
+        Self { slot, seq: seq + 1, knowledge: Arc::new(Knowledge { base, waited: Clock::default() }) }
+    }
+
+    /// The last position taken.
+    #[inline]
+    pub fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    /// The last point taken.
+    #[inline]
+    pub fn last(&self) -> Point {
+        Point { slot: self.slot, seq: self.seq }
+    }
+
+    /// Takes the next point, for an operation.
+    #[inline]
+    pub fn submit(&mut self) -> Point {
+        self.seq += 1;
+        self.last()
+    }
+
+    /// Everything up to now, as an immutable value (CUDA: `cudaEventRecord`). O(1).
+    #[inline]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { point: self.last(), knowledge: Arc::clone(&self.knowledge) }
+    }
+
+    /// Puts all later points after the snapshot (CUDA: `cudaStreamWaitEvent`). Whether that was news.
+    #[inline]
+    pub fn wait(&mut self, snapshot: &Snapshot) -> bool {
+        if self.covers(snapshot.point) {
+            return false;
+        }
+        self.merge(snapshot);
+        true
+    }
+
+    /// The cold half of [`wait`](Chain::wait): only edges that are news come here.
+    fn merge(&mut self, snapshot: &Snapshot) {
+        let mine = Arc::make_mut(&mut self.knowledge);
+        mine.waited.join(&snapshot.knowledge.waited);
+        mine.waited.raise(snapshot.point);
+        if !Arc::ptr_eq(&mine.base, &snapshot.knowledge.base) && !mine.adopt(&snapshot.knowledge.base) {
+            let Knowledge { base, waited } = mine;
+            waited.prune(|point| base.covers(point));
+        }
+        self.seq += 1;
+    }
+
+    /// Puts all later points after what a host knows, because that host submits here now. A pointer comparison where
+    /// the host has learned nothing since it last did.
+    #[inline]
+    pub fn hear(&mut self, base: &Arc<Base>) {
+        if !Arc::ptr_eq(&self.knowledge.base, base) {
+            self.adopt(base);
+        }
+    }
+
+    /// The cold half of [`hear`](Chain::hear): once for each synchronisation of the host.
+    #[cold]
+    fn adopt(&mut self, base: &Arc<Base>) {
+        if Arc::make_mut(&mut self.knowledge).adopt(base) {
+            self.seq += 1;
+        }
+    }
+}
+
+impl Knowledge {
+    /// Learns a base; whether that was news.
+    fn adopt(&mut self, base: &Arc<Base>) -> bool {
+        if self.base.includes(base) {
+            return false;
+        }
+        if !base.includes(&self.base) {
+            // The host that submitted here before knows things that this one does not: keep them as waited for.
+            self.waited.join(self.base.clock());
+        }
+        self.base = Arc::clone(base);
+        self.waited.prune(|point| base.covers(point));
+        true
+    }
+}
+
+impl Knows for Chain {
+    #[inline]
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    #[inline]
+    fn covers(&self, point: Point) -> bool {
+        if point.slot == self.slot { point.seq <= self.seq } else { self.knowledge.covers(point) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Host;
+    use super::*;
+
+    fn chain(slot: u32) -> Chain {
+        Chain::new(Slot(slot), 0, Arc::default())
+    }
+
+    #[test]
+    fn a_wait_orders_what_was_recorded_and_no_more() {
+        let (mut a, mut b) = (chain(0), chain(1));
+        let first = a.submit();
+        let event = a.snapshot();
+        let second = a.submit();
+        assert!(b.wait(&event));
+        assert!(b.covers(first) && !b.covers(second));
+        assert!(!b.wait(&event), "known already");
+    }
+
+    #[test]
+    fn every_merge_advances_the_position() {
+        // record, wait, record: the second record knows more than the first, so it must not look equal to it.
+        let (mut a, mut b, mut c) = (chain(0), chain(1), chain(2));
+        a.submit();
+        let early = a.snapshot();
+        c.wait(&early);
+        let on_b = b.submit();
+        a.wait(&b.snapshot());
+        let late = a.snapshot();
+        assert_ne!(early.point(), late.point());
+        assert!(c.wait(&late), "the second record is news although nothing was submitted in between");
+        assert!(c.covers(on_b));
+    }
+
+    #[test]
+    fn order_is_transitive_over_three_chains() {
+        let (mut a, mut b, mut c) = (chain(0), chain(1), chain(2));
+        let on_a = a.submit();
+        b.wait(&a.snapshot());
+        c.wait(&b.snapshot());
+        assert!(c.covers(on_a));
+        assert!(!a.covers(b.submit()));
+    }
+
+    #[test]
+    fn what_a_chain_is_born_with_is_handed_on_before_its_first_operation() {
+        let mut a = chain(0);
+        let on_a = a.submit();
+        let mut host = Host::new(0);
+        host.learn(&a.snapshot());
+        let born = Chain::new(Slot(1), 0, Arc::clone(host.base()));
+        let mut b = chain(2);
+        b.wait(&born.snapshot());
+        assert!(b.covers(on_a));
+    }
+}

@@ -1,0 +1,186 @@
+//! A clock: for each chain, how far it is known. A set of points that is closed downwards.
+//!
+//! Knows chains and positions, not what they mean. The simple version is a map from chain to position; here it is a
+//! sorted list while it is short (the usual case: synchronisation is local) and an array indexed by the chain above
+//! [`SPARSE_ENTRIES_MAX`] entries. Both stand behind [`Clock::seen`] and [`Clock::join`].
+
+use smallvec::SmallVec;
+
+use crate::ids::{Point, Seq, Slot};
+
+/// Above this many entries a clock becomes an array indexed by the chain.
+pub const SPARSE_ENTRIES_MAX: usize = 32;
+
+/// For each chain, the last position known; 0 for a chain never heard of.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    form: Form,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    /// Sorted by chain, no position 0.
+    Sparse(SmallVec<[(Slot, Seq); 4]>),
+    /// Indexed by chain.
+    Dense(Vec<Seq>),
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self { form: Form::Sparse(SmallVec::new()) }
+    }
+}
+
+impl Clock {
+    /// How far `slot` is known.
+    #[inline]
+    pub fn seen(&self, slot: Slot) -> Seq {
+        match &self.form {
+            Form::Sparse(entries) if entries.len() <= 8 => {
+                entries.iter().find(|entry| entry.0 == slot).map_or(0, |entry| entry.1)
+            }
+            Form::Sparse(entries) => entries.binary_search_by_key(&slot, |entry| entry.0).map_or(0, |i| entries[i].1),
+            Form::Dense(positions) => positions.get(slot.index()).copied().unwrap_or(0),
+        }
+    }
+
+    /// Whether the clock knows `point`.
+    #[inline]
+    pub fn covers(&self, point: Point) -> bool {
+        self.seen(point.slot) >= point.seq
+    }
+
+    /// Learns `point` and, since clocks are closed downwards, everything before it on its chain.
+    pub fn raise(&mut self, point: Point) {
+        match &mut self.form {
+            _ if point.seq == 0 => {}
+            Form::Sparse(entries) => match entries.binary_search_by_key(&point.slot, |entry| entry.0) {
+                Ok(i) => entries[i].1 = entries[i].1.max(point.seq),
+                Err(i) => {
+                    entries.insert(i, (point.slot, point.seq));
+                    self.densify_if_long();
+                }
+            },
+            Form::Dense(positions) => {
+                if positions.len() <= point.slot.index() {
+                    positions.resize(point.slot.index() + 1, 0);
+                }
+                let known = &mut positions[point.slot.index()];
+                *known = (*known).max(point.seq);
+            }
+        }
+    }
+
+    /// Learns everything that `other` knows.
+    pub fn join(&mut self, other: &Clock) {
+        match (&mut self.form, &other.form) {
+            (Form::Sparse(mine), Form::Sparse(theirs)) => {
+                join_sorted(mine, theirs);
+                self.densify_if_long();
+            }
+            (Form::Dense(mine), Form::Dense(theirs)) => {
+                if mine.len() < theirs.len() {
+                    mine.resize(theirs.len(), 0);
+                }
+                for (mine, theirs) in mine.iter_mut().zip(theirs) {
+                    *mine = (*mine).max(*theirs);
+                }
+            }
+            _ => other.points().for_each(|point| self.raise(point)),
+        }
+    }
+
+    /// Forgets the entries for which `is_known_anyway` holds, and becomes a short list again where that fits.
+    pub fn prune(&mut self, is_known_anyway: impl Fn(Point) -> bool) {
+        let kept: SmallVec<[(Slot, Seq); 4]> =
+            self.points().filter(|point| !is_known_anyway(*point)).map(|point| (point.slot, point.seq)).collect();
+        self.form = Form::Sparse(kept);
+        self.densify_if_long();
+    }
+
+    /// The last known point of each chain that the clock knows.
+    pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
+        let (sparse, dense): (&[(Slot, Seq)], &[Seq]) = match &self.form {
+            Form::Sparse(entries) => (entries, &[]),
+            Form::Dense(positions) => (&[], positions),
+        };
+        let dense = dense.iter().enumerate().map(|(i, seq)| (Slot(i as u32), *seq));
+        sparse.iter().copied().chain(dense).filter(|entry| entry.1 > 0).map(|(slot, seq)| Point { slot, seq })
+    }
+
+    /// Whether it knows nothing.
+    pub fn is_empty(&self) -> bool {
+        self.points().next().is_none()
+    }
+
+    fn densify_if_long(&mut self) {
+        if let Form::Sparse(entries) = &self.form
+            && entries.len() > SPARSE_ENTRIES_MAX
+        {
+            let mut positions = vec![0; entries.last().map_or(0, |entry| entry.0.index() + 1)];
+            for (slot, seq) in entries {
+                positions[slot.index()] = *seq;
+            }
+            self.form = Form::Dense(positions);
+        }
+    }
+}
+
+/// Merges two sorted lists, keeping the later position of each chain.
+fn join_sorted(mine: &mut SmallVec<[(Slot, Seq); 4]>, theirs: &[(Slot, Seq)]) {
+    let mut i = 0;
+    for &(slot, seq) in theirs {
+        while i < mine.len() && mine[i].0 < slot {
+            i += 1;
+        }
+        if i < mine.len() && mine[i].0 == slot {
+            mine[i].1 = mine[i].1.max(seq);
+        } else {
+            mine.insert(i, (slot, seq));
+        }
+        i += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn clock(entries: &BTreeMap<u32, u64>) -> Clock {
+        let mut clock = Clock::default();
+        for (slot, seq) in entries {
+            clock.raise(Point { slot: Slot(*slot), seq: *seq });
+        }
+        clock
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_map(
+            a in prop::collection::btree_map(0u32..100, 1u64..50, 0..80),
+            b in prop::collection::btree_map(0u32..100, 1u64..50, 0..80),
+            cut in 0u64..50,
+        ) {
+            let mut joined = clock(&a);
+            joined.join(&clock(&b));
+            let mut expected = a.clone();
+            for (slot, seq) in &b {
+                let known = expected.entry(*slot).or_insert(0);
+                *known = (*known).max(*seq);
+            }
+            for slot in 0..100 {
+                prop_assert_eq!(joined.seen(Slot(slot)), expected.get(&slot).copied().unwrap_or(0));
+            }
+            joined.prune(|point| point.seq <= cut);
+            expected.retain(|_, seq| *seq > cut);
+            prop_assert_eq!(joined.points().count(), expected.len());
+            for slot in 0..100 {
+                prop_assert_eq!(joined.seen(Slot(slot)), expected.get(&slot).copied().unwrap_or(0));
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What a host thread has been told: the third party of the order, beside streams and events.
+//!
+//! Knows chains by their points only. A synchronisation that returned, or a query that said yes, tells the host
+//! that everything before a point is over; whatever it submits afterwards, on any stream, comes after that. This is
+//! part of *ordered*: the program was told, so that every run of it that is told the same gets the same verdicts.
+//!
+//! By default all threads of a process are one [`Host`] (joined in the order of their calls), because locks, channels
+//! and joins between threads are not seen. With a `Host` for each thread, [`Host::hear`] states such an edge.
+
+use std::sync::Arc;
+
+use super::chain::Snapshot;
+use super::clock::Clock;
+use crate::ids::Point;
+
+/// What a host knew at one moment; immutable and shared.
+#[derive(Clone, Debug, Default)]
+pub struct Base {
+    /// The host that it is of; its later bases include its earlier ones.
+    host: u32,
+    version: u64,
+    clock: Clock,
+}
+
+impl Base {
+    /// Whether the host had been told that everything up to `point` is over.
+    #[inline]
+    pub fn covers(&self, point: Point) -> bool {
+        self.clock.covers(point)
+    }
+
+    /// Whether everything in `other` is in here, as far as can be told at once: an earlier base of the same host, or
+    /// one that knew nothing.
+    #[inline]
+    pub fn includes(&self, other: &Base) -> bool {
+        (self.host == other.host && self.version >= other.version) || other.version == 0
+    }
+
+    /// The last point of each chain that it knows.
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+}
+
+/// A host thread, or all of them as one.
+#[derive(Debug)]
+pub struct Host {
+    base: Arc<Base>,
+}
+
+impl Host {
+    /// A host that knows nothing. `number` tells the hosts of one order apart.
+    pub fn new(number: u32) -> Self {
+        Self { base: Arc::new(Base { host: number, version: 0, clock: Clock::default() }) }
+    }
+
+    /// All it knows now, to be heard by the chains that it submits to.
+    #[inline]
+    pub fn base(&self) -> &Arc<Base> {
+        &self.base
+    }
+
+    /// It was told that everything up to the snapshot is over (CUDA: `cudaEventSynchronize`, `cudaStreamSynchronize`,
+    /// or a query that returned success). Whether that was news.
+    pub fn learn(&mut self, snapshot: &Snapshot) -> bool {
+        if self.base.covers(snapshot.point()) {
+            return false;
+        }
+        self.join(&snapshot.to_clock());
+        true
+    }
+
+    /// It was told of all these at once (CUDA: `cudaDeviceSynchronize`). Whether that was news.
+    pub fn learn_all<'a>(&mut self, snapshots: impl IntoIterator<Item = &'a Snapshot>) -> bool {
+        let mut news = Clock::default();
+        for snapshot in snapshots {
+            if !self.base.covers(snapshot.point()) && !news.covers(snapshot.point()) {
+                news.join(&snapshot.to_clock());
+            }
+        }
+        let learned = !news.is_empty();
+        if learned {
+            self.join(&news);
+        }
+        learned
+    }
+
+    /// It heard from another host, by means that are not seen here (a channel, a lock, a join of threads).
+    pub fn hear(&mut self, other: &Base) -> bool {
+        let news = !self.base.includes(other);
+        if news {
+            self.join(&other.clock);
+        }
+        news
+    }
+
+    fn join(&mut self, clock: &Clock) {
+        let base = Arc::make_mut(&mut self.base);
+        base.version += 1;
+        base.clock.join(clock);
+    }
+}
