@@ -37,6 +37,8 @@ struct Twin {
     before: Vec<Vec<usize>>,
     /// Each stream that ever lived.
     streams: BTreeMap<u32, Life>,
+    /// Lives whose number was given out again.
+    former: Vec<Life>,
     legacy: Option<usize>,
     events: BTreeMap<u32, usize>,
     /// What each host thread was told.
@@ -49,12 +51,16 @@ impl Twin {
         self.before.len() - 1
     }
 
+    fn lives(&self) -> impl Iterator<Item = &Life> {
+        self.streams.values().chain(&self.former)
+    }
+
     /// Any operation of `host` on `stream`.
     fn enter(&mut self, host: u32, stream: StreamId) -> usize {
         let mut before: Vec<usize> = self.told.entry(host).or_default().iter().copied().collect();
         if stream == Order::LEGACY {
             before.extend(self.legacy);
-            before.extend(self.streams.values().filter(|stream| stream.blocking).filter_map(|stream| stream.last));
+            before.extend(self.lives().filter(|stream| stream.blocking).filter_map(|stream| stream.last));
         } else {
             let stream = &self.streams[&stream.0];
             before.push(stream.born);
@@ -78,7 +84,11 @@ impl Twin {
     fn create(&mut self, host: u32, stream: StreamId, blocking: bool) {
         let told = self.told.entry(host).or_default().iter().copied().collect();
         let born = self.node(told);
-        self.streams.insert(stream.0, Life { born, last: None, blocking });
+        let life = Life { born, last: None, blocking };
+        if let Some(former) = self.streams.insert(stream.0, life) {
+            // The number served before: that life's work still counts.
+            self.former.push(former);
+        }
     }
 
     fn reaches(&self, from: usize, to: usize) -> bool {
@@ -180,7 +190,7 @@ fn compare(program: &[Step]) -> Result<(), TestCaseError> {
                 order.synchronize_stream(host.into(), stream).expect("the stream lives");
             }
             Step::SynchronizeDevice(host) => {
-                let all = twin.streams.values().filter_map(|stream| stream.last).chain(twin.legacy).collect::<Vec<_>>();
+                let all = twin.lives().filter_map(|stream| stream.last).chain(twin.legacy).collect::<Vec<_>>();
                 twin.told.entry(host.into()).or_default().extend(all);
                 order.synchronize_device(host.into());
             }

@@ -17,12 +17,22 @@ pub struct Clock {
     form: Form,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Form {
     /// Sorted by chain, no position 0.
     Sparse(SmallVec<[(Slot, Seq); 4]>),
     /// Indexed by chain.
     Dense(Vec<Seq>),
+}
+
+impl Clone for Form {
+    fn clone(&self) -> Self {
+        match self {
+            // One copy of the bytes; the derived clone goes entry by entry.
+            Form::Sparse(entries) => Form::Sparse(SmallVec::from_slice(entries)),
+            Form::Dense(positions) => Form::Dense(positions.clone()),
+        }
+    }
 }
 
 impl Default for Clock {
@@ -54,13 +64,16 @@ impl Clock {
     pub fn raise(&mut self, point: Point) {
         match &mut self.form {
             _ if point.seq == 0 => {}
-            Form::Sparse(entries) => match entries.binary_search_by_key(&point.slot, |entry| entry.0) {
-                Ok(i) => entries[i].1 = entries[i].1.max(point.seq),
-                Err(i) => {
-                    entries.insert(i, (point.slot, point.seq));
-                    self.densify_if_long();
+            Form::Sparse(entries) => {
+                let i = entries.iter().position(|entry| entry.0 >= point.slot).unwrap_or(entries.len());
+                match entries.get_mut(i) {
+                    Some(entry) if entry.0 == point.slot => entry.1 = entry.1.max(point.seq),
+                    _ => {
+                        entries.insert(i, (point.slot, point.seq));
+                        self.densify_if_long();
+                    }
                 }
-            },
+            }
             Form::Dense(positions) => {
                 if positions.len() <= point.slot.index() {
                     positions.resize(point.slot.index() + 1, 0);

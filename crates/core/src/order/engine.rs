@@ -17,7 +17,7 @@ use thiserror::Error;
 use super::{Chain, Host, Knows, Slots, Snapshot};
 use crate::ids::{Point, StreamId};
 
-/// An event of an [`Order`], chosen by the caller: any small number.
+/// An event of an [`Order`], chosen by the caller: a small number, since events are kept in an array.
 pub type EventNumber = u32;
 /// A host thread of an [`Order`], chosen by the caller: any small number.
 pub type HostNumber = u32;
@@ -59,10 +59,12 @@ pub struct Order {
     legacy: Chain,
     /// Counts the operations of the legacy default stream.
     legacy_version: u64,
-    streams: FxHashMap<StreamId, Stream>,
-    created: u32,
+    /// By number; the first is the legacy stream's and stays empty.
+    streams: Vec<Option<Stream>>,
+    /// Numbers of destroyed streams, to be given out again.
+    vacant: Vec<StreamId>,
     slots: Slots,
-    events: FxHashMap<EventNumber, Snapshot>,
+    events: Vec<Option<Snapshot>>,
     hosts: Vec<Host>,
     /// The default stream of each host thread, once used.
     per_thread: FxHashMap<HostNumber, StreamId>,
@@ -91,10 +93,10 @@ impl Order {
         Self {
             legacy: Chain::new(slot, seq, Arc::default()),
             legacy_version: 0,
-            streams: FxHashMap::default(),
-            created: 1,
+            streams: vec![None],
+            vacant: Vec::new(),
             slots,
-            events: FxHashMap::default(),
+            events: Vec::new(),
             hosts: Vec::new(),
             per_thread: FxHashMap::default(),
             dirty: Vec::new(),
@@ -103,14 +105,17 @@ impl Order {
         }
     }
 
-    /// Makes a stream (CUDA: `cudaStreamCreateWithFlags`).
+    /// Makes a stream (CUDA: `cudaStreamCreateWithFlags`). The number of a destroyed stream is given out again, as
+    /// handles are: who must tell the lives apart keeps a name for each life.
     pub fn create_stream(&mut self, host: HostNumber, kind: StreamKind) -> StreamId {
         let base = Arc::clone(self.host(host).base());
         let (slot, seq) = self.slots.open(|point| base.covers(point));
-        let id = StreamId(self.created);
-        self.created += 1;
+        let id = self.vacant.pop().unwrap_or_else(|| {
+            self.streams.push(None);
+            StreamId(self.streams.len() as u32 - 1)
+        });
         let chain = Chain::new(slot, seq, base);
-        self.streams.insert(id, Stream { chain, kind, legacy_heard: 0, is_dirty: false });
+        self.streams[id.index()] = Some(Stream { chain, kind, legacy_heard: 0, is_dirty: false });
         id
     }
 
@@ -131,7 +136,8 @@ impl Order {
         if id == Self::LEGACY || self.per_thread.values().any(|stream| *stream == id) {
             return Err(OrderError::DefaultStream(id));
         }
-        let stream = self.streams.remove(&id).ok_or(OrderError::UnknownStream(id))?;
+        let stream = self.streams.get_mut(id.index()).and_then(Option::take).ok_or(OrderError::UnknownStream(id))?;
+        self.vacant.push(id);
         let ended = stream.chain.snapshot();
         if stream.is_dirty {
             self.dirty.retain(|dirty| *dirty != id);
@@ -153,7 +159,7 @@ impl Order {
     pub fn knows(&self, stream: StreamId) -> Option<&impl Knows> {
         match stream {
             Self::LEGACY => Some(&self.legacy),
-            _ => self.streams.get(&stream).map(|stream| &stream.chain),
+            _ => self.streams.get(stream.index())?.as_ref().map(|stream| &stream.chain),
         }
     }
 
@@ -167,7 +173,11 @@ impl Order {
     #[inline]
     pub fn record(&mut self, host: HostNumber, stream: StreamId, event: EventNumber) -> Result<(), OrderError> {
         let snapshot = self.enter(host, stream)?.snapshot();
-        self.events.insert(event, snapshot);
+        let event = event as usize;
+        if self.events.len() <= event {
+            self.events.resize(event + 1, None);
+        }
+        self.events[event] = Some(snapshot);
         Ok(())
     }
 
@@ -175,22 +185,24 @@ impl Order {
     /// (CUDA: `cudaStreamWaitEvent`).
     #[inline]
     pub fn wait(&mut self, host: HostNumber, stream: StreamId, event: EventNumber) -> Result<(), OrderError> {
-        self.enter(host, stream)?;
-        let chain = match stream {
-            Self::LEGACY => Some(&mut self.legacy),
-            _ => self.streams.get_mut(&stream).map(|stream| &mut stream.chain),
-        };
-        if let (Some(chain), Some(snapshot)) = (chain, self.events.get(&event)) {
-            chain.wait(snapshot);
+        // The event is taken out and put back, so that the stream can be looked up once.
+        let recorded = self.events.get_mut(event as usize).and_then(Option::take);
+        let entered = self.enter(host, stream).map(|chain| {
+            if let Some(snapshot) = &recorded {
+                chain.wait(snapshot);
+            }
+        });
+        if let Some(event) = self.events.get_mut(event as usize) {
+            *event = recorded;
         }
-        Ok(())
+        entered
     }
 
     /// The host waited for the event, or asked and was told that it is over (CUDA: `cudaEventSynchronize`,
     /// `cudaEventQuery` with success).
     pub fn synchronize_event(&mut self, host: HostNumber, event: EventNumber) {
         self.host(host);
-        if let Some(snapshot) = self.events.get(&event) {
+        if let Some(Some(snapshot)) = self.events.get(event as usize) {
             self.hosts[host as usize].learn(snapshot);
         }
     }
@@ -205,7 +217,7 @@ impl Order {
 
     /// The host waited for everything (CUDA: `cudaDeviceSynchronize`).
     pub fn synchronize_device(&mut self, host: HostNumber) {
-        let mut all: Vec<Snapshot> = self.streams.values().map(|stream| stream.chain.snapshot()).collect();
+        let mut all: Vec<Snapshot> = self.streams.iter().flatten().map(|stream| stream.chain.snapshot()).collect();
         all.push(self.legacy.snapshot());
         let ended = Arc::clone(self.ended.base());
         let host = self.host(host);
@@ -242,7 +254,7 @@ impl Order {
             self.legacy.hear(base);
             return Ok(self.enter_legacy());
         }
-        let stream = self.streams.get_mut(&id).ok_or(OrderError::UnknownStream(id))?;
+        let stream = self.streams.get_mut(id.index()).and_then(Option::as_mut).ok_or(OrderError::UnknownStream(id))?;
         stream.chain.hear(base);
         if stream.kind == StreamKind::Blocking {
             if stream.legacy_heard != self.legacy_version {
@@ -262,7 +274,7 @@ impl Order {
     fn enter_legacy(&mut self) -> &mut Chain {
         self.legacy_version += 1;
         for id in std::mem::take(&mut self.dirty) {
-            if let Some(stream) = self.streams.get_mut(&id) {
+            if let Some(stream) = &mut self.streams[id.index()] {
                 stream.is_dirty = false;
                 self.legacy.wait(&stream.chain.snapshot());
             }
