@@ -13,8 +13,10 @@
 //! | [`space`] | which physical chunk backs which virtual range |
 //! | [`plan`] | offsets for lifetimes known in advance |
 //! | [`pool`] | which bytes are free, for whom, after what |
+//! | [`check`] | is the program's own order right |
 #![forbid(unsafe_code)]
 
+pub mod check;
 pub mod ids;
 pub mod order;
 pub mod plan;

@@ -7,14 +7,12 @@
 mod chain;
 mod clock;
 mod engine;
-mod frontier;
 mod host;
 mod slots;
 
 pub use chain::{Chain, Snapshot};
 pub use clock::{Clock, SPARSE_ENTRIES_MAX};
 pub use engine::{EventNumber, HostNumber, Order, OrderError, StreamKind};
-pub use frontier::Frontier;
 pub use host::{Base, Host};
 pub use slots::Slots;
 

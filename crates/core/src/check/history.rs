@@ -1,0 +1,164 @@
+//! What has been done to one life of an allocation, as far as it can still matter.
+//!
+//! Knows points and sites; not where the memory is. The simple version keeps every access for ever. Here an access is
+//! dropped once a later one comes after it, because whatever must come after the later one then comes after it, too.
+//! What stays is an antichain, at most one entry a chain: two unordered kernels may use two halves of an allocation,
+//! and both must precede the free. (One "last access" would forget one of them, which is a well-known bug.)
+
+use smallvec::SmallVec;
+
+use super::violation::{Act, Kind, Site};
+use crate::ids::Point;
+use crate::order::Knows;
+
+/// One thing done to an allocation: where in the order, and by whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Use {
+    /// Its point.
+    pub point: Point,
+    /// What it was and where it stands in the program.
+    pub site: Site,
+}
+
+/// Why an operation is wrong: what it had to come after and does not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// The rule that is broken.
+    pub kind: Kind,
+    /// The other side.
+    pub earlier: Use,
+}
+
+/// One life of an allocation: its birth and the uses that something later may have to come after.
+#[derive(Clone, Debug)]
+pub struct History {
+    born: Use,
+    uses: SmallVec<[Use; 2]>,
+}
+
+impl History {
+    /// A life that begins at `born`.
+    #[inline]
+    pub fn new(born: Use) -> Self {
+        Self { born, uses: SmallVec::new() }
+    }
+
+    /// Begins a new life in the same place.
+    #[inline]
+    pub fn restart(&mut self, born: Use) {
+        self.born = born;
+        self.uses.clear();
+    }
+
+    /// Where it was allocated.
+    pub fn born(&self) -> Use {
+        self.born
+    }
+
+    /// The uses that something later may have to come after.
+    pub fn uses(&self) -> &[Use] {
+        &self.uses
+    }
+
+    /// Whether `who` may use the memory with its next operation: it must come after the allocation and, where `races`
+    /// are looked for, a write after every use and a read after every write.
+    #[inline]
+    pub fn check_use(&self, act: Act, who: &impl Knows, races: bool) -> Result<(), Fault> {
+        if !who.covers(self.born.point) {
+            return Err(Fault { kind: Kind::UseBeforeAlloc, earlier: self.born });
+        }
+        if races {
+            let conflicts = |earlier: &&Use| act == Act::Write || earlier.site.act == Act::Write;
+            if let Some(earlier) = self.uses.iter().filter(conflicts).find(|earlier| !who.covers(earlier.point)) {
+                return Err(Fault { kind: Kind::Race, earlier: *earlier });
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a use that was found right; `who` stood before it when it was checked.
+    #[inline]
+    pub fn add_use(&mut self, new: Use, who: &impl Knows) {
+        // Of one launch a write outweighs a read; of earlier points those that come before `new` are covered by it.
+        self.uses.retain(|known| !who.covers(known.point));
+        self.uses.push(new);
+    }
+
+    /// Whether `who` may free the memory with its next operation: it must come after the allocation and every use.
+    #[inline]
+    pub fn check_free(&self, who: &impl Knows) -> Result<(), Fault> {
+        if !who.covers(self.born.point) {
+            return Err(Fault { kind: Kind::FreeBeforeAlloc, earlier: self.born });
+        }
+        match self.uses.iter().find(|earlier| !who.covers(earlier.point)) {
+            Some(earlier) => Err(Fault { kind: Kind::FreeBeforeUse, earlier: *earlier }),
+            None => Ok(()),
+        }
+    }
+
+    /// The points after which the memory is free for certain: of its birth and all uses.
+    pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
+        std::iter::once(self.born.point).chain(self.uses.iter().map(|known| known.point))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::violation::Place;
+    use super::*;
+    use crate::ids::{Slot, StreamId};
+    use crate::order::Chain;
+
+    fn chain(slot: u32) -> Chain {
+        Chain::new(Slot(slot), 0, Arc::default())
+    }
+
+    fn at(chain: &mut Chain, act: Act) -> Use {
+        let point = chain.submit();
+        Use { point, site: Site { act, stream: StreamId(point.slot.0), op: point.seq, place: Place::Unknown } }
+    }
+
+    fn use_on(history: &mut History, chain: &mut Chain, act: Act) {
+        history.check_use(act, chain, false).unwrap();
+        let knew = Chain::new(chain.slot(), chain.seq(), Arc::default());
+        let new = at(chain, act);
+        history.add_use(new, &knew);
+    }
+
+    #[test]
+    fn two_unordered_readers_must_both_precede_the_free() {
+        let (mut s0, mut s1, mut s2) = (chain(0), chain(1), chain(2));
+        let mut history = History::new(at(&mut s0, Act::Allocate));
+        s1.wait(&s0.snapshot());
+        s2.wait(&s0.snapshot());
+        use_on(&mut history, &mut s1, Act::Read);
+        use_on(&mut history, &mut s2, Act::Read);
+        s0.wait(&s2.snapshot());
+        let fault = history.check_free(&s0).unwrap_err();
+        assert_eq!((fault.kind, fault.earlier.site.stream), (Kind::FreeBeforeUse, StreamId(1)));
+        s0.wait(&s1.snapshot());
+        history.check_free(&s0).unwrap();
+    }
+
+    #[test]
+    fn ordered_uses_leave_one_entry() {
+        let mut s0 = chain(0);
+        let mut history = History::new(at(&mut s0, Act::Allocate));
+        for _ in 0..100 {
+            use_on(&mut history, &mut s0, Act::Write);
+        }
+        assert_eq!(history.uses().len(), 1);
+    }
+
+    #[test]
+    fn races_are_a_question_of_their_own() {
+        let (mut s0, mut s1) = (chain(0), chain(1));
+        let mut history = History::new(at(&mut s0, Act::Allocate));
+        s1.wait(&s0.snapshot());
+        use_on(&mut history, &mut s0, Act::Write);
+        assert_eq!(history.check_use(Act::Read, &s1, true).unwrap_err().kind, Kind::Race);
+        history.check_use(Act::Read, &s1, false).unwrap();
+    }
+}
