@@ -1,1 +1,195 @@
-//! Not here yet.
+//! Which bytes are free, for whom, after what.
+//!
+//! A pool is a virtual heap over one large reservation, with physical chunks mapped only where blocks need them.
+//! Requests are served in two steps. [`fit`](Pool::fit) takes, in constant time, a free block that is wholly mapped and
+//! that the stream may use. Where there is none, [`grow`](Pool::grow) finds addresses, moves idle chunks there or asks
+//! for new ones, and leaves [`Step`]s for the caller to carry out: the pool decides and never acts.
+//!
+//! The simple version keeps all memory it ever got; a best-fit heap then needs 2 to 11 % more than the peak of
+//! what the program holds. The departure is that idle chunks are given back or mapped elsewhere before the pool grows
+//! (`slack.rs`: when; `grow.rs`: how), so that what is reserved follows what is held.
+//!
+//! Knows points of an order by [`Knows`] and [`Completed`] only; nothing of streams, drivers, threads or time.
+//!
+//! Invariants, re-derived by [`Pool::audit`]; those of the parts are named there:
+//! * APART: no two held blocks share a byte, and a held block that is ready is wholly mapped.
+//! * LEGAL: a block goes to a stream that stands after its frees, or they are over, or [`Grant::after`] names them.
+//! * SAFE: a chunk is unmapped when the frees on it are over, mapped a second time when they precede the stream that
+//!   gets it, and destroyed only when mapped nowhere. Never under a held block.
+//! * STEPWISE: the state changes when a step has succeeded. A step that fails loses nothing.
+//! * BOUND: see `slack.rs`.
+
+mod audit;
+mod bins;
+mod block;
+mod config;
+mod fit;
+mod frontier;
+mod grow;
+mod heap;
+mod landmarks;
+mod lanes;
+mod locate;
+mod shelf;
+mod slack;
+mod steps;
+mod trim;
+mod window;
+
+pub use config::{Exhausted, Grant, PoolConfig, ReusePolicy, Shortage, Slack};
+pub use frontier::Frontier;
+pub use locate::{Located, Neighbour};
+pub use shelf::Shelf;
+pub use steps::Step;
+
+use crate::ids::{BlockId, ChunkId};
+use crate::order::{Completed, Knows};
+use crate::space::Space;
+use crate::units::{Range, round_down, round_up};
+use block::State;
+use heap::Heap;
+use slack::Budget;
+use steps::Plan;
+
+/// One pool's memory: see the module.
+#[derive(Debug)]
+pub struct Pool {
+    config: PoolConfig,
+    heap: Heap,
+    space: Space,
+    budget: Budget,
+    plan: Plan,
+    /// Old mappings of chunks that were moved early, until they are taken away.
+    closed: Vec<Closed>,
+    held: u64,
+    held_high: u64,
+}
+
+/// The old mapping of a chunk that was moved before its last use was over.
+#[derive(Debug)]
+struct Closed {
+    chunk: ChunkId,
+    range: Range,
+    block: u32,
+}
+
+impl Pool {
+    /// An empty pool over a reservation of addresses. What does not fill a granule at its ends is not used.
+    ///
+    /// # Panics
+    /// Where `grain` or `granularity` is not a power of two, `grain` passes `granularity`, or `range` holds no granule.
+    pub fn new(config: PoolConfig, range: Range) -> Pool {
+        let PoolConfig { grain, granularity, .. } = config;
+        assert!(grain.is_power_of_two() && granularity.is_power_of_two() && grain <= granularity);
+        let start = round_up(range.start, granularity).expect("the range lies in the address space");
+        let range = Range::between(start, round_down(range.end(), granularity).max(start));
+        assert!(!range.is_empty(), "the range holds a granule");
+        Pool {
+            heap: Heap::new(range, grain.trailing_zeros()),
+            space: Space::new(range.start, granularity),
+            budget: Budget::new(&config),
+            plan: Plan::default(),
+            closed: Vec::new(),
+            held: 0,
+            held_high: 0,
+            config,
+        }
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &PoolConfig {
+        &self.config
+    }
+
+    /// Changes the reuse policy, for later requests.
+    pub fn set_reuse(&mut self, reuse: ReusePolicy) {
+        self.config.reuse = reuse;
+    }
+
+    /// Changes the bytes to keep at a synchronisation.
+    pub fn set_release_threshold(&mut self, bytes: u64) {
+        self.config.release_threshold = bytes;
+    }
+
+    /// `bytes` rounded up to what a block for them has; `None` where that passes the pool's range.
+    #[inline]
+    pub fn rounded(&self, bytes: u64) -> Option<u64> {
+        round_up(bytes.max(1), self.config.grain).filter(|&rounded| rounded <= self.heap.range.bytes)
+    }
+
+    /// Frees a held block: it may be used again after all points of `after`.
+    ///
+    /// `who`, where given, stands at the free: a neighbour whose frees it knows merges with the block.
+    ///
+    /// # Panics
+    /// Where `block` is not held: ask [`locate`](Self::locate) first about numbers and addresses that are not certain.
+    #[inline]
+    pub fn free(&mut self, block: BlockId, after: impl Into<Frontier>, who: Option<&impl Knows>) {
+        let at = self.heap.blocks.lookup(block).filter(|at| at.state == State::Held).expect("the block is held");
+        let range = at.range();
+        self.held -= range.bytes;
+        self.space.unpin(range);
+        self.budget.earn(1);
+        let after = after.into();
+        match who {
+            Some(who) if self.config.reuse.follow_event_dependencies => {
+                self.heap.release(block.0, State::Free, after, |other| other.is_known_to(who));
+            }
+            _ => self.heap.release(block.0, State::Free, after, |_| false),
+        }
+    }
+
+    /// Opens to everybody what was freed before points that are over, and merges it.
+    ///
+    /// To be called at a synchronisation with what that has made certain; and before [`grow`](Self::grow) with what the
+    /// device is known to be past, where opportunistic reuse is allowed.
+    pub fn retire(&mut self, completed: &impl Completed) {
+        self.heap.retire(completed);
+    }
+
+    /// Counts requests that shelves served, so that the allowance for moving memory follows the program's pace.
+    pub fn count_served(&mut self, requests: u64) {
+        self.budget.earn(requests);
+    }
+
+    /// Bytes of physical memory that the pool has.
+    pub fn reserved(&self) -> u64 {
+        self.space.reserved()
+    }
+
+    /// The most that was reserved since the last reset.
+    pub fn reserved_high(&self) -> u64 {
+        self.space.reserved_high()
+    }
+
+    /// Bytes of held blocks: in the program's hands or on shelves.
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// The most that was held since the last reset.
+    pub fn held_high(&self) -> u64 {
+        self.held_high
+    }
+
+    /// Bytes of chunks that are mapped with no held block on them.
+    pub fn idle(&self) -> u64 {
+        self.space.idle()
+    }
+
+    /// Sets the high mark of reserved bytes to the current value.
+    pub fn reset_reserved_high(&mut self) {
+        self.space.reset_high();
+    }
+
+    /// Sets the high mark of held bytes to the current value.
+    pub fn reset_held_high(&mut self) {
+        self.held_high = self.held;
+    }
+
+    #[inline]
+    fn hold(&mut self, bytes: u64) {
+        self.held += bytes;
+        self.held_high = self.held_high.max(self.held);
+    }
+}

@@ -1,0 +1,46 @@
+//! Re-derives every invariant of a pool from scratch. Slow by intent: for tests.
+
+use super::Pool;
+use super::block::State;
+use crate::units::Range;
+
+impl Pool {
+    /// Checks all invariants that can be seen in the state.
+    ///
+    /// # Errors
+    /// The first that does not hold, by its name.
+    pub fn audit(&self) -> Result<(), String> {
+        self.heap.audit()?;
+        let blocks = &self.heap.blocks;
+        let mut held = 0;
+        for id in self.heap.all() {
+            let block = &blocks[id];
+            let (mapped, until) = self.space.same_until(block.start, block.end());
+            let expected = match block.state {
+                State::Held if self.plan.target == Some(id) => {
+                    held += block.bytes;
+                    continue;
+                }
+                State::Held => {
+                    held += block.bytes;
+                    true
+                }
+                State::Free => true,
+                State::Hole | State::Closed | State::Unused => false,
+            };
+            if until != block.end() || mapped != expected {
+                return Err(format!("APART: {block:?} is not wholly {}mapped", if expected { "" } else { "un" }));
+            }
+            let closed = self.closed.iter().any(|old| old.block == id && old.range == block.range());
+            if closed != (block.state == State::Closed) {
+                return Err(format!("SAFE: {block:?} is closed and not listed, or listed and not closed"));
+            }
+        }
+        if held != self.held || self.held > self.held_high {
+            return Err(format!("APART: {held} bytes in held blocks, {} counted", self.held));
+        }
+        let pins = |range: Range| self.heap.over(range).filter(|&id| blocks[id].state == State::Held).count() as u32;
+        let granules: u64 = self.closed.iter().map(|old| old.range.bytes / self.space.granule()).sum();
+        self.space.audit(pins, granules as usize)
+    }
+}

@@ -1,0 +1,190 @@
+//! The blocks of the virtual heap: a slab of them, linked to their neighbours in the order of addresses.
+//!
+//! Cutting and joining only; knows nothing of sizes to look for, of frontiers or of physical memory.
+//!
+//! Invariant PARTITION: from the lowest block along `above`, the blocks cover the pool's range without gap or overlap,
+//! and `below` is the way back.
+
+use super::Frontier;
+use crate::ids::BlockId;
+use crate::units::Range;
+
+/// No block.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// What a block is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// A place of the slab that is no block now.
+    Unused,
+    /// Handed out: in the program's hands, on a shelf, or waiting for its memory to be mapped.
+    Held,
+    /// Free and wholly mapped.
+    Free,
+    /// Free, and nothing is mapped there.
+    Hole,
+    /// Nobody's: memory that was moved away is still mapped there, too.
+    Closed,
+}
+
+/// A block. The links of bins and queues are kept here so that a block moves without allocation.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub(super) start: u64,
+    pub(super) bytes: u64,
+    pub(super) state: State,
+    /// Neighbours by address.
+    pub(super) below: u32,
+    pub(super) above: u32,
+    /// Neighbours in its bin.
+    pub(super) bin_prev: u32,
+    pub(super) bin_next: u32,
+    /// Neighbours in the queue of its lane.
+    pub(super) earlier: u32,
+    pub(super) later: u32,
+    /// The index that a free block is in.
+    pub(super) home: u32,
+    /// Free: the points after which it may be used. Held: those it was taken with, for the case that it goes back.
+    pub(super) after: Frontier,
+}
+
+impl Block {
+    #[inline]
+    pub(super) fn range(&self) -> Range {
+        Range::new(self.start, self.bytes)
+    }
+
+    #[inline]
+    pub(super) fn end(&self) -> u64 {
+        self.start + self.bytes
+    }
+}
+
+/// The slab.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    slab: Vec<Block>,
+    unused: u32,
+    live: usize,
+}
+
+impl std::ops::Index<u32> for Blocks {
+    type Output = Block;
+    #[inline]
+    fn index(&self, id: u32) -> &Block {
+        &self.slab[id as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Blocks {
+    #[inline]
+    fn index_mut(&mut self, id: u32) -> &mut Block {
+        &mut self.slab[id as usize]
+    }
+}
+
+impl Blocks {
+    /// One block, a hole, over the whole range: its number is 0.
+    pub(super) fn new(range: Range) -> Self {
+        let mut blocks = Self { slab: Vec::new(), unused: NONE, live: 0 };
+        blocks.make(range, State::Hole, Frontier::EMPTY);
+        blocks
+    }
+
+    /// How many blocks there are.
+    pub(super) fn count(&self) -> usize {
+        self.live
+    }
+
+    /// The block of a number that came from outside, if it is one.
+    pub(super) fn lookup(&self, id: BlockId) -> Option<&Block> {
+        self.slab.get(id.index()).filter(|block| block.state != State::Unused)
+    }
+
+    /// Cuts a block in two, `bytes` to the lower. The lower part keeps the number; returns that of the upper.
+    ///
+    /// Only sizes, links and frontier are seen to; the indexes are the caller's.
+    #[inline]
+    pub(super) fn cut(&mut self, id: u32, bytes: u64) -> u32 {
+        let block = &mut self[id];
+        debug_assert!(0 < bytes && bytes < block.bytes);
+        let upper = Range::new(block.start + bytes, block.bytes - bytes);
+        let (state, after, above) = (block.state, block.after.clone(), block.above);
+        block.bytes = bytes;
+        let made = self.make(upper, state, after);
+        self.link(id, made);
+        self.link(made, above);
+        made
+    }
+
+    /// Makes a block of the lowest `bytes` of another, which keeps its number and loses them.
+    #[inline]
+    pub(super) fn cut_low(&mut self, id: u32, bytes: u64, state: State) -> u32 {
+        let block = &mut self[id];
+        debug_assert!(0 < bytes && bytes < block.bytes);
+        let lower = Range::new(block.start, bytes);
+        let (after, below) = (block.after.clone(), block.below);
+        block.start += bytes;
+        block.bytes -= bytes;
+        let made = self.make(lower, state, after);
+        self.link(below, made);
+        self.link(made, id);
+        made
+    }
+
+    /// Joins the block above `id` to it. Returns the number that is no more.
+    #[inline]
+    pub(super) fn join_above(&mut self, id: u32) -> u32 {
+        let gone = self[id].above;
+        let (bytes, above) = (self[gone].bytes, self[gone].above);
+        self[id].bytes += bytes;
+        self.link(id, above);
+        let unused = self.unused;
+        let block = &mut self[gone];
+        block.state = State::Unused;
+        block.after = Frontier::EMPTY;
+        block.bin_next = unused;
+        self.unused = gone;
+        self.live -= 1;
+        gone
+    }
+
+    #[inline]
+    fn link(&mut self, below: u32, above: u32) {
+        if below != NONE {
+            self[below].above = above;
+        }
+        if above != NONE {
+            self[above].below = below;
+        }
+    }
+
+    #[inline]
+    fn make(&mut self, range: Range, state: State, after: Frontier) -> u32 {
+        let block = Block {
+            start: range.start,
+            bytes: range.bytes,
+            state,
+            below: NONE,
+            above: NONE,
+            bin_prev: NONE,
+            bin_next: NONE,
+            earlier: NONE,
+            later: NONE,
+            home: NONE,
+            after,
+        };
+        self.live += 1;
+        match self.unused {
+            NONE => {
+                self.slab.push(block);
+                (self.slab.len() - 1) as u32
+            }
+            id => {
+                self.unused = self[id].bin_next;
+                self[id] = block;
+                id
+            }
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The way of a request that nothing fits: addresses first, then memory for them.
+//!
+//! Memory for the holes of a window comes from spare chunks; from idle chunks, longest idle first; from new chunks.
+//! Which of the last two is a matter of the limits in `slack.rs`. An idle chunk whose frees are over is unmapped, then
+//! mapped again if it fits, else destroyed, so that a chunk of the right size can be made instead (*late*). One whose
+//! frees only precede the request is mapped a second time where it fits (*early*).
+//!
+//! What is tried, one after the other: windows near holes; windows anywhere; then, where that is allowed, memory that
+//! other streams still use, with a wait.
+//!
+//! Knows the heap and the space, and that steps will be taken; not who takes them.
+
+use super::block::{Block, State};
+use super::heap::is_past;
+use super::slack::{CREATE_NS, MAP_NS, UNMAP_NS, release_price};
+use super::steps::Step;
+use super::window::{Search, Segment, Window};
+use super::{Exhausted, Frontier, Grant, Pool};
+use crate::ids::{BlockId, ChunkId};
+use crate::order::{Completed, Knows};
+use crate::units::{Range, round_up};
+use std::collections::VecDeque;
+
+/// How many idle chunks a request looks at while there is another way.
+const IDLE_LOOKS: usize = 64;
+/// So many refusals by the system end the attempts.
+const REFUSALS_MAX: u32 = 3;
+
+/// What a request may use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Near,
+    Anywhere,
+    /// Also what other streams have not finished with.
+    Waiting,
+}
+
+/// How an idle chunk may be used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Late,
+    Early,
+}
+
+impl Pool {
+    /// A block of `bytes`, rounded up to the grain, for `who`, with the memory that it takes.
+    ///
+    /// To be called after [`fit`](Self::fit) has failed, the shelves are drained and the device was asked how far it
+    /// is. `refusals` says how often the system has already refused memory in this request: the pool then uses all idle
+    /// memory before it asks again (1), asks for no more than it gave back (2), gives up (3).
+    ///
+    /// Unless the grant is ready, [`next_step`](Self::next_step) names what to do.
+    ///
+    /// # Errors
+    /// [`Exhausted`] where the limit, the refusals or the range of addresses leave no way.
+    #[cold]
+    pub fn grow(
+        &mut self,
+        bytes: u64,
+        who: &impl Knows,
+        completed: &impl Completed,
+        refusals: u32,
+    ) -> Result<Grant, Exhausted> {
+        debug_assert!(self.plan.steps.is_empty(), "all steps are taken before the pool grows");
+        if self.config.reuse.allow_opportunistic {
+            self.retire(completed);
+        }
+        self.open_closed(completed);
+        self.budget.earn(1);
+        let Some(rounded) = self.rounded(bytes).filter(|_| refusals < REFUSALS_MAX) else {
+            return Err(self.exhausted(bytes));
+        };
+        for reach in [Reach::Near, Reach::Anywhere, Reach::Waiting] {
+            if reach == Reach::Waiting && !self.config.reuse.allow_internal_dependencies {
+                break;
+            }
+            let window = self.window(rounded, who, reach);
+            if let Some(grant) = window.and_then(|window| self.occupy(&window, who, reach, refusals)) {
+                return Ok(grant);
+            }
+        }
+        Err(self.exhausted(bytes))
+    }
+
+    fn window(&self, bytes: u64, who: &impl Knows, reach: Reach) -> Option<Window> {
+        let follow = self.config.reuse.follow_event_dependencies;
+        let waiting = reach == Reach::Waiting;
+        let legal = |block: &Block| {
+            self.heap.is_legal(block, who, follow) || (waiting && matches!(block.state, State::Free | State::Hole))
+        };
+        let search = Search { heap: &self.heap, bytes, granule: self.space.granule(), legal };
+        match reach {
+            Reach::Near => search.near_holes(),
+            Reach::Anywhere | Reach::Waiting => search.anywhere(),
+        }
+    }
+
+    /// Takes the window and plans its memory; `None`, and nothing has changed, where there is not enough.
+    fn occupy(&mut self, window: &Window, who: &impl Knows, reach: Reach, refusals: u32) -> Option<Grant> {
+        let segments = window.segments(&self.heap, self.space.granule());
+        let target = self.heap.carve(window.range);
+        self.heap.blocks[target].state = State::Held;
+        self.space.pin(window.range);
+        self.hold(window.range.bytes);
+        let mut after = self.heap.blocks[target].after.clone();
+        if window.need > 0 {
+            let Some((steps, moved)) = self.gather(Fill { segments }, who, reach, refusals) else {
+                self.cancel(BlockId(target));
+                return None;
+            };
+            after.join(&moved);
+            self.plan.steps.extend(steps);
+            self.plan.target = Some(target);
+        }
+        let after = match reach {
+            Reach::Waiting => Frontier::of(after.points().iter().copied().filter(|&point| !who.covers(point))),
+            Reach::Near | Reach::Anywhere => Frontier::EMPTY,
+        };
+        Some(Grant { block: BlockId(target), range: window.range, after, ready: window.need == 0 })
+    }
+
+    /// The steps that fill the holes, and the frontier of what is moved early.
+    fn gather(
+        &mut self,
+        mut fill: Fill,
+        who: &impl Knows,
+        reach: Reach,
+        refusals: u32,
+    ) -> Option<(VecDeque<Step>, Frontier)> {
+        let limits = self.budget.limits(self.held);
+        let reserved = self.space.reserved();
+        let cap = match (self.config.max_bytes, refusals) {
+            (_, 2..) => reserved.min(self.limit()),
+            _ => self.limit(),
+        };
+        let (mut clear, mut maps, mut moved) = (VecDeque::new(), Vec::new(), Frontier::EMPTY);
+        for &chunk in self.space.spares() {
+            let bytes = self.space.chunk(chunk).bytes;
+            maps.extend(fill.place(bytes).map(|at| Step::Map { chunk, at, bytes }));
+        }
+        let (mut released, mut spent) = (0, 0);
+        let looks = if refusals > 0 || reach != Reach::Near { usize::MAX } else { IDLE_LOOKS };
+        for chunk in self.space.idle_chunks().take(looks) {
+            let need = fill.need();
+            let total = (reserved + need).saturating_sub(released);
+            if need <= released || (total <= limits.tight && total <= cap && refusals == 0) {
+                break;
+            }
+            let Some(use_) = self.usable(chunk, who, reach) else { continue };
+            let Range { start: at, bytes } = self.space.chunk(chunk).range();
+            let price = MAP_NS + UNMAP_NS;
+            if total <= limits.loose && total <= cap && refusals == 0 && !self.budget.affords(spent + price) {
+                break;
+            }
+            let place = fill.place(bytes);
+            match (use_, place) {
+                (Use::Early, None) => continue,
+                (Use::Early, Some(_)) => moved.join(&self.heap.after(self.space.chunk(chunk).range())),
+                (Use::Late, _) => clear.push_back(Step::Unmap { chunk, at, bytes }),
+            }
+            match place {
+                Some(at) => {
+                    maps.push(Step::Map { chunk, at, bytes });
+                    spent += price;
+                }
+                None => {
+                    clear.push_back(Step::Destroy { chunk, bytes });
+                    released += bytes;
+                    spent += release_price(bytes) + CREATE_NS + MAP_NS;
+                }
+            }
+        }
+        let need = fill.need();
+        if (reserved + need).saturating_sub(released) > cap {
+            return None;
+        }
+        let room = limits.tight.min(cap).saturating_sub((reserved + need).saturating_sub(released));
+        self.budget.spend(spent);
+        let made = self.create(&mut fill, room);
+        clear.extend(maps);
+        clear.extend(made);
+        Some((clear, moved))
+    }
+
+    /// New chunks for what is still open; the last may be larger by up to `room` bytes.
+    fn create(&mut self, fill: &mut Fill, mut room: u64) -> Vec<Step> {
+        let size = self.budget.chunk_bytes(self.held);
+        let mut steps = Vec::new();
+        while let Some((open, capacity)) = fill.open() {
+            let wanted = size.min(open.saturating_add(room)).min(capacity) & !(self.space.granule() - 1);
+            let bytes = open.min(size).max(wanted);
+            room -= bytes.saturating_sub(open);
+            let at = fill.place(bytes).expect("the segment has room for what it lacks");
+            let chunk = self.space.plan();
+            steps.push(Step::Create { chunk, bytes });
+            steps.push(Step::Map { chunk, at, bytes });
+        }
+        steps
+    }
+
+    /// How an idle chunk may be used for `who`, if at all.
+    fn usable(&self, chunk: ChunkId, who: &impl Knows, reach: Reach) -> Option<Use> {
+        if self.is_late(chunk) {
+            return Some(Use::Late);
+        }
+        let after = self.heap.after(self.space.chunk(chunk).range());
+        let early = reach == Reach::Waiting || is_past(&after, who, self.config.reuse.follow_event_dependencies);
+        early.then_some(Use::Early)
+    }
+
+    /// Whether an idle chunk can be unmapped: nothing on it is still in use, and no older mapping of it is left.
+    pub(super) fn is_late(&self, chunk: ChunkId) -> bool {
+        let at = self.space.chunk(chunk);
+        let range = at.range();
+        let opening =
+            |step: &&Step| matches!(**step, Step::Unmap { chunk: of, at, .. } if of == chunk && at != range.start);
+        let aliases = at.aliases as usize - self.plan.steps.iter().filter(opening).count();
+        aliases == 0 && self.heap.over(range).all(|id| self.heap.blocks[id].after.is_empty())
+    }
+
+    /// Plans to take away the old mappings whose last use is over.
+    pub(super) fn open_closed(&mut self, completed: &impl Completed) {
+        for old in &self.closed {
+            if self.heap.blocks[old.block].after.is_over(completed) {
+                let (chunk, at, bytes) = (old.chunk, old.range.start, old.range.bytes);
+                self.plan.steps.push_back(Step::Unmap { chunk, at, bytes });
+            }
+        }
+    }
+
+    /// The most that may be reserved.
+    pub(super) fn limit(&self) -> u64 {
+        match self.config.max_bytes {
+            0 => u64::MAX,
+            bytes => round_up(bytes, self.config.granularity).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn exhausted(&self, requested: u64) -> Exhausted {
+        let largest = self.heap.open.largest(&self.heap.blocks);
+        Exhausted {
+            requested,
+            held: self.held,
+            reserved: self.space.reserved(),
+            idle: self.space.idle(),
+            largest_free: largest.map_or(0, |id| self.heap.blocks[id].bytes),
+            limit: self.config.max_bytes,
+        }
+    }
+}
+
+/// The holes of a window, as they are filled.
+struct Fill {
+    segments: Vec<Segment>,
+}
+
+impl Fill {
+    /// Bytes still open.
+    fn need(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.to - segment.from).sum()
+    }
+
+    /// The first segment still open: what it lacks, and the largest chunk that it can take.
+    fn open(&self) -> Option<(u64, u64)> {
+        let open = self.segments.iter().find(|segment| segment.from < segment.to)?;
+        Some((open.to - open.from, open.ceiling - open.floor))
+    }
+
+    /// A place for a chunk: within a segment if it can be, else into the rest of a hole.
+    fn place(&mut self, bytes: u64) -> Option<u64> {
+        let within = |segment: &&mut Segment| segment.to - segment.from >= bytes;
+        let beyond = |segment: &&mut Segment| segment.from < segment.to && segment.ceiling - segment.floor >= bytes;
+        let found = match self.segments.iter_mut().find(within) {
+            Some(segment) => segment,
+            None => self.segments.iter_mut().find(beyond)?,
+        };
+        if found.floor < found.from {
+            found.to = found.to.saturating_sub(bytes).max(found.floor);
+            let at = found.to;
+            found.ceiling = at;
+            found.from = found.from.min(at);
+            return Some(at);
+        }
+        let at = found.from;
+        found.from += bytes;
+        found.floor = found.from;
+        found.to = found.to.max(found.from);
+        Some(at)
+    }
+}

@@ -1,0 +1,353 @@
+//! The virtual heap: free blocks indexed by who may use them, cut and merged.
+//!
+//! Three kinds of index: *open* blocks are free for everybody, the *lane* of a chain holds those that it freed and that
+//! others may not use yet, *holes* are free addresses with no memory behind them. A free block is wholly mapped or
+//! a hole, so that a fit among mapped blocks is found without asking the page table.
+//!
+//! Knows blocks, frontiers and addresses; chunks and drivers it does not know.
+//!
+//! Invariants: HOME: a free block is in the index that its state and frontier ask for, and in no other. MERGED: two
+//! neighbours that are both holes, or both open, or both free after one point of the same chain, do not exist.
+//! KEEPS: merging never makes a block usable earlier than each of its parts was.
+
+use super::bins::Bins;
+use super::block::{Block, Blocks, NONE, State};
+use super::frontier::Frontier;
+use super::landmarks::Landmarks;
+use super::lanes::Lanes;
+use crate::order::{Completed, Knows};
+use crate::units::Range;
+
+/// The home of open blocks; lanes are counted from 0.
+const OPEN: u32 = NONE - 1;
+const HOLES: u32 = NONE - 2;
+
+/// The heap of one pool.
+#[derive(Debug)]
+pub(super) struct Heap {
+    pub(super) blocks: Blocks,
+    pub(super) open: Bins,
+    pub(super) holes: Bins,
+    pub(super) lanes: Lanes,
+    landmarks: Landmarks,
+    pub(super) range: Range,
+}
+
+impl Heap {
+    pub(super) fn new(range: Range, grain_shift: u32) -> Self {
+        let mut heap = Self {
+            blocks: Blocks::new(range),
+            open: Bins::new(grain_shift),
+            holes: Bins::new(grain_shift),
+            lanes: Lanes::new(grain_shift),
+            landmarks: Landmarks::new(range.start, grain_shift),
+            range,
+        };
+        heap.landmarks.insert(&heap.blocks, 0);
+        heap.index(0);
+        heap
+    }
+
+    /// Puts a free block where it is found.
+    #[inline]
+    fn index(&mut self, id: u32) {
+        let block = &self.blocks[id];
+        let home = match block.state {
+            State::Hole => {
+                self.holes.insert(&mut self.blocks, id);
+                HOLES
+            }
+            State::Free if block.after.is_empty() => {
+                self.open.insert(&mut self.blocks, id);
+                OPEN
+            }
+            State::Free => self.lanes.insert(&mut self.blocks, id),
+            State::Held | State::Closed | State::Unused => return,
+        };
+        self.blocks[id].home = home;
+    }
+
+    /// Takes a block out of the index that it is in, if any.
+    #[inline]
+    fn unindex(&mut self, id: u32) {
+        match std::mem::replace(&mut self.blocks[id].home, NONE) {
+            NONE => {}
+            OPEN => self.open.remove(&mut self.blocks, id),
+            HOLES => self.holes.remove(&mut self.blocks, id),
+            lane => self.lanes.remove(&mut self.blocks, lane, id),
+        }
+    }
+
+    /// Hands out the lowest `bytes` of a free block.
+    #[inline]
+    pub(super) fn take(&mut self, id: u32, bytes: u64) -> u32 {
+        if self.blocks[id].bytes == bytes {
+            self.unindex(id);
+            self.blocks[id].state = State::Held;
+            return id;
+        }
+        let home = self.blocks[id].home;
+        match home {
+            OPEN => self.open.remove(&mut self.blocks, id),
+            lane => self.lanes.unbin(&mut self.blocks, lane, id),
+        }
+        let start = self.blocks[id].start;
+        let held = self.blocks.cut_low(id, bytes, State::Held);
+        match home {
+            OPEN => self.open.insert(&mut self.blocks, id),
+            lane => self.lanes.rebin(&mut self.blocks, lane, id),
+        }
+        self.landmarks.remove(&self.blocks, id, start, id);
+        self.landmarks.insert(&self.blocks, held);
+        self.landmarks.insert(&self.blocks, id);
+        held
+    }
+
+    /// A block that is in no index becomes free and merges with its neighbours where that keeps KEEPS: same kind, and
+    /// one frontier covers the other. `knows` says of a neighbour's frontier whether the block's own covers it by what
+    /// its freer knew.
+    #[inline]
+    pub(super) fn release(&mut self, id: u32, state: State, after: Frontier, knows: impl Fn(&Frontier) -> bool) {
+        let block = &mut self.blocks[id];
+        (block.state, block.after) = (state, after);
+        let mut id = id;
+        loop {
+            let above = self.blocks[id].above;
+            if above == NONE || !self.merges(id, above, &knows) {
+                break;
+            }
+            self.absorb(id, above);
+        }
+        loop {
+            let below = self.blocks[id].below;
+            if below == NONE || !self.merges(id, below, &knows) {
+                break;
+            }
+            self.absorb(id, below);
+            id = below;
+        }
+        self.index(id);
+    }
+
+    /// Whether `other`, in an index, is to be merged into `id`, in none.
+    #[inline]
+    fn merges(&self, id: u32, other: u32, knows: &impl Fn(&Frontier) -> bool) -> bool {
+        let (block, other) = (&self.blocks[id], &self.blocks[other]);
+        if block.state != other.state {
+            return false;
+        }
+        match (block.after.is_empty(), other.after.is_empty()) {
+            (true, both) => both,
+            // Everybody could use the neighbour: a small block must not take a large one along into its lane.
+            (false, true) => other.bytes <= block.bytes,
+            (false, false) => {
+                block.after.covers(&other.after) || other.after.covers(&block.after) || knows(&other.after)
+            }
+        }
+    }
+
+    /// Merges `other`, a neighbour, into `id`; the lower number stays. The later frontier counts.
+    #[inline]
+    fn absorb(&mut self, id: u32, other: u32) {
+        self.unindex(other);
+        if self.blocks[other].after.covers(&self.blocks[id].after) {
+            self.blocks[id].after = std::mem::take(&mut self.blocks[other].after);
+        }
+        let low = if self.blocks[other].start < self.blocks[id].start {
+            let after = std::mem::take(&mut self.blocks[id].after);
+            self.blocks[other].after = after;
+            other
+        } else {
+            id
+        };
+        self.join_above(low);
+    }
+
+    /// Joins the block above `id`, both in no index, and forgets where it started.
+    fn join_above(&mut self, id: u32) {
+        let above = self.blocks[id].above;
+        let start = self.blocks[above].start;
+        let gone = self.blocks.join_above(id);
+        self.landmarks.remove(&self.blocks, gone, start, self.blocks[id].above);
+    }
+
+    /// Cuts a block, in no index, in two.
+    fn cut(&mut self, id: u32, bytes: u64) -> u32 {
+        let upper = self.blocks.cut(id, bytes);
+        self.landmarks.insert(&self.blocks, upper);
+        upper
+    }
+
+    /// Makes one block, in no index, of the free blocks under `range`, cutting those at its ends. Its frontier is that
+    /// of all of them. The caller gives it its state.
+    pub(super) fn carve(&mut self, range: Range) -> u32 {
+        let mut first = self.at(range.start);
+        if self.blocks[first].start < range.start {
+            self.unindex(first);
+            let upper = self.cut(first, range.start - self.blocks[first].start);
+            self.index(first);
+            first = upper;
+        } else {
+            self.unindex(first);
+        }
+        while self.blocks[first].end() < range.end() {
+            let above = self.blocks[first].above;
+            self.unindex(above);
+            let after = std::mem::take(&mut self.blocks[above].after);
+            self.blocks[first].after.join(&after);
+            if self.blocks[above].end() > range.end() {
+                let rest = self.cut(above, range.end() - self.blocks[above].start);
+                self.blocks[rest].after = after;
+                self.index(rest);
+            }
+            self.join_above(first);
+        }
+        if self.blocks[first].end() > range.end() {
+            let rest = self.cut(first, range.bytes);
+            self.index(rest);
+        }
+        first
+    }
+
+    /// Cuts a block, in no index, at `address`; returns the upper part.
+    pub(super) fn split(&mut self, id: u32, address: u64) -> u32 {
+        self.cut(id, address - self.blocks[id].start)
+    }
+
+    /// Opens the blocks whose frontier is over to everybody, each lane from its earliest on.
+    pub(super) fn retire(&mut self, completed: &impl Completed) {
+        let mut next = self.lanes.next_busy(0);
+        while let Some(lane) = next {
+            let mut id = self.lanes.lane(lane).earliest;
+            while id != NONE {
+                let later = self.blocks[id].later;
+                if self.blocks[id].after.is_over(completed) {
+                    self.unindex(id);
+                    self.release(id, State::Free, Frontier::EMPTY, |_| false);
+                } else if lane != super::lanes::MIXED {
+                    break;
+                }
+                id = later;
+            }
+            next = self.lanes.next_busy(lane + 1);
+        }
+    }
+
+    /// The block that an address of the range is in.
+    pub(super) fn at(&self, address: u64) -> u32 {
+        self.landmarks.locate(&self.blocks, address)
+    }
+
+    /// The frontier of all free blocks that overlap `range`.
+    pub(super) fn after(&self, range: Range) -> Frontier {
+        let mut after = Frontier::EMPTY;
+        for id in self.over(range) {
+            after.join(&self.blocks[id].after);
+        }
+        after
+    }
+
+    /// The blocks that overlap `range`, upwards.
+    pub(super) fn over(&self, range: Range) -> impl Iterator<Item = u32> + '_ {
+        let mut id = self.at(range.start);
+        std::iter::from_fn(move || {
+            if id == NONE || self.blocks[id].start >= range.end() {
+                return None;
+            }
+            let above = self.blocks[id].above;
+            Some(std::mem::replace(&mut id, above))
+        })
+    }
+
+    /// Whether `who` may use a block at once.
+    #[inline]
+    pub(super) fn is_legal(&self, block: &Block, who: &impl Knows, follow: bool) -> bool {
+        match block.state {
+            State::Hole => true,
+            State::Free => is_past(&block.after, who, follow),
+            State::Held | State::Closed | State::Unused => false,
+        }
+    }
+
+    /// All blocks, upwards.
+    pub(super) fn all(&self) -> impl Iterator<Item = u32> + '_ {
+        self.over(self.range)
+    }
+
+    /// Checks that each free block is where it is found, and nothing else is there.
+    pub(super) fn audit(&self) -> Result<(), String> {
+        let ids: Vec<u32> = self.all().collect();
+        self.landmarks.audit(&self.blocks, &ids)?;
+        if ids.len() != self.blocks.count() {
+            return Err(format!("PARTITION: {} blocks linked, {} made", ids.len(), self.blocks.count()));
+        }
+        let mut end = self.range.start;
+        for (&id, below) in ids.iter().zip(std::iter::once(NONE).chain(ids.iter().copied())) {
+            let block = &self.blocks[id];
+            if block.start != end || block.below != below || block.bytes == 0 || block.state == State::Unused {
+                return Err(format!("PARTITION: {block:?} does not follow {end:#x}"));
+            }
+            end = block.end();
+            let unmerged = |other: &Block| match (block.after.single(), other.after.single()) {
+                (Some(one), Some(two)) => one.slot == two.slot,
+                _ => block.after.is_empty() && other.after.is_empty(),
+            };
+            if below != NONE && matches!(block.state, State::Free | State::Hole) {
+                let other = &self.blocks[below];
+                if other.state == block.state && unmerged(other) {
+                    return Err(format!("MERGED: {other:?} and {block:?} are apart"));
+                }
+            }
+        }
+        if end != self.range.end() {
+            return Err("PARTITION: the blocks end before the range".into());
+        }
+        self.audit_homes(&ids)
+    }
+
+    fn audit_homes(&self, ids: &[u32]) -> Result<(), String> {
+        let mut found: Vec<(u32, u32)> = self.open.from(&self.blocks, 0).map(|id| (id, OPEN)).collect();
+        found.extend(self.holes.from(&self.blocks, 0).map(|id| (id, HOLES)));
+        for lane in self.lanes.busy() {
+            let at = self.lanes.lane(lane);
+            let mut binned: Vec<u32> = at.bins.from(&self.blocks, 0).collect();
+            let mut queued = Vec::new();
+            let (mut id, mut last) = (at.earliest, 0);
+            while id != NONE {
+                queued.push(id);
+                let seq = self.blocks[id].after.single().map_or(last, |point| point.seq);
+                if seq < last {
+                    return Err(format!("QUEUE: lane {lane} is out of order"));
+                }
+                (id, last) = (self.blocks[id].later, seq);
+            }
+            found.extend(binned.iter().map(|&id| (id, lane)));
+            binned.sort_unstable();
+            queued.sort_unstable();
+            if binned.is_empty() || binned != queued {
+                return Err(format!("QUEUE: lane {lane} has {binned:?} in bins, {queued:?} in its queue"));
+            }
+        }
+        let home = |id: u32| match (&self.blocks[id].state, self.blocks[id].after.points()) {
+            (State::Hole, _) => HOLES,
+            (State::Free, []) => OPEN,
+            (State::Free, [point]) => self.lanes.of(point.slot).unwrap_or(NONE),
+            (State::Free, _) => super::lanes::MIXED,
+            _ => NONE,
+        };
+        let mut expected: Vec<(u32, u32)> =
+            ids.iter().map(|&id| (id, home(id))).filter(|&(_, at)| at != NONE).collect();
+        expected.sort_unstable();
+        found.sort_unstable();
+        match expected == found && found.iter().all(|&(id, at)| self.blocks[id].home == at) {
+            true => Ok(()),
+            false => Err("HOME: a free block is not in the index that it belongs to".into()),
+        }
+    }
+}
+
+/// Whether a frontier lies before the next point of `who`. Without `follow` only stream order counts, not events.
+#[inline]
+pub(super) fn is_past(after: &Frontier, who: &impl Knows, follow: bool) -> bool {
+    after.points().iter().all(|point| (follow || point.slot == who.slot()) && who.covers(*point))
+}

@@ -1,0 +1,112 @@
+//! How much more than it needs a pool may reserve, and what it may spend to stay below that.
+//!
+//! BOUND, exactly. *Held* are the bytes of held blocks, each rounded up to the grain. When a request makes `reserved`
+//! rise, then after it
+//!
+//! > reserved <= (1 + slack) x held + one granule, or no chunk was idle that could have been used instead.
+//!
+//! An idle chunk can be used where the frees on it are over, or precede the request. A chunk that is not idle cannot:
+//! one held block of 512 bytes pins the whole chunk that it is in. So what the bound leaves open is the free part of
+//! chunks that held blocks overlap, and idle chunks whose last use is still to come. The former is kept small by
+//! placing small blocks in the smallest free blocks that fit, which lie in such chunks, and by the size of chunks,
+//! which follows the held bytes. It is counted by the tests, not promised.
+//!
+//! A request that does not make `reserved` rise leaves it as it is: idle memory goes back at a synchronisation (release
+//! threshold), by trimming, or when something must grow.
+//!
+//! *Adaptive* slack has two limits. Growth up to the tight one is free. Between the two, idle chunks are used first as
+//! long as the allowance lasts: each request and each free adds a little time to it, each call to a driver takes what
+//! it was measured to cost. Beyond the loose limit chunks are used at any price. So a program for which little moving
+//! is enough stays tight, and one that would have to move all the time pays for it with a little memory instead.
+//!
+//! Knows prices and sums; neither blocks nor chunks.
+
+use super::{PoolConfig, Slack};
+use crate::units::{MIB, round_down, round_up};
+
+/// What a call costs, in nanoseconds, whatever the size of the chunk.
+pub(super) const MAP_NS: u64 = 23_000;
+pub(super) const UNMAP_NS: u64 = 19_000;
+pub(super) const CREATE_NS: u64 = 8_000;
+pub(super) const DESTROY_NS: u64 = 9_000;
+/// Destroying a chunk also costs this for each MiB.
+pub(super) const DESTROY_NS_PER_MIB: u64 = 280;
+
+/// What a request or a free adds to the allowance.
+const EARNED_NS: i64 = 800;
+/// The allowance does not pass this.
+const ALLOWANCE_MAX_NS: i64 = 20_000_000;
+/// Adaptive slack: the tight and the loose limit.
+const TIGHT: f64 = 0.005;
+const LOOSE: f64 = 0.03;
+/// A chunk is at most this part of the held bytes.
+const CHUNK_PART: u64 = 256;
+
+/// What it costs to unmap and destroy a chunk.
+pub(super) fn release_price(bytes: u64) -> u64 {
+    UNMAP_NS + DESTROY_NS + DESTROY_NS_PER_MIB * (bytes / MIB)
+}
+
+/// Bytes that may be reserved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Limits {
+    /// Up to here growth needs no reason.
+    pub(super) tight: u64,
+    /// Beyond this idle chunks are used at any price.
+    pub(super) loose: u64,
+}
+
+/// The limits and the allowance of a pool.
+#[derive(Debug)]
+pub(super) struct Budget {
+    slack: Slack,
+    granule: u64,
+    chunk_max: u64,
+    allowance: i64,
+}
+
+impl Budget {
+    pub(super) fn new(config: &PoolConfig) -> Self {
+        Self {
+            slack: config.slack,
+            granule: config.granularity,
+            chunk_max: round_down(config.chunk_bytes_max, config.granularity).max(config.granularity),
+            allowance: 0,
+        }
+    }
+
+    /// So many requests and frees went by.
+    #[inline]
+    pub(super) fn earn(&mut self, events: u64) {
+        self.allowance = (self.allowance + EARNED_NS * events as i64).min(ALLOWANCE_MAX_NS);
+    }
+
+    /// Whether the allowance is enough for `price`.
+    pub(super) fn affords(&self, price: u64) -> bool {
+        self.allowance >= price as i64
+    }
+
+    /// Memory was moved.
+    pub(super) fn spend(&mut self, price: u64) {
+        self.allowance -= price as i64;
+    }
+
+    /// The limits when `held` bytes are held.
+    pub(super) fn limits(&self, held: u64) -> Limits {
+        let limit = |slack: f64| held.saturating_add((held as f64 * slack.max(0.0)) as u64) + self.granule;
+        match self.slack {
+            Slack::Adaptive => Limits { tight: limit(TIGHT), loose: limit(LOOSE) },
+            Slack::Fixed(slack) => Limits { tight: limit(slack), loose: limit(slack) },
+        }
+    }
+
+    /// How large chunks are when `held` bytes are held.
+    pub(super) fn chunk_bytes(&self, held: u64) -> u64 {
+        let part = match self.slack {
+            Slack::Adaptive => held / CHUNK_PART,
+            Slack::Fixed(slack) => (held as f64 * slack.clamp(0.0, 1.0) / 8.0) as u64,
+        };
+        let bytes = round_up(part, self.granule).unwrap_or(self.chunk_max);
+        bytes.clamp(self.granule, self.chunk_max)
+    }
+}

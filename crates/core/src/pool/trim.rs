@@ -1,0 +1,42 @@
+//! Giving memory back without need: at a synchronisation, and on demand.
+//!
+//! Longest idle first, spare chunks before all; never under a held block or a use that is not over.
+
+use super::{Pool, Step};
+use crate::order::Completed;
+
+impl Pool {
+    /// The host has synchronised: what that made certain is opened to everybody, whatever the reuse policy, and idle
+    /// memory beyond the release threshold goes back. Leaves steps.
+    pub fn synchronized(&mut self, completed: &impl Completed) {
+        self.retire(completed);
+        self.open_closed(completed);
+        self.release_down_to(self.config.release_threshold);
+    }
+
+    /// Gives back what can be, but keeps at least `keep` bytes reserved. Leaves steps.
+    pub fn trim(&mut self, keep: u64, completed: &impl Completed) {
+        self.retire(completed);
+        self.open_closed(completed);
+        self.release_down_to(keep);
+    }
+
+    fn release_down_to(&mut self, keep: u64) {
+        let mut reserved = self.space.reserved();
+        let mut steps = Vec::new();
+        let idle = self.space.idle_chunks().filter(|&chunk| self.is_late(chunk));
+        for chunk in self.space.spares().iter().copied().chain(idle) {
+            let bytes = self.space.chunk(chunk).bytes;
+            if reserved - bytes < keep {
+                continue;
+            }
+            reserved -= bytes;
+            let range = self.space.chunk(chunk).range();
+            if !range.is_empty() {
+                steps.push(Step::Unmap { chunk, at: range.start, bytes });
+            }
+            steps.push(Step::Destroy { chunk, bytes });
+        }
+        self.plan.steps.extend(steps);
+    }
+}
