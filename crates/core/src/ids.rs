@@ -31,10 +31,30 @@ id! {
     /// A dense, recycled index of a chain of points (a stream incarnation, a chain of a graph launch).
     Slot(u32), "chain "
 }
-id! {
-    /// A stream as the program knows it: counted up from 0 on each device, never used again.
-    StreamId(u32), "stream "
+/// A stream as the program knows it: counted up from 0 on each device, never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct StreamId(pub u32);
+
+impl StreamId {
+    /// What is done by the host itself, without a stream.
+    pub const HOST: StreamId = StreamId(u32::MAX);
+
+    /// The number as an index into a table.
+    #[inline]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
 }
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::HOST => f.write_str("the host"),
+            Self(number) => write!(f, "stream {number}"),
+        }
+    }
+}
+
 id! {
     /// An allocation's place in its device's table; recycled, told apart by a generation.
     AllocId(u32), "allocation "

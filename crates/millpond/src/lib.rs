@@ -1,1 +1,70 @@
-//! Stream-ordered GPU memory.
+//! Stream-ordered GPU memory: allocate, use and free memory in stream order, with every wrong order refused at the line
+//! that makes it.
+//!
+//! # A tour
+//! ```
+//! use millpond::{Device, HostConfig, MIB, PoolConfig};
+//!
+//! # fn main() -> millpond::Result<()> {
+//! let device = Device::host(HostConfig::default())?;
+//! let pool = device.pool(PoolConfig { release_threshold: 16 * MIB, ..Default::default() })?;
+//! let (left, right) = (device.stream()?, device.stream()?);
+//!
+//! let x = left.alloc::<f32>(&pool, 1024)?; // exists from this point of `left` on
+//! left.launch(x.write(), |x| x.fill(1.0))?; // declaring an access hands you the slice
+//!
+//! // Unordered: refused before it runs, with both sides and what is missing between them.
+//! let refused = right.launch(x.read(), |_| ()).unwrap_err();
+//! assert!(refused.to_string().contains("help: make stream 2 wait for an event recorded on stream 1"));
+//!
+//! right.wait(&left.record()?)?; // an event orders it
+//! let y = right.alloc::<f32>(&pool, 1024)?;
+//! right.launch((x.read(), y.write()), |(x, y)| y.iter_mut().zip(x).for_each(|(y, x)| *y = 2.0 * x))?;
+//! right.free(x)?; // on another stream than its own; a refusal gives x back
+//! assert_eq!(right.copy_to_host(y.read())?, vec![2.0; 1024]);
+//! # Ok(())
+//! # }
+//! ```
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod access;
+mod allocation;
+mod buffer;
+mod config;
+mod context;
+mod copy;
+mod default_streams;
+mod device;
+mod error;
+mod event;
+mod hosts;
+mod launch;
+mod pool;
+mod progress;
+mod serve;
+#[allow(unsafe_code)]
+mod shell;
+mod statistics;
+mod stream;
+
+pub use access::{Access, Elements, Read, Write};
+pub use buffer::{Buffer, View};
+pub use config::{DeviceConfig, HostConfig, PoolConfig, SimConfig};
+pub use device::Device;
+pub use error::{Error, Holder, Invalid, Nearest, OutOfMemory, Refused, Result};
+pub use event::Event;
+pub use hosts::{HostThreads, Told};
+pub use launch::Queue;
+pub use pool::Pool;
+pub use statistics::PoolStatistics;
+pub use stream::{Stream, StreamKind};
+
+pub use millpond_core::check::{Act, Kind, Place, Site, Subject, Violation};
+pub use millpond_core::ids::{AllocId, PoolId, StreamId};
+pub use millpond_core::pool::{Exhausted, ReusePolicy, Slack};
+pub use millpond_core::units::{Bytes, GIB, KIB, MIB};
+pub use millpond_driver as driver;
+
+pub(crate) use pool::PoolShared;

@@ -110,10 +110,24 @@ impl Chain {
         Snapshot { point: self.last(), knowledge: Arc::clone(&self.knowledge) }
     }
 
+    /// The last position of `slot` that comes before the next point.
+    pub fn seen(&self, slot: Slot) -> Seq {
+        match slot == self.slot {
+            true => self.seq,
+            false => self.knowledge.waited.seen(slot).max(self.knowledge.base.clock().seen(slot)),
+        }
+    }
+
+    /// Whether the snapshot comes before the next point already, so that a wait for it would be no news.
+    #[inline]
+    pub fn knows_of(&self, snapshot: &Snapshot) -> bool {
+        self.covers(snapshot.point)
+    }
+
     /// Puts all later points after the snapshot (CUDA: `cudaStreamWaitEvent`). Whether that was news.
     #[inline]
     pub fn wait(&mut self, snapshot: &Snapshot) -> bool {
-        if self.covers(snapshot.point) {
+        if self.knows_of(snapshot) {
             return false;
         }
         self.merge(snapshot);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::chain::Snapshot;
 use super::clock::Clock;
-use crate::ids::Point;
+use crate::ids::{Point, Seq, Slot};
 
 /// What a host knew at one moment; immutable and shared.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +34,11 @@ impl Base {
     #[inline]
     pub fn includes(&self, other: &Base) -> bool {
         (self.host == other.host && self.version >= other.version) || other.version == 0
+    }
+
+    /// The last position of a chain that the host had been told is over.
+    pub fn seen(&self, slot: Slot) -> Seq {
+        self.clock.seen(slot)
     }
 
     /// The last point of each chain that it knows.

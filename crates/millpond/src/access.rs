@@ -1,0 +1,240 @@
+//! Accesses: what a launch says it will do to memory, and the slices it gets for saying so.
+//!
+//! Declaring an access is the only way from a buffer to its bytes. Knows allocations and addresses; whether an access is
+//! right is decided in `launch.rs`, before any slice is made. One of the two files of this crate with `unsafe`: making a
+//! slice of checked memory.
+//!
+//! Invariant **exclusive-write**: while a launch that writes an allocation runs, no other work of the device touches it:
+//! unordered conflicting uses are refused when they are declared, and one launch may not both write and otherwise use it.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use millpond_core::check::Act;
+
+use crate::allocation::Allocation;
+use crate::buffer::Named;
+
+/// Whose memory: a buffer at hand, or a name to look up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source<'b> {
+    /// No memory: an empty buffer.
+    Empty,
+    Owned(&'b Arc<Allocation>, u32),
+    Named(Option<Named>),
+}
+
+impl<'b> Source<'b> {
+    #[inline]
+    pub(crate) fn of(owned: Option<&'b (Arc<Allocation>, u32)>) -> Self {
+        owned.map_or(Source::Empty, |(allocation, generation)| Source::Owned(allocation, *generation))
+    }
+}
+
+/// Which elements of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+}
+
+/// One declared access, without its type.
+#[derive(Clone, Copy, Debug)]
+pub struct Declared<'b> {
+    pub(crate) act: Act,
+    pub(crate) source: Source<'b>,
+    /// Bytes from the start of the allocation, and how many.
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Declared elements on the device: where they are, for kernels that take addresses.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Elements<T> {
+    /// The address of the first; 0 where there are none.
+    pub address: u64,
+    /// How many.
+    pub len: usize,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Elements<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Elements<T> {}
+
+/// What can be declared to a launch: [`Read`], [`Write`], and tuples or arrays of them.
+///
+/// Sealed: the slices are sound because only this crate says what they are made of.
+pub trait Access: sealed::Sealed {
+    /// What the closure gets: `&[T]` for a read, `&mut [T]` for a write.
+    type Slice<'a>;
+    /// What a foreign kernel gets: addresses and lengths.
+    type Place: Copy + Send + 'static;
+
+    /// Tells each access in order.
+    #[doc(hidden)]
+    fn declare<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>));
+
+    /// The places, given the address of each declared access in order.
+    #[doc(hidden)]
+    fn place(&self, address: &mut dyn FnMut() -> u64) -> Self::Place;
+
+    /// The slices at the places.
+    ///
+    /// # Safety
+    /// For `'a` the memory is mapped, no other work writes it, and for a [`Write`] no other work reads it
+    /// (exclusive-write).
+    #[doc(hidden)]
+    unsafe fn slices<'a>(place: Self::Place) -> Self::Slice<'a>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! access {
+    ($(#[$doc:meta])* $name:ident, $act:expr, $slice:ty, $make:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        #[must_use = "an access does nothing until it is given to a launch"]
+        pub struct $name<'b, T: Pod> {
+            source: Source<'b>,
+            span: Span,
+            element: PhantomData<T>,
+        }
+
+        impl<'b, T: Pod> $name<'b, T> {
+            #[inline]
+            pub(crate) fn new(source: Source<'b>, span: Span) -> Self {
+                Self { source, span, element: PhantomData }
+            }
+
+            /// The number of declared elements.
+            #[allow(clippy::len_without_is_empty)]
+            pub fn len(&self) -> usize {
+                self.span.len
+            }
+        }
+
+        impl<T: Pod> sealed::Sealed for $name<'_, T> {}
+
+        impl<T: Pod> Access for $name<'_, T> {
+            type Slice<'a> = $slice;
+            type Place = Elements<T>;
+
+            #[inline]
+            fn declare<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
+                let size = size_of::<T>();
+                let (offset, bytes) = ((self.span.start * size) as u64, (self.span.len * size) as u64);
+                tell(Declared { act: $act, source: self.source, offset, bytes });
+            }
+
+            #[inline]
+            fn place(&self, address: &mut dyn FnMut() -> u64) -> Elements<T> {
+                Elements { address: address(), len: self.span.len, element: PhantomData }
+            }
+
+            #[inline]
+            unsafe fn slices<'a>(place: Elements<T>) -> $slice {
+                let start = match place.len {
+                    0 => std::ptr::NonNull::<T>::dangling().as_ptr(),
+                    _ => place.address as *mut T,
+                };
+                // SAFETY: the address is that of `len` elements of a live block, aligned to the grain of 512 B or more,
+                // and any bytes are a `T: Pod`; the caller promises the rest (exclusive-write).
+                unsafe { $make(start, place.len) }
+            }
+        }
+    };
+}
+
+access! {
+    /// Declares a read: the launch gets `&[T]`.
+    Read, Act::Read, &'a [T], |start: *mut T, len| std::slice::from_raw_parts(start.cast_const(), len)
+}
+
+access! {
+    /// Declares a write, or a read and a write: the launch gets `&mut [T]`.
+    Write, Act::Write, &'a mut [T], |start: *mut T, len| std::slice::from_raw_parts_mut(start, len)
+}
+
+macro_rules! tuples {
+    ($(($($name:ident $index:tt),*))*) => {$(
+        impl<$($name: Access),*> sealed::Sealed for ($($name,)*) {}
+
+        #[allow(unused_variables, clippy::unused_unit)]
+        impl<$($name: Access),*> Access for ($($name,)*) {
+            type Slice<'a> = ($($name::Slice<'a>,)*);
+            type Place = ($($name::Place,)*);
+
+            #[inline]
+            fn declare<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
+                $(self.$index.declare(tell);)*
+            }
+
+            #[inline]
+            fn place(&self, address: &mut dyn FnMut() -> u64) -> Self::Place {
+                ($(self.$index.place(address),)*)
+            }
+
+            #[inline]
+            unsafe fn slices<'a>(place: Self::Place) -> Self::Slice<'a> {
+                ($(
+                    // SAFETY: the caller's promise holds for each part.
+                    unsafe { $name::slices(place.$index) },
+                )*)
+            }
+        }
+    )*};
+}
+
+tuples! {
+    ()
+    (A 0)
+    (A 0, B 1)
+    (A 0, B 1, C 2)
+    (A 0, B 1, C 2, D 3)
+    (A 0, B 1, C 2, D 3, E 4)
+    (A 0, B 1, C 2, D 3, E 4, F 5)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
+}
+
+impl<A: Access, const N: usize> sealed::Sealed for [A; N] {}
+
+impl<A: Access, const N: usize> Access for [A; N] {
+    type Slice<'a> = [A::Slice<'a>; N];
+    type Place = [A::Place; N];
+
+    fn declare<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
+        self.iter().for_each(|access| access.declare(tell));
+    }
+
+    fn place(&self, address: &mut dyn FnMut() -> u64) -> Self::Place {
+        std::array::from_fn(|i| self[i].place(address))
+    }
+
+    unsafe fn slices<'a>(place: Self::Place) -> Self::Slice<'a> {
+        place.map(|place| {
+            // SAFETY: the caller's promise holds for each part.
+            unsafe { A::slices(place) }
+        })
+    }
+}
+
+/// The closure of a launch, with its slices, ready to run on the device.
+pub(crate) fn task<A: Access>(
+    place: A::Place,
+    kernel: impl for<'a> FnOnce(A::Slice<'a>) + Send + 'static,
+) -> millpond_driver::Task {
+    Box::new(move || {
+        // SAFETY: the launch was checked and recorded before it was submitted: its memory is live until after it, and
+        // what conflicts with it is ordered before or after (exclusive-write). The slices do not outlive the call.
+        kernel(unsafe { A::slices(place) });
+    })
+}

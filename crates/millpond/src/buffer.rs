@@ -1,0 +1,205 @@
+//! Who owns memory and who names it: [`Buffer`] and [`View`].
+//!
+//! A buffer owns one life of an allocation and ends it; a view is a plain value that names the life and can be stale.
+//! Neither gives access to bytes: a launch or a copy does, for accesses that it was told of (`access.rs`).
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use millpond_core::ids::{AllocId, PoolId};
+
+use crate::access::{Read, Source, Span, Write};
+use crate::allocation::Allocation;
+use crate::error::{Invalid, Result};
+use crate::pool::PoolShared;
+
+/// `len` elements of device memory, owned.
+///
+/// [`Stream::free`](crate::Stream::free) ends it, checked, and gives it back if that is refused. Dropping it frees it
+/// after everything declared so far: that never waits, never fails, and orders nothing.
+///
+/// A buffer of no elements has no memory and the null address, as in CUDA.
+pub struct Buffer<T: Pod> {
+    owned: Option<(Arc<Allocation>, u32)>,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+impl<T: Pod> Buffer<T> {
+    #[inline]
+    pub(crate) fn new(owned: Option<(Arc<Allocation>, u32)>, len: usize) -> Self {
+        Self { owned, len, element: PhantomData }
+    }
+
+    /// Takes the life out, so that nothing is left to drop.
+    #[inline]
+    pub(crate) fn into_owned(mut self) -> (Option<(Arc<Allocation>, u32)>, usize) {
+        (self.owned.take(), self.len)
+    }
+
+    pub(crate) fn owned(&self) -> Option<&(Arc<Allocation>, u32)> {
+        self.owned.as_ref()
+    }
+
+    /// The number of elements.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no elements.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its size in bytes.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        (self.len * size_of::<T>()) as u64
+    }
+
+    /// The device address of the first element; 0 where it is empty.
+    #[inline]
+    pub fn address(&self) -> u64 {
+        self.owned.as_ref().map_or(0, |(allocation, _)| allocation.range.start)
+    }
+
+    /// The number of its allocation, as messages give it; `None` where it is empty.
+    pub fn id(&self) -> Option<AllocId> {
+        self.owned.as_ref().map(|(allocation, _)| allocation.id)
+    }
+
+    /// Gives it a name, for messages.
+    pub fn set_name(&self, name: &str) {
+        if let Some((allocation, generation)) = &self.owned {
+            let mut life = allocation.life();
+            if life.generation == *generation {
+                life.name = Some(name.into());
+            }
+        }
+    }
+
+    /// A name for this life of the allocation that can be copied.
+    pub fn view(&self) -> View<T> {
+        let named = self.owned.as_ref().map(|(allocation, generation)| Named {
+            device: allocation.pool.context.number,
+            pool: allocation.pool.id,
+            index: allocation.index,
+            generation: *generation,
+        });
+        View { named, start: 0, len: self.len, element: PhantomData }
+    }
+
+    /// Declares that a launch reads it.
+    #[inline]
+    pub fn read(&self) -> Read<'_, T> {
+        Read::new(Source::of(self.owned.as_ref()), Span { start: 0, len: self.len })
+    }
+
+    /// Declares that a launch writes it, or reads and writes it.
+    #[inline]
+    pub fn write(&self) -> Write<'_, T> {
+        Write::new(Source::of(self.owned.as_ref()), Span { start: 0, len: self.len })
+    }
+
+    /// Gives up ownership: the address, to be freed with
+    /// [`Stream::free_address`](crate::Stream::free_address) (CUDA: a plain device pointer).
+    pub fn into_address(self) -> u64 {
+        let address = self.address();
+        self.into_owned();
+        address
+    }
+}
+
+impl<T: Pod> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        if let Some((allocation, generation)) = self.owned.take() {
+            PoolShared::drop_allocation(allocation, generation);
+        }
+    }
+}
+
+impl<T: Pod> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer").field("address", &self.address()).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// A name for one life of an allocation, or for a range of its elements. A plain value: it owns nothing and can
+/// outlive what it names; using it then is refused.
+pub struct View<T: Pod> {
+    named: Option<Named>,
+    start: usize,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+/// Which life of which allocation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Named {
+    pub(crate) device: u32,
+    pub(crate) pool: PoolId,
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl<T: Pod> Clone for View<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Pod> Copy for View<T> {}
+
+impl<T: Pod> fmt::Debug for View<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("start", &self.start).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl<T: Pod> View<T> {
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A part of it, by elements.
+    ///
+    /// # Errors
+    /// [`Invalid::Bounds`] where the range does not lie within.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<View<T>> {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(start) => start.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(end) => end.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => self.len,
+        };
+        if start > end || end > self.len {
+            return Err(Invalid::Bounds { start: start as u64, end: end as u64, len: self.len as u64 }.into());
+        }
+        Ok(View { start: self.start + start, len: end - start, ..*self })
+    }
+
+    /// Declares that a launch reads it.
+    pub fn read(&self) -> Read<'static, T> {
+        Read::new(Source::Named(self.named), Span { start: self.start, len: self.len })
+    }
+
+    /// Declares that a launch writes it, or reads and writes it.
+    pub fn write(&self) -> Write<'static, T> {
+        Write::new(Source::Named(self.named), Span { start: self.start, len: self.len })
+    }
+}

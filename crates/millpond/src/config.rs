@@ -1,0 +1,95 @@
+//! How devices and pools are set up. Plain data, with CUDA's defaults where CUDA has the setting.
+
+use millpond_core::pool::{ReusePolicy, Slack};
+use millpond_core::units::{MIB, round_up};
+
+use crate::HostThreads;
+use crate::error::{Invalid, Result};
+
+/// What every kind of device can be told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeviceConfig {
+    /// Whether host threads count as one another.
+    pub host_threads: HostThreads,
+}
+
+/// A host device.
+#[derive(Clone, Debug, Default)]
+pub struct HostConfig {
+    /// Memory, and how work is scheduled.
+    pub driver: millpond_driver::HostConfig,
+    /// What every kind of device can be told.
+    pub device: DeviceConfig,
+}
+
+/// A simulated device.
+#[derive(Clone, Debug, Default)]
+pub struct SimConfig {
+    /// Memory, and when work is over.
+    pub driver: millpond_driver::SimConfig,
+    /// What every kind of device can be told.
+    pub device: DeviceConfig,
+}
+
+/// A pool.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PoolConfig {
+    /// Bytes to keep at a synchronisation (CUDA: `cudaMemPoolAttrReleaseThreshold`). Default 0.
+    pub release_threshold: u64,
+    /// The most to reserve, in bytes; 0 for no limit (CUDA: `maxSize`). Rounded up to the device's granularity.
+    pub max_bytes: u64,
+    /// When memory freed on one stream may serve another. Default: always.
+    pub reuse: ReusePolicy,
+    /// How much more may be reserved than is held. Default: adaptive.
+    pub slack: Slack,
+    /// No physical chunk is larger, in bytes. Default 512 MiB.
+    pub chunk_bytes_max: u64,
+    /// Make freed addresses inaccessible, so that a stray access faults instead of reading old data. Blocks are then
+    /// multiples of a page and never rest on shelves; for finding bugs, not for speed. Default off.
+    pub guard: bool,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self {
+            release_threshold: 0,
+            max_bytes: 0,
+            reuse: ReusePolicy::default(),
+            slack: Slack::default(),
+            chunk_bytes_max: 512 * MIB,
+            guard: false,
+        }
+    }
+}
+
+/// What guarded blocks are multiples of: the system's page.
+const PAGE: u64 = 4096;
+/// What blocks are multiples of otherwise: CUDA's alignment.
+const GRAIN: u64 = 512;
+
+impl PoolConfig {
+    /// The core's settings, for a device of this granularity.
+    pub(crate) fn to_core(&self, granularity: u64) -> Result<millpond_core::pool::PoolConfig> {
+        let refuse = |setting, reason: &str| Err(Invalid::Setting { setting, reason: reason.into() }.into());
+        if let Slack::Fixed(part) = self.slack
+            && !(part.is_finite() && part >= 0.0)
+        {
+            return refuse("slack", "it must be a part of the held bytes, 0 or more");
+        }
+        if self.chunk_bytes_max < granularity {
+            return refuse("chunk_bytes_max", "it must be at least the device's granularity");
+        }
+        let Some(max_bytes) = round_up(self.max_bytes, granularity) else {
+            return refuse("max_bytes", "it is larger than any memory; 0 means no limit");
+        };
+        Ok(millpond_core::pool::PoolConfig {
+            grain: if self.guard { PAGE } else { GRAIN },
+            granularity,
+            chunk_bytes_max: self.chunk_bytes_max,
+            slack: self.slack,
+            reuse: self.reuse,
+            release_threshold: self.release_threshold,
+            max_bytes,
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! What a device's streams and pools share, and nothing else.
+//!
+//! Held by every stream, pool and buffer; it refers to them weakly. Nothing here is touched where memory is served from
+//! a stream's shelf, but the epoch, which is read.
+
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+
+use millpond_core::order::{Completed, Slots, Snapshot};
+use millpond_driver::{Counting, Driver, Properties, RawMark};
+
+use crate::hosts::Hosts;
+use crate::pool::PoolShared;
+use crate::progress::Chains;
+use crate::shell::Closing;
+use crate::stream::StreamShared;
+
+/// The shared part of a device.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// Tells the devices of a process apart.
+    pub(crate) number: u32,
+    pub(crate) driver: Box<Counting<Arc<dyn Driver>>>,
+    pub(crate) properties: Properties,
+    pub(crate) hosts: Hosts,
+    pub(crate) chains: Chains,
+    pub(crate) slots: Mutex<Slots>,
+    pub(crate) streams: Mutex<Vec<Weak<StreamShared>>>,
+    pub(crate) pools: RwLock<Vec<Weak<PoolShared>>>,
+    pub(crate) legacy: Legacy,
+    /// Ends of closed streams, for a synchronisation of the device.
+    pub(crate) ended: Mutex<Vec<(Snapshot, RawMark)>>,
+    /// Heaps of dropped pools with work in flight on their freed memory.
+    pub(crate) closing: Mutex<Vec<Closing>>,
+    pub(crate) next_stream: AtomicU32,
+    pub(crate) next_pool: AtomicU32,
+    pub(crate) next_alloc: AtomicU32,
+}
+
+/// What ties the blocking streams to the legacy default stream.
+#[derive(Debug, Default)]
+pub(crate) struct Legacy {
+    /// Whether the legacy stream was ever used: before that nobody has to look.
+    pub(crate) is_used: AtomicBool,
+    /// Where its last operation was, for blocking streams to wait for.
+    pub(crate) last: Mutex<Option<(Snapshot, RawMark)>>,
+    /// Blocking streams that may have work since.
+    pub(crate) blocking: Mutex<Vec<Weak<StreamShared>>>,
+    /// The last work of closed blocking streams.
+    pub(crate) ended: Mutex<Vec<(Snapshot, RawMark)>>,
+}
+
+/// Locks and, where another thread panicked under the lock, goes on: what these locks hold is whole at every moment.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Context {
+    /// The pools that live.
+    pub(crate) fn pools(&self) -> Vec<Arc<PoolShared>> {
+        self.pools.read().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The streams that live.
+    pub(crate) fn streams(&self) -> Vec<Arc<StreamShared>> {
+        lock(&self.streams).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The host was told that everything up to `snapshot` is over: streams hear of it with their next operation, and
+    /// pools may give memory back (CUDA: a synchronisation honours the release threshold).
+    pub(crate) fn synchronized<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
+        for snapshot in snapshots.clone() {
+            if let Some(progress) = self.chains.find(snapshot.point().slot) {
+                progress.complete(snapshot.point().seq);
+            }
+        }
+        self.hosts.learn(snapshots);
+        for pool in self.pools() {
+            pool.synchronized();
+        }
+        self.finish_closing();
+    }
+
+    /// Whether all work of all streams, closed ones too, is over.
+    pub(crate) fn is_idle(&self) -> bool {
+        let poll = self.chains.poll(&*self.driver);
+        let last = |stream: &Arc<StreamShared>| stream.progress.last(stream.slot);
+        let ends = lock(&self.ended).iter().all(|(snapshot, _)| poll.is_over(snapshot.point()));
+        ends && self.streams().iter().all(|stream| poll.is_over(last(stream)))
+    }
+
+    /// Gives the memory of dropped pools back, where nothing uses it any more.
+    pub(crate) fn finish_closing(&self) {
+        let closing = std::mem::take(&mut *lock(&self.closing));
+        for mut heap in closing {
+            if !heap.finish(self) {
+                lock(&self.closing).push(heap);
+            }
+        }
+    }
+}

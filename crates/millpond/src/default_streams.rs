@@ -1,0 +1,92 @@
+//! The legacy default stream and the streams that are ordered with it.
+//!
+//! An operation on the legacy stream comes after everything in all blocking streams, and their later work after it.
+//! Both sides are settled lazily: a blocking stream notes itself when it has heard everything, the legacy stream takes
+//! the notes; its end is published with a new epoch, so that others hear of it with their next operation. Locks: the
+//! legacy stream's state may be held while another stream's is taken, never the other way round.
+
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
+
+use millpond_core::order::Snapshot;
+use millpond_driver::{Driver, RawMark};
+
+use crate::context::lock;
+use crate::error::Result;
+use crate::stream::{State, StreamShared};
+
+impl StreamShared {
+    /// Puts later work after a snapshot, for the order and for the device; nothing where that is known.
+    #[inline]
+    pub(crate) fn wait_for(&self, state: &mut State, snapshot: &Snapshot, mark: RawMark) -> Result<()> {
+        if state.chain.knows_of(snapshot) {
+            return Ok(());
+        }
+        self.context.driver.wait(self.raw, mark)?;
+        state.chain.wait(snapshot);
+        Ok(())
+    }
+
+    /// A blocking stream comes after the legacy stream's last operation, and notes that it has work for its next.
+    pub(crate) fn follow_legacy(&self, state: &mut State) -> Result<()> {
+        let legacy = &self.context.legacy;
+        if legacy.is_used.load(Ordering::Acquire)
+            && let Some((snapshot, mark)) = &*lock(&legacy.last)
+        {
+            self.wait_for(state, snapshot, *mark)?;
+        }
+        if !std::mem::replace(&mut state.is_noted, true) {
+            lock(&legacy.blocking).push(self.me.clone());
+        }
+        Ok(())
+    }
+
+    /// The legacy stream comes after all work of the blocking streams.
+    pub(crate) fn gather_blocking(&self, state: &mut State) -> Result<()> {
+        let legacy = &self.context.legacy;
+        let noted = std::mem::take(&mut *lock(&legacy.blocking));
+        for (i, stream) in noted.iter().enumerate() {
+            if let Err(error) = stream.upgrade().map_or(Ok(()), |stream| self.gather_one(state, &stream)) {
+                lock(&legacy.blocking).extend_from_slice(&noted[i..]);
+                return Err(error);
+            }
+        }
+        let mut ended = lock(&legacy.ended);
+        while let Some((snapshot, mark)) = ended.last() {
+            self.wait_for(state, snapshot, *mark)?;
+            ended.pop();
+        }
+        Ok(())
+    }
+
+    fn gather_one(&self, state: &mut State, stream: &StreamShared) -> Result<()> {
+        let mut other = stream.state.lock();
+        if other.is_closed {
+            return Ok(());
+        }
+        let mark = self.context.driver.mark(stream.raw)?;
+        let waited = self.wait_for(state, &other.chain.snapshot(), mark);
+        self.context.driver.forget(mark);
+        waited?;
+        // It must note itself again with its next operation.
+        other.is_noted = false;
+        other.epoch = 0;
+        Ok(())
+    }
+
+    /// The legacy stream has new work: blocking streams wait for it before their next.
+    #[cold]
+    pub(crate) fn publish_legacy(&self, state: &mut State) {
+        let legacy = &self.context.legacy;
+        // Where no mark can be had the device is lost, and nothing runs any more.
+        if let Ok(mark) = self.context.driver.mark(self.raw) {
+            let mut last = lock(&legacy.last);
+            if let Some((_, former)) = last.replace((state.chain.snapshot(), mark)) {
+                self.context.driver.forget(former);
+            }
+            drop(last);
+            legacy.is_used.store(true, Ordering::Release);
+            self.context.hosts.advance();
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! A device: what streams and pools are made of (CUDA: a device with its primary context).
+//!
+//! The handle, how devices are opened, and what concerns a device as a whole. Every kind of device is the same type.
+
+use std::collections::HashMap;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
+
+use bytemuck::Pod;
+use millpond_core::check::{Act, Use};
+use millpond_core::ids::{Point, PoolId, Slot, StreamId};
+use millpond_core::order::{Base, Chain, Knows, StreamKind};
+use millpond_core::pool::Frontier;
+use millpond_core::units::{GIB, Range, round_up};
+use millpond_driver::{CallCounts, Counting, Driver, HostDriver, Properties, SimDriver, StreamFlags};
+
+use crate::allocation::{Allocation, Light, freed_fault, site, violation};
+use crate::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig};
+use crate::context::{Context, Legacy, lock};
+use crate::error::{Invalid, Refused, Result};
+use crate::hosts::{Hosts, Told};
+use crate::pool::{Pool, PoolShared};
+use crate::progress::{Chains, Progress};
+use crate::stream::{Role, State, Stream, StreamShared};
+use crate::{Buffer, pool};
+
+/// A pool's addresses, as a multiple of the memory that it may have: addresses are cheap, and room keeps blocks apart.
+const ADDRESSES_PER_BYTE: u64 = 8;
+/// No pool has fewer addresses.
+const ADDRESSES_MIN: u64 = 64 * GIB;
+
+/// Tells the devices of a process apart.
+static NEXT_DEVICE: AtomicU32 = AtomicU32::new(0);
+
+/// A device. Clones name the same device; streams, pools and buffers keep it alive.
+#[derive(Clone, Debug)]
+pub struct Device {
+    shared: Arc<DeviceShared>,
+}
+
+#[derive(Debug)]
+struct DeviceShared {
+    context: Arc<Context>,
+    /// The pool that the device came with.
+    default_pool: Pool,
+    /// The pool that unnamed allocations come from.
+    current_pool: Mutex<Pool>,
+    legacy: Stream,
+    per_thread: Mutex<HashMap<ThreadId, Stream>>,
+}
+
+impl Device {
+    /// A host device: streams are real queues served by threads, memory is real memory; no GPU is needed.
+    ///
+    /// # Errors
+    /// The system refused, or a setting cannot be had.
+    pub fn host(config: HostConfig) -> Result<Device> {
+        let HostConfig { driver, device } = config;
+        Self::with_driver(Arc::new(HostDriver::new(driver)?), device)
+    }
+
+    /// A simulated device: calls are counted, memory is never touched, closures are not run.
+    ///
+    /// # Errors
+    /// A setting cannot be had.
+    pub fn sim(config: SimConfig) -> Result<Device> {
+        let SimConfig { driver, device } = config;
+        Self::with_driver(Arc::new(SimDriver::new(driver)), device)
+    }
+
+    /// A device of any kind.
+    ///
+    /// # Errors
+    /// The driver refused to open the default stream or to reserve addresses.
+    pub fn with_driver(driver: Arc<dyn Driver>, config: DeviceConfig) -> Result<Device> {
+        let number = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
+        let context = Arc::new(Context {
+            number,
+            properties: driver.properties(),
+            driver: Box::new(Counting::new(driver)),
+            hosts: Hosts::new(number, config.host_threads),
+            chains: Chains::default(),
+            slots: Mutex::default(),
+            streams: Mutex::default(),
+            pools: std::sync::RwLock::default(),
+            legacy: Legacy { is_used: AtomicBool::new(false), ..Legacy::default() },
+            ended: Mutex::default(),
+            closing: Mutex::default(),
+            next_stream: AtomicU32::new(0),
+            next_pool: AtomicU32::new(0),
+            next_alloc: AtomicU32::new(0),
+        });
+        let legacy = open_stream(&context, Role::Legacy)?;
+        let default_pool = open_pool(&context, PoolConfig::default())?;
+        let current_pool = Mutex::new(default_pool.clone());
+        let per_thread = Mutex::default();
+        Ok(Device { shared: Arc::new(DeviceShared { context, default_pool, current_pool, legacy, per_thread }) })
+    }
+
+    /// What the device is.
+    pub fn properties(&self) -> &Properties {
+        &self.shared.context.properties
+    }
+
+    /// How often each driver call was made.
+    pub fn driver_calls(&self) -> CallCounts {
+        self.shared.context.driver.counts()
+    }
+
+    /// Opens a stream that is ordered with the legacy default stream (CUDA: `cudaStreamCreate`).
+    ///
+    /// # Errors
+    /// The driver refused.
+    pub fn stream(&self) -> Result<Stream> {
+        self.stream_of(StreamKind::Blocking)
+    }
+
+    /// Opens a stream that is not ordered with the legacy default stream (CUDA: `cudaStreamNonBlocking`).
+    ///
+    /// # Errors
+    /// The driver refused.
+    pub fn non_blocking_stream(&self) -> Result<Stream> {
+        self.stream_of(StreamKind::NonBlocking)
+    }
+
+    fn stream_of(&self, kind: StreamKind) -> Result<Stream> {
+        open_stream(&self.shared.context, Role::Ordinary(kind))
+    }
+
+    /// The legacy default stream: its work comes after everything in all blocking streams, and their later work after it
+    /// (CUDA: `cudaStreamLegacy`, stream 0).
+    pub fn legacy_stream(&self) -> Stream {
+        self.shared.legacy.clone()
+    }
+
+    /// The calling thread's own default stream, a blocking one (CUDA: `cudaStreamPerThread`).
+    ///
+    /// # Errors
+    /// The driver refused to open it.
+    pub fn per_thread_stream(&self) -> Result<Stream> {
+        let mut streams = lock(&self.shared.per_thread);
+        if let Some(stream) = streams.get(&std::thread::current().id()) {
+            return Ok(stream.clone());
+        }
+        let stream = self.stream()?;
+        streams.insert(std::thread::current().id(), stream.clone());
+        Ok(stream)
+    }
+
+    /// Makes a pool (CUDA: `cudaMemPoolCreate`).
+    ///
+    /// # Errors
+    /// [`Invalid::Setting`] for a setting that cannot be had; the driver refused to reserve addresses.
+    pub fn pool(&self, config: PoolConfig) -> Result<Pool> {
+        open_pool(&self.shared.context, config)
+    }
+
+    /// The pool that the device came with (CUDA: `cudaDeviceGetDefaultMemPool`).
+    pub fn default_pool(&self) -> Pool {
+        self.shared.default_pool.clone()
+    }
+
+    /// The device's current pool, at first its default one (CUDA: `cudaDeviceGetMemPool`).
+    pub fn current_pool(&self) -> Pool {
+        lock(&self.shared.current_pool).clone()
+    }
+
+    /// Makes a pool the current one and gives back the one before (CUDA: `cudaDeviceSetMemPool`).
+    ///
+    /// # Errors
+    /// [`Invalid::OtherDevice`] for a pool of another device.
+    pub fn set_current_pool(&self, pool: &Pool) -> Result<Pool> {
+        if pool.owner.shared.context.number != self.shared.context.number {
+            return Err(Invalid::OtherDevice { what: pool.id().to_string(), with: "the device".into() }.into());
+        }
+        Ok(std::mem::replace(&mut *lock(&self.shared.current_pool), pool.clone()))
+    }
+
+    /// Waits until all work of all streams is over, closed ones too (CUDA: `cudaDeviceSynchronize`).
+    ///
+    /// # Errors
+    /// The device is lost.
+    pub fn synchronize(&self) -> Result<()> {
+        let context = &self.shared.context;
+        let mut ends = Vec::new();
+        for shared in context.streams() {
+            let state = shared.state.lock();
+            if !state.is_closed {
+                ends.push((state.chain.snapshot(), context.driver.mark(shared.raw)?, true));
+            }
+        }
+        ends.extend(lock(&context.ended).iter().map(|(snapshot, mark)| (snapshot.clone(), *mark, false)));
+        let mut result = Ok(());
+        for (_, mark, is_ours) in &ends {
+            result = result.and(context.driver.block_on(*mark));
+            if *is_ours {
+                context.driver.forget(*mark);
+            }
+        }
+        result?;
+        context.synchronized(ends.iter().map(|(snapshot, ..)| snapshot));
+        lock(&context.ended).retain(|(snapshot, _)| !context.hosts.base().covers(snapshot.point()));
+        Ok(())
+    }
+
+    /// Frees a buffer at once, without a stream (CUDA: `cudaFree` of stream-ordered memory). Nothing waits: the host must
+    /// have synchronised with everything that uses it.
+    ///
+    /// # Errors
+    /// A violation, with the buffer, where the host was not told that some use is over.
+    #[track_caller]
+    pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
+        let caller = Location::caller();
+        let (owned, len) = buffer.into_owned();
+        let Some((allocation, generation)) = owned else { return Ok(()) };
+        let refused = |error| Refused { error, buffer: Buffer::new(Some((Arc::clone(&allocation), generation)), len) };
+        if allocation.pool.context.number != self.shared.context.number {
+            let (what, with) = (allocation.id.to_string(), "the device".into());
+            return Err(refused(Invalid::OtherDevice { what, with }.into()));
+        }
+        self.free_now(&allocation, generation, caller).map_err(refused)
+    }
+
+    /// Frees memory at once by its address (CUDA: `cudaFree`). Null is fine and has no effect.
+    ///
+    /// # Errors
+    /// [`Invalid::Pointer`] where it is not the start of a live allocation; a violation as for [`free`](Self::free).
+    #[track_caller]
+    pub fn free_address(&self, address: u64) -> Result<()> {
+        let caller = Location::caller();
+        if address == 0 {
+            return Ok(());
+        }
+        let (allocation, generation) = PoolShared::find_on(&self.shared.context, address)?;
+        self.free_now(&allocation, generation, caller)
+    }
+
+    fn free_now(
+        &self,
+        allocation: &Arc<Allocation>,
+        generation: u32,
+        caller: &'static Location<'static>,
+    ) -> Result<()> {
+        let base = self.shared.context.hosts.base();
+        let host = Host(&base);
+        let mut life = allocation.life();
+        let later = site(Act::Free, StreamId::HOST, 0, caller);
+        let checked = match life.freed {
+            Some(free) => Err(freed_fault(free, Act::Free)),
+            None if life.generation != generation => Err(freed_fault(life.history.born(), Act::Free)),
+            None => life.history.check_free(&host),
+        };
+        if let Err(fault) = checked {
+            let Use { point, site } = fault.earlier;
+            let known = (!base.covers(point)).then(|| base.seen(point.slot).saturating_sub(point.seq - site.op));
+            return Err(violation(allocation.subject(&life), fault, later, known).into());
+        }
+        life.freed = Some(Use { point: life.history.born().point, site: later });
+        let bytes = life.bytes;
+        drop(life);
+        let pool = &allocation.pool;
+        let mut heap = pool.lock();
+        heap.give_back(allocation, Frontier::EMPTY, None::<&Chain>);
+        pool.count_used(&mut heap, -(bytes as i64));
+        drop(heap);
+        match pool.is_destroyed() {
+            true => pool.trim_idle(),
+            false => Ok(()),
+        }
+    }
+
+    /// What the calling thread knows, for another thread to [`hear`](Self::hear).
+    pub fn tell(&self) -> Told {
+        Told(self.shared.context.hosts.base())
+    }
+
+    /// The calling thread has heard from another, by a channel, a lock or a join: what that one knew then, this one knows
+    /// now. Only needed with [`HostThreads::Separate`](crate::HostThreads::Separate).
+    pub fn hear(&self, told: &Told) {
+        self.shared.context.hosts.hear(told);
+    }
+}
+
+/// The host as somebody who stands in the order: after everything that it was told.
+struct Host<'a>(&'a Base);
+
+impl Knows for Host<'_> {
+    fn slot(&self) -> Slot {
+        Slot(u32::MAX)
+    }
+
+    fn covers(&self, point: Point) -> bool {
+        self.0.covers(point)
+    }
+}
+
+fn open_stream(context: &Arc<Context>, role: Role) -> Result<Stream> {
+    let id = StreamId(context.next_stream.fetch_add(1, Ordering::Relaxed));
+    let raw = context.driver.open_stream(StreamFlags { label: id.0 })?;
+    let base = context.hosts.base();
+    // Held until the chain is listed: slots are dense in that list.
+    let mut slots = lock(&context.slots);
+    let (slot, seq) = slots.open(|point| base.covers(point));
+    let chain = Chain::new(slot, seq, base);
+    let progress = Arc::new(Progress::new(raw, chain.seq()));
+    context.chains.insert(slot, Arc::clone(&progress));
+    drop(slots);
+    let shared = Arc::new_cyclic(|me| StreamShared {
+        id,
+        slot,
+        raw,
+        role,
+        context: Arc::clone(context),
+        progress,
+        me: me.clone(),
+        state: Light::new(State::new(chain)),
+    });
+    lock(&context.streams).push(Arc::downgrade(&shared));
+    Ok(Stream { owner: Arc::new(crate::stream::Owner { shared }) })
+}
+
+fn open_pool(context: &Arc<Context>, config: PoolConfig) -> Result<Pool> {
+    let granularity = context.properties.granularity;
+    let guard = config.guard;
+    if guard && !context.properties.can_protect {
+        let reason = format!("the device `{}` cannot change what may be done with mapped bytes", context.properties.name);
+        return Err(Invalid::Setting { setting: "guard", reason }.into());
+    }
+    let memory = match config.max_bytes {
+        0 => context.properties.total_bytes,
+        limit => limit.min(context.properties.total_bytes),
+    };
+    let core = config.to_core(granularity)?;
+    let addresses = memory.saturating_mul(ADDRESSES_PER_BYTE).max(ADDRESSES_MIN);
+    let addresses = round_up(addresses, granularity).unwrap_or(ADDRESSES_MIN);
+    let start = context.driver.reserve(addresses)?;
+    let id = PoolId(context.next_pool.fetch_add(1, Ordering::Relaxed));
+    let range = Range::new(start, addresses);
+    let shared = Arc::new(PoolShared::new(id, Arc::clone(context), core, guard, range));
+    let mut pools = context.pools.write().unwrap_or_else(PoisonError::into_inner);
+    pools.retain(|pool| pool.strong_count() > 0);
+    pools.push(Arc::downgrade(&shared));
+    Ok(Pool { owner: Arc::new(pool::Owner { shared }) })
+}
+

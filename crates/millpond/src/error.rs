@@ -1,0 +1,265 @@
+//! Everything that can be refused, and why.
+//!
+//! One type for the whole crate, with few variants: what a caller does next is what tells them apart. Nothing is lost
+//! by an error: the operation that failed has not happened, and what it was given comes back (see [`Refused`]).
+
+use std::fmt;
+
+use millpond_core::check::Violation;
+use millpond_core::ids::{PoolId, StreamId};
+use millpond_core::pool::Exhausted;
+use millpond_core::units::{Bytes, Range};
+use millpond_driver::DriverError;
+
+use crate::Buffer;
+
+/// Result of Millpond's calls.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call was refused.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No memory is left, after everything idle was moved or given back.
+    #[error("{0}")]
+    OutOfMemory(Box<OutOfMemory>),
+    /// The order of the program is wrong.
+    #[error("{0}")]
+    Violation(Box<Violation>),
+    /// An argument names nothing, or something that cannot be meant.
+    #[error("{0}")]
+    InvalidArgument(Invalid),
+    /// The device's system refused a call.
+    #[error("the device refused: {0}")]
+    Driver(DriverError),
+    /// A kernel faulted or panicked: nothing more runs on this device.
+    #[error("the device is lost: {reason}; nothing more runs on it, its buffers can still be dropped")]
+    DeviceLost {
+        /// What happened first.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// The violation, if it is one.
+    pub fn violation(&self) -> Option<&Violation> {
+        match self {
+            Error::Violation(violation) => Some(violation),
+            _ => None,
+        }
+    }
+}
+
+impl From<DriverError> for Error {
+    fn from(error: DriverError) -> Self {
+        match error {
+            DriverError::Lost { reason } => Error::DeviceLost { reason },
+            other => Error::Driver(other),
+        }
+    }
+}
+
+impl From<Invalid> for Error {
+    fn from(invalid: Invalid) -> Self {
+        Error::InvalidArgument(invalid)
+    }
+}
+
+impl From<Violation> for Error {
+    fn from(violation: Violation) -> Self {
+        Error::Violation(Box::new(violation))
+    }
+}
+
+/// What is wrong with an argument.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Invalid {
+    /// The pointer is not the start of a live allocation.
+    #[error("{pointer:#x} is not the start of a live allocation: {nearest}")]
+    Pointer {
+        /// The pointer given.
+        pointer: u64,
+        /// What is there, or nearest to it.
+        nearest: Nearest,
+    },
+    /// The view names a life of an allocation that has ended, and nothing is left that tells how.
+    #[error("this view's allocation was freed, and its place has been used again since")]
+    Stale,
+    /// The stream was closed.
+    #[error("{0} is closed")]
+    StreamClosed(StreamId),
+    /// The pool was destroyed; its live allocations stay valid.
+    #[error("{0} is destroyed: nothing new can be allocated from it")]
+    PoolDestroyed(PoolId),
+    /// Two things of different devices met in one call.
+    #[error("{what} belongs to another device than {with}")]
+    OtherDevice {
+        /// The stranger.
+        what: String,
+        /// Whom it met.
+        with: String,
+    },
+    /// One launch writes an allocation and uses it a second time.
+    #[error("{allocation} is written and used a second time by one launch: give the launch one write access instead")]
+    Aliased {
+        /// The allocation.
+        allocation: String,
+    },
+    /// The two sides of a copy have different sizes.
+    #[error("{what}: {left} on one side, {right} on the other")]
+    Length {
+        /// The call.
+        what: &'static str,
+        /// Elements on one side.
+        left: u64,
+        /// Elements on the other.
+        right: u64,
+    },
+    /// A range does not lie within its buffer.
+    #[error("elements {start}..{end} do not lie within a buffer of {len}")]
+    Bounds {
+        /// First element.
+        start: u64,
+        /// Behind the last element.
+        end: u64,
+        /// The buffer's elements.
+        len: u64,
+    },
+    /// A setting that this device or pool cannot have.
+    #[error("{setting}: {reason}")]
+    Setting {
+        /// Which.
+        setting: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// This device runs no closures as kernels.
+    #[error("the device `{device}` runs no closures: use `enqueue`")]
+    NoClosures {
+        /// Its name.
+        device: String,
+    },
+}
+
+/// What is at a pointer that should have been the start of an allocation, or nearest to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Nearest {
+    /// No pool has this address.
+    Outside,
+    /// It lies inside an allocation.
+    Inside {
+        /// The allocation, with its state.
+        allocation: String,
+        /// Bytes from its start.
+        offset: u64,
+    },
+    /// The allocation that started here is freed.
+    Freed {
+        /// The allocation, and where it was freed.
+        allocation: String,
+    },
+    /// It lies between allocations.
+    Between {
+        /// The one below, and how far its end is.
+        below: Option<(String, u64)>,
+        /// The one above, and how far its start is.
+        above: Option<(String, u64)>,
+    },
+}
+
+impl fmt::Display for Nearest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Nearest::Outside => f.write_str("no pool of this device has that address"),
+            Nearest::Inside { allocation, offset } => write!(f, "it is {offset} B inside {allocation}"),
+            Nearest::Freed { allocation } => write!(f, "it is {allocation}"),
+            Nearest::Between { below: None, above: None } => f.write_str("its pool has no allocations"),
+            Nearest::Between { below, above } => {
+                f.write_str("the nearest ")?;
+                if let Some((name, bytes)) = below {
+                    write!(f, "below is {name}, which ends {bytes} B before")?;
+                }
+                if let Some((name, bytes)) = above {
+                    let join = if below.is_some() { ", the nearest " } else { "" };
+                    write!(f, "{join}above is {name}, {bytes} B further")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A report of who holds what, when nothing is left.
+#[derive(Clone, PartialEq, Debug)]
+pub struct OutOfMemory {
+    /// The pool that was asked.
+    pub pool: PoolId,
+    /// The pool's figures.
+    pub exhausted: Exhausted,
+    /// Physical memory of the device, in bytes.
+    pub device_bytes: u64,
+    /// Physical memory of the device's other pools, in bytes.
+    pub other_pools_bytes: u64,
+    /// The largest live allocations: what they are and where they were made.
+    pub largest: Vec<Holder>,
+}
+
+/// A live allocation in a report.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Holder {
+    /// Its name.
+    pub allocation: String,
+    /// Its addresses.
+    pub range: Range,
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "out of memory in {}: {}", self.pool, self.exhausted)?;
+        write!(f, "; the device has {}", Bytes(self.device_bytes))?;
+        if self.other_pools_bytes > 0 {
+            write!(f, ", other pools hold {}", Bytes(self.other_pools_bytes))?;
+        }
+        for holder in &self.largest {
+            write!(f, "\n  held by {}", holder.allocation)?;
+        }
+        Ok(())
+    }
+}
+
+/// A free that was refused, and the buffer, which is as it was.
+///
+/// With `?` in a function that returns [`Error`] the buffer is dropped, which frees it after everything declared so
+/// far.
+pub struct Refused<T: bytemuck::Pod> {
+    /// Why.
+    pub error: Error,
+    /// What was to be freed; still the caller's.
+    pub buffer: Buffer<T>,
+}
+
+impl<T: bytemuck::Pod> fmt::Debug for Refused<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<T: bytemuck::Pod> fmt::Display for Refused<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T: bytemuck::Pod> std::error::Error for Refused<T> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl<T: bytemuck::Pod> From<Refused<T>> for Error {
+    fn from(refused: Refused<T>) -> Self {
+        refused.error
+    }
+}

@@ -1,0 +1,104 @@
+//! What the host threads of a device's program have been told, and when streams must hear of it.
+//!
+//! Knows the order's [`Host`]s; nothing of memory. Usually all threads are one host: whatever a thread was told by a
+//! synchronisation holds for what any thread submits afterwards. With [`HostThreads::Separate`] each thread is told
+//! for itself, and [`Told`] carries knowledge from one to another, where the program does so by its own means.
+//!
+//! The one number that the hot path looks at is the epoch: it changes when a host has learned something or the legacy
+//! default stream has work that other streams must wait for. A stream that has seen the epoch has nothing to hear.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use millpond_core::order::{Base, Host, Snapshot};
+
+/// Whether host threads count as one another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum HostThreads {
+    /// All threads are one host, in the order of their calls: locks, channels and joins between them are not seen, so
+    /// that they are taken to order everything.
+    #[default]
+    One,
+    /// Each thread knows what it was told itself; [`Device::tell`](crate::Device::tell) and
+    /// [`Device::hear`](crate::Device::hear) state an edge between two.
+    Separate,
+}
+
+/// What a thread knew when it made this, for another thread to hear.
+#[derive(Clone, Debug)]
+pub struct Told(pub(crate) Arc<Base>);
+
+/// The hosts of one device.
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    number: u32,
+    threads: HostThreads,
+    one: Mutex<Host>,
+    epoch: AtomicU64,
+    next: AtomicU32,
+}
+
+thread_local! {
+    /// This thread's host on each device that keeps threads apart, by the device's number.
+    static OWN: RefCell<HashMap<u32, Host>> = RefCell::new(HashMap::new());
+}
+
+impl Hosts {
+    pub(crate) fn new(number: u32, threads: HostThreads) -> Self {
+        Self {
+            number,
+            threads,
+            one: Mutex::new(Host::new(0)),
+            // Streams begin with 0, so that their first operation hears what there is.
+            epoch: AtomicU64::new(1),
+            next: AtomicU32::new(1),
+        }
+    }
+
+    /// Whether every operation must ask, since threads differ.
+    pub(crate) fn are_separate(&self) -> bool {
+        self.threads == HostThreads::Separate
+    }
+
+    /// Changes whenever there is something to hear.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// There is something new to hear.
+    pub(crate) fn advance(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// What the calling thread knows.
+    pub(crate) fn base(&self) -> Arc<Base> {
+        self.with(|host| Arc::clone(host.base()))
+    }
+
+    /// The calling thread was told that everything up to these is over.
+    pub(crate) fn learn<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot>) {
+        if self.with(|host| host.learn_all(snapshots)) {
+            self.advance();
+        }
+    }
+
+    /// The calling thread heard from another.
+    pub(crate) fn hear(&self, told: &Told) {
+        if self.with(|host| host.hear(&told.0)) {
+            self.advance();
+        }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Host) -> R) -> R {
+        match self.threads {
+            HostThreads::One => f(&mut self.one.lock().unwrap_or_else(PoisonError::into_inner)),
+            HostThreads::Separate => OWN.with_borrow_mut(|own| {
+                let fresh = || Host::new(self.next.fetch_add(1, Ordering::Relaxed));
+                f(own.entry(self.number).or_insert_with(fresh))
+            }),
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Work that uses memory: declared, checked, recorded, submitted - in that order, under the stream's lock.
+//!
+//! Knows accesses and allocations. A launch is refused as a whole: nothing is recorded until every access was found
+//! right, and the locks of all its allocations are held meanwhile (in the order of their numbers), so that no free can
+//! slip in between.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use millpond_core::check::{Act, Use};
+use millpond_driver::{Driver, RawStream};
+use smallvec::SmallVec;
+
+use crate::access::{Access, Declared, Source, task};
+use crate::allocation::{Allocation, freed_fault, site};
+use crate::buffer::{Buffer, Named};
+use crate::error::{Error, Invalid, Refused, Result};
+use crate::pool::{Pool, Stale};
+use crate::stream::{State, Stream, StreamShared};
+use crate::{PoolShared, shell};
+
+/// What a launch does to one allocation.
+#[derive(Debug)]
+struct Wanted<'b> {
+    allocation: Held<'b>,
+    generation: u32,
+    act: Act,
+    /// Place among the declared accesses.
+    at: usize,
+}
+
+/// An allocation that a buffer keeps, or that was looked up.
+#[derive(Debug)]
+enum Held<'b> {
+    Borrowed(&'b Arc<Allocation>),
+    Found(Arc<Allocation>),
+}
+
+impl Held<'_> {
+    fn get(&self) -> &Allocation {
+        match self {
+            Held::Borrowed(allocation) => allocation,
+            Held::Found(allocation) => allocation,
+        }
+    }
+}
+
+/// Nearly all launches declare few accesses.
+type Few<T> = SmallVec<[T; 4]>;
+
+impl StreamShared {
+    /// Checks all accesses of one operation; then submits it by `work`, which gets their addresses; then records them.
+    /// If anything fails, nothing has happened.
+    pub(crate) fn operate<A: Access, R>(
+        &self,
+        accesses: &A,
+        races: bool,
+        caller: &'static Location<'static>,
+        work: impl FnOnce(&mut State, A::Place) -> Result<R>,
+    ) -> Result<R> {
+        let mut state = self.state.lock();
+        self.enter(&mut state)?;
+        let mut addresses = Few::<u64>::new();
+        let mut wanted = Few::<Wanted<'_>>::new();
+        let mut failed = None;
+        // Names are looked up first: the pool's lock comes after the stream's and before no allocation's.
+        accesses.declare(&mut |declared| {
+            if failed.is_none() {
+                failed = self.want(&state, &declared, caller, &mut addresses, &mut wanted).err();
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        wanted.sort_by_key(|wanted| wanted.allocation.get().id);
+        if let Some(pair) = wanted.windows(2).find(|pair| is_aliased(pair)) {
+            let allocation = pair[0].allocation.get();
+            return Err(Invalid::Aliased { allocation: allocation.describe(&allocation.life()) }.into());
+        }
+        wanted.dedup_by(|later, first| later.allocation.get().id == first.allocation.get().id);
+        let mut lives: Few<_> = wanted.iter().map(|wanted| wanted.allocation.get().life()).collect();
+        for (wanted, life) in wanted.iter().zip(&lives) {
+            let checked = match life.freed {
+                Some(free) => Err(freed_fault(free, wanted.act)),
+                None if life.generation != wanted.generation => Err(freed_fault(life.history.born(), wanted.act)),
+                None => life.history.check_use(wanted.act, &state.chain, races),
+            };
+            if let Err(fault) = checked {
+                let later = site(wanted.act, self.id, state.op() + 1, caller);
+                return Err(self.refuse(&state, wanted.allocation.get().subject(life), fault, later));
+            }
+        }
+        let mut address = addresses.iter();
+        let place = accesses.place(&mut || address.next().copied().unwrap_or(0));
+        let result = work(&mut state, place)?;
+        let point = state.chain.submit();
+        for (wanted, life) in wanted.iter().zip(&mut lives) {
+            let site = site(wanted.act, self.id, state.op(), caller);
+            life.history.add_use(Use { point, site }, &state.chain);
+        }
+        drop(lives);
+        self.leave(&mut state);
+        Ok(result)
+    }
+
+    /// Finds the allocation of one declared access.
+    fn want<'b>(
+        &self,
+        state: &State,
+        declared: &Declared<'b>,
+        caller: &'static Location<'static>,
+        addresses: &mut Few<u64>,
+        wanted: &mut Few<Wanted<'b>>,
+    ) -> Result<()> {
+        let at = addresses.len();
+        let (allocation, generation) = match declared.source {
+            Source::Empty | Source::Named(None) => {
+                addresses.push(0);
+                return Ok(());
+            }
+            Source::Owned(allocation, generation) => (Held::Borrowed(allocation), generation),
+            Source::Named(Some(named)) => {
+                (Held::Found(self.resolve(state, named, declared.act, caller)?), named.generation)
+            }
+        };
+        if allocation.get().pool.context.number != self.context.number {
+            let (what, with) = (allocation.get().id.to_string(), self.id.to_string());
+            return Err(Invalid::OtherDevice { what, with }.into());
+        }
+        debug_assert!(declared.offset + declared.bytes <= allocation.get().range.bytes);
+        addresses.push(allocation.get().range.start + declared.offset);
+        wanted.push(Wanted { allocation, generation, act: declared.act, at });
+        Ok(())
+    }
+
+    /// The allocation that a view names.
+    #[cold]
+    fn resolve(
+        &self,
+        state: &State,
+        named: Named,
+        act: Act,
+        caller: &'static Location<'static>,
+    ) -> Result<Arc<Allocation>> {
+        if named.device != self.context.number {
+            return Err(Invalid::OtherDevice { what: "a view".into(), with: self.id.to_string() }.into());
+        }
+        let pools = self.context.pools();
+        let Some(pool) = pools.iter().find(|pool| pool.id == named.pool) else { return Err(Invalid::Stale.into()) };
+        pool.resolve(named.index, named.generation).map_err(|Stale { ended }| match ended {
+            Some((free, subject)) => {
+                let later = site(act, self.id, state.op() + 1, caller);
+                self.refuse(state, subject, freed_fault(free, act), later)
+            }
+            None => Invalid::Stale.into(),
+        })
+    }
+}
+
+/// Whether one launch writes an allocation and uses it a second time.
+fn is_aliased(pair: &[Wanted<'_>]) -> bool {
+    let same = pair[0].allocation.get().id == pair[1].allocation.get().id;
+    same && pair[0].at != pair[1].at && (pair[0].act == Act::Write || pair[1].act == Act::Write)
+}
+
+/// A stream in the hands of foreign code, for the length of an [`enqueue`](Stream::enqueue).
+#[derive(Debug)]
+pub struct Queue<'s> {
+    stream: &'s StreamShared,
+}
+
+impl Queue<'_> {
+    /// The driver's handle of the stream (CUDA: `CUstream`).
+    pub fn raw_stream(&self) -> RawStream {
+        self.stream.raw
+    }
+
+    /// Appends a closure that runs in stream order on the host's side (CUDA: `cudaLaunchHostFunc`).
+    ///
+    /// # Errors
+    /// The device runs no closures or is lost.
+    pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.stream.check_closures()?;
+        Ok(shell::submit_task(&self.stream.context, self.stream.raw, Box::new(function))?)
+    }
+}
+
+impl StreamShared {
+    fn launch<A: Access>(
+        &self,
+        accesses: A,
+        kernel: impl for<'a> FnOnce(A::Slice<'a>) + Send + 'static,
+        caller: &'static Location<'static>,
+    ) -> Result<()> {
+        self.check_closures()?;
+        self.operate(&accesses, true, caller, |_, place| {
+            Ok(shell::submit_task(&self.context, self.raw, task::<A>(place, kernel))?)
+        })
+    }
+
+    fn check_closures(&self) -> Result<()> {
+        let properties = &self.context.properties;
+        match properties.runs_closures {
+            true => Ok(()),
+            false => Err(Invalid::NoClosures { device: properties.name.clone() }.into()),
+        }
+    }
+}
+
+impl Stream {
+    /// Allocates `len` elements that exist from this point of the stream on (CUDA: `cudaMallocFromPoolAsync`). The
+    /// contents are undefined: any bytes, possibly of former allocations. The address is a multiple of 512.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] with a report of who holds what, after everything idle was moved or given back;
+    /// [`Error::InvalidArgument`] for a destroyed pool or one of another device.
+    #[inline]
+    #[track_caller]
+    pub fn alloc<T: Pod>(&self, pool: &Pool, len: usize) -> Result<Buffer<T>> {
+        let caller = Location::caller();
+        // What cannot be counted in bytes is out of memory like anything else that is too large.
+        let bytes = len.checked_mul(size_of::<T>()).map_or(u64::MAX, |bytes| bytes as u64);
+        if bytes == 0 {
+            return Ok(Buffer::new(None, len));
+        }
+        let owned = self.owner.shared.alloc(&pool.owner.shared, bytes, caller)?;
+        Ok(Buffer::new(Some(owned), len))
+    }
+
+    /// Frees a buffer at this point of the stream (CUDA: `cudaFreeAsync`). It may have been allocated and used on other
+    /// streams: the free must come after all of that.
+    ///
+    /// # Errors
+    /// A violation, with the buffer, which is as it was: still live, to be freed once the missing edge is there.
+    #[inline]
+    #[track_caller]
+    pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
+        let caller = Location::caller();
+        let (owned, len) = buffer.into_owned();
+        let Some((allocation, generation)) = owned else { return Ok(()) };
+        if allocation.pool.context.number != self.owner.shared.context.number {
+            return Err(self.refuse_foreign(allocation, generation, len));
+        }
+        self.owner.shared.free(allocation, generation, caller).map_err(|(error, allocation)| Refused {
+            error,
+            buffer: Buffer::new(Some((allocation, generation)), len),
+        })
+    }
+
+    #[cold]
+    fn refuse_foreign<T: Pod>(&self, allocation: Arc<Allocation>, generation: u32, len: usize) -> Refused<T> {
+        let (what, with) = (allocation.id.to_string(), self.id().to_string());
+        let error = Invalid::OtherDevice { what, with }.into();
+        Refused { error, buffer: Buffer::new(Some((allocation, generation)), len) }
+    }
+
+    /// Frees memory by its address, which may have come from anywhere (CUDA: `cudaFreeAsync`). Null is fine and has no
+    /// effect. A buffer that owned the memory then owns nothing.
+    ///
+    /// # Errors
+    /// [`Invalid::Pointer`] where it is not the start of a live allocation, with what is nearest; a violation as for
+    /// [`free`](Self::free). Nothing is lost either way.
+    #[track_caller]
+    pub fn free_address(&self, address: u64) -> Result<()> {
+        let caller = Location::caller();
+        if address == 0 {
+            return Ok(());
+        }
+        let shared = &self.owner.shared;
+        let (allocation, generation) = PoolShared::find_on(&shared.context, address)?;
+        shared.free(allocation, generation, caller).map_err(|(error, _)| error)
+    }
+
+    /// Runs a closure as a kernel on the device, at this point of the stream, with the slices of the declared
+    /// accesses. Reads give `&[T]`, writes `&mut [T]`.
+    ///
+    /// # Errors
+    /// A violation, before anything runs: an access that does not come after its allocation, or comes after the free,
+    /// or conflicts with an unordered access of another stream. [`Invalid::Aliased`] where one allocation is written and
+    /// used a second time. [`Invalid::NoClosures`] where the device is none that runs closures.
+    #[track_caller]
+    pub fn launch<A: Access>(
+        &self,
+        accesses: A,
+        kernel: impl for<'a> FnOnce(A::Slice<'a>) + Send + 'static,
+    ) -> Result<()> {
+        self.owner.shared.launch(accesses, kernel, Location::caller())
+    }
+
+    /// Lets foreign code submit work that uses memory: kernels of cuBLAS, cudarc, a C library. The accesses are checked
+    /// as for [`launch`](Self::launch), except that unordered accesses of one allocation are let pass (they may touch
+    /// different halves); `submit` then runs at once, on this thread, with the stream and the addresses.
+    ///
+    /// While `submit` runs the stream is locked: it must not use this [`Stream`] but the queue it is given.
+    ///
+    /// # Errors
+    /// As for [`launch`](Self::launch), and whatever `submit` returns.
+    ///
+    /// # Safety
+    /// What `submit` submits goes to that stream, and touches no memory of Millpond's but the declared accesses in the
+    /// declared way; unordered accesses touch different bytes.
+    #[track_caller]
+    pub unsafe fn enqueue<A: Access, R>(
+        &self,
+        accesses: A,
+        submit: impl FnOnce(&Queue<'_>, A::Place) -> Result<R>,
+    ) -> Result<R> {
+        let shared = &*self.owner.shared;
+        shared.operate(&accesses, false, Location::caller(), |_, place| submit(&Queue { stream: shared }, place))
+    }
+}

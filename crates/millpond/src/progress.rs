@@ -1,0 +1,133 @@
+//! How far the device is on each chain: the relation *completed*.
+//!
+//! Knows streams of the driver and positions; no allocations. What is found here may steer where memory is placed; it
+//! never reaches a verdict. Asking is lock-free on the stream: its last submitted position is published after the work
+//! of that position has gone to the driver, so a mark made after reading the position covers it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+
+use millpond_core::ids::{Point, Seq, Slot};
+use millpond_core::order::Completed;
+use millpond_driver::{Driver, RawMark, RawStream};
+
+/// How far one chain is.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    raw: RawStream,
+    /// The last position whose work the driver has.
+    submitted: AtomicU64,
+    /// The last position known to be over.
+    completed: AtomicU64,
+    /// The end of a closed stream.
+    end: OnceLock<RawMark>,
+}
+
+impl Progress {
+    pub(crate) fn new(raw: RawStream, seq: Seq) -> Self {
+        Self { raw, submitted: AtomicU64::new(seq), completed: AtomicU64::new(seq), end: OnceLock::new() }
+    }
+
+    /// The driver has all work up to `seq`. Called by the stream's owner only, under its lock.
+    #[inline]
+    pub(crate) fn publish(&self, seq: Seq) {
+        self.submitted.store(seq, Ordering::Release);
+    }
+
+    /// The last point whose work the driver has, given the chain's slot.
+    pub(crate) fn last(&self, slot: Slot) -> Point {
+        Point { slot, seq: self.submitted.load(Ordering::Acquire) }
+    }
+
+    /// Everything up to `seq` is over.
+    pub(crate) fn complete(&self, seq: Seq) {
+        self.completed.fetch_max(seq, Ordering::AcqRel);
+    }
+
+    /// The stream is closed; `end` is its last mark.
+    pub(crate) fn close(&self, end: RawMark) {
+        // A second close never happens: the stream's state refuses it.
+        let _ = self.end.set(end);
+    }
+
+    /// A mark after all work of the chain so far.
+    pub(crate) fn mark(&self, driver: &dyn Driver) -> millpond_driver::Result<RawMark> {
+        match self.end.get() {
+            Some(end) => Ok(*end),
+            None => driver.mark(self.raw),
+        }
+    }
+
+    /// Whether `seq` is over, asking the device where it is not known to be. An error means no.
+    fn is_over(&self, seq: Seq, driver: &dyn Driver) -> bool {
+        if self.completed.load(Ordering::Acquire) >= seq {
+            return true;
+        }
+        let submitted = self.submitted.load(Ordering::Acquire);
+        if submitted < seq {
+            return false;
+        }
+        let over = self.mark(driver).and_then(|mark| {
+            let over = driver.is_over(mark);
+            if self.end.get().is_none() {
+                driver.forget(mark);
+            }
+            over
+        });
+        if over == Ok(true) {
+            self.complete(submitted);
+        }
+        over == Ok(true)
+    }
+}
+
+/// The chains of a device, by slot.
+#[derive(Debug, Default)]
+pub(crate) struct Chains {
+    by_slot: RwLock<Vec<Arc<Progress>>>,
+}
+
+impl Chains {
+    /// A chain begins in `slot`.
+    pub(crate) fn insert(&self, slot: Slot, progress: Arc<Progress>) {
+        let mut by_slot = self.by_slot.write().unwrap_or_else(PoisonError::into_inner);
+        match by_slot.get_mut(slot.index()) {
+            Some(former) => *former = progress,
+            None => {
+                debug_assert_eq!(by_slot.len(), slot.index(), "slots are dense");
+                by_slot.push(progress);
+            }
+        }
+    }
+
+    /// The progress of the chain in `slot`.
+    pub(crate) fn find(&self, slot: Slot) -> Option<Arc<Progress>> {
+        self.by_slot.read().unwrap_or_else(PoisonError::into_inner).get(slot.index()).cloned()
+    }
+
+    /// Somebody to ask what is over.
+    pub(crate) fn poll<'a>(&'a self, driver: &'a dyn Driver) -> Poll<'a> {
+        Poll { by_slot: self.by_slot.read().unwrap_or_else(PoisonError::into_inner), driver }
+    }
+}
+
+/// Asks the device what is over.
+pub(crate) struct Poll<'a> {
+    by_slot: RwLockReadGuard<'a, Vec<Arc<Progress>>>,
+    driver: &'a dyn Driver,
+}
+
+impl Completed for Poll<'_> {
+    fn is_over(&self, point: Point) -> bool {
+        self.by_slot.get(point.slot.index()).is_some_and(|progress| progress.is_over(point.seq, self.driver))
+    }
+}
+
+/// What is known to be over without asking the device: what the host was told.
+pub(crate) struct Told<'a>(pub(crate) &'a millpond_core::order::Base);
+
+impl Completed for Told<'_> {
+    fn is_over(&self, point: Point) -> bool {
+        self.0.covers(point)
+    }
+}

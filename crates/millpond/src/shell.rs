@@ -1,0 +1,125 @@
+//! The one caller of the driver's unsafe calls: takes what the core has decided and does it.
+//!
+//! Knows the heap's steps, streams' raw handles and the driver; decides nothing. The invariants cited here are those of
+//! `millpond_core::pool` (APART, LEGAL, SAFE, STEPWISE).
+
+use millpond_core::ids::Point;
+use millpond_core::order::Completed;
+use millpond_core::pool::Step;
+use millpond_core::units::Range;
+use millpond_driver::{Access, CopyKind, Driver, DriverError, RawStream, Result, Work};
+
+use crate::context::Context;
+use crate::pool::Heap;
+
+/// Takes the heap's steps one by one; at the first that fails the heap forgets the rest.
+pub(crate) fn apply_steps(context: &Context, heap: &mut Heap) -> Result<()> {
+    while let Some(step) = heap.pool.next_step() {
+        if let Err(error) = apply(context, heap, step) {
+            heap.pool.failed();
+            return Err(error);
+        }
+        heap.pool.applied();
+    }
+    Ok(())
+}
+
+fn apply(context: &Context, heap: &mut Heap, step: Step) -> Result<()> {
+    match step {
+        Step::Create { chunk, bytes } => {
+            let raw = context.driver.create(bytes)?;
+            if heap.chunks.len() <= chunk.index() {
+                heap.chunks.resize(chunk.index() + 1, None);
+            }
+            heap.chunks[chunk.index()] = Some(raw);
+            Ok(())
+        }
+        Step::Map { chunk, at, bytes } => {
+            let raw = heap.chunks.get(chunk.index()).copied().flatten().ok_or_else(|| unknown(chunk.0))?;
+            // SAFETY: the pool maps whole chunks into holes of its own reservation (SAFE, STEPWISE).
+            unsafe { context.driver.map(raw, at, bytes) }
+        }
+        Step::Unmap { at, bytes, .. } => {
+            // SAFETY: the pool takes a mapping away only when all frees on it are over (SAFE).
+            unsafe { context.driver.unmap(at, bytes) }
+        }
+        Step::Destroy { chunk, .. } => {
+            let raw = heap.chunks.get(chunk.index()).copied().flatten().ok_or_else(|| unknown(chunk.0))?;
+            context.driver.destroy(raw)?;
+            heap.chunks[chunk.index()] = None;
+            Ok(())
+        }
+    }
+}
+
+/// A chunk that was never created: not reachable while the pool's steps are applied in their order.
+#[cold]
+fn unknown(chunk: u32) -> DriverError {
+    DriverError::UnknownHandle { call: "map", what: "chunk of the pool", handle: chunk.into() }
+}
+
+/// A heap that nobody refers to any more, until its memory and addresses are given back.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    pub(crate) heap: Heap,
+    pub(crate) range: Range,
+}
+
+/// Everything is over: the device was asked.
+struct Over;
+
+impl Completed for Over {
+    fn is_over(&self, _: Point) -> bool {
+        true
+    }
+}
+
+impl Closing {
+    /// Gives everything back, if no work is in flight any more; whether that is done with. Never waits.
+    pub(crate) fn finish(&mut self, context: &Context) -> bool {
+        if !context.is_idle() {
+            return false;
+        }
+        self.heap.pool.trim(0, &Over);
+        if apply_steps(context, &mut self.heap).is_ok() && self.heap.pool.reserved() == 0 {
+            // SAFETY: all mappings are gone, and no work that uses these addresses is left.
+            let _ = unsafe { context.driver.unreserve(self.range.start, self.range.bytes) };
+        }
+        // What the system refused to take back goes with the device.
+        true
+    }
+}
+
+/// Appends a checked launch: a closure that runs as a kernel.
+pub(crate) fn submit_task(context: &Context, stream: RawStream, task: millpond_driver::Task) -> Result<()> {
+    // SAFETY: the launch's accesses are checked and recorded, so that the memory outlives the work and no unordered
+    // work conflicts (LEGAL, and the histories of the allocations).
+    unsafe { context.driver.submit(stream, Work::Run(task)) }
+}
+
+/// Appends a checked copy.
+///
+/// `host` memory on either side must live until the work is over; the callers keep it.
+pub(crate) fn submit_copy(
+    context: &Context,
+    stream: RawStream,
+    to: u64,
+    from: u64,
+    bytes: u64,
+    kind: CopyKind,
+) -> Result<()> {
+    // SAFETY: as for `submit_task`; ranges of two allocations do not overlap (APART), and the caller keeps host memory.
+    unsafe { context.driver.submit(stream, Work::Copy { to, from, bytes, kind }) }
+}
+
+/// Appends a checked fill.
+pub(crate) fn submit_fill(context: &Context, stream: RawStream, at: u64, bytes: u64, value: u8) -> Result<()> {
+    // SAFETY: as for `submit_task`.
+    unsafe { context.driver.submit(stream, Work::Fill { at, bytes, value }) }
+}
+
+/// Appends a change of what may be done with a block's bytes.
+pub(crate) fn submit_protect(context: &Context, stream: RawStream, range: Range, access: Access) -> Result<()> {
+    // SAFETY: the block is this stream's at this point: all uses come before its free, and the next life after.
+    unsafe { context.driver.submit(stream, Work::Protect { at: range.start, bytes: range.bytes, access }) }
+}

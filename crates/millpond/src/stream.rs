@@ -1,0 +1,263 @@
+//! A stream: a queue of work on a device, and a chain of the order (CUDA: `cudaStream_t`).
+//!
+//! The handle, and what belongs to one stream behind its own lock: its chain, and its shelves of recently freed blocks.
+//! What streams do with memory is in `serve.rs`, with work in `launch.rs` and `copy.rs`, with each other here.
+
+use std::any::Any;
+use std::sync::{Arc, Weak};
+
+use millpond_core::ids::{PoolId, Seq, Slot, StreamId};
+use millpond_core::order::Chain;
+use millpond_core::pool::Shelf;
+use millpond_driver::{Driver, RawMark, RawStream};
+use smallvec::SmallVec;
+
+use crate::allocation::{Allocation, Light};
+use crate::context::{Context, lock};
+use crate::error::{Invalid, Result};
+use crate::event::{Event, Mark};
+use crate::pool::{PoolShared, ShelfCount};
+use crate::progress::Progress;
+
+pub use millpond_core::order::StreamKind;
+
+/// A stream of a device: work submitted to it runs in order, work of different streams at the same time.
+///
+/// Every stream-ordered act is a method here. Clones name the same stream; it is closed when the last one is dropped,
+/// and work already in it still runs (CUDA: `cudaStreamDestroy`).
+#[derive(Clone, Debug)]
+pub struct Stream {
+    pub(crate) owner: Arc<Owner>,
+}
+
+/// Closes the stream when the last handle goes.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    pub(crate) shared: Arc<StreamShared>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+/// What a stream is to the default-stream rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// Made by the program.
+    Ordinary(StreamKind),
+    /// The legacy default stream.
+    Legacy,
+}
+
+/// A stream, as the rest of the crate knows it.
+#[derive(Debug)]
+pub(crate) struct StreamShared {
+    pub(crate) id: StreamId,
+    pub(crate) slot: Slot,
+    pub(crate) raw: RawStream,
+    pub(crate) role: Role,
+    pub(crate) context: Arc<Context>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) me: Weak<StreamShared>,
+    pub(crate) state: Light<State>,
+}
+
+/// What a stream's own lock guards.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) chain: Chain,
+    /// Where the chain began: operations are counted from here.
+    pub(crate) birth: Seq,
+    /// The epoch up to which it has heard everything; 0 where it must always ask.
+    pub(crate) epoch: u64,
+    pub(crate) is_closed: bool,
+    /// Whether the legacy stream will look at it.
+    pub(crate) is_noted: bool,
+    shelves: SmallVec<[PoolShelf; 1]>,
+    /// Host memory that copies in flight read, and when they are over.
+    pub(crate) staging: Vec<(RawMark, Box<dyn Any + Send>)>,
+}
+
+/// A stream's shelf for one pool.
+#[derive(Debug)]
+pub(crate) struct PoolShelf {
+    pool: PoolId,
+    owner: Weak<PoolShared>,
+    pub(crate) shelf: Shelf<Arc<Allocation>>,
+    pub(crate) count: Arc<ShelfCount>,
+}
+
+impl State {
+    pub(crate) fn new(chain: Chain) -> Self {
+        Self {
+            birth: chain.seq(),
+            chain,
+            epoch: 0,
+            is_closed: false,
+            is_noted: false,
+            shelves: SmallVec::new(),
+            staging: Vec::new(),
+        }
+    }
+
+    /// The number of the operation that was submitted last.
+    #[inline]
+    pub(crate) fn op(&self) -> u64 {
+        self.chain.seq() - self.birth
+    }
+
+    /// The shelf for a pool, once there is one.
+    #[inline]
+    pub(crate) fn shelf(&mut self, pool: PoolId) -> Option<&mut PoolShelf> {
+        self.shelves.iter_mut().find(|shelf| shelf.pool == pool)
+    }
+
+    /// Makes the shelf for a pool: once for each stream and pool.
+    #[cold]
+    pub(crate) fn add_shelf(&mut self, stream: &StreamShared, pool: &Arc<PoolShared>) -> &mut PoolShelf {
+        self.shelves.retain(|shelf| shelf.owner.strong_count() > 0 || !shelf.shelf.is_empty());
+        let count = pool.add_shelf(stream.me.clone());
+        self.shelves.push(PoolShelf { pool: pool.id, owner: Arc::downgrade(pool), shelf: Shelf::new(), count });
+        self.shelves.last_mut().expect("pushed just now")
+    }
+
+    /// Forgets staged host memory whose copies are over.
+    pub(crate) fn release_staging(&mut self, driver: &dyn Driver) {
+        self.staging.retain(|(mark, _)| {
+            let waits = matches!(driver.is_over(*mark), Ok(false));
+            if !waits {
+                driver.forget(*mark);
+            }
+            waits
+        });
+    }
+}
+
+impl StreamShared {
+    /// What every operation does first: refuse a closed stream, and hear what there is to hear.
+    #[inline]
+    pub(crate) fn enter(&self, state: &mut State) -> Result<()> {
+        if state.epoch != self.context.hosts.epoch() { self.hear(state) } else { Ok(()) }
+    }
+
+    /// What every operation does last, once the driver has its work.
+    #[inline]
+    pub(crate) fn leave(&self, state: &mut State) {
+        self.progress.publish(state.chain.seq());
+        if self.role == Role::Legacy {
+            self.publish_legacy(state);
+        }
+    }
+
+    /// The cold half of [`enter`](Self::enter): a new stream, a host that was told something, or a legacy operation.
+    #[cold]
+    fn hear(&self, state: &mut State) -> Result<()> {
+        if state.is_closed {
+            return Err(Invalid::StreamClosed(self.id).into());
+        }
+        let epoch = self.context.hosts.epoch();
+        state.chain.hear(&self.context.hosts.base());
+        match self.role {
+            Role::Legacy => self.gather_blocking(state)?,
+            Role::Ordinary(StreamKind::Blocking) => self.follow_legacy(state)?,
+            Role::Ordinary(StreamKind::NonBlocking) => {}
+        }
+        if self.role != Role::Legacy && !self.context.hosts.are_separate() {
+            state.epoch = epoch;
+        }
+        Ok(())
+    }
+
+    /// Closes the stream: its shelves go back to their pools, its number can be used again once its work is known to
+    /// be over.
+    fn close(&self) {
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.is_closed, true) {
+            return;
+        }
+        state.epoch = 0;
+        let shelves = std::mem::take(&mut state.shelves);
+        let driver = &*self.context.driver;
+        if let Ok(mark) = driver.mark(self.raw) {
+            self.progress.close(mark);
+            let end = (state.chain.snapshot(), mark);
+            if std::mem::take(&mut state.is_noted) {
+                lock(&self.context.legacy.ended).push(end.clone());
+            }
+            let base = self.context.hosts.base();
+            let mut ended = lock(&self.context.ended);
+            ended.retain(|(snapshot, _)| !base.covers(snapshot.point()));
+            ended.push(end);
+        }
+        // The driver keeps work in flight; a device that is lost has none.
+        let _ = driver.close_stream(self.raw);
+        lock(&self.context.slots).close(state.chain.last());
+        drop(state);
+        lock(&self.context.streams).retain(|stream| !Weak::ptr_eq(stream, &self.me));
+        for mut shelf in shelves {
+            if let Some(pool) = shelf.owner.upgrade() {
+                pool.take_back(shelf.shelf.drain());
+                pool.remove_shelf(&shelf.count);
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// Its number on its device.
+    pub fn id(&self) -> StreamId {
+        self.owner.shared.id
+    }
+
+    /// Records an event: everything submitted to the stream so far (CUDA: `cudaEventRecord`).
+    ///
+    /// # Errors
+    /// The stream belongs to a device that is lost, or the driver refused.
+    pub fn record(&self) -> Result<Event> {
+        let shared = &self.owner.shared;
+        let mut state = shared.state.lock();
+        shared.enter(&mut state)?;
+        let raw = shared.context.driver.mark(shared.raw)?;
+        let snapshot = state.chain.snapshot();
+        shared.leave(&mut state);
+        Ok(Event { snapshot, mark: Arc::new(Mark { raw, context: Arc::clone(&shared.context) }) })
+    }
+
+    /// Makes all later work of this stream come after the event (CUDA: `cudaStreamWaitEvent`). Costs nothing where
+    /// that is known already.
+    ///
+    /// # Errors
+    /// The event is of another device, or the driver refused.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        let shared = &self.owner.shared;
+        if event.mark.context.number != shared.context.number {
+            let (what, with) = ("an event".into(), shared.id.to_string());
+            return Err(Invalid::OtherDevice { what, with }.into());
+        }
+        let mut state = shared.state.lock();
+        shared.enter(&mut state)?;
+        shared.wait_for(&mut state, &event.snapshot, event.mark.raw)?;
+        shared.leave(&mut state);
+        Ok(())
+    }
+
+    /// Waits until all work submitted to the stream so far is over (CUDA: `cudaStreamSynchronize`). Pools may then give
+    /// idle memory back, see [`Pool::set_release_threshold`](crate::Pool::set_release_threshold).
+    ///
+    /// # Errors
+    /// The device is lost.
+    pub fn synchronize(&self) -> Result<()> {
+        self.record()?.synchronize()
+    }
+
+    /// Whether all work submitted so far is over (CUDA: `cudaStreamQuery`). A yes orders what the host submits from then
+    /// on after it.
+    ///
+    /// # Errors
+    /// The device is lost.
+    pub fn is_idle(&self) -> Result<bool> {
+        self.record()?.is_over()
+    }
+}
