@@ -49,7 +49,7 @@ impl Pool {
     /// is. `refusals` says how often the system has already refused memory in this request: the pool then uses all idle
     /// memory before it asks again (1), asks for no more than it gave back (2), gives up (3).
     ///
-    /// Unless the grant is ready, [`next_step`](Self::next_step) names what to do.
+    /// [`next_step`](Self::next_step) then names what to do, if anything; until a grant is ready that must be done.
     ///
     /// # Errors
     /// [`Exhausted`] where the limit, the refusals or the range of addresses leave no way.
@@ -236,7 +236,9 @@ impl Pool {
         }
     }
 
-    fn exhausted(&self, requested: u64) -> Exhausted {
+    /// Refuses, and leaves no steps: a caller that was refused has nothing to carry out.
+    fn exhausted(&mut self, requested: u64) -> Exhausted {
+        self.plan.steps.clear();
         let largest = self.heap.open.largest(&self.heap.blocks);
         Exhausted {
             requested,

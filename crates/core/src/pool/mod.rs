@@ -177,6 +177,22 @@ impl Pool {
         self.space.idle()
     }
 
+    /// Of the idle bytes, those of chunks that nothing uses any more, as far as the pool was told.
+    pub fn idle_over(&self) -> u64 {
+        let over = self.space.idle_chunks().filter(|&chunk| self.is_late(chunk));
+        over.map(|chunk| self.space.chunk(chunk).bytes).sum()
+    }
+
+    /// How many blocks the range is cut into, held and free: 1 when all is free, over and given back.
+    pub fn block_count(&self) -> usize {
+        self.heap.blocks.count()
+    }
+
+    /// The most that `reserved` rises to, at what is held now, while an idle chunk could be used instead (BOUND).
+    pub fn bound(&self) -> u64 {
+        self.budget.limits(self.held).loose
+    }
+
     /// Sets the high mark of reserved bytes to the current value.
     pub fn reset_reserved_high(&mut self) {
         self.space.reset_high();

@@ -82,8 +82,8 @@ impl Pool {
 
     /// The step that [`next_step`](Self::next_step) named could not be carried out; the device is as before it.
     ///
-    /// The steps after it are dropped. A block that waited for them goes back and is returned; what was created stays
-    /// for the next request.
+    /// The steps after it are dropped. A block that waited for them goes back and is returned; a grant that was ready
+    /// stands. What was created stays for the next request.
     ///
     /// # Panics
     /// Where no step is left.
