@@ -21,7 +21,7 @@ use crate::order::{Completed, Knows};
 use crate::units::{Range, round_up};
 use std::collections::VecDeque;
 
-/// How many idle chunks a request looks at while there is another way.
+/// How many idle chunks that it cannot use a request looks at while there is another way.
 const IDLE_LOOKS: usize = 64;
 /// So many refusals by the system end the attempts.
 const REFUSALS_MAX: u32 = 3;
@@ -139,14 +139,20 @@ impl Pool {
             maps.extend(fill.place(bytes).map(|at| Step::Map { chunk, at, bytes }));
         }
         let (mut released, mut spent) = (0, 0);
-        let looks = if refusals > 0 || reach != Reach::Near { usize::MAX } else { IDLE_LOOKS };
-        for chunk in self.space.idle_chunks().take(looks) {
+        let mut looks = if refusals > 0 || reach != Reach::Near { usize::MAX } else { IDLE_LOOKS };
+        for chunk in self.space.idle_chunks() {
             let need = fill.need();
             let total = (reserved + need).saturating_sub(released);
             if need <= released || (total <= limits.tight && total <= cap && refusals == 0) {
                 break;
             }
-            let Some(use_) = self.usable(chunk, who, reach) else { continue };
+            let Some(use_) = self.usable(chunk, who, reach) else {
+                looks -= 1;
+                match looks {
+                    0 => break,
+                    _ => continue,
+                }
+            };
             let Range { start: at, bytes } = self.space.chunk(chunk).range();
             let price = MAP_NS + UNMAP_NS;
             if total <= limits.loose && total <= cap && refusals == 0 && !self.budget.affords(spent + price) {

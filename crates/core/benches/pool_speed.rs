@@ -1,0 +1,180 @@
+//! Time of the pool's own work, without a driver: pairs, random replacement, many holes.
+//!
+//! `cargo bench -p millpond-core --bench pool_speed`. Medians of several runs, in nanoseconds a pair.
+
+use millpond_core::ids::{BlockId, Point, Slot};
+use millpond_core::order::{Completed, Knows};
+use millpond_core::pool::{Grant, Pool, PoolConfig, Shelf, Step};
+use millpond_core::units::{GIB, KIB, MIB, Range};
+use std::time::Instant;
+
+struct One(u64);
+
+impl Knows for One {
+    fn slot(&self) -> Slot {
+        Slot(0)
+    }
+
+    fn covers(&self, _: Point) -> bool {
+        true
+    }
+}
+
+impl Completed for One {
+    fn is_over(&self, _: Point) -> bool {
+        true
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+struct Bench {
+    pool: Pool,
+    who: One,
+    priced_ns: u64,
+    grown: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let pool = Pool::new(PoolConfig::default(), Range::new(1 << 40, 4096 * GIB));
+        Self { pool, who: One(0), priced_ns: 0, grown: 0 }
+    }
+
+    fn alloc(&mut self, bytes: u64) -> BlockId {
+        self.who.0 += 1;
+        match self.pool.fit(bytes, &self.who) {
+            Ok(grant) => grant.block,
+            Err(_) => self.shortage(bytes).block,
+        }
+    }
+
+    #[cold]
+    fn shortage(&mut self, bytes: u64) -> Grant {
+        self.pool.retire(&self.who);
+        if let Ok(grant) = self.pool.fit(bytes, &self.who) {
+            return grant;
+        }
+        self.grown += 1;
+        let grant = self.pool.grow(bytes, &self.who, &self.who, 0).expect("there is no limit");
+        while let Some(step) = self.pool.next_step() {
+            self.priced_ns += match step {
+                Step::Create { .. } => 8_000,
+                Step::Map { .. } => 23_000,
+                Step::Unmap { .. } => 19_000,
+                Step::Destroy { bytes, .. } => 9_000 + 280 * (bytes / MIB),
+            };
+            self.pool.applied();
+        }
+        grant
+    }
+
+    fn free(&mut self, block: BlockId) {
+        self.who.0 += 1;
+        self.pool.free(block, Point { slot: Slot(0), seq: self.who.0 }, Some(&self.who));
+    }
+}
+
+fn median(mut runs: Vec<f64>) -> f64 {
+    runs.sort_by(f64::total_cmp);
+    runs[runs.len() / 2]
+}
+
+/// Nanoseconds for one of `count` calls.
+fn timed(count: u32, mut call: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    (0..count).for_each(|_| call());
+    start.elapsed().as_nanos() as f64 / f64::from(count)
+}
+
+fn pairs(bytes: u64) -> f64 {
+    let mut bench = Bench::new();
+    let keep = bench.alloc(64 * MIB);
+    bench.free(keep);
+    let pair = |bench: &mut Bench| {
+        let block = bench.alloc(bytes);
+        bench.free(block);
+    };
+    median((0..7).map(|_| timed(200_000, || pair(&mut bench))).collect())
+}
+
+fn shelf_pairs() -> f64 {
+    let mut shelf = Shelf::new();
+    shelf.put(64 * KIB, (BlockId(1), Point { slot: Slot(0), seq: 1 })).expect("there is room");
+    let pair = |shelf: &mut Shelf<_>| {
+        let block = shelf.take(std::hint::black_box(64 * KIB)).expect("it was put");
+        shelf.put(std::hint::black_box(64 * KIB), block).expect("there is room");
+    };
+    median((0..7).map(|_| timed(1_000_000, || pair(&mut shelf))).collect())
+}
+
+/// 1 KiB pairs among so many free holes of 1 KiB.
+fn among_holes(holes: u32) -> f64 {
+    let mut bench = Bench::new();
+    let blocks: Vec<BlockId> = (0..2 * holes).map(|_| bench.alloc(KIB)).collect();
+    blocks.iter().step_by(2).for_each(|&block| bench.free(block));
+    let pair = |bench: &mut Bench| {
+        let block = bench.alloc(KIB);
+        bench.free(block);
+    };
+    median((0..7).map(|_| timed(200_000, || pair(&mut bench))).collect())
+}
+
+/// 1000 live, log-uniform 512 B to 16 MiB: free a random one, allocate another.
+fn replacement() {
+    let mut random = Random(88_172_645_463_325_252);
+    let mut bench = Bench::new();
+    let size = |random: &mut Random| (512.0 * 32_768f64.powf(random.unit())) as u64;
+    let (mut live, mut requested, mut peak) = (Vec::new(), 0, 0);
+    for _ in 0..1000 {
+        let bytes = size(&mut random);
+        requested += bytes;
+        live.push((bench.alloc(bytes), bytes));
+    }
+    let pairs = 200_000;
+    let mut runs = Vec::new();
+    for run in 0..5 {
+        let (moved, grown) = (bench.priced_ns, bench.grown);
+        runs.push(timed(pairs, || {
+            let at = (random.next() % 1000) as usize;
+            bench.free(live[at].0);
+            requested -= live[at].1;
+            let bytes = size(&mut random);
+            requested += bytes;
+            peak = peak.max(requested);
+            live[at] = (bench.alloc(bytes), bytes);
+        }));
+        println!(
+            "random replacement, run {run}: {:.0} ns a pair, ratio {:.4}, driver calls {:.0} ns a pair, {} growths",
+            runs[run],
+            bench.pool.reserved_high() as f64 / peak as f64,
+            (bench.priced_ns - moved) as f64 / f64::from(pairs),
+            bench.grown - grown,
+        );
+    }
+    println!("random replacement: {:.0} ns a pair", median(runs));
+}
+
+fn main() {
+    println!("shelf, 64 KiB pair: {:.1} ns", shelf_pairs());
+    for bytes in [512, 64 * KIB, MIB, 32 * MIB] {
+        println!("pool, {bytes} B pair: {:.1} ns", pairs(bytes));
+    }
+    for holes in [4096, 16_384, 65_536] {
+        println!("pool, 1 KiB pair among {holes} holes: {:.1} ns", among_holes(holes));
+    }
+    replacement();
+}

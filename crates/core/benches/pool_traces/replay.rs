@@ -1,0 +1,155 @@
+//! Plays a trace through shelves and pool as the layer above does, and counts.
+
+use crate::trace::{Event, Trace};
+use millpond_core::ids::{BlockId, Point, Slot};
+use millpond_core::order::{Completed, Knows};
+use millpond_core::pool::{Grant, Pool, PoolConfig, Shelf, Slack, Step};
+use millpond_core::units::{GIB, MIB, Range};
+use std::time::Instant;
+
+/// What one pass needed.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    pub(crate) peak_requested: u64,
+    pub(crate) peak_reserved: u64,
+    /// Driver calls by the prices measured on an H200.
+    pub(crate) priced_ns: u64,
+    pub(crate) unmaps: u64,
+    pub(crate) wall_ns: u64,
+}
+
+/// A stream that knows its own past only.
+struct Stream {
+    slot: Slot,
+    seq: u64,
+    shelf: Shelf<Put>,
+}
+
+/// A block on a shelf.
+struct Put {
+    block: BlockId,
+    freed: Point,
+}
+
+impl Knows for Stream {
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn covers(&self, point: Point) -> bool {
+        point.slot == self.slot
+    }
+}
+
+struct AllOver;
+
+impl Completed for AllOver {
+    fn is_over(&self, _: Point) -> bool {
+        true
+    }
+}
+
+struct Replay {
+    pool: Pool,
+    streams: Vec<Stream>,
+    /// Block, rounded and requested bytes of each live allocation.
+    live: Vec<Option<(BlockId, u64, u64)>>,
+    requested: u64,
+    outcome: Outcome,
+}
+
+/// Two passes over a trace.
+pub(crate) fn replay(trace: &Trace, slack: Slack) -> [Outcome; 2] {
+    let config = PoolConfig { slack, ..PoolConfig::default() };
+    let stream = |slot| Stream { slot: Slot(slot), seq: 0, shelf: Shelf::new() };
+    let mut replay = Replay {
+        pool: Pool::new(config, Range::new(1 << 40, 4096 * GIB)),
+        streams: (0..trace.streams).map(stream).collect(),
+        live: (0..trace.allocations).map(|_| None).collect(),
+        requested: 0,
+        outcome: Outcome::default(),
+    };
+    std::array::from_fn(|_| replay.pass(trace))
+}
+
+impl Replay {
+    fn pass(&mut self, trace: &Trace) -> Outcome {
+        self.pool.reset_reserved_high();
+        let start = Instant::now();
+        for &event in &trace.events {
+            match event {
+                Event::Alloc { id, bytes, stream } => {
+                    let rounded = self.pool.rounded(bytes).expect("a request fits the range");
+                    let block = self.alloc(rounded, stream as usize);
+                    self.requested += bytes;
+                    self.outcome.peak_requested = self.outcome.peak_requested.max(self.requested);
+                    self.live[id] = Some((block, rounded, bytes));
+                }
+                Event::Free { id, stream } => self.free(id, stream as usize),
+            }
+        }
+        self.outcome.wall_ns = start.elapsed().as_nanos() as u64;
+        for id in 0..self.live.len() {
+            if self.live[id].is_some() {
+                self.free(id, 0);
+            }
+        }
+        self.pool.audit().expect("the pool is whole after a pass");
+        self.outcome.peak_reserved = self.pool.reserved_high();
+        std::mem::take(&mut self.outcome)
+    }
+
+    fn alloc(&mut self, rounded: u64, stream: usize) -> BlockId {
+        let who = &mut self.streams[stream];
+        who.seq += 1;
+        if let Some(put) = who.shelf.take(rounded) {
+            return put.block;
+        }
+        match self.pool.fit(rounded, who) {
+            Ok(grant) => grant.block,
+            Err(_) => self.shortage(rounded, stream).block,
+        }
+    }
+
+    #[cold]
+    fn shortage(&mut self, rounded: u64, stream: usize) -> Grant {
+        for stream in &mut self.streams {
+            self.pool.count_served(stream.shelf.count_served());
+            for put in stream.shelf.drain() {
+                self.pool.free(put.block, put.freed, None::<&Stream>);
+            }
+        }
+        self.pool.retire(&AllOver);
+        let who = &self.streams[stream];
+        if let Ok(grant) = self.pool.fit(rounded, who) {
+            return grant;
+        }
+        let grant = self.pool.grow(rounded, who, &AllOver, 0).expect("there is no limit");
+        while let Some(step) = self.pool.next_step() {
+            self.price(step);
+            self.pool.applied();
+        }
+        grant
+    }
+
+    fn free(&mut self, id: usize, stream: usize) {
+        let (block, rounded, bytes) = self.live[id].take().expect("a trace frees what is live");
+        self.requested -= bytes;
+        let who = &mut self.streams[stream];
+        who.seq += 1;
+        let freed = Point { slot: who.slot, seq: who.seq };
+        if let Err(put) = who.shelf.put(rounded, Put { block, freed }) {
+            self.pool.free(put.block, put.freed, None::<&Stream>);
+        }
+    }
+
+    fn price(&mut self, step: Step) {
+        self.outcome.priced_ns += match step {
+            Step::Create { .. } => 8_000,
+            Step::Map { .. } => 23_000,
+            Step::Unmap { .. } => 19_000,
+            Step::Destroy { bytes, .. } => 9_000 + 280 * (bytes / MIB),
+        };
+        self.outcome.unmaps += u64::from(matches!(step, Step::Unmap { .. }));
+    }
+}
