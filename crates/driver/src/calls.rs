@@ -1,0 +1,190 @@
+//! The kinds of driver calls, and how many of each were made.
+//!
+//! Knows the names of the contract's methods and nothing of what they do. Counters are plain relaxed atomics: a
+//! count is a statistic and orders nothing.
+
+use std::fmt;
+use std::ops::{Index, Sub};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One method of [`Driver`](crate::Driver), [`properties`](crate::Driver::properties) apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum CallKind {
+    /// [`Driver::reserve`](crate::Driver::reserve)
+    Reserve,
+    /// [`Driver::unreserve`](crate::Driver::unreserve)
+    Unreserve,
+    /// [`Driver::create`](crate::Driver::create)
+    Create,
+    /// [`Driver::destroy`](crate::Driver::destroy)
+    Destroy,
+    /// [`Driver::map`](crate::Driver::map)
+    Map,
+    /// [`Driver::unmap`](crate::Driver::unmap)
+    Unmap,
+    /// [`Driver::open_stream`](crate::Driver::open_stream)
+    OpenStream,
+    /// [`Driver::close_stream`](crate::Driver::close_stream)
+    CloseStream,
+    /// [`Driver::submit`](crate::Driver::submit)
+    Submit,
+    /// [`Driver::mark`](crate::Driver::mark)
+    Mark,
+    /// [`Driver::wait`](crate::Driver::wait)
+    Wait,
+    /// [`Driver::is_over`](crate::Driver::is_over)
+    IsOver,
+    /// [`Driver::block_on`](crate::Driver::block_on)
+    BlockOn,
+    /// [`Driver::forget`](crate::Driver::forget)
+    Forget,
+}
+
+/// How many kinds there are.
+const KINDS: usize = 14;
+
+impl CallKind {
+    /// Every kind, in the order of the contract.
+    pub const ALL: [CallKind; KINDS] = [
+        CallKind::Reserve,
+        CallKind::Unreserve,
+        CallKind::Create,
+        CallKind::Destroy,
+        CallKind::Map,
+        CallKind::Unmap,
+        CallKind::OpenStream,
+        CallKind::CloseStream,
+        CallKind::Submit,
+        CallKind::Mark,
+        CallKind::Wait,
+        CallKind::IsOver,
+        CallKind::BlockOn,
+        CallKind::Forget,
+    ];
+
+    /// The method's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CallKind::Reserve => "reserve",
+            CallKind::Unreserve => "unreserve",
+            CallKind::Create => "create",
+            CallKind::Destroy => "destroy",
+            CallKind::Map => "map",
+            CallKind::Unmap => "unmap",
+            CallKind::OpenStream => "open_stream",
+            CallKind::CloseStream => "close_stream",
+            CallKind::Submit => "submit",
+            CallKind::Mark => "mark",
+            CallKind::Wait => "wait",
+            CallKind::IsOver => "is_over",
+            CallKind::BlockOn => "block_on",
+            CallKind::Forget => "forget",
+        }
+    }
+
+    /// Whether the method has an error to return.
+    pub const fn can_fail(self) -> bool {
+        !matches!(self, CallKind::Forget)
+    }
+
+    /// Whether the method is about memory, rather than streams and their work.
+    pub const fn is_memory(self) -> bool {
+        (self as u8) <= CallKind::Unmap as u8
+    }
+}
+
+impl fmt::Display for CallKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How many calls of each kind were made; `later - earlier` is what happened between.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CallCounts([u64; KINDS]);
+
+impl CallCounts {
+    /// All calls together.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// All calls about memory.
+    pub fn memory(&self) -> u64 {
+        CallKind::ALL.iter().filter(|kind| kind.is_memory()).map(|&kind| self[kind]).sum()
+    }
+}
+
+impl Index<CallKind> for CallCounts {
+    type Output = u64;
+
+    fn index(&self, kind: CallKind) -> &u64 {
+        &self.0[kind as usize]
+    }
+}
+
+impl Sub for CallCounts {
+    type Output = CallCounts;
+
+    fn sub(self, earlier: CallCounts) -> CallCounts {
+        CallCounts(std::array::from_fn(|kind| self.0[kind] - earlier.0[kind]))
+    }
+}
+
+impl fmt::Display for CallCounts {
+    /// Kinds that happened, as `create 3, map 3`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for kind in CallKind::ALL {
+            if self[kind] > 0 {
+                write!(f, "{separator}{kind} {}", self[kind])?;
+                separator = ", ";
+            }
+        }
+        if separator.is_empty() { f.write_str("no calls") } else { Ok(()) }
+    }
+}
+
+/// Counters that several threads may raise at once.
+#[derive(Debug, Default)]
+pub struct Counters([AtomicU64; KINDS]);
+
+impl Counters {
+    /// Counts one call.
+    #[inline]
+    pub fn count(&self, kind: CallKind) {
+        self.0[kind as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The counts so far.
+    pub fn counts(&self) -> CallCounts {
+        CallCounts(std::array::from_fn(|kind| self.0[kind].load(Ordering::Relaxed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_numbered_in_order() {
+        for (number, kind) in CallKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, number);
+        }
+        assert!(CallKind::Unmap.is_memory() && !CallKind::OpenStream.is_memory());
+    }
+
+    #[test]
+    fn counts_subtract_and_read_well() {
+        let counters = Counters::default();
+        counters.count(CallKind::Create);
+        let earlier = counters.counts();
+        counters.count(CallKind::Create);
+        counters.count(CallKind::Mark);
+        let since = counters.counts() - earlier;
+        assert_eq!((since.total(), since.memory()), (2, 1));
+        assert_eq!(since.to_string(), "create 1, mark 1");
+        assert_eq!(CallCounts::default().to_string(), "no calls");
+    }
+}

@@ -1,0 +1,246 @@
+//! What a device's memory looks like: ranges, chunks and where each chunk is mapped.
+//!
+//! Pure bookkeeping, shared by the devices that must check their callers themselves (the host device and the
+//! simulator; CUDA keeps its own). It must not know how memory is got: each chunk carries a backing it never looks
+//! at. Every method either does all it says or returns an error and changes nothing, so a driver can check, ask the
+//! system, and only then write down.
+//!
+//! Invariants, re-derived by `audit` in the tests:
+//! * `whole-mapping`: a mapping covers exactly one chunk, from its first byte to its last;
+//! * `inside-range`: a mapping lies in one range; mappings do not overlap, nor do ranges;
+//! * `last-holder`: a chunk is kept until it is destroyed and its last mapping is gone, and no longer;
+//! * `within-total`: the bytes of all kept chunks are at most the device's total.
+
+use std::collections::BTreeMap;
+
+use crate::{DriverError, RawChunk, Result};
+
+/// The bookkeeping of one device's memory. `B` is what a chunk's memory is made of.
+#[derive(Debug)]
+pub(crate) struct Ledger<B> {
+    granularity: u64,
+    total_bytes: u64,
+    /// Bytes of kept chunks, and of chunks on their way out (see [`Ledger::settle`]).
+    used_bytes: u64,
+    next_chunk: u64,
+    /// Ranges by first address; the value is the size.
+    ranges: BTreeMap<u64, u64>,
+    /// Kept chunks by handle. Handles are never used again.
+    chunks: BTreeMap<u64, Chunk<B>>,
+    /// Mappings by first address; the value is the size and the chunk's handle.
+    mappings: BTreeMap<u64, (u64, u64)>,
+}
+
+/// A chunk that somebody still holds.
+#[derive(Debug)]
+struct Chunk<B> {
+    bytes: u64,
+    mappings: u32,
+    destroyed: bool,
+    backing: B,
+}
+
+/// What is left of a chunk after its last holder let go. Its bytes count as used until [`Ledger::settle`].
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Leftover<B> {
+    pub(crate) bytes: u64,
+    pub(crate) backing: B,
+}
+
+impl<B> Ledger<B> {
+    /// An empty device.
+    pub(crate) fn new(granularity: u64, total_bytes: u64) -> Self {
+        assert!(granularity.is_power_of_two());
+        Self {
+            granularity,
+            total_bytes,
+            used_bytes: 0,
+            next_chunk: 1,
+            ranges: BTreeMap::new(),
+            chunks: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+        }
+    }
+
+    /// Whether `bytes` is a size that can be reserved or created.
+    pub(crate) fn check_size(&self, call: &'static str, bytes: u64) -> Result<()> {
+        if bytes == 0 || !bytes.is_multiple_of(self.granularity) {
+            return Err(failed(call, format!("{bytes} B is not a positive multiple of {} B", self.granularity)));
+        }
+        Ok(())
+    }
+
+    /// Writes a fresh range down.
+    pub(crate) fn add_range(&mut self, at: u64, bytes: u64) {
+        debug_assert!(at.is_multiple_of(self.granularity) && bytes.is_multiple_of(self.granularity));
+        let before = self.ranges.insert(at, bytes);
+        debug_assert!(before.is_none(), "inside-range: the system gave an address twice");
+    }
+
+    /// Whether `at` and `bytes` are exactly a range without mappings.
+    pub(crate) fn check_unreserve(&self, at: u64, bytes: u64) -> Result<()> {
+        const CALL: &str = "unreserve";
+        match self.ranges.get(&at) {
+            None => return Err(DriverError::UnknownHandle { call: CALL, what: "range", handle: at }),
+            Some(&known) if known != bytes => {
+                return Err(failed(CALL, format!("the range at {at:#x} has {known} B, not {bytes} B")));
+            }
+            Some(_) => {}
+        }
+        match self.mappings.range(at..at + bytes).next() {
+            None => Ok(()),
+            Some((mapped, _)) => Err(failed(CALL, format!("a chunk is still mapped at {mapped:#x}"))),
+        }
+    }
+
+    /// Strikes a range out that [`Self::check_unreserve`] has allowed.
+    pub(crate) fn remove_range(&mut self, at: u64) {
+        let range = self.ranges.remove(&at);
+        debug_assert!(range.is_some());
+    }
+
+    /// Sets `bytes` aside for a chunk to be: its memory, where the device has that much left.
+    pub(crate) fn set_aside(&mut self, bytes: u64) -> Result<()> {
+        self.check_size("create", bytes)?;
+        if bytes > self.total_bytes - self.used_bytes {
+            return Err(DriverError::OutOfMemory { call: "create", bytes });
+        }
+        self.used_bytes += bytes;
+        Ok(())
+    }
+
+    /// Writes a chunk down, whose memory was [set aside](Self::set_aside).
+    pub(crate) fn add_chunk(&mut self, bytes: u64, backing: B) -> RawChunk {
+        let chunk = RawChunk(self.next_chunk);
+        self.next_chunk += 1;
+        self.chunks.insert(chunk.0, Chunk { bytes, mappings: 0, destroyed: false, backing });
+        chunk
+    }
+
+    /// Lets a chunk's handle go; what is left of the chunk, where nothing maps it.
+    pub(crate) fn destroy(&mut self, chunk: RawChunk) -> Result<Option<Leftover<B>>> {
+        self.live("destroy", chunk)?;
+        let entry = self.chunks.get_mut(&chunk.0).expect("a live chunk is kept");
+        entry.destroyed = true;
+        Ok(self.bury(chunk.0))
+    }
+
+    /// Takes bytes off the used ones, set aside in vain or of a [`Leftover`] whose memory went back to the system.
+    pub(crate) fn settle(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.used_bytes, "within-total");
+        self.used_bytes -= bytes;
+    }
+
+    /// Size and backing of a chunk that is not destroyed.
+    pub(crate) fn live(&self, call: &'static str, chunk: RawChunk) -> Result<(u64, &B)> {
+        match self.chunks.get(&chunk.0) {
+            Some(entry) if !entry.destroyed => Ok((entry.bytes, &entry.backing)),
+            _ => Err(DriverError::UnknownHandle { call, what: "chunk", handle: chunk.0 }),
+        }
+    }
+
+    /// Whether a chunk can be mapped there; its backing.
+    pub(crate) fn check_map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<&B> {
+        const CALL: &str = "map";
+        let (whole, backing) = self.live(CALL, chunk)?;
+        if bytes != whole {
+            return Err(failed(CALL, format!("a chunk is mapped whole: it has {whole} B, not {bytes} B")));
+        }
+        if !at.is_multiple_of(self.granularity) {
+            return Err(failed(CALL, format!("{at:#x} is not a multiple of {} B", self.granularity)));
+        }
+        let range = self.ranges.range(..=at).next_back();
+        // No sum: an address near the end of the space must not wrap around.
+        if range.is_none_or(|(&start, &size)| at - start > size || bytes > size - (at - start)) {
+            return Err(failed(CALL, format!("{bytes} B at {at:#x} do not lie in one reserved range")));
+        }
+        match self.mappings.range(..at + bytes).next_back() {
+            Some((&start, &(size, _))) if start + size > at => {
+                Err(failed(CALL, format!("{bytes} B at {at:#x}: a chunk is already mapped at {start:#x}")))
+            }
+            _ => Ok(backing),
+        }
+    }
+
+    /// Writes a mapping down that [`Self::check_map`] has allowed.
+    pub(crate) fn add_mapping(&mut self, chunk: RawChunk, at: u64, bytes: u64) {
+        self.chunks.get_mut(&chunk.0).expect("a chunk that may be mapped is kept").mappings += 1;
+        self.mappings.insert(at, (bytes, chunk.0));
+    }
+
+    /// Whether `at` and `bytes` are exactly a mapping.
+    pub(crate) fn check_unmap(&self, at: u64, bytes: u64) -> Result<()> {
+        const CALL: &str = "unmap";
+        match self.mappings.get(&at) {
+            None => Err(DriverError::UnknownHandle { call: CALL, what: "mapping", handle: at }),
+            Some(&(known, _)) if known != bytes => {
+                Err(failed(CALL, format!("the mapping at {at:#x} has {known} B, not {bytes} B: it goes whole")))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Strikes a mapping out that [`Self::check_unmap`] has allowed; what is left of a chunk that it was the last
+    /// to hold.
+    pub(crate) fn remove_mapping(&mut self, at: u64) -> Option<Leftover<B>> {
+        let (_, chunk) = self.mappings.remove(&at).expect("a mapping that may go is written down");
+        self.chunks.get_mut(&chunk).expect("last-holder: a mapped chunk is kept").mappings -= 1;
+        self.bury(chunk)
+    }
+
+    /// Whether every byte of `at..at + bytes` is mapped.
+    pub(crate) fn is_mapped(&self, at: u64, bytes: u64) -> bool {
+        let Some(end) = at.checked_add(bytes) else { return false };
+        let mut covered = at;
+        while covered < end {
+            match self.mappings.range(..=covered).next_back() {
+                Some((&start, &(size, _))) if start + size > covered => covered = start + size,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Bytes of all chunks that are kept or on their way out.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    /// Ranges, as first address and size.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.ranges.iter().map(|(&at, &bytes)| (at, bytes))
+    }
+
+    /// Mappings, as first address, size and chunk.
+    pub(crate) fn mappings(&self) -> impl Iterator<Item = (u64, u64, RawChunk)> {
+        self.mappings.iter().map(|(&at, &(bytes, chunk))| (at, bytes, RawChunk(chunk)))
+    }
+
+    /// Chunks that are not destroyed, with their sizes.
+    pub(crate) fn live_chunks(&self) -> impl Iterator<Item = (RawChunk, u64)> {
+        self.chunks.iter().filter(|(_, entry)| !entry.destroyed).map(|(&id, entry)| (RawChunk(id), entry.bytes))
+    }
+
+    /// Backings of all kept chunks.
+    pub(crate) fn backings(&self) -> impl Iterator<Item = &B> {
+        self.chunks.values().map(|entry| &entry.backing)
+    }
+
+    /// Takes a chunk out that nobody holds any more. INVARIANT: last-holder.
+    fn bury(&mut self, chunk: u64) -> Option<Leftover<B>> {
+        let entry = self.chunks.get(&chunk)?;
+        if !entry.destroyed || entry.mappings > 0 {
+            return None;
+        }
+        self.chunks.remove(&chunk).map(|entry| Leftover { bytes: entry.bytes, backing: entry.backing })
+    }
+}
+
+/// A refusal with a reason.
+pub(crate) fn failed(call: &'static str, reason: impl Into<String>) -> DriverError {
+    DriverError::Failed { call, reason: reason.into() }
+}
+
+#[cfg(test)]
+mod tests;

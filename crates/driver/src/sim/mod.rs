@@ -1,0 +1,415 @@
+//! The simulator: a device without memory or threads, that remembers every call and holds its caller to the contract.
+//!
+//! It gives fake addresses, which must never be touched; copies and fills do nothing; closures run on the caller's
+//! thread, outside every lock. It knows the contract and no policy. What it is for: tests of what is above a driver
+//! (each call is data, each breach is written down, each call can be made to fail) and benches of it (with
+//! [`Watch::Counts`] a call costs a few nanoseconds).
+
+mod call;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+
+pub use call::{Call, WorkCall};
+use state::State;
+
+use crate::panics::message;
+use crate::{
+    CallCounts, CallKind, Counters, Driver, DriverError, Failures, Properties, RawChunk, RawMark, RawStream, Result,
+    StreamFlags, Task, Work,
+};
+
+/// When work is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Completion {
+    /// When it is submitted.
+    #[default]
+    AtOnce,
+    /// When somebody blocks on a mark after it. Asking whether a mark is over does not move anything.
+    AtBlock,
+}
+
+/// How closely the caller is watched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Watch {
+    /// Every call is kept and held to the contract.
+    #[default]
+    Calls,
+    /// Every call is held to the contract.
+    Contract,
+    /// Calls are counted. With [`Completion::AtOnce`] nothing else is known: any handle is accepted.
+    Counts,
+}
+
+/// How a simulator is made.
+#[derive(Clone, Debug)]
+pub struct SimConfig {
+    /// Memory in bytes.
+    pub total_bytes: u64,
+    /// Chunks are multiples of this many bytes, a power of two.
+    pub granularity: u64,
+    /// When work is over.
+    pub completion: Completion,
+    /// How closely the caller is watched.
+    pub watch: Watch,
+}
+
+impl Default for SimConfig {
+    /// 64 GiB in granules of 2 MiB; work is over at once and every call is kept.
+    fn default() -> Self {
+        Self { total_bytes: 64 << 30, granularity: 2 << 20, completion: Completion::AtOnce, watch: Watch::Calls }
+    }
+}
+
+/// A breach of the contract by the caller.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// The call that showed it.
+    pub kind: CallKind,
+    /// What was wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.what)
+    }
+}
+
+/// The first fake address: high enough that touching it faults on any machine.
+const FIRST_ADDRESS: u64 = 1 << 46;
+
+/// The simulated device.
+pub struct SimDriver {
+    config: SimConfig,
+    counters: Counters,
+    failures: Failures,
+    /// Next address or handle where nothing but counts is kept.
+    next: AtomicU64,
+    state: Mutex<State>,
+    /// An item of the queue has run.
+    ran: Condvar,
+    lost: OnceLock<String>,
+}
+
+impl SimDriver {
+    /// Makes a device.
+    ///
+    /// # Panics
+    /// If the granularity is not a power of two.
+    pub fn new(config: SimConfig) -> Self {
+        let state = State::new(config.granularity, config.total_bytes, FIRST_ADDRESS);
+        Self {
+            next: AtomicU64::new(FIRST_ADDRESS),
+            config,
+            counters: Counters::default(),
+            failures: Failures::default(),
+            state: Mutex::new(state),
+            ran: Condvar::new(),
+            lost: OnceLock::new(),
+        }
+    }
+
+    /// How many calls of each kind were made, failed ones included.
+    pub fn counts(&self) -> CallCounts {
+        self.counters.counts()
+    }
+
+    /// Which calls are to fail: [`Failures::fail_at`], [`Failures::fail_next`] and so on.
+    pub fn failures(&self) -> &Failures {
+        &self.failures
+    }
+
+    /// The calls so far, where [`Watch::Calls`] keeps them.
+    pub fn calls(&self) -> Vec<Call> {
+        self.lock().calls.clone()
+    }
+
+    /// Takes the calls so far.
+    pub fn take_calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.lock().calls)
+    }
+
+    /// The breaches of the contract so far.
+    pub fn violations(&self) -> Vec<Violation> {
+        self.lock().violations.clone()
+    }
+
+    /// What a program should have given back by its end: mappings, chunks, ranges, streams, marks, work that never
+    /// ran.
+    pub fn leaks(&self) -> Vec<String> {
+        self.lock().leaks()
+    }
+
+    /// Bytes of physical memory held by chunks.
+    pub fn used_bytes(&self) -> u64 {
+        self.lock().ledger.used_bytes()
+    }
+
+    /// Asserts that the contract was kept and all was given back.
+    ///
+    /// # Panics
+    /// If not, with the list.
+    #[track_caller]
+    pub fn assert_clean(&self) {
+        let (violations, leaks) = (self.violations(), self.leaks());
+        assert!(violations.is_empty() && leaks.is_empty(), "violations: {violations:#?}\nleaks: {leaks:#?}");
+    }
+
+    /// Whether nothing but counts is kept.
+    fn is_light(&self) -> bool {
+        self.config.watch == Watch::Counts && self.config.completion == Completion::AtOnce
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fresh(&self, step: u64) -> u64 {
+        self.next.fetch_add(step, Ordering::Relaxed)
+    }
+
+    fn check_lost(&self) -> Result<()> {
+        match self.lost.get() {
+            None => Ok(()),
+            Some(reason) => Err(DriverError::Lost { reason: reason.clone() }),
+        }
+    }
+
+    /// Counts a call, fails it where asked to, and, unless `light` answers it, acts under the lock and keeps the call.
+    #[inline]
+    fn call<R>(
+        &self,
+        kind: CallKind,
+        bytes: u64,
+        light: impl FnOnce() -> R,
+        act: impl FnOnce(&mut State) -> Result<R>,
+        describe: impl FnOnce(&R) -> Call,
+    ) -> Result<R> {
+        self.counters.count(kind);
+        let allowed = self.failures.check(kind, bytes);
+        if self.is_light() {
+            return allowed.map(|()| light());
+        }
+        let asked_for = allowed.is_err();
+        let mut state = self.lock();
+        let outcome = allowed.and_then(|()| act(&mut state));
+        if let Err(error @ (DriverError::UnknownHandle { .. } | DriverError::Failed { .. })) = &outcome
+            && !asked_for
+        {
+            state.violate(kind, error.to_string());
+        }
+        if self.config.watch == Watch::Calls {
+            state.calls.push(match &outcome {
+                Ok(answer) => describe(answer),
+                Err(error) => Call::Refused { kind, error: error.clone() },
+            });
+        }
+        outcome
+    }
+
+    /// Runs a closure outside every lock. A panic loses the device.
+    fn run(&self, task: Task) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(task)) {
+            // The first reason stays.
+            let _ = self.lost.set(message(payload));
+        }
+    }
+
+    /// Runs the queue from its front up to an item. INVARIANTS: one-queue, one-runner.
+    fn run_up_to(&self, number: u64) -> Result<()> {
+        let me = thread::current().id();
+        loop {
+            let mut state = self.lock();
+            if state.executed >= number {
+                return Ok(());
+            }
+            self.check_lost()?;
+            if state.runner == Some(me) {
+                let reason = "the work blocks on a mark that waits for it".to_owned();
+                return Err(DriverError::Failed { call: "block_on", reason });
+            }
+            if state.runner.is_some() {
+                drop(self.ran.wait(state).unwrap_or_else(PoisonError::into_inner));
+                continue;
+            }
+            let item = state.pending.pop_front().expect("one-queue: an item that has not run is pending");
+            state.runner = Some(me);
+            drop(state);
+            if let Some(task) = item.task {
+                self.run(task);
+            }
+            let mut state = self.lock();
+            state.runner = None;
+            let dropped = if self.lost.get().is_some() {
+                std::mem::take(&mut state.pending)
+            } else {
+                state.executed = item.number;
+                Default::default()
+            };
+            drop(state);
+            self.ran.notify_all();
+            drop(dropped);
+        }
+    }
+}
+
+impl Default for SimDriver {
+    fn default() -> Self {
+        Self::new(SimConfig::default())
+    }
+}
+
+impl fmt::Debug for SimDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimDriver").field("config", &self.config).field("calls", &self.counts().total()).finish()
+    }
+}
+
+impl Driver for SimDriver {
+    fn properties(&self) -> Properties {
+        Properties {
+            name: "simulator".to_owned(),
+            total_bytes: self.config.total_bytes,
+            granularity: self.config.granularity,
+            runs_closures: true,
+            can_protect: true,
+        }
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<u64> {
+        let granularity = self.config.granularity;
+        self.call(
+            CallKind::Reserve,
+            bytes,
+            || self.fresh(bytes + granularity),
+            |state| state.reserve(bytes, granularity),
+            |&at| Call::Reserve { bytes, at },
+        )
+    }
+
+    unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()> {
+        let act = |state: &mut State| {
+            state.ledger.check_unreserve(at, bytes)?;
+            state.ledger.remove_range(at);
+            Ok(())
+        };
+        self.call(CallKind::Unreserve, bytes, || (), act, |()| Call::Unreserve { at, bytes })
+    }
+
+    fn create(&self, bytes: u64) -> Result<RawChunk> {
+        let act = |state: &mut State| {
+            state.ledger.set_aside(bytes)?;
+            Ok(state.ledger.add_chunk(bytes, ()))
+        };
+        let describe = |&chunk: &RawChunk| Call::Create { bytes, chunk };
+        self.call(CallKind::Create, bytes, || RawChunk(self.fresh(1)), act, describe)
+    }
+
+    fn destroy(&self, chunk: RawChunk) -> Result<()> {
+        let act = |state: &mut State| {
+            if let Some(leftover) = state.ledger.destroy(chunk)? {
+                state.ledger.settle(leftover.bytes);
+            }
+            Ok(())
+        };
+        self.call(CallKind::Destroy, 0, || (), act, |()| Call::Destroy { chunk })
+    }
+
+    unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
+        let act = |state: &mut State| {
+            state.ledger.check_map(chunk, at, bytes)?;
+            state.ledger.add_mapping(chunk, at, bytes);
+            Ok(())
+        };
+        self.call(CallKind::Map, bytes, || (), act, |()| Call::Map { chunk, at, bytes })
+    }
+
+    unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()> {
+        self.call(CallKind::Unmap, bytes, || (), |state| state.unmap(at, bytes), |()| Call::Unmap { at, bytes })
+    }
+
+    fn open_stream(&self, flags: StreamFlags) -> Result<RawStream> {
+        let act = |state: &mut State| {
+            self.check_lost()?;
+            Ok(state.open_stream())
+        };
+        let describe = |&stream: &RawStream| Call::OpenStream { label: flags.label, stream };
+        self.call(CallKind::OpenStream, 0, || RawStream(self.fresh(1)), act, describe)
+    }
+
+    fn close_stream(&self, stream: RawStream) -> Result<()> {
+        let act = |state: &mut State| state.close_stream(stream);
+        self.call(CallKind::CloseStream, 0, || (), act, |()| Call::CloseStream { stream })
+    }
+
+    unsafe fn submit(&self, stream: RawStream, work: Work) -> Result<()> {
+        let what = WorkCall::from(&work);
+        let mut task = if let Work::Run(task) = work { Some(task) } else { None };
+        let at_once = self.config.completion == Completion::AtOnce;
+        let act = |state: &mut State| {
+            self.check_lost()?;
+            state.append(CallKind::Submit, stream, Some(what), at_once)?;
+            if !at_once {
+                state.pending.back_mut().expect("the item just appended").task = task.take();
+            }
+            Ok(())
+        };
+        self.call(CallKind::Submit, 0, || (), act, |()| Call::Submit { stream, work: what })?;
+        if let Some(task) = task {
+            self.run(task);
+        }
+        Ok(())
+    }
+
+    fn mark(&self, stream: RawStream) -> Result<RawMark> {
+        let act = |state: &mut State| state.mark(stream);
+        self.call(CallKind::Mark, 0, || RawMark(self.fresh(1)), act, |&mark| Call::Mark { stream, mark })
+    }
+
+    fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()> {
+        let act = |state: &mut State| {
+            self.check_lost()?;
+            state.find_mark("wait", mark)?;
+            let at_once = state.is_idle();
+            state.append(CallKind::Wait, stream, None, at_once)
+        };
+        self.call(CallKind::Wait, 0, || (), act, |()| Call::Wait { stream, mark })
+    }
+
+    fn is_over(&self, mark: RawMark) -> Result<bool> {
+        let act = |state: &mut State| {
+            let over = state.find_mark("is_over", mark)? <= state.executed;
+            if !over {
+                self.check_lost()?;
+            }
+            Ok(over)
+        };
+        self.call(CallKind::IsOver, 0, || true, act, |&over| Call::IsOver { mark, over })
+    }
+
+    fn block_on(&self, mark: RawMark) -> Result<()> {
+        let mut number = 0;
+        let act = |state: &mut State| {
+            number = state.find_mark("block_on", mark)?;
+            self.check_lost()
+        };
+        self.call(CallKind::BlockOn, 0, || (), act, |()| Call::BlockOn { mark })?;
+        self.run_up_to(number)
+    }
+
+    fn forget(&self, mark: RawMark) {
+        let act = |state: &mut State| {
+            state.forget(mark);
+            Ok(())
+        };
+        // `Forget` is never made to fail and the act cannot.
+        let _ = self.call(CallKind::Forget, 0, || (), act, |()| Call::Forget { mark });
+    }
+}

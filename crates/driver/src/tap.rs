@@ -1,0 +1,201 @@
+//! Drivers around drivers: something that sees every call before the device does.
+//!
+//! A tap sees a call's kind and size, may refuse it, and changes nothing else. [`Counting`] and [`Failing`] are the
+//! two taps; one body of delegation serves both.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{
+    CallCounts, CallKind, Counters, Driver, DriverError, Failures, Properties, RawChunk, RawMark, RawStream, Result,
+    StreamFlags, Work,
+};
+
+/// What sees the calls.
+pub trait Tap: Send + Sync + fmt::Debug {
+    /// Sees a call before it is made; an error is returned in the device's stead. `bytes` is the call's size, or 0.
+    fn before(&self, kind: CallKind, bytes: u64) -> Result<()>;
+}
+
+impl Tap for Counters {
+    #[inline]
+    fn before(&self, kind: CallKind, _bytes: u64) -> Result<()> {
+        self.count(kind);
+        Ok(())
+    }
+}
+
+impl Tap for Failures {
+    #[inline]
+    fn before(&self, kind: CallKind, bytes: u64) -> Result<()> {
+        self.check(kind, bytes)
+    }
+}
+
+/// A driver with a tap before it.
+#[derive(Debug)]
+pub struct Tapped<D, T> {
+    device: D,
+    tap: T,
+}
+
+/// A driver whose calls are counted by kind, failed ones included.
+pub type Counting<D> = Tapped<D, Counters>;
+
+/// A driver whose calls fail on demand, before they reach the device.
+pub type Failing<D> = Tapped<D, Failures>;
+
+impl<D, T: Default> Tapped<D, T> {
+    /// Puts the tap before a device.
+    pub fn new(device: D) -> Self {
+        Self { device, tap: T::default() }
+    }
+
+    /// The device behind.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+}
+
+impl<D> Counting<D> {
+    /// The counts so far.
+    pub fn counts(&self) -> CallCounts {
+        self.tap.counts()
+    }
+}
+
+impl<D> Failing<D> {
+    /// Makes the `n`-th call from now on fail, whatever its kind; 0 is the next. Only calls that can fail count.
+    pub fn fail_at(&self, n: u64) {
+        self.tap.fail_at(n);
+    }
+
+    /// Makes the `n`-th call of a kind from now on fail; 0 is the next.
+    pub fn fail_at_kind(&self, kind: CallKind, n: u64) {
+        self.tap.fail_at_kind(kind, n);
+    }
+
+    /// Makes the next call of a kind fail with this error.
+    pub fn fail_next(&self, kind: CallKind, error: DriverError) {
+        self.tap.fail_next(kind, error);
+    }
+
+    /// Makes every call of a kind fail with this error until [`Self::disarm`].
+    pub fn fail_every(&self, kind: CallKind, error: DriverError) {
+        self.tap.fail_every(kind, error);
+    }
+
+    /// Takes every wish back.
+    pub fn disarm(&self) {
+        self.tap.disarm();
+    }
+
+    /// The kinds of the calls that were made to fail so far, in order.
+    pub fn struck(&self) -> Vec<CallKind> {
+        self.tap.struck()
+    }
+}
+
+/// Writes `impl Driver` as delegation to `$device`, asking `$before` first.
+macro_rules! delegate {
+    ($self:ident, $device:expr, $before:expr) => {
+        fn properties(&$self) -> Properties {
+            $device.properties()
+        }
+        fn reserve(&$self, bytes: u64) -> Result<u64> {
+            $before(CallKind::Reserve, bytes)?;
+            $device.reserve(bytes)
+        }
+        unsafe fn unreserve(&$self, at: u64, bytes: u64) -> Result<()> {
+            $before(CallKind::Unreserve, bytes)?;
+            // SAFETY: the caller's promise is handed on as it is.
+            unsafe { $device.unreserve(at, bytes) }
+        }
+        fn create(&$self, bytes: u64) -> Result<RawChunk> {
+            $before(CallKind::Create, bytes)?;
+            $device.create(bytes)
+        }
+        fn destroy(&$self, chunk: RawChunk) -> Result<()> {
+            $before(CallKind::Destroy, 0)?;
+            $device.destroy(chunk)
+        }
+        unsafe fn map(&$self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
+            $before(CallKind::Map, bytes)?;
+            // SAFETY: the caller's promise is handed on as it is.
+            unsafe { $device.map(chunk, at, bytes) }
+        }
+        unsafe fn unmap(&$self, at: u64, bytes: u64) -> Result<()> {
+            $before(CallKind::Unmap, bytes)?;
+            // SAFETY: the caller's promise is handed on as it is.
+            unsafe { $device.unmap(at, bytes) }
+        }
+        fn open_stream(&$self, flags: StreamFlags) -> Result<RawStream> {
+            $before(CallKind::OpenStream, 0)?;
+            $device.open_stream(flags)
+        }
+        fn close_stream(&$self, stream: RawStream) -> Result<()> {
+            $before(CallKind::CloseStream, 0)?;
+            $device.close_stream(stream)
+        }
+        unsafe fn submit(&$self, stream: RawStream, work: Work) -> Result<()> {
+            $before(CallKind::Submit, 0)?;
+            // SAFETY: the caller's promise is handed on as it is.
+            unsafe { $device.submit(stream, work) }
+        }
+        fn mark(&$self, stream: RawStream) -> Result<RawMark> {
+            $before(CallKind::Mark, 0)?;
+            $device.mark(stream)
+        }
+        fn wait(&$self, stream: RawStream, mark: RawMark) -> Result<()> {
+            $before(CallKind::Wait, 0)?;
+            $device.wait(stream, mark)
+        }
+        fn is_over(&$self, mark: RawMark) -> Result<bool> {
+            $before(CallKind::IsOver, 0)?;
+            $device.is_over(mark)
+        }
+        fn block_on(&$self, mark: RawMark) -> Result<()> {
+            $before(CallKind::BlockOn, 0)?;
+            $device.block_on(mark)
+        }
+    };
+}
+
+impl<D: Driver, T: Tap> Driver for Tapped<D, T> {
+    delegate!(self, self.device, |kind, bytes| self.tap.before(kind, bytes));
+
+    fn forget(&self, mark: RawMark) {
+        // Forgetting cannot fail, so a refusal would have nowhere to go; no tap refuses it (`CallKind::can_fail`).
+        let _ = self.tap.before(CallKind::Forget, 0);
+        self.device.forget(mark);
+    }
+}
+
+/// So that the layers can be put around a shared device, `Counting<Arc<dyn Driver>>`.
+impl<D: Driver + ?Sized> Driver for Arc<D> {
+    delegate!(self, (**self), |_: CallKind, _: u64| Ok::<(), DriverError>(()));
+
+    fn forget(&self, mark: RawMark) {
+        (**self).forget(mark);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SimDriver;
+
+    #[test]
+    fn layers_count_and_fail() {
+        let device: Arc<dyn Driver> = Arc::new(SimDriver::default());
+        let driver = Failing::new(Counting::new(device));
+        let granularity = driver.properties().granularity;
+        driver.fail_at_kind(CallKind::Create, 1);
+        let chunk = driver.create(granularity).expect("the first is let through");
+        assert!(matches!(driver.create(granularity), Err(DriverError::OutOfMemory { .. })));
+        driver.destroy(chunk).expect("the chunk is known");
+        assert_eq!(driver.struck(), [CallKind::Create]);
+        let counts = driver.device().counts();
+        assert_eq!((counts[CallKind::Create], counts[CallKind::Destroy], counts.total()), (1, 1, 2));
+    }
+}
