@@ -11,10 +11,12 @@
 //! | `tap` | [`Counting`] and [`Failing`]: drivers around drivers |
 //! | `ledger` | ranges, chunks and mappings, as bookkeeping |
 //! | `sim` | [`SimDriver`]: no memory, no threads; every call is data |
+//! | `host` | [`HostDriver`]: real memory and real threads on a machine without a GPU |
 
 mod calls;
 mod contract;
 mod failures;
+mod host;
 mod ledger;
 mod panics;
 mod sim;
@@ -25,5 +27,6 @@ pub use contract::{
     Access, CopyKind, Driver, DriverError, Properties, RawChunk, RawMark, RawStream, Result, StreamFlags, Task, Work,
 };
 pub use failures::Failures;
+pub use host::{HostConfig, HostDriver, STREAMS_MAX, Schedule, WORKERS_MAX};
 pub use sim::{Call, Completion, SimConfig, SimDriver, Violation, Watch, WorkCall};
 pub use tap::{Counting, Failing, Tap, Tapped};

@@ -1,0 +1,281 @@
+//! The host device's memory: reserved addresses, chunks of memory files, and mappings of one in the other.
+//!
+//! Knows nothing of streams: that work is over before its memory goes is the caller's promise.
+//!
+//! ```text
+//! addresses   ....[ range: PROT_NONE ..[ chunk 3 ].......[ chunk 5 ][ chunk 3 ]....]....
+//! device file [ chunk 1 | hole | chunk 3 | chunk 5 |  never touched: costs nothing ...
+//! ```
+//!
+//! The simple version is one memory file a chunk. Departures:
+//! 1. chunks are aligned extents of one sparse file: 12 GiB in chunks of 2 MiB would be 6000 files, and processes
+//!    often may open only 1024. The memory goes back by a hole punched when the last holder lets go. Extents that
+//!    lie side by side in the file and in a range also share one entry of the system's table of mappings;
+//! 2. a chunk that is to be handed to another process has a sealed file of its own all the same, because who holds
+//!    a file can map all of it.
+//!
+//! Invariants, beside the ledger's: `one-extent`: no two kept chunks share a byte of the device file;
+//! `zero-fresh`: the extent of a fresh chunk holds no pages, so it reads as zero.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+
+use super::os;
+use crate::ledger::{Ledger, Leftover, failed};
+use crate::{DriverError, RawChunk, Result};
+
+/// What a chunk is made of.
+#[derive(Debug)]
+enum Backing {
+    /// A part of the device's file, from this offset on.
+    Extent(u64),
+    /// A sealed file of its own.
+    File(OwnedFd),
+}
+
+/// Where in the device's file new chunks go. Extents are used again only whole, by chunks of their size: programs
+/// use few sizes, and offsets, unlike memory, are not scarce.
+#[derive(Debug, Default)]
+struct Extents {
+    /// Every extent lies below.
+    end: u64,
+    /// The file's size, at least `end`.
+    file_bytes: u64,
+    /// Punched extents by size.
+    free: BTreeMap<u64, Vec<u64>>,
+}
+
+#[derive(Debug)]
+struct State {
+    ledger: Ledger<Backing>,
+    extents: Extents,
+}
+
+/// The memory of one host device.
+#[derive(Debug)]
+pub(super) struct Memory {
+    granularity: u64,
+    file: OwnedFd,
+    state: Mutex<State>,
+}
+
+/// The least step by which the device's file grows. Its size costs nothing; steps are system calls.
+const FILE_STEP_BYTES: u64 = 1 << 30;
+
+impl Memory {
+    pub(super) fn new(granularity: u64, total_bytes: u64) -> Result<Self> {
+        let file = os::open_file().map_err(|error| refusal("open", error))?;
+        let ledger = Ledger::new(granularity, total_bytes);
+        Ok(Self { granularity, file, state: Mutex::new(State { ledger, extents: Extents::default() }) })
+    }
+
+    /// Addresses come from the system aligned to a page only, so one granule more is asked for and the ends cut off.
+    pub(super) fn reserve(&self, bytes: u64) -> Result<u64> {
+        const CALL: &str = "reserve";
+        let mut state = self.lock();
+        state.ledger.check_size(CALL, bytes)?;
+        let asked = bytes.checked_add(self.granularity).and_then(|asked| usize::try_from(asked).ok());
+        let asked = asked.ok_or_else(|| refusal(CALL, Errno::NOMEM))?;
+        let start = os::reserve(asked).map_err(|error| refusal(CALL, error))?;
+        let at = start.next_multiple_of(self.granularity);
+        for (cut, size) in [(start, at - start), (at + bytes, start + asked as u64 - (at + bytes))] {
+            if size > 0 {
+                // SAFETY: just reserved, and nobody knows of it. A refusal leaves a few addresses unused, no more.
+                let _ = unsafe { os::release(cut, size as usize) };
+            }
+        }
+        state.ledger.add_range(at, bytes);
+        Ok(at)
+    }
+
+    /// # Safety
+    /// As of `Driver::unreserve`.
+    pub(super) unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()> {
+        let mut state = self.lock();
+        state.ledger.check_unreserve(at, bytes)?;
+        // SAFETY: the ledger knows it as a range of ours; that nothing uses it is the caller's promise.
+        unsafe { os::release(at, bytes as usize) }.map_err(|error| refusal("unreserve", error))?;
+        state.ledger.remove_range(at);
+        Ok(())
+    }
+
+    pub(super) fn create(&self, bytes: u64) -> Result<RawChunk> {
+        let mut state = self.lock();
+        state.ledger.set_aside(bytes)?;
+        match state.extents.take(bytes, &self.file) {
+            Ok(offset) => Ok(state.ledger.add_chunk(bytes, Backing::Extent(offset))),
+            Err(error) => {
+                state.ledger.settle(bytes);
+                Err(error)
+            }
+        }
+    }
+
+    /// A chunk with a file of its own, which [`Self::export`] can hand out.
+    pub(super) fn create_shareable(&self, bytes: u64) -> Result<RawChunk> {
+        self.adopt(bytes, || os::open_sealed_file(bytes))
+    }
+
+    /// Another holder of a shareable chunk's memory.
+    pub(super) fn export(&self, chunk: RawChunk) -> Result<OwnedFd> {
+        const CALL: &str = "export";
+        let state = self.lock();
+        match state.ledger.live(CALL, chunk)?.1 {
+            Backing::File(file) => file.try_clone().map_err(|error| failed(CALL, error.to_string())),
+            Backing::Extent(_) => Err(failed(CALL, "the chunk was not created shareable")),
+        }
+    }
+
+    /// A chunk of memory that another device exported, and its size.
+    pub(super) fn import(&self, file: OwnedFd) -> Result<(RawChunk, u64)> {
+        const CALL: &str = "import";
+        let bytes = os::sealed_bytes(&file).map_err(|_| failed(CALL, "the file is not an exported chunk"))?;
+        self.lock().ledger.check_size(CALL, bytes)?;
+        Ok((self.adopt(bytes, || Ok(file))?, bytes))
+    }
+
+    pub(super) fn destroy(&self, chunk: RawChunk) -> Result<()> {
+        let leftover = self.lock().ledger.destroy(chunk)?;
+        self.give_back(leftover);
+        Ok(())
+    }
+
+    /// # Safety
+    /// As of `Driver::map`.
+    pub(super) unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
+        let mut state = self.lock();
+        let outcome = match state.ledger.check_map(chunk, at, bytes)? {
+            // SAFETY: the ledger found the place inside a range of ours, with nothing mapped there.
+            Backing::Extent(offset) => unsafe { os::map(at, bytes as usize, &self.file, *offset) },
+            // SAFETY: as above.
+            Backing::File(file) => unsafe { os::map(at, bytes as usize, file, 0) },
+        };
+        if let Err(error) = outcome {
+            return Err(self.undo_map(at, bytes, error));
+        }
+        state.ledger.add_mapping(chunk, at, bytes);
+        Ok(())
+    }
+
+    /// # Safety
+    /// As of `Driver::unmap`.
+    pub(super) unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()> {
+        let mut state = self.lock();
+        state.ledger.check_unmap(at, bytes)?;
+        // SAFETY: the ledger knows it as a mapping of ours; that nothing uses it is the caller's promise.
+        unsafe { os::unmap(at, bytes as usize) }.map_err(|error| refusal("unmap", error))?;
+        let leftover = state.ledger.remove_mapping(at);
+        drop(state);
+        self.give_back(leftover);
+        Ok(())
+    }
+
+    /// Bytes of chunks that somebody holds.
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.lock().ledger.used_bytes()
+    }
+
+    /// Bytes of the machine's memory that chunks hold because they were touched.
+    pub(super) fn resident_bytes(&self) -> Result<u64> {
+        let state = self.lock();
+        let own = state.ledger.backings().map(|backing| match backing {
+            Backing::Extent(_) => Ok(0),
+            Backing::File(file) => os::resident_bytes(file),
+        });
+        let shared = std::iter::once(os::resident_bytes(&self.file));
+        own.chain(shared).sum::<rustix::io::Result<u64>>().map_err(|error| refusal("resident_bytes", error))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a chunk down that is a file by itself.
+    fn adopt(&self, bytes: u64, file: impl FnOnce() -> rustix::io::Result<OwnedFd>) -> Result<RawChunk> {
+        let mut state = self.lock();
+        state.ledger.set_aside(bytes)?;
+        match file() {
+            Ok(file) => Ok(state.ledger.add_chunk(bytes, Backing::File(file))),
+            Err(error) => {
+                state.ledger.settle(bytes);
+                Err(refusal("create", error))
+            }
+        }
+    }
+
+    /// Returns a chunk's memory to the system after its last holder let go. Without the lock, because freeing the
+    /// pages of a large chunk takes milliseconds; the bytes count as used until it is done.
+    fn give_back(&self, leftover: Option<Leftover<Backing>>) {
+        let Some(Leftover { bytes, backing }) = leftover else { return };
+        let offset = match backing {
+            Backing::File(file) => {
+                drop(file);
+                None
+            }
+            // Where the hole cannot be punched the pages stay: the extent must not be used again (zero-fresh).
+            Backing::Extent(offset) => os::punch(&self.file, offset, bytes).is_ok().then_some(offset),
+        };
+        let mut state = self.lock();
+        if let Some(offset) = offset {
+            state.extents.free.entry(bytes).or_default().push(offset);
+        }
+        state.ledger.settle(bytes);
+    }
+
+    /// Cold: a mapping that the system refused. It may have taken the reservation away before it failed, so that is
+    /// put back; where that fails as well, nothing had been taken (the limit on mappings is checked first).
+    #[cold]
+    fn undo_map(&self, at: u64, bytes: u64, error: Errno) -> DriverError {
+        // SAFETY: the ledger found the place inside a range of ours, with nothing mapped there.
+        let _ = unsafe { os::unmap(at, bytes as usize) };
+        refusal("map", error)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (at, bytes) in state.ledger.ranges() {
+            // SAFETY: a range of ours. The device is gone, and with it all work; its addresses end here by contract.
+            let _ = unsafe { os::release(at, bytes as usize) };
+        }
+    }
+}
+
+impl Extents {
+    /// An extent without pages. INVARIANTS: one-extent, zero-fresh.
+    fn take(&mut self, bytes: u64, file: &OwnedFd) -> Result<u64> {
+        if let Some(offset) = self.free.get_mut(&bytes).and_then(Vec::pop) {
+            return Ok(offset);
+        }
+        let offset = self.end;
+        let end = offset.checked_add(bytes).filter(|&end| end <= i64::MAX as u64);
+        let end = end.ok_or(DriverError::OutOfMemory { call: "create", bytes })?;
+        if end > self.file_bytes {
+            let grown = end.max(self.file_bytes + FILE_STEP_BYTES).min(i64::MAX as u64);
+            os::resize(file, grown).map_err(|error| refusal("create", error))?;
+            self.file_bytes = grown;
+        }
+        self.end = end;
+        Ok(offset)
+    }
+}
+
+/// The system's refusal in words. Running out of mappings looks like running out of memory (both are `ENOMEM`), and
+/// only the former happens to calls that get no memory.
+fn refusal(call: &'static str, error: Errno) -> DriverError {
+    match (call, error) {
+        ("map" | "unmap" | "protect", Errno::NOMEM) => failed(
+            call,
+            "the process has as many memory mappings as the system allows (vm.max_map_count): use larger chunks, or \
+             raise the limit",
+        ),
+        ("create", Errno::MFILE | Errno::NFILE) => {
+            failed(call, "the process has as many files open as it may (RLIMIT_NOFILE)")
+        }
+        _ => failed(call, error.to_string()),
+    }
+}

@@ -1,0 +1,285 @@
+//! The host device: real virtual memory and real threads, on a machine without a GPU.
+//!
+//! Kernels are closures, streams run at once with each other, memory is mapped and given back in chunks: what is
+//! right or wrong in a program's order on a GPU is so here. It keeps a GPU's rules where the machine would allow more
+//! (a chunk is mapped whole, in granules of 2 MiB by default).
+//!
+//! This file joins `memory` and `streams`, which do not know each other: it runs the items of streams on addresses.
+//!
+//! Invariants: `memory-outlives-work`: the workers hold the memory, so it is unmapped after the last item of work, also
+//! where work itself drops the device.
+
+mod memory;
+mod os;
+mod streams;
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memory::Memory;
+use streams::{Execute, Packed, Refusal, Streams};
+pub use streams::{STREAMS_MAX, Schedule, WORKERS_MAX};
+
+use crate::ledger::failed;
+use crate::{Access, Driver, DriverError, Properties, RawChunk, RawMark, RawStream, Result, StreamFlags, Work};
+
+/// How a host device is made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostConfig {
+    /// The device's memory in bytes: the most that its chunks may have together. It may be more than the machine has,
+    /// for memory costs nothing until it is touched; a program that touches more than the machine has is ended by the
+    /// system, as any program is.
+    pub total_bytes: u64,
+    /// Chunks are multiples of this many bytes and are mapped at multiples of it: a power of two, and at least a page.
+    pub granularity: u64,
+    /// Who runs the work.
+    pub schedule: Schedule,
+}
+
+impl Default for HostConfig {
+    /// 64 GiB in granules of 2 MiB, as a GPU has them; work runs in parallel.
+    fn default() -> Self {
+        Self { total_bytes: 64 << 30, granularity: 2 << 20, schedule: Schedule::Parallel }
+    }
+}
+
+/// How long a worker without work stays: longer than the pauses of a program that is at work.
+const WORKER_IDLE_LIFE: Duration = Duration::from_secs(2);
+
+/// What the contract counts [`Work::Protect`] in. On machines with larger pages it is not offered.
+const PROTECT_BYTES: u64 = 4096;
+
+/// The host device.
+///
+/// Dropping it waits until all work is done, and gives all its memory back. Where work itself drops the last reference,
+/// that waits for nothing, and the memory goes after the work.
+///
+/// A closure that panics loses the device: no further work begins, what waits is dropped, and calls that need work done
+/// return [`DriverError::Lost`] with the message of the panic. A call that names a mark returns it only once nothing of
+/// the mark's stream runs any more, so memory can be taken from under lost work.
+///
+/// With [`Schedule::Seeded`], a closure that blocks on a mark which waits for the closure itself gets an error, where
+/// it would hang with [`Schedule::Parallel`].
+pub struct HostDriver {
+    config: HostConfig,
+    memory: Arc<Memory>,
+    streams: Arc<Streams<Executor>>,
+}
+
+impl HostDriver {
+    /// Makes a device. There may be several in a process; they know nothing of each other.
+    ///
+    /// # Errors
+    /// If the granularity is not a power of two of at least a page, or the system refuses a file or a thread.
+    pub fn new(config: HostConfig) -> Result<Self> {
+        if !config.granularity.is_power_of_two() || config.granularity < page_bytes() {
+            let reason = format!("a granularity of {} B is not a power of two of at least a page", config.granularity);
+            return Err(failed("open", reason));
+        }
+        let memory = Arc::new(Memory::new(config.granularity, config.total_bytes)?);
+        let executor = Executor { _memory: memory.clone() };
+        let streams = Streams::new(executor, config.schedule, WORKER_IDLE_LIFE)
+            .map_err(|error| failed("open", format!("no thread: {error}")))?;
+        Ok(Self { config, memory, streams })
+    }
+
+    /// Makes a chunk that [`Self::export`] can hand to another process. It takes one file descriptor; other chunks
+    /// take none.
+    ///
+    /// # Errors
+    /// As of [`Driver::create`], and if the process has as many files open as it may.
+    pub fn create_shareable(&self, bytes: u64) -> Result<RawChunk> {
+        self.memory.create_shareable(bytes)
+    }
+
+    /// Another holder of a shareable chunk's memory, as a file to be sent to another process (CUDA:
+    /// `cuMemExportToShareableHandle`).
+    ///
+    /// # Errors
+    /// If the chunk is unknown or was not made by [`Self::create_shareable`] or [`Self::import`].
+    pub fn export(&self, chunk: RawChunk) -> Result<OwnedFd> {
+        self.memory.export(chunk)
+    }
+
+    /// A chunk of exported memory, and its size in bytes (CUDA: `cuMemImportFromShareableHandle`). The memory lives until
+    /// its last holder in any process lets go.
+    ///
+    /// # Errors
+    /// If the file is not an exported chunk, or the device has not that much memory left.
+    pub fn import(&self, file: OwnedFd) -> Result<(RawChunk, u64)> {
+        self.memory.import(file)
+    }
+
+    /// Bytes of all chunks that are not destroyed or still mapped.
+    pub fn used_bytes(&self) -> u64 {
+        self.memory.used_bytes()
+    }
+
+    /// Bytes of the machine's memory that the chunks really hold: those that were touched.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        self.memory.resident_bytes()
+    }
+
+    /// Threads that run work at present, idle ones included; at most [`WORKERS_MAX`], and none with
+    /// [`Schedule::Seeded`].
+    pub fn workers(&self) -> usize {
+        self.streams.workers()
+    }
+}
+
+impl fmt::Debug for HostDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostDriver").field("config", &self.config).field("streams", &self.streams).finish()
+    }
+}
+
+impl Drop for HostDriver {
+    fn drop(&mut self) {
+        self.streams.end();
+    }
+}
+
+impl Driver for HostDriver {
+    fn properties(&self) -> Properties {
+        let name = match self.config.schedule {
+            Schedule::Parallel => "host".to_owned(),
+            Schedule::Seeded(seed) => format!("host, seed {seed}"),
+        };
+        Properties {
+            name,
+            total_bytes: self.config.total_bytes,
+            granularity: self.config.granularity,
+            runs_closures: true,
+            can_protect: page_bytes() == PROTECT_BYTES,
+        }
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<u64> {
+        self.memory.reserve(bytes)
+    }
+
+    unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()> {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { self.memory.unreserve(at, bytes) }
+    }
+
+    fn create(&self, bytes: u64) -> Result<RawChunk> {
+        self.memory.create(bytes)
+    }
+
+    fn destroy(&self, chunk: RawChunk) -> Result<()> {
+        self.memory.destroy(chunk)
+    }
+
+    unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { self.memory.map(chunk, at, bytes) }
+    }
+
+    unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()> {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { self.memory.unmap(at, bytes) }
+    }
+
+    fn open_stream(&self, flags: StreamFlags) -> Result<RawStream> {
+        let stream = self.streams.open(flags.label);
+        stream.map(|stream| RawStream(stream.0)).map_err(|why| explain("open_stream", 0, why))
+    }
+
+    fn close_stream(&self, stream: RawStream) -> Result<()> {
+        self.streams.close(Packed(stream.0)).map_err(|why| explain("close_stream", stream.0, why))
+    }
+
+    unsafe fn submit(&self, stream: RawStream, work: Work) -> Result<()> {
+        if let Work::Protect { at, bytes, .. } = work
+            && !(at | bytes).is_multiple_of(PROTECT_BYTES)
+        {
+            return Err(failed("submit", format!("{work:?}: not in multiples of {PROTECT_BYTES} B")));
+        }
+        self.streams.submit(Packed(stream.0), work).map_err(|why| explain("submit", stream.0, why))
+    }
+
+    #[inline]
+    fn mark(&self, stream: RawStream) -> Result<RawMark> {
+        let mark = self.streams.mark(Packed(stream.0));
+        mark.map(|mark| RawMark(mark.0)).map_err(|why| explain("mark", stream.0, why))
+    }
+
+    fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()> {
+        self.streams.wait(Packed(stream.0), Packed(mark.0)).map_err(|why| match why {
+            Refusal::UnknownMark => explain("wait", mark.0, why),
+            _ => explain("wait", stream.0, why),
+        })
+    }
+
+    #[inline]
+    fn is_over(&self, mark: RawMark) -> Result<bool> {
+        self.streams.is_over(Packed(mark.0)).map_err(|why| explain("is_over", mark.0, why))
+    }
+
+    fn block_on(&self, mark: RawMark) -> Result<()> {
+        self.streams.block_on(Packed(mark.0)).map_err(|why| explain("block_on", mark.0, why))
+    }
+
+    /// Marks are numbers: there is nothing to forget.
+    fn forget(&self, _mark: RawMark) {}
+}
+
+/// Runs the items of streams.
+struct Executor {
+    /// INVARIANT: memory-outlives-work.
+    _memory: Arc<Memory>,
+}
+
+impl Execute for Executor {
+    type Item = Work;
+
+    fn execute(&self, work: Work) -> std::result::Result<(), String> {
+        match work {
+            Work::Run(task) => task(),
+            // Which sides are device memory makes no difference here.
+            Work::Copy { to, from, bytes, kind: _ } => {
+                let (to, from) = (pointer(to), pointer(from).cast_const());
+                // SAFETY: by the promise of `submit` both ranges are mapped (or host memory that lives) until now, they
+                // do not overlap, and nothing unordered with this work conflicts.
+                unsafe { std::ptr::copy_nonoverlapping(from, to, bytes as usize) };
+            }
+            // SAFETY: as above, for one range.
+            Work::Fill { at, bytes, value } => unsafe { pointer(at).write_bytes(value, bytes as usize) },
+            Work::Protect { at, bytes, access } => {
+                let allowed = access == Access::ReadWrite;
+                // SAFETY: whole pages (checked at submission), mapped and used by ordered work only, by the promise of
+                // `submit`.
+                unsafe { os::protect(at, bytes as usize, allowed) }
+                    .map_err(|error| format!("protecting {bytes} B at {at:#x}: {error}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// Device addresses are machine addresses, exposed when they were reserved (or by the owner of host memory).
+fn pointer(at: u64) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(at as usize)
+}
+
+/// Cold: a refusal of the streams in the words of the contract.
+#[cold]
+fn explain(call: &'static str, handle: u64, why: Refusal) -> DriverError {
+    match why {
+        Refusal::UnknownStream => DriverError::UnknownHandle { call, what: "stream", handle },
+        Refusal::UnknownMark => DriverError::UnknownHandle { call, what: "mark", handle },
+        Refusal::Full => failed(call, format!("{STREAMS_MAX} streams are open")),
+        Refusal::Stuck => failed(call, "the mark waits for the work that blocks on it"),
+        Refusal::Lost(reason) => DriverError::Lost { reason },
+    }
+}

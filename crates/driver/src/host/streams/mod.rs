@@ -1,0 +1,454 @@
+//! Streams: first in, first out each, at once with each other, and marks between them. No memory, no `unsafe`.
+//!
+//! The simple version: a stream is a queue; whoever sees to a stream repeats
+//!
+//! ```text
+//! lock the queue
+//! count the item before as done, and wake who waited for it
+//! the front is   nothing          -> the stream is idle; leave it
+//!                a wait, over     -> it is done
+//!                a wait, not over -> park the stream behind the mark's stream; leave it
+//!                work             -> take it, unlock, run it
+//! ```
+//!
+//! Departures: only one somebody sees to a stream at a time (`Queue::busy`), so waking it is handing it on, without
+//! a look at its queue; a parked stream keeps no thread; marks are answered from two atomics without a lock.
+//!
+//! Who sees to ready streams is the schedule's matter: `workers` (threads) or `seeded` (whoever waits).
+//!
+//! Locks: a slot's queue, then (under it) the lock of `workers` or `seeded`; never two queues, and none while an item
+//! runs or is dropped, for that is the caller's code and may call in here.
+//!
+//! Invariants, beside those of the slots and workers:
+//! * `one-driver`: a busy stream is in exactly one place: with a thread, ready, or parked behind one mark;
+//! * `past-marks`: a mark is made after the work it covers, so streams never wait for each other in a circle;
+//! * `lost-for-good`: once the device is lost no item begins to run; what waits is dropped.
+
+mod seeded;
+mod slot;
+pub(crate) mod sync;
+mod workers;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use seeded::{Seeded, Turn};
+pub(crate) use slot::Packed;
+pub use slot::STREAMS_MAX;
+use slot::{Entry, Queue, Slot, SlotIndex, Table};
+use sync::{JoinHandle, MutexGuard, Ordering, lock, sleep, spawn};
+pub use workers::WORKERS_MAX;
+use workers::Workers;
+
+/// How items are run; the streams know nothing else of them.
+pub(crate) trait Execute: Send + Sync + 'static {
+    /// What a stream's work consists of.
+    type Item: Send + 'static;
+
+    /// Runs one item to its end. An error or a panic loses the device.
+    fn execute(&self, item: Self::Item) -> Result<(), String>;
+}
+
+/// Why streams refuse.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// The handle is of no open stream.
+    UnknownStream,
+    /// The mark was never made.
+    UnknownMark,
+    /// Too many streams are open.
+    Full,
+    /// Seeded only: the thread that would run the work is the one that waits for it.
+    Stuck,
+    /// An item panicked or failed.
+    Lost(String),
+}
+
+/// Who runs ready work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Schedule {
+    /// Threads, as soon as it is ready; work of different streams runs at once.
+    #[default]
+    Parallel,
+    /// Nobody but who waits: a thread that blocks on a mark runs ready work until the mark is over, one that asks
+    /// whether a mark is over runs one ready item where it is not. The seed chooses among the streams that are ready,
+    /// so that orders can be explored and, where one thread uses the device, repeated.
+    Seeded(u64),
+}
+
+enum Drive {
+    Workers(Workers),
+    Seeded(Seeded),
+}
+
+/// The streams of one device.
+pub(crate) struct Streams<E: Execute> {
+    executor: E,
+    table: Table<E::Item>,
+    drive: Drive,
+    lost: OnceLock<String>,
+}
+
+/// A slot and its locked queue.
+type Locked<'a, I> = (&'a Slot<I>, MutexGuard<'a, Queue<I>>);
+
+/// What became of a stream that was seen to.
+#[derive(PartialEq, Eq)]
+enum Left {
+    /// Idle, parked or dropped: somebody else's business now.
+    Alone,
+    /// There is more to run.
+    Ready,
+}
+
+/// How many items of one stream a worker runs before others get a turn.
+const TURN_ITEMS: u32 = 64;
+
+impl<E: Execute> Streams<E> {
+    /// Streams without work.
+    pub(crate) fn new(executor: E, schedule: Schedule, idle_life: Duration) -> std::io::Result<Arc<Self>> {
+        let drive = match schedule {
+            Schedule::Parallel => Drive::Workers(Workers::new(idle_life)),
+            Schedule::Seeded(seed) => Drive::Seeded(Seeded::new(seed)),
+        };
+        let streams = Arc::new(Self { executor, table: Table::new(), drive, lost: OnceLock::new() });
+        if let Drive::Workers(workers) = &streams.drive {
+            workers.start(|| streams.spawn_worker())?;
+        }
+        Ok(streams)
+    }
+
+    pub(crate) fn open(&self, label: u32) -> Result<Packed, Refusal> {
+        self.check_lost()?;
+        let index = self.table.take().ok_or(Refusal::Full)?;
+        let slot = self.table.slot(index);
+        let mut queue = lock(&slot.queue);
+        queue.label = label;
+        let generation = slot.generation.load(Ordering::Relaxed) + 1;
+        slot.generation.store(generation, Ordering::Release);
+        Ok(Packed::new(index, generation))
+    }
+
+    pub(crate) fn close(&self, stream: Packed) -> Result<(), Refusal> {
+        let (slot, queue) = self.lock_stream(stream)?;
+        slot.generation.store(stream.number() + 1, Ordering::Release);
+        if !queue.busy {
+            drop(queue);
+            self.table.give_back(stream.slot());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn submit(self: &Arc<Self>, stream: Packed, item: E::Item) -> Result<(), Refusal> {
+        let (slot, mut queue) = self.lock_stream(stream)?;
+        self.check_lost()?;
+        if append(slot, &mut queue, Entry::Work(item)) {
+            drop(queue);
+            self.make_ready(stream.slot());
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn mark(&self, stream: Packed) -> Result<Packed, Refusal> {
+        match self.table.find(stream.slot()) {
+            Some(slot) if slot.generation.load(Ordering::Acquire) == stream.number() => {
+                Ok(Packed::new(stream.slot(), slot.submitted.load(Ordering::Acquire)))
+            }
+            _ => Err(Refusal::UnknownStream),
+        }
+    }
+
+    pub(crate) fn wait(self: &Arc<Self>, stream: Packed, mark: Packed) -> Result<(), Refusal> {
+        let over = self.is_done(mark)?;
+        let (slot, mut queue) = self.lock_stream(stream)?;
+        self.check_lost()?;
+        // A stream's own mark, also of the slot's earlier streams, lies behind it already.
+        if over || mark.slot() == stream.slot() {
+            return Ok(());
+        }
+        if append(slot, &mut queue, Entry::Wait(mark)) {
+            drop(queue);
+            // The stream was idle, so the wait is at its front: park it here, and not by way of a worker.
+            if !self.park(stream.slot(), mark) {
+                self.make_ready(stream.slot());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the items before the mark are done. Seeded: runs one ready item where they are not.
+    #[inline]
+    pub(crate) fn is_over(self: &Arc<Self>, mark: Packed) -> Result<bool, Refusal> {
+        if self.is_done(mark)? { Ok(true) } else { self.look_closer(mark) }
+    }
+
+    /// Blocks until the items before the mark are done. Where the device is lost instead, until nothing of that
+    /// stream runs any more.
+    pub(crate) fn block_on(self: &Arc<Self>, mark: Packed) -> Result<(), Refusal> {
+        if self.is_done(mark)? {
+            return self.check_lost();
+        }
+        match &self.drive {
+            Drive::Workers(_) => self.sleep_until(mark),
+            Drive::Seeded(seeded) => self.run_until(seeded, mark),
+        }
+    }
+
+    /// Waits until all work is done and no thread of ours runs, and ends. Where an item of a stream does this itself,
+    /// it does not wait: its worker and the others finish the work and end by themselves.
+    ///
+    /// The caller is the last one that could submit.
+    pub(crate) fn end(self: &Arc<Self>) {
+        if let Drive::Workers(workers) = &self.drive
+            && workers.is_worker()
+        {
+            drop(workers.end());
+            return;
+        }
+        for index in self.table.indices() {
+            let last = Packed::new(index, self.table.slot(index).submitted.load(Ordering::Acquire));
+            // Lost work is dropped, not waited for; stuck work cannot be, as nobody else is there.
+            let _ = self.block_on(last);
+        }
+        if let Drive::Workers(workers) = &self.drive {
+            for worker in workers.end() {
+                // A worker does not panic: what it runs is caught.
+                let _ = worker.join();
+            }
+        }
+    }
+
+    /// Threads that run work at present.
+    pub(crate) fn workers(&self) -> usize {
+        match &self.drive {
+            Drive::Workers(workers) => workers.count(),
+            Drive::Seeded(_) => 0,
+        }
+    }
+
+    fn check_lost(&self) -> Result<(), Refusal> {
+        match self.lost.get() {
+            None => Ok(()),
+            Some(reason) => Err(Refusal::Lost(reason.clone())),
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost.get().is_some()
+    }
+
+    /// An open stream's slot, locked.
+    fn lock_stream(&self, stream: Packed) -> Result<Locked<'_, E::Item>, Refusal> {
+        let slot = self.table.find(stream.slot()).ok_or(Refusal::UnknownStream)?;
+        let queue = lock(&slot.queue);
+        if slot.generation.load(Ordering::Relaxed) == stream.number() {
+            Ok((slot, queue))
+        } else {
+            Err(Refusal::UnknownStream)
+        }
+    }
+
+    #[inline]
+    fn is_done(&self, mark: Packed) -> Result<bool, Refusal> {
+        let slot = self.table.find(mark.slot()).ok_or(Refusal::UnknownMark)?;
+        if slot.has_done(mark.number()) {
+            return Ok(true);
+        }
+        // Only a mark that is not over can be one that was never made.
+        let made = mark.number() <= slot.submitted.load(Ordering::Acquire);
+        if made { Ok(false) } else { Err(Refusal::UnknownMark) }
+    }
+
+    /// Cold: the mark is not over. Lost is said only once nothing of the stream runs, as by `block_on`.
+    #[cold]
+    fn look_closer(self: &Arc<Self>, mark: Packed) -> Result<bool, Refusal> {
+        if let Drive::Seeded(seeded) = &self.drive
+            && !self.is_lost()
+            && let Some(slot) = seeded.choose()
+        {
+            seeded.ran(slot, self.see_to(slot, 1) == Left::Ready);
+        }
+        let slot = self.table.slot(mark.slot());
+        if self.is_lost() && !lock(&slot.queue).running {
+            // Read again: the last item may have ended well.
+            return if slot.has_done(mark.number()) { Ok(true) } else { self.check_lost().map(|()| false) };
+        }
+        Ok(slot.has_done(mark.number()))
+    }
+
+    fn sleep_until(&self, mark: Packed) -> Result<(), Refusal> {
+        let slot = self.table.slot(mark.slot());
+        let mut queue = lock(&slot.queue);
+        while !slot.has_done(mark.number()) {
+            if !queue.running {
+                self.check_lost()?;
+            }
+            queue.due = queue.due.min(mark.number());
+            queue = sleep(&slot.over, queue);
+        }
+        self.check_lost()
+    }
+
+    fn run_until(self: &Arc<Self>, seeded: &Seeded, mark: Packed) -> Result<(), Refusal> {
+        let slot = self.table.slot(mark.slot());
+        loop {
+            match seeded.turn(|| slot.has_done(mark.number()), || self.is_lost()) {
+                Turn::Run(slot) => seeded.ran(slot, self.see_to(slot, 1) == Left::Ready),
+                Turn::Again => {}
+                Turn::Stuck => return Err(Refusal::Stuck),
+                Turn::Over => return self.check_lost(),
+            }
+        }
+    }
+
+    fn make_ready(self: &Arc<Self>, slot: SlotIndex) {
+        match &self.drive {
+            Drive::Workers(workers) => workers.push(slot, || self.spawn_worker()),
+            Drive::Seeded(seeded) => seeded.push(slot),
+        }
+    }
+
+    fn spawn_worker(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        let streams = self.clone();
+        spawn("millpond-host", move || {
+            let Drive::Workers(workers) = &streams.drive else { unreachable!("only workers are spawned") };
+            while let Some(mut slot) = workers.take() {
+                while streams.see_to(slot, TURN_ITEMS) == Left::Ready {
+                    slot = workers.rotate(slot);
+                }
+            }
+        })
+    }
+
+    /// Sees to a stream, as the head of this file has it, for up to so many items.
+    fn see_to(self: &Arc<Self>, index: SlotIndex, mut items: u32) -> Left {
+        let slot = self.table.slot(index);
+        let mut queue = lock(&slot.queue);
+        loop {
+            if self.is_lost() {
+                abandon(slot, queue);
+                return Left::Alone;
+            }
+            match queue.entries.front() {
+                None => {
+                    self.leave(index, slot, queue);
+                    return Left::Alone;
+                }
+                Some(&Entry::Wait(mark)) if self.table.slot(mark.slot()).has_done(mark.number()) => {
+                    queue.entries.pop_front();
+                    self.finish(slot, &mut queue);
+                }
+                Some(&Entry::Wait(mark)) => {
+                    drop(queue);
+                    if self.park(index, mark) {
+                        return Left::Alone;
+                    }
+                    queue = lock(&slot.queue);
+                }
+                Some(Entry::Work(_)) if items == 0 => return Left::Ready,
+                Some(Entry::Work(_)) => {
+                    items -= 1;
+                    queue = self.run_front(slot, queue);
+                }
+            }
+        }
+    }
+
+    /// Takes the item at the front, runs it without the lock, and counts it as done.
+    fn run_front<'a>(
+        self: &Arc<Self>,
+        slot: &'a Slot<E::Item>,
+        mut queue: MutexGuard<'a, Queue<E::Item>>,
+    ) -> MutexGuard<'a, Queue<E::Item>> {
+        let Some(Entry::Work(item)) = queue.entries.pop_front() else { unreachable!("the front is work") };
+        queue.running = true;
+        drop(queue);
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.executor.execute(item)));
+        let failure = match outcome {
+            Ok(Ok(())) => None,
+            Ok(Err(reason)) => Some(reason),
+            Err(payload) => Some(format!("a kernel panicked: {}", crate::panics::message(payload))),
+        };
+        let mut queue = lock(&slot.queue);
+        if let Some(reason) = failure {
+            let reason = format!("stream {}: {reason}", queue.label);
+            drop(queue);
+            self.lose(reason);
+            queue = lock(&slot.queue);
+        } else {
+            self.finish(slot, &mut queue);
+        }
+        queue.running = false;
+        queue
+    }
+
+    /// Counts the front as done and hands on who waited for it.
+    fn finish(self: &Arc<Self>, slot: &Slot<E::Item>, queue: &mut Queue<E::Item>) {
+        if queue.finish(slot, |parked| self.make_ready(parked)) {
+            slot.over.notify_all();
+        }
+    }
+
+    /// Puts a stream behind another one's mark; `false` where the mark is over by now. INVARIANTS: one-driver,
+    /// past-marks.
+    fn park(&self, index: SlotIndex, mark: Packed) -> bool {
+        let other = self.table.slot(mark.slot());
+        let mut queue = lock(&other.queue);
+        if other.has_done(mark.number()) {
+            return false;
+        }
+        queue.parked.push((mark.number(), index));
+        queue.due = queue.due.min(mark.number());
+        true
+    }
+
+    /// Leaves a stream that has nothing to do.
+    fn leave(&self, index: SlotIndex, slot: &Slot<E::Item>, mut queue: MutexGuard<'_, Queue<E::Item>>) {
+        queue.busy = false;
+        let closed = slot.is_closed();
+        drop(queue);
+        if closed {
+            self.table.give_back(index);
+        }
+    }
+
+    /// Cold: ends the device, for the first reason given. INVARIANT: lost-for-good. A submission that did not see
+    /// the loss under its slot's lock has put its item where the sweep finds it.
+    #[cold]
+    fn lose(&self, reason: String) {
+        // The first reason stays.
+        let _ = self.lost.set(reason);
+        for index in self.table.indices() {
+            let slot = self.table.slot(index);
+            abandon(slot, lock(&slot.queue));
+        }
+    }
+}
+
+impl<E: Execute> fmt::Debug for Streams<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Streams").field("workers", &self.workers()).field("lost", &self.lost.get()).finish()
+    }
+}
+
+/// Appends an entry; whether the stream was idle, and now is the caller's to see to.
+fn append<I>(slot: &Slot<I>, queue: &mut Queue<I>, entry: Entry<I>) -> bool {
+    queue.entries.push_back(entry);
+    let ticket = slot.submitted.load(Ordering::Relaxed) + 1;
+    slot.submitted.store(ticket, Ordering::Release);
+    !std::mem::replace(&mut queue.busy, true)
+}
+
+/// Drops what waits in a stream of a lost device and wakes who blocks on it. The items are dropped without the lock.
+fn abandon<I>(slot: &Slot<I>, mut queue: MutexGuard<'_, Queue<I>>) {
+    let dropped = std::mem::take(&mut queue.entries);
+    queue.parked.clear();
+    drop(queue);
+    slot.over.notify_all();
+    for entry in dropped {
+        crate::panics::drop_quietly(entry);
+    }
+}

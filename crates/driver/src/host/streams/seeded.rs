@@ -1,0 +1,109 @@
+//! The seeded schedule: nothing runs by itself; who waits runs what is ready, in an order that a seed chooses.
+//!
+//! Knows no work and no stream, only slot numbers. A program that uses the device from one thread gets the same order
+//! from the same seed each time; other seeds explore other orders.
+
+use super::slot::SlotIndex;
+use super::sync::{Condvar, Mutex, ThreadId, lock, sleep, thread};
+
+/// The ready streams and the seed's choices among them.
+pub(crate) struct Seeded {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// In the order in which they became ready, but for choices taken out.
+    ready: Vec<SlotIndex>,
+    /// Threads that run an item; one several times where its items wait themselves.
+    running: Vec<ThreadId>,
+    random: u64,
+}
+
+/// What a thread that waits is to do.
+pub(crate) enum Turn {
+    /// Run one item of this stream, then say [`Seeded::ran`].
+    Run(SlotIndex),
+    /// Look again: what another thread ran has ended.
+    Again,
+    /// Nothing is ready and nobody else runs anything: it would wait for ever.
+    Stuck,
+    /// What it waited for has come, or never will and nobody else runs anything.
+    Over,
+}
+
+impl Seeded {
+    pub(crate) fn new(seed: u64) -> Self {
+        let state = State { ready: Vec::new(), running: Vec::new(), random: seed };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Makes a stream ready.
+    pub(crate) fn push(&self, slot: SlotIndex) {
+        lock(&self.state).ready.push(slot);
+        self.changed.notify_all();
+    }
+
+    /// Chooses a ready stream, if there is one, and counts the caller as running.
+    pub(crate) fn choose(&self) -> Option<SlotIndex> {
+        let mut state = lock(&self.state);
+        let slot = state.choose()?;
+        state.running.push(thread::current().id());
+        Some(slot)
+    }
+
+    /// What a waiting thread is to do. Sleeps only while another thread runs something; `is_over` and `is_lost` are
+    /// asked with the lock held, under which every end of a run is announced, so that none is missed.
+    pub(crate) fn turn(&self, is_over: impl Fn() -> bool, is_lost: impl Fn() -> bool) -> Turn {
+        let me = thread::current().id();
+        let mut state = lock(&self.state);
+        if is_over() {
+            return Turn::Over;
+        }
+        let lost = is_lost();
+        if !lost && let Some(slot) = state.choose() {
+            state.running.push(me);
+            Turn::Run(slot)
+        } else if state.running.iter().any(|&thread| thread != me) {
+            drop(sleep(&self.changed, state));
+            Turn::Again
+        } else if lost {
+            Turn::Over
+        } else {
+            Turn::Stuck
+        }
+    }
+
+    /// The caller has run what it chose; `again` where the stream is still ready.
+    pub(crate) fn ran(&self, slot: SlotIndex, again: bool) {
+        let me = thread::current().id();
+        let mut state = lock(&self.state);
+        let place = state.running.iter().rposition(|&thread| thread == me);
+        state.running.swap_remove(place.expect("who ran was counted as running"));
+        if again {
+            state.ready.push(slot);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    fn choose(&mut self) -> Option<SlotIndex> {
+        if self.ready.is_empty() {
+            return None;
+        }
+        let count = self.ready.len() as u128;
+        let choice = (u128::from(next_random(&mut self.random)) * count) >> 64;
+        Some(self.ready.swap_remove(choice as usize))
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): any seed is as good as another.
+fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

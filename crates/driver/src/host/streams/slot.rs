@@ -1,0 +1,204 @@
+//! Slots: where a stream's work waits, and the numbers by which streams and marks are known.
+//!
+//! A stream lives in a slot; a closed and drained one leaves its slot to a later stream. An item of work gets the
+//! slot's next *ticket*. Tickets go on where the slot's last stream ended, so a mark is just a slot and a ticket, it
+//! is over once the slot has done that many, and a mark of a stream that is long closed stays answerable without
+//! anything kept for it.
+//!
+//! Knows nothing of threads, nor of what an item does.
+//!
+//! Invariants:
+//! * `ticket-order`: a slot's items are done in the order of their tickets; `done <= submitted`;
+//! * `drained-slot`: a slot changes hands only when `done == submitted`.
+
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+
+use super::sync::{AtomicU64, Condvar, Mutex, Ordering, lock};
+
+/// A slot's number.
+pub(crate) type SlotIndex = u16;
+
+/// The most streams that can be open at once.
+pub const STREAMS_MAX: usize = 1 << SLOT_BITS;
+
+const SLOT_BITS: u32 = 16;
+
+/// A number that carries a slot in its low bits and something that only grows above: a stream's handle (its
+/// generation) or a mark (a ticket). 48 bits at 100 ns each last for 300 days on one slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Packed(pub(crate) u64);
+
+impl Packed {
+    pub(crate) fn new(slot: SlotIndex, number: u64) -> Self {
+        debug_assert!(number >> (64 - SLOT_BITS) == 0);
+        Self(number << SLOT_BITS | u64::from(slot))
+    }
+
+    pub(crate) fn slot(self) -> SlotIndex {
+        self.0 as SlotIndex
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0 >> SLOT_BITS
+    }
+}
+
+/// What waits in a stream. Each has a ticket.
+pub(crate) enum Entry<I> {
+    /// An item of work.
+    Work(I),
+    /// What follows waits for a mark.
+    Wait(Packed),
+}
+
+/// One slot. The atomics are written under the lock of `queue` and read without it.
+#[repr(align(128))]
+pub(crate) struct Slot<I> {
+    /// Odd while a stream is open; the number in its handle.
+    pub(crate) generation: AtomicU64,
+    /// The last ticket given.
+    pub(crate) submitted: AtomicU64,
+    /// The last ticket done.
+    pub(crate) done: AtomicU64,
+    pub(crate) queue: Mutex<Queue<I>>,
+    /// For threads: `done` has reached `Queue::due`, or the device is lost and nothing of the slot runs any more.
+    pub(crate) over: Condvar,
+}
+
+/// The guarded part of a slot.
+pub(crate) struct Queue<I> {
+    pub(crate) entries: VecDeque<Entry<I>>,
+    /// Somebody sees to the stream: a thread has it, it is ready to be taken, or it is parked behind a mark. There
+    /// is one such somebody at most.
+    pub(crate) busy: bool,
+    /// An item of the stream is being run at this moment.
+    pub(crate) running: bool,
+    /// For people.
+    pub(crate) label: u32,
+    /// Streams parked behind this one: ticket and slot.
+    pub(crate) parked: Vec<(u64, SlotIndex)>,
+    /// The least ticket that a parked stream or a blocked thread waits for.
+    pub(crate) due: u64,
+}
+
+/// [`Queue::due`] where nobody waits.
+pub(crate) const NOBODY: u64 = u64::MAX;
+
+impl<I> Slot<I> {
+    fn new() -> Self {
+        let queue =
+            Queue { entries: VecDeque::new(), busy: false, running: false, label: 0, parked: Vec::new(), due: NOBODY };
+        Self {
+            generation: AtomicU64::new(0),
+            submitted: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            queue: Mutex::new(queue),
+            over: Condvar::new(),
+        }
+    }
+
+    /// Whether the first `ticket` items are done. What they did is visible to a caller that is told so.
+    #[inline]
+    pub(crate) fn has_done(&self, ticket: u64) -> bool {
+        self.done.load(Ordering::Acquire) >= ticket
+    }
+
+    /// Whether no stream lives in the slot. Steady under the lock of `queue`.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.generation.load(Ordering::Acquire).is_multiple_of(2)
+    }
+}
+
+impl<I> Queue<I> {
+    /// Counts the item at the front as done and takes out what waited for that, one at a time through `wake`; whether
+    /// a blocked thread may have waited as well. Called with the slot's lock held, like all that writes `done`.
+    pub(crate) fn finish(&mut self, slot: &Slot<I>, wake: impl FnMut(SlotIndex)) -> bool {
+        let done = slot.done.load(Ordering::Relaxed) + 1;
+        debug_assert!(done <= slot.submitted.load(Ordering::Relaxed), "ticket-order");
+        slot.done.store(done, Ordering::Release);
+        done >= self.due && self.release(done, wake)
+    }
+
+    /// Cold: somebody waited for this very item.
+    #[cold]
+    fn release(&mut self, done: u64, mut wake: impl FnMut(SlotIndex)) -> bool {
+        self.due = NOBODY;
+        self.parked.retain(|&(ticket, slot)| {
+            let due = ticket <= done;
+            if due {
+                wake(slot);
+            } else {
+                self.due = self.due.min(ticket);
+            }
+            !due
+        });
+        // Threads that wait for a later ticket are woken too, and write it into `due` again.
+        true
+    }
+}
+
+/// All slots. They never move and are never freed before the table, so looking one up takes no lock.
+pub(crate) struct Table<I> {
+    blocks: Box<[OnceLock<Block<I>>]>,
+    free: Mutex<Free>,
+}
+
+/// Slots without a stream.
+struct Free {
+    slots: Vec<SlotIndex>,
+    /// Slots from here on have never been used.
+    fresh: usize,
+}
+
+/// Slots are made this many at a time.
+const BLOCK_SLOTS: usize = 64;
+
+type Block<I> = Box<[Slot<I>]>;
+
+impl<I> Table<I> {
+    pub(crate) fn new() -> Self {
+        let blocks = (0..STREAMS_MAX / BLOCK_SLOTS).map(|_| OnceLock::new()).collect();
+        Self { blocks, free: Mutex::new(Free { slots: Vec::new(), fresh: 0 }) }
+    }
+
+    /// A slot that was in use at some time.
+    #[inline]
+    pub(crate) fn find(&self, index: SlotIndex) -> Option<&Slot<I>> {
+        let index = usize::from(index);
+        self.blocks[index / BLOCK_SLOTS].get().map(|block| &block[index % BLOCK_SLOTS])
+    }
+
+    /// A slot that is known to exist.
+    #[inline]
+    pub(crate) fn slot(&self, index: SlotIndex) -> &Slot<I> {
+        self.find(index).expect("slots stay for as long as the table")
+    }
+
+    /// Takes a slot without a stream.
+    pub(crate) fn take(&self) -> Option<SlotIndex> {
+        let mut free = lock(&self.free);
+        if let Some(index) = free.slots.pop() {
+            return Some(index);
+        }
+        let index = SlotIndex::try_from(free.fresh).ok()?;
+        self.blocks[usize::from(index) / BLOCK_SLOTS].get_or_init(|| (0..BLOCK_SLOTS).map(|_| Slot::new()).collect());
+        free.fresh += 1;
+        Some(index)
+    }
+
+    /// Leaves a closed slot to a later stream. INVARIANT: drained-slot.
+    pub(crate) fn give_back(&self, index: SlotIndex) {
+        debug_assert!({
+            let slot = self.slot(index);
+            slot.is_closed() && slot.done.load(Ordering::Relaxed) == slot.submitted.load(Ordering::Relaxed)
+        });
+        lock(&self.free).slots.push(index);
+    }
+
+    /// Every slot that was ever in use. Takes the lock under which they are made, so none is missed.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = SlotIndex> + use<I> {
+        let fresh = lock(&self.free).fresh;
+        (0..fresh).map(|index| index as SlotIndex)
+    }
+}

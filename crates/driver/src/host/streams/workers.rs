@@ -1,0 +1,125 @@
+//! Workers: threads that take ready streams, first come first served. Knows no work and no stream, only slot numbers.
+//!
+//! An item of work may block for as long as it likes, also on an item of another stream, so what is ready must not
+//! wait behind it: whenever more streams are ready than workers are idle, one more is started. Workers that have
+//! been idle for a while end, but for the last one.
+//!
+//! Invariants:
+//! * `no-lost-wake`: a stream is in `ready` or has been taken by a worker; a worker sleeps only when it has seen `ready`
+//!   empty under the lock;
+//! * `last-worker`: until the device ends there is at least one worker, so what is ready is taken sooner or later even
+//!   where the system refuses more threads.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::slot::SlotIndex;
+use super::sync::{Condvar, JoinHandle, Mutex, lock, sleep_for, thread};
+
+/// The most threads that one host device runs work on. Closures that all wait for each other hang where there are
+/// more of them than this.
+pub const WORKERS_MAX: usize = 256;
+
+/// The pool of workers, and what they are to take.
+pub(crate) struct Workers {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// How long a worker without work stays.
+    idle_life: Duration,
+}
+
+struct State {
+    ready: VecDeque<SlotIndex>,
+    /// Workers that sleep, or were woken and have not looked yet.
+    idle: usize,
+    /// Live workers.
+    workers: Vec<JoinHandle<()>>,
+    ending: bool,
+}
+
+impl Workers {
+    pub(crate) fn new(idle_life: Duration) -> Self {
+        let state = State { ready: VecDeque::new(), idle: 0, workers: Vec::new(), ending: false };
+        Self { state: Mutex::new(state), changed: Condvar::new(), idle_life }
+    }
+
+    /// Starts the first worker. INVARIANT: last-worker.
+    pub(crate) fn start(&self, spawn: impl FnOnce() -> std::io::Result<JoinHandle<()>>) -> std::io::Result<()> {
+        let mut state = lock(&self.state);
+        let worker = spawn()?;
+        state.workers.push(worker);
+        Ok(())
+    }
+
+    /// Makes a stream ready, and sees that somebody takes it.
+    pub(crate) fn push(&self, slot: SlotIndex, spawn: impl FnOnce() -> std::io::Result<JoinHandle<()>>) {
+        let mut state = lock(&self.state);
+        state.ready.push_back(slot);
+        if state.ready.len() <= state.idle {
+            drop(state);
+            self.changed.notify_one();
+        } else if state.workers.len() < WORKERS_MAX {
+            // Under the lock, so that the worker finds its own handle written down. Where the system refuses, the
+            // workers there are take the stream later (last-worker).
+            if let Ok(worker) = spawn() {
+                state.workers.push(worker);
+            }
+        }
+    }
+
+    /// Puts a stream that has had its turn behind the others; the next one to run.
+    pub(crate) fn rotate(&self, slot: SlotIndex) -> SlotIndex {
+        let mut state = lock(&self.state);
+        match state.ready.pop_front() {
+            None => slot,
+            Some(next) => {
+                state.ready.push_back(slot);
+                next
+            }
+        }
+    }
+
+    /// For a worker: the next stream, or `None` when it is to end.
+    pub(crate) fn take(&self) -> Option<SlotIndex> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(slot) = state.ready.pop_front() {
+                return Some(slot);
+            }
+            if state.ending {
+                return None;
+            }
+            state.idle += 1;
+            let (guard, overdue) = sleep_for(&self.changed, state, self.idle_life);
+            state = guard;
+            state.idle -= 1;
+            if overdue && state.ready.is_empty() && !state.ending && state.workers.len() > 1 {
+                let me = thread::current().id();
+                // Its handle goes, so that handles do not pile up; nobody will join this thread.
+                state.workers.retain(|worker| worker.thread().id() != me);
+                return None;
+            }
+        }
+    }
+
+    /// Whether the calling thread is a worker.
+    pub(crate) fn is_worker(&self) -> bool {
+        let me = thread::current().id();
+        lock(&self.state).workers.iter().any(|worker| worker.thread().id() == me)
+    }
+
+    /// Lets the workers end when nothing is ready. Their handles, for who can wait for them.
+    pub(crate) fn end(&self) -> Vec<JoinHandle<()>> {
+        let mut state = lock(&self.state);
+        state.ending = true;
+        let workers = std::mem::take(&mut state.workers);
+        drop(state);
+        self.changed.notify_all();
+        workers
+    }
+
+    /// Live workers.
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.state).workers.len()
+    }
+}

@@ -1,0 +1,350 @@
+//! Cases about streams, marks and waits.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+use millpond_driver::{RawMark, RawStream};
+
+use crate::subject::Subject;
+
+/// What ran, in order.
+type Log = Arc<Mutex<Vec<usize>>>;
+
+fn note(subject: &Subject, stream: RawStream, log: &Log, what: usize) {
+    let log = log.clone();
+    subject.run(stream, move || log.lock().unwrap().push(what));
+}
+
+/// As `note`, but slow, so that what does not wait for it overtakes it.
+fn note_late(subject: &Subject, stream: RawStream, log: &Log, what: usize) {
+    let log = log.clone();
+    subject.run(stream, move || {
+        std::thread::sleep(Duration::from_millis(10));
+        log.lock().unwrap().push(what);
+    });
+}
+
+pub(crate) fn work_runs_in_order(subject: &Subject) {
+    const ITEMS: usize = 1000;
+    let (stream, log) = (subject.stream(), Log::default());
+    for what in 0..ITEMS {
+        note(subject, stream, &log, what);
+    }
+    subject.finish(stream);
+    assert_eq!(*log.lock().unwrap(), (0..ITEMS).collect::<Vec<_>>());
+    subject.close(stream);
+}
+
+pub(crate) fn a_mark_covers_what_came_before(subject: &Subject) {
+    let (stream, other, log) = (subject.stream(), subject.stream(), Log::default());
+    let empty = subject.mark(stream);
+    assert_eq!(subject.driver.is_over(empty), Ok(true), "nothing was before it");
+    note_late(subject, stream, &log, 1);
+    let first = subject.mark(stream);
+    let same = subject.mark(stream);
+    assert_eq!(subject.driver.is_over(subject.mark(other)), Ok(true), "another stream's work is not before it");
+    subject.driver.block_on(first).unwrap();
+    assert_eq!(*log.lock().unwrap(), [1]);
+    assert_eq!(subject.driver.is_over(same), Ok(true));
+    note_late(subject, stream, &log, 2);
+    assert_eq!(subject.driver.is_over(first), Ok(true), "later work does not change a mark");
+    subject.driver.block_on(first).unwrap();
+    subject.finish(stream);
+    assert_eq!(*log.lock().unwrap(), [1, 2]);
+    subject.close(stream);
+    subject.close(other);
+}
+
+pub(crate) fn asking_gets_there(subject: &Subject) {
+    if !subject.progresses {
+        return;
+    }
+    let (stream, other, log) = (subject.stream(), subject.stream(), Log::default());
+    note_late(subject, other, &log, 1);
+    subject.wait(stream, subject.mark(other));
+    note(subject, stream, &log, 2);
+    let mark = subject.mark(stream);
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !subject.driver.is_over(mark).unwrap() {
+        assert!(Instant::now() < patience, "asking does not get there");
+        std::thread::yield_now();
+    }
+    assert_eq!(*log.lock().unwrap(), [1, 2]);
+    subject.close(stream);
+    subject.close(other);
+}
+
+pub(crate) fn a_stream_waits_for_a_mark(subject: &Subject) {
+    for _ in 0..5 {
+        let (producer, consumer, log) = (subject.stream(), subject.stream(), Log::default());
+        note_late(subject, producer, &log, 1);
+        let mark = subject.mark(producer);
+        subject.wait(consumer, mark);
+        subject.driver.forget(mark);
+        let waited = subject.mark(consumer);
+        note(subject, consumer, &log, 2);
+        subject.driver.block_on(waited).unwrap();
+        assert_eq!(log.lock().unwrap().first(), Some(&1), "a mark after a wait covers what was waited for");
+        subject.finish(consumer);
+        assert_eq!(*log.lock().unwrap(), [1, 2]);
+        subject.close(producer);
+        subject.close(consumer);
+    }
+}
+
+pub(crate) fn chains_of_streams(subject: &Subject) {
+    const LENGTH: usize = 40;
+    let streams: Vec<RawStream> = (0..LENGTH).map(|_| subject.stream()).collect();
+    let log = Log::default();
+    // The last ones are set up while the first have not run.
+    note_late(subject, streams[0], &log, 0);
+    for what in 1..LENGTH {
+        subject.wait(streams[what], subject.mark(streams[what - 1]));
+        note(subject, streams[what], &log, what);
+    }
+    subject.finish(streams[LENGTH - 1]);
+    assert_eq!(*log.lock().unwrap(), (0..LENGTH).collect::<Vec<_>>());
+    // And back and forth between two.
+    log.lock().unwrap().clear();
+    for what in 0..200 {
+        let (here, there) = (streams[what % 2], streams[(what + 1) % 2]);
+        note(subject, here, &log, what);
+        subject.wait(there, subject.mark(here));
+    }
+    subject.finish(streams[0]);
+    assert_eq!(*log.lock().unwrap(), (0..200).collect::<Vec<_>>());
+    for stream in streams {
+        subject.close(stream);
+    }
+}
+
+pub(crate) fn diamonds(subject: &Subject) {
+    const WIDTH: usize = 6;
+    let (top, bottom) = (subject.stream(), subject.stream());
+    let sides: Vec<RawStream> = (0..WIDTH).map(|_| subject.stream()).collect();
+    for _ in 0..20 {
+        let log = Log::default();
+        note(subject, top, &log, 100);
+        let split = subject.mark(top);
+        for (what, &side) in sides.iter().enumerate() {
+            subject.wait(side, split);
+            note(subject, side, &log, what);
+            subject.wait(bottom, subject.mark(side));
+        }
+        note(subject, bottom, &log, 200);
+        subject.wait(top, subject.mark(bottom));
+        subject.finish(top);
+        let mut log = log.lock().unwrap().clone();
+        assert_eq!((log[0], log[WIDTH + 1]), (100, 200));
+        log.sort_unstable();
+        assert_eq!(log[..WIDTH], (0..WIDTH).collect::<Vec<_>>());
+    }
+    for stream in sides.into_iter().chain([top, bottom]) {
+        subject.close(stream);
+    }
+}
+
+pub(crate) fn waits_that_change_nothing(subject: &Subject) {
+    let (stream, other, log) = (subject.stream(), subject.stream(), Log::default());
+    let empty = subject.mark(other);
+    subject.wait(stream, empty);
+    note_late(subject, other, &log, 1);
+    let mark = subject.mark(other);
+    note(subject, other, &log, 2);
+    for _ in 0..3 {
+        subject.wait(stream, mark);
+    }
+    subject.wait(other, mark);
+    let own = subject.mark(stream);
+    subject.wait(stream, own);
+    subject.finish(stream);
+    assert_eq!(log.lock().unwrap().first(), Some(&1));
+    subject.finish(other);
+    subject.wait(stream, mark);
+    subject.finish(stream);
+    assert_eq!(*log.lock().unwrap(), [1, 2]);
+    subject.close(stream);
+    subject.close(other);
+}
+
+pub(crate) fn parallel_streams_overlap(subject: &Subject) {
+    if !subject.is_parallel {
+        return;
+    }
+    // Each closure waits for all the others: this ends only if every stream runs at once.
+    const STREAMS: usize = 24;
+    let barrier = Arc::new(Barrier::new(STREAMS));
+    let streams: Vec<RawStream> = (0..STREAMS).map(|_| subject.stream()).collect();
+    for _ in 0..3 {
+        for &stream in &streams {
+            let barrier = barrier.clone();
+            subject.run(stream, move || {
+                barrier.wait();
+            });
+        }
+    }
+    for stream in streams {
+        subject.finish(stream);
+        subject.close(stream);
+    }
+}
+
+pub(crate) fn streams_come_and_go(subject: &Subject) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let mut marks: Vec<RawMark> = Vec::new();
+    for number in 0..2000 {
+        let stream = subject.stream();
+        let count = count.clone();
+        subject.run(stream, move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        if number % 100 == 0 {
+            marks.push(subject.mark(stream));
+        }
+        if number % 2 == 0 {
+            subject.finish(stream);
+        }
+        subject.close(stream);
+        assert!(subject.driver.mark(stream).is_err(), "a closed stream is known");
+        assert!(subject.driver.close_stream(stream).is_err(), "a stream closes twice");
+    }
+    for mark in marks {
+        subject.driver.block_on(mark).expect("a mark outlives its stream");
+        assert_eq!(subject.driver.is_over(mark), Ok(true));
+        subject.driver.forget(mark);
+    }
+}
+
+pub(crate) fn closed_streams_finish(subject: &Subject) {
+    let (stream, other, log) = (subject.stream(), subject.stream(), Log::default());
+    note_late(subject, other, &log, 1);
+    subject.wait(stream, subject.mark(other));
+    for what in 2..10 {
+        note(subject, stream, &log, what);
+    }
+    let mark = subject.mark(stream);
+    subject.close(other);
+    subject.close(stream);
+    let next = subject.stream();
+    subject.wait(next, mark);
+    note(subject, next, &log, 10);
+    subject.finish(next);
+    assert_eq!(*log.lock().unwrap(), (1..=10).collect::<Vec<_>>());
+    subject.close(next);
+}
+
+pub(crate) fn work_submits_work(subject: &Subject) {
+    let (stream, other, log) = (subject.stream(), subject.stream(), Log::default());
+    let (driver, inner) = (subject.driver.clone(), log.clone());
+    subject.run(stream, move || {
+        let task = Box::new(move || inner.lock().unwrap().push(2));
+        // SAFETY: the work touches no device memory.
+        unsafe { driver.submit(other, millpond_driver::Work::Run(task)) }.expect("a submission by work");
+    });
+    note(subject, stream, &log, 1);
+    subject.finish(stream);
+    subject.finish(other);
+    let mut log = log.lock().unwrap().clone();
+    log.sort_unstable();
+    assert_eq!(log, [1, 2]);
+    subject.close(stream);
+    subject.close(other);
+}
+
+/// Random programs on a few streams: an item may only begin when all that the program puts before it has ended.
+pub(crate) fn random_programs_keep_their_order(subject: &Subject) {
+    for seed in 0..20 {
+        random_program(subject, seed);
+    }
+}
+
+fn random_program(subject: &Subject, seed: u64) {
+    const STREAMS: usize = 5;
+    const ITEMS: usize = 150;
+    let mut random = Random(seed);
+    let streams: Vec<RawStream> = (0..STREAMS).map(|_| subject.stream()).collect();
+    // For each stream, the items that are before its next point.
+    let mut known: Vec<Vec<usize>> = vec![Vec::new(); STREAMS];
+    let ended: Arc<Vec<AtomicU64>> = Arc::new((0..ITEMS).map(|_| AtomicU64::new(0)).collect());
+    let wrong = Arc::new(AtomicUsize::new(0));
+    let mut marks: Vec<(RawMark, Vec<usize>)> = Vec::new();
+    for item in 0..ITEMS {
+        let stream = random.below(STREAMS);
+        let (before, ended, wrong) = (known[stream].clone(), ended.clone(), wrong.clone());
+        let pause = random.below(4) == 0;
+        subject.run(streams[stream], move || {
+            let missing = before.iter().filter(|&&item| ended[item].load(Ordering::Relaxed) == 0).count();
+            wrong.fetch_add(missing, Ordering::Relaxed);
+            if pause {
+                std::thread::yield_now();
+            }
+            ended[item].store(1, Ordering::Relaxed);
+        });
+        known[stream].push(item);
+        if random.below(3) == 0 {
+            marks.push((subject.mark(streams[stream]), known[stream].clone()));
+        }
+        if random.below(2) == 0 && !marks.is_empty() {
+            let (mark, items) = &marks[random.below(marks.len())];
+            let waiter = random.below(STREAMS);
+            subject.wait(streams[waiter], *mark);
+            known[waiter].extend(items);
+            known[waiter].sort_unstable();
+            known[waiter].dedup();
+        }
+    }
+    for (mark, items) in marks {
+        subject.driver.block_on(mark).unwrap();
+        assert!(items.iter().all(|&item| ended[item].load(Ordering::Relaxed) == 1), "seed {seed}: a mark is early");
+    }
+    for stream in streams {
+        subject.finish(stream);
+        subject.close(stream);
+    }
+    assert_eq!(wrong.load(Ordering::Relaxed), 0, "seed {seed}: items began before what they wait for had ended");
+    assert!(ended.iter().all(|item| item.load(Ordering::Relaxed) == 1), "seed {seed}: an item did not run");
+}
+
+pub(crate) fn threads_share_a_device(subject: &Subject) {
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 200;
+    let total = Arc::new(AtomicUsize::new(0));
+    let shared = subject.stream();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let own = subject.stream();
+                for round in 0..ROUNDS {
+                    let seen = Arc::new(AtomicUsize::new(0));
+                    let (first, second, count) = (seen.clone(), seen.clone(), total.clone());
+                    subject.run(own, move || first.store(1, Ordering::Relaxed));
+                    subject.wait(shared, subject.mark(own));
+                    subject.run(shared, move || {
+                        count.fetch_add(second.load(Ordering::Relaxed), Ordering::Relaxed);
+                    });
+                    if round % 16 == 0 {
+                        subject.finish(shared);
+                    }
+                }
+                subject.close(own);
+            });
+        }
+    });
+    subject.finish(shared);
+    assert_eq!(total.load(Ordering::Relaxed), THREADS * ROUNDS);
+    subject.close(shared);
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % end as u64) as usize
+    }
+}

@@ -1,0 +1,99 @@
+//! A device under test, and the acts that cases are made of.
+//!
+//! The `unsafe` calls are here. Their conditions are the cases' to keep: a case touches only memory that it has mapped,
+//! and blocks on a mark before it unmaps.
+
+use std::sync::Arc;
+
+use millpond_driver::{CopyKind, Driver, RawChunk, RawMark, RawStream, Result, StreamFlags, Work};
+
+/// A device under test.
+pub(crate) struct Subject {
+    pub(crate) driver: Arc<dyn Driver>,
+    /// Whether what is written can be read back.
+    pub(crate) has_memory: bool,
+    /// Whether work of different streams runs at once.
+    pub(crate) is_parallel: bool,
+    /// Whether work gets done for a caller who only asks.
+    pub(crate) progresses: bool,
+}
+
+impl Subject {
+    pub(crate) fn granule(&self) -> u64 {
+        self.driver.properties().granularity
+    }
+
+    pub(crate) fn stream(&self) -> RawStream {
+        self.driver.open_stream(StreamFlags::default()).expect("a stream")
+    }
+
+    pub(crate) fn mark(&self, stream: RawStream) -> RawMark {
+        self.driver.mark(stream).expect("a mark")
+    }
+
+    pub(crate) fn wait(&self, stream: RawStream, mark: RawMark) {
+        self.driver.wait(stream, mark).expect("a wait");
+    }
+
+    pub(crate) fn submit(&self, stream: RawStream, work: Work) {
+        // SAFETY: see the head of this file.
+        unsafe { self.driver.submit(stream, work) }.expect("a submission");
+    }
+
+    pub(crate) fn run(&self, stream: RawStream, task: impl FnOnce() + Send + 'static) {
+        self.submit(stream, Work::Run(Box::new(task)));
+    }
+
+    /// Blocks until a stream's present work is over.
+    pub(crate) fn finish(&self, stream: RawStream) {
+        let mark = self.mark(stream);
+        self.driver.block_on(mark).expect("the work gets done");
+        assert_eq!(self.driver.is_over(mark), Ok(true));
+        self.driver.forget(mark);
+    }
+
+    pub(crate) fn close(&self, stream: RawStream) {
+        self.driver.close_stream(stream).expect("an open stream");
+    }
+
+    pub(crate) fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
+        // SAFETY: see the head of this file.
+        unsafe { self.driver.map(chunk, at, bytes) }
+    }
+
+    pub(crate) fn unmap(&self, at: u64, bytes: u64) -> Result<()> {
+        // SAFETY: see the head of this file.
+        unsafe { self.driver.unmap(at, bytes) }
+    }
+
+    pub(crate) fn unreserve(&self, at: u64, bytes: u64) -> Result<()> {
+        // SAFETY: see the head of this file.
+        unsafe { self.driver.unreserve(at, bytes) }
+    }
+
+    /// Fills device memory and waits for it.
+    pub(crate) fn fill(&self, at: u64, bytes: u64, value: u8) {
+        let stream = self.stream();
+        self.submit(stream, Work::Fill { at, bytes, value });
+        self.finish(stream);
+        self.close(stream);
+    }
+
+    /// What is in device memory. Meaningless where `has_memory` is not.
+    pub(crate) fn read(&self, at: u64, bytes: u64) -> Vec<u8> {
+        let mut host = vec![0u8; bytes as usize];
+        let stream = self.stream();
+        let to = host.as_mut_ptr().expose_provenance() as u64;
+        self.submit(stream, Work::Copy { to, from: at, bytes, kind: CopyKind::DeviceToHost });
+        self.finish(stream);
+        self.close(stream);
+        host
+    }
+
+    /// Asserts that each of some bytes has a value, where there is memory to look at.
+    #[track_caller]
+    pub(crate) fn expect(&self, at: u64, bytes: u64, value: u8) {
+        let found = self.read(at, bytes);
+        assert!(!self.has_memory || found.iter().all(|&byte| byte == value), "not all {bytes} B are {value}");
+    }
+}
