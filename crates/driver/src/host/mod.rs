@@ -12,6 +12,7 @@
 mod memory;
 mod os;
 mod streams;
+mod sync;
 
 use std::fmt;
 use std::os::fd::OwnedFd;

@@ -6,6 +6,7 @@
 //! [`Watch::Counts`] a call costs a few nanoseconds).
 
 mod call;
+mod config;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 pub use call::{Call, WorkCall};
+pub use config::{Completion, SimConfig, Violation, Watch};
 use state::State;
 
 use crate::panics::message;
@@ -24,63 +26,6 @@ use crate::{
     CallCounts, CallKind, Counters, Driver, DriverError, Failures, Properties, RawChunk, RawMark, RawStream, Result,
     StreamFlags, Task, Work,
 };
-
-/// When work is over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Completion {
-    /// When it is submitted.
-    #[default]
-    AtOnce,
-    /// When somebody blocks on a mark after it. Asking whether a mark is over does not move anything.
-    AtBlock,
-}
-
-/// How closely the caller is watched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Watch {
-    /// Every call is kept and held to the contract.
-    #[default]
-    Calls,
-    /// Every call is held to the contract.
-    Contract,
-    /// Calls are counted. With [`Completion::AtOnce`] nothing else is known: any handle is accepted.
-    Counts,
-}
-
-/// How a simulator is made.
-#[derive(Clone, Debug)]
-pub struct SimConfig {
-    /// Memory in bytes.
-    pub total_bytes: u64,
-    /// Chunks are multiples of this many bytes, a power of two.
-    pub granularity: u64,
-    /// When work is over.
-    pub completion: Completion,
-    /// How closely the caller is watched.
-    pub watch: Watch,
-}
-
-impl Default for SimConfig {
-    /// 64 GiB in granules of 2 MiB; work is over at once and every call is kept.
-    fn default() -> Self {
-        Self { total_bytes: 64 << 30, granularity: 2 << 20, completion: Completion::AtOnce, watch: Watch::Calls }
-    }
-}
-
-/// A breach of the contract by the caller.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Violation {
-    /// The call that showed it.
-    pub kind: CallKind,
-    /// What was wrong.
-    pub what: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.kind, self.what)
-    }
-}
 
 /// The first fake address: high enough that touching it faults on any machine.
 const FIRST_ADDRESS: u64 = 1 << 46;

@@ -1,46 +1,34 @@
 //! Streams: first in, first out each, at once with each other, and marks between them. No memory, no `unsafe`.
 //!
-//! The simple version: a stream is a queue; whoever sees to a stream repeats
-//!
-//! ```text
-//! lock the queue
-//! count the item before as done, and wake who waited for it
-//! the front is   nothing          -> the stream is idle; leave it
-//!                a wait, over     -> it is done
-//!                a wait, not over -> park the stream behind the mark's stream; leave it
-//!                work             -> take it, unlock, run it
-//! ```
-//!
-//! Departures: only one somebody sees to a stream at a time (`Queue::busy`), so waking it is handing it on, without
-//! a look at its queue; a parked stream keeps no thread; marks are answered from two atomics without a lock.
-//!
-//! Who sees to ready streams is the schedule's matter: `workers` (threads) or `seeded` (whoever waits).
+//! A stream is a queue in a slot (`slot`). Whoever sees to a stream takes a turn at it (`turn`); who that is, is the
+//! schedule's matter: threads (`workers`) or whoever waits (`seeded`). This file is what callers ask for.
 //!
 //! Locks: a slot's queue, then (under it) the lock of `workers` or `seeded`; never two queues, and none while an item
 //! runs or is dropped, for that is the caller's code and may call in here.
 //!
 //! Invariants, beside those of the slots and workers:
-//! * `one-driver`: a busy stream is in exactly one place: with a thread, ready, or parked behind one mark;
+//! * `one-place`: a busy stream is in exactly one place: with a thread, ready, or parked behind one mark;
 //! * `past-marks`: a mark is made after the work it covers, so streams never wait for each other in a circle;
 //! * `lost-for-good`: once the device is lost no item begins to run; what waits is dropped.
 
 mod seeded;
 mod slot;
-pub(crate) mod sync;
+mod turn;
 mod workers;
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use seeded::{Seeded, Turn};
+use seeded::{Duty, Seeded};
 pub(crate) use slot::Packed;
 pub use slot::STREAMS_MAX;
 use slot::{Entry, Queue, Slot, SlotIndex, Table};
-use sync::{JoinHandle, MutexGuard, Ordering, lock, sleep, spawn};
+use turn::Left;
 pub use workers::WORKERS_MAX;
 use workers::Workers;
+
+use super::sync::{self, JoinHandle, MutexGuard, Ordering, lock, sleep, spawn};
 
 /// How items are run; the streams know nothing else of them.
 pub(crate) trait Execute: Send + Sync + 'static {
@@ -93,15 +81,6 @@ pub(crate) struct Streams<E: Execute> {
 
 /// A slot and its locked queue.
 type Locked<'a, I> = (&'a Slot<I>, MutexGuard<'a, Queue<I>>);
-
-/// What became of a stream that was seen to.
-#[derive(PartialEq, Eq)]
-enum Left {
-    /// Idle, parked or dropped: somebody else's business now.
-    Alone,
-    /// There is more to run.
-    Ready,
-}
 
 /// How many items of one stream a worker runs before others get a turn.
 const TURN_ITEMS: u32 = 64;
@@ -295,11 +274,11 @@ impl<E: Execute> Streams<E> {
     fn run_until(self: &Arc<Self>, seeded: &Seeded, mark: Packed) -> Result<(), Refusal> {
         let slot = self.table.slot(mark.slot());
         loop {
-            match seeded.turn(|| slot.has_done(mark.number()), || self.is_lost()) {
-                Turn::Run(slot) => seeded.ran(slot, self.see_to(slot, 1) == Left::Ready),
-                Turn::Again => {}
-                Turn::Stuck => return Err(Refusal::Stuck),
-                Turn::Over => return self.check_lost(),
+            match seeded.duty(|| slot.has_done(mark.number()), || self.is_lost()) {
+                Duty::Run(slot) => seeded.ran(slot, self.see_to(slot, 1) == Left::Ready),
+                Duty::Again => {}
+                Duty::Stuck => return Err(Refusal::Stuck),
+                Duty::Over => return self.check_lost(),
             }
         }
     }
@@ -322,110 +301,6 @@ impl<E: Execute> Streams<E> {
             }
         })
     }
-
-    /// Sees to a stream, as the head of this file has it, for up to so many items.
-    fn see_to(self: &Arc<Self>, index: SlotIndex, mut items: u32) -> Left {
-        let slot = self.table.slot(index);
-        let mut queue = lock(&slot.queue);
-        loop {
-            if self.is_lost() {
-                abandon(slot, queue);
-                return Left::Alone;
-            }
-            match queue.entries.front() {
-                None => {
-                    self.leave(index, slot, queue);
-                    return Left::Alone;
-                }
-                Some(&Entry::Wait(mark)) if self.table.slot(mark.slot()).has_done(mark.number()) => {
-                    queue.entries.pop_front();
-                    self.finish(slot, &mut queue);
-                }
-                Some(&Entry::Wait(mark)) => {
-                    drop(queue);
-                    if self.park(index, mark) {
-                        return Left::Alone;
-                    }
-                    queue = lock(&slot.queue);
-                }
-                Some(Entry::Work(_)) if items == 0 => return Left::Ready,
-                Some(Entry::Work(_)) => {
-                    items -= 1;
-                    queue = self.run_front(slot, queue);
-                }
-            }
-        }
-    }
-
-    /// Takes the item at the front, runs it without the lock, and counts it as done.
-    fn run_front<'a>(
-        self: &Arc<Self>,
-        slot: &'a Slot<E::Item>,
-        mut queue: MutexGuard<'a, Queue<E::Item>>,
-    ) -> MutexGuard<'a, Queue<E::Item>> {
-        let Some(Entry::Work(item)) = queue.entries.pop_front() else { unreachable!("the front is work") };
-        queue.running = true;
-        drop(queue);
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.executor.execute(item)));
-        let failure = match outcome {
-            Ok(Ok(())) => None,
-            Ok(Err(reason)) => Some(reason),
-            Err(payload) => Some(format!("a kernel panicked: {}", crate::panics::message(payload))),
-        };
-        let mut queue = lock(&slot.queue);
-        if let Some(reason) = failure {
-            let reason = format!("stream {}: {reason}", queue.label);
-            drop(queue);
-            self.lose(reason);
-            queue = lock(&slot.queue);
-        } else {
-            self.finish(slot, &mut queue);
-        }
-        queue.running = false;
-        queue
-    }
-
-    /// Counts the front as done and hands on who waited for it.
-    fn finish(self: &Arc<Self>, slot: &Slot<E::Item>, queue: &mut Queue<E::Item>) {
-        if queue.finish(slot, |parked| self.make_ready(parked)) {
-            slot.over.notify_all();
-        }
-    }
-
-    /// Puts a stream behind another one's mark; `false` where the mark is over by now. INVARIANTS: one-driver,
-    /// past-marks.
-    fn park(&self, index: SlotIndex, mark: Packed) -> bool {
-        let other = self.table.slot(mark.slot());
-        let mut queue = lock(&other.queue);
-        if other.has_done(mark.number()) {
-            return false;
-        }
-        queue.parked.push((mark.number(), index));
-        queue.due = queue.due.min(mark.number());
-        true
-    }
-
-    /// Leaves a stream that has nothing to do.
-    fn leave(&self, index: SlotIndex, slot: &Slot<E::Item>, mut queue: MutexGuard<'_, Queue<E::Item>>) {
-        queue.busy = false;
-        let closed = slot.is_closed();
-        drop(queue);
-        if closed {
-            self.table.give_back(index);
-        }
-    }
-
-    /// Cold: ends the device, for the first reason given. INVARIANT: lost-for-good. A submission that did not see
-    /// the loss under its slot's lock has put its item where the sweep finds it.
-    #[cold]
-    fn lose(&self, reason: String) {
-        // The first reason stays.
-        let _ = self.lost.set(reason);
-        for index in self.table.indices() {
-            let slot = self.table.slot(index);
-            abandon(slot, lock(&slot.queue));
-        }
-    }
 }
 
 impl<E: Execute> fmt::Debug for Streams<E> {
@@ -440,15 +315,4 @@ fn append<I>(slot: &Slot<I>, queue: &mut Queue<I>, entry: Entry<I>) -> bool {
     let ticket = slot.submitted.load(Ordering::Relaxed) + 1;
     slot.submitted.store(ticket, Ordering::Release);
     !std::mem::replace(&mut queue.busy, true)
-}
-
-/// Drops what waits in a stream of a lost device and wakes who blocks on it. The items are dropped without the lock.
-fn abandon<I>(slot: &Slot<I>, mut queue: MutexGuard<'_, Queue<I>>) {
-    let dropped = std::mem::take(&mut queue.entries);
-    queue.parked.clear();
-    drop(queue);
-    slot.over.notify_all();
-    for entry in dropped {
-        crate::panics::drop_quietly(entry);
-    }
 }

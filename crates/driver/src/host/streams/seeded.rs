@@ -21,7 +21,7 @@ struct State {
 }
 
 /// What a thread that waits is to do.
-pub(crate) enum Turn {
+pub(crate) enum Duty {
     /// Run one item of this stream, then say [`Seeded::ran`].
     Run(SlotIndex),
     /// Look again: what another thread ran has ended.
@@ -54,23 +54,23 @@ impl Seeded {
 
     /// What a waiting thread is to do. Sleeps only while another thread runs something; `is_over` and `is_lost` are
     /// asked with the lock held, under which every end of a run is announced, so that none is missed.
-    pub(crate) fn turn(&self, is_over: impl Fn() -> bool, is_lost: impl Fn() -> bool) -> Turn {
+    pub(crate) fn duty(&self, is_over: impl Fn() -> bool, is_lost: impl Fn() -> bool) -> Duty {
         let me = thread::current().id();
         let mut state = lock(&self.state);
         if is_over() {
-            return Turn::Over;
+            return Duty::Over;
         }
         let lost = is_lost();
         if !lost && let Some(slot) = state.choose() {
             state.running.push(me);
-            Turn::Run(slot)
+            Duty::Run(slot)
         } else if state.running.iter().any(|&thread| thread != me) {
             drop(sleep(&self.changed, state));
-            Turn::Again
+            Duty::Again
         } else if lost {
-            Turn::Over
+            Duty::Over
         } else {
-            Turn::Stuck
+            Duty::Stuck
         }
     }
 

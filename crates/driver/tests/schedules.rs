@@ -1,0 +1,245 @@
+//! The host device's streams under a scheduler that chooses every interleaving (shuttle): the same source files, over
+//! primitives that the scheduler controls. A lost wake-up shows as a deadlock, which the scheduler reports with the
+//! schedule that led there.
+//!
+//! Part of `cargo test`. For a longer hunt: `SCHEDULES=100000 cargo test -p millpond-driver --test schedules --release`.
+#![allow(dead_code, unreachable_pub, unused_imports)] // The sources are compiled whole, as parts of a library.
+
+#[path = "../src/panics.rs"]
+mod panics;
+#[path = "../src/host/streams/mod.rs"]
+mod streams;
+
+/// The twin of `src/host/sync.rs`.
+mod sync {
+    use std::time::Duration;
+
+    pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering};
+    pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use shuttle::thread::{self, JoinHandle, ThreadId};
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().expect("nothing panics under a lock")
+    }
+
+    pub(crate) fn sleep<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        condvar.wait(guard).expect("nothing panics under a lock")
+    }
+
+    /// The time is up at once or never, as the scheduler likes.
+    pub(crate) fn sleep_for<'a, T>(
+        condvar: &Condvar,
+        guard: MutexGuard<'a, T>,
+        _life: Duration,
+    ) -> (MutexGuard<'a, T>, bool) {
+        use shuttle::rand::Rng;
+        if shuttle::rand::thread_rng().gen_range(0..4) == 0 { (guard, true) } else { (sleep(condvar, guard), false) }
+    }
+
+    pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+        thread::Builder::new().name(name.to_owned()).spawn(body)
+    }
+}
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::sync::atomic::{AtomicUsize, Ordering};
+use shuttle::thread;
+use streams::{Execute, Packed, Refusal, Schedule, Streams};
+
+type Task = Box<dyn FnOnce() + Send>;
+
+/// Items are closures.
+struct Calls;
+
+impl Execute for Calls {
+    type Item = Task;
+
+    fn execute(&self, item: Task) -> Result<(), String> {
+        item();
+        Ok(())
+    }
+}
+
+type Device = Arc<Streams<Calls>>;
+
+fn device(schedule: Schedule) -> Device {
+    Streams::new(Calls, schedule, Duration::ZERO).expect("threads")
+}
+
+fn submit(device: &Device, stream: Packed, task: impl FnOnce() + Send + 'static) {
+    device.submit(stream, Box::new(task)).expect("an open stream");
+}
+
+/// Explores random schedules, and ones that change threads rarely but where it hurts (which need a second thread: the
+/// seeded device has none of its own).
+fn explore(case: fn(Schedule)) {
+    shuttle::check_random(move || case(Schedule::Seeded(7)), schedules());
+    explore_parallel(move || case(Schedule::Parallel));
+}
+
+fn explore_parallel(case: impl Fn() + Clone + Send + Sync + 'static) {
+    shuttle::check_random(case.clone(), schedules());
+    shuttle::check_pct(case, schedules(), 3);
+}
+
+fn schedules() -> usize {
+    std::env::var("SCHEDULES").ok().and_then(|count| count.parse().ok()).unwrap_or(300)
+}
+
+#[test]
+fn submission_meets_a_worker_going_idle() {
+    explore(|schedule| {
+        let device = device(schedule);
+        let count = Arc::new(AtomicUsize::new(0));
+        let stream = device.open(0).unwrap();
+        for _ in 0..3 {
+            let count = count.clone();
+            submit(&device, stream, move || {
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+            thread::yield_now();
+        }
+        device.block_on(device.mark(stream).unwrap()).unwrap();
+        assert_eq!(count.load(Ordering::SeqCst), 3);
+        device.end();
+    });
+}
+
+#[test]
+fn a_wait_meets_the_end_of_what_it_waits_for() {
+    explore(|schedule| {
+        let device = device(schedule);
+        let (left, right) = (device.open(0).unwrap(), device.open(0).unwrap());
+        let step = Arc::new(AtomicUsize::new(0));
+        for round in 0..2 {
+            let (first, second) = (step.clone(), step.clone());
+            submit(&device, left, move || {
+                thread::yield_now();
+                assert_eq!(first.swap(2 * round + 1, Ordering::SeqCst), 2 * round);
+            });
+            device.wait(right, device.mark(left).unwrap()).unwrap();
+            submit(&device, right, move || {
+                assert_eq!(second.swap(2 * round + 2, Ordering::SeqCst), 2 * round + 1);
+            });
+            device.wait(left, device.mark(right).unwrap()).unwrap();
+        }
+        device.block_on(device.mark(left).unwrap()).unwrap();
+        assert_eq!(step.load(Ordering::SeqCst), 4);
+        device.end();
+    });
+}
+
+#[test]
+fn two_threads_block_while_work_ends() {
+    explore(|schedule| {
+        let device = device(schedule);
+        let stream = device.open(0).unwrap();
+        let done = Arc::new(AtomicUsize::new(0));
+        let mut blocked = Vec::new();
+        for ticket in 1..3 {
+            let count = done.clone();
+            submit(&device, stream, move || {
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+            let (device, done, mark) = (device.clone(), done.clone(), device.mark(stream).unwrap());
+            blocked.push(thread::spawn(move || {
+                device.block_on(mark).unwrap();
+                assert!(done.load(Ordering::SeqCst) >= ticket);
+                assert_eq!(device.is_over(mark), Ok(true));
+            }));
+        }
+        for thread in blocked {
+            thread.join().unwrap();
+        }
+        device.end();
+    });
+}
+
+#[test]
+fn closing_meets_the_last_work_and_the_slot_is_used_again() {
+    explore(|schedule| {
+        let device = device(schedule);
+        let count = Arc::new(AtomicUsize::new(0));
+        let mut marks = Vec::new();
+        for _ in 0..3 {
+            let stream = device.open(0).unwrap();
+            let count = count.clone();
+            submit(&device, stream, move || {
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+            marks.push(device.mark(stream).unwrap());
+            device.close(stream).unwrap();
+            assert_eq!(device.mark(stream), Err(Refusal::UnknownStream));
+        }
+        for mark in marks {
+            device.block_on(mark).unwrap();
+        }
+        assert_eq!(count.load(Ordering::SeqCst), 3);
+        device.end();
+    });
+}
+
+#[test]
+fn a_loss_wakes_everybody() {
+    explore(|schedule| {
+        let device = device(schedule);
+        let (left, right) = (device.open(1).unwrap(), device.open(2).unwrap());
+        let ran = Arc::new(AtomicUsize::new(0));
+        // What panics would be printed each time; a dropped message is enough.
+        submit(&device, left, || std::panic::resume_unwind(Box::new("boom")));
+        let lost = device.mark(left).unwrap();
+        let later = ran.clone();
+        // Each of these may meet the loss or come before it.
+        let waits = device.wait(right, lost);
+        let submitted = device.submit(right, Box::new(move || later.store(1, Ordering::SeqCst)));
+        let blocked = {
+            let (device, mark) = (device.clone(), device.mark(right).unwrap());
+            thread::spawn(move || device.block_on(mark))
+        };
+        let reason = || Refusal::Lost("stream 1: a kernel panicked: boom".to_owned());
+        assert_eq!(device.block_on(lost), Err(reason()));
+        assert_eq!(blocked.join().unwrap(), Err(reason()));
+        for outcome in [waits, submitted] {
+            assert!(outcome.is_ok() || outcome == Err(reason()));
+        }
+        assert_eq!(ran.load(Ordering::SeqCst), 0, "work ran that waits for what was lost");
+        assert_eq!(device.is_over(lost), Err(reason()));
+        device.end();
+    });
+}
+
+#[test]
+fn work_drops_the_device() {
+    // Seeded work runs only inside a call of somebody who still holds the device.
+    explore_parallel(|| {
+        let device = device(Schedule::Parallel);
+        let (left, right) = (device.open(0).unwrap(), device.open(0).unwrap());
+        let count = Arc::new(AtomicUsize::new(0));
+        let (ended, seen) = shuttle::sync::mpsc::channel();
+        submit(&device, right, thread::yield_now);
+        let mark = device.mark(right).unwrap();
+        let (last, counted) = (Ending(device.clone()), count.clone());
+        submit(&device, left, move || {
+            drop(last);
+            counted.fetch_add(1, Ordering::SeqCst);
+        });
+        device.wait(left, mark).unwrap();
+        submit(&device, left, move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            ended.send(count.load(Ordering::SeqCst)).unwrap();
+        });
+        drop(device);
+        assert_eq!(seen.recv(), Ok(2), "work after the drop still runs");
+    });
+}
+
+/// Ends the device as `HostDriver` does.
+struct Ending(Device);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
