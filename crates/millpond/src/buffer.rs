@@ -40,9 +40,6 @@ impl<T: Pod> Buffer<T> {
         (self.owned.take(), self.len)
     }
 
-    pub(crate) fn owned(&self) -> Option<&(Arc<Allocation>, u32)> {
-        self.owned.as_ref()
-    }
 
     /// The number of elements.
     #[inline]

@@ -29,8 +29,8 @@ impl Stream {
             if from.is_empty() {
                 return Ok(());
             }
-            let staged: Box<[T]> = from.into();
-            let (source, bytes) = (staged.as_ptr() as u64, size_of_val(from) as u64);
+            let staged: Box<[u8]> = bytemuck::cast_slice(from).into();
+            let (source, bytes) = (staged.as_ptr() as u64, staged.len() as u64);
             shell::submit_copy(&shared.context, shared.raw, place.address, source, bytes, CopyKind::HostToDevice)?;
             match driver.mark(shared.raw) {
                 Ok(mark) => state.staging.push((mark, Box::new(staged))),

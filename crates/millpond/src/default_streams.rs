@@ -5,7 +5,6 @@
 //! the notes; its end is published with a new epoch, so that others hear of it with their next operation. Locks: the
 //! legacy stream's state may be held while another stream's is taken, never the other way round.
 
-use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
 use millpond_core::order::Snapshot;

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::{Act, Use};
-use millpond_driver::{Driver, RawStream};
+use millpond_driver::RawStream;
 use smallvec::SmallVec;
 
 use crate::access::{Access, Declared, Source, task};
 use crate::allocation::{Allocation, freed_fault, site};
 use crate::buffer::{Buffer, Named};
-use crate::error::{Error, Invalid, Refused, Result};
+use crate::error::{Invalid, Refused, Result};
 use crate::pool::{Pool, Stale};
 use crate::stream::{State, Stream, StreamShared};
 use crate::{PoolShared, shell};
@@ -301,6 +301,7 @@ impl Stream {
     /// What `submit` submits goes to that stream, and touches no memory of Millpond's but the declared accesses in the
     /// declared way; unordered accesses touch different bytes.
     #[track_caller]
+    #[allow(unsafe_code)] // It hands the caller's promise on and does nothing unsafe itself.
     pub unsafe fn enqueue<A: Access, R>(
         &self,
         accesses: A,

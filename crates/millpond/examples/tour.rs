@@ -1,0 +1,39 @@
+//! The tour: two streams, one wrong order refused, the same made right.
+//!
+//! Run with `cargo run -p millpond --example tour`.
+
+use millpond::{Device, HostConfig, MIB, PoolConfig};
+
+fn main() -> millpond::Result<()> {
+    let device = Device::host(HostConfig::default())?;
+    let pool = device.pool(PoolConfig { release_threshold: 16 * MIB, ..Default::default() })?;
+    let (left, right) = (device.stream()?, device.stream()?);
+
+    let x = left.alloc::<f32>(&pool, 1024)?; // exists from this point of `left` on
+    x.set_name("x");
+    left.launch(x.write(), |x| x.fill(1.0))?; // declaring an access hands you the slice
+
+    // Nothing orders `right` after `left`: refused before it runs.
+    if let Err(refused) = right.launch(x.read(), |_| ()) {
+        println!("error: {refused}\n");
+    }
+
+    right.wait(&left.record()?)?; // an event orders it
+    let y = right.alloc::<f32>(&pool, 1024)?;
+    right.launch((x.read(), y.write()), |(x, y)| y.iter_mut().zip(x).for_each(|(y, x)| *y = 2.0 * x))?;
+
+    // `left` knows nothing of what `right` does: a free there is refused, and gives `x` back.
+    let x = match left.free(x) {
+        Err(refused) => {
+            println!("error: {refused}\n");
+            refused.buffer
+        }
+        Ok(()) => return Ok(()),
+    };
+    right.free(x)?; // after the launch, on the stream of the launch
+
+    let y = right.copy_to_host(y.read())?;
+    println!("y[0] = {}, and {} more like it", y[0], y.iter().filter(|y| **y == 2.0).count() - 1);
+    println!("{:?}", pool.statistics());
+    Ok(())
+}
