@@ -8,12 +8,11 @@
 //! unordered conflicting uses are refused when they are declared, and one launch may not both write and otherwise use it.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::Act;
 
-use crate::allocation::Allocation;
+use crate::allocation::Owned;
 use crate::buffer::Named;
 
 /// Whose memory: a buffer at hand, or a name to look up.
@@ -21,14 +20,14 @@ use crate::buffer::Named;
 pub(crate) enum Source<'b> {
     /// No memory: an empty buffer.
     Empty,
-    Owned(&'b Arc<Allocation>, u32),
+    Owned(&'b Owned),
     Named(Option<Named>),
 }
 
 impl<'b> Source<'b> {
     #[inline]
-    pub(crate) fn of(owned: Option<&'b (Arc<Allocation>, u32)>) -> Self {
-        owned.map_or(Source::Empty, |(allocation, generation)| Source::Owned(allocation, *generation))
+    pub(crate) fn of(owned: Option<&'b Owned>) -> Self {
+        owned.map_or(Source::Empty, Source::Owned)
     }
 }
 
@@ -44,9 +43,8 @@ pub(crate) struct Span {
 pub struct Declared<'b> {
     pub(crate) act: Act,
     pub(crate) source: Source<'b>,
-    /// Bytes from the start of the allocation, and how many.
+    /// Bytes from the start of the allocation.
     pub(crate) offset: u64,
-    pub(crate) bytes: u64,
 }
 
 /// Declared elements on the device: where they are, for kernels that take addresses.
@@ -129,9 +127,8 @@ macro_rules! access {
 
             #[inline]
             fn declare<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
-                let size = size_of::<T>();
-                let (offset, bytes) = ((self.span.start * size) as u64, (self.span.len * size) as u64);
-                tell(Declared { act: $act, source: self.source, offset, bytes });
+                let offset = (self.span.start * size_of::<T>()) as u64;
+                tell(Declared { act: $act, source: self.source, offset });
             }
 
             #[inline]

@@ -1,16 +1,16 @@
-//! One place in a pool's heap that holds one allocation after another.
+//! One entry of a pool's table: it holds one allocation after another.
 //!
-//! An [`Allocation`] is made when a block leaves the heap and goes when the block returns to it. In between it passes
-//! from the program to a stream's shelf and back without any shared lock, one *life* after the other, told apart by a
-//! generation. Knows its pool by reference; nothing of streams but their names in sites.
+//! An [`Allocation`] is made once and serves for ever: with one block after another, and within a block with one *life*
+//! after another, while it passes between the program and a stream's shelf without any shared lock. A generation tells
+//! the lives apart. Knows its pool by reference; nothing of streams but their names in sites.
 //!
-//! Invariant **one-owner**: an allocation is with exactly one of: a live buffer, a shelf, or (freed) nobody. The
-//! pool's table refers to it only to answer questions about pointers and views.
+//! Invariant **one-owner**: an allocation is with exactly one of: a live buffer, a shelf, or the table's vacant entries.
+//! The pool's table refers to it only to answer questions about pointers and views.
 
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Act, Fault, History, Kind, Site, Subject, Use, Violation};
-use millpond_core::ids::{AllocId, BlockId, StreamId};
+use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
 use millpond_core::units::{Bytes, Range};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
@@ -22,58 +22,62 @@ pub(crate) type Light<T> = SpinMutex<T, spin::Yield>;
 /// Holds a [`Light`] lock.
 pub(crate) type LightGuard<'a, T> = SpinMutexGuard<'a, T>;
 
-/// Where an allocation is: its fixed part. Its lives pass through [`life`](Allocation::life).
+/// An entry: its fixed part. Blocks and lives pass through [`life`](Allocation::life).
 #[derive(Debug)]
 pub(crate) struct Allocation {
     pub(crate) id: AllocId,
     /// Its place in the pool's table.
     pub(crate) index: u32,
-    pub(crate) block: BlockId,
-    /// Its addresses, rounded up to the pool's grain.
-    pub(crate) range: Range,
     pub(crate) pool: Arc<PoolShared>,
-    /// The stream that allocated it last: where a drop frees it.
-    pub(crate) home: Weak<StreamShared>,
     life: Light<Life>,
 }
 
-/// One life of an allocation.
+/// One life of an allocation, in one block.
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) generation: u32,
+    pub(crate) block: BlockId,
+    /// Its addresses, rounded up to the pool's grain.
+    pub(crate) range: Range,
     /// Bytes as asked for.
     pub(crate) bytes: u64,
+    /// The stream that took the block from the heap: where a drop frees it.
+    pub(crate) home: Weak<StreamShared>,
     pub(crate) history: History,
     /// The free, once it has happened.
     pub(crate) freed: Option<Use>,
     pub(crate) name: Option<Arc<str>>,
 }
 
+/// What the program owns: one life of an allocation, and where it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Owned {
+    pub(crate) allocation: Arc<Allocation>,
+    pub(crate) generation: u32,
+    pub(crate) address: u64,
+}
+
 impl Allocation {
-    /// A block that just left the heap, with its first life.
-    pub(crate) fn new(fixed: Fixed, generation: u32, bytes: u64, born: Use) -> Self {
-        let Fixed { id, index, block, range, pool, home } = fixed;
-        let life = Life { generation, bytes, history: History::new(born), freed: None, name: None };
-        Self { id, index, block, range, pool, home, life: Light::new(life) }
+    /// An entry that has had no life yet.
+    pub(crate) fn new(id: AllocId, index: u32, pool: Arc<PoolShared>) -> Self {
+        let nowhere = Use { point: Point { slot: Slot(0), seq: 0 }, site: Site::default() };
+        let life = Life {
+            generation: 0,
+            block: BlockId(u32::MAX),
+            range: Range::default(),
+            bytes: 0,
+            home: Weak::new(),
+            history: History::new(nowhere),
+            freed: Some(nowhere),
+            name: None,
+        };
+        Self { id, index, pool, life: Light::new(life) }
     }
 
     /// The present life, to look at or to change.
     #[inline]
     pub(crate) fn life(&self) -> LightGuard<'_, Life> {
         self.life.lock()
-    }
-
-    /// A new life begins, in a block taken from a shelf; its generation.
-    #[inline]
-    pub(crate) fn begin(&self, bytes: u64, born: Use) -> u32 {
-        let mut life = self.life();
-        debug_assert!(life.freed.is_some(), "one-owner: what lies on a shelf is freed");
-        life.generation = life.generation.wrapping_add(1);
-        life.bytes = bytes;
-        life.history.restart(born);
-        life.freed = None;
-        life.name = None;
-        life.generation
     }
 
     /// What a violation says it is about.
@@ -98,15 +102,17 @@ impl Allocation {
     }
 }
 
-/// The fixed part of an allocation, to make one of.
-#[derive(Debug)]
-pub(crate) struct Fixed {
-    pub(crate) id: AllocId,
-    pub(crate) index: u32,
-    pub(crate) block: BlockId,
-    pub(crate) range: Range,
-    pub(crate) pool: Arc<PoolShared>,
-    pub(crate) home: Weak<StreamShared>,
+impl Life {
+    /// A new life begins in the same block.
+    #[inline]
+    pub(crate) fn begin(&mut self, bytes: u64, born: Use) {
+        debug_assert!(self.freed.is_some(), "one-owner: what begins a life is freed");
+        self.generation = self.generation.wrapping_add(1);
+        self.bytes = bytes;
+        self.history.restart(born);
+        self.freed = None;
+        self.name = None;
+    }
 }
 
 /// Puts a fault into words: both sides, and how far `knows` says the later side comes after the earlier one's stream.

@@ -6,13 +6,12 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::ids::{AllocId, PoolId};
 
 use crate::access::{Read, Source, Span, Write};
-use crate::allocation::Allocation;
+use crate::allocation::Owned;
 use crate::error::{Invalid, Result};
 use crate::pool::PoolShared;
 
@@ -23,23 +22,22 @@ use crate::pool::PoolShared;
 ///
 /// A buffer of no elements has no memory and the null address, as in CUDA.
 pub struct Buffer<T: Pod> {
-    owned: Option<(Arc<Allocation>, u32)>,
+    owned: Option<Owned>,
     len: usize,
     element: PhantomData<T>,
 }
 
 impl<T: Pod> Buffer<T> {
     #[inline]
-    pub(crate) fn new(owned: Option<(Arc<Allocation>, u32)>, len: usize) -> Self {
+    pub(crate) fn new(owned: Option<Owned>, len: usize) -> Self {
         Self { owned, len, element: PhantomData }
     }
 
     /// Takes the life out, so that nothing is left to drop.
     #[inline]
-    pub(crate) fn into_owned(mut self) -> (Option<(Arc<Allocation>, u32)>, usize) {
+    pub(crate) fn into_owned(mut self) -> (Option<Owned>, usize) {
         (self.owned.take(), self.len)
     }
-
 
     /// The number of elements.
     #[inline]
@@ -62,19 +60,19 @@ impl<T: Pod> Buffer<T> {
     /// The device address of the first element; 0 where it is empty.
     #[inline]
     pub fn address(&self) -> u64 {
-        self.owned.as_ref().map_or(0, |(allocation, _)| allocation.range.start)
+        self.owned.as_ref().map_or(0, |owned| owned.address)
     }
 
     /// The number of its allocation, as messages give it; `None` where it is empty.
     pub fn id(&self) -> Option<AllocId> {
-        self.owned.as_ref().map(|(allocation, _)| allocation.id)
+        self.owned.as_ref().map(|owned| owned.allocation.id)
     }
 
     /// Gives it a name, for messages.
     pub fn set_name(&self, name: &str) {
-        if let Some((allocation, generation)) = &self.owned {
-            let mut life = allocation.life();
-            if life.generation == *generation {
+        if let Some(owned) = &self.owned {
+            let mut life = owned.allocation.life();
+            if life.generation == owned.generation {
                 life.name = Some(name.into());
             }
         }
@@ -82,11 +80,12 @@ impl<T: Pod> Buffer<T> {
 
     /// A name for this life of the allocation that can be copied.
     pub fn view(&self) -> View<T> {
-        let named = self.owned.as_ref().map(|(allocation, generation)| Named {
-            device: allocation.pool.context.number,
-            pool: allocation.pool.id,
-            index: allocation.index,
-            generation: *generation,
+        let named = self.owned.as_ref().map(|owned| Named {
+            device: owned.allocation.pool.context.number,
+            pool: owned.allocation.pool.id,
+            index: owned.allocation.index,
+            generation: owned.generation,
+            address: owned.address,
         });
         View { named, start: 0, len: self.len, element: PhantomData }
     }
@@ -114,8 +113,8 @@ impl<T: Pod> Buffer<T> {
 
 impl<T: Pod> Drop for Buffer<T> {
     fn drop(&mut self) {
-        if let Some((allocation, generation)) = self.owned.take() {
-            PoolShared::drop_allocation(allocation, generation);
+        if let Some(owned) = self.owned.take() {
+            PoolShared::drop_allocation(owned);
         }
     }
 }
@@ -142,6 +141,7 @@ pub(crate) struct Named {
     pub(crate) pool: PoolId,
     pub(crate) index: u32,
     pub(crate) generation: u32,
+    pub(crate) address: u64,
 }
 
 impl<T: Pod> Clone for View<T> {

@@ -2,6 +2,7 @@
 
 use millpond_core::pool::{ReusePolicy, Slack};
 use millpond_core::units::{MIB, round_up};
+use millpond_driver::{Completion, Schedule, Watch};
 
 use crate::HostThreads;
 use crate::error::{Invalid, Result};
@@ -14,21 +15,60 @@ pub struct DeviceConfig {
 }
 
 /// A host device.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// Memory, and how work is scheduled.
-    pub driver: millpond_driver::HostConfig,
-    /// What every kind of device can be told.
-    pub device: DeviceConfig,
+    /// The device's memory in bytes. It may be more than the machine has: memory costs nothing until it is touched.
+    /// Default 64 GiB.
+    pub total_bytes: u64,
+    /// Physical chunks are multiples of this many bytes, a power of two. Default 2 MiB, as on a GPU.
+    pub granularity: u64,
+    /// Who runs the work: threads in parallel (default), or one thread in an order chosen by a seed.
+    pub schedule: Schedule,
+    /// Whether host threads count as one another.
+    pub host_threads: HostThreads,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        let millpond_driver::HostConfig { total_bytes, granularity, schedule } = Default::default();
+        Self { total_bytes, granularity, schedule, host_threads: HostThreads::default() }
+    }
+}
+
+impl HostConfig {
+    pub(crate) fn split(self) -> (millpond_driver::HostConfig, DeviceConfig) {
+        let Self { total_bytes, granularity, schedule, host_threads } = self;
+        (millpond_driver::HostConfig { total_bytes, granularity, schedule }, DeviceConfig { host_threads })
+    }
 }
 
 /// A simulated device.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SimConfig {
-    /// Memory, and when work is over.
-    pub driver: millpond_driver::SimConfig,
-    /// What every kind of device can be told.
-    pub device: DeviceConfig,
+    /// The device's memory in bytes. Default 64 GiB.
+    pub total_bytes: u64,
+    /// Physical chunks are multiples of this many bytes, a power of two. Default 2 MiB.
+    pub granularity: u64,
+    /// When work is over. Default: at once.
+    pub completion: Completion,
+    /// How closely its caller is watched. Default: calls are counted and nothing else is done.
+    pub watch: Watch,
+    /// Whether host threads count as one another.
+    pub host_threads: HostThreads,
+}
+
+impl Default for SimConfig {
+    fn default() -> Self {
+        let millpond_driver::SimConfig { total_bytes, granularity, completion, .. } = Default::default();
+        Self { total_bytes, granularity, completion, watch: Watch::Counts, host_threads: HostThreads::default() }
+    }
+}
+
+impl SimConfig {
+    pub(crate) fn split(self) -> (millpond_driver::SimConfig, DeviceConfig) {
+        let Self { total_bytes, granularity, completion, watch, host_threads } = self;
+        (millpond_driver::SimConfig { total_bytes, granularity, completion, watch }, DeviceConfig { host_threads })
+    }
 }
 
 /// A pool.

@@ -16,7 +16,7 @@ use millpond_core::pool::Frontier;
 use millpond_core::units::{GIB, Range, round_up};
 use millpond_driver::{CallCounts, Counting, Driver, HostDriver, Properties, SimDriver, StreamFlags};
 
-use crate::allocation::{Allocation, Light, freed_fault, site, violation};
+use crate::allocation::{Light, Owned, freed_fault, site, violation};
 use crate::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig};
 use crate::context::{Context, Legacy, lock};
 use crate::error::{Invalid, Refused, Result};
@@ -57,7 +57,7 @@ impl Device {
     /// # Errors
     /// The system refused, or a setting cannot be had.
     pub fn host(config: HostConfig) -> Result<Device> {
-        let HostConfig { driver, device } = config;
+        let (driver, device) = config.split();
         Self::with_driver(Arc::new(HostDriver::new(driver)?), device)
     }
 
@@ -66,7 +66,7 @@ impl Device {
     /// # Errors
     /// A setting cannot be had.
     pub fn sim(config: SimConfig) -> Result<Device> {
-        let SimConfig { driver, device } = config;
+        let (driver, device) = config.split();
         Self::with_driver(Arc::new(SimDriver::new(driver)), device)
     }
 
@@ -214,13 +214,8 @@ impl Device {
     pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
         let caller = Location::caller();
         let (owned, len) = buffer.into_owned();
-        let Some((allocation, generation)) = owned else { return Ok(()) };
-        let refused = |error| Refused { error, buffer: Buffer::new(Some((Arc::clone(&allocation), generation)), len) };
-        if allocation.pool.context.number != self.shared.context.number {
-            let (what, with) = (allocation.id.to_string(), "the device".into());
-            return Err(refused(Invalid::OtherDevice { what, with }.into()));
-        }
-        self.free_now(&allocation, generation, caller).map_err(refused)
+        let Some(owned) = owned else { return Ok(()) };
+        self.free_now(&owned, caller).map_err(|error| Refused { error, buffer: Buffer::new(Some(owned), len) })
     }
 
     /// Frees memory at once by its address (CUDA: `cudaFree`). Null is fine and has no effect.
@@ -233,23 +228,23 @@ impl Device {
         if address == 0 {
             return Ok(());
         }
-        let (allocation, generation) = PoolShared::find_on(&self.shared.context, address)?;
-        self.free_now(&allocation, generation, caller)
+        let owned = PoolShared::find_on(&self.shared.context, address)?;
+        self.free_now(&owned, caller)
     }
 
-    fn free_now(
-        &self,
-        allocation: &Arc<Allocation>,
-        generation: u32,
-        caller: &'static Location<'static>,
-    ) -> Result<()> {
+    fn free_now(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
+        let Owned { allocation, generation, .. } = owned;
+        if allocation.pool.context.number != self.shared.context.number {
+            let (what, with) = (allocation.id.to_string(), "the device".into());
+            return Err(Invalid::OtherDevice { what, with }.into());
+        }
         let base = self.shared.context.hosts.base();
         let host = Host(&base);
         let mut life = allocation.life();
         let later = site(Act::Free, StreamId::HOST, 0, caller);
         let checked = match life.freed {
             Some(free) => Err(freed_fault(free, Act::Free)),
-            None if life.generation != generation => Err(freed_fault(life.history.born(), Act::Free)),
+            None if life.generation != *generation => Err(freed_fault(life.history.born(), Act::Free)),
             None => life.history.check_free(&host),
         };
         if let Err(fault) = checked {
@@ -258,17 +253,15 @@ impl Device {
             return Err(violation(allocation.subject(&life), fault, later, known).into());
         }
         life.freed = Some(Use { point: life.history.born().point, site: later });
-        let bytes = life.bytes;
+        let (bytes, block) = (life.bytes, life.block);
         drop(life);
         let pool = &allocation.pool;
         let mut heap = pool.lock();
-        heap.give_back(allocation, Frontier::EMPTY, None::<&Chain>);
-        pool.count_used(&mut heap, -(bytes as i64));
+        heap.give_back(allocation.index, block, Frontier::EMPTY, None::<&Chain>);
+        heap.count_used(-(bytes as i64));
         drop(heap);
-        match pool.is_destroyed() {
-            true => pool.trim_idle(),
-            false => Ok(()),
-        }
+        pool.trim_if_destroyed();
+        Ok(())
     }
 
     /// What the calling thread knows, for another thread to [`hear`](Self::hear).
@@ -325,7 +318,8 @@ fn open_pool(context: &Arc<Context>, config: PoolConfig) -> Result<Pool> {
     let granularity = context.properties.granularity;
     let guard = config.guard;
     if guard && !context.properties.can_protect {
-        let reason = format!("the device `{}` cannot change what may be done with mapped bytes", context.properties.name);
+        let reason =
+            format!("the device `{}` cannot change what may be done with mapped bytes", context.properties.name);
         return Err(Invalid::Setting { setting: "guard", reason }.into());
     }
     let memory = match config.max_bytes {
@@ -344,4 +338,3 @@ fn open_pool(context: &Arc<Context>, config: PoolConfig) -> Result<Pool> {
     pools.push(Arc::downgrade(&shared));
     Ok(Pool { owner: Arc::new(pool::Owner { shared }) })
 }
-

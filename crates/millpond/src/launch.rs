@@ -16,7 +16,7 @@ use crate::access::{Access, Declared, Source, task};
 use crate::allocation::{Allocation, freed_fault, site};
 use crate::buffer::{Buffer, Named};
 use crate::error::{Invalid, Refused, Result};
-use crate::pool::{Pool, Stale};
+use crate::pool::Pool;
 use crate::stream::{State, Stream, StreamShared};
 use crate::{PoolShared, shell};
 
@@ -67,7 +67,7 @@ impl StreamShared {
         // Names are looked up first: the pool's lock comes after the stream's and before no allocation's.
         accesses.declare(&mut |declared| {
             if failed.is_none() {
-                failed = self.want(&state, &declared, caller, &mut addresses, &mut wanted).err();
+                failed = self.want(&declared, &mut addresses, &mut wanted).err();
             }
         });
         if let Some(error) = failed {
@@ -82,9 +82,9 @@ impl StreamShared {
         let mut lives: Few<_> = wanted.iter().map(|wanted| wanted.allocation.get().life()).collect();
         for (wanted, life) in wanted.iter().zip(&lives) {
             let checked = match life.freed {
-                Some(free) => Err(freed_fault(free, wanted.act)),
-                None if life.generation != wanted.generation => Err(freed_fault(life.history.born(), wanted.act)),
-                None => life.history.check_use(wanted.act, &state.chain, races),
+                Some(free) if life.generation == wanted.generation => Err(freed_fault(free, wanted.act)),
+                _ if life.generation != wanted.generation => return Err(Invalid::Stale.into()),
+                _ => life.history.check_use(wanted.act, &state.chain, races),
             };
             if let Err(fault) = checked {
                 let later = site(wanted.act, self.id, state.op() + 1, caller);
@@ -105,56 +105,34 @@ impl StreamShared {
     }
 
     /// Finds the allocation of one declared access.
-    fn want<'b>(
-        &self,
-        state: &State,
-        declared: &Declared<'b>,
-        caller: &'static Location<'static>,
-        addresses: &mut Few<u64>,
-        wanted: &mut Few<Wanted<'b>>,
-    ) -> Result<()> {
+    fn want<'b>(&self, declared: &Declared<'b>, addresses: &mut Few<u64>, wanted: &mut Few<Wanted<'b>>) -> Result<()> {
         let at = addresses.len();
-        let (allocation, generation) = match declared.source {
+        let (allocation, generation, address) = match declared.source {
             Source::Empty | Source::Named(None) => {
                 addresses.push(0);
                 return Ok(());
             }
-            Source::Owned(allocation, generation) => (Held::Borrowed(allocation), generation),
-            Source::Named(Some(named)) => {
-                (Held::Found(self.resolve(state, named, declared.act, caller)?), named.generation)
-            }
+            Source::Owned(owned) => (Held::Borrowed(&owned.allocation), owned.generation, owned.address),
+            Source::Named(Some(named)) => (Held::Found(self.resolve(named)?), named.generation, named.address),
         };
         if allocation.get().pool.context.number != self.context.number {
             let (what, with) = (allocation.get().id.to_string(), self.id.to_string());
             return Err(Invalid::OtherDevice { what, with }.into());
         }
-        debug_assert!(declared.offset + declared.bytes <= allocation.get().range.bytes);
-        addresses.push(allocation.get().range.start + declared.offset);
+        addresses.push(address + declared.offset);
         wanted.push(Wanted { allocation, generation, act: declared.act, at });
         Ok(())
     }
 
     /// The allocation that a view names.
     #[cold]
-    fn resolve(
-        &self,
-        state: &State,
-        named: Named,
-        act: Act,
-        caller: &'static Location<'static>,
-    ) -> Result<Arc<Allocation>> {
+    fn resolve(&self, named: Named) -> Result<Arc<Allocation>> {
         if named.device != self.context.number {
             return Err(Invalid::OtherDevice { what: "a view".into(), with: self.id.to_string() }.into());
         }
         let pools = self.context.pools();
-        let Some(pool) = pools.iter().find(|pool| pool.id == named.pool) else { return Err(Invalid::Stale.into()) };
-        pool.resolve(named.index, named.generation).map_err(|Stale { ended }| match ended {
-            Some((free, subject)) => {
-                let later = site(act, self.id, state.op() + 1, caller);
-                self.refuse(state, subject, freed_fault(free, act), later)
-            }
-            None => Invalid::Stale.into(),
-        })
+        let pool = pools.iter().find(|pool| pool.id == named.pool);
+        pool.and_then(|pool| pool.resolve(named.index)).ok_or_else(|| Invalid::Stale.into())
     }
 }
 
@@ -238,21 +216,11 @@ impl Stream {
     pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
         let caller = Location::caller();
         let (owned, len) = buffer.into_owned();
-        let Some((allocation, generation)) = owned else { return Ok(()) };
-        if allocation.pool.context.number != self.owner.shared.context.number {
-            return Err(self.refuse_foreign(allocation, generation, len));
-        }
-        self.owner.shared.free(allocation, generation, caller).map_err(|(error, allocation)| Refused {
-            error,
-            buffer: Buffer::new(Some((allocation, generation)), len),
-        })
-    }
-
-    #[cold]
-    fn refuse_foreign<T: Pod>(&self, allocation: Arc<Allocation>, generation: u32, len: usize) -> Refused<T> {
-        let (what, with) = (allocation.id.to_string(), self.id().to_string());
-        let error = Invalid::OtherDevice { what, with }.into();
-        Refused { error, buffer: Buffer::new(Some((allocation, generation)), len) }
+        let Some(owned) = owned else { return Ok(()) };
+        self.owner
+            .shared
+            .free(owned, caller)
+            .map_err(|(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), len) })
     }
 
     /// Frees memory by its address, which may have come from anywhere (CUDA: `cudaFreeAsync`). Null is fine and has no
@@ -268,8 +236,8 @@ impl Stream {
             return Ok(());
         }
         let shared = &self.owner.shared;
-        let (allocation, generation) = PoolShared::find_on(&shared.context, address)?;
-        shared.free(allocation, generation, caller).map_err(|(error, _)| error)
+        let owned = PoolShared::find_on(&shared.context, address)?;
+        shared.free(owned, caller).map_err(|(error, _)| error)
     }
 
     /// Runs a closure as a kernel on the device, at this point of the stream, with the slices of the declared

@@ -43,6 +43,7 @@ mod hosts;
 mod launch;
 mod pool;
 mod progress;
+mod relieve;
 mod serve;
 #[allow(unsafe_code)]
 mod shell;
@@ -66,5 +67,6 @@ pub use millpond_core::ids::{AllocId, PoolId, StreamId};
 pub use millpond_core::pool::{Exhausted, ReusePolicy, Slack};
 pub use millpond_core::units::{Bytes, GIB, KIB, MIB};
 pub use millpond_driver as driver;
+pub use millpond_driver::{CallCounts, CallKind, Completion, Properties, Schedule, Watch};
 
 pub(crate) use pool::PoolShared;

@@ -3,19 +3,18 @@
 //! The handle and its settings, and the shared half of a pool behind one lock: the heap, the table of allocations and
 //! what is used. Streams come here only when their own shelf misses. Knows allocations; of streams only their shelves.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use millpond_core::check::{Subject, Use};
-use millpond_core::ids::{AllocId, BlockId, PoolId};
+use millpond_core::ids::{AllocId, BlockId, Point, PoolId};
 use millpond_core::order::Knows;
 use millpond_core::pool::{Frontier, Located, Neighbour, PoolConfig, ReusePolicy};
 use millpond_core::units::Range;
 
 use crate::allocation::Allocation;
 use crate::context::{Context, lock};
+use crate::error::{Holder, Invalid, Nearest, Result};
 use crate::shell::Closing;
-use crate::error::{Error, Holder, Invalid, Nearest, Result};
 use crate::statistics::PoolStatistics;
 use crate::stream::StreamShared;
 
@@ -52,9 +51,6 @@ pub(crate) struct PoolShared {
     range: Range,
     destroyed: AtomicBool,
     pub(crate) heap: Mutex<Heap>,
-    /// How often the heap's lock was taken.
-    lock_count: AtomicU64,
-    shelves: Mutex<Vec<ShelfRef>>,
 }
 
 /// A stream's shelf in this pool, as the pool sees it.
@@ -66,6 +62,7 @@ struct ShelfRef {
 
 /// What a stream's shelf did to the used bytes since the heap was told. Written by the stream alone, under its lock.
 #[derive(Debug, Default)]
+#[repr(align(128))] // No cache line is shared with another stream's.
 pub(crate) struct ShelfCount {
     /// Bytes taken from the shelf less bytes put on it.
     used: AtomicI64,
@@ -97,23 +94,25 @@ pub(crate) struct Heap {
     pub(crate) pool: millpond_core::pool::Pool,
     /// The driver's handle of each chunk.
     pub(crate) chunks: Vec<Option<millpond_driver::RawChunk>>,
-    /// Allocations by their index; empty places are in `vacant`.
-    table: Vec<Place>,
+    /// All allocations there ever were; those without a block are in `vacant`.
+    table: Vec<Arc<Allocation>>,
     vacant: Vec<u32>,
-    /// Index of the allocation in each block.
+    /// The allocation in each block.
     by_block: Vec<u32>,
+    shelves: Vec<ShelfRef>,
     /// Bytes in use, less what the shelves' counts say.
     used: i64,
     used_high: u64,
+    /// How often the lock was taken.
+    lock_count: u64,
 }
 
-/// A place of the table: an allocation, or what is known of the last one there.
+/// A block on its way back to the heap: its allocation's index, and after what it is free.
 #[derive(Debug)]
-struct Place {
-    allocation: Option<Arc<Allocation>>,
-    generation: u32,
-    /// How the last life here ended.
-    ended: Option<(Use, Subject)>,
+pub(crate) struct Fallen {
+    pub(crate) index: u32,
+    pub(crate) block: BlockId,
+    pub(crate) free: Point,
 }
 
 impl Heap {
@@ -124,41 +123,11 @@ impl Heap {
             table: Vec::new(),
             vacant: Vec::new(),
             by_block: Vec::new(),
+            shelves: Vec::new(),
             used: 0,
             used_high: 0,
+            lock_count: 0,
         }
-    }
-
-    /// A place in the table for a block, and the generation with which its lives begin.
-    pub(crate) fn enlist(
-        &mut self,
-        block: BlockId,
-        make: impl FnOnce(u32, u32) -> Arc<Allocation>,
-    ) -> Arc<Allocation> {
-        let index = self.vacant.pop().unwrap_or_else(|| {
-            self.table.push(Place { allocation: None, generation: 0, ended: None });
-            self.table.len() as u32 - 1
-        });
-        if self.by_block.len() <= block.index() {
-            self.by_block.resize(block.index() + 1, u32::MAX);
-        }
-        self.by_block[block.index()] = index;
-        let place = &mut self.table[index as usize];
-        let allocation = make(index, place.generation.wrapping_add(1));
-        place.allocation = Some(Arc::clone(&allocation));
-        allocation
-    }
-
-    /// The block of a freed allocation returns to the heap, free after `after`.
-    pub(crate) fn give_back(&mut self, allocation: &Allocation, after: Frontier, who: Option<&impl Knows>) {
-        let place = &mut self.table[allocation.index as usize];
-        let life = allocation.life();
-        place.generation = life.generation;
-        place.ended = life.freed.map(|free| (free, allocation.subject(&life)));
-        place.allocation = None;
-        drop(life);
-        self.vacant.push(allocation.index);
-        self.pool.free(allocation.block, after, who);
     }
 
     /// The heap, leaving an empty one that is never asked again.
@@ -168,21 +137,76 @@ impl Heap {
         std::mem::replace(self, Heap::new(millpond_core::pool::Pool::new(config, granule)))
     }
 
-    /// Bytes used and the high mark, with what the shelves did since.
-    fn settle(&mut self, shelves: &[ShelfRef], reset: bool) -> (u64, u64) {
-        let shelved: i64 = shelves.iter().map(|shelf| shelf.count.used.load(Ordering::Relaxed)).sum();
-        let now = self.used + shelved;
-        // A shelf's own peak counts with the others as they are now: exact while one stream at a time is served from
-        // its shelf, and never above what is held.
-        let peak = shelves.iter().map(|shelf| {
-            let used = shelf.count.used.load(Ordering::Relaxed);
-            let peak = shelf.count.peak.swap(used, Ordering::Relaxed);
-            now + (peak - used).max(0)
-        });
-        let peak = peak.max().unwrap_or(now).max(now);
-        let now = now.max(0) as u64;
-        self.used_high = if reset { now } else { self.used_high.max(peak.max(0) as u64) };
-        (now, self.used_high)
+    /// An allocation for a block that just left the heap.
+    #[inline]
+    pub(crate) fn enlist(&mut self, pool: &Arc<PoolShared>, block: BlockId) -> Arc<Allocation> {
+        if self.vacant.is_empty() {
+            self.add_entry(pool);
+        }
+        let index = self.vacant.pop().expect("an entry was added");
+        if self.by_block.len() <= block.index() {
+            self.by_block.resize(block.index() + 1, u32::MAX);
+        }
+        self.by_block[block.index()] = index;
+        Arc::clone(&self.table[index as usize])
+    }
+
+    #[cold]
+    fn add_entry(&mut self, pool: &Arc<PoolShared>) {
+        let index = self.table.len() as u32;
+        let id = AllocId(pool.context.next_alloc.fetch_add(1, Ordering::Relaxed));
+        self.table.push(Arc::new(Allocation::new(id, index, Arc::clone(pool))));
+        self.vacant.push(index);
+    }
+
+    /// A block returns to the heap.
+    #[inline]
+    pub(crate) fn give_back(
+        &mut self,
+        index: u32,
+        block: BlockId,
+        after: impl Into<Frontier>,
+        who: Option<&impl Knows>,
+    ) {
+        self.vacant.push(index);
+        self.pool.free(block, after, who);
+    }
+
+    /// Whether no block is held any more.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.vacant.len() == self.table.len()
+    }
+
+    /// The table, which refers to its pool: taken out so that the pool can go.
+    pub(crate) fn take_table(&mut self) -> Vec<Arc<Allocation>> {
+        self.vacant.clear();
+        self.by_block.clear();
+        std::mem::take(&mut self.table)
+    }
+
+    /// Counts bytes that went to the program (or came back) without a shelf, and keeps the high mark.
+    #[inline]
+    pub(crate) fn count_used(&mut self, bytes: i64) {
+        self.used += bytes;
+        if bytes > 0 {
+            self.settle();
+        }
+    }
+
+    /// Brings the high mark up to date; bytes used now.
+    fn settle(&mut self) -> u64 {
+        let load = |count: &AtomicI64| count.load(Ordering::Relaxed);
+        let now = self.used + self.shelves.iter().map(|shelf| load(&shelf.count.used)).sum::<i64>();
+        let mut peak = now;
+        for shelf in &self.shelves {
+            // A shelf's own peak counts with the others as they are now: exact while one stream at a time is served
+            // from its shelf, and never above what is held.
+            let used = load(&shelf.count.used);
+            peak = peak.max(now + load(&shelf.count.peak) - used);
+            shelf.count.peak.store(used, Ordering::Relaxed);
+        }
+        self.used_high = self.used_high.max(peak.max(0) as u64);
+        now.max(0) as u64
     }
 }
 
@@ -190,23 +214,14 @@ impl PoolShared {
     pub(crate) fn new(id: PoolId, context: Arc<Context>, config: PoolConfig, guard: bool, range: Range) -> Self {
         let grain = config.grain;
         let heap = Heap::new(millpond_core::pool::Pool::new(config, range));
-        Self {
-            id,
-            context,
-            grain,
-            guard,
-            range,
-            destroyed: AtomicBool::new(false),
-            heap: Mutex::new(heap),
-            lock_count: AtomicU64::new(0),
-            shelves: Mutex::new(Vec::new()),
-        }
+        Self { id, context, grain, guard, range, destroyed: AtomicBool::new(false), heap: Mutex::new(heap) }
     }
 
     /// Takes the heap's lock, the one lock that streams share; counted.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Heap> {
-        self.lock_count.fetch_add(1, Ordering::Relaxed);
-        lock(&self.heap)
+        let mut heap = lock(&self.heap);
+        heap.lock_count += 1;
+        heap
     }
 
     /// Refuses a destroyed pool.
@@ -225,42 +240,26 @@ impl PoolShared {
     /// Enters a stream's new shelf.
     pub(crate) fn add_shelf(&self, stream: Weak<StreamShared>) -> Arc<ShelfCount> {
         let count = Arc::<ShelfCount>::default();
-        let mut shelves = lock(&self.shelves);
-        shelves.push(ShelfRef { stream, count: Arc::clone(&count) });
+        self.lock().shelves.push(ShelfRef { stream, count: Arc::clone(&count) });
         count
     }
 
     /// A stream's shelf is empty and goes: what it counted is the heap's now.
     pub(crate) fn remove_shelf(&self, count: &Arc<ShelfCount>) {
         let mut heap = self.lock();
-        let mut shelves = lock(&self.shelves);
-        heap.settle(&shelves, false);
+        heap.settle();
         heap.used += count.used.load(Ordering::Relaxed);
-        shelves.retain(|shelf| !Arc::ptr_eq(&shelf.count, count));
+        heap.shelves.retain(|shelf| !Arc::ptr_eq(&shelf.count, count));
     }
 
     /// The streams with a shelf here.
     pub(crate) fn streams(&self) -> Vec<Arc<StreamShared>> {
-        let shelves = lock(&self.shelves);
-        shelves.iter().filter_map(|shelf| shelf.stream.upgrade()).collect()
+        self.lock().shelves.iter().filter_map(|shelf| shelf.stream.upgrade()).collect()
     }
 
-    /// Counts bytes that left the heap for the program (or came back), and keeps the high mark.
-    pub(crate) fn count_used(&self, heap: &mut Heap, bytes: i64) {
-        heap.used += bytes;
-        if bytes > 0 {
-            heap.settle(&lock(&self.shelves), false);
-        }
-    }
-
-    /// The allocation that a view names, while that life lasts or its end is known.
-    pub(crate) fn resolve(&self, index: u32, generation: u32) -> std::result::Result<Arc<Allocation>, Stale> {
-        let heap = self.lock();
-        let Some(place) = heap.table.get(index as usize) else { return Err(Stale { ended: None }) };
-        match &place.allocation {
-            Some(allocation) => Ok(Arc::clone(allocation)),
-            None => Err(Stale { ended: place.ended.clone().filter(|_| place.generation == generation) }),
-        }
+    /// The allocation that a view names; whether the life it means still lasts is for the caller to see.
+    pub(crate) fn resolve(&self, index: u32) -> Option<Arc<Allocation>> {
+        self.lock().table.get(index as usize).cloned()
     }
 
     /// The live allocation that starts at `pointer`, or what is there instead.
@@ -268,7 +267,7 @@ impl PoolShared {
         let heap = self.lock();
         let allocation = |neighbour: Neighbour| {
             let index = heap.by_block.get(neighbour.block.index()).copied().unwrap_or(u32::MAX);
-            heap.table.get(index as usize).and_then(|place| place.allocation.as_ref())
+            heap.table.get(index as usize).filter(|it| it.life().block == neighbour.block)
         };
         let describe = |neighbour: Neighbour| {
             allocation(neighbour).map_or_else(|| "an allocation in the making".to_owned(), |it| it.describe(&it.life()))
@@ -294,29 +293,31 @@ impl PoolShared {
 
     /// The largest live allocations, for a report.
     pub(crate) fn largest(&self, heap: &Heap, count: usize) -> Vec<Holder> {
-        let live = heap.table.iter().filter_map(|place| place.allocation.as_ref());
-        let mut live: Vec<_> = live.filter(|it| it.life().freed.is_none()).collect();
-        live.sort_by_key(|it| std::cmp::Reverse(it.range.bytes));
+        let mut live: Vec<_> = heap.table.iter().filter(|it| it.life().freed.is_none()).collect();
+        live.sort_by_key(|it| std::cmp::Reverse(it.life().bytes));
         live.truncate(count);
-        live.iter().map(|it| Holder { allocation: it.describe(&it.life()), range: it.range }).collect()
+        let holder = |it: &Arc<Allocation>| {
+            let life = it.life();
+            Holder { allocation: it.describe(&life), range: life.range }
+        };
+        live.into_iter().map(holder).collect()
     }
 
     /// The last handle is gone: nothing new comes from here; what is idle goes back now, the rest with its last free.
     fn destroy(&self) {
         self.destroyed.store(true, Ordering::Release);
-        // A device that is lost cannot give memory back; the system takes it with the process.
-        let _ = self.trim_to(0);
+        self.trim_if_destroyed();
     }
 
     pub(crate) fn statistics(&self) -> PoolStatistics {
         let mut heap = self.lock();
-        let (used, used_high) = heap.settle(&lock(&self.shelves), false);
+        let used_bytes = heap.settle();
         PoolStatistics {
-            used_bytes: used,
-            used_high_bytes: used_high,
+            used_bytes,
+            used_high_bytes: heap.used_high,
             reserved_bytes: heap.pool.reserved(),
             reserved_high_bytes: heap.pool.reserved_high(),
-            shared_locks: self.lock_count.load(Ordering::Relaxed),
+            shared_locks: heap.lock_count,
         }
     }
 }
@@ -327,13 +328,6 @@ impl Drop for PoolShared {
         lock(&self.context.closing).push(Closing { heap, range: self.range });
         self.context.finish_closing();
     }
-}
-
-/// A view whose life is over.
-#[derive(Debug)]
-pub(crate) struct Stale {
-    /// Where it was freed and what it was, if that is still known.
-    pub(crate) ended: Option<(Use, Subject)>,
 }
 
 impl Pool {
@@ -349,8 +343,10 @@ impl Pool {
 
     /// Sets the high mark of used bytes to the current value (CUDA: `cudaMemPoolAttrUsedMemHigh` set to 0).
     pub fn reset_used_high(&self) {
-        let shared = &self.owner.shared;
-        shared.lock().settle(&lock(&shared.shelves), true);
+        let mut heap = self.owner.shared.lock();
+        heap.settle();
+        heap.used_high = 0;
+        heap.used_high = heap.settle();
     }
 
     /// Sets the high mark of reserved bytes to the current value (CUDA: `cudaMemPoolAttrReservedMemHigh` set to 0).
@@ -382,21 +378,4 @@ impl Pool {
     pub fn trim_to(&self, keep_bytes: u64) -> Result<()> {
         self.owner.shared.trim_to(keep_bytes)
     }
-}
-
-impl PoolShared {
-    pub(crate) fn trim_to(&self, keep_bytes: u64) -> Result<()> {
-        self.drain_shelves(None::<(&StreamShared, &mut crate::stream::State)>);
-        let mut heap = self.lock();
-        let poll = self.context.chains.poll(&*self.context.driver);
-        heap.pool.retire(&poll);
-        heap.pool.trim(keep_bytes, &poll);
-        drop(poll);
-        crate::shell::apply_steps(&self.context, &mut heap).map_err(Error::from)
-    }
-}
-
-/// Allocations are numbered over a device.
-pub(crate) fn next_alloc_id(context: &Context) -> AllocId {
-    AllocId(context.next_alloc.fetch_add(1, Ordering::Relaxed))
 }

@@ -13,6 +13,7 @@ use millpond_driver::{Driver, RawMark, RawStream};
 
 /// How far one chain is.
 #[derive(Debug)]
+#[repr(align(128))] // No cache line is shared with another stream's.
 pub(crate) struct Progress {
     raw: RawStream,
     /// The last position whose work the driver has.

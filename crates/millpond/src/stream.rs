@@ -16,7 +16,7 @@ use crate::allocation::{Allocation, Light};
 use crate::context::{Context, lock};
 use crate::error::{Invalid, Result};
 use crate::event::{Event, Mark};
-use crate::pool::{PoolShared, ShelfCount};
+use crate::pool::{Fallen, PoolShared, ShelfCount};
 use crate::progress::Progress;
 
 pub use millpond_core::order::StreamKind;
@@ -53,6 +53,7 @@ pub(crate) enum Role {
 
 /// A stream, as the rest of the crate knows it.
 #[derive(Debug)]
+#[repr(align(128))] // No cache line is shared with another stream's.
 pub(crate) struct StreamShared {
     pub(crate) id: StreamId,
     pub(crate) slot: Slot,
@@ -85,8 +86,25 @@ pub(crate) struct State {
 pub(crate) struct PoolShelf {
     pool: PoolId,
     owner: Weak<PoolShared>,
-    pub(crate) shelf: Shelf<Arc<Allocation>>,
+    pub(crate) shelf: Shelf<Shelved>,
+    /// What fell off the shelf, on its way back to the heap with the next visit there.
+    pub(crate) fallen: Vec<Fallen>,
     pub(crate) count: Arc<ShelfCount>,
+}
+
+/// A freed block on a shelf.
+#[derive(Debug)]
+pub(crate) struct Shelved {
+    pub(crate) allocation: Arc<Allocation>,
+    pub(crate) address: u64,
+    pub(crate) way_back: Fallen,
+}
+
+impl PoolShelf {
+    /// Takes everything off, for the heap.
+    pub(crate) fn clear(&mut self) -> impl Iterator<Item = Fallen> + '_ {
+        self.fallen.drain(..).chain(self.shelf.drain().map(|shelved| shelved.way_back))
+    }
 }
 
 impl State {
@@ -117,9 +135,15 @@ impl State {
     /// Makes the shelf for a pool: once for each stream and pool.
     #[cold]
     pub(crate) fn add_shelf(&mut self, stream: &StreamShared, pool: &Arc<PoolShared>) -> &mut PoolShelf {
-        self.shelves.retain(|shelf| shelf.owner.strong_count() > 0 || !shelf.shelf.is_empty());
+        self.shelves.retain(|shelf| shelf.owner.strong_count() > 0);
         let count = pool.add_shelf(stream.me.clone());
-        self.shelves.push(PoolShelf { pool: pool.id, owner: Arc::downgrade(pool), shelf: Shelf::new(), count });
+        self.shelves.push(PoolShelf {
+            pool: pool.id,
+            owner: Arc::downgrade(pool),
+            shelf: Shelf::new(),
+            fallen: Vec::new(),
+            count,
+        });
         self.shelves.last_mut().expect("pushed just now")
     }
 
@@ -198,8 +222,9 @@ impl StreamShared {
         lock(&self.context.streams).retain(|stream| !Weak::ptr_eq(stream, &self.me));
         for mut shelf in shelves {
             if let Some(pool) = shelf.owner.upgrade() {
-                pool.take_back(shelf.shelf.drain());
+                pool.take_back(shelf.clear());
                 pool.remove_shelf(&shelf.count);
+                pool.trim_if_destroyed();
             }
         }
     }

@@ -9,9 +9,10 @@ use crate::ids::{AllocId, StreamId};
 use crate::units::Bytes;
 
 /// What an operation does to an allocation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Act {
     /// Allocates it.
+    #[default]
     Allocate,
     /// Reads it.
     Read,
@@ -66,7 +67,7 @@ impl fmt::Display for Place {
 }
 
 /// One operation as a person finds it again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Site {
     /// What it does.
     pub act: Act,
@@ -158,7 +159,10 @@ impl Violation {
         match self.kind {
             Kind::DoubleFree => "free it once".into(),
             Kind::UseAfterFree => {
-                format!("free it after this {}, or allocate anew", if later.act == Act::Write { "write" } else { "read" })
+                format!(
+                    "free it after this {}, or allocate anew",
+                    if later.act == Act::Write { "write" } else { "read" }
+                )
             }
             _ => format!(
                 "make {} wait for an event recorded on {} at or after op {}",

@@ -1,0 +1,148 @@
+//! Host time of allocation and free through the library, checks on, beside the system's and mimalloc's malloc.
+//!
+//! Run with `cargo bench -p millpond --bench hot`. The device is the simulator: no memory is touched, so that what is
+//! timed is Millpond. Each figure is the median of several rounds; peers run in the same process, one after the other.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::Instant;
+
+use millpond::{Buffer, Device, KIB, MIB, Pool, PoolConfig, SimConfig, Stream};
+
+const ROUNDS: usize = 9;
+
+fn main() {
+    if std::env::args().any(|arg| arg == "--test") {
+        return;
+    }
+    // `-- replacement` runs that workload alone, for a profiler.
+    if std::env::args().any(|arg| arg == "replacement") {
+        return replacement(&Device::sim(SimConfig::default()).expect("a simulated device"));
+    }
+    let device = Device::sim(SimConfig::default()).expect("a simulated device");
+    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).expect("a pool");
+    let stream = device.stream().expect("a stream");
+    println!("{:<52} {:>10}", "work", "ns a pair");
+    for bytes in [512, 64 * KIB, MIB, 256 * MIB] {
+        let ours = rounds(500_000, || pair(&stream, &pool, bytes as usize));
+        println!("{:<52} {ours:>10.1}", format!("alloc + free, {bytes} B, one stream"));
+    }
+    for (name, peer) in [("mimalloc", &mimalloc::MiMalloc as &dyn GlobalAlloc), ("the system", &System)] {
+        let layout = Layout::from_size_align(64 << 10, 512).expect("a layout");
+        let theirs = rounds(500_000, || {
+            // SAFETY: the layout has a size, and the memory goes back as it came.
+            let memory = black_box(unsafe { peer.alloc(layout) });
+            // SAFETY: as above.
+            unsafe { peer.dealloc(memory, layout) };
+        });
+        println!("{:<52} {theirs:>10.1}", format!("malloc + free, 64 KiB, {name}"));
+    }
+    replacement(&device);
+    for holes in [4_096, 16_384, 65_536] {
+        separated_holes(&device, holes);
+    }
+    let one = threads(&device, &pool, 1);
+    for count in [1, 2] {
+        let total = threads(&device, &pool, count);
+        println!("{:<52} {:>10.1}", format!("{count} threads, own streams, 64 KiB: M pairs/s"), total / 1e6);
+        if count > 1 {
+            println!("{:<52} {:>10.2}", format!("{count} threads against one, total"), total / one);
+        }
+    }
+}
+
+fn pair(stream: &Stream, pool: &Pool, bytes: usize) {
+    let buffer: Buffer<u8> = stream.alloc(pool, bytes).expect("memory");
+    stream.free(black_box(buffer)).expect("a right free");
+}
+
+/// The median over rounds of the time of one call, in nanoseconds.
+fn rounds(calls: u32, mut call: impl FnMut()) -> f64 {
+    let mut times: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let start = Instant::now();
+            (0..calls).for_each(|_| call());
+            start.elapsed().as_nanos() as f64 / f64::from(calls)
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times[ROUNDS / 2]
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Log-uniform between 512 B and 16 MiB.
+    fn size(&mut self) -> usize {
+        let exponent = 9.0 + 15.0 * (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+        exponent.exp2() as usize
+    }
+}
+
+/// 1000 live allocations of random sizes; one at random is replaced.
+fn replacement(device: &Device) {
+    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).expect("a pool");
+    let stream = device.stream().expect("a stream");
+    let mut random = Random(0x1234_5678_9ABC_DEF1);
+    let mut live: Vec<Buffer<u8>> = (0..1000).map(|_| stream.alloc(&pool, random.size()).expect("memory")).collect();
+    let mut replace = || {
+        let at = random.next() as usize % live.len();
+        let fresh = random.size();
+        let old = live.swap_remove(at);
+        stream.free(old).expect("a right free");
+        live.push(stream.alloc(&pool, fresh).expect("memory"));
+    };
+    (0..50_000).for_each(|_| replace());
+    let ns = rounds(50_000, replace);
+    let statistics = pool.statistics();
+    let ratio = statistics.reserved_high_bytes as f64 / statistics.used_high_bytes as f64;
+    println!("{:<52} {ns:>10.1}", "random replacement, 1000 live, 512 B..16 MiB");
+    println!("{:<52} {ratio:>10.3}", "    peak reserved / peak used");
+}
+
+/// A 1 KiB pair among many free holes of 1 KiB that nothing joins.
+fn separated_holes(device: &Device, holes: usize) {
+    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).expect("a pool");
+    let stream = device.stream().expect("a stream");
+    let mut live: Vec<Buffer<u8>> = (0..2 * holes).map(|_| stream.alloc(&pool, 1024).expect("memory")).collect();
+    let mut odd = false;
+    live.retain(|_| {
+        odd = !odd;
+        odd
+    });
+    let ns = rounds(100_000, || pair(&stream, &pool, 1024));
+    println!("{:<52} {ns:>10.1}", format!("1 KiB pair among {holes} separated free holes"));
+}
+
+/// Pairs a second of all threads together, each on its own stream.
+fn threads(device: &Device, pool: &Pool, count: usize) -> f64 {
+    const PAIRS: u32 = 1_000_000;
+    let mut totals: Vec<f64> = (0..5)
+        .map(|_| {
+            let barrier = Barrier::new(count);
+            let seconds = std::thread::scope(|scope| {
+                let run = || {
+                    let stream = device.stream().expect("a stream");
+                    pair(&stream, pool, 64 << 10);
+                    barrier.wait();
+                    let start = Instant::now();
+                    (0..PAIRS).for_each(|_| pair(&stream, pool, 64 << 10));
+                    start.elapsed().as_secs_f64()
+                };
+                let threads: Vec<_> = (0..count).map(|_| scope.spawn(run)).collect();
+                threads.into_iter().map(|thread| thread.join().expect("a thread")).fold(0.0, f64::max)
+            });
+            f64::from(PAIRS) * count as f64 / seconds
+        })
+        .collect();
+    totals.sort_by(f64::total_cmp);
+    totals[totals.len() / 2]
+}

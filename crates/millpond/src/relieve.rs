@@ -1,0 +1,221 @@
+//! The cold half of serving memory: the shelf missed.
+//!
+//! The heap is asked in the order of what it costs: a block that fits as things are; the same after the shelves are
+//! drained and the device was asked what is over; moved or new physical memory; and, before anything is refused, idle
+//! memory of the device's other pools. Locks: the stream's is held, the heap's is taken after it; other streams' shelves
+//! are looked at only where their lock is free this moment.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use millpond_core::check::Act;
+use millpond_core::order::Chain;
+use millpond_core::pool::{Exhausted, Grant};
+use millpond_driver::{Access, Driver, DriverError};
+
+use crate::allocation::Owned;
+use crate::error::{Error, Invalid, OutOfMemory, Result};
+use crate::pool::{Fallen, Heap, PoolShared};
+use crate::progress::Told;
+use crate::shell;
+use crate::stream::{State, StreamShared};
+
+/// How many of the largest allocations a report names.
+const REPORTED: usize = 5;
+
+impl StreamShared {
+    /// The shelf missed: to the heap.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn alloc_slow(
+        &self,
+        state: &mut State,
+        pool: &Arc<PoolShared>,
+        bytes: u64,
+        caller: &'static Location<'static>,
+    ) -> Result<Owned> {
+        pool.check_alive()?;
+        if pool.context.number != self.context.number {
+            return Err(Invalid::OtherDevice { what: pool.id.to_string(), with: self.id.to_string() }.into());
+        }
+        let mut heap = pool.lock();
+        self.return_fallen_to(state, pool, &mut heap);
+        let grant = match heap.pool.fit(bytes, &state.chain) {
+            Ok(grant) => grant,
+            Err(_) => {
+                drop(heap);
+                let grant = self.relieve(state, pool, bytes)?;
+                heap = pool.lock();
+                grant
+            }
+        };
+        if pool.guard || !grant.after.is_empty() {
+            self.settle_grant(state, pool, &mut heap, &grant)?;
+        }
+        let allocation = heap.enlist(pool, grant.block);
+        heap.count_used(bytes as i64);
+        let born = self.next_use(state, Act::Allocate, caller);
+        // The life begins under the heap's lock, so that whoever finds the block there finds whose it is.
+        let mut life = allocation.life();
+        life.begin(bytes, born);
+        life.block = grant.block;
+        life.range = grant.range;
+        if !std::ptr::eq(life.home.as_ptr(), self) {
+            life.home = self.me.clone();
+        }
+        let generation = life.generation;
+        drop(life);
+        drop(heap);
+        self.leave(state);
+        Ok(Owned { allocation, generation, address: grant.range.start })
+    }
+
+    /// Makes the device side of a grant true: waits that the pool asked for, and a guarded block opened. Those waits
+    /// place memory and prove nothing: the order of the program does not hear of them.
+    #[cold]
+    fn settle_grant(&self, state: &State, pool: &PoolShared, heap: &mut Heap, grant: &Grant) -> Result<()> {
+        let settle = || -> millpond_driver::Result<()> {
+            for point in grant.after.points() {
+                let Some(progress) = self.context.chains.find(point.slot) else { continue };
+                let mark = progress.mark(&*self.context.driver)?;
+                self.context.driver.wait(self.raw, mark)?;
+            }
+            match pool.guard {
+                true => shell::submit_protect(&self.context, self.raw, grant.range, Access::ReadWrite),
+                false => Ok(()),
+            }
+        };
+        settle().map_err(|error| {
+            // The block goes back as it came: free after what it was free after, and after what this stream did.
+            let mut after = grant.after.clone();
+            after.join(&state.chain.last().into());
+            heap.pool.free(grant.block, after, None::<&Chain>);
+            Error::from(error)
+        })
+    }
+
+    /// No block fits: the shelves are drained, the device is asked what is over, memory is moved or made.
+    #[cold]
+    fn relieve(&self, state: &mut State, pool: &PoolShared, bytes: u64) -> Result<Grant> {
+        pool.drain_shelves(Some((self, state)));
+        let mut heap = pool.lock();
+        let mut refusals = 0;
+        loop {
+            let grown = {
+                let poll = self.context.chains.poll(&*self.context.driver);
+                if heap.pool.config().reuse.allow_opportunistic {
+                    heap.pool.retire(&poll);
+                }
+                match heap.pool.fit(bytes, &state.chain) {
+                    Ok(grant) => return Ok(grant),
+                    Err(_) => heap.pool.grow(bytes, &state.chain, &poll, refusals),
+                }
+            };
+            let grant = match grown {
+                Ok(grant) => grant,
+                Err(exhausted) => return Err(self.out_of_memory(pool, &heap, exhausted)),
+            };
+            match shell::apply_steps(&self.context, &mut heap) {
+                Ok(()) => return Ok(grant),
+                Err(DriverError::OutOfMemory { .. }) => {
+                    // The system has no more: what other pools keep idle may be all it takes.
+                    drop(heap);
+                    self.context.pools().iter().filter(|other| other.id != pool.id).for_each(|other| {
+                        let _ = other.trim_to(0);
+                    });
+                    heap = pool.lock();
+                    refusals += 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Who holds what, when nothing is left.
+    #[cold]
+    fn out_of_memory(&self, pool: &PoolShared, heap: &Heap, exhausted: Exhausted) -> Error {
+        let others = self.context.pools();
+        let others = others.iter().filter(|other| other.id != pool.id);
+        Error::OutOfMemory(Box::new(OutOfMemory {
+            pool: pool.id,
+            exhausted,
+            device_bytes: self.context.properties.total_bytes,
+            // Another thread may hold another pool: its figure is then left out rather than waited for.
+            other_pools_bytes: others.filter_map(|other| Some(other.heap.try_lock().ok()?.pool.reserved())).sum(),
+            largest: pool.largest(heap, REPORTED),
+        }))
+    }
+}
+
+impl PoolShared {
+    /// Takes everything off the streams' shelves, back to the heap. `own` is the stream whose lock the caller holds;
+    /// other streams that are busy this moment keep theirs.
+    pub(crate) fn drain_shelves(&self, own: Option<(&StreamShared, &mut State)>) {
+        let mut fallen = Vec::new();
+        let mut served = 0;
+        let mut clear = |state: &mut State| {
+            if let Some(shelf) = state.shelf(self.id) {
+                served += shelf.shelf.count_served();
+                fallen.extend(shelf.clear());
+            }
+        };
+        let own = own.map(|(stream, state)| {
+            clear(state);
+            stream.id
+        });
+        for stream in self.streams().iter().filter(|stream| Some(stream.id) != own) {
+            if let Some(mut state) = stream.state.try_lock() {
+                clear(&mut state);
+            }
+        }
+        self.lock().pool.count_served(served);
+        self.take_back(fallen);
+    }
+
+    /// Freed blocks return to the heap.
+    pub(crate) fn take_back(&self, fallen: impl IntoIterator<Item = Fallen>) {
+        let mut heap = self.lock();
+        for Fallen { index, block, free } in fallen {
+            heap.give_back(index, block, free, None::<&Chain>);
+        }
+    }
+
+    /// Gives memory back to the system until `keep_bytes` are left, as far as nothing uses it.
+    pub(crate) fn trim_to(&self, keep_bytes: u64) -> Result<()> {
+        self.drain_shelves(None);
+        let mut heap = self.lock();
+        let poll = self.context.chains.poll(&*self.context.driver);
+        heap.pool.trim(keep_bytes, &poll);
+        drop(poll);
+        Ok(shell::apply_steps(&self.context, &mut heap)?)
+    }
+
+    /// A destroyed pool's memory goes back to the system with the free of what lies on it.
+    #[inline]
+    pub(crate) fn trim_if_destroyed(&self) {
+        if self.is_destroyed() {
+            // A device that is lost cannot give memory back; the system takes it with the process.
+            let _ = self.trim_to(0);
+            let mut heap = self.lock();
+            let table = if heap.is_empty() { heap.take_table() } else { Vec::new() };
+            drop(heap);
+            drop(table);
+        }
+    }
+
+    /// The host has synchronised: what it was told is over may serve anybody, and idle memory beyond the release
+    /// threshold goes back.
+    pub(crate) fn synchronized(&self) {
+        let mut heap = self.lock();
+        let base = self.context.hosts.base();
+        heap.pool.retire(&Told(&base));
+        if heap.pool.reserved() > heap.pool.config().release_threshold {
+            drop(heap);
+            self.drain_shelves(None);
+            heap = self.lock();
+            heap.pool.synchronized(&Told(&base));
+            // What the system refuses to take back stays in the pool.
+            let _ = shell::apply_steps(&self.context, &mut heap);
+        }
+    }
+}
