@@ -26,14 +26,19 @@ mod sync {
         condvar.wait(guard).expect("nothing panics under a lock")
     }
 
-    /// The time is up at once or never, as the scheduler likes.
+    /// The time is up at once, or just when somebody notifies (who then may have notified nobody else), or never: as the
+    /// scheduler likes.
     pub(crate) fn sleep_for<'a, T>(
         condvar: &Condvar,
         guard: MutexGuard<'a, T>,
         _life: Duration,
     ) -> (MutexGuard<'a, T>, bool) {
         use shuttle::rand::Rng;
-        if shuttle::rand::thread_rng().gen_range(0..4) == 0 { (guard, true) } else { (sleep(condvar, guard), false) }
+        match shuttle::rand::thread_rng().gen_range(0..4) {
+            0 => (guard, true),
+            1 => (sleep(condvar, guard), true),
+            _ => (sleep(condvar, guard), false),
+        }
     }
 
     pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {

@@ -1,0 +1,38 @@
+//! The system's limit on mappings, met on purpose: alone in its process, because while it is met nothing else can map.
+
+use millpond_driver::{Driver, DriverError, HostConfig, HostDriver, RawChunk};
+
+const PAGE: u64 = 4096;
+
+#[test]
+fn the_limit_on_mappings_is_an_error_and_no_more() {
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+    let limit: u64 = text.trim().parse().unwrap();
+    if limit > 300_000 {
+        return; // It would take too long to get there.
+    }
+    let device = HostDriver::new(HostConfig { granularity: PAGE, ..HostConfig::default() }).unwrap();
+    let chunks: Vec<RawChunk> = (0..limit).map(|_| device.create(PAGE).unwrap()).collect();
+    let at = device.reserve(2 * limit * PAGE).unwrap();
+    // Every other page, so that no two mappings become one.
+    let place = |number: usize| at + 2 * number as u64 * PAGE;
+    // SAFETY: the places are in the range, and nothing is mapped there.
+    let map = |number: usize| unsafe { device.map(chunks[number], place(number), PAGE) };
+    // SAFETY: nothing uses the memory.
+    let unmap = |number: usize| unsafe { device.unmap(place(number), PAGE) };
+    let (full, error) = (0..chunks.len()).find_map(|number| Some((number, map(number).err()?))).expect("a limit");
+    assert!(
+        matches!(&error, DriverError::Failed { call: "map", reason } if reason.contains("vm.max_map_count")),
+        "{error}"
+    );
+    // All is as before: what was not mapped can be once there is room.
+    assert_eq!(map(full), Err(error));
+    unmap(0).unwrap();
+    unmap(1).unwrap();
+    map(full).unwrap();
+    for number in 2..=full {
+        unmap(number).unwrap();
+    }
+    // SAFETY: nothing is mapped there and nothing uses it.
+    unsafe { device.unreserve(at, 2 * limit * PAGE) }.unwrap();
+}
