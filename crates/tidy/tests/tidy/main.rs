@@ -1,0 +1,90 @@
+//! The project's own rules over its source tree, held by `cargo test`.
+//!
+//! This file is the rule book: what the rules are about stands at its head as data. Each rule is a function from
+//! a [`Source`] to findings, in a file of its own kind, and has two tests: the tree keeps it, and a bad snippet
+//! (a canary) breaks it. It knows no Rust grammar beyond where comments, strings and braces are.
+
+mod layers;
+mod sizes;
+mod source;
+mod unsafety;
+mod words;
+
+use std::path::Path;
+
+use source::{Finding, Source};
+
+/// The modules of `crates/core/src`, bottom up: a module uses only those above it in this list.
+const LAYERS: &[&str] = &["ids", "units", "op", "order", "space", "plan", "pool", "graph", "check", "trace"];
+
+/// The crates and which of ours each may depend on. Dev-dependencies are free, except that core has none.
+const CRATES: &[(&str, &[&str])] = &[
+    ("core", &[]),
+    ("driver", &["core"]),
+    ("millpond", &["core", "driver"]),
+    ("capi", &["core", "millpond"]),
+    ("cudarc", &["core", "millpond"]),
+    ("cli", &["core", "millpond"]),
+    ("fakecuda", &["core", "driver"]),
+    ("tidy", &[]),
+];
+
+/// Where `unsafe` may stand in a crate's `src`: whole folders, and single files.
+const UNSAFE_ALLOWED: &[&str] = &[
+    "crates/driver/src/",
+    "crates/capi/src/",
+    "crates/fakecuda/src/",
+    "crates/millpond/src/access.rs",
+    "crates/millpond/src/shell.rs",
+];
+
+/// Most lines of a file.
+const FILE_LINES: usize = 500;
+/// Most lines of a function.
+const FUNCTION_LINES: usize = 90;
+/// Lines of a function that are worth a second look; counted, not refused.
+const FUNCTION_LINES_AIMED: usize = 60;
+/// Most columns of a line.
+const COLUMNS: usize = 120;
+
+/// Words that may not stand in code, whole words only.
+const BANNED_IN_CODE: &[&str] = &["todo!", "unimplemented!", "dbg!"];
+/// Parts of names that say nothing.
+const BANNED_IN_NAMES: &[&str] = &["Manager", "Helper", "utils"];
+/// Marks of unfinished work, in comments and code.
+const BANNED_MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+/// Paths of somebody's machine, anywhere in a file.
+const BANNED_PATHS: &[&str] =
+    &[concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("../sha", "red")];
+
+/// Every `.rs` file of the tree, with the rule applied.
+fn tree(rule: impl Fn(&Source) -> Vec<Finding>) -> Vec<Finding> {
+    let sources = source::read_tree(&root());
+    assert!(sources.len() > 10, "the tree has only {} Rust files: looked in the wrong place?", sources.len());
+    sources.iter().flat_map(rule).collect()
+}
+
+/// The folder of the workspace.
+fn root() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
+}
+
+/// Fails with one line a finding.
+#[track_caller]
+fn assert_none(findings: Vec<Finding>) {
+    let text: String = findings.iter().map(|finding| format!("\n  {finding}")).collect();
+    assert!(findings.is_empty(), "{} findings:{text}", findings.len());
+}
+
+/// Fails unless the rule finds something, with `part` in it, in a file of this path and text.
+#[track_caller]
+fn assert_found(rule: impl Fn(&Source) -> Vec<Finding>, path: &str, text: &str, part: &str) {
+    let findings = rule(&Source::new(path, text));
+    assert!(findings.iter().any(|f| f.to_string().contains(part)), "no `{part}` in {findings:?}");
+}
+
+/// Fails if the rule finds anything in a file of this path and text.
+#[track_caller]
+fn assert_clean(rule: impl Fn(&Source) -> Vec<Finding>, path: &str, text: &str) {
+    assert_none(rule(&Source::new(path, text)));
+}
