@@ -14,6 +14,7 @@
 //! | [`plan`] | offsets for lifetimes known in advance |
 //! | [`pool`] | which bytes are free, for whom, after what |
 //! | [`check`] | is the program's own order right |
+//! | [`trace`] | recorded programs of allocations and frees |
 #![forbid(unsafe_code)]
 
 pub mod check;
@@ -22,4 +23,5 @@ pub mod order;
 pub mod plan;
 pub mod pool;
 pub mod space;
+pub mod trace;
 pub mod units;
