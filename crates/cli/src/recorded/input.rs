@@ -1,0 +1,126 @@
+//! Bytes and lines from a source that may be hostile: bounded, with places, never trusted to end.
+
+use std::io::{BufRead, BufReader, Chain, Cursor, Read};
+
+use super::{Place, Refusal};
+
+/// The longest line in bytes, 1 MiB: a thousand times what any format needs.
+pub const LINE_MAX: usize = 1 << 20;
+
+/// The most bytes of a file that must be held whole, 512 MiB.
+pub const WHOLE_MAX: u64 = 1 << 29;
+
+/// How much of a file's beginning is looked at to choose its format.
+const PREFIX: u64 = 4096;
+
+/// A source whose beginning has been looked at.
+pub(crate) type Source<R> = BufReader<Chain<Cursor<Vec<u8>>, R>>;
+
+/// The first bytes of a source, up to 4 KiB, and the source with them put back. They are read until they are
+/// there, so that choosing a format does not depend on how the source cuts its bytes.
+pub(crate) fn prefix<R: Read>(mut source: R) -> Result<(Vec<u8>, Source<R>), Refusal> {
+    let mut head = Vec::new();
+    let read = source.by_ref().take(PREFIX).read_to_end(&mut head);
+    read.map_err(|error| Refusal::from_read(Place::Byte(head.len() as u64), &error))?;
+    Ok((head.clone(), BufReader::with_capacity(1 << 16, Cursor::new(head).chain(source))))
+}
+
+/// All bytes of a source.
+pub(crate) fn whole(source: &mut impl Read) -> Result<Vec<u8>, Refusal> {
+    let mut bytes = Vec::new();
+    let read = source.by_ref().take(WHOLE_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Refusal::from_read(Place::Byte(bytes.len() as u64), &error))?;
+    if bytes.len() as u64 > WHOLE_MAX {
+        let help = "record fewer events: _record_memory_history(max_entries=1000000)";
+        return Err(Refusal::new(Place::Byte(WHOLE_MAX), "more than 512 MiB of snapshot").help(help));
+    }
+    Ok(bytes)
+}
+
+/// The lines of a source, counted from 1.
+pub(crate) struct Lines<R> {
+    source: R,
+    buffer: Vec<u8>,
+    line: u64,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// From the beginning of a source.
+    pub(crate) fn new(source: R) -> Self {
+        Self { source, buffer: Vec::new(), line: 0 }
+    }
+
+    /// The next line that is not blank, with its number; none at the end.
+    pub(crate) fn next_line(&mut self) -> Result<Option<(u64, &str)>, Refusal> {
+        loop {
+            self.buffer.clear();
+            self.line += 1;
+            let here = Place::Line(self.line);
+            let mut bounded = self.source.by_ref().take(LINE_MAX as u64 + 1);
+            bounded.read_until(b'\n', &mut self.buffer).map_err(|error| Refusal::from_read(here, &error))?;
+            if self.buffer.is_empty() {
+                return Ok(None);
+            }
+            if self.buffer.len() > LINE_MAX {
+                let help = "a line holds one event: is this a recording?";
+                return Err(Refusal::new(here, "longer than 1 MiB").help(help));
+            }
+            if !self.buffer.trim_ascii().is_empty() {
+                break;
+            }
+        }
+        match std::str::from_utf8(self.buffer.trim_ascii()) {
+            Ok(text) => Ok(Some((self.line, text))),
+            Err(_) => Err(Refusal::new(Place::Line(self.line), "not text (no UTF-8)")
+                .help("the file is damaged, or not a recording: copy or record it again")),
+        }
+    }
+
+    /// How many lines there were, at least 1: where a file's end is reported.
+    pub(crate) fn last_line(&self) -> u64 {
+        self.line.saturating_sub(1).max(1)
+    }
+}
+
+/// A word from a file as it may be shown: short, and without control characters.
+pub(crate) fn shown(word: &str) -> String {
+    const SHOWN: usize = 40;
+    let mut text: String = word.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if word.chars().nth(SHOWN).is_some() {
+        text.push_str("...");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_and_blank_ones_left_out() {
+        let mut lines = Lines::new(&b"one\n\n  \r\ntwo\r\nthree"[..]);
+        assert_eq!(lines.next_line(), Ok(Some((1, "one"))));
+        assert_eq!(lines.next_line(), Ok(Some((4, "two"))));
+        assert_eq!(lines.next_line(), Ok(Some((5, "three"))));
+        assert_eq!(lines.next_line(), Ok(None));
+        assert_eq!(lines.last_line(), 5);
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_at_its_bound() {
+        let endless = io::repeat(b'x');
+        let error = Lines::new(BufReader::new(endless)).next_line().unwrap_err();
+        assert!(error.to_string().starts_with("line 1: longer than 1 MiB"), "{error}");
+        let mut lines = Lines::new(&b"ok\n\xff\xfe\n"[..]);
+        lines.next_line().unwrap();
+        assert!(lines.next_line().unwrap_err().to_string().starts_with("line 2: not text"));
+    }
+
+    #[test]
+    fn words_are_shown_short_and_harmless() {
+        assert_eq!(shown("a\x1b[31m"), "a\\u{1b}[31m");
+        assert_eq!(shown(&"x".repeat(50)), format!("{}...", "x".repeat(40)));
+    }
+}

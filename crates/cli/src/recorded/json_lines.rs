@@ -1,0 +1,134 @@
+//! Our own recordings: one JSON object that describes the run, then one JSON array an event.
+//!
+//! ```text
+//! {"name": "gpt2_train", "peak_reserved": 17150509056, "seconds": 12.169}
+//! ["a", 0, 154389504, 0, 2]      allocation 0: bytes, stream, microseconds
+//! ["f", 0, 0, 31415]             it is freed: stream, microseconds
+//! ```
+//!
+//! Ids are unique in a file, sizes are at least 1, the microseconds may be left out. Unknown keys of the object
+//! are passed over.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::BufRead;
+
+use millpond_core::trace::{Keys, Recorder};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+
+use super::input::{Lines, shown};
+use super::{Format, Place, Recorded, Refusal, Skipped};
+
+const HEADER: &str = "the first line describes the run, for example {\"name\": \"training\", \"seconds\": 1.5}";
+const SHAPE: &str = "an event is [\"a\", id, bytes, stream, microseconds] or [\"f\", id, stream, microseconds]";
+
+/// The first line.
+#[derive(Deserialize)]
+struct Header {
+    name: Option<String>,
+    seconds: Option<f64>,
+    peak_reserved: Option<u64>,
+}
+
+/// Any other line.
+enum Row {
+    Alloc { id: u64, bytes: u64, stream: u64 },
+    Free { id: u64, stream: u64 },
+}
+
+impl<'de> Deserialize<'de> for Row {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(RowVisitor)
+    }
+}
+
+struct RowVisitor;
+
+impl<'de> Visitor<'de> for RowVisitor {
+    type Value = Row;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an event (an array)")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut row: A) -> Result<Row, A::Error> {
+        let kind: Cow<'_, str> = row.next_element()?.ok_or_else(|| A::Error::custom("an empty event"))?;
+        let mut number = |what: &str| -> Result<u64, A::Error> {
+            match row.next_element::<u64>() {
+                Ok(Some(number)) => Ok(number),
+                Ok(None) => Err(A::Error::custom(format!("the {what} is missing"))),
+                Err(error) => Err(A::Error::custom(format!("{what}: {error}"))),
+            }
+        };
+        let event = match kind.as_ref() {
+            "a" => Row::Alloc { id: number("id")?, bytes: number("bytes")?, stream: number("stream")? },
+            "f" => Row::Free { id: number("id")?, stream: number("stream")? },
+            other => return Err(A::Error::custom(format!("event `{}` is neither `a` nor `f`", shown(other)))),
+        };
+        row.next_element::<f64>()?;
+        Ok(event)
+    }
+}
+
+/// Reads a recording.
+///
+/// # Errors
+/// Where a line is not right, with its number.
+pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
+    let mut lines = Lines::new(source);
+    let header = match lines.next_line()? {
+        Some((line, text)) => header(line, text)?,
+        None => return Err(Refusal::new(Place::Line(1), "the file is empty").help(HEADER)),
+    };
+    let mut recorder = Recorder::new(Keys::Unique);
+    while let Some((line, text)) = lines.next_line()? {
+        let here = Place::Line(line);
+        let row = serde_json::from_str(text).map_err(|error| wrong(line, &error, SHAPE))?;
+        let done = match row {
+            Row::Alloc { id, bytes, stream } => recorder.alloc(id, bytes, stream, line),
+            Row::Free { id, stream } => recorder.free(id, Some(stream), line),
+        };
+        done.map_err(|fault| Refusal::from_fault(here, &fault, id, "line"))?;
+    }
+    let end = Place::Line(lines.last_line());
+    let name = header.name.unwrap_or_else(|| name.to_owned());
+    let program = recorder.finish(name).map_err(|fault| Refusal::from_fault(end, &fault, id, "line"))?;
+    Ok(Recorded {
+        program: program.with_seconds(header.seconds),
+        format: Format::JsonLines,
+        gpu: None,
+        skipped: Skipped::default(),
+        recorded_reserved_bytes: header.peak_reserved,
+    })
+}
+
+/// The first line.
+fn header(line: u64, text: &str) -> Result<Header, Refusal> {
+    if !text.starts_with('{') {
+        return Err(Refusal::new(Place::Line(line), "the line that describes the run is missing").help(HEADER));
+    }
+    let header: Header = serde_json::from_str(text).map_err(|error| wrong(line, &error, HEADER))?;
+    match header.seconds {
+        Some(seconds) if seconds < 0.0 => {
+            Err(Refusal::new(Place::Line(line), format!("a run of {seconds} seconds")).help(HEADER))
+        }
+        _ => Ok(header),
+    }
+}
+
+/// A line that is not the JSON it should be. The parser counts lines within the text it was given, which is
+/// always 1; only its column tells something.
+fn wrong(line: u64, error: &serde_json::Error, help: &str) -> Refusal {
+    let text = error.to_string();
+    let reason = match text.find(" at line ") {
+        Some(end) => &text[..end],
+        None => &text,
+    };
+    let column = if error.column() > 0 { format!(" (column {})", error.column()) } else { String::new() };
+    Refusal::new(Place::Line(line), format!("{reason}{column}")).help(help)
+}
+
+fn id(key: u64) -> String {
+    format!("id {key}")
+}

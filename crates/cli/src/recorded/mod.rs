@@ -1,0 +1,180 @@
+//! Recorded allocation programs, read from files that others wrote.
+//!
+//! The format is chosen by what is in the file, never by its name. A file is somebody else's: nothing in it is
+//! trusted, nothing in it is run, and a file that is not right is refused with the place, the reason and what to
+//! do about it ([`Refusal`]). Memory stays in proportion to what is read and is bounded: lines by
+//! [`LINE_MAX`](input::LINE_MAX), pickles by [`WHOLE_MAX`](input::WHOLE_MAX), programs by
+//! [`EVENTS_MAX`](millpond_core::trace::EVENTS_MAX).
+//!
+//! | module | reads |
+//! |---|---|
+//! | [`json_lines`] | our own recordings: JSON lines |
+//! | [`snapshot`] | PyTorch memory snapshots, by [`pickle`] |
+//! | [`rmm`] | the CSV logs of RAPIDS Memory Manager |
+//! | [`plain`] | `a <id> <bytes>` and `f <id>` |
+//!
+//! Each may be gzipped. What they have in common, skipping what a recording only saw half of, is in `steps`.
+
+pub mod input;
+pub mod json_lines;
+pub mod pickle;
+pub mod plain;
+mod refusal;
+pub mod rmm;
+pub mod snapshot;
+mod steps;
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use flate2::bufread::MultiGzDecoder;
+use millpond_core::trace::Program;
+
+pub use refusal::{Place, Refusal};
+pub use steps::Skipped;
+
+/// A format of recordings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// Our own JSON lines.
+    JsonLines,
+    /// A PyTorch memory snapshot.
+    Snapshot,
+    /// A log of RAPIDS Memory Manager.
+    Rmm,
+    /// Lines of `a <id> <bytes>` and `f <id>`.
+    Plain,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Format::JsonLines => "Millpond recording",
+            Format::Snapshot => "PyTorch memory snapshot",
+            Format::Rmm => "RMM log",
+            Format::Plain => "plain lines",
+        })
+    }
+}
+
+/// A program with what is known of its recording.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Recorded {
+    /// The program.
+    pub program: Program,
+    /// The format it was read from.
+    pub format: Format,
+    /// The device it ran on, where the file tells several apart.
+    pub gpu: Option<u32>,
+    /// Steps of the recording that are not in the program.
+    pub skipped: Skipped,
+    /// Bytes that the recorded run's own allocator had reserved at most, where the file says so.
+    pub recorded_reserved_bytes: Option<u64>,
+}
+
+/// Reads a file. A snapshot of several devices gives one program for each device with events.
+///
+/// # Errors
+/// Where the file cannot be read or is not a right recording; the refusal names the file.
+pub fn read_file(path: &Path) -> Result<Vec<Recorded>, Refusal> {
+    let name = file_stem(path);
+    let refuse = |refusal: Refusal| refusal.in_file(path);
+    if path.is_dir() {
+        let help = "name the files in it one by one, for example with a pattern of the shell";
+        return Err(refuse(Refusal::new(Place::Whole, "a directory, not a file").help(help)));
+    }
+    let file = File::open(path).map_err(|error| refuse(Refusal::from_open(&error)))?;
+    read(&name, file).map_err(refuse)
+}
+
+/// Reads a recording from any source of bytes; `name` is what the program is called where it does not say itself.
+///
+/// # Errors
+/// Where it is not a right recording.
+pub fn read(name: &str, source: impl Read) -> Result<Vec<Recorded>, Refusal> {
+    let (head, source) = input::prefix(source)?;
+    if head.starts_with(&[0x1f, 0x8b]) {
+        read_unzipped(name, MultiGzDecoder::new(source))
+    } else {
+        read_unzipped(name, source)
+    }
+}
+
+/// Reads a recording that is not compressed (any more).
+fn read_unzipped(name: &str, source: impl Read) -> Result<Vec<Recorded>, Refusal> {
+    let (head, mut source) = input::prefix(source)?;
+    match sniff(&head)? {
+        Format::Snapshot => snapshot::read(name, &input::whole(&mut source)?),
+        Format::JsonLines => Ok(vec![json_lines::read(name, source)?]),
+        Format::Rmm => Ok(vec![rmm::read(name, source)?]),
+        Format::Plain => Ok(vec![plain::read(name, source)?]),
+    }
+}
+
+/// The format that a file with this beginning has.
+fn sniff(head: &[u8]) -> Result<Format, Refusal> {
+    let refuse = |reason: &str, help: &str| Err(Refusal::new(Place::Byte(0), reason).help(help));
+    const FORMATS: &str = "a recording is JSON lines of Millpond, a PyTorch memory snapshot, an RMM log, or lines of \
+        `a <id> <bytes>` and `f <id>`; each may be gzipped";
+    let text = head.trim_ascii_start();
+    match text {
+        [] => return refuse("the file is empty", "record the program again, or look whether the copy was cut short"),
+        [0x80, 2..=5, ..] => return Ok(Format::Snapshot),
+        [0x80, protocol, ..] => {
+            return refuse(&format!("a pickle of protocol {protocol}; 2 to 5 are known"), FORMATS);
+        }
+        [b'P', b'K', 3, 4, ..] => {
+            return refuse(
+                "a zip archive (torch.save writes these)",
+                "write the snapshot with torch.cuda.memory._dump_snapshot(), or unpack the archive",
+            );
+        }
+        [0x1f, 0x8b, ..] => return refuse("gzipped twice", "run `gunzip` on the file once"),
+        [b'{' | b'[', ..] => return Ok(Format::JsonLines),
+        _ => {}
+    }
+    let line = text.split(|&byte| byte == b'\n').next().unwrap_or(text);
+    if rmm::is_first_line(line) {
+        Ok(Format::Rmm)
+    } else if plain::is_first_line(line) {
+        Ok(Format::Plain)
+    } else {
+        refuse("none of the known formats", FORMATS)
+    }
+}
+
+/// The file's name without folders and endings.
+fn file_stem(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let mut stem = name.as_ref();
+    for ending in [".gz", ".jsonl", ".json", ".pickle", ".pkl", ".csv", ".txt"] {
+        stem = stem.strip_suffix(ending).unwrap_or(stem);
+    }
+    if stem.is_empty() { name.into_owned() } else { stem.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_is_told_by_content() {
+        assert_eq!(sniff(b"\x80\x04\x95"), Ok(Format::Snapshot));
+        assert_eq!(sniff(b"\n{\"name\": 1}"), Ok(Format::JsonLines));
+        assert_eq!(sniff(b"Thread,Time,Action,Pointer,Size,Stream\n"), Ok(Format::Rmm));
+        assert_eq!(sniff(b"17,14:21:19.998533,allocate,0x30a000000,256,0x2"), Ok(Format::Rmm));
+        assert_eq!(sniff(b"a 0 512\nf 0"), Ok(Format::Plain));
+        for wrong in [&b""[..], b"  \n ", b"\x80\x07", b"PK\x03\x04", b"\x7fELF", b"hello\n", b"\x1f\x8b\x08"] {
+            assert!(sniff(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn names_lose_folders_and_endings() {
+        assert_eq!(file_stem(Path::new("a/b/gpt2.jsonl.gz")), "gpt2");
+        assert_eq!(file_stem(Path::new("snapshot.pickle")), "snapshot");
+        assert_eq!(file_stem(Path::new(".gz")), ".gz");
+    }
+}

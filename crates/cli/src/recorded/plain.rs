@@ -1,0 +1,67 @@
+//! Plain lines: `a <id> <bytes> [<stream>]` allocates, `f <id> [<stream>]` frees.
+//!
+//! The common denominator of allocation datasets. Numbers are decimal; an id may be used again once it is freed; a
+//! stream left out is stream 0 for an allocation and the allocation's own for a free; `#` begins a comment line.
+
+use std::io::BufRead;
+
+use super::input::{Lines, shown};
+use super::steps::Steps;
+use super::{Format, Place, Recorded, Refusal};
+
+const SHAPE: &str = "a line is `a <id> <bytes> [<stream>]` or `f <id> [<stream>]`, with decimal numbers";
+
+/// Whether a file that begins with this line is of this format.
+pub(crate) fn is_first_line(line: &[u8]) -> bool {
+    matches!(line, [b'#', ..] | [b'a' | b'f', b' ' | b'\t', ..])
+}
+
+/// Reads the lines of a source.
+///
+/// # Errors
+/// Where a line is not right, with its number.
+pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
+    let mut lines = Lines::new(source);
+    let mut steps = Steps::new();
+    while let Some((line, text)) = lines.next_line()? {
+        if !text.starts_with('#') {
+            step(&mut steps, line, text)?;
+        }
+    }
+    let end = Place::Line(lines.last_line());
+    let (program, skipped) = steps.finish(name).map_err(|fault| Refusal::from_fault(end, &fault, id, "line"))?;
+    Ok(Recorded { program, format: Format::Plain, gpu: None, skipped, recorded_reserved_bytes: None })
+}
+
+/// One line.
+fn step(steps: &mut Steps, line: u64, text: &str) -> Result<(), Refusal> {
+    let here = Place::Line(line);
+    let refuse = |reason: String| Refusal::new(here, reason).help(SHAPE);
+    let number = |what: &str, word: Option<&str>| -> Result<u64, Refusal> {
+        let word = word.ok_or_else(|| refuse(format!("the line has no {what}")))?;
+        word.parse().map_err(|_| refuse(format!("`{}` is not a number of {what}", shown(word))))
+    };
+    let mut words = text.split_ascii_whitespace();
+    let kind = words.next().unwrap_or("");
+    let done = match kind {
+        "a" => {
+            let (key, bytes) = (number("id", words.next())?, number("bytes", words.next())?);
+            let stream = words.next().map(|word| number("stream", Some(word))).transpose()?.unwrap_or(0);
+            steps.alloc(key, bytes, stream, line)
+        }
+        "f" => {
+            let key = number("id", words.next())?;
+            let stream = words.next().map(|word| number("stream", Some(word))).transpose()?;
+            steps.free(key, stream, line)
+        }
+        other => return Err(refuse(format!("`{}` is neither `a` nor `f`", shown(other)))),
+    };
+    if let Some(word) = words.next() {
+        return Err(refuse(format!("`{}` is one word too many", shown(word))));
+    }
+    done.map_err(|fault| Refusal::from_fault(here, &fault, id, "line"))
+}
+
+fn id(key: u64) -> String {
+    format!("id {key}")
+}

@@ -1,0 +1,119 @@
+//! Logs of RAPIDS Memory Manager's `logging_resource_adaptor`: CSV with a header line.
+//!
+//! ```text
+//! Thread,Time,Action,Pointer,Size,Stream
+//! 2342727,15:47:02.841961,allocate,0x10012400000,1048576,0
+//! 2342727,15:47:02.841977,free,0x10012400000,1048576,0
+//! ```
+//!
+//! `Action` is `allocate`, `free` (some documents say `deallocate`) or `allocate failure`; `Pointer` is
+//! hexadecimal or `(nil)`; `Stream` is a hexadecimal handle with or without `0x`. The order of the lines is the
+//! program's order, threads mixed: an allocation is logged after it was made and a free before, so an address is
+//! never seen live twice. A log copied from a terminal may lack the header, and one switched on late has frees of
+//! what it never saw allocated.
+
+use std::io::BufRead;
+
+use super::input::{Lines, shown};
+use super::steps::Steps;
+use super::{Format, Place, Recorded, Refusal};
+
+const SHAPE: &str = "a line is `Thread,Time,Action,Pointer,Size,Stream`, as RMM's logging_resource_adaptor writes it";
+
+/// The columns, in the order that RMM writes.
+const COLUMNS: [&str; 6] = ["Thread", "Time", "Action", "Pointer", "Size", "Stream"];
+
+/// Where the columns that matter are.
+#[derive(Clone, Copy)]
+struct Layout {
+    action: usize,
+    pointer: usize,
+    size: usize,
+    stream: usize,
+    count: usize,
+}
+
+/// Whether a file that begins with this line is of this format.
+pub(crate) fn is_first_line(line: &[u8]) -> bool {
+    std::str::from_utf8(line).is_ok_and(|line| is_header(line) || is_action(line.split(',').nth(2).unwrap_or("")))
+}
+
+fn is_header(line: &str) -> bool {
+    line.split(',').any(|word| word.trim() == "Action")
+}
+
+fn is_action(word: &str) -> bool {
+    matches!(word.trim(), "allocate" | "free" | "deallocate" | "allocate failure")
+}
+
+/// Reads a log.
+///
+/// # Errors
+/// Where a line is not right, with its number.
+pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
+    let mut lines = Lines::new(source);
+    let mut steps = Steps::new();
+    let mut layout = layout(1, &COLUMNS.join(","))?;
+    let mut first = true;
+    while let Some((line, text)) = lines.next_line()? {
+        if std::mem::take(&mut first) && is_header(text) {
+            layout = self::layout(line, text)?;
+        } else {
+            step(&mut steps, layout, line, text)?;
+        }
+    }
+    let end = Place::Line(lines.last_line());
+    let (program, skipped) = steps.finish(name).map_err(|fault| Refusal::from_fault(end, &fault, pointer, "line"))?;
+    Ok(Recorded { program, format: Format::Rmm, gpu: None, skipped, recorded_reserved_bytes: None })
+}
+
+/// The columns of a header line.
+fn layout(line: u64, header: &str) -> Result<Layout, Refusal> {
+    let column = |name: &str| {
+        let missing = || Refusal::new(Place::Line(line), format!("no column `{name}` in the header")).help(SHAPE);
+        header.split(',').position(|word| word.trim() == name).ok_or_else(missing)
+    };
+    let count = header.split(',').count();
+    let [_, _, action, pointer, size, stream] = COLUMNS.map(column);
+    Ok(Layout { action: action?, pointer: pointer?, size: size?, stream: stream?, count })
+}
+
+/// One line.
+fn step(steps: &mut Steps, layout: Layout, line: u64, text: &str) -> Result<(), Refusal> {
+    let here = Place::Line(line);
+    let refuse = |reason: String| Refusal::new(here, reason).help(SHAPE);
+    let count = text.split(',').count();
+    if count != layout.count {
+        return Err(refuse(format!("{count} columns where the header has {}", layout.count)));
+    }
+    let word = |column: usize| text.split(',').nth(column).unwrap_or("").trim();
+    let hexadecimal = |what: &str, word: &str| match word {
+        "(nil)" | "nullptr" => Ok(0),
+        _ => u64::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16)
+            .map_err(|_| refuse(format!("`{}` is not a hexadecimal {what}", shown(word)))),
+    };
+    let action = word(layout.action);
+    if action == "allocate failure" {
+        steps.skipped.failed_allocs += 1;
+        return Ok(());
+    }
+    let key = hexadecimal("pointer", word(layout.pointer))?;
+    let stream = hexadecimal("stream", word(layout.stream))?;
+    let bytes = word(layout.size);
+    let bytes: u64 = bytes.parse().map_err(|_| refuse(format!("`{}` is not a number of bytes", shown(bytes))))?;
+    let done = match action {
+        "allocate" => steps.alloc(key, bytes, stream, line),
+        // RMM allows, and logs, the free of a null pointer.
+        "free" | "deallocate" if key == 0 => Ok(()),
+        "free" | "deallocate" => steps.free_if_seen(key, Some(stream), line),
+        other => {
+            let reason = format!("action `{}`; known are allocate, free, allocate failure", shown(other));
+            return Err(refuse(reason));
+        }
+    };
+    done.map_err(|fault| Refusal::from_fault(here, &fault, pointer, "line"))
+}
+
+fn pointer(key: u64) -> String {
+    format!("pointer {key:#x}")
+}
