@@ -234,6 +234,7 @@ mod tests {
         recorder.free(0x8000, None, 5).unwrap();
         assert!(recorder.is_live(0x7f00) && !recorder.is_live(0x8000) && recorder.knows(0x8000));
         let program = recorder.finish("p").unwrap();
+        program.audit();
         assert_eq!(
             program.events(),
             [
