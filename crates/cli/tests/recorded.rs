@@ -258,6 +258,6 @@ fn a_bomb_of_one_line_is_refused_early() {
 fn what_is_no_file_is_refused() {
     let text = recorded::read_file(&data("")).unwrap_err().to_string();
     assert!(text.contains("tests/data/: a directory, not a file"), "{text}");
-    let text = recorded::read_file(&data("missing.jsonl")).unwrap_err().to_string();
+    let text = recorded::read_file(&data("elsewhere/missing.jsonl")).unwrap_err().to_string();
     assert!(text.contains("missing.jsonl: cannot be opened: no such file or directory\n  help:"), "{text}");
 }

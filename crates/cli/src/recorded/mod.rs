@@ -85,7 +85,7 @@ pub fn read_file(path: &Path) -> Result<Vec<Recorded>, Refusal> {
         let help = "name the files in it one by one, for example with a pattern of the shell";
         return Err(refuse(Refusal::new(Place::Whole, "a directory, not a file").help(help)));
     }
-    let file = File::open(path).map_err(|error| refuse(Refusal::from_open(&error)))?;
+    let file = File::open(path).map_err(|error| refuse(Refusal::from_open(path, &error)))?;
     read(&name, file).map_err(refuse)
 }
 

@@ -79,10 +79,13 @@ impl Refusal {
     }
 
     /// A file that cannot be opened.
-    pub(crate) fn from_open(error: &io::Error) -> Self {
+    pub(crate) fn from_open(path: &Path, error: &io::Error) -> Self {
         let refusal = Self::new(Place::Whole, format!("cannot be opened: {}", cause(error)));
         match error.kind() {
-            io::ErrorKind::NotFound => refusal.help("look at the path: it is taken from the folder you are in"),
+            io::ErrorKind::NotFound => refusal.help(match near(path) {
+                Some(other) => format!("did you mean `{other}`?"),
+                None => "look at the path: it is taken from the folder you are in".to_owned(),
+            }),
             io::ErrorKind::PermissionDenied => refusal.help("give yourself the right to read it"),
             _ => refusal,
         }
@@ -140,6 +143,20 @@ impl Refusal {
         };
         Self::new(place, reason).help(help)
     }
+}
+
+/// The file in the same folder whose name is most like this one's, if any is like it.
+fn near(path: &Path) -> Option<String> {
+    /// Files looked at; a folder with more has many that are alike.
+    const LOOKED_AT: usize = 1000;
+    let name = path.file_name()?.to_string_lossy().into_owned();
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?.flatten().take(LOOKED_AT);
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let alike = names.map(|other| (strsim::jaro_winkler(&name, &other), other));
+    let (likeness, best) = alike.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let shown = folder.map_or_else(|| best.clone(), |folder| folder.join(&best).display().to_string());
+    (likeness > 0.85).then_some(shown)
 }
 
 /// The system's reason without its number.

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use millpond_core::trace::{Fault, Keys, Program, Recorder};
 
 /// Steps of a recording that are not in the program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Skipped {
     /// Frees of memory that was allocated before the recording began.
     pub earlier_frees: u64,

@@ -1,0 +1,214 @@
+//! What the command understands: its arguments, their help, and the values in them.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use millpond_core::pool::{PoolConfig, ReusePolicy, Slack};
+use millpond_core::units::{GIB, KIB, MIB, TIB};
+
+/// Stream-ordered GPU memory: serve recorded programs and see what they need.
+#[derive(Parser, Debug)]
+#[command(name = "millpond", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_help = "Exit status: 0 all is well, 1 something was found, 2 bad input.")]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the command can do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Serve a recorded program's memory; report footprint, time and driver calls
+    Replay(Replay),
+}
+
+/// Serve a recorded program's memory; report footprint, time and driver calls.
+///
+/// Each allocation and free of the recording is made again, in its order and on its streams, from a pool of the
+/// chosen device. The program is served several times over: the first pass shows what a cold pool needs, the later
+/// ones what a warm pool does.
+///
+/// Recordings may be Millpond's JSON lines, PyTorch memory snapshots (_dump_snapshot), logs of RAPIDS Memory Manager,
+/// or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped. The content decides, not the name.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Replay {
+    /// The recordings
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// The device to serve it on
+    #[arg(long, value_enum, default_value_t = DeviceKind::Host)]
+    pub device: DeviceKind,
+
+    /// How often the program is served
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub repeat: u32,
+
+    /// Print one JSON object and nothing else
+    ///
+    /// For one recording its figures; for several an object with `files` (an array of such objects) and `totals`.
+    #[arg(long)]
+    pub json: bool,
+
+    /// Of a snapshot of several GPUs, serve only this one's program
+    #[arg(long, value_name = "N")]
+    pub gpu: Option<u32>,
+
+    /// Write a pattern into each allocation and check it before its free
+    ///
+    /// A byte that changed in between is a mistake of the pool: it is reported, and the exit status is 1.
+    #[arg(long, help_heading = "Checks")]
+    pub touch: bool,
+
+    /// Which patterns --touch writes
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "touch", help_heading = "Checks")]
+    pub seed: u64,
+
+    /// How far reserved memory may pass what is live
+    ///
+    /// A part, so that 0.01 is one per cent, kept at whatever cost; or `adaptive`: as tight as stays cheap.
+    #[arg(long, value_name = "PART", default_value = "adaptive", value_parser = parse_slack, help_heading = "Pool")]
+    pub slack: Slack,
+
+    /// Bytes to keep when a pass ends, such as 64MiB, or `max`
+    ///
+    /// With `max` the later passes find a warm pool; with 0 each pass begins from nothing.
+    #[arg(long, value_name = "BYTES", default_value = "max", value_parser = parse_bytes, help_heading = "Pool")]
+    pub release_threshold: u64,
+
+    /// Do not hand memory from stream to stream along events
+    #[arg(long = "no-follow-event-dependencies", action = ArgAction::SetFalse, help_heading = "Pool")]
+    pub follow_event_dependencies: bool,
+
+    /// Do not hand memory to other streams once its last use is seen to be over
+    #[arg(long = "no-opportunistic", action = ArgAction::SetFalse, help_heading = "Pool")]
+    pub opportunistic: bool,
+
+    /// Do not make streams wait for each other's memory
+    #[arg(long = "no-internal-dependencies", action = ArgAction::SetFalse, help_heading = "Pool")]
+    pub internal_dependencies: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  millpond replay traces/gpt2_train.jsonl.gz
+  millpond replay snapshot.pickle --repeat 20 --slack 0.01
+  millpond replay traces/*.gz --json | jq '.files[] | [.name, .ratio]'
+
+Exit status: 0 all is well, 1 a touched byte changed or the device could not serve, 2 bad input.";
+
+impl Replay {
+    /// The settings of the pool that serves.
+    pub fn pool(&self) -> PoolConfig {
+        PoolConfig {
+            slack: self.slack,
+            release_threshold: self.release_threshold,
+            reuse: ReusePolicy {
+                follow_event_dependencies: self.follow_event_dependencies,
+                allow_opportunistic: self.opportunistic,
+                allow_internal_dependencies: self.internal_dependencies,
+            },
+            ..PoolConfig::default()
+        }
+    }
+}
+
+/// A kind of device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum DeviceKind {
+    /// Threads and real virtual memory of this machine
+    Host,
+    /// A device that only counts: no memory is mapped
+    Sim,
+}
+
+impl DeviceKind {
+    /// Its name in arguments and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceKind::Host => "host",
+            DeviceKind::Sim => "sim",
+        }
+    }
+}
+
+fn parse_slack(text: &str) -> Result<Slack, String> {
+    if text == "adaptive" {
+        return Ok(Slack::Adaptive);
+    }
+    match text.parse::<f64>() {
+        Ok(part) if (0.0..=100.0).contains(&part) => Ok(Slack::Fixed(part)),
+        Ok(_) => Err("the part lies between 0 and 100; 0.01 is one per cent".to_owned()),
+        Err(_) if strsim::jaro_winkler(text, "adaptive") > 0.8 => Err("did you mean `adaptive`?".to_owned()),
+        Err(_) => Err("give `adaptive`, or a part such as 0.01 (one per cent)".to_owned()),
+    }
+}
+
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    if text == "max" {
+        return Ok(u64::MAX);
+    }
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => Some(1),
+        "kib" | "k" => Some(KIB),
+        "mib" | "m" => Some(MIB),
+        "gib" | "g" => Some(GIB),
+        "tib" | "t" => Some(TIB),
+        _ => None,
+    };
+    let bytes = number.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    bytes.ok_or_else(|| "give a number of bytes such as 4096, 64MiB or 2GiB, or `max`".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replay(words: &[&str]) -> Result<Replay, String> {
+        let args = Args::try_parse_from([&["millpond", "replay"], words].concat());
+        args.map(|Args { command: Command::Replay(replay) }| replay).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_pool_is_as_asked() {
+        let plain = replay(&["x"]).unwrap().pool();
+        assert_eq!(plain, PoolConfig { release_threshold: u64::MAX, ..PoolConfig::default() });
+        let asked = ["x", "--slack", "0.01", "--no-opportunistic", "--release-threshold", "64MiB"];
+        let pool = replay(&asked).unwrap().pool();
+        assert_eq!((pool.slack, pool.release_threshold), (Slack::Fixed(0.01), 64 * MIB));
+        assert!(pool.reuse.follow_event_dependencies && !pool.reuse.allow_opportunistic);
+        assert!(pool.reuse.allow_internal_dependencies);
+        let pool = replay(&["x", "--no-follow-event-dependencies", "--no-internal-dependencies"]).unwrap().pool();
+        assert!(!pool.reuse.follow_event_dependencies && !pool.reuse.allow_internal_dependencies);
+    }
+
+    #[test]
+    fn near_misses_are_suggested() {
+        assert!(replay(&["x", "--jsom"]).unwrap_err().contains("'--json'"));
+        assert!(replay(&["x", "--device", "hots"]).unwrap_err().contains("'host'"));
+        assert!(replay(&["x", "--slack", "adaptve"]).unwrap_err().contains("did you mean `adaptive`?"));
+        let error = Args::try_parse_from(["millpond", "reply", "x"]).unwrap_err().to_string();
+        assert!(error.contains("'replay'"), "{error}");
+    }
+
+    #[test]
+    fn wrong_values_say_what_is_right() {
+        assert!(replay(&["x", "--slack", "-1"]).is_err());
+        assert!(replay(&["x", "--slack", "nan"]).unwrap_err().contains("between 0 and 100"));
+        assert!(replay(&["x", "--release-threshold", "5mb"]).unwrap_err().contains("64MiB"));
+        assert!(replay(&["x", "--release-threshold", "99999999999TiB"]).unwrap_err().contains("64MiB"));
+        assert!(replay(&["x", "--repeat", "0"]).unwrap_err().contains("0 is not in 1..=100000"));
+        assert!(replay(&["x", "--seed", "7"]).unwrap_err().contains("--touch"));
+        assert!(replay(&[]).unwrap_err().contains("<FILE>"));
+    }
+}

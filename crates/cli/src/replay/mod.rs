@@ -1,0 +1,111 @@
+//! `millpond replay`: reads recordings, has them served, reports.
+//!
+//! Files are read and served one after the other; a refused file is reported and does not keep the others from being
+//! served. It knows who serves only as a [`Server`].
+
+mod passes;
+mod picture;
+mod progress;
+mod report;
+mod server;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use anstyle::{AnsiColor, Style};
+use millpond_core::trace::Program;
+
+use crate::Status;
+use crate::args::Replay;
+use crate::recorded::{self, Place, Recorded, Refusal};
+
+pub use report::{Report, Totals};
+pub use server::{Figures, Open, ServeError, Server, Setup, Touched};
+
+/// Runs the command.
+///
+/// # Errors
+/// Where `out` or `err` cannot be written.
+pub fn run(args: &Replay, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+    let mut status = Status::Fine;
+    let mut reports = Vec::new();
+    for file in &args.files {
+        let found = match read(file, args.gpu) {
+            Ok(found) => found,
+            Err(refusal) => {
+                complain(err, &refusal.to_string())?;
+                status = status.max(Status::BadInput);
+                continue;
+            }
+        };
+        for recorded in found {
+            match serve(args, open, file, &recorded) {
+                Ok((report, curve)) => {
+                    if report.touch.as_ref().is_some_and(|touch| touch.mismatches > 0) {
+                        status = status.max(Status::Found);
+                    }
+                    if !args.json {
+                        let gap = if reports.is_empty() { "" } else { "\n" };
+                        write!(out, "{gap}{}", report.text(&picture::picture(&curve, picture::width())))?;
+                        out.flush()?;
+                    }
+                    reports.push(report);
+                }
+                Err(reason) => {
+                    complain(err, &format!("{}: {reason}", file.display()))?;
+                    status = status.max(Status::Found);
+                }
+            }
+        }
+    }
+    if args.json {
+        let json = match &reports[..] {
+            [only] if args.files.len() == 1 => serde_json::to_string_pretty(only)?,
+            _ => serde_json::to_string_pretty(&report::All::of(&reports))?,
+        };
+        writeln!(out, "{json}")?;
+    } else if reports.len() > 1 {
+        write!(out, "\n{}", report::summary(&reports))?;
+    }
+    Ok(status)
+}
+
+/// The programs of a file, or of one GPU of it.
+fn read(file: &Path, gpu: Option<u32>) -> Result<Vec<Recorded>, Refusal> {
+    let mut found = recorded::read_file(file)?;
+    let Some(gpu) = gpu else { return Ok(found) };
+    let known: Vec<String> = found.iter().filter_map(|recorded| recorded.gpu).map(|gpu| gpu.to_string()).collect();
+    found.retain(|recorded| recorded.gpu.is_none_or(|of| of == gpu));
+    if found.is_empty() {
+        let refusal = Refusal::new(Place::Whole, format!("GPU {gpu} has no allocation in this snapshot"));
+        return Err(refusal.help(format!("those that have: {}", known.join(", "))).in_file(file));
+    }
+    Ok(found)
+}
+
+/// Serves one program and measures.
+fn serve(args: &Replay, open: Open<'_>, file: &Path, recorded: &Recorded) -> Result<(Report, picture::Curve), String> {
+    let program: &Program = &recorded.program;
+    let setup = Setup {
+        device: args.device,
+        pool: args.pool(),
+        streams: program.streams(),
+        allocations: program.allocations(),
+        touch: args.touch,
+        seed: args.seed,
+    };
+    let mut server = open(&setup).map_err(|error| format!("the {} device: {error}", args.device.name()))?;
+    let mut progress = progress::Progress::new(program.name(), program.events().len() as u64 * u64::from(args.repeat));
+    let served = passes::serve(program, &mut *server, args.repeat, &mut |events| progress.advance(events));
+    progress.finish();
+    let run = served.map_err(|failure| failure.to_string())?;
+    let idle = passes::loop_nanoseconds(program);
+    let report = Report::new(file, recorded, args.device, &run, idle);
+    Ok((report, run.curve))
+}
+
+/// An error, on a line of its own.
+fn complain(err: &mut dyn Write, text: &str) -> io::Result<()> {
+    let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+    writeln!(err, "{style}error:{style:#} {text}")
+}

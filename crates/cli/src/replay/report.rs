@@ -1,0 +1,338 @@
+//! What a replay found, as one plain value: the JSON is this value, the text is made of it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{CellAlignment, Table, presets};
+use millpond_core::units::MIB;
+use serde::Serialize;
+
+use super::passes::{Run, median};
+use super::server::Touched;
+use crate::args::DeviceKind;
+use crate::recorded::{Recorded, Skipped};
+
+/// The figures of one program.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// The file as it was named.
+    pub file: String,
+    /// The program.
+    pub name: String,
+    /// What kind of recording it is.
+    pub format: String,
+    /// The GPU it was recorded on, where the file tells several apart.
+    pub gpu: Option<u32>,
+    /// The device that served it.
+    pub device: &'static str,
+    /// Allocations and frees of a pass.
+    pub events: usize,
+    /// Allocations of a pass.
+    pub allocations: u32,
+    /// Streams.
+    pub streams: u32,
+    /// How often it was served.
+    pub passes: usize,
+    /// The most bytes that were live at once, as asked for.
+    pub peak_requested_bytes: u64,
+    /// The most physical memory that was reserved, over all passes.
+    pub peak_reserved_bytes: u64,
+    /// Reserved over requested.
+    pub ratio: f64,
+    /// Host time of an event: the median of the later passes, or the first where there is only that.
+    pub ns_per_event: f64,
+    /// Calls of the driver in all passes, by kind.
+    pub driver_calls: BTreeMap<String, u64>,
+    /// How many of them were made after the first pass.
+    pub driver_calls_after_first_pass: u64,
+    /// The first pass alone.
+    pub first_pass: PassReport,
+    /// The others together, if there are any.
+    pub later_passes: Option<PassReport>,
+    /// What the loop around the server costs; it is taken off all times.
+    pub loop_ns_per_event: f64,
+    /// What was found in touched memory, where that was asked for.
+    pub touch: Option<Touched>,
+    /// Steps of the recording that are not in the program.
+    pub skipped: Skipped,
+    /// What the recording says of the run it was made from.
+    pub recorded_run: RecordedRun,
+}
+
+/// The figures of one pass, or of several together.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct PassReport {
+    /// How many passes.
+    pub passes: usize,
+    /// The most physical memory that was reserved.
+    pub peak_reserved_bytes: u64,
+    /// Reserved over requested.
+    pub ratio: f64,
+    /// Host time of an event, the median over the passes.
+    pub ns_per_event: f64,
+    /// Calls of the driver, by kind.
+    pub driver_calls: BTreeMap<String, u64>,
+}
+
+/// What a recording says of the run it was made from.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct RecordedRun {
+    /// How long it took.
+    pub seconds: Option<f64>,
+    /// What its own allocator had reserved at most.
+    pub peak_reserved_bytes: Option<u64>,
+}
+
+/// The reports of several programs.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct All<'a> {
+    files: &'a [Report],
+    totals: Totals,
+}
+
+/// Several programs taken together.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Totals {
+    /// How many programs.
+    pub programs: usize,
+    /// Allocations and frees of one pass of each.
+    pub events: usize,
+    /// The largest ratio of them.
+    pub ratio_max: f64,
+    /// Host time of an event, over all events.
+    pub ns_per_event: f64,
+    /// Calls of the driver, by kind.
+    pub driver_calls: BTreeMap<String, u64>,
+    /// How many of them were made after the first passes.
+    pub driver_calls_after_first_pass: u64,
+}
+
+impl<'a> All<'a> {
+    /// These reports and their totals.
+    pub(crate) fn of(files: &'a [Report]) -> Self {
+        let events = files.iter().map(|report| report.events).sum();
+        let nanoseconds: f64 = files.iter().map(|report| report.ns_per_event * report.events as f64).sum();
+        let totals = Totals {
+            programs: files.len(),
+            events,
+            ratio_max: files.iter().map(|report| report.ratio).fold(0.0, f64::max),
+            ns_per_event: if events == 0 { 0.0 } else { nanoseconds / events as f64 },
+            driver_calls: sum(files.iter().map(|report| &report.driver_calls)),
+            driver_calls_after_first_pass: files.iter().map(|report| report.driver_calls_after_first_pass).sum(),
+        };
+        Self { files, totals }
+    }
+}
+
+impl Report {
+    /// The figures of a run; `idle` is what the loop itself costs in nanoseconds an event.
+    pub(crate) fn new(file: &Path, recorded: &Recorded, device: DeviceKind, run: &Run, idle: f64) -> Self {
+        let program = &recorded.program;
+        let (first, later) = run.passes.split_at(1);
+        let of = |passes: &[super::passes::Pass]| {
+            let times = passes.iter().map(|pass| {
+                let nanoseconds = pass.elapsed.as_nanos() as f64 / program.events().len() as f64;
+                (nanoseconds - idle).max(0.0)
+            });
+            let peak = passes.iter().map(|pass| pass.figures.peak_reserved_bytes).max().unwrap_or(0);
+            PassReport {
+                passes: passes.len(),
+                peak_reserved_bytes: peak,
+                ratio: peak as f64 / program.peak_bytes() as f64,
+                ns_per_event: median(times.collect()),
+                driver_calls: sum(passes.iter().map(|pass| &pass.figures.driver_calls)),
+            }
+        };
+        let all = of(&run.passes);
+        let first_pass = of(first);
+        let later_passes = (!later.is_empty()).then(|| of(later));
+        let after = later_passes.as_ref().map_or(0, |later| later.driver_calls.values().sum());
+        Self {
+            file: file.display().to_string(),
+            name: program.name().to_owned(),
+            format: recorded.format.to_string(),
+            gpu: recorded.gpu,
+            device: device.name(),
+            events: program.events().len(),
+            allocations: program.allocations(),
+            streams: program.streams(),
+            passes: run.passes.len(),
+            peak_requested_bytes: program.peak_bytes(),
+            peak_reserved_bytes: all.peak_reserved_bytes,
+            ratio: all.ratio,
+            ns_per_event: later_passes.as_ref().unwrap_or(&first_pass).ns_per_event,
+            driver_calls: all.driver_calls,
+            driver_calls_after_first_pass: after,
+            first_pass,
+            later_passes,
+            loop_ns_per_event: idle,
+            touch: touched(run),
+            skipped: recorded.skipped,
+            recorded_run: RecordedRun {
+                seconds: program.seconds(),
+                peak_reserved_bytes: recorded.recorded_reserved_bytes,
+            },
+        }
+    }
+
+    /// The report for people, around a picture.
+    pub(crate) fn text(&self, picture: &str) -> String {
+        let mut text = String::new();
+        self.write_head(&mut text).expect("a string takes everything");
+        if !picture.is_empty() {
+            text.push('\n');
+            text.push_str(picture);
+        }
+        text.push('\n');
+        text.push_str(&render(self.table()));
+        self.write_touch(&mut text).expect("a string takes everything");
+        text
+    }
+
+    /// The program's name, with its GPU.
+    fn title(&self) -> String {
+        match self.gpu {
+            Some(gpu) => format!("{} (GPU {gpu})", self.name),
+            None => self.name.clone(),
+        }
+    }
+
+    fn write_head(&self, text: &mut String) -> std::fmt::Result {
+        let bold = Style::new().bold();
+        let streams = if self.streams == 1 { "stream" } else { "streams" };
+        writeln!(
+            text,
+            "{bold}{}{bold:#}  {} events, {} allocations, {} {streams}; {}, served by the {} device",
+            self.title(),
+            self.events,
+            self.allocations,
+            self.streams,
+            self.format,
+            self.device
+        )?;
+        for sentence in self.skipped.sentences() {
+            writeln!(text, "  note: {sentence}")?;
+        }
+        Ok(())
+    }
+
+    fn write_touch(&self, text: &mut String) -> std::fmt::Result {
+        let Some(touch) = &self.touch else { return Ok(()) };
+        if touch.mismatches == 0 {
+            let green = Style::new().fg_color(Some(AnsiColor::Green.into()));
+            return writeln!(text, "{green}touched: {} allocations, all as written{green:#}", touch.checked);
+        }
+        let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+        writeln!(text, "{red}touched: {} of {} allocations changed{red:#}", touch.mismatches, touch.checked)?;
+        match &touch.first_mismatch {
+            Some(first) => writeln!(text, "  first: {first}"),
+            None => Ok(()),
+        }
+    }
+
+    /// First pass and later passes beside each other.
+    fn table(&self) -> Table {
+        let mut table = table();
+        let columns: Vec<&PassReport> =
+            [Some(&self.first_pass), self.later_passes.as_ref()].into_iter().flatten().collect();
+        let mut row = |name: &str, cell: &dyn Fn(&PassReport) -> String| {
+            let cells = columns.iter().map(|pass| cell(pass));
+            table.add_row([name.to_owned()].into_iter().chain(cells));
+        };
+        row("", &|pass| match pass.passes {
+            _ if std::ptr::eq(pass, &self.first_pass) => "first pass".to_owned(),
+            1 => "later pass".to_owned(),
+            many => format!("{many} later passes"),
+        });
+        row("peak requested", &|_| mebibytes(self.peak_requested_bytes));
+        row("peak reserved", &|pass| mebibytes(pass.peak_reserved_bytes));
+        row("ratio", &|pass| format!("{:.3}", pass.ratio));
+        row("host time an event", &|pass| format!("{:.1} ns", pass.ns_per_event));
+        row("driver calls a pass", &|pass| a_pass(pass.driver_calls.values().sum(), pass.passes));
+        for kind in self.driver_calls.keys() {
+            let calls = |pass: &PassReport| pass.driver_calls.get(kind).copied().unwrap_or(0);
+            row(&format!("  {kind}"), &|pass| a_pass(calls(pass), pass.passes));
+        }
+        if let Some(bytes) = self.recorded_run.peak_reserved_bytes {
+            let ratio = bytes as f64 / self.peak_requested_bytes as f64;
+            row("reserved when recorded", &|pass| match std::ptr::eq(pass, &self.first_pass) {
+                true => format!("{} ({ratio:.3})", mebibytes(bytes)),
+                false => String::new(),
+            });
+        }
+        table
+    }
+}
+
+/// One line a program.
+pub(crate) fn summary(reports: &[Report]) -> String {
+    let mut table = table();
+    table.add_row(["", "events", "requested", "reserved", "ratio", "later", "ns/event", "calls", "later"]);
+    for report in reports {
+        let later = |cell: &dyn Fn(&PassReport) -> String| report.later_passes.as_ref().map(cell).unwrap_or_default();
+        let first = &report.first_pass;
+        table.add_row([
+            report.title(),
+            report.events.to_string(),
+            mebibytes(report.peak_requested_bytes),
+            mebibytes(report.peak_reserved_bytes),
+            format!("{:.3}", first.ratio),
+            later(&|pass| format!("{:.3}", pass.ratio)),
+            format!("{:.1}", report.ns_per_event),
+            first.driver_calls.values().sum::<u64>().to_string(),
+            later(&|pass| a_pass(pass.driver_calls.values().sum(), pass.passes)),
+        ]);
+    }
+    render(table)
+}
+
+/// A table without lines.
+fn table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table
+}
+
+/// The table as text, its first column to the left and the others to the right.
+fn render(mut table: Table) -> String {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.lines().fold(String::new(), |text, line| text + line.trim_end() + "\n")
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / MIB as f64)
+}
+
+/// A number of calls for each pass.
+fn a_pass(calls: u64, passes: usize) -> String {
+    match calls % passes as u64 {
+        0 => (calls / passes as u64).to_string(),
+        _ => format!("{:.1}", calls as f64 / passes as f64),
+    }
+}
+
+fn sum<'a>(counts: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<String, u64> {
+    let mut sum = BTreeMap::new();
+    for (kind, calls) in counts.flatten() {
+        *sum.entry(kind.clone()).or_insert(0) += calls;
+    }
+    sum
+}
+
+/// What was touched in all passes.
+fn touched(run: &Run) -> Option<Touched> {
+    let mut all: Option<Touched> = None;
+    for touched in run.passes.iter().filter_map(|pass| pass.figures.touched.as_ref()) {
+        let all = all.get_or_insert_default();
+        all.checked += touched.checked;
+        all.mismatches += touched.mismatches;
+        if all.first_mismatch.is_none() {
+            all.first_mismatch.clone_from(&touched.first_mismatch);
+        }
+    }
+    all
+}
