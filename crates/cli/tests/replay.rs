@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use millpond_cli::replay::{Figures, ServeError, Server, Setup, Touched};
+use millpond_cli::replay::{Figures, Open, ServeError, Server, Setup, Touched};
 use millpond_cli::{Status, run};
 use serde_json::Value;
 
@@ -87,10 +87,7 @@ fn open(setup: &Setup) -> Result<Box<dyn Server>, ServeError> {
 }
 
 /// Runs the command: status, output and errors, without colours.
-fn command_with(
-    open: &dyn Fn(&Setup) -> Result<Box<dyn Server>, ServeError>,
-    words: &[&str],
-) -> (Status, String, String) {
+fn command_with(open: Open<'_>, words: &[&str]) -> (Status, String, String) {
     let (mut out, mut err) = (anstream::StripStream::new(Vec::new()), anstream::StripStream::new(Vec::new()));
     let words = ["millpond"].iter().chain(words).map(OsString::from);
     let status = run(words, open, &mut out, &mut err).unwrap();
