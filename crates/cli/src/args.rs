@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
-use millpond_core::pool::{PoolConfig, ReusePolicy, Slack};
+use millpond::{PoolConfig, ReusePolicy, Slack};
 use millpond_core::units::{GIB, KIB, MIB, TIB};
 
 /// Stream-ordered GPU memory: serve recorded programs and see what they need.
@@ -58,7 +58,8 @@ pub struct Replay {
 
     /// Write a pattern into each allocation and check it before its free
     ///
-    /// A byte that changed in between is a mistake of the pool: it is reported, and the exit status is 1.
+    /// A byte that changed in between is a mistake of the pool: it is reported, and the exit status is 1. It takes as
+    /// much real memory as the program has live at once. Only on the host device.
     #[arg(long, help_heading = "Checks")]
     pub touch: bool,
 

@@ -1,11 +1,113 @@
-//! Serves recorded programs with the library.
+//! Serves recorded programs with the library: a device, a pool, and a stream for each of the program's.
+//!
+//! A free on another stream than the allocation's is ordered by an event, as the recorded program must have done in
+//! some way that the recording does not tell.
 
-use millpond_cli::replay::{ServeError, Server, Setup};
+mod touch;
+
+use std::collections::BTreeMap;
+
+use millpond::driver::{CallCounts, CallKind, Watch};
+use millpond::{Buffer, Device, HostConfig, Pool, SimConfig, Stream};
+use millpond_cli::args::DeviceKind;
+use millpond_cli::replay::{Figures, ServeError, Server, Setup};
+use millpond_core::units::TIB;
+
+use touch::Patterns;
+
+/// The memory of the devices that serve: more than any recorded program had. It costs nothing until it is touched.
+const DEVICE_BYTES: u64 = TIB;
 
 /// Opens a server for a program.
 ///
 /// # Errors
 /// Where the device cannot be opened.
 pub(crate) fn open(setup: &Setup) -> Result<Box<dyn Server>, ServeError> {
-    Err(ServeError(format!("{} is not here", setup.device.name())))
+    Ok(Box::new(Library::new(setup).map_err(refused)?))
+}
+
+/// The library, serving.
+struct Library {
+    device: Device,
+    pool: Pool,
+    streams: Vec<Stream>,
+    /// What is live, by id, and the stream it was allocated on.
+    live: Vec<Option<(Buffer<u8>, u32)>>,
+    /// Driver calls up to the end of the last pass.
+    counted: CallCounts,
+    patterns: Option<Patterns>,
+}
+
+impl Library {
+    fn new(setup: &Setup) -> millpond::Result<Self> {
+        let device = match setup.device {
+            DeviceKind::Host => {
+                let mut config = HostConfig::default();
+                config.driver.total_bytes = DEVICE_BYTES;
+                Device::host(config)?
+            }
+            DeviceKind::Sim => {
+                let mut config = SimConfig::default();
+                config.driver.total_bytes = DEVICE_BYTES;
+                config.driver.watch = Watch::Counts;
+                Device::sim(config)?
+            }
+        };
+        let pool = device.pool(setup.pool.clone())?;
+        let streams = (0..setup.streams).map(|_| device.non_blocking_stream()).collect::<Result<_, _>>()?;
+        let live = (0..setup.allocations).map(|_| None).collect();
+        let counted = device.driver_calls();
+        let patterns = setup.touch.then(|| Patterns::new(setup.seed));
+        Ok(Self { device, pool, streams, live, counted, patterns })
+    }
+
+    #[cold]
+    fn order(&self, earlier: u32, later: u32) -> millpond::Result<()> {
+        self.streams[later as usize].wait(&self.streams[earlier as usize].record()?)
+    }
+}
+
+impl Server for Library {
+    fn alloc(&mut self, id: u32, bytes: u64, stream: u32) -> Result<(), ServeError> {
+        let on = &self.streams[stream as usize];
+        let buffer = on.alloc::<u8>(&self.pool, bytes as usize).map_err(refused)?;
+        if let Some(patterns) = &self.patterns {
+            patterns.write(on, &buffer, id).map_err(refused)?;
+        }
+        self.live[id as usize] = Some((buffer, stream));
+        Ok(())
+    }
+
+    fn free(&mut self, id: u32, stream: u32) -> Result<(), ServeError> {
+        let (buffer, home) = self.live[id as usize].take().expect("one-life: what is freed is live");
+        if home != stream {
+            self.order(home, stream).map_err(refused)?;
+        }
+        let on = &self.streams[stream as usize];
+        if let Some(patterns) = &self.patterns {
+            patterns.check(on, &buffer, id).map_err(refused)?;
+        }
+        on.free(buffer).map_err(|refusal| refused(refusal.error))
+    }
+
+    fn reserved_bytes(&self) -> u64 {
+        self.pool.statistics().reserved_bytes
+    }
+
+    fn end_of_pass(&mut self) -> Result<Figures, ServeError> {
+        self.device.synchronize().map_err(refused)?;
+        let peak_reserved_bytes = self.pool.statistics().reserved_high_bytes;
+        self.pool.reset_reserved_high();
+        let calls = self.device.driver_calls();
+        let during = calls - std::mem::replace(&mut self.counted, calls);
+        let made = CallKind::ALL.into_iter().filter(|&kind| during[kind] > 0);
+        let driver_calls: BTreeMap<String, u64> = made.map(|kind| (kind.to_string(), during[kind])).collect();
+        let touched = self.patterns.as_mut().map(Patterns::end_of_pass);
+        Ok(Figures { peak_reserved_bytes, driver_calls, touched })
+    }
+}
+
+#[cold]
+fn refused(error: millpond::Error) -> ServeError {
+    ServeError(error.to_string())
 }

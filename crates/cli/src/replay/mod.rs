@@ -16,7 +16,7 @@ use anstyle::{AnsiColor, Style};
 use millpond_core::trace::Program;
 
 use crate::Status;
-use crate::args::Replay;
+use crate::args::{DeviceKind, Replay};
 use crate::recorded::{self, Place, Recorded, Refusal};
 
 pub use report::{Report, Totals};
@@ -27,6 +27,10 @@ pub use server::{Figures, Open, ServeError, Server, Setup, Touched};
 /// # Errors
 /// Where `out` or `err` cannot be written.
 pub fn run(args: &Replay, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+    if args.touch && args.device == DeviceKind::Sim {
+        complain(err, "--touch: the sim device has no memory to touch\n  help: use --device host")?;
+        return Ok(Status::BadInput);
+    }
     let mut status = Status::Fine;
     let mut reports = Vec::new();
     for file in &args.files {

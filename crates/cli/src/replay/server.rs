@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use millpond_core::pool::PoolConfig;
+use millpond::PoolConfig;
 
 use crate::args::DeviceKind;
 

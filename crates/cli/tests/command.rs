@@ -1,0 +1,69 @@
+//! The command itself, as a process, with the library behind it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn millpond(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_millpond")).args(words).output().expect("the command starts")
+}
+
+fn path(name: &str) -> String {
+    let here: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).into();
+    here.join(name).display().to_string()
+}
+
+fn figures(words: &[&str]) -> Value {
+    let output = millpond(&[&["replay", "--json"], words].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("the output is JSON")
+}
+
+#[test]
+fn a_program_of_five_streams_is_served_on_both_devices() {
+    for device in ["host", "sim"] {
+        let it = figures(&[&path("../../traces/multistream.jsonl.gz"), "--device", device, "--repeat", "3"]);
+        assert_eq!((&it["device"], &it["streams"], &it["passes"]), (&device.into(), &5.into(), &3.into()));
+        assert_eq!(it["peak_requested_bytes"], 2_278_842_400_u64);
+        let ratio = it["ratio"].as_f64().unwrap();
+        assert!((1.0..1.2).contains(&ratio), "{device}: reserved {ratio} times what was requested");
+        let creates = |pass: &str| it[pass]["driver_calls"]["create"].as_u64().unwrap_or(0);
+        assert!(creates("first_pass") > 0 && creates("first_pass") > creates("later_passes") / 2, "{it:#}");
+    }
+}
+
+#[test]
+fn touched_memory_stays_as_written() {
+    for file in ["ours.jsonl", "rmm.csv", "plain.txt.gz", "two_devices.pickle"] {
+        let output = millpond(&["replay", &path(&format!("tests/data/{file}")), "--touch", "--slack", "0"]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("all as written"), "{file}: {text}");
+    }
+}
+
+#[test]
+fn what_the_default_keeps_is_not_made_again() {
+    let file = path("tests/data/ours.jsonl");
+    assert_eq!(figures(&[&file])["later_passes"]["driver_calls"]["create"], Value::Null);
+    let from_nothing = figures(&[&file, "--release-threshold", "0", "--repeat", "3"]);
+    assert_eq!(from_nothing["first_pass"]["driver_calls"]["create"], 1);
+    assert_eq!(from_nothing["later_passes"]["driver_calls"]["create"], 2);
+}
+
+#[test]
+fn status_tells_bad_input_and_errors_go_to_standard_error() {
+    for (words, part) in [
+        (vec!["replay", "no/such/file"], "no/such/file: cannot be opened: no such file or directory"),
+        (vec!["replay", &path("tests/data/make.py")], "make.py: line 2: "),
+        (vec!["replay", "x", "--device", "moon"], "[possible values: host, sim]"),
+        (vec!["replay", "x", "--touch", "--device", "sim"], "the sim device has no memory to touch"),
+    ] {
+        let output = millpond(&words);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.starts_with("error: ") && error.contains(part), "{error}");
+        assert!(!error.contains('\x1b'), "no colours where there is no terminal");
+        assert!(output.stdout.is_empty());
+    }
+}
