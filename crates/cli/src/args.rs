@@ -20,17 +20,17 @@ pub struct Args {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Serve a recorded program's memory; report footprint, time and driver calls
+    ///
+    /// Each allocation and free of the recording is made again, in its order and on its streams, from a pool of the
+    /// chosen device. The program is served several times over: the first pass shows what a cold pool needs, the later
+    /// ones what a warm pool does.
+    ///
+    /// Recordings may be Millpond's JSON lines, PyTorch memory snapshots (_dump_snapshot), logs of RAPIDS Memory Manager,
+    /// or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped. The content decides, not the name.
     Replay(Replay),
 }
 
-/// Serve a recorded program's memory; report footprint, time and driver calls.
-///
-/// Each allocation and free of the recording is made again, in its order and on its streams, from a pool of the
-/// chosen device. The program is served several times over: the first pass shows what a cold pool needs, the later
-/// ones what a warm pool does.
-///
-/// Recordings may be Millpond's JSON lines, PyTorch memory snapshots (_dump_snapshot), logs of RAPIDS Memory Manager,
-/// or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped. The content decides, not the name.
+/// The arguments of `millpond replay`.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Replay {

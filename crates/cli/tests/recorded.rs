@@ -255,6 +255,15 @@ fn a_bomb_of_one_line_is_refused_early() {
 }
 
 #[test]
+fn what_a_file_says_is_shown_short_and_harmless() {
+    let found = recorded::read("x", &b"{\"name\": \"a\\u001b[31mb\"}\n[\"a\",0,1,0]\n"[..]).unwrap();
+    assert_eq!(found[0].program.name(), "a\\u{1b}[31mb");
+    let long = format!("{{}}\n[\"a\",0,\"{}\",0]\n", "\\u001b".repeat(10_000));
+    let text = refusal(long.as_bytes());
+    assert!(text.len() < 500 && text.contains("...") && !text.contains('\x1b'), "{text}");
+}
+
+#[test]
 fn what_is_no_file_is_refused() {
     let text = recorded::read_file(&data("")).unwrap_err().to_string();
     assert!(text.contains("tests/data/: a directory, not a file"), "{text}");

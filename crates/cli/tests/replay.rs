@@ -227,6 +227,8 @@ fn help_is_no_error_and_wrong_arguments_are() {
     let (status, out, err) = command(&["replay", "--help"]);
     assert_eq!((status, err.as_str()), (Status::Fine, ""));
     assert!(out.contains("Usage: millpond replay [OPTIONS] <FILE>...") && out.contains("Examples:"), "{out}");
+    let words: Vec<_> = out.split_whitespace().collect();
+    assert!(words.join(" ").contains("The content decides, not the name."), "{out}");
     let (status, out, err) = command(&["replay"]);
     assert_eq!((status, out.as_str()), (Status::BadInput, ""));
     assert!(err.contains("<FILE>..."), "{err}");

@@ -92,7 +92,7 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
         done.map_err(|fault| Refusal::from_fault(here, &fault, id, "line"))?;
     }
     let end = Place::Line(lines.last_line());
-    let name = header.name.unwrap_or_else(|| name.to_owned());
+    let name = header.name.map_or_else(|| name.to_owned(), |name| shown(&name));
     let program = recorder.finish(name).map_err(|fault| Refusal::from_fault(end, &fault, id, "line"))?;
     Ok(Recorded {
         program: program.with_seconds(header.seconds),
@@ -124,6 +124,12 @@ fn wrong(line: u64, error: &serde_json::Error, help: &str) -> Refusal {
     let reason = match text.find(" at line ") {
         Some(end) => &text[..end],
         None => &text,
+    };
+    // The parser quotes what it found, escaped but at full length.
+    const QUOTED: usize = 200;
+    let reason = match reason.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{}...", &reason[..end]),
+        None => reason.to_owned(),
     };
     let column = if error.column() > 0 { format!(" (column {})", error.column()) } else { String::new() };
     Refusal::new(Place::Line(line), format!("{reason}{column}")).help(help)

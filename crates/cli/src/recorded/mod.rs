@@ -79,7 +79,7 @@ pub struct Recorded {
 /// # Errors
 /// Where the file cannot be read or is not a right recording; the refusal names the file.
 pub fn read_file(path: &Path) -> Result<Vec<Recorded>, Refusal> {
-    let name = file_stem(path);
+    let name = input::shown(&file_stem(path));
     let refuse = |refusal: Refusal| refusal.in_file(path);
     if path.is_dir() {
         let help = "name the files in it one by one, for example with a pattern of the shell";

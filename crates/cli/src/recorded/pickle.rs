@@ -7,6 +7,9 @@
 //! Values are small and `Copy`: text is a range of the input, containers are numbers of nodes in one table. So
 //! what a pickle shares through its memo is shared here (a pickle that refers to itself a billion times over stays
 //! small), nothing recurses, and the memory taken is bounded by [`VALUES_MAX`].
+//!
+//! Why not a library: serde-pickle 1.2 refuses snapshots (as recursive, for their stack frames are shared), and copies
+//! whatever is shared.
 
 use super::{Place, Refusal};
 
