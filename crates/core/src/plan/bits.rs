@@ -1,0 +1,100 @@
+//! Sets of small integers as words of bits, and relations as rows of them.
+//!
+//! Knows integers only.
+
+/// How many bits a word has.
+pub(super) const WORD: usize = u64::BITS as usize;
+
+/// How many words hold `bits` bits.
+pub(super) const fn words(bits: usize) -> usize {
+    bits.div_ceil(WORD)
+}
+
+/// The positions of the ones of `set`, rising.
+pub(super) fn ones(set: &[u64]) -> impl Iterator<Item = usize> + '_ {
+    set.iter().enumerate().flat_map(|(at, &word)| {
+        std::iter::successors((word != 0).then_some(word), |word| {
+            let rest = word & (word - 1);
+            (rest != 0).then_some(rest)
+        })
+        .map(move |word| at * WORD + word.trailing_zeros() as usize)
+    })
+}
+
+/// Whether `set` has `bit`.
+#[inline]
+pub(super) fn has(set: &[u64], bit: usize) -> bool {
+    set[bit / WORD] >> (bit % WORD) & 1 == 1
+}
+
+/// Puts `bit` into `set`.
+pub(super) fn put(set: &mut [u64], bit: usize) {
+    set[bit / WORD] |= 1 << (bit % WORD);
+}
+
+/// Takes from `set` what `other` has not.
+pub(super) fn keep(set: &mut [u64], other: &[u64]) {
+    for (word, other) in set.iter_mut().zip(other) {
+        *word &= other;
+    }
+}
+
+/// The set of all integers below `bits`.
+pub(super) fn full(bits: usize) -> Vec<u64> {
+    let mut set = vec![u64::MAX; words(bits)];
+    if let (Some(last), rest @ 1..) = (set.last_mut(), bits % WORD) {
+        *last = (1 << rest) - 1;
+    }
+    set
+}
+
+/// A square of bits, row by row.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Matrix {
+    side: usize,
+    stride: usize,
+    rows: Vec<u64>,
+}
+
+impl Matrix {
+    /// `side` rows of `side` zeroes.
+    pub(super) fn zero(side: usize) -> Self {
+        let stride = words(side);
+        Self { side, stride, rows: vec![0; stride * side] }
+    }
+
+    /// How many rows it has.
+    pub(super) fn side(&self) -> usize {
+        self.side
+    }
+
+    /// Sets bit `j` of row `i`.
+    pub(super) fn put(&mut self, i: usize, j: usize) {
+        put(&mut self.rows[i * self.stride..][..self.stride], j);
+    }
+
+    /// Row `i`.
+    #[inline]
+    pub(super) fn row(&self, i: usize) -> &[u64] {
+        &self.rows[i * self.stride..][..self.stride]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_put_in_comes_out_in_order() {
+        let mut set = vec![0; words(130)];
+        for bit in [129, 0, 64, 63] {
+            put(&mut set, bit);
+        }
+        assert_eq!(ones(&set).collect::<Vec<_>>(), [0, 63, 64, 129]);
+        assert!(has(&set, 64) && !has(&set, 65));
+        let mut all = full(130);
+        assert_eq!(ones(&all).count(), 130);
+        keep(&mut all, &set);
+        assert_eq!(all, set);
+    }
+}

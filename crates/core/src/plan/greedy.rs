@@ -1,0 +1,127 @@
+//! First fit: one buffer after the other, each at the lowest place where it fits.
+//!
+//! The simple version: keep the placed buffers in rising order of offset; to place the next, walk up through those
+//! that conflict with it and stop at the first hole that is large enough. Departure: the order decides how good the
+//! plan is and no order is always best, so several are tried and the best plan is kept; trying ends early where a plan
+//! meets the bound.
+//!
+//! Invariant **sound**: whatever the order, no two conflicting buffers overlap. Knows nothing of searching.
+
+use std::cmp::Reverse;
+
+use super::problem::{Problem, Sharing};
+
+/// What an order looks at.
+struct Traits {
+    /// How long each buffer lives: in steps, or in how many others it conflicts with.
+    length: Vec<u64>,
+    /// The bytes of all that conflict with it.
+    company: Vec<u64>,
+    /// Where it begins: its first step, or its place in the problem.
+    birth: Vec<i64>,
+}
+
+/// Puts positions in a part into the order in which to place them.
+type Sort<'a> = &'a dyn Fn(&mut Vec<usize>);
+
+/// The best plan of `part` that first fit finds: offsets in the order of `part`, and the highest byte used. Stops at
+/// the first that needs no more than `enough`.
+pub(super) fn best(problem: &Problem, part: &[u32], enough: u64) -> (Vec<u64>, u64) {
+    let traits = traits(problem, part);
+    let bytes = |k: usize| problem.buffers()[part[k] as usize].bytes;
+    let area = |k: usize| u128::from(bytes(k)) * u128::from(traits.length[k]);
+    let orders: [Sort<'_>; 6] = [
+        &|order| order.sort_by_key(|&k| Reverse((bytes(k), traits.length[k]))),
+        &|order| order.sort_by_key(|&k| Reverse((area(k), bytes(k)))),
+        &|order| order.sort_by_key(|&k| Reverse((traits.length[k], bytes(k)))),
+        &|order| order.sort_by_key(|&k| Reverse((traits.company[k], bytes(k)))),
+        &|order| order.sort_by_key(|&k| (traits.birth[k], Reverse(traits.length[k]))),
+        &|order| order.sort_by_key(|&k| Reverse((bytes(k), Reverse(traits.birth[k])))),
+    ];
+    let mut best = (Vec::new(), u64::MAX);
+    for sort in orders {
+        let mut order: Vec<usize> = (0..part.len()).collect();
+        sort(&mut order);
+        let plan = first_fit(problem, part, &order);
+        if best.0.is_empty() || plan.1 < best.1 {
+            best = plan;
+        }
+        if best.1 <= enough {
+            break;
+        }
+    }
+    best
+}
+
+/// Places the members of `part` in `order` (positions in `part`), each at the lowest place where it fits.
+pub(super) fn first_fit(problem: &Problem, part: &[u32], order: &[usize]) -> (Vec<u64>, u64) {
+    let mut offsets = vec![0; part.len()];
+    let mut placed: Vec<(u64, u64, u32)> = Vec::with_capacity(part.len());
+    let mut height = 0;
+    for &k in order {
+        let me = part[k];
+        let need = problem.buffers()[me as usize];
+        let up = |offset: u64| crate::units::round_up(offset, need.alignment).expect("fits: checked by the problem");
+        let mut offset = 0;
+        for &(begin, end, other) in &placed {
+            if end > offset && problem.conflict(me as usize, other as usize) {
+                if begin >= offset && begin - offset >= need.bytes {
+                    break;
+                }
+                offset = up(end);
+            }
+        }
+        let end = offset + need.bytes;
+        offsets[k] = offset;
+        height = height.max(end);
+        let at = placed.partition_point(|&(begin, ..)| begin <= offset);
+        placed.insert(at, (offset, end, me));
+    }
+    (offsets, height)
+}
+
+/// The traits of the members of `part`, in its order.
+fn traits(problem: &Problem, part: &[u32]) -> Traits {
+    let bytes = |i: u32| problem.buffers()[i as usize].bytes;
+    match problem.sharing() {
+        Sharing::Line(lifetimes) => {
+            let life = |i: u32| lifetimes[i as usize];
+            let born = running(part.iter().map(|&i| (life(i).lower, bytes(i))).collect());
+            let dead = running(part.iter().map(|&i| (life(i).upper, bytes(i))).collect());
+            // All that are born before it dies, less those dead before it is born, less itself.
+            let company = |i: u32| before(&born, life(i).upper) - before(&dead, life(i).lower + 1) - bytes(i);
+            Traits {
+                length: part.iter().map(|&i| life(i).upper.abs_diff(life(i).lower)).collect(),
+                company: part.iter().map(|&i| company(i)).collect(),
+                birth: part.iter().map(|&i| life(i).lower).collect(),
+            }
+        }
+        Sharing::Relation { conflicts, .. } => {
+            let row = |i: u32| super::bits::ones(conflicts.row(i as usize));
+            Traits {
+                length: part.iter().map(|&i| row(i).count() as u64).collect(),
+                company: part.iter().map(|&i| row(i).map(|j| bytes(j as u32)).sum()).collect(),
+                birth: part.iter().map(|&i| i64::from(i)).collect(),
+            }
+        }
+    }
+}
+
+/// Steps in rising order, each with the bytes at it and before it.
+fn running(mut at: Vec<(i64, u64)>) -> Vec<(i64, u64)> {
+    at.sort_unstable();
+    let mut sum = 0;
+    for (_, bytes) in &mut at {
+        sum += *bytes;
+        *bytes = sum;
+    }
+    at
+}
+
+/// The bytes at steps before `step`.
+fn before(running: &[(i64, u64)], step: i64) -> u64 {
+    match running.partition_point(|&(at, _)| at < step) {
+        0 => 0,
+        n => running[n - 1].1,
+    }
+}

@@ -1,0 +1,253 @@
+//! Where a search stands: the floor of each buffer, what the sections still have to take, and how to go back.
+//!
+//! Every buffer not yet placed has a *floor*: no plan that agrees with what was decided so far puts it lower. Two
+//! moves, and both only raise floors: a buffer **sits** on its floor, or it **waits** for another to carry it.
+//! A section's bytes not yet placed have to fit between the lowest of its floors and the capacity; where they do
+//! not, the move was wrong.
+//!
+//! Invariants: **floors only rise** between an undo and the next; **trail**: undoing to a point restores every field but
+//! the failure counts; **key**: two states with the same placed set, floors and waiting flags have the same key (and
+//! different ones the same with probability 2^-128). Knows nothing of which move to try.
+
+use super::field::Field;
+use crate::units::round_up;
+
+/// What to restore.
+enum Undo {
+    Floor { buffer: u32, floor: u64, waits: bool },
+    Base { section: u32, base: u64, low: u32 },
+    Sit { buffer: u32 },
+}
+
+/// The state of a search for a plan within `capacity`.
+pub(super) struct State<'f> {
+    pub(super) field: &'f Field,
+    pub(super) capacity: u64,
+    /// The lowest offset left to each buffer; where placed, its offset.
+    pub(super) floor: Vec<u64>,
+    pub(super) placed: Vec<bool>,
+    /// Whether it has given up its floor as such: it sits only when another has come to carry it.
+    pub(super) waits: Vec<bool>,
+    /// How many are not placed.
+    pub(super) left: usize,
+    /// For each section: bytes not yet placed; the lowest floor; how many could be the next from below.
+    pub(super) rest: Vec<u64>,
+    pub(super) base: Vec<u64>,
+    pub(super) low: Vec<u32>,
+    /// For each section: how often it ended a line of search, older ends counting less.
+    pub(super) failures: Vec<f64>,
+    pub(super) failure: f64,
+    key: u128,
+    trail: Vec<Undo>,
+    stale: Vec<u32>,
+    is_stale: Vec<bool>,
+}
+
+/// How much more a failure counts than the one before it.
+const FRESHER: f64 = 1.001;
+
+/// Above this the counts are scaled down, so that they stay finite.
+const SCALE: f64 = 1e100;
+
+impl<'f> State<'f> {
+    /// Nothing placed. `None` where a section or a buffer alone does not fit `capacity`.
+    pub(super) fn new(field: &'f Field, capacity: u64) -> Option<Self> {
+        let (n, sections) = (field.len(), field.members.len());
+        let mut state = Self {
+            field,
+            capacity,
+            floor: vec![0; n],
+            placed: vec![false; n],
+            waits: vec![false; n],
+            left: n,
+            rest: field.weight.clone(),
+            base: vec![0; sections],
+            low: vec![0; sections],
+            failures: vec![1.0; sections],
+            failure: 1.0,
+            key: (0..n as u32).fold(0, |key, i| key ^ mark(i, 0, false)),
+            trail: Vec::new(),
+            stale: (0..sections as u32).collect(),
+            is_stale: vec![true; sections],
+        };
+        (field.bytes.iter().all(|&bytes| bytes <= capacity) && state.settle(true)).then(|| {
+            state.trail.clear();
+            state
+        })
+    }
+
+    /// A point to come back to.
+    pub(super) fn point(&self) -> usize {
+        self.trail.len()
+    }
+
+    /// What tells this state from every other.
+    pub(super) fn key(&self) -> u128 {
+        self.key
+    }
+
+    /// Puts `buffer` on its floor. Whether what is left may still fit.
+    pub(super) fn sit(&mut self, buffer: u32) -> bool {
+        let (i, field) = (buffer as usize, self.field);
+        debug_assert!(!self.placed[i] && !self.waits[i]);
+        self.trail.push(Undo::Sit { buffer });
+        self.key ^= mark(buffer, self.floor[i], false);
+        self.placed[i] = true;
+        self.left -= 1;
+        for &section in field.sections.list(i) {
+            self.rest[section as usize] -= field.bytes[i];
+            self.touch(section);
+        }
+        let top = self.floor[i] + field.bytes[i];
+        let mut fits = true;
+        for &other in field.neighbours.list(i) {
+            let j = other as usize;
+            if self.placed[j] {
+                continue;
+            }
+            fits = round_up(top, field.alignment[j]).is_some_and(|carried| {
+                let carries = carried > self.floor[j] || (carried == self.floor[j] && self.waits[j]);
+                !carries || self.raise(other, carried, false)
+            });
+            if !fits {
+                break;
+            }
+        }
+        self.settle(fits)
+    }
+
+    /// Raises the floor of `buffer` to where the lowest of the others could carry it. Whether what is left may fit.
+    pub(super) fn wait(&mut self, buffer: u32) -> bool {
+        let (top, carrier) = self.support(buffer);
+        let floor = if carrier.is_some() { round_up(top, self.field.alignment[buffer as usize]) } else { None };
+        let fits = floor.is_some_and(|floor| self.raise(buffer, floor, true));
+        self.settle(fits)
+    }
+
+    /// The lowest top that a buffer not yet placed could have which conflicts with `buffer`, and which buffer that is.
+    pub(super) fn support(&self, buffer: u32) -> (u64, Option<u32>) {
+        let mut lowest = (u64::MAX, None);
+        for &other in self.field.neighbours.list(buffer as usize) {
+            let j = other as usize;
+            if !self.placed[j] {
+                let top = self.floor[j] + self.field.bytes[j];
+                if top < lowest.0 || lowest.1.is_none() {
+                    lowest = (top, Some(other));
+                }
+            }
+        }
+        lowest
+    }
+
+    /// Goes back to `point`.
+    pub(super) fn undo(&mut self, point: usize) {
+        while self.trail.len() > point {
+            match self.trail.pop().expect("longer than at the point") {
+                Undo::Floor { buffer, floor, waits } => {
+                    let i = buffer as usize;
+                    self.key ^= mark(buffer, self.floor[i], self.waits[i]) ^ mark(buffer, floor, waits);
+                    self.floor[i] = floor;
+                    self.waits[i] = waits;
+                }
+                Undo::Base { section, base, low } => {
+                    self.base[section as usize] = base;
+                    self.low[section as usize] = low;
+                }
+                Undo::Sit { buffer } => {
+                    let i = buffer as usize;
+                    self.placed[i] = false;
+                    self.left += 1;
+                    self.key ^= mark(buffer, self.floor[i], false);
+                    for &section in self.field.sections.list(i) {
+                        self.rest[section as usize] += self.field.bytes[i];
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets the floor of `buffer`. Whether it still fits below the capacity.
+    fn raise(&mut self, buffer: u32, floor: u64, waits: bool) -> bool {
+        let i = buffer as usize;
+        if floor > self.capacity - self.field.bytes[i] {
+            return false;
+        }
+        self.trail.push(Undo::Floor { buffer, floor: self.floor[i], waits: self.waits[i] });
+        self.key ^= mark(buffer, self.floor[i], self.waits[i]) ^ mark(buffer, floor, waits);
+        self.waits[i] = waits;
+        if self.floor[i] != floor {
+            self.floor[i] = floor;
+            for at in 0..self.field.sections.list(i).len() {
+                self.touch(self.field.sections.list(i)[at]);
+            }
+        }
+        true
+    }
+
+    fn touch(&mut self, section: u32) {
+        if !self.is_stale[section as usize] {
+            self.is_stale[section as usize] = true;
+            self.stale.push(section);
+        }
+    }
+
+    /// Brings the sections up to date. Whether in each the rest fits between its base and the capacity, if all else
+    /// `fits`; where not, they are left as they were: the move will be undone.
+    fn settle(&mut self, mut fits: bool) -> bool {
+        while let Some(section) = self.stale.pop() {
+            let s = section as usize;
+            self.is_stale[s] = false;
+            if !fits || self.rest[s] == 0 {
+                continue;
+            }
+            // A member above this line cannot be the next from below: the rest would not fit above it.
+            let Some(line) = self.capacity.checked_sub(self.rest[s]) else {
+                fits = self.fail(s);
+                continue;
+            };
+            let (mut base, mut low) = (u64::MAX, 0);
+            for &k in self.field.members.list(s) {
+                let k = k as usize;
+                if !self.placed[k] {
+                    base = base.min(self.floor[k]);
+                    low += u32::from(self.floor[k] <= line);
+                }
+            }
+            if (base, low) != (self.base[s], self.low[s]) {
+                self.trail.push(Undo::Base { section, base: self.base[s], low: self.low[s] });
+                (self.base[s], self.low[s]) = (base, low);
+            }
+            if low == 0 {
+                fits = self.fail(s);
+            }
+        }
+        fits
+    }
+
+    #[cold]
+    fn fail(&mut self, section: usize) -> bool {
+        self.failures[section] += self.failure;
+        self.failure *= FRESHER;
+        if self.failure > SCALE {
+            self.failures.iter_mut().for_each(|count| *count /= SCALE);
+            self.failure /= SCALE;
+        }
+        false
+    }
+}
+
+/// What a buffer not yet placed puts into the key: two hashes, for its halves.
+fn mark(buffer: u32, floor: u64, waits: bool) -> u128 {
+    let who = u64::from(buffer) << 1 | u64::from(waits);
+    let low = finalize(floor ^ who.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let high =
+        finalize(floor.wrapping_mul(0xA076_1D64_78BD_642F).wrapping_add(who.wrapping_mul(0xE703_7ED1_A0B4_28DB)));
+    u128::from(high) << 64 | u128::from(low)
+}
+
+/// A bijection of 64 bits in which every bit depends on every other.
+pub(super) fn finalize(mut bits: u64) -> u64 {
+    bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ bits >> 31
+}

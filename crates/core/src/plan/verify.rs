@@ -1,0 +1,90 @@
+//! The definition of a right plan, and nothing else.
+//!
+//! Written from the definition, and apart from everything that makes plans: it must not use the bound, the parts, the
+//! cliques or the search. Two buffers that conflict must not have a byte in common; each must end within the capacity
+//! and begin at a multiple of its alignment. All arithmetic is checked.
+
+use std::fmt;
+
+use super::{Plan, Problem};
+
+/// Why a plan is wrong. Buffers are named by their index in the problem.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Not one offset for each buffer.
+    Count {
+        /// How many buffers the problem has.
+        buffers: usize,
+        /// How many offsets the plan has.
+        offsets: usize,
+    },
+    /// A buffer that begins at no multiple of its alignment.
+    Misaligned {
+        /// Which.
+        buffer: usize,
+        /// Where it begins.
+        offset: u64,
+    },
+    /// A buffer that ends above the plan's capacity.
+    Beyond {
+        /// Which.
+        buffer: usize,
+        /// Where it begins.
+        offset: u64,
+    },
+    /// Two buffers that conflict and have a byte in common.
+    Overlap {
+        /// The lower of the two.
+        lower: usize,
+        /// The one that begins before the lower ends.
+        upper: usize,
+        /// A byte that both have.
+        byte: u64,
+    },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count { buffers, offsets } => write!(f, "{offsets} offsets for {buffers} buffers"),
+            Self::Misaligned { buffer, offset } => write!(f, "buffer {buffer} at {offset} is not aligned"),
+            Self::Beyond { buffer, offset } => write!(f, "buffer {buffer} at {offset} ends above the capacity"),
+            Self::Overlap { lower, upper, byte } => {
+                write!(f, "buffers {lower} and {upper} conflict and both have byte {byte}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// Whether `plan` solves `problem`.
+///
+/// # Errors
+/// The first [`Fault`] found, with both buffers where there are two.
+pub fn verify(problem: &Problem, plan: &Plan) -> Result<(), Fault> {
+    let buffers = problem.buffers();
+    if buffers.len() != plan.offsets.len() {
+        return Err(Fault::Count { buffers: buffers.len(), offsets: plan.offsets.len() });
+    }
+    for (buffer, (need, &offset)) in buffers.iter().zip(&plan.offsets).enumerate() {
+        if offset % need.alignment != 0 {
+            return Err(Fault::Misaligned { buffer, offset });
+        }
+        if offset.checked_add(need.bytes).is_none_or(|end| end > plan.capacity) {
+            return Err(Fault::Beyond { buffer, offset });
+        }
+    }
+    // In rising order of offsets, a buffer can only reach into those that begin before it ends.
+    let mut rising: Vec<usize> = (0..buffers.len()).collect();
+    rising.sort_by_key(|&i| plan.offsets[i]);
+    for (at, &lower) in rising.iter().enumerate() {
+        let end = plan.offsets[lower] + buffers[lower].bytes;
+        for &upper in rising[at + 1..].iter().take_while(|&&upper| plan.offsets[upper] < end) {
+            if problem.conflict(lower, upper) {
+                return Err(Fault::Overlap { lower, upper, byte: plan.offsets[upper] });
+            }
+        }
+    }
+    Ok(())
+}
