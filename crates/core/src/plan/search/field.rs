@@ -3,8 +3,9 @@
 //! Buffers are numbered within the part, and so are its cliques, here called *sections* (on a line each is a stretch of
 //! steps with one set of live buffers). Knows nothing of a plan's progress: all of it is constant.
 
-use crate::plan::cliques;
+use crate::plan::conflicts::Conflicts;
 use crate::plan::problem::Problem;
+use crate::plan::{bits, cliques};
 
 /// Lists of numbers, end to end.
 pub(super) struct Lists {
@@ -40,6 +41,8 @@ pub(in crate::plan) struct Field {
     pub(super) bytes: Vec<u64>,
     /// Alignment of each buffer.
     pub(super) alignment: Vec<u64>,
+    /// The pairs that conflict.
+    pub(super) conflicts: Conflicts,
     /// The buffers that conflict with each.
     pub(super) neighbours: Lists,
     /// The members of each section.
@@ -50,37 +53,34 @@ pub(in crate::plan) struct Field {
     pub(super) weight: Vec<u64>,
 }
 
-/// The most conflicts and section members that a search holds in memory.
-const LIMIT: usize = 1 << 24;
+/// The most section members that a search holds in memory.
+const MEMBERS: usize = 1 << 24;
+
+/// The most buffers of a part in which a search is worth its tables; their conflicts alone take 32 MB.
+const BUFFERS: usize = 1 << 14;
 
 impl Field {
     /// The tables of `part`; `None` where they would be too large to search in.
     pub(in crate::plan) fn new(problem: &Problem, part: &[u32]) -> Option<Self> {
-        let cliques = cliques::cover(problem, part, LIMIT)?;
+        if part.len() > BUFFERS {
+            return None;
+        }
+        let cliques = cliques::cover(problem, part, MEMBERS)?;
         let number = |i: &u32| part.binary_search(i).expect("a clique lies within its part") as u32;
         let members = Lists::new(cliques.iter().map(|clique| clique.iter().map(number).collect()));
         let mut sections = vec![Vec::new(); part.len()];
         for section in 0..members.len() {
             members.list(section).iter().for_each(|&k| sections[k as usize].push(section as u32));
         }
-        let mut pairs = 0;
-        let mut neighbours = Vec::with_capacity(part.len());
-        for &i in part {
-            let all = part.iter().enumerate();
-            let list: Vec<u32> =
-                all.filter(|&(_, &j)| problem.conflict(i as usize, j as usize)).map(|(k, _)| k as u32).collect();
-            pairs += list.len();
-            if pairs > LIMIT {
-                return None;
-            }
-            neighbours.push(list);
-        }
+        let conflicts = Conflicts::from_fn(part.len(), |k, l| problem.conflict(part[k] as usize, part[l] as usize));
+        let neighbours = (0..part.len()).map(|k| bits::ones(conflicts.row(k)).map(|l| l as u32).collect());
         let need = |k: &u32| problem.buffers()[part[*k as usize] as usize];
         Some(Self {
             bytes: part.iter().map(|&i| problem.buffers()[i as usize].bytes).collect(),
             alignment: part.iter().map(|&i| problem.buffers()[i as usize].alignment).collect(),
             weight: (0..members.len()).map(|s| members.list(s).iter().map(|k| need(k).bytes).sum()).collect(),
-            neighbours: Lists::new(neighbours.into_iter()),
+            neighbours: Lists::new(neighbours),
+            conflicts,
             members,
             sections: Lists::new(sections.into_iter()),
         })

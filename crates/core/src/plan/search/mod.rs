@@ -14,8 +14,10 @@
 //!   they are fresh. On the public benchmark this is the difference between a thousand steps and a million.
 //! * *Waiting is remembered.* A buffer that waits may not sit until a buffer placed later carries it; as the others' floors
 //!   rise, so does its own.
-//! * *Dead states are kept.* Different stacks below lead to the same floors above. A state from which every line failed
-//!   goes into a table, and is not entered again by this or any later run, whatever its strategy.
+//! * *Islands.* Where what was placed leaves buffers in sets that do not conflict, each set is searched by itself: no line
+//!   goes back into one because another failed.
+//! * *Dead states are kept.* Different stacks below lead to the same floors above. An island from which every
+//!   line failed goes into a table, and is not entered again by this or any later run, whatever its strategy.
 //! * *Many short runs.* A run of one strategy is either quick or hopeless, so strategies take turns, each a little longer
 //!   than the last time, with noise. Sections that ended many lines are worked on earlier ([`State::failures`]).
 //!
@@ -23,14 +25,17 @@
 //! run that is not stopped ends with a plan or a proof that there is none (up to two states of one 128-bit key);
 //! **repeatable**: no clock, no randomness but the run's number.
 
+mod dead;
 mod field;
+mod line;
+mod split;
 mod state;
 mod strategy;
 
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
+use dead::Dead;
 
 pub(super) use field::Field;
+use line::Line;
 use state::State;
 use strategy::{PAIRS, Strategy};
 
@@ -48,27 +53,14 @@ pub(super) enum Verdict {
 /// A search for a plan of one part within one capacity, in many runs.
 pub(super) struct Search<'f> {
     state: Option<State<'f>>,
-    dead: HashSet<u128, BuildHasherDefault<Key>>,
+    dead: Dead,
     run: u64,
-}
-
-/// The most dead states kept; 16 bytes each, and as much again for the table's slack.
-const DEAD: usize = 1 << 22;
-
-/// A move that was made, and what to do about it.
-struct Frame {
-    buffer: u32,
-    /// Where the state was entered, and where the move was made: between them only floors of those who wait rose.
-    entered: usize,
-    moved: usize,
-    key: u128,
-    waited: bool,
 }
 
 impl<'f> Search<'f> {
     /// A search that has not begun.
     pub(super) fn new(field: &'f Field, capacity: u64) -> Self {
-        Self { state: State::new(field, capacity), dead: HashSet::default(), run: 0 }
+        Self { state: State::new(field, capacity), dead: Dead::default(), run: 0 }
     }
 
     /// How many runs there were.
@@ -82,12 +74,11 @@ impl<'f> Search<'f> {
         let strategy = Strategy::new(state, self.run);
         let mut steps = limit(state.field.len(), self.run / PAIRS);
         self.run += 1;
-        let mut line = Line { state, strategy, dead: &mut self.dead, frames: Vec::new() };
-        let verdict = line.follow(|| {
+        let verdict = Line::new(state, strategy, &mut self.dead).follow(|| {
             steps = steps.saturating_sub(1);
             steps > 0 && go_on()
         });
-        state.undo(0);
+        state.reset();
         verdict
     }
 }
@@ -96,104 +87,4 @@ impl<'f> Search<'f> {
 fn limit(buffers: usize, round: u64) -> u64 {
     let first = 2000 + 6 * buffers as u64;
     first.saturating_mul(2 + round) / 2
-}
-
-/// One run.
-struct Line<'s, 'f> {
-    state: &'s mut State<'f>,
-    strategy: Strategy,
-    dead: &'s mut HashSet<u128, BuildHasherDefault<Key>>,
-    frames: Vec<Frame>,
-}
-
-impl Line<'_, '_> {
-    /// Goes down until all is placed, back where it fails, until `go_on` says no.
-    fn follow(&mut self, mut go_on: impl FnMut() -> bool) -> Verdict {
-        loop {
-            if self.state.left == 0 {
-                return Verdict::Found(self.state.floor.clone());
-            }
-            if !go_on() {
-                return Verdict::Stopped;
-            }
-            if !self.descend() && !self.turn_back() {
-                return Verdict::Impossible;
-            }
-        }
-    }
-
-    /// Makes the first move in this state. Whether the next may be looked for.
-    fn descend(&mut self) -> bool {
-        let (entered, key) = (self.state.point(), self.state.key());
-        if self.dead.contains(&key) {
-            return false;
-        }
-        let Some(buffer) = self.decide() else {
-            self.state.undo(entered);
-            self.bury(key);
-            return false;
-        };
-        self.frames.push(Frame { buffer, entered, moved: self.state.point(), key, waited: false });
-        self.state.sit(buffer)
-    }
-
-    /// Makes the other move in the last state that has one. Whether there was one.
-    fn turn_back(&mut self) -> bool {
-        while let Some(frame) = self.frames.last_mut() {
-            self.state.undo(frame.moved);
-            if !frame.waited {
-                frame.waited = true;
-                if self.state.wait(frame.buffer) {
-                    return true;
-                }
-                self.state.undo(frame.moved);
-            }
-            let Frame { entered, key, .. } = *frame;
-            self.state.undo(entered);
-            self.frames.pop();
-            self.bury(key);
-        }
-        false
-    }
-
-    /// A buffer that no other can slip under and that may sit. On the way the floors of those who wait are raised;
-    /// `None` where one of them cannot be.
-    fn decide(&mut self) -> Option<u32> {
-        let mut buffer = self.strategy.choose(self.state);
-        loop {
-            let floor = self.state.floor[buffer as usize];
-            match self.state.support(buffer) {
-                // The other's floor is below this one's, so this ends.
-                (top, Some(other)) if top <= floor => buffer = other,
-                _ if !self.state.waits[buffer as usize] => return Some(buffer),
-                _ if !self.state.wait(buffer) => return None,
-                _ => buffer = self.strategy.choose(self.state),
-            }
-        }
-    }
-
-    /// Nothing leads on from the state of this key.
-    fn bury(&mut self, key: u128) {
-        if self.dead.len() < DEAD {
-            self.dead.insert(key);
-        }
-    }
-}
-
-/// The hash of a key is one of its halves: it is random already.
-#[derive(Default)]
-struct Key(u64);
-
-impl Hasher for Key {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("keys are u128");
-    }
-
-    fn write_u128(&mut self, key: u128) {
-        self.0 = key as u64;
-    }
 }

@@ -10,6 +10,7 @@
 //! different ones the same with probability 2^-128). Knows nothing of which move to try.
 
 use super::field::Field;
+use crate::plan::bits;
 use crate::units::round_up;
 
 /// What to restore.
@@ -28,8 +29,11 @@ pub(super) struct State<'f> {
     pub(super) placed: Vec<bool>,
     /// Whether it has given up its floor as such: it sits only when another has come to carry it.
     pub(super) waits: Vec<bool>,
-    /// How many are not placed.
+    /// Those not placed, as bits.
+    pub(super) loose: Vec<u64>,
+    /// How many are not placed of the island being searched, and what tells the island's state from every other.
     pub(super) left: usize,
+    pub(super) key: u128,
     /// For each section: bytes not yet placed; the lowest floor; how many could be the next from below.
     pub(super) rest: Vec<u64>,
     pub(super) base: Vec<u64>,
@@ -37,7 +41,6 @@ pub(super) struct State<'f> {
     /// For each section: how often it ended a line of search, older ends counting less.
     pub(super) failures: Vec<f64>,
     pub(super) failure: f64,
-    key: u128,
     trail: Vec<Undo>,
     stale: Vec<u32>,
     is_stale: Vec<bool>,
@@ -59,21 +62,29 @@ impl<'f> State<'f> {
             floor: vec![0; n],
             placed: vec![false; n],
             waits: vec![false; n],
+            loose: bits::full(n),
             left: n,
+            key: 0,
             rest: field.weight.clone(),
             base: vec![0; sections],
             low: vec![0; sections],
             failures: vec![1.0; sections],
             failure: 1.0,
-            key: (0..n as u32).fold(0, |key, i| key ^ mark(i, 0, false)),
             trail: Vec::new(),
             stale: (0..sections as u32).collect(),
             is_stale: vec![true; sections],
         };
-        (field.bytes.iter().all(|&bytes| bytes <= capacity) && state.settle(true)).then(|| {
-            state.trail.clear();
-            state
-        })
+        let fits = field.bytes.iter().all(|&bytes| bytes <= capacity) && state.settle(true);
+        state.trail.clear();
+        state.reset();
+        fits.then_some(state)
+    }
+
+    /// Goes back to where nothing is placed.
+    pub(super) fn reset(&mut self) {
+        self.undo(0);
+        self.left = self.field.len();
+        self.key = (0..self.field.len() as u32).fold(0, |key, i| key ^ self.print(i));
     }
 
     /// A point to come back to.
@@ -81,9 +92,9 @@ impl<'f> State<'f> {
         self.trail.len()
     }
 
-    /// What tells this state from every other.
-    pub(super) fn key(&self) -> u128 {
-        self.key
+    /// What `buffer`, not placed, adds to the key.
+    pub(super) fn print(&self, buffer: u32) -> u128 {
+        print(buffer, self.floor[buffer as usize], self.waits[buffer as usize])
     }
 
     /// Puts `buffer` on its floor. Whether what is left may still fit.
@@ -91,8 +102,9 @@ impl<'f> State<'f> {
         let (i, field) = (buffer as usize, self.field);
         debug_assert!(!self.placed[i] && !self.waits[i]);
         self.trail.push(Undo::Sit { buffer });
-        self.key ^= mark(buffer, self.floor[i], false);
+        self.key ^= print(buffer, self.floor[i], false);
         self.placed[i] = true;
+        self.loose[i / bits::WORD] ^= 1 << (i % bits::WORD);
         self.left -= 1;
         for &section in field.sections.list(i) {
             self.rest[section as usize] -= field.bytes[i];
@@ -145,7 +157,7 @@ impl<'f> State<'f> {
             match self.trail.pop().expect("longer than at the point") {
                 Undo::Floor { buffer, floor, waits } => {
                     let i = buffer as usize;
-                    self.key ^= mark(buffer, self.floor[i], self.waits[i]) ^ mark(buffer, floor, waits);
+                    self.key ^= print(buffer, self.floor[i], self.waits[i]) ^ print(buffer, floor, waits);
                     self.floor[i] = floor;
                     self.waits[i] = waits;
                 }
@@ -156,8 +168,9 @@ impl<'f> State<'f> {
                 Undo::Sit { buffer } => {
                     let i = buffer as usize;
                     self.placed[i] = false;
+                    self.loose[i / bits::WORD] ^= 1 << (i % bits::WORD);
                     self.left += 1;
-                    self.key ^= mark(buffer, self.floor[i], false);
+                    self.key ^= print(buffer, self.floor[i], false);
                     for &section in self.field.sections.list(i) {
                         self.rest[section as usize] += self.field.bytes[i];
                     }
@@ -173,7 +186,7 @@ impl<'f> State<'f> {
             return false;
         }
         self.trail.push(Undo::Floor { buffer, floor: self.floor[i], waits: self.waits[i] });
-        self.key ^= mark(buffer, self.floor[i], self.waits[i]) ^ mark(buffer, floor, waits);
+        self.key ^= print(buffer, self.floor[i], self.waits[i]) ^ print(buffer, floor, waits);
         self.waits[i] = waits;
         if self.floor[i] != floor {
             self.floor[i] = floor;
@@ -237,7 +250,7 @@ impl<'f> State<'f> {
 }
 
 /// What a buffer not yet placed puts into the key: two hashes, for its halves.
-fn mark(buffer: u32, floor: u64, waits: bool) -> u128 {
+fn print(buffer: u32, floor: u64, waits: bool) -> u128 {
     let who = u64::from(buffer) << 1 | u64::from(waits);
     let low = finalize(floor ^ who.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let high =

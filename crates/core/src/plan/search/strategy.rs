@@ -84,10 +84,11 @@ impl Strategy {
         Self { section: SECTION_RULES[(run % 6) as usize], rank: rank.collect() }
     }
 
-    /// The buffer to decide on: one on the base of the section that the rule chooses.
-    pub(super) fn choose(&self, state: &State<'_>) -> u32 {
+    /// The buffer to decide on: one on the base of the section that the rule chooses of `sections`.
+    pub(super) fn choose(&self, state: &State<'_>, sections: &[u32]) -> u32 {
         let mut best = (f64::INFINITY, f64::INFINITY, usize::MAX);
-        for section in (0..state.rest.len()).filter(|&section| state.rest[section] > 0) {
+        let sections = sections.iter().map(|&section| section as usize);
+        for section in sections.filter(|&section| state.rest[section] > 0) {
             let (first, second) = self.price(state, section);
             if best.2 == usize::MAX || (first, second) < (best.0, best.1) {
                 best = (first, second, section);
