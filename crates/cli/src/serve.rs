@@ -43,13 +43,13 @@ impl Library {
         let device = match setup.device {
             DeviceKind::Host => {
                 let mut config = HostConfig::default();
-                config.driver.total_bytes = DEVICE_BYTES;
+                config.total_bytes = DEVICE_BYTES;
                 Device::host(config)?
             }
             DeviceKind::Sim => {
                 let mut config = SimConfig::default();
-                config.driver.total_bytes = DEVICE_BYTES;
-                config.driver.watch = Watch::Counts;
+                config.total_bytes = DEVICE_BYTES;
+                config.watch = Watch::Counts;
                 Device::sim(config)?
             }
         };

@@ -227,7 +227,7 @@ impl<A: Access, const N: usize> Access for [A; N] {
 /// The closure of a launch, with its slices, ready to run on the device.
 pub(crate) fn task<A: Access>(
     place: A::Place,
-    kernel: impl for<'a> FnOnce(A::Slice<'a>) + Send + 'static,
+    mut kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
 ) -> millpond_driver::Task {
     Box::new(move || {
         // SAFETY: the launch was checked and recorded before it was submitted: its memory is live until after it, and

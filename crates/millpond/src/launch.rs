@@ -168,7 +168,7 @@ impl StreamShared {
     fn launch<A: Access>(
         &self,
         accesses: A,
-        kernel: impl for<'a> FnOnce(A::Slice<'a>) + Send + 'static,
+        kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
         caller: &'static Location<'static>,
     ) -> Result<()> {
         self.check_closures()?;
@@ -251,7 +251,7 @@ impl Stream {
     pub fn launch<A: Access>(
         &self,
         accesses: A,
-        kernel: impl for<'a> FnOnce(A::Slice<'a>) + Send + 'static,
+        kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
     ) -> Result<()> {
         self.owner.shared.launch(accesses, kernel, Location::caller())
     }
