@@ -28,10 +28,10 @@ pub enum Error {
     Violation(Box<Violation>),
     /// An argument names nothing, or something that cannot be meant.
     #[error("{0}")]
-    InvalidArgument(Invalid),
+    InvalidArgument(Box<Invalid>),
     /// The device's system refused a call.
     #[error("the device refused: {0}")]
-    Driver(DriverError),
+    Driver(Box<DriverError>),
     /// A kernel faulted or panicked: nothing more runs on this device.
     #[error("the device is lost: {reason}; nothing more runs on it, its buffers can still be dropped")]
     DeviceLost {
@@ -41,6 +41,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// What is wrong with an argument, if that is it.
+    pub fn invalid(&self) -> Option<&Invalid> {
+        match self {
+            Error::InvalidArgument(invalid) => Some(invalid),
+            _ => None,
+        }
+    }
+
     /// The violation, if it is one.
     pub fn violation(&self) -> Option<&Violation> {
         match self {
@@ -54,14 +62,14 @@ impl From<DriverError> for Error {
     fn from(error: DriverError) -> Self {
         match error {
             DriverError::Lost { reason } => Error::DeviceLost { reason },
-            other => Error::Driver(other),
+            other => Error::Driver(Box::new(other)),
         }
     }
 }
 
 impl From<Invalid> for Error {
     fn from(invalid: Invalid) -> Self {
-        Error::InvalidArgument(invalid)
+        Error::InvalidArgument(Box::new(invalid))
     }
 }
 

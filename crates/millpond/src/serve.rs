@@ -126,10 +126,7 @@ impl StreamShared {
         if allocation.pool.guard || allocation.pool.is_destroyed() {
             return self.free_to_heap(state, &allocation, range, bytes, way_back);
         }
-        if state.shelf(allocation.pool.id).is_none() {
-            state.add_shelf(self, &allocation.pool);
-        }
-        let Some(shelf) = state.shelf(allocation.pool.id) else { return };
+        let shelf = state.shelf_or_new(self, &allocation.pool);
         shelf.count.put(bytes);
         if let Err(fallen) = shelf.shelf.put(range.bytes, Shelved { allocation, address: range.start, way_back }) {
             shelf.fallen.push(fallen.way_back);

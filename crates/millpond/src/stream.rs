@@ -132,18 +132,22 @@ impl State {
         self.shelves.iter_mut().find(|shelf| shelf.pool == pool)
     }
 
-    /// Makes the shelf for a pool: once for each stream and pool.
+    /// The shelf for a pool, made where there is none.
+    #[inline]
+    pub(crate) fn shelf_or_new(&mut self, stream: &StreamShared, pool: &Arc<PoolShared>) -> &mut PoolShelf {
+        match self.shelves.iter().position(|shelf| shelf.pool == pool.id) {
+            Some(at) => &mut self.shelves[at],
+            None => self.add_shelf(stream, pool),
+        }
+    }
+
+    /// Once for each stream and pool.
     #[cold]
-    pub(crate) fn add_shelf(&mut self, stream: &StreamShared, pool: &Arc<PoolShared>) -> &mut PoolShelf {
+    fn add_shelf(&mut self, stream: &StreamShared, pool: &Arc<PoolShared>) -> &mut PoolShelf {
         self.shelves.retain(|shelf| shelf.owner.strong_count() > 0);
         let count = pool.add_shelf(stream.me.clone());
-        self.shelves.push(PoolShelf {
-            pool: pool.id,
-            owner: Arc::downgrade(pool),
-            shelf: Shelf::new(),
-            fallen: Vec::new(),
-            count,
-        });
+        let (pool, owner) = (pool.id, Arc::downgrade(pool));
+        self.shelves.push(PoolShelf { pool, owner, shelf: Shelf::new(), fallen: Vec::new(), count });
         self.shelves.last_mut().expect("pushed just now")
     }
 
