@@ -25,8 +25,8 @@ pub enum Command {
     /// chosen device. The program is served several times over: the first pass shows what a cold pool needs, the later
     /// ones what a warm pool does.
     ///
-    /// Recordings may be Millpond's JSON lines, PyTorch memory snapshots (_dump_snapshot), logs of RAPIDS Memory Manager,
-    /// or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped. The content decides, not the name.
+    /// Recordings may be Millpond's JSON lines, PyTorch memory snapshots (_dump_snapshot), logs of RAPIDS Memory
+    /// Manager, or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped. The content decides, not the name.
     Replay(Replay),
 }
 
