@@ -10,7 +10,7 @@
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Act, Fault, History, Kind, Site, Subject, Use, Violation};
-use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
+use millpond_core::ids::{AllocId, Point, Slot, StreamId};
 use millpond_core::units::{Bytes, Range};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
@@ -35,8 +35,7 @@ pub(crate) struct Allocation {
 /// One life of an allocation, in one block.
 #[derive(Debug)]
 pub(crate) struct Life {
-    pub(crate) generation: u32,
-    pub(crate) block: BlockId,
+    pub(crate) generation: u64,
     /// Its addresses, rounded up to the pool's grain.
     pub(crate) range: Range,
     /// Bytes as asked for.
@@ -53,7 +52,7 @@ pub(crate) struct Life {
 #[derive(Clone, Debug)]
 pub(crate) struct Owned {
     pub(crate) allocation: Arc<Allocation>,
-    pub(crate) generation: u32,
+    pub(crate) generation: u64,
     pub(crate) address: u64,
 }
 
@@ -63,7 +62,6 @@ impl Allocation {
         let nowhere = Use { point: Point { slot: Slot(0), seq: 0 }, site: Site::default() };
         let life = Life {
             generation: 0,
-            block: BlockId(u32::MAX),
             range: Range::default(),
             bytes: 0,
             home: Weak::new(),

@@ -140,7 +140,7 @@ pub(crate) struct Named {
     pub(crate) device: u32,
     pub(crate) pool: PoolId,
     pub(crate) index: u32,
-    pub(crate) generation: u32,
+    pub(crate) generation: u64,
     pub(crate) address: u64,
 }
 

@@ -253,11 +253,11 @@ impl Device {
             return Err(violation(allocation.subject(&life), fault, later, known).into());
         }
         life.freed = Some(Use { point: life.history.born().point, site: later });
-        let (bytes, block) = (life.bytes, life.block);
+        let bytes = life.bytes;
         drop(life);
         let pool = &allocation.pool;
         let mut heap = pool.lock();
-        heap.give_back(allocation.index, block, Frontier::EMPTY, None::<&Chain>);
+        heap.give_back(allocation.index, Frontier::EMPTY, None::<&Chain>);
         heap.count_used(-(bytes as i64));
         drop(heap);
         pool.trim_if_destroyed();

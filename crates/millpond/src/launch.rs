@@ -24,7 +24,7 @@ use crate::{PoolShared, shell};
 #[derive(Debug)]
 struct Wanted<'b> {
     allocation: Held<'b>,
-    generation: u32,
+    generation: u64,
     act: Act,
     /// Place among the declared accesses.
     at: usize,

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use millpond_core::ids::{AllocId, BlockId, Point, PoolId};
+use millpond_core::ids::{AllocId, BlockId, PoolId};
 use millpond_core::order::Knows;
 use millpond_core::pool::{Frontier, Located, Neighbour, PoolConfig, ReusePolicy};
 use millpond_core::units::Range;
@@ -95,7 +95,7 @@ pub(crate) struct Heap {
     /// The driver's handle of each chunk.
     pub(crate) chunks: Vec<Option<millpond_driver::RawChunk>>,
     /// All allocations there ever were; those without a block are in `vacant`.
-    table: Vec<Arc<Allocation>>,
+    table: Vec<Entry>,
     vacant: Vec<u32>,
     /// The allocation in each block.
     by_block: Vec<u32>,
@@ -107,12 +107,11 @@ pub(crate) struct Heap {
     lock_count: u64,
 }
 
-/// A block on its way back to the heap: its allocation's index, and after what it is free.
+/// An allocation of the table, and its block while it has one.
 #[derive(Debug)]
-pub(crate) struct Fallen {
-    pub(crate) index: u32,
-    pub(crate) block: BlockId,
-    pub(crate) free: Point,
+pub(crate) struct Entry {
+    allocation: Arc<Allocation>,
+    block: BlockId,
 }
 
 impl Heap {
@@ -148,28 +147,25 @@ impl Heap {
             self.by_block.resize(block.index() + 1, u32::MAX);
         }
         self.by_block[block.index()] = index;
-        Arc::clone(&self.table[index as usize])
+        let entry = &mut self.table[index as usize];
+        entry.block = block;
+        Arc::clone(&entry.allocation)
     }
 
     #[cold]
     fn add_entry(&mut self, pool: &Arc<PoolShared>) {
         let index = self.table.len() as u32;
         let id = AllocId(pool.context.next_alloc.fetch_add(1, Ordering::Relaxed));
-        self.table.push(Arc::new(Allocation::new(id, index, Arc::clone(pool))));
+        let allocation = Arc::new(Allocation::new(id, index, Arc::clone(pool)));
+        self.table.push(Entry { allocation, block: BlockId(u32::MAX) });
         self.vacant.push(index);
     }
 
-    /// A block returns to the heap.
+    /// The block of a freed allocation returns to the heap.
     #[inline]
-    pub(crate) fn give_back(
-        &mut self,
-        index: u32,
-        block: BlockId,
-        after: impl Into<Frontier>,
-        who: Option<&impl Knows>,
-    ) {
+    pub(crate) fn give_back(&mut self, index: u32, after: impl Into<Frontier>, who: Option<&impl Knows>) {
         self.vacant.push(index);
-        self.pool.free(block, after, who);
+        self.pool.free(self.table[index as usize].block, after, who);
     }
 
     /// Whether no block is held any more.
@@ -178,7 +174,7 @@ impl Heap {
     }
 
     /// The table, which refers to its pool: taken out so that the pool can go.
-    pub(crate) fn take_table(&mut self) -> Vec<Arc<Allocation>> {
+    pub(crate) fn take_table(&mut self) -> Vec<Entry> {
         self.vacant.clear();
         self.by_block.clear();
         std::mem::take(&mut self.table)
@@ -259,7 +255,7 @@ impl PoolShared {
 
     /// The allocation that a view names; whether the life it means still lasts is for the caller to see.
     pub(crate) fn resolve(&self, index: u32) -> Option<Arc<Allocation>> {
-        self.lock().table.get(index as usize).cloned()
+        self.lock().table.get(index as usize).map(|entry| Arc::clone(&entry.allocation))
     }
 
     /// The live allocation that starts at `pointer`, or what is there instead.
@@ -267,7 +263,7 @@ impl PoolShared {
         let heap = self.lock();
         let allocation = |neighbour: Neighbour| {
             let index = heap.by_block.get(neighbour.block.index()).copied().unwrap_or(u32::MAX);
-            heap.table.get(index as usize).filter(|it| it.life().block == neighbour.block)
+            heap.table.get(index as usize).filter(|entry| entry.block == neighbour.block).map(|entry| &entry.allocation)
         };
         let describe = |neighbour: Neighbour| {
             allocation(neighbour).map_or_else(|| "an allocation in the making".to_owned(), |it| it.describe(&it.life()))
@@ -293,7 +289,8 @@ impl PoolShared {
 
     /// The largest live allocations, for a report.
     pub(crate) fn largest(&self, heap: &Heap, count: usize) -> Vec<Holder> {
-        let mut live: Vec<_> = heap.table.iter().filter(|it| it.life().freed.is_none()).collect();
+        let all = heap.table.iter().map(|entry| &entry.allocation);
+        let mut live: Vec<_> = all.filter(|it| it.life().freed.is_none()).collect();
         live.sort_by_key(|it| std::cmp::Reverse(it.life().bytes));
         live.truncate(count);
         let holder = |it: &Arc<Allocation>| {

@@ -9,13 +9,14 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::check::Act;
+use millpond_core::ids::Point;
 use millpond_core::order::Chain;
 use millpond_core::pool::{Exhausted, Grant};
 use millpond_driver::{Access, Driver, DriverError};
 
 use crate::allocation::Owned;
 use crate::error::{Error, Invalid, OutOfMemory, Result};
-use crate::pool::{Fallen, Heap, PoolShared};
+use crate::pool::{Heap, PoolShared};
 use crate::progress::Told;
 use crate::shell;
 use crate::stream::{State, StreamShared};
@@ -58,7 +59,6 @@ impl StreamShared {
         // The life begins under the heap's lock, so that whoever finds the block there finds whose it is.
         let mut life = allocation.life();
         life.begin(bytes, born);
-        life.block = grant.block;
         life.range = grant.range;
         if !std::ptr::eq(life.home.as_ptr(), self) {
             life.home = self.me.clone();
@@ -153,19 +153,19 @@ impl PoolShared {
     pub(crate) fn drain_shelves(&self, own: Option<(&StreamShared, &mut State)>) {
         let mut fallen = Vec::new();
         let mut served = 0;
-        let mut clear = |state: &mut State| {
+        let mut clear = |stream: &StreamShared, state: &mut State| {
             if let Some(shelf) = state.shelf(self.id) {
                 served += shelf.shelf.count_served();
-                fallen.extend(shelf.clear());
+                fallen.extend(shelf.clear(stream.slot));
             }
         };
         let own = own.map(|(stream, state)| {
-            clear(state);
+            clear(stream, state);
             stream.id
         });
         for stream in self.streams().iter().filter(|stream| Some(stream.id) != own) {
             if let Some(mut state) = stream.state.try_lock() {
-                clear(&mut state);
+                clear(stream, &mut state);
             }
         }
         self.lock().pool.count_served(served);
@@ -173,10 +173,10 @@ impl PoolShared {
     }
 
     /// Freed blocks return to the heap.
-    pub(crate) fn take_back(&self, fallen: impl IntoIterator<Item = Fallen>) {
+    pub(crate) fn take_back(&self, fallen: impl IntoIterator<Item = (u32, Point)>) {
         let mut heap = self.lock();
-        for Fallen { index, block, free } in fallen {
-            heap.give_back(index, block, free, None::<&Chain>);
+        for (index, free) in fallen {
+            heap.give_back(index, free, None::<&Chain>);
         }
     }
 

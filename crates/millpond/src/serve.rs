@@ -10,6 +10,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::check::{Act, Fault, Place, Site, Subject, Use};
+use millpond_core::ids::Point;
 use millpond_core::order::{Chain, Knows};
 use millpond_core::pool::Frontier;
 use millpond_core::units::{Range, round_up};
@@ -18,20 +19,12 @@ use millpond_driver::Access;
 use crate::allocation::{Allocation, Owned, freed_fault, site, violation};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::pool::{Fallen, PoolShared};
+use crate::pool::PoolShared;
 use crate::shell;
 use crate::stream::{Shelved, State, StreamShared};
 
 /// A free that is refused hands back what was to be freed, with the reason.
 pub(crate) type FreeResult = std::result::Result<(), (Error, Owned)>;
-
-/// A life that has ended: what becomes of its block.
-struct Ended {
-    allocation: Arc<Allocation>,
-    range: Range,
-    bytes: u64,
-    way_back: Fallen,
-}
 
 impl StreamShared {
     /// Allocates `bytes`, not 0, from this point of the stream on.
@@ -83,10 +76,10 @@ impl StreamShared {
         }
         let free = self.next_use(&mut state, Act::Free, caller);
         life.freed = Some(free);
-        let way_back = Fallen { index: owned.allocation.index, block: life.block, free: free.point };
-        let (range, bytes) = (life.range, life.bytes);
+        let (rounded, bytes) = (life.range.bytes, life.bytes);
         drop(life);
-        self.shelve(&mut state, Ended { allocation: owned.allocation, range, bytes, way_back });
+        let Owned { allocation, address, .. } = owned;
+        self.shelve(&mut state, Shelved { allocation, address, seq: free.point.seq }, rounded, bytes);
         self.leave(&mut state);
         Ok(())
     }
@@ -121,17 +114,18 @@ impl StreamShared {
 
     /// Puts a freed block on the stream's shelf; what falls off waits for the next visit to the heap.
     #[inline]
-    fn shelve(&self, state: &mut State, ended: Ended) {
-        let Ended { allocation, range, bytes, way_back } = ended;
-        if allocation.pool.guard || allocation.pool.is_destroyed() {
-            return self.free_to_heap(state, &allocation, range, bytes, way_back);
+    fn shelve(&self, state: &mut State, freed: Shelved, rounded: u64, bytes: u64) {
+        let pool = &freed.allocation.pool;
+        if pool.guard || pool.is_destroyed() {
+            return self.free_to_heap(state, &freed, rounded, bytes);
         }
-        let shelf = state.shelf_or_new(self, &allocation.pool);
+        let shelf = state.shelf_or_new(self, pool);
         shelf.count.put(bytes);
-        if let Err(fallen) = shelf.shelf.put(range.bytes, Shelved { allocation, address: range.start, way_back }) {
-            shelf.fallen.push(fallen.way_back);
+        if let Err(fallen) = shelf.shelf.put(rounded, freed) {
+            let pool = Arc::clone(&fallen.allocation.pool);
+            shelf.fallen.push(fallen);
             if shelf.fallen.len() >= FALLEN_MAX {
-                self.return_fallen(state, &fallen.allocation.pool);
+                self.return_fallen(state, &pool);
             }
         }
     }
@@ -147,8 +141,8 @@ impl StreamShared {
     pub(crate) fn return_fallen_to(&self, state: &mut State, pool: &PoolShared, heap: &mut crate::pool::Heap) {
         let Some(shelf) = state.shelf(pool.id) else { return };
         let mut fallen = std::mem::take(&mut shelf.fallen);
-        for Fallen { index, block, free } in fallen.drain(..) {
-            heap.give_back(index, block, free, Some(&state.chain));
+        for Shelved { allocation, seq, .. } in fallen.drain(..) {
+            heap.give_back(allocation.index, Point { slot: self.slot, seq }, Some(&state.chain));
         }
         // The room is kept.
         if let Some(shelf) = state.shelf(pool.id) {
@@ -158,14 +152,16 @@ impl StreamShared {
 
     /// A block goes to the heap without resting on a shelf: its pool is destroyed, or guards freed addresses.
     #[cold]
-    fn free_to_heap(&self, state: &State, allocation: &Allocation, range: Range, bytes: u64, way_back: Fallen) {
-        let pool = &allocation.pool;
+    fn free_to_heap(&self, state: &State, freed: &Shelved, rounded: u64, bytes: u64) {
+        let pool = &freed.allocation.pool;
         if pool.guard {
+            let range = Range::new(freed.address, rounded);
             // Where the device refuses, the bytes stay readable: the guard is a help, not a promise.
             let _ = shell::submit_protect(&self.context, self.raw, range, Access::None);
         }
         let mut heap = pool.lock();
-        heap.give_back(way_back.index, way_back.block, way_back.free, Some(&state.chain));
+        let free = Point { slot: self.slot, seq: freed.seq };
+        heap.give_back(freed.allocation.index, free, Some(&state.chain));
         heap.count_used(-(bytes as i64));
         drop(heap);
         pool.trim_if_destroyed();
@@ -179,14 +175,14 @@ impl PoolShared {
     /// Frees an allocation whose buffer was dropped: after everything declared so far. Never waits, never fails, adds
     /// no order.
     pub(crate) fn drop_allocation(owned: Owned) {
-        let Owned { allocation, generation, .. } = owned;
+        let Owned { allocation, generation, address } = owned;
         let home = allocation.life().home.upgrade();
         let mut state = home.as_ref().and_then(|home| Some((home, home.state.try_lock()?)));
         let mut life = allocation.life();
         if life.freed.is_some() || life.generation != generation {
             return;
         }
-        let (range, bytes, index, block) = (life.range, life.bytes, allocation.index, life.block);
+        let (rounded, bytes) = (life.range.bytes, life.bytes);
         if let Some((home, state)) = &mut state
             && !state.is_closed
             && life.history.points().all(|point| state.chain.covers(point))
@@ -195,7 +191,7 @@ impl PoolShared {
             let site = Site { act: Act::Free, stream: home.id, op: state.op(), place: Place::Unknown };
             life.freed = Some(Use { point: free, site });
             drop(life);
-            home.shelve(state, Ended { allocation, range, bytes, way_back: Fallen { index, block, free } });
+            home.shelve(state, Shelved { allocation, address, seq: free.seq }, rounded, bytes);
             return home.leave(state);
         }
         let after = Frontier::of(life.history.points());
@@ -205,7 +201,7 @@ impl PoolShared {
         drop(state);
         let pool = &allocation.pool;
         let mut heap = pool.lock();
-        heap.give_back(index, block, after, None::<&Chain>);
+        heap.give_back(allocation.index, after, None::<&Chain>);
         heap.count_used(-(bytes as i64));
         drop(heap);
         pool.trim_if_destroyed();

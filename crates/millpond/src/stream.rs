@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-use millpond_core::ids::{PoolId, Seq, Slot, StreamId};
+use millpond_core::ids::{Point, PoolId, Seq, Slot, StreamId};
 use millpond_core::order::Chain;
 use millpond_core::pool::Shelf;
 use millpond_driver::{Driver, RawMark, RawStream};
@@ -16,7 +16,7 @@ use crate::allocation::{Allocation, Light};
 use crate::context::{Context, lock};
 use crate::error::{Invalid, Result};
 use crate::event::{Event, Mark};
-use crate::pool::{Fallen, PoolShared, ShelfCount};
+use crate::pool::{PoolShared, ShelfCount};
 use crate::progress::Progress;
 
 pub use millpond_core::order::StreamKind;
@@ -88,7 +88,7 @@ pub(crate) struct PoolShelf {
     owner: Weak<PoolShared>,
     pub(crate) shelf: Shelf<Shelved>,
     /// What fell off the shelf, on its way back to the heap with the next visit there.
-    pub(crate) fallen: Vec<Fallen>,
+    pub(crate) fallen: Vec<Shelved>,
     pub(crate) count: Arc<ShelfCount>,
 }
 
@@ -97,13 +97,15 @@ pub(crate) struct PoolShelf {
 pub(crate) struct Shelved {
     pub(crate) allocation: Arc<Allocation>,
     pub(crate) address: u64,
-    pub(crate) way_back: Fallen,
+    /// Where on this stream's chain it was freed.
+    pub(crate) seq: Seq,
 }
 
 impl PoolShelf {
-    /// Takes everything off, for the heap.
-    pub(crate) fn clear(&mut self) -> impl Iterator<Item = Fallen> + '_ {
-        self.fallen.drain(..).chain(self.shelf.drain().map(|shelved| shelved.way_back))
+    /// Takes everything off, for the heap: allocations by their index, and where they were freed.
+    pub(crate) fn clear(&mut self, slot: Slot) -> impl Iterator<Item = (u32, Point)> + '_ {
+        let all = self.fallen.drain(..).chain(self.shelf.drain());
+        all.map(move |shelved| (shelved.allocation.index, Point { slot, seq: shelved.seq }))
     }
 }
 
@@ -226,7 +228,7 @@ impl StreamShared {
         lock(&self.context.streams).retain(|stream| !Weak::ptr_eq(stream, &self.me));
         for mut shelf in shelves {
             if let Some(pool) = shelf.owner.upgrade() {
-                pool.take_back(shelf.clear());
+                pool.take_back(shelf.clear(self.slot));
                 pool.remove_shelf(&shelf.count);
                 pool.trim_if_destroyed();
             }
