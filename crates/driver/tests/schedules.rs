@@ -216,6 +216,26 @@ fn a_loss_wakes_everybody() {
 }
 
 #[test]
+fn work_that_blocks_holds_up_no_other() {
+    explore_parallel(|| {
+        const STREAMS: usize = 3;
+        let device = device(Schedule::Parallel);
+        let barrier = Arc::new(shuttle::sync::Barrier::new(STREAMS));
+        let streams: Vec<Packed> = (0..STREAMS).map(|_| device.open(0).unwrap()).collect();
+        for &stream in &streams {
+            let barrier = barrier.clone();
+            submit(&device, stream, move || {
+                barrier.wait();
+            });
+        }
+        for stream in streams {
+            device.block_on(device.mark(stream).unwrap()).unwrap();
+        }
+        device.end();
+    });
+}
+
+#[test]
 fn work_drops_the_device() {
     // Seeded work runs only inside a call of somebody who still holds the device.
     explore_parallel(|| {

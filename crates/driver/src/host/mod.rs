@@ -13,6 +13,8 @@ mod memory;
 mod os;
 mod streams;
 mod sync;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::os::fd::OwnedFd;

@@ -248,7 +248,7 @@ impl<E: Execute> Streams<E> {
             && !self.is_lost()
             && let Some(slot) = seeded.choose()
         {
-            seeded.ran(slot, self.see_to(slot, 1) == Left::Ready);
+            self.run_one(seeded, slot);
         }
         let slot = self.table.slot(mark.slot());
         if self.is_lost() && !lock(&slot.queue).running {
@@ -266,7 +266,9 @@ impl<E: Execute> Streams<E> {
                 self.check_lost()?;
             }
             queue.due = queue.due.min(mark.number());
+            queue.blocked += 1;
             queue = sleep(&slot.over, queue);
+            queue.blocked -= 1;
         }
         self.check_lost()
     }
@@ -275,12 +277,21 @@ impl<E: Execute> Streams<E> {
         let slot = self.table.slot(mark.slot());
         loop {
             match seeded.duty(|| slot.has_done(mark.number()), || self.is_lost()) {
-                Duty::Run(slot) => seeded.ran(slot, self.see_to(slot, 1) == Left::Ready),
+                Duty::Run(slot) => self.run_one(seeded, slot),
                 Duty::Again => {}
                 Duty::Stuck => return Err(Refusal::Stuck),
                 Duty::Over => return self.check_lost(),
             }
         }
+    }
+
+    /// Seeded: runs an item of a stream that was chosen.
+    fn run_one(self: &Arc<Self>, seeded: &Seeded, slot: SlotIndex) {
+        let next = match self.see_to(slot, 1) {
+            Left::Ready(next) => Some(next),
+            Left::Alone => None,
+        };
+        seeded.ran(next);
     }
 
     fn make_ready(self: &Arc<Self>, slot: SlotIndex) {
@@ -294,9 +305,9 @@ impl<E: Execute> Streams<E> {
         let streams = self.clone();
         spawn("millpond-host", move || {
             let Drive::Workers(workers) = &streams.drive else { unreachable!("only workers are spawned") };
-            while let Some(mut slot) = workers.take() {
-                while streams.see_to(slot, TURN_ITEMS) == Left::Ready {
-                    slot = workers.rotate(slot);
+            while let Some(mut slot) = workers.take(|| streams.spawn_worker()) {
+                while let Left::Ready(next) = streams.see_to(slot, TURN_ITEMS) {
+                    slot = workers.rotate(next);
                 }
             }
         })

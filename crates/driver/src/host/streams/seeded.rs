@@ -4,7 +4,7 @@
 //! from the same seed each time; other seeds explore other orders.
 
 use super::slot::SlotIndex;
-use super::sync::{Condvar, Mutex, ThreadId, lock, sleep, thread};
+use super::sync::{Condvar, Mutex, MutexGuard, ThreadId, lock, sleep, thread};
 
 /// The ready streams and the seed's choices among them.
 pub(crate) struct Seeded {
@@ -17,6 +17,8 @@ struct State {
     ready: Vec<SlotIndex>,
     /// Threads that run an item; one several times where its items wait themselves.
     running: Vec<ThreadId>,
+    /// Threads that wait for what others run. Notifying nobody would be a system call all the same.
+    waiting: u32,
     random: u64,
 }
 
@@ -34,14 +36,15 @@ pub(crate) enum Duty {
 
 impl Seeded {
     pub(crate) fn new(seed: u64) -> Self {
-        let state = State { ready: Vec::new(), running: Vec::new(), random: seed };
+        let state = State { ready: Vec::new(), running: Vec::new(), waiting: 0, random: seed };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Makes a stream ready.
     pub(crate) fn push(&self, slot: SlotIndex) {
-        lock(&self.state).ready.push(slot);
-        self.changed.notify_all();
+        let mut state = lock(&self.state);
+        state.ready.push(slot);
+        self.announce(state);
     }
 
     /// Chooses a ready stream, if there is one, and counts the caller as running.
@@ -65,7 +68,9 @@ impl Seeded {
             state.running.push(me);
             Duty::Run(slot)
         } else if state.running.iter().any(|&thread| thread != me) {
-            drop(sleep(&self.changed, state));
+            state.waiting += 1;
+            state = sleep(&self.changed, state);
+            state.waiting -= 1;
             Duty::Again
         } else if lost {
             Duty::Over
@@ -74,17 +79,23 @@ impl Seeded {
         }
     }
 
-    /// The caller has run what it chose; `again` where the stream is still ready.
-    pub(crate) fn ran(&self, slot: SlotIndex, again: bool) {
+    /// The caller has run what it chose; `next` is ready after that.
+    pub(crate) fn ran(&self, next: Option<SlotIndex>) {
         let me = thread::current().id();
         let mut state = lock(&self.state);
         let place = state.running.iter().rposition(|&thread| thread == me);
         state.running.swap_remove(place.expect("who ran was counted as running"));
-        if again {
-            state.ready.push(slot);
-        }
+        state.ready.extend(next);
+        self.announce(state);
+    }
+
+    /// Lets threads that wait look again.
+    fn announce(&self, state: MutexGuard<'_, State>) {
+        let anybody = state.waiting > 0;
         drop(state);
-        self.changed.notify_all();
+        if anybody {
+            self.changed.notify_all();
+        }
     }
 }
 

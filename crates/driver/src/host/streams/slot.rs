@@ -78,6 +78,8 @@ pub(crate) struct Queue<I> {
     pub(crate) label: u32,
     /// Streams parked behind this one: ticket and slot.
     pub(crate) parked: Vec<(u64, SlotIndex)>,
+    /// Threads that sleep on `Slot::over`. Notifying nobody would be a system call all the same.
+    pub(crate) blocked: u32,
     /// The least ticket that a parked stream or a blocked thread waits for.
     pub(crate) due: u64,
 }
@@ -87,8 +89,15 @@ pub(crate) const NOBODY: u64 = u64::MAX;
 
 impl<I> Slot<I> {
     fn new() -> Self {
-        let queue =
-            Queue { entries: VecDeque::new(), busy: false, running: false, label: 0, parked: Vec::new(), due: NOBODY };
+        let queue = Queue {
+            entries: VecDeque::new(),
+            busy: false,
+            running: false,
+            label: 0,
+            parked: Vec::new(),
+            blocked: 0,
+            due: NOBODY,
+        };
         Self {
             generation: AtomicU64::new(0),
             submitted: AtomicU64::new(0),
@@ -134,7 +143,7 @@ impl<I> Queue<I> {
             !due
         });
         // Threads that wait for a later ticket are woken too, and write it into `due` again.
-        true
+        self.blocked > 0
     }
 }
 

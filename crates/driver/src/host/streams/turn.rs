@@ -10,8 +10,12 @@
 //!                    work             -> unlock, run it, lock, count it as done, and wake who waited for that
 //! ```
 //!
-//! Departures: one somebody at most sees to a stream (`one-place`), so waking a stream is handing it on, without a look
-//! at its queue; a parked stream keeps no thread; a turn ends after some items, so that others get theirs.
+//! Departures:
+//! 1. one somebody at most sees to a stream (`one-place`), so waking a stream is handing it on, without a look at its
+//!    queue, and a parked stream keeps no thread;
+//! 2. a turn ends after some items, so that others get theirs;
+//! 3. who leaves a stream sees to the first stream that it woke: handing work back and forth between two streams then
+//!    wakes no thread (1240 ns a hand-over became 500 on two busy cores). It never runs another item while it holds a woken stream.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,18 +25,19 @@ use super::sync::{MutexGuard, lock};
 use super::{Execute, Packed, Streams};
 
 /// What became of a stream that was seen to.
-#[derive(PartialEq, Eq)]
 pub(super) enum Left {
     /// Idle, parked or dropped: somebody else's business now.
     Alone,
-    /// There is more to run.
-    Ready,
+    /// A stream is ready and the caller's to see to: the same one, which has more to run, or where that is left alone, one
+    /// that waited for it.
+    Ready(SlotIndex),
 }
 
 impl<E: Execute> Streams<E> {
     /// Sees to a stream, as the head of this file has it, for up to so many items.
     pub(super) fn see_to(self: &Arc<Self>, index: SlotIndex, mut items: u32) -> Left {
         let slot = self.table.slot(index);
+        let mut woken = None;
         let mut queue = lock(&slot.queue);
         loop {
             if self.is_lost() {
@@ -42,23 +47,28 @@ impl<E: Execute> Streams<E> {
             match queue.entries.front() {
                 None => {
                     self.leave(index, slot, queue);
-                    return Left::Alone;
+                    return woken.map_or(Left::Alone, Left::Ready);
                 }
                 Some(&Entry::Wait(mark)) if self.table.slot(mark.slot()).has_done(mark.number()) => {
                     queue.entries.pop_front();
-                    self.finish(slot, &mut queue);
+                    self.finish(slot, &mut queue, &mut woken);
                 }
                 Some(&Entry::Wait(mark)) => {
                     drop(queue);
                     if self.park(index, mark) {
-                        return Left::Alone;
+                        return woken.map_or(Left::Alone, Left::Ready);
                     }
                     queue = lock(&slot.queue);
                 }
-                Some(Entry::Work(_)) if items == 0 => return Left::Ready,
                 Some(Entry::Work(_)) => {
+                    if let Some(other) = woken.take() {
+                        self.make_ready(other);
+                    }
+                    if items == 0 {
+                        return Left::Ready(index);
+                    }
                     items -= 1;
-                    queue = self.run_front(slot, queue);
+                    queue = self.run_front(slot, queue, &mut woken);
                 }
             }
         }
@@ -69,6 +79,7 @@ impl<E: Execute> Streams<E> {
         self: &Arc<Self>,
         slot: &'a Slot<E::Item>,
         mut queue: MutexGuard<'a, Queue<E::Item>>,
+        woken: &mut Option<SlotIndex>,
     ) -> MutexGuard<'a, Queue<E::Item>> {
         let Some(Entry::Work(item)) = queue.entries.pop_front() else { unreachable!("the front is work") };
         queue.running = true;
@@ -86,15 +97,19 @@ impl<E: Execute> Streams<E> {
             self.lose(reason);
             queue = lock(&slot.queue);
         } else {
-            self.finish(slot, &mut queue);
+            self.finish(slot, &mut queue, woken);
         }
         queue.running = false;
         queue
     }
 
-    /// Counts the front as done and hands on who waited for it.
-    fn finish(self: &Arc<Self>, slot: &Slot<E::Item>, queue: &mut Queue<E::Item>) {
-        if queue.finish(slot, |parked| self.make_ready(parked)) {
+    /// Counts the front as done and wakes who waited for it; the first stream goes to `woken` if there is room.
+    fn finish(self: &Arc<Self>, slot: &Slot<E::Item>, queue: &mut Queue<E::Item>, woken: &mut Option<SlotIndex>) {
+        let wake = |parked| match woken {
+            None => *woken = Some(parked),
+            Some(_) => self.make_ready(parked),
+        };
+        if queue.finish(slot, wake) {
             slot.over.notify_all();
         }
     }

@@ -1,12 +1,17 @@
 //! Workers: threads that take ready streams, first come first served. Knows no work and no stream, only slot numbers.
 //!
 //! An item of work may block for as long as it likes, also on an item of another stream, so what is ready must not
-//! wait behind it: whenever more streams are ready than workers are idle, one more is started. Workers that have
-//! been idle for a while end, but for the last one.
+//! wait behind it: where streams are ready and all workers are busy, one more is started. Workers that have been idle
+//! for a while end, but for the last one.
+//!
+//! The simple version wakes a worker for each stream that gets ready. Departure: one worker at a time is on its way; it
+//! sends for the next when it takes a stream and leaves others. So a burst of short work, which a few workers get done
+//! in passing, wakes few of them (submitting short work to 16 streams in turn went from 3100 ns an item to 190 on two busy
+//! cores), and work that blocks still gets a worker each.
 //!
 //! Invariants:
-//! * `no-lost-wake`: a stream is in `ready` or has been taken by a worker; a worker sleeps only when it has seen `ready`
-//!   empty under the lock;
+//! * `no-lost-wake`: where streams are ready, a worker is on its way to look, or all that may be are busy and will look;
+//!   a worker sleeps only when it has seen under the lock that none is ready;
 //! * `last-worker`: until the device ends there is at least one worker, so what is ready is taken sooner or later even
 //!   where the system refuses more threads.
 
@@ -14,7 +19,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::slot::SlotIndex;
-use super::sync::{Condvar, JoinHandle, Mutex, lock, sleep_for, thread};
+use super::sync::{Condvar, JoinHandle, Mutex, MutexGuard, lock, sleep_for, thread};
 
 /// The most threads that one host device runs work on. Closures that all wait for each other hang where there are
 /// more of them than this.
@@ -32,6 +37,8 @@ struct State {
     ready: VecDeque<SlotIndex>,
     /// Workers that sleep, or were woken and have not looked yet.
     idle: usize,
+    /// Since the last look at `ready`, a worker was woken or started.
+    coming: bool,
     /// Live workers.
     workers: Vec<JoinHandle<()>>,
     ending: bool,
@@ -39,7 +46,7 @@ struct State {
 
 impl Workers {
     pub(crate) fn new(idle_life: Duration) -> Self {
-        let state = State { ready: VecDeque::new(), idle: 0, workers: Vec::new(), ending: false };
+        let state = State { ready: VecDeque::new(), idle: 0, coming: false, workers: Vec::new(), ending: false };
         Self { state: Mutex::new(state), changed: Condvar::new(), idle_life }
     }
 
@@ -55,13 +62,23 @@ impl Workers {
     pub(crate) fn push(&self, slot: SlotIndex, spawn: impl FnOnce() -> std::io::Result<JoinHandle<()>>) {
         let mut state = lock(&self.state);
         state.ready.push_back(slot);
-        if state.ready.len() <= state.idle {
+        self.send_for(state, spawn);
+    }
+
+    /// Sees that somebody comes for what is ready. INVARIANT: no-lost-wake.
+    fn send_for(&self, mut state: MutexGuard<'_, State>, spawn: impl FnOnce() -> std::io::Result<JoinHandle<()>>) {
+        if state.ready.is_empty() || state.coming {
+            return;
+        }
+        if state.idle > 0 {
+            state.coming = true;
             drop(state);
             self.changed.notify_one();
         } else if state.workers.len() < WORKERS_MAX {
             // Under the lock, so that the worker finds its own handle written down. Where the system refuses, the
             // workers there are take the stream later (last-worker).
             if let Ok(worker) = spawn() {
+                state.coming = true;
                 state.workers.push(worker);
             }
         }
@@ -80,10 +97,12 @@ impl Workers {
     }
 
     /// For a worker: the next stream, or `None` when it is to end.
-    pub(crate) fn take(&self) -> Option<SlotIndex> {
+    pub(crate) fn take(&self, spawn: impl FnOnce() -> std::io::Result<JoinHandle<()>>) -> Option<SlotIndex> {
         let mut state = lock(&self.state);
         loop {
+            state.coming = false;
             if let Some(slot) = state.ready.pop_front() {
+                self.send_for(state, spawn);
                 return Some(slot);
             }
             if state.ending {
