@@ -34,7 +34,7 @@ fn stream(device: &dyn Driver) -> RawStream {
 
 fn run(device: &dyn Driver, stream: RawStream, task: impl FnOnce() + Send + 'static) {
     // SAFETY: the closures of these benches touch no device memory.
-    unsafe { device.submit(stream, Work::Run(Box::new(task))) }.expect("a submission");
+    unsafe { device.submit(stream, &mut Some(Work::Run(Box::new(task)))) }.expect("a submission");
 }
 
 fn finish(device: &dyn Driver, stream: RawStream) {
@@ -212,7 +212,7 @@ fn memory(device: &HostDriver) {
                     if touched {
                         let fill = Work::Fill { at, bytes, value: 1 };
                         // SAFETY: just mapped.
-                        unsafe { device.submit(stream, fill) }.expect("a submission");
+                        unsafe { device.submit(stream, &mut Some(fill)) }.expect("a submission");
                         finish(device, stream);
                     }
                     // SAFETY: nothing uses the range any more.

@@ -160,7 +160,12 @@ pub enum DriverError {
 /// All methods can be called from several threads at once. None waits for a stream's work but [`block_on`].
 ///
 /// [`block_on`]: Driver::block_on
-pub trait Driver: Send + Sync + fmt::Debug {
+///
+/// # Safety
+/// Where [`Properties::runs_closures`] is true, mapped addresses are memory of this process from a successful
+/// [`map`](Driver::map) until [`unmap`](Driver::unmap), a stream's work runs one item after the other, and not before the
+/// marks that it was made to wait for are over: callers make slices of that memory.
+pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// What the device is.
     fn properties(&self) -> Properties;
 
@@ -200,12 +205,13 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// Closes a stream; work already in it still runs (CUDA: `cuStreamDestroy`). Its marks stay valid.
     fn close_stream(&self, stream: RawStream) -> Result<()>;
 
-    /// Appends work to a stream.
+    /// Appends work to a stream. It is taken out of `work` where the call succeeds, and left there where it fails: the
+    /// caller drops it where it holds no locks, since dropping a closure runs its owner's code. `None` does nothing.
     ///
     /// # Safety
     /// Every address that the work touches is mapped until the work is over, and no other work that is not ordered
     /// with it touches the same bytes in a conflicting way. Host memory of a copy lives until then, too.
-    unsafe fn submit(&self, stream: RawStream, work: Work) -> Result<()>;
+    unsafe fn submit(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()>;
 
     /// Marks the end of a stream's present work (CUDA: `cuEventRecord`).
     fn mark(&self, stream: RawStream) -> Result<RawMark>;
@@ -215,6 +221,12 @@ pub trait Driver: Send + Sync + fmt::Debug {
 
     /// Whether the work before the mark is over (CUDA: `cuEventQuery`).
     fn is_over(&self, mark: RawMark) -> Result<bool>;
+
+    /// As [`is_over`](Driver::is_over), but does nothing to bring a yes about: it is asked under locks of the caller, where
+    /// no work may run. Only a device whose `is_over` runs work has to say more than that does.
+    fn peek(&self, mark: RawMark) -> Result<bool> {
+        self.is_over(mark)
+    }
 
     /// Waits on the calling thread until the work before the mark is over (CUDA: `cuEventSynchronize`).
     fn block_on(&self, mark: RawMark) -> Result<()>;

@@ -137,7 +137,7 @@ macro_rules! delegate {
             $before(CallKind::CloseStream, 0)?;
             $device.close_stream(stream)
         }
-        unsafe fn submit(&$self, stream: RawStream, work: Work) -> Result<()> {
+        unsafe fn submit(&$self, stream: RawStream, work: &mut Option<Work>) -> Result<()> {
             $before(CallKind::Submit, 0)?;
             // SAFETY: the caller's promise is handed on as it is.
             unsafe { $device.submit(stream, work) }
@@ -154,6 +154,10 @@ macro_rules! delegate {
             $before(CallKind::IsOver, 0)?;
             $device.is_over(mark)
         }
+        fn peek(&$self, mark: RawMark) -> Result<bool> {
+            $before(CallKind::IsOver, 0)?;
+            $device.peek(mark)
+        }
         fn block_on(&$self, mark: RawMark) -> Result<()> {
             $before(CallKind::BlockOn, 0)?;
             $device.block_on(mark)
@@ -161,7 +165,8 @@ macro_rules! delegate {
     };
 }
 
-impl<D: Driver, T: Tap> Driver for Tapped<D, T> {
+// SAFETY: every call that is not refused is the device's own, which keeps the promise.
+unsafe impl<D: Driver, T: Tap> Driver for Tapped<D, T> {
     delegate!(self, self.device, |kind, bytes| self.tap.before(kind, bytes));
 
     fn forget(&self, mark: RawMark) {
@@ -172,7 +177,8 @@ impl<D: Driver, T: Tap> Driver for Tapped<D, T> {
 }
 
 /// So that the layers can be put around a shared device, `Counting<Arc<dyn Driver>>`.
-impl<D: Driver + ?Sized> Driver for Arc<D> {
+// SAFETY: every call is the device's own, which keeps the promise.
+unsafe impl<D: Driver + ?Sized> Driver for Arc<D> {
     delegate!(self, (**self), |_: CallKind, _: u64| Ok::<(), DriverError>(()));
 
     fn forget(&self, mark: RawMark) {

@@ -74,7 +74,8 @@ fn device(schedule: Schedule) -> Device {
 }
 
 fn submit(device: &Device, stream: Packed, task: impl FnOnce() + Send + 'static) {
-    device.submit(stream, Box::new(task)).expect("an open stream");
+    let task: Box<dyn FnOnce() + Send> = Box::new(task);
+    device.submit(stream, &mut Some(task)).expect("an open stream");
 }
 
 /// Explores random schedules, and ones that change threads rarely but where it hurts (which need a second thread: the
@@ -198,7 +199,8 @@ fn a_loss_wakes_everybody() {
         let later = ran.clone();
         // Each of these may meet the loss or come before it.
         let waits = device.wait(right, lost);
-        let submitted = device.submit(right, Box::new(move || later.store(1, Ordering::SeqCst)));
+        let task: Box<dyn FnOnce() + Send> = Box::new(move || later.store(1, Ordering::SeqCst));
+        let submitted = device.submit(right, &mut Some(task));
         let blocked = {
             let (device, mark) = (device.clone(), device.mark(right).unwrap());
             thread::spawn(move || device.block_on(mark))

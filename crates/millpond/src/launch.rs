@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::{Act, Use};
-use millpond_driver::RawStream;
+use millpond_driver::{RawStream, Work};
 use smallvec::SmallVec;
 
 use crate::access::{Access, Declared, Source, task};
@@ -160,7 +160,8 @@ impl Queue<'_> {
     /// The device runs no closures or is lost.
     pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         self.stream.check_closures()?;
-        Ok(shell::submit_task(&self.stream.context, self.stream.raw, Box::new(function))?)
+        let mut refused = Some(Work::Run(Box::new(function)));
+        Ok(shell::submit_task(&self.stream.context, self.stream.raw, &mut refused)?)
     }
 }
 
@@ -172,8 +173,11 @@ impl StreamShared {
         caller: &'static Location<'static>,
     ) -> Result<()> {
         self.check_closures()?;
+        // A refused kernel is dropped here, behind the locks: it may own buffers.
+        let mut refused = None;
         self.operate(&accesses, true, caller, |_, place| {
-            Ok(shell::submit_task(&self.context, self.raw, task::<A>(place, kernel))?)
+            refused = Some(Work::Run(task::<A>(place, kernel)));
+            Ok(shell::submit_task(&self.context, self.raw, &mut refused)?)
         })
     }
 

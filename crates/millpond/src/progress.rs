@@ -69,7 +69,7 @@ impl Progress {
             return false;
         }
         let over = self.mark(driver).and_then(|mark| {
-            let over = driver.is_over(mark);
+            let over = driver.peek(mark);
             if self.end.get().is_none() {
                 driver.forget(mark);
             }

@@ -90,11 +90,12 @@ impl Closing {
     }
 }
 
-/// Appends a checked launch: a closure that runs as a kernel.
-pub(crate) fn submit_task(context: &Context, stream: RawStream, task: millpond_driver::Task) -> Result<()> {
+/// Appends a checked launch: a closure that runs as a kernel. Where the device refuses it stays in `task`, to be dropped
+/// where no locks are held: dropping a closure runs its owner's code.
+pub(crate) fn submit_task(context: &Context, stream: RawStream, task: &mut Option<Work>) -> Result<()> {
     // SAFETY: the launch's accesses are checked and recorded, so that the memory outlives the work and no unordered
     // work conflicts (LEGAL, and the histories of the allocations).
-    unsafe { context.driver.submit(stream, Work::Run(task)) }
+    unsafe { context.driver.submit(stream, task) }
 }
 
 /// Appends a checked copy.
@@ -109,17 +110,18 @@ pub(crate) fn submit_copy(
     kind: CopyKind,
 ) -> Result<()> {
     // SAFETY: as for `submit_task`; ranges of two allocations do not overlap (APART), and the caller keeps host memory.
-    unsafe { context.driver.submit(stream, Work::Copy { to, from, bytes, kind }) }
+    unsafe { context.driver.submit(stream, &mut Some(Work::Copy { to, from, bytes, kind })) }
 }
 
 /// Appends a checked fill.
 pub(crate) fn submit_fill(context: &Context, stream: RawStream, at: u64, bytes: u64, value: u8) -> Result<()> {
     // SAFETY: as for `submit_task`.
-    unsafe { context.driver.submit(stream, Work::Fill { at, bytes, value }) }
+    unsafe { context.driver.submit(stream, &mut Some(Work::Fill { at, bytes, value })) }
 }
 
 /// Appends a change of what may be done with a block's bytes.
 pub(crate) fn submit_protect(context: &Context, stream: RawStream, range: Range, access: Access) -> Result<()> {
+    let work = Work::Protect { at: range.start, bytes: range.bytes, access };
     // SAFETY: the block is this stream's at this point: all uses come before its free, and the next life after.
-    unsafe { context.driver.submit(stream, Work::Protect { at: range.start, bytes: range.bytes, access }) }
+    unsafe { context.driver.submit(stream, &mut Some(work)) }
 }

@@ -156,7 +156,7 @@ impl State {
     /// Forgets staged host memory whose copies are over.
     pub(crate) fn release_staging(&mut self, driver: &dyn Driver) {
         self.staging.retain(|(mark, _)| {
-            let waits = matches!(driver.is_over(*mark), Ok(false));
+            let waits = matches!(driver.peek(*mark), Ok(false));
             if !waits {
                 driver.forget(*mark);
             }

@@ -147,7 +147,9 @@ impl Drop for HostDriver {
     }
 }
 
-impl Driver for HostDriver {
+// SAFETY: chunks are mapped memory of this process (`memory.rs`), and streams run their work in order and wait for
+// marks (`streams`).
+unsafe impl Driver for HostDriver {
     fn properties(&self) -> Properties {
         let name = match self.config.schedule {
             Schedule::Parallel => "host".to_owned(),
@@ -198,9 +200,9 @@ impl Driver for HostDriver {
         self.streams.close(Packed(stream.0)).map_err(|why| explain("close_stream", stream.0, why))
     }
 
-    unsafe fn submit(&self, stream: RawStream, work: Work) -> Result<()> {
-        if let Work::Protect { at, bytes, .. } = work
-            && !(at | bytes).is_multiple_of(PROTECT_BYTES)
+    unsafe fn submit(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()> {
+        if let Some(Work::Protect { at, bytes, .. }) = work
+            && !(*at | *bytes).is_multiple_of(PROTECT_BYTES)
         {
             return Err(failed("submit", format!("{work:?}: not in multiples of {PROTECT_BYTES} B")));
         }
@@ -223,6 +225,10 @@ impl Driver for HostDriver {
     #[inline]
     fn is_over(&self, mark: RawMark) -> Result<bool> {
         self.streams.is_over(Packed(mark.0)).map_err(|why| explain("is_over", mark.0, why))
+    }
+
+    fn peek(&self, mark: RawMark) -> Result<bool> {
+        self.streams.peek(Packed(mark.0)).map_err(|why| explain("peek", mark.0, why))
     }
 
     fn block_on(&self, mark: RawMark) -> Result<()> {

@@ -56,7 +56,7 @@ fn order_makes_memory_visible() {
         for round in 0..10 {
             let (here, there) = (streams[round % 2], streams[(round + 1) % 2]);
             let number = number.clone();
-            device.submit(here, Box::new(move || number.add())).unwrap();
+            device.submit(here, &mut Some(Box::new(move || number.add()))).unwrap();
             device.wait(there, device.mark(here).unwrap()).unwrap();
         }
         let mark = device.mark(streams[0]).unwrap();
@@ -75,7 +75,7 @@ fn blocking_makes_memory_visible() {
     for round in 1..5 {
         let stream = device.open(0).unwrap();
         let inner = number.clone();
-        device.submit(stream, Box::new(move || inner.add())).unwrap();
+        device.submit(stream, &mut Some(Box::new(move || inner.add()))).unwrap();
         let mark = device.mark(stream).unwrap();
         device.close(stream).unwrap();
         device.block_on(mark).unwrap();
@@ -89,11 +89,11 @@ fn a_loss_drops_what_waits() {
     let device = device(Schedule::Parallel);
     let stream = device.open(4).unwrap();
     let held = Arc::new(AtomicUsize::new(0));
-    device.submit(stream, Box::new(|| std::panic::resume_unwind(Box::new("boom")))).unwrap();
+    device.submit(stream, &mut Some(Box::new(|| std::panic::resume_unwind(Box::new("boom"))))).unwrap();
     for _ in 0..3 {
         let held = held.clone();
         // The loss may have come already.
-        let _ = device.submit(stream, Box::new(move || held.store(1, Ordering::Relaxed)));
+        let _ = device.submit(stream, &mut Some(Box::new(move || held.store(1, Ordering::Relaxed))));
     }
     let lost = Refusal::Lost("stream 4: a kernel panicked: boom".to_owned());
     assert_eq!(device.block_on(device.mark(stream).unwrap()), Err(lost));

@@ -25,7 +25,7 @@ fn mapped(sim: &SimDriver) -> (RawChunk, u64) {
 
 fn submit(sim: &SimDriver, stream: RawStream, work: Work) -> Result<()> {
     // SAFETY: simulated memory is never touched.
-    unsafe { sim.submit(stream, work) }
+    unsafe { sim.submit(stream, &mut Some(work)) }
 }
 
 fn unmap(sim: &SimDriver, at: u64) -> Result<()> {

@@ -240,7 +240,7 @@ pub(crate) fn work_submits_work(subject: &Subject) {
     subject.run(stream, move || {
         let task = Box::new(move || inner.lock().unwrap().push(2));
         // SAFETY: the work touches no device memory.
-        unsafe { driver.submit(other, millpond_driver::Work::Run(task)) }.expect("a submission by work");
+        unsafe { driver.submit(other, &mut Some(millpond_driver::Work::Run(task))) }.expect("a submission by work");
     });
     note(subject, stream, &log, 1);
     subject.finish(stream);

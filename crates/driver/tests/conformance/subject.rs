@@ -37,7 +37,7 @@ impl Subject {
 
     pub(crate) fn submit(&self, stream: RawStream, work: Work) {
         // SAFETY: see the head of this file.
-        unsafe { self.driver.submit(stream, work) }.expect("a submission");
+        unsafe { self.driver.submit(stream, &mut Some(work)) }.expect("a submission");
     }
 
     pub(crate) fn run(&self, stream: RawStream, task: impl FnOnce() + Send + 'static) {

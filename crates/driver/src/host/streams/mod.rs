@@ -120,9 +120,11 @@ impl<E: Execute> Streams<E> {
         Ok(())
     }
 
-    pub(crate) fn submit(self: &Arc<Self>, stream: Packed, item: E::Item) -> Result<(), Refusal> {
+    /// Takes the item out where it succeeds.
+    pub(crate) fn submit(self: &Arc<Self>, stream: Packed, item: &mut Option<E::Item>) -> Result<(), Refusal> {
         let (slot, mut queue) = self.lock_stream(stream)?;
         self.check_lost()?;
+        let Some(item) = item.take() else { return Ok(()) };
         if append(slot, &mut queue, Entry::Work(item)) {
             drop(queue);
             self.make_ready(stream.slot());
@@ -162,6 +164,12 @@ impl<E: Execute> Streams<E> {
     #[inline]
     pub(crate) fn is_over(self: &Arc<Self>, mark: Packed) -> Result<bool, Refusal> {
         if self.is_done(mark)? { Ok(true) } else { self.look_closer(mark) }
+    }
+
+    /// Whether the items before the mark are done, running nothing.
+    #[inline]
+    pub(crate) fn peek(&self, mark: Packed) -> Result<bool, Refusal> {
+        self.is_done(mark)
     }
 
     /// Blocks until the items before the mark are done. Where the device is lost instead, until nothing of that
