@@ -2,7 +2,8 @@
 //! primitives that the scheduler controls. A lost wake-up shows as a deadlock, which the scheduler reports with the
 //! schedule that led there.
 //!
-//! Part of `cargo test`. For a longer hunt: `SCHEDULES=100000 cargo test -p millpond-driver --test schedules --release`.
+//! Part of `cargo test`. For a longer hunt: `SCHEDULES=100000 cargo test -p millpond-driver --test schedules
+//! --release`.
 #![allow(dead_code, unreachable_pub, unused_imports)] // The sources are compiled whole, as parts of a library.
 
 #[path = "../src/panics.rs"]
@@ -26,8 +27,8 @@ mod sync {
         condvar.wait(guard).expect("nothing panics under a lock")
     }
 
-    /// The time is up at once, or just when somebody notifies (who then may have notified nobody else), or never: as the
-    /// scheduler likes.
+    /// The time is up at once, or just when somebody notifies (who then may have notified nobody else), or never: as
+    /// the scheduler likes.
     pub(crate) fn sleep_for<'a, T>(
         condvar: &Condvar,
         guard: MutexGuard<'a, T>,
@@ -233,6 +234,25 @@ fn work_that_blocks_holds_up_no_other() {
         for stream in streams {
             device.block_on(device.mark(stream).unwrap()).unwrap();
         }
+        device.end();
+    });
+}
+
+#[test]
+fn a_woken_stream_does_not_wait_for_its_waker() {
+    explore_parallel(|| {
+        let device = device(Schedule::Parallel);
+        let (left, right) = (device.open(0).unwrap(), device.open(0).unwrap());
+        let barrier = Arc::new(shuttle::sync::Barrier::new(2));
+        submit(&device, left, thread::yield_now);
+        device.wait(right, device.mark(left).unwrap()).unwrap();
+        for stream in [left, right] {
+            let barrier = barrier.clone();
+            submit(&device, stream, move || {
+                barrier.wait();
+            });
+        }
+        device.block_on(device.mark(left).unwrap()).unwrap();
         device.end();
     });
 }

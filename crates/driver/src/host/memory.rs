@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use millpond_core::units::GIB;
 use rustix::io::Errno;
 
 use super::os;
@@ -63,7 +64,7 @@ pub(super) struct Memory {
 }
 
 /// The least step by which the device's file grows. Its size costs nothing; steps are system calls.
-const FILE_STEP_BYTES: u64 = 1 << 30;
+const FILE_STEP_BYTES: u64 = GIB;
 
 impl Memory {
     pub(super) fn new(granularity: u64, total_bytes: u64) -> Result<Self> {

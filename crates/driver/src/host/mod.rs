@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memory::Memory;
+use millpond_core::units::{GIB, MIB};
 use streams::{Execute, Packed, Refusal, Streams};
 pub use streams::{STREAMS_MAX, Schedule, WORKERS_MAX};
 
@@ -44,7 +45,7 @@ pub struct HostConfig {
 impl Default for HostConfig {
     /// 64 GiB in granules of 2 MiB, as a GPU has them; work runs in parallel.
     fn default() -> Self {
-        Self { total_bytes: 64 << 30, granularity: 2 << 20, schedule: Schedule::Parallel }
+        Self { total_bytes: 64 * GIB, granularity: 2 * MIB, schedule: Schedule::Parallel }
     }
 }
 
@@ -106,8 +107,8 @@ impl HostDriver {
         self.memory.export(chunk)
     }
 
-    /// A chunk of exported memory, and its size in bytes (CUDA: `cuMemImportFromShareableHandle`). The memory lives until
-    /// its last holder in any process lets go.
+    /// A chunk of exported memory, and its size in bytes (CUDA: `cuMemImportFromShareableHandle`). The memory lives
+    /// until its last holder in any process lets go.
     ///
     /// # Errors
     /// If the file is not an exported chunk, or the device has not that much memory left.

@@ -1,5 +1,5 @@
-//! The streams with plain threads: small enough for Miri (`cargo +nightly miri test -p millpond-driver --lib`), which also
-//! reorders what the memory model lets it. `tests/schedules.rs` has the interleavings.
+//! The streams with plain threads: small enough for Miri (`cargo +nightly miri test -p millpond-driver --lib`), which
+//! also reorders what the memory model lets it. `tests/schedules.rs` has the interleavings.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;

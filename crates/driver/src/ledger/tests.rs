@@ -128,8 +128,14 @@ impl Twin {
     }
 }
 
+/// Few cases under Miri, which is slow; no files of past failures.
+fn config() -> ProptestConfig {
+    let cases = if cfg!(miri) { 8 } else { 256 };
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 256 }) })]
+    #![proptest_config(config())]
 
     #[test]
     fn the_ledger_agrees_with_its_twin(steps in proptest::collection::vec(step(), 0..60)) {

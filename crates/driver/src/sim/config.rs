@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use millpond_core::units::{GIB, MIB};
+
 use crate::CallKind;
 
 /// When work is over.
@@ -42,7 +44,7 @@ pub struct SimConfig {
 impl Default for SimConfig {
     /// 64 GiB in granules of 2 MiB; work is over at once and every call is kept.
     fn default() -> Self {
-        Self { total_bytes: 64 << 30, granularity: 2 << 20, completion: Completion::AtOnce, watch: Watch::Calls }
+        Self { total_bytes: 64 * GIB, granularity: 2 * MIB, completion: Completion::AtOnce, watch: Watch::Calls }
     }
 }
 

@@ -39,7 +39,8 @@ macro_rules! conform {
                 refused_calls_change_nothing, protection_changes_in_stream_order);
             conform!(@streams $subject => work_runs_in_order, a_mark_covers_what_came_before, asking_gets_there,
                 a_stream_waits_for_a_mark, chains_of_streams, diamonds, waits_that_change_nothing,
-                parallel_streams_overlap, streams_come_and_go, closed_streams_finish, work_submits_work,
+                parallel_streams_overlap, a_woken_stream_overlaps_its_waker, streams_come_and_go,
+                closed_streams_finish, work_submits_work,
                 random_programs_keep_their_order, threads_share_a_device);
         })*
     };

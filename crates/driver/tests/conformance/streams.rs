@@ -190,6 +190,28 @@ pub(crate) fn parallel_streams_overlap(subject: &Subject) {
     }
 }
 
+pub(crate) fn a_woken_stream_overlaps_its_waker(subject: &Subject) {
+    if !subject.is_parallel {
+        return;
+    }
+    for _ in 0..20 {
+        let (left, right, log) = (subject.stream(), subject.stream(), Log::default());
+        note(subject, left, &log, 1);
+        subject.wait(right, subject.mark(left));
+        let barrier = Arc::new(Barrier::new(2));
+        for stream in [left, right] {
+            let barrier = barrier.clone();
+            subject.run(stream, move || {
+                barrier.wait();
+            });
+        }
+        for stream in [left, right] {
+            subject.finish(stream);
+            subject.close(stream);
+        }
+    }
+}
+
 pub(crate) fn streams_come_and_go(subject: &Subject) {
     let count = Arc::new(AtomicUsize::new(0));
     let mut marks: Vec<RawMark> = Vec::new();

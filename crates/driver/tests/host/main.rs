@@ -1,5 +1,5 @@
-//! What is the host device's own: memory of the system, workers, seeds, loss and end. What it shares with other devices is
-//! in the conformance suite.
+//! What is the host device's own: memory of the system, workers, seeds, loss and end. What it shares with other devices
+//! is in the conformance suite.
 
 mod loss;
 mod memory;

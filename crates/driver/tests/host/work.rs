@@ -8,7 +8,8 @@ use millpond_driver::{Driver, DriverError, STREAMS_MAX};
 
 use super::*;
 
-/// The order in which a seed runs ten items of each of four streams, the last of which waits for the middle of the first.
+/// The order in which a seed runs ten items of each of four streams, the last of which waits for the middle of the
+/// first.
 fn order(seed: u64) -> Vec<(usize, usize)> {
     let device = seeded(seed);
     let log = Arc::new(Mutex::new(Vec::new()));

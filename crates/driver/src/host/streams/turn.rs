@@ -15,7 +15,8 @@
 //!    queue, and a parked stream keeps no thread;
 //! 2. a turn ends after some items, so that others get theirs;
 //! 3. who leaves a stream sees to the first stream that it woke: handing work back and forth between two streams then
-//!    wakes no thread (1240 ns a hand-over became 500 on two busy cores). It never runs another item while it holds a woken stream.
+//!    wakes no thread (1240 ns a hand-over became 500 on two busy cores). It never runs another item while it holds a
+//!    woken stream.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -28,8 +29,8 @@ use super::{Execute, Packed, Streams};
 pub(super) enum Left {
     /// Idle, parked or dropped: somebody else's business now.
     Alone,
-    /// A stream is ready and the caller's to see to: the same one, which has more to run, or where that is left alone, one
-    /// that waited for it.
+    /// A stream is ready and the caller's to see to: the same one, which has more to run, or where that is left alone,
+    /// one that waited for it.
     Ready(SlotIndex),
 }
 

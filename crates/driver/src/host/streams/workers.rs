@@ -6,12 +6,12 @@
 //!
 //! The simple version wakes a worker for each stream that gets ready. Departure: one worker at a time is on its way; it
 //! sends for the next when it takes a stream and leaves others. So a burst of short work, which a few workers get done
-//! in passing, wakes few of them (submitting short work to 16 streams in turn went from 3100 ns an item to 190 on two busy
-//! cores), and work that blocks still gets a worker each.
+//! in passing, wakes few of them (submitting short work to 16 streams in turn went from 3100 ns an item to 190 on two
+//! busy cores), and work that blocks still gets a worker each.
 //!
 //! Invariants:
-//! * `no-lost-wake`: where streams are ready, a worker is on its way to look, or all that may be are busy and will look;
-//!   a worker sleeps only when it has seen under the lock that none is ready;
+//! * `no-lost-wake`: where streams are ready, a worker is on its way to look, or all that may be are busy and will
+//!   look; a worker sleeps only when it has seen under the lock that none is ready;
 //! * `last-worker`: until the device ends there is at least one worker, so what is ready is taken sooner or later even
 //!   where the system refuses more threads.
 
