@@ -32,7 +32,7 @@ fn try_run(
     task: impl FnOnce() + Send + 'static,
 ) -> millpond_driver::Result<()> {
     // SAFETY: the closures of these tests touch no device memory.
-    unsafe { device.submit(stream, Work::Run(Box::new(task))) }
+    unsafe { device.submit(stream, &mut Some(Work::Run(Box::new(task)))) }
 }
 
 fn run(device: &dyn Driver, stream: RawStream, task: impl FnOnce() + Send + 'static) {

@@ -126,12 +126,12 @@ fn protection_is_the_systems() {
     let stream = stream(&*device);
     assert!(permissions(at).starts_with("rw"));
     // SAFETY: mapped, and nothing else uses it.
-    unsafe { device.submit(stream, Work::Protect { at, bytes: 4096, access: Access::None }) }.unwrap();
+    unsafe { device.submit(stream, &mut Some(Work::Protect { at, bytes: 4096, access: Access::None })) }.unwrap();
     finish(&*device, stream);
     assert!(permissions(at).starts_with("--"));
     assert!(permissions(at + 4096).starts_with("rw"));
     // SAFETY: refused before it does anything.
-    let odd = unsafe { device.submit(stream, Work::Protect { at, bytes: 100, access: Access::None }) };
+    let odd = unsafe { device.submit(stream, &mut Some(Work::Protect { at, bytes: 100, access: Access::None })) };
     assert!(matches!(odd, Err(DriverError::Failed { call: "submit", .. })));
 }
 
