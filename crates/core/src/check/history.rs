@@ -1,9 +1,11 @@
 //! What has been done to one life of an allocation, as far as it can still matter.
 //!
 //! Knows points and sites; not where the memory is. The simple version keeps every access for ever. Here an access is
-//! dropped once a later one comes after it, because whatever must come after the later one then comes after it, too.
-//! What stays is an antichain, at most one entry a chain: two unordered kernels may use two halves of an allocation,
-//! and both must precede the free. (One "last access" would forget one of them, which is a well-known bug.)
+//! dropped once a later write comes after it, or a later access if it is a read itself, because whatever must come after
+//! the later one then comes after it, too. (A read drops no write: another read need not come after the first, but must
+//! come after the write.) What stays are two antichains, of at most one write and one read a chain: two unordered
+//! kernels may use two halves of an allocation, and both must precede the free. (One "last access" would forget one of
+//! them, which is a well-known bug.)
 
 use smallvec::SmallVec;
 
@@ -79,8 +81,9 @@ impl History {
     /// Adds a use that was found right; `who` stood before it when it was checked.
     #[inline]
     pub fn add_use(&mut self, new: Use, who: &impl Knows) {
-        // Of one launch a write outweighs a read; of earlier points those that come before `new` are covered by it.
-        self.uses.retain(|known| !who.covers(known.point));
+        // Of one launch a write outweighs a read.
+        let outweighs = |known: &Use| new.site.act == Act::Write || known.site.act != Act::Write;
+        self.uses.retain(|known| !(outweighs(known) && who.covers(known.point)));
         self.uses.push(new);
     }
 
@@ -150,6 +153,26 @@ mod tests {
             use_on(&mut history, &mut s0, Act::Write);
         }
         assert_eq!(history.uses().len(), 1);
+    }
+
+    #[test]
+    fn an_ordered_read_does_not_hide_the_write_before_it() {
+        let (mut s0, mut s1, mut s2) = (chain(0), chain(1), chain(2));
+        let mut history = History::new(at(&mut s0, Act::Allocate));
+        s2.wait(&s0.snapshot());
+        use_on(&mut history, &mut s0, Act::Write);
+        s1.wait(&s0.snapshot());
+        for _ in 0..10 {
+            let read = at(&mut s1, Act::Read);
+            history.add_use(read, &s1);
+        }
+        assert_eq!(history.uses().len(), 2, "the write and the last read");
+        let fault = history.check_use(Act::Read, &s2, true).unwrap_err();
+        assert_eq!((fault.kind, fault.earlier.site.act), (Kind::Race, Act::Write));
+        s0.wait(&s1.snapshot());
+        let write = at(&mut s0, Act::Write);
+        history.add_use(write, &s0);
+        assert_eq!(history.uses().len(), 1, "a write outweighs all that it comes after");
     }
 
     #[test]
