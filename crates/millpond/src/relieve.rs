@@ -154,7 +154,7 @@ impl PoolShared {
         let mut fallen = Vec::new();
         let mut served = 0;
         let mut clear = |stream: &StreamShared, state: &mut State| {
-            if let Some(shelf) = state.shelf(self.id) {
+            if let Some(shelf) = state.shelf(self) {
                 served += shelf.shelf.count_served();
                 fallen.extend(shelf.clear(stream.slot));
             }

@@ -38,7 +38,7 @@ impl StreamShared {
         let mut state = self.state.lock();
         self.enter(&mut state)?;
         let taken = round_up(bytes, pool.grain).and_then(|rounded| {
-            let shelf = state.shelf(pool.id)?;
+            let shelf = state.shelf(pool)?;
             let taken = shelf.shelf.take(rounded)?;
             shelf.count.take(bytes);
             Some(taken)
@@ -139,13 +139,13 @@ impl StreamShared {
 
     #[inline]
     pub(crate) fn return_fallen_to(&self, state: &mut State, pool: &PoolShared, heap: &mut crate::pool::Heap) {
-        let Some(shelf) = state.shelf(pool.id) else { return };
+        let Some(shelf) = state.shelf(pool) else { return };
         let mut fallen = std::mem::take(&mut shelf.fallen);
         for Shelved { allocation, seq, .. } in fallen.drain(..) {
             heap.give_back(allocation.index, Point { slot: self.slot, seq }, Some(&state.chain));
         }
         // The room is kept.
-        if let Some(shelf) = state.shelf(pool.id) {
+        if let Some(shelf) = state.shelf(pool) {
             shelf.fallen = fallen;
         }
     }

@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-use millpond_core::ids::{Point, PoolId, Seq, Slot, StreamId};
+use millpond_core::ids::{Point, Seq, Slot, StreamId};
 use millpond_core::order::Chain;
 use millpond_core::pool::Shelf;
 use millpond_driver::{Driver, RawMark, RawStream};
@@ -84,7 +84,6 @@ pub(crate) struct State {
 /// A stream's shelf for one pool.
 #[derive(Debug)]
 pub(crate) struct PoolShelf {
-    pool: PoolId,
     owner: Weak<PoolShared>,
     pub(crate) shelf: Shelf<Shelved>,
     /// What fell off the shelf, on its way back to the heap with the next visit there.
@@ -102,6 +101,12 @@ pub(crate) struct Shelved {
 }
 
 impl PoolShelf {
+    /// Whether it is this pool's. Numbers do not tell: another device has pools of the same numbers.
+    #[inline]
+    fn is_for(&self, pool: &PoolShared) -> bool {
+        std::ptr::eq(self.owner.as_ptr(), pool)
+    }
+
     /// Takes everything off, for the heap: allocations by their index, and where they were freed.
     pub(crate) fn clear(&mut self, slot: Slot) -> impl Iterator<Item = (u32, Point)> + '_ {
         let all = self.fallen.drain(..).chain(self.shelf.drain());
@@ -130,14 +135,14 @@ impl State {
 
     /// The shelf for a pool, once there is one.
     #[inline]
-    pub(crate) fn shelf(&mut self, pool: PoolId) -> Option<&mut PoolShelf> {
-        self.shelves.iter_mut().find(|shelf| shelf.pool == pool)
+    pub(crate) fn shelf(&mut self, pool: &PoolShared) -> Option<&mut PoolShelf> {
+        self.shelves.iter_mut().find(|shelf| shelf.is_for(pool))
     }
 
     /// The shelf for a pool, made where there is none.
     #[inline]
     pub(crate) fn shelf_or_new(&mut self, stream: &StreamShared, pool: &Arc<PoolShared>) -> &mut PoolShelf {
-        match self.shelves.iter().position(|shelf| shelf.pool == pool.id) {
+        match self.shelves.iter().position(|shelf| shelf.is_for(pool)) {
             Some(at) => &mut self.shelves[at],
             None => self.add_shelf(stream, pool),
         }
@@ -148,8 +153,8 @@ impl State {
     fn add_shelf(&mut self, stream: &StreamShared, pool: &Arc<PoolShared>) -> &mut PoolShelf {
         self.shelves.retain(|shelf| shelf.owner.strong_count() > 0);
         let count = pool.add_shelf(stream.me.clone());
-        let (pool, owner) = (pool.id, Arc::downgrade(pool));
-        self.shelves.push(PoolShelf { pool, owner, shelf: Shelf::new(), fallen: Vec::new(), count });
+        let owner = Arc::downgrade(pool);
+        self.shelves.push(PoolShelf { owner, shelf: Shelf::new(), fallen: Vec::new(), count });
         self.shelves.last_mut().expect("pushed just now")
     }
 
