@@ -138,7 +138,8 @@ macro_rules! access {
 
             #[inline]
             unsafe fn slices<'a>(place: Elements<T>) -> $slice {
-                let start = match place.len {
+                // Without bytes there is no memory, whatever the length.
+                let start = match place.address {
                     0 => std::ptr::NonNull::<T>::dangling().as_ptr(),
                     _ => place.address as *mut T,
                 };

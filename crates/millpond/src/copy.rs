@@ -26,7 +26,7 @@ impl Stream {
         let driver = &*shared.context.driver;
         shared.operate(&to, true, Location::caller(), |state, place| {
             state.release_staging(driver);
-            if from.is_empty() {
+            if size_of_val(from) == 0 {
                 return Ok(());
             }
             let staged: Box<[u8]> = bytemuck::cast_slice(from).into();
