@@ -75,6 +75,9 @@ impl StreamShared {
         }
         wanted.sort_by_key(|wanted| wanted.allocation.get().id);
         if let Some(pair) = wanted.windows(2).find(|pair| is_aliased(pair)) {
+        if wanted.windows(2).any(is_overtaken) {
+            return Err(Invalid::Stale.into());
+        }
             let allocation = pair[0].allocation.get();
             return Err(Invalid::Aliased { allocation: allocation.describe(&allocation.life()) }.into());
         }
@@ -137,6 +140,11 @@ impl StreamShared {
 }
 
 /// Whether one launch writes an allocation and uses it a second time.
+/// Whether one launch names two lives of an allocation: one of them is over, and its place was used again.
+fn is_overtaken(pair: &[Wanted<'_>]) -> bool {
+    pair[0].allocation.get().id == pair[1].allocation.get().id && pair[0].generation != pair[1].generation
+}
+
 fn is_aliased(pair: &[Wanted<'_>]) -> bool {
     let same = pair[0].allocation.get().id == pair[1].allocation.get().id;
     same && pair[0].at != pair[1].at && (pair[0].act == Act::Write || pair[1].act == Act::Write)
