@@ -105,7 +105,7 @@ impl Default for PoolConfig {
 /// What guarded blocks are multiples of: the system's page.
 const PAGE: u64 = 4096;
 /// What blocks are multiples of otherwise: CUDA's alignment.
-const GRAIN: u64 = 512;
+pub(crate) const GRAIN: u64 = 512;
 
 impl PoolConfig {
     /// The core's settings, for a device of this granularity.

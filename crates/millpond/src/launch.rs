@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use crate::access::{Access, Declared, Source, task};
 use crate::allocation::{Allocation, freed_fault, site};
 use crate::buffer::{Buffer, Named};
+use crate::config::GRAIN;
 use crate::error::{Invalid, Refused, Result};
 use crate::pool::Pool;
 use crate::stream::{State, Stream, StreamShared};
@@ -213,6 +214,7 @@ impl Stream {
         let bytes = len.checked_mul(size_of::<T>()).map_or(u64::MAX, |bytes| bytes as u64);
         if bytes == 0 {
             return Ok(Buffer::new(None, len));
+        const { assert!(align_of::<T>() as u64 <= GRAIN, "allocations are aligned to 512 B, not to more") };
         }
         let owned = self.owner.shared.alloc(&pool.owner.shared, bytes, caller)?;
         Ok(Buffer::new(Some(owned), len))
