@@ -36,6 +36,8 @@ pub struct Properties {
     pub granularity: u64,
     /// Whether [`Work::Run`] is understood, that is, whether closures run as the device's kernels.
     pub runs_closures: bool,
+    /// Whether device addresses are memory that closures can touch.
+    pub has_memory: bool,
     /// Whether [`Work::Protect`] is understood.
     pub can_protect: bool,
 }

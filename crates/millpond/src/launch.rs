@@ -75,10 +75,10 @@ impl StreamShared {
             return Err(error);
         }
         wanted.sort_by_key(|wanted| wanted.allocation.get().id);
-        if let Some(pair) = wanted.windows(2).find(|pair| is_aliased(pair)) {
         if wanted.windows(2).any(is_overtaken) {
             return Err(Invalid::Stale.into());
         }
+        if let Some(pair) = wanted.windows(2).find(|pair| is_aliased(pair)) {
             let allocation = pair[0].allocation.get();
             return Err(Invalid::Aliased { allocation: allocation.describe(&allocation.life()) }.into());
         }
@@ -140,12 +140,12 @@ impl StreamShared {
     }
 }
 
-/// Whether one launch writes an allocation and uses it a second time.
 /// Whether one launch names two lives of an allocation: one of them is over, and its place was used again.
 fn is_overtaken(pair: &[Wanted<'_>]) -> bool {
     pair[0].allocation.get().id == pair[1].allocation.get().id && pair[0].generation != pair[1].generation
 }
 
+/// Whether one launch writes an allocation and uses it a second time.
 fn is_aliased(pair: &[Wanted<'_>]) -> bool {
     let same = pair[0].allocation.get().id == pair[1].allocation.get().id;
     same && pair[0].at != pair[1].at && (pair[0].act == Act::Write || pair[1].act == Act::Write)
@@ -182,12 +182,21 @@ impl StreamShared {
         caller: &'static Location<'static>,
     ) -> Result<()> {
         self.check_closures()?;
-        // A refused kernel is dropped here, behind the locks: it may own buffers.
-        let mut refused = None;
+        // A kernel that is refused or not run is dropped here, behind the locks: it may own buffers.
+        let (mut refused, mut unused) = (None, None);
         self.operate(&accesses, true, caller, |_, place| {
-            refused = Some(Work::Run(task::<A>(place, kernel)));
+            // Where there is no memory there are no slices: the kernel is checked and recorded, and not run.
+            refused = Some(Work::Run(match self.context.properties.has_memory {
+                true => task::<A>(place, kernel),
+                false => {
+                    unused = Some(kernel);
+                    Box::new(|| ())
+                }
+            }));
             Ok(shell::submit_task(&self.context, self.raw, &mut refused)?)
-        })
+        })?;
+        drop(unused);
+        Ok(())
     }
 
     fn check_closures(&self) -> Result<()> {
@@ -209,12 +218,12 @@ impl Stream {
     #[inline]
     #[track_caller]
     pub fn alloc<T: Pod>(&self, pool: &Pool, len: usize) -> Result<Buffer<T>> {
+        const { assert!(align_of::<T>() as u64 <= GRAIN, "allocations are aligned to 512 B, not to more") };
         let caller = Location::caller();
         // What cannot be counted in bytes is out of memory like anything else that is too large.
         let bytes = len.checked_mul(size_of::<T>()).map_or(u64::MAX, |bytes| bytes as u64);
         if bytes == 0 {
             return Ok(Buffer::new(None, len));
-        const { assert!(align_of::<T>() as u64 <= GRAIN, "allocations are aligned to 512 B, not to more") };
         }
         let owned = self.owner.shared.alloc(&pool.owner.shared, bytes, caller)?;
         Ok(Buffer::new(Some(owned), len))

@@ -161,6 +161,7 @@ unsafe impl Driver for HostDriver {
             total_bytes: self.config.total_bytes,
             granularity: self.config.granularity,
             runs_closures: true,
+            has_memory: true,
             can_protect: page_bytes() == PROTECT_BYTES,
         }
     }

@@ -224,7 +224,8 @@ unsafe impl Driver for SimDriver {
             name: "simulator".to_owned(),
             total_bytes: self.config.total_bytes,
             granularity: self.config.granularity,
-            runs_closures: false,
+            runs_closures: true,
+            has_memory: false,
             can_protect: true,
         }
     }
