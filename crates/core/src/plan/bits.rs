@@ -12,12 +12,17 @@ pub(super) const fn words(bits: usize) -> usize {
 
 /// The positions of the ones of `set`, rising.
 pub(super) fn ones(set: &[u64]) -> impl Iterator<Item = usize> + '_ {
-    set.iter().enumerate().flat_map(|(at, &word)| {
-        std::iter::successors((word != 0).then_some(word), |word| {
-            let rest = word & (word - 1);
-            (rest != 0).then_some(rest)
-        })
-        .map(move |word| at * WORD + word.trailing_zeros() as usize)
+    set.iter().enumerate().flat_map(|(at, &word)| ones_of(word).map(move |bit| at * WORD + bit))
+}
+
+/// The positions of the ones of `word`, rising.
+#[inline]
+pub(super) fn ones_of(word: u64) -> impl Iterator<Item = usize> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        let bit = (rest != 0).then(|| rest.trailing_zeros() as usize);
+        rest &= rest.wrapping_sub(1);
+        bit
     })
 }
 

@@ -3,7 +3,8 @@
 //! The simple version: search each part for a plan that meets the bound. Departures.
 //! * *The highest part first.* No part needs to be lower than the highest bound or the capacity asked for, so every run
 //!   goes to the part that is highest now, and all ends when that one is low enough.
-//! * *Half-way targets.* Where the bound is not met at once, every other run looks for something between the bound and the
+//! * *Half-way targets.* Where the bound is not met at once, every other run (fewer where a capacity is asked
+//!   for) looks for something between the bound and the
 //!   best so far, closer to the best after each failure: a budget that runs out leaves a better plan behind, and a
 //!   bound that cannot be met is raised in halves and not byte by byte.
 //! * *Units.* If all sizes are multiples of 1024 then so is every height worth trying.
@@ -36,6 +37,8 @@ pub(super) fn bound(parts: &[Part<'_>]) -> u64 {
 pub(super) fn improve(problem: &Problem, parts: &mut [Part<'_>], enough: u64, budget: &mut Budget<'_>) {
     let fields: Vec<_> = parts.iter().map(|_| std::cell::OnceCell::new()).collect();
     let mut hunts: Vec<Option<Hunt<'_>>> = parts.iter().map(|_| None).collect();
+    // Whoever names a capacity wants that and nothing between.
+    let half_turns = if enough == 0 { 2 } else { 8 };
     while !budget.is_over() {
         let aim = bound(parts).max(enough);
         let Some(highest) = (0..parts.len()).max_by_key(|&at| (parts[at].height, std::cmp::Reverse(at))) else {
@@ -47,7 +50,7 @@ pub(super) fn improve(problem: &Problem, parts: &mut [Part<'_>], enough: u64, bu
         }
         let Some(field) = fields[highest].get_or_init(|| Field::new(problem, part.members)) else { return };
         let hunt = hunts[highest].get_or_insert_with(|| Hunt::new(field, aim));
-        hunt.run(part, aim, budget);
+        hunt.run(part, aim, half_turns, budget);
     }
 }
 
@@ -72,12 +75,12 @@ impl<'f> Hunt<'f> {
     }
 
     /// One run, for the aim or half-way.
-    fn run(&mut self, part: &mut Part<'_>, aim: u64, budget: &mut Budget<'_>) {
+    fn run(&mut self, part: &mut Part<'_>, aim: u64, half_turns: u64, budget: &mut Budget<'_>) {
         if self.aim.0 != aim {
             self.aim = (aim, Search::new(self.field, aim));
         }
         self.turn += 1;
-        let half = if self.turn.is_multiple_of(2) { self.half_way(part, aim) } else { None };
+        let half = if self.turn.is_multiple_of(half_turns) { self.half_way(part, aim) } else { None };
         let (target, search) = match half {
             Some(target) => {
                 if self.half.as_ref().is_none_or(|half| half.0 != target) {
@@ -89,9 +92,8 @@ impl<'f> Hunt<'f> {
         };
         let (height, bound, target) = (part.height, part.bound, *target);
         match search.run(|| budget.take(height, bound)) {
-            Verdict::Found(offsets) => {
-                part.height = self.field.height(&offsets);
-                part.offsets = offsets;
+            Verdict::Found { offsets, height } => {
+                (part.offsets, part.height) = (offsets, height);
                 self.given_up = 0;
             }
             Verdict::Impossible => part.bound = part.bound.max(target / self.unit * self.unit + self.unit),

@@ -3,8 +3,7 @@
 //! Buffers are numbered within the part, and so are its cliques, here called *sections* (on a line each is a stretch of
 //! steps with one set of live buffers). Knows nothing of a plan's progress: all of it is constant.
 
-use crate::plan::conflicts::Conflicts;
-use crate::plan::problem::Problem;
+use crate::plan::problem::{Problem, Sharing};
 use crate::plan::{bits, cliques};
 
 /// Lists of numbers, end to end.
@@ -28,8 +27,48 @@ impl Lists {
     pub(super) fn list(&self, at: usize) -> &[u32] {
         &self.items[self.starts[at] as usize..self.starts[at + 1] as usize]
     }
+}
 
-    /// How many lists there are.
+/// Sets of buffers, each as the words from its first to its last member.
+pub(super) struct Rows {
+    words: Vec<u64>,
+    /// Where each row begins in `words`, and with which word of a whole set.
+    starts: Vec<(u32, u32)>,
+}
+
+impl Rows {
+    fn new(buffers: usize, rows: impl Iterator<Item = impl IntoIterator<Item = u32>>) -> Self {
+        let mut flat = Self { words: Vec::new(), starts: Vec::new() };
+        let mut whole = vec![0; bits::words(buffers)];
+        for row in rows {
+            whole.fill(0);
+            row.into_iter().for_each(|i| bits::put(&mut whole, i as usize));
+            let first = whole.iter().position(|&word| word != 0).unwrap_or(0);
+            let last = whole.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
+            flat.starts.push((flat.words.len() as u32, first as u32));
+            flat.words.extend(&whole[first..last]);
+        }
+        flat.starts.push((flat.words.len() as u32, 0));
+        flat
+    }
+
+    /// Row `at`: the number of its first word, and its words.
+    #[inline]
+    pub(super) fn row(&self, at: usize) -> (usize, &[u64]) {
+        let (start, first) = self.starts[at];
+        (first as usize, &self.words[start as usize..self.starts[at + 1].0 as usize])
+    }
+
+    /// The members of row `at` that `set` has, rising.
+    #[inline]
+    pub(super) fn within<'a>(&'a self, at: usize, set: &'a [u64]) -> impl Iterator<Item = usize> + 'a {
+        let (first, words) = self.row(at);
+        words.iter().zip(&set[first..]).enumerate().flat_map(move |(word, (row, set))| {
+            bits::ones_of(row & set).map(move |bit| (first + word) * bits::WORD + bit)
+        })
+    }
+
+    /// How many rows there are.
     pub(super) fn len(&self) -> usize {
         self.starts.len() - 1
     }
@@ -37,16 +76,16 @@ impl Lists {
 
 /// The constant tables of a search.
 pub(in crate::plan) struct Field {
+    /// Where in the part each buffer is.
+    places: Vec<u32>,
     /// Bytes of each buffer.
     pub(super) bytes: Vec<u64>,
     /// Alignment of each buffer.
     pub(super) alignment: Vec<u64>,
-    /// The pairs that conflict.
-    pub(super) conflicts: Conflicts,
     /// The buffers that conflict with each.
-    pub(super) neighbours: Lists,
+    pub(super) conflicts: Rows,
     /// The members of each section.
-    pub(super) members: Lists,
+    pub(super) members: Rows,
     /// The sections of each buffer.
     pub(super) sections: Lists,
     /// The bytes of each section's members.
@@ -56,7 +95,7 @@ pub(in crate::plan) struct Field {
 /// The most section members that a search holds in memory.
 const MEMBERS: usize = 1 << 24;
 
-/// The most buffers of a part in which a search is worth its tables; their conflicts alone take 32 MB.
+/// The most buffers of a part in which a search is worth its tables; their conflicts alone take up to 32 MB.
 const BUFFERS: usize = 1 << 14;
 
 impl Field {
@@ -66,24 +105,38 @@ impl Field {
             return None;
         }
         let cliques = cliques::cover(problem, part, MEMBERS)?;
-        let number = |i: &u32| part.binary_search(i).expect("a clique lies within its part") as u32;
-        let members = Lists::new(cliques.iter().map(|clique| clique.iter().map(number).collect()));
-        let mut sections = vec![Vec::new(); part.len()];
-        for section in 0..members.len() {
-            members.list(section).iter().for_each(|&k| sections[k as usize].push(section as u32));
+        // Numbered by birth, so that those that conflict have numbers close to each other, and rows are short.
+        let n = part.len();
+        let mut places: Vec<u32> = (0..n as u32).collect();
+        if let Sharing::Line(lifetimes) = problem.sharing() {
+            places.sort_by_key(|&place| lifetimes[part[place as usize] as usize].lower);
         }
-        let conflicts = Conflicts::from_fn(part.len(), |k, l| problem.conflict(part[k] as usize, part[l] as usize));
-        let neighbours = (0..part.len()).map(|k| bits::ones(conflicts.row(k)).map(|l| l as u32).collect());
-        let need = |k: &u32| problem.buffers()[part[*k as usize] as usize];
+        let mut number = vec![0; n];
+        places.iter().enumerate().for_each(|(k, &place)| number[place as usize] = k as u32);
+        let number = |i: &u32| number[part.binary_search(i).expect("a clique lies within its part")];
+        let original = |k: usize| part[places[k] as usize] as usize;
+        let mut sections = vec![Vec::new(); n];
+        for (section, clique) in cliques.iter().enumerate() {
+            clique.iter().for_each(|i| sections[number(i) as usize].push(section as u32));
+        }
+        let conflicting = |k| (0..n).filter(move |&l| problem.conflict(original(k), original(l))).map(|l| l as u32);
+        let bytes = |i: usize| problem.buffers()[i].bytes;
         Some(Self {
-            bytes: part.iter().map(|&i| problem.buffers()[i as usize].bytes).collect(),
-            alignment: part.iter().map(|&i| problem.buffers()[i as usize].alignment).collect(),
-            weight: (0..members.len()).map(|s| members.list(s).iter().map(|k| need(k).bytes).sum()).collect(),
-            neighbours: Lists::new(neighbours),
-            conflicts,
-            members,
+            bytes: (0..n).map(|k| bytes(original(k))).collect(),
+            alignment: (0..n).map(|k| problem.buffers()[original(k)].alignment).collect(),
+            weight: cliques.iter().map(|clique| clique.iter().map(|&i| bytes(i as usize)).sum()).collect(),
+            conflicts: Rows::new(n, (0..n).map(conflicting)),
+            members: Rows::new(n, cliques.iter().map(|clique| clique.iter().map(number))),
             sections: Lists::new(sections.into_iter()),
+            places,
         })
+    }
+
+    /// A plan of the search, in the order of the part.
+    pub(super) fn in_order(&self, floors: &[u64]) -> Vec<u64> {
+        let mut offsets = vec![0; floors.len()];
+        self.places.iter().zip(floors).for_each(|(&place, &floor)| offsets[place as usize] = floor);
+        offsets
     }
 
     /// Every offset and top of a plan that rests on byte 0 is a multiple of this: the greatest common divisor of the
@@ -91,11 +144,6 @@ impl Field {
     pub(in crate::plan) fn unit(&self) -> u64 {
         let sizes = self.bytes.iter().fold(0, |unit, &bytes| common(unit, bytes));
         self.alignment.iter().fold(sizes, |unit, &to| if unit % to == 0 { unit } else { common(unit, to) })
-    }
-
-    /// The highest byte that buffers at `offsets` use.
-    pub(in crate::plan) fn height(&self, offsets: &[u64]) -> u64 {
-        offsets.iter().zip(&self.bytes).map(|(offset, bytes)| offset + bytes).max().unwrap_or(0)
     }
 
     /// How many buffers.

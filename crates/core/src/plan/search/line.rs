@@ -43,7 +43,7 @@ impl<'s, 'f> Line<'s, 'f> {
     pub(super) fn follow(&mut self, mut go_on: impl FnMut() -> bool) -> Verdict {
         loop {
             if self.state.left == 0 && !self.next_island() {
-                return Verdict::Found(self.state.floor.clone());
+                return self.state.found();
             }
             if !go_on() {
                 return Verdict::Stopped;
@@ -71,12 +71,12 @@ impl<'s, 'f> Line<'s, 'f> {
             self.frames.push(Frame::Split { entered, key, left: self.state.left, sections, islands });
             return self.next_island();
         }
-        let Some(buffer) = self.decide() else {
+        let Some((buffer, must_sit)) = self.decide() else {
             self.state.undo(entered);
             self.dead.bury(key);
             return false;
         };
-        self.frames.push(Frame::Move { buffer, entered, moved: self.state.point(), key, waited: false });
+        self.frames.push(Frame::Move { buffer, entered, moved: self.state.point(), key, waited: must_sit });
         self.state.sit(buffer)
     }
 
@@ -122,15 +122,17 @@ impl<'s, 'f> Line<'s, 'f> {
     }
 
     /// A buffer that no other can slip under and that may sit. On the way the floors of those who wait are raised;
-    /// `None` where one of them cannot be.
-    fn decide(&mut self) -> Option<u32> {
+    /// `None` where one of them cannot be. And whether it has to sit: where it fits below the floors of all others, a plan
+    /// in which it waits is no better than the same with it moved down.
+    fn decide(&mut self) -> Option<(u32, bool)> {
         let mut buffer = self.strategy.choose(self.state, &self.sections);
         loop {
-            let floor = self.state.floor[buffer as usize];
-            match self.state.support(buffer) {
+            let (floor, bytes) = (self.state.floor[buffer as usize], self.state.field.bytes[buffer as usize]);
+            let above = self.state.above(buffer);
+            match above.carrier {
                 // The other's floor is below this one's, so this ends.
-                (top, Some(other)) if top <= floor => buffer = other,
-                _ if !self.state.waits[buffer as usize] => return Some(buffer),
+                Some(other) if above.top <= floor => buffer = other,
+                _ if !self.state.waits[buffer as usize] => return Some((buffer, above.floor >= floor + bytes)),
                 _ if !self.state.wait(buffer) => return None,
                 _ => buffer = self.strategy.choose(self.state, &self.sections),
             }

@@ -42,8 +42,8 @@ use strategy::{PAIRS, Strategy};
 /// How a run ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// With these offsets.
-    Found(Vec<u64>),
+    /// With these offsets, in the order of the part, and this height.
+    Found { offsets: Vec<u64>, height: u64 },
     /// With a proof that no plan fits the capacity.
     Impossible,
     /// By its limit, or by whoever watched.
@@ -83,8 +83,8 @@ impl<'f> Search<'f> {
     }
 }
 
-/// How many steps a run of `buffers` gets in its round: enough to go down several times, and more each round.
+/// How many steps a run of `buffers` gets in its round: enough to go down a few times, and more each round.
 fn limit(buffers: usize, round: u64) -> u64 {
-    let first = 2000 + 6 * buffers as u64;
-    first.saturating_mul(2 + round) / 2
+    let first = 500 + 3 * buffers as u64;
+    first.saturating_mul(4 + round) / 4
 }

@@ -37,8 +37,7 @@ impl Splitter {
             if state.rest[section as usize] == 0 {
                 continue;
             }
-            let members = state.field.members.list(section as usize);
-            let Some(&first) = members.iter().find(|&&i| bits::has(&self.dry, i as usize)) else { continue };
+            let Some(first) = state.field.members.within(section as usize, &self.dry).next() else { continue };
             self.flood(state, first);
             found += self.reached.len();
             if self.reached.len() == state.left {
@@ -53,20 +52,20 @@ impl Splitter {
         islands
     }
 
-    /// Reaches all that conflicts lead to from `first`; takes it out of what is dry.
-    fn flood(&mut self, state: &State<'_>, first: u32) {
+    /// Reaches all that conflicts lead to from `start`; takes it out of what is dry.
+    fn flood(&mut self, state: &State<'_>, start: usize) {
         self.reached.clear();
-        self.reached.push(first);
-        self.dry[first as usize / bits::WORD] &= !(1 << (first as usize % bits::WORD));
+        self.reached.push(start as u32);
+        self.dry[start / bits::WORD] &= !(1 << (start % bits::WORD));
         let mut next = 0;
         while next < self.reached.len() && self.reached.len() < state.left {
-            let row = state.field.conflicts.row(self.reached[next] as usize);
+            let (first, row) = state.field.conflicts.row(self.reached[next] as usize);
             next += 1;
-            for (at, (dry, row)) in self.dry.iter_mut().zip(row).enumerate() {
-                let fresh = *dry & row;
+            for (word, row) in row.iter().enumerate() {
+                let fresh = self.dry[first + word] & row;
                 if fresh != 0 {
-                    *dry &= !fresh;
-                    self.reached.extend(bits::ones(&[fresh]).map(|bit| (at * bits::WORD + bit) as u32));
+                    self.dry[first + word] &= !fresh;
+                    self.reached.extend(bits::ones_of(fresh).map(|bit| ((first + word) * bits::WORD + bit) as u32));
                 }
             }
         }

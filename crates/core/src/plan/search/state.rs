@@ -9,6 +9,7 @@
 //! the failure counts; **key**: two states with the same placed set, floors and waiting flags have the same key (and
 //! different ones the same with probability 2^-128). Knows nothing of which move to try.
 
+use super::Verdict;
 use super::field::Field;
 use crate::plan::bits;
 use crate::units::round_up;
@@ -26,7 +27,6 @@ pub(super) struct State<'f> {
     pub(super) capacity: u64,
     /// The lowest offset left to each buffer; where placed, its offset.
     pub(super) floor: Vec<u64>,
-    pub(super) placed: Vec<bool>,
     /// Whether it has given up its floor as such: it sits only when another has come to carry it.
     pub(super) waits: Vec<bool>,
     /// Those not placed, as bits.
@@ -46,6 +46,16 @@ pub(super) struct State<'f> {
     is_stale: Vec<bool>,
 }
 
+/// How low the buffers can come that conflict with a certain one and are not placed.
+pub(super) struct Above {
+    /// The lowest of their floors.
+    pub(super) floor: u64,
+    /// The lowest of their tops, each on its floor.
+    pub(super) top: u64,
+    /// Whose that is; none where there is nobody.
+    pub(super) carrier: Option<u32>,
+}
+
 /// How much more a failure counts than the one before it.
 const FRESHER: f64 = 1.001;
 
@@ -60,7 +70,6 @@ impl<'f> State<'f> {
             field,
             capacity,
             floor: vec![0; n],
-            placed: vec![false; n],
             waits: vec![false; n],
             loose: bits::full(n),
             left: n,
@@ -92,6 +101,12 @@ impl<'f> State<'f> {
         self.trail.len()
     }
 
+    /// The plan, where all is placed.
+    pub(super) fn found(&self) -> Verdict {
+        let tops = self.floor.iter().zip(&self.field.bytes).map(|(floor, bytes)| floor + bytes);
+        Verdict::Found { offsets: self.field.in_order(&self.floor), height: tops.max().unwrap_or(0) }
+    }
+
     /// What `buffer`, not placed, adds to the key.
     pub(super) fn print(&self, buffer: u32) -> u128 {
         print(buffer, self.floor[buffer as usize], self.waits[buffer as usize])
@@ -100,10 +115,9 @@ impl<'f> State<'f> {
     /// Puts `buffer` on its floor. Whether what is left may still fit.
     pub(super) fn sit(&mut self, buffer: u32) -> bool {
         let (i, field) = (buffer as usize, self.field);
-        debug_assert!(!self.placed[i] && !self.waits[i]);
+        debug_assert!(bits::has(&self.loose, i) && !self.waits[i]);
         self.trail.push(Undo::Sit { buffer });
         self.key ^= print(buffer, self.floor[i], false);
-        self.placed[i] = true;
         self.loose[i / bits::WORD] ^= 1 << (i % bits::WORD);
         self.left -= 1;
         for &section in field.sections.list(i) {
@@ -112,17 +126,15 @@ impl<'f> State<'f> {
         }
         let top = self.floor[i] + field.bytes[i];
         let mut fits = true;
-        for &other in field.neighbours.list(i) {
-            let j = other as usize;
-            if self.placed[j] {
-                continue;
-            }
-            fits = round_up(top, field.alignment[j]).is_some_and(|carried| {
-                let carries = carried > self.floor[j] || (carried == self.floor[j] && self.waits[j]);
-                !carries || self.raise(other, carried, false)
-            });
-            if !fits {
-                break;
+        let (first, row) = field.conflicts.row(i);
+        for (word, row) in row.iter().enumerate() {
+            for bit in bits::ones_of(row & self.loose[first + word]) {
+                let j = (first + word) * bits::WORD + bit;
+                fits = fits
+                    && round_up(top, field.alignment[j]).is_some_and(|carried| {
+                        let carries = carried > self.floor[j] || (carried == self.floor[j] && self.waits[j]);
+                        !carries || self.raise(j as u32, carried, false)
+                    });
             }
         }
         self.settle(fits)
@@ -130,25 +142,23 @@ impl<'f> State<'f> {
 
     /// Raises the floor of `buffer` to where the lowest of the others could carry it. Whether what is left may fit.
     pub(super) fn wait(&mut self, buffer: u32) -> bool {
-        let (top, carrier) = self.support(buffer);
-        let floor = if carrier.is_some() { round_up(top, self.field.alignment[buffer as usize]) } else { None };
+        let above = self.above(buffer);
+        let floor = above.carrier.and_then(|_| round_up(above.top, self.field.alignment[buffer as usize]));
         let fits = floor.is_some_and(|floor| self.raise(buffer, floor, true));
         self.settle(fits)
     }
 
-    /// The lowest top that a buffer not yet placed could have which conflicts with `buffer`, and which buffer that is.
-    pub(super) fn support(&self, buffer: u32) -> (u64, Option<u32>) {
-        let mut lowest = (u64::MAX, None);
-        for &other in self.field.neighbours.list(buffer as usize) {
-            let j = other as usize;
-            if !self.placed[j] {
-                let top = self.floor[j] + self.field.bytes[j];
-                if top < lowest.0 || lowest.1.is_none() {
-                    lowest = (top, Some(other));
-                }
+    /// How low those can come that conflict with `buffer` and are not placed.
+    pub(super) fn above(&self, buffer: u32) -> Above {
+        let mut above = Above { floor: u64::MAX, top: u64::MAX, carrier: None };
+        for j in self.field.conflicts.within(buffer as usize, &self.loose) {
+            above.floor = above.floor.min(self.floor[j]);
+            let top = self.floor[j] + self.field.bytes[j];
+            if top < above.top || above.carrier.is_none() {
+                (above.top, above.carrier) = (top, Some(j as u32));
             }
         }
-        lowest
+        above
     }
 
     /// Goes back to `point`.
@@ -167,7 +177,6 @@ impl<'f> State<'f> {
                 }
                 Undo::Sit { buffer } => {
                     let i = buffer as usize;
-                    self.placed[i] = false;
                     self.loose[i / bits::WORD] ^= 1 << (i % bits::WORD);
                     self.left += 1;
                     self.key ^= print(buffer, self.floor[i], false);
@@ -219,12 +228,9 @@ impl<'f> State<'f> {
                 continue;
             };
             let (mut base, mut low) = (u64::MAX, 0);
-            for &k in self.field.members.list(s) {
-                let k = k as usize;
-                if !self.placed[k] {
-                    base = base.min(self.floor[k]);
-                    low += u32::from(self.floor[k] <= line);
-                }
+            for k in self.field.members.within(s, &self.loose) {
+                base = base.min(self.floor[k]);
+                low += u32::from(self.floor[k] <= line);
             }
             if (base, low) != (self.base[s], self.low[s]) {
                 self.trail.push(Undo::Base { section, base: self.base[s], low: self.low[s] });

@@ -94,11 +94,9 @@ impl Strategy {
                 best = (first, second, section);
             }
         }
-        let members = state.field.members.list(best.2).iter();
-        let on_base = members.filter(|&&i| !state.placed[i as usize] && state.floor[i as usize] == state.base[best.2]);
-        *on_base
-            .max_by(|&&a, &&b| self.rank[a as usize].total_cmp(&self.rank[b as usize]))
-            .expect("a base has a buffer")
+        let (section, base) = (best.2, state.base[best.2]);
+        let on_base = state.field.members.within(section, &state.loose).filter(|&i| state.floor[i] == base);
+        on_base.max_by(|&a, &b| self.rank[a].total_cmp(&self.rank[b])).expect("a base has a buffer") as u32
     }
 
     /// What it costs to choose `section`, and what decides where that is equal.
