@@ -28,6 +28,14 @@ pub enum Command {
     /// Recordings may be Millpond's JSON lines, PyTorch memory snapshots (_dump_snapshot), logs of RAPIDS Memory
     /// Manager, or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped. The content decides, not the name.
     Replay(Replay),
+
+    /// Place buffers whose lifetimes are known: offsets within a capacity, or the smallest capacity found
+    ///
+    /// FILE is a table (CSV) with the columns id, lower, upper and size, in any order, and perhaps alignment: a buffer
+    /// of `size` bytes is live from step `lower` up to, not including, `upper`. Buffers that are live at the same step
+    /// get no byte in common. The plan is verified before it is written, and no plan needs less than the bound
+    /// reported.
+    Plan(Plan),
 }
 
 /// The arguments of `millpond replay`.
@@ -100,6 +108,49 @@ Examples:
 
 Exit status: 0 all is well, 1 a touched byte changed or the device could not serve, 2 bad input.";
 
+/// The arguments of `millpond plan`.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = PLAN_EXAMPLES)]
+pub struct Plan {
+    /// The table of lifetimes; it may be gzipped
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Bytes that have to suffice, such as 1048576 or 64MiB; without it, the smallest capacity found counts
+    #[arg(long, value_name = "BYTES", value_parser = parse_capacity)]
+    pub capacity: Option<u64>,
+
+    /// Where the table with offsets goes
+    ///
+    /// Without it the table goes to standard output and the report to standard error; with --json there is none.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Draw the plan: steps to the right, bytes upwards
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
+    /// How long to search at most
+    #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = parse_seconds, conflicts_with = "quick")]
+    pub seconds: f64,
+
+    /// First fit only, no search
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Print one JSON object, with the offsets in it, and nothing else
+    #[arg(long)]
+    pub json: bool,
+}
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  millpond plan instances/quilt.csv --capacity 1MiB -o offsets.csv --svg plan.svg
+  millpond plan lifetimes.csv --seconds 5 > offsets.csv
+  millpond plan lifetimes.csv --json | jq '[.capacity_bytes, .bound_bytes]'
+
+Exit status: 0 all is well, 1 the capacity was not reached, 2 bad input.";
+
 impl Replay {
     /// The settings of the pool that serves.
     pub fn pool(&self) -> PoolConfig {
@@ -147,10 +198,21 @@ fn parse_slack(text: &str) -> Result<Slack, String> {
     }
 }
 
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(seconds),
+        _ => Err("give a number of seconds such as 10 or 0.5".to_owned()),
+    }
+}
+
 fn parse_bytes(text: &str) -> Result<u64, String> {
     if text == "max" {
         return Ok(u64::MAX);
     }
+    parse_capacity(text).map_err(|reason| reason + ", or `max`")
+}
+
+fn parse_capacity(text: &str) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let unit = match unit.trim().to_ascii_lowercase().as_str() {
@@ -162,7 +224,7 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
         _ => None,
     };
     let bytes = number.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
-    bytes.ok_or_else(|| "give a number of bytes such as 4096, 64MiB or 2GiB, or `max`".to_owned())
+    bytes.ok_or_else(|| "give a number of bytes such as 4096, 64MiB or 2GiB".to_owned())
 }
 
 #[cfg(test)]
@@ -171,7 +233,10 @@ mod tests {
 
     fn replay(words: &[&str]) -> Result<Replay, String> {
         let args = Args::try_parse_from([&["millpond", "replay"], words].concat());
-        args.map(|Args { command: Command::Replay(replay) }| replay).map_err(|error| error.to_string())
+        match args.map_err(|error| error.to_string())?.command {
+            Command::Replay(replay) => Ok(replay),
+            other => Err(format!("{other:?}")),
+        }
     }
 
     #[test]

@@ -3,17 +3,20 @@
 //! | module | one line |
 //! |---|---|
 //! | [`args`] | what the command understands |
+//! | [`plan`] | `millpond plan`: places known lifetimes |
 //! | [`recorded`] | recorded programs, read from files |
 //! | [`replay`] | `millpond replay`: serves them and reports |
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod plan;
 pub mod recorded;
 pub mod replay;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 
+use anstyle::{AnsiColor, Style};
 use clap::Parser;
 
 use args::{Args, Command};
@@ -54,5 +57,12 @@ pub fn run(
     };
     match &args.command {
         Command::Replay(replay) => replay::run(replay, open, out, err),
+        Command::Plan(plan) => plan::run(plan, out, err),
     }
+}
+
+/// An error, on a line of its own.
+pub(crate) fn complain(err: &mut dyn Write, text: &str) -> io::Result<()> {
+    let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+    writeln!(err, "{style}error:{style:#} {text}")
 }

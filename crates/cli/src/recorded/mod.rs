@@ -26,7 +26,7 @@ mod steps;
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
@@ -80,14 +80,29 @@ pub struct Recorded {
 /// Where the file cannot be read or is not a right recording; the refusal names the file.
 pub fn read_file(path: &Path) -> Result<Vec<Recorded>, Refusal> {
     let name = input::shown(&file_stem(path));
-    let refuse = |refusal: Refusal| refusal.in_file(path);
+    open(path).and_then(|file| read(&name, file)).map_err(|refusal| refusal.in_file(path))
+}
+
+/// Opens a file, and no directory.
+fn open(path: &Path) -> Result<File, Refusal> {
     if path.is_dir() {
         let help = "name the files in it one by one, for example with a pattern of the shell";
-        return Err(refuse(Refusal::new(Place::Whole, "a directory, not a file").help(help)));
+        return Err(Refusal::new(Place::Whole, "a directory, not a file").help(help));
     }
-    let file = File::open(path).map_err(|error| refuse(Refusal::from_open(path, &error)))?;
-    read(&name, file).map_err(refuse)
+    File::open(path).map_err(|error| Refusal::from_open(path, &error))
 }
+
+/// Opens a file of lines, gzipped or not.
+pub(crate) fn open_unzipped(path: &Path) -> Result<Box<dyn BufRead>, Refusal> {
+    let (head, source) = input::prefix(open(path)?)?;
+    Ok(match head.starts_with(GZIP) {
+        true => Box::new(BufReader::new(MultiGzDecoder::new(source))),
+        false => Box::new(source),
+    })
+}
+
+/// How gzipped data begins.
+const GZIP: &[u8] = &[0x1f, 0x8b];
 
 /// Reads a recording from any source of bytes; `name` is what the program is called where it does not say itself.
 ///
@@ -95,11 +110,7 @@ pub fn read_file(path: &Path) -> Result<Vec<Recorded>, Refusal> {
 /// Where it is not a right recording.
 pub fn read(name: &str, source: impl Read) -> Result<Vec<Recorded>, Refusal> {
     let (head, source) = input::prefix(source)?;
-    if head.starts_with(&[0x1f, 0x8b]) {
-        read_unzipped(name, MultiGzDecoder::new(source))
-    } else {
-        read_unzipped(name, source)
-    }
+    if head.starts_with(GZIP) { read_unzipped(name, MultiGzDecoder::new(source)) } else { read_unzipped(name, source) }
 }
 
 /// Reads a recording that is not compressed (any more).

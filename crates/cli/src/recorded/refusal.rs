@@ -91,6 +91,11 @@ impl Refusal {
         }
     }
 
+    /// A file that cannot be written.
+    pub(crate) fn from_write(path: &Path, error: &io::Error) -> Self {
+        Self::new(Place::Whole, format!("cannot be written: {}", cause(error))).in_file(path)
+    }
+
     /// A file whose bytes end or break at `place`.
     pub(crate) fn from_read(place: Place, error: &io::Error) -> Self {
         match error.kind() {

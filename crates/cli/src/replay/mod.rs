@@ -12,12 +12,11 @@ mod server;
 use std::io::{self, Write};
 use std::path::Path;
 
-use anstyle::{AnsiColor, Style};
 use millpond_core::trace::Program;
 
-use crate::Status;
 use crate::args::{DeviceKind, Replay};
 use crate::recorded::{self, Place, Recorded, Refusal};
+use crate::{Status, complain};
 
 pub use report::{Report, Totals};
 pub use server::{Figures, Open, ServeError, Server, Setup, Touched};
@@ -106,10 +105,4 @@ fn serve(args: &Replay, open: Open<'_>, file: &Path, recorded: &Recorded) -> Res
     let idle = passes::loop_nanoseconds(program);
     let report = Report::new(file, recorded, args.device, &run, idle);
     Ok((report, run.curve))
-}
-
-/// An error, on a line of its own.
-fn complain(err: &mut dyn Write, text: &str) -> io::Result<()> {
-    let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-    writeln!(err, "{style}error:{style:#} {text}")
 }

@@ -2,8 +2,8 @@
 //!
 //! "`i`'s free comes before `j`'s allocation" is a strict partial order, so buffers that all conflict form an
 //! antichain, and the heaviest antichain is not hard to find: by Dilworth's theorem with weights it weighs what the
-//! lightest cover by chains weighs, and that is all bytes less the largest flow from earlier buffers to later ones, where
-//! each buffer hands on no more than its own bytes and takes no more than its own.
+//! lightest cover by chains weighs, and that is all bytes less the largest flow from earlier buffers to later ones,
+//! where each buffer hands on no more than its own bytes and takes no more than its own.
 //!
 //! The simple version: hand on greedily, then augment along shortest paths until there is none. Departure: the arcs of
 //! the order are rows of bits, so that a breadth-first step visits only buffers not yet seen, a word at a time.

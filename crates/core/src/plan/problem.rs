@@ -7,9 +7,7 @@
 //! Invariant **fits**: for every connected part, the sum of `bytes + alignment - 1` fits a `u64`; so no offset
 //! that first fit finds, and no sum of sizes within a part, passes the end of `u64`. Knows nothing of solving.
 
-use std::fmt;
-
-use super::bits::Matrix;
+use super::bits::{self, Matrix, ones};
 use super::conflicts::Conflicts;
 use super::parts;
 
@@ -183,12 +181,11 @@ impl Problem {
 
 /// A pair `i before k` missing although `i before j` and `j before k`; none where the relation is transitive.
 fn untransitive(order: &Matrix) -> Option<(usize, usize)> {
-    use super::bits::ones;
     for i in 0..order.side() {
         for j in ones(order.row(i)) {
             let missing = |(&there, &here): (&u64, &u64)| there & !here != 0;
             if order.row(j).iter().zip(order.row(i)).any(missing) {
-                let k = ones(order.row(j)).find(|&k| !super::bits::has(order.row(i), k));
+                let k = ones(order.row(j)).find(|&k| !bits::has(order.row(i), k));
                 return Some((i, k.expect("a word of the row differs")));
             }
         }
@@ -197,9 +194,10 @@ fn untransitive(order: &Matrix) -> Option<(usize, usize)> {
 }
 
 /// Why a problem was refused. Buffers are named by their index.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Invalid {
     /// Buffers and lifetimes (or conflicts) are not equally many.
+    #[error("{buffers} buffers, but lifetimes of {others}")]
     Lengths {
         /// How many buffers.
         buffers: usize,
@@ -207,28 +205,34 @@ pub enum Invalid {
         others: usize,
     },
     /// More buffers than a `u32` counts.
+    #[error("more than {} buffers", u32::MAX)]
     TooMany,
     /// A buffer of no bytes.
+    #[error("buffer {buffer} has no bytes")]
     NoBytes {
         /// Which.
         buffer: usize,
     },
     /// An alignment that is no power of two.
+    #[error("the alignment of buffer {buffer} is no power of two")]
     Alignment {
         /// Whose.
         buffer: usize,
     },
     /// A lifetime that ends where it begins, or before.
+    #[error("buffer {buffer} is never live: its lifetime ends where it begins, or before")]
     EmptyLifetime {
         /// Whose.
         buffer: usize,
     },
     /// The bytes of buffers that are tied together by conflicts pass `u64::MAX`.
+    #[error("the sizes of buffers tied together by conflicts pass 2^64 bytes with buffer {buffer}")]
     TooLarge {
         /// The one with which the sum passes it.
         buffer: usize,
     },
     /// The relation is no strict partial order.
+    #[error("not a partial order: see buffers {first} and {second}")]
     NoOrder {
         /// One of the two that are each before the other, or that should be ordered by transitivity and are not.
         first: usize,
@@ -236,26 +240,6 @@ pub enum Invalid {
         second: usize,
     },
 }
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lengths { buffers, others } => write!(f, "{buffers} buffers, but lifetimes of {others}"),
-            Self::TooMany => write!(f, "more than {} buffers", u32::MAX),
-            Self::NoBytes { buffer } => write!(f, "buffer {buffer} has no bytes"),
-            Self::Alignment { buffer } => write!(f, "the alignment of buffer {buffer} is no power of two"),
-            Self::EmptyLifetime { buffer } => {
-                write!(f, "buffer {buffer} is never live: its lifetime ends at or before its begin")
-            }
-            Self::TooLarge { buffer } => {
-                write!(f, "the sizes of buffers tied together by conflicts pass {} B with buffer {buffer}", u64::MAX)
-            }
-            Self::NoOrder { first, second } => write!(f, "not a partial order: see buffers {first} and {second}"),
-        }
-    }
-}
-
-impl std::error::Error for Invalid {}
 
 #[cfg(test)]
 mod tests {

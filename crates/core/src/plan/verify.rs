@@ -4,14 +4,13 @@
 //! cliques or the search. Two buffers that conflict must not have a byte in common; each must end within the capacity
 //! and begin at a multiple of its alignment. All arithmetic is checked.
 
-use std::fmt;
-
 use super::{Plan, Problem};
 
 /// Why a plan is wrong. Buffers are named by their index in the problem.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Fault {
     /// Not one offset for each buffer.
+    #[error("{offsets} offsets for {buffers} buffers")]
     Count {
         /// How many buffers the problem has.
         buffers: usize,
@@ -19,6 +18,7 @@ pub enum Fault {
         offsets: usize,
     },
     /// A buffer that begins at no multiple of its alignment.
+    #[error("buffer {buffer} at {offset} is not aligned")]
     Misaligned {
         /// Which.
         buffer: usize,
@@ -26,6 +26,7 @@ pub enum Fault {
         offset: u64,
     },
     /// A buffer that ends above the plan's capacity.
+    #[error("buffer {buffer} at {offset} ends above the capacity")]
     Beyond {
         /// Which.
         buffer: usize,
@@ -33,6 +34,7 @@ pub enum Fault {
         offset: u64,
     },
     /// Two buffers that conflict and have a byte in common.
+    #[error("buffers {lower} and {upper} conflict, and both have byte {byte}")]
     Overlap {
         /// The lower of the two.
         lower: usize,
@@ -42,21 +44,6 @@ pub enum Fault {
         byte: u64,
     },
 }
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Count { buffers, offsets } => write!(f, "{offsets} offsets for {buffers} buffers"),
-            Self::Misaligned { buffer, offset } => write!(f, "buffer {buffer} at {offset} is not aligned"),
-            Self::Beyond { buffer, offset } => write!(f, "buffer {buffer} at {offset} ends above the capacity"),
-            Self::Overlap { lower, upper, byte } => {
-                write!(f, "buffers {lower} and {upper} conflict and both have byte {byte}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Fault {}
 
 /// Whether `plan` solves `problem`.
 ///

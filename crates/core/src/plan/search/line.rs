@@ -1,8 +1,8 @@
 //! One run of a search: down while moves fit, back where they do not.
 //!
-//! An explicit stack, for a line is as deep as there are buffers. A *move* on it has another move to try; a *split* has
-//! further islands to search. When an island is done its moves leave the stack: they were right, whatever becomes of the
-//! next. When one fails, so does the state that was split.
+//! An explicit stack, for a line is as deep as there are buffers. A *move* on it has another move to try; a *split*
+//! has further islands to search. When an island is done its moves leave the stack: they were right, whatever becomes
+//! of the next. When one fails, so does the state that was split.
 //!
 //! Invariants: **complete**: a state is dead only when both its moves are, or one of its islands is;
 //! **here**: `sections`, and the key and count of the state, are those of the island being searched.
@@ -122,8 +122,8 @@ impl<'s, 'f> Line<'s, 'f> {
     }
 
     /// A buffer that no other can slip under and that may sit. On the way the floors of those who wait are raised;
-    /// `None` where one of them cannot be. And whether it has to sit: where it fits below the floors of all others, a plan
-    /// in which it waits is no better than the same with it moved down.
+    /// `None` where one of them cannot be. And whether it has to sit: where it fits below the floors of all others, a
+    /// plan in which it waits is no better than the same with it moved down.
     fn decide(&mut self) -> Option<(u32, bool)> {
         let mut buffer = self.strategy.choose(self.state, &self.sections);
         loop {

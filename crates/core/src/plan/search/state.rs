@@ -5,9 +5,9 @@
 //! A section's bytes not yet placed have to fit between the lowest of its floors and the capacity; where they do
 //! not, the move was wrong.
 //!
-//! Invariants: **floors only rise** between an undo and the next; **trail**: undoing to a point restores every field but
-//! the failure counts; **key**: two states with the same placed set, floors and waiting flags have the same key (and
-//! different ones the same with probability 2^-128). Knows nothing of which move to try.
+//! Invariants: **floors only rise** between an undo and the next; **trail**: undoing to a point restores every field
+//! but the failure counts; **key**: two states with the same placed set, floors and waiting flags have the same key
+//! (and different ones the same with probability 2^-128). Knows nothing of which move to try.
 
 use super::Verdict;
 use super::field::Field;

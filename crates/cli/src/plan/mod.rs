@@ -1,0 +1,108 @@
+//! `millpond plan`: reads lifetimes, has them placed, verifies the plan, writes it, reports.
+//!
+//! The clock and the files are here; what is decided is decided by [`millpond_core::plan`].
+//! Invariant **verified**: no offset leaves before [`millpond_core::plan::verify`] has passed the plan.
+
+mod instance;
+mod progress;
+mod report;
+mod svg;
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use millpond_core::plan::{Budget, Effort, Outcome, Plan, Progress, solve, verify};
+
+use crate::args::Plan as Args;
+use crate::recorded::Refusal;
+use crate::{Status, complain};
+
+pub use instance::{Instance, Row, read, read_file};
+pub use report::Report;
+
+/// Runs the command.
+///
+/// # Errors
+/// Where `out` or `err` cannot be written.
+pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+    let instance = match read_file(&args.file) {
+        Ok(instance) => instance,
+        Err(refusal) => {
+            complain(err, &refusal.to_string())?;
+            return Ok(Status::BadInput);
+        }
+    };
+    for note in &instance.notes {
+        writeln!(err, "note: {}: {note}", args.file.display())?;
+    }
+    let began = Instant::now();
+    let outcome = place(&instance, args, began + Duration::from_secs_f64(args.seconds));
+    let report = Report::new(args, &instance, &outcome, began.elapsed());
+    if let Err(fault) = verify(&instance.problem, &outcome.plan) {
+        complain(err, &format!("{}: the plan is wrong, and was not written: {fault}", args.file.display()))?;
+        return Ok(Status::Found);
+    }
+    if let Err(refusal) = write_files(args, &instance, &outcome) {
+        complain(err, &refusal.to_string())?;
+        return Ok(Status::BadInput);
+    }
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else if args.output.is_some() {
+        write!(out, "{}", report.text())?;
+    } else {
+        write_offsets(out, &instance, &outcome.plan)?;
+        out.flush()?;
+        write!(err, "{}", report.text())?;
+    }
+    Ok(if report.reached() { Status::Fine } else { Status::Found })
+}
+
+/// Solves until `end`, with a sign of life on a terminal.
+fn place(instance: &Instance, args: &Args, end: Instant) -> Outcome {
+    let mut sign = progress::Sign::new();
+    let mut watch = |progress: &Progress| {
+        sign.show(progress);
+        Instant::now() < end
+    };
+    let effort = if args.quick { Effort::Quick } else { Effort::Search(Budget::steps(u64::MAX).watched(&mut watch)) };
+    let outcome = solve(&instance.problem, args.capacity, effort);
+    sign.finish();
+    outcome
+}
+
+/// Writes the files that were asked for.
+fn write_files(args: &Args, instance: &Instance, outcome: &Outcome) -> Result<(), Refusal> {
+    if let Some(path) = &args.output {
+        write_file(path, |file| write_offsets(file, instance, &outcome.plan))?;
+    }
+    if let Some(path) = &args.svg {
+        write_file(path, |file| svg::write(file, instance, outcome, args.capacity))?;
+    }
+    Ok(())
+}
+
+fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Refusal> {
+    let written = File::create(path).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        write(&mut file)?;
+        file.flush()
+    });
+    written.map_err(|error| Refusal::from_write(path, &error))
+}
+
+/// The rows of the instance with an offset each.
+fn write_offsets(out: &mut dyn Write, instance: &Instance, plan: &Plan) -> io::Result<()> {
+    let aligned = instance.rows.iter().any(|row| row.buffer.alignment != 1);
+    writeln!(out, "id,lower,upper,size,{}offset", if aligned { "alignment," } else { "" })?;
+    for (row, offset) in instance.rows.iter().zip(&plan.offsets) {
+        write!(out, "{},{},{},{},", row.id, row.life.lower, row.life.upper, row.buffer.bytes)?;
+        if aligned {
+            write!(out, "{},", row.buffer.alignment)?;
+        }
+        writeln!(out, "{offset}")?;
+    }
+    Ok(())
+}

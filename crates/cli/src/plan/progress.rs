@@ -1,0 +1,54 @@
+//! A sign of life while a search lasts: on standard error, only on a terminal, and only once it takes long.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use millpond_core::plan::Progress;
+use millpond_core::units::Bytes;
+
+/// How long to wait before it appears.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// How often it changes.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// The line.
+pub(crate) struct Sign {
+    next: Instant,
+    line: Option<ProgressBar>,
+}
+
+impl Sign {
+    /// A line that has not appeared yet.
+    pub(crate) fn new() -> Self {
+        Self { next: Instant::now() + PATIENCE, line: None }
+    }
+
+    /// How far the search is now.
+    pub(crate) fn show(&mut self, progress: &Progress) {
+        let now = Instant::now();
+        if now >= self.next {
+            self.next = now + PERIOD;
+            self.change(progress);
+        }
+    }
+
+    /// The search is over: the line goes.
+    pub(crate) fn finish(self) {
+        if let Some(line) = self.line {
+            line.finish_and_clear();
+        }
+    }
+
+    #[cold]
+    fn change(&mut self, progress: &Progress) {
+        let line = self.line.get_or_insert_with(|| {
+            let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is a constant");
+            // Hides itself where standard error is no terminal.
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)
+        });
+        let Progress { steps, best, bound, .. } = *progress;
+        line.set_message(format!("best {}, bound {}, {steps} steps", Bytes(best), Bytes(bound)));
+        line.tick();
+    }
+}
