@@ -18,7 +18,7 @@ use super::window::{Search, Segment, Window};
 use super::{Exhausted, Frontier, Grant, Pool};
 use crate::ids::{BlockId, ChunkId};
 use crate::order::{Completed, Knows};
-use crate::units::{Range, round_up};
+use crate::units::{Range, round_down, round_up};
 use std::collections::VecDeque;
 
 /// How many idle chunks that it cannot use a request looks at while there is another way.
@@ -182,24 +182,28 @@ impl Pool {
         }
         let room = limits.tight.min(cap).saturating_sub((reserved + need).saturating_sub(released));
         self.budget.spend(spent);
-        let made = self.create(&mut fill, room);
+        let made = self.create(&fill, room);
         clear.extend(maps);
         clear.extend(made);
         Some((clear, moved))
     }
 
-    /// New chunks for what is still open; the last may be larger by up to `room` bytes.
-    fn create(&mut self, fill: &mut Fill, mut room: u64) -> Vec<Step> {
+    /// New chunks for what is still open. The last of a segment may be larger than what it lacks, by up to `room` bytes.
+    fn create(&mut self, fill: &Fill, mut room: u64) -> Vec<Step> {
         let size = self.budget.chunk_bytes(self.held);
         let mut steps = Vec::new();
-        while let Some((open, capacity)) = fill.open() {
-            let wanted = size.min(open.saturating_add(room)).min(capacity) & !(self.space.granule() - 1);
-            let bytes = open.min(size).max(wanted);
-            room -= bytes.saturating_sub(open);
-            let at = fill.place(bytes).expect("the segment has room for what it lacks");
-            let chunk = self.space.plan();
-            steps.push(Step::Create { chunk, bytes });
-            steps.push(Step::Map { chunk, at, bytes });
+        for segment in &fill.segments {
+            let mut at = segment.from;
+            while at < segment.to {
+                let lacks = segment.to - at;
+                let most = lacks.saturating_add(room).min(segment.ceiling - at);
+                let bytes = round_down(size.min(most), self.space.granule());
+                room -= bytes.saturating_sub(lacks);
+                let chunk = self.space.plan();
+                steps.push(Step::Create { chunk, bytes });
+                steps.push(Step::Map { chunk, at, bytes });
+                at += bytes;
+            }
         }
         steps
     }
@@ -268,31 +272,11 @@ impl Fill {
         self.segments.iter().map(|segment| segment.to - segment.from).sum()
     }
 
-    /// The first segment still open: what it lacks, and the largest chunk that it can take.
-    fn open(&self) -> Option<(u64, u64)> {
-        let open = self.segments.iter().find(|segment| segment.from < segment.to)?;
-        Some((open.to - open.from, open.ceiling - open.floor))
-    }
-
-    /// A place for a chunk: within a segment if it can be, else into the rest of a hole.
+    /// A place for a chunk that is not larger than what a segment lacks.
     fn place(&mut self, bytes: u64) -> Option<u64> {
-        let within = |segment: &&mut Segment| segment.to - segment.from >= bytes;
-        let beyond = |segment: &&mut Segment| segment.from < segment.to && segment.ceiling - segment.floor >= bytes;
-        let found = match self.segments.iter_mut().find(within) {
-            Some(segment) => segment,
-            None => self.segments.iter_mut().find(beyond)?,
-        };
-        if found.floor < found.from {
-            found.to = found.to.saturating_sub(bytes).max(found.floor);
-            let at = found.to;
-            found.ceiling = at;
-            found.from = found.from.min(at);
-            return Some(at);
-        }
-        let at = found.from;
-        found.from += bytes;
-        found.floor = found.from;
-        found.to = found.to.max(found.from);
+        let segment = self.segments.iter_mut().find(|segment| segment.to - segment.from >= bytes)?;
+        let at = segment.from;
+        segment.from += bytes;
         Some(at)
     }
 }

@@ -40,7 +40,7 @@ const ALLOWANCE_MAX_NS: i64 = 20_000_000;
 const TIGHT: f64 = 0.005;
 const LOOSE: f64 = 0.03;
 /// A chunk is at most this part of the held bytes.
-const CHUNK_PART: u64 = 256;
+const CHUNK_PART: u64 = 512;
 
 /// What it costs to unmap and destroy a chunk.
 pub(super) fn release_price(bytes: u64) -> u64 {
@@ -86,9 +86,10 @@ impl Budget {
         self.allowance >= price as i64
     }
 
-    /// Memory was moved.
+    /// Memory was moved. What had to be done at any price leaves no debt: a program that is short of memory once would
+    /// otherwise grow loosely for long after.
     pub(super) fn spend(&mut self, price: u64) {
-        self.allowance -= price as i64;
+        self.allowance = (self.allowance - price as i64).max(0);
     }
 
     /// The limits when `held` bytes are held.

@@ -26,12 +26,11 @@ pub(super) struct Window {
     run: u64,
 }
 
-/// A part of a window that must be filled with chunks: `from..to`, and up or down into the rest of its hole.
+/// A part of a window that must be filled with chunks: `from..to`; new ones may go up to `ceiling`, in the same hole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Segment {
     pub(super) from: u64,
     pub(super) to: u64,
-    pub(super) floor: u64,
     pub(super) ceiling: u64,
 }
 
@@ -46,9 +45,8 @@ impl Window {
 fn segment(hole: &Block, window: Range, granule: u64) -> Segment {
     let from = round_down(window.start.max(hole.start), granule);
     let to = round_up(window.end().min(hole.end()), granule).expect("the hole ends in the address space");
-    let floor = if window.start > hole.start { hole.start } else { from };
     let ceiling = if window.end() < hole.end() { hole.end() } else { to };
-    Segment { from, to, floor, ceiling }
+    Segment { from, to, ceiling }
 }
 
 /// The search for the best window of `bytes` among blocks that are `legal`.
