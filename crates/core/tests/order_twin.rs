@@ -205,7 +205,11 @@ fn compare(program: &[Step]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 2000 }, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 4 } else { 2000 },
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     #[test]
     fn random_programs_agree_with_reachability(program in steps()) {

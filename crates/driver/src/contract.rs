@@ -165,8 +165,8 @@ pub enum DriverError {
 ///
 /// # Safety
 /// Where [`Properties::runs_closures`] is true, mapped addresses are memory of this process from a successful
-/// [`map`](Driver::map) until [`unmap`](Driver::unmap), a stream's work runs one item after the other, and not before the
-/// marks that it was made to wait for are over: callers make slices of that memory.
+/// [`map`](Driver::map) until [`unmap`](Driver::unmap), a stream's work runs one item after the other, and not before
+/// the marks that it was made to wait for are over: callers make slices of that memory.
 pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// What the device is.
     fn properties(&self) -> Properties;
@@ -224,8 +224,8 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// Whether the work before the mark is over (CUDA: `cuEventQuery`).
     fn is_over(&self, mark: RawMark) -> Result<bool>;
 
-    /// As [`is_over`](Driver::is_over), but does nothing to bring a yes about: it is asked under locks of the caller, where
-    /// no work may run. Only a device whose `is_over` runs work has to say more than that does.
+    /// As [`is_over`](Driver::is_over), but does nothing to bring a yes about: it is asked under locks of the caller,
+    /// where no work may run. Only a device whose `is_over` runs work has to say more than that does.
     fn peek(&self, mark: RawMark) -> Result<bool> {
         self.is_over(mark)
     }

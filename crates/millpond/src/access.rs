@@ -1,11 +1,12 @@
 //! Accesses: what a launch says it will do to memory, and the slices it gets for saying so.
 //!
-//! Declaring an access is the only way from a buffer to its bytes. Knows allocations and addresses; whether an access is
-//! right is decided in `launch.rs`, before any slice is made. One of the two files of this crate with `unsafe`: making a
-//! slice of checked memory.
+//! Declaring an access is the only way from a buffer to its bytes. Knows allocations and addresses; whether an access
+//! is right is decided in `launch.rs`, before any slice is made. One of the two files of this crate with `unsafe`:
+//! making a slice of checked memory.
 //!
-//! Invariant **exclusive-write**: while a launch that writes an allocation runs, no other work of the device touches it:
-//! unordered conflicting uses are refused when they are declared, and one launch may not both write and otherwise use it.
+//! Invariant **exclusive-write**: while a launch that writes an allocation runs, no other work of the device touches
+//! it: unordered conflicting uses are refused when they are declared, and one launch may not both write and otherwise
+//! use it.
 
 use std::marker::PhantomData;
 

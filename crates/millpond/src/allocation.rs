@@ -4,8 +4,8 @@
 //! after another, while it passes between the program and a stream's shelf without any shared lock. A generation tells
 //! the lives apart. Knows its pool by reference; nothing of streams but their names in sites.
 //!
-//! Invariant **one-owner**: an allocation is with exactly one of: a live buffer, a shelf, or the table's vacant entries.
-//! The pool's table refers to it only to answer questions about pointers and views.
+//! Invariant **one-owner**: an allocation is with exactly one of: a live buffer, a shelf, or the table's vacant
+//! entries. The pool's table refers to it only to answer questions about pointers and views.
 
 use std::sync::{Arc, Weak};
 

@@ -129,8 +129,8 @@ impl Device {
         open_stream(&self.shared.context, Role::Ordinary(kind))
     }
 
-    /// The legacy default stream: its work comes after everything in all blocking streams, and their later work after it
-    /// (CUDA: `cudaStreamLegacy`, stream 0).
+    /// The legacy default stream: its work comes after everything in all blocking streams, and their later work after
+    /// it (CUDA: `cudaStreamLegacy`, stream 0).
     pub fn legacy_stream(&self) -> Stream {
         self.shared.legacy.clone()
     }
@@ -205,8 +205,8 @@ impl Device {
         Ok(())
     }
 
-    /// Frees a buffer at once, without a stream (CUDA: `cudaFree` of stream-ordered memory). Nothing waits: the host must
-    /// have synchronised with everything that uses it.
+    /// Frees a buffer at once, without a stream (CUDA: `cudaFree` of stream-ordered memory). Nothing waits: the host
+    /// must have synchronised with everything that uses it.
     ///
     /// # Errors
     /// A violation, with the buffer, where the host was not told that some use is over.
@@ -269,8 +269,8 @@ impl Device {
         Told(self.shared.context.hosts.base())
     }
 
-    /// The calling thread has heard from another, by a channel, a lock or a join: what that one knew then, this one knows
-    /// now. Only needed with [`HostThreads::Separate`](crate::HostThreads::Separate).
+    /// The calling thread has heard from another, by a channel, a lock or a join: what that one knew then, this one
+    /// knows now. Only needed with [`HostThreads::Separate`](crate::HostThreads::Separate).
     pub fn hear(&self, told: &Told) {
         self.shared.context.hosts.hear(told);
     }

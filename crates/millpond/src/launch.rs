@@ -268,8 +268,8 @@ impl Stream {
     ///
     /// # Errors
     /// A violation, before anything runs: an access that does not come after its allocation, or comes after the free,
-    /// or conflicts with an unordered access of another stream. [`Invalid::Aliased`] where one allocation is written and
-    /// used a second time. [`Invalid::NoClosures`] where the device is none that runs closures.
+    /// or conflicts with an unordered access of another stream. [`Invalid::Aliased`] where one allocation is written
+    /// and used a second time. [`Invalid::NoClosures`] where the device is none that runs closures.
     #[track_caller]
     pub fn launch<A: Access>(
         &self,

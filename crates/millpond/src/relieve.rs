@@ -2,8 +2,8 @@
 //!
 //! The heap is asked in the order of what it costs: a block that fits as things are; the same after the shelves are
 //! drained and the device was asked what is over; moved or new physical memory; and, before anything is refused, idle
-//! memory of the device's other pools. Locks: the stream's is held, the heap's is taken after it; other streams' shelves
-//! are looked at only where their lock is free this moment.
+//! memory of the device's other pools. Locks: the stream's is held, the heap's is taken after it; other streams'
+//! shelves are looked at only where their lock is free this moment.
 
 use std::panic::Location;
 use std::sync::Arc;

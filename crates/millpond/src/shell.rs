@@ -90,8 +90,8 @@ impl Closing {
     }
 }
 
-/// Appends a checked launch: a closure that runs as a kernel. Where the device refuses it stays in `task`, to be dropped
-/// where no locks are held: dropping a closure runs its owner's code.
+/// Appends a checked launch: a closure that runs as a kernel. Where the device refuses it stays in `task`, to be
+/// dropped where no locks are held: dropping a closure runs its owner's code.
 pub(crate) fn submit_task(context: &Context, stream: RawStream, task: &mut Option<Work>) -> Result<()> {
     // SAFETY: the launch's accesses are checked and recorded, so that the memory outlives the work and no unordered
     // work conflicts (LEGAL, and the histories of the allocations).

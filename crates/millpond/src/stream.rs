@@ -288,8 +288,8 @@ impl Stream {
         self.record()?.synchronize()
     }
 
-    /// Whether all work submitted so far is over (CUDA: `cudaStreamQuery`). A yes orders what the host submits from then
-    /// on after it.
+    /// Whether all work submitted so far is over (CUDA: `cudaStreamQuery`). A yes orders what the host submits from
+    /// then on after it.
     ///
     /// # Errors
     /// The device is lost.

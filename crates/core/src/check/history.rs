@@ -1,11 +1,11 @@
 //! What has been done to one life of an allocation, as far as it can still matter.
 //!
 //! Knows points and sites; not where the memory is. The simple version keeps every access for ever. Here an access is
-//! dropped once a later write comes after it, or a later access if it is a read itself, because whatever must come after
-//! the later one then comes after it, too. (A read drops no write: another read need not come after the first, but must
-//! come after the write.) What stays are two antichains, of at most one write and one read a chain: two unordered
-//! kernels may use two halves of an allocation, and both must precede the free. (One "last access" would forget one of
-//! them, which is a well-known bug.)
+//! dropped once a later write comes after it, or a later access if it is a read itself, because whatever must come
+//! after the later one then comes after it, too. (A read drops no write: another read need not come after the first,
+//! but must come after the write.) What stays are two antichains, of at most one write and one read a chain: two
+//! unordered kernels may use two halves of an allocation, and both must precede the free. (One "last access" would
+//! forget one of them, which is a well-known bug.)
 
 use smallvec::SmallVec;
 

@@ -1,3 +1,5 @@
+//! The chunks of a space, by example.
+
 use super::*;
 use crate::units::MIB;
 
