@@ -41,16 +41,9 @@ struct Library {
 impl Library {
     fn new(setup: &Setup) -> millpond::Result<Self> {
         let device = match setup.device {
-            DeviceKind::Host => {
-                let mut config = HostConfig::default();
-                config.total_bytes = DEVICE_BYTES;
-                Device::host(config)?
-            }
+            DeviceKind::Host => Device::host(HostConfig { total_bytes: DEVICE_BYTES, ..HostConfig::default() })?,
             DeviceKind::Sim => {
-                let mut config = SimConfig::default();
-                config.total_bytes = DEVICE_BYTES;
-                config.watch = Watch::Counts;
-                Device::sim(config)?
+                Device::sim(SimConfig { total_bytes: DEVICE_BYTES, watch: Watch::Counts, ..SimConfig::default() })?
             }
         };
         let pool = device.pool(setup.pool.clone())?;

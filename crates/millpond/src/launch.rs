@@ -213,8 +213,9 @@ impl Stream {
     /// contents are undefined: any bytes, possibly of former allocations. The address is a multiple of 512.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] with a report of who holds what, after everything idle was moved or given back;
-    /// [`Error::InvalidArgument`] for a destroyed pool or one of another device.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) with a report of who holds what, after everything idle was
+    /// moved or given back; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a destroyed pool or one of
+    /// another device.
     #[inline]
     #[track_caller]
     pub fn alloc<T: Pod>(&self, pool: &Pool, len: usize) -> Result<Buffer<T>> {

@@ -111,7 +111,8 @@ fn write_buffer(out: &mut dyn Write, scale: &Scale, at: usize, row: &Row, offset
     let light = 62 + at as u64 * 7 % 17;
     write!(
         out,
-        "<rect class=\"b\" x=\"{x:.2}\" y=\"{y:.2}\" width=\"{:.2}\" height=\"{:.2}\" fill=\"hsl({hue} 55% {light}%)\">",
+        "<rect class=\"b\" x=\"{x:.2}\" y=\"{y:.2}\" width=\"{:.2}\" height=\"{:.2}\" \
+         fill=\"hsl({hue} 55% {light}%)\">",
         width.max(0.1),
         (scale.y(offset) - y).max(0.1)
     )?;
