@@ -1,6 +1,6 @@
 //! Time of the pool's own work, without a driver: pairs, random replacement, many holes.
 //!
-//! `cargo bench -p millpond-core --bench pool_speed`. Medians of several runs, in nanoseconds a pair.
+//! `cargo bench -p millpond-core --bench pool_speed -- [shelf|pairs|holes|replacement]`. Medians of several runs, in nanoseconds a pair.
 
 use millpond_core::ids::{BlockId, Point, Slot};
 use millpond_core::order::{Completed, Knows};
@@ -169,12 +169,21 @@ fn replacement() {
 }
 
 fn main() {
-    println!("shelf, 64 KiB pair: {:.1} ns", shelf_pairs());
-    for bytes in [512, 64 * KIB, MIB, 32 * MIB] {
-        println!("pool, {bytes} B pair: {:.1} ns", pairs(bytes));
+    let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
+    if "shelf".contains(&wanted) {
+        println!("shelf, 64 KiB pair: {:.1} ns", shelf_pairs());
     }
-    for holes in [4096, 16_384, 65_536] {
-        println!("pool, 1 KiB pair among {holes} holes: {:.1} ns", among_holes(holes));
+    if "pairs".contains(&wanted) {
+        for bytes in [512, 64 * KIB, MIB, 32 * MIB] {
+            println!("pool, {bytes} B pair: {:.1} ns", pairs(bytes));
+        }
     }
-    replacement();
+    if "holes".contains(&wanted) {
+        for holes in [4096, 16_384, 65_536] {
+            println!("pool, 1 KiB pair among {holes} holes: {:.1} ns", among_holes(holes));
+        }
+    }
+    if "replacement".contains(&wanted) {
+        replacement();
+    }
 }

@@ -83,15 +83,15 @@ impl Bins {
         }
     }
 
-    /// The smallest of the blocks looked at that have `bytes` or more: up to [`LOOK`] of the request's own bin, else
-    /// of the next bin up.
+    /// The smallest of up to [`LOOK`] blocks of the request's own bin that have `bytes` or more, else the first of the
+    /// next bin up.
     #[inline]
     pub(super) fn find(&self, blocks: &Blocks, bytes: u64) -> Option<u32> {
         let own = self.bin(bytes);
         if let Some(id) = self.smallest(blocks, own, bytes) {
             return Some(id);
         }
-        self.smallest(blocks, self.next_bin(own + 1)?, bytes)
+        Some(self.heads[self.next_bin(own + 1)?])
     }
 
     /// The first of up to `looks` blocks of `bytes` or more that is good, from small to large.
