@@ -104,23 +104,20 @@ fn write_axes(out: &mut dyn Write, scale: &Scale, first: i64, last: i64, top: u6
 
 fn write_buffer(out: &mut dyn Write, scale: &Scale, at: usize, row: &Row, offset: u64) -> io::Result<()> {
     let Row { id, life, buffer } = row;
-    let (x, end) = (scale.x(life.lower), offset + buffer.bytes);
-    let (width, y) = (scale.x(life.upper) - x, scale.y(end));
+    let (left, right) = (scale.x(life.lower), scale.x(life.upper));
+    let end = offset + buffer.bytes;
+    let (top, bottom) = (scale.y(end), scale.y(offset));
+    let (width, height) = ((right - left).max(0.1), (bottom - top).max(0.1));
     // Neighbouring numbers get hues far apart.
-    let hue = at as u64 * 137 % 360;
-    let light = 62 + at as u64 * 7 % 17;
-    write!(
-        out,
-        "<rect class=\"b\" x=\"{x:.2}\" y=\"{y:.2}\" width=\"{:.2}\" height=\"{:.2}\" \
-         fill=\"hsl({hue} 55% {light}%)\">",
-        width.max(0.1),
-        (scale.y(offset) - y).max(0.1)
-    )?;
-    let (id, Row { life, buffer, .. }) = (Escaped(id), row);
+    let (hue, light) = (at as u64 * 137 % 360, 62 + at as u64 * 7 % 17);
     writeln!(
         out,
-        "<title>{id}: {} B at {offset} up to {end}\nsteps {} up to {}</title></rect>",
-        buffer.bytes, life.lower, life.upper
+        "<rect class=\"b\" x=\"{left:.2}\" y=\"{top:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" \
+         fill=\"hsl({hue} 55% {light}%)\"><title>{}: {} B at {offset} up to {end}\nsteps {} up to {}</title></rect>",
+        Escaped(id),
+        buffer.bytes,
+        life.lower,
+        life.upper
     )
 }
 

@@ -2,14 +2,16 @@
 //!
 //! The simple version: keep the placed buffers in rising order of offset; to place the next, walk up through those
 //! that conflict with it and stop at the first hole that is large enough. Departure: the order decides how good the
-//! plan is and no order is always best, so several are tried and the best plan is kept; trying ends early where a plan
-//! meets the bound.
+//! plan is and no order is always best, so several are tried and the best plan is kept; an order is given
+//! up as soon as it gets higher than the best, and trying ends where a plan meets the bound.
 //!
 //! Invariant **sound**: whatever the order, no two conflicting buffers overlap. Knows nothing of searching.
 
 use std::cmp::Reverse;
 
+use super::bits;
 use super::problem::{Problem, Sharing};
+use crate::units::round_up;
 
 /// What an order looks at.
 struct Traits {
@@ -38,46 +40,75 @@ pub(super) fn best(problem: &Problem, part: &[u32], enough: u64) -> (Vec<u64>, u
         &|order| order.sort_by_key(|&k| (traits.birth[k], Reverse(traits.length[k]))),
         &|order| order.sort_by_key(|&k| Reverse((bytes(k), Reverse(traits.birth[k])))),
     ];
-    let mut best = (Vec::new(), u64::MAX);
+    let mut best: Option<(Vec<u64>, u64)> = None;
     for sort in orders {
         let mut order: Vec<usize> = (0..part.len()).collect();
         sort(&mut order);
-        let plan = first_fit(problem, part, &order);
-        if best.0.is_empty() || plan.1 < best.1 {
-            best = plan;
-        }
-        if best.1 <= enough {
+        let most = best.as_ref().map_or(u64::MAX, |(_, height)| height - 1);
+        best = first_fit(problem, part, &order, most).or(best);
+        if best.as_ref().is_some_and(|(_, height)| *height <= enough) {
             break;
         }
     }
-    best
+    best.expect("the first order has no limit")
 }
 
-/// Places the members of `part` in `order` (positions in `part`), each at the lowest place where it fits.
-pub(super) fn first_fit(problem: &Problem, part: &[u32], order: &[usize]) -> (Vec<u64>, u64) {
+/// Places the members of `part` in `order` (positions in `part`), each at the lowest place where it fits. `None` as
+/// soon as one ends above `most`.
+fn first_fit(problem: &Problem, part: &[u32], order: &[usize], most: u64) -> Option<(Vec<u64>, u64)> {
+    match problem.sharing() {
+        Sharing::Line(lifetimes) => fit(problem, part, order, most, |me| {
+            let life = lifetimes[me as usize];
+            move |other| life.meets(lifetimes[other as usize])
+        }),
+        Sharing::Relation { conflicts, .. } => fit(problem, part, order, most, |me| {
+            let row = conflicts.row(me as usize);
+            move |other| bits::has(row, other as usize)
+        }),
+    }
+}
+
+/// [`first_fit`], where `conflicting(a)(b)` says whether `a` and `b` conflict: what depends on `a` alone is done once.
+fn fit<Of: Fn(u32) -> bool>(
+    problem: &Problem,
+    part: &[u32],
+    order: &[usize],
+    most: u64,
+    conflicting: impl Fn(u32) -> Of,
+) -> Option<(Vec<u64>, u64)> {
     let mut offsets = vec![0; part.len()];
     let mut placed: Vec<(u64, u64, u32)> = Vec::with_capacity(part.len());
+    let mut around = vec![(0, 0); part.len()];
     let mut height = 0;
     for &k in order {
         let me = part[k];
         let need = problem.buffers()[me as usize];
-        let up = |offset: u64| crate::units::round_up(offset, need.alignment).expect("fits: checked by the problem");
-        let mut offset = 0;
+        let conflicts = conflicting(me);
+        // Whether two conflict is as good as random to a processor: so no branch asks it.
+        let mut found = 0;
         for &(begin, end, other) in &placed {
-            if end > offset && problem.conflict(me as usize, other as usize) {
-                if begin >= offset && begin - offset >= need.bytes {
-                    break;
-                }
-                offset = up(end);
+            around[found] = (begin, end);
+            found += usize::from(conflicts(other));
+        }
+        let mut offset = 0;
+        for &(begin, end) in &around[..found] {
+            if begin >= offset && begin - offset >= need.bytes {
+                break;
+            }
+            if end > offset {
+                offset = round_up(end, need.alignment).expect("fits: checked by the problem");
             }
         }
         let end = offset + need.bytes;
+        if end > most {
+            return None;
+        }
         offsets[k] = offset;
         height = height.max(end);
         let at = placed.partition_point(|&(begin, ..)| begin <= offset);
         placed.insert(at, (offset, end, me));
     }
-    (offsets, height)
+    Some((offsets, height))
 }
 
 /// The traits of the members of `part`, in its order.
@@ -97,7 +128,7 @@ fn traits(problem: &Problem, part: &[u32]) -> Traits {
             }
         }
         Sharing::Relation { conflicts, .. } => {
-            let row = |i: u32| super::bits::ones(conflicts.row(i as usize));
+            let row = |i: u32| bits::ones(conflicts.row(i as usize));
             Traits {
                 length: part.iter().map(|&i| row(i).count() as u64).collect(),
                 company: part.iter().map(|&i| row(i).map(|j| bytes(j as u32)).sum()).collect(),
