@@ -1,0 +1,9 @@
+//! The library as its users see it: one topic a module, one body for every device.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod pools;
+mod reuse;
+mod soundness;
+mod trim;

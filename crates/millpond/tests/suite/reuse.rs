@@ -1,0 +1,295 @@
+//! Which freed memory serves whom, and when: CUDA's reuse policies, on and off.
+//!
+//! "While it is busy" is exact: a kernel is held until the answer is known. The pools here have a limit of one buffer's
+//! size where a reuse must happen, and none where it must not.
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use millpond::{Buffer, Error, MIB, Pool, PoolConfig, ReusePolicy, Stream};
+
+use crate::common::{
+    Subject, kind_of, on_devices_that_hold, on_devices_with_memory, on_every_device, order, reuse, touch,
+};
+
+const LEN: usize = 8 * MIB as usize;
+const NONE: ReusePolicy =
+    ReusePolicy { follow_event_dependencies: false, allow_opportunistic: false, allow_internal_dependencies: false };
+
+/// A pool with no more memory than one buffer takes.
+fn tight(on: &Subject, reuse: ReusePolicy) -> Pool {
+    on.pool(PoolConfig { max_bytes: LEN as u64, release_threshold: u64::MAX, reuse, ..Default::default() })
+}
+
+fn roomy(on: &Subject, reuse: ReusePolicy) -> Pool {
+    on.pool(PoolConfig { release_threshold: u64::MAX, reuse, ..Default::default() })
+}
+
+fn alloc(stream: &Stream, pool: &Pool) -> Result<Buffer<u8>, Error> {
+    stream.alloc(pool, LEN)
+}
+
+/// Allocates, uses and frees on a stream; the address.
+fn pass(stream: &Stream, pool: &Pool) -> u64 {
+    let x = alloc(stream, pool).unwrap();
+    touch(stream, &x);
+    let address = x.address();
+    stream.free(x).unwrap();
+    address
+}
+
+/// A fresh allocation shares no byte with the block at `address`, which was freed just now, or there is none to have.
+fn assert_not_reused(on: &Subject, policy: ReusePolicy, tie: impl Fn(&Stream, &Stream)) {
+    let [first, second] = on.streams();
+    let pool = roomy(on, policy);
+    let address = pass(&first, &pool);
+    tie(&first, &second);
+    let y = alloc(&second, &pool).unwrap();
+    assert!(y.address().abs_diff(address) >= LEN as u64);
+
+    let pool = tight(on, policy);
+    pass(&first, &pool);
+    tie(&first, &second);
+    assert!(matches!(alloc(&second, &pool), Err(Error::OutOfMemory(_))));
+    // The stream that freed it may have it.
+    alloc(&first, &pool).unwrap();
+}
+
+#[test]
+fn a_stream_has_its_own_memory_back_at_once() {
+    on_devices_that_hold(|on| {
+        for policy in [ReusePolicy::default(), NONE] {
+            let (stream, pool) = (on.stream(), roomy(on, policy));
+            let small = stream.alloc::<u8>(&pool, 4096).unwrap();
+            let big = stream.alloc::<u8>(&pool, 4 * LEN).unwrap();
+            let busy = on.hold(&stream, big.write());
+            let address = big.address();
+            stream.free(big).unwrap();
+            let again = stream.alloc::<u8>(&pool, 4 * LEN).unwrap();
+            assert_eq!(again.address(), address, "the kernel still runs, and stream order is enough");
+            let held = 4096 + 4 * LEN as u64;
+            assert_eq!(pool.statistics().used_bytes, held);
+            assert_eq!(pool.statistics().used_high_bytes, held, "never both");
+            stream.free(again).unwrap();
+            assert_eq!(pool.statistics().used_bytes, 4096, "at the call, not when it is over");
+            drop((busy, small));
+            stream.synchronize().unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_event_lets_another_stream_have_it() {
+    on_devices_that_hold(|on| {
+        let [first, second] = on.streams();
+        for pool in [tight(on, reuse(true, false, false)), roomy(on, reuse(true, false, false))] {
+            let x = alloc(&first, &pool).unwrap();
+            let busy = on.hold(&first, x.write());
+            let address = x.address();
+            first.free(x).unwrap();
+            order(&first, &second);
+            let y = alloc(&second, &pool).unwrap();
+            assert_eq!(y.address(), address, "while the kernel still runs");
+            touch(&second, &y);
+            drop(busy);
+            second.synchronize().unwrap();
+            drop(y);
+        }
+    });
+}
+
+#[test]
+fn an_event_from_before_the_free_does_not() {
+    on_devices_that_hold(|on| {
+        let [first, second] = on.streams();
+        let pool = tight(on, reuse(true, false, false));
+        let x = alloc(&first, &pool).unwrap();
+        order(&first, &second);
+        let busy = on.hold(&first, x.write());
+        first.free(x).unwrap();
+        assert!(matches!(alloc(&second, &pool), Err(Error::OutOfMemory(_))));
+        drop(busy);
+    });
+}
+
+#[test]
+fn transitive_events_count() {
+    on_devices_that_hold(|on| {
+        let [first, between, second] = on.streams();
+        let pool = tight(on, reuse(true, false, false));
+        let x = alloc(&first, &pool).unwrap();
+        let busy = on.hold(&first, x.write());
+        let address = x.address();
+        first.free(x).unwrap();
+        order(&first, &between);
+        order(&between, &second);
+        assert_eq!(alloc(&second, &pool).unwrap().address(), address);
+        drop(busy);
+    });
+}
+
+/// The legacy default stream's rules are dependencies like any other.
+#[test]
+fn the_legacy_stream_counts() {
+    on_every_device(|on| {
+        let [first, second] = on.streams();
+        let pool = tight(on, reuse(true, false, false));
+        let address = pass(&first, &pool);
+        touch(&on.device.legacy_stream(), &on.stream().alloc(&on.device.default_pool(), 0).unwrap());
+        assert_eq!(alloc(&second, &pool).unwrap().address(), address);
+    });
+}
+
+#[test]
+fn events_do_not_count_where_that_is_off() {
+    on_every_device(|on| assert_not_reused(on, NONE, order));
+}
+
+#[test]
+fn unordered_memory_is_not_reused() {
+    on_every_device(|on| assert_not_reused(on, reuse(true, false, false), |_, _| ()));
+}
+
+#[test]
+fn a_policy_can_be_changed_later() {
+    on_every_device(|on| {
+        let [first, second] = on.streams();
+        let pool = tight(on, NONE);
+        let address = pass(&first, &pool);
+        order(&first, &second);
+        assert!(alloc(&second, &pool).is_err());
+        pool.set_reuse(reuse(true, false, false));
+        assert_eq!(alloc(&second, &pool).unwrap().address(), address);
+    });
+}
+
+/// What the host was told is over may serve anybody, whatever the policy.
+#[test]
+fn a_synchronisation_opens_memory_to_all() {
+    on_every_device(|on| {
+        let [first, second] = on.streams();
+        type Sync = fn(&Subject, &Stream);
+        let ways: [Sync; 4] = [
+            |_, first| first.synchronize().unwrap(),
+            |on, _| on.device.synchronize().unwrap(),
+            |_, first| first.record().unwrap().synchronize().unwrap(),
+            |on, first| {
+                let event = first.record().unwrap();
+                if !on.is_instant {
+                    event.synchronize().unwrap();
+                }
+                assert!(event.is_over().unwrap());
+            },
+        ];
+        for tell in ways {
+            let pool = tight(on, NONE);
+            let address = pass(&first, &pool);
+            tell(on, &first);
+            assert_eq!(alloc(&second, &pool).unwrap().address(), address);
+        }
+    });
+}
+
+/// Waits until a stream's work is over without telling the host.
+fn settle(on: &Subject, stream: &Stream) {
+    if on.is_parallel {
+        let (ran, has_run) = channel();
+        stream.launch((), move |()| ran.send(()).expect("somebody listens")).unwrap();
+        has_run.recv().unwrap();
+        // The kernel has run to its end; its worker is about to say so.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn memory_found_to_be_over_is_reused_where_that_is_allowed() {
+    on_every_device(|on| {
+        if !(on.is_parallel || on.is_instant) {
+            return;
+        }
+        let [first, second] = on.streams();
+        let pool = tight(on, reuse(false, true, false));
+        let address = pass(&first, &pool);
+        settle(on, &first);
+        let y = alloc(&second, &pool).unwrap();
+        assert_eq!(y.address(), address);
+        drop(y);
+        // Off: the same wait proves nothing.
+        assert_not_reused(on, NONE, |first, _| settle(on, first));
+    });
+}
+
+#[test]
+fn busy_memory_is_not_found_to_be_over() {
+    on_devices_that_hold(|on| {
+        let [first, second] = on.streams();
+        for (pool, has_room) in
+            [(roomy(on, reuse(true, true, false)), true), (tight(on, reuse(true, true, false)), false)]
+        {
+            let x = alloc(&first, &pool).unwrap();
+            let busy = on.hold(&first, x.write());
+            let address = x.address();
+            first.free(x).unwrap();
+            match alloc(&second, &pool) {
+                Ok(y) => assert!(has_room && y.address().abs_diff(address) >= LEN as u64),
+                Err(error) => assert!(!has_room && matches!(error, Error::OutOfMemory(_))),
+            }
+            drop(busy);
+            first.synchronize().unwrap();
+        }
+    });
+}
+
+/// Where nothing else is left the stream is made to wait. That places memory; it proves nothing.
+#[test]
+fn a_stream_is_made_to_wait_for_memory() {
+    on_devices_that_hold(|on| {
+        let [first, second] = on.streams();
+        let (pool, other) = (tight(on, reuse(false, false, true)), roomy(on, NONE));
+        let x = alloc(&first, &pool).unwrap();
+        let witness = first.alloc::<u8>(&other, 64).unwrap();
+        let busy = on.hold(&first, x.write());
+        let address = x.address();
+        first.free(x).unwrap();
+        let y = alloc(&second, &pool).unwrap();
+        assert_eq!(y.address(), address);
+        let (ran, has_run) = channel();
+        second.launch(y.write(), move |_| drop(ran.send(()))).unwrap();
+        if on.is_parallel {
+            assert!(has_run.recv_timeout(Duration::from_millis(30)).is_err(), "it waits for the kernel of the first");
+        }
+        let refused = second.launch(witness.read(), |_| ()).unwrap_err();
+        assert_eq!(kind_of(&refused), millpond::Kind::UseBeforeAlloc, "the wait is no part of the program's order");
+        drop(busy);
+        second.synchronize().unwrap();
+        if on.is_parallel {
+            has_run.recv().unwrap();
+        }
+        drop((y, witness));
+    });
+}
+
+/// Whatever the policies, contents are one's own.
+#[test]
+fn data_is_right_under_every_policy() {
+    on_devices_with_memory(|on| {
+        let [first, second] = on.streams();
+        for bits in 0..8 {
+            let policy = reuse(bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
+            let pool = on.pool(PoolConfig { max_bytes: 8 * MIB, reuse: policy, ..Default::default() });
+            for round in 0..20u8 {
+                for stream in [&first, &second] {
+                    let Ok(x) = stream.alloc::<u8>(&pool, 3 * MIB as usize) else { continue };
+                    stream.launch(x.write(), move |x| x.fill(round)).unwrap();
+                    stream.launch(x.read(), move |x| assert!(x.iter().all(|&v| v == round))).unwrap();
+                    stream.free(x).unwrap();
+                }
+                if round % 4 == 0 {
+                    order(&first, &second);
+                }
+            }
+            on.device.synchronize().unwrap();
+            assert_eq!((pool.statistics().used_bytes, pool.statistics().reserved_bytes), (0, 0));
+        }
+    });
+}

@@ -1,0 +1,163 @@
+//! Safe code cannot reach memory that is not its own.
+
+use bytemuck::{Pod, Zeroable};
+use millpond::{Buffer, Device, Error, HostConfig, Invalid, Kind, Pool, PoolConfig, SimConfig};
+
+use crate::common::{kind_of, on_devices_with_memory, on_every_device, order};
+
+/// A reader that comes after a write does not hide the write from a reader that does not.
+#[test]
+fn a_write_stays_known_behind_an_ordered_read() {
+    on_every_device(|on| {
+        let pool = on.pool(PoolConfig::default());
+        let [writer, ordered, stranger] = on.streams();
+        let x = writer.alloc::<u8>(&pool, 64).unwrap();
+        order(&writer, &stranger);
+        writer.launch(x.write(), |_| ()).unwrap();
+        order(&writer, &ordered);
+        ordered.launch(x.read(), |_| ()).unwrap();
+        let refused = stranger.launch(x.read(), |_| ()).unwrap_err();
+        assert_eq!(kind_of(&refused), Kind::Race);
+        let violation = refused.violation().unwrap();
+        assert_eq!(violation.earlier.stream, writer.id(), "the write is the other side, not the ordered read");
+        order(&writer, &stranger);
+        stranger.launch(x.read(), |_| ()).unwrap();
+        // All three uses must precede the free.
+        let refused = writer.free(x).unwrap_err();
+        assert_eq!(kind_of(&refused.error), Kind::FreeBeforeUse);
+        order(&ordered, &writer);
+        let refused = writer.free(refused.buffer).unwrap_err();
+        order(&stranger, &writer);
+        writer.free(refused.buffer).unwrap();
+    });
+}
+
+/// A stale view beside a fresh buffer that lives in the same entry is still a stale view.
+#[test]
+fn a_stale_view_does_not_hide_behind_a_live_buffer() {
+    on_every_device(|on| {
+        let pool = on.pool(PoolConfig::default());
+        let [stream] = on.streams();
+        let x = stream.alloc::<u8>(&pool, 64).unwrap();
+        let stale = x.view();
+        stream.free(x).unwrap();
+        let y = stream.alloc::<u8>(&pool, 64).unwrap();
+        for refused in [
+            stream.launch(stale.read(), |_| ()),
+            stream.launch((stale.read(), y.read()), |_| ()),
+            stream.launch((y.read(), stale.read()), |_| ()),
+            stream.launch([y.view().read(), stale.read(), y.view().read()], |_| ()),
+        ] {
+            assert_eq!(refused, Err(Error::from(Invalid::Stale)));
+        }
+        stream.launch((y.read(), y.view().read()), |_| ()).unwrap();
+    });
+}
+
+#[test]
+fn a_view_of_a_freed_allocation_says_where_it_was_freed() {
+    on_every_device(|on| {
+        let pool = on.pool(PoolConfig::default());
+        let [stream] = on.streams();
+        let x = stream.alloc::<u8>(&pool, 64).unwrap();
+        x.set_name("x");
+        let view = x.view();
+        stream.free(x).unwrap();
+        let refused = stream.launch(view.write(), |_| ()).unwrap_err();
+        assert_eq!(kind_of(&refused), Kind::UseAfterFree);
+        assert!(refused.to_string().contains("`x`"), "{refused}");
+        assert!(refused.to_string().contains(file!()), "{refused}");
+    });
+}
+
+/// One launch gets no two slices of one allocation unless both are for reading.
+#[test]
+fn one_launch_does_not_alias() {
+    on_every_device(|on| {
+        let pool = on.pool(PoolConfig::default());
+        let [stream] = on.streams();
+        let x = stream.alloc::<u8>(&pool, 64).unwrap();
+        let (low, high) = (x.view().slice(..32).unwrap(), x.view().slice(32..).unwrap());
+        let is_aliased = |result| match result {
+            Err(Error::InvalidArgument(invalid)) => matches!(*invalid, Invalid::Aliased { .. }),
+            _ => false,
+        };
+        assert!(is_aliased(stream.launch((x.write(), x.write()), |_| ())));
+        assert!(is_aliased(stream.launch((x.read(), x.write()), |_| ())));
+        assert!(is_aliased(stream.launch((low.write(), high.write()), |_| ())));
+        assert!(is_aliased(stream.launch((low.read(), (high.read(), x.write())), |_| ())));
+        assert!(is_aliased(stream.copy(low.read(), high.write())));
+        stream.launch((x.read(), low.read(), high.read()), |_| ()).unwrap();
+    });
+}
+
+/// Elements without bytes make slices of the right length and touch nothing.
+#[test]
+fn elements_without_bytes_have_slices() {
+    on_devices_with_memory(|on| {
+        let pool = on.pool(PoolConfig::default());
+        let [stream] = on.streams();
+        let x: Buffer<()> = stream.alloc(&pool, 5).unwrap();
+        assert_eq!((x.len(), x.bytes(), x.address()), (5, 0, 0));
+        stream.launch((x.read(), x.write()), |(a, b)| assert_eq!((a.len(), b.len()), (5, 5))).unwrap();
+        stream.copy_from_host(x.write(), &[(); 5]).unwrap();
+        assert_eq!(stream.copy_to_host(x.view().slice(2..).unwrap().read()).unwrap(), [(); 3]);
+        let empty: Buffer<f64> = stream.alloc(&pool, 0).unwrap();
+        stream.launch((empty.read(), empty.write()), |(a, b)| assert!(a.is_empty() && b.is_empty())).unwrap();
+        stream.synchronize().unwrap();
+    });
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(256))]
+struct Wide([u8; 256]);
+
+// SAFETY: all zero bytes are 256 bytes.
+unsafe impl Zeroable for Wide {}
+// SAFETY: 256 bytes without padding, and any bytes are good.
+unsafe impl Pod for Wide {}
+
+#[test]
+fn slices_are_aligned() {
+    on_devices_with_memory(|on| {
+        let pool = on.pool(PoolConfig::default());
+        let [stream] = on.streams();
+        for len in [1, 2, 3, 7] {
+            let _pad = stream.alloc::<u8>(&pool, 100 * len).unwrap();
+            let x: Buffer<Wide> = stream.alloc(&pool, len).unwrap();
+            assert_eq!(x.address() % 512, 0);
+            stream.launch(x.write(), |x| x.fill(Wide([7; 256]))).unwrap();
+            assert!(stream.copy_to_host(x.read()).unwrap().iter().all(|wide| wide.0 == [7; 256]));
+        }
+    });
+}
+
+/// A simulated device has no memory: a kernel there is checked and recorded, and never sees a slice.
+#[test]
+fn a_simulated_device_runs_no_kernels() {
+    let device = Device::sim(SimConfig::default()).unwrap();
+    let stream = device.stream().unwrap();
+    let x = stream.alloc::<u8>(&device.default_pool(), 4096).unwrap();
+    stream.launch(x.write(), |x| x.fill(1)).unwrap();
+    stream.launch(x.read(), |_| panic!("it must not run")).unwrap();
+    stream.synchronize().unwrap();
+}
+
+/// Pools are numbered on their own device: a pool of the same number elsewhere serves nothing here.
+#[test]
+fn a_pool_of_another_device_is_refused_on_every_path() {
+    let devices: [Device; 2] = std::array::from_fn(|_| Device::host(HostConfig::default()).unwrap());
+    let pools: [Pool; 2] = devices.each_ref().map(Device::default_pool);
+    assert_eq!(pools[0].id(), pools[1].id());
+    let stream = devices[0].stream().unwrap();
+    let is_refused = || match stream.alloc::<u8>(&pools[1], 64) {
+        Err(error) => matches!(error.invalid(), Some(Invalid::OtherDevice { .. })),
+        Ok(_) => false,
+    };
+    assert!(is_refused());
+    let own = stream.alloc::<u8>(&pools[0], 64).unwrap();
+    assert!(is_refused());
+    stream.free(own).unwrap();
+    // There is now a block of that size on the stream's shelf for its own pool of that number.
+    assert!(is_refused());
+}
