@@ -99,6 +99,8 @@ impl StreamShared {
     fn relieve(&self, state: &mut State, pool: &PoolShared, bytes: u64) -> Result<Grant> {
         pool.drain_shelves(Some((self, state)));
         let mut heap = pool.lock();
+        // What the host was told is over may serve anybody, whatever the policy, also what lay on a shelf meanwhile.
+        heap.pool.retire(&Told(&self.context.hosts.base()));
         let mut refusals = 0;
         loop {
             let grown = {
