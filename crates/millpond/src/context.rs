@@ -66,15 +66,20 @@ impl Context {
         lock(&self.streams).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// The host was told that everything up to `snapshot` is over: streams hear of it with their next operation, and
-    /// pools may give memory back (CUDA: a synchronisation honours the release threshold).
-    pub(crate) fn synchronized<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
+    /// The host was told that everything up to the snapshots is over: streams hear of it with their next operation.
+    pub(crate) fn told<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
         for snapshot in snapshots.clone() {
             if let Some(progress) = self.chains.find(snapshot.point().slot) {
                 progress.complete(snapshot.point().seq);
             }
         }
         self.hosts.learn(snapshots);
+    }
+
+    /// The host has waited until everything up to the snapshots was over: beyond being told, pools may give memory back
+    /// (CUDA: a synchronisation honours the release threshold, a query does not).
+    pub(crate) fn synchronized<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
+        self.told(snapshots);
         for pool in self.pools() {
             pool.synchronized();
         }

@@ -41,7 +41,7 @@ impl Event {
         let context = &self.mark.context;
         let over = context.driver.is_over(self.mark.raw)?;
         if over {
-            context.synchronized([&self.snapshot]);
+            context.told([&self.snapshot]);
         }
         Ok(over)
     }
