@@ -101,6 +101,7 @@ impl StreamShared {
         let mut heap = pool.lock();
         // What the host was told is over may serve anybody, whatever the policy, also what lay on a shelf meanwhile.
         heap.pool.retire(&Told(&self.context.hosts.base()));
+        let reserved = heap.pool.reserved();
         let mut refusals = 0;
         loop {
             let grown = {
@@ -115,7 +116,11 @@ impl StreamShared {
             };
             let grant = match grown {
                 Ok(grant) => grant,
-                Err(exhausted) => return Err(self.out_of_memory(pool, &heap, exhausted)),
+                Err(exhausted) => {
+                    let error = self.out_of_memory(pool, &heap, exhausted);
+                    self.give_back_above(&mut heap, reserved);
+                    return Err(error);
+                }
             };
             match shell::apply_steps(&self.context, &mut heap) {
                 Ok(()) => return Ok(grant),
@@ -130,6 +135,18 @@ impl StreamShared {
                 }
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// A request that failed keeps nothing of what it got on its way: others may have use for it.
+    #[cold]
+    fn give_back_above(&self, heap: &mut Heap, reserved: u64) {
+        if heap.pool.reserved() > reserved {
+            let poll = self.context.chains.poll(&*self.context.driver);
+            heap.pool.trim(reserved, &poll);
+            drop(poll);
+            // What the system refuses to take back stays in the pool.
+            let _ = shell::apply_steps(&self.context, heap);
         }
     }
 
