@@ -3,6 +3,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod misuse;
+mod order;
 mod pools;
 mod reuse;
 mod soundness;

@@ -254,7 +254,7 @@ fn a_stream_is_made_to_wait_for_memory() {
         let y = alloc(&second, &pool).unwrap();
         assert_eq!(y.address(), address);
         let (ran, has_run) = channel();
-        second.launch(y.write(), move |_| drop(ran.send(()))).unwrap();
+        second.launch(y.write(), move |_| ran.send(()).expect("somebody listens")).unwrap();
         if on.is_parallel {
             assert!(has_run.recv_timeout(Duration::from_millis(30)).is_err(), "it waits for the kernel of the first");
         }

@@ -1,0 +1,336 @@
+//! What comes before what: events, streams, synchronisation, and the default streams' rules.
+
+use millpond::{Buffer, Kind, Pool, PoolConfig, Stream};
+
+use crate::common::{Subject, kind_of, on_devices_that_hold, on_every_device, order, touch};
+
+/// A buffer that only what comes after `stream`'s present end may use.
+fn witness(pool: &Pool, stream: &Stream) -> Buffer<u8> {
+    let x = stream.alloc::<u8>(pool, 64).expect("memory");
+    touch(stream, &x);
+    x
+}
+
+/// Whether the next operation of `stream` comes after the witness. Asking adds no order.
+fn comes_after(stream: &Stream, witness: &Buffer<u8>) -> bool {
+    match stream.launch(witness.read(), |_| ()) {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(kind_of(&error), Kind::UseBeforeAlloc);
+            false
+        }
+    }
+}
+
+fn pool(on: &Subject) -> Pool {
+    on.pool(PoolConfig::default())
+}
+
+#[test]
+fn streams_are_apart_until_something_joins_them() {
+    on_every_device(|on| {
+        let (pool, [a, b]) = (pool(on), on.streams());
+        let on_a = witness(&pool, &a);
+        assert!(comes_after(&a, &on_a) && !comes_after(&b, &on_a));
+        order(&b, &a);
+        assert!(!comes_after(&b, &on_a), "an edge has a direction");
+        order(&a, &b);
+        assert!(comes_after(&b, &on_a));
+    });
+}
+
+#[test]
+fn an_event_is_where_it_was_recorded() {
+    on_every_device(|on| {
+        let (pool, [a, b]) = (pool(on), on.streams());
+        let before = witness(&pool, &a);
+        let event = a.record().unwrap();
+        let after = witness(&pool, &a);
+        b.wait(&event).unwrap();
+        b.wait(&event.clone()).unwrap();
+        assert!(comes_after(&b, &before) && !comes_after(&b, &after));
+        // What was recorded stays, however often the stream goes on.
+        b.wait(&a.record().unwrap()).unwrap();
+        assert!(comes_after(&b, &after));
+    });
+}
+
+#[test]
+fn order_is_transitive() {
+    on_every_device(|on| {
+        let pool = pool(on);
+        let streams: [Stream; 6] = on.streams();
+        let first = witness(&pool, &streams[0]);
+        for pair in streams.windows(2) {
+            order(&pair[0], &pair[1]);
+        }
+        assert!(comes_after(&streams[5], &first));
+        // Not backwards, and not sideways.
+        let last = witness(&pool, &streams[5]);
+        assert!(streams[..5].iter().all(|stream| !comes_after(stream, &last)));
+        assert!(!comes_after(&on.stream(), &first));
+    });
+}
+
+/// Record, wait, record: the second event knows more than the first.
+#[test]
+fn a_wait_is_part_of_what_is_recorded_next() {
+    on_every_device(|on| {
+        let (pool, [a, b, c]) = (pool(on), on.streams());
+        let early = a.record().unwrap();
+        let on_b = witness(&pool, &b);
+        order(&b, &a);
+        let late = a.record().unwrap();
+        c.wait(&early).unwrap();
+        assert!(!comes_after(&c, &on_b));
+        c.wait(&late).unwrap();
+        assert!(comes_after(&c, &on_b));
+    });
+}
+
+#[test]
+fn a_diamond_joins_both_sides() {
+    on_every_device(|on| {
+        let (pool, [top, left, right, bottom]) = (pool(on), on.streams());
+        let x = witness(&pool, &top);
+        for side in [&left, &right] {
+            order(&top, side);
+            side.launch(x.read(), |_| ()).unwrap();
+        }
+        order(&left, &bottom);
+        assert_eq!(kind_of(&bottom.launch(x.write(), |_| ()).unwrap_err()), Kind::Race);
+        order(&right, &bottom);
+        bottom.launch(x.write(), |_| ()).unwrap();
+        bottom.free(x).unwrap();
+    });
+}
+
+#[test]
+fn what_the_host_waited_for_comes_before_all_that_follows() {
+    on_every_device(|on| {
+        let (pool, [a, b, c]) = (pool(on), on.streams());
+        let on_a = witness(&pool, &a);
+        let on_b = witness(&pool, &b);
+        let event = a.record().unwrap();
+        let later = witness(&pool, &a);
+        event.synchronize().unwrap();
+        assert!(comes_after(&c, &on_a) && !comes_after(&c, &later) && !comes_after(&c, &on_b));
+        a.synchronize().unwrap();
+        assert!(comes_after(&c, &later) && !comes_after(&c, &on_b));
+        let fresh = on.stream();
+        assert!(comes_after(&fresh, &later), "streams opened later know it, too");
+        on.device.synchronize().unwrap();
+        assert!(comes_after(&c, &on_b));
+    });
+}
+
+/// A synchronisation with what comes after something is one with that, too.
+#[test]
+fn the_host_knows_what_its_event_knew() {
+    on_every_device(|on| {
+        let (pool, [a, b, c]) = (pool(on), on.streams());
+        let on_a = witness(&pool, &a);
+        order(&a, &b);
+        b.synchronize().unwrap();
+        assert!(comes_after(&c, &on_a));
+    });
+}
+
+#[test]
+fn a_query_orders_where_it_says_yes() {
+    on_devices_that_hold(|on| {
+        let (pool, [a, b]) = (pool(on), on.streams());
+        let on_a = witness(&pool, &a);
+        let busy = on.hold(&a, ());
+        let event = a.record().unwrap();
+        assert!(!event.is_over().unwrap() && !a.is_idle().unwrap());
+        assert!(!comes_after(&b, &on_a), "a no says nothing");
+        drop(busy);
+        if !on.is_parallel {
+            // Where time is simulated it passes when somebody waits: for what was before.
+            return;
+        }
+        while !event.is_over().unwrap() {
+            std::thread::yield_now();
+        }
+        assert!(comes_after(&b, &on_a));
+    });
+}
+
+#[test]
+fn an_idle_stream_orders_by_a_query() {
+    on_every_device(|on| {
+        let (pool, [a, b]) = (pool(on), on.streams());
+        let on_a = witness(&pool, &a);
+        if on.is_instant {
+            assert!(a.is_idle().unwrap());
+        } else {
+            // Somebody else waits, on another thread; by default all threads are one host.
+            std::thread::scope(|scope| scope.spawn(|| a.synchronize().unwrap()).join().unwrap());
+        }
+        assert!(comes_after(&b, &on_a));
+    });
+}
+
+#[test]
+fn the_legacy_stream_comes_after_all_blocking_streams() {
+    on_every_device(|on| {
+        let (pool, legacy) = (pool(on), on.device.legacy_stream());
+        let streams: [Stream; 4] = on.streams();
+        let own = on.device.per_thread_stream().unwrap();
+        let free = on.device.non_blocking_stream().unwrap();
+        let witnesses: Vec<_> = streams.iter().chain([&own]).map(|stream| witness(&pool, stream)).collect();
+        let exempt = witness(&pool, &free);
+        assert!(witnesses.iter().all(|x| comes_after(&legacy, x)));
+        assert!(!comes_after(&legacy, &exempt));
+        // And again, for what came since.
+        let more: Vec<_> = streams.iter().map(|stream| witness(&pool, stream)).collect();
+        assert!(more.iter().all(|x| comes_after(&legacy, x)));
+    });
+}
+
+#[test]
+fn blocking_streams_come_after_the_legacy_stream() {
+    on_every_device(|on| {
+        let (pool, legacy) = (pool(on), on.device.legacy_stream());
+        let early = on.stream();
+        let free = on.device.non_blocking_stream().unwrap();
+        let own = on.device.per_thread_stream().unwrap();
+        let x = witness(&pool, &legacy);
+        assert!(comes_after(&early, &x) && comes_after(&own, &x) && comes_after(&on.stream(), &x));
+        assert!(!comes_after(&free, &x));
+        order(&legacy, &free);
+        assert!(comes_after(&free, &x));
+    });
+}
+
+/// Two blocking streams are ordered with each other by what lies between them on the legacy stream, and not otherwise.
+#[test]
+fn the_legacy_stream_joins_the_others() {
+    on_every_device(|on| {
+        let (pool, legacy, [a, b]) = (pool(on), on.device.legacy_stream(), on.streams());
+        let x = witness(&pool, &a);
+        assert!(!comes_after(&b, &x));
+        legacy.launch((), |()| ()).unwrap();
+        assert!(comes_after(&b, &x));
+        let y = witness(&pool, &a);
+        assert!(!comes_after(&b, &y), "once more takes once more");
+        let z = witness(&pool, &b);
+        assert!(!comes_after(&a, &z));
+        legacy.launch((), |()| ()).unwrap();
+        assert!(comes_after(&b, &y) && comes_after(&a, &z));
+    });
+}
+
+#[test]
+fn a_closed_stream_still_counts_for_the_legacy_stream() {
+    on_every_device(|on| {
+        let (pool, legacy) = (pool(on), on.device.legacy_stream());
+        let stream = on.stream();
+        let x = witness(&pool, &stream);
+        drop(stream);
+        let free = on.device.non_blocking_stream().unwrap();
+        let y = witness(&pool, &free);
+        drop(free);
+        assert!(comes_after(&legacy, &x) && !comes_after(&legacy, &y));
+    });
+}
+
+#[test]
+fn every_thread_has_a_default_stream() {
+    on_every_device(|on| {
+        let (pool, own) = (pool(on), on.device.per_thread_stream().unwrap());
+        assert_eq!(own.id(), on.device.per_thread_stream().unwrap().id());
+        let other = std::thread::scope(|scope| scope.spawn(|| on.device.per_thread_stream().unwrap()).join().unwrap());
+        assert_ne!(own.id(), other.id());
+        let x = witness(&pool, &own);
+        assert!(!comes_after(&other, &x));
+        // Handles of it can be handed around like any other.
+        order(&own, &other);
+        assert!(comes_after(&other, &x));
+    });
+}
+
+/// Frees on the legacy stream come after everything in blocking streams: a safe "free from anywhere".
+#[test]
+fn the_legacy_stream_frees_from_anywhere() {
+    on_every_device(|on| {
+        let (pool, legacy, [a, b]) = (pool(on), on.device.legacy_stream(), on.streams());
+        for round in 0..3 {
+            let x = a.alloc::<u8>(&pool, 1000).unwrap();
+            touch(&a, &x);
+            order(&a, &b);
+            touch(&b, &x);
+            if round == 1 {
+                legacy.free_address(x.into_address()).unwrap();
+            } else {
+                legacy.free(x).unwrap();
+            }
+        }
+        let free = on.device.non_blocking_stream().unwrap();
+        let x = witness(&pool, &free);
+        let refused = legacy.free(x).unwrap_err();
+        assert_eq!(kind_of(&refused.error), Kind::FreeBeforeAlloc);
+        free.free(refused.buffer).unwrap();
+        on.device.synchronize().unwrap();
+        assert_eq!(pool.statistics().used_bytes, 0);
+    });
+}
+
+/// A use after the free in one stream is refused, where CUDA stays silent.
+#[test]
+fn the_end_of_a_life_is_an_end() {
+    on_every_device(|on| {
+        let (pool, stream) = (pool(on), on.stream());
+        let x = witness(&pool, &stream);
+        let view = x.view();
+        stream.free(x).unwrap();
+        assert_eq!(kind_of(&stream.launch(view.read(), |_| ()).unwrap_err()), Kind::UseAfterFree);
+        assert_eq!(kind_of(&stream.memset(view.write(), 0).unwrap_err()), Kind::UseAfterFree);
+        assert_eq!(kind_of(&stream.copy_to_host(view.read()).unwrap_err()), Kind::UseAfterFree);
+        assert_eq!(kind_of(&stream.copy_from_host(view.write(), &[0; 64]).unwrap_err()), Kind::UseAfterFree);
+    });
+}
+
+/// A drop adds no order and is never refused: it comes after everything declared so far.
+#[test]
+fn a_drop_orders_nothing() {
+    on_every_device(|on| {
+        let (pool, [a, b]) = (pool(on), on.streams());
+        let x = witness(&pool, &a);
+        order(&a, &b);
+        b.launch(x.write(), |_| ()).unwrap();
+        let on_b = witness(&pool, &b);
+        drop(x);
+        assert!(!comes_after(&a, &on_b), "`a` did not come after `b` by freeing what `b` used");
+        assert_eq!(pool.statistics().used_bytes, 64);
+        drop(on_b);
+        on.device.synchronize().unwrap();
+        assert_eq!((pool.statistics().used_bytes, pool.statistics().reserved_bytes), (0, 0));
+    });
+}
+
+/// `enqueue` leaves races to its caller, and nothing else.
+#[test]
+fn foreign_work_may_share_an_allocation() {
+    on_every_device(|on| {
+        let (pool, [a, b]) = (pool(on), on.streams());
+        let x = a.alloc::<u8>(&pool, 64).unwrap();
+        let (low, high) = (x.view().slice(..32).unwrap(), x.view().slice(32..).unwrap());
+        // SAFETY: nothing is submitted.
+        let refused = unsafe { b.enqueue(low.write(), |_, _| Ok(())) }.unwrap_err();
+        assert_eq!(kind_of(&refused), Kind::UseBeforeAlloc);
+        order(&a, &b);
+        // SAFETY: nothing is submitted; the halves are apart.
+        let first = unsafe { a.enqueue(low.write(), |_, low| Ok(low)) }.unwrap();
+        // SAFETY: as above.
+        let second = unsafe { b.enqueue(high.write(), |_, high| Ok(high)) }.unwrap();
+        assert_eq!((first.address, first.len), (x.address(), 32));
+        assert_eq!((second.address, second.len), (x.address() + 32, 32));
+        // Both must precede the free.
+        let refused = a.free(x).unwrap_err();
+        assert_eq!(kind_of(&refused.error), Kind::FreeBeforeUse);
+        order(&b, &a);
+        a.free(refused.buffer).unwrap();
+    });
+}
