@@ -1,6 +1,7 @@
 //! Time of the pool's own work, without a driver: pairs, random replacement, many holes.
 //!
-//! `cargo bench -p millpond-core --bench pool_speed -- [shelf|pairs|holes|replacement]`. Medians of several runs, in nanoseconds a pair.
+//! `cargo bench -p millpond-core --bench pool_speed -- [shelf|pairs|holes|replacement]`. Medians of several runs, in
+//! nanoseconds a pair.
 
 use millpond_core::ids::{BlockId, Point, Slot};
 use millpond_core::order::{Completed, Knows};
