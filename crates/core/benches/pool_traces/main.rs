@@ -34,7 +34,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!(
-        "| trace | slack | peak MiB | ratio 1 / 2 | over MiB | priced ms 1 / 2 | of its time | moves 1 / 2 | ns an event |"
+        "| trace | slack | peak MiB | ratio 1 / 2 | over MiB | priced ms 1 / 2 | of its time | moves 1 / 2 | \
+         ns an event |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     for file in &files {
