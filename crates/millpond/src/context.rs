@@ -13,7 +13,7 @@ use crate::hosts::Hosts;
 use crate::pool::PoolShared;
 use crate::progress::Chains;
 use crate::shell::Closing;
-use crate::stream::StreamShared;
+use crate::stream::{Staged, StreamShared, release_staging};
 
 /// The shared part of a device.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(crate) struct Context {
     pub(crate) legacy: Legacy,
     /// Ends of closed streams, for a synchronisation of the device.
     pub(crate) ended: Mutex<Vec<(Snapshot, RawMark)>>,
+    /// Host memory that copies of closed streams read.
+    pub(crate) staging: Mutex<Vec<Staged>>,
     /// Heaps of dropped pools with work in flight on their freed memory.
     pub(crate) closing: Mutex<Vec<Closing>>,
     pub(crate) next_stream: AtomicU32,
@@ -74,6 +76,7 @@ impl Context {
             }
         }
         self.hosts.learn(snapshots);
+        release_staging(&mut lock(&self.staging), &*self.driver);
     }
 
     /// The host has waited until everything up to the snapshots was over: beyond being told, pools may give memory back
@@ -101,6 +104,17 @@ impl Context {
             if !heap.finish(self) {
                 lock(&self.closing).push(heap);
             }
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        let staging = self.staging.get_mut().unwrap_or_else(PoisonError::into_inner);
+        release_staging(staging, &*self.driver);
+        for Staged { bytes, .. } in staging.drain(..) {
+            // The copy may still run, and nobody is left who would wait for it: the bytes are left to it.
+            Box::leak(bytes);
         }
     }
 }

@@ -11,7 +11,7 @@ use millpond_driver::{CopyKind, Driver};
 use crate::access::{Read, Write};
 use crate::error::{Invalid, Result};
 use crate::shell;
-use crate::stream::Stream;
+use crate::stream::{Staged, Stream, release_staging};
 
 impl Stream {
     /// Copies a host slice to the device, in stream order (CUDA: `cudaMemcpyAsync`, host to device). The slice is
@@ -25,7 +25,7 @@ impl Stream {
         let shared = &self.owner.shared;
         let driver = &*shared.context.driver;
         shared.operate(&to, true, Location::caller(), |state, place| {
-            state.release_staging(driver);
+            release_staging(&mut state.staging, driver);
             if size_of_val(from) == 0 {
                 return Ok(());
             }
@@ -33,7 +33,7 @@ impl Stream {
             let (source, bytes) = (staged.as_ptr() as u64, staged.len() as u64);
             shell::submit_copy(&shared.context, shared.raw, place.address, source, bytes, CopyKind::HostToDevice)?;
             match driver.mark(shared.raw) {
-                Ok(mark) => state.staging.push((mark, Box::new(staged))),
+                Ok(over) => state.staging.push(Staged { over, bytes: staged }),
                 // Nobody can tell any more when the copy is over: the staged bytes are left to it.
                 Err(_) => drop(Box::leak(staged)),
             }

@@ -87,6 +87,7 @@ impl Device {
             pools: std::sync::RwLock::default(),
             legacy: Legacy { is_used: AtomicBool::new(false), ..Legacy::default() },
             ended: Mutex::default(),
+            staging: Mutex::default(),
             closing: Mutex::default(),
             next_stream: AtomicU32::new(0),
             next_pool: AtomicU32::new(0),

@@ -3,7 +3,6 @@
 //! The handle, and what belongs to one stream behind its own lock: its chain, and its shelves of recently freed blocks.
 //! What streams do with memory is in `serve.rs`, with work in `launch.rs` and `copy.rs`, with each other here.
 
-use std::any::Any;
 use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, Seq, Slot, StreamId};
@@ -65,6 +64,24 @@ pub(crate) struct StreamShared {
     pub(crate) state: Light<State>,
 }
 
+/// Host memory that a copy reads, and when that is over.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    pub(crate) over: RawMark,
+    pub(crate) bytes: Box<[u8]>,
+}
+
+/// Lets staged host memory go whose copies are over.
+pub(crate) fn release_staging(staging: &mut Vec<Staged>, driver: &dyn Driver) {
+    staging.retain(|staged| {
+        let waits = matches!(driver.peek(staged.over), Ok(false));
+        if !waits {
+            driver.forget(staged.over);
+        }
+        waits
+    });
+}
+
 /// What a stream's own lock guards.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -77,8 +94,8 @@ pub(crate) struct State {
     /// Whether the legacy stream will look at it.
     pub(crate) is_noted: bool,
     shelves: SmallVec<[PoolShelf; 1]>,
-    /// Host memory that copies in flight read, and when they are over.
-    pub(crate) staging: Vec<(RawMark, Box<dyn Any + Send>)>,
+    /// Host memory that copies in flight read.
+    pub(crate) staging: Vec<Staged>,
 }
 
 /// A stream's shelf for one pool.
@@ -157,17 +174,6 @@ impl State {
         self.shelves.push(PoolShelf { owner, shelf: Shelf::new(), fallen: Vec::new(), count });
         self.shelves.last_mut().expect("pushed just now")
     }
-
-    /// Forgets staged host memory whose copies are over.
-    pub(crate) fn release_staging(&mut self, driver: &dyn Driver) {
-        self.staging.retain(|(mark, _)| {
-            let waits = matches!(driver.peek(*mark), Ok(false));
-            if !waits {
-                driver.forget(*mark);
-            }
-            waits
-        });
-    }
 }
 
 impl StreamShared {
@@ -226,6 +232,7 @@ impl StreamShared {
             ended.retain(|(snapshot, _)| !base.covers(snapshot.point()));
             ended.push(end);
         }
+        lock(&self.context.staging).append(&mut state.staging);
         // The driver keeps work in flight; a device that is lost has none.
         let _ = driver.close_stream(self.raw);
         lock(&self.context.slots).close(state.chain.last());
