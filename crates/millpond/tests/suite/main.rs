@@ -3,9 +3,12 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod data;
+mod hosts;
 mod misuse;
 mod order;
 mod pools;
+mod programs;
 mod reuse;
 mod soundness;
 mod trim;

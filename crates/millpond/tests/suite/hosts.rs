@@ -1,0 +1,208 @@
+//! Several host threads: one host, or each for itself.
+
+use std::sync::Barrier;
+use std::sync::mpsc::channel;
+
+use millpond::{Buffer, DeviceConfig, HostThreads, Kind, Pool, PoolConfig, Stream};
+
+use crate::common::{Subject, kind_of, makes, on_every_device, order, touch};
+
+/// Runs a body on every device where each thread is a host of its own.
+fn on_every_device_apart(body: impl Fn(&Subject)) {
+    for make in makes() {
+        eprintln!("on {make:?}:");
+        let subject = Subject::with(make, DeviceConfig { host_threads: HostThreads::Separate });
+        body(&subject);
+        subject.assert_contract();
+    }
+}
+
+fn witness(pool: &Pool, stream: &Stream) -> Buffer<u8> {
+    let x = stream.alloc::<u8>(pool, 64).expect("memory");
+    touch(stream, &x);
+    x
+}
+
+fn comes_after(stream: &Stream, witness: &Buffer<u8>) -> bool {
+    match stream.launch(witness.read(), |_| ()) {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(kind_of(&error), Kind::UseBeforeAlloc);
+            false
+        }
+    }
+}
+
+/// On another thread, to its end.
+fn elsewhere<R: Send>(body: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| scope.spawn(body).join().expect("the thread ends well"))
+}
+
+#[test]
+fn by_default_all_threads_are_one_host() {
+    on_every_device(|on| {
+        let (pool, [a, b]) = (on.pool(PoolConfig::default()), on.streams());
+        let x = witness(&pool, &a);
+        assert!(!comes_after(&b, &x));
+        elsewhere(|| a.synchronize().unwrap());
+        assert!(comes_after(&b, &x), "what one thread waited for, all did");
+        let y = elsewhere(|| witness(&pool, &a));
+        assert!(!comes_after(&b, &y));
+        assert!(comes_after(&a, &y), "a stream is a stream, whoever submits");
+    });
+}
+
+#[test]
+fn apart_each_thread_knows_what_it_was_told() {
+    on_every_device_apart(|on| {
+        let (pool, [a, b]) = (on.pool(PoolConfig::default()), on.streams());
+        let x = witness(&pool, &a);
+        let told = elsewhere(|| {
+            a.synchronize().unwrap();
+            assert!(comes_after(&on.stream(), &x), "the thread that waited knows");
+            on.device.tell()
+        });
+        assert!(!comes_after(&b, &x), "this one does not");
+        assert!(!comes_after(&on.stream(), &x));
+        on.device.hear(&told);
+        assert!(comes_after(&b, &x));
+    });
+}
+
+/// What a thread told is what it knew then, and it is handed on.
+#[test]
+fn telling_is_transitive_and_of_its_time() {
+    on_every_device_apart(|on| {
+        let (pool, [a, b]) = (on.pool(PoolConfig::default()), on.streams());
+        let x = witness(&pool, &a);
+        let (early, late) = elsewhere(|| {
+            let early = on.device.tell();
+            a.synchronize().unwrap();
+            (early, on.device.tell())
+        });
+        on.device.hear(&early);
+        assert!(!comes_after(&b, &x));
+        let third = elsewhere(|| {
+            on.device.hear(&late);
+            on.device.tell()
+        });
+        assert!(!comes_after(&b, &x));
+        on.device.hear(&third);
+        assert!(comes_after(&b, &x));
+    });
+}
+
+/// A stream keeps what it heard from one thread when another submits to it.
+#[test]
+fn a_stream_carries_knowledge_between_threads() {
+    on_every_device_apart(|on| {
+        let (pool, [a, b, c]) = (on.pool(PoolConfig::default()), on.streams());
+        let x = witness(&pool, &a);
+        elsewhere(|| {
+            a.synchronize().unwrap();
+            // Something submitted to `b` by a thread that knows.
+            b.launch((), |()| ()).unwrap();
+        });
+        assert!(comes_after(&b, &x));
+        assert!(!comes_after(&c, &x));
+        order(&b, &c);
+        assert!(comes_after(&c, &x));
+    });
+}
+
+/// A free without a stream asks the thread that makes it.
+#[test]
+fn a_free_at_once_asks_its_own_thread() {
+    on_every_device_apart(|on| {
+        let (pool, a) = (on.pool(PoolConfig::default()), on.stream());
+        let x = witness(&pool, &a);
+        let told = elsewhere(|| {
+            a.synchronize().unwrap();
+            on.device.tell()
+        });
+        let refused = on.device.free(x).unwrap_err();
+        assert_eq!(kind_of(&refused.error), Kind::FreeBeforeAlloc);
+        on.device.hear(&told);
+        on.device.free(refused.buffer).unwrap();
+        assert_eq!(pool.statistics().used_bytes, 0);
+    });
+}
+
+/// Numbers of closed streams are used again only where that is true for everybody.
+#[test]
+fn recycled_streams_do_not_mix_up_threads() {
+    on_every_device_apart(|on| {
+        let (pool, b) = (on.pool(PoolConfig::default()), on.stream());
+        for _ in 0..20 {
+            let old = on.stream();
+            let x = witness(&pool, &old);
+            elsewhere(|| on.device.synchronize().unwrap());
+            drop(old);
+            // Another thread may reuse the slot; this one was told nothing.
+            let new = elsewhere(|| {
+                on.device.synchronize().unwrap();
+                on.stream()
+            });
+            assert!(!comes_after(&b, &x));
+            assert!(comes_after(&new, &x), "the thread that opened it knew");
+        }
+    });
+}
+
+#[test]
+fn threads_share_one_stream() {
+    on_every_device(|on| {
+        let (pool, stream) = (on.pool(PoolConfig::default()), on.stream());
+        let x = stream.alloc::<u64>(&pool, 4).unwrap();
+        stream.memset(x.write(), 0).unwrap();
+        let start = Barrier::new(4);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (stream, pool, x, start) = (&stream, &pool, x.view(), &start);
+                scope.spawn(move || {
+                    start.wait();
+                    for _ in 0..100 {
+                        stream.launch(x.write(), move |x| x[thread] += 1).unwrap();
+                        let y = stream.alloc::<u8>(pool, 100 << thread).unwrap();
+                        touch(stream, &y);
+                        stream.free(y).unwrap();
+                    }
+                });
+            }
+        });
+        let counted = stream.copy_to_host(x.read()).unwrap();
+        assert!(!on.has_memory || counted == [100; 4], "{counted:?}");
+        drop(x);
+        assert_eq!(pool.statistics().used_bytes, 0);
+    });
+}
+
+/// Buffers are handed on by a channel, their order by an event that goes with them.
+#[test]
+fn a_channel_and_an_event_hand_a_buffer_on() {
+    on_every_device_apart(|on| {
+        let pool = on.pool(PoolConfig::default());
+        let (send, receive) = channel();
+        std::thread::scope(|scope| {
+            let (made, used) = (on.stream(), on.stream());
+            let pool = &pool;
+            scope.spawn(move || {
+                for round in 0..100u32 {
+                    let x = made.alloc::<u32>(pool, 300).unwrap();
+                    made.launch(x.write(), move |x| x.fill(round)).unwrap();
+                    send.send((round, x, made.record().unwrap())).unwrap();
+                }
+            });
+            scope.spawn(move || {
+                for (round, x, event) in receive {
+                    assert_eq!(kind_of(&used.launch(x.read(), |_| ()).unwrap_err()), Kind::UseBeforeAlloc);
+                    used.wait(&event).unwrap();
+                    used.launch(x.read(), move |x| assert!(x.iter().all(|&v| v == round))).unwrap();
+                    used.free(x).unwrap();
+                }
+                used.synchronize().unwrap();
+            });
+        });
+        assert_eq!(pool.statistics().used_bytes, 0);
+    });
+}

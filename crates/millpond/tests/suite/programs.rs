@@ -1,0 +1,388 @@
+//! Random programs: the library's verdicts are those of a plain model, on every device, whatever the timing.
+//!
+//! The model keeps, for each stream, event and host, the set of all operations that come before, as a bit set; nothing is
+//! ever forgotten. It shares no code with the library.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use millpond::{Buffer, Completion, DeviceConfig, Error, Event, Invalid, Kind, Pool, PoolConfig, Stream, View};
+
+use crate::common::{Make, Random, Subject, makes};
+
+/// The legacy default stream's number in a program.
+const LEGACY: usize = 0;
+const STEPS: usize = 90;
+
+/// One step of a program; streams, buffers and events by the order of their making.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Open { blocking: bool },
+    Close { stream: usize },
+    Alloc { stream: usize, bytes: usize },
+    Use { stream: usize, buffer: usize, write: bool },
+    Both { stream: usize, read: usize, write: usize },
+    Free { stream: usize, buffer: usize },
+    Drop { buffer: usize },
+    Record { stream: usize },
+    Wait { stream: usize, event: usize },
+    SyncStream { stream: usize },
+    SyncEvent { event: usize },
+    SyncDevice,
+}
+
+/// A program in which every number names something that was made before; it may well be wrong in its order.
+fn program(seed: u64) -> Vec<Step> {
+    let mut random = Random(seed);
+    let mut steps: Vec<Step> = (0..3).map(|i| Step::Open { blocking: i < 2 }).collect();
+    let (mut open, mut streams, mut buffers, mut events) = (vec![LEGACY, 1, 2, 3], 4, 0, 0);
+    while steps.len() < STEPS {
+        let stream = open[random.below(open.len() as u64) as usize];
+        let mut buffer = || random.below(buffers.max(1)) as usize;
+        let (buffer, other) = (buffer(), buffer());
+        let step = match random.below(100) {
+            0..3 => {
+                open.push(streams);
+                streams += 1;
+                Step::Open { blocking: random.chance(60) }
+            }
+            3..5 if stream != LEGACY && open.len() > 2 => {
+                open.retain(|other| *other != stream);
+                Step::Close { stream }
+            }
+            5..20 => {
+                buffers += 1;
+                Step::Alloc { stream, bytes: [100, 4096, 3 << 20][random.below(3) as usize] }
+            }
+            20..50 if buffers > 0 => Step::Use { stream, buffer, write: random.chance(50) },
+            50..56 if buffers > 0 => Step::Both { stream, read: buffer, write: other },
+            56..66 if buffers > 0 => Step::Free { stream, buffer },
+            66..68 if buffers > 0 => Step::Drop { buffer },
+            68..80 => {
+                events += 1;
+                Step::Record { stream }
+            }
+            80..94 if events > 0 => Step::Wait { stream, event: random.below(events) as usize },
+            94..96 => Step::SyncStream { stream },
+            96..98 if events > 0 => Step::SyncEvent { event: random.below(events) as usize },
+            98 => Step::SyncDevice,
+            _ => continue,
+        };
+        steps.push(step);
+    }
+    steps
+}
+
+/// What became of a step that can be refused: nothing, or why. A launch of two accesses may be wrong in two ways.
+type Verdict = BTreeSet<&'static str>;
+
+/// A set of steps.
+type Set = u128;
+
+#[derive(Clone, Copy)]
+struct ModelStream {
+    past: Set,
+    blocking: bool,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct ModelBuffer {
+    born: Set,
+    reads: Set,
+    writes: Set,
+    freed: bool,
+}
+
+/// The model.
+struct Model {
+    streams: Vec<ModelStream>,
+    buffers: Vec<ModelBuffer>,
+    events: Vec<Set>,
+    host: Set,
+    /// What comes before the end of the legacy stream's last operation.
+    legacy: Set,
+}
+
+impl Model {
+    fn verdicts(program: &[Step]) -> Vec<Verdict> {
+        let legacy = ModelStream { past: 0, blocking: false, closed: false };
+        let mut model = Model { streams: vec![legacy], buffers: Vec::new(), events: Vec::new(), host: 0, legacy: 0 };
+        program.iter().enumerate().map(|(number, step)| model.step(*step, 1 << number)).collect()
+    }
+
+    /// What every operation of a stream does first.
+    fn enter(&mut self, stream: usize) {
+        let gathered = self.streams.iter().filter(|other| other.blocking).fold(0, |all, other| all | other.past);
+        let (host, legacy) = (self.host, self.legacy);
+        let at = &mut self.streams[stream];
+        at.past |= host;
+        if stream == LEGACY {
+            at.past |= gathered;
+        } else if at.blocking {
+            at.past |= legacy;
+        }
+    }
+
+    /// ... and last.
+    fn leave(&mut self, stream: usize, new: Set) -> Set {
+        self.streams[stream].past |= new;
+        if stream == LEGACY {
+            self.legacy = self.streams[LEGACY].past;
+        }
+        self.streams[stream].past
+    }
+
+    fn check(&self, stream: usize, buffer: usize, act: &'static str) -> Verdict {
+        let (past, at) = (self.streams[stream].past, &self.buffers[buffer]);
+        let before = match act {
+            "read" => at.writes,
+            _ => at.reads | at.writes,
+        };
+        let fault = if at.freed {
+            "freed"
+        } else if at.born & !past != 0 {
+            if act == "free" { "free-before-alloc" } else { "use-before-alloc" }
+        } else if before & !past != 0 {
+            if act == "free" { "free-before-use" } else { "race" }
+        } else {
+            return Verdict::new();
+        };
+        Verdict::from([fault])
+    }
+
+    fn step(&mut self, step: Step, new: Set) -> Verdict {
+        let mut verdict = Verdict::new();
+        match step {
+            Step::Open { blocking } => self.streams.push(ModelStream { past: self.host, blocking, closed: false }),
+            Step::Close { stream } => self.streams[stream].closed = true,
+            Step::Alloc { stream, .. } => {
+                self.enter(stream);
+                self.buffers.push(ModelBuffer { born: new, ..Default::default() });
+                self.leave(stream, new);
+            }
+            Step::Use { stream, buffer, write } => {
+                self.enter(stream);
+                verdict = self.check(stream, buffer, if write { "write" } else { "read" });
+                if verdict.is_empty() {
+                    let at = &mut self.buffers[buffer];
+                    *(if write { &mut at.writes } else { &mut at.reads }) |= new;
+                    self.leave(stream, new);
+                }
+            }
+            Step::Both { stream, read, write } => {
+                self.enter(stream);
+                verdict = self.check(stream, read, "read");
+                verdict.extend(self.check(stream, write, "write"));
+                if read == write {
+                    verdict.insert("aliased");
+                }
+                if verdict.is_empty() {
+                    self.buffers[read].reads |= new;
+                    self.buffers[write].writes |= new;
+                    self.leave(stream, new);
+                }
+            }
+            Step::Free { stream, buffer } => {
+                if !self.buffers[buffer].freed {
+                    self.enter(stream);
+                    verdict = self.check(stream, buffer, "free");
+                    if verdict.is_empty() {
+                        self.buffers[buffer].freed = true;
+                        self.leave(stream, new);
+                    }
+                }
+            }
+            Step::Drop { buffer } => self.buffers[buffer].freed = true,
+            Step::Record { stream } => {
+                self.enter(stream);
+                let past = self.leave(stream, 0);
+                self.events.push(past);
+            }
+            Step::Wait { stream, event } => {
+                self.enter(stream);
+                let past = self.events[event];
+                self.leave(stream, past);
+            }
+            Step::SyncStream { stream } => {
+                self.enter(stream);
+                self.host |= self.leave(stream, 0);
+            }
+            Step::SyncEvent { event } => self.host |= self.events[event],
+            Step::SyncDevice => self.host |= self.streams.iter().fold(0, |all, stream| all | stream.past),
+        }
+        verdict
+    }
+}
+
+/// A program on a device.
+struct Run<'s> {
+    subject: &'s Subject,
+    pool: Pool,
+    streams: Vec<Option<Stream>>,
+    buffers: Vec<(Option<Buffer<u8>>, View<u8>)>,
+    events: Vec<Event>,
+    /// Makes kernels take their time.
+    pause: Option<Random>,
+}
+
+impl Run<'_> {
+    /// The verdicts, and the facts of each violation where they do not depend on which of two came first.
+    fn verdicts(subject: &Subject, program: &[Step], pause: Option<Random>) -> (Vec<Verdict>, Vec<String>) {
+        let mut run = Run {
+            subject,
+            pool: subject.pool(PoolConfig::default()),
+            streams: vec![Some(subject.device.legacy_stream())],
+            buffers: Vec::new(),
+            events: Vec::new(),
+            pause,
+        };
+        let mut facts = Vec::new();
+        let mut verdicts = Vec::new();
+        for step in program {
+            let result = run.step(*step);
+            if let (Err(Error::Violation(violation)), Step::Use { .. } | Step::Free { .. }) = (&result, step) {
+                let text = violation.facts();
+                // Numbers of allocations are given out as memory is placed, which timing may change.
+                let number = format!("allocation={} ", violation.subject.id.0);
+                if violation.kind != Kind::UseAfterFree {
+                    facts.push(text.replace(&number, ""));
+                }
+            }
+            verdicts.push(result.err().map(|error| name(&error)).into_iter().collect());
+        }
+        (verdicts, facts)
+    }
+
+    fn stream(&self, stream: usize) -> &Stream {
+        self.streams[stream].as_ref().expect("programs use open streams")
+    }
+
+    fn kernel_time(&mut self) -> Duration {
+        let pause = self.pause.as_mut().filter(|_| self.subject.is_parallel);
+        pause.map_or(Duration::ZERO, |random| Duration::from_micros(random.below(8).saturating_sub(5) * 60))
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), Error> {
+        let time = self.kernel_time();
+        let work = move || {
+            if !time.is_zero() {
+                std::thread::sleep(time);
+            }
+        };
+        match step {
+            Step::Open { blocking } => self.streams.push(Some(match blocking {
+                true => self.subject.stream(),
+                false => self.subject.device.non_blocking_stream()?,
+            })),
+            Step::Close { stream } => self.streams[stream] = None,
+            Step::Alloc { stream, bytes } => {
+                let buffer = self.stream(stream).alloc(&self.pool, bytes)?;
+                let view = buffer.view();
+                self.buffers.push((Some(buffer), view));
+            }
+            Step::Use { stream, buffer, write } => match (&self.buffers[buffer], write) {
+                ((Some(buffer), _), true) => self.stream(stream).launch(buffer.write(), move |_| work())?,
+                ((Some(buffer), _), false) => self.stream(stream).launch(buffer.read(), move |_| work())?,
+                ((None, view), true) => self.stream(stream).launch(view.write(), move |_| work())?,
+                ((None, view), false) => self.stream(stream).launch(view.read(), move |_| work())?,
+            },
+            Step::Both { stream, read, write } => {
+                let (read, write) = (self.buffers[read].1.read(), self.buffers[write].1.write());
+                self.stream(stream).launch((read, write), move |_| work())?;
+            }
+            Step::Free { stream, buffer } => {
+                if let Some(owned) = self.buffers[buffer].0.take() {
+                    let refused = self.stream(stream).free(owned);
+                    refused.map_err(|refused| {
+                        self.buffers[buffer].0 = Some(refused.buffer);
+                        refused.error
+                    })?;
+                }
+            }
+            Step::Drop { buffer } => self.buffers[buffer].0 = None,
+            Step::Record { stream } => {
+                let event = self.stream(stream).record()?;
+                self.events.push(event);
+            }
+            Step::Wait { stream, event } => self.stream(stream).wait(&self.events[event])?,
+            Step::SyncStream { stream } => self.stream(stream).synchronize()?,
+            Step::SyncEvent { event } => self.events[event].synchronize()?,
+            Step::SyncDevice => self.subject.device.synchronize()?,
+        }
+        Ok(())
+    }
+}
+
+/// What a refusal is called in the model.
+fn name(error: &Error) -> &'static str {
+    match (error, error.invalid()) {
+        (Error::Violation(violation), _) if violation.kind == Kind::UseAfterFree => "freed",
+        (Error::Violation(violation), _) => violation.kind.name(),
+        (_, Some(Invalid::Stale)) => "freed",
+        (_, Some(Invalid::Aliased { .. })) => "aliased",
+        _ => panic!("{error}"),
+    }
+}
+
+/// One program on one device against the model; the facts of its violations.
+fn check(make: Make, seed: u64, pause: Option<Random>) -> Vec<String> {
+    let program = program(seed);
+    let expected = Model::verdicts(&program);
+    let subject = Subject::with(make, DeviceConfig::default());
+    let (found, facts) = Run::verdicts(&subject, &program, pause);
+    for (number, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        let agree = found.is_subset(expected) && found.is_empty() == expected.is_empty();
+        let step = program[number];
+        assert!(agree, "seed {seed} on {make:?}, step {number} {step:?}: {found:?}, should be {expected:?}");
+    }
+    subject.device.synchronize().expect("a device in order");
+    subject.assert_contract();
+    facts
+}
+
+fn check_all(seeds: std::ops::Range<u64>) {
+    let makes = makes();
+    let allowed = |make: &Make| makes.iter().any(|known| std::mem::discriminant(known) == std::mem::discriminant(make));
+    for seed in seeds {
+        let devices =
+            [Make::Sim(Completion::AtOnce), Make::Sim(Completion::AtBlock), Make::Seeded(seed), Make::Parallel];
+        let mut facts = devices.into_iter().filter(allowed).map(|make| check(make, seed, None));
+        let Some(first) = facts.next() else { return };
+        assert!(facts.all(|other| other == first), "seed {seed}: the same words everywhere");
+    }
+}
+
+#[test]
+fn verdicts_are_the_models_on_every_device() {
+    check_all(0..500);
+}
+
+#[test]
+fn and_for_another_five_hundred() {
+    check_all(500..1000);
+}
+
+#[test]
+fn and_however_long_kernels_take() {
+    if !makes().contains(&Make::Parallel) {
+        return;
+    }
+    for seed in 0..60 {
+        let facts = check(Make::Parallel, seed, None);
+        for pause in 0..3 {
+            assert_eq!(check(Make::Parallel, seed, Some(Random(pause))), facts, "seed {seed}, pauses {pause}");
+        }
+    }
+}
+
+/// The programs are worth running: they are right and wrong in every way.
+#[test]
+fn programs_are_wrong_in_every_way() {
+    let all: Vec<Verdict> = (0..100).flat_map(|seed| Model::verdicts(&program(seed))).collect();
+    for kind in ["freed", "use-before-alloc", "free-before-alloc", "free-before-use", "race", "aliased"] {
+        let count = all.iter().filter(|verdict| verdict.contains(kind)).count();
+        assert!(count > 25, "{kind}: {count}");
+    }
+    assert!(all.iter().filter(|verdict| verdict.is_empty()).count() > all.len() / 2);
+}
