@@ -1,0 +1,81 @@
+//! The protocol of the shelves under explored schedules: streams serve themselves, a stream that lacks memory drains
+//! all others whose lock is free, and a block is in exactly one place all the time.
+//!
+//! The shelf is the real one; the locks are the explorer's, used as the library uses its own: a stream's lock is held
+//! while its shelf is used, the heap's is taken after it, another stream's is only tried.
+
+use std::collections::HashSet;
+
+use millpond_core::pool::Shelf;
+use shuttle::sync::{Arc, Mutex};
+use shuttle::thread;
+
+const SCHEDULES: usize = 2_000;
+const STREAMS: usize = 3;
+const BLOCKS: u32 = 5;
+const SIZE: u64 = 512;
+
+struct Machine {
+    shelves: Vec<Mutex<Shelf<u32>>>,
+    heap: Mutex<Vec<u32>>,
+    /// Blocks in the program's hands.
+    live: Mutex<HashSet<u32>>,
+}
+
+impl Machine {
+    fn alloc(&self, stream: usize) -> Option<u32> {
+        let mut shelf = self.shelves[stream].lock().unwrap();
+        let block = shelf.take(SIZE).or_else(|| self.heap.lock().unwrap().pop()).or_else(|| {
+            let mut drained: Vec<u32> = shelf.drain().collect();
+            for (other, shelf) in self.shelves.iter().enumerate() {
+                if other != stream
+                    && let Ok(mut shelf) = shelf.try_lock()
+                {
+                    drained.extend(shelf.drain());
+                }
+            }
+            let mut heap = self.heap.lock().unwrap();
+            heap.extend(drained);
+            heap.pop()
+        })?;
+        assert!(self.live.lock().unwrap().insert(block), "block {block} was handed out twice");
+        Some(block)
+    }
+
+    fn free(&self, stream: usize, block: u32) {
+        let mut shelf = self.shelves[stream].lock().unwrap();
+        assert!(self.live.lock().unwrap().remove(&block), "block {block} was not live");
+        if let Err(fallen) = shelf.put(SIZE, block) {
+            self.heap.lock().unwrap().push(fallen);
+        }
+    }
+}
+
+fn program() {
+    let machine = Arc::new(Machine {
+        shelves: (0..STREAMS).map(|_| Mutex::new(Shelf::new())).collect(),
+        heap: Mutex::new((0..BLOCKS).collect()),
+        live: Mutex::default(),
+    });
+    let run = |stream: usize| {
+        let machine = Arc::clone(&machine);
+        thread::spawn(move || {
+            let held: Vec<u32> = (0..2).filter_map(|_| machine.alloc(stream)).collect();
+            held.into_iter().for_each(|block| machine.free(stream, block));
+            if let Some(block) = machine.alloc(stream) {
+                machine.free((stream + 1) % STREAMS, block);
+            }
+        })
+    };
+    let threads: Vec<_> = (0..STREAMS).map(run).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let on_shelves = machine.shelves.iter().map(|shelf| shelf.lock().unwrap().len()).sum::<usize>();
+    let in_heap = machine.heap.lock().unwrap().len();
+    assert_eq!(on_shelves + in_heap, BLOCKS as usize, "a block was lost");
+}
+
+#[test]
+fn no_block_is_lost_or_handed_out_twice_in_any_schedule() {
+    shuttle::check_random(program, SCHEDULES);
+    shuttle::check_pct(program, SCHEDULES, 3);
+}
