@@ -27,8 +27,9 @@ pub(super) enum State {
     Closed,
 }
 
-/// A block. The links of bins and queues are kept here so that a block moves without allocation.
+/// A block. The links of bins and queues are kept here so that a block moves without allocation. One cache line.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub(super) struct Block {
     pub(super) start: u64,
     pub(super) bytes: u64,

@@ -113,7 +113,7 @@ impl Pool {
             self.plan.target = Some(target);
         }
         let after = match reach {
-            Reach::Waiting => Frontier::of(after.points().iter().copied().filter(|&point| !who.covers(point))),
+            Reach::Waiting => Frontier::of(after.points().filter(|&point| !who.covers(point))),
             Reach::Near | Reach::Anywhere => Frontier::EMPTY,
         };
         Some(Grant { block: BlockId(target), range: window.range, after, ready: window.need == 0 })

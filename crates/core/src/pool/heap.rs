@@ -97,8 +97,7 @@ impl Heap {
             OPEN => self.open.insert(&mut self.blocks, id),
             lane => self.lanes.rebin(&mut self.blocks, lane, id),
         }
-        self.landmarks.remove(&self.blocks, id, start, id);
-        self.landmarks.insert(&self.blocks, held);
+        self.landmarks.replace(start, id, held);
         self.landmarks.insert(&self.blocks, id);
         held
     }
@@ -328,11 +327,11 @@ impl Heap {
                 return Err(format!("QUEUE: lane {lane} has {binned:?} in bins, {queued:?} in its queue"));
             }
         }
-        let home = |id: u32| match (&self.blocks[id].state, self.blocks[id].after.points()) {
+        let home = |id: u32| match (self.blocks[id].state, self.blocks[id].after.single()) {
             (State::Hole, _) => HOLES,
-            (State::Free, []) => OPEN,
-            (State::Free, [point]) => self.lanes.of(point.slot).unwrap_or(NONE),
-            (State::Free, _) => super::lanes::MIXED,
+            (State::Free, Some(point)) => self.lanes.of(point.slot).unwrap_or(NONE),
+            (State::Free, None) if self.blocks[id].after.is_empty() => OPEN,
+            (State::Free, None) => super::lanes::MIXED,
             _ => NONE,
         };
         let mut expected: Vec<(u32, u32)> =
@@ -349,5 +348,5 @@ impl Heap {
 /// Whether a frontier lies before the next point of `who`. Without `follow` only stream order counts, not events.
 #[inline]
 pub(super) fn is_past(after: &Frontier, who: &impl Knows, follow: bool) -> bool {
-    after.points().iter().all(|point| (follow || point.slot == who.slot()) && who.covers(*point))
+    after.points().all(|point| (follow || point.slot == who.slot()) && who.covers(point))
 }

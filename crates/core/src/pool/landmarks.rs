@@ -1,9 +1,9 @@
 //! Which block an address is in.
 //!
 //! The simple version is a sorted map from start to block. Departure: the range is cut into sections of 128 grains; a
-//! table names the first block that starts in each, and a bitmap of three levels finds the last section at or below an
-//! address that has one. From there the way to the block is at most 128 neighbours. Keeping it costs a few ns a block
-//! made or merged, where the map would cost a hundred.
+//! table names the first block that starts in each, and a bitmap, looked through by words, finds the last section at or
+//! below an address that has one: 4 MiB of addresses a word. From there the way to the block is at most 128 neighbours.
+//! Keeping it costs a few ns a block made or merged, where the map would cost a hundred.
 //!
 //! Invariant LANDMARKS: a section names the lowest block that starts in it; a bit is set exactly where one does.
 
@@ -18,13 +18,13 @@ pub(super) struct Landmarks {
     base: u64,
     shift: u32,
     first: Vec<u32>,
-    /// Level 0 has a bit a section; a bit of a level above says that a word below is not zero.
-    levels: [Vec<u64>; 4],
+    /// A bit a section: whether a block starts there.
+    starts: Vec<u64>,
 }
 
 impl Landmarks {
     pub(super) fn new(base: u64, grain_shift: u32) -> Self {
-        Self { base, shift: grain_shift + SECTION, first: Vec::new(), levels: Default::default() }
+        Self { base, shift: grain_shift + SECTION, first: Vec::new(), starts: Vec::new() }
     }
 
     #[inline]
@@ -42,7 +42,7 @@ impl Landmarks {
         }
         let first = self.first[section];
         if first == NONE {
-            self.set(section);
+            self.starts[section >> 6] |= 1 << (section & 63);
         } else if blocks[first].start <= start {
             return;
         }
@@ -60,7 +60,7 @@ impl Landmarks {
             self.first[section] = next;
         } else {
             self.first[section] = NONE;
-            self.clear(section);
+            self.starts[section >> 6] &= !(1 << (section & 63));
         }
     }
 
@@ -69,7 +69,7 @@ impl Landmarks {
         let section = self.section(address).min(self.first.len() - 1);
         let mut id = self.first[section];
         if id == NONE || blocks[id].start > address {
-            let before = self.set_before(section).expect("PARTITION: a block starts at the range's first address");
+            let before = self.start_before(section).expect("PARTITION: a block starts at the range's first address");
             id = self.first[before];
         }
         while blocks[id].end() <= address {
@@ -78,66 +78,28 @@ impl Landmarks {
         id
     }
 
+    /// `new` starts where `old` did.
+    #[inline]
+    pub(super) fn replace(&mut self, start: u64, old: u32, new: u32) {
+        let section = self.section(start);
+        if self.first[section] == old {
+            self.first[section] = new;
+        }
+    }
+
     #[cold]
     fn reach(&mut self, section: usize) {
         self.first.resize(section + 1, NONE);
-        let mut bits = section;
-        for level in &mut self.levels {
-            bits >>= 6;
-            if level.len() <= bits {
-                level.resize(bits + 1, 0);
-            }
-        }
-    }
-
-    #[inline]
-    fn set(&mut self, section: usize) {
-        let mut bit = section;
-        for level in &mut self.levels {
-            let word = &mut level[bit >> 6];
-            let was = std::mem::replace(word, *word | 1 << (bit & 63));
-            if was != 0 {
-                return;
-            }
-            bit >>= 6;
-        }
-    }
-
-    #[inline]
-    fn clear(&mut self, section: usize) {
-        let mut bit = section;
-        for level in &mut self.levels {
-            let word = &mut level[bit >> 6];
-            *word &= !(1 << (bit & 63));
-            if *word != 0 {
-                return;
-            }
-            bit >>= 6;
-        }
+        self.starts.resize((section >> 6) + 1, 0);
     }
 
     /// The last section before `section` in which a block starts.
-    fn set_before(&self, section: usize) -> Option<usize> {
-        let mut bit = section;
-        for (height, level) in self.levels.iter().enumerate() {
-            let word = level[bit >> 6] & ((1 << (bit & 63)) - 1);
-            if word != 0 {
-                let mut found = (bit & !63) + word.ilog2() as usize;
-                for below in self.levels[..height].iter().rev() {
-                    found = (found << 6) + below[found].ilog2() as usize;
-                }
-                return Some(found);
-            }
-            bit >>= 6;
-        }
-        // Above the last level the words are looked through: 2^24 sections a word, so there are few.
-        let last = self.levels.last().expect("there are four levels");
-        let word = (0..bit.min(last.len())).rev().find(|&word| last[word] != 0)?;
-        let mut found = (word << 6) + last[word].ilog2() as usize;
-        for below in self.levels[..3].iter().rev() {
-            found = (found << 6) + below[found].ilog2() as usize;
-        }
-        Some(found)
+    fn start_before(&self, section: usize) -> Option<usize> {
+        let word = section >> 6;
+        let bits = |at: usize, mask: u64| Some(self.starts[at] & mask).filter(|&bits| bits != 0).map(|bits| (at, bits));
+        let own = bits(word, (1 << (section & 63)) - 1);
+        let (at, bits) = own.or_else(|| (0..word).rev().find_map(|at| bits(at, u64::MAX)))?;
+        Some((at << 6) + bits.ilog2() as usize)
     }
 
     /// Checks LANDMARKS against the blocks, given in the order of addresses.
@@ -149,7 +111,7 @@ impl Landmarks {
         if expected != self.first {
             return Err("LANDMARKS: a section does not name its lowest block".into());
         }
-        let bits = |section: usize| self.levels[0][section >> 6] >> (section & 63) & 1 == 1;
+        let bits = |section: usize| self.starts[section >> 6] >> (section & 63) & 1 == 1;
         if (0..expected.len()).any(|section| bits(section) != (expected[section] != NONE)) {
             return Err("LANDMARKS: a bit is wrong".into());
         }

@@ -223,16 +223,17 @@ impl Space {
         });
     }
 
+    /// Calls `act` for each chunk mapped under `range`.
     #[inline]
     fn each_chunk(&mut self, range: Range, mut act: impl FnMut(&mut Self, ChunkId)) {
-        let (mut page, last) = (self.page(range.start), self.page(range.end() - 1));
-        while page <= last {
-            match self.pages.get(page) {
+        let mut at = range.start;
+        while at < range.end() {
+            match self.pages.get(self.page(at)) {
                 None => return,
-                Some(&(NONE | CLOSED)) => page += 1,
+                Some(&(NONE | CLOSED)) => at = round_down(at, self.granule()) + self.granule(),
                 Some(&id) => {
                     act(self, ChunkId(id));
-                    page = self.page(self.chunks[id as usize].range().end());
+                    at = self.chunks[id as usize].range().end();
                 }
             }
         }

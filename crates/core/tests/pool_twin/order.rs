@@ -83,11 +83,11 @@ impl Order {
 
     /// Whether `stream`, after waiting for `after`, may use what is free after `free`.
     pub(crate) fn allows(&self, stream: usize, after: &Frontier, free: &Frontier) -> bool {
-        free.points().iter().all(|&point| {
+        free.points().all(|point| {
             let named = |wait: &Point| {
                 self.history[wait.slot.index()][wait.seq as usize].known[point.slot.index()] >= point.seq
             };
-            self.clocks[stream].covers(point) || self.over.is_over(point) || after.points().iter().any(named)
+            self.clocks[stream].covers(point) || self.over.is_over(point) || after.points().any(|wait| named(&wait))
         })
     }
 }

@@ -112,7 +112,7 @@ impl Program {
             return;
         }
         self.device.use_by(grant.range, stream, &grant.after, &self.order);
-        for &point in grant.after.points() {
+        for point in grant.after.points() {
             self.order.wait(stream, point);
         }
         let made = self.order.step(stream);
@@ -180,7 +180,7 @@ impl Program {
         }
         self.device.free(live.range, &after);
         let who = self.order.clocks[stream].clone();
-        let who = (after.points() == [point] && self.random.chance(70)).then_some(&who);
+        let who = (after.points().eq([point]) && self.random.chance(70)).then_some(&who);
         self.pool.free(live.block, after, who);
     }
 
