@@ -1,0 +1,263 @@
+//! The pool's contract, case by case: who may reuse what, how memory moves, and what goes back when.
+
+use millpond_core::ids::{ChunkId, Point, Slot};
+use millpond_core::order::{Completed, Knows};
+use millpond_core::pool::{Frontier, Grant, Located, Pool, PoolConfig, ReusePolicy, Slack, Step};
+use millpond_core::units::{MIB, Range};
+
+const BASE: u64 = 1 << 40;
+
+/// A stream that knows all of its own past and of others the points up to those given.
+struct Stream {
+    slot: u32,
+    known: Vec<(u32, u64)>,
+}
+
+impl Knows for Stream {
+    fn slot(&self) -> Slot {
+        Slot(self.slot)
+    }
+
+    fn covers(&self, point: Point) -> bool {
+        point.slot.0 == self.slot || self.known.iter().any(|&(slot, seq)| slot == point.slot.0 && seq >= point.seq)
+    }
+}
+
+/// The device is past everything up to this number, on every stream.
+struct Past(u64);
+
+impl Completed for Past {
+    fn is_over(&self, point: Point) -> bool {
+        point.seq <= self.0
+    }
+}
+
+fn stream(slot: u32) -> Stream {
+    Stream { slot, known: Vec::new() }
+}
+
+fn at(slot: u32, seq: u64) -> Point {
+    Point { slot: Slot(slot), seq }
+}
+
+fn pool(config: PoolConfig) -> Pool {
+    Pool::new(config, Range::new(BASE, 1 << 30))
+}
+
+fn apply_all(pool: &mut Pool) -> Vec<Step> {
+    let mut steps = Vec::new();
+    while let Some(step) = pool.next_step() {
+        steps.push(step);
+        pool.applied();
+        pool.audit().unwrap();
+    }
+    steps
+}
+
+/// Fit, or else grow with every step carried out.
+fn alloc(pool: &mut Pool, bytes: u64, who: &Stream) -> Grant {
+    if let Ok(grant) = pool.fit(bytes, who) {
+        return grant;
+    }
+    let grant = pool.grow(bytes, who, &Past(0), 0).unwrap();
+    apply_all(pool);
+    grant
+}
+
+#[test]
+fn a_stream_gets_back_at_once_what_it_freed() {
+    let (mut pool, own) = (pool(PoolConfig::default()), stream(0));
+    let first = alloc(&mut pool, 1000, &own);
+    assert_eq!(first.range, Range::new(BASE, 1024));
+    pool.free(first.block, at(0, 2), Some(&own));
+    assert_eq!(pool.fit(1000, &own).unwrap().range, first.range);
+}
+
+#[test]
+fn another_stream_gets_it_when_the_free_comes_before_or_is_over() {
+    for (follow, retired, expected) in
+        [(true, false, true), (false, false, false), (false, true, true), (true, true, true)]
+    {
+        let reuse = ReusePolicy { follow_event_dependencies: follow, ..ReusePolicy::default() };
+        let mut pool = pool(PoolConfig { reuse, ..PoolConfig::default() });
+        let freed = alloc(&mut pool, 2 * MIB, &stream(0));
+        pool.free(freed.block, at(0, 5), None::<&Stream>);
+        assert!(pool.fit(2 * MIB, &stream(1)).is_err(), "nothing orders stream 1 after the free");
+        if retired {
+            pool.retire(&Past(5));
+        }
+        let early = Stream { slot: 1, known: vec![(0, 4)] };
+        assert_eq!(pool.fit(MIB, &early).is_ok(), retired, "the event was recorded before the free");
+        let late = Stream { slot: 1, known: vec![(0, 5)] };
+        assert_eq!(pool.fit(MIB, &late).is_ok(), expected, "follow {follow}, retired {retired}");
+    }
+}
+
+#[test]
+fn the_last_resort_is_a_wait() {
+    let limited = PoolConfig { max_bytes: 3 * MIB, ..PoolConfig::default() };
+    let mut pool = pool(limited.clone());
+    let freed = alloc(&mut pool, 4 * MIB, &stream(0));
+    pool.free(freed.block, Frontier::of([at(0, 5), at(2, 1)]), None::<&Stream>);
+    let half = Stream { slot: 1, known: vec![(2, 1)] };
+    let grant = pool.grow(4 * MIB, &half, &Past(0), 0).unwrap();
+    assert_eq!((grant.range, grant.after.points().collect::<Vec<_>>()), (freed.range, vec![at(0, 5)]));
+    assert_eq!(pool.reserved(), 4 * MIB, "the limit is rounded up to the granularity");
+
+    let reuse = ReusePolicy { allow_internal_dependencies: false, ..ReusePolicy::default() };
+    let mut pool = self::pool(PoolConfig { reuse, ..limited });
+    let freed = alloc(&mut pool, 4 * MIB, &stream(0));
+    pool.free(freed.block, at(0, 5), None::<&Stream>);
+    let refused = pool.grow(MIB, &stream(1), &Past(0), 0).unwrap_err();
+    assert_eq!((refused.requested, refused.held, refused.reserved), (MIB, 0, 4 * MIB));
+    assert_eq!((refused.idle, refused.limit), (4 * MIB, 3 * MIB));
+    assert!(pool.next_step().is_none());
+}
+
+#[test]
+fn memory_in_use_is_mapped_a_second_time_for_a_stream_that_comes_after() {
+    let (mut pool, own) = (pool(PoolConfig { slack: Slack::Fixed(0.0), ..PoolConfig::default() }), stream(0));
+    let low = alloc(&mut pool, 6 * MIB, &own);
+    let kept = alloc(&mut pool, 2 * MIB, &own);
+    pool.free(low.block, at(0, 3), Some(&own));
+    let grant = pool.grow(8 * MIB, &own, &Past(0), 0).unwrap();
+    let steps = apply_all(&mut pool);
+    let moved = |chunk: u32| (ChunkId(chunk), grant.range.start + u64::from(chunk) * 2 * MIB);
+    for (step, (chunk, at)) in steps.iter().zip([moved(0), moved(1)]) {
+        assert_eq!(*step, Step::Map { chunk, at, bytes: 2 * MIB }, "moved without waiting");
+    }
+    assert!(grant.after.is_empty() && pool.reserved() == pool.bound());
+
+    // The old addresses are nobody's while the free is not over.
+    pool.retire(&Past(2));
+    let other = alloc(&mut pool, 4 * MIB, &own);
+    assert!(!other.range.overlaps(Range::new(low.range.start, 4 * MIB)));
+    pool.trim(0, &Past(2));
+    assert_eq!(apply_all(&mut pool), []);
+    pool.trim(0, &Past(3));
+    let taken: Vec<Step> = apply_all(&mut pool);
+    let old = |chunk: u32| low.range.start + u64::from(chunk) * 2 * MIB;
+    for chunk in [0, 1] {
+        assert!(taken.contains(&Step::Unmap { chunk: ChunkId(chunk), at: old(chunk), bytes: 2 * MIB }), "{taken:?}");
+    }
+
+    for (block, seq) in [(kept.block, 4), (grant.block, 5), (other.block, 6)] {
+        pool.free(block, at(0, seq), Some(&own));
+    }
+    pool.trim(0, &Past(6));
+    apply_all(&mut pool);
+    assert_eq!((pool.reserved(), pool.block_count()), (0, 1));
+}
+
+#[test]
+fn idle_memory_is_moved_before_the_pool_grows() {
+    let (mut pool, own) = (pool(PoolConfig { slack: Slack::Fixed(0.0), ..PoolConfig::default() }), stream(0));
+    let blocks: Vec<Grant> = (0..8).map(|_| alloc(&mut pool, 2 * MIB, &own)).collect();
+    for (seq, grant) in blocks.iter().step_by(2).enumerate() {
+        pool.free(grant.block, at(0, seq as u64), Some(&own));
+    }
+    let grant = pool.grow(8 * MIB, &own, &Past(9), 0).unwrap();
+    let steps = apply_all(&mut pool);
+    let of = |kind: fn(&Step) -> bool| steps.iter().filter(|step| kind(step)).count();
+    assert_eq!(of(|step| matches!(step, Step::Unmap { .. })), 3);
+    assert_eq!(of(|step| matches!(step, Step::Create { .. })), 1, "within one granule of what is held: {steps:?}");
+    assert_eq!((pool.reserved(), pool.bound(), pool.held()), (18 * MIB, 18 * MIB, 16 * MIB));
+    assert_eq!(grant.range.bytes, 8 * MIB);
+}
+
+#[test]
+fn refused_memory_is_looked_for_among_the_idle() {
+    let (mut pool, own) = (pool(PoolConfig { slack: Slack::Fixed(9.0), ..PoolConfig::default() }), stream(0));
+    let low = alloc(&mut pool, 2 * MIB, &own);
+    let kept = alloc(&mut pool, 2 * MIB, &own);
+    pool.free(low.block, at(0, 1), Some(&own));
+    pool.retire(&Past(1));
+    let grant = pool.grow(4 * MIB, &own, &Past(1), 0).unwrap();
+    assert!(matches!(pool.next_step(), Some(Step::Create { .. })), "there is slack enough");
+    assert_eq!(pool.failed(), Some(grant.block));
+    pool.audit().unwrap();
+    let grant = pool.grow(4 * MIB, &own, &Past(1), 1).unwrap();
+    let mut created = 0;
+    while let Some(step) = pool.next_step() {
+        created += if let Step::Create { bytes, .. } = step { bytes } else { 0 };
+        pool.applied();
+    }
+    assert_eq!((created, pool.reserved()), (2 * MIB, 6 * MIB), "idle memory first, the rest new");
+    pool.free(grant.block, at(0, 2), Some(&own));
+    pool.free(kept.block, at(0, 3), Some(&own));
+    let grant = pool.grow(8 * MIB, &own, &Past(3), 2);
+    assert!(grant.is_err(), "no more than was given back");
+    assert!(pool.grow(6 * MIB, &own, &Past(3), 3).is_err(), "three refusals are the end");
+    pool.audit().unwrap();
+}
+
+#[test]
+fn a_synchronisation_gives_back_what_passes_the_threshold() {
+    let mut pool = pool(PoolConfig { release_threshold: 3 * MIB, ..PoolConfig::default() });
+    let blocks: Vec<Grant> = (0..4).map(|_| alloc(&mut pool, 2 * MIB, &stream(0))).collect();
+    for (grant, (slot, seq)) in blocks.iter().zip([(0, 1), (1, 3), (2, 1), (3, 3)]) {
+        pool.free(grant.block, at(slot, seq), None::<&Stream>);
+    }
+    pool.synchronized(&Past(2));
+    apply_all(&mut pool);
+    assert_eq!(pool.reserved(), 4 * MIB, "two frees are over, and two not");
+    pool.synchronized(&Past(3));
+    apply_all(&mut pool);
+    assert_eq!(pool.reserved(), 4 * MIB, "at least the threshold stays");
+    pool.trim(0, &Past(3));
+    apply_all(&mut pool);
+    assert_eq!((pool.reserved(), pool.reserved_high()), (0, 8 * MIB));
+    pool.reset_reserved_high();
+    assert_eq!(pool.reserved_high(), 0);
+}
+
+#[test]
+fn without_a_synchronisation_nothing_goes_back() {
+    let (mut pool, own) = (pool(PoolConfig::default()), stream(0));
+    let grant = alloc(&mut pool, 32 * MIB, &own);
+    pool.free(grant.block, at(0, 1), Some(&own));
+    pool.retire(&Past(1));
+    assert_eq!((pool.reserved(), pool.next_step()), (32 * MIB, None));
+}
+
+#[test]
+fn a_grant_that_is_cancelled_goes_back() {
+    let (mut pool, own) = (pool(PoolConfig::default()), stream(0));
+    let grant = alloc(&mut pool, MIB, &own);
+    pool.cancel(grant.block);
+    pool.audit().unwrap();
+    assert_eq!((pool.held(), pool.idle()), (0, 2 * MIB));
+    assert_eq!(pool.fit(MIB, &own).unwrap().range, grant.range);
+}
+
+#[test]
+fn a_large_free_block_is_not_taken_along_by_a_small_one() {
+    let mut pool = pool(PoolConfig::default());
+    let grant = alloc(&mut pool, 32 * MIB, &stream(0));
+    pool.free(grant.block, at(0, 1), None::<&Stream>);
+    pool.retire(&Past(1));
+    let small = pool.fit(512, &stream(0)).unwrap();
+    pool.free(small.block, at(0, 2), Some(&stream(0)));
+    assert!(pool.fit(31 * MIB, &stream(1)).is_ok(), "open to everybody before, and now");
+}
+
+#[test]
+#[should_panic(expected = "the block is held")]
+fn a_second_free_is_refused() {
+    let (mut pool, own) = (pool(PoolConfig::default()), stream(0));
+    let grant = alloc(&mut pool, 512, &own);
+    pool.free(grant.block, at(0, 1), Some(&own));
+    pool.free(grant.block, at(0, 2), Some(&own));
+}
+
+#[test]
+fn sizes_beyond_all_measure_are_refused() {
+    let (mut pool, own) = (pool(PoolConfig::default()), stream(0));
+    for bytes in [(1 << 30) + 1, 1 << 50, u64::MAX - 100, u64::MAX] {
+        assert!(pool.fit(bytes, &own).is_err());
+        assert_eq!(pool.grow(bytes, &own, &Past(0), 0).unwrap_err().requested, bytes);
+    }
+    assert_eq!(alloc(&mut pool, 0, &own).range.bytes, 512, "no block is empty");
+    assert_eq!(pool.locate(BASE - 1), Located::Outside);
+    assert_eq!(pool.locate(BASE + (1 << 30)), Located::Outside);
+}
