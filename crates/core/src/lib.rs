@@ -14,10 +14,12 @@
 //! | [`plan`] | offsets for lifetimes known in advance |
 //! | [`pool`] | which bytes are free, for whom, after what |
 //! | [`check`] | is the program's own order right |
+//! | [`graph`] | graphs that own memory: built, captured, checked, placed, backed |
 //! | [`trace`] | recorded programs of allocations and frees |
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod graph;
 pub mod ids;
 pub mod order;
 pub mod plan;

@@ -1,0 +1,481 @@
+//! A graph: nodes, explicit edges, and allocations that have their addresses from the moment their node is made.
+//!
+//! Every question of order goes to the [`Index`], which grows with the graph; an edge between old nodes or a removal
+//! makes it stale, and the next question builds it anew. Nothing is checked here that depends on edges still to come: that
+//! is `validate.rs`, at instantiation.
+//!
+//! Where more is allowed than CUDA allows (its graphs with memory nodes are frozen): nodes and edges can be removed, a
+//! graph can be copied and be a child with memory nodes. A copy and a second instance of a graph with fixed addresses
+//! have the *same* addresses, so one of them at a time can be live (`backing.rs` refuses the second); graphs with
+//! symbolic addresses have no such limit.
+//!
+//! Invariants: **acyclic**, by construction. **whole**: a refused call changes nothing. **stable**: the number of a node
+//! or an allocation means the same for ever.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::address::Addresses;
+use super::edges::{Cycle, Ranks};
+use super::error::GraphError;
+use super::index::Index;
+use super::node::{Access, EventKey, GraphAllocId, GraphId, Label, Memory, Node, NodeId, NodeKind, Work};
+use crate::units::Range;
+
+/// How deep graphs may be nested.
+pub const DEPTH_MAX: usize = 64;
+
+/// When allocations get their addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Addressing {
+    /// When the alloc node is made, for ever (as CUDA does).
+    #[default]
+    Fixed,
+    /// At each instantiation, all together.
+    Symbolic,
+}
+
+/// Who frees an allocation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreedBy {
+    /// A node of its own graph.
+    Node(NodeId),
+    /// A node of another graph.
+    Graph(GraphId),
+}
+
+impl fmt::Display for FreedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FreedBy::Node(node) => node.fmt(f),
+            FreedBy::Graph(graph) => graph.fmt(f),
+        }
+    }
+}
+
+/// An allocation of a graph.
+#[derive(Clone, Debug)]
+pub struct GraphAlloc {
+    /// Its alloc node.
+    pub node: NodeId,
+    /// Its size in bytes, as asked for.
+    pub bytes: u64,
+    /// Where it is; none where addresses are symbolic.
+    pub range: Option<Range>,
+    /// Who frees it, if any graph does.
+    pub freed: Option<FreedBy>,
+}
+
+/// A graph that is being built: see the module.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    pub(super) id: GraphId,
+    pub(super) granularity: u64,
+    pub(super) addressing: Addressing,
+    pub(super) nodes: Vec<Node>,
+    pub(super) allocs: Vec<GraphAlloc>,
+    ranks: Ranks,
+    index: Index,
+    is_stale: bool,
+    /// Whether an edge or a node was removed, on which the sharing of addresses may have relied.
+    pub(super) is_shrunk: bool,
+    addresses: Addresses,
+    depth: usize,
+}
+
+impl Graph {
+    /// An empty graph on a device of this mapping granularity (a power of two, in bytes). `id` is for whoever counts
+    /// graphs; it names this graph's allocations to others.
+    pub fn new(id: GraphId, granularity: u64, addressing: Addressing) -> Self {
+        Self {
+            id,
+            granularity,
+            addressing,
+            nodes: Vec::new(),
+            allocs: Vec::new(),
+            ranks: Ranks::default(),
+            index: Index::default(),
+            is_stale: false,
+            is_shrunk: false,
+            addresses: Addresses::new(granularity),
+            depth: 1,
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> GraphId {
+        self.id
+    }
+
+    /// When its allocations get their addresses.
+    pub fn addressing(&self) -> Addressing {
+        self.addressing
+    }
+
+    /// A copy under a number of its own. Allocations keep their addresses (a copy is never live beside its original)
+    /// and are the copy's own: whoever names the original's memory does not name the copy's. What another graph frees
+    /// of the original is not freed in the copy.
+    pub fn duplicate(&self, id: GraphId) -> Self {
+        let mut copy = Self { id, ..self.clone() };
+        for alloc in &mut copy.allocs {
+            alloc.freed = alloc.freed.filter(|by| matches!(by, FreedBy::Node(_)));
+        }
+        copy
+    }
+
+    /// Gives the graph addresses that nobody else uses, for as long as it, its copies and their instances live.
+    pub fn extend(&mut self, range: Range) {
+        self.addresses.extend(range);
+    }
+
+    /// How many node numbers were given out; removed ones count.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there was never a node.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// A node; none where the number is not one's, or not any more.
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id.index()).filter(|node| !node.is_removed)
+    }
+
+    /// Changes what people see of a node; nothing where there is none.
+    pub fn set_label(&mut self, id: NodeId, label: Label) {
+        if let Some(node) = self.nodes.get_mut(id.index()) {
+            node.label = label;
+        }
+    }
+
+    /// Says whether a node promises to share memory with unordered ones: see [`Node::may_share`].
+    pub fn set_may_share(&mut self, id: NodeId, may_share: bool) {
+        if let Some(node) = self.nodes.get_mut(id.index()) {
+            node.may_share = may_share;
+        }
+    }
+
+    /// All nodes, by number.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> + '_ {
+        let all = self.nodes.iter().enumerate().map(|(at, node)| (NodeId(at as u32), node));
+        all.filter(|(_, node)| !node.is_removed)
+    }
+
+    /// An allocation; none where the number is not one's, or its node was removed.
+    pub fn alloc(&self, id: GraphAllocId) -> Option<&GraphAlloc> {
+        self.allocs.get(id.index()).filter(|alloc| !self.nodes[alloc.node.index()].is_removed)
+    }
+
+    /// All allocations, by number.
+    pub fn allocs(&self) -> impl Iterator<Item = (GraphAllocId, &GraphAlloc)> + '_ {
+        let all = self.allocs.iter().enumerate().map(|(at, alloc)| (GraphAllocId(at as u32), alloc));
+        all.filter(|(_, alloc)| !self.nodes[alloc.node.index()].is_removed)
+    }
+
+    /// A node that neither allocates nor frees, after all of `dependencies`.
+    ///
+    /// # Errors
+    /// A bad dependency; an access to an allocation that this graph does not have.
+    pub fn add_work(
+        &mut self,
+        work: Work,
+        dependencies: &[NodeId],
+        accesses: &[Access],
+        label: Label,
+    ) -> Result<NodeId, GraphError> {
+        self.check_dependencies(dependencies)?;
+        for access in accesses {
+            self.check_memory(access.memory)?;
+        }
+        Ok(self.push(Node::new(work.into(), accesses, label), dependencies))
+    }
+
+    /// A mem alloc node (CUDA: `cuGraphAddMemAllocNode`). In a graph with fixed addresses the allocation has its own from
+    /// now on; they are those of an earlier one where that one's free comes before this node by edges that are there.
+    ///
+    /// # Errors
+    /// A bad dependency, 0 bytes, or no addresses left ([`extend`](Self::extend) and try again).
+    pub fn add_alloc(
+        &mut self,
+        dependencies: &[NodeId],
+        bytes: u64,
+        label: Label,
+    ) -> Result<(NodeId, GraphAllocId), GraphError> {
+        self.check_dependencies(dependencies)?;
+        if bytes == 0 {
+            return Err(GraphError::NoBytes);
+        }
+        let rounded = Addresses::rounded(self.granularity, bytes).ok_or(GraphError::TooLarge(bytes))?;
+        let alloc = GraphAllocId(self.allocs.len() as u32);
+        let mut range = None;
+        if self.addressing == Addressing::Fixed {
+            self.refresh();
+            let index = &self.index;
+            let is_before = |free| dependencies.iter().any(|&node| index.reaches_or_is(free, node));
+            range = self.addresses.place(alloc, bytes, is_before);
+            if range.is_none() {
+                return Err(GraphError::NoAddresses { bytes: rounded.max(self.granularity) });
+            }
+        }
+        let node = self.push(Node::new(NodeKind::MemAlloc(alloc), &[], label), dependencies);
+        self.allocs.push(GraphAlloc { node, bytes, range, freed: None });
+        Ok((node, alloc))
+    }
+
+    /// A mem free node (CUDA: `cuGraphAddMemFreeNode`). For an allocation of another graph the owner must have granted
+    /// it: [`grant_free`](Self::grant_free).
+    ///
+    /// # Errors
+    /// A bad dependency; memory that is no alloc node's; a second free of one allocation.
+    pub fn add_free(&mut self, dependencies: &[NodeId], memory: Memory, label: Label) -> Result<NodeId, GraphError> {
+        self.check_dependencies(dependencies)?;
+        self.check_memory(memory)?;
+        let node = NodeId(self.nodes.len() as u32);
+        match memory {
+            Memory::External { .. } => return Err(GraphError::NotGraphMemory),
+            Memory::Own(alloc) => {
+                self.set_freed(alloc, FreedBy::Node(node))?;
+                self.addresses.free(alloc, node);
+            }
+            Memory::Foreign { .. } => {}
+        }
+        Ok(self.push(Node::new(NodeKind::MemFree(memory), &[], label), dependencies))
+    }
+
+    /// Records an event that the outside can wait for, at each launch.
+    ///
+    /// # Errors
+    /// A bad dependency.
+    pub fn add_event_record(
+        &mut self,
+        dependencies: &[NodeId],
+        event: EventKey,
+        label: Label,
+    ) -> Result<NodeId, GraphError> {
+        self.add_work(Work::EventRecord(event), dependencies, &[], label)
+    }
+
+    /// Waits, at each launch, for an event that the outside records.
+    ///
+    /// # Errors
+    /// A bad dependency.
+    pub fn add_event_wait(
+        &mut self,
+        dependencies: &[NodeId],
+        event: EventKey,
+        label: Label,
+    ) -> Result<NodeId, GraphError> {
+        self.add_work(Work::EventWait(event), dependencies, &[], label)
+    }
+
+    /// A whole graph as one node, as it is now. Its memory is known to this graph's nodes as [`Memory::Foreign`] of the
+    /// child's number, where the child is in here once.
+    ///
+    /// # Errors
+    /// A bad dependency; nesting deeper than [`DEPTH_MAX`].
+    pub fn add_child(
+        &mut self,
+        dependencies: &[NodeId],
+        child: Arc<Graph>,
+        label: Label,
+    ) -> Result<NodeId, GraphError> {
+        self.check_dependencies(dependencies)?;
+        let depth = self.depth.max(child.depth + 1);
+        if depth > DEPTH_MAX {
+            return Err(GraphError::TooDeep);
+        }
+        self.depth = depth;
+        Ok(self.push(Node::new(NodeKind::Child(child), &[], label), dependencies))
+    }
+
+    /// Conditional nodes are not built: always an error that says so.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn add_conditional(&mut self) -> Result<NodeId, GraphError> {
+        Err(GraphError::Conditional)
+    }
+
+    /// Another graph is going to have the free node of this allocation; this graph can have none then.
+    ///
+    /// # Errors
+    /// There is no such allocation, or some graph has its free node already.
+    pub fn grant_free(&mut self, alloc: GraphAllocId, to: GraphId) -> Result<(), GraphError> {
+        self.check_memory(Memory::Own(alloc))?;
+        self.set_freed(alloc, FreedBy::Graph(to))
+    }
+
+    /// The other graph has no free node for the allocation any more.
+    pub fn withdraw_free(&mut self, alloc: GraphAllocId) {
+        if let Some(alloc) = self.allocs.get_mut(alloc.index()) {
+            alloc.freed = alloc.freed.filter(|by| matches!(by, FreedBy::Node(_)));
+        }
+    }
+
+    /// An edge between two nodes that are there.
+    ///
+    /// # Errors
+    /// An unknown node; an edge that is there already or would close a circle.
+    pub fn add_edge(&mut self, from: NodeId, to: NodeId) -> Result<(), GraphError> {
+        self.check_node(from)?;
+        self.check_node(to)?;
+        if self.nodes[to.index()].before.contains(&from) {
+            return Err(GraphError::DuplicateEdge { from, to });
+        }
+        self.ranks.admit(&self.nodes, from, to).map_err(|Cycle| GraphError::Cycle { from, to })?;
+        self.nodes[to.index()].before.push(from);
+        self.nodes[from.index()].after.push(to);
+        match self.nodes[to.index()].after.is_empty() && !self.is_stale {
+            true => self.index.put_after(to, from),
+            false => self.is_stale = true,
+        }
+        Ok(())
+    }
+
+    /// Removes an edge. Where two allocations share addresses because of it, instantiation says so.
+    ///
+    /// # Errors
+    /// There is no such edge.
+    pub fn remove_edge(&mut self, from: NodeId, to: NodeId) -> Result<(), GraphError> {
+        self.check_node(from)?;
+        self.check_node(to)?;
+        if !self.nodes[to.index()].before.contains(&from) {
+            return Err(GraphError::NoEdge { from, to });
+        }
+        self.nodes[to.index()].before.retain(|node| *node != from);
+        self.nodes[from.index()].after.retain(|node| *node != to);
+        (self.is_stale, self.is_shrunk) = (true, true);
+        Ok(())
+    }
+
+    /// Removes a node and its edges; what was before it is not joined to what was after it. Returns what it was: for a
+    /// free of another graph's memory the caller [withdraws](Self::withdraw_free) the grant.
+    ///
+    /// # Errors
+    /// An unknown node; an alloc node whose memory somebody uses or frees.
+    pub fn remove_node(&mut self, id: NodeId) -> Result<NodeKind, GraphError> {
+        let kind = self.node(id).ok_or(GraphError::UnknownNode(id))?.kind.clone();
+        match kind {
+            NodeKind::MemAlloc(alloc) => {
+                self.check_unused(id, alloc)?;
+                self.addresses.remove(alloc);
+            }
+            NodeKind::MemFree(Memory::Own(alloc)) => {
+                self.allocs[alloc.index()].freed = None;
+                self.addresses.unfree(alloc, id);
+            }
+            _ => {}
+        }
+        let node = &mut self.nodes[id.index()];
+        node.is_removed = true;
+        let (before, after) = (std::mem::take(&mut node.before), std::mem::take(&mut node.after));
+        before.iter().for_each(|other| self.nodes[other.index()].after.retain(|node| *node != id));
+        after.iter().for_each(|other| self.nodes[other.index()].before.retain(|node| *node != id));
+        (self.is_stale, self.is_shrunk) = (true, true);
+        Ok(kind)
+    }
+
+    /// All nodes so that every edge goes forward.
+    pub fn topological_order(&self) -> Vec<NodeId> {
+        self.ranks.order().into_iter().filter(|node| !self.nodes[node.index()].is_removed).collect()
+    }
+
+    /// Whether there is a path from `a` to `b`; not from a node to itself, nor where one was removed.
+    ///
+    /// # Panics
+    /// Where one of them never was a node.
+    pub fn reaches(&mut self, a: NodeId, b: NodeId) -> bool {
+        self.refresh();
+        self.index.reaches(a, b)
+    }
+
+    /// The index, brought up to date.
+    pub fn refresh(&mut self) -> &Index {
+        if self.is_stale {
+            self.rebuild();
+        }
+        &self.index
+    }
+
+    /// The cold half of [`refresh`](Self::refresh): after an edge or a node in the middle came or went.
+    #[cold]
+    fn rebuild(&mut self) {
+        let mut index = Index::with_capacity(self.nodes.len());
+        self.nodes.iter().for_each(|_| index.push_nowhere());
+        for node in self.topological_order() {
+            index.place(node, &self.nodes[node.index()].before);
+        }
+        (self.index, self.is_stale) = (index, false);
+    }
+
+    /// Appends a node that was found right.
+    fn push(&mut self, mut node: Node, dependencies: &[NodeId]) -> NodeId {
+        let id = NodeId(self.nodes.len() as u32);
+        node.before = dependencies.into();
+        for dependency in dependencies {
+            self.nodes[dependency.index()].after.push(id);
+        }
+        self.nodes.push(node);
+        self.ranks.push();
+        match self.is_stale {
+            true => self.index.push_nowhere(),
+            false => self.index.push(dependencies),
+        }
+        id
+    }
+
+    fn set_freed(&mut self, alloc: GraphAllocId, by: FreedBy) -> Result<(), GraphError> {
+        match &mut self.allocs[alloc.index()].freed {
+            Some(by) => Err(GraphError::FreedAlready { alloc, by: *by }),
+            freed => {
+                *freed = Some(by);
+                Ok(())
+            }
+        }
+    }
+
+    fn check_node(&self, id: NodeId) -> Result<(), GraphError> {
+        self.node(id).map(|_| ()).ok_or(GraphError::UnknownNode(id))
+    }
+
+    fn check_dependencies(&self, dependencies: &[NodeId]) -> Result<(), GraphError> {
+        let to = NodeId(self.nodes.len() as u32);
+        for &from in dependencies {
+            self.check_node(from)?;
+        }
+        let twice = match dependencies {
+            [] | [_] => None,
+            few if few.len() <= 8 => {
+                few.iter().enumerate().find(|(at, node)| few[..*at].contains(node)).map(|it| *it.1)
+            }
+            many => {
+                let mut sorted = many.to_vec();
+                sorted.sort_unstable();
+                sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+            }
+        };
+        twice.map_or(Ok(()), |from| Err(GraphError::DuplicateEdge { from, to }))
+    }
+
+    fn check_memory(&self, memory: Memory) -> Result<(), GraphError> {
+        match memory {
+            Memory::Own(alloc) if self.alloc(alloc).is_none() => Err(GraphError::UnknownAlloc(alloc)),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_unused(&self, node: NodeId, alloc: GraphAllocId) -> Result<(), GraphError> {
+        match self.allocs[alloc.index()].freed {
+            Some(FreedBy::Node(user)) => return Err(GraphError::InUse { node, user }),
+            Some(FreedBy::Graph(by)) => return Err(GraphError::FreedElsewhere { node, by }),
+            None => {}
+        }
+        let uses = |user: &Node| user.accesses.iter().any(|access| access.memory == Memory::Own(alloc));
+        match self.nodes().find(|(_, other)| uses(other)) {
+            Some((user, _)) => Err(GraphError::InUse { node, user }),
+            None => Ok(()),
+        }
+    }
+}
