@@ -10,17 +10,44 @@
 //! | `address` | bytes serve again only after the free, by edges that exist |
 //! | `error` | why a change is refused |
 //! | `graph` | building: nodes, edges, allocations with their addresses |
+//! | `flat` | child graphs in place of their nodes |
+//! | `fault` | what is wrong, in words |
+//! | `validate` | is the graph's own order right |
+//! | `place` | symbolic addresses, all together |
+//! | `summary` | what the outside sees of a graph |
+//! | `exec` | instances: what a launch may do and leaves behind |
+//! | `lanes` | launches seen from inside, where events are recorded in them |
+//! | `capture` | streams whose work becomes nodes |
+//! | `backing` | which physical chunks lie under whose launches |
 
 mod address;
+mod backing;
+mod capture;
 mod edges;
 mod error;
+mod exec;
+mod fault;
+mod flat;
 #[allow(clippy::module_inception)]
 mod graph;
 mod index;
+mod lanes;
 mod node;
+mod place;
+mod summary;
+mod validate;
 
 pub use address::GRAIN;
+pub use backing::{Backing, BackingStatistics, BackingStep, ExecKey, Refused};
+pub use capture::{CaptureError, CaptureId, CaptureMode, CapturedEvent, Captures, Ended, Tails};
 pub use error::GraphError;
+pub use exec::{Draft, Exec, FreeRefused, LaunchRefused, Refusal, UpdateRefused};
+pub use fault::{FaultSubject, GraphFault, GraphFaultKind, NodeSite};
+pub use flat::{FlatAlloc, FlatNode, Origin};
 pub use graph::{Addressing, DEPTH_MAX, FreedBy, Graph, GraphAlloc};
 pub use index::Index;
+pub use lanes::{Lanes, Standing};
 pub use node::{Access, EventKey, GraphAllocId, GraphId, Label, Memory, Node, NodeId, NodeKind, Work};
+pub use place::PLANNED_MAX;
+pub use summary::{Demand, Mark, Summary};
+pub use validate::FAULTS_MAX;

@@ -1,0 +1,158 @@
+//! What the caller has to do to the device, one step after the other, and what each success or failure changes.
+//!
+//! Knows which changes a step stands for; not why it was planned.
+
+use super::{Backing, Chunk, ExecKey, Page, Tenant};
+use crate::ids::ChunkId;
+use crate::pool::Frontier;
+
+/// One change to the device's memory; a chunk has one granule.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BackingStep {
+    /// Wait on the host until all these points are over: addresses that they used are about to be unmapped.
+    Await {
+        /// The points.
+        after: Frontier,
+    },
+    /// Create a chunk; its number is new or used again.
+    Create {
+        /// The chunk.
+        chunk: ChunkId,
+    },
+    /// Map the chunk; it may be mapped elsewhere, too.
+    Map {
+        /// The chunk.
+        chunk: ChunkId,
+        /// First address.
+        at: u64,
+    },
+    /// Take the mapping of the chunk at these addresses away. All work that used them is over.
+    Unmap {
+        /// The chunk.
+        chunk: ChunkId,
+        /// First address.
+        at: u64,
+    },
+    /// Destroy a chunk that is mapped nowhere.
+    Destroy {
+        /// The chunk.
+        chunk: ChunkId,
+    },
+}
+
+impl Backing {
+    /// The step to take next. The caller carries it out, then says [`applied`](Self::applied) or
+    /// [`failed`](Self::failed); until no step is left, it calls nothing else that changes the memory.
+    #[inline]
+    pub fn next_step(&self) -> Option<&BackingStep> {
+        self.steps.front()
+    }
+
+    /// The step that [`next_step`](Self::next_step) named was carried out.
+    ///
+    /// # Panics
+    /// Where no step is left.
+    pub fn applied(&mut self) {
+        match self.steps.pop_front().expect("a step was named") {
+            BackingStep::Await { .. } => {}
+            BackingStep::Create { chunk } => {
+                self.chunks[chunk.index()].is_there = true;
+                self.statistics.reserved += self.granularity;
+                self.statistics.reserved_high = self.statistics.reserved_high.max(self.statistics.reserved);
+            }
+            BackingStep::Destroy { chunk } => {
+                self.chunks[chunk.index()] = Chunk::nowhere();
+                self.vacant.push(chunk);
+                self.statistics.reserved -= self.granularity;
+            }
+            BackingStep::Map { chunk, at } => self.mapped(chunk, at),
+            BackingStep::Unmap { chunk, at } => self.unmapped(chunk, at),
+        }
+        if self.steps.is_empty() {
+            self.target = None;
+        }
+    }
+
+    /// The step that [`next_step`](Self::next_step) named could not be carried out; the device is as before it. The
+    /// steps after it are dropped, and so is the launch they were for; what was done before them stays for the next.
+    ///
+    /// # Panics
+    /// Where no step is left.
+    #[cold]
+    pub fn failed(&mut self) {
+        assert!(!self.steps.is_empty(), "a step was named");
+        for step in std::mem::take(&mut self.steps) {
+            if let BackingStep::Create { chunk } = step {
+                self.vacant.push(chunk);
+            }
+        }
+        self.target = None;
+    }
+
+    /// The number of a chunk that does not exist yet.
+    pub(super) fn new_chunk(&mut self) -> ChunkId {
+        self.vacant.pop().unwrap_or_else(|| {
+            self.chunks.push(Chunk::nowhere());
+            ChunkId(self.chunks.len() as u32 - 1)
+        })
+    }
+
+    fn mapped(&mut self, chunk: ChunkId, at: u64) {
+        let exec = self.target.expect("maps are for an instance");
+        if self.chunks[chunk.index()].places.is_empty() {
+            self.statistics.used += self.granularity;
+            self.statistics.used_high = self.statistics.used_high.max(self.statistics.used);
+        }
+        self.chunks[chunk.index()].places.push(at);
+        let page = Page { chunk, pins: 0, exec: Some(exec), after: Frontier::EMPTY };
+        self.pages.insert(at, page);
+        self.let_to(chunk, exec);
+    }
+
+    fn unmapped(&mut self, id: ChunkId, at: u64) {
+        let page = self.pages.remove(&at).expect("the granule has a page");
+        let chunk = &mut self.chunks[id.index()];
+        chunk.places.retain(|place| *place != at);
+        if chunk.places.is_empty() {
+            self.statistics.used -= self.granularity;
+        }
+        if let Some(exec) = page.exec
+            && chunk.tenant == Tenant::Exec(exec)
+        {
+            chunk.tenant = Tenant::Past(self.execs[&exec].last.clone());
+            self.tenure(exec).strange += 1;
+        }
+    }
+
+    /// From now on `exec`, which has a page on the chunk, is its tenant. Its launch will come after the last use; until it
+    /// has, that is kept.
+    pub(super) fn let_to(&mut self, id: ChunkId, exec: ExecKey) {
+        let chunk = &mut self.chunks[id.index()];
+        debug_assert_eq!(chunk.pins, 0, "KEPT");
+        match std::mem::replace(&mut chunk.tenant, Tenant::Exec(exec)) {
+            Tenant::Exec(other) if other == exec => return,
+            Tenant::Past(after) => chunk.also.join(&after),
+            Tenant::Exec(other) => {
+                let other = self.execs.get_mut(&other).expect("a tenant lives");
+                chunk.also.join(&other.last);
+                other.strange += 1;
+            }
+        }
+        let tenure = self.tenure(exec);
+        tenure.strange -= 1;
+        tenure.is_new = true;
+    }
+}
+
+impl Chunk {
+    pub(super) fn nowhere() -> Self {
+        Chunk {
+            is_there: false,
+            places: Default::default(),
+            tenant: Tenant::Past(Frontier::EMPTY),
+            also: Frontier::EMPTY,
+            pins: 0,
+            taken: 0,
+        }
+    }
+}

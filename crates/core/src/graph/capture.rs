@@ -1,0 +1,420 @@
+//! Streams whose work becomes nodes: which stream belongs to which capture, and what its next node comes after.
+//!
+//! A capture begins on one stream, its *origin*. Each member stream has *tails*: the nodes that its next node depends on.
+//! An event recorded in a capture is a copy of the tails; waiting for it adds them to the waiter's, and a stream that was
+//! not capturing joins. Every operation, a free like any other, comes after all tails and becomes the only one, so that
+//! what a wait merged is never dropped. At the end whatever side streams did must come before the origin's tails.
+//!
+//! Knows ids only: no stream, event or thread. Which errors *invalidate* a capture (nothing but its end is left to it) is
+//! CUDA's; an argument that is refused does not.
+//!
+//! Invariants: **member**: a stream is in at most one capture. **antichain**: no tail of a stream comes before another.
+
+use std::fmt;
+
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
+
+use super::error::GraphError;
+use super::graph::Graph;
+use super::node::NodeId;
+use crate::ids::StreamId;
+
+/// A capture, counted up; never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CaptureId(pub u64);
+
+impl fmt::Display for CaptureId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "capture {}", self.0)
+    }
+}
+
+/// The nodes that a stream's next node comes after.
+pub type Tails = SmallVec<[NodeId; 2]>;
+
+/// Which calls by which threads are refused while a capture goes on (CUDA: `cudaStreamCaptureMode`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CaptureMode {
+    /// Unsafe calls of every thread.
+    #[default]
+    Global,
+    /// Unsafe calls of the thread that began it.
+    ThreadLocal,
+    /// None; and any thread may end it.
+    Relaxed,
+}
+
+/// An event recorded in a capture: a place in the graph, not in time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CapturedEvent {
+    /// Where it was recorded.
+    pub capture: CaptureId,
+    /// What it stands for.
+    pub tails: Tails,
+}
+
+/// Why a call was refused; in brackets CUDA's code.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaptureError {
+    /// `STREAM_CAPTURE_UNSUPPORTED` (900): the legacy default stream cannot be captured.
+    #[error("the legacy default stream cannot be captured")]
+    LegacyStream,
+    /// `STREAM_CAPTURE_UNSUPPORTED` (900): the call needs work to be over, or acts at once.
+    #[error("{call} while {capture} goes on: that needs work that has not run; the capture is invalid now")]
+    Unsupported {
+        /// What was called.
+        call: &'static str,
+        /// The capture that it spoils (one of them).
+        capture: CaptureId,
+    },
+    /// `ILLEGAL_STATE` (401): a capture cannot begin twice.
+    #[error("{0} is being captured already")]
+    AlreadyCapturing(StreamId),
+    /// `ILLEGAL_STATE` (401): there is no capture to end.
+    #[error("{0} is not being captured")]
+    NotCapturing(StreamId),
+    /// `STREAM_CAPTURE_INVALIDATED` (901): something went wrong before.
+    #[error("{0} is invalid because of an earlier error; end it and begin anew")]
+    Invalidated(CaptureId),
+    /// `STREAM_CAPTURE_MERGE` (902): a wait would join two captures.
+    #[error("{stream} is in {here}, and the event was recorded in {there}: captures cannot be merged")]
+    Merge {
+        /// The waiting stream.
+        stream: StreamId,
+        /// Its capture.
+        here: CaptureId,
+        /// The event's.
+        there: CaptureId,
+    },
+    /// `STREAM_CAPTURE_UNMATCHED` (903): a capture ends where it began.
+    #[error("{stream} joined {capture}, which began on {origin}: end it there")]
+    Unmatched {
+        /// The stream.
+        stream: StreamId,
+        /// Its capture.
+        capture: CaptureId,
+        /// Where that began.
+        origin: StreamId,
+    },
+    /// `STREAM_CAPTURE_UNJOINED` (904): a side stream's work comes before nothing of the origin's.
+    #[error(
+        "{stream} was not joined: make {origin} wait for an event recorded on {stream} after {leaf}{}",
+        if .described.is_empty() { String::new() } else { format!(" ({described})") }
+    )]
+    Unjoined {
+        /// The side stream.
+        stream: StreamId,
+        /// Where the capture began.
+        origin: StreamId,
+        /// Its last node.
+        leaf: NodeId,
+        /// That node's kind, name and place.
+        described: String,
+    },
+    /// `STREAM_CAPTURE_ISOLATION` (905): an event from outside.
+    #[error("{0} is being captured and cannot wait for an event recorded outside; an external wait can")]
+    Isolation(StreamId),
+    /// `STREAM_CAPTURE_IMPLICIT` (906): the legacy default stream would have to wait for a captured stream.
+    #[error("the legacy default stream is used while {0}, a blocking stream, is being captured")]
+    Implicit(StreamId),
+    /// `CAPTURED_EVENT` (907): the event stands for a node, not for work that runs.
+    #[error("the event was recorded in {0}: it stands for a node and is never over")]
+    CapturedEvent(CaptureId),
+    /// `STREAM_CAPTURE_WRONG_THREAD` (908): begun by another thread, not relaxed.
+    #[error("{0} was begun by another thread")]
+    WrongThread(CaptureId),
+    /// The graph refused the node; the capture goes on.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+/// One capture.
+#[derive(Debug)]
+struct Capture {
+    graph: Graph,
+    origin: StreamId,
+    thread: u64,
+    mode: CaptureMode,
+    is_valid: bool,
+    members: FxHashMap<StreamId, Tails>,
+}
+
+/// What ended: the graph, and the streams that are free again.
+#[derive(Debug)]
+pub struct Ended {
+    /// The graph, or why there is none.
+    pub graph: Result<Graph, CaptureError>,
+    /// All streams that were in the capture.
+    pub streams: Vec<StreamId>,
+}
+
+/// All captures that go on: see the module.
+#[derive(Debug, Default)]
+pub struct Captures {
+    begun: u64,
+    captures: FxHashMap<CaptureId, Capture>,
+    streams: FxHashMap<StreamId, CaptureId>,
+}
+
+impl Captures {
+    /// No captures.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The capture that a stream is in.
+    pub fn of(&self, stream: StreamId) -> Option<CaptureId> {
+        self.streams.get(&stream).copied()
+    }
+
+    /// Whether a capture goes on and can still end well.
+    pub fn is_valid(&self, capture: CaptureId) -> bool {
+        self.captures.get(&capture).is_some_and(|capture| capture.is_valid)
+    }
+
+    /// What the stream's next node comes after; none where it is not captured.
+    pub fn tails(&self, stream: StreamId) -> Option<&[NodeId]> {
+        Some(&self.captures[self.streams.get(&stream)?].members[&stream])
+    }
+
+    /// Begins a capture on `origin` into `graph` (CUDA: `cudaStreamBeginCapture`, `...ToGraph`); its first nodes come
+    /// after `tails`, nodes of that graph. `thread` is the caller's number for the calling thread.
+    ///
+    /// # Errors
+    /// [`CaptureError::LegacyStream`], [`CaptureError::AlreadyCapturing`], an unknown tail; with the graph, unchanged.
+    pub fn begin(
+        &mut self,
+        origin: StreamId,
+        graph: Graph,
+        tails: &[NodeId],
+        thread: u64,
+        mode: CaptureMode,
+    ) -> Result<CaptureId, (CaptureError, Box<Graph>)> {
+        let refused = match () {
+            () if origin == crate::order::Order::LEGACY => Some(CaptureError::LegacyStream),
+            () if self.streams.contains_key(&origin) => Some(CaptureError::AlreadyCapturing(origin)),
+            () => tails.iter().find(|id| graph.node(**id).is_none()).map(|id| GraphError::UnknownNode(*id).into()),
+        };
+        if let Some(error) = refused {
+            return Err((error, Box::new(graph)));
+        }
+        self.begun += 1;
+        let id = CaptureId(self.begun);
+        let mut capture = Capture {
+            graph,
+            origin,
+            thread,
+            mode,
+            is_valid: true,
+            members: FxHashMap::from_iter([(origin, smallvec![])]),
+        };
+        capture.merge(origin, tails);
+        self.captures.insert(id, capture);
+        self.streams.insert(origin, id);
+        Ok(id)
+    }
+
+    /// An operation of a captured stream: `add` adds its node after the nodes it is given, all of them. `None` where the
+    /// stream is not captured: the operation is to be done.
+    ///
+    /// # Errors
+    /// [`CaptureError::Invalidated`]; or what the graph says, and then the capture goes on as before.
+    pub fn operate<R>(
+        &mut self,
+        stream: StreamId,
+        add: impl FnOnce(&mut Graph, &[NodeId]) -> Result<(NodeId, R), GraphError>,
+    ) -> Option<Result<R, CaptureError>> {
+        let id = self.of(stream)?;
+        Some(self.valid(id).and_then(|capture| {
+            let tails = capture.members.get_mut(&stream).expect("member: the stream is in the capture");
+            let (node, result) = add(&mut capture.graph, tails)?;
+            *tails = smallvec![node];
+            Ok(result)
+        }))
+    }
+
+    /// The graph that a captured stream's work goes to, to be asked or given more addresses.
+    pub fn graph(&mut self, stream: StreamId) -> Option<&mut Graph> {
+        let id = self.of(stream)?;
+        self.captures.get_mut(&id).map(|capture| &mut capture.graph)
+    }
+
+    /// Records an event on a captured stream (CUDA: `cudaEventRecord`); `None` where it is not captured.
+    ///
+    /// # Errors
+    /// [`CaptureError::Invalidated`].
+    pub fn record(&mut self, stream: StreamId) -> Option<Result<CapturedEvent, CaptureError>> {
+        let id = self.of(stream)?;
+        Some(self.valid(id).map(|capture| CapturedEvent { capture: id, tails: capture.members[&stream].clone() }))
+    }
+
+    /// A stream waits for an event that was recorded in a capture (CUDA: `cudaStreamWaitEvent`). A stream that is not
+    /// captured joins.
+    ///
+    /// # Errors
+    /// The event's capture is over ([`CaptureError::CapturedEvent`]) or invalid; the stream is the legacy one or in
+    /// another capture, and then both are invalid.
+    pub fn wait(&mut self, stream: StreamId, event: &CapturedEvent) -> Result<(), CaptureError> {
+        let there = event.capture;
+        match self.of(stream) {
+            Some(here) if here != there => {
+                self.invalidate(here);
+                self.invalidate(there);
+                return Err(CaptureError::Merge { stream, here, there });
+            }
+            _ if !self.captures.contains_key(&there) => return Err(CaptureError::CapturedEvent(there)),
+            None if stream == crate::order::Order::LEGACY => {
+                self.invalidate(there);
+                return Err(CaptureError::LegacyStream);
+            }
+            _ => {}
+        }
+        self.valid(there)?.merge(stream, &event.tails);
+        self.streams.insert(stream, there);
+        Ok(())
+    }
+
+    /// A stream waits for an event that was recorded outside of captures: fine where the stream is not captured.
+    ///
+    /// # Errors
+    /// [`CaptureError::Isolation`]; the capture is invalid then.
+    pub fn wait_outside(&mut self, stream: StreamId) -> Result<(), CaptureError> {
+        match self.of(stream) {
+            None => Ok(()),
+            Some(id) => {
+                self.valid(id)?;
+                self.invalidate(id);
+                Err(CaptureError::Isolation(stream))
+            }
+        }
+    }
+
+    /// A stream is synchronised or queried: fine where it is not captured.
+    ///
+    /// # Errors
+    /// [`CaptureError::Unsupported`]; the capture is invalid then.
+    pub fn check_stream(&mut self, stream: StreamId, call: &'static str) -> Result<(), CaptureError> {
+        self.of(stream).map_or(Ok(()), |id| self.spoil(id, call))
+    }
+
+    /// An event that was recorded in a capture is synchronised or queried.
+    ///
+    /// # Errors
+    /// Always [`CaptureError::CapturedEvent`]; the capture, if it goes on, is invalid then.
+    pub fn check_event(&mut self, event: &CapturedEvent) -> Result<(), CaptureError> {
+        self.invalidate(event.capture);
+        Err(CaptureError::CapturedEvent(event.capture))
+    }
+
+    /// A call by `thread` that acts at once or waits for everything: an immediate allocation or free, a synchronisation
+    /// of the device.
+    ///
+    /// # Errors
+    /// [`CaptureError::Unsupported`] where the mode of some capture forbids it; those captures are invalid then.
+    pub fn check_unsafe(&mut self, thread: u64, call: &'static str) -> Result<(), CaptureError> {
+        let forbids = |capture: &Capture| match capture.mode {
+            CaptureMode::Global => true,
+            CaptureMode::ThreadLocal => capture.thread == thread,
+            CaptureMode::Relaxed => false,
+        };
+        let mut spoiled: Vec<CaptureId> =
+            self.captures.iter().filter(|(_, capture)| forbids(capture)).map(|(id, _)| *id).collect();
+        spoiled.sort_unstable();
+        for &id in &spoiled {
+            self.invalidate(id);
+        }
+        spoiled.first().map_or(Ok(()), |&capture| Err(CaptureError::Unsupported { call, capture }))
+    }
+
+    /// The legacy default stream is used; it would wait for the streams for which `is_blocking` answers true.
+    ///
+    /// # Errors
+    /// [`CaptureError::Implicit`] where one of them is captured; the captures are invalid then.
+    pub fn check_legacy(&mut self, is_blocking: impl Fn(StreamId) -> bool) -> Result<(), CaptureError> {
+        let mut blocking: Vec<(StreamId, CaptureId)> =
+            self.streams.iter().filter(|(stream, _)| is_blocking(**stream)).map(|(a, b)| (*a, *b)).collect();
+        blocking.sort_unstable();
+        for (_, id) in &blocking {
+            self.invalidate(*id);
+        }
+        blocking.first().map_or(Ok(()), |(stream, _)| Err(CaptureError::Implicit(*stream)))
+    }
+
+    /// Ends the capture that began on `stream` (CUDA: `cudaStreamEndCapture`). Whatever the outcome in [`Ended`], the
+    /// capture is over.
+    ///
+    /// # Errors
+    /// The capture goes on where this is not the call to end it: [`CaptureError::NotCapturing`],
+    /// [`CaptureError::Unmatched`] (it is invalid then), [`CaptureError::WrongThread`].
+    pub fn end(&mut self, stream: StreamId, thread: u64) -> Result<Ended, CaptureError> {
+        let id = self.of(stream).ok_or(CaptureError::NotCapturing(stream))?;
+        let capture = &self.captures[&id];
+        if capture.origin != stream {
+            let origin = capture.origin;
+            self.invalidate(id);
+            return Err(CaptureError::Unmatched { stream, capture: id, origin });
+        }
+        if capture.mode != CaptureMode::Relaxed && capture.thread != thread {
+            return Err(CaptureError::WrongThread(id));
+        }
+        let mut capture = self.captures.remove(&id).expect("member: the stream's capture goes on");
+        let mut streams: Vec<StreamId> = capture.members.keys().copied().collect();
+        streams.sort_unstable();
+        self.streams.retain(|_, other| *other != id);
+        let graph = match capture.is_valid {
+            false => Err(CaptureError::Invalidated(id)),
+            true => capture.check_joined(&streams).map(|()| capture.graph),
+        };
+        Ok(Ended { graph, streams })
+    }
+
+    /// Something went wrong that the capture cannot recover from: nothing but its end is left.
+    pub fn invalidate(&mut self, id: CaptureId) {
+        if let Some(capture) = self.captures.get_mut(&id) {
+            capture.is_valid = false;
+        }
+    }
+
+    fn spoil(&mut self, id: CaptureId, call: &'static str) -> Result<(), CaptureError> {
+        self.invalidate(id);
+        Err(CaptureError::Unsupported { call, capture: id })
+    }
+
+    fn valid(&mut self, id: CaptureId) -> Result<&mut Capture, CaptureError> {
+        self.captures.get_mut(&id).filter(|capture| capture.is_valid).ok_or(CaptureError::Invalidated(id))
+    }
+}
+
+impl Capture {
+    /// A stream, maybe new here, comes after more nodes.
+    fn merge(&mut self, stream: StreamId, more: &[NodeId]) {
+        let index = self.graph.refresh();
+        let tails = self.members.entry(stream).or_default();
+        for &node in more {
+            if !tails.iter().any(|&tail| index.reaches_or_is(node, tail)) {
+                tails.retain(|tail| !index.reaches(*tail, node));
+                tails.push(node);
+            }
+        }
+    }
+
+    fn check_joined(&mut self, streams: &[StreamId]) -> Result<(), CaptureError> {
+        let index = self.graph.refresh();
+        let joined = &self.members[&self.origin];
+        let is_loose = |node: &NodeId| !joined.iter().any(|&tail| index.reaches_or_is(*node, tail));
+        let loose =
+            streams.iter().find_map(|stream| Some((*stream, *self.members[stream].iter().find(|it| is_loose(it))?)));
+        let Some((stream, leaf)) = loose else { return Ok(()) };
+        let described = self.graph.node(leaf).map(|node| {
+            let name = node.label.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
+            let place = match node.label.place.to_string() {
+                place if place.is_empty() => place,
+                place => format!(" at {place}"),
+            };
+            format!("{}{name}{place}", node.kind.noun())
+        });
+        Err(CaptureError::Unjoined { stream, origin: self.origin, leaf, described: described.unwrap_or_default() })
+    }
+}

@@ -1,0 +1,344 @@
+//! An instantiated graph: checked, with all its addresses, ready to be launched again and again.
+//!
+//! Knows what a launch may do and what it leaves behind; nothing of streams and of what nodes run. First a [`Draft`], which
+//! says what is wrong and how many bytes of addresses are still needed; then the [`Exec`].
+//!
+//! Invariants: **snapshot**: changes of the graph do not reach an exec. **one-life**: an allocation is live from a launch
+//! to its free, and not allocated again before. **flat-cost**: what a launch asks here does not grow with the graph.
+
+use super::fault::GraphFault;
+use super::flat::{Flat, FlatAlloc, FlatNode};
+use super::graph::Graph;
+use super::index::Index;
+use super::node::{GraphAllocId, GraphId, NodeId, NodeKind};
+use super::place::{Placed, place};
+use super::summary::Summary;
+use super::validate::validate;
+use crate::units::Range;
+
+/// Why a graph was not instantiated.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Its order is wrong; at least one fault, no more than [`FAULTS_MAX`](super::FAULTS_MAX).
+    #[error("{}", .0.first().map(ToString::to_string).unwrap_or_default())]
+    Faults(Vec<GraphFault>),
+    /// Its allocations pass the address space.
+    #[error("the allocations of the graph are more than there are addresses")]
+    TooLarge,
+}
+
+/// Why a launch was refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchRefused {
+    /// An allocation of an earlier launch is not freed, and the exec does not free by itself.
+    #[error(
+        "{alloc} of an earlier launch is not freed ({count} in all): free it, or instantiate with auto free on launch"
+    )]
+    Unfreed {
+        /// One of them.
+        alloc: GraphAllocId,
+        /// How many there are.
+        count: usize,
+    },
+}
+
+/// Why an allocation of an exec cannot be freed from outside.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FreeRefused {
+    /// The graph frees it itself.
+    #[error("{alloc} is freed by {node} of its own graph")]
+    ByItsGraph {
+        /// The allocation.
+        alloc: GraphAllocId,
+        /// Its free node.
+        node: NodeId,
+    },
+    /// It was never allocated: the graph was not launched yet.
+    #[error("{0} does not exist yet: its graph was not launched")]
+    NotLaunched(GraphAllocId),
+    /// It is freed already.
+    #[error("{0} is freed already")]
+    Freed(GraphAllocId),
+    /// There is no such allocation.
+    #[error("{0} is not in this graph")]
+    Unknown(GraphAllocId),
+}
+
+/// Why an exec was not updated from a graph (CUDA: `cudaGraphExecUpdateResult`).
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpdateRefused {
+    /// Another number of nodes, or other edges: the first node that differs.
+    #[error("the graphs differ in their edges, at {0}")]
+    Topology(NodeId),
+    /// A node is of another kind.
+    #[error("{0} is of another kind")]
+    NodeType(NodeId),
+    /// A memory node has other parameters.
+    #[error("{0} allocates or frees other memory")]
+    Parameters(NodeId),
+}
+
+/// A graph found right, before it has all its addresses.
+#[derive(Debug)]
+pub struct Draft {
+    flat: Flat,
+    summary: Summary,
+    placed: Placed,
+}
+
+impl Draft {
+    /// Puts child graphs in place, checks the order, and places what has no addresses.
+    ///
+    /// # Errors
+    /// What is wrong with the graph.
+    pub fn new(graph: &Graph) -> Result<Self, Refusal> {
+        let flat = Flat::new(graph);
+        let (lives, faults) = validate(&flat);
+        if !faults.is_empty() {
+            return Err(Refusal::Faults(faults));
+        }
+        let summary = Summary::new(&flat, &lives);
+        let placed = place(&flat).ok_or(Refusal::TooLarge)?;
+        Ok(Self { flat, summary, placed })
+    }
+
+    /// Bytes of addresses, whole granules, that the instance needs for its own: 0 where all are fixed.
+    pub fn room(&self) -> u64 {
+        self.placed.room
+    }
+
+    /// The instance. `base` is where [`room`](Self::room) bytes were reserved for it, a multiple of the granularity.
+    pub fn instantiate(self, base: u64, auto_free_on_launch: bool) -> Exec {
+        let Draft { mut flat, summary, placed } = self;
+        for (alloc, range) in placed.ranges {
+            flat.allocs[alloc.index()].range = Some(Range::new(base + range.start, range.bytes));
+        }
+        let Flat { nodes, allocs, index, granularity, .. } = flat;
+        let outputs =
+            (0..allocs.len()).filter(|&at| allocs[at].is_output()).map(|at| GraphAllocId(at as u32)).collect();
+        let (starts, successors) = successors(&nodes);
+        Exec {
+            nodes,
+            is_live: vec![false; allocs.len()],
+            allocs,
+            index,
+            granularity,
+            starts,
+            successors,
+            summary,
+            outputs,
+            live: 0,
+            launches: 0,
+            auto_free_on_launch,
+        }
+    }
+}
+
+/// Dependencies turned round: where each node's successors begin, and all of them.
+fn successors(nodes: &[FlatNode]) -> (Vec<u32>, Vec<NodeId>) {
+    let mut starts = vec![0u32; nodes.len() + 1];
+    for node in nodes {
+        node.dependencies.iter().for_each(|dependency| starts[dependency.index() + 1] += 1);
+    }
+    for at in 1..starts.len() {
+        starts[at] += starts[at - 1];
+    }
+    let mut next = starts.clone();
+    let mut successors = vec![NodeId(0); starts[nodes.len()] as usize];
+    for (at, node) in nodes.iter().enumerate() {
+        for dependency in &node.dependencies {
+            let next = &mut next[dependency.index()];
+            successors[*next as usize] = NodeId(at as u32);
+            *next += 1;
+        }
+    }
+    (starts, successors)
+}
+
+/// An instantiated graph: see the module. Its node and allocation numbers are its own; edges go from lower node numbers
+/// to higher. Allocations of the graph it was made from have the same numbers in both, nodes where no node was removed,
+/// no edge added later and no child graph is in it ([`FlatNode::origin`] tells in any case).
+#[derive(Debug)]
+pub struct Exec {
+    nodes: Vec<FlatNode>,
+    allocs: Vec<FlatAlloc>,
+    index: Index,
+    granularity: u64,
+    starts: Vec<u32>,
+    successors: Vec<NodeId>,
+    summary: Summary,
+    outputs: Vec<GraphAllocId>,
+    is_live: Vec<bool>,
+    live: usize,
+    launches: u64,
+    auto_free_on_launch: bool,
+}
+
+impl Exec {
+    /// All nodes, each after all it depends on.
+    pub fn nodes(&self) -> &[FlatNode] {
+        &self.nodes
+    }
+
+    /// The nodes that directly depend on `node`.
+    pub fn successors(&self, node: NodeId) -> &[NodeId] {
+        &self.successors[self.starts[node.index()] as usize..self.starts[node.index() + 1] as usize]
+    }
+
+    /// All allocations; all that have an alloc node have addresses.
+    pub fn allocs(&self) -> &[FlatAlloc] {
+        &self.allocs
+    }
+
+    /// Which node comes before which.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// What the outside sees.
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// The allocations that a launch leaves unfreed.
+    pub fn outputs(&self) -> &[GraphAllocId] {
+        &self.outputs
+    }
+
+    /// Whether a launch frees what earlier ones left.
+    pub fn auto_free_on_launch(&self) -> bool {
+        self.auto_free_on_launch
+    }
+
+    /// How often it was launched.
+    pub fn launches(&self) -> u64 {
+        self.launches
+    }
+
+    /// The number here of an allocation of a graph, where that is in here once: the graph itself or a child.
+    pub fn find(&self, graph: GraphId, alloc: GraphAllocId) -> Option<GraphAllocId> {
+        let is_it = |it: &FlatAlloc| it.graph == graph && it.alloc == alloc && it.node.is_some();
+        let mut found = (0..self.allocs.len()).filter(|&at| is_it(&self.allocs[at]));
+        let first = found.next()?;
+        found.next().is_none().then_some(GraphAllocId(first as u32))
+    }
+
+    /// The address ranges that need memory, whole granules, rising and apart: and whether an output lies in each.
+    pub fn cover(&self) -> Vec<(Range, bool)> {
+        let mut granules: Vec<(u64, bool)> = Vec::new();
+        for alloc in self.allocs.iter().filter(|alloc| alloc.node.is_some()) {
+            let Some(range) = alloc.range else { continue };
+            let span = range.start / self.granularity..range.end().div_ceil(self.granularity);
+            granules.extend(span.map(|granule| (granule, alloc.is_output())));
+        }
+        // Outputs first, so that what stays of each granule says whether one is there.
+        granules.sort_unstable_by_key(|&(granule, is_output)| (granule, !is_output));
+        granules.dedup_by_key(|(granule, _)| *granule);
+        let mut cover: Vec<(Range, bool)> = Vec::new();
+        for (granule, is_output) in granules {
+            let start = granule * self.granularity;
+            match cover.last_mut() {
+                Some((range, same)) if range.end() == start && *same == is_output => range.bytes += self.granularity,
+                _ => cover.push((Range::new(start, self.granularity), is_output)),
+            }
+        }
+        cover
+    }
+
+    /// Whether the exec may be launched now, as far as its own allocations go. Fine: what has to be freed first, at the
+    /// point of the launch (nothing, unless it frees by itself).
+    ///
+    /// # Errors
+    /// Unfreed allocations; nothing must be enqueued then.
+    #[inline]
+    pub fn check_launch(&self) -> Result<impl Iterator<Item = GraphAllocId> + '_, LaunchRefused> {
+        let mut unfreed = self.outputs[..if self.live == 0 { 0 } else { self.outputs.len() }]
+            .iter()
+            .copied()
+            .filter(|alloc| self.is_live[alloc.index()]);
+        if self.live > 0 && !self.auto_free_on_launch {
+            let alloc = unfreed.next().expect("live allocations are outputs");
+            return Err(LaunchRefused::Unfreed { alloc, count: self.live });
+        }
+        Ok(unfreed)
+    }
+
+    /// It was launched: its outputs are live. What was to be freed has been.
+    pub fn launched(&mut self) {
+        debug_assert_eq!(self.live, 0, "one-life: checked before the launch");
+        self.launches += 1;
+        for output in &self.outputs {
+            self.is_live[output.index()] = true;
+        }
+        self.live = self.outputs.len();
+    }
+
+    /// Whether this launch's allocation is there to be freed from outside: by a stream, by another graph, at once.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_free(&self, alloc: GraphAllocId) -> Result<(), FreeRefused> {
+        match self.allocs.get(alloc.index()) {
+            Some(FlatAlloc { freed: Some(node), .. }) => Err(FreeRefused::ByItsGraph { alloc, node: *node }),
+            Some(FlatAlloc { node: Some(_), .. }) if self.launches == 0 => Err(FreeRefused::NotLaunched(alloc)),
+            Some(FlatAlloc { node: Some(_), .. }) if self.is_live[alloc.index()] => Ok(()),
+            Some(FlatAlloc { node: Some(_), .. }) => Err(FreeRefused::Freed(alloc)),
+            _ => Err(FreeRefused::Unknown(alloc)),
+        }
+    }
+
+    /// The allocation was freed from outside.
+    ///
+    /// # Errors
+    /// As [`check_free`](Self::check_free); nothing has changed then.
+    pub fn freed(&mut self, alloc: GraphAllocId) -> Result<(), FreeRefused> {
+        self.check_free(alloc)?;
+        self.is_live[alloc.index()] = false;
+        self.live -= 1;
+        Ok(())
+    }
+
+    /// The allocations that are live now.
+    pub fn unfreed(&self) -> impl Iterator<Item = GraphAllocId> + '_ {
+        self.outputs.iter().copied().filter(|alloc| self.is_live[alloc.index()])
+    }
+
+    /// Takes over what nodes do and say from a graph of the same shape (CUDA: `cudaGraphExecUpdate`). Addresses, and
+    /// what is live, stay.
+    ///
+    /// # Errors
+    /// The first node in which they differ; the exec is as before.
+    pub fn update(&mut self, draft: Draft) -> Result<(), UpdateRefused> {
+        let (old, new) = (&self.nodes, &draft.flat.nodes);
+        for (at, (old, new)) in old.iter().zip(new).enumerate() {
+            let node = NodeId(at as u32);
+            if std::mem::discriminant(&old.kind) != std::mem::discriminant(&new.kind) {
+                return Err(UpdateRefused::NodeType(node));
+            }
+            if old.dependencies != new.dependencies {
+                return Err(UpdateRefused::Topology(node));
+            }
+            let is_same = match (&old.kind, &new.kind) {
+                (NodeKind::MemAlloc(old), NodeKind::MemAlloc(new)) => {
+                    let (old, new) = (&self.allocs[old.index()], &draft.flat.allocs[new.index()]);
+                    old.bytes == new.bytes && old.alloc == new.alloc && new.range.is_none_or(|it| old.range == Some(it))
+                }
+                (NodeKind::MemFree(old), NodeKind::MemFree(new)) => old == new,
+                _ => true,
+            };
+            if !is_same {
+                return Err(UpdateRefused::Parameters(node));
+            }
+        }
+        if old.len() != new.len() || self.allocs.len() != draft.flat.allocs.len() {
+            return Err(UpdateRefused::Topology(NodeId(old.len().min(new.len()) as u32)));
+        }
+        self.nodes = draft.flat.nodes;
+        self.summary = draft.summary;
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! What is wrong with a graph, for a person: two nodes, and the edge that is missing between them.
+//!
+//! Knows names, numbers and places. The style is that of [`Violation`](crate::check::Violation).
+
+use std::fmt;
+
+use super::flat::Origin;
+use super::node::{Label, Memory};
+use crate::check::Act;
+use crate::units::Bytes;
+
+/// Which rule is broken.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum GraphFaultKind {
+    /// A node uses memory, and there is no path to it from the alloc node.
+    UseBeforeAlloc,
+    /// A node uses memory after the free node.
+    UseAfterFree,
+    /// There is no path from the alloc node to the free node.
+    FreeBeforeAlloc,
+    /// There is no path from a node that uses the memory to the free node.
+    FreeBeforeUse,
+    /// Two nodes use the memory, one of them writes, and there is no path between them.
+    Race,
+    /// There are two free nodes.
+    DoubleFree,
+    /// Two allocations share addresses, and the path from the one's free to the other is gone.
+    SharedBytes,
+}
+
+impl GraphFaultKind {
+    /// A stable name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            GraphFaultKind::UseBeforeAlloc => "use-before-alloc",
+            GraphFaultKind::UseAfterFree => "use-after-free",
+            GraphFaultKind::FreeBeforeAlloc => "free-before-alloc",
+            GraphFaultKind::FreeBeforeUse => "free-before-use",
+            GraphFaultKind::Race => "race",
+            GraphFaultKind::DoubleFree => "double-free",
+            GraphFaultKind::SharedBytes => "shared-bytes",
+        }
+    }
+}
+
+/// A node as a person finds it again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeSite {
+    /// Its number; with those of the child nodes around it first.
+    pub origin: Origin,
+    /// Its kind in words.
+    pub noun: &'static str,
+    /// What it does to the memory.
+    pub act: Act,
+    /// Its name and place.
+    pub label: Label,
+}
+
+impl NodeSite {
+    /// The number in words: `node 3`, `node 3.1` for the second node of the child graph there.
+    fn number(&self) -> String {
+        let numbers: Vec<String> = self.origin.iter().map(|node| node.0.to_string()).collect();
+        format!("node {}", numbers.join("."))
+    }
+
+    fn title(&self) -> String {
+        match &self.label.name {
+            Some(name) => format!("{} `{name}`", self.noun),
+            None => format!("{} ({})", self.noun, self.number()),
+        }
+    }
+}
+
+impl fmt::Display for NodeSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let act = match self.act {
+            Act::Allocate => "allocated",
+            Act::Read => "read",
+            Act::Write => "written",
+            Act::Free => "freed",
+        };
+        let name = self.label.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
+        let line = format!("{act:<10} {}, {}{name}", self.number(), self.noun);
+        let place = self.label.place.to_string();
+        if place.is_empty() { f.write_str(&line) } else { write!(f, "{line:<40} {place}") }
+    }
+}
+
+/// The memory that a fault is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FaultSubject {
+    /// Which.
+    pub memory: Memory,
+    /// Its size in bytes, where it is an allocation of the graph.
+    pub bytes: Option<u64>,
+    /// The name of its alloc node, if it has one.
+    pub name: Option<String>,
+}
+
+impl fmt::Display for FaultSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = match self.memory {
+            Memory::Own(alloc) => alloc.to_string(),
+            Memory::Foreign { graph, alloc } => format!("{alloc} of {graph}"),
+            Memory::External { id, .. } => id.to_string(),
+        };
+        match (&self.name, self.bytes) {
+            (Some(name), Some(bytes)) => write!(f, "`{name}` ({number}, {})", Bytes(bytes)),
+            (None, Some(bytes)) => write!(f, "{number} ({})", Bytes(bytes)),
+            (_, None) => f.write_str(&number),
+        }
+    }
+}
+
+/// One fault of a graph: see the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GraphFault {
+    /// The rule that is broken.
+    pub kind: GraphFaultKind,
+    /// What it is about.
+    pub subject: FaultSubject,
+    /// The node that had to come first.
+    pub earlier: NodeSite,
+    /// The node that had to come after it.
+    pub later: NodeSite,
+}
+
+impl GraphFault {
+    /// What to change to make the graph right.
+    pub fn help(&self) -> String {
+        let (earlier, later) = (self.earlier.number(), self.later.number());
+        match self.kind {
+            GraphFaultKind::DoubleFree => format!("remove {later} or {earlier}"),
+            GraphFaultKind::UseAfterFree => format!("free it after {later}, or allocate anew"),
+            GraphFaultKind::Race => format!("add an edge between {earlier} and {later}, either way"),
+            GraphFaultKind::SharedBytes if self.earlier.act != Act::Free => {
+                format!("free it before {later}, or make these graphs with symbolic addresses")
+            }
+            _ => format!("add an edge from {earlier} to {later}"),
+        }
+    }
+
+    /// The facts as one stable line of `key=value` pairs, for programs.
+    pub fn facts(&self) -> String {
+        let number = |site: &NodeSite| site.number().replace("node ", "");
+        format!(
+            "kind={} earlier_node={} earlier_act={:?} later_node={} later_act={:?}",
+            self.kind.name(),
+            number(&self.earlier),
+            self.earlier.act,
+            number(&self.later),
+            self.later.act
+        )
+    }
+
+    fn sentence(&self) -> String {
+        let (subject, later, earlier) = (&self.subject, self.later.title(), self.earlier.title());
+        let verb = |act: Act| match act {
+            Act::Allocate => "allocated",
+            Act::Read => "read",
+            Act::Write => "written",
+            Act::Free => "freed",
+        };
+        let act = verb(self.later.act);
+        match self.kind {
+            GraphFaultKind::UseBeforeAlloc | GraphFaultKind::FreeBeforeAlloc => {
+                format!("{subject} is {act} by {later} with no path from its alloc node to that")
+            }
+            GraphFaultKind::FreeBeforeUse => {
+                let uses = if self.earlier.act == Act::Write { "writes" } else { "reads" };
+                format!("{subject} is freed by {later} with no path from {earlier}, which {uses} it, to that")
+            }
+            GraphFaultKind::UseAfterFree => format!("{subject} is {act} by {later}, after it is freed"),
+            GraphFaultKind::Race => {
+                format!(
+                    "{subject} is {act} by {later} and {} by {earlier} with no path between them",
+                    verb(self.earlier.act)
+                )
+            }
+            GraphFaultKind::DoubleFree => format!("{subject} is freed by {later}, but it is freed already"),
+            GraphFaultKind::SharedBytes => {
+                format!("{subject} has addresses of an earlier allocation, with no path from the end of that one to it")
+            }
+        }
+    }
+}
+
+impl fmt::Display for GraphFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.sentence())?;
+        writeln!(f, "  {}", self.earlier)?;
+        writeln!(f, "  {}", self.later)?;
+        write!(f, "  help: {}", self.help())
+    }
+}
+
+impl std::error::Error for GraphFault {}

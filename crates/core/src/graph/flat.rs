@@ -1,0 +1,206 @@
+//! A graph as it is instantiated: child graphs put in place of their nodes, nodes numbered so that edges go forward.
+//!
+//! Knows graphs; nothing of what is right. Where a child has several first or last nodes, an empty node gathers the
+//! edges, so that two wide children in a row do not become a square of edges.
+//!
+//! Invariants: **forward**: a node's dependencies have lower numbers. **own**: memory of a child graph that is in here
+//! once is this graph's own. Allocations of the outermost graph keep their numbers.
+
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
+
+use super::graph::{FreedBy, Graph};
+use super::index::Index;
+use super::node::{Access, GraphAllocId, GraphId, Label, Memory, NodeId, NodeKind};
+use crate::units::Range;
+
+/// Where a node comes from: its number in the outermost graph; for a node of a child graph the number of the child node
+/// there, then the number in the child, and so on.
+pub type Origin = SmallVec<[NodeId; 1]>;
+
+/// A node, by its number in the instantiated graph.
+#[derive(Clone, Debug)]
+pub struct FlatNode {
+    /// What it is; never a child graph.
+    pub kind: NodeKind,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// What it does to memory.
+    pub accesses: SmallVec<[Access; 2]>,
+    /// See [`Node::may_share`](super::Node::may_share).
+    pub may_share: bool,
+    /// For people.
+    pub label: Label,
+    /// The nodes that it depends on, as the edges say.
+    pub dependencies: SmallVec<[NodeId; 2]>,
+}
+
+/// An allocation, by its number in the instantiated graph.
+#[derive(Clone, Debug)]
+pub struct FlatAlloc {
+    /// The graph that it is of.
+    pub graph: GraphId,
+    /// Its number there.
+    pub alloc: GraphAllocId,
+    /// Its alloc node; none where that was removed.
+    pub node: Option<NodeId>,
+    /// Its size in bytes, as asked for.
+    pub bytes: u64,
+    /// Where it is; none before symbolic addresses are placed.
+    pub range: Option<Range>,
+    /// Its free node in the instantiated graph.
+    pub freed: Option<NodeId>,
+    /// Whether another graph frees it.
+    pub is_freed_elsewhere: bool,
+}
+
+impl FlatAlloc {
+    /// Whether a launch leaves it unfreed.
+    pub fn is_output(&self) -> bool {
+        self.node.is_some() && self.freed.is_none()
+    }
+}
+
+/// The whole: see the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flat {
+    pub(super) nodes: Vec<FlatNode>,
+    pub(super) allocs: Vec<FlatAlloc>,
+    pub(super) index: Index,
+    pub(super) granularity: u64,
+    /// Whether addresses may be shared without a path: something was removed, or a child is in here.
+    pub(super) is_doubtful: bool,
+    /// How often a graph is in here, and where its allocations begin.
+    graphs: FxHashMap<GraphId, (u32, u32)>,
+}
+
+impl Flat {
+    pub(super) fn new(graph: &Graph) -> Self {
+        let mut flat = Flat {
+            nodes: Vec::with_capacity(graph.len()),
+            index: Index::with_capacity(graph.len()),
+            granularity: graph.granularity,
+            ..Flat::default()
+        };
+        flat.inline(graph, &[], &[]);
+        if flat.graphs.len() > 1 || flat.graphs.values().any(|(times, _)| *times > 1) {
+            flat.is_doubtful = true;
+            flat.adopt();
+        }
+        for at in 0..flat.nodes.len() {
+            if let NodeKind::MemFree(Memory::Own(alloc)) = flat.nodes[at].kind {
+                // Of several free nodes the first counts here; that there are several is found when it is checked.
+                flat.allocs[alloc.index()].freed.get_or_insert(NodeId(at as u32));
+            }
+        }
+        flat
+    }
+
+    /// Appends all nodes of `graph`; those that depend on none come after `entry`. What comes after the whole graph
+    /// comes after the nodes returned.
+    fn inline(&mut self, graph: &Graph, path: &[NodeId], entry: &[NodeId]) -> Vec<NodeId> {
+        let base = self.allocs.len() as u32;
+        let times = self.graphs.entry(graph.id).or_insert((0, base));
+        times.0 += 1;
+        self.is_doubtful |= graph.is_shrunk;
+        self.allocs.extend(graph.allocs.iter().enumerate().map(|(at, alloc)| FlatAlloc {
+            graph: graph.id,
+            alloc: GraphAllocId(at as u32),
+            node: None,
+            bytes: alloc.bytes,
+            range: alloc.range,
+            freed: None,
+            is_freed_elsewhere: matches!(alloc.freed, Some(FreedBy::Graph(_))),
+        }));
+        let own = |memory: Memory| match memory {
+            Memory::Own(alloc) => Memory::Own(GraphAllocId(alloc.0 + base)),
+            other => other,
+        };
+        let mut last = vec![NodeId(u32::MAX); graph.nodes.len()];
+        let mut leaves = Vec::new();
+        for id in graph.topological_order() {
+            let node = &graph.nodes[id.index()];
+            let mut dependencies: SmallVec<[NodeId; 2]> =
+                node.before.iter().map(|before| last[before.index()]).collect();
+            if dependencies.is_empty() {
+                dependencies.extend_from_slice(entry);
+            }
+            let origin: Origin = path.iter().copied().chain([id]).collect();
+            let kind = match &node.kind {
+                NodeKind::Child(child) => {
+                    last[id.index()] = self.inline_child(child, &origin, dependencies);
+                    if node.after.is_empty() {
+                        leaves.push(last[id.index()]);
+                    }
+                    continue;
+                }
+                NodeKind::MemFree(memory) => NodeKind::MemFree(own(*memory)),
+                NodeKind::MemAlloc(alloc) => {
+                    let alloc = GraphAllocId(alloc.0 + base);
+                    self.allocs[alloc.index()].node = Some(NodeId(self.nodes.len() as u32));
+                    NodeKind::MemAlloc(alloc)
+                }
+                other => other.clone(),
+            };
+            let accesses = node.accesses.iter().map(|it| Access { memory: own(it.memory), act: it.act }).collect();
+            let label = node.label.clone();
+            let flat = FlatNode { kind, origin, accesses, may_share: node.may_share, label, dependencies };
+            last[id.index()] = self.push(flat);
+            if node.after.is_empty() {
+                leaves.push(last[id.index()]);
+            }
+        }
+        leaves
+    }
+
+    /// A child graph in place of its node; the one node that all of it comes before.
+    fn inline_child(&mut self, child: &Graph, origin: &Origin, dependencies: SmallVec<[NodeId; 2]>) -> NodeId {
+        let entry = match dependencies.len() {
+            0 | 1 => dependencies,
+            _ => smallvec![self.push_empty(origin, dependencies)],
+        };
+        match self.inline(child, origin, &entry)[..] {
+            [leaf] => leaf,
+            [] => self.push_empty(origin, entry),
+            ref leaves => self.push_empty(origin, leaves.into()),
+        }
+    }
+
+    fn push_empty(&mut self, origin: &Origin, dependencies: SmallVec<[NodeId; 2]>) -> NodeId {
+        self.push(FlatNode {
+            kind: NodeKind::Empty,
+            origin: origin.clone(),
+            accesses: SmallVec::new(),
+            may_share: false,
+            label: Label::default(),
+            dependencies,
+        })
+    }
+
+    fn push(&mut self, node: FlatNode) -> NodeId {
+        self.index.push(&node.dependencies);
+        self.nodes.push(node);
+        NodeId(self.nodes.len() as u32 - 1)
+    }
+
+    /// Memory of graphs that are in here becomes this graph's own.
+    fn adopt(&mut self) {
+        let (graphs, allocs) = (&self.graphs, &self.allocs);
+        // A number that its graph does not have (any more) stays foreign: nothing will be found by it at launch.
+        let own = |memory: &mut Memory| {
+            if let Memory::Foreign { graph, alloc } = *memory
+                && let Some(&(1, base)) = graphs.get(&graph)
+                && let Some(at) = alloc.0.checked_add(base)
+                && allocs.get(at as usize).is_some_and(|it| it.graph == graph && it.node.is_some())
+            {
+                *memory = Memory::Own(GraphAllocId(at));
+            }
+        };
+        for node in &mut self.nodes {
+            node.accesses.iter_mut().for_each(|access| own(&mut access.memory));
+            if let NodeKind::MemFree(memory) = &mut node.kind {
+                own(memory);
+            }
+        }
+    }
+}

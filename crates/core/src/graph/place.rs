@@ -1,0 +1,80 @@
+//! Addresses for allocations that have none before instantiation: all placed together, lifetimes as a partial order.
+//!
+//! What shares bytes and what does not is the planner's to find; here a graph becomes its question. Beyond
+//! [`PLANNED_MAX`] allocations (the question has a bit for each pair) they are placed one after the other in the order of
+//! the nodes, as in a graph with fixed addresses. Knows a checked graph: every free comes after its allocation.
+//!
+//! Invariant **disjoint**: two allocations share a byte only where the free of one reaches the alloc node of the other.
+
+use super::address::{Addresses, GRAIN};
+use super::flat::Flat;
+use super::node::{GraphAllocId, Memory, NodeKind};
+use crate::plan::{Buffer, Effort, Problem, solve};
+use crate::units::{Range, round_up};
+
+/// No more allocations are planned together.
+pub const PLANNED_MAX: usize = 2048;
+
+/// Where allocations without addresses go.
+#[derive(Debug, Default)]
+pub(super) struct Placed {
+    /// Which, and where each is from the start of the room.
+    pub(super) ranges: Vec<(GraphAllocId, Range)>,
+    /// Bytes for all of them, in whole granules.
+    pub(super) room: u64,
+}
+
+/// Places the allocations that have no addresses; none where they pass the address space.
+pub(super) fn place(flat: &Flat) -> Option<Placed> {
+    let is_unplaced = |at: &usize| flat.allocs[*at].node.is_some() && flat.allocs[*at].range.is_none();
+    let unplaced: Vec<usize> = (0..flat.allocs.len()).filter(is_unplaced).collect();
+    let ranges = match unplaced.len() {
+        0 => return Some(Placed::default()),
+        1..=PLANNED_MAX => plan(flat, &unplaced)?,
+        _ => in_turn(flat, &unplaced)?,
+    };
+    let end = ranges.iter().map(|range| range.end()).max().unwrap_or(0);
+    let room = round_up(end, flat.granularity)?;
+    let allocs = unplaced.into_iter().map(|at| GraphAllocId(at as u32));
+    Some(Placed { ranges: allocs.zip(ranges).collect(), room })
+}
+
+/// What an allocation of `bytes` takes, and what its start is a multiple of.
+fn buffer(granularity: u64, bytes: u64) -> Buffer {
+    let alignment = if bytes < granularity { GRAIN } else { granularity };
+    Buffer::new(bytes.div_ceil(alignment) * alignment).aligned(alignment)
+}
+
+/// None where there is no plan: the sizes pass the address space.
+fn plan(flat: &Flat, unplaced: &[usize]) -> Option<Vec<Range>> {
+    let buffers: Vec<Buffer> = unplaced.iter().map(|&at| buffer(flat.granularity, flat.allocs[at].bytes)).collect();
+    let ends = unplaced.iter().map(|&at| (flat.allocs[at].freed, flat.allocs[at].node));
+    let ends: Vec<_> = ends.map(|(freed, node)| (freed, node.expect("placed allocations have their node"))).collect();
+    let is_before = |i: usize, j: usize| ends[i].0.is_some_and(|free| flat.index.reaches(free, ends[j].1));
+    let problem = Problem::from_order(buffers.clone(), is_before).ok()?;
+    let plan = solve(&problem, None, Effort::Quick).plan;
+    Some(plan.offsets.iter().zip(&buffers).map(|(&at, buffer)| Range::new(at, buffer.bytes)).collect())
+}
+
+fn in_turn(flat: &Flat, unplaced: &[usize]) -> Option<Vec<Range>> {
+    let mut addresses = Addresses::new(flat.granularity);
+    addresses.extend(Range::new(0, u64::MAX - flat.granularity));
+    let mut ranges = vec![Range::default(); flat.allocs.len()];
+    let is_unplaced = |alloc: GraphAllocId| flat.allocs[alloc.index()].range.is_none();
+    for node in &flat.nodes {
+        match node.kind {
+            NodeKind::MemAlloc(alloc) if is_unplaced(alloc) => {
+                let after = &node.dependencies;
+                let is_before = |free| after.iter().any(|&node| flat.index.reaches_or_is(free, node));
+                let bytes = flat.allocs[alloc.index()].bytes;
+                ranges[alloc.index()] = addresses.place(alloc, bytes, is_before)?;
+            }
+            NodeKind::MemFree(Memory::Own(alloc)) if is_unplaced(alloc) => {
+                let node = flat.allocs[alloc.index()].freed.expect("its free node was met");
+                addresses.free(alloc, node);
+            }
+            _ => {}
+        }
+    }
+    Some(unplaced.iter().map(|&at| ranges[at]).collect())
+}

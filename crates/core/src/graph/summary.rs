@@ -1,0 +1,117 @@
+//! What an instantiated graph is to the world outside it: made once, looked at by each launch.
+//!
+//! The simple version goes through all nodes at each launch. A launch asks the same of every node that stands after the
+//! same event waits, so that one entry for each piece of memory (and set of waits) is enough; and of what it did the
+//! outside can meet only the last uses. So the cost of a launch follows the outside memory, not the graph.
+//!
+//! Knows nodes; nothing of streams. Invariants: **first**: if every [`Demand`] is met, so is every node's. **last**: what
+//! comes after every [`Mark`] of some memory comes after all that the graph did to it.
+
+use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+
+use super::flat::Flat;
+use super::node::{EventKey, Memory, NodeId, NodeKind};
+use super::validate::{Life, Lives};
+use crate::check::Act;
+
+/// Something that a launch must find right: an act on memory of the outside.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Demand {
+    /// The memory.
+    pub memory: Memory,
+    /// [`Act::Read`], [`Act::Write`] or [`Act::Free`].
+    pub act: Act,
+    /// The first node that does it, for people.
+    pub node: NodeId,
+    /// Whether it looks for races, or promises to share.
+    pub may_share: bool,
+    /// The event waits that come before it: what they learned counts for it, beside what the launching stream knows.
+    pub waits: SmallVec<[NodeId; 2]>,
+}
+
+/// Something that a launch leaves behind: a last act on memory that the outside can see.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// The memory: of the outside, or an output of the graph.
+    pub memory: Memory,
+    /// What was done: allocated (outputs), read, written or freed.
+    pub act: Act,
+    /// By which node.
+    pub node: NodeId,
+}
+
+/// A graph as the outside sees it: see the module.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Uses and frees of outside memory, in the order of the nodes.
+    pub demands: Vec<Demand>,
+    /// What stays of it, and of the outputs.
+    pub marks: Vec<Mark>,
+    /// Nodes that record an event.
+    pub records: Vec<(NodeId, EventKey)>,
+    /// Nodes that wait for one.
+    pub waits: Vec<(NodeId, EventKey)>,
+}
+
+impl Summary {
+    pub(super) fn new(flat: &Flat, lives: &Lives) -> Self {
+        let mut summary = Summary::default();
+        for (at, node) in flat.nodes.iter().enumerate() {
+            match node.kind {
+                NodeKind::EventRecord(event) => summary.records.push((NodeId(at as u32), event)),
+                NodeKind::EventWait(event) => summary.waits.push((NodeId(at as u32), event)),
+                _ => {}
+            }
+        }
+        let mut known = FxHashSet::default();
+        for (at, node) in flat.nodes.iter().enumerate() {
+            let id = NodeId(at as u32);
+            if let NodeKind::MemFree(memory) = node.kind {
+                summary.demand(flat, &mut known, Demand::new(id, memory, Act::Free, false));
+            }
+            for access in &node.accesses {
+                summary.demand(flat, &mut known, Demand::new(id, access.memory, access.act, node.may_share));
+            }
+        }
+        for (at, alloc) in flat.allocs.iter().enumerate().filter(|(_, alloc)| alloc.is_output()) {
+            let memory = Memory::Own(super::GraphAllocId(at as u32));
+            let node = alloc.node.expect("an output has its alloc node");
+            summary.marks.push(Mark { memory, act: Act::Allocate, node });
+            summary.leave(memory, &lives.own[at]);
+        }
+        for (memory, life) in &lives.outside {
+            summary.leave(*memory, life);
+        }
+        summary
+    }
+
+    fn demand(&mut self, flat: &Flat, known: &mut FxHashSet<(Memory, u8, SmallVec<[NodeId; 2]>)>, mut new: Demand) {
+        if matches!(new.memory, Memory::Own(_)) {
+            return;
+        }
+        let before = |wait: &NodeId| flat.index.reaches(*wait, new.node);
+        new.waits = self.waits.iter().map(|(wait, _)| *wait).filter(before).collect();
+        let kind = new.act as u8 * 2 + u8::from(new.may_share);
+        if known.insert((new.memory, kind, new.waits.clone())) {
+            self.demands.push(new);
+        }
+    }
+
+    fn leave(&mut self, memory: Memory, life: &Life) {
+        if let Some(node) = life.freed {
+            self.marks.push(Mark { memory, act: Act::Free, node });
+            return;
+        }
+        let mut leave = |node: &NodeId, act| self.marks.push(Mark { memory, act, node: *node });
+        life.writes.iter().for_each(|node| leave(node, Act::Write));
+        life.reads.iter().for_each(|node| leave(node, Act::Read));
+    }
+}
+
+impl Demand {
+    fn new(node: NodeId, memory: Memory, act: Act, may_share: bool) -> Self {
+        let act = if matches!(act, Act::Read | Act::Free) { act } else { Act::Write };
+        Demand { memory, act, node, may_share, waits: SmallVec::new() }
+    }
+}
