@@ -22,12 +22,12 @@ struct Ground<'a, K, C> {
 
 impl<K: Knows, C: Completed> Ground<'_, K, C> {
     fn has_passed(&self, point: Point) -> bool {
-        let waits = self.waits.points().iter().any(|it| it.slot == point.slot && it.seq >= point.seq);
+        let waits = self.waits.points().any(|it| it.slot == point.slot && it.seq >= point.seq);
         waits || self.who.covers(point) || self.completed.is_over(point)
     }
 
     fn is_past(&self, frontier: &Frontier) -> bool {
-        frontier.points().iter().all(|&point| self.has_passed(point))
+        frontier.points().all(|point| self.has_passed(point))
     }
 }
 
@@ -49,7 +49,7 @@ impl Backing {
         if tenure.pinned > 0 {
             return Err(self.unfreed(exec));
         }
-        let before = tenure.last.points().iter().chain(tenure.freed.points()).copied();
+        let before = tenure.last.points().chain(tenure.freed.points());
         let waits = Frontier::of(before.filter(|&point| !who.covers(point) && !completed.is_over(point)));
         // Memory taken for a launch that was not made may have been free for that launch's stream only.
         if tenure.strange == 0 && !tenure.is_new {
