@@ -1,7 +1,7 @@
 //! Time of the pool's own work, without a driver: pairs, random replacement, many holes.
 //!
-//! `cargo bench -p millpond-core --bench pool_speed -- [shelf|pairs|holes|replacement]`. In nanoseconds a pair, of many short runs the
-//! least and the median: the machine is shared, and the least is what the code costs.
+//! `cargo bench -p millpond-core --bench pool_speed -- [shelf|pairs|holes|replacement]`. In nanoseconds a pair, of
+//! many short runs the least and the median: the machine is shared, and the least is what the code costs.
 
 use millpond_core::ids::{BlockId, Point, Slot};
 use millpond_core::order::{Completed, Knows};

@@ -10,10 +10,10 @@
 //! | [`ids`] | numbers that cannot be mixed up |
 //! | [`units`] | checked address arithmetic |
 //! | [`order`] | clocks, snapshots, streams, events, host threads: what comes before what |
+//! | [`check`] | is the program's own order right |
 //! | [`space`] | which physical chunk backs which virtual range |
 //! | [`plan`] | offsets for lifetimes known in advance |
 //! | [`pool`] | which bytes are free, for whom, after what |
-//! | [`check`] | is the program's own order right |
 //! | [`graph`] | graphs that own memory: built, captured, checked, placed, backed |
 //! | [`trace`] | recorded programs of allocations and frees |
 #![forbid(unsafe_code)]

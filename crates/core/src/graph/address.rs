@@ -4,17 +4,17 @@
 //! of everything that lay there before, by edges that exist then (CUDA's rule, too). Nothing is live or dead here: a
 //! stretch of addresses is *held*, or *open* after a free node, or fresh.
 //!
-//! The simple version compares a new allocation with every earlier one. Departure: what was freed last in a stretch comes
-//! after all that lay there before, so an open stretch needs to remember one node, and held ones need not be looked at.
-//! (That is so where each free comes after its allocation; `validate.rs` refuses graphs where one does not.)
-//! Among the windows that fit, the one that takes the fewest fresh bytes wins, then the tightest.
+//! The simple version compares a new allocation with every earlier one. Departure: what was freed last in a stretch
+//! comes after all that lay there before, so an open stretch needs to remember one node, and held ones need not be
+//! looked at. (That is so where each free comes after its allocation; `validate.rs` refuses graphs where one does
+//! not.) Among the windows that fit, the one that takes the fewest fresh bytes wins, then the tightest.
 //!
 //! Allocations of a granule or more own the granules they lie in, so that physical memory can be bound for each by
 //! itself; smaller ones are packed together in granules of their own.
 //!
 //! Invariants: **after**: two allocations share a byte only where the free of one reaches the alloc node of the other.
-//! **apart**: at no point of the order does a granule hold both small allocations and part of a large one. A granule freed
-//! by a large one may become one of the small ones', not the other way.
+//! **apart**: at no point of the order does a granule hold both small allocations and part of a large one. A granule
+//! freed by a large one may become one of the small ones', not the other way.
 
 use std::collections::BTreeMap;
 

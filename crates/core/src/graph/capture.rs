@@ -1,12 +1,13 @@
 //! Streams whose work becomes nodes: which stream belongs to which capture, and what its next node comes after.
 //!
-//! A capture begins on one stream, its *origin*. Each member stream has *tails*: the nodes that its next node depends on.
-//! An event recorded in a capture is a copy of the tails; waiting for it adds them to the waiter's, and a stream that was
-//! not capturing joins. Every operation, a free like any other, comes after all tails and becomes the only one, so that
-//! what a wait merged is never dropped. At the end whatever side streams did must come before the origin's tails.
+//! A capture begins on one stream, its *origin*. Each member stream has *tails*: the nodes that its next node depends
+//! on. An event recorded in a capture is a copy of the tails; waiting for it adds them to the waiter's, and a stream
+//! that was not capturing joins. Every operation, a free like any other, comes after all tails and becomes the only
+//! one, so that what a wait merged is never dropped. At the end whatever side streams did must come before the
+//! origin's tails.
 //!
-//! Knows ids only: no stream, event or thread. Which errors *invalidate* a capture (nothing but its end is left to it) is
-//! CUDA's; an argument that is refused does not.
+//! Knows ids only: no stream, event or thread. Which errors *invalidate* a capture (nothing but its end is left to
+//! it) is CUDA's; an argument that is refused does not.
 //!
 //! Invariants: **member**: a stream is in at most one capture. **antichain**: no tail of a stream comes before another.
 
@@ -216,8 +217,8 @@ impl Captures {
         Ok(id)
     }
 
-    /// An operation of a captured stream: `add` adds its node after the nodes it is given, all of them. `None` where the
-    /// stream is not captured: the operation is to be done.
+    /// An operation of a captured stream: `add` adds its node after the nodes it is given, all of them. `None` where
+    /// the stream is not captured: the operation is to be done.
     ///
     /// # Errors
     /// [`CaptureError::Invalidated`]; or what the graph says, and then the capture goes on as before.

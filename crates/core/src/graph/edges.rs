@@ -2,8 +2,8 @@
 //!
 //! A new node comes last, after the nodes it depends on; so a graph that is only ever added to is in order by itself.
 //! An edge that is added later may go against the order. The simple version sorts the graph anew; here only the nodes
-//! between the two ends are looked at and given each other's places (Pearce and Kelly, 2006), which finds a cycle on the
-//! way. Knows nodes by their lists of neighbours only.
+//! between the two ends are looked at and given each other's places (Pearce and Kelly, 2006), which finds a cycle on
+//! the way. Knows nodes by their lists of neighbours only.
 //!
 //! Invariant **ranked**: every edge goes from a lower rank to a higher.
 

@@ -1,10 +1,11 @@
 //! An instantiated graph: checked, with all its addresses, ready to be launched again and again.
 //!
-//! Knows what a launch may do and what it leaves behind; nothing of streams and of what nodes run. First a [`Draft`], which
-//! says what is wrong and how many bytes of addresses are still needed; then the [`Exec`].
+//! Knows what a launch may do and what it leaves behind; nothing of streams and of what nodes run. First a [`Draft`],
+//! which says what is wrong and how many bytes of addresses are still needed; then the [`Exec`].
 //!
-//! Invariants: **snapshot**: changes of the graph do not reach an exec. **one-life**: an allocation is live from a launch
-//! to its free, and not allocated again before. **flat-cost**: what a launch asks here does not grow with the graph.
+//! Invariants: **snapshot**: changes of the graph do not reach an exec. **one-life**: an allocation is live from a
+//! launch to its free, and not allocated again before. **flat-cost**: what a launch asks here does not grow with the
+//! graph.
 
 use super::fault::GraphFault;
 use super::flat::{Flat, FlatAlloc, FlatNode};

@@ -1,16 +1,16 @@
 //! A graph: nodes, explicit edges, and allocations that have their addresses from the moment their node is made.
 //!
 //! Every question of order goes to the [`Index`], which grows with the graph; an edge between old nodes or a removal
-//! makes it stale, and the next question builds it anew. Nothing is checked here that depends on edges still to come: that
-//! is `validate.rs`, at instantiation.
+//! makes it stale, and the next question builds it anew. Nothing is checked here that depends on edges still to come:
+//! that is `validate.rs`, at instantiation.
 //!
 //! Where more is allowed than CUDA allows (its graphs with memory nodes are frozen): nodes and edges can be removed, a
 //! graph can be copied and be a child with memory nodes. A copy and a second instance of a graph with fixed addresses
 //! have the *same* addresses, so one of them at a time can be live (`backing.rs` refuses the second); graphs with
 //! symbolic addresses have no such limit.
 //!
-//! Invariants: **acyclic**, by construction. **whole**: a refused call changes nothing. **stable**: the number of a node
-//! or an allocation means the same for ever.
+//! Invariants: **acyclic**, by construction. **whole**: a refused call changes nothing. **stable**: the number of a
+//! node or an allocation means the same for ever.
 
 use std::fmt;
 use std::sync::Arc;
@@ -192,8 +192,9 @@ impl Graph {
         Ok(self.push(Node::new(work.into(), accesses, label), dependencies))
     }
 
-    /// A mem alloc node (CUDA: `cuGraphAddMemAllocNode`). In a graph with fixed addresses the allocation has its own from
-    /// now on; they are those of an earlier one where that one's free comes before this node by edges that are there.
+    /// A mem alloc node (CUDA: `cuGraphAddMemAllocNode`). In a graph with fixed addresses the allocation has its own
+    /// from now on; they are those of an earlier one where that one's free comes before this node by edges that are
+    /// there.
     ///
     /// # Errors
     /// A bad dependency, 0 bytes, or no addresses left ([`extend`](Self::extend) and try again).

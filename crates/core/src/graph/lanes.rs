@@ -1,20 +1,23 @@
 //! Launches seen from inside: order at the precision of nodes, where a graph has external event nodes.
 //!
 //! A launch without such nodes is one point of its stream. With them the outside can come after a part of a launch, so
-//! what the outside can see of it needs points of its own. The simple version gives each node a chain of the order. Here a
-//! chain of the graph's index that holds something visible is a *lane*, a chain of the order; lanes are opened once for an
-//! exec, and since its launches come one after the other each launch goes on where the one before ended.
+//! what the outside can see of it needs points of its own. The simple version gives each node a chain of the order.
+//! Here a chain of the graph's index that holds something visible is a *lane*, a chain of the order; lanes are opened
+//! once for an exec, and since its launches come one after the other each launch goes on where the one before ended.
 //!
 //! How a launch goes, for whoever has the streams (`K` is what the launching stream knows):
 //! 1. the stream waits for the exec's launch before, if that was on another stream;
-//! 2. each [`Demand`](super::Demand) is checked by a [`Standing`]: `K`, and the snapshots of the events its waits wait for;
+//! 2. each [`Demand`](super::Demand) is checked by a [`Standing`]: `K`, and the snapshots of the events its waits
+//! wait for;
 //! 3. each [`Mark`](super::Mark) gets the point of its node: [`Lanes::point`], or the launch's own where that is none;
-//! 4. each record node's event becomes [`Lanes::export`]: `K`, what the waits before the node learned, and the node's row;
-//! 5. the stream waits for all of [`Lanes::ends`] and for the waits' snapshots, takes its point, and is past the launch;
+//! 4. each record node's event becomes [`Lanes::export`]: `K`, what the waits before the node learned, and the node's
+//! row;
+//! 5. the stream waits for all of [`Lanes::ends`] and for the waits' snapshots, takes its point, and is past the
+//! launch;
 //! 6. [`Lanes::advance`].
 //!
-//! Invariants: **one-after-another**: positions of a launch come after those of the one before. **row**: a record exports a
-//! lane up to the last node on it that reaches the record node.
+//! Invariants: **one-after-another**: positions of a launch come after those of the one before. **row**: a record
+//! exports a lane up to the last node on it that reaches the record node.
 
 use std::sync::Arc;
 
@@ -87,8 +90,8 @@ impl Lanes {
         Point { slot: lane.slot, seq: lane.after + self.headroom + position }
     }
 
-    /// What a record node's event knows, in the launch to come: what the launching stream knows (`stream`, a snapshot of
-    /// it before the launch), what the event waits before the node learned, and all nodes before it.
+    /// What a record node's event knows, in the launch to come: what the launching stream knows (`stream`, a snapshot
+    /// of it before the launch), what the event waits before the node learned, and all nodes before it.
     ///
     /// # Panics
     /// Where `node` is no record node of the exec that the lanes are of.

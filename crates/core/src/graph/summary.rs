@@ -4,8 +4,8 @@
 //! same event waits, so that one entry for each piece of memory (and set of waits) is enough; and of what it did the
 //! outside can meet only the last uses. So the cost of a launch follows the outside memory, not the graph.
 //!
-//! Knows nodes; nothing of streams. Invariants: **first**: if every [`Demand`] is met, so is every node's. **last**: what
-//! comes after every [`Mark`] of some memory comes after all that the graph did to it.
+//! Knows nodes; nothing of streams. Invariants: **first**: if every [`Demand`] is met, so is every node's. **last**:
+//! what comes after every [`Mark`] of some memory comes after all that the graph did to it.
 
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;

@@ -2,8 +2,9 @@
 //!
 //! One pass over the nodes, each after all that come before it. The simple version compares each use of an allocation
 //! with its alloc node, its free node and every other use. Departure: of the uses that something later may have to come
-//! after only those are kept that no kept one comes after - reads behind reads, anything behind a write. (A read does not
-//! stand for the writes before it: an unordered third node that reads would meet no write, and a race would be missed.)
+//! after only those are kept that no kept one comes after - reads behind reads, anything behind a write. (A read does
+//! not stand for the writes before it: an unordered third node that reads would meet no write, and a race would be
+//! missed.)
 //!
 //! Every pair of nodes is compared by the index. Knows no stream and no launch: what needs the outside is left to
 //! [`Summary`](super::Summary).

@@ -188,7 +188,8 @@ impl Pool {
         Some((clear, moved))
     }
 
-    /// New chunks for what is still open. The last of a segment may be larger than what it lacks, by up to `room` bytes.
+    /// New chunks for what is still open. The last of a segment may be larger than what it lacks, by up to `room`
+    /// bytes.
     fn create(&mut self, fill: &Fill, mut room: u64) -> Vec<Step> {
         let size = self.budget.chunk_bytes(self.held);
         let mut steps = Vec::new();

@@ -1,8 +1,8 @@
 //! No byte is ever lost: random programs in order, whose kernels write patterns and verify them.
 //!
 //! Each buffer is passed around by several streams; each pass verifies what the one before wrote and writes anew. The
-//! pools are small, so that memory is reused all the time, by every way there is. A kernel that finds a wrong byte loses
-//! the device, which the program then sees.
+//! pools are small, so that memory is reused all the time, by every way there is. A kernel that finds a wrong byte
+//! loses the device, which the program then sees.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! Random programs: the library's verdicts are those of a plain model, on every device, whatever the timing.
 //!
-//! The model keeps, for each stream, event and host, the set of all operations that come before, as a bit set; nothing is
-//! ever forgotten. It shares no code with the library.
+//! The model keeps, for each stream, event and host, the set of all operations that come before, as a bit set;
+//! nothing is ever forgotten. It shares no code with the library.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Which chunks serve a launch: those that are mapped under it already where they are free for it, others that are free,
-//! and new ones for the rest.
+//! Which chunks serve a launch: those that are mapped under it already where they are free for it, others that are
+//! free, and new ones for the rest.
 //!
 //! Addresses and chunks are two questions. *Addresses* are the instance's own; work of its earlier launches, or on what
 //! they left, may still use them: the launching stream waits for that. *Chunks* are everybody's: one that is in use by
@@ -32,9 +32,9 @@ impl<K: Knows, C: Completed> Ground<'_, K, C> {
 }
 
 impl Backing {
-    /// Plans the memory for a launch (or upload) of an instance by somebody who knows `who`: the launching stream, after it
-    /// was made to wait for the instance's launch before. Returns the points that the stream must be made to wait for
-    /// before the launch: nearly always none.
+    /// Plans the memory for a launch (or upload) of an instance by somebody who knows `who`: the launching stream,
+    /// after it was made to wait for the instance's launch before. Returns the points that the stream must be made to
+    /// wait for before the launch: nearly always none.
     ///
     /// Costs the same for any graph where the instance still has all its memory.
     ///
@@ -112,8 +112,8 @@ impl Backing {
         self.steps.extend(misfits.iter().map(|&(at, chunk)| BackingStep::Unmap { chunk, at }));
     }
 
-    /// Plans a chunk for each hole. Outputs take those that are mapped at the fewest places: the memory of an output that
-    /// stays unfreed is then missed by the fewest.
+    /// Plans a chunk for each hole. Outputs take those that are mapped at the fewest places: the memory of an output
+    /// that stays unfreed is then missed by the fewest.
     fn fill(&mut self, mut holes: Vec<(u64, bool)>, ground: &Ground<'_, impl Knows, impl Completed>) {
         let there = self.chunks.iter().enumerate().filter(|(_, chunk)| chunk.is_there && chunk.taken != self.binds);
         let mut free: Vec<ChunkId> = there

@@ -9,9 +9,9 @@
 //! *tenant*), and an instance that is still the tenant of all its chunks launches without looking at any of them.
 //! (Chunks of one size cost a map call for each granule once; larger ones would not fit each other's places.)
 //!
-//! How a launch goes: [`bind`](Backing::bind); carry out [`next_step`](Backing::next_step)s one by one, each followed by
-//! [`applied`](Backing::applied) or [`failed`](Backing::failed); make the launching stream wait for the points that `bind`
-//! returned; launch; then [`launched`](Backing::launched) with its point. An upload ends with
+//! How a launch goes: [`bind`](Backing::bind); carry out [`next_step`](Backing::next_step)s one by one, each followed
+//! by [`applied`](Backing::applied) or [`failed`](Backing::failed); make the launching stream wait for the points
+//! that `bind` returned; launch; then [`launched`](Backing::launched) with its point. An upload ends with
 //! [`uploaded`](Backing::uploaded).
 //!
 //! Knows points by [`Knows`] and [`Completed`]; nothing of graphs but their addresses, nothing of drivers.
@@ -189,8 +189,9 @@ impl Backing {
         Ok(())
     }
 
-    /// Pages that an instance before left at the same addresses become this one's. Two of them may be on one chunk (they
-    /// were different instances'): only one is adopted, an unfreed one first; the other gives way to the first launch.
+    /// Pages that an instance before left at the same addresses become this one's. Two of them may be on one chunk
+    /// (they were different instances'): only one is adopted, an unfreed one first; the other gives way to the first
+    /// launch.
     fn adopt(&mut self, exec: ExecKey, tenure: &mut Tenure) {
         let mut adopted = FxHashSet::default();
         for is_pinned in [true, false] {
