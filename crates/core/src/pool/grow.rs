@@ -22,7 +22,7 @@ use crate::units::{Range, round_down, round_up};
 use std::collections::VecDeque;
 
 /// How many idle chunks that it cannot use a request looks at while there is another way.
-const IDLE_LOOKS: usize = 64;
+const IDLE_LOOKS: usize = 256;
 /// So many refusals by the system end the attempts.
 const REFUSALS_MAX: u32 = 3;
 

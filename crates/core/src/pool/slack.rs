@@ -3,13 +3,15 @@
 //! BOUND, exactly. *Held* are the bytes of held blocks, each rounded up to the grain. When a request makes `reserved`
 //! rise, then after it
 //!
-//! > reserved <= (1 + slack) x held + one granule, or no chunk was idle that could have been used instead.
+//! > reserved <= (1 + slack) x held + one granule, or no chunk was left that is idle and over.
 //!
-//! An idle chunk can be used where the frees on it are over, or precede the request. A chunk that is not idle cannot:
-//! one held block of 512 bytes pins the whole chunk that it is in. So what the bound leaves open is the free part of
-//! chunks that held blocks overlap, and idle chunks whose last use is still to come. The former is kept small by
-//! placing small blocks in the smallest free blocks that fit, which lie in such chunks, and by the size of chunks,
-//! which follows the held bytes. It is counted by the tests, not promised.
+//! A chunk is *over* when the pool knows all frees on it to be over (those of a block merged with a later one count
+//! from then on) and no older mapping of it is left. Of chunks that are idle but not over, those whose frees precede
+//! the request are used too where they fit; at most 256 of the others are passed by. A chunk that is not idle can never
+//! be used: one held block of 512 bytes pins the whole chunk that it is in. So what the bound leaves open is the free
+//! part of chunks that held blocks overlap, and memory whose last use is still to come. The former is kept small by
+//! placing blocks in the smallest free blocks that fit, which lie in such chunks, and by the size of chunks, which
+//! follows the held bytes. It is measured (docs/slack.md), not promised: no allocator that may not move a block can.
 //!
 //! A request that does not make `reserved` rise leaves it as it is: idle memory goes back at a synchronisation (release
 //! threshold), by trimming, or when something must grow.

@@ -146,7 +146,8 @@ impl Program {
 
     fn may_be_refused(&self, bytes: u64) -> bool {
         let config = &self.style.config;
-        config.max_bytes != 0 || bytes > (self.style.range_granules * config.granularity) / 64
+        let range = self.style.range_granules * config.granularity;
+        config.max_bytes != 0 || bytes > range / 64 || self.pool.held() > range / 2
     }
 
     /// Carries out the steps until one fails; the block that this cancels.
@@ -233,7 +234,8 @@ impl Program {
         }
         assert_eq!(self.pool.idle_over(), 0, "grown from {before} to {reserved} past {}", self.pool.bound());
         // A free that was merged with a later one is over for the pool when both are; where all are, it must know.
-        if self.device.freed.iter().all(|freed| freed.after.is_over(&self.order.over)) {
+        let all_over = self.device.freed.iter().all(|freed| freed.after.is_over(&self.order.over));
+        if all_over && self.style.fail_percent == 0 {
             let held: Vec<Range> = self.pool.held_blocks().map(|(_, range)| range).collect();
             let idle = self.device.idle_chunk(&held);
             assert_eq!(idle, None, "grown from {before} to {reserved} past {} with an idle chunk", self.pool.bound());
