@@ -1,0 +1,283 @@
+//! Captures: what becomes a node after what, and every misuse with CUDA's answer.
+
+use millpond_core::graph::{
+    Addressing, CaptureError, CaptureId, CaptureMode, Captures, Graph, GraphAllocId, GraphError, GraphId, Label,
+    Memory, NodeId, Work,
+};
+use millpond_core::ids::{AllocId, StreamId};
+use millpond_core::units::{MIB, Range};
+use proptest::prelude::*;
+
+const A: StreamId = StreamId(1);
+const B: StreamId = StreamId(2);
+const C: StreamId = StreamId(3);
+
+fn graph(id: u32) -> Graph {
+    let mut graph = Graph::new(GraphId(id), 2 * MIB, Addressing::Fixed);
+    graph.extend(Range::new(u64::from(id + 1) << 40, 1 << 36));
+    graph
+}
+
+fn begin(captures: &mut Captures, stream: StreamId) -> CaptureId {
+    captures.begin(stream, graph(stream.0), &[], 0, CaptureMode::Global).unwrap()
+}
+
+fn kernel(captures: &mut Captures, stream: StreamId) -> Result<NodeId, CaptureError> {
+    let add = |graph: &mut Graph, after: &[NodeId]| {
+        graph.add_work(Work::Kernel, after, &[], "k".into()).map(|node| (node, node))
+    };
+    captures.operate(stream, add).expect("the stream is captured")
+}
+
+fn free(captures: &mut Captures, stream: StreamId, memory: Memory) -> Result<NodeId, CaptureError> {
+    let add = |graph: &mut Graph, after: &[NodeId]| graph.add_free(after, memory, "f".into()).map(|node| (node, node));
+    captures.operate(stream, add).expect("the stream is captured")
+}
+
+fn alloc(captures: &mut Captures, stream: StreamId) -> GraphAllocId {
+    captures.operate(stream, |graph, after| graph.add_alloc(after, 8, "a".into())).unwrap().unwrap()
+}
+
+/// `stream` waits for an event recorded on `other` now.
+fn wait(captures: &mut Captures, stream: StreamId, other: StreamId) -> Result<(), CaptureError> {
+    let event = captures.record(other).expect("the stream is captured")?;
+    captures.wait(stream, &event)
+}
+
+fn end(captures: &mut Captures, stream: StreamId) -> Result<Graph, CaptureError> {
+    captures.end(stream, 0).unwrap().graph
+}
+
+#[test]
+fn side_streams_fork_and_join() {
+    let mut captures = Captures::new();
+    let id = begin(&mut captures, A);
+    let first = kernel(&mut captures, A).unwrap();
+    wait(&mut captures, B, A).unwrap();
+    assert_eq!(captures.of(B), Some(id));
+    let (left, right) = (kernel(&mut captures, A).unwrap(), kernel(&mut captures, B).unwrap());
+    wait(&mut captures, A, B).unwrap();
+    let last = kernel(&mut captures, A).unwrap();
+    let ended = captures.end(A, 0).unwrap();
+    assert_eq!(ended.streams, [A, B]);
+    assert_eq!((captures.of(A), captures.of(B)), (None, None));
+    let mut graph = ended.graph.unwrap();
+    assert_eq!(graph.node(last).unwrap().dependencies(), [left, right]);
+    assert_eq!(graph.node(right).unwrap().dependencies(), [first]);
+    assert!(!graph.reaches(left, right) && !graph.reaches(right, left));
+}
+
+#[test]
+fn a_free_keeps_what_a_wait_merged() {
+    let mut captures = Captures::new();
+    begin(&mut captures, A);
+    let memory = Memory::Own(alloc(&mut captures, A));
+    wait(&mut captures, B, A).unwrap();
+    let side = kernel(&mut captures, B).unwrap();
+    wait(&mut captures, A, B).unwrap();
+    let freed = free(&mut captures, A, memory).unwrap();
+    let next = kernel(&mut captures, A).unwrap();
+    // The side stream is joined by way of the free alone.
+    let mut graph = end(&mut captures, A).unwrap();
+    assert!(graph.reaches(side, freed) && graph.reaches(side, next));
+}
+
+#[test]
+fn a_free_on_a_side_stream_must_be_joined() {
+    let mut captures = Captures::new();
+    begin(&mut captures, A);
+    let memory = Memory::Own(alloc(&mut captures, A));
+    wait(&mut captures, B, A).unwrap();
+    let leaf = free(&mut captures, B, memory).unwrap();
+    let error = end(&mut captures, A).unwrap_err();
+    assert!(matches!(&error, CaptureError::Unjoined { stream: B, origin: A, leaf: it, .. } if *it == leaf));
+    assert_eq!(
+        error.to_string(),
+        "stream 2 was not joined: make stream 1 wait for an event recorded on stream 2 after node 1 (mem free `f`)"
+    );
+    assert_eq!(captures.of(B), None, "the capture is over all the same");
+}
+
+#[test]
+fn an_event_stands_for_the_moment_of_its_record() {
+    let mut captures = Captures::new();
+    begin(&mut captures, A);
+    let first = kernel(&mut captures, A).unwrap();
+    let event = captures.record(A).unwrap().unwrap();
+    kernel(&mut captures, A).unwrap();
+    captures.wait(B, &event).unwrap();
+    assert_eq!(captures.tails(B), Some(&[first][..]));
+    // Waiting for what comes before the own tail changes nothing.
+    captures.wait(A, &event).unwrap();
+    assert_eq!(captures.tails(A).unwrap().len(), 1);
+}
+
+#[test]
+fn begin_is_refused_on_the_legacy_stream_and_twice() {
+    let mut captures = Captures::new();
+    let refused = |captures: &mut Captures, stream, tails: &[NodeId]| {
+        captures.begin(stream, graph(0), tails, 0, CaptureMode::Global).unwrap_err().0
+    };
+    assert_eq!(refused(&mut captures, StreamId(0), &[]), CaptureError::LegacyStream);
+    let stray = NodeId(3);
+    assert_eq!(refused(&mut captures, A, &[stray]), CaptureError::Graph(GraphError::UnknownNode(stray)));
+    let id = begin(&mut captures, A);
+    assert_eq!(refused(&mut captures, A, &[]), CaptureError::AlreadyCapturing(A));
+    assert!(captures.is_valid(id));
+}
+
+#[test]
+fn a_capture_goes_on_in_a_graph_that_is_there() {
+    let mut captures = Captures::new();
+    let mut there = graph(0);
+    let node = there.add_work(Work::Empty, &[], &[], Label::default()).unwrap();
+    captures.begin(A, there, &[node], 0, CaptureMode::Global).unwrap();
+    let first = kernel(&mut captures, A).unwrap();
+    assert_eq!(end(&mut captures, A).unwrap().node(first).unwrap().dependencies(), [node]);
+}
+
+#[test]
+fn end_belongs_to_the_origin_and_its_thread() {
+    let mut captures = Captures::new();
+    assert_eq!(captures.end(A, 0).unwrap_err(), CaptureError::NotCapturing(A));
+    let id = begin(&mut captures, A);
+    assert_eq!(captures.end(A, 7).unwrap_err(), CaptureError::WrongThread(id));
+    assert!(captures.is_valid(id));
+    wait(&mut captures, B, A).unwrap();
+    assert_eq!(captures.end(B, 0).unwrap_err(), CaptureError::Unmatched { stream: B, capture: id, origin: A });
+    assert_eq!(end(&mut captures, A).unwrap_err(), CaptureError::Invalidated(id));
+    captures.begin(A, graph(0), &[], 0, CaptureMode::Relaxed).unwrap();
+    assert!(captures.end(A, 7).unwrap().graph.is_ok());
+}
+
+#[test]
+fn an_event_from_outside_ends_it() {
+    let mut captures = Captures::new();
+    captures.wait_outside(B).unwrap();
+    let id = begin(&mut captures, A);
+    assert_eq!(captures.wait_outside(A), Err(CaptureError::Isolation(A)));
+    assert_eq!(kernel(&mut captures, A), Err(CaptureError::Invalidated(id)));
+    assert_eq!(captures.record(A), Some(Err(CaptureError::Invalidated(id))));
+    assert_eq!(end(&mut captures, A).unwrap_err(), CaptureError::Invalidated(id));
+    begin(&mut captures, A);
+    assert!(end(&mut captures, A).unwrap().is_empty(), "begun anew");
+}
+
+#[test]
+fn two_captures_do_not_merge() {
+    let mut captures = Captures::new();
+    let (a, b) = (begin(&mut captures, A), begin(&mut captures, B));
+    assert_eq!(wait(&mut captures, A, B), Err(CaptureError::Merge { stream: A, here: a, there: b }));
+    assert!(!captures.is_valid(a) && !captures.is_valid(b));
+}
+
+#[test]
+fn an_event_of_a_capture_is_of_no_use_after_it() {
+    let mut captures = Captures::new();
+    let id = begin(&mut captures, A);
+    let event = captures.record(A).unwrap().unwrap();
+    assert_eq!(captures.wait(StreamId(0), &event), Err(CaptureError::LegacyStream));
+    assert!(end(&mut captures, A).is_err());
+    assert_eq!(captures.wait(B, &event), Err(CaptureError::CapturedEvent(id)));
+    assert_eq!(captures.of(B), None);
+    let id = begin(&mut captures, A);
+    let event = captures.record(A).unwrap().unwrap();
+    assert_eq!(captures.check_event(&event), Err(CaptureError::CapturedEvent(id)));
+    assert!(!captures.is_valid(id));
+}
+
+#[test]
+fn synchronising_and_acting_at_once_invalidate() {
+    let mut captures = Captures::new();
+    captures.check_stream(A, "synchronize").unwrap();
+    captures.check_unsafe(0, "alloc").unwrap();
+    let capture = begin(&mut captures, A);
+    wait(&mut captures, B, A).unwrap();
+    captures.check_stream(C, "synchronize").unwrap();
+    assert!(captures.is_valid(capture));
+    let error = CaptureError::Unsupported { call: "synchronize", capture };
+    assert_eq!(captures.check_stream(B, "synchronize"), Err(error));
+    assert!(!captures.is_valid(capture));
+    for (mode, own, other) in [
+        (CaptureMode::Global, false, false),
+        (CaptureMode::ThreadLocal, false, true),
+        (CaptureMode::Relaxed, true, true),
+    ] {
+        for (thread, is_fine) in [(0, own), (1, other)] {
+            let mut captures = Captures::new();
+            let id = captures.begin(A, graph(0), &[], 0, mode).unwrap();
+            assert_eq!(captures.check_unsafe(thread, "alloc").is_ok(), is_fine, "{mode:?}, thread {thread}");
+            assert_eq!(captures.is_valid(id), is_fine);
+        }
+    }
+}
+
+#[test]
+fn the_legacy_stream_waits_for_blocking_streams() {
+    let mut captures = Captures::new();
+    let id = begin(&mut captures, A);
+    captures.check_legacy(|stream| stream == B).unwrap();
+    assert!(captures.is_valid(id));
+    assert_eq!(captures.check_legacy(|stream| stream == A), Err(CaptureError::Implicit(A)));
+    assert!(!captures.is_valid(id));
+}
+
+#[test]
+fn a_refused_free_leaves_the_capture_as_it_was() {
+    let mut captures = Captures::new();
+    let id = begin(&mut captures, A);
+    let first = kernel(&mut captures, A).unwrap();
+    let outside = Memory::External { id: AllocId(1), generation: 0 };
+    assert_eq!(free(&mut captures, A, outside), Err(CaptureError::Graph(GraphError::NotGraphMemory)));
+    assert!(captures.is_valid(id));
+    let next = kernel(&mut captures, A).unwrap();
+    assert_eq!(end(&mut captures, A).unwrap().node(next).unwrap().dependencies(), [first]);
+}
+
+proptest! {
+    /// The same program on streams and as a capture: a node comes before another exactly where the vector clocks of the
+    /// streams say so.
+    #[test]
+    fn captured_order_is_stream_order(steps in prop::collection::vec((0usize..4, 0usize..4, any::<bool>()), 1..60)) {
+        let streams = [A, B, C, StreamId(4)];
+        let mut captures = Captures::new();
+        begin(&mut captures, A);
+        // What each stream knows: the set of nodes before its next.
+        let mut known: Vec<Option<Vec<NodeId>>> = vec![Some(Vec::new()), None, None, None];
+        let mut before: Vec<Vec<NodeId>> = Vec::new();
+        for (stream, other, is_kernel) in steps {
+            match (is_kernel, known[stream].clone(), known[other].clone()) {
+                (true, Some(mine), _) => {
+                    let node = kernel(&mut captures, streams[stream]).unwrap();
+                    before.push(mine);
+                    known[stream].as_mut().unwrap().push(node);
+                }
+                (false, mine, Some(theirs)) => {
+                    wait(&mut captures, streams[stream], streams[other]).unwrap();
+                    let mut all = mine.unwrap_or_default();
+                    all.extend(theirs);
+                    all.sort_unstable();
+                    all.dedup();
+                    known[stream] = Some(all);
+                }
+                _ => {}
+            }
+        }
+        let nodes = before.len();
+        let origin = known[0].clone().unwrap();
+        let unjoined = known.iter().flatten().flatten().any(|node| !origin.contains(node));
+        match end(&mut captures, A) {
+            Err(CaptureError::Unjoined { leaf, .. }) => prop_assert!(unjoined && !origin.contains(&leaf)),
+            Err(other) => panic!("{other}"),
+            Ok(mut graph) => {
+                prop_assert!(!unjoined);
+                for (b, before) in before.iter().enumerate() {
+                    for a in 0..nodes {
+                        let (a, b) = (NodeId(a as u32), NodeId(b as u32));
+                        prop_assert_eq!(graph.reaches(a, b), before.contains(&a), "{} {}", a, b);
+                    }
+                }
+            }
+        }
+    }
+}

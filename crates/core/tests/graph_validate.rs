@@ -1,0 +1,279 @@
+//! Wrong graphs are refused with both nodes named; against a comparison of all pairs by search.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use millpond_core::check::{Act, Place};
+use millpond_core::graph::{
+    Access, Addressing, Draft, Graph, GraphAllocId, GraphFault, GraphFaultKind, GraphId, Label, Memory, NodeId,
+    NodeKind, Refusal, Work,
+};
+use millpond_core::ids::AllocId;
+use millpond_core::units::{MIB, Range};
+use proptest::prelude::*;
+
+fn graph(id: u32) -> Graph {
+    let mut graph = Graph::new(GraphId(id), 2 * MIB, Addressing::Fixed);
+    graph.extend(Range::new(u64::from(id + 1) << 40, 1 << 36));
+    graph
+}
+
+fn kernel(graph: &mut Graph, after: &[NodeId], act: Act, memory: Memory, name: &str) -> NodeId {
+    graph.add_work(Work::Kernel, after, &[Access { memory, act }], name.into()).unwrap()
+}
+
+fn own(alloc: GraphAllocId) -> Memory {
+    Memory::Own(alloc)
+}
+
+const OUTSIDE: Memory = Memory::External { id: AllocId(9), generation: 4 };
+
+fn faults(graph: &Graph) -> Vec<GraphFault> {
+    match Draft::new(graph) {
+        Ok(_) => Vec::new(),
+        Err(Refusal::Faults(faults)) => faults,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[track_caller]
+fn assert_fault(graph: &Graph, kind: GraphFaultKind, earlier: NodeId, later: NodeId) -> GraphFault {
+    let faults = faults(graph);
+    assert_eq!(faults.len(), 1, "{faults:#?}");
+    let fault = faults.into_iter().next().unwrap();
+    let nodes = (fault.earlier.origin[..].to_vec(), fault.later.origin[..].to_vec());
+    assert_eq!((fault.kind, nodes), (kind, (vec![earlier], vec![later])), "{fault}");
+    fault
+}
+
+#[test]
+fn a_use_without_a_path_from_the_alloc_node() {
+    let mut graph = graph(0);
+    let label = Label { name: Some("total".into()), place: Place::Line(49) };
+    let (node, alloc) = graph.add_alloc(&[], 4, label).unwrap();
+    let user = kernel(&mut graph, &[], Act::Read, own(alloc), "sum");
+    let fault = assert_fault(&graph, GraphFaultKind::UseBeforeAlloc, node, user);
+    assert_eq!(
+        fault.to_string(),
+        "`total` (graph allocation 0, 4 B) is read by kernel `sum` with no path from its alloc node to that\n  \
+         allocated  node 0, mem alloc `total`     line 49\n  \
+         read       node 1, kernel `sum`\n  \
+         help: add an edge from node 0 to node 1"
+    );
+    assert_eq!(fault.facts(), "kind=use-before-alloc earlier_node=0 earlier_act=Allocate later_node=1 later_act=Read");
+    graph.add_edge(node, user).unwrap();
+    assert!(faults(&graph).is_empty());
+}
+
+#[test]
+fn a_free_without_a_path_from_every_use() {
+    let mut graph = graph(0);
+    let (node, alloc) = graph.add_alloc(&[], 4, "total".into()).unwrap();
+    let one = kernel(&mut graph, &[node], Act::Read, own(alloc), "one");
+    let two = kernel(&mut graph, &[node], Act::Read, own(alloc), "two");
+    let free = graph.add_free(&[one], own(alloc), Label::default()).unwrap();
+    let fault = assert_fault(&graph, GraphFaultKind::FreeBeforeUse, two, free);
+    assert!(fault.to_string().contains("with no path from kernel `two`, which reads it"), "{fault}");
+    assert!(fault.help().contains("an edge from node 2 to node 3"), "{fault}");
+    graph.add_edge(two, free).unwrap();
+    assert!(faults(&graph).is_empty());
+}
+
+#[test]
+fn a_free_without_a_path_from_the_alloc_node() {
+    let mut graph = graph(0);
+    let (node, alloc) = graph.add_alloc(&[], 4, "total".into()).unwrap();
+    let free = graph.add_free(&[], own(alloc), Label::default()).unwrap();
+    assert_fault(&graph, GraphFaultKind::FreeBeforeAlloc, node, free);
+}
+
+#[test]
+fn a_use_after_the_free() {
+    let mut graph = graph(0);
+    let (node, alloc) = graph.add_alloc(&[], 4, "total".into()).unwrap();
+    let free = graph.add_free(&[node], own(alloc), Label::default()).unwrap();
+    let user = kernel(&mut graph, &[free], Act::Write, own(alloc), "late");
+    let fault = assert_fault(&graph, GraphFaultKind::UseAfterFree, free, user);
+    assert!(fault.help().starts_with("free it after node 2"), "{fault}");
+}
+
+#[test]
+fn unordered_writes_race_unless_both_promise() {
+    let mut graph = graph(0);
+    let (node, alloc) = graph.add_alloc(&[], 4, "total".into()).unwrap();
+    let one = kernel(&mut graph, &[node], Act::Write, own(alloc), "one");
+    let two = kernel(&mut graph, &[node], Act::Read, own(alloc), "two");
+    assert_fault(&graph, GraphFaultKind::Race, one, two);
+    graph.set_may_share(one, true);
+    assert_fault(&graph, GraphFaultKind::Race, one, two);
+    graph.set_may_share(two, true);
+    assert!(faults(&graph).is_empty());
+}
+
+#[test]
+fn a_read_does_not_hide_the_write_before_it() {
+    let mut graph = graph(0);
+    let write = kernel(&mut graph, &[], Act::Write, OUTSIDE, "write");
+    kernel(&mut graph, &[write], Act::Read, OUTSIDE, "read");
+    let beside = kernel(&mut graph, &[], Act::Read, OUTSIDE, "beside");
+    assert_fault(&graph, GraphFaultKind::Race, write, beside);
+}
+
+#[test]
+fn memory_of_another_graph_is_followed_from_its_free_on() {
+    let mut graph = graph(0);
+    let foreign = Memory::Foreign { graph: GraphId(7), alloc: GraphAllocId(1) };
+    let one = kernel(&mut graph, &[], Act::Read, foreign, "one");
+    let free = graph.add_free(&[], foreign, "free".into()).unwrap();
+    let fault = assert_fault(&graph, GraphFaultKind::FreeBeforeUse, one, free);
+    assert!(fault.to_string().starts_with("graph allocation 1 of graph 7 is freed by mem free `free`"), "{fault}");
+    graph.add_edge(one, free).unwrap();
+    let again = graph.add_free(&[free], foreign, "again".into()).unwrap();
+    assert_fault(&graph, GraphFaultKind::DoubleFree, free, again);
+}
+
+#[test]
+fn shared_addresses_need_the_path_that_was_there() {
+    let mut graph = graph(0);
+    let (node, a) = graph.add_alloc(&[], 4 * MIB, "a".into()).unwrap();
+    let free = graph.add_free(&[node], own(a), "free".into()).unwrap();
+    let (later, b) = graph.add_alloc(&[free], 4 * MIB, "b".into()).unwrap();
+    assert_eq!(graph.alloc(a).unwrap().range, graph.alloc(b).unwrap().range);
+    graph.remove_edge(free, later).unwrap();
+    let fault = assert_fault(&graph, GraphFaultKind::SharedBytes, free, later);
+    assert!(fault.to_string().contains("addresses of an earlier allocation"), "{fault}");
+    graph.add_edge(free, later).unwrap();
+    assert!(faults(&graph).is_empty());
+}
+
+#[test]
+fn faults_of_child_graphs_name_the_way_in() {
+    let (mut parent, mut child) = (graph(0), graph(1));
+    let (_, alloc) = child.add_alloc(&[], 8, "x".into()).unwrap();
+    kernel(&mut child, &[], Act::Read, own(alloc), "k");
+    let empty = parent.add_work(Work::Empty, &[], &[], Label::default()).unwrap();
+    parent.add_child(&[empty], Arc::new(child), Label::default()).unwrap();
+    let fault = &faults(&parent)[0];
+    assert_eq!(fault.help(), "add an edge from node 1.0 to node 1.1");
+}
+
+#[test]
+fn a_parent_uses_and_frees_what_its_child_allocates() {
+    let (mut parent, mut child) = (graph(0), graph(1));
+    let (_, alloc) = child.add_alloc(&[], 8, "x".into()).unwrap();
+    child.grant_free(alloc, parent.id()).unwrap();
+    let foreign = Memory::Foreign { graph: child.id(), alloc };
+    let inside = parent.add_child(&[], Arc::new(child), Label::default()).unwrap();
+    let user = kernel(&mut parent, &[inside], Act::Write, foreign, "use");
+    let free = parent.add_free(&[user], foreign, Label::default()).unwrap();
+    assert!(faults(&parent).is_empty());
+    let exec = Draft::new(&parent).unwrap().instantiate(0, false);
+    assert!(exec.outputs().is_empty());
+    assert!(exec.summary().demands.is_empty(), "nothing of it is outside");
+    parent.remove_edge(inside, user).unwrap();
+    let kinds: Vec<_> = faults(&parent).iter().map(|fault| fault.kind).collect();
+    assert!(kinds.contains(&GraphFaultKind::UseBeforeAlloc), "{kinds:?}");
+    let _ = free;
+}
+
+#[test]
+fn two_copies_of_one_child_live_one_after_the_other() {
+    let mut child = graph(1);
+    let (node, alloc) = child.add_alloc(&[], 8, "x".into()).unwrap();
+    child.add_free(&[node], own(alloc), Label::default()).unwrap();
+    let child = Arc::new(child);
+    let mut parent = graph(0);
+    let one = parent.add_child(&[], Arc::clone(&child), Label::default()).unwrap();
+    let two = parent.add_child(&[], child, Label::default()).unwrap();
+    assert_eq!(faults(&parent)[0].kind, GraphFaultKind::SharedBytes);
+    parent.add_edge(one, two).unwrap();
+    assert!(faults(&parent).is_empty());
+}
+
+/// All pairs, by search: the rules as they are written down.
+fn naive(graph: &Graph) -> BTreeSet<(&'static str, Memory)> {
+    let nodes: Vec<(NodeId, _)> = graph.nodes().collect();
+    let reach = |from: NodeId, to: NodeId| {
+        let (mut stack, mut seen) = (vec![from], BTreeSet::new());
+        while let Some(node) = stack.pop() {
+            for &next in graph.node(node).unwrap().successors() {
+                if seen.insert(next) {
+                    stack.push(next);
+                }
+            }
+        }
+        seen.contains(&to)
+    };
+    let uses: Vec<(NodeId, Memory, Act)> =
+        nodes.iter().flat_map(|(id, node)| node.accesses.iter().map(|it| (*id, it.memory, it.act))).collect();
+    let frees = nodes.iter().filter_map(|(id, node)| match node.kind {
+        NodeKind::MemFree(memory) => Some((memory, *id)),
+        _ => None,
+    });
+    let born = |memory: Memory| match memory {
+        Memory::Own(alloc) => Some(graph.alloc(alloc).unwrap().node),
+        _ => None,
+    };
+    let mut bad = BTreeSet::new();
+    for (memory, free) in frees {
+        if born(memory).is_some_and(|born| !reach(born, free)) {
+            bad.insert(("free", memory));
+        }
+        for (id, _, _) in uses.iter().filter(|it| it.1 == memory) {
+            if !reach(*id, free) {
+                bad.insert(("free", memory));
+            }
+        }
+    }
+    for (at, (id, memory, act)) in uses.iter().enumerate() {
+        if born(*memory).is_some_and(|born| !reach(born, *id)) {
+            bad.insert(("use", *memory));
+        }
+        for (other, same, other_act) in &uses[..at] {
+            let conflict = same == memory && other != id && (*act == Act::Write || *other_act == Act::Write);
+            if conflict && !reach(*other, *id) && !reach(*id, *other) {
+                bad.insert(("race", *memory));
+            }
+        }
+    }
+    bad
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..Default::default() })]
+
+    #[test]
+    fn faults_are_those_of_a_search(
+        steps in prop::collection::vec((0u8..8, any::<u16>(), any::<u16>(), any::<u16>()), 1..14)
+    ) {
+        let mut graph = graph(0);
+        let mut allocs: Vec<GraphAllocId> = Vec::new();
+        for (what, a, b, c) in steps {
+            let n = graph.len() as u16;
+            let mut after: Vec<NodeId> =
+                [a, b].iter().filter(|it| n > 0 && *it % 5 != 0).map(|it| NodeId(u32::from(it % n))).collect();
+            // Mostly late nodes, so that many graphs are nearly right.
+            after.extend((n > 0 && c % 4 != 0).then(|| NodeId(u32::from(n) - 1)));
+            after.sort_unstable();
+            after.dedup();
+            let pick = |number: u16| allocs.get(number as usize % allocs.len().max(1)).map(|it| own(*it));
+            match what {
+                0 | 1 => allocs.push(graph.add_alloc(&after, 8, "a".into()).unwrap().1),
+                2 => {
+                    if let Some(memory) = pick(c) {
+                        let _ = graph.add_free(&after, memory, "f".into());
+                    }
+                }
+                _ => {
+                    let memory = pick(c).filter(|_| what != 7).unwrap_or(OUTSIDE);
+                    let act = if b % 3 == 0 { Act::Write } else { Act::Read };
+                    kernel(&mut graph, &after, act, memory, "k");
+                }
+            }
+        }
+        let expected = naive(&graph);
+        let found: BTreeSet<Memory> = faults(&graph).iter().map(|fault| fault.subject.memory).collect();
+        let expected: BTreeSet<Memory> = expected.into_iter().map(|it| it.1).collect();
+        prop_assert_eq!(found, expected);
+    }
+}
