@@ -8,7 +8,7 @@
 //!
 //! Knows sizes only. It lives in its stream's state, behind that stream's lock.
 //!
-//! Invariant: of one size, what was put last is taken first.
+//! Invariants: of one size, what was put last is taken first; nothing falls off while there is room.
 
 /// How many blocks it holds at most.
 const PLACES: usize = 8;
@@ -78,6 +78,9 @@ impl<T> Shelf<T> {
     #[inline]
     pub fn put(&mut self, bytes: u64, item: T) -> Result<(), T> {
         debug_assert_ne!(bytes, 0, "no block is empty");
+        if self.kept < PLACES && self.sizes[(self.top + 1) % PLACES] != 0 {
+            self.close_gaps();
+        }
         self.top = (self.top + 1) % PLACES;
         self.sizes[self.top] = bytes;
         match self.items[self.top].replace(item) {
@@ -87,6 +90,23 @@ impl<T> Shelf<T> {
                 Ok(())
             }
         }
+    }
+
+    /// Blocks were taken from between others: moves these together, so that none falls off while there is room.
+    #[cold]
+    fn close_gaps(&mut self) {
+        // Oldest first, then without the empty places.
+        self.items.rotate_left(self.top + 1);
+        self.sizes.rotate_left(self.top + 1);
+        let mut end = 0;
+        for place in 0..PLACES {
+            if self.sizes[place] != 0 {
+                self.items.swap(end, place);
+                self.sizes.swap(end, place);
+                end += 1;
+            }
+        }
+        self.top = (end + PLACES - 1) % PLACES;
     }
 
     /// Takes everything off.
@@ -119,6 +139,27 @@ mod tests {
         assert_eq!((shelf.len(), shelf.count_served()), (1, 3));
         assert_eq!(shelf.drain().collect::<Vec<_>>(), [0]);
         assert!(shelf.is_empty());
+    }
+
+    #[test]
+    fn it_agrees_with_a_list_and_drops_only_the_oldest_of_a_full_shelf() {
+        let (mut shelf, mut twin) = (Shelf::new(), Vec::<(u64, u64)>::new());
+        let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+        for item in 0..20_000 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let bytes = (random >> 8) % 5 * 512 + 512;
+            if random.is_multiple_of(2) {
+                let oldest = (twin.len() == PLACES).then(|| twin.remove(0).1);
+                twin.push((bytes, item));
+                assert_eq!(shelf.put(bytes, item).err(), oldest);
+            } else {
+                let last = twin.iter().rposition(|kept| kept.0 == bytes);
+                assert_eq!(shelf.take(bytes), last.map(|at| twin.remove(at).1));
+            }
+            assert_eq!(shelf.len(), twin.len());
+        }
     }
 
     #[test]

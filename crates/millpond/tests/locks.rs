@@ -1,0 +1,66 @@
+//! Two threads that allocate and free on their own streams share no lock while their shelves serve them.
+
+use std::sync::Barrier;
+
+use millpond::{Device, HostConfig, Pool, PoolConfig, SimConfig, Stream};
+
+const PAIRS: usize = 20_000;
+
+fn churn(stream: &Stream, pool: &Pool, pairs: usize) {
+    for i in 0..pairs {
+        // Three sizes in turn, two of them live at once: all within what a shelf keeps.
+        let sizes = [512, 64 << 10, 1 << 20];
+        let held = stream.alloc::<u8>(pool, sizes[i % 3]).unwrap();
+        let other = stream.alloc::<u8>(pool, sizes[(i + 1) % 3]).unwrap();
+        stream.free(held).unwrap();
+        stream.free(other).unwrap();
+    }
+}
+
+fn shared_locks_of_two_threads(device: &Device) {
+    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).unwrap();
+    let (warm, done) = (Barrier::new(3), Barrier::new(3));
+    let before = std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let stream = device.stream().unwrap();
+                churn(&stream, &pool, 100);
+                warm.wait();
+                warm.wait();
+                churn(&stream, &pool, PAIRS);
+                done.wait();
+                done.wait();
+            });
+        }
+        warm.wait();
+        let before = pool.statistics().shared_locks;
+        warm.wait();
+        done.wait();
+        let after = pool.statistics().shared_locks;
+        done.wait();
+        // Reading the statistics is itself one visit.
+        after - before - 1
+    });
+    assert_eq!(before, 0, "the shared lock was taken {before} times in {} pairs", 4 * PAIRS);
+}
+
+#[test]
+fn shelves_share_no_lock_on_the_host_device() {
+    shared_locks_of_two_threads(&Device::host(HostConfig::default()).unwrap());
+}
+
+#[test]
+fn shelves_share_no_lock_on_the_simulator() {
+    shared_locks_of_two_threads(&Device::sim(SimConfig::default()).unwrap());
+}
+
+#[test]
+fn a_miss_is_counted() {
+    // The canary: what the tests above say would be worth nothing if the count never moved.
+    let device = Device::sim(SimConfig::default()).unwrap();
+    let (pool, stream) = (device.default_pool(), device.stream().unwrap());
+    let before = pool.statistics().shared_locks;
+    let buffer = stream.alloc::<u8>(&pool, 4096).unwrap();
+    assert!(pool.statistics().shared_locks > before + 1);
+    stream.free(buffer).unwrap();
+}
