@@ -7,20 +7,24 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use millpond_core::order::{Completed, Slots, Snapshot};
-use millpond_driver::{Counting, Driver, Properties, RawMark};
+use millpond_driver::{Counting, Driver, Properties};
 
+use crate::ended::{End, Ended};
 use crate::hosts::Hosts;
 use crate::pool::PoolShared;
-use crate::progress::Chains;
+use crate::progress::{Chains, Progress};
 use crate::shell::Closing;
 use crate::stream::{Staged, StreamShared, release_staging};
+
+/// A device's driver, and how often each of its calls was made.
+pub(crate) type CountedDriver = Counting<Arc<dyn Driver>>;
 
 /// The shared part of a device.
 #[derive(Debug)]
 pub(crate) struct Context {
     /// Tells the devices of a process apart.
     pub(crate) number: u32,
-    pub(crate) driver: Box<Counting<Arc<dyn Driver>>>,
+    pub(crate) driver: Arc<CountedDriver>,
     pub(crate) properties: Properties,
     pub(crate) hosts: Hosts,
     pub(crate) chains: Chains,
@@ -28,8 +32,7 @@ pub(crate) struct Context {
     pub(crate) streams: Mutex<Vec<Weak<StreamShared>>>,
     pub(crate) pools: RwLock<Vec<Weak<PoolShared>>>,
     pub(crate) legacy: Legacy,
-    /// Ends of closed streams, for a synchronisation of the device.
-    pub(crate) ended: Mutex<Vec<(Snapshot, RawMark)>>,
+    pub(crate) ended: Ended,
     /// Host memory that copies of closed streams read.
     pub(crate) staging: Mutex<Vec<Staged>>,
     /// Heaps of dropped pools with work in flight on their freed memory.
@@ -44,12 +47,12 @@ pub(crate) struct Context {
 pub(crate) struct Legacy {
     /// Whether the legacy stream was ever used: before that nobody has to look.
     pub(crate) is_used: AtomicBool,
-    /// Where its last operation was, for blocking streams to wait for.
-    pub(crate) last: Mutex<Option<(Snapshot, RawMark)>>,
+    /// Its last operation, for blocking streams to wait for, and its chain.
+    pub(crate) last: Mutex<Option<(Snapshot, Arc<Progress>)>>,
     /// Blocking streams that may have work since.
     pub(crate) blocking: Mutex<Vec<Weak<StreamShared>>>,
     /// The last work of closed blocking streams.
-    pub(crate) ended: Mutex<Vec<(Snapshot, RawMark)>>,
+    pub(crate) ended: Mutex<Vec<End>>,
 }
 
 /// Locks and, where another thread panicked under the lock, goes on: what these locks hold is whole at every moment.
@@ -93,8 +96,7 @@ impl Context {
     pub(crate) fn is_idle(&self) -> bool {
         let poll = self.chains.poll(&*self.driver);
         let last = |stream: &Arc<StreamShared>| stream.progress.last(stream.slot);
-        let ends = lock(&self.ended).iter().all(|(snapshot, _)| poll.is_over(snapshot.point()));
-        ends && self.streams().iter().all(|stream| poll.is_over(last(stream)))
+        self.ended.is_over(&poll) && self.streams().iter().all(|stream| poll.is_over(last(stream)))
     }
 
     /// Gives the memory of dropped pools back, where nothing uses it any more.
@@ -110,6 +112,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        // Once more: what the system refused so far. What it refuses now goes with the device.
+        let _ = self.close_rest();
+        self.finish_closing();
         let staging = self.staging.get_mut().unwrap_or_else(PoisonError::into_inner);
         release_staging(staging, &*self.driver);
         for Staged { bytes, .. } in staging.drain(..) {

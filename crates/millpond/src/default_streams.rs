@@ -5,6 +5,7 @@
 //! the notes; its end is published with a new epoch, so that others hear of it with their next operation. Locks: the
 //! legacy stream's state may be held while another stream's is taken, never the other way round.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millpond_core::order::Snapshot;
@@ -12,6 +13,7 @@ use millpond_driver::{Driver, RawMark};
 
 use crate::context::lock;
 use crate::error::Result;
+use crate::progress::Progress;
 use crate::stream::{State, StreamShared};
 
 impl StreamShared {
@@ -26,13 +28,24 @@ impl StreamShared {
         Ok(())
     }
 
+    /// As [`wait_for`](Self::wait_for), after all work that another chain has by now.
+    fn wait_for_chain(&self, state: &mut State, snapshot: &Snapshot, progress: &Progress) -> Result<()> {
+        if state.chain.knows_of(snapshot) {
+            return Ok(());
+        }
+        let driver = &*self.context.driver;
+        progress.with_mark(driver, |mark| driver.wait(self.raw, mark))?;
+        state.chain.wait(snapshot);
+        Ok(())
+    }
+
     /// A blocking stream comes after the legacy stream's last operation, and notes that it has work for its next.
     pub(crate) fn follow_legacy(&self, state: &mut State) -> Result<()> {
         let legacy = &self.context.legacy;
         if legacy.is_used.load(Ordering::Acquire)
-            && let Some((snapshot, mark)) = &*lock(&legacy.last)
+            && let Some((snapshot, progress)) = &*lock(&legacy.last)
         {
-            self.wait_for(state, snapshot, *mark)?;
+            self.wait_for_chain(state, snapshot, progress)?;
         }
         if !std::mem::replace(&mut state.is_noted, true) {
             lock(&legacy.blocking).push(self.me.clone());
@@ -42,6 +55,7 @@ impl StreamShared {
 
     /// The legacy stream comes after all work of the blocking streams.
     pub(crate) fn gather_blocking(&self, state: &mut State) -> Result<()> {
+        self.context.close_rest()?;
         let legacy = &self.context.legacy;
         let noted = std::mem::take(&mut *lock(&legacy.blocking));
         for (i, stream) in noted.iter().enumerate() {
@@ -52,7 +66,7 @@ impl StreamShared {
         }
         let mut ended = lock(&legacy.ended);
         while let Some((snapshot, mark)) = ended.last() {
-            self.wait_for(state, snapshot, *mark)?;
+            self.wait_for(state, snapshot, mark.raw)?;
             ended.pop();
         }
         Ok(())
@@ -63,10 +77,7 @@ impl StreamShared {
         if other.is_closed {
             return Ok(());
         }
-        let mark = self.context.driver.mark(stream.raw)?;
-        let waited = self.wait_for(state, &other.chain.snapshot(), mark);
-        self.context.driver.forget(mark);
-        waited?;
+        self.wait_for_chain(state, &other.chain.snapshot(), &stream.progress)?;
         // It must note itself again with its next operation.
         other.is_noted = false;
         other.epoch = 0;
@@ -77,15 +88,8 @@ impl StreamShared {
     #[cold]
     pub(crate) fn publish_legacy(&self, state: &mut State) {
         let legacy = &self.context.legacy;
-        // Where no mark can be had the device is lost, and nothing runs any more.
-        if let Ok(mark) = self.context.driver.mark(self.raw) {
-            let mut last = lock(&legacy.last);
-            if let Some((_, former)) = last.replace((state.chain.snapshot(), mark)) {
-                self.context.driver.forget(former);
-            }
-            drop(last);
-            legacy.is_used.store(true, Ordering::Release);
-            self.context.hosts.advance();
-        }
+        *lock(&legacy.last) = Some((state.chain.snapshot(), Arc::clone(&self.progress)));
+        legacy.is_used.store(true, Ordering::Release);
+        self.context.hosts.advance();
     }
 }

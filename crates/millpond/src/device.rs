@@ -19,7 +19,9 @@ use millpond_driver::{CallCounts, Counting, Driver, HostDriver, Properties, SimD
 use crate::allocation::{Light, Owned, freed_fault, site, violation};
 use crate::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig};
 use crate::context::{Context, Legacy, lock};
+use crate::ended::Ended;
 use crate::error::{Invalid, Refused, Result};
+use crate::event::Mark;
 use crate::hosts::{Hosts, Told};
 use crate::pool::{Pool, PoolShared};
 use crate::progress::{Chains, Progress};
@@ -79,14 +81,14 @@ impl Device {
         let context = Arc::new(Context {
             number,
             properties: driver.properties(),
-            driver: Box::new(Counting::new(driver)),
+            driver: Arc::new(Counting::new(driver)),
             hosts: Hosts::new(number, config.host_threads),
             chains: Chains::default(),
             slots: Mutex::default(),
             streams: Mutex::default(),
             pools: std::sync::RwLock::default(),
             legacy: Legacy { is_used: AtomicBool::new(false), ..Legacy::default() },
-            ended: Mutex::default(),
+            ended: Ended::default(),
             staging: Mutex::default(),
             closing: Mutex::default(),
             next_stream: AtomicU32::new(0),
@@ -185,24 +187,22 @@ impl Device {
     /// The device is lost.
     pub fn synchronize(&self) -> Result<()> {
         let context = &self.shared.context;
-        let mut ends = Vec::new();
+        context.close_rest()?;
+        let mut ends = context.ended.open();
         for shared in context.streams() {
             let state = shared.state.lock();
             if !state.is_closed {
-                ends.push((state.chain.snapshot(), context.driver.mark(shared.raw)?, true));
+                let mark = Mark::new(context.driver.mark(shared.raw)?, &context.driver);
+                ends.push((state.chain.snapshot(), Arc::new(mark)));
             }
         }
-        ends.extend(lock(&context.ended).iter().map(|(snapshot, mark)| (snapshot.clone(), *mark, false)));
-        let mut result = Ok(());
-        for (_, mark, is_ours) in &ends {
-            result = result.and(context.driver.block_on(*mark));
-            if *is_ours {
-                context.driver.forget(*mark);
-            }
+        let mut waited = Ok(());
+        for (_, mark) in &ends {
+            waited = waited.and(context.driver.block_on(mark.raw));
         }
-        result?;
-        context.synchronized(ends.iter().map(|(snapshot, ..)| snapshot));
-        lock(&context.ended).retain(|(snapshot, _)| !context.hosts.base().covers(snapshot.point()));
+        waited?;
+        context.synchronized(ends.iter().map(|(snapshot, _)| snapshot));
+        context.hear_of_ended();
         Ok(())
     }
 

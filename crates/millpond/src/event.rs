@@ -8,7 +8,7 @@ use std::sync::Arc;
 use millpond_core::order::Snapshot;
 use millpond_driver::{Driver, RawMark};
 
-use crate::context::Context;
+use crate::context::{Context, CountedDriver};
 use crate::error::Result;
 
 /// A position of a stream with everything that comes before it. Cheap to clone.
@@ -16,18 +16,25 @@ use crate::error::Result;
 pub struct Event {
     pub(crate) snapshot: Snapshot,
     pub(crate) mark: Arc<Mark>,
+    pub(crate) context: Arc<Context>,
 }
 
 /// The driver's side of an event; given back when nobody needs it any more.
 #[derive(Debug)]
 pub(crate) struct Mark {
     pub(crate) raw: RawMark,
-    pub(crate) context: Arc<Context>,
+    driver: Arc<CountedDriver>,
+}
+
+impl Mark {
+    pub(crate) fn new(raw: RawMark, driver: &Arc<CountedDriver>) -> Self {
+        Self { raw, driver: Arc::clone(driver) }
+    }
 }
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        self.context.driver.forget(self.raw);
+        self.driver.forget(self.raw);
     }
 }
 
@@ -38,7 +45,7 @@ impl Event {
     /// # Errors
     /// The device is lost.
     pub fn is_over(&self) -> Result<bool> {
-        let context = &self.mark.context;
+        let context = &self.context;
         let over = context.driver.is_over(self.mark.raw)?;
         if over {
             context.told([&self.snapshot]);
@@ -51,7 +58,7 @@ impl Event {
     /// # Errors
     /// The device is lost.
     pub fn synchronize(&self) -> Result<()> {
-        let context = &self.mark.context;
+        let context = &self.context;
         context.driver.block_on(self.mark.raw)?;
         context.synchronized([&self.snapshot]);
         Ok(())

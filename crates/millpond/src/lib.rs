@@ -37,6 +37,7 @@ mod context;
 mod copy;
 mod default_streams;
 mod device;
+mod ended;
 mod error;
 mod event;
 mod hosts;

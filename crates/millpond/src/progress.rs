@@ -11,6 +11,8 @@ use millpond_core::ids::{Point, Seq, Slot};
 use millpond_core::order::Completed;
 use millpond_driver::{Driver, RawMark, RawStream};
 
+use crate::event::Mark;
+
 /// How far one chain is.
 #[derive(Debug)]
 #[repr(align(128))] // No cache line is shared with another stream's.
@@ -21,7 +23,7 @@ pub(crate) struct Progress {
     /// The last position known to be over.
     completed: AtomicU64,
     /// The end of a closed stream.
-    end: OnceLock<RawMark>,
+    end: OnceLock<Arc<Mark>>,
 }
 
 impl Progress {
@@ -46,16 +48,29 @@ impl Progress {
     }
 
     /// The stream is closed; `end` is its last mark.
-    pub(crate) fn close(&self, end: RawMark) {
+    pub(crate) fn close(&self, end: Arc<Mark>) {
         // A second close never happens: the stream's state refuses it.
         let _ = self.end.set(end);
     }
 
-    /// A mark after all work of the chain so far.
-    pub(crate) fn mark(&self, driver: &dyn Driver) -> millpond_driver::Result<RawMark> {
-        match self.end.get() {
-            Some(end) => Ok(*end),
-            None => driver.mark(self.raw),
+    /// Does something with a mark after all work of the chain so far.
+    pub(crate) fn with_mark<R>(
+        &self,
+        driver: &dyn Driver,
+        act: impl FnOnce(RawMark) -> millpond_driver::Result<R>,
+    ) -> millpond_driver::Result<R> {
+        if let Some(end) = self.end.get() {
+            return act(end.raw);
+        }
+        match (driver.mark(self.raw), self.end.get()) {
+            (Ok(mark), _) => {
+                let done = act(mark);
+                driver.forget(mark);
+                done
+            }
+            // It was closed this moment.
+            (Err(_), Some(end)) => act(end.raw),
+            (Err(error), None) => Err(error),
         }
     }
 
@@ -68,13 +83,7 @@ impl Progress {
         if submitted < seq {
             return false;
         }
-        let over = self.mark(driver).and_then(|mark| {
-            let over = driver.peek(mark);
-            if self.end.get().is_none() {
-                driver.forget(mark);
-            }
-            over
-        });
+        let over = self.with_mark(driver, |mark| driver.peek(mark));
         if over == Ok(true) {
             self.complete(submitted);
         }

@@ -74,11 +74,11 @@ impl StreamShared {
     /// place memory and prove nothing: the order of the program does not hear of them.
     #[cold]
     fn settle_grant(&self, state: &State, pool: &PoolShared, heap: &mut Heap, grant: &Grant) -> Result<()> {
+        let driver = &*self.context.driver;
         let settle = || -> millpond_driver::Result<()> {
             for point in grant.after.points() {
                 let Some(progress) = self.context.chains.find(point.slot) else { continue };
-                let mark = progress.mark(&*self.context.driver)?;
-                self.context.driver.wait(self.raw, mark)?;
+                progress.with_mark(driver, |mark| driver.wait(self.raw, mark))?;
             }
             match pool.guard {
                 true => shell::submit_protect(&self.context, self.raw, grant.range, Access::ReadWrite),

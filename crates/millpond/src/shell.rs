@@ -75,18 +75,21 @@ impl Completed for Over {
 }
 
 impl Closing {
-    /// Gives everything back, if no work is in flight any more; whether that is done with. Never waits.
+    /// Gives everything back, if no work is in flight any more; whether that is done with. Never waits. What the system
+    /// refuses to take back is tried again, until the device goes.
     pub(crate) fn finish(&mut self, context: &Context) -> bool {
-        if !context.is_idle() {
-            return false;
-        }
+        context.is_idle() && matches!(self.give_back(context), Ok(()) | Err(DriverError::Lost { .. }))
+    }
+
+    fn give_back(&mut self, context: &Context) -> Result<()> {
         self.heap.pool.trim(0, &Over);
-        if apply_steps(context, &mut self.heap).is_ok() && self.heap.pool.reserved() == 0 {
-            // SAFETY: all mappings are gone, and no work that uses these addresses is left.
-            let _ = unsafe { context.driver.unreserve(self.range.start, self.range.bytes) };
+        apply_steps(context, &mut self.heap)?;
+        // Blocks that the program leaked are held for ever, with their addresses.
+        if self.heap.pool.reserved() > 0 {
+            return Ok(());
         }
-        // What the system refused to take back goes with the device.
-        true
+        // SAFETY: all mappings are gone, and no work that uses these addresses is left.
+        unsafe { context.driver.unreserve(self.range.start, self.range.bytes) }
     }
 }
 

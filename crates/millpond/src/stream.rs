@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use crate::allocation::{Allocation, Light};
 use crate::context::{Context, lock};
+use crate::ended::Unclosed;
 use crate::error::{Invalid, Result};
 use crate::event::{Event, Mark};
 use crate::pool::{PoolShared, ShelfCount};
@@ -220,21 +221,14 @@ impl StreamShared {
         }
         state.epoch = 0;
         let shelves = std::mem::take(&mut state.shelves);
-        let driver = &*self.context.driver;
-        if let Ok(mark) = driver.mark(self.raw) {
-            self.progress.close(mark);
-            let end = (state.chain.snapshot(), mark);
-            if std::mem::take(&mut state.is_noted) {
-                lock(&self.context.legacy.ended).push(end.clone());
-            }
-            let base = self.context.hosts.base();
-            let mut ended = lock(&self.context.ended);
-            ended.retain(|(snapshot, _)| !base.covers(snapshot.point()));
-            ended.push(end);
-        }
         lock(&self.context.staging).append(&mut state.staging);
-        // The driver keeps work in flight; a device that is lost has none.
-        let _ = driver.close_stream(self.raw);
+        self.context.close_stream(Unclosed {
+            raw: self.raw,
+            progress: Arc::clone(&self.progress),
+            snapshot: state.chain.snapshot(),
+            is_noted: std::mem::take(&mut state.is_noted),
+            is_marked: false,
+        });
         lock(&self.context.slots).close(state.chain.last());
         drop(state);
         lock(&self.context.streams).retain(|stream| !Weak::ptr_eq(stream, &self.me));
@@ -265,7 +259,8 @@ impl Stream {
         let raw = shared.context.driver.mark(shared.raw)?;
         let snapshot = state.chain.snapshot();
         shared.leave(&mut state);
-        Ok(Event { snapshot, mark: Arc::new(Mark { raw, context: Arc::clone(&shared.context) }) })
+        let mark = Arc::new(Mark::new(raw, &shared.context.driver));
+        Ok(Event { snapshot, mark, context: Arc::clone(&shared.context) })
     }
 
     /// Makes all later work of this stream come after the event (CUDA: `cudaStreamWaitEvent`). Costs nothing where
@@ -275,7 +270,7 @@ impl Stream {
     /// The event is of another device, or the driver refused.
     pub fn wait(&self, event: &Event) -> Result<()> {
         let shared = &self.owner.shared;
-        if event.mark.context.number != shared.context.number {
+        if event.context.number != shared.context.number {
             let (what, with) = ("an event".into(), shared.id.to_string());
             return Err(Invalid::OtherDevice { what, with }.into());
         }
