@@ -149,6 +149,26 @@ fn recycled_streams_do_not_mix_up_threads() {
     });
 }
 
+/// Whoever waits for the device has waited for closed streams, also for those that another thread waited for first.
+#[test]
+fn closed_streams_are_part_of_the_device() {
+    on_every_device_apart(|on| {
+        let (pool, b) = (on.pool(PoolConfig::default()), on.stream());
+        let closed = on.stream();
+        let x = witness(&pool, &closed);
+        drop(closed);
+        elsewhere(|| on.device.synchronize().unwrap());
+        drop(on.stream());
+        assert!(!comes_after(&b, &x));
+        elsewhere(|| {
+            on.device.synchronize().unwrap();
+            assert!(comes_after(&on.stream(), &x));
+        });
+        on.device.synchronize().unwrap();
+        assert!(comes_after(&b, &x));
+    });
+}
+
 #[test]
 fn threads_share_one_stream() {
     on_every_device(|on| {

@@ -4,6 +4,7 @@
 mod common;
 
 mod data;
+mod failing;
 mod hosts;
 mod misuse;
 mod order;
