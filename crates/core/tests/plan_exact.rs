@@ -109,7 +109,7 @@ fn agrees_with_the_twin(problem: &Problem) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn lines_agree(problem in on_a_line()) {

@@ -37,6 +37,18 @@ pub(super) fn put(set: &mut [u64], bit: usize) {
     set[bit / WORD] |= 1 << (bit % WORD);
 }
 
+/// Takes `bit` out of `set`.
+pub(super) fn take(set: &mut [u64], bit: usize) {
+    set[bit / WORD] &= !(1 << (bit % WORD));
+}
+
+/// Puts into `set` what `other` has.
+pub(super) fn join(set: &mut [u64], other: &[u64]) {
+    for (word, other) in set.iter_mut().zip(other) {
+        *word |= other;
+    }
+}
+
 /// Takes from `set` what `other` has not.
 pub(super) fn keep(set: &mut [u64], other: &[u64]) {
     for (word, other) in set.iter_mut().zip(other) {
@@ -97,6 +109,11 @@ mod tests {
         }
         assert_eq!(ones(&set).collect::<Vec<_>>(), [0, 63, 64, 129]);
         assert!(has(&set, 64) && !has(&set, 65));
+        take(&mut set, 63);
+        assert_eq!(ones(&set).collect::<Vec<_>>(), [0, 64, 129]);
+        let mut joined = vec![1 << 5, 0, 0];
+        join(&mut joined, &set);
+        assert_eq!(ones(&joined).collect::<Vec<_>>(), [0, 5, 64, 129]);
         let mut all = full(130);
         assert_eq!(ones(&all).count(), 130);
         keep(&mut all, &set);

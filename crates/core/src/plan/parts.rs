@@ -46,7 +46,7 @@ pub(super) fn connected(n: usize, sharing: &Sharing) -> Vec<Vec<u32>> {
 fn flood<'a>(first: usize, unseen: &mut [u64], row: impl Fn(usize) -> &'a [u64]) -> Vec<u32> {
     let mut part = Vec::new();
     let mut front = vec![first];
-    unseen[first / bits::WORD] &= !(1 << (first % bits::WORD));
+    bits::take(unseen, first);
     while let Some(i) = front.pop() {
         part.push(i as u32);
         for (at, (word, neighbours)) in unseen.iter_mut().zip(row(i)).enumerate() {

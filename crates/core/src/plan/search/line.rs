@@ -12,14 +12,34 @@ use super::dead::Dead;
 use super::split::{Island, Splitter};
 use super::state::State;
 use super::strategy::Strategy;
+use crate::plan::bits;
 
 /// What was done, and what is left to try.
 enum Frame {
-    /// `buffer` sits, or, `waited`, waits. The state had `key` when it was entered at point `entered`; on the way to
-    /// `moved` only the floors of those who wait were raised.
-    Move { buffer: u32, entered: usize, moved: usize, key: u128, waited: bool },
+    /// A decision on one buffer.
+    Move(Move),
     /// The state with `key` and `left` buffers at point `entered` fell into islands; these are yet to be searched.
     Split { entered: usize, key: u128, left: usize, sections: Vec<u32>, islands: Vec<Island> },
+}
+
+/// A decision on `buffer`, made at point `moved` in a state that had `key` when it was entered at point `entered`; in
+/// between only the floors of those who wait were raised.
+struct Move {
+    buffer: u32,
+    entered: usize,
+    moved: usize,
+    key: u128,
+    other: Other,
+}
+
+/// What there is to do instead of sitting.
+enum Other {
+    /// Waiting, not tried yet.
+    Wait,
+    /// Nothing: waiting is tried now, and sitting failed with this blame.
+    Waiting(Vec<u64>),
+    /// Nothing: where sitting fails, waiting does.
+    None,
 }
 
 /// One run.
@@ -30,13 +50,18 @@ pub(super) struct Line<'s, 'f> {
     frames: Vec<Frame>,
     sections: Vec<u32>,
     splitter: Splitter,
+    /// How many moves on the stack are on each buffer.
+    moves: Vec<u32>,
+    /// What the failure from which the run goes back follows from.
+    blame: Vec<u64>,
 }
 
 impl<'s, 'f> Line<'s, 'f> {
     /// A run from where the state is.
     pub(super) fn new(state: &'s mut State<'f>, strategy: Strategy, dead: &'s mut Dead) -> Self {
         let sections = (0..state.rest.len() as u32).collect();
-        Self { state, strategy, dead, frames: Vec::new(), sections, splitter: Splitter::default() }
+        let (moves, blame) = (vec![0; state.floor.len()], vec![0; state.loose.len()]);
+        Self { state, strategy, dead, frames: Vec::new(), sections, splitter: Splitter::default(), moves, blame }
     }
 
     /// Goes down until all is placed, back where it fails, until `go_on` says no.
@@ -58,11 +83,13 @@ impl<'s, 'f> Line<'s, 'f> {
     fn descend(&mut self) -> bool {
         let (entered, key) = (self.state.point(), self.state.key);
         if self.dead.has(key) {
+            self.state.blame_island(&self.sections);
             return false;
         }
         let mut islands = self.splitter.split(self.state, &self.sections);
         if !islands.is_empty() {
-            if islands.iter().any(|island| self.dead.has(island.key)) {
+            if let Some(dead) = islands.iter().find(|island| self.dead.has(island.key)) {
+                self.state.blame_island(&dead.sections);
                 self.dead.bury(key);
                 return false;
             }
@@ -71,60 +98,96 @@ impl<'s, 'f> Line<'s, 'f> {
             self.frames.push(Frame::Split { entered, key, left: self.state.left, sections, islands });
             return self.next_island();
         }
-        let Some((buffer, must_sit)) = self.decide() else {
+        let Some((buffer, other)) = self.decide() else {
             self.state.undo(entered);
             self.dead.bury(key);
             return false;
         };
-        self.frames.push(Frame::Move { buffer, entered, moved: self.state.point(), key, waited: must_sit });
+        self.moves[buffer as usize] += 1;
+        self.frames.push(Frame::Move(Move { buffer, entered, moved: self.state.point(), key, other }));
         self.state.sit(buffer)
     }
 
     /// Turns to an island not yet searched, with the moves of those done off the stack. Whether there was one.
     fn next_island(&mut self) -> bool {
         while let Some(frame) = self.frames.last_mut() {
-            if let Frame::Split { islands, .. } = frame
-                && let Some(Island { key, left, sections }) = islands.pop()
-            {
-                (self.state.key, self.state.left, self.sections) = (key, left, sections);
-                return true;
+            match frame {
+                Frame::Move(done) => self.moves[done.buffer as usize] -= 1,
+                Frame::Split { islands, .. } => {
+                    if let Some(Island { key, left, sections }) = islands.pop() {
+                        (self.state.key, self.state.left, self.sections) = (key, left, sections);
+                        return true;
+                    }
+                }
             }
             self.frames.pop();
         }
         false
     }
 
-    /// Makes the other move in the last state that has one. Whether there was one.
+    /// After a failure, makes the other move of the last decision that is to blame and has one. Whether there was one.
     fn turn_back(&mut self) -> bool {
-        while let Some(frame) = self.frames.last_mut() {
+        self.blame.copy_from_slice(&self.state.reasons.blame);
+        while let Some(frame) = self.frames.pop() {
             match frame {
-                Frame::Move { buffer, entered, moved, key, waited } => {
-                    self.state.undo(*moved);
-                    if !*waited {
-                        *waited = true;
-                        if self.state.wait(*buffer) {
-                            return true;
-                        }
-                    }
-                    self.state.undo(*entered);
-                    self.dead.bury(*key);
+                Frame::Move(last) => {
+                    self.state.undo(last.moved);
+                    let Some(last) = self.revise(last) else { return true };
+                    self.moves[last.buffer as usize] -= 1;
+                    self.state.undo(last.entered);
+                    self.dead.bury(last.key);
                 }
                 Frame::Split { entered, key, left, sections, .. } => {
-                    self.state.undo(*entered);
-                    (self.state.key, self.state.left) = (*key, *left);
-                    self.sections = std::mem::take(sections);
-                    self.dead.bury(*key);
+                    self.state.undo(entered);
+                    (self.state.key, self.state.left, self.sections) = (key, left, sections);
+                    self.dead.bury(key);
                 }
             }
-            self.frames.pop();
         }
         false
+    }
+
+    /// Makes the other move of a decision, if it is to blame and there is one that does not fail at once; puts it back
+    /// on the stack then. Otherwise it is returned, and the blame is that of all its moves.
+    fn revise(&mut self, last: Move) -> Option<Move> {
+        let buffer = last.buffer;
+        let is_to_blame = |blame: &[u64]| bits::has(blame, buffer as usize);
+        if !is_to_blame(&self.blame) {
+            return Some(last);
+        }
+        let (sat, must_sit) = match last.other {
+            Other::Wait => {
+                let sat = self.blame.clone();
+                if self.state.wait(buffer) {
+                    self.frames.push(Frame::Move(Move { other: Other::Waiting(sat), ..last }));
+                    return None;
+                }
+                self.blame.copy_from_slice(&self.state.reasons.blame);
+                self.state.undo(last.moved);
+                if !is_to_blame(&self.blame) {
+                    return Some(Move { other: Other::None, ..last });
+                }
+                (sat, false)
+            }
+            Other::Waiting(sat) => (sat, false),
+            Other::None => (Vec::new(), true),
+        };
+        bits::join(&mut self.blame, &sat);
+        // An earlier decision on the same buffer, to wait, stays to blame.
+        if self.moves[buffer as usize] == 1 {
+            bits::take(&mut self.blame, buffer as usize);
+        }
+        match must_sit {
+            true => self.state.explain_sit(buffer, &mut self.blame),
+            false => self.state.explain_wait(buffer, &mut self.blame),
+        }
+        Some(Move { other: Other::None, ..last })
     }
 
     /// A buffer that no other can slip under and that may sit. On the way the floors of those who wait are raised;
-    /// `None` where one of them cannot be. And whether it has to sit: where it fits below the floors of all others, a
-    /// plan in which it waits is no better than the same with it moved down.
-    fn decide(&mut self) -> Option<(u32, bool)> {
+    /// `None` where one of them cannot be. And whether it may wait instead: not where it fits below the floors of all
+    /// others, for a plan in which it waits is no better than the same with it moved down.
+    fn decide(&mut self) -> Option<(u32, Other)> {
         let mut buffer = self.strategy.choose(self.state, &self.sections);
         loop {
             let (floor, bytes) = (self.state.floor[buffer as usize], self.state.field.bytes[buffer as usize]);
@@ -132,8 +195,11 @@ impl<'s, 'f> Line<'s, 'f> {
             match above.carrier {
                 // The other's floor is below this one's, so this ends.
                 Some(other) if above.top <= floor => buffer = other,
-                _ if !self.state.waits[buffer as usize] => return Some((buffer, above.floor >= floor + bytes)),
-                _ if !self.state.wait(buffer) => return None,
+                _ if !self.state.waits[buffer as usize] => {
+                    let must_sit = above.floor >= floor + bytes;
+                    return Some((buffer, if must_sit { Other::None } else { Other::Wait }));
+                }
+                _ if !self.state.wait_on(buffer) => return None,
                 _ => buffer = self.strategy.choose(self.state, &self.sections),
             }
         }

@@ -56,7 +56,7 @@ impl Splitter {
     fn flood(&mut self, state: &State<'_>, start: usize) {
         self.reached.clear();
         self.reached.push(start as u32);
-        self.dry[start / bits::WORD] &= !(1 << (start % bits::WORD));
+        bits::take(&mut self.dry, start);
         let mut next = 0;
         while next < self.reached.len() && self.reached.len() < state.left {
             let (first, row) = state.field.conflicts.row(self.reached[next] as usize);

@@ -11,6 +11,7 @@
 
 use super::Verdict;
 use super::field::Field;
+use super::reasons::Reasons;
 use crate::plan::bits;
 use crate::units::round_up;
 
@@ -41,6 +42,8 @@ pub(super) struct State<'f> {
     /// For each section: how often it ended a line of search, older ends counting less.
     pub(super) failures: Vec<f64>,
     pub(super) failure: f64,
+    /// Which decisions the floors follow from, and, after a failed move, the failure.
+    pub(super) reasons: Reasons,
     trail: Vec<Undo>,
     stale: Vec<u32>,
     is_stale: Vec<bool>,
@@ -79,6 +82,7 @@ impl<'f> State<'f> {
             low: vec![0; sections],
             failures: vec![1.0; sections],
             failure: 1.0,
+            reasons: Reasons::new(n),
             trail: Vec::new(),
             stale: (0..sections as u32).collect(),
             is_stale: vec![true; sections],
@@ -118,7 +122,7 @@ impl<'f> State<'f> {
         debug_assert!(bits::has(&self.loose, i) && !self.waits[i]);
         self.trail.push(Undo::Sit { buffer });
         self.key ^= print(buffer, self.floor[i], false);
-        self.loose[i / bits::WORD] ^= 1 << (i % bits::WORD);
+        bits::take(&mut self.loose, i);
         self.left -= 1;
         for &section in field.sections.list(i) {
             self.rest[section as usize] -= field.bytes[i];
@@ -130,22 +134,95 @@ impl<'f> State<'f> {
         for (word, row) in row.iter().enumerate() {
             for bit in bits::ones_of(row & self.loose[first + word]) {
                 let j = (first + word) * bits::WORD + bit;
-                fits = fits
-                    && round_up(top, field.alignment[j]).is_some_and(|carried| {
-                        let carries = carried > self.floor[j] || (carried == self.floor[j] && self.waits[j]);
-                        !carries || self.raise(j as u32, carried, false)
-                    });
+                fits = fits && self.carry(i, top, j);
             }
         }
         self.settle(fits)
     }
 
-    /// Raises the floor of `buffer` to where the lowest of the others could carry it. Whether what is left may fit.
+    /// Buffer `i` now sits below `j`, with its top at `top`. Whether `j` still fits.
+    fn carry(&mut self, i: usize, top: u64, j: usize) -> bool {
+        let carried = round_up(top, self.field.alignment[j]);
+        if carried.is_some_and(|carried| carried < self.floor[j] || (carried == self.floor[j] && !self.waits[j])) {
+            return true;
+        }
+        // That `j` is above `i` follows from where `i` sits, and where `j` could be below it, from its floor.
+        let could_be_below = self.field.bytes[j] <= self.floor[i];
+        self.reasons.begin(could_be_below.then_some(j));
+        bits::put(&mut self.reasons.draft, i);
+        self.raise(j as u32, carried, false)
+    }
+
+    /// Decides that `buffer` waits: raises its floor to where the lowest of the others could carry it. Whether what is
+    /// left may fit.
     pub(super) fn wait(&mut self, buffer: u32) -> bool {
+        self.reasons.begin(None);
+        self.lift(buffer)
+    }
+
+    /// The same for one that has decided to wait before, as a consequence of all that was decided since.
+    pub(super) fn wait_on(&mut self, buffer: u32) -> bool {
+        let mut reason = std::mem::take(&mut self.reasons.draft);
+        reason.fill(0);
+        self.explain_wait(buffer, &mut reason);
+        self.reasons.draft = reason;
+        self.lift(buffer)
+    }
+
+    fn lift(&mut self, buffer: u32) -> bool {
+        bits::put(&mut self.reasons.draft, buffer as usize);
         let above = self.above(buffer);
         let floor = above.carrier.and_then(|_| round_up(above.top, self.field.alignment[buffer as usize]));
-        let fits = floor.is_some_and(|floor| self.raise(buffer, floor, true));
+        let fits = self.raise(buffer, floor, true);
         self.settle(fits)
+    }
+
+    /// Adds to `reason` why `buffer`, if not on its floor, is at or above the lowest top of the others: it is not below
+    /// its floor, those placed are too low to carry it, and the others are not lower.
+    pub(super) fn explain_wait(&self, buffer: u32, reason: &mut [u64]) {
+        let top = self.above(buffer).top;
+        self.explain_around(buffer, reason, |bytes| bytes < top);
+    }
+
+    /// Adds to `reason` why `buffer` may as well be on its floor: all others are above it there.
+    pub(super) fn explain_sit(&self, buffer: u32, reason: &mut [u64]) {
+        self.explain_around(buffer, reason, |_| true);
+    }
+
+    /// Adds why `buffer` is not below its floor, those placed around it, and why those others that `counts` says of by
+    /// their bytes are not below theirs.
+    fn explain_around(&self, buffer: u32, reason: &mut [u64], counts: impl Fn(u64) -> bool) {
+        let i = buffer as usize;
+        bits::join(reason, self.reasons.row(i));
+        let (first, row) = self.field.conflicts.row(i);
+        for (at, row) in row.iter().enumerate() {
+            reason[first + at] |= row & !self.loose[first + at];
+        }
+        for j in self.field.conflicts.within(i, &self.loose) {
+            if counts(self.field.bytes[j]) {
+                bits::join(reason, self.reasons.row(j));
+            }
+        }
+    }
+
+    /// Blames all that the state of the island with these `sections` follows from.
+    pub(super) fn blame_island(&mut self, sections: &[u32]) {
+        let mut island = vec![0; self.loose.len()];
+        for &section in sections {
+            let members = self.field.members.within(section as usize, &self.loose);
+            members.for_each(|i| bits::put(&mut island, i));
+        }
+        self.reasons.blame_all(bits::ones(&island));
+        // Where none waits, floors are all there is to say. One that waits counts on being carried by the island alone,
+        // and that is so because of where the buffers around the island are.
+        if bits::ones(&island).any(|i| self.waits[i]) {
+            for i in bits::ones(&island) {
+                let (first, row) = self.field.conflicts.row(i);
+                for (at, row) in row.iter().enumerate() {
+                    self.reasons.blame[first + at] |= row & !self.loose[first + at];
+                }
+            }
+        }
     }
 
     /// How low those can come that conflict with `buffer` and are not placed.
@@ -170,6 +247,7 @@ impl<'f> State<'f> {
                     self.key ^= print(buffer, self.floor[i], self.waits[i]) ^ print(buffer, floor, waits);
                     self.floor[i] = floor;
                     self.waits[i] = waits;
+                    self.reasons.take_back(i);
                 }
                 Undo::Base { section, base, low } => {
                     self.base[section as usize] = base;
@@ -177,7 +255,7 @@ impl<'f> State<'f> {
                 }
                 Undo::Sit { buffer } => {
                     let i = buffer as usize;
-                    self.loose[i / bits::WORD] ^= 1 << (i % bits::WORD);
+                    bits::put(&mut self.loose, i);
                     self.left += 1;
                     self.key ^= print(buffer, self.floor[i], false);
                     for &section in self.field.sections.list(i) {
@@ -188,12 +266,16 @@ impl<'f> State<'f> {
         }
     }
 
-    /// Sets the floor of `buffer`. Whether it still fits below the capacity.
-    fn raise(&mut self, buffer: u32, floor: u64, waits: bool) -> bool {
+    /// Sets the floor of `buffer`, for the reason drafted; `None` is beyond all floors. Whether it still fits below the
+    /// capacity.
+    fn raise(&mut self, buffer: u32, floor: Option<u64>, waits: bool) -> bool {
         let i = buffer as usize;
-        if floor > self.capacity - self.field.bytes[i] {
+        let highest = self.capacity - self.field.bytes[i];
+        let Some(floor) = floor.filter(|&floor| floor <= highest) else {
+            self.reasons.blame_draft();
             return false;
-        }
+        };
+        self.reasons.set(i);
         self.trail.push(Undo::Floor { buffer, floor: self.floor[i], waits: self.waits[i] });
         self.key ^= print(buffer, self.floor[i], self.waits[i]) ^ print(buffer, floor, waits);
         self.waits[i] = waits;
@@ -245,6 +327,7 @@ impl<'f> State<'f> {
 
     #[cold]
     fn fail(&mut self, section: usize) -> bool {
+        self.reasons.blame_all(self.field.members.within(section, &self.loose));
         self.failures[section] += self.failure;
         self.failure *= FRESHER;
         if self.failure > SCALE {
