@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::flat::Flat;
 use super::node::{EventKey, Memory, NodeId, NodeKind};
-use super::validate::{Life, Lives};
+use super::validate::{Life, Lives, Outside};
 use crate::check::Act;
 
 /// Something that a launch must find right: an act on memory of the outside.
@@ -30,7 +30,8 @@ pub struct Demand {
     pub waits: SmallVec<[NodeId; 2]>,
 }
 
-/// Something that a launch leaves behind: a last act on memory that the outside can see.
+/// Something that a launch leaves behind: a last act on memory that the outside can see. Where the graph records no
+/// events, at most one use of each memory (a write, if there is one) beside the allocation of an output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
     /// The memory: of the outside, or an output of the graph.
@@ -65,14 +66,9 @@ impl Summary {
             }
         }
         let mut known = FxHashSet::default();
-        for (at, node) in flat.nodes.iter().enumerate() {
-            let id = NodeId(at as u32);
-            if let NodeKind::MemFree(memory) = node.kind {
-                summary.demand(flat, &mut known, Demand::new(id, memory, Act::Free, false));
-            }
-            for access in &node.accesses {
-                summary.demand(flat, &mut known, Demand::new(id, access.memory, access.act, node.may_share));
-            }
+        for &Outside { node, memory, act } in &lives.acts {
+            let may_share = flat.nodes[node.index()].may_share;
+            summary.demand(flat, &mut known, Demand { memory, act, node, may_share, waits: SmallVec::new() });
         }
         for (at, alloc) in flat.allocs.iter().enumerate().filter(|(_, alloc)| alloc.is_output()) {
             let memory = Memory::Own(super::GraphAllocId(at as u32));
@@ -87,9 +83,6 @@ impl Summary {
     }
 
     fn demand(&mut self, flat: &Flat, known: &mut FxHashSet<(Memory, u8, SmallVec<[NodeId; 2]>)>, mut new: Demand) {
-        if matches!(new.memory, Memory::Own(_)) {
-            return;
-        }
         let before = |wait: &NodeId| flat.index.reaches(*wait, new.node);
         new.waits = self.waits.iter().map(|(wait, _)| *wait).filter(before).collect();
         let kind = new.act as u8 * 2 + u8::from(new.may_share);
@@ -103,15 +96,15 @@ impl Summary {
             self.marks.push(Mark { memory, act: Act::Free, node });
             return;
         }
+        if self.records.is_empty() {
+            // The whole launch is one point: one mark says it all, a write before a read.
+            let write = life.writes.last().map(|node| (*node, Act::Write));
+            let last = write.or_else(|| life.reads.last().map(|node| (*node, Act::Read)));
+            self.marks.extend(last.map(|(node, act)| Mark { memory, act, node }));
+            return;
+        }
         let mut leave = |node: &NodeId, act| self.marks.push(Mark { memory, act, node: *node });
         life.writes.iter().for_each(|node| leave(node, Act::Write));
         life.reads.iter().for_each(|node| leave(node, Act::Read));
-    }
-}
-
-impl Demand {
-    fn new(node: NodeId, memory: Memory, act: Act, may_share: bool) -> Self {
-        let act = if matches!(act, Act::Read | Act::Free) { act } else { Act::Write };
-        Demand { memory, act, node, may_share, waits: SmallVec::new() }
     }
 }

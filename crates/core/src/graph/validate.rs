@@ -32,6 +32,16 @@ pub(super) struct Life {
     /// The last writes, and the last reads, as antichains.
     pub(super) writes: SmallVec<[NodeId; 2]>,
     pub(super) reads: SmallVec<[NodeId; 2]>,
+    /// Which acts were met before, a bit for each.
+    acts: u8,
+}
+
+/// An act on memory from outside.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outside {
+    pub(super) node: NodeId,
+    pub(super) memory: Memory,
+    pub(super) act: Act,
 }
 
 /// The lives of all memory that a graph touches.
@@ -41,6 +51,9 @@ pub(super) struct Lives {
     /// Of memory that is not the graph's own, in the order in which it is met.
     pub(super) outside: Vec<(Memory, Life)>,
     by_memory: FxHashMap<Memory, u32>,
+    /// The first act of each kind on each of them; all acts where the graph waits for events.
+    pub(super) acts: Vec<Outside>,
+    has_waits: bool,
 }
 
 impl Lives {
@@ -54,11 +67,27 @@ impl Lives {
         });
         &mut self.outside[at as usize].1
     }
+
+    /// Notes an act on memory from outside, if it is one that the outside has to hear of.
+    #[inline]
+    fn note(&mut self, node: NodeId, memory: Memory, act: Act, may_share: bool) {
+        if matches!(memory, Memory::Own(_)) {
+            return;
+        }
+        let has_waits = self.has_waits;
+        let life = self.of(memory);
+        let bit = 1 << (act as u8 * 2 + u8::from(may_share));
+        if has_waits || life.acts & bit == 0 {
+            life.acts |= bit;
+            self.acts.push(Outside { node, memory, act });
+        }
+    }
 }
 
 /// Looks for faults: see the module. Also what happens to memory, for the summary.
 pub(super) fn validate(flat: &Flat) -> (Lives, Vec<GraphFault>) {
-    let lives = Lives { own: vec![Life::default(); flat.allocs.len()], ..Lives::default() };
+    let has_waits = flat.nodes.iter().any(|node| matches!(node.kind, NodeKind::EventWait(_)));
+    let lives = Lives { own: vec![Life::default(); flat.allocs.len()], has_waits, ..Lives::default() };
     let mut check = Check { flat, index: &flat.index, lives, faults: Vec::new() };
     for at in 0..flat.nodes.len() {
         check.node(NodeId(at as u32));
@@ -91,6 +120,7 @@ impl Check<'_> {
         let act = if act == Act::Read { Act::Read } else { Act::Write };
         let Self { flat, index, .. } = *self;
         let may_share = flat.nodes[id.index()].may_share;
+        self.lives.note(id, memory, act, may_share);
         if !self.is_born(id, memory) {
             return self.before_alloc(GraphFaultKind::UseBeforeAlloc, id, act, memory);
         }
@@ -123,6 +153,7 @@ impl Check<'_> {
 
     fn free(&mut self, id: NodeId, memory: Memory) {
         let later = (id, Act::Free);
+        self.lives.note(id, memory, Act::Free, false);
         if let Some(free) = self.lives.of(memory).freed {
             return self.fault(GraphFaultKind::DoubleFree, memory, (free, Act::Free), later);
         }
