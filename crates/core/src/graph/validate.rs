@@ -23,15 +23,20 @@ use crate::check::Act;
 /// No more faults are listed: a missing edge often has many.
 pub const FAULTS_MAX: usize = 16;
 
+/// So many reads are kept before they are thinned out.
+const READS_KEPT: u32 = 16;
+
 /// What has been done to one piece of memory up to some node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Life {
     /// Its alloc node, once met; external memory was there before.
     born: Option<NodeId>,
     pub(super) freed: Option<NodeId>,
-    /// The last writes, and the last reads, as antichains.
+    /// The last writes, an antichain.
     pub(super) writes: SmallVec<[NodeId; 2]>,
+    /// The last reads and some that come before them: thinned out when they are twice as many as were left last time.
     pub(super) reads: SmallVec<[NodeId; 2]>,
+    thin_at: u32,
     /// Which acts were met before, a bit for each.
     acts: u8,
 }
@@ -138,7 +143,10 @@ impl Check<'_> {
         let read = || life.reads.iter().find(is_race).map(|node| (*node, Act::Read));
         let race = write.or_else(|| if act == Act::Write { read() } else { None });
         let is_news = |node: &mut NodeId| *node != id && !index.reaches(*node, id);
-        life.reads.retain(is_news);
+        if act != Act::Read || life.reads.len() >= life.thin_at as usize {
+            life.reads.retain(is_news);
+            life.thin_at = READS_KEPT.max(2 * life.reads.len() as u32);
+        }
         match act {
             Act::Read => life.reads.push(id),
             _ => {
