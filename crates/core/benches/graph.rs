@@ -1,7 +1,7 @@
 //! Host time of graphs: building, instantiation, and a launch's own check.
 //!
-//! Run with `cargo bench -p millpond-core --bench graph`. Graphs are what eight captured streams make that fork and join
-//! by events now and then, with allocations, kernels of two accesses, and frees.
+//! Run with `cargo bench -p millpond-core --bench graph`. Graphs are what eight captured streams make that fork and
+//! join by events now and then, with allocations, kernels of two accesses, and frees.
 
 use std::hint::black_box;
 use std::sync::Arc;

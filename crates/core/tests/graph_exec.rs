@@ -177,7 +177,8 @@ proptest! {
             let range = a.range.unwrap();
             prop_assert!(range.bytes >= a.bytes && range.end() <= (1 << 40) + room);
             for b in exec.allocs()[..at].iter().filter(|b| b.range.unwrap().overlaps(range)) {
-                let before = |a: Option<NodeId>, b: Option<NodeId>| a.is_some_and(|a| exec.index().reaches(a, b.unwrap()));
+                let reaches = |a, b: Option<NodeId>| exec.index().reaches(a, b.unwrap());
+                let before = |a: Option<NodeId>, b| a.is_some_and(|a| reaches(a, b));
                 prop_assert!(before(a.freed, b.node) || before(b.freed, a.node));
             }
         }

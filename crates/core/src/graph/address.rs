@@ -6,8 +6,8 @@
 //!
 //! The simple version compares a new allocation with every earlier one. Departure: what was freed last in a stretch
 //! comes after all that lay there before, so an open stretch needs to remember one node, and held ones need not be
-//! looked at. (That is so where each free comes after its allocation; `validate.rs` refuses graphs where one does
-//! not.) Among the windows that fit, the one that takes the fewest fresh bytes wins, then the tightest.
+//! looked at. (That is so where each free comes after its allocation; `validate.rs` refuses graphs where one does not.)
+//! Among the windows that fit, the one that takes the fewest fresh bytes wins, then the tightest.
 //!
 //! Allocations of a granule or more own the granules they lie in, so that physical memory can be bound for each by
 //! itself; smaller ones are packed together in granules of their own.

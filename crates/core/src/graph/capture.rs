@@ -3,11 +3,11 @@
 //! A capture begins on one stream, its *origin*. Each member stream has *tails*: the nodes that its next node depends
 //! on. An event recorded in a capture is a copy of the tails; waiting for it adds them to the waiter's, and a stream
 //! that was not capturing joins. Every operation, a free like any other, comes after all tails and becomes the only
-//! one, so that what a wait merged is never dropped. At the end whatever side streams did must come before the
-//! origin's tails.
+//! one, so that what a wait merged is never dropped. At the end whatever side streams did must come before the origin's
+//! tails.
 //!
-//! Knows ids only: no stream, event or thread. Which errors *invalidate* a capture (nothing but its end is left to
-//! it) is CUDA's; an argument that is refused does not.
+//! Knows ids only: no stream, event or thread. Which errors *invalidate* a capture (nothing but its end is left to it)
+//! is CUDA's; an argument that is refused does not.
 //!
 //! Invariants: **member**: a stream is in at most one capture. **antichain**: no tail of a stream comes before another.
 

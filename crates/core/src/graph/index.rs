@@ -1,13 +1,13 @@
 //! Which node comes before which, answered without a walk: a chain cover of the graph.
 //!
-//! The simple version walks the edges for each question. Here every node stands on a *chain*, a sequence of nodes
-//! each of which reaches the next, at a position counted from 1; and it has a *row*: for each chain, the last
-//! position on it that comes before the node. `a` reaches `b` where `b`'s row says so of `a`'s chain: two loads.
+//! The simple version walks the edges for each question. Here every node stands on a *chain*, a sequence of nodes each
+//! of which reaches the next, at a position counted from 1; and it has a *row*: for each chain, the last position on it
+//! that comes before the node. `a` reaches `b` where `b`'s row says so of `a`'s chain: two loads.
 //!
 //! Departures: rows are shared. A node with one dependency on its own chain has that one's row; nodes that fork from
 //! one node share one row made for it. Only where edges meet is a row written, so that a fork into ten thousand nodes
-//! and their join cost two long rows and not ten thousand. Chains are chosen greedily: a node goes on the chain of
-//! its first dependency that is the last of a chain, which gives captured streams a chain each.
+//! and their join cost two long rows and not ten thousand. Chains are chosen greedily: a node goes on the chain of its
+//! first dependency that is the last of a chain, which gives captured streams a chain each.
 //!
 //! Knows node numbers and dependencies only. Invariants: **chained**: each node of a chain reaches the next.
 //! **exact**: a row holds the last position of each other chain that reaches the node, no more and no less.

@@ -7,13 +7,13 @@
 //!
 //! How a launch goes, for whoever has the streams (`K` is what the launching stream knows):
 //! 1. the stream waits for the exec's launch before, if that was on another stream;
-//! 2. each [`Demand`](super::Demand) is checked by a [`Standing`]: `K`, and the snapshots of the events its waits
-//! wait for;
+//! 2. each [`Demand`](super::Demand) is checked by a [`Standing`]: `K`, and the snapshots of the events its waits wait
+//!    for;
 //! 3. each [`Mark`](super::Mark) gets the point of its node: [`Lanes::point`], or the launch's own where that is none;
 //! 4. each record node's event becomes [`Lanes::export`]: `K`, what the waits before the node learned, and the node's
-//! row;
+//!    row;
 //! 5. the stream waits for all of [`Lanes::ends`] and for the waits' snapshots, takes its point, and is past the
-//! launch;
+//!    launch;
 //! 6. [`Lanes::advance`].
 //!
 //! Invariants: **one-after-another**: positions of a launch come after those of the one before. **row**: a record

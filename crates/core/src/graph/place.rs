@@ -1,9 +1,8 @@
 //! Addresses for allocations that have none before instantiation: all placed together, lifetimes as a partial order.
 //!
 //! What shares bytes and what does not is the planner's to find; here a graph becomes its question. Beyond
-//! [`PLANNED_MAX`] allocations (the question has a bit for each pair) they are placed one after the other in the
-//! order of the nodes, as in a graph with fixed addresses. Knows a checked graph: every free comes after its
-//! allocation.
+//! [`PLANNED_MAX`] allocations (the question has a bit for each pair) they are placed one after the other in the order
+//! of the nodes, as in a graph with fixed addresses. Knows a checked graph: every free comes after its allocation.
 //!
 //! Invariant **disjoint**: two allocations share a byte only where the free of one reaches the alloc node of the other.
 

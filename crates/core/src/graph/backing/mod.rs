@@ -10,8 +10,8 @@
 //! (Chunks of one size cost a map call for each granule once; larger ones would not fit each other's places.)
 //!
 //! How a launch goes: [`bind`](Backing::bind); carry out [`next_step`](Backing::next_step)s one by one, each followed
-//! by [`applied`](Backing::applied) or [`failed`](Backing::failed); make the launching stream wait for the points
-//! that `bind` returned; launch; then [`launched`](Backing::launched) with its point. An upload ends with
+//! by [`applied`](Backing::applied) or [`failed`](Backing::failed); make the launching stream wait for the points that
+//! `bind` returned; launch; then [`launched`](Backing::launched) with its point. An upload ends with
 //! [`uploaded`](Backing::uploaded).
 //!
 //! Knows points by [`Knows`] and [`Completed`]; nothing of graphs but their addresses, nothing of drivers.

@@ -124,8 +124,8 @@ impl Backing {
         }
     }
 
-    /// From now on `exec`, which has a page on the chunk, is its tenant. Its launch will come after the last use;
-    /// until it has, that is kept.
+    /// From now on `exec`, which has a page on the chunk, is its tenant. Its launch will come after the last use; until
+    /// it has, that is kept.
     pub(super) fn let_to(&mut self, id: ChunkId, exec: ExecKey) {
         let chunk = &mut self.chunks[id.index()];
         debug_assert_eq!(chunk.pins, 0, "KEPT");
