@@ -5,13 +5,13 @@ use std::sync::Barrier;
 use millpond::{Device, HostConfig, Pool, PoolConfig, SimConfig, Stream};
 
 const PAIRS: usize = 20_000;
+const SIZES: [usize; 3] = [512, 64 << 10, 1 << 20];
 
 fn churn(stream: &Stream, pool: &Pool, pairs: usize) {
     for i in 0..pairs {
         // Three sizes in turn, two of them live at once: all within what a shelf keeps.
-        let sizes = [512, 64 << 10, 1 << 20];
-        let held = stream.alloc::<u8>(pool, sizes[i % 3]).unwrap();
-        let other = stream.alloc::<u8>(pool, sizes[(i + 1) % 3]).unwrap();
+        let held = stream.alloc::<u8>(pool, SIZES[i % 3]).unwrap();
+        let other = stream.alloc::<u8>(pool, SIZES[(i + 1) % 3]).unwrap();
         stream.free(held).unwrap();
         stream.free(other).unwrap();
     }
@@ -24,11 +24,10 @@ fn shared_locks_of_two_threads(device: &Device) {
         for _ in 0..2 {
             scope.spawn(|| {
                 let stream = device.stream().unwrap();
-                // A stream that must grow drains the others' shelves, so both warm up twice: first the pool has what
-                // both need, then each has its own.
-                churn(&stream, &pool, 100);
+                // A stream that must grow takes what others keep idle: both hold at once all they will ever hold.
+                let held = SIZES.map(|bytes| stream.alloc::<u8>(&pool, bytes).unwrap());
                 warm.wait();
-                churn(&stream, &pool, 100);
+                held.into_iter().for_each(|buffer| stream.free(buffer).unwrap());
                 warm.wait();
                 warm.wait();
                 churn(&stream, &pool, PAIRS);
