@@ -226,8 +226,7 @@ impl Stream {
         if bytes == 0 {
             return Ok(Buffer::new(None, len));
         }
-        let owned = self.owner.shared.alloc(&pool.owner.shared, bytes, caller)?;
-        Ok(Buffer::new(Some(owned), len))
+        self.owner.shared.alloc(&pool.owner.shared, bytes, caller).map(|owned| Buffer::new(Some(owned), len))
     }
 
     /// Frees a buffer at this point of the stream (CUDA: `cudaFreeAsync`). It may have been allocated and used on other

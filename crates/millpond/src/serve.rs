@@ -28,7 +28,7 @@ pub(crate) type FreeResult = std::result::Result<(), (Error, Owned)>;
 
 impl StreamShared {
     /// Allocates `bytes`, not 0, from this point of the stream on.
-    #[inline]
+    #[inline(always)] // What it returns is made in its caller's place, not copied there.
     pub(crate) fn alloc(
         &self,
         pool: &Arc<PoolShared>,
@@ -56,7 +56,7 @@ impl StreamShared {
     }
 
     /// Frees an allocation at this point of the stream, if that comes after its allocation and every use.
-    #[inline]
+    #[inline(always)] // As for `alloc`.
     pub(crate) fn free(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
         let mut state = self.state.lock();
         if let Err(error) = self.enter(&mut state).and_then(|()| self.check_device(&owned.allocation)) {
