@@ -20,8 +20,8 @@
 //! * *Dead states are kept.* Different stacks below lead to the same floors above. An island from which every
 //!   line failed goes into a table, and is not entered again by this or any later run, whatever its strategy.
 //! * *Back to what is to blame.* A failure follows from few of the decisions made: those that the floors it is about
-//!   follow from ([`reasons`]). Going back skips all others. On the hardest public instance that is three times to a
-//!   hundred times fewer steps.
+//!   follow from ([`reasons`]). Going back skips all others: three to five times fewer steps on the hardest public
+//!   instances.
 //! * *Many short runs.* A run of one strategy is either quick or hopeless, so strategies take turns, each a little
 //!   longer than the last time, with noise. Sections that ended many lines are worked on earlier
 //!   ([`State::failures`]).

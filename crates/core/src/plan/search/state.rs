@@ -279,10 +279,17 @@ impl<'f> State<'f> {
         self.trail.push(Undo::Floor { buffer, floor: self.floor[i], waits: self.waits[i] });
         self.key ^= print(buffer, self.floor[i], self.waits[i]) ^ print(buffer, floor, waits);
         self.waits[i] = waits;
-        if self.floor[i] != floor {
-            self.floor[i] = floor;
+        let before = std::mem::replace(&mut self.floor[i], floor);
+        if before != floor {
             for at in 0..self.field.sections.list(i).len() {
-                self.touch(self.field.sections.list(i)[at]);
+                let section = self.field.sections.list(i)[at];
+                let s = section as usize;
+                // Neither the lowest floor changes, nor how many are low enough to be next.
+                let line = self.capacity - self.rest[s];
+                let same = before > self.base[s] && (before > line || floor <= line);
+                if !same {
+                    self.touch(section);
+                }
             }
         }
         true
