@@ -1,6 +1,6 @@
 //! Footprint of recorded programs in the pool, and what its driver calls would cost.
 //!
-//! `cargo bench -p millpond-core --bench pool_traces -- [--slack adaptive|0.01,...] [--detail] FILE...`
+//! `cargo bench -p millpond-core --bench pool_traces -- [--slack adaptive,0.01,...] FILE...`
 //!
 //! A file is gzipped: JSON lines as PyTorch's memory history gives them (`["a", id, bytes, stream, us]` and
 //! `["f", id, stream, us]` after a header), or lines `a <id> <bytes>` and `f <id>`. Each is played twice; what is live

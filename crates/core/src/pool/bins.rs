@@ -44,7 +44,7 @@ impl Bins {
             return grains as usize;
         }
         let doubling = grains.ilog2() - FINE;
-        (((doubling + 1) as usize) << FINE) + ((grains >> doubling) as usize & (PER_DOUBLING - 1))
+        ((doubling as usize) << FINE) + (grains >> doubling) as usize
     }
 
     #[inline]
@@ -87,6 +87,9 @@ impl Bins {
     /// next bin up.
     #[inline]
     pub(super) fn find(&self, blocks: &Blocks, bytes: u64) -> Option<u32> {
+        if self.coarse == 0 {
+            return None;
+        }
         let own = self.bin(bytes);
         if let Some(id) = self.smallest(blocks, own, bytes) {
             return Some(id);

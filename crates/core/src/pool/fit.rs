@@ -23,6 +23,7 @@ impl Pool {
     /// [`Shortage`] where none is found. Try again after [`retire`](Self::retire), then [`grow`](Self::grow).
     #[inline]
     pub fn fit(&mut self, bytes: u64, who: &impl Knows) -> Result<Grant, Shortage> {
+        debug_assert!(self.plan.steps.is_empty(), "STEPWISE: a chunk that is to be unmapped must not be pinned");
         let bytes = self.rounded(bytes).ok_or(Shortage)?;
         let heap = &self.heap;
         let open = heap.open.find(&heap.blocks, bytes);

@@ -103,8 +103,8 @@ impl Heap {
     }
 
     /// A block that is in no index becomes free and merges with its neighbours where that keeps KEEPS: same kind, and
-    /// one frontier covers the other. `knows` says of a neighbour's frontier whether the block's own covers it by what
-    /// its freer knew.
+    /// one frontier covers the other; that one counts for both. `knows` says of a neighbour's frontier whether the
+    /// block's own covers it by what its freer knew.
     #[inline]
     pub(super) fn release(&mut self, id: u32, state: State, after: Frontier, knows: impl Fn(&Frontier) -> bool) {
         let block = &mut self.blocks[id];
@@ -115,14 +115,22 @@ impl Heap {
             if above == NONE || !self.merges(id, above, &knows) {
                 break;
             }
-            self.absorb(id, above);
+            self.unindex(above);
+            if self.blocks[above].after.covers(&self.blocks[id].after) {
+                self.blocks[id].after = std::mem::take(&mut self.blocks[above].after);
+            }
+            self.join_above(id);
         }
         loop {
             let below = self.blocks[id].below;
             if below == NONE || !self.merges(id, below, &knows) {
                 break;
             }
-            self.absorb(id, below);
+            self.unindex(below);
+            if !self.blocks[below].after.covers(&self.blocks[id].after) {
+                self.blocks[below].after = std::mem::take(&mut self.blocks[id].after);
+            }
+            self.join_above(below);
             id = below;
         }
         self.index(id);
@@ -132,9 +140,12 @@ impl Heap {
     #[inline]
     fn merges(&self, id: u32, other: u32, knows: &impl Fn(&Frontier) -> bool) -> bool {
         let (block, other) = (&self.blocks[id], &self.blocks[other]);
-        if block.state != other.state {
-            return false;
-        }
+        block.state == other.state && self.agree(block, other, knows)
+    }
+
+    /// Whether one of two frontiers counts for both.
+    #[inline]
+    fn agree(&self, block: &Block, other: &Block, knows: &impl Fn(&Frontier) -> bool) -> bool {
         match (block.after.is_empty(), other.after.is_empty()) {
             (true, both) => both,
             // Everybody could use the neighbour: a small block must not take a large one along into its lane.
@@ -143,23 +154,6 @@ impl Heap {
                 block.after.covers(&other.after) || other.after.covers(&block.after) || knows(&other.after)
             }
         }
-    }
-
-    /// Merges `other`, a neighbour, into `id`; the lower number stays. The later frontier counts.
-    #[inline]
-    fn absorb(&mut self, id: u32, other: u32) {
-        self.unindex(other);
-        if self.blocks[other].after.covers(&self.blocks[id].after) {
-            self.blocks[id].after = std::mem::take(&mut self.blocks[other].after);
-        }
-        let low = if self.blocks[other].start < self.blocks[id].start {
-            let after = std::mem::take(&mut self.blocks[id].after);
-            self.blocks[other].after = after;
-            other
-        } else {
-            id
-        };
-        self.join_above(low);
     }
 
     /// Joins the block above `id`, both in no index, and forgets where it started.

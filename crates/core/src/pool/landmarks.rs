@@ -1,8 +1,8 @@
 //! Which block an address is in.
 //!
-//! The simple version is a sorted map from start to block. Departure: the range is cut into sections of 128 grains; a
+//! The simple version is a sorted map from start to block. Departure: the range is cut into sections of 512 grains; a
 //! table names the first block that starts in each, and a bitmap, looked through by words, finds the last section at or
-//! below an address that has one: 4 MiB of addresses a word. From there the way to the block is at most 128 neighbours.
+//! below an address that has one: 16 MiB of addresses a word. From there the way to the block is at most 512 neighbours.
 //! Keeping it costs a few ns a block made or merged, where the map would cost a hundred.
 //!
 //! Invariant LANDMARKS: a section names the lowest block that starts in it; a bit is set exactly where one does.
@@ -10,7 +10,7 @@
 use super::block::{Blocks, NONE};
 
 /// Grains a section, as a power of two.
-const SECTION: u32 = 7;
+const SECTION: u32 = 9;
 
 /// The table of sections.
 #[derive(Debug)]

@@ -36,7 +36,7 @@ pub enum Located {
 }
 
 impl Pool {
-    /// What lies at `address`. Takes at most a walk over one section of 128 grains for a held block.
+    /// What lies at `address`. Takes at most a walk over one section of 512 grains for a held block.
     pub fn locate(&self, address: u64) -> Located {
         if !self.heap.range.contains(address) {
             return Located::Outside;

@@ -23,6 +23,7 @@ impl Pool {
 
     fn release_down_to(&mut self, keep: u64) {
         let mut reserved = self.space.reserved();
+        debug_assert!(self.plan.target.is_none(), "STEPWISE: all steps are taken before the pool shrinks");
         let mut steps = Vec::new();
         let idle = self.space.idle_chunks().filter(|&chunk| self.is_late(chunk));
         for chunk in self.space.spares().iter().copied().chain(idle) {
