@@ -192,6 +192,21 @@ fn refused_memory_is_looked_for_among_the_idle() {
 }
 
 #[test]
+fn a_chunk_left_over_by_a_failure_does_not_stand_in_the_way() {
+    let config = PoolConfig { max_bytes: 64 * MIB, slack: Slack::Fixed(1.0), ..PoolConfig::default() };
+    let (mut pool, own) = (pool(config), stream(0));
+    pool.grow(64 * MIB, &own, &Past(0), 0).unwrap();
+    assert!(matches!(pool.next_step(), Some(Step::Create { bytes, .. }) if bytes == 8 * MIB));
+    pool.applied();
+    assert!(pool.failed().is_some(), "the mapping fails");
+    assert_eq!(pool.reserved(), 8 * MIB, "the chunk is kept");
+    for _ in 0..32 {
+        assert_eq!(alloc(&mut pool, 2 * MIB, &own).range.bytes, 2 * MIB);
+    }
+    assert_eq!(pool.reserved(), 64 * MIB, "too large to map, it went back when the limit was reached");
+}
+
+#[test]
 fn a_synchronisation_gives_back_what_passes_the_threshold() {
     let mut pool = pool(PoolConfig { release_threshold: 3 * MIB, ..PoolConfig::default() });
     let blocks: Vec<Grant> = (0..4).map(|_| alloc(&mut pool, 2 * MIB, &stream(0))).collect();

@@ -12,7 +12,7 @@
 
 use super::block::{Block, State};
 use super::heap::is_past;
-use super::slack::{CREATE_NS, MAP_NS, UNMAP_NS, release_price};
+use super::slack::{CREATE_NS, Limits, MAP_NS, UNMAP_NS, release_price};
 use super::steps::Step;
 use super::window::{Search, Segment, Window};
 use super::{Exhausted, Frontier, Grant, Pool};
@@ -122,70 +122,76 @@ impl Pool {
     /// The steps that fill the holes, and the frontier of what is moved early.
     fn gather(
         &mut self,
-        mut fill: Fill,
+        fill: Fill,
         who: &impl Knows,
         reach: Reach,
         refusals: u32,
     ) -> Option<(VecDeque<Step>, Frontier)> {
-        let limits = self.budget.limits(self.held);
         let reserved = self.space.reserved();
-        let cap = match (self.config.max_bytes, refusals) {
-            (_, 2..) => reserved.min(self.limit()),
-            _ => self.limit(),
-        };
-        let (mut clear, mut maps, mut moved) = (VecDeque::new(), Vec::new(), Frontier::EMPTY);
-        for &chunk in self.space.spares() {
-            let bytes = self.space.chunk(chunk).bytes;
-            maps.extend(fill.place(bytes).map(|at| Step::Map { chunk, at, bytes }));
-        }
-        let (mut released, mut spent) = (0, 0);
-        let mut looks = if refusals > 0 || reach != Reach::Near { usize::MAX } else { IDLE_LOOKS };
-        for chunk in self.space.idle_chunks() {
-            let need = fill.need();
-            let total = (reserved + need).saturating_sub(released);
-            if need <= released || (total <= limits.tight && total <= cap && refusals == 0) {
-                break;
-            }
-            let Some(use_) = self.usable(chunk, who, reach) else {
-                looks -= 1;
-                match looks {
-                    0 => break,
-                    _ => continue,
-                }
-            };
-            let Range { start: at, bytes } = self.space.chunk(chunk).range();
-            let price = MAP_NS + UNMAP_NS;
-            if total <= limits.loose && total <= cap && refusals == 0 && !self.budget.affords(spent + price) {
-                break;
-            }
-            let place = fill.place(bytes);
-            match (use_, place) {
-                (Use::Early, None) => continue,
-                (Use::Early, Some(_)) => moved.join(&self.heap.after(self.space.chunk(chunk).range())),
-                (Use::Late, _) => clear.push_back(Step::Unmap { chunk, at, bytes }),
-            }
-            match place {
-                Some(at) => {
-                    maps.push(Step::Map { chunk, at, bytes });
-                    spent += price;
-                }
-                None => {
-                    clear.push_back(Step::Destroy { chunk, bytes });
-                    released += bytes;
-                    spent += release_price(bytes) + CREATE_NS + MAP_NS;
-                }
-            }
-        }
-        let need = fill.need();
-        if (reserved + need).saturating_sub(released) > cap {
+        let cap = if refusals >= 2 { reserved.min(self.limit()) } else { self.limit() };
+        let goal = Goal { limits: self.budget.limits(self.held), reserved, cap, frugal: refusals > 0 };
+        let mut found = Found { fill, ..Found::default() };
+        self.use_spares(&goal, &mut found);
+        self.use_idle(&goal, &mut found, who, reach);
+        let total = goal.total(&found);
+        if total > cap {
             return None;
         }
-        let room = limits.tight.min(cap).saturating_sub((reserved + need).saturating_sub(released));
-        self.budget.spend(spent);
-        let made = self.create(&fill, room);
-        clear.extend(maps);
-        clear.extend(made);
-        Some((clear, moved))
+        self.budget.spend(found.price);
+        let made = self.create(&found.fill, goal.limits.tight.min(cap).saturating_sub(total));
+        let mut steps = found.clear;
+        steps.extend(found.maps);
+        steps.extend(made);
+        Some((steps, found.moved))
+    }
+
+    /// Chunks mapped nowhere: those that fit are mapped, others destroyed while memory is lacking.
+    fn use_spares(&self, goal: &Goal, found: &mut Found) {
+        let mut others = Vec::new();
+        for &chunk in self.space.spares() {
+            let bytes = self.space.chunk(chunk).bytes;
+            match found.fill.place(bytes) {
+                Some(at) => found.maps.push(Step::Map { chunk, at, bytes }),
+                None => others.push((chunk, bytes)),
+            }
+        }
+        for (chunk, bytes) in others {
+            if goal.is_met(found) {
+                break;
+            }
+            found.clear.push_back(Step::Destroy { chunk, bytes });
+            found.released += bytes;
+        }
+    }
+
+    /// Idle chunks, longest idle first, as long as memory is lacking and the price is right.
+    fn use_idle(&self, goal: &Goal, found: &mut Found, who: &impl Knows, reach: Reach) {
+        let mut looks = if goal.frugal || reach != Reach::Near { usize::MAX } else { IDLE_LOOKS };
+        for chunk in self.space.idle_chunks() {
+            let price = found.price + MAP_NS + UNMAP_NS;
+            if goal.is_met(found) || looks == 0 || (!goal.is_pressing(found) && !self.budget.affords(price)) {
+                return;
+            }
+            let Range { start: at, bytes } = self.space.chunk(chunk).range();
+            let Some(way) = self.usable(chunk, who, reach) else {
+                looks -= 1;
+                continue;
+            };
+            let place = found.fill.place(bytes);
+            match (way, place) {
+                (Use::Early, None) => continue,
+                (Use::Early, Some(_)) => found.moved.join(&self.heap.after(Range::new(at, bytes))),
+                (Use::Late, _) => found.clear.push_back(Step::Unmap { chunk, at, bytes }),
+            }
+            if let Some(at) = place {
+                found.maps.push(Step::Map { chunk, at, bytes });
+                found.price = price;
+            } else {
+                found.clear.push_back(Step::Destroy { chunk, bytes });
+                found.released += bytes;
+                found.price += release_price(bytes) + CREATE_NS + MAP_NS;
+            }
+        }
     }
 
     /// New chunks for what is still open. The last of a segment may be larger than what it lacks, by up to `room`
@@ -262,7 +268,50 @@ impl Pool {
     }
 }
 
+/// How far memory that is there already must go before new memory is made.
+struct Goal {
+    limits: Limits,
+    reserved: u64,
+    /// No more than this, whatever happens.
+    cap: u64,
+    /// The system has refused: everything idle before anything new.
+    frugal: bool,
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Found {
+    fill: Fill,
+    /// Unmap and destroy, before all else.
+    clear: VecDeque<Step>,
+    maps: Vec<Step>,
+    /// The frontier of what is moved early.
+    moved: Frontier,
+    released: u64,
+    price: u64,
+}
+
+impl Goal {
+    /// What will be reserved when new chunks are made for all that is still lacking.
+    fn total(&self, found: &Found) -> u64 {
+        (self.reserved + found.fill.need()).saturating_sub(found.released)
+    }
+
+    /// Whether the rest may be new.
+    fn is_met(&self, found: &Found) -> bool {
+        let total = self.total(found);
+        total <= self.reserved || (total <= self.limits.tight && total <= self.cap && !self.frugal)
+    }
+
+    /// Whether price does not matter.
+    fn is_pressing(&self, found: &Found) -> bool {
+        let total = self.total(found);
+        total > self.limits.loose || total > self.cap || self.frugal
+    }
+}
+
 /// The holes of a window, as they are filled.
+#[derive(Default)]
 struct Fill {
     segments: Vec<Segment>,
 }
