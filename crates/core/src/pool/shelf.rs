@@ -11,7 +11,7 @@
 //! Invariants: of one size, what was put last is taken first; nothing falls off while there is room.
 
 /// How many blocks it holds at most.
-const PLACES: usize = 8;
+const PLACES: usize = 4;
 
 /// The blocks freed last, by exact size, last in first out.
 #[derive(Debug)]
