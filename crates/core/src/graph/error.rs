@@ -43,7 +43,7 @@ pub enum GraphError {
     /// An allocation of 0 bytes.
     #[error("an alloc node needs at least 1 byte")]
     NoBytes,
-    /// The graph's addresses are used up: [`Graph::extend`] it by at least this many bytes and try again.
+    /// The graph's addresses are used up: [extend](super::Graph::extend) it by at least this many bytes and try again.
     #[error("the graph has no addresses left for {}", Bytes(*.bytes))]
     NoAddresses {
         /// Bytes of addresses, whole granules.
