@@ -2,8 +2,8 @@
 //!
 //! The simple version is a sorted map from start to block. Departure: the range is cut into sections of 512 grains; a
 //! table names the first block that starts in each, and a bitmap, looked through by words, finds the last section at or
-//! below an address that has one: 16 MiB of addresses a word. From there the way to the block is at most 512 neighbours.
-//! Keeping it costs a few ns a block made or merged, where the map would cost a hundred.
+//! below an address that has one: 16 MiB of addresses a word. From there the way to the block is at most 512
+//! neighbours. Keeping it costs a few ns a block made or merged, where the map would cost a hundred.
 //!
 //! Invariant LANDMARKS: a section names the lowest block that starts in it; a bit is set exactly where one does.
 

@@ -1,5 +1,5 @@
-//! Every driver call fails once, in a program that uses everything: what failed has not happened and can be done again, no
-//! data is lost, and in the end all memory is given back.
+//! Every driver call fails once, in a program that uses everything: what failed has not happened and can be done
+//! again, no data is lost, and in the end all memory is given back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
