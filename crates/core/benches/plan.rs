@@ -1,7 +1,8 @@
 //! Host time of static placement: bound and first fit for a thousand buffers, and search on the bundled instances.
 //!
 //! Run with `cargo bench -p millpond-core --bench plan`; files of your own, with the capacity in their name, go behind
-//! `--`. Each figure is the median of some repeats; of search there is one run, for it is repeatable.
+//! `--` (paths are taken from this package's folder). Each figure is the median of some repeats; of search there is
+//! one run, for it is repeatable.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -116,8 +117,9 @@ fn main() {
         return;
     }
     quick();
-    let mut files: Vec<PathBuf> =
-        std::env::args_os().skip(1).map(PathBuf::from).filter(|path| path.is_file()).collect();
+    // Cargo adds options of its own.
+    let named = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
+    let mut files: Vec<PathBuf> = named.map(PathBuf::from).collect();
     if files.is_empty() {
         let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../instances");
         let entries = std::fs::read_dir(bundled).expect("the instances are there").flatten();

@@ -17,7 +17,7 @@ const INSTANCES: [(&str, Recipe); 5] = [
     ("wheel", Recipe { steps: 1000, units: 256, unit: 4096, pieces: 60, pinwheels: 50, seed: 2 }),
     ("quilt", Recipe { steps: 10_000, units: 1024, unit: 1024, pieces: 120, pinwheels: 20, seed: 3 }),
     ("strip", Recipe { steps: 1_000_000, units: 128, unit: 65_536, pieces: 250, pinwheels: 20, seed: 4 }),
-    ("loom", Recipe { steps: 1_000_000, units: 1024, unit: 1024, pieces: 400, pinwheels: 10, seed: 5 }),
+    ("loom", Recipe { steps: 1_000_000, units: 1024, unit: 1024, pieces: 320, pinwheels: 10, seed: 5 }),
 ];
 
 fn main() -> std::io::Result<()> {

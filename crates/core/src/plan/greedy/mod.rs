@@ -7,11 +7,14 @@
 //!
 //! Invariant **sound**: whatever the order, no two conflicting buffers overlap. Knows nothing of searching.
 
+mod around;
+
 use std::cmp::Reverse;
 
 use super::bits;
-use super::problem::{Problem, Sharing};
+use super::problem::{Buffer, Lifetime, Problem, Sharing};
 use crate::units::round_up;
+use around::{Around, Scan, Stretches};
 
 /// What an order looks at.
 struct Traits {
@@ -53,45 +56,42 @@ pub(super) fn best(problem: &Problem, part: &[u32], enough: u64) -> (Vec<u64>, u
     best.expect("the first order has no limit")
 }
 
+/// From so many buffers on a line on, those that conflict are looked up by when they live.
+const MANY: usize = 4096;
+
 /// Places the members of `part` in `order` (positions in `part`), each at the lowest place where it fits. `None` as
 /// soon as one ends above `most`.
 fn first_fit(problem: &Problem, part: &[u32], order: &[usize], most: u64) -> Option<(Vec<u64>, u64)> {
+    let id = |k: usize| part[k] as usize;
+    let needs: Vec<Buffer> = part.iter().map(|&i| problem.buffers()[i as usize]).collect();
     match problem.sharing() {
-        Sharing::Line(lifetimes) => fit(problem, part, order, most, |me| {
-            let life = lifetimes[me as usize];
-            move |other| life.meets(lifetimes[other as usize])
-        }),
-        Sharing::Relation { conflicts, .. } => fit(problem, part, order, most, |me| {
-            let row = conflicts.row(me as usize);
-            move |other| bits::has(row, other as usize)
-        }),
+        Sharing::Line(lifetimes) => {
+            let lives: Vec<Lifetime> = part.iter().map(|&i| lifetimes[i as usize]).collect();
+            if lives.len() >= MANY {
+                return fit(&needs, order, most, Stretches::new(lives));
+            }
+            let lives = &lives;
+            let conflicting = |k: usize| move |other: usize| lives[k].meets(lives[other]);
+            fit(&needs, order, most, Scan::new(part.len(), conflicting))
+        }
+        Sharing::Relation { conflicts, .. } => {
+            let conflicting = |k: usize| {
+                let row = conflicts.row(id(k));
+                move |other: usize| bits::has(row, id(other))
+            };
+            fit(&needs, order, most, Scan::new(part.len(), conflicting))
+        }
     }
 }
 
-/// [`first_fit`], where `conflicting(a)(b)` says whether `a` and `b` conflict: what depends on `a` alone is done once.
-fn fit<Of: Fn(u32) -> bool>(
-    problem: &Problem,
-    part: &[u32],
-    order: &[usize],
-    most: u64,
-    conflicting: impl Fn(u32) -> Of,
-) -> Option<(Vec<u64>, u64)> {
-    let mut offsets = vec![0; part.len()];
-    let mut placed: Vec<(u64, u64, u32)> = Vec::with_capacity(part.len());
-    let mut around = vec![(0, 0); part.len()];
+/// [`first_fit`] of buffers with these `needs`, with what is placed kept in `around`.
+fn fit(needs: &[Buffer], order: &[usize], most: u64, mut around: impl Around) -> Option<(Vec<u64>, u64)> {
+    let mut offsets = vec![0; needs.len()];
     let mut height = 0;
     for &k in order {
-        let me = part[k];
-        let need = problem.buffers()[me as usize];
-        let conflicts = conflicting(me);
-        // Whether two conflict is as good as random to a processor: so no branch asks it.
-        let mut found = 0;
-        for &(begin, end, other) in &placed {
-            around[found] = (begin, end);
-            found += usize::from(conflicts(other));
-        }
+        let need = needs[k];
         let mut offset = 0;
-        for &(begin, end) in &around[..found] {
+        for &(begin, end) in around.find(k) {
             if begin >= offset && begin - offset >= need.bytes {
                 break;
             }
@@ -105,8 +105,7 @@ fn fit<Of: Fn(u32) -> bool>(
         }
         offsets[k] = offset;
         height = height.max(end);
-        let at = placed.partition_point(|&(begin, ..)| begin <= offset);
-        placed.insert(at, (offset, end, me));
+        around.place(k, offset, end);
     }
     Some((offsets, height))
 }
