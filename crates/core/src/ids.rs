@@ -71,6 +71,38 @@ id! {
     /// A physical chunk of a pool; recycled after it is destroyed.
     ChunkId(u32), "chunk "
 }
+id! {
+    /// A host thread of a program, chosen by whoever records it: any small number.
+    HostId(u32), "host thread "
+}
+id! {
+    /// A process of a program; host threads are of process 0 where nothing else is said.
+    ProcessId(u32), "process "
+}
+id! {
+    /// A device of a program.
+    DeviceId(u32), "device "
+}
+id! {
+    /// An event of a program; recycled after its end.
+    EventId(u32), "event "
+}
+id! {
+    /// A node of one graph: dense, counted from 0, not used again when the node is removed.
+    NodeId(u32), "node "
+}
+id! {
+    /// A graph, as whoever builds graphs counts them; never used again.
+    GraphId(u32), "graph "
+}
+id! {
+    /// An instantiated graph; never used again.
+    ExecId(u32), "instance "
+}
+id! {
+    /// An offer of memory to other processes; never used again.
+    TicketId(u32), "ticket "
+}
 
 /// The position of an operation in its chain, counted from 1; 0 is before the first.
 pub type Seq = u64;

@@ -226,6 +226,44 @@ fn a_synchronisation_gives_back_what_passes_the_threshold() {
     assert_eq!(pool.reserved_high(), 0);
 }
 
+/// Free islands of 8 and 20 MiB with a hole of 2 between them; above them a held block, then 8 MiB free.
+fn torn() -> Pool {
+    let config = PoolConfig { release_threshold: u64::MAX, slack: Slack::Fixed(0.0), ..PoolConfig::default() };
+    let (mut pool, own) = (pool(config), stream(0));
+    let [low, middle, high, _held, top] = [8, 4, 18, 2, 2].map(|mib| alloc(&mut pool, mib * MIB, &own));
+    // Half of the middle is moved to the top, where there is more room.
+    pool.free(middle.block, at(0, 1), Some(&own));
+    pool.free(top.block, at(0, 1), Some(&own));
+    pool.retire(&Past(1));
+    let large = alloc(&mut pool, 8 * MIB, &own);
+    for free in [low, high, large] {
+        pool.free(free.block, at(0, 2), Some(&own));
+    }
+    pool.synchronized(&Past(2));
+    apply_all(&mut pool);
+    pool
+}
+
+#[test]
+fn what_moving_tore_apart_is_mended_when_moves_are_earned() {
+    let mut pool = torn();
+    let reserved = pool.reserved();
+    assert_eq!(pool.block_count(), 6, "two islands and the hole between them, the held block, a free one, the rest");
+    assert!(pool.fit(22 * MIB, &stream(0)).is_err());
+    pool.count_served(100);
+    assert!(!pool.is_torn(), "a move takes 42 us, and half of 82 was earned for it");
+    pool.count_served(100);
+    assert!(pool.is_torn() && pool.mend());
+    let steps = apply_all(&mut pool);
+    let (top, hole, bytes) = (BASE + 38 * MIB, BASE + 8 * MIB, 2 * MIB);
+    let [Step::Unmap { chunk, .. }, ..] = steps[..] else { panic!("{steps:?}") };
+    assert_eq!(steps, [Step::Unmap { chunk, at: top, bytes }, Step::Map { chunk, at: hole, bytes }]);
+    assert_eq!((pool.block_count(), pool.reserved()), (4, reserved));
+    pool.count_served(1000);
+    assert!(!pool.mend() && !pool.is_torn(), "nothing is left to mend");
+    assert_eq!(pool.fit(30 * MIB, &stream(0)).unwrap().range.start, BASE);
+}
+
 #[test]
 fn without_a_synchronisation_nothing_goes_back() {
     let (mut pool, own) = (pool(PoolConfig::default()), stream(0));

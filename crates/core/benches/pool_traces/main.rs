@@ -1,11 +1,12 @@
 //! Footprint of recorded programs in the pool, and what its driver calls would cost.
 //!
-//! `cargo bench -p millpond-core --bench pool_traces -- [--slack adaptive,0.01,...] FILE...`
+//! `cargo bench -p millpond-core --bench pool_traces -- [--slack adaptive,0.01,...] [--passes N] FILE...`
 //!
 //! A file is gzipped: JSON lines as PyTorch's memory history gives them (`["a", id, bytes, stream, us]` and
-//! `["f", id, stream, us]` after a header), or lines `a <id> <bytes>` and `f <id>`. Each is played twice; what is live
-//! at the end of a pass is freed there. All work is over at once. Prints one row a file and slack: peak reserved over
-//! peak requested in the first and in the second pass, the driver calls of the second pass, and their price.
+//! `["f", id, stream, us]` after a header), or lines `a <id> <bytes>` and `f <id>`. Each is played several times over;
+//! what is live at the end of a pass is freed there, and the host synchronises. All work is over at once. Prints one
+//! row a file and slack, of the first pass and of the later ones: peak reserved over peak requested, the highest of
+//! all later passes; the price of the driver calls, and the moves, on average of the later passes.
 
 mod replay;
 mod trace;
@@ -17,6 +18,7 @@ use trace::Trace;
 
 fn main() -> ExitCode {
     let mut slacks = vec![Slack::Adaptive];
+    let mut passes = 5;
     let mut files = Vec::new();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -26,6 +28,10 @@ fn main() -> ExitCode {
                 Some(Some(list)) => slacks = list,
                 _ => return refuse("--slack takes a list of numbers and `adaptive`"),
             },
+            "--passes" => match arguments.next().map(|number| number.parse()) {
+                Some(Ok(number)) if number > 1 => passes = number,
+                _ => return refuse("--passes takes a number from 2 on"),
+            },
             file => files.push(file.to_owned()),
         }
     }
@@ -34,8 +40,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!(
-        "| trace | slack | peak MiB | ratio 1 / 2 | over MiB | priced ms 1 / 2 | of its time | moves 1 / 2 | \
-         ns an event |"
+        "| trace | slack | peak MiB | ratio first / later | over MiB | priced ms first / later | of its time | \
+         moves first / later | ns an event |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     for file in &files {
@@ -44,7 +50,7 @@ fn main() -> ExitCode {
             Err(reason) => return refuse(&format!("{file}: {reason}")),
         };
         for &slack in &slacks {
-            row(&trace, slack, &replay(&trace, slack));
+            row(&trace, slack, &replay(&trace, slack, passes));
         }
     }
     ExitCode::SUCCESS
@@ -63,12 +69,16 @@ fn parse_slacks(list: &str) -> Option<Vec<Slack>> {
     list.split(',').map(one).collect()
 }
 
-fn row(trace: &Trace, slack: Slack, passes: &[Outcome; 2]) {
-    let [one, two] = passes;
+fn row(trace: &Trace, slack: Slack, passes: &[Outcome]) {
+    let [one, later @ ..] = passes else { return };
+    let mean = |part: fn(&Outcome) -> u64| later.iter().map(part).sum::<u64>() / later.len() as u64;
+    let highest = later.iter().max_by_key(|pass| pass.peak_reserved).unwrap_or(one);
+    let (priced_ns, unmaps, wall_ns) =
+        (mean(|pass| pass.priced_ns), mean(|pass| pass.unmaps), mean(|pass| pass.wall_ns));
     let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
     let ratio = |pass: &Outcome| pass.peak_reserved as f64 / pass.peak_requested as f64;
     let share = match trace.seconds {
-        Some(seconds) => format!("{:.2} %", two.priced_ns as f64 / 1e7 / seconds),
+        Some(seconds) => format!("{:.2} %", priced_ns as f64 / 1e7 / seconds),
         None => "-".into(),
     };
     let slack = match slack {
@@ -80,12 +90,12 @@ fn row(trace: &Trace, slack: Slack, passes: &[Outcome; 2]) {
         trace.name,
         mib(one.peak_requested),
         ratio(one),
-        ratio(two),
-        mib(one.peak_reserved.max(two.peak_reserved) - one.peak_requested),
+        ratio(highest),
+        mib(one.peak_reserved.max(highest.peak_reserved) - one.peak_requested),
         one.priced_ns as f64 / 1e6,
-        two.priced_ns as f64 / 1e6,
+        priced_ns as f64 / 1e6,
         one.unmaps,
-        two.unmaps,
-        two.wall_ns as f64 / trace.events.len() as f64,
+        unmaps,
+        wall_ns as f64 / trace.events.len() as f64,
     );
 }

@@ -58,9 +58,9 @@ struct Replay {
     outcome: Outcome,
 }
 
-/// Two passes over a trace.
-pub(crate) fn replay(trace: &Trace, slack: Slack) -> [Outcome; 2] {
-    let config = PoolConfig { slack, ..PoolConfig::default() };
+/// So many passes over a trace.
+pub(crate) fn replay(trace: &Trace, slack: Slack, passes: usize) -> Vec<Outcome> {
+    let config = PoolConfig { slack, release_threshold: u64::MAX, ..PoolConfig::default() };
     let stream = |slot| Stream { slot: Slot(slot), seq: 0, shelf: Shelf::new() };
     let mut replay = Replay {
         pool: Pool::new(config, Range::new(1 << 40, 4096 * GIB)),
@@ -69,7 +69,7 @@ pub(crate) fn replay(trace: &Trace, slack: Slack) -> [Outcome; 2] {
         requested: 0,
         outcome: Outcome::default(),
     };
-    std::array::from_fn(|_| replay.pass(trace))
+    (0..passes).map(|_| replay.pass(trace)).collect()
 }
 
 impl Replay {
@@ -94,6 +94,7 @@ impl Replay {
                 self.free(id, 0);
             }
         }
+        self.synchronize();
         self.pool.audit().expect("the pool is whole after a pass");
         self.outcome.peak_reserved = self.pool.reserved_high();
         std::mem::take(&mut self.outcome)
@@ -111,24 +112,42 @@ impl Replay {
         }
     }
 
-    #[cold]
-    fn shortage(&mut self, rounded: u64, stream: usize) -> Grant {
+    /// The host waits for all that was submitted, as a training loop does at its end.
+    fn synchronize(&mut self) {
+        self.drain();
+        self.pool.synchronized(&AllOver);
+        self.take_steps();
+        while self.pool.is_torn() && self.pool.mend() {
+            self.take_steps();
+        }
+    }
+
+    fn drain(&mut self) {
         for stream in &mut self.streams {
             self.pool.count_served(stream.shelf.count_served());
             for put in stream.shelf.drain() {
                 self.pool.free(put.block, put.freed, None::<&Stream>);
             }
         }
+    }
+
+    fn take_steps(&mut self) {
+        while let Some(step) = self.pool.next_step() {
+            self.price(step);
+            self.pool.applied();
+        }
+    }
+
+    #[cold]
+    fn shortage(&mut self, rounded: u64, stream: usize) -> Grant {
+        self.drain();
         self.pool.retire(&AllOver);
         let who = &self.streams[stream];
         if let Ok(grant) = self.pool.fit(rounded, who) {
             return grant;
         }
         let grant = self.pool.grow(rounded, who, &AllOver, 0).expect("there is no limit");
-        while let Some(step) = self.pool.next_step() {
-            self.price(step);
-            self.pool.applied();
-        }
+        self.take_steps();
         grant
     }
 

@@ -41,10 +41,23 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// What another order recorded, in points of this one: the position, and what came before it on other chains. The
+    /// points are closed downwards, as those of [`points`](Self::points) are.
+    pub fn foreign(point: Point, known: impl IntoIterator<Item = Point>) -> Self {
+        let mut waited = Clock::default();
+        known.into_iter().for_each(|point| waited.raise(point));
+        Self { point, knowledge: Arc::new(Knowledge { base: Arc::default(), waited }) }
+    }
+
     /// The position.
     #[inline]
     pub fn point(&self) -> Point {
         self.point
+    }
+
+    /// The last point of each chain that comes before the position or is at it.
+    pub fn points(&self) -> Vec<Point> {
+        self.to_clock().points().collect()
     }
 
     /// Whether `point` comes before or is at the recorded position.
@@ -63,6 +76,17 @@ impl Snapshot {
         clock.join(&self.knowledge.waited);
         clock.raise(self.point);
         clock
+    }
+}
+
+/// The chain as it stood when it was recorded.
+impl Knows for Snapshot {
+    fn slot(&self) -> Slot {
+        self.point.slot
+    }
+
+    fn covers(&self, point: Point) -> bool {
+        Snapshot::covers(self, point)
     }
 }
 
@@ -225,6 +249,20 @@ mod tests {
         assert_ne!(early.point(), late.point());
         assert!(c.wait(&late), "the second record is news although nothing was submitted in between");
         assert!(c.covers(on_b));
+    }
+
+    #[test]
+    fn what_another_order_recorded_counts_like_an_own_record() {
+        let (mut a, mut b) = (chain(0), chain(1));
+        let (on_a, on_b) = (a.submit(), b.submit());
+        b.wait(&a.snapshot());
+        let recorded = b.snapshot();
+        // The other order gives the two chains other slots.
+        let abroad = |point: Point| Point { slot: Slot(point.slot.0 + 10), ..point };
+        let snapshot = Snapshot::foreign(abroad(recorded.point()), recorded.points().into_iter().map(abroad));
+        let mut c = chain(2);
+        assert!(c.wait(&snapshot) && c.covers(abroad(on_a)) && c.covers(abroad(on_b)));
+        assert!(!c.covers(abroad(a.submit())) && !c.covers(abroad(b.submit())));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! A clock: for each chain, how far it is known. A set of points that is closed downwards.
 //!
-//! Knows chains and positions, not what they mean. The simple version is a map from chain to position; here it is a
-//! sorted list while it is short (the usual case: synchronisation is local) and an array indexed by the chain above
-//! [`SPARSE_ENTRIES_MAX`] entries. Both stand behind [`Clock::seen`] and [`Clock::join`].
+//! Knows chains and positions, not what they mean. The simple version is a map from chain to position. Here it is an
+//! array of [`SMALL`] positions while it knows of no chain beyond those (few programs have more: no search, no jump);
+//! a sorted list while it is short (synchronisation is local); an array indexed by the chain above
+//! [`SPARSE_ENTRIES_MAX`] entries. All stand behind [`Clock::seen`] and [`Clock::join`].
 
 use smallvec::SmallVec;
 
@@ -10,6 +11,9 @@ use crate::ids::{Point, Seq, Slot};
 
 /// Above this many entries a clock becomes an array indexed by the chain.
 pub const SPARSE_ENTRIES_MAX: usize = 32;
+
+/// A clock is an array from the start while all chains that it knows have numbers below this.
+const SMALL: usize = 8;
 
 /// For each chain, the last position known; 0 for a chain never heard of.
 #[derive(Clone, Debug)]
@@ -19,6 +23,8 @@ pub struct Clock {
 
 #[derive(Debug)]
 enum Form {
+    /// Indexed by chain.
+    Small([Seq; SMALL]),
     /// Sorted by chain, no position 0.
     Sparse(SmallVec<[(Slot, Seq); 4]>),
     /// Indexed by chain.
@@ -28,6 +34,7 @@ enum Form {
 impl Clone for Form {
     fn clone(&self) -> Self {
         match self {
+            Form::Small(positions) => Form::Small(*positions),
             // One copy of the bytes; the derived clone goes entry by entry.
             Form::Sparse(entries) => Form::Sparse(SmallVec::from_slice(entries)),
             Form::Dense(positions) => Form::Dense(positions.clone()),
@@ -37,7 +44,7 @@ impl Clone for Form {
 
 impl Default for Clock {
     fn default() -> Self {
-        Self { form: Form::Sparse(SmallVec::new()) }
+        Self { form: Form::Small([0; SMALL]) }
     }
 }
 
@@ -46,6 +53,7 @@ impl Clock {
     #[inline]
     pub fn seen(&self, slot: Slot) -> Seq {
         match &self.form {
+            Form::Small(positions) => positions.get(slot.index()).copied().unwrap_or(0),
             Form::Sparse(entries) if entries.len() <= 8 => {
                 entries.iter().find(|entry| entry.0 == slot).map_or(0, |entry| entry.1)
             }
@@ -64,6 +72,13 @@ impl Clock {
     pub fn raise(&mut self, point: Point) {
         match &mut self.form {
             _ if point.seq == 0 => {}
+            Form::Small(positions) => match positions.get_mut(point.slot.index()) {
+                Some(known) => *known = (*known).max(point.seq),
+                None => {
+                    self.form = Form::Sparse(self.entries().collect());
+                    self.raise(point);
+                }
+            },
             Form::Sparse(entries) => {
                 let i = entries.iter().position(|entry| entry.0 >= point.slot).unwrap_or(entries.len());
                 match entries.get_mut(i) {
@@ -87,6 +102,11 @@ impl Clock {
     /// Learns everything that `other` knows.
     pub fn join(&mut self, other: &Clock) {
         match (&mut self.form, &other.form) {
+            (Form::Small(mine), Form::Small(theirs)) => {
+                for (mine, theirs) in mine.iter_mut().zip(theirs) {
+                    *mine = (*mine).max(*theirs);
+                }
+            }
             (Form::Sparse(mine), Form::Sparse(theirs)) => {
                 join_sorted(mine, theirs);
                 self.densify_if_long();
@@ -105,20 +125,39 @@ impl Clock {
 
     /// Forgets the entries for which `is_known_anyway` holds, and becomes a short list again where that fits.
     pub fn prune(&mut self, is_known_anyway: impl Fn(Point) -> bool) {
-        let kept: SmallVec<[(Slot, Seq); 4]> =
-            self.points().filter(|point| !is_known_anyway(*point)).map(|point| (point.slot, point.seq)).collect();
-        self.form = Form::Sparse(kept);
-        self.densify_if_long();
+        if let Form::Small(positions) = &mut self.form {
+            for (i, seq) in positions.iter_mut().enumerate() {
+                if is_known_anyway(Point { slot: Slot(i as u32), seq: *seq }) {
+                    *seq = 0;
+                }
+            }
+            return;
+        }
+        let kept = |entry: &(Slot, Seq)| !is_known_anyway(Point { slot: entry.0, seq: entry.1 });
+        let kept: SmallVec<[(Slot, Seq); 4]> = self.entries().filter(kept).collect();
+        *self = Self::default();
+        if kept.last().is_some_and(|last| last.0.index() >= SMALL) {
+            self.form = Form::Sparse(kept);
+            self.densify_if_long();
+        } else {
+            kept.iter().for_each(|&(slot, seq)| self.raise(Point { slot, seq }));
+        }
     }
 
     /// The last known point of each chain that the clock knows.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
+        self.entries().map(|(slot, seq)| Point { slot, seq })
+    }
+
+    /// In the order of the chains.
+    fn entries(&self) -> impl Iterator<Item = (Slot, Seq)> + '_ {
         let (sparse, dense): (&[(Slot, Seq)], &[Seq]) = match &self.form {
+            Form::Small(positions) => (&[], positions),
             Form::Sparse(entries) => (entries, &[]),
             Form::Dense(positions) => (&[], positions),
         };
         let dense = dense.iter().enumerate().map(|(i, seq)| (Slot(i as u32), *seq));
-        sparse.iter().copied().chain(dense).filter(|entry| entry.1 > 0).map(|(slot, seq)| Point { slot, seq })
+        sparse.iter().copied().chain(dense).filter(|entry| entry.1 > 0)
     }
 
     /// Whether it knows nothing.
@@ -171,11 +210,17 @@ mod tests {
         clock
     }
 
+    /// Of few chains (small), of some of many (sparse), of most of many (dense).
+    fn entries() -> impl Strategy<Value = BTreeMap<u32, u64>> {
+        prop::sample::select(vec![SMALL as u32, SMALL as u32 + 1, 100])
+            .prop_flat_map(|chains| prop::collection::btree_map(0..chains, 1u64..50, 0..80.min(chains as usize)))
+    }
+
     proptest! {
         #[test]
         fn agrees_with_a_map(
-            a in prop::collection::btree_map(0u32..100, 1u64..50, 0..80),
-            b in prop::collection::btree_map(0u32..100, 1u64..50, 0..80),
+            a in entries(),
+            b in entries(),
             cut in 0u64..50,
         ) {
             let mut joined = clock(&a);
@@ -188,6 +233,7 @@ mod tests {
             for slot in 0..100 {
                 prop_assert_eq!(joined.seen(Slot(slot)), expected.get(&slot).copied().unwrap_or(0));
             }
+            prop_assert_eq!(joined.is_empty(), expected.is_empty());
             joined.prune(|point| point.seq <= cut);
             expected.retain(|_, seq| *seq > cut);
             prop_assert_eq!(joined.points().count(), expected.len());

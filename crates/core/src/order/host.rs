@@ -41,6 +41,11 @@ impl Base {
         self.clock.seen(slot)
     }
 
+    /// The last point of each chain that it had been told is over.
+    pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
+        self.clock.points()
+    }
+
     /// The last point of each chain that it knows.
     pub(super) fn clock(&self) -> &Clock {
         &self.clock

@@ -12,7 +12,7 @@
 
 use super::block::{Block, State};
 use super::heap::is_past;
-use super::slack::{CREATE_NS, Limits, MAP_NS, UNMAP_NS, release_price};
+use super::slack::{CREATE_NS, Limits, MAP_NS, MOVE_NS, release_price};
 use super::steps::Step;
 use super::window::{Search, Segment, Window};
 use super::{Exhausted, Frontier, Grant, Pool};
@@ -138,6 +138,7 @@ impl Pool {
             return None;
         }
         self.budget.spend(found.price);
+        self.torn |= !found.clear.is_empty();
         let made = self.create(&found.fill, goal.limits.tight.min(cap).saturating_sub(total));
         let mut steps = found.clear;
         steps.extend(found.maps);
@@ -168,7 +169,7 @@ impl Pool {
     fn use_idle(&self, goal: &Goal, found: &mut Found, who: &impl Knows, reach: Reach) {
         let mut looks = if goal.frugal || reach != Reach::Near { usize::MAX } else { IDLE_LOOKS };
         for chunk in self.space.idle_chunks() {
-            let price = found.price + MAP_NS + UNMAP_NS;
+            let price = found.price + MOVE_NS;
             if goal.is_met(found) || looks == 0 || (!goal.is_pressing(found) && !self.budget.affords(price)) {
                 return;
             }

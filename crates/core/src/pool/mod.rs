@@ -30,6 +30,7 @@ mod heap;
 mod landmarks;
 mod lanes;
 mod locate;
+mod mend;
 mod shelf;
 mod slack;
 mod steps;
@@ -61,6 +62,8 @@ pub struct Pool {
     plan: Plan,
     /// Old mappings of chunks that were moved early, until they are taken away.
     closed: Vec<Closed>,
+    /// Memory was moved, and holes that this left were not looked for since.
+    torn: bool,
     held: u64,
     held_high: u64,
 }
@@ -90,6 +93,7 @@ impl Pool {
             budget: Budget::new(&config),
             plan: Plan::default(),
             closed: Vec::new(),
+            torn: false,
             held: 0,
             held_high: 0,
             config,

@@ -30,6 +30,8 @@ use crate::units::{MIB, round_down, round_up};
 pub(super) const MAP_NS: u64 = 23_000;
 pub(super) const UNMAP_NS: u64 = 19_000;
 pub(super) const CREATE_NS: u64 = 8_000;
+/// What it costs to move a chunk.
+pub(super) const MOVE_NS: u64 = UNMAP_NS + MAP_NS;
 pub(super) const DESTROY_NS: u64 = 9_000;
 /// Destroying a chunk also costs this for each MiB.
 pub(super) const DESTROY_NS_PER_MIB: u64 = 280;
@@ -86,6 +88,11 @@ impl Budget {
     /// Whether the allowance is enough for `price`.
     pub(super) fn affords(&self, price: u64) -> bool {
         self.allowance >= price as i64
+    }
+
+    /// What may be spent on what no request waits for.
+    pub(super) fn half(&self) -> u64 {
+        (self.allowance / 2).max(0) as u64
     }
 
     /// Memory was moved. What had to be done at any price leaves no debt: a program that is short of memory once would

@@ -89,7 +89,12 @@ impl Program {
                     self.pool.synchronized(&self.order.over);
                     self.drain_steps();
                 }
-                94..96 => self.trim(),
+                94..95 => {
+                    self.pool.count_served(1000);
+                    self.pool.mend();
+                    self.drain_steps();
+                }
+                95..96 => self.trim(),
                 96..97 => (0..self.live.len()).for_each(|_| self.free(stream)),
                 _ => self.locate(),
             }
