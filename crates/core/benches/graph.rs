@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use millpond_core::check::{Act, History, Place, Site, Use};
 use millpond_core::graph::{
-    Access, Addressing, Backing, Draft, ExecKey, Graph, GraphAllocId, GraphId, Index, Label, Memory, NodeId, Work,
+    Access, Addressing, ArenaKey, Backing, Draft, Graph, GraphAllocId, GraphId, Index, Label, Memory, NodeId, Work,
 };
 use millpond_core::ids::{AllocId, Point, Slot, StreamId};
 use millpond_core::order::{Chain, Completed};
@@ -100,12 +100,12 @@ fn launches(graph: &Graph) -> (f64, usize) {
     let mut backing = Backing::new(2 * MIB);
     // Outputs would be freed outside; here everything stays inside, so that the launch's own cost is seen.
     let cover: Vec<(Range, bool)> = exec.cover().into_iter().map(|(range, _)| (range, false)).collect();
-    backing.enroll(ExecKey(0), &cover).expect("the only instance");
+    backing.enroll(ArenaKey(0), &cover);
     let mut launch = || {
         for alloc in exec.check_launch().expect("auto free").collect::<Vec<_>>() {
             exec.freed(alloc).expect("an output");
         }
-        let waits = backing.bind(ExecKey(0), &chain, &Nothing).expect("nothing is unfreed");
+        let waits = backing.bind(&[ArenaKey(0)], &chain, &Nothing).expect("nothing to wait for");
         black_box(waits);
         while backing.next_step().is_some() {
             backing.applied();
@@ -123,7 +123,7 @@ fn launches(graph: &Graph) -> (f64, usize) {
             }
         }
         exec.launched();
-        backing.uploaded(ExecKey(0), point);
+        backing.uploaded(&[ArenaKey(0)], point);
     };
     launch();
     let (_, median) = time(|| (0..1000).for_each(|_| launch()));

@@ -20,6 +20,7 @@ use super::error::GraphError;
 use super::graph::Graph;
 use super::node::NodeId;
 use crate::ids::StreamId;
+pub use crate::op::CaptureMode;
 
 /// A capture, counted up; never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -33,18 +34,6 @@ impl fmt::Display for CaptureId {
 
 /// The nodes that a stream's next node comes after.
 pub type Tails = SmallVec<[NodeId; 2]>;
-
-/// Which calls by which threads are refused while a capture goes on (CUDA: `cudaStreamCaptureMode`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum CaptureMode {
-    /// Unsafe calls of every thread.
-    #[default]
-    Global,
-    /// Unsafe calls of the thread that began it.
-    ThreadLocal,
-    /// None; and any thread may end it.
-    Relaxed,
-}
 
 /// An event recorded in a capture: a place in the graph, not in time.
 #[derive(Clone, PartialEq, Eq, Debug)]

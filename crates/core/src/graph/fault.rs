@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::flat::Origin;
 use super::node::{Label, Memory};
-use crate::check::Act;
+use crate::op::Act;
 use crate::units::Bytes;
 
 /// Which rule is broken.
@@ -154,7 +154,8 @@ impl GraphFault {
         )
     }
 
-    fn sentence(&self) -> String {
+    /// What is wrong, in one sentence.
+    pub fn sentence(&self) -> String {
         let (subject, later, earlier) = (&self.subject, self.later.title(), self.earlier.title());
         let verb = |act: Act| match act {
             Act::Allocate => "allocated",

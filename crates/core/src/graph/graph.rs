@@ -6,14 +6,17 @@
 //!
 //! Where more is allowed than CUDA allows (its graphs with memory nodes are frozen): nodes and edges can be removed, a
 //! graph can be copied and be a child with memory nodes. A copy and a second instance of a graph with fixed addresses
-//! have the *same* addresses, so one of them at a time can be live (`backing.rs` refuses the second); graphs with
-//! symbolic addresses have no such limit.
+//! have the *same* addresses, so one of them at a time can run and leave memory live; graphs with symbolic addresses
+//! have no such limit.
 //!
 //! Invariants: **acyclic**, by construction. **whole**: a refused call changes nothing. **stable**: the number of a
 //! node or an allocation means the same for ever.
 
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use super::address::Addresses;
 use super::edges::{Cycle, Ranks};
@@ -80,6 +83,8 @@ pub struct Graph {
     /// Whether an edge or a node was removed, on which the sharing of addresses may have relied.
     pub(super) is_shrunk: bool,
     addresses: Addresses,
+    /// Free nodes for memory of other graphs.
+    foreign_frees: FxHashMap<Memory, NodeId>,
     depth: usize,
 }
 
@@ -98,6 +103,7 @@ impl Graph {
             is_stale: false,
             is_shrunk: false,
             addresses: Addresses::new(granularity),
+            foreign_frees: FxHashMap::default(),
             depth: 1,
         }
     }
@@ -240,7 +246,14 @@ impl Graph {
                 self.set_freed(alloc, FreedBy::Node(node))?;
                 self.addresses.free(alloc, node);
             }
-            Memory::Foreign { .. } => {}
+            Memory::Foreign { alloc, .. } => match self.foreign_frees.entry(memory) {
+                Entry::Occupied(free) => {
+                    return Err(GraphError::FreedAlready { alloc, by: FreedBy::Node(*free.get()) });
+                }
+                Entry::Vacant(free) => {
+                    free.insert(node);
+                }
+            },
         }
         Ok(self.push(Node::new(NodeKind::MemFree(memory), &[], label), dependencies))
     }
@@ -367,6 +380,9 @@ impl Graph {
                 self.allocs[alloc.index()].freed = None;
                 self.addresses.unfree(alloc, id);
             }
+            NodeKind::MemFree(memory) => {
+                self.foreign_frees.remove(&memory);
+            }
             _ => {}
         }
         let node = &mut self.nodes[id.index()];
@@ -397,6 +413,12 @@ impl Graph {
         if self.is_stale {
             self.rebuild();
         }
+        &self.index
+    }
+
+    /// The index as it is, brought up to date by the last [`refresh`](Self::refresh).
+    pub(super) fn index(&self) -> &Index {
+        debug_assert!(!self.is_stale, "refreshed before it is asked");
         &self.index
     }
 
@@ -434,49 +456,6 @@ impl Graph {
                 *freed = Some(by);
                 Ok(())
             }
-        }
-    }
-
-    fn check_node(&self, id: NodeId) -> Result<(), GraphError> {
-        self.node(id).map(|_| ()).ok_or(GraphError::UnknownNode(id))
-    }
-
-    fn check_dependencies(&self, dependencies: &[NodeId]) -> Result<(), GraphError> {
-        let to = NodeId(self.nodes.len() as u32);
-        for &from in dependencies {
-            self.check_node(from)?;
-        }
-        let twice = match dependencies {
-            [] | [_] => None,
-            few if few.len() <= 8 => {
-                few.iter().enumerate().find(|(at, node)| few[..*at].contains(node)).map(|it| *it.1)
-            }
-            many => {
-                let mut sorted = many.to_vec();
-                sorted.sort_unstable();
-                sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
-            }
-        };
-        twice.map_or(Ok(()), |from| Err(GraphError::DuplicateEdge { from, to }))
-    }
-
-    fn check_memory(&self, memory: Memory) -> Result<(), GraphError> {
-        match memory {
-            Memory::Own(alloc) if self.alloc(alloc).is_none() => Err(GraphError::UnknownAlloc(alloc)),
-            _ => Ok(()),
-        }
-    }
-
-    fn check_unused(&self, node: NodeId, alloc: GraphAllocId) -> Result<(), GraphError> {
-        match self.allocs[alloc.index()].freed {
-            Some(FreedBy::Node(user)) => return Err(GraphError::InUse { node, user }),
-            Some(FreedBy::Graph(by)) => return Err(GraphError::FreedElsewhere { node, by }),
-            None => {}
-        }
-        let uses = |user: &Node| user.accesses.iter().any(|access| access.memory == Memory::Own(alloc));
-        match self.nodes().find(|(_, other)| uses(other)) {
-            Some((user, _)) => Err(GraphError::InUse { node, user }),
-            None => Ok(()),
         }
     }
 }

@@ -28,8 +28,8 @@ use crate::order::{Base, Chain, Knows, Snapshot};
 
 const NONE: u32 = u32::MAX;
 
-/// The lanes of one exec: see the module.
-#[derive(Clone, Debug)]
+/// The lanes of one exec: see the module. None by default.
+#[derive(Clone, Debug, Default)]
 pub struct Lanes {
     /// Chain of the index -> lane.
     lane_of: Vec<u32>,

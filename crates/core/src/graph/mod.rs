@@ -9,14 +9,17 @@
 //! | `index` | which node comes before which, in constant time |
 //! | `address` | bytes serve again only after the free, by edges that exist |
 //! | `error` | why a change is refused |
+//! | `named` | nodes and memory that a change names are there |
 //! | `graph` | building: nodes, edges, allocations with their addresses |
 //! | `flat` | child graphs in place of their nodes |
 //! | `fault` | what is wrong, in words |
+//! | `life` | what nodes do to one piece of memory, and what of it is wrong |
 //! | `validate` | is the graph's own order right |
 //! | `place` | symbolic addresses, all together |
 //! | `summary` | what the outside sees of a graph |
 //! | `exec` | instances: what a launch may do and leaves behind |
 //! | `lanes` | launches seen from inside, where events are recorded in them |
+//! | `uses` | the same, checked for each node as a capture adds it |
 //! | `capture` | streams whose work becomes nodes |
 //! | `backing` | which physical chunks lie under whose launches |
 
@@ -32,13 +35,16 @@ mod flat;
 mod graph;
 mod index;
 mod lanes;
+mod life;
+mod named;
 mod node;
 mod place;
 mod summary;
+mod uses;
 mod validate;
 
 pub use address::GRAIN;
-pub use backing::{Backing, BackingStatistics, BackingStep, ExecKey, Refused};
+pub use backing::{ArenaKey, Backing, BackingStatistics, BackingStep, Blocked};
 pub use capture::{CaptureError, CaptureId, CaptureMode, CapturedEvent, Captures, Ended, Tails};
 pub use error::GraphError;
 pub use exec::{Draft, Exec, FreeRefused, LaunchRefused, Refusal, UpdateRefused};
@@ -50,4 +56,5 @@ pub use lanes::{Lanes, Standing};
 pub use node::{Access, EventKey, GraphAllocId, GraphId, Label, Memory, Node, NodeId, NodeKind, Work};
 pub use place::PLANNED_MAX;
 pub use summary::{Demand, Mark, Summary};
+pub use uses::Uses;
 pub use validate::FAULTS_MAX;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::graph::Graph;
-use crate::check::{Act, Place};
 use crate::ids::AllocId;
+pub use crate::ids::{GraphId, NodeId};
+use crate::op::{Act, Place};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($raw:ty), $prefix:literal) => {
@@ -35,16 +36,8 @@ macro_rules! number {
 }
 
 number! {
-    /// A node of one graph: dense, counted from 0, not used again when the node is removed.
-    NodeId(u32), "node "
-}
-number! {
     /// An allocation of one graph, made by one of its mem alloc nodes: dense, counted from 0, not used again.
     GraphAllocId(u32), "graph allocation "
-}
-number! {
-    /// A graph, as whoever builds graphs counts them; never used again.
-    GraphId(u32), "graph "
 }
 number! {
     /// An event that outlives graphs, as its owner counts them.
@@ -68,7 +61,7 @@ pub enum Memory {
         /// Its number on its device.
         id: AllocId,
         /// Which of its lives.
-        generation: u32,
+        generation: u64,
     },
 }
 

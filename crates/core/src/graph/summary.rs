@@ -11,9 +11,10 @@ use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 use super::flat::Flat;
+use super::life::Life;
 use super::node::{EventKey, Memory, NodeId, NodeKind};
-use super::validate::{Life, Lives, Outside};
-use crate::check::Act;
+use super::validate::{Lives, Outside};
+use crate::op::Act;
 
 /// Something that a launch must find right: an act on memory of the outside.
 #[derive(Clone, PartialEq, Eq, Debug)]

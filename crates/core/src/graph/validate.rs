@@ -1,45 +1,22 @@
 //! Is the graph's own order right?
 //!
-//! One pass over the nodes, each after all that come before it. The simple version compares each use of an allocation
-//! with its alloc node, its free node and every other use. Departure: of the uses that something later may have to come
-//! after only those are kept that no kept one comes after - reads behind reads, anything behind a write. (A read does
-//! not stand for the writes before it: an unordered third node that reads would meet no write, and a race would be
-//! missed.)
-//!
-//! Every pair of nodes is compared by the index. Knows no stream and no launch: what needs the outside is left to
+//! One pass over the nodes, each after all that come before it, with one `Life` for each piece of memory. Every pair of
+//! nodes is compared by the index. Knows no stream and no launch: what needs the outside is left to
 //! [`Summary`](super::Summary).
 
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
 use super::fault::{FaultSubject, GraphFault, GraphFaultKind, NodeSite};
 use super::flat::Flat;
 use super::index::Index;
+use super::life::Life;
 use super::node::{GraphAllocId, Memory, NodeId, NodeKind};
-use crate::check::Act;
+use crate::op::Act;
 
 /// No more faults are listed: a missing edge often has many.
 pub const FAULTS_MAX: usize = 16;
-
-/// So many reads are kept before they are thinned out.
-const READS_KEPT: u32 = 16;
-
-/// What has been done to one piece of memory up to some node.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Life {
-    /// Its alloc node, once met; external memory was there before.
-    born: Option<NodeId>,
-    pub(super) freed: Option<NodeId>,
-    /// The last writes, an antichain.
-    pub(super) writes: SmallVec<[NodeId; 2]>,
-    /// The last reads and some that come before them: thinned out when they are twice as many as were left last time.
-    pub(super) reads: SmallVec<[NodeId; 2]>,
-    thin_at: u32,
-    /// Which acts were met before, a bit for each.
-    acts: u8,
-}
 
 /// An act on memory from outside.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +33,8 @@ pub(super) struct Lives {
     /// Of memory that is not the graph's own, in the order in which it is met.
     pub(super) outside: Vec<(Memory, Life)>,
     by_memory: FxHashMap<Memory, u32>,
+    /// Which acts were met before on each, a bit for each kind.
+    met: Vec<u8>,
     /// The first act of each kind on each of them; all acts where the graph waits for events.
     pub(super) acts: Vec<Outside>,
     has_waits: bool,
@@ -63,14 +42,22 @@ pub(super) struct Lives {
 
 impl Lives {
     fn of(&mut self, memory: Memory) -> &mut Life {
-        if let Memory::Own(alloc) = memory {
-            return &mut self.own[alloc.index()];
+        match memory {
+            Memory::Own(alloc) => &mut self.own[alloc.index()],
+            _ => {
+                let at = self.place(memory);
+                &mut self.outside[at].1
+            }
         }
+    }
+
+    fn place(&mut self, memory: Memory) -> usize {
         let at = *self.by_memory.entry(memory).or_insert_with(|| {
             self.outside.push((memory, Life::default()));
+            self.met.push(0);
             self.outside.len() as u32 - 1
         });
-        &mut self.outside[at as usize].1
+        at as usize
     }
 
     /// Notes an act on memory from outside, if it is one that the outside has to hear of.
@@ -79,11 +66,10 @@ impl Lives {
         if matches!(memory, Memory::Own(_)) {
             return;
         }
-        let has_waits = self.has_waits;
-        let life = self.of(memory);
+        let at = self.place(memory);
         let bit = 1 << (act as u8 * 2 + u8::from(may_share));
-        if has_waits || life.acts & bit == 0 {
-            life.acts |= bit;
+        if self.has_waits || self.met[at] & bit == 0 {
+            self.met[at] |= bit;
             self.acts.push(Outside { node, memory, act });
         }
     }
@@ -130,52 +116,27 @@ impl Check<'_> {
             return self.before_alloc(GraphFaultKind::UseBeforeAlloc, id, act, memory);
         }
         let life = self.lives.of(memory);
-        if let Some(free) = life.freed {
-            match index.reaches(free, id) {
-                true => return self.fault(GraphFaultKind::UseAfterFree, memory, (free, Act::Free), (id, act)),
-                false => return self.fault(GraphFaultKind::FreeBeforeUse, memory, (id, act), (free, Act::Free)),
-            }
+        let is_before = |node| index.reaches(node, id);
+        let wrong = life.check_use(id, act, is_before, |other| may_share && flat.nodes[other.index()].may_share);
+        if wrong.is_none_or(|wrong| wrong.kind == GraphFaultKind::Race) {
+            life.add_use(id, act, is_before);
         }
-        let is_race = |other: &&NodeId| {
-            **other != id && !index.reaches(**other, id) && !(may_share && flat.nodes[other.index()].may_share)
-        };
-        let write = life.writes.iter().find(is_race).map(|node| (*node, Act::Write));
-        let read = || life.reads.iter().find(is_race).map(|node| (*node, Act::Read));
-        let race = write.or_else(|| if act == Act::Write { read() } else { None });
-        let is_news = |node: &mut NodeId| *node != id && !index.reaches(*node, id);
-        if act != Act::Read || life.reads.len() >= life.thin_at as usize {
-            life.reads.retain(is_news);
-            life.thin_at = READS_KEPT.max(2 * life.reads.len() as u32);
-        }
-        match act {
-            Act::Read => life.reads.push(id),
-            _ => {
-                life.writes.retain(is_news);
-                life.writes.push(id);
-            }
-        }
-        if let Some(other) = race {
-            self.fault(GraphFaultKind::Race, memory, other, (id, act));
+        if let Some(wrong) = wrong {
+            self.fault(wrong.kind, memory, wrong.earlier, wrong.later);
         }
     }
 
     fn free(&mut self, id: NodeId, memory: Memory) {
-        let later = (id, Act::Free);
         self.lives.note(id, memory, Act::Free, false);
-        if let Some(free) = self.lives.of(memory).freed {
-            return self.fault(GraphFaultKind::DoubleFree, memory, (free, Act::Free), later);
-        }
-        if !self.is_born(id, memory) {
+        if self.lives.of(memory).freed.is_none() && !self.is_born(id, memory) {
             return self.before_alloc(GraphFaultKind::FreeBeforeAlloc, id, Act::Free, memory);
         }
         let index = self.index;
         let life = self.lives.of(memory);
-        life.freed = Some(id);
-        let is_loose = |node: &&NodeId| !index.reaches(**node, id);
-        let write = life.writes.iter().find(is_loose).map(|node| (*node, Act::Write));
-        let loose = write.or_else(|| life.reads.iter().find(is_loose).map(|node| (*node, Act::Read)));
-        if let Some(earlier) = loose {
-            self.fault(GraphFaultKind::FreeBeforeUse, memory, earlier, later);
+        let wrong = life.check_free(id, |node| index.reaches(node, id));
+        life.freed.get_or_insert(id);
+        if let Some(wrong) = wrong {
+            self.fault(wrong.kind, memory, wrong.earlier, wrong.later);
         }
     }
 

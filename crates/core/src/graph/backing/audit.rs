@@ -2,6 +2,7 @@
 
 use super::{Backing, Tenant};
 use crate::ids::ChunkId;
+use crate::units::Range;
 
 impl Backing {
     /// Re-derives what the tables say.
@@ -19,8 +20,8 @@ impl Backing {
             assert_eq!(chunk.pins, pages.clone().map(|page| page.pins).sum::<u32>(), "COUNTED: pins of {id}");
             assert!(pages.filter(|page| page.pins > 0).count() <= 1, "KEPT: one allocation's place at most");
             assert!(chunk.is_there || chunk.places.is_empty(), "what is mapped is there");
-            if let Tenant::Exec(exec) = chunk.tenant {
-                let own = chunk.places.iter().filter(|place| self.pages[place].exec == Some(exec));
+            if let Tenant::Arena(arena) = chunk.tenant {
+                let own = chunk.places.iter().filter(|place| self.pages[place].arena == arena);
                 assert_eq!(own.count(), 1, "a tenant has the chunk at one place");
             }
         }
@@ -28,17 +29,19 @@ impl Backing {
         for (at, page) in &self.pages {
             assert!(self.chunks[page.chunk.index()].places.contains(at), "a page's chunk is mapped there");
         }
-        for (exec, tenure) in &self.execs {
-            let pages = || tenure.granules.iter().map(|(at, _)| self.pages.get(at));
-            let is_calm = |tenant: &Tenant, pins| *tenant == Tenant::Exec(*exec) && pins == 0;
-            let is_settled = |page: Option<&super::Page>| {
-                page.is_some_and(|page| {
-                    is_calm(&self.chunks[page.chunk.index()].tenant, page.pins) && page.exec == Some(*exec)
-                })
+        for (arena, tenure) in &self.arenas {
+            let is_settled = |at: &u64| {
+                self.pages.get(at).is_some_and(|page| self.chunks[page.chunk.index()].tenant == Tenant::Arena(*arena))
             };
-            assert_eq!(tenure.strange, pages().filter(|page| !is_settled(*page)).count(), "COUNTED: strange");
-            let pinned = pages().flatten().filter(|page| page.pins > 0).count();
-            assert_eq!(tenure.pinned, pinned, "COUNTED: pinned");
+            let strange = tenure.granules.iter().filter(|(at, _)| !is_settled(at)).count();
+            assert_eq!(tenure.strange, strange, "COUNTED: strange");
+            for (at, _) in &tenure.granules {
+                let granule = Range::new(*at, self.granularity);
+                let unfreed = tenure.unfreed.iter().filter(|range| range.overlaps(granule)).count();
+                let pins = self.pages.get(at).map_or(0, |page| page.pins);
+                assert_eq!(pins as usize, unfreed, "COUNTED: pins at {at:#x}");
+                assert!(pins == 0 || is_settled(at), "KEPT: the arena is the tenant under what is unfreed");
+            }
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Which chunks serve a launch: those that are mapped under it already where they are free for it, others that are
 //! free, and new ones for the rest.
 //!
-//! Addresses and chunks are two questions. *Addresses* are the instance's own; work of its earlier launches, or on what
-//! they left, may still use them: the launching stream waits for that. *Chunks* are everybody's: one that is in use by
+//! Addresses and chunks are two questions. *Addresses* are the arenas' own; work of launches before, or on what they
+//! left, may still use them: the launching stream waits for that. *Chunks* are everybody's: one that is in use by
 //! somebody who is not ordered before this launch is left alone, and another one is mapped in its place. That needs the
-//! old mapping gone, so the host first waits until the instance's own last launch is over.
+//! old mapping gone, so the host first waits until the last launch in the arena is over.
 //!
 //! Knows the tables; nothing of steps but their names.
 
-use super::{Backing, BackingStep, Chunk, ExecKey, Refused};
+use super::{ArenaKey, Backing, BackingStep, Blocked, Chunk};
 use crate::ids::{ChunkId, Point};
 use crate::order::{Completed, Knows};
 use crate::pool::Frontier;
@@ -31,90 +31,110 @@ impl<K: Knows, C: Completed> Ground<'_, K, C> {
     }
 }
 
+/// What a launch has to change.
+#[derive(Default)]
+struct Wanted {
+    /// Chunks mapped in their places that are taken as they are.
+    kept: Vec<(ArenaKey, ChunkId)>,
+    /// Mappings that must go.
+    misfits: Vec<(u64, ChunkId)>,
+    /// Granules that need a chunk, and whether outputs lie there.
+    holes: Vec<(bool, u64, ArenaKey)>,
+    /// What still uses the addresses of the misfits.
+    after: Frontier,
+}
+
 impl Backing {
-    /// Plans the memory for a launch (or upload) of an instance by somebody who knows `who`: the launching stream,
-    /// after it was made to wait for the instance's launch before. Returns the points that the stream must be made to
-    /// wait for before the launch: nearly always none.
+    /// Plans the memory for one launch (or upload) in these arenas by somebody who knows `who`: the launching stream,
+    /// after it was made to wait for the launches before. Returns the points that the stream must be made to wait for
+    /// before the launch: nearly always none.
     ///
-    /// Costs the same for any graph where the instance still has all its memory.
+    /// Costs the same for any graph where the arenas still have all their memory.
     ///
     /// # Errors
-    /// [`Refused::Unfreed`]: an allocation of another instance of the same graph lies at its addresses.
+    /// [`Blocked`]: wait, and bind again.
     ///
     /// # Panics
-    /// Where the instance does not live or steps are left.
-    pub fn bind(&mut self, exec: ExecKey, who: &impl Knows, completed: &impl Completed) -> Result<Frontier, Refused> {
+    /// Where an arena is unknown or steps are left.
+    pub fn bind(
+        &mut self,
+        arenas: &[ArenaKey],
+        who: &impl Knows,
+        completed: &impl Completed,
+    ) -> Result<Frontier, Blocked> {
         assert!(self.steps.is_empty(), "all steps were applied");
-        let tenure = self.tenure(exec);
-        if tenure.pinned > 0 {
-            return Err(self.unfreed(exec));
+        let mut waits = Frontier::EMPTY;
+        let mut is_settled = true;
+        for arena in arenas {
+            let tenure = &self.arenas[arena];
+            let before = tenure.last.points().chain(tenure.freed.points());
+            waits.join(&Frontier::of(before.filter(|&point| !who.covers(point) && !completed.is_over(point))));
+            // Memory taken for a launch that was not made may have been free for that launch's stream only.
+            is_settled &= tenure.strange == 0 && !tenure.is_new;
         }
-        let before = tenure.last.points().chain(tenure.freed.points());
-        let waits = Frontier::of(before.filter(|&point| !who.covers(point) && !completed.is_over(point)));
-        // Memory taken for a launch that was not made may have been free for that launch's stream only.
-        if tenure.strange == 0 && !tenure.is_new {
+        if is_settled {
             return Ok(waits);
         }
         let ground = Ground { who, waits, completed };
-        self.find_memory(exec, &ground);
-        Ok(ground.waits)
-    }
-
-    #[cold]
-    fn unfreed(&self, exec: ExecKey) -> Refused {
-        let mut granules = self.execs[&exec].granules.iter().map(|(at, _)| *at);
-        let is_pinned = |at: &u64| self.pages.get(at).is_some_and(|page| page.pins > 0);
-        Refused::Unfreed { at: granules.find(is_pinned).expect("COUNTED") }
+        self.find_memory(arenas, &ground).map(|()| ground.waits)
     }
 
     /// The cold half of [`bind`](Self::bind): a first launch, one after others took memory, one on another stream.
     #[cold]
-    fn find_memory(&mut self, exec: ExecKey, ground: &Ground<'_, impl Knows, impl Completed>) {
+    fn find_memory(
+        &mut self,
+        arenas: &[ArenaKey],
+        ground: &Ground<'_, impl Knows, impl Completed>,
+    ) -> Result<(), Blocked> {
         self.binds += 1;
-        let granules = std::mem::take(&mut self.tenure(exec).granules);
-        let (mut holes, mut misfits) = (Vec::new(), Vec::new());
-        for &(at, is_output) in &granules {
-            let Some(page) = self.pages.get(&at) else {
-                holes.push((at, is_output));
-                continue;
-            };
-            let (id, chunk) = (page.chunk, &self.chunks[page.chunk.index()]);
-            let is_own = page.exec == Some(exec) && chunk.taken != self.binds && chunk.pins == 0;
-            if is_own && self.is_free(chunk, ground) {
-                self.chunks[id.index()].taken = self.binds;
-                self.let_to(id, exec);
-            } else {
-                misfits.push((at, id));
-                holes.push((at, is_output));
-            }
+        let wanted = self.look(arenas, ground);
+        if !wanted.after.is_over(ground.completed) {
+            return Err(Blocked { after: wanted.after });
         }
-        self.tenure(exec).granules = granules;
-        if holes.is_empty() {
-            return;
+        for (arena, chunk) in wanted.kept {
+            self.let_to(chunk, arena);
         }
-        self.target = Some(exec);
-        self.clear(exec, &misfits, ground.completed);
-        self.fill(holes, ground);
+        self.steps.extend(wanted.misfits.into_iter().map(|(at, chunk)| BackingStep::Unmap { chunk, at }));
+        self.fill(wanted.holes, ground);
+        Ok(())
     }
 
-    /// Plans to take mappings away, once nothing uses their addresses.
-    fn clear(&mut self, exec: ExecKey, misfits: &[(u64, ChunkId)], completed: &impl Completed) {
-        if misfits.is_empty() {
-            return;
+    /// What has to change; marks the chunks that stay as taken.
+    fn look(&mut self, arenas: &[ArenaKey], ground: &Ground<'_, impl Knows, impl Completed>) -> Wanted {
+        let mut wanted = Wanted::default();
+        for &arena in arenas {
+            let granules = std::mem::take(&mut self.tenure(arena).granules);
+            let mut has_misfits = false;
+            for &(at, is_output) in &granules {
+                let Some(page) = self.pages.get(&at) else {
+                    wanted.holes.push((is_output, at, arena));
+                    continue;
+                };
+                let (id, pins, chunk) = (page.chunk, page.pins, &self.chunks[page.chunk.index()]);
+                // Under its own unfreed allocation it is the arena's, whoever else has the chunk mapped.
+                let fits = pins > 0 || (chunk.pins == 0 && self.is_free(chunk, ground));
+                if fits && chunk.taken != self.binds {
+                    self.chunks[id.index()].taken = self.binds;
+                    wanted.kept.push((arena, id));
+                } else {
+                    has_misfits = true;
+                    wanted.misfits.push((at, id));
+                    wanted.holes.push((is_output, at, arena));
+                }
+            }
+            let tenure = self.tenure(arena);
+            tenure.granules = granules;
+            if has_misfits {
+                wanted.after.join(&tenure.last);
+                wanted.after.join(&tenure.freed);
+            }
         }
-        let tenure = &self.execs[&exec];
-        let mut after = tenure.last.clone();
-        after.join(&tenure.freed);
-        misfits.iter().for_each(|(at, _)| after.join(&self.pages[at].after));
-        if !after.is_over(completed) {
-            self.steps.push_back(BackingStep::Await { after });
-        }
-        self.steps.extend(misfits.iter().map(|&(at, chunk)| BackingStep::Unmap { chunk, at }));
+        wanted
     }
 
     /// Plans a chunk for each hole. Outputs take those that are mapped at the fewest places: the memory of an output
     /// that stays unfreed is then missed by the fewest.
-    fn fill(&mut self, mut holes: Vec<(u64, bool)>, ground: &Ground<'_, impl Knows, impl Completed>) {
+    fn fill(&mut self, mut holes: Vec<(bool, u64, ArenaKey)>, ground: &Ground<'_, impl Knows, impl Completed>) {
         let there = self.chunks.iter().enumerate().filter(|(_, chunk)| chunk.is_there && chunk.taken != self.binds);
         let mut free: Vec<ChunkId> = there
             .filter(|(_, chunk)| chunk.pins == 0 && self.is_free(chunk, ground))
@@ -122,9 +142,9 @@ impl Backing {
             .collect();
         free.sort_by_key(|id| std::cmp::Reverse(self.chunks[id.index()].places.len()));
         let mut free = free.into_iter();
-        holes.sort_by_key(|&(at, is_output)| (is_output, at));
+        holes.sort_unstable();
         // Inner granules from the much shared end, then outputs from the other.
-        for (at, is_output) in holes {
+        for (is_output, at, arena) in holes {
             let taken = if is_output { free.next_back() } else { free.next() };
             let chunk = taken.unwrap_or_else(|| {
                 let chunk = self.new_chunk();
@@ -132,7 +152,7 @@ impl Backing {
                 chunk
             });
             self.chunks[chunk.index()].taken = self.binds;
-            self.steps.push_back(BackingStep::Map { chunk, at });
+            self.steps.push_back(BackingStep::Map { arena, chunk, at });
         }
     }
 

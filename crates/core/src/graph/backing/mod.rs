@@ -1,24 +1,26 @@
 //! Graph memory of a device: which physical chunks lie under which launch.
 //!
-//! An instance has addresses but no memory; a launch needs both. All chunks have the size of one granule, so that any
-//! serves anywhere. A chunk mapped under one instance's address stays there, and may be mapped under another's as well:
-//! two launches may use one chunk where one of them is ordered before the other, and then what is reserved is what the
-//! largest of them needs, not the sum. An unfreed allocation keeps its chunks to itself.
+//! A graph and its copies have addresses of their own, an *arena*, and no memory; a launch needs both. All chunks have
+//! the size of one granule, so that any serves anywhere. A chunk mapped in one arena stays there, and may be mapped in
+//! another as well: two launches may use one chunk where one of them is ordered before the other, and then what is
+//! reserved is what the largest of them needs, not the sum. An unfreed allocation keeps its chunks to itself. Launches
+//! that use one arena come one after the other; the caller sees to that.
 //!
 //! The simple version looks at each granule's chunk at each launch. Departure: a chunk remembers who used it last (its
-//! *tenant*), and an instance that is still the tenant of all its chunks launches without looking at any of them.
+//! *tenant*), and an arena that is still the tenant of all its chunks is launched without looking at any of them.
 //! (Chunks of one size cost a map call for each granule once; larger ones would not fit each other's places.)
 //!
-//! How a launch goes: [`bind`](Backing::bind); carry out [`next_step`](Backing::next_step)s one by one, each followed
-//! by [`applied`](Backing::applied) or [`failed`](Backing::failed); make the launching stream wait for the points that
-//! `bind` returned; launch; then [`launched`](Backing::launched) with its point. An upload ends with
-//! [`uploaded`](Backing::uploaded).
+//! How a launch goes: [`bind`](Backing::bind), again where something must be waited for first; carry out
+//! [`next_step`](Backing::next_step)s one by one, each followed by [`applied`](Backing::applied) or
+//! [`failed`](Backing::failed); make the launching stream wait for the points that `bind` returned; launch; then
+//! [`launched`](Backing::launched) with its point. An upload ends with [`uploaded`](Backing::uploaded).
 //!
-//! Knows points by [`Knows`] and [`Completed`]; nothing of graphs but their addresses, nothing of drivers.
+//! Knows points by [`Knows`](crate::order::Knows) and [`Completed`]; nothing of graphs but their addresses, nothing of
+//! drivers. Never waits: the caller does, where it holds no locks.
 //!
 //! Invariants, re-derived by [`audit`](Backing::audit):
 //! * LEGAL: a chunk serves a launch only if its last use is ordered before the launch, or over.
-//! * KEPT: a chunk under an unfreed allocation serves nobody else, and is not unmapped there.
+//! * KEPT: a chunk under an unfreed allocation serves no other arena, and is not unmapped there.
 //! * STEPWISE: the state changes when a step has succeeded. A step that fails loses nothing.
 //! * COUNTED: `strange`, `pins`, and the statistics are what a count finds.
 
@@ -28,7 +30,7 @@ mod steps;
 
 use std::collections::VecDeque;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::ids::{ChunkId, Point};
@@ -38,22 +40,16 @@ use crate::units::Range;
 
 pub use steps::BackingStep;
 
-/// An instance, as its owner counts them; never used again.
+/// The addresses of a graph and its copies, as their owner counts them; a number is never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ExecKey(pub u64);
+pub struct ArenaKey(pub u64);
 
-/// Why an instance got no memory, or none yet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Refused {
-    /// Another instance that lives has some of these addresses: of the same graph, or of a copy.
-    #[error("another instance with the same addresses lives: destroy it first, or use symbolic addresses")]
-    AddressesTaken(ExecKey),
-    /// An allocation of an earlier launch lies at these addresses and is not freed.
-    #[error("an allocation at {at:#x} is not freed")]
-    Unfreed {
-        /// The granule where it lies.
-        at: u64,
-    },
+/// A launch cannot be bound yet: addresses are to be unmapped that these points still use. Wait until they are over,
+/// and bind again. Nothing has changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Blocked {
+    /// The points.
+    pub after: Frontier,
 }
 
 /// What graph memory takes, in bytes (CUDA: `cudaGraphMemAttributeType`).
@@ -72,8 +68,8 @@ pub struct BackingStatistics {
 /// Who used a chunk last.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Tenant {
-    /// The last launch of an instance that lives.
-    Exec(ExecKey),
+    /// The last launch in an arena.
+    Arena(ArenaKey),
     /// Launches up to these points.
     Past(Frontier),
 }
@@ -96,27 +92,24 @@ struct Chunk {
 #[derive(Clone, Debug)]
 struct Page {
     chunk: ChunkId,
+    arena: ArenaKey,
     /// Unfreed allocations on it.
     pins: u32,
-    /// Whose addresses these are; none once the instance is gone.
-    exec: Option<ExecKey>,
-    /// When the instance is gone: the last uses of the address.
-    after: Frontier,
 }
 
-/// An instance that lives.
+/// An arena that is used.
 #[derive(Clone, Debug)]
 struct Tenure {
-    /// Its granules, and whether outputs lie there.
+    /// The granules that need memory, rising, and whether outputs lie there.
     granules: Vec<(u64, bool)>,
     /// Its last launch or upload.
     last: Frontier,
     /// Frees of its outputs since.
     freed: Frontier,
-    /// Its granules without a chunk of which it is the tenant and which nobody pins.
+    /// Its granules without a chunk of which it is the tenant.
     strange: usize,
-    /// Its pages with unfreed allocations.
-    pinned: usize,
+    /// Its unfreed allocations.
+    unfreed: Vec<Range>,
     /// Whether it got chunks since its last launch.
     is_new: bool,
 }
@@ -128,10 +121,8 @@ pub struct Backing {
     chunks: Vec<Chunk>,
     vacant: Vec<ChunkId>,
     pages: FxHashMap<u64, Page>,
-    execs: FxHashMap<ExecKey, Tenure>,
+    arenas: FxHashMap<ArenaKey, Tenure>,
     steps: VecDeque<BackingStep>,
-    /// Who the steps are for.
-    target: Option<ExecKey>,
     binds: u64,
     statistics: BackingStatistics,
 }
@@ -144,167 +135,134 @@ impl Backing {
             chunks: Vec::new(),
             vacant: Vec::new(),
             pages: FxHashMap::default(),
-            execs: FxHashMap::default(),
+            arenas: FxHashMap::default(),
             steps: VecDeque::new(),
-            target: None,
             binds: 0,
             statistics: BackingStatistics::default(),
         }
     }
 
-    /// An instance begins to live. `cover` is [`Exec::cover`](super::Exec::cover).
-    ///
-    /// # Errors
-    /// [`Refused::AddressesTaken`].
+    /// An instance with addresses in `arena` is made: from now on launches in the arena need memory there, too.
+    /// `cover` is [`Exec::cover`](super::Exec::cover), as far as it lies in the arena.
     ///
     /// # Panics
-    /// Where the key is in use.
-    pub fn enroll(&mut self, exec: ExecKey, cover: &[(Range, bool)]) -> Result<(), Refused> {
-        assert!(!self.execs.contains_key(&exec), "a key is used once");
-        let mut granules = Vec::new();
-        for &(range, is_output) in cover {
-            let starts = (range.start..range.end()).step_by(self.granularity as usize);
-            granules.extend(starts.map(|at| (at, is_output)));
-        }
-        granules.sort_unstable();
-        for (other, tenure) in &self.execs {
-            let taken = |at: &(u64, bool)| tenure.granules.binary_search_by_key(&at.0, |it| it.0).is_ok();
-            let (few, many) =
-                (granules.first().zip(granules.last()), tenure.granules.first().zip(tenure.granules.last()));
-            let meets = few.zip(many).is_some_and(|((a, b), (c, d))| a.0 <= d.0 && c.0 <= b.0);
-            if meets && granules.iter().any(taken) {
-                return Err(Refused::AddressesTaken(*other));
-            }
-        }
-        let mut tenure = Tenure {
-            strange: granules.len(),
-            granules,
+    /// Where steps are left.
+    pub fn enroll(&mut self, arena: ArenaKey, cover: &[(Range, bool)]) {
+        assert!(self.steps.is_empty(), "all steps were applied");
+        let tenure = self.arenas.entry(arena).or_insert_with(|| Tenure {
+            granules: Vec::new(),
             last: Frontier::EMPTY,
             freed: Frontier::EMPTY,
-            pinned: 0,
+            strange: 0,
+            unfreed: Vec::new(),
             is_new: false,
-        };
-        self.adopt(exec, &mut tenure);
-        self.execs.insert(exec, tenure);
-        Ok(())
+        });
+        let known = tenure.granules.len();
+        for &(range, is_output) in cover {
+            let starts = (range.start..range.end()).step_by(self.granularity as usize);
+            tenure.granules.extend(starts.map(|at| (at, is_output)));
+        }
+        // Outputs first, so that what stays of each granule says whether one is there.
+        tenure.granules.sort_unstable_by_key(|&(at, is_output)| (at, !is_output));
+        tenure.granules.dedup_by_key(|(at, _)| *at);
+        tenure.strange += tenure.granules.len() - known;
     }
 
-    /// Pages that an instance before left at the same addresses become this one's. Two of them may be on one chunk
-    /// (they were different instances'): only one is adopted, an unfreed one first; the other gives way to the first
-    /// launch.
-    fn adopt(&mut self, exec: ExecKey, tenure: &mut Tenure) {
-        let mut adopted = FxHashSet::default();
-        for is_pinned in [true, false] {
-            for (at, _) in &tenure.granules {
-                let Some(page) = self.pages.get_mut(at).filter(|page| (page.pins > 0) == is_pinned) else { continue };
-                tenure.freed.join(&page.after);
-                if adopted.insert(page.chunk) {
-                    page.exec = Some(exec);
-                    tenure.pinned += usize::from(is_pinned);
-                }
-            }
-        }
+    /// The unfreed allocations in an arena. Whoever launches there must not have other memory at the same addresses.
+    pub fn unfreed(&self, arena: ArenaKey) -> &[Range] {
+        self.arenas.get(&arena).map_or(&[], |tenure| &tenure.unfreed)
     }
 
     /// The launch that [`bind`](Self::bind) made ready was made, at `point` of the launching stream. `outputs` are the
     /// addresses of its unfreed allocations.
     ///
     /// # Panics
-    /// Where the instance does not live or steps are left.
-    pub fn launched(&mut self, exec: ExecKey, point: Point, outputs: impl IntoIterator<Item = Range>) {
-        self.uploaded(exec, point);
+    /// Where an arena is unknown or steps are left.
+    pub fn launched(&mut self, arenas: &[ArenaKey], point: Point, outputs: impl IntoIterator<Item = Range>) {
+        self.uploaded(arenas, point);
         for range in outputs {
+            let mut owner = None;
             for at in self.granules(range) {
                 let page = self.pages.get_mut(&at).expect("bind gave every granule a page");
                 page.pins += 1;
-                let first = page.pins == 1;
+                owner = Some(page.arena);
                 self.chunks[page.chunk.index()].pins += 1;
-                if first {
-                    self.chunks[page.chunk.index()].also = Frontier::EMPTY;
-                    let tenure = self.tenure(exec);
-                    tenure.pinned += 1;
-                    tenure.strange += 1;
-                }
+            }
+            if let Some(arena) = owner {
+                self.tenure(arena).unfreed.push(range);
             }
         }
     }
 
-    /// What [`bind`](Self::bind) made ready stays the instance's for a launch to come: `point` is the upload's.
+    /// What [`bind`](Self::bind) made ready stays the arenas' for a launch to come: `point` is the upload's.
     ///
     /// # Panics
-    /// Where the instance does not live or steps are left.
-    pub fn uploaded(&mut self, exec: ExecKey, point: Point) {
+    /// Where an arena is unknown or steps are left.
+    pub fn uploaded(&mut self, arenas: &[ArenaKey], point: Point) {
         assert!(self.steps.is_empty(), "all steps were applied");
-        let tenure = self.tenure(exec);
-        debug_assert_eq!(tenure.strange, 0, "bind made the instance the tenant of all its chunks");
-        tenure.last = point.into();
-        tenure.freed = Frontier::EMPTY;
-        if std::mem::take(&mut tenure.is_new) {
-            // What came before the chunks were taken comes before this launch, or was over.
-            let tenure = &self.execs[&exec];
-            let chunks = tenure.granules.iter().map(|(at, _)| self.pages[at].chunk);
-            chunks.for_each(|chunk| self.chunks[chunk.index()].also = Frontier::EMPTY);
+        for &arena in arenas {
+            let tenure = self.tenure(arena);
+            debug_assert_eq!(tenure.strange, 0, "bind made the arena the tenant of all its chunks");
+            tenure.last = point.into();
+            tenure.freed = Frontier::EMPTY;
+            if std::mem::take(&mut tenure.is_new) {
+                // What came before the chunks were taken comes before this launch, or was over.
+                let tenure = &self.arenas[&arena];
+                let chunks = tenure.granules.iter().map(|(at, _)| self.pages[at].chunk);
+                chunks.for_each(|chunk| self.chunks[chunk.index()].also = Frontier::EMPTY);
+            }
         }
     }
 
     /// An unfreed allocation was freed, after these points. `range` is what [`launched`](Self::launched) was told.
     ///
     /// # Panics
-    /// Where no unfreed allocation lies there.
+    /// Where no such allocation lies there.
     pub fn freed(&mut self, range: Range, after: impl Into<Frontier>) {
         let after = after.into();
+        let mut owner = None;
         for at in self.granules(range) {
             let page = self.pages.get_mut(&at).filter(|page| page.pins > 0).expect("an unfreed allocation lies there");
             page.pins -= 1;
-            let last = page.pins == 0;
+            owner = Some(page.arena);
             let chunk = &mut self.chunks[page.chunk.index()];
             chunk.pins -= 1;
             chunk.also.join(&after);
-            match page.exec {
-                None => page.after.join(&after),
-                Some(exec) => {
-                    let is_tenant = chunk.tenant == Tenant::Exec(exec);
-                    let tenure = self.tenure(exec);
-                    tenure.freed.join(&after);
-                    if last {
-                        tenure.pinned -= 1;
-                        tenure.strange -= usize::from(is_tenant);
-                    }
-                }
-            }
+        }
+        if let Some(arena) = owner {
+            let tenure = self.tenure(arena);
+            tenure.freed.join(&after);
+            let at = tenure.unfreed.iter().position(|unfreed| *unfreed == range);
+            tenure.unfreed.swap_remove(at.expect("the allocation was live"));
         }
     }
 
-    /// The instance goes; its unfreed allocations stay. Its memory stays for others until a [`trim`](Self::trim), which
-    /// also takes away what is still mapped at its addresses: ask [`is_vacant`](Self::is_vacant) before these are given
-    /// back.
+    /// The arena goes; all work that used its addresses is over, and nobody will free what is unfreed in it. Whether
+    /// nothing is mapped there any more; else steps were planned: carry them out and ask again. Its chunks stay for
+    /// others until a [`trim`](Self::trim).
     ///
     /// # Panics
     /// Where steps are left.
-    pub fn close(&mut self, exec: ExecKey) {
+    pub fn close(&mut self, arena: ArenaKey) -> bool {
         assert!(self.steps.is_empty(), "all steps were applied");
-        let Some(tenure) = self.execs.remove(&exec) else { return };
-        let mut after = tenure.last.clone();
-        after.join(&tenure.freed);
+        for range in self.unfreed(arena).to_vec() {
+            self.freed(range, Frontier::EMPTY);
+        }
+        let Some(tenure) = self.arenas.get(&arena) else { return true };
         for (at, _) in &tenure.granules {
-            if let Some(page) = self.pages.get_mut(at).filter(|page| page.exec == Some(exec)) {
-                page.exec = None;
-                page.after.clone_from(&after);
-                let chunk = &mut self.chunks[page.chunk.index()];
-                if chunk.tenant == Tenant::Exec(exec) {
-                    chunk.tenant = Tenant::Past(tenure.last.clone());
-                }
+            if let Some(page) = self.pages.get(at) {
+                self.steps.push_back(BackingStep::Unmap { chunk: page.chunk, at: *at });
             }
         }
-    }
-
-    /// Whether nothing is mapped in a range of addresses.
-    pub fn is_vacant(&self, range: Range) -> bool {
-        !self.granules(range).any(|at| self.pages.contains_key(&at))
+        let is_vacant = self.steps.is_empty();
+        if is_vacant {
+            self.arenas.remove(&arena);
+        }
+        is_vacant
     }
 
     /// Plans to give back all memory that nothing needs any more: chunks whose last use is over and on which nothing is
-    /// unfreed, of instances that live, too (CUDA: `cudaDeviceGraphMemTrim`); and mappings of instances that are gone.
+    /// unfreed, of arenas in use, too (CUDA: `cudaDeviceGraphMemTrim`).
     ///
     /// # Panics
     /// Where steps are left.
@@ -312,18 +270,9 @@ impl Backing {
         assert!(self.steps.is_empty(), "all steps were applied");
         for at in 0..self.chunks.len() {
             let (id, chunk) = (ChunkId(at as u32), &self.chunks[at]);
-            if !chunk.is_there {
-                continue;
-            }
-            let is_idle = chunk.pins == 0 && self.last_use(chunk).all(|frontier| frontier.is_over(completed));
-            for &at in &chunk.places {
-                let page = &self.pages[&at];
-                let is_left = page.exec.is_none() && page.pins == 0 && page.after.is_over(completed);
-                if is_idle || is_left {
-                    self.steps.push_back(BackingStep::Unmap { chunk: id, at });
-                }
-            }
-            if is_idle {
+            let is_idle = chunk.is_there && chunk.pins == 0;
+            if is_idle && self.last_use(chunk).all(|frontier| frontier.is_over(completed)) {
+                self.steps.extend(chunk.places.iter().map(|&at| BackingStep::Unmap { chunk: id, at }));
                 self.steps.push_back(BackingStep::Destroy { chunk: id });
             }
         }
@@ -350,14 +299,14 @@ impl Backing {
         (range.start / granularity..range.end().div_ceil(granularity)).map(move |granule| granule * granularity)
     }
 
-    fn tenure(&mut self, exec: ExecKey) -> &mut Tenure {
-        self.execs.get_mut(&exec).expect("the instance lives")
+    fn tenure(&mut self, arena: ArenaKey) -> &mut Tenure {
+        self.arenas.get_mut(&arena).expect("the arena is in use")
     }
 
     /// What must come before the next use of a chunk: its tenant's launch, and the frees since.
     fn last_use<'a>(&'a self, chunk: &'a Chunk) -> impl Iterator<Item = &'a Frontier> {
         let launch = match &chunk.tenant {
-            Tenant::Exec(exec) => &self.execs[exec].last,
+            Tenant::Arena(arena) => &self.arenas[arena].last,
             Tenant::Past(after) => after,
         };
         [launch, &chunk.also].into_iter()

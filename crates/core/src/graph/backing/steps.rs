@@ -2,18 +2,13 @@
 //!
 //! Knows which changes a step stands for; not why it was planned.
 
-use super::{Backing, Chunk, ExecKey, Page, Tenant};
+use super::{ArenaKey, Backing, Chunk, Page, Tenant};
 use crate::ids::ChunkId;
 use crate::pool::Frontier;
 
 /// One change to the device's memory; a chunk has one granule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BackingStep {
-    /// Wait on the host until all these points are over: addresses that they used are about to be unmapped.
-    Await {
-        /// The points.
-        after: Frontier,
-    },
     /// Create a chunk; its number is new or used again.
     Create {
         /// The chunk.
@@ -21,6 +16,8 @@ pub enum BackingStep {
     },
     /// Map the chunk; it may be mapped elsewhere, too.
     Map {
+        /// For whom.
+        arena: ArenaKey,
         /// The chunk.
         chunk: ChunkId,
         /// First address.
@@ -54,7 +51,6 @@ impl Backing {
     /// Where no step is left.
     pub fn applied(&mut self) {
         match self.steps.pop_front().expect("a step was named") {
-            BackingStep::Await { .. } => {}
             BackingStep::Create { chunk } => {
                 self.chunks[chunk.index()].is_there = true;
                 self.statistics.reserved += self.granularity;
@@ -65,11 +61,8 @@ impl Backing {
                 self.vacant.push(chunk);
                 self.statistics.reserved -= self.granularity;
             }
-            BackingStep::Map { chunk, at } => self.mapped(chunk, at),
+            BackingStep::Map { arena, chunk, at } => self.mapped(arena, chunk, at),
             BackingStep::Unmap { chunk, at } => self.unmapped(chunk, at),
-        }
-        if self.steps.is_empty() {
-            self.target = None;
         }
     }
 
@@ -86,7 +79,6 @@ impl Backing {
                 self.vacant.push(chunk);
             }
         }
-        self.target = None;
     }
 
     /// The number of a chunk that does not exist yet.
@@ -97,16 +89,14 @@ impl Backing {
         })
     }
 
-    fn mapped(&mut self, chunk: ChunkId, at: u64) {
-        let exec = self.target.expect("maps are for an instance");
+    fn mapped(&mut self, arena: ArenaKey, chunk: ChunkId, at: u64) {
         if self.chunks[chunk.index()].places.is_empty() {
             self.statistics.used += self.granularity;
             self.statistics.used_high = self.statistics.used_high.max(self.statistics.used);
         }
         self.chunks[chunk.index()].places.push(at);
-        let page = Page { chunk, pins: 0, exec: Some(exec), after: Frontier::EMPTY };
-        self.pages.insert(at, page);
-        self.let_to(chunk, exec);
+        self.pages.insert(at, Page { chunk, arena, pins: 0 });
+        self.let_to(chunk, arena);
     }
 
     fn unmapped(&mut self, id: ChunkId, at: u64) {
@@ -116,29 +106,27 @@ impl Backing {
         if chunk.places.is_empty() {
             self.statistics.used -= self.granularity;
         }
-        if let Some(exec) = page.exec
-            && chunk.tenant == Tenant::Exec(exec)
-        {
-            chunk.tenant = Tenant::Past(self.execs[&exec].last.clone());
-            self.tenure(exec).strange += 1;
+        if chunk.tenant == Tenant::Arena(page.arena) {
+            chunk.tenant = Tenant::Past(self.arenas[&page.arena].last.clone());
+            self.tenure(page.arena).strange += 1;
         }
     }
 
-    /// From now on `exec`, which has a page on the chunk, is its tenant. Its launch will come after the last use; until
-    /// it has, that is kept.
-    pub(super) fn let_to(&mut self, id: ChunkId, exec: ExecKey) {
+    /// From now on `arena`, which has a page on the chunk, is its tenant. Its launch will come after the last use;
+    /// until it has, that is kept.
+    pub(super) fn let_to(&mut self, id: ChunkId, arena: ArenaKey) {
         let chunk = &mut self.chunks[id.index()];
-        debug_assert_eq!(chunk.pins, 0, "KEPT");
-        match std::mem::replace(&mut chunk.tenant, Tenant::Exec(exec)) {
-            Tenant::Exec(other) if other == exec => return,
+        match std::mem::replace(&mut chunk.tenant, Tenant::Arena(arena)) {
+            Tenant::Arena(other) if other == arena => return,
             Tenant::Past(after) => chunk.also.join(&after),
-            Tenant::Exec(other) => {
-                let other = self.execs.get_mut(&other).expect("a tenant lives");
+            Tenant::Arena(other) => {
+                let other = self.arenas.get_mut(&other).expect("a tenant is in use");
                 chunk.also.join(&other.last);
                 other.strange += 1;
             }
         }
-        let tenure = self.tenure(exec);
+        debug_assert_eq!(chunk.pins, 0, "KEPT");
+        let tenure = self.tenure(arena);
         tenure.strange -= 1;
         tenure.is_new = true;
     }

@@ -1,0 +1,50 @@
+//! What a change of a graph names: nodes and memory that must be there. Changes nothing.
+
+use super::error::GraphError;
+use super::graph::{FreedBy, Graph};
+use super::node::{GraphAllocId, Memory, Node, NodeId};
+
+impl Graph {
+    pub(super) fn check_node(&self, id: NodeId) -> Result<(), GraphError> {
+        self.node(id).map(|_| ()).ok_or(GraphError::UnknownNode(id))
+    }
+
+    pub(super) fn check_dependencies(&self, dependencies: &[NodeId]) -> Result<(), GraphError> {
+        let to = NodeId(self.nodes.len() as u32);
+        for &from in dependencies {
+            self.check_node(from)?;
+        }
+        let twice = match dependencies {
+            [] | [_] => None,
+            few if few.len() <= 8 => {
+                few.iter().enumerate().find(|(at, node)| few[..*at].contains(node)).map(|it| *it.1)
+            }
+            many => {
+                let mut sorted = many.to_vec();
+                sorted.sort_unstable();
+                sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+            }
+        };
+        twice.map_or(Ok(()), |from| Err(GraphError::DuplicateEdge { from, to }))
+    }
+
+    pub(super) fn check_memory(&self, memory: Memory) -> Result<(), GraphError> {
+        match memory {
+            Memory::Own(alloc) if self.alloc(alloc).is_none() => Err(GraphError::UnknownAlloc(alloc)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn check_unused(&self, node: NodeId, alloc: GraphAllocId) -> Result<(), GraphError> {
+        match self.allocs[alloc.index()].freed {
+            Some(FreedBy::Node(user)) => return Err(GraphError::InUse { node, user }),
+            Some(FreedBy::Graph(by)) => return Err(GraphError::FreedElsewhere { node, by }),
+            None => {}
+        }
+        let uses = |user: &Node| user.accesses.iter().any(|access| access.memory == Memory::Own(alloc));
+        match self.nodes().find(|(_, other)| uses(other)) {
+            Some((user, _)) => Err(GraphError::InUse { node, user }),
+            None => Ok(()),
+        }
+    }
+}

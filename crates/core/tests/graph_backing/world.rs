@@ -1,0 +1,216 @@
+//! A device with streams, and a list of everything that ever used a chunk or an address: what graph memory promises is
+//! looked up there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use millpond_core::graph::{ArenaKey, Backing, BackingStep};
+use millpond_core::ids::{ChunkId, Point, Slot};
+use millpond_core::order::{Chain, Completed, Knows, Snapshot};
+use millpond_core::pool::Frontier;
+use millpond_core::units::{MIB, Range};
+
+pub(crate) const GRANULE: u64 = 2 * MIB;
+
+/// What the host was told is over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Over(Vec<Snapshot>);
+
+impl Completed for Over {
+    fn is_over(&self, point: Point) -> bool {
+        self.0.iter().any(|snapshot| snapshot.covers(point))
+    }
+}
+
+/// A device with streams that remembers who used what.
+pub(crate) struct World {
+    pub(crate) backing: Backing,
+    pub(crate) streams: Vec<Chain>,
+    pub(crate) over: Over,
+    snapshots: BTreeMap<Point, Snapshot>,
+    /// Address -> chunk, as the steps left it.
+    pub(crate) mapped: BTreeMap<u64, ChunkId>,
+    there: BTreeSet<ChunkId>,
+    /// All uses of each chunk and of each address, ever.
+    chunk_uses: BTreeMap<ChunkId, Vec<Point>>,
+    address_uses: BTreeMap<u64, Vec<Point>>,
+    pub(crate) last: BTreeMap<ArenaKey, Point>,
+    /// Unfreed: addresses, and after which launch.
+    pub(crate) unfreed: Vec<(ArenaKey, Range, Point)>,
+    pub(crate) steps: usize,
+}
+
+impl World {
+    pub(crate) fn new(streams: u32) -> Self {
+        World {
+            backing: Backing::new(GRANULE),
+            streams: (0..streams).map(|slot| Chain::new(Slot(slot), 0, Arc::default())).collect(),
+            over: Over::default(),
+            snapshots: BTreeMap::new(),
+            mapped: BTreeMap::new(),
+            there: BTreeSet::new(),
+            chunk_uses: BTreeMap::new(),
+            address_uses: BTreeMap::new(),
+            last: BTreeMap::new(),
+            unfreed: Vec::new(),
+            steps: 0,
+        }
+    }
+
+    pub(crate) fn submit(&mut self, stream: usize) -> Point {
+        let point = self.streams[stream].submit();
+        self.snapshots.insert(point, self.streams[stream].snapshot());
+        point
+    }
+
+    pub(crate) fn wait(&mut self, stream: usize, point: Point) {
+        let snapshot = self.snapshots[&point].clone();
+        self.streams[stream].wait(&snapshot);
+    }
+
+    pub(crate) fn join(&mut self, stream: usize, other: usize) {
+        let snapshot = self.streams[other].snapshot();
+        self.streams[stream].wait(&snapshot);
+    }
+
+    pub(crate) fn synchronize(&mut self, stream: usize) {
+        self.over.0.push(self.streams[stream].snapshot());
+    }
+
+    /// Carries the steps out, the `fail`-th one not. Whether all went well.
+    pub(crate) fn step(&mut self, fail: Option<usize>) -> bool {
+        for number in 0.. {
+            let Some(step) = self.backing.next_step().cloned() else { break };
+            self.steps += 1;
+            if Some(number) == fail {
+                self.backing.failed();
+                self.backing.audit();
+                return false;
+            }
+            match step {
+                BackingStep::Create { chunk } => {
+                    assert!(self.there.insert(chunk), "created twice");
+                    self.chunk_uses.insert(chunk, Vec::new());
+                }
+                BackingStep::Map { chunk, at, .. } => {
+                    assert!(self.there.contains(&chunk));
+                    assert_eq!(self.mapped.insert(at, chunk), None, "something is mapped there");
+                    self.address_uses.insert(at, Vec::new());
+                }
+                BackingStep::Unmap { chunk, at } => {
+                    assert_eq!(self.mapped.remove(&at), Some(chunk));
+                    assert!(self.address_uses[&at].iter().all(|point| self.over.is_over(*point)), "still in use");
+                    assert!(!self.is_pinned(at), "KEPT: unmapped under an unfreed allocation");
+                }
+                BackingStep::Destroy { chunk } => {
+                    assert!(!self.mapped.values().any(|mapped| *mapped == chunk), "destroyed while mapped");
+                    assert!(self.there.remove(&chunk));
+                }
+            }
+            self.backing.applied();
+        }
+        self.backing.audit();
+        true
+    }
+
+    pub(crate) fn is_pinned(&self, at: u64) -> bool {
+        self.unfreed.iter().any(|(_, range, _)| range.overlaps(Range::new(at, GRANULE)))
+    }
+
+    /// Plans the memory; waits where that has to be.
+    pub(crate) fn bind(&mut self, arenas: &[ArenaKey], stream: usize) -> Frontier {
+        loop {
+            match self.backing.bind(arenas, &self.streams[stream], &self.over) {
+                Ok(waits) => return waits,
+                Err(blocked) => {
+                    self.backing.audit();
+                    let snapshots = blocked.after.points().map(|point| self.snapshots[&point].clone());
+                    self.over.0.extend(snapshots);
+                }
+            }
+        }
+    }
+
+    /// The addresses of an arena are given up.
+    pub(crate) fn close(&mut self, arena: ArenaKey) {
+        (0..self.streams.len()).for_each(|stream| self.synchronize(stream));
+        while !self.backing.close(arena) {
+            self.step(None);
+        }
+        self.backing.audit();
+    }
+
+    /// A launch as a caller does it; everything that LEGAL and KEPT promise is looked up in the lists.
+    pub(crate) fn launch(
+        &mut self,
+        exec: ArenaKey,
+        cover: &[Range],
+        outputs: &[Range],
+        stream: usize,
+        fail: Option<usize>,
+    ) -> bool {
+        if self.backing.unfreed(exec).iter().any(|unfreed| cover.iter().any(|own| own.overlaps(*unfreed))) {
+            assert!(cover.iter().flat_map(|own| granules(&[*own])).any(|at| self.is_pinned(at)));
+            return false;
+        }
+        if let Some(&last) = self.last.get(&exec) {
+            self.wait(stream, last);
+        }
+        let waits = self.bind(&[exec], stream);
+        if !self.step(fail) {
+            return false;
+        }
+        for point in waits.points() {
+            self.wait(stream, point);
+        }
+        let pinned: BTreeSet<ChunkId> =
+            self.mapped.iter().filter(|(at, _)| self.is_pinned(**at)).map(|(_, chunk)| *chunk).collect();
+        let mut used = BTreeSet::new();
+        for at in granules(cover) {
+            let chunk = self.mapped[&at];
+            assert!(used.insert(chunk), "one chunk at two places of one launch");
+            assert!(!pinned.contains(&chunk), "KEPT");
+            let knows = |point: &Point| self.streams[stream].covers(*point) || self.over.is_over(*point);
+            assert!(self.chunk_uses[&chunk].iter().all(knows), "LEGAL: {chunk} at {at:#x}");
+            assert!(self.address_uses[&at].iter().all(knows), "an address is still in use");
+        }
+        let point = self.submit(stream);
+        self.touch(cover, point);
+        self.last.insert(exec, point);
+        self.backing.launched(&[exec], point, outputs.iter().copied());
+        self.backing.audit();
+        self.unfreed.extend(outputs.iter().map(|range| (exec, *range, point)));
+        true
+    }
+
+    pub(crate) fn touch(&mut self, ranges: &[Range], point: Point) {
+        for at in granules(ranges) {
+            let chunk = self.mapped[&at];
+            self.chunk_uses.get_mut(&chunk).unwrap().push(point);
+            self.address_uses.get_mut(&at).unwrap().push(point);
+        }
+    }
+
+    pub(crate) fn free(&mut self, number: usize, stream: usize) {
+        let (_, range, launch) = self.unfreed.swap_remove(number);
+        self.wait(stream, launch);
+        let point = self.submit(stream);
+        self.touch(&[range], point);
+        self.backing.freed(range, point);
+        self.backing.audit();
+    }
+
+    pub(crate) fn trim(&mut self) {
+        self.backing.trim(&self.over);
+        self.step(None);
+    }
+
+    pub(crate) fn reserved(&self) -> u64 {
+        self.backing.statistics().reserved
+    }
+}
+
+pub(crate) fn granules(ranges: &[Range]) -> BTreeSet<u64> {
+    let of = |range: &Range| (range.start / GRANULE..range.end().div_ceil(GRANULE)).map(|it| it * GRANULE);
+    ranges.iter().flat_map(of).collect()
+}
