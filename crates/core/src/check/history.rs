@@ -9,8 +9,10 @@
 
 use smallvec::SmallVec;
 
-use super::violation::{Act, Kind, Site};
+use super::kind::Kind;
+use super::violation::Site;
 use crate::ids::Point;
+use crate::op::Act;
 use crate::order::Knows;
 
 /// One thing done to an allocation: where in the order, and by whom.
@@ -70,7 +72,8 @@ impl History {
             return Err(Fault { kind: Kind::UseBeforeAlloc, earlier: self.born });
         }
         if races {
-            let conflicts = |earlier: &&Use| act == Act::Write || earlier.site.act == Act::Write;
+            let writes = |earlier: &&Use| act == Act::Write && earlier.site.act != Act::Free;
+            let conflicts = |earlier: &&Use| earlier.site.act == Act::Write || writes(earlier);
             if let Some(earlier) = self.uses.iter().filter(conflicts).find(|earlier| !who.covers(earlier.point)) {
                 return Err(Fault { kind: Kind::Race, earlier: *earlier });
             }
@@ -83,8 +86,27 @@ impl History {
     pub fn add_use(&mut self, new: Use, who: &impl Knows) {
         // Of one launch a write outweighs a read.
         let outweighs = |known: &Use| new.site.act == Act::Write || known.site.act != Act::Write;
-        self.uses.retain(|known| !(outweighs(known) && who.covers(known.point)));
+        let is_news = |known: &Use| !(outweighs(known) && who.covers(known.point));
+        // The new one takes the place of the first that it stands for: nearly always there is just that one.
+        let Some(first) = self.uses.iter().position(|known| !is_news(known)) else { return self.uses.push(new) };
+        self.uses[first] = new;
+        let mut at = first + 1;
+        while at < self.uses.len() {
+            match is_news(&self.uses[at]) {
+                true => at += 1,
+                false => drop(self.uses.swap_remove(at)),
+            }
+        }
+    }
+
+    /// Adds something that a free must come after, whoever did it and whatever that knew.
+    pub fn add_apart(&mut self, new: Use) {
         self.uses.push(new);
+    }
+
+    /// Forgets the uses that everybody comes after: nothing that is still to come can be unordered with them.
+    pub fn settle(&mut self, is_settled: impl Fn(Point) -> bool) {
+        self.uses.retain(|known| !is_settled(known.point));
     }
 
     /// Whether `who` may free the memory with its next operation: it must come after the allocation and every use.
@@ -109,9 +131,9 @@ impl History {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::violation::Place;
     use super::*;
     use crate::ids::{Slot, StreamId};
+    use crate::op::Place;
     use crate::order::Chain;
 
     fn chain(slot: u32) -> Chain {

@@ -4,8 +4,26 @@
 //! before which. This module never sees a pool or an address; where memory is placed and what the device has
 //! finished cannot change what it says (*timing-blind*).
 
+mod captures;
+mod checker;
+mod events;
+mod explain;
+mod finding;
+mod graphs;
 mod history;
+mod kind;
+mod launches;
+mod lives;
+mod refusals;
+mod shares;
+mod timeline;
+mod usage;
 mod violation;
 
+pub use checker::{Checker, Settings};
+pub use finding::{Finding, Known, Side, Spot};
 pub use history::{Fault, History, Use};
-pub use violation::{Act, Kind, Place, Site, Subject, Violation};
+pub use kind::Kind;
+pub use violation::{Site, Subject, Violation};
+
+pub use crate::op::{Act, Place};

@@ -3,68 +3,11 @@
 //! Knows names, streams, operation numbers and places in the source. Says nothing about points: those are internal.
 
 use std::fmt;
-use std::panic::Location;
 
+use super::kind::Kind;
 use crate::ids::{AllocId, StreamId};
+use crate::op::{Act, Place};
 use crate::units::Bytes;
-
-/// What an operation does to an allocation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Act {
-    /// Allocates it.
-    #[default]
-    Allocate,
-    /// Reads it.
-    Read,
-    /// Writes it.
-    Write,
-    /// Frees it.
-    Free,
-}
-
-impl Act {
-    /// In the past, for a table: `read`, `freed`.
-    fn past(self) -> &'static str {
-        match self {
-            Act::Allocate => "allocated",
-            Act::Read => "read",
-            Act::Write => "written",
-            Act::Free => "freed",
-        }
-    }
-
-    /// As a thing: `the read`.
-    fn noun(self) -> &'static str {
-        match self {
-            Act::Allocate => "its allocation",
-            Act::Read => "a read",
-            Act::Write => "a write",
-            Act::Free => "its free",
-        }
-    }
-}
-
-/// Where an operation stands in the program's source.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Place {
-    /// Not known.
-    #[default]
-    Unknown,
-    /// The caller's line.
-    Source(&'static Location<'static>),
-    /// A line of a recorded program.
-    Line(u32),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Unknown => Ok(()),
-            Place::Source(location) => write!(f, "{}:{}", location.file(), location.line()),
-            Place::Line(line) => write!(f, "line {line}"),
-        }
-    }
-}
 
 /// One operation as a person finds it again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -82,38 +25,6 @@ pub struct Site {
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<10} {}, op {:<5} {}", self.act.past(), self.stream, self.op, self.place)
-    }
-}
-
-/// Which rule is broken.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
-pub enum Kind {
-    /// An access is not ordered after the allocation.
-    UseBeforeAlloc,
-    /// An access comes after the free, or nothing puts it before.
-    UseAfterFree,
-    /// A free is not ordered after the allocation.
-    FreeBeforeAlloc,
-    /// A free is not ordered after an access.
-    FreeBeforeUse,
-    /// Two accesses, one of them a write, are not ordered.
-    Race,
-    /// The allocation is freed already.
-    DoubleFree,
-}
-
-impl Kind {
-    /// A stable name for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::UseBeforeAlloc => "use-before-alloc",
-            Kind::UseAfterFree => "use-after-free",
-            Kind::FreeBeforeAlloc => "free-before-alloc",
-            Kind::FreeBeforeUse => "free-before-use",
-            Kind::Race => "race",
-            Kind::DoubleFree => "double-free",
-        }
     }
 }
 
@@ -164,10 +75,16 @@ impl Violation {
                     if later.act == Act::Write { "write" } else { "read" }
                 )
             }
-            _ => format!(
-                "make {} wait for an event recorded on {} at or after op {}",
-                later.stream, earlier.stream, earlier.op
-            ),
+            _ => match earlier.place {
+                Place::Process(process) => format!(
+                    "make {} wait for an event that process {process} records on its {} at or after op {} and exports",
+                    later.stream, earlier.stream, earlier.op
+                ),
+                _ => format!(
+                    "make {} wait for an event recorded on {} at or after op {}",
+                    later.stream, earlier.stream, earlier.op
+                ),
+            },
         }
     }
 
@@ -200,14 +117,20 @@ impl Violation {
             Kind::UseAfterFree => {
                 format!("{} is {} on {}, but it is freed already", self.subject, later.act.past(), later.stream)
             }
-            _ => format!(
-                "{} is {} on {} with nothing ordering that after {} on {}",
-                self.subject,
-                later.act.past(),
-                later.stream,
-                earlier.act.noun(),
-                earlier.stream
-            ),
+            _ => {
+                let whose = match earlier.place {
+                    Place::Process(process) => format!(" of process {process}"),
+                    _ => String::new(),
+                };
+                format!(
+                    "{} is {} on {} with nothing ordering that after {} on {}{whose}",
+                    self.subject,
+                    later.act.past(),
+                    later.stream,
+                    earlier.act.noun(),
+                    earlier.stream
+                )
+            }
         }
     }
 }
@@ -217,7 +140,9 @@ impl fmt::Display for Violation {
         writeln!(f, "{}", self.sentence())?;
         writeln!(f, "  {}", self.earlier)?;
         writeln!(f, "  {}", self.later)?;
-        if let Some(known) = self.known {
+        if let Some(known) = self.known
+            && !matches!(self.earlier.place, Place::Process(_))
+        {
             let (earlier, later) = (self.earlier.stream, self.later.stream);
             match known {
                 0 => writeln!(f, "  {later} comes after no operation of {earlier}")?,

@@ -1,0 +1,339 @@
+//! Work of captured streams: each operation becomes a node, and what cannot be captured is refused.
+//!
+//! Which capture a stream is in, and what spoils one, is [`Captures`](crate::graph::Captures)' to say, as in the
+//! library. Knows graphs and streams; no launch.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::checker::{Call, Checker, Step};
+use super::finding::Finding;
+use super::graphs::Captured;
+use super::kind::Kind;
+use super::lives::{Found, Named};
+use super::timeline::Seat;
+use crate::graph::{
+    Access as NodeAccess, Addressing, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label,
+    Memory as NodeMemory, Uses, Work,
+};
+use crate::ids::{EventId, GraphId, NodeId, StreamId};
+use crate::op::{Access, Act, CaptureMode, Memory, Name, StreamRole, What};
+
+impl Checker {
+    /// Whether an operation belongs to a capture that is invalid: it is not done, and why was said.
+    #[cold]
+    pub(super) fn is_spoiled(&self, what: &What) -> bool {
+        let stream = match *what {
+            What::Launch { stream, .. }
+            | What::Alloc { stream, .. }
+            | What::Free { stream, .. }
+            | What::EventRecord { stream, .. }
+            | What::EventWait { stream, .. }
+            | What::StreamSynchronize { stream }
+            | What::StreamQuery { stream, .. }
+            | What::GraphLaunch { stream, .. } => stream,
+            _ => return false,
+        };
+        let captures = &self.graphs.captures;
+        captures.of(stream).is_some_and(|capture| !captures.is_valid(capture))
+    }
+
+    /// A stream's operation while some capture goes on.
+    #[cold]
+    pub(super) fn enter_while_capturing(&mut self, call: Call<'_>, seat: Seat) -> Step<Seat> {
+        let stream = self.time.at(seat);
+        if stream.role == StreamRole::Legacy {
+            let (home, time) = (stream.home, &self.time);
+            let checked = self.graphs.captures.check_legacy(|stream| time.is_blocking(stream, home));
+            checked.map_err(|error| self.capture_refused(call, error, self.time.at(seat).id))?;
+        }
+        Ok(seat)
+    }
+
+    /// Something that a captured stream cannot do.
+    pub(super) fn refuse_in_capture(&mut self, call: Call<'_>, stream: StreamId, what: &'static str) -> Step {
+        let checked = self.graphs.captures.check_stream(stream, what);
+        checked.map_err(|error| self.capture_refused(call, error, stream))
+    }
+
+    /// Something that a capture may forbid whoever does it.
+    pub(super) fn refuse_unsafe(&mut self, call: Call<'_>, what: &'static str) -> Step {
+        if !self.graphs.is_capturing() {
+            return Ok(());
+        }
+        let checked = self.graphs.captures.check_unsafe(u64::from(call.host.0), what);
+        checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
+    }
+
+    pub(super) fn captured_alloc(
+        &mut self,
+        call: Call<'_>,
+        seat: Seat,
+        memory: Memory,
+        bytes: u64,
+        name: Option<Name>,
+    ) -> Step {
+        let (graph, alloc) = self.captured_node(call, seat, "allocated", name, |graph, tails, label| {
+            let (node, alloc) = graph.add_alloc(tails, bytes, label)?;
+            Ok((node, (graph.id(), alloc)))
+        })?;
+        self.graphs.captured.entry(graph).or_default().names.push((alloc, memory));
+        self.lives.name(memory, Named::Node { graph, alloc });
+        Ok(())
+    }
+
+    pub(super) fn captured_launch(
+        &mut self,
+        call: Call<'_>,
+        seat: Seat,
+        accesses: &[Access],
+        name: Option<Name>,
+    ) -> Step {
+        let graph = self.captured_graph(seat);
+        let accesses = self.node_accesses(call, graph, accesses, seat)?;
+        let may_share = !self.settings.races;
+        self.look_at(call, seat, name, |uses, graph, tails, label| {
+            uses.check(graph, tails, &accesses, may_share, "kernel", label)
+        })?;
+        self.captured_node(call, seat, "launched", name, |graph, tails, label| {
+            let node = graph.add_work(Work::Kernel, tails, &accesses, label)?;
+            graph.set_may_share(node, may_share);
+            Ok((node, ()))
+        })
+    }
+
+    pub(super) fn captured_free(&mut self, call: Call<'_>, seat: Seat, memory: Memory) -> Step {
+        let graph = self.captured_graph(seat);
+        let later = self.site(call, seat, Act::Free);
+        let found = match self.node_memory(call, graph, memory, later)? {
+            NodeMemory::External { .. } => {
+                let sentence = format!("{} is freed in a capture, but it is no graph's memory", memory.id);
+                let help = "free it outside of the capture, or allocate it inside";
+                let mut finding = Finding::new(Kind::CaptureForeignFree, sentence, help);
+                finding.later = Some(self.act_side(call, later));
+                return Err(Box::new(finding));
+            }
+            found => found,
+        };
+        self.look_at(call, seat, None, |uses, graph, tails, label| uses.check_free(graph, tails, found, label))?;
+        self.grant(call, graph, found, later)?;
+        self.captured_node(call, seat, "freed", None, |graph, tails, label| {
+            Ok((graph.add_free(tails, found, label)?, ()))
+        })
+    }
+
+    /// A free by drop, where that means a node of a capture that goes on.
+    pub(super) fn captured_drop(&mut self, call: Call<'_>, memory: Memory) -> Step<bool> {
+        let Found::Named(Named::Node { graph, alloc }) = self.lives.find(memory) else { return Ok(false) };
+        let Some(stream) = self.graphs.captured.get(&graph).and_then(|captured| captured.origin) else {
+            return Ok(false);
+        };
+        let Some(seat) = self.time.enter(call.host, stream) else { return Ok(false) };
+        // After everything declared so far: all nodes that use the memory, wherever they were captured.
+        let found = NodeMemory::Own(alloc);
+        let label = self.label(call, None);
+        if let Some(graph) = self.graphs.captures.graph(stream) {
+            let after: Vec<NodeId> = users(graph, found);
+            let added = graph.add_free(&after, found, label);
+            added.map_err(|error| self.graph_refused(call, error, seat))?;
+        }
+        Ok(true)
+    }
+
+    /// An external record or wait in a capture.
+    pub(super) fn captured_event(&mut self, call: Call<'_>, seat: Seat, event: EventId, is_record: bool) -> Step {
+        let key = EventKey(u64::from(event.0));
+        let (work, verb) = match is_record {
+            true => (Work::EventRecord(key), "recorded"),
+            false => (Work::EventWait(key), "waited for"),
+        };
+        self.captured_node(call, seat, verb, None, |graph, tails, label| {
+            Ok((graph.add_work(work, tails, &[], label)?, ()))
+        })
+    }
+
+    pub(super) fn captured_record(&mut self, call: Call<'_>, seat: Seat) -> Step<CapturedEvent> {
+        let stream = self.time.at(seat).id;
+        let recorded = self.graphs.captures.record(stream).unwrap_or(Err(CaptureError::NotCapturing(stream)));
+        recorded.map_err(|error| self.capture_refused(call, error, stream))
+    }
+
+    pub(super) fn captured_wait(&mut self, call: Call<'_>, seat: Seat, event: &CapturedEvent) -> Step {
+        let stream = self.time.at(seat).id;
+        let is_known = self.graphs.captures.of(stream) == Some(event.capture) && self.covers_tails(stream, event);
+        let waited = self.graphs.captures.wait(stream, event);
+        waited.map_err(|error| self.capture_refused(call, error, stream))?;
+        let site = self.site(call, seat, Act::Read);
+        self.done(seat, "waited for", call.place);
+        if is_known {
+            let sentence = format!("{} waits for captured work that it comes after already", self.title(call, stream));
+            let mut finding = Finding::new(Kind::RedundantWait, sentence, "leave this wait out");
+            finding.later = Some(self.side(call, site, "waited"));
+            self.advise(finding);
+        }
+        Ok(())
+    }
+
+    fn covers_tails(&mut self, stream: StreamId, event: &CapturedEvent) -> bool {
+        let Some(tails) = self.graphs.captures.tails(stream).map(SmallVec::<[NodeId; 2]>::from) else { return false };
+        let Some(graph) = self.graphs.captures.graph(stream) else { return false };
+        let index = graph.refresh();
+        event.tails.iter().all(|&node| tails.iter().any(|&tail| index.reaches_or_is(node, tail)))
+    }
+
+    pub(super) fn captured_wait_outside(&mut self, call: Call<'_>, seat: Seat, event: EventId) -> Step {
+        let stream = self.time.at(seat).id;
+        let waited = self.graphs.captures.wait_outside(stream);
+        waited.map_err(|error| {
+            let mut refused = self.capture_refused(call, error, stream);
+            if let Some(super::events::Stands::Recorded(recorded)) = self.events.get(&event).map(|event| &event.stands)
+            {
+                refused.earlier = Some(self.side(call, recorded.site, "recorded"));
+            }
+            refused
+        })
+    }
+
+    pub(super) fn captured_synchronize(&mut self, call: Call<'_>, event: &CapturedEvent) -> Step {
+        let checked = self.graphs.captures.check_event(event);
+        checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
+    }
+
+    /// An instance launched into a capture: a child node.
+    pub(super) fn capture_child(&mut self, call: Call<'_>, seat: Seat, child: Arc<Graph>) -> Step {
+        self.captured_node(call, seat, "launched", None, |graph, tails, label| {
+            Ok((graph.add_child(tails, child, label)?, ()))
+        })
+    }
+
+    /// Looks at a node that is about to be captured: what is wrong with it is wrong at its line.
+    fn look_at(
+        &mut self,
+        call: Call<'_>,
+        seat: Seat,
+        name: Option<Name>,
+        check: impl FnOnce(&Uses, &mut Graph, &[NodeId], &Label) -> Result<(), Box<GraphFault>>,
+    ) -> Step {
+        let (stream, label) = (self.time.at(seat).id, self.label(call, name));
+        let captures = &mut self.graphs.captures;
+        let tails: SmallVec<[NodeId; 2]> = captures.tails(stream).unwrap_or(&[]).into();
+        let Some(graph) = captures.graph(stream) else { return Ok(()) };
+        let Some(captured) = self.graphs.captured.get(&graph.id()) else { return Ok(()) };
+        let id = graph.id();
+        check(&captured.uses, graph, &tails, &label).map_err(|fault| Box::new(self.graph_fault(call, id, &fault)))
+    }
+
+    /// Adds a node to the capture that a stream is in.
+    fn captured_node<R>(
+        &mut self,
+        call: Call<'_>,
+        seat: Seat,
+        verb: &'static str,
+        name: Option<Name>,
+        add: impl FnOnce(&mut Graph, &[NodeId], Label) -> Result<(NodeId, R), GraphError>,
+    ) -> Step<R> {
+        let (stream, label) = (self.time.at(seat).id, self.label(call, name));
+        let done = self.graphs.captures.operate(stream, |graph, tails| add(graph, tails, label));
+        match done.unwrap_or(Err(CaptureError::NotCapturing(stream))) {
+            Ok(result) => {
+                self.time.at_mut(seat).note(verb, call.place);
+                self.note_node(stream);
+                Ok(result)
+            }
+            Err(CaptureError::Graph(error)) => Err(self.graph_refused(call, error, seat)),
+            Err(error) => Err(self.capture_refused(call, error, stream)),
+        }
+    }
+
+    /// The node that a stream captured last is one of those that later ones are compared with.
+    fn note_node(&mut self, stream: StreamId) {
+        let captures = &mut self.graphs.captures;
+        let node = captures.tails(stream).and_then(<[NodeId]>::last).copied();
+        if let (Some(node), Some(graph)) = (node, captures.graph(stream))
+            && let Some(captured) = self.graphs.captured.get_mut(&graph.id())
+        {
+            captured.uses.added(graph, node);
+        }
+    }
+
+    fn captured_graph(&mut self, seat: Seat) -> GraphId {
+        let stream = self.time.at(seat).id;
+        self.graphs.captures.graph(stream).map_or(GraphId(u32::MAX), |graph| graph.id())
+    }
+
+    fn node_accesses(
+        &self,
+        call: Call<'_>,
+        graph: GraphId,
+        accesses: &[Access],
+        seat: Seat,
+    ) -> Step<SmallVec<[NodeAccess; 2]>> {
+        let of = |access: &Access| {
+            let later = self.site(call, seat, access.act);
+            let memory = self.node_memory(call, graph, access.memory, later)?;
+            Ok(NodeAccess { memory, act: access.act })
+        };
+        accesses.iter().map(of).collect()
+    }
+
+    pub(super) fn begin_capture(
+        &mut self,
+        call: Call<'_>,
+        stream: StreamId,
+        graph: GraphId,
+        mode: CaptureMode,
+        symbolic: bool,
+    ) -> Step {
+        let seat = self.enter(call, stream)?;
+        let is_legacy = self.time.at(seat).role == StreamRole::Legacy;
+        let origin = if is_legacy { crate::order::Order::LEGACY } else { stream };
+        let empty = Graph::new(graph, 512, Addressing::Symbolic);
+        match self.graphs.captures.begin(origin, empty, &[], u64::from(call.host.0), mode) {
+            Ok(_) => {
+                self.graphs.capturing += 1;
+                let family = (!symbolic).then_some(graph);
+                self.graphs.captured.insert(graph, Captured { family, origin: Some(stream), ..Captured::default() });
+                Ok(())
+            }
+            Err((error, _)) => Err(self.capture_refused(call, error, stream)),
+        }
+    }
+
+    pub(super) fn end_capture(&mut self, call: Call<'_>, stream: StreamId) -> Step {
+        self.enter(call, stream)?;
+        let graph = self.graphs.captures.graph(stream).map(|graph| graph.id());
+        let ended = self.graphs.captures.end(stream, u64::from(call.host.0));
+        let ended = ended.map_err(|error| self.capture_refused(call, error, stream))?;
+        self.graphs.capturing -= 1;
+        let captured = graph.and_then(|graph| self.graphs.captured.remove(&graph)).unwrap_or_default();
+        let Captured { names, family, .. } = captured;
+        match ended.graph {
+            Ok(graph) => {
+                self.add_graph(graph, names, family);
+                Ok(())
+            }
+            Err(error) => {
+                names.iter().for_each(|(_, memory)| self.lives.name(*memory, Named::Void));
+                self.graphs.void_graphs.extend(graph);
+                // That it is invalid was said when it became so.
+                match error {
+                    CaptureError::Invalidated(_) => Ok(()),
+                    error => Err(self.capture_refused(call, error, stream)),
+                }
+            }
+        }
+    }
+}
+
+/// The nodes that a free after everything declared so far comes after: the alloc node and all users.
+fn users(graph: &Graph, memory: NodeMemory) -> Vec<NodeId> {
+    let born = match memory {
+        NodeMemory::Own(alloc) => graph.alloc(alloc).map(|alloc| alloc.node),
+        _ => None,
+    };
+    let uses = graph.nodes().filter(|(_, node)| node.accesses.iter().any(|access| access.memory == memory));
+    let mut users: Vec<NodeId> = born.into_iter().chain(uses.map(|(id, _)| id)).collect();
+    users.dedup();
+    users
+}

@@ -1,0 +1,305 @@
+//! The checker of whole programs: takes operations one by one and says what is wrong.
+//!
+//! What is refused is not done, as in the library: later operations are judged as if it had not been there (and memory
+//! that a refused operation named is not told as a leak, too). A verdict depends on the operations and on nothing else:
+//! no clock, no address, no thread (*timing-blind*). What is kept grows with what lives, not with what was done (see
+//! `timeline.rs`, `lives.rs`).
+//!
+//! | file | one law |
+//! |---|---|
+//! | `history` | what was done to one life, as far as it can matter |
+//! | `timeline` | streams and threads |
+//! | `lives` | names and what they lead to |
+//! | `checker`, `usage`, `events`, `graphs`, `launches`, `shares` | each kind of operation, in the order of its rules |
+//! | `kind`, `finding`, `violation`, `explain` | what is said |
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::events::Event;
+use super::finding::Finding;
+use super::graphs::Graphs;
+use super::kind::Kind;
+use super::lives::{Lives, Named};
+use super::timeline::{Learned, Seat, Timeline};
+use super::violation::Site;
+use crate::ids::{EventId, HostId, PoolId, StreamId};
+use crate::op::{Act, Names, NodeOp, Op, Place, What};
+
+/// What is looked for, and how strictly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Whether two unordered accesses, one of them a write, are wrong. (Disjoint halves are legal to CUDA.)
+    pub races: bool,
+    /// Whether each host thread is a timeline of its own. Otherwise the threads of a process are joined in the order of
+    /// their calls, because locks, channels and joins are not seen.
+    pub threads_apart: bool,
+    /// Whether memory that is never freed is told at the end.
+    pub leaks: bool,
+    /// Whether a launch that may start early must not rely on the launch before it. (A kernel may wait for it itself,
+    /// which is not seen.)
+    pub weak_order: bool,
+    /// Whether advice is given.
+    pub advice: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { races: true, threads_apart: false, leaks: true, weak_order: true, advice: true }
+    }
+}
+
+/// What a step is refused with.
+pub(super) type Refused = Box<Finding>;
+pub(super) type Step<T = ()> = Result<T, Refused>;
+
+/// A refusal that follows from an earlier one: nothing is said again.
+#[cold]
+pub(super) fn quiet() -> Refused {
+    Box::new(Finding::new(Kind::UnknownName, "", ""))
+}
+
+/// Who does the operation at hand, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call<'a> {
+    pub(super) host: HostId,
+    pub(super) place: Place,
+    pub(super) names: &'a Names,
+}
+
+/// Advice is given once for a place; so many places are remembered.
+const ADVISED: usize = 4096;
+
+/// The checker: see the module.
+#[derive(Debug)]
+pub struct Checker {
+    pub(super) settings: Settings,
+    pub(super) time: Timeline,
+    pub(super) lives: Lives,
+    pub(super) events: FxHashMap<EventId, Event>,
+    /// Pools that live, and whether their memory can be exported.
+    pub(super) pools: FxHashMap<PoolId, bool>,
+    pub(super) pools_made: u32,
+    pub(super) graphs: Graphs,
+    advised: FxHashSet<(Kind, String)>,
+    /// Findings beside the one that an operation is refused with.
+    pub(super) more: Vec<Finding>,
+}
+
+impl Checker {
+    /// A checker of a program that has not begun.
+    pub fn new(settings: Settings) -> Self {
+        Checker {
+            settings,
+            time: Timeline::new(settings.threads_apart),
+            lives: Lives::default(),
+            events: FxHashMap::default(),
+            pools: FxHashMap::default(),
+            pools_made: 0,
+            graphs: Graphs::default(),
+            advised: FxHashSet::default(),
+            more: Vec::new(),
+        }
+    }
+
+    /// Takes the next operation; appends what is wrong with it. `names` are those of the operations.
+    #[inline]
+    pub fn check(&mut self, op: &Op, names: &Names, findings: &mut Vec<Finding>) {
+        let call = Call { host: op.host, place: op.place, names };
+        let done = match self.graphs.is_capturing() && self.is_spoiled(&op.what) {
+            true => Err(quiet()),
+            false => self.step(&op.what, call),
+        };
+        if let Err(refused) = done {
+            self.make_void(&op.what);
+            if !refused.is_quiet() {
+                findings.push(*refused);
+            }
+        }
+        if !self.more.is_empty() {
+            findings.append(&mut self.more);
+        }
+    }
+
+    /// What a refused operation would have made is not there; that is no mistake of whoever uses it.
+    #[cold]
+    fn make_void(&mut self, what: &What) {
+        match *what {
+            What::Alloc { memory, .. }
+            | What::AllocNow { memory, .. }
+            | What::Import { memory, .. }
+            | What::Take { memory, .. } => self.lives.name(memory, Named::Void),
+            What::Instantiate { exec, .. } => {
+                self.graphs.void_execs.insert(exec);
+            }
+            What::GraphNode { ref node, .. } => {
+                if let NodeOp::Alloc { memory, .. } = **node {
+                    self.lives.name(memory, Named::Void);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The program is over: what was never freed, and what is wrong with graphs that were never instantiated.
+    pub fn finish(&mut self, names: &Names, findings: &mut Vec<Finding>) {
+        let call = Call { host: HostId(0), place: Place::Unknown, names };
+        self.check_leftover_graphs(call);
+        if self.settings.leaks {
+            self.find_leaks(call);
+        }
+        findings.append(&mut self.more);
+    }
+
+    /// How many entries all tables have: what the memory of the checker grows with. It follows what lives, and is flat
+    /// in the number of operations.
+    pub fn entries(&self) -> usize {
+        self.lives.entries() + self.events.len() + self.time.streams() + self.time.chains() + self.graphs.entries()
+    }
+
+    #[inline]
+    fn step(&mut self, what: &What, call: Call<'_>) -> Step {
+        match what {
+            What::Launch { stream, accesses, start, name } => self.launch(call, *stream, accesses, *start, *name),
+            What::Alloc { memory, pool, stream, bytes, name } => {
+                self.alloc(call, *memory, *pool, *stream, *bytes, *name)
+            }
+            What::Free { memory, stream } => self.free(call, *memory, *stream),
+            What::EventRecord { event, stream, external, mark } => self.record(call, *event, *stream, *external, *mark),
+            What::EventWait { event, stream, external } => self.wait(call, *event, *stream, *external),
+            other => self.rare_step(other, call),
+        }
+    }
+
+    /// The operations that are not in the middle of every loop.
+    fn rare_step(&mut self, what: &What, call: Call<'_>) -> Step {
+        match *what {
+            What::HostStart { process } => {
+                self.time.start_host(call.host, process);
+                Ok(())
+            }
+            What::Tell { to } => {
+                self.time.tell(call.host, to);
+                Ok(())
+            }
+            What::StreamCreate { stream, role, device } => {
+                self.time.create(call.host, stream, role, device);
+                Ok(())
+            }
+            What::StreamName { stream, name } => {
+                let seat = self.enter(call, stream)?;
+                self.time.at_mut(seat).name = Some(name);
+                Ok(())
+            }
+            What::StreamDestroy { stream } => self.destroy_stream(call, stream),
+            What::StreamSynchronize { stream } => self.synchronize_stream(call, stream, "synchronized", true),
+            What::StreamQuery { stream, is_idle } => self.synchronize_stream(call, stream, "queried", is_idle),
+            What::DeviceSynchronize => self.synchronize_device(call),
+            What::PoolCreate { pool, exportable } => {
+                self.pools.insert(pool, exportable);
+                self.pools_made = self.pools_made.max(pool.0.saturating_add(1));
+                Ok(())
+            }
+            What::PoolDestroy { pool } => self.destroy_pool(call, pool),
+            What::AllocNow { memory, space, bytes, name } => self.alloc_now(call, memory, space, bytes, name),
+            What::SetName { memory, name } => {
+                self.rename(memory, name);
+                Ok(())
+            }
+            What::FreeNow { memory } => self.free_now(call, memory),
+            What::Drop { memory } => self.drop_memory(call, memory),
+            What::HostAccess { ref accesses } => self.host_access(call, accesses),
+            What::Export { memory, ticket } => self.export(call, memory, ticket),
+            What::Import { ticket, memory } => self.import(call, ticket, memory),
+            What::ProcessEnd { process } => {
+                self.end_process(process);
+                Ok(())
+            }
+            What::EventCreate { .. }
+            | What::EventDestroy { .. }
+            | What::EventSynchronize { .. }
+            | What::EventQuery { .. } => self.event_step(what, call),
+            _ => self.graph_step(what, call),
+        }
+    }
+
+    /// A stream, about to do something.
+    #[inline]
+    pub(super) fn enter(&mut self, call: Call<'_>, stream: StreamId) -> Step<Seat> {
+        match self.time.enter(call.host, stream) {
+            Some(seat) if !self.graphs.is_capturing() => Ok(seat),
+            Some(seat) => self.enter_while_capturing(call, seat),
+            None => Err(self.no_stream(call, stream)),
+        }
+    }
+
+    /// The site of the next operation of a stream.
+    #[inline]
+    pub(super) fn site(&self, call: Call<'_>, seat: Seat, act: Act) -> Site {
+        let stream = self.time.at(seat);
+        Site { act, stream: stream.id, op: stream.ops + 1, place: call.place }
+    }
+
+    /// The site of something that the host does itself.
+    pub(super) fn host_site(&self, call: Call<'_>, act: Act) -> Site {
+        Site { act, stream: StreamId::HOST, op: 0, place: call.place }
+    }
+
+    /// An operation of a stream that takes no point of its own is done.
+    #[inline]
+    pub(super) fn done(&mut self, seat: Seat, verb: &'static str, place: Place) {
+        self.time.at_mut(seat).note(verb, place);
+        self.time.leave(seat);
+    }
+
+    fn destroy_stream(&mut self, call: Call<'_>, stream: StreamId) -> Step {
+        let seat = self.enter(call, stream)?;
+        self.refuse_in_capture(call, stream, "a stream is destroyed")?;
+        let site = self.site(call, seat, Act::Free);
+        self.time.destroy(stream, site);
+        Ok(())
+    }
+
+    fn synchronize_stream(&mut self, call: Call<'_>, stream: StreamId, verb: &'static str, is_over: bool) -> Step {
+        let seat = self.enter(call, stream)?;
+        self.refuse_in_capture(call, stream, if is_over { "a stream is synchronized" } else { "a stream is queried" })?;
+        self.time.leave(seat);
+        if is_over {
+            let stream = self.time.at(seat);
+            let site = Site { act: Act::Read, stream: StreamId::HOST, op: 0, place: call.place };
+            let learned = Learned { what: stream.chain.snapshot(), verb, recorded: None, site };
+            self.time.learn(call.host, learned);
+        }
+        Ok(())
+    }
+
+    fn synchronize_device(&mut self, call: Call<'_>) -> Step {
+        self.refuse_unsafe(call, "the device is synchronized")?;
+        let site = self.host_site(call, Act::Read);
+        self.time.learn_all(call.host, site);
+        Ok(())
+    }
+
+    fn destroy_pool(&mut self, call: Call<'_>, pool: PoolId) -> Step {
+        self.check_pool(call, pool)?;
+        self.pools.remove(&pool);
+        Ok(())
+    }
+
+    /// Whether a pool is there; one that was never made is taken for a default pool.
+    #[inline]
+    pub(super) fn check_pool(&self, call: Call<'_>, pool: PoolId) -> Step {
+        if pool.0 < self.pools_made && !self.pools.contains_key(&pool) {
+            return Err(self.no_pool(call, pool));
+        }
+        Ok(())
+    }
+
+    /// Gives advice, once for each place.
+    #[cold]
+    pub(super) fn advise(&mut self, finding: Finding) {
+        let spot = finding.spot().map(ToString::to_string).unwrap_or_default();
+        if self.settings.advice && self.advised.len() < ADVISED && self.advised.insert((finding.kind, spot)) {
+            self.more.push(finding);
+        }
+    }
+}

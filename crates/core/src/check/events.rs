@@ -1,0 +1,262 @@
+//! Events: recorded, waited for, recorded again.
+//!
+//! An event is a snapshot of its stream, replaced by the next record; a wait binds to the latest one. A record that
+//! replaces another for which nobody waited, and does not include it, loses it: whoever waits then waits for less than
+//! it seems. Knows streams; of captures only where to hand things to.
+
+use super::checker::{Call, Checker, Step};
+use super::finding::{Finding, Side};
+use super::kind::Kind;
+use super::timeline::{Learned, Seat};
+use super::violation::Site;
+use crate::graph::CapturedEvent;
+use crate::ids::{DeviceId, EventId, ProcessId, StreamId};
+use crate::op::{Act, Mark, What};
+use crate::order::{Knows, Snapshot};
+
+/// What a record left.
+#[derive(Clone, Debug)]
+pub(super) struct Recorded {
+    pub(super) snapshot: Snapshot,
+    pub(super) site: Site,
+    is_waited: bool,
+    lost: Option<Box<Lost>>,
+}
+
+/// A record that was replaced before anybody waited for it.
+#[derive(Clone, Debug)]
+struct Lost {
+    snapshot: Snapshot,
+    site: Site,
+}
+
+/// What an event stands for now.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Stands {
+    /// Nothing: never recorded.
+    #[default]
+    Nothing,
+    /// A position of a stream.
+    Recorded(Recorded),
+    /// A place in a capture.
+    Captured(CapturedEvent),
+    /// Something that orders nothing.
+    Progress(Site),
+}
+
+/// An event of the program.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Event {
+    /// The device and process that it is of, and whether other processes may use it; none where it was never made.
+    made: Option<(DeviceId, ProcessId, bool)>,
+    pub(super) stands: Stands,
+}
+
+impl Event {
+    /// A record that a launch made.
+    pub(super) fn launched(&mut self, snapshot: Snapshot, site: Site) {
+        self.stands = Stands::Recorded(Recorded { snapshot, site, is_waited: false, lost: None });
+    }
+}
+
+impl Checker {
+    /// The rare operations of events.
+    pub(super) fn event_step(&mut self, what: &What, call: Call<'_>) -> Step {
+        match *what {
+            What::EventCreate { event, device, shared } => {
+                let made = Some((device, self.time.process(call.host), shared));
+                self.events.insert(event, Event { made, stands: Stands::Nothing });
+                Ok(())
+            }
+            What::EventDestroy { event } => {
+                self.events.remove(&event);
+                Ok(())
+            }
+            What::EventSynchronize { event } => self.synchronize_event(call, event, "synchronized", true),
+            What::EventQuery { event, is_over } => self.synchronize_event(call, event, "queried", is_over),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records an event on a stream.
+    pub(super) fn record(
+        &mut self,
+        call: Call<'_>,
+        event: EventId,
+        stream: StreamId,
+        external: bool,
+        mark: Mark,
+    ) -> Step {
+        let seat = self.enter(call, stream)?;
+        self.check_event(call, event, seat, true)?;
+        let site = self.site(call, seat, Act::Read);
+        if self.graphs.is_captured(stream) {
+            if external {
+                return self.captured_event(call, seat, event, true);
+            }
+            let captured = self.captured_record(call, seat)?;
+            self.events.entry(event).or_default().stands = Stands::Captured(captured);
+            self.done(seat, "recorded", call.place);
+            return Ok(());
+        }
+        if external {
+            return Err(self.external_outside(call, site, "recorded"));
+        }
+        self.done(seat, "recorded", call.place);
+        let entry = self.events.entry(event).or_default();
+        if mark == Mark::Progress {
+            entry.stands = Stands::Progress(site);
+            return Ok(());
+        }
+        let snapshot = self.time.at(seat).chain.snapshot();
+        let lost = match std::mem::take(&mut entry.stands) {
+            Stands::Recorded(old) if !old.is_waited && !snapshot.covers(old.snapshot.point()) => {
+                Some(Box::new(Lost { snapshot: old.snapshot, site: old.site }))
+            }
+            Stands::Recorded(old) if !old.is_waited => old.lost,
+            _ => None,
+        };
+        entry.stands = Stands::Recorded(Recorded { snapshot, site, is_waited: false, lost });
+        Ok(())
+    }
+
+    /// Later work of a stream waits for an event.
+    pub(super) fn wait(&mut self, call: Call<'_>, event: EventId, stream: StreamId, external: bool) -> Step {
+        let seat = self.enter(call, stream)?;
+        self.check_event(call, event, seat, false)?;
+        let site = self.site(call, seat, Act::Read);
+        let is_captured = self.graphs.is_captured(stream);
+        if external {
+            return match is_captured {
+                true => self.captured_event(call, seat, event, false),
+                false => Err(self.external_outside(call, site, "waited for")),
+            };
+        }
+        let mut lost = None;
+        let advice = match self.events.get_mut(&event).map(|event| &mut event.stands) {
+            Some(Stands::Captured(captured)) => {
+                let captured = captured.clone();
+                return self.captured_wait(call, seat, &captured);
+            }
+            _ if is_captured => return self.captured_wait_outside(call, seat, event),
+            Some(Stands::Recorded(recorded)) => {
+                recorded.is_waited = true;
+                lost = recorded.lost.take().map(|lost| (lost, recorded.site));
+                let stream = self.time.at_mut(seat);
+                stream.last_work = None;
+                if stream.chain.wait(&recorded.snapshot) {
+                    let what = recorded.snapshot.clone();
+                    let (recorded, site) = (Some(recorded.site), site);
+                    stream.learned.push(Learned { what, verb: "waited for", recorded, site });
+                    None
+                } else {
+                    Some((Kind::RedundantWait, Some(recorded.site)))
+                }
+            }
+            Some(Stands::Progress(site)) => Some((Kind::EmptyWait, Some(*site))),
+            Some(Stands::Nothing) | None => Some((Kind::EmptyWait, None)),
+        };
+        self.done(seat, "waited for", call.place);
+        if let Some((lost, again)) = lost
+            && !self.time.at(seat).chain.covers(lost.snapshot.point())
+        {
+            let finding = self.overwritten(call, lost.site, again, site);
+            self.more.push(finding);
+        }
+        if let Some((kind, recorded)) = advice {
+            self.advise_on_wait(call, kind, recorded, site);
+        }
+        Ok(())
+    }
+
+    fn synchronize_event(&mut self, call: Call<'_>, event: EventId, verb: &'static str, is_over: bool) -> Step {
+        let site = self.host_site(call, Act::Read);
+        match self.events.get_mut(&event).map(|event| &mut event.stands) {
+            Some(Stands::Captured(captured)) => {
+                let captured = captured.clone();
+                return self.captured_synchronize(call, &captured);
+            }
+            Some(Stands::Recorded(recorded)) if is_over => {
+                recorded.is_waited = true;
+                let (what, recorded) = (recorded.snapshot.clone(), Some(recorded.site));
+                self.time.learn(call.host, Learned { what, verb, recorded, site });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether an event may be used on a stream: of the same device, and shared where another process uses it.
+    fn check_event(&self, call: Call<'_>, event: EventId, seat: Seat, is_record: bool) -> Step {
+        let Some((device, process, shared)) = self.events.get(&event).and_then(|event| event.made) else {
+            return Ok(());
+        };
+        let site = self.site(call, seat, Act::Read);
+        if process != self.time.process(call.host) && !shared {
+            let sentence = format!("{event} is of {process} and is used by {}", self.time.process(call.host));
+            let mut finding = Finding::new(Kind::NotShareable, sentence, "create it for use between processes");
+            finding.later = Some(self.side(call, site, "used"));
+            return Err(Box::new(finding));
+        }
+        // A stream may wait for an event of another device, and records only its own.
+        let own = self.time.at(seat).device;
+        if is_record && device != own {
+            let sentence = format!("{event} is of {device} and is recorded on a stream of {own}");
+            let mut finding = Finding::new(Kind::WrongDevice, sentence, format!("create the event on {own}"));
+            finding.later = Some(self.side(call, site, "recorded"));
+            return Err(Box::new(finding));
+        }
+        Ok(())
+    }
+
+    fn external_outside(&self, call: Call<'_>, site: Site, verb: &str) -> Box<Finding> {
+        let stream = self.title(call, site.stream);
+        let sentence = format!("an external event is {verb} on {stream}, which is not being captured");
+        let help = "leave the external flag out: it is for captures";
+        let mut finding = Finding::new(Kind::ExternalOutsideCapture, sentence, help);
+        finding.later = Some(self.side(call, site, verb));
+        Box::new(finding)
+    }
+
+    fn overwritten(&self, call: Call<'_>, first: Site, again: Site, waiter: Site) -> Finding {
+        let sentence = format!(
+            "an event is recorded again on {} before anybody waited for its record on {}: that one is lost",
+            self.title(call, again.stream),
+            self.title(call, first.stream)
+        );
+        let help = "use an event for each record, or wait before it is recorded again";
+        let mut finding = Finding::new(Kind::EventOverwritten, sentence, help);
+        finding.earlier = Some(self.side(call, first, "recorded"));
+        finding.later = Some(self.side(call, again, "recorded"));
+        let waiter: Side = self.side(call, waiter, "waited");
+        let (title, spot) = (waiter.title(), waiter.spot);
+        finding.notes.push(format!("{title} then waits for the second record only ({spot})"));
+        finding
+    }
+
+    #[cold]
+    fn advise_on_wait(&mut self, call: Call<'_>, kind: Kind, recorded: Option<Site>, site: Site) {
+        if !self.settings.advice {
+            return;
+        }
+        let who = self.title(call, site.stream);
+        let (sentence, help) = match (kind, recorded) {
+            (Kind::RedundantWait, _) => (
+                format!("{who} waits for a record that it comes after already"),
+                "leave this wait out, and the record if nothing else waits for it",
+            ),
+            (_, Some(_)) => (
+                format!("{who} waits for an event that does not stand for the end of work: it orders nothing"),
+                "record a plain event after the work",
+            ),
+            (_, None) => (
+                format!("{who} waits for an event that was never recorded: that is no wait"),
+                "record the event before, or leave the wait out",
+            ),
+        };
+        let mut finding = Finding::new(kind, sentence, help);
+        finding.earlier = recorded.map(|site| self.side(call, site, "recorded"));
+        finding.later = Some(self.side(call, site, "waited"));
+        self.advise(finding);
+    }
+}

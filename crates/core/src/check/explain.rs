@@ -1,0 +1,258 @@
+//! Puts a verdict into words: both sides, how far the one knows the other, by what, and the cheapest missing edge.
+//!
+//! All of it is the cold half of the checker: nothing here decides.
+
+use super::checker::{Call, Checker, Refused, Step, quiet};
+use super::finding::{Finding, Known, Side, Spot};
+use super::history::{Fault, Use};
+use super::kind::Kind;
+use super::lives::{Found, Freed, Lease, Life, LifeId, Named};
+use super::timeline::Learned;
+use super::usage::Target;
+use super::violation::{Site, Subject};
+use crate::ids::{Point, PoolId, Seq, StreamId};
+use crate::op::{Act, Memory, Name, Place};
+use crate::units::Bytes;
+
+impl Checker {
+    /// A stream as the program calls it.
+    pub(super) fn title(&self, call: Call<'_>, stream: StreamId) -> String {
+        let ended = || self.time.was(stream).flatten().and_then(|(_, name)| name);
+        let name = self.time.stream(stream).map_or_else(ended, |stream| stream.name);
+        match name.and_then(|name| call.names.text(name)) {
+            Some(name) => format!("stream `{name}`"),
+            None => stream.to_string(),
+        }
+    }
+
+    pub(super) fn spot(&self, call: Call<'_>, place: Place) -> Spot {
+        Spot { file: place.file(call.names).map(str::to_owned), line: place.line() }
+    }
+
+    /// An operation of a stream or the host, in words.
+    pub(super) fn side(&self, call: Call<'_>, site: Site, verb: &str) -> Side {
+        let is_stream = site.stream != StreamId::HOST;
+        Side {
+            verb: verb.to_owned(),
+            act: None,
+            who: self.title(call, site.stream),
+            stream: Some(site.stream),
+            op: is_stream.then_some(site.op).filter(|op| *op > 0),
+            node: None,
+            spot: self.spot(call, site.place),
+        }
+    }
+
+    /// An operation on memory, in words.
+    pub(super) fn act_side(&self, call: Call<'_>, site: Site) -> Side {
+        Side { act: Some(site.act), ..self.side(call, site, site.act.past()) }
+    }
+
+    /// Memory, as a person knows it.
+    pub(super) fn subject(&self, call: Call<'_>, memory: Memory, bytes: u64, name: Option<Name>) -> Subject {
+        let name = name.and_then(|name| call.names.text(name)).map(|name| name.to_string());
+        Subject { id: memory.id, bytes, name }
+    }
+
+    fn subject_of(&self, call: Call<'_>, life: &Life) -> Subject {
+        self.subject(call, life.memory, life.bytes, life.name)
+    }
+
+    /// Two operations without the order that they need.
+    #[cold]
+    pub(super) fn unordered(&self, call: Call<'_>, life: LifeId, fault: Fault, later: Site) -> Refused {
+        let subject = self.subject_of(call, self.lives.at(life));
+        let (before, after) = (fault.earlier.site, later);
+        let sentence = format!(
+            "{subject} is {} {} with nothing ordering that after {} {}",
+            after.act.past(),
+            self.by(call, after.stream),
+            before.act.noun(),
+            self.by(call, before.stream)
+        );
+        let mut finding = Finding::new(fault.kind, sentence, self.missing_edge(call, fault.earlier, after));
+        finding.subject = Some(subject);
+        finding.earlier = Some(self.act_side(call, before));
+        finding.later = Some(self.act_side(call, after));
+        finding.known = self.known(call, fault.earlier, after);
+        Box::new(finding)
+    }
+
+    fn by(&self, call: Call<'_>, stream: StreamId) -> String {
+        let preposition = if stream == StreamId::HOST { "by" } else { "on" };
+        format!("{preposition} {}", self.title(call, stream))
+    }
+
+    /// The cheapest edge that would put `later` after `earlier`: an event that is recorded already, if one will do.
+    fn missing_edge(&self, call: Call<'_>, earlier: Use, later: Site) -> String {
+        let (before, after) = (self.title(call, earlier.site.stream), self.title(call, later.stream));
+        let recorded = self.recorded_after(earlier.point).map(|site| self.side(call, site, "recorded"));
+        match (earlier.site.stream == StreamId::HOST, later.stream == StreamId::HOST, recorded) {
+            (true, _, _) => format!("let {after} hear of it first: pass a message, or join the threads"),
+            (_, true, _) => {
+                format!("synchronize {before}, or an event recorded on it at or after op {}, before", earlier.site.op)
+            }
+            (_, _, Some(record)) if !record.spot.to_string().is_empty() => {
+                let (title, spot) = (record.title(), &record.spot);
+                format!("make {after} wait for the event that is recorded already by {title} ({spot})")
+            }
+            _ => format!("make {after} wait for an event recorded on {before} at or after op {}", earlier.site.op),
+        }
+    }
+
+    fn known(&self, call: Call<'_>, earlier: Use, later: Site) -> Option<Known> {
+        if earlier.site.stream == StreamId::HOST {
+            return None;
+        }
+        let (slot, stream) = (earlier.point.slot, self.time.stream(later.stream));
+        let base = self.time.base_of(call.host)?;
+        let seen = stream.map_or_else(|| base.seen(slot), |stream| stream.chain.seen(slot));
+        let there = self.time.stream(earlier.site.stream);
+        let newest = there.and_then(|there| there.newest(seen));
+        let Some((verb, op, place)) = newest else {
+            let is_none = there.is_none_or(|there| there.remembers_all()) || seen == 0;
+            return Some(Known { op: is_none.then_some(0), ..Known::default() });
+        };
+        let site = Site { act: Act::Read, stream: earlier.site.stream, op, place };
+        let mut known = Known { op: Some(op), newest: Some(self.side(call, site, verb)), ..Known::default() };
+        let point = Point { slot, seq: seen as Seq };
+        let by_stream = stream.into_iter().flat_map(|stream| stream.learned.iter());
+        let by_host = self.time.learned_by(call.host);
+        let tells = |learned: &&Learned| learned.what.covers(point);
+        if let Some(learned) = by_stream.chain(by_host).find(tells) {
+            known.recorded = learned.recorded.map(|site| self.side(call, site, "recorded"));
+            known.through = Some(self.side(call, learned.site, learned.verb));
+        }
+        Some(known)
+    }
+
+    /// What a name leads to, for an act on it.
+    pub(super) fn resolve(&self, call: Call<'_>, memory: Memory, later: Site) -> Step<Target> {
+        match self.lives.find(memory) {
+            Found::Named(Named::Life(life)) => Ok(Target { life, is_lease: false }),
+            Found::Named(Named::Lease(life)) => Ok(Target { life, is_lease: true }),
+            Found::Named(Named::Node { graph, alloc }) => match self.output(graph, alloc) {
+                Some(Ok(life)) => Ok(Target { life, is_lease: false }),
+                Some(Err(freed)) => Err(self.after_free(call, memory, Some(freed), later)),
+                None => Err(self.never_allocated(call, memory, later)),
+            },
+            Found::Named(Named::Freed(number)) => Err(self.after_free(call, memory, self.lives.freed(number), later)),
+            Found::Named(Named::Void) => Err(quiet()),
+            Found::Stale => Err(self.after_free(call, memory, None, later)),
+            Found::Unknown => Err(self.never_allocated(call, memory, later)),
+        }
+    }
+
+    /// An act on memory that is freed; without `freed` its number has another life by now.
+    #[cold]
+    pub(super) fn after_free(&self, call: Call<'_>, memory: Memory, freed: Option<Freed>, later: Site) -> Refused {
+        let kind = match (later.act, freed) {
+            (Act::Free, Some(_)) => Kind::DoubleFree,
+            (Act::Free, None) => Kind::StaleFree,
+            _ => Kind::UseAfterFree,
+        };
+        let (bytes, name) = freed.map_or((0, None), |freed| (freed.bytes, freed.name));
+        let subject = self.subject(call, memory, bytes, name);
+        let (verb, by) = (later.act.past(), self.by(call, later.stream));
+        let (what, why) = match freed {
+            Some(_) => (subject.to_string(), "but it is freed already"),
+            None => (memory.id.to_string(), "by a name from before it was freed and allocated anew"),
+        };
+        let help = match kind {
+            Kind::DoubleFree => "free it once",
+            Kind::StaleFree => "free it by the name that its latest allocation gave it",
+            _ => "free it after this, or allocate anew",
+        };
+        let mut finding = Finding::new(kind, format!("{what} is {verb} {by}, {why}"), help);
+        finding.subject = Some(subject);
+        finding.earlier = freed.map(|freed| self.act_side(call, freed.by.site));
+        finding.later = Some(self.act_side(call, later));
+        Box::new(finding)
+    }
+
+    #[cold]
+    fn never_allocated(&self, call: Call<'_>, memory: Memory, later: Site) -> Refused {
+        let kind = if later.act == Act::Free { Kind::FreeBeforeAlloc } else { Kind::UseBeforeAlloc };
+        let (verb, by) = (later.act.past(), self.by(call, later.stream));
+        let sentence = match self.lives.find(memory) {
+            Found::Named(Named::Node { graph, .. }) => {
+                format!("memory of an alloc node of {graph} is {verb} {by} before any launch allocates it")
+            }
+            _ => format!("{} is {verb} {by} before it is allocated", memory.id),
+        };
+        let mut finding = Finding::new(kind, sentence, "allocate it first");
+        finding.subject = Some(self.subject(call, memory, 0, None));
+        finding.later = Some(self.act_side(call, later));
+        Box::new(finding)
+    }
+
+    /// A launch that may start early relies on the work before it.
+    #[cold]
+    pub(super) fn weakly_ordered(&self, call: Call<'_>, life: LifeId, earlier: Use, later: Site) -> Refused {
+        let subject = self.subject_of(call, self.lives.at(life));
+        let sentence = format!(
+            "{subject} is {} {} by a launch that may start before {} is over",
+            later.act.past(),
+            self.by(call, later.stream),
+            earlier.site.act.noun()
+        );
+        let help =
+            "launch it without programmatic stream serialization, or let the kernel wait for its grid dependency";
+        let mut finding = Finding::new(Kind::WeakOrder, sentence, help);
+        finding.subject = Some(subject);
+        finding.earlier = Some(self.act_side(call, earlier.site));
+        finding.later = Some(self.act_side(call, later));
+        Box::new(finding)
+    }
+
+    /// A stream that is not there.
+    #[cold]
+    pub(super) fn no_stream(&self, call: Call<'_>, stream: StreamId) -> Refused {
+        let title = self.title(call, stream);
+        let site = Site { act: Act::Read, stream, op: 0, place: call.place };
+        let mut finding = match self.time.was(stream) {
+            None => {
+                let help = "create the stream first";
+                Finding::new(Kind::UnknownName, format!("{title} is used, and it was never made"), help)
+            }
+            Some(ended) => {
+                let sentence = format!("{title} is used after it was destroyed");
+                let mut finding = Finding::new(Kind::StreamAfterDestroy, sentence, "destroy it after its last use");
+                finding.earlier = ended.map(|(site, _)| self.side(call, site, "destroyed"));
+                finding
+            }
+        };
+        finding.later = Some(self.side(call, site, "used"));
+        Box::new(finding)
+    }
+
+    #[cold]
+    pub(super) fn no_pool(&self, call: Call<'_>, pool: PoolId) -> Refused {
+        let sentence = format!("{pool} is used after it was destroyed");
+        let mut finding =
+            Finding::new(Kind::PoolAfterDestroy, sentence, "destroy it after its last allocation is made");
+        finding.later = Some(self.side(call, self.host_site(call, Act::Allocate), "used"));
+        Box::new(finding)
+    }
+
+    pub(super) fn leaked(&self, call: Call<'_>, life: &Life) -> Finding {
+        let subject = self.subject_of(call, life);
+        let site = life.history.born().site;
+        let sentence = format!("{subject} is never freed");
+        let mut finding = Finding::new(Kind::Leak, sentence, "free it after its last use");
+        finding.subject = Some(subject);
+        finding.earlier = Some(self.act_side(call, site));
+        finding
+    }
+
+    pub(super) fn leaked_lease(&self, call: Call<'_>, life: &Life, lease: &Lease) -> Finding {
+        let subject = self.subject_of(call, life);
+        let sentence =
+            format!("{subject} was imported by {} ({}) and never released", lease.process, Bytes(life.bytes));
+        let mut finding = Finding::new(Kind::Leak, sentence, "free the import after its last use");
+        finding.subject = Some(subject);
+        let site = Site { act: Act::Allocate, stream: StreamId::HOST, op: 0, place: lease.place };
+        finding.earlier = Some(self.side(call, site, "imported"));
+        finding
+    }
+}

@@ -1,0 +1,316 @@
+//! What memory there is, by the names that the program gives it.
+//!
+//! A name leads to a *life*: the history of an allocation from its birth to its free. Two names can lead to one life
+//! (an import in another process), and the name of an alloc node leads to whatever life the latest launch began.
+//!
+//! Knows no stream and no verdict. Invariant **flat**: of what was freed no more than the last [`FREED`] are
+//! remembered, so that a long program takes no more memory than it has live (a recorder that gives numbers out again
+//! makes even those few).
+
+use std::collections::VecDeque;
+
+use super::history::{History, Use};
+use crate::graph::GraphAllocId;
+use crate::ids::{AllocId, ExecId, GraphId, ProcessId, TicketId};
+use crate::op::{Memory, Name, Place, Space};
+use rustc_hash::FxHashMap;
+
+/// Numbers below this are looked up in an array: recorders give small numbers.
+const DENSE: usize = 1 << 18;
+/// How many freed names are remembered.
+const FREED: usize = 1 << 16;
+
+/// A life by its place in the table; recycled.
+pub(super) type LifeId = u32;
+
+/// Where a life comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Source {
+    /// A stream's order.
+    Stream {
+        /// Whether other processes may have it.
+        exportable: bool,
+    },
+    /// Made at once.
+    Now(Space),
+    /// A launch.
+    Launch(ExecId, GraphAllocId),
+}
+
+/// Another process's hold on a life.
+#[derive(Clone, Debug)]
+pub(super) struct Lease {
+    pub(super) memory: Memory,
+    pub(super) process: ProcessId,
+    pub(super) place: Place,
+    /// What the importer did with it: its free must come after that.
+    pub(super) history: History,
+}
+
+/// One life of an allocation.
+#[derive(Clone, Debug)]
+pub(super) struct Life {
+    pub(super) memory: Memory,
+    pub(super) history: History,
+    pub(super) bytes: u64,
+    pub(super) name: Option<Name>,
+    pub(super) source: Source,
+    /// Counts births: the order in which leaks are told.
+    pub(super) serial: u64,
+    /// Whether something done to it was refused: it is not told as a leak, too.
+    pub(super) is_doubtful: bool,
+    /// Entries of the history at which those that everybody knows are thrown away.
+    pub(super) settle_at: usize,
+    /// Behind a pointer: nearly no memory has any, and a life should be small.
+    pub(super) leases: Vec<Lease>,
+}
+
+impl Life {
+    /// Whether another process may use it.
+    pub(super) fn is_exportable(&self) -> bool {
+        matches!(self.source, Source::Stream { exportable: true } | Source::Now(Space::Device))
+    }
+}
+
+/// What a name leads to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Named {
+    /// A life.
+    Life(LifeId),
+    /// Another process's life, held.
+    Lease(LifeId),
+    /// The memory of an alloc node.
+    Node {
+        /// The graph.
+        graph: GraphId,
+        /// Which of its allocations.
+        alloc: GraphAllocId,
+    },
+    /// Nothing any more: the number of the free, counted up.
+    Freed(u64),
+    /// Nothing: what would have made it was refused.
+    Void,
+}
+
+/// A life that is over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Freed {
+    pub(super) by: Use,
+    pub(super) bytes: u64,
+    pub(super) name: Option<Name>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    generation: u64,
+    named: Named,
+}
+
+/// What looking a name up says.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Found {
+    /// What it leads to.
+    Named(Named),
+    /// The number has a later life by now.
+    Stale,
+    /// Nothing is known by this name: never made, or freed long ago.
+    Unknown,
+}
+
+/// What numbers lead to. The simple version is a map; here small numbers, which nearly all are, are places in an array.
+#[derive(Debug, Default)]
+struct Table {
+    dense: Vec<Option<Entry>>,
+    sparse: FxHashMap<AllocId, Entry>,
+}
+
+impl Table {
+    #[inline]
+    fn entry(&self, id: AllocId) -> Option<&Entry> {
+        match self.dense.get(id.index()) {
+            Some(entry) => entry.as_ref(),
+            None => self.sparse.get(&id),
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, id: AllocId, entry: Entry) {
+        let at = id.index();
+        if at >= DENSE {
+            self.sparse.insert(id, entry);
+            return;
+        }
+        if at >= self.dense.len() {
+            self.dense.resize((at + 1).next_power_of_two(), None);
+        }
+        self.dense[at] = Some(entry);
+    }
+
+    fn remove(&mut self, id: AllocId) {
+        match self.dense.get_mut(id.index()) {
+            Some(entry) => *entry = None,
+            None => drop(self.sparse.remove(&id)),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.dense.len() + self.sparse.len()
+    }
+}
+
+/// An offer of memory to other processes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ticket {
+    pub(super) life: LifeId,
+}
+
+/// All memory of a program: see the module.
+#[derive(Debug, Default)]
+pub(super) struct Lives {
+    names: Table,
+    lives: Vec<Option<Life>>,
+    vacant: Vec<LifeId>,
+    /// The last frees; the first of them has the number `forgotten`.
+    freed: VecDeque<(Memory, Freed)>,
+    forgotten: u64,
+    births: u64,
+    pub(super) tickets: FxHashMap<TicketId, Ticket>,
+}
+
+impl Lives {
+    /// What a name leads to.
+    #[inline]
+    pub(super) fn find(&self, memory: Memory) -> Found {
+        match self.names.entry(memory.id) {
+            Some(entry) if entry.generation == memory.generation => Found::Named(entry.named),
+            Some(entry) if entry.generation > memory.generation => Found::Stale,
+            _ => Found::Unknown,
+        }
+    }
+
+    /// A name leads somewhere from now on.
+    #[inline]
+    pub(super) fn name(&mut self, memory: Memory, named: Named) {
+        self.names.put(memory.id, Entry { generation: memory.generation, named });
+    }
+
+    /// A life begins.
+    pub(super) fn begin(
+        &mut self,
+        memory: Memory,
+        born: Use,
+        bytes: u64,
+        name: Option<Name>,
+        source: Source,
+    ) -> LifeId {
+        self.births += 1;
+        let life = Life {
+            memory,
+            history: History::new(born),
+            bytes,
+            name,
+            source,
+            serial: self.births,
+            is_doubtful: false,
+            settle_at: 16,
+            leases: Vec::new(),
+        };
+        match self.vacant.pop() {
+            Some(id) => {
+                self.lives[id as usize] = Some(life);
+                id
+            }
+            None => {
+                self.lives.push(Some(life));
+                self.lives.len() as LifeId - 1
+            }
+        }
+    }
+
+    /// A life, by the number that its names lead to.
+    #[inline]
+    pub(super) fn at(&self, id: LifeId) -> &Life {
+        self.lives[id as usize].as_ref().expect("no name leads to a life that is over")
+    }
+
+    #[inline]
+    pub(super) fn at_mut(&mut self, id: LifeId) -> &mut Life {
+        self.lives[id as usize].as_mut().expect("no name leads to a life that is over")
+    }
+
+    /// A life ends: its names lead to the free.
+    pub(super) fn end(&mut self, id: LifeId, by: Use) -> Option<Life> {
+        let life = self.lives[id as usize].take()?;
+        self.vacant.push(id);
+        let freed = Freed { by, bytes: life.bytes, name: life.name };
+        if let Some(Named::Life(named)) = self.current(life.memory)
+            && named == id
+        {
+            self.forget(life.memory, freed);
+        }
+        for lease in &life.leases {
+            self.forget(lease.memory, freed);
+        }
+        if !self.tickets.is_empty() {
+            self.tickets.retain(|_, ticket| ticket.life != id);
+        }
+        Some(life)
+    }
+
+    fn current(&self, memory: Memory) -> Option<Named> {
+        let entry = self.names.entry(memory.id)?;
+        (entry.generation == memory.generation).then_some(entry.named)
+    }
+
+    /// A name leads to a free from now on, for as long as that is remembered.
+    pub(super) fn forget(&mut self, memory: Memory, freed: Freed) {
+        if self.current(memory).is_none() {
+            return;
+        }
+        self.name(memory, Named::Freed(self.forgotten + self.freed.len() as u64));
+        self.freed.push_back((memory, freed));
+        if self.freed.len() > FREED
+            && let Some((oldest, _)) = self.freed.pop_front()
+        {
+            self.forgotten += 1;
+            if let Some(Named::Freed(_)) = self.current(oldest) {
+                self.names.remove(oldest.id);
+            }
+        }
+    }
+
+    /// A free that is remembered.
+    pub(super) fn freed(&self, number: u64) -> Option<Freed> {
+        let at = usize::try_from(number.checked_sub(self.forgotten)?).ok()?;
+        self.freed.get(at).map(|(_, freed)| *freed)
+    }
+
+    /// A name leads nowhere.
+    pub(super) fn remove(&mut self, memory: Memory) {
+        if self.current(memory).is_some() {
+            self.names.remove(memory.id);
+        }
+    }
+
+    /// All that live, in the order of their births.
+    pub(super) fn living(&self) -> Vec<&Life> {
+        let mut living: Vec<&Life> = self.lives.iter().flatten().collect();
+        living.sort_unstable_by_key(|life| life.serial);
+        living
+    }
+
+    /// What a process holds by imports, in the order of the lives' births.
+    pub(super) fn held_by(&self, process: ProcessId) -> Vec<(LifeId, Memory)> {
+        let mut held = Vec::new();
+        for (id, life) in self.lives.iter().enumerate() {
+            let leases = life.iter().flat_map(|life| &life.leases).filter(|lease| lease.process == process);
+            held.extend(leases.map(|lease| (id as LifeId, lease.memory)));
+        }
+        held
+    }
+
+    /// How many entries the tables have: what the memory of a checker grows with.
+    pub(super) fn entries(&self) -> usize {
+        self.names.len() + self.lives.len() + self.freed.len()
+    }
+}

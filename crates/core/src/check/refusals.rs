@@ -1,0 +1,139 @@
+//! What graphs and captures refuse, in words of the program that is checked.
+//!
+//! The cold half of `graphs.rs` and `captures.rs`: nothing here decides.
+
+use super::checker::{Call, Checker, Refused};
+use super::finding::{Finding, Side};
+use super::kind::Kind;
+use super::timeline::Seat;
+use super::violation::{Site, Subject};
+use crate::graph::{CaptureError, GraphError, GraphFault, GraphFaultKind, Memory as NodeMemory, NodeSite};
+use crate::ids::{GraphId, StreamId};
+use crate::op::Act;
+
+impl Checker {
+    fn node_side(&self, call: Call<'_>, site: &NodeSite) -> Side {
+        let numbers: Vec<String> = site.origin.iter().map(|node| node.0.to_string()).collect();
+        let node = numbers.join(".");
+        let name = site.label.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
+        Side {
+            verb: site.act.past().to_owned(),
+            act: Some(site.act),
+            who: format!("node {node}, {}{name}", site.noun),
+            stream: None,
+            op: None,
+            node: Some(node),
+            spot: self.spot(call, site.label.place),
+        }
+    }
+
+    pub(super) fn graph_fault(&self, call: Call<'_>, graph: GraphId, fault: &GraphFault) -> Finding {
+        let kind = match fault.kind {
+            GraphFaultKind::UseBeforeAlloc => Kind::UseBeforeAlloc,
+            GraphFaultKind::UseAfterFree => Kind::UseAfterFree,
+            GraphFaultKind::FreeBeforeAlloc => Kind::FreeBeforeAlloc,
+            GraphFaultKind::FreeBeforeUse => Kind::FreeBeforeUse,
+            GraphFaultKind::Race => Kind::Race,
+            GraphFaultKind::DoubleFree => Kind::DoubleFree,
+            GraphFaultKind::SharedBytes => Kind::SharedAddresses,
+        };
+        let mut finding = Finding::new(kind, fault.sentence(), fault.help());
+        if let NodeMemory::Own(alloc) = fault.subject.memory
+            && let Some(names) = self.graphs.names_of(graph)
+            && let Some((_, memory)) = names.iter().find(|(it, _)| *it == alloc)
+        {
+            let (bytes, name) = (fault.subject.bytes.unwrap_or(0), fault.subject.name.clone());
+            finding.subject = Some(Subject { id: memory.id, bytes, name });
+        }
+        finding.earlier = Some(self.node_side(call, &fault.earlier));
+        finding.later = Some(self.node_side(call, &fault.later));
+        finding.notes.push(format!(
+            "there is no path from node {} to node {} in {graph}",
+            path(&fault.earlier),
+            path(&fault.later)
+        ));
+        finding
+    }
+
+    pub(super) fn graph_refused(&self, call: Call<'_>, error: GraphError, seat: Seat) -> Refused {
+        let mut refused = self.graph_refused_at(call, error);
+        refused.later = Some(self.side(call, self.site(call, seat, Act::Read), "captured"));
+        refused
+    }
+
+    /// The graph refuses a node or an edge.
+    pub(super) fn graph_refused_at(&self, call: Call<'_>, error: GraphError) -> Refused {
+        let kind = match error {
+            GraphError::FreedAlready { .. } => Kind::DoubleFree,
+            GraphError::NotGraphMemory => Kind::CaptureForeignFree,
+            _ => Kind::GraphRefused,
+        };
+        let help = match kind {
+            Kind::DoubleFree => "free it once",
+            _ => "change the node or the edge",
+        };
+        let mut finding = Finding::new(kind, error.to_string(), help);
+        finding.later = Some(self.side(call, self.host_site(call, Act::Read), "added"));
+        Box::new(finding)
+    }
+
+    /// What a capture refuses, in the program's own names.
+    #[cold]
+    pub(super) fn capture_refused(&self, call: Call<'_>, error: CaptureError, stream: StreamId) -> Refused {
+        let (kind, help) = match &error {
+            CaptureError::Unjoined { stream: side, origin, .. } => {
+                let (side, origin) = (self.title(call, *side), self.title(call, *origin));
+                let help = format!("make {origin} wait for an event recorded on {side} after its last operation");
+                (Kind::CaptureUnjoined, help)
+            }
+            CaptureError::Isolation(_) => {
+                (Kind::CaptureIsolation, "record the event in the capture, or wait with the external flag".to_owned())
+            }
+            CaptureError::Merge { .. } => (Kind::CaptureMerge, "join streams of one capture only".to_owned()),
+            CaptureError::Unsupported { .. }
+            | CaptureError::Implicit(_)
+            | CaptureError::LegacyStream
+            | CaptureError::CapturedEvent(_) => {
+                (Kind::CaptureUnsupported, "do it before or after the capture".to_owned())
+            }
+            _ => (Kind::CaptureState, "end the capture where it began, and once".to_owned()),
+        };
+        let sentence = match &error {
+            CaptureError::Unjoined { stream, described, .. } => {
+                format!(
+                    "the capture ends, and {} was not joined: its last node is {described}",
+                    self.title(call, *stream)
+                )
+            }
+            CaptureError::Isolation(stream) => {
+                format!("{} is being captured and waits for an event from outside", self.title(call, *stream))
+            }
+            CaptureError::Unsupported { call, .. } => {
+                format!("{call} while a capture goes on, which that makes invalid")
+            }
+            CaptureError::Implicit(stream) => {
+                format!(
+                    "the legacy default stream is used while {}, a blocking stream, is captured",
+                    self.title(call, *stream)
+                )
+            }
+            other => other.to_string(),
+        };
+        let mut finding = Finding::new(kind, sentence, help);
+        if let CaptureError::Unjoined { stream, .. } = error
+            && let Some((verb, op, place)) = self.time.stream(stream).and_then(|stream| stream.newest(u64::MAX))
+        {
+            let site = Site { act: Act::Read, stream, op, place };
+            finding.earlier = Some(self.side(call, site, verb));
+        }
+        let op = self.time.stream(stream).map_or(0, |stream| stream.ops + 1);
+        let site = Site { act: Act::Read, stream, op, place: call.place };
+        finding.later = Some(self.side(call, site, "refused"));
+        Box::new(finding)
+    }
+}
+
+fn path(site: &NodeSite) -> String {
+    let numbers: Vec<String> = site.origin.iter().map(|node| node.0.to_string()).collect();
+    numbers.join(".")
+}

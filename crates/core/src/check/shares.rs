@@ -1,0 +1,138 @@
+//! Memory that processes share: offered by one, held by others, freed by the owner last.
+//!
+//! An importer's uses are uses of the owner's allocation. Its free ends its hold only, must come after its own uses,
+//! and must come before the owner's free (CUDA: "imported memory must be freed from all importing processes before
+//! being freed in the exporting process"). Knows lives and threads.
+
+use super::checker::{Call, Checker, Refused, Step};
+use super::events::Stands;
+use super::finding::Finding;
+use super::history::{History, Use};
+use super::kind::Kind;
+use super::lives::{Freed, Lease, LifeId, Named, Ticket};
+use super::timeline::{HostKnows, Seat};
+use super::usage::ALWAYS;
+use super::violation::Site;
+use crate::ids::{Point, ProcessId, StreamId, TicketId};
+use crate::op::{Act, Memory};
+
+impl Checker {
+    /// Offers memory to other processes.
+    pub(super) fn export(&mut self, call: Call<'_>, memory: Memory, ticket: TicketId) -> Step {
+        let site = self.host_site(call, Act::Read);
+        let target = self.resolve(call, memory, site)?;
+        let life = self.lives.at(target.life);
+        if target.is_lease || !life.is_exportable() {
+            let subject = self.subject(call, memory, life.bytes, life.name);
+            let sentence = match target.is_lease {
+                true => format!("{subject} is exported, but it is imported itself"),
+                false => format!("{subject} is exported, but its pool is not for other processes"),
+            };
+            let help = "allocate it from a pool that is made with a handle type";
+            let mut finding = Finding::new(Kind::NotShareable, sentence, help);
+            finding.subject = Some(subject);
+            finding.earlier = Some(self.act_side(call, life.history.born().site));
+            finding.later = Some(self.side(call, site, "exported"));
+            return Err(Box::new(finding));
+        }
+        self.lives.tickets.insert(ticket, Ticket { life: target.life });
+        Ok(())
+    }
+
+    /// Takes an offer. That waits for nothing: the importer's uses must come after the allocation by other means.
+    pub(super) fn import(&mut self, call: Call<'_>, ticket: TicketId, memory: Memory) -> Step {
+        let site = self.host_site(call, Act::Allocate);
+        let Some(Ticket { life }) = self.lives.tickets.get(&ticket).copied() else {
+            let help = "import it before the owner frees it, and after it is exported";
+            let mut finding = Finding::new(Kind::UnknownName, format!("{ticket} is no offer (any more)"), help);
+            finding.later = Some(self.side(call, site, "imported"));
+            return Err(Box::new(finding));
+        };
+        let process = self.time.process(call.host);
+        let history = History::new(Use { point: ALWAYS, site });
+        self.lives.at_mut(life).leases.push(Lease { memory, process, place: call.place, history });
+        self.lives.name(memory, Named::Lease(life));
+        Ok(())
+    }
+
+    /// The importer frees what it holds, on a stream of its own.
+    pub(super) fn release(&mut self, call: Call<'_>, seat: Seat, memory: Memory, life: LifeId) -> Step {
+        let site = self.site(call, seat, Act::Free);
+        let chain = &self.time.at(seat).chain;
+        let lease = self.lives.at(life).leases.iter().find(|lease| lease.memory == memory);
+        if let Some(Err(fault)) = lease.map(|lease| lease.history.check_free(chain)) {
+            return Err(self.unordered(call, life, fault, site));
+        }
+        let point = self.time.at_mut(seat).chain.submit();
+        self.done(seat, "freed", call.place);
+        self.end_lease(memory, life, Use { point, site });
+        Ok(())
+    }
+
+    /// The importer frees what it holds, at once.
+    pub(super) fn release_now(&mut self, call: Call<'_>, memory: Memory, life: LifeId) -> Step {
+        let site = self.host_site(call, Act::Free);
+        let base = self.time.base(call.host);
+        let lease = self.lives.at(life).leases.iter().find(|lease| lease.memory == memory);
+        if let Some(Err(fault)) = lease.map(|lease| lease.history.check_free(&HostKnows(&base))) {
+            return Err(self.unordered(call, life, fault, site));
+        }
+        let point = self.time.act(call.host);
+        self.end_lease(memory, life, Use { point, site });
+        Ok(())
+    }
+
+    /// A hold ends at a point that the owner's free must come after.
+    pub(super) fn end_lease(&mut self, memory: Memory, life: LifeId, by: Use) {
+        let held = self.lives.at_mut(life);
+        held.leases.retain(|lease| lease.memory != memory);
+        if by.point != ALWAYS {
+            held.history.add_apart(by);
+        }
+        let freed = Freed { by, bytes: held.bytes, name: held.name };
+        self.lives.forget(memory, freed);
+    }
+
+    /// The owner frees last.
+    pub(super) fn check_leases(&mut self, call: Call<'_>, life: LifeId, later: Site) -> Step {
+        let Some(lease) = self.lives.at(life).leases.first().cloned() else { return Ok(()) };
+        self.lives.at_mut(life).is_doubtful = true;
+        Err(self.still_held(call, life, lease, later))
+    }
+
+    #[cold]
+    fn still_held(&self, call: Call<'_>, life: LifeId, lease: Lease, later: Site) -> Refused {
+        let life = self.lives.at(life);
+        let subject = self.subject(call, life.memory, life.bytes, life.name);
+        let sentence = format!("{subject} is freed while {} holds it", lease.process);
+        let help = format!("let {} free its import first, and order this free after that", lease.process);
+        let mut finding = Finding::new(Kind::FreeWhileImported, sentence, help);
+        finding.subject = Some(subject);
+        let site = Site { act: Act::Allocate, stream: StreamId::HOST, op: 0, place: lease.place };
+        finding.earlier = Some(self.side(call, site, "imported"));
+        finding.later = Some(self.act_side(call, later));
+        Box::new(finding)
+    }
+
+    /// A process is gone: what it held is given back after everything that it did.
+    pub(super) fn end_process(&mut self, process: ProcessId) {
+        let held: Vec<(LifeId, Memory)> = self.lives.held_by(process);
+        for (life, memory) in held {
+            let site = Site { act: Act::Free, stream: StreamId::HOST, ..Site::default() };
+            self.end_lease(memory, life, Use { point: ALWAYS, site });
+        }
+    }
+
+    /// A record that comes after a point and is still there to be waited for.
+    pub(super) fn recorded_after(&self, point: Point) -> Option<Site> {
+        let mut found: Vec<(u32, Site)> = Vec::new();
+        for (id, event) in &self.events {
+            if let Stands::Recorded(recorded) = &event.stands
+                && recorded.snapshot.covers(point)
+            {
+                found.push((id.0, recorded.site));
+            }
+        }
+        found.into_iter().min_by_key(|(id, _)| *id).map(|(_, site)| site)
+    }
+}

@@ -1,0 +1,481 @@
+//! Streams and host threads of the program that is checked: their chains, and enough of their past to explain.
+//!
+//! The rules are those of [`order::Order`](crate::order::Order), which serves one process and keeps no past; here each
+//! process has its own default stream, a thread may be a timeline of its own, and each stream remembers its last
+//! operations and the last synchronisations that told it something. What it remembers is bounded: an explanation may
+//! lack a line for something long ago, a verdict never depends on it.
+//!
+//! Knows no memory, no event and no graph. Invariant **flat**: what is kept grows with the streams and threads that
+//! live, not with the operations.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::violation::Site;
+use crate::ids::{DeviceId, HostId, Point, ProcessId, Seq, Slot, StreamId};
+use crate::op::{Name, Place, StreamRole};
+use crate::order::{Base, Chain, Host, Knows, Slots, Snapshot};
+
+/// How many operations of a stream can still be shown.
+const RECENT: usize = 8;
+/// How many synchronisations of a stream or thread can still be shown.
+const LEARNED: usize = 8;
+/// How many destroyed streams can still be shown.
+const ENDED: usize = 256;
+
+/// The last few of something, the oldest overwritten.
+#[derive(Debug)]
+pub(super) struct Ring<T, const N: usize> {
+    items: Vec<T>,
+    next: usize,
+}
+
+impl<T, const N: usize> Default for Ring<T, N> {
+    fn default() -> Self {
+        Ring { items: Vec::new(), next: 0 }
+    }
+}
+
+impl<T, const N: usize> Ring<T, N> {
+    #[inline]
+    pub(super) fn push(&mut self, item: T) {
+        if self.items.len() < N {
+            self.items.push(item);
+        } else {
+            self.items[self.next] = item;
+        }
+        self.next = (self.next + 1) % N;
+    }
+
+    /// From the oldest to the newest.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        let split = if self.items.len() < N { 0 } else { self.next };
+        self.items[split..].iter().chain(&self.items[..split])
+    }
+}
+
+/// A synchronisation that told somebody something.
+#[derive(Clone, Debug)]
+pub(super) struct Learned {
+    /// What was told.
+    pub(super) what: Snapshot,
+    /// In the past: `waited for`, `synchronized`.
+    pub(super) verb: &'static str,
+    /// Where the record was made, if it was one.
+    pub(super) recorded: Option<Site>,
+    /// Where it was learned.
+    pub(super) site: Site,
+}
+
+/// One stream that lives.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) id: StreamId,
+    pub(super) chain: Chain,
+    pub(super) role: StreamRole,
+    pub(super) device: DeviceId,
+    pub(super) home: usize,
+    /// How many operations it had.
+    pub(super) ops: u64,
+    pub(super) name: Option<Name>,
+    /// The operation of the legacy stream that it already comes after.
+    legacy_heard: u64,
+    is_dirty: bool,
+    recent: Ring<(Seq, &'static str, u64, Place), RECENT>,
+    pub(super) learned: Ring<Learned, LEARNED>,
+    /// Where its last work is, and where it began: for work that may start early.
+    pub(super) last_work: Option<(Seq, Seq)>,
+}
+
+impl Stream {
+    /// Takes the number of an operation that is done, and remembers it.
+    #[inline]
+    pub(super) fn note(&mut self, verb: &'static str, place: Place) {
+        self.ops += 1;
+        self.recent.push((self.chain.seq(), verb, self.ops, place));
+    }
+
+    /// Whether every operation that it ever had is still remembered.
+    pub(super) fn remembers_all(&self) -> bool {
+        self.ops <= RECENT as u64
+    }
+
+    /// The newest operation that is still remembered at or before a position: what it was, its number, its place.
+    pub(super) fn newest(&self, seq: Seq) -> Option<(&'static str, u64, Place)> {
+        let before = self.recent.iter().filter(|it| it.0 <= seq).last();
+        before.map(|&(_, verb, op, place)| (verb, op, place))
+    }
+}
+
+/// What a process and device have of the legacy default stream.
+#[derive(Debug)]
+struct Home {
+    process: ProcessId,
+    device: DeviceId,
+    /// Counts the operations of the legacy stream.
+    version: u64,
+    /// The legacy stream after its last operation.
+    last: Option<Snapshot>,
+    dirty: Vec<Seat>,
+    ended_dirty: Vec<Snapshot>,
+    /// Somebody who was told of every destroyed stream's work.
+    ended: Host,
+}
+
+/// A host thread, or all of a process as one.
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub(super) host: Host,
+    /// Its own acts on memory.
+    pub(super) chain: Chain,
+    pub(super) learned: Ring<Learned, LEARNED>,
+}
+
+/// Where a stream is while it lives.
+pub(super) type Seat = usize;
+
+/// Streams and threads: see the module.
+#[derive(Debug)]
+pub(super) struct Timeline {
+    is_apart: bool,
+    /// Where a stream that lives is in the table.
+    seats: FxHashMap<StreamId, Seat>,
+    streams: Vec<Option<Stream>>,
+    vacant: Vec<Seat>,
+    homes: Vec<Home>,
+    slots: Slots,
+    threads: Vec<Thread>,
+    /// Which thread, of which process, calls as a host.
+    hosts: FxHashMap<HostId, (ProcessId, usize)>,
+    /// The thread that called last: nearly always the one that calls next.
+    last_host: Option<(HostId, usize)>,
+    /// The one thread of a process, where threads are not told apart.
+    joined: FxHashMap<ProcessId, usize>,
+    /// Streams that ended: those that can still be shown, and below which number every stream was made.
+    ended: Ring<(StreamId, Site, Option<Name>), ENDED>,
+    made: u32,
+    hosts_made: u32,
+}
+
+impl Timeline {
+    pub(super) fn new(is_apart: bool) -> Self {
+        Timeline {
+            is_apart,
+            seats: FxHashMap::default(),
+            streams: Vec::new(),
+            vacant: Vec::new(),
+            homes: Vec::new(),
+            slots: Slots::default(),
+            threads: Vec::new(),
+            hosts: FxHashMap::default(),
+            last_host: None,
+            joined: FxHashMap::default(),
+            ended: Ring::default(),
+            made: 0,
+            hosts_made: 0,
+        }
+    }
+
+    /// The process that a thread is of.
+    pub(super) fn process(&self, host: HostId) -> ProcessId {
+        self.hosts.get(&host).map_or(ProcessId(0), |(process, _)| *process)
+    }
+
+    /// The timeline that a thread is on.
+    pub(super) fn thread(&mut self, host: HostId) -> usize {
+        match self.hosts.get(&host) {
+            Some((_, thread)) => *thread,
+            None => self.start_host(host, ProcessId(0)),
+        }
+    }
+
+    /// What a thread that has called knows.
+    pub(super) fn base_of(&self, host: HostId) -> Option<&Base> {
+        let (_, thread) = self.hosts.get(&host)?;
+        Some(self.threads[*thread].host.base())
+    }
+
+    /// What a thread was told, from the oldest that is remembered.
+    pub(super) fn learned_by(&self, host: HostId) -> impl Iterator<Item = &Learned> {
+        let thread = self.hosts.get(&host).map(|(_, thread)| &self.threads[*thread]);
+        thread.into_iter().flat_map(|thread| thread.learned.iter())
+    }
+
+    /// A thread of a process begins.
+    pub(super) fn start_host(&mut self, host: HostId, process: ProcessId) -> usize {
+        let known = if self.is_apart { None } else { self.joined.get(&process).copied() };
+        let thread = known.unwrap_or_else(|| {
+            self.hosts_made += 1;
+            let (slot, seq) = self.slots.open(|_| false);
+            let host = Host::new(self.hosts_made);
+            let chain = Chain::new(slot, seq, Arc::clone(host.base()));
+            self.threads.push(Thread { host, chain, learned: Ring::default() });
+            self.threads.len() - 1
+        });
+        self.joined.entry(process).or_insert(thread);
+        self.hosts.insert(host, (process, thread));
+        self.last_host = Some((host, thread));
+        thread
+    }
+
+    /// What a thread knows.
+    pub(super) fn base(&mut self, host: HostId) -> Arc<Base> {
+        let thread = self.thread(host);
+        Arc::clone(self.threads[thread].host.base())
+    }
+
+    /// The point of something that a thread does itself; what it submits later comes after it.
+    pub(super) fn act(&mut self, host: HostId) -> Point {
+        let thread = self.thread(host);
+        let thread = &mut self.threads[thread];
+        thread.chain.hear(thread.host.base());
+        let point = thread.chain.submit();
+        thread.host.learn(&thread.chain.snapshot());
+        point
+    }
+
+    fn home(&mut self, process: ProcessId, device: DeviceId) -> usize {
+        let found = self.homes.iter().position(|home| home.process == process && home.device == device);
+        found.unwrap_or_else(|| {
+            self.hosts_made += 1;
+            self.homes.push(Home {
+                process,
+                device,
+                version: 0,
+                last: None,
+                dirty: Vec::new(),
+                ended_dirty: Vec::new(),
+                ended: Host::new(self.hosts_made),
+            });
+            self.homes.len() - 1
+        })
+    }
+
+    /// Makes a stream; one of this number that lives ends.
+    pub(super) fn create(&mut self, host: HostId, stream: StreamId, role: StreamRole, device: DeviceId) {
+        self.destroy(stream, Site::default());
+        let base = self.base(host);
+        let home = self.home(self.process(host), device);
+        let (slot, seq) = self.slots.open(|point| base.covers(point));
+        self.made = self.made.max(stream.0.saturating_add(1));
+        let new = Stream {
+            id: stream,
+            chain: Chain::new(slot, seq, base),
+            role,
+            device,
+            home,
+            ops: 0,
+            name: None,
+            legacy_heard: 0,
+            is_dirty: false,
+            recent: Ring::default(),
+            learned: Ring::default(),
+            last_work: None,
+        };
+        let seat = self.vacant.pop().unwrap_or_else(|| {
+            self.streams.push(None);
+            self.streams.len() - 1
+        });
+        self.streams[seat] = Some(new);
+        self.seats.insert(stream, seat);
+    }
+
+    /// Ends a stream; its work stays in the order.
+    pub(super) fn destroy(&mut self, id: StreamId, site: Site) {
+        let Some(seat) = self.seats.remove(&id) else { return };
+        let Some(stream) = self.streams[seat].take() else { return };
+        self.vacant.push(seat);
+        let ended = stream.chain.snapshot();
+        let home = &mut self.homes[stream.home];
+        if stream.is_dirty {
+            home.dirty.retain(|dirty| *dirty != seat);
+            home.ended_dirty.push(ended.clone());
+        }
+        home.ended.learn(&ended);
+        self.slots.close(ended.point());
+        self.ended.push((id, site, stream.name));
+    }
+
+    /// A stream that lives.
+    #[inline]
+    pub(super) fn stream(&self, id: StreamId) -> Option<&Stream> {
+        self.streams[*self.seats.get(&id)?].as_ref()
+    }
+
+    /// The stream that was entered last at this seat.
+    #[inline]
+    pub(super) fn at(&self, seat: Seat) -> &Stream {
+        self.streams[seat].as_ref().expect("a seat that was entered is taken")
+    }
+
+    #[inline]
+    pub(super) fn at_mut(&mut self, seat: Seat) -> &mut Stream {
+        self.streams[seat].as_mut().expect("a seat that was entered is taken")
+    }
+
+    /// Whether there was a stream of this number, and if it is remembered, where it ended and what it was called.
+    pub(super) fn was(&self, id: StreamId) -> Option<Option<(Site, Option<Name>)>> {
+        let found = self.ended.iter().filter(|it| it.0 == id).last().map(|it| (it.1, it.2));
+        (id.0 < self.made).then_some(found)
+    }
+
+    /// What every operation of a stream does first: the stream hears what the thread knows, and the rules of default
+    /// streams apply. The legacy stream of process 0 and device 0 is there without being made.
+    #[inline]
+    pub(super) fn enter(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
+        let thread = match self.last_host {
+            Some((last, thread)) if last == host => thread,
+            _ => {
+                let thread = self.thread(host);
+                self.last_host = Some((host, thread));
+                thread
+            }
+        };
+        let seat = match self.seats.get(&id) {
+            Some(seat) => *seat,
+            None => self.default_stream(host, id)?,
+        };
+        let stream = self.streams[seat].as_mut().expect("a seat in the map is taken");
+        stream.chain.hear(self.threads[thread].host.base());
+        match stream.role {
+            StreamRole::NonBlocking => {}
+            StreamRole::Legacy => self.enter_legacy(seat),
+            StreamRole::Blocking | StreamRole::PerThread => {
+                let home = &mut self.homes[stream.home];
+                if stream.legacy_heard != home.version {
+                    stream.legacy_heard = home.version;
+                    if let Some(last) = &home.last {
+                        stream.chain.wait(last);
+                    }
+                }
+                if !stream.is_dirty {
+                    stream.is_dirty = true;
+                    home.dirty.push(seat);
+                }
+            }
+        }
+        Some(seat)
+    }
+
+    /// The legacy stream of process 0 and device 0, if that is meant and it was never made.
+    #[cold]
+    fn default_stream(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
+        if id != crate::order::Order::LEGACY || self.was(id).is_some_and(|it| it.is_some()) {
+            return None;
+        }
+        self.create(host, id, StreamRole::Legacy, DeviceId(0));
+        self.seats.get(&id).copied()
+    }
+
+    /// An operation on the legacy default stream waits for every blocking stream with new work.
+    #[cold]
+    fn enter_legacy(&mut self, seat: Seat) {
+        let home = self.at(seat).home;
+        let home = &mut self.homes[home];
+        home.version += 1;
+        let mut heard = std::mem::take(&mut home.ended_dirty);
+        for dirty in std::mem::take(&mut home.dirty) {
+            if let Some(stream) = &mut self.streams[dirty] {
+                stream.is_dirty = false;
+                heard.push(stream.chain.snapshot());
+            }
+        }
+        let legacy = self.at_mut(seat);
+        for snapshot in &heard {
+            legacy.chain.wait(snapshot);
+        }
+    }
+
+    /// An operation of a stream is done: the legacy stream's is one that the blocking streams hear of.
+    #[inline]
+    pub(super) fn leave(&mut self, seat: Seat) {
+        if let Some(stream) = &self.streams[seat]
+            && stream.role == StreamRole::Legacy
+        {
+            self.homes[stream.home].last = Some(stream.chain.snapshot());
+        }
+    }
+
+    /// A thread was told that a snapshot is over.
+    pub(super) fn learn(&mut self, host: HostId, learned: Learned) {
+        let thread = self.thread(host);
+        let thread = &mut self.threads[thread];
+        if thread.host.learn(&learned.what) {
+            thread.learned.push(learned);
+        }
+    }
+
+    /// A thread waited for all streams of its process.
+    pub(super) fn learn_all(&mut self, host: HostId, site: Site) {
+        let process = self.process(host);
+        let thread = self.thread(host);
+        let homes = &self.homes;
+        let mine = |stream: &&Stream| homes[stream.home].process == process;
+        let mut all: Vec<Snapshot> = self.streams.iter().flatten().filter(mine).map(|it| it.chain.snapshot()).collect();
+        all.sort_unstable_by_key(Snapshot::point);
+        let thread = &mut self.threads[thread];
+        for what in &all {
+            let news = !thread.host.base().covers(what.point());
+            if news && all.len() <= LEARNED {
+                thread.learned.push(Learned { what: what.clone(), verb: "synchronized", recorded: None, site });
+            }
+        }
+        thread.host.learn_all(&all);
+        for home in homes.iter().filter(|home| home.process == process) {
+            thread.host.hear(home.ended.base());
+        }
+    }
+
+    /// One thread learned what another knows.
+    pub(super) fn tell(&mut self, from: HostId, to: HostId) {
+        let base = self.base(from);
+        let to = self.thread(to);
+        self.threads[to].host.hear(&base);
+    }
+
+    /// Whether everything to come, in any stream, is after a point: there is one thread, and it knows.
+    pub(super) fn is_settled(&self, point: Point) -> bool {
+        !self.is_apart && self.threads.len() == 1 && self.threads[0].host.base().covers(point)
+    }
+
+    /// A chain number for somebody who is no stream; see [`Slots::open`].
+    pub(super) fn open_slot(&mut self) -> (Slot, Seq) {
+        self.slots.open(|_| false)
+    }
+
+    /// A chain that was opened so ends.
+    pub(super) fn close_slot(&mut self, last: Point) {
+        self.slots.close(last);
+    }
+
+    /// Whether work of a stream waits for the legacy stream of a home, and the other way round.
+    pub(super) fn is_blocking(&self, id: StreamId, home: usize) -> bool {
+        let blocks = |role| matches!(role, StreamRole::Blocking | StreamRole::PerThread);
+        self.stream(id).is_some_and(|stream| stream.home == home && blocks(stream.role))
+    }
+
+    /// How many chain numbers are in use or waiting to be used again.
+    pub(super) fn chains(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// How many streams live.
+    pub(super) fn streams(&self) -> usize {
+        self.seats.len()
+    }
+}
+
+/// A thread as somebody who knows, for questions about what it does itself.
+#[derive(Debug)]
+pub(super) struct HostKnows<'a>(pub(super) &'a Base);
+
+impl Knows for HostKnows<'_> {
+    fn slot(&self) -> Slot {
+        Slot(u32::MAX)
+    }
+
+    fn covers(&self, point: Point) -> bool {
+        self.0.covers(point)
+    }
+}

@@ -1,0 +1,272 @@
+//! Memory is allocated, used and freed.
+//!
+//! Each operation asks the history of the life that it names whether it comes after what it has to come after; if so it
+//! takes its point and becomes a part of the history. Knows streams, threads and lives; work of captured streams is
+//! handed to `graphs.rs`.
+
+use smallvec::SmallVec;
+
+use super::checker::{Call, Checker, Step};
+use super::finding::Finding;
+use super::history::Use;
+use super::kind::Kind;
+use super::lives::{Freed, LifeId, Named, Source};
+use super::timeline::{HostKnows, Seat};
+use super::violation::Site;
+use crate::ids::{Point, PoolId, Slot, StreamId};
+use crate::op::{Access, Act, Memory, Name, Space, Start};
+use crate::order::Knows;
+
+/// The point of something that everybody comes after.
+pub(super) const ALWAYS: Point = Point { slot: Slot(0), seq: 0 };
+
+/// What an access leads to, once looked up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) life: LifeId,
+    /// Whether by an import.
+    pub(super) is_lease: bool,
+}
+
+impl Checker {
+    /// Memory exists from the stream's next point on.
+    pub(super) fn alloc(
+        &mut self,
+        call: Call<'_>,
+        memory: Memory,
+        pool: PoolId,
+        stream: StreamId,
+        bytes: u64,
+        name: Option<Name>,
+    ) -> Step {
+        let seat = self.enter(call, stream)?;
+        self.check_pool(call, pool)?;
+        if self.graphs.is_captured(stream) {
+            return self.captured_alloc(call, seat, memory, bytes, name);
+        }
+        let exportable = self.pools.get(&pool).copied().unwrap_or(false);
+        let site = self.site(call, seat, Act::Allocate);
+        let stream = self.time.at_mut(seat);
+        let point = stream.chain.submit();
+        stream.last_work = None;
+        self.done(seat, "allocated", call.place);
+        self.born(memory, Use { point, site }, bytes, name, Source::Stream { exportable });
+        Ok(())
+    }
+
+    /// Memory exists at once.
+    pub(super) fn alloc_now(
+        &mut self,
+        call: Call<'_>,
+        memory: Memory,
+        space: Space,
+        bytes: u64,
+        name: Option<Name>,
+    ) -> Step {
+        if space == Space::Device {
+            self.refuse_unsafe(call, "memory is allocated at once")?;
+        }
+        let site = self.host_site(call, Act::Allocate);
+        self.born(memory, Use { point: ALWAYS, site }, bytes, name, Source::Now(space));
+        Ok(())
+    }
+
+    fn born(&mut self, memory: Memory, born: Use, bytes: u64, name: Option<Name>, source: Source) {
+        let life = self.lives.begin(memory, born, bytes, name, source);
+        self.lives.name(memory, Named::Life(life));
+    }
+
+    /// What a program calls memory.
+    pub(super) fn rename(&mut self, memory: Memory, name: Name) {
+        if let super::lives::Found::Named(Named::Life(life) | Named::Lease(life)) = self.lives.find(memory) {
+            self.lives.at_mut(life).name = Some(name);
+        }
+    }
+
+    /// Work of a stream uses memory.
+    #[inline]
+    pub(super) fn launch(
+        &mut self,
+        call: Call<'_>,
+        stream: StreamId,
+        accesses: &[Access],
+        start: Start,
+        name: Option<Name>,
+    ) -> Step {
+        let seat = self.enter(call, stream)?;
+        if self.graphs.is_captured(stream) {
+            return self.captured_launch(call, seat, accesses, name);
+        }
+        let mut targets = SmallVec::<[Target; 4]>::new();
+        for access in accesses {
+            targets.push(self.check_access(call, seat, *access)?);
+        }
+        if start == Start::Early && self.settings.weak_order {
+            self.check_early(call, seat, accesses, &targets)?;
+        }
+        let stream = self.time.at_mut(seat);
+        let point = stream.chain.submit();
+        if start == Start::Ordered || stream.last_work.is_none() {
+            stream.last_work = Some((point.seq, point.seq));
+        }
+        let (id, op) = (stream.id, stream.ops + 1);
+        for (access, target) in accesses.iter().zip(&targets) {
+            let site = Site { act: access.act, stream: id, op, place: call.place };
+            self.add_use(*target, access.memory, Use { point, site }, seat);
+        }
+        self.done(seat, "launched", call.place);
+        Ok(())
+    }
+
+    /// Looks one access up and asks whether it may be here.
+    #[inline]
+    fn check_access(&self, call: Call<'_>, seat: Seat, access: Access) -> Step<Target> {
+        let target = match self.lives.find(access.memory) {
+            super::lives::Found::Named(Named::Life(life)) => Target { life, is_lease: false },
+            _ => self.resolve(call, access.memory, self.site(call, seat, access.act))?,
+        };
+        let life = self.lives.at(target.life);
+        match life.history.check_use(access.act, &self.time.at(seat).chain, self.settings.races) {
+            Ok(()) => Ok(target),
+            Err(fault) => Err(self.unordered(call, target.life, fault, self.site(call, seat, access.act))),
+        }
+    }
+
+    /// Adds a use that was found right.
+    #[inline]
+    fn add_use(&mut self, target: Target, memory: Memory, new: Use, seat: Seat) {
+        let chain = &self.time.at(seat).chain;
+        let life = self.lives.at_mut(target.life);
+        life.history.add_use(new, chain);
+        if life.history.uses().len() > life.settle_at && !life.is_exportable() {
+            let time = &self.time;
+            life.history.settle(|point| time.is_settled(point));
+            life.settle_at = 16.max(2 * life.history.uses().len());
+        }
+        if target.is_lease
+            && let Some(lease) = life.leases.iter_mut().find(|lease| lease.memory == memory)
+        {
+            lease.history.add_use(new, chain);
+        }
+    }
+
+    /// Work that may start before the launch before it is over must not rely on that.
+    fn check_early(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], targets: &[Target]) -> Step {
+        let stream = self.time.at(seat);
+        let Some((from, _)) = stream.last_work else { return Ok(()) };
+        let slot = stream.chain.slot();
+        let overlaps = |known: &&Use| known.point.slot == slot && known.point.seq >= from;
+        for (access, target) in accesses.iter().zip(targets) {
+            let conflicts = |known: &&Use| access.act == Act::Write || known.site.act == Act::Write;
+            let life = self.lives.at(target.life);
+            if let Some(earlier) = life.history.uses().iter().filter(conflicts).find(overlaps) {
+                return Err(self.weakly_ordered(call, target.life, *earlier, self.site(call, seat, access.act)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The host itself uses memory, now.
+    pub(super) fn host_access(&mut self, call: Call<'_>, accesses: &[Access]) -> Step {
+        let base = self.time.base(call.host);
+        let mut targets = SmallVec::<[Target; 4]>::new();
+        for access in accesses {
+            let site = self.host_site(call, access.act);
+            let target = self.resolve(call, access.memory, site)?;
+            let history = &self.lives.at(target.life).history;
+            if let Err(fault) = history.check_use(access.act, &HostKnows(&base), self.settings.races) {
+                return Err(self.unordered(call, target.life, fault, site));
+            }
+            targets.push(target);
+        }
+        let point = self.time.act(call.host);
+        for (access, target) in accesses.iter().zip(&targets) {
+            let new = Use { point, site: self.host_site(call, access.act) };
+            self.lives.at_mut(target.life).history.add_use(new, &HostKnows(&base));
+        }
+        Ok(())
+    }
+
+    /// Memory is free from the stream's next point on.
+    pub(super) fn free(&mut self, call: Call<'_>, memory: Memory, stream: StreamId) -> Step {
+        let seat = self.enter(call, stream)?;
+        if self.graphs.is_captured(stream) {
+            return self.captured_free(call, seat, memory);
+        }
+        let site = self.site(call, seat, Act::Free);
+        let target = self.resolve(call, memory, site)?;
+        if target.is_lease {
+            return self.release(call, seat, memory, target.life);
+        }
+        self.check_leases(call, target.life, site)?;
+        if let Err(fault) = self.lives.at(target.life).history.check_free(&self.time.at(seat).chain) {
+            self.lives.at_mut(target.life).is_doubtful = true;
+            return Err(self.unordered(call, target.life, fault, site));
+        }
+        let stream = self.time.at_mut(seat);
+        let point = stream.chain.submit();
+        stream.last_work = None;
+        self.done(seat, "freed", call.place);
+        self.end(target.life, Use { point, site });
+        Ok(())
+    }
+
+    /// Memory is free at once: the host must know that every use is over.
+    pub(super) fn free_now(&mut self, call: Call<'_>, memory: Memory) -> Step {
+        let site = self.host_site(call, Act::Free);
+        let target = self.resolve(call, memory, site)?;
+        if self.lives.at(target.life).source != Source::Now(Space::Host) {
+            self.refuse_unsafe(call, "memory is freed at once")?;
+        }
+        let base = self.time.base(call.host);
+        if target.is_lease {
+            return self.release_now(call, memory, target.life);
+        }
+        self.check_leases(call, target.life, site)?;
+        if let Err(fault) = self.lives.at(target.life).history.check_free(&HostKnows(&base)) {
+            self.lives.at_mut(target.life).is_doubtful = true;
+            return Err(self.unordered(call, target.life, fault, site));
+        }
+        self.end(target.life, Use { point: ALWAYS, site });
+        Ok(())
+    }
+
+    /// The owner lets go: the memory is free after everything declared so far.
+    pub(super) fn drop_memory(&mut self, call: Call<'_>, memory: Memory) -> Step {
+        if self.captured_drop(call, memory)? {
+            return Ok(());
+        }
+        let site = self.host_site(call, Act::Free);
+        let target = self.resolve(call, memory, site)?;
+        let by = Use { point: ALWAYS, site };
+        match target.is_lease {
+            true => self.end_lease(memory, target.life, by),
+            false => self.end(target.life, by),
+        }
+        Ok(())
+    }
+
+    /// A life ends; an instance hears of its own.
+    pub(super) fn end(&mut self, life: LifeId, by: Use) {
+        if let Some(life) = self.lives.end(life, by)
+            && let Source::Launch(exec, alloc) = life.source
+        {
+            self.output_freed(exec, alloc, Freed { by, bytes: life.bytes, name: life.name });
+        }
+    }
+
+    /// What was never freed.
+    pub(super) fn find_leaks(&mut self, call: Call<'_>) {
+        let mut leaks: Vec<Finding> = Vec::new();
+        for life in self.lives.living() {
+            for lease in &life.leases {
+                leaks.push(self.leaked_lease(call, life, lease));
+            }
+            if !life.is_doubtful && life.leases.is_empty() {
+                leaks.push(self.leaked(call, life));
+            }
+        }
+        debug_assert!(leaks.iter().all(|leak| leak.kind == Kind::Leak));
+        self.more.append(&mut leaks);
+    }
+}

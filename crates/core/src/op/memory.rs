@@ -1,0 +1,82 @@
+//! What is done to memory, and how an operation names the memory.
+//!
+//! Plain data. Knows no order.
+
+use crate::ids::AllocId;
+
+/// What an operation does to an allocation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Act {
+    /// Allocates it.
+    #[default]
+    Allocate,
+    /// Reads it.
+    Read,
+    /// Writes it.
+    Write,
+    /// Frees it.
+    Free,
+}
+
+impl Act {
+    /// In the past, for a table: `read`, `freed`.
+    pub fn past(self) -> &'static str {
+        match self {
+            Act::Allocate => "allocated",
+            Act::Read => "read",
+            Act::Write => "written",
+            Act::Free => "freed",
+        }
+    }
+
+    /// As a thing: `a read`.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Act::Allocate => "its allocation",
+            Act::Read => "a read",
+            Act::Write => "a write",
+            Act::Free => "its free",
+        }
+    }
+}
+
+/// The name of one life of an allocation, whoever made it: a stream, the host, or an alloc node of a graph.
+///
+/// Numbers are given out again after a free, with the next generation; so a name that is older than its number's
+/// latest is *stale*. Memory of an alloc node is named once, by the operation that makes the node; outside its graph
+/// the name means the life that the latest launch began ([`What::Take`](super::What::Take) gives that life a name of
+/// its own).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Memory {
+    /// The number.
+    pub id: AllocId,
+    /// Which of its lives, counted up.
+    pub generation: u64,
+}
+
+impl Memory {
+    /// The first life with a number.
+    pub fn first(id: u32) -> Self {
+        Memory { id: AllocId(id), generation: 0 }
+    }
+}
+
+/// What an operation does to the bytes of an allocation: [`Act::Read`] or [`Act::Write`].
+///
+/// A use of no bytes (a pointer one past the end) is no access and is not recorded as one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// The memory.
+    pub memory: Memory,
+    /// Read or write; anything else is taken for a write.
+    pub act: Act,
+}
+
+/// Who makes memory at once, outside the order of streams.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Space {
+    /// The device (CUDA: `cudaMalloc`): not allowed while a capture forbids unsafe calls.
+    Device,
+    /// The host: pinned or pageable memory that the device reads or writes.
+    Host,
+}

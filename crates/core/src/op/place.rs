@@ -1,0 +1,144 @@
+//! Where an operation stands in the program's source, and what the program calls its things.
+//!
+//! Names are numbers into a table, so that an operation that carries some is still a few words to copy. Knows no
+//! operation. Invariant **interned**: equal texts of one table have equal names.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+/// A text of a table of [`Names`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Name(pub u32);
+
+/// The texts that a program's operations name: what it calls its allocations and nodes, and its source files.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    texts: Vec<Arc<str>>,
+    numbers: FxHashMap<Arc<str>, Name>,
+}
+
+impl Names {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The name of a text; the same for equal texts.
+    pub fn intern(&mut self, text: &str) -> Name {
+        if let Some(name) = self.numbers.get(text) {
+            return *name;
+        }
+        let (name, text) = (Name(self.texts.len() as u32), Arc::<str>::from(text));
+        self.texts.push(Arc::clone(&text));
+        self.numbers.insert(text, name);
+        name
+    }
+
+    /// The name of a text that is in the table.
+    pub fn find(&self, text: &str) -> Option<Name> {
+        self.numbers.get(text).copied()
+    }
+
+    /// The text of a name; none where it is of another table.
+    pub fn text(&self, name: Name) -> Option<&Arc<str>> {
+        self.texts.get(name.0 as usize)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.texts.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+}
+
+/// Where an operation stands in the program's source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Place {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// The caller's line.
+    Source(&'static Location<'static>),
+    /// A line of the file that describes the program.
+    Line(u32),
+    /// A line of a source file, as a recorded program names it.
+    File {
+        /// The file, a name of the program's table.
+        file: Name,
+        /// The line, counted from 1.
+        line: u32,
+    },
+    /// Another process, by its number: the streams of the operation are that one's.
+    Process(u32),
+}
+
+impl Place {
+    /// The line, where it is known.
+    pub fn line(&self) -> Option<u32> {
+        match *self {
+            Place::Unknown | Place::Process(_) => None,
+            Place::Source(location) => Some(location.line()),
+            Place::Line(line) | Place::File { line, .. } => Some(line),
+        }
+    }
+
+    /// The file, where the place names one.
+    pub fn file<'a>(&'a self, names: &'a Names) -> Option<&'a str> {
+        match *self {
+            Place::Source(location) => Some(location.file()),
+            Place::File { file, .. } => names.text(file).map(|text| &**text),
+            Place::Unknown | Place::Line(_) | Place::Process(_) => None,
+        }
+    }
+
+    /// In words, with the file by its name: `examples/tour.rs:49`, `line 3`; empty where nothing is known.
+    pub fn describe(&self, names: &Names) -> String {
+        match (self, self.file(names)) {
+            (Place::File { line, .. }, Some(file)) => format!("{file}:{line}"),
+            _ => self.to_string(),
+        }
+    }
+}
+
+/// Without the table of names a recorded place shows its line only.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Unknown => Ok(()),
+            Place::Source(location) => write!(f, "{}:{}", location.file(), location.line()),
+            Place::Line(line) | Place::File { line, .. } => write!(f, "line {line}"),
+            Place::Process(process) => write!(f, "in process {process}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_have_equal_names() {
+        let mut names = Names::new();
+        let (a, b) = (names.intern("src/a.rs"), names.intern("x"));
+        assert_eq!((names.intern("src/a.rs"), names.len()), (a, 2));
+        assert_ne!(a, b);
+        assert_eq!(names.text(a).map(|text| &**text), Some("src/a.rs"));
+        assert_eq!(names.text(Name(2)), None);
+    }
+
+    #[test]
+    fn a_place_is_described_by_its_file() {
+        let mut names = Names::new();
+        let place = Place::File { file: names.intern("src/a.rs"), line: 7 };
+        assert_eq!(place.describe(&names), "src/a.rs:7");
+        assert_eq!(place.describe(&Names::new()), "line 7");
+        assert_eq!((Place::Line(3).describe(&names), Place::Unknown.describe(&names)), ("line 3".into(), "".into()));
+    }
+}
