@@ -1,0 +1,46 @@
+//! What processes that share memory say to each other, and what an exporter remembers of it.
+//!
+//! Pure: tickets and messages as bytes, tickets and leases as bookkeeping; no socket, no memory, no thread. Nothing
+//! that comes from the other side is trusted: every decoder takes any bytes and returns a value or a reason, allocates
+//! no more than the bytes at hand can fill, and never panics.
+//!
+//! Chains of another process are named by the random number of the device they are of and their slot there: a
+//! [`ForeignPoint`]. Whoever receives one gives that chain a slot of its own, and from then on the order is one.
+
+mod desk;
+mod message;
+mod ticket;
+mod wire;
+
+pub use desk::{ConnectionId, Counts, Desk, Full, LeaseId, TICKETS_MAX};
+pub use message::{ChunkName, EventGrant, MemoryGrant, Part, Refusal, Reply, Request};
+pub use message::{FETCH_CHUNKS_MAX, MESSAGE_BYTES_MAX, PARTS_MAX, POINTS_MAX, USES_MAX};
+pub use ticket::{TICKET_BYTES, Ticket, TicketError, TicketKind};
+pub use wire::Malformed;
+
+use crate::check::Act;
+use crate::ids::Seq;
+
+/// A point of a chain, with the device that the chain is of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ForeignPoint {
+    /// The random number of the device.
+    pub device: u128,
+    /// The chain's slot there.
+    pub slot: u32,
+    /// The position in it.
+    pub seq: Seq,
+}
+
+/// A use of an allocation by the process that exports it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ForeignUse {
+    /// Where in the order.
+    pub point: ForeignPoint,
+    /// What it did.
+    pub act: Act,
+    /// On which stream of that device.
+    pub stream: u32,
+    /// The how many-th operation of that stream; at most `point.seq`.
+    pub op: u64,
+}
