@@ -10,6 +10,7 @@
 //! * **one-life**: an id is allocated once and freed at most once, after its allocation.
 //! * **live-sum**: the bytes live at once never pass [`BYTES_MAX`], so sums of sizes cannot overflow.
 
+pub mod ops;
 mod recorder;
 
 pub use recorder::{Fault, Keys, Recorder};

@@ -1,0 +1,353 @@
+//! How each kind of field is written and read.
+//!
+//! Knows no operation. What moves in small steps is a difference to what was there last ([`Last`]); a text is given
+//! where it is named first.
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::bytes::{Cursor, fold, put_number, unfold};
+use super::frame::Reason;
+use super::place::Places;
+use crate::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId};
+use crate::op::{Access, Act, CaptureMode, Mark, Memory, Name, Names, NodeOp, Place, Space, Start, StreamRole};
+
+/// Generations are remembered by the lowest bits of the number, so that it takes no memory that grows.
+const REMEMBERED: usize = 256;
+
+/// Longer lists are cut: so many accesses, of at most 10 bytes, have room in a frame.
+const LIST_MAX: usize = 1 << 24;
+
+/// Longer texts are cut, in bytes.
+const TEXT_MAX: usize = 1 << 12;
+
+/// What the fields of the operations before were, in this frame.
+#[derive(Debug)]
+pub(super) struct Last {
+    pub(super) host: HostId,
+    memory: u32,
+    event: u32,
+    generations: [u64; REMEMBERED],
+}
+
+impl Last {
+    pub(super) fn new() -> Self {
+        Self { host: HostId(0), memory: 0, event: 0, generations: [0; REMEMBERED] }
+    }
+}
+
+/// Where fields are written to.
+pub(super) struct Out<'w> {
+    pub(super) bytes: &'w mut Vec<u8>,
+    pub(super) last: &'w mut Last,
+    pub(super) names: &'w Names,
+    pub(super) known: &'w mut Written,
+}
+
+/// The numbers that texts and places have in a trace that is written.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    pub(super) names: FxHashMap<Name, u32>,
+    /// How many texts there are.
+    pub(super) texts: u32,
+    pub(super) places: Places,
+}
+
+/// Where fields are read from.
+pub(super) struct In<'r, 'b> {
+    pub(super) bytes: Cursor<'b>,
+    pub(super) last: &'r mut Last,
+    pub(super) known: &'r mut Known,
+}
+
+/// The texts and places of a trace that is read, by their numbers there.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) names: Names,
+    texts: Vec<Name>,
+    pub(super) places: Vec<Place>,
+}
+
+/// A kind of field.
+pub(super) trait Field: Sized {
+    fn put(&self, out: &mut Out<'_>);
+    fn take(from: &mut In<'_, '_>) -> Result<Self, Reason>;
+}
+
+impl In<'_, '_> {
+    #[inline]
+    pub(super) fn number(&mut self) -> Result<u64, Reason> {
+        self.bytes.number().ok_or(Reason::Short)
+    }
+
+    #[inline]
+    pub(super) fn small(&mut self) -> Result<u32, Reason> {
+        u32::try_from(self.number()?).map_err(|_| Reason::Field)
+    }
+}
+
+/// The number that differs from `last` by a folded difference, both wrapping.
+fn moved(last: u32, folded: u64) -> Result<u32, Reason> {
+    let sum = i64::from(last).checked_add(unfold(folded)).ok_or(Reason::Field)?;
+    u32::try_from(sum).map_err(|_| Reason::Field)
+}
+
+fn step(last: u32, now: u32) -> u64 {
+    fold(i64::from(now) - i64::from(last))
+}
+
+macro_rules! plain {
+    ($($id:ident),*) => {$(
+        impl Field for $id {
+            #[inline]
+            fn put(&self, out: &mut Out<'_>) {
+                put_number(out.bytes, u64::from(self.0));
+            }
+
+            #[inline]
+            fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
+                from.small().map($id)
+            }
+        }
+    )*};
+}
+
+plain!(DeviceId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId);
+
+/// Values that are told apart by one number.
+macro_rules! choice {
+    ($($kind:ident { $($number:literal $value:ident),* })*) => {$(
+        impl Field for $kind {
+            #[inline]
+            fn put(&self, out: &mut Out<'_>) {
+                out.bytes.push(match self { $($kind::$value => $number),* });
+            }
+
+            #[inline]
+            fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
+                match from.number()? {
+                    $($number => Ok($kind::$value),)*
+                    _ => Err(Reason::Field),
+                }
+            }
+        }
+    )*};
+}
+
+choice! {
+    StreamRole { 0 Blocking, 1 NonBlocking, 2 PerThread, 3 Legacy }
+    Start { 0 Ordered, 1 Early }
+    Mark { 0 Completion, 1 Progress }
+    Space { 0 Device, 1 Host }
+    CaptureMode { 0 Global, 1 ThreadLocal, 2 Relaxed }
+}
+
+impl Field for bool {
+    #[inline]
+    fn put(&self, out: &mut Out<'_>) {
+        out.bytes.push(u8::from(*self));
+    }
+
+    #[inline]
+    fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
+        match from.number()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Reason::Field),
+        }
+    }
+}
+
+impl Field for u64 {
+    #[inline]
+    fn put(&self, out: &mut Out<'_>) {
+        put_number(out.bytes, *self);
+    }
+
+    #[inline]
+    fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
+        from.number()
+    }
+}
+
+impl Field for EventId {
+    #[inline]
+    fn put(&self, out: &mut Out<'_>) {
+        put_number(out.bytes, step(out.last.event, self.0));
+        out.last.event = self.0;
+    }
+
+    #[inline]
+    fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
+        from.last.event = moved(from.last.event, from.bytes.number().ok_or(Reason::Short)?)?;
+        Ok(EventId(from.last.event))
+    }
+}
+
+/// The number, as the difference to the last one with a bit below it, and the generation, as the difference to the last
+/// one of that number.
+#[inline]
+fn put_memory(out: &mut Out<'_>, memory: Memory, bit: bool) {
+    let Memory { id, generation } = memory;
+    put_number(out.bytes, step(out.last.memory, id.0) << 1 | u64::from(bit));
+    out.last.memory = id.0;
+    let last = &mut out.last.generations[id.index() % REMEMBERED];
+    // Generations are compared as they are, wrapping: no difference is too large.
+    put_number(out.bytes, fold(generation.wrapping_sub(*last).cast_signed()));
+    *last = generation;
+}
+
+#[inline]
+fn take_memory(from: &mut In<'_, '_>) -> Result<(Memory, bool), Reason> {
+    let number = from.number()?;
+    from.last.memory = moved(from.last.memory, number >> 1)?;
+    let id = AllocId(from.last.memory);
+    let folded = from.number()?;
+    let last = &mut from.last.generations[id.index() % REMEMBERED];
+    *last = last.wrapping_add_signed(unfold(folded));
+    Ok((Memory { id, generation: *last }, number & 1 == 1))
+}
+
+impl Field for Memory {
+    #[inline]
+    fn put(&self, out: &mut Out<'_>) {
+        put_memory(out, *self, false);
+    }
+
+    #[inline]
+    fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
+        match take_memory(from)? {
+            (memory, false) => Ok(memory),
+            (_, true) => Err(Reason::Field),
+        }
+    }
+}
+
+impl Field for Access {
+    #[inline]
+    fn put(&self, out: &mut Out<'_>) {
+        put_memory(out, self.memory, self.act != Act::Read);
+    }
+
+    #[inline]
+    fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
+        let (memory, writes) = take_memory(from)?;
+        Ok(Access { memory, act: if writes { Act::Write } else { Act::Read } })
+    }
+}
+
+impl<T: Field> Field for SmallVec<[T; 2]> {
+    #[inline]
+    fn put(&self, out: &mut Out<'_>) {
+        put_number(out.bytes, self.len().min(LIST_MAX) as u64);
+        self.iter().take(LIST_MAX).for_each(|one| one.put(out));
+    }
+
+    #[inline]
+    fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
+        let count = from.number()?;
+        // Each has at least one byte: no room is made for what cannot be there.
+        if count > from.bytes.left() as u64 {
+            return Err(Reason::Short);
+        }
+        (0..count).map(|_| T::take(from)).collect()
+    }
+}
+
+/// 0 for none, else the number of the text plus 1.
+impl Field for Option<Name> {
+    #[inline]
+    fn put(&self, out: &mut Out<'_>) {
+        match self {
+            None => out.bytes.push(0),
+            Some(name) => put_name(out, *name, 1),
+        }
+    }
+
+    #[inline]
+    fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
+        match from.number()? {
+            0 => Ok(None),
+            number => take_name(from, number - 1).map(Some),
+        }
+    }
+}
+
+impl Field for Name {
+    fn put(&self, out: &mut Out<'_>) {
+        put_name(out, *self, 0);
+    }
+
+    fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
+        let number = from.number()?;
+        take_name(from, number)
+    }
+}
+
+/// The number of a text, with the text where it is new.
+pub(super) fn put_name(out: &mut Out<'_>, name: Name, above: u64) {
+    if let Some(&number) = out.known.names.get(&name) {
+        return put_number(out.bytes, u64::from(number) + above);
+    }
+    let text = out.names.text(name).map_or("", |text| &**text);
+    let number = put_text(out.bytes, out.known.texts, text, above);
+    out.known.texts += 1;
+    out.known.names.insert(name, number);
+}
+
+pub(super) fn put_text(bytes: &mut Vec<u8>, number: u32, text: &str, above: u64) -> u32 {
+    put_number(bytes, u64::from(number) + above);
+    let end = (0..=TEXT_MAX.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+    let text = &text[..end.unwrap_or(0)];
+    put_number(bytes, text.len() as u64);
+    bytes.extend_from_slice(text.as_bytes());
+    number
+}
+
+pub(super) fn take_name(from: &mut In<'_, '_>, number: u64) -> Result<Name, Reason> {
+    if let Some(name) = from.known.texts.get(number as usize) {
+        return Ok(*name);
+    }
+    if number != from.known.texts.len() as u64 {
+        return Err(Reason::Unknown(number));
+    }
+    let length = usize::try_from(from.number()?).map_err(|_| Reason::Short)?;
+    let text = std::str::from_utf8(from.bytes.take(length).ok_or(Reason::Short)?).map_err(|_| Reason::Text)?;
+    let name = from.known.names.intern(text);
+    from.known.texts.push(name);
+    Ok(name)
+}
+
+impl Field for Box<NodeOp> {
+    fn put(&self, out: &mut Out<'_>) {
+        let code = |out: &mut Out<'_>, code| out.bytes.push(code);
+        match &**self {
+            NodeOp::Kernel(accesses) => (code(out, 0), accesses.put(out)).1,
+            NodeOp::Copy(accesses) => (code(out, 1), accesses.put(out)).1,
+            NodeOp::Fill(accesses) => (code(out, 2), accesses.put(out)).1,
+            NodeOp::HostFunction(accesses) => (code(out, 3), accesses.put(out)).1,
+            NodeOp::Empty => code(out, 4),
+            NodeOp::EventRecord(event) => (code(out, 5), event.put(out)).1,
+            NodeOp::EventWait(event) => (code(out, 6), event.put(out)).1,
+            NodeOp::Alloc { memory, bytes } => (code(out, 7), memory.put(out), bytes.put(out)).2,
+            NodeOp::Free(memory) => (code(out, 8), memory.put(out)).1,
+            NodeOp::Child(graph) => (code(out, 9), graph.put(out)).1,
+        }
+    }
+
+    fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
+        Ok(Box::new(match from.number()? {
+            0 => NodeOp::Kernel(Field::take(from)?),
+            1 => NodeOp::Copy(Field::take(from)?),
+            2 => NodeOp::Fill(Field::take(from)?),
+            3 => NodeOp::HostFunction(Field::take(from)?),
+            4 => NodeOp::Empty,
+            5 => NodeOp::EventRecord(Field::take(from)?),
+            6 => NodeOp::EventWait(Field::take(from)?),
+            7 => NodeOp::Alloc { memory: Field::take(from)?, bytes: Field::take(from)? },
+            8 => NodeOp::Free(Field::take(from)?),
+            9 => NodeOp::Child(Field::take(from)?),
+            _ => return Err(Reason::Field),
+        }))
+    }
+}

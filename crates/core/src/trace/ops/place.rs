@@ -1,0 +1,101 @@
+//! How the place of an operation is written and read: once in full, then by number.
+//!
+//! In full it is its *file* and its line. The file is 0 where there is none, 1 where the line is the number of another
+//! process, else the number of a text and 2. A place that is not known is not written at all.
+
+use std::panic::Location;
+
+use rustc_hash::FxHashMap;
+
+use super::bytes::put_number;
+use super::field::{In, Out, put_name, put_text, take_name};
+use super::frame::Reason;
+use crate::op::Place;
+
+const NO_FILE: u32 = 0;
+const PROCESS: u32 = 1;
+/// Numbers of texts are written so much above.
+const TEXT: u32 = 2;
+
+/// The numbers of the places that were written.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// By file and line.
+    numbers: FxHashMap<(u32, u32), u32>,
+    /// Those of the program itself by where they are in memory: quicker than by what they say.
+    locations: FxHashMap<usize, u32>,
+    /// Texts of their files, which are in no table of names.
+    files: FxHashMap<&'static str, u32>,
+}
+
+/// Writes a place.
+pub(super) fn put_place(out: &mut Out<'_>, place: &Place) {
+    match *place {
+        Place::Unknown => {}
+        Place::Source(location) => put_location(out, location),
+        Place::Line(line) => put_numbered(out, NO_FILE, line, |out| out.bytes.push(NO_FILE as u8)),
+        Place::Process(process) => put_numbered(out, PROCESS, process, |out| out.bytes.push(PROCESS as u8)),
+        Place::File { file, line } => {
+            let text = out.known.names.get(&file).copied().unwrap_or(out.known.texts);
+            put_numbered(out, text + TEXT, line, |out| put_name(out, file, u64::from(TEXT)));
+        }
+    }
+}
+
+/// Writes the number of a place; where it is new, then its file as `put_file` does, and its line.
+fn put_numbered(out: &mut Out<'_>, file: u32, line: u32, put_file: impl FnOnce(&mut Out<'_>)) {
+    let next = out.known.places.numbers.len() as u32;
+    let number = *out.known.places.numbers.entry((file, line)).or_insert(next);
+    put_number(out.bytes, u64::from(number));
+    if number == next {
+        put_file(out);
+        put_number(out.bytes, u64::from(line));
+    }
+}
+
+#[inline]
+fn put_location(out: &mut Out<'_>, location: &'static Location<'static>) {
+    let at = std::ptr::from_ref(location).addr();
+    match out.known.places.locations.get(&at) {
+        Some(&number) => put_number(out.bytes, u64::from(number)),
+        None => put_new_location(out, at, location),
+    }
+}
+
+#[cold]
+fn put_new_location(out: &mut Out<'_>, at: usize, location: &'static Location<'static>) {
+    let (file, line) = (location.file(), location.line());
+    let known = out.known.places.files.get(file).copied();
+    let text = known.unwrap_or(out.known.texts);
+    put_numbered(out, text + TEXT, line, |out| match known {
+        Some(text) => put_number(out.bytes, u64::from(text + TEXT)),
+        None => {
+            put_text(out.bytes, text, file, u64::from(TEXT));
+            out.known.texts += 1;
+            out.known.places.files.insert(file, text);
+        }
+    });
+    let number = out.known.places.numbers[&(text + TEXT, line)];
+    out.known.places.locations.insert(at, number);
+}
+
+/// Reads a place.
+pub(super) fn take_place(from: &mut In<'_, '_>) -> Result<Place, Reason> {
+    let number = from.number()?;
+    if let Some(place) = from.known.places.get(number as usize) {
+        return Ok(*place);
+    }
+    if number != from.known.places.len() as u64 {
+        return Err(Reason::Unknown(number));
+    }
+    let file = from.small()?;
+    let named = if file >= TEXT { Some(take_name(from, u64::from(file - TEXT))?) } else { None };
+    let line = from.small()?;
+    let place = match named {
+        Some(file) => Place::File { file, line },
+        None if file == PROCESS => Place::Process(line),
+        None => Place::Line(line),
+    };
+    from.known.places.push(place);
+    Ok(place)
+}

@@ -1,0 +1,78 @@
+//! The code of each operation and its fields, in order: one table, from which writing and reading both follow.
+//!
+//! Codes are never given to another operation; a new one gets the next.
+
+use super::field::{Field, In, Out};
+use super::frame::Reason;
+use crate::op::What;
+
+macro_rules! table {
+    ($($code:literal $what:ident { $($field:ident),* })*) => {
+        /// The code of an operation.
+        #[inline]
+        pub(super) fn code(what: &What) -> u8 {
+            match what { $(What::$what { .. } => $code),* }
+        }
+
+        /// Writes its fields.
+        #[inline]
+        pub(super) fn put(what: &What, out: &mut Out<'_>) {
+            match what {
+                $(What::$what { $($field),* } => { $($field.put(out);)* })*
+            }
+        }
+
+        /// Reads the fields of an operation with this code.
+        #[inline]
+        pub(super) fn take(code: u8, from: &mut In<'_, '_>) -> Result<What, Reason> {
+            match code {
+                $($code => Ok(What::$what { $($field: Field::take(from)?),* }),)*
+                _ => Err(Reason::Code(code)),
+            }
+        }
+    };
+}
+
+table! {
+    0 HostStart { process }
+    1 Tell { to }
+    2 StreamCreate { stream, role, device }
+    3 StreamDestroy { stream }
+    4 StreamName { stream, name }
+    5 StreamSynchronize { stream }
+    6 StreamQuery { stream, is_idle }
+    7 DeviceSynchronize {}
+    8 EventCreate { event, device, shared }
+    9 EventDestroy { event }
+    10 EventRecord { event, stream, external, mark }
+    11 EventWait { event, stream, external }
+    12 EventSynchronize { event }
+    13 EventQuery { event, is_over }
+    14 PoolCreate { pool, exportable }
+    15 PoolDestroy { pool }
+    16 Alloc { memory, pool, stream, bytes, name }
+    17 AllocNow { memory, space, bytes, name }
+    18 SetName { memory, name }
+    19 Free { memory, stream }
+    20 FreeNow { memory }
+    21 Drop { memory }
+    22 Launch { stream, accesses, start, name }
+    23 HostAccess { accesses }
+    24 GraphCreate { graph, symbolic }
+    25 GraphNode { graph, node, after, name }
+    26 GraphEdge { graph, from, to }
+    27 GraphEdgeRemove { graph, from, to }
+    28 GraphNodeRemove { graph, node }
+    29 GraphClone { graph, copy }
+    30 GraphDestroy { graph }
+    31 CaptureBegin { stream, graph, mode, symbolic }
+    32 CaptureEnd { stream }
+    33 Instantiate { graph, exec, auto_free_on_launch }
+    34 ExecUpdate { exec, graph }
+    35 GraphLaunch { exec, stream }
+    36 Take { exec, node, memory }
+    37 ExecDestroy { exec }
+    38 Export { memory, ticket }
+    39 Import { ticket, memory }
+    40 ProcessEnd { process }
+}
