@@ -9,21 +9,25 @@
 //! |---|---|
 //! | [`ids`] | numbers that cannot be mixed up |
 //! | [`units`] | checked address arithmetic |
+//! | [`op`] | everything a program can do, as data |
 //! | [`order`] | clocks, snapshots, streams, events, host threads: what comes before what |
-//! | [`check`] | is the program's own order right |
 //! | [`space`] | which physical chunk backs which virtual range |
 //! | [`plan`] | offsets for lifetimes known in advance |
 //! | [`pool`] | which bytes are free, for whom, after what |
 //! | [`graph`] | graphs that own memory: built, captured, checked, placed, backed |
+//! | [`check`] | is the program's own order right |
+//! | [`share`] | what processes that share memory say to each other |
 //! | [`trace`] | recorded programs of allocations and frees |
 #![forbid(unsafe_code)]
 
 pub mod check;
 pub mod graph;
 pub mod ids;
+pub mod op;
 pub mod order;
 pub mod plan;
 pub mod pool;
+pub mod share;
 pub mod space;
 pub mod trace;
 pub mod units;
