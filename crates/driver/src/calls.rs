@@ -15,15 +15,19 @@ pub enum CallKind {
     Reserve,
     /// [`Driver::unreserve`](crate::Driver::unreserve)
     Unreserve,
-    /// [`Driver::create`](crate::Driver::create)
+    /// [`Driver::create`](crate::Driver::create) and [`Driver::create_shareable`](crate::Driver::create_shareable)
     Create,
     /// [`Driver::destroy`](crate::Driver::destroy)
     Destroy,
+    /// [`Driver::export`](crate::Driver::export)
+    Export,
+    /// [`Driver::import`](crate::Driver::import)
+    Import,
     /// [`Driver::map`](crate::Driver::map)
     Map,
     /// [`Driver::unmap`](crate::Driver::unmap)
     Unmap,
-    /// [`Driver::open_stream`](crate::Driver::open_stream)
+    /// [`Driver::open_stream`](crate::Driver::open_stream) and [`adopt_stream`](crate::Driver::adopt_stream)
     OpenStream,
     /// [`Driver::close_stream`](crate::Driver::close_stream)
     CloseStream,
@@ -39,10 +43,24 @@ pub enum CallKind {
     BlockOn,
     /// [`Driver::forget`](crate::Driver::forget)
     Forget,
+    /// [`Driver::instantiate`](crate::Driver::instantiate)
+    Instantiate,
+    /// [`Driver::upload`](crate::Driver::upload)
+    UploadGraph,
+    /// [`Driver::launch`](crate::Driver::launch)
+    LaunchGraph,
+    /// [`Driver::destroy_exec`](crate::Driver::destroy_exec)
+    DestroyExec,
+    /// [`Driver::begin_capture`](crate::Driver::begin_capture)
+    BeginCapture,
+    /// [`Driver::end_capture`](crate::Driver::end_capture)
+    EndCapture,
+    /// [`Driver::destroy_graph`](crate::Driver::destroy_graph)
+    DestroyGraph,
 }
 
 /// How many kinds there are.
-const KINDS: usize = 14;
+const KINDS: usize = 23;
 
 impl CallKind {
     /// Every kind, in the order of the contract.
@@ -51,6 +69,8 @@ impl CallKind {
         CallKind::Unreserve,
         CallKind::Create,
         CallKind::Destroy,
+        CallKind::Export,
+        CallKind::Import,
         CallKind::Map,
         CallKind::Unmap,
         CallKind::OpenStream,
@@ -61,6 +81,13 @@ impl CallKind {
         CallKind::IsOver,
         CallKind::BlockOn,
         CallKind::Forget,
+        CallKind::Instantiate,
+        CallKind::UploadGraph,
+        CallKind::LaunchGraph,
+        CallKind::DestroyExec,
+        CallKind::BeginCapture,
+        CallKind::EndCapture,
+        CallKind::DestroyGraph,
     ];
 
     /// The method's name.
@@ -70,6 +97,8 @@ impl CallKind {
             CallKind::Unreserve => "unreserve",
             CallKind::Create => "create",
             CallKind::Destroy => "destroy",
+            CallKind::Export => "export",
+            CallKind::Import => "import",
             CallKind::Map => "map",
             CallKind::Unmap => "unmap",
             CallKind::OpenStream => "open_stream",
@@ -80,12 +109,24 @@ impl CallKind {
             CallKind::IsOver => "is_over",
             CallKind::BlockOn => "block_on",
             CallKind::Forget => "forget",
+            CallKind::Instantiate => "instantiate",
+            CallKind::UploadGraph => "upload",
+            CallKind::LaunchGraph => "launch",
+            CallKind::DestroyExec => "destroy_exec",
+            CallKind::BeginCapture => "begin_capture",
+            CallKind::EndCapture => "end_capture",
+            CallKind::DestroyGraph => "destroy_graph",
         }
     }
 
     /// Whether the method has an error to return.
     pub const fn can_fail(self) -> bool {
         !matches!(self, CallKind::Forget)
+    }
+
+    /// Whether the method is about graphs of the device's own, which not every device has.
+    pub const fn is_graph(self) -> bool {
+        (self as u8) >= CallKind::Instantiate as u8
     }
 
     /// Whether the method is about memory, rather than streams and their work.

@@ -9,6 +9,9 @@
 //! size) at one or several places; a *mark* is a position in a stream's work, over once all work before it is over.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
+
+use crate::graphs::{Node, RawExec, RawGraph};
 
 /// Result of a driver call.
 pub type Result<T> = std::result::Result<T, DriverError>;
@@ -34,7 +37,7 @@ pub struct Properties {
     pub total_bytes: u64,
     /// Chunks are multiples of this many bytes and are mapped at multiples of it; a power of two.
     pub granularity: u64,
-    /// Whether [`Work::Run`] is understood, that is, whether closures run as the device's kernels.
+    /// Whether closures run as the device's kernels, on its memory. Where not, [`Work::Run`] is a host function.
     pub runs_closures: bool,
     /// Whether device addresses are memory that closures can touch.
     pub has_memory: bool,
@@ -47,6 +50,24 @@ pub struct Properties {
 pub struct StreamFlags {
     /// A name for diagnostics; not a key.
     pub label: u32,
+    /// What foreign work in default streams means to it.
+    pub tie: Tie,
+}
+
+/// What a stream is to the device's own default streams, for the sake of foreign work in them. Millpond makes the ties
+/// between its own streams itself, so that a device without foreign work need not look at this.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Tie {
+    /// Nothing (CUDA: `CU_STREAM_NON_BLOCKING`).
+    #[default]
+    Free,
+    /// The legacy default stream comes after it and before it (CUDA: `CU_STREAM_DEFAULT`).
+    Blocking,
+    /// It is the legacy default stream (CUDA: `CU_STREAM_LEGACY`).
+    Legacy,
+    /// It is the calling thread's default stream, and work is submitted to it by that thread only (CUDA:
+    /// `CU_STREAM_PER_THREAD`).
+    PerThread,
 }
 
 /// What the device may do with mapped bytes.
@@ -74,7 +95,9 @@ pub enum CopyKind {
 
 /// One item of a stream's work.
 pub enum Work {
-    /// Run a closure on the device's side (a kernel of the host device, a host function elsewhere).
+    /// Run a closure at this point of the stream: a kernel of the host device, elsewhere a host function (CUDA:
+    /// `cuLaunchHostFunc`), which must not call the device, nor own what does when it is dropped, nor wait for other
+    /// host functions.
     Run(Task),
     /// Copy bytes between ranges that do not overlap.
     Copy {
@@ -159,7 +182,8 @@ pub enum DriverError {
 
 /// A device: the calls that Millpond needs of it.
 ///
-/// All methods can be called from several threads at once. None waits for a stream's work but [`block_on`].
+/// All methods can be called from several threads at once. None waits for a stream's work but [`block_on`], and on
+/// CUDA a copy whose host side is pageable memory.
 ///
 /// [`block_on`]: Driver::block_on
 ///
@@ -187,6 +211,31 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// Releases a chunk (CUDA: `cuMemRelease`). Its memory goes back to the system once its last mapping is gone.
     fn destroy(&self, chunk: RawChunk) -> Result<()>;
 
+    /// Whether chunks can be handed to other processes: [`create_shareable`](Driver::create_shareable),
+    /// [`export`](Driver::export) and [`import`](Driver::import) are there.
+    fn can_share(&self) -> bool {
+        false
+    }
+
+    /// Makes a chunk that can be handed to other processes (CUDA: `cuMemCreate` with
+    /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`). It takes up to one file descriptor; other chunks take none.
+    fn create_shareable(&self, _bytes: u64) -> Result<RawChunk> {
+        Err(not_shared("create_shareable"))
+    }
+
+    /// Another holder of a shareable chunk's memory, as a file to be sent to another process (CUDA:
+    /// `cuMemExportToShareableHandle`).
+    fn export(&self, _chunk: RawChunk) -> Result<OwnedFd> {
+        Err(not_shared("export"))
+    }
+
+    /// A chunk of memory that another device exported, which must have exactly `bytes` (CUDA:
+    /// `cuMemImportFromShareableHandle`). The size is a stranger's word: the driver checks it, here or when the chunk
+    /// is mapped. The memory lives until its last holder in any process lets go.
+    fn import(&self, _file: OwnedFd, _bytes: u64) -> Result<RawChunk> {
+        Err(not_shared("import"))
+    }
+
     /// Maps a whole chunk at `at`, readable and writable (CUDA: `cuMemMap` and `cuMemSetAccess`). A chunk may be
     /// mapped at several places at once.
     ///
@@ -200,9 +249,22 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// All work that uses the range through this mapping is over.
     unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()>;
 
-    /// Opens a stream (CUDA: `cuStreamCreate` with `CU_STREAM_NON_BLOCKING`; ties to the legacy default stream are
-    /// made above).
+    /// Opens a stream (CUDA: `cuStreamCreate`).
     fn open_stream(&self, flags: StreamFlags) -> Result<RawStream>;
+
+    /// Takes over a stream that foreign code made, by the handle that it has there (CUDA: a `CUstream`). It is closed
+    /// as any other, and goes on to live where it was made.
+    ///
+    /// # Safety
+    /// It is an open stream of this device, until [`close_stream`](Driver::close_stream).
+    unsafe fn adopt_stream(&self, native: u64) -> Result<RawStream> {
+        Err(DriverError::UnknownHandle { call: "adopt_stream", what: "foreign stream", handle: native })
+    }
+
+    /// The handle that foreign code knows an open stream by (CUDA: a `CUstream`); none where there is no foreign code.
+    fn native_stream(&self, _stream: RawStream) -> Option<u64> {
+        None
+    }
 
     /// Closes a stream; work already in it still runs (CUDA: `cuStreamDestroy`). Its marks stay valid.
     fn close_stream(&self, stream: RawStream) -> Result<()>;
@@ -235,4 +297,67 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
 
     /// Forgets a mark that is not used any more (CUDA: gives the event back). Unknown marks are ignored.
     fn forget(&self, mark: RawMark);
+
+    /// Whether there are graphs of the device's own: the calls below. Where not, they refuse.
+    fn has_graphs(&self) -> bool {
+        false
+    }
+
+    /// Makes a graph that can be launched (CUDA: `cuGraphCreate`, `cuGraphAdd...Node`, `cuGraphInstantiate`). It keeps
+    /// what the nodes own until it is destroyed and its launches are over, also where the device goes first; captured
+    /// graphs are copied.
+    ///
+    /// # Safety
+    /// As for [`submit`](Driver::submit), at each launch.
+    unsafe fn instantiate(&self, _nodes: &[Node]) -> Result<RawExec> {
+        Err(no_graphs("instantiate"))
+    }
+
+    /// Brings what the device needs to run a graph there, ahead of a launch in this stream (CUDA: `cuGraphUpload`).
+    fn upload(&self, _exec: RawExec, _stream: RawStream) -> Result<()> {
+        Err(no_graphs("upload"))
+    }
+
+    /// Launches a graph as one piece of a stream's work, after its launches before (CUDA: `cuGraphLaunch`).
+    ///
+    /// # Safety
+    /// Every address that its nodes touch is mapped until the launch is over, and no other work that is not ordered
+    /// with the launch touches the same bytes in a conflicting way.
+    unsafe fn launch(&self, _exec: RawExec, _stream: RawStream) -> Result<()> {
+        Err(no_graphs("launch"))
+    }
+
+    /// Destroys a graph; launches in flight still run (CUDA: `cuGraphExecDestroy`).
+    fn destroy_exec(&self, _exec: RawExec) -> Result<()> {
+        Err(no_graphs("destroy_exec"))
+    }
+
+    /// From now on what reaches the stream, by whatever way, is kept and not done (CUDA: `cuStreamBeginCapture`). Marks
+    /// of the stream stand for what it had before; it is not made to wait and runs no closures meanwhile.
+    fn begin_capture(&self, _stream: RawStream) -> Result<()> {
+        Err(no_graphs("begin_capture"))
+    }
+
+    /// Ends a capture: what reached the stream meanwhile; none where that is nothing (CUDA: `cuStreamEndCapture`).
+    /// Where the device refuses because of what was captured, the capture is over as well, and asking again says so.
+    fn end_capture(&self, _stream: RawStream) -> Result<Option<RawGraph>> {
+        Err(no_graphs("end_capture"))
+    }
+
+    /// Destroys what was captured; graphs made of it stay (CUDA: `cuGraphDestroy`).
+    fn destroy_graph(&self, _graph: RawGraph) -> Result<()> {
+        Err(no_graphs("destroy_graph"))
+    }
+}
+
+/// A call of graphs on a device without them.
+#[cold]
+fn no_graphs(call: &'static str) -> DriverError {
+    DriverError::Failed { call, reason: "this device has no graphs of its own".into() }
+}
+
+/// A call of sharing on a device without it.
+#[cold]
+fn not_shared(call: &'static str) -> DriverError {
+    DriverError::Failed { call, reason: "this device cannot share memory with other processes".into() }
 }

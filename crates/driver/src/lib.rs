@@ -6,16 +6,20 @@
 //! | module | one line |
 //! |---|---|
 //! | `contract` | [`Driver`]: what a device must be able to do, and what its caller promises |
+//! | `graphs` | what a device's graph is made of |
 //! | `calls` | the kinds of calls and their counts |
 //! | `failures` | calls made to fail on demand |
 //! | `tap` | [`Counting`] and [`Failing`]: drivers around drivers |
 //! | `ledger` | ranges, chunks and mappings, as bookkeeping |
 //! | `sim` | [`SimDriver`]: no memory, no threads; every call is data |
 //! | `host` | [`HostDriver`]: real memory and real threads on a machine without a GPU |
+//! | [`cuda`] | [`CudaDriver`]: NVIDIA GPUs, their library loaded at run time |
 
 mod calls;
 mod contract;
+pub mod cuda;
 mod failures;
+mod graphs;
 mod host;
 mod ledger;
 mod panics;
@@ -24,9 +28,12 @@ mod tap;
 
 pub use calls::{CallCounts, CallKind, Counters};
 pub use contract::{
-    Access, CopyKind, Driver, DriverError, Properties, RawChunk, RawMark, RawStream, Result, StreamFlags, Task, Work,
+    Access, CopyKind, Driver, DriverError, Properties, RawChunk, RawMark, RawStream, Result, StreamFlags, Task, Tie,
+    Work,
 };
+pub use cuda::{CudaConfig, CudaDriver};
 pub use failures::Failures;
+pub use graphs::{Node, NodeWork, RawExec, RawGraph, Repeated};
 pub use host::{HostConfig, HostDriver, STREAMS_MAX, Schedule, WORKERS_MAX};
 pub use sim::{Call, Completion, SimConfig, SimDriver, Violation, Watch, WorkCall};
 pub use tap::{Counting, Failing, Tap, Tapped};

@@ -4,11 +4,12 @@
 //! two taps; one body of delegation serves both.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::{
-    CallCounts, CallKind, Counters, Driver, DriverError, Failures, Properties, RawChunk, RawMark, RawStream, Result,
-    StreamFlags, Work,
+    CallCounts, CallKind, Counters, Driver, DriverError, Failures, Node, Properties, RawChunk, RawExec, RawGraph,
+    RawMark, RawStream, Result, StreamFlags, Work,
 };
 
 /// What sees the calls.
@@ -119,6 +120,21 @@ macro_rules! delegate {
             $before(CallKind::Destroy, 0)?;
             $device.destroy(chunk)
         }
+        fn can_share(&$self) -> bool {
+            $device.can_share()
+        }
+        fn create_shareable(&$self, bytes: u64) -> Result<RawChunk> {
+            $before(CallKind::Create, bytes)?;
+            $device.create_shareable(bytes)
+        }
+        fn export(&$self, chunk: RawChunk) -> Result<OwnedFd> {
+            $before(CallKind::Export, 0)?;
+            $device.export(chunk)
+        }
+        fn import(&$self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
+            $before(CallKind::Import, bytes)?;
+            $device.import(file, bytes)
+        }
         unsafe fn map(&$self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
             $before(CallKind::Map, bytes)?;
             // SAFETY: the caller's promise is handed on as it is.
@@ -132,6 +148,14 @@ macro_rules! delegate {
         fn open_stream(&$self, flags: StreamFlags) -> Result<RawStream> {
             $before(CallKind::OpenStream, 0)?;
             $device.open_stream(flags)
+        }
+        unsafe fn adopt_stream(&$self, native: u64) -> Result<RawStream> {
+            $before(CallKind::OpenStream, 0)?;
+            // SAFETY: the caller's promise is handed on as it is.
+            unsafe { $device.adopt_stream(native) }
+        }
+        fn native_stream(&$self, stream: RawStream) -> Option<u64> {
+            $device.native_stream(stream)
         }
         fn close_stream(&$self, stream: RawStream) -> Result<()> {
             $before(CallKind::CloseStream, 0)?;
@@ -161,6 +185,39 @@ macro_rules! delegate {
         fn block_on(&$self, mark: RawMark) -> Result<()> {
             $before(CallKind::BlockOn, 0)?;
             $device.block_on(mark)
+        }
+        fn has_graphs(&$self) -> bool {
+            $device.has_graphs()
+        }
+        unsafe fn instantiate(&$self, nodes: &[Node]) -> Result<RawExec> {
+            $before(CallKind::Instantiate, 0)?;
+            // SAFETY: the caller's promise is handed on as it is.
+            unsafe { $device.instantiate(nodes) }
+        }
+        fn upload(&$self, exec: RawExec, stream: RawStream) -> Result<()> {
+            $before(CallKind::UploadGraph, 0)?;
+            $device.upload(exec, stream)
+        }
+        unsafe fn launch(&$self, exec: RawExec, stream: RawStream) -> Result<()> {
+            $before(CallKind::LaunchGraph, 0)?;
+            // SAFETY: the caller's promise is handed on as it is.
+            unsafe { $device.launch(exec, stream) }
+        }
+        fn destroy_exec(&$self, exec: RawExec) -> Result<()> {
+            $before(CallKind::DestroyExec, 0)?;
+            $device.destroy_exec(exec)
+        }
+        fn begin_capture(&$self, stream: RawStream) -> Result<()> {
+            $before(CallKind::BeginCapture, 0)?;
+            $device.begin_capture(stream)
+        }
+        fn end_capture(&$self, stream: RawStream) -> Result<Option<RawGraph>> {
+            $before(CallKind::EndCapture, 0)?;
+            $device.end_capture(stream)
+        }
+        fn destroy_graph(&$self, graph: RawGraph) -> Result<()> {
+            $before(CallKind::DestroyGraph, 0)?;
+            $device.destroy_graph(graph)
         }
     };
 }

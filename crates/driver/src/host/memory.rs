@@ -130,12 +130,15 @@ impl Memory {
         }
     }
 
-    /// A chunk of memory that another device exported, and its size.
-    pub(super) fn import(&self, file: OwnedFd) -> Result<(RawChunk, u64)> {
+    /// A chunk of memory that another device exported: a sealed file of exactly `bytes`.
+    pub(super) fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
         const CALL: &str = "import";
-        let bytes = os::sealed_bytes(&file).map_err(|_| failed(CALL, "the file is not an exported chunk"))?;
+        let found = os::sealed_bytes(&file).map_err(|_| failed(CALL, "the file is not an exported chunk"))?;
+        if found != bytes {
+            return Err(failed(CALL, format!("the file has {found} B, and {bytes} B were announced")));
+        }
         self.lock().ledger.check_size(CALL, bytes)?;
-        Ok((self.adopt(bytes, || Ok(file))?, bytes))
+        self.adopt(bytes, || Ok(file))
     }
 
     pub(super) fn destroy(&self, chunk: RawChunk) -> Result<()> {

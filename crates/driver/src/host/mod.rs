@@ -89,33 +89,6 @@ impl HostDriver {
         Ok(Self { config, memory, streams })
     }
 
-    /// Makes a chunk that [`Self::export`] can hand to another process. It takes one file descriptor; other chunks
-    /// take none.
-    ///
-    /// # Errors
-    /// As of [`Driver::create`], and if the process has as many files open as it may.
-    pub fn create_shareable(&self, bytes: u64) -> Result<RawChunk> {
-        self.memory.create_shareable(bytes)
-    }
-
-    /// Another holder of a shareable chunk's memory, as a file to be sent to another process (CUDA:
-    /// `cuMemExportToShareableHandle`).
-    ///
-    /// # Errors
-    /// If the chunk is unknown or was not made by [`Self::create_shareable`] or [`Self::import`].
-    pub fn export(&self, chunk: RawChunk) -> Result<OwnedFd> {
-        self.memory.export(chunk)
-    }
-
-    /// A chunk of exported memory, and its size in bytes (CUDA: `cuMemImportFromShareableHandle`). The memory lives
-    /// until its last holder in any process lets go.
-    ///
-    /// # Errors
-    /// If the file is not an exported chunk, or the device has not that much memory left.
-    pub fn import(&self, file: OwnedFd) -> Result<(RawChunk, u64)> {
-        self.memory.import(file)
-    }
-
     /// Bytes of all chunks that are not destroyed or still mapped.
     pub fn used_bytes(&self) -> u64 {
         self.memory.used_bytes()
@@ -181,6 +154,22 @@ unsafe impl Driver for HostDriver {
 
     fn destroy(&self, chunk: RawChunk) -> Result<()> {
         self.memory.destroy(chunk)
+    }
+
+    fn can_share(&self) -> bool {
+        true
+    }
+
+    fn create_shareable(&self, bytes: u64) -> Result<RawChunk> {
+        self.memory.create_shareable(bytes)
+    }
+
+    fn export(&self, chunk: RawChunk) -> Result<OwnedFd> {
+        self.memory.export(chunk)
+    }
+
+    fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
+        self.memory.import(file, bytes)
     }
 
     unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {

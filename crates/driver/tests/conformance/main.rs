@@ -3,14 +3,19 @@
 //! A case is written once, against `Subject`; `conform!` makes one test of it for each device. Cases see memory only
 //! through copies, and time only through marks and the order in which closures ran, so that a device that is not a
 //! thread of this process can join.
+//!
+//! `MILLPOND_TEST_DEVICE` picks one kind: `host`, `sim`, `fake` (the CUDA driver over `fakecuda`) or `cuda` (a real
+//! GPU, which then has to be there). Without a wish all run but `cuda`.
 
+mod graphs;
 mod memory;
 mod streams;
 mod subject;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use millpond_driver::{Completion, HostConfig, HostDriver, Schedule, SimConfig, SimDriver};
+use millpond_driver::{Completion, CudaConfig, CudaDriver, HostConfig, HostDriver, Schedule, SimConfig, SimDriver};
 use subject::Subject;
 
 fn host(schedule: Schedule) -> Subject {
@@ -20,42 +25,73 @@ fn host(schedule: Schedule) -> Subject {
         has_memory: true,
         is_parallel: schedule == Schedule::Parallel,
         progresses: true,
+        work_may_submit: true,
     }
 }
 
 fn sim(completion: Completion) -> Subject {
     let driver = SimDriver::new(SimConfig { completion, ..SimConfig::default() });
     let progresses = completion == Completion::AtOnce;
-    Subject { driver: Arc::new(driver), has_memory: false, is_parallel: false, progresses }
+    Subject { driver: Arc::new(driver), has_memory: false, is_parallel: false, progresses, work_may_submit: true }
+}
+
+/// Closures are host functions there: one at a time, and none may call the device.
+fn cuda(config: CudaConfig) -> Subject {
+    let driver = CudaDriver::new(config).expect("a CUDA device");
+    Subject { driver: Arc::new(driver), has_memory: true, is_parallel: false, progresses: true, work_may_submit: false }
+}
+
+fn fake() -> Subject {
+    // Tests run side by side, each on a device of its own.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let ordinal = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
+    cuda(CudaConfig { ordinal, library: Some(fakecuda::library()), ..CudaConfig::default() })
+}
+
+/// Whether the environment asks for a kind of device; where not, it is said.
+fn is_wanted(kind: &str) -> bool {
+    let wish = std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default();
+    let is_wanted = if wish.is_empty() { kind != "cuda" } else { kind == wish };
+    if !is_wanted {
+        println!("skipped on {kind}: MILLPOND_TEST_DEVICE={wish}");
+    }
+    is_wanted
 }
 
 macro_rules! conform {
-    ($($device:ident: $subject:expr;)*) => {
+    ($($device:ident: $kind:literal, $subject:expr;)*) => {
         $(mod $device {
             use super::*;
 
-            conform!(@memory $subject => ranges_are_aligned_and_apart, chunks_are_mapped_and_read_back,
+            conform!(@memory $kind, $subject => ranges_are_aligned_and_apart, chunks_are_mapped_and_read_back,
                 two_addresses_are_one_memory, a_destroyed_chunk_lives_while_mapped, chunks_of_many_sizes_come_and_go,
                 refused_calls_change_nothing, protection_changes_in_stream_order);
-            conform!(@streams $subject => work_runs_in_order, a_mark_covers_what_came_before, asking_gets_there,
+            conform!(@streams $kind, $subject => work_runs_in_order, a_mark_covers_what_came_before, asking_gets_there,
                 a_stream_waits_for_a_mark, chains_of_streams, diamonds, waits_that_change_nothing,
                 parallel_streams_overlap, a_woken_stream_overlaps_its_waker, streams_come_and_go,
                 closed_streams_finish, work_submits_work,
                 random_programs_keep_their_order, threads_share_a_device);
+            conform!(@graphs $kind, $subject => edges_are_kept, nodes_work_on_memory, launches_are_work_of_their_stream,
+                a_destroyed_graph_ends_its_launches, captured_work_is_a_node,
+                a_capture_is_apart_from_the_streams_work, graphs_refuse_what_is_not_there);
         })*
     };
-    (@$module:ident $subject:expr => $($case:ident),*) => {
+    (@$module:ident $kind:literal, $subject:expr => $($case:ident),*) => {
         $(#[test]
         fn $case() {
-            $module::$case(&$subject);
+            if is_wanted($kind) {
+                $module::$case(&$subject);
+            }
         })*
     };
 }
 
 conform! {
-    host_parallel: host(Schedule::Parallel);
-    host_seed_1: host(Schedule::Seeded(1));
-    host_seed_2: host(Schedule::Seeded(2));
-    sim_at_once: sim(Completion::AtOnce);
-    sim_at_block: sim(Completion::AtBlock);
+    host_parallel: "host", host(Schedule::Parallel);
+    host_seed_1: "host", host(Schedule::Seeded(1));
+    host_seed_2: "host", host(Schedule::Seeded(2));
+    sim_at_once: "sim", sim(Completion::AtOnce);
+    sim_at_block: "sim", sim(Completion::AtBlock);
+    cuda_over_fakecuda: "fake", fake();
+    cuda_on_a_gpu: "cuda", cuda(CudaConfig::default());
 }

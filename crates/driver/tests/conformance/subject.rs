@@ -16,6 +16,8 @@ pub(crate) struct Subject {
     pub(crate) is_parallel: bool,
     /// Whether work gets done for a caller who only asks.
     pub(crate) progresses: bool,
+    /// Whether closures may call the device.
+    pub(crate) work_may_submit: bool,
 }
 
 impl Subject {

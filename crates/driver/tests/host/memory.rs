@@ -87,8 +87,7 @@ fn shareable_chunks_live_on_elsewhere() {
     let chunk = here.create_shareable(GRANULE).unwrap();
     let at = map(&*here, chunk, GRANULE);
     touch(at, GRANULE, 5);
-    let (imported, bytes) = there.import(here.export(chunk).unwrap()).unwrap();
-    assert_eq!(bytes, GRANULE);
+    let imported = there.import(here.export(chunk).unwrap(), GRANULE).unwrap();
     let seen = map(&*there, imported, GRANULE);
     assert_eq!(peek(seen), 5);
     touch(seen, GRANULE, 6);
@@ -99,7 +98,7 @@ fn shareable_chunks_live_on_elsewhere() {
     drop(here);
     assert_eq!(peek(seen + GRANULE - 1), 6);
     let again = there.export(imported).unwrap();
-    assert_eq!(there.import(again).unwrap().1, GRANULE);
+    there.import(again, GRANULE).unwrap();
 }
 
 #[test]
@@ -110,11 +109,19 @@ fn only_shareable_chunks_are_handed_out_or_taken() {
     device.destroy(chunk).unwrap();
     assert!(matches!(device.export(chunk), Err(DriverError::UnknownHandle { .. })));
     let file: OwnedFd = File::open("/proc/self/exe").unwrap().into();
-    assert!(matches!(device.import(file), Err(DriverError::Failed { call: "import", .. })));
+    assert!(matches!(device.import(file, GRANULE), Err(DriverError::Failed { call: "import", .. })));
+    // A size is checked against the file.
+    let shared = device.create_shareable(GRANULE).unwrap();
+    for announced in [0, GRANULE - 1, 2 * GRANULE, u64::MAX] {
+        let refused = device.import(device.export(shared).unwrap(), announced);
+        assert!(matches!(refused, Err(DriverError::Failed { call: "import", .. })), "{announced} B");
+    }
+    device.destroy(shared).unwrap();
     // A chunk of another granularity does not fit.
     let fine = HostDriver::new(HostConfig { granularity: 4096, ..HostConfig::default() }).unwrap();
     let small = fine.create_shareable(4096).unwrap();
-    assert!(matches!(device.import(fine.export(small).unwrap()), Err(DriverError::Failed { call: "import", .. })));
+    let refused = device.import(fine.export(small).unwrap(), 4096);
+    assert!(matches!(refused, Err(DriverError::Failed { call: "import", .. })));
     assert_eq!(device.used_bytes(), 0);
 }
 

@@ -1,0 +1,206 @@
+//! The driver API's types and numbers, as far as they are used: what `cuda.h` says, said once more by hand.
+//!
+//! Knows no function. Layouts are those of the header for 13.0 on 64-bit Linux; they are asserted below, number by
+//! number, so that a field that moves does not compile. Result codes and other enumerations are plain numbers here: a
+//! newer driver may answer one that no header of today has.
+
+use std::ffi::{c_int, c_uint};
+use std::mem::{offset_of, size_of};
+
+pub mod graph;
+
+/// A result code (`CUresult`). Any number can come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(transparent)]
+pub struct Code(pub c_uint);
+
+impl Code {
+    /// `CUDA_SUCCESS`
+    pub const SUCCESS: Code = Code(0);
+    /// `CUDA_ERROR_INVALID_VALUE`
+    pub const INVALID_VALUE: Code = Code(1);
+    /// `CUDA_ERROR_OUT_OF_MEMORY`
+    pub const OUT_OF_MEMORY: Code = Code(2);
+    /// `CUDA_ERROR_NOT_INITIALIZED`
+    pub const NOT_INITIALIZED: Code = Code(3);
+    /// `CUDA_ERROR_NO_DEVICE`
+    pub const NO_DEVICE: Code = Code(100);
+    /// `CUDA_ERROR_INVALID_DEVICE`
+    pub const INVALID_DEVICE: Code = Code(101);
+    /// `CUDA_ERROR_INVALID_CONTEXT`
+    pub const INVALID_CONTEXT: Code = Code(201);
+    /// `CUDA_ERROR_ILLEGAL_STATE`
+    pub const ILLEGAL_STATE: Code = Code(401);
+    /// `CUDA_ERROR_INVALID_HANDLE`
+    pub const INVALID_HANDLE: Code = Code(400);
+    /// `CUDA_ERROR_NOT_FOUND`
+    pub const NOT_FOUND: Code = Code(500);
+    /// `CUDA_ERROR_NOT_READY`: work is not over yet; no failure.
+    pub const NOT_READY: Code = Code(600);
+    /// `CUDA_ERROR_ILLEGAL_ADDRESS`
+    pub const ILLEGAL_ADDRESS: Code = Code(700);
+    /// `CUDA_ERROR_LAUNCH_FAILED`
+    pub const LAUNCH_FAILED: Code = Code(719);
+    /// `CUDA_ERROR_NOT_PERMITTED`
+    pub const NOT_PERMITTED: Code = Code(800);
+    /// `CUDA_ERROR_NOT_SUPPORTED`
+    pub const NOT_SUPPORTED: Code = Code(801);
+    /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`
+    pub const CAPTURE_UNSUPPORTED: Code = Code(900);
+    /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`
+    pub const CAPTURE_INVALIDATED: Code = Code(901);
+    /// `CUDA_ERROR_STREAM_CAPTURE_ISOLATION`
+    pub const CAPTURE_ISOLATION: Code = Code(905);
+    /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`
+    pub const CAPTURE_IMPLICIT: Code = Code(906);
+    /// `CUDA_ERROR_UNKNOWN`
+    pub const UNKNOWN: Code = Code(999);
+
+    /// Codes after which a context does nothing any more: every later call answers them again.
+    const STICKY: [c_uint; 15] = [4, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721];
+
+    /// Whether the context is lost.
+    pub fn is_sticky(self) -> bool {
+        Self::STICKY.contains(&self.0)
+    }
+}
+
+/// A device (`CUdevice`).
+pub type Device = c_int;
+/// A device address (`CUdeviceptr`).
+pub type Address = u64;
+/// Physical memory (`CUmemGenericAllocationHandle`).
+pub type Allocation = u64;
+
+/// A context (`CUcontext`), as the number of its pointer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(transparent)]
+pub struct Context(pub usize);
+
+/// A stream (`CUstream`), as the number of its pointer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(transparent)]
+pub struct Stream(pub usize);
+
+impl Stream {
+    /// `CU_STREAM_LEGACY`
+    pub const LEGACY: Stream = Stream(1);
+    /// `CU_STREAM_PER_THREAD`: a different stream on each thread.
+    pub const PER_THREAD: Stream = Stream(2);
+}
+
+/// An event (`CUevent`), as the number of its pointer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(transparent)]
+pub struct Event(pub usize);
+
+/// Where memory is (`CUmemLocation`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Location {
+    /// The kind of place (`CUmemLocationType`).
+    pub kind: c_int,
+    /// Which of the kind; a device's ordinal.
+    pub id: c_int,
+}
+
+impl Location {
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`
+    pub const DEVICE: c_int = 1;
+}
+
+/// What physical memory is like (`CUmemAllocationProp`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct AllocationProp {
+    /// `CUmemAllocationType`
+    pub kind: c_int,
+    /// `CUmemAllocationHandleType`: how it can be shared.
+    pub handle_types: c_int,
+    /// Where it is.
+    pub location: Location,
+    /// For Windows.
+    pub win32_meta_data: usize,
+    /// `allocFlags.compressionType`
+    pub compression: u8,
+    /// `allocFlags.gpuDirectRDMACapable`
+    pub rdma_capable: u8,
+    /// `allocFlags.usage`
+    pub usage: u16,
+    /// Zero.
+    pub reserved: [u8; 4],
+}
+
+impl AllocationProp {
+    /// `CU_MEM_ALLOCATION_TYPE_PINNED`
+    pub const PINNED: c_int = 1;
+
+    /// Plain memory of a device.
+    pub fn on(device: Device) -> Self {
+        Self {
+            kind: Self::PINNED,
+            handle_types: 0,
+            location: Location { kind: Location::DEVICE, id: device },
+            win32_meta_data: 0,
+            compression: 0,
+            rdma_capable: 0,
+            usage: 0,
+            reserved: [0; 4],
+        }
+    }
+}
+
+/// Who may do what with mapped memory (`CUmemAccessDesc`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct AccessDesc {
+    /// Who.
+    pub location: Location,
+    /// What (`CUmemAccess_flags`).
+    pub flags: c_int,
+}
+
+impl AccessDesc {
+    /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
+    pub const READ_WRITE: c_int = 3;
+
+    /// All access for a device.
+    pub fn for_device(device: Device) -> Self {
+        Self { location: Location { kind: Location::DEVICE, id: device }, flags: Self::READ_WRITE }
+    }
+}
+
+/// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`
+pub const GRANULARITY_MINIMUM: c_int = 0;
+/// `CU_STREAM_DEFAULT`: ordered with the legacy default stream.
+pub const STREAM_DEFAULT: c_uint = 0;
+/// `CU_STREAM_NON_BLOCKING`
+pub const STREAM_NON_BLOCKING: c_uint = 1;
+/// `CU_EVENT_DISABLE_TIMING`
+pub const EVENT_DISABLE_TIMING: c_uint = 2;
+
+/// Numbers of `CUdevice_attribute`.
+pub mod attribute {
+    use std::ffi::c_int;
+
+    /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`
+    pub const CAPABILITY_MAJOR: c_int = 75;
+    /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR`
+    pub const CAPABILITY_MINOR: c_int = 76;
+    /// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`
+    pub const VIRTUAL_MEMORY: c_int = 102;
+    /// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED`
+    pub const FILE_DESCRIPTORS: c_int = 103;
+    /// `CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`
+    pub const MEMORY_POOLS: c_int = 115;
+    /// `CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED`
+    pub const IPC_EVENTS: c_int = 125;
+}
+
+const _: () = assert!(size_of::<Location>() == 8 && offset_of!(Location, id) == 4);
+const _: () = assert!(size_of::<AllocationProp>() == 32 && align_of::<AllocationProp>() == 8);
+const _: () = assert!(offset_of!(AllocationProp, handle_types) == 4 && offset_of!(AllocationProp, location) == 8);
+const _: () = assert!(offset_of!(AllocationProp, win32_meta_data) == 16);
+const _: () = assert!(offset_of!(AllocationProp, compression) == 24 && offset_of!(AllocationProp, usage) == 26);
+const _: () = assert!(size_of::<AccessDesc>() == 12 && offset_of!(AccessDesc, flags) == 8);
+const _: () = assert!(size_of::<Code>() == 4 && size_of::<Stream>() == size_of::<*const ()>());

@@ -1,0 +1,131 @@
+//! Marks: events without timing, recorded once each and used again.
+//!
+//! Knows events and the handles of marks. An event costs a microsecond to make and a tenth to record, so forgotten ones
+//! are kept. What waits for a recorded event waits for that record, also where the event is recorded again meanwhile.
+//!
+//! Invariants: `event-stays`: an event is destroyed only with the table, so that a stale mark asks at worst a wrong
+//! question; `odd-live`: a slot's generation is odd while a mark of it lives.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use super::abi::{Code, EVENT_DISABLE_TIMING, Event, Stream};
+use super::gpu::Gpu;
+use super::slots::Slots;
+use crate::ledger::failed;
+use crate::{DriverError, RawMark, Result};
+
+/// An event and who has it.
+#[derive(Debug, Default)]
+struct Slot {
+    generation: AtomicU32,
+    /// 0 until one is made.
+    event: AtomicUsize,
+}
+
+/// The marks of one device.
+#[derive(Debug)]
+pub(super) struct Marks {
+    gpu: Arc<Gpu>,
+    slots: Slots<Slot>,
+}
+
+impl Marks {
+    pub(super) fn new(gpu: Arc<Gpu>) -> Self {
+        Self { gpu, slots: Slots::new() }
+    }
+
+    /// Marks the end of a stream's present work. The stream is held by the caller.
+    pub(super) fn record(&self, stream: Stream) -> Result<RawMark> {
+        const CALL: &str = "mark";
+        let (number, slot) = self.slots.take().ok_or_else(|| failed(CALL, "too many marks are kept"))?;
+        if let Err(error) = self.record_in(slot, stream) {
+            self.slots.give_back(number);
+            return Err(error);
+        }
+        let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
+        slot.generation.store(generation, Ordering::Release);
+        Ok(RawMark(u64::from(generation) << 32 | u64::from(number)))
+    }
+
+    fn record_in(&self, slot: &Slot, stream: Stream) -> Result<()> {
+        const CALL: &str = "mark";
+        let entered = self.gpu.enter(CALL)?;
+        let mut event = Event(slot.event.load(Ordering::Relaxed));
+        if event == Event::default() {
+            // SAFETY: a place for an event (context-current).
+            self.gpu.check(CALL, unsafe { (entered.table.open_event)(&raw mut event, EVENT_DISABLE_TIMING) })?;
+            slot.event.store(event.0, Ordering::Release);
+        }
+        // SAFETY: an event of ours (event-stays) and a stream that is held open.
+        self.gpu.check(CALL, unsafe { (entered.table.record_event)(event, stream) })
+    }
+
+    /// The stream, held by the caller, waits for a mark.
+    pub(super) fn wait(&self, stream: Stream, mark: RawMark) -> Result<()> {
+        const CALL: &str = "wait";
+        self.gpu.check_lost()?;
+        let (event, entered) = (self.find(CALL, mark)?, self.gpu.enter(CALL)?);
+        // SAFETY: an event of ours (event-stays) and a stream that is held open.
+        self.gpu.check(CALL, unsafe { (entered.table.wait_event)(stream, event, 0) })
+    }
+
+    #[inline]
+    pub(super) fn is_over(&self, mark: RawMark) -> Result<bool> {
+        const CALL: &str = "is_over";
+        let (event, entered) = (self.find(CALL, mark)?, self.gpu.enter(CALL)?);
+        // SAFETY: an event of ours (event-stays).
+        match unsafe { (entered.table.query_event)(event) } {
+            Code::SUCCESS => Ok(true),
+            Code::NOT_READY => Ok(false),
+            code => Err(self.gpu.refusal(CALL, code)),
+        }
+    }
+
+    pub(super) fn block_on(&self, mark: RawMark) -> Result<()> {
+        const CALL: &str = "block_on";
+        let (event, entered) = (self.find(CALL, mark)?, self.gpu.enter(CALL)?);
+        // SAFETY: an event of ours (event-stays).
+        self.gpu.check(CALL, unsafe { (entered.table.block_on_event)(event) })?;
+        self.gpu.check_lost()
+    }
+
+    pub(super) fn forget(&self, mark: RawMark) {
+        let (number, generation) = unpack(mark);
+        let Some(slot) = self.slots.find(number) else { return };
+        let next = generation.wrapping_add(1);
+        let is_ours = generation % 2 == 1
+            && slot.generation.compare_exchange(generation, next, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if is_ours {
+            self.slots.give_back(number);
+        }
+    }
+
+    #[inline]
+    fn find(&self, call: &'static str, mark: RawMark) -> Result<Event> {
+        let (number, generation) = unpack(mark);
+        match self.slots.find(number) {
+            Some(slot) if generation % 2 == 1 && slot.generation.load(Ordering::Acquire) == generation => {
+                Ok(Event(slot.event.load(Ordering::Acquire)))
+            }
+            _ => Err(DriverError::UnknownHandle { call, what: "mark", handle: mark.0 }),
+        }
+    }
+}
+
+impl Drop for Marks {
+    fn drop(&mut self) {
+        let Ok(entered) = self.gpu.enter("forget") else { return };
+        for slot in self.slots.iter() {
+            let event = Event(slot.event.swap(0, Ordering::Relaxed));
+            if event != Event::default() {
+                // SAFETY: an event of ours, for the last time (event-stays). A refusal leaves it to the context.
+                let _ = unsafe { (entered.table.close_event)(event) };
+            }
+        }
+    }
+}
+
+fn unpack(mark: RawMark) -> (u32, u32) {
+    (mark.0 as u32, (mark.0 >> 32) as u32)
+}

@@ -1,0 +1,327 @@
+//! CUDA devices: memory by the virtual memory calls, streams and events of the driver API, in the primary context.
+//!
+//! The driver library is loaded at run time, so that one binary runs with and without it. This file joins `memory`,
+//! `streams` and `marks`, which do not know each other: it submits the items of streams.
+//!
+//! | module | one line |
+//! |---|---|
+//! | [`abi`] | types and numbers of the driver API |
+//! | `table` | the library and its functions |
+//! | `gpu` | the primary context; what result codes mean |
+//! | `memory`, `streams`, `marks` | what the contract calls so |
+//! | `graphs` | graphs of the device |
+//! | `slots` | numbered places, found without a lock |
+//! | [`survey`] | what CUDA there is on this machine |
+
+pub mod abi;
+mod gpu;
+mod graphs;
+mod marks;
+mod memory;
+mod slots;
+mod streams;
+pub mod survey;
+mod table;
+
+use std::ffi::c_void;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use abi::{Code, Stream};
+use gpu::{Gpu, Lost};
+use graphs::Graphs;
+use marks::Marks;
+use memory::Memory;
+use streams::Streams;
+pub use table::LIBRARY_VARIABLE;
+use table::{Api, Table};
+
+use crate::ledger::failed;
+use crate::{
+    CopyKind, Driver, Node, Properties, RawChunk, RawExec, RawGraph, RawMark, RawStream, Result, StreamFlags, Task,
+    Work, panics,
+};
+
+/// How a CUDA device is opened.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CudaConfig {
+    /// Which of the visible devices.
+    pub ordinal: u32,
+    /// The driver library. Without it, that of the setting [`LIBRARY_VARIABLE`], else `libcuda.so.1` as the system's
+    /// loader finds it.
+    pub library: Option<PathBuf>,
+    /// The most bytes that chunks may have together, where that is less than the device has.
+    pub limit_bytes: Option<u64>,
+}
+
+/// A CUDA device.
+///
+/// It shares the device's primary context with all else in the process that does. A thread without a current context
+/// gets this one by its first call, and keeps it.
+///
+/// Closures run as host functions: see [`Work::Run`] for what they must not do. One that panics loses the device for
+/// this driver. What waits in a context that is lost never runs, and the closures in it are leaked.
+///
+/// Dropping it waits for the context only where memory was left mapped.
+pub struct CudaDriver {
+    // Dropped in this order: graphs, events and streams before the memory that their work uses.
+    graphs: Option<Graphs>,
+    marks: Marks,
+    streams: Streams,
+    memory: Memory,
+    gpu: Arc<Gpu>,
+    name: String,
+    total_bytes: u64,
+}
+
+impl CudaDriver {
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// The library or a function of it is missing, there is no such device, or it has no virtual memory calls; the
+    /// error says which.
+    pub fn new(config: CudaConfig) -> Result<Self> {
+        const CALL: &str = "open CUDA";
+        let api = Api::load(config.library.as_deref())?;
+        let gpu = Arc::new(Gpu::new(api, config.ordinal)?);
+        let name = survey::name(&gpu.api, gpu.device)?;
+        if survey::attribute(&gpu.api, gpu.device, abi::attribute::VIRTUAL_MEMORY)? == 0 {
+            return Err(failed(CALL, format!("`{name}` has no virtual memory calls")));
+        }
+        let total_bytes = survey::total_bytes(&gpu.api, gpu.device)?;
+        let total_bytes = config.limit_bytes.map_or(total_bytes, |limit| limit.min(total_bytes));
+        let (memory, streams) = (Memory::new(gpu.clone(), total_bytes)?, Streams::new(gpu.clone()));
+        let graphs = gpu.api.graphs.map(|table| Graphs::new(gpu.clone(), table));
+        Ok(Self { graphs, marks: Marks::new(gpu.clone()), streams, memory, gpu, name, total_bytes })
+    }
+
+    /// Bytes of all chunks of this driver that are not destroyed or still mapped.
+    pub fn used_bytes(&self) -> u64 {
+        self.memory.used_bytes()
+    }
+}
+
+impl CudaDriver {
+    fn graphs(&self, call: &'static str) -> Result<&Graphs> {
+        self.graphs.as_ref().ok_or_else(|| failed(call, "the driver library has no graphs"))
+    }
+}
+
+impl fmt::Debug for CudaDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudaDriver").field("name", &self.name).field("gpu", &self.gpu).finish_non_exhaustive()
+    }
+}
+
+// SAFETY: `runs_closures` is false, so nothing is promised of memory.
+unsafe impl Driver for CudaDriver {
+    fn properties(&self) -> Properties {
+        Properties {
+            name: self.name.clone(),
+            total_bytes: self.total_bytes,
+            granularity: self.memory.granularity,
+            runs_closures: false,
+            has_memory: false,
+            can_protect: false,
+        }
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<u64> {
+        self.memory.reserve(bytes)
+    }
+
+    unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()> {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { self.memory.unreserve(at, bytes) }
+    }
+
+    fn create(&self, bytes: u64) -> Result<RawChunk> {
+        self.memory.create(bytes)
+    }
+
+    fn destroy(&self, chunk: RawChunk) -> Result<()> {
+        self.memory.destroy(chunk)
+    }
+
+    unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { self.memory.map(chunk, at, bytes) }
+    }
+
+    unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()> {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { self.memory.unmap(at, bytes) }
+    }
+
+    fn open_stream(&self, flags: StreamFlags) -> Result<RawStream> {
+        self.streams.open(flags.tie)
+    }
+
+    unsafe fn adopt_stream(&self, native: u64) -> Result<RawStream> {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { self.streams.adopt(native) }
+    }
+
+    fn native_stream(&self, stream: RawStream) -> Option<u64> {
+        self.streams.hold("native_stream", stream).ok().map(|stream| stream.native.0 as u64)
+    }
+
+    fn close_stream(&self, stream: RawStream) -> Result<()> {
+        self.streams.close(stream)
+    }
+
+    unsafe fn submit(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()> {
+        const CALL: &str = "submit";
+        if matches!(work, Some(Work::Protect { .. })) {
+            return Err(failed(CALL, "CUDA does not change protection in stream order"));
+        }
+        let stream = match work {
+            Some(Work::Run(_)) => self.streams.hold_idle(CALL, stream)?,
+            _ => self.streams.hold(CALL, stream)?,
+        };
+        self.gpu.check_lost()?;
+        let entered = self.gpu.enter(CALL)?;
+        let code = match work.take() {
+            None => Code::SUCCESS,
+            Some(Work::Run(task)) => {
+                let (code, refused) = submit_task(entered.table, stream.native, task, &self.gpu.lost);
+                *work = refused.map(Work::Run);
+                code
+            }
+            Some(other) => {
+                // SAFETY: the caller's promise is handed on.
+                let code = unsafe { submit_bytes(entered.table, stream.native, &other) };
+                *work = (code != Code::SUCCESS).then_some(other);
+                code
+            }
+        };
+        self.gpu.check(CALL, code)
+    }
+
+    fn mark(&self, stream: RawStream) -> Result<RawMark> {
+        let stream = self.streams.hold_to_mark("mark", stream)?;
+        self.marks.record(stream.native)
+    }
+
+    fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()> {
+        let stream = self.streams.hold_idle("wait", stream)?;
+        self.marks.wait(stream.native, mark)
+    }
+
+    #[inline]
+    fn is_over(&self, mark: RawMark) -> Result<bool> {
+        self.marks.is_over(mark)
+    }
+
+    fn block_on(&self, mark: RawMark) -> Result<()> {
+        self.marks.block_on(mark)
+    }
+
+    fn forget(&self, mark: RawMark) {
+        self.marks.forget(mark);
+    }
+
+    fn has_graphs(&self) -> bool {
+        self.graphs.is_some()
+    }
+
+    unsafe fn instantiate(&self, nodes: &[Node]) -> Result<RawExec> {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { self.graphs("instantiate")?.instantiate(nodes) }
+    }
+
+    fn upload(&self, exec: RawExec, stream: RawStream) -> Result<()> {
+        let stream = self.streams.hold_idle("upload", stream)?;
+        self.graphs("upload")?.upload(exec, stream.native)
+    }
+
+    unsafe fn launch(&self, exec: RawExec, stream: RawStream) -> Result<()> {
+        let stream = self.streams.hold_idle("launch", stream)?;
+        // SAFETY: the caller's promise is handed on.
+        unsafe { self.graphs("launch")?.launch(exec, stream.native) }
+    }
+
+    fn destroy_exec(&self, exec: RawExec) -> Result<()> {
+        self.graphs("destroy_exec")?.destroy_exec(exec)
+    }
+
+    fn begin_capture(&self, stream: RawStream) -> Result<()> {
+        let graphs = self.graphs("begin_capture")?;
+        self.gpu.check_lost()?;
+        let stand_in = self.streams.stand_in()?;
+        let before = self.mark(stream)?;
+        let ordered = self.marks.wait(stand_in, before);
+        self.marks.forget(before);
+        ordered?;
+        self.streams.begin_capture(stream, stand_in, |native| graphs.begin_capture(native))
+    }
+
+    fn end_capture(&self, stream: RawStream) -> Result<Option<RawGraph>> {
+        let graphs = self.graphs("end_capture")?;
+        self.streams.end_capture(stream, |native| graphs.end_capture(native))
+    }
+
+    fn destroy_graph(&self, graph: RawGraph) -> Result<()> {
+        self.graphs("destroy_graph")?.destroy_graph(graph)
+    }
+}
+
+/// Submits a copy or a fill.
+///
+/// # Safety
+/// As of `Driver::submit`.
+unsafe fn submit_bytes(table: &Table, stream: Stream, work: &Work) -> Code {
+    match *work {
+        Work::Copy { to, from, bytes, kind } => match kind {
+            CopyKind::HostToDevice => {
+                let from = std::ptr::with_exposed_provenance(from as usize);
+                // SAFETY: both sides are there until the work is over, by the caller's promise.
+                unsafe { (table.copy_in)(to, from, bytes as usize, stream) }
+            }
+            CopyKind::DeviceToHost => {
+                let to = std::ptr::with_exposed_provenance_mut(to as usize);
+                // SAFETY: as above.
+                unsafe { (table.copy_out)(to, from, bytes as usize, stream) }
+            }
+            // SAFETY: as above.
+            CopyKind::DeviceToDevice => unsafe { (table.copy)(to, from, bytes as usize, stream) },
+        },
+        // SAFETY: the range is mapped until the work is over, by the caller's promise.
+        Work::Fill { at, bytes, value } => unsafe { (table.fill)(at, value, bytes as usize, stream) },
+        Work::Run(_) | Work::Protect { .. } => Code::NOT_SUPPORTED,
+    }
+}
+
+/// A closure on its way through the library.
+struct HostCall {
+    task: Task,
+    lost: Arc<Lost>,
+}
+
+/// Submits a closure; it comes back where it is refused.
+fn submit_task(table: &Table, stream: Stream, task: Task, lost: &Arc<Lost>) -> (Code, Option<Task>) {
+    let call = Box::into_raw(Box::new(HostCall { task, lost: lost.clone() }));
+    // SAFETY: `run` takes what `call` points to, once.
+    let code = unsafe { (table.host_function)(stream, run, call.cast::<c_void>()) };
+    if code == Code::SUCCESS {
+        return (code, None);
+    }
+    // SAFETY: it was refused, so it is still ours alone.
+    let call = unsafe { Box::from_raw(call) };
+    (code, Some(call.task))
+}
+
+/// What the library calls for a closure. A panic must not leave it.
+unsafe extern "C" fn run(call: *mut c_void) {
+    // SAFETY: of `submit_task`, and called once.
+    let HostCall { task, lost } = *unsafe { Box::from_raw(call.cast::<HostCall>()) };
+    if lost.get().is_some() {
+        return panics::drop_quietly(task);
+    }
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(task)) {
+        let reason = panics::message(payload);
+        lost.get_or_init(|| reason);
+    }
+}

@@ -1,0 +1,225 @@
+//! The function table: the driver library, found at run time, and the functions of it that are used.
+//!
+//! Knows names and signatures, and nothing of what the functions are for. What is missing (the library, a function) is
+//! an error that names it. Nothing of CUDA is needed when this is built.
+//!
+//! Functions are asked for by `cuGetProcAddress_v2` and the plain name, for the interface of [`INTERFACE`]: later
+//! drivers then answer with that version of each function. A driver without it has its functions looked up under the
+//! names that the header gives them.
+
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::path::Path;
+
+use super::abi::graph::{CopyParams, Graph, GraphExec, GraphNode, HostFunction, HostParams, MemsetParams, UserObject};
+use super::abi::{AccessDesc, Address, Allocation, AllocationProp, Code, Context, Device, Event, Stream};
+use crate::ledger::failed;
+use crate::{DriverError, Result};
+
+/// The setting that names the library.
+pub const LIBRARY_VARIABLE: &str = "MILLPOND_LIBCUDA";
+/// Where the loader looks without the setting.
+const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+/// The interface that functions are asked for: CUDA 12.0.
+const INTERFACE: c_int = 12_000;
+
+type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Code;
+
+/// Writes a table: a field for each function, with its plain name and the one that the header gives it.
+macro_rules! table {
+    ($(#[$doc:meta])* $table:ident: $($field:ident = $plain:literal / $versioned:literal ($($argument:ty),*);)*) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(super) struct $table {
+            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> Code,)*
+        }
+
+        impl $table {
+            fn resolve(find: &dyn Fn(&'static str, &'static str) -> Result<*mut c_void>) -> Result<Self> {
+                Ok(Self {
+                    $($field: {
+                        let function = find($plain, $versioned)?;
+                        type Function = unsafe extern "C" fn($($argument),*) -> Code;
+                        // SAFETY: a function that is not null, of this signature by the header.
+                        unsafe { std::mem::transmute::<*mut c_void, Function>(function) }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+table! {
+    /// The functions without which there is no device.
+    Table:
+    init = "cuInit" / "cuInit" (c_uint);
+    driver_version = "cuDriverGetVersion" / "cuDriverGetVersion" (*mut c_int);
+    error_name = "cuGetErrorName" / "cuGetErrorName" (Code, *mut *const c_char);
+    error_string = "cuGetErrorString" / "cuGetErrorString" (Code, *mut *const c_char);
+    device_count = "cuDeviceGetCount" / "cuDeviceGetCount" (*mut c_int);
+    device = "cuDeviceGet" / "cuDeviceGet" (*mut Device, c_int);
+    device_name = "cuDeviceGetName" / "cuDeviceGetName" (*mut c_char, c_int, Device);
+    device_attribute = "cuDeviceGetAttribute" / "cuDeviceGetAttribute" (*mut c_int, c_int, Device);
+    device_total_bytes = "cuDeviceTotalMem" / "cuDeviceTotalMem_v2" (*mut usize, Device);
+    retain_primary = "cuDevicePrimaryCtxRetain" / "cuDevicePrimaryCtxRetain" (*mut Context, Device);
+    release_primary = "cuDevicePrimaryCtxRelease" / "cuDevicePrimaryCtxRelease_v2" (Device);
+    current_context = "cuCtxGetCurrent" / "cuCtxGetCurrent" (*mut Context);
+    set_context = "cuCtxSetCurrent" / "cuCtxSetCurrent" (Context);
+    push_context = "cuCtxPushCurrent" / "cuCtxPushCurrent_v2" (Context);
+    pop_context = "cuCtxPopCurrent" / "cuCtxPopCurrent_v2" (*mut Context);
+    synchronize_context = "cuCtxSynchronize" / "cuCtxSynchronize" ();
+    granularity = "cuMemGetAllocationGranularity" / "cuMemGetAllocationGranularity"
+        (*mut usize, *const AllocationProp, c_int);
+    reserve = "cuMemAddressReserve" / "cuMemAddressReserve" (*mut Address, usize, usize, Address, u64);
+    unreserve = "cuMemAddressFree" / "cuMemAddressFree" (Address, usize);
+    create = "cuMemCreate" / "cuMemCreate" (*mut Allocation, usize, *const AllocationProp, u64);
+    release = "cuMemRelease" / "cuMemRelease" (Allocation);
+    map = "cuMemMap" / "cuMemMap" (Address, usize, usize, Allocation, u64);
+    set_access = "cuMemSetAccess" / "cuMemSetAccess" (Address, usize, *const AccessDesc, usize);
+    unmap = "cuMemUnmap" / "cuMemUnmap" (Address, usize);
+    open_stream = "cuStreamCreate" / "cuStreamCreate" (*mut Stream, c_uint);
+    close_stream = "cuStreamDestroy" / "cuStreamDestroy_v2" (Stream);
+    stream_context = "cuStreamGetCtx" / "cuStreamGetCtx" (Stream, *mut Context);
+    wait_event = "cuStreamWaitEvent" / "cuStreamWaitEvent" (Stream, Event, c_uint);
+    open_event = "cuEventCreate" / "cuEventCreate" (*mut Event, c_uint);
+    close_event = "cuEventDestroy" / "cuEventDestroy_v2" (Event);
+    record_event = "cuEventRecord" / "cuEventRecord" (Event, Stream);
+    query_event = "cuEventQuery" / "cuEventQuery" (Event);
+    block_on_event = "cuEventSynchronize" / "cuEventSynchronize" (Event);
+    copy_in = "cuMemcpyHtoDAsync" / "cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Stream);
+    copy_out = "cuMemcpyDtoHAsync" / "cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Stream);
+    copy = "cuMemcpyDtoDAsync" / "cuMemcpyDtoDAsync_v2" (Address, Address, usize, Stream);
+    fill = "cuMemsetD8Async" / "cuMemsetD8Async" (Address, u8, usize, Stream);
+    host_function = "cuLaunchHostFunc" / "cuLaunchHostFunc" (Stream, HostFunction, *mut c_void);
+}
+
+table! {
+    /// The functions of graphs. Where one of them is missing, there are no graphs.
+    GraphTable:
+    open = "cuGraphCreate" / "cuGraphCreate" (*mut Graph, c_uint);
+    close = "cuGraphDestroy" / "cuGraphDestroy" (Graph);
+    nodes = "cuGraphGetNodes" / "cuGraphGetNodes" (Graph, *mut GraphNode, *mut usize);
+    add_empty = "cuGraphAddEmptyNode" / "cuGraphAddEmptyNode" (*mut GraphNode, Graph, *const GraphNode, usize);
+    add_memset = "cuGraphAddMemsetNode" / "cuGraphAddMemsetNode"
+        (*mut GraphNode, Graph, *const GraphNode, usize, *const MemsetParams, Context);
+    add_copy = "cuGraphAddMemcpyNode" / "cuGraphAddMemcpyNode"
+        (*mut GraphNode, Graph, *const GraphNode, usize, *const CopyParams, Context);
+    add_host = "cuGraphAddHostNode" / "cuGraphAddHostNode"
+        (*mut GraphNode, Graph, *const GraphNode, usize, *const HostParams);
+    add_child = "cuGraphAddChildGraphNode" / "cuGraphAddChildGraphNode"
+        (*mut GraphNode, Graph, *const GraphNode, usize, Graph);
+    open_object = "cuUserObjectCreate" / "cuUserObjectCreate"
+        (*mut UserObject, *mut c_void, HostFunction, c_uint, c_uint);
+    close_object = "cuUserObjectRelease" / "cuUserObjectRelease" (UserObject, c_uint);
+    keep_object = "cuGraphRetainUserObject" / "cuGraphRetainUserObject" (Graph, UserObject, c_uint, c_uint);
+    instantiate = "cuGraphInstantiateWithFlags" / "cuGraphInstantiateWithFlags" (*mut GraphExec, Graph, u64);
+    upload = "cuGraphUpload" / "cuGraphUpload" (GraphExec, Stream);
+    launch = "cuGraphLaunch" / "cuGraphLaunch" (GraphExec, Stream);
+    close_exec = "cuGraphExecDestroy" / "cuGraphExecDestroy" (GraphExec);
+    begin_capture = "cuStreamBeginCapture" / "cuStreamBeginCapture_v2" (Stream, c_int);
+    end_capture = "cuStreamEndCapture" / "cuStreamEndCapture" (Stream, *mut Graph);
+}
+
+/// The library, loaded, with its tables.
+pub(super) struct Api {
+    pub(super) table: Table,
+    /// None where a function is missing.
+    pub(super) graphs: Option<GraphTable>,
+    /// What was loaded, as it was asked for.
+    pub(super) name: String,
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Api {
+    /// Loads the library: the one given, or that of the setting, or the system's.
+    ///
+    /// # Errors
+    /// What was looked for where, and what of it is missing.
+    pub(super) fn load(given: Option<&Path>) -> Result<Self> {
+        let (library, name) = open(given)?;
+        // A driver library is never unloaded: it has threads of its own, and others in the process use it.
+        let library: &'static libloading::Library = Box::leak(Box::new(library));
+        let by_name = |symbol: &str| lookup(library, symbol);
+        let ask = by_name("cuGetProcAddress_v2").map(|function| {
+            // SAFETY: a function of this signature by the header.
+            unsafe { std::mem::transmute::<*mut c_void, GetProcAddress>(function) }
+        });
+        let find = |plain: &'static str, versioned: &'static str| match ask {
+            Some(ask) => ask_for(ask, plain).ok_or_else(|| missing(&name, plain)),
+            None => by_name(versioned).ok_or_else(|| missing(&name, versioned)),
+        };
+        let (table, graphs) = (Table::resolve(&find)?, GraphTable::resolve(&find).ok());
+        Ok(Self { table, graphs, name })
+    }
+
+    /// What a code means, in the library's words where it has any.
+    #[cold]
+    pub(super) fn explain(&self, code: Code) -> String {
+        let ask = |function: unsafe extern "C" fn(Code, *mut *const c_char) -> Code| {
+            let mut text = std::ptr::null();
+            // SAFETY: `text` is a place for a pointer.
+            let answer = unsafe { function(code, &raw mut text) };
+            // SAFETY: where it answers, it answers a string that lives for ever.
+            (answer == Code::SUCCESS && !text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
+        };
+        match (ask(self.table.error_name), ask(self.table.error_string)) {
+            (Some(name), Some(text)) => format!("{name} ({}): {text}", code.0),
+            (Some(name), None) => format!("{name} ({})", code.0),
+            _ => format!("result code {}, which this driver has no name for", code.0),
+        }
+    }
+}
+
+/// Opens the first library of those that are asked for.
+fn open(given: Option<&Path>) -> Result<(libloading::Library, String)> {
+    let given = given.map(|path| path.as_os_str().to_owned());
+    let set = given.or_else(|| std::env::var_os(LIBRARY_VARIABLE).filter(|path| !path.is_empty()));
+    let names: Vec<OsString> = match set {
+        Some(path) => vec![path],
+        None => NAMES.iter().map(OsString::from).collect(),
+    };
+    let mut refusals = Vec::new();
+    for name in names {
+        // SAFETY: what a library does when it is loaded is its own matter; this one was asked for.
+        match unsafe { libloading::Library::new(&name) } {
+            Ok(library) => return Ok((library, name.to_string_lossy().into_owned())),
+            Err(error) => refusals.push(reason(&error)),
+        }
+    }
+    Err(failed(
+        "open CUDA",
+        format!(
+            "the driver library is missing ({}): install the NVIDIA driver, or name its library in {LIBRARY_VARIABLE}",
+            refusals.join("; ")
+        ),
+    ))
+}
+
+/// The loader's own words, which are in the source of the error and name the library.
+fn reason(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+fn lookup(library: &libloading::Library, symbol: &str) -> Option<*mut c_void> {
+    // SAFETY: only the address is taken, as what it is.
+    let found = unsafe { library.get::<*mut c_void>(symbol) }.ok()?;
+    Some(*found).filter(|function| !function.is_null())
+}
+
+fn ask_for(ask: GetProcAddress, symbol: &str) -> Option<*mut c_void> {
+    let symbol = CString::new(symbol).ok()?;
+    let (mut function, mut status) = (std::ptr::null_mut(), 0);
+    // SAFETY: a string and two places, as the header wants them.
+    let answer = unsafe { ask(symbol.as_ptr(), &raw mut function, INTERFACE, 0, &raw mut status) };
+    (answer == Code::SUCCESS && !function.is_null()).then_some(function)
+}
+
+#[cold]
+fn missing(library: &str, symbol: &str) -> DriverError {
+    failed("open CUDA", format!("{library} has no function `{symbol}`: the NVIDIA driver is too old, or not one"))
+}

@@ -1,0 +1,76 @@
+//! Graphs in the words of the contract: what a device's graph is made of.
+//!
+//! Knows work and edges; no streams. A device need not have graphs:
+//! [`Driver::has_graphs`](crate::Driver::has_graphs). Their nodes work on memory that is there; none allocates.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// What a stream did while it captured (CUDA: the `CUgraph` that `cuStreamEndCapture` answers).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RawGraph(pub u64);
+
+/// A graph that can be launched again and again (CUDA: `CUgraphExec`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RawExec(pub u64);
+
+/// A closure that every launch runs on the host's side, one launch after the other.
+pub type Repeated = Arc<dyn Fn() + Send + Sync>;
+
+/// What a node does at each launch.
+#[derive(Clone)]
+pub enum NodeWork {
+    /// Nothing: edges meet (CUDA: an empty node).
+    Nothing,
+    /// Runs a closure, under the rules of [`Work::Run`](crate::Work::Run) (CUDA: a host node).
+    Run(Repeated),
+    /// Copies between ranges of device memory that do not overlap.
+    Copy {
+        /// First destination address.
+        to: u64,
+        /// First source address.
+        from: u64,
+        /// How many bytes; at least one.
+        bytes: u64,
+    },
+    /// Copies bytes that the graph keeps to device memory.
+    Upload {
+        /// First destination address.
+        to: u64,
+        /// The bytes; at least one.
+        from: Arc<[u8]>,
+    },
+    /// Sets each byte.
+    Fill {
+        /// First address.
+        at: u64,
+        /// How many bytes; at least one.
+        bytes: u64,
+        /// The value of each.
+        value: u8,
+    },
+    /// All that was captured, as one node (CUDA: a child graph node).
+    Captured(RawGraph),
+}
+
+impl fmt::Debug for NodeWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeWork::Nothing => f.write_str("Nothing"),
+            NodeWork::Run(_) => f.write_str("Run"),
+            NodeWork::Copy { to, from, bytes } => write!(f, "Copy {bytes} B {from:#x} -> {to:#x}"),
+            NodeWork::Upload { to, from } => write!(f, "Upload {} B to {to:#x}", from.len()),
+            NodeWork::Fill { at, bytes, value } => write!(f, "Fill {bytes} B at {at:#x} with {value:#04x}"),
+            NodeWork::Captured(graph) => write!(f, "Captured {graph:?}"),
+        }
+    }
+}
+
+/// A node of a graph that is to be.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What it does.
+    pub work: NodeWork,
+    /// The nodes that it comes after, by their places in the list: all before its own.
+    pub after: Vec<u32>,
+}

@@ -1,0 +1,72 @@
+//! What is the CUDA driver's own, over `fakecuda`: what is missing, what fails, whose context and whose stream it is.
+//! What it shares with other devices is in the conformance suite.
+
+mod failing;
+mod graphs;
+mod missing;
+mod streams;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use fakecuda::{Code, Hooks};
+use millpond_driver::{CudaConfig, CudaDriver, Driver, RawStream, StreamFlags, Work};
+
+/// Wishes for calls of this thread; taken back at the end.
+struct Wishes(Hooks);
+
+impl Wishes {
+    fn new() -> Self {
+        Self(Hooks::load())
+    }
+
+    fn fail(&self, function: &str, code: u32) {
+        self.0.fail(function, 0, Code(code));
+    }
+}
+
+impl Drop for Wishes {
+    fn drop(&mut self) {
+        self.0.reset();
+    }
+}
+
+fn config() -> CudaConfig {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let ordinal = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
+    CudaConfig { ordinal, library: Some(fakecuda::library()), ..CudaConfig::default() }
+}
+
+/// A device that no other test uses.
+fn driver() -> Arc<CudaDriver> {
+    Arc::new(CudaDriver::new(config()).expect("a device"))
+}
+
+fn stream(driver: &CudaDriver) -> RawStream {
+    driver.open_stream(StreamFlags::default()).expect("a stream")
+}
+
+fn submit(driver: &CudaDriver, stream: RawStream, work: Work) -> millpond_driver::Result<()> {
+    // SAFETY: the tests map what their work uses, and wait for it before they unmap.
+    unsafe { driver.submit(stream, &mut Some(work)) }
+}
+
+fn run(driver: &CudaDriver, stream: RawStream, task: impl FnOnce() + Send + 'static) {
+    submit(driver, stream, Work::Run(Box::new(task))).expect("a submission");
+}
+
+fn finish(driver: &CudaDriver, stream: RawStream) {
+    let mark = driver.mark(stream).expect("a mark");
+    driver.block_on(mark).expect("the work gets done");
+    driver.forget(mark);
+}
+
+/// A granule of memory, mapped.
+fn memory(driver: &CudaDriver) -> u64 {
+    let granule = driver.properties().granularity;
+    let (at, chunk) = (driver.reserve(granule).unwrap(), driver.create(granule).unwrap());
+    // SAFETY: the range is fresh.
+    unsafe { driver.map(chunk, at, granule) }.unwrap();
+    driver.destroy(chunk).unwrap();
+    at
+}

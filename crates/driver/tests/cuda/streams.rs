@@ -1,0 +1,176 @@
+//! Streams of other makers, default streams, events that are used again, and contexts of other users.
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
+use millpond_driver::cuda::abi::{Code, Context, Stream};
+use millpond_driver::{CudaDriver, Driver, RawStream, StreamFlags, Tie};
+
+use crate::{config, driver, finish, run, stream};
+
+/// The library as another user of it in the process.
+struct Foreign(libloading::Library);
+
+impl Foreign {
+    fn new() -> Self {
+        // SAFETY: the test's own library.
+        Self(unsafe { libloading::Library::new(fakecuda::library()) }.unwrap())
+    }
+
+    fn function<F: Copy>(&self, name: &str) -> F {
+        // SAFETY: the callers below give the signatures of the header.
+        *unsafe { self.0.get::<F>(name) }.unwrap()
+    }
+
+    fn open_stream(&self) -> u64 {
+        let mut stream = Stream::default();
+        let open = self.function::<unsafe extern "C" fn(*mut Stream, u32) -> Code>("cuStreamCreate");
+        // SAFETY: a place for a stream.
+        assert_eq!(unsafe { open(&raw mut stream, 0) }, Code::SUCCESS);
+        stream.0 as u64
+    }
+
+    fn close_stream(&self, stream: u64) -> Code {
+        let close = self.function::<unsafe extern "C" fn(Stream) -> Code>("cuStreamDestroy_v2");
+        // SAFETY: a handle; stale ones are refused.
+        unsafe { close(Stream(stream as usize)) }
+    }
+
+    fn current(&self) -> Context {
+        let mut context = Context::default();
+        let current = self.function::<unsafe extern "C" fn(*mut Context) -> Code>("cuCtxGetCurrent");
+        // SAFETY: a place for a context.
+        assert_eq!(unsafe { current(&raw mut context) }, Code::SUCCESS);
+        context
+    }
+}
+
+fn adopt(driver: &CudaDriver, native: u64) -> RawStream {
+    // SAFETY: the tests adopt open streams, and default ones.
+    unsafe { driver.adopt_stream(native) }.expect("a stream of the device")
+}
+
+fn tied(driver: &CudaDriver, tie: Tie) -> RawStream {
+    driver.open_stream(StreamFlags { tie, ..Default::default() }).unwrap()
+}
+
+#[test]
+fn a_foreign_stream_is_used_and_left_open() {
+    let (driver, foreign) = (driver(), Foreign::new());
+    driver.properties();
+    let own = stream(&driver);
+    let native = foreign.open_stream();
+    let adopted = adopt(&driver, native);
+    assert_eq!(driver.native_stream(adopted), Some(native));
+    assert!(driver.native_stream(own).is_some_and(|it| it != native));
+    let (ran, has_run) = channel();
+    run(&driver, adopted, move || ran.send(1).unwrap());
+    finish(&driver, adopted);
+    assert_eq!(has_run.try_recv(), Ok(1));
+    driver.close_stream(adopted).unwrap();
+    assert!(driver.mark(adopted).is_err() && driver.native_stream(adopted).is_none());
+    assert_eq!(foreign.close_stream(native), Code::SUCCESS, "it was open");
+    driver.close_stream(own).unwrap();
+}
+
+#[test]
+fn a_stream_of_another_device_is_refused() {
+    let (here, there, foreign) = (driver(), driver(), Foreign::new());
+    let native = foreign.open_stream();
+    drop((here, stream(&there)));
+    // SAFETY: it is open, and not of this device.
+    assert!(unsafe { there.adopt_stream(native + 8) }.is_err());
+}
+
+/// The real legacy stream: after everything in blocking streams, and nothing in others.
+#[test]
+fn the_legacy_stream_is_the_systems() {
+    let driver = driver();
+    let (blocking, free, legacy) = (tied(&driver, Tie::Blocking), tied(&driver, Tie::Free), tied(&driver, Tie::Legacy));
+    assert_eq!(driver.native_stream(legacy), Some(1));
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let (go, gate) = channel::<()>();
+    run(&driver, blocking, move || gate.recv().unwrap_or_default());
+    for (stream, what) in [(blocking, 1), (legacy, 2)] {
+        let log = log.clone();
+        run(&driver, stream, move || log.lock().unwrap().push(what));
+    }
+    let (mark, other) = (driver.mark(legacy).unwrap(), driver.mark(free).unwrap());
+    assert_eq!(driver.is_over(mark), Ok(false));
+    assert_eq!(driver.is_over(other), Ok(true));
+    drop(go);
+    driver.block_on(mark).unwrap();
+    assert_eq!(*log.lock().unwrap(), [1, 2]);
+    // Closing it is no more than forgetting it.
+    driver.close_stream(legacy).unwrap();
+    finish(&driver, adopt(&driver, 0));
+}
+
+/// The handle names another stream on each thread, so work goes there from its own thread only; marks go anywhere.
+#[test]
+fn a_threads_default_stream_is_its_own() {
+    let driver = driver();
+    let own = tied(&driver, Tie::PerThread);
+    assert_eq!(driver.native_stream(own), Some(2));
+    let (go, gate) = channel::<()>();
+    run(&driver, own, move || gate.recv().unwrap_or_default());
+    std::thread::scope(|scope| {
+        let there = scope.spawn(|| {
+            let mark = driver.mark(own).unwrap();
+            assert_eq!(driver.is_over(mark), Ok(false), "it covers the other thread's work");
+            assert!(driver.wait(own, mark).unwrap_err().to_string().contains("of another thread"));
+            assert_eq!(driver.native_stream(own), None);
+            mark
+        });
+        let mark = there.join().unwrap();
+        drop(go);
+        driver.block_on(mark).unwrap();
+    });
+    finish(&driver, own);
+    driver.close_stream(own).unwrap();
+}
+
+/// Forgotten marks' events are recorded again, and what waits for the earlier record is not confused by that.
+#[test]
+fn events_are_used_again() {
+    let driver = driver();
+    let (first, second) = (stream(&driver), stream(&driver));
+    let mut marks = Vec::new();
+    for _ in 0..1000 {
+        let mark = driver.mark(first).unwrap();
+        driver.forget(mark);
+        assert!(driver.is_over(mark).is_err(), "a forgotten mark is known");
+        driver.forget(mark);
+        marks.push(mark.0 as u32);
+    }
+    marks.dedup();
+    assert_eq!(marks.len(), 1, "one event served them all");
+    let (go, gate) = channel::<()>();
+    run(&driver, first, move || gate.recv().unwrap_or_default());
+    let mark = driver.mark(first).unwrap();
+    driver.wait(second, mark).unwrap();
+    driver.forget(mark);
+    let idle = stream(&driver);
+    let again = driver.mark(idle).unwrap();
+    assert_eq!((again.0 as u32, driver.is_over(again)), (mark.0 as u32, Ok(true)));
+    let waits = driver.mark(second).unwrap();
+    assert_eq!(driver.is_over(waits), Ok(false), "it waits for the first record");
+    drop(go);
+    driver.block_on(waits).unwrap();
+}
+
+/// A thread's own context is current again after each call; a thread without one keeps the driver's.
+#[test]
+fn contexts_of_others_are_left_as_they_were() {
+    let (here, there, foreign) = (driver(), CudaDriver::new(config()).unwrap(), Foreign::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(foreign.current(), Context::default());
+            finish(&here, stream(&here));
+            let context = foreign.current();
+            assert_ne!(context, Context::default());
+            finish(&there, stream(&there));
+            assert_eq!(foreign.current(), context);
+        });
+    });
+}
