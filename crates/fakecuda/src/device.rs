@@ -1,0 +1,309 @@
+//! One device: streams, events and work, over a host device.
+//!
+//! Knows the rules of default streams: the legacy one comes after everything in blocking streams, and before their
+//! later work. Handles are numbers that are never used again, so that a stale one is always noticed.
+//!
+//! Locks: `state` is not held while anything waits or runs.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+
+use millpond_driver::cuda::abi::{Code, Event, Stream};
+use millpond_driver::{CopyKind, Driver, HostConfig, HostDriver, RawMark, RawStream, StreamFlags, Task, Work};
+
+use crate::graphs::{Action, Graphs};
+use crate::memory::{Memory, code};
+
+/// What the library calls back.
+pub(crate) use millpond_driver::cuda::abi::graph::HostFunction;
+
+/// Which sides of a piece of work are device memory: first address and size.
+pub(crate) type Sides = [Option<(u64, u64)>; 2];
+
+/// A device with all that is in its primary context.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) host: HostDriver,
+    state: Mutex<State>,
+    /// Held by the host function that runs: there is one at a time.
+    callbacks: Arc<Mutex<()>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    streams: HashMap<usize, Open>,
+    legacy: Option<RawStream>,
+    per_thread: HashMap<ThreadId, RawStream>,
+    /// The ends of closed streams, whose work goes on.
+    ended: Vec<RawMark>,
+    /// What was recorded last, if anything.
+    events: HashMap<usize, Option<RawMark>>,
+    pub(crate) memory: Memory,
+    pub(crate) graphs: Graphs,
+    /// Answered by every call once something went wrong for good.
+    pub(crate) fault: Option<Code>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    raw: RawStream,
+    is_blocking: bool,
+}
+
+/// Handles look like pointers and are never used again.
+static NEXT_HANDLE: AtomicUsize = AtomicUsize::new(0x7000_0000);
+
+thread_local! {
+    static IS_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the thread runs a host function.
+pub(crate) fn is_callback() -> bool {
+    IS_CALLBACK.get()
+}
+
+/// Runs what the program handed over, which may not call in here.
+pub(crate) fn as_callback(call: impl FnOnce()) {
+    let was = IS_CALLBACK.replace(true);
+    call();
+    IS_CALLBACK.set(was);
+}
+
+pub(crate) fn fresh_handle() -> usize {
+    NEXT_HANDLE.fetch_add(16, Ordering::Relaxed)
+}
+
+/// The host device's answer in codes.
+pub(crate) fn answer<T>(result: millpond_driver::Result<T>) -> Result<T, Code> {
+    result.map_err(|error| code(&error))
+}
+
+impl Device {
+    pub(crate) fn new(total_bytes: u64) -> Result<Self, Code> {
+        let host = HostDriver::new(HostConfig { total_bytes, ..HostConfig::default() });
+        let host = host.map_err(|_| Code::OUT_OF_MEMORY)?;
+        Ok(Self { host, state: Mutex::default(), callbacks: Arc::default() })
+    }
+
+    /// The state, unless the device is lost.
+    pub(crate) fn state(&self) -> Result<MutexGuard<'_, State>, Code> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.fault {
+            None => Ok(state),
+            Some(code) => Err(code),
+        }
+    }
+
+    /// Does something with the memory; a sticky answer is kept for good.
+    pub(crate) fn with_memory<T>(
+        &self,
+        act: impl FnOnce(&mut Memory, &HostDriver) -> Result<T, Code>,
+    ) -> Result<T, Code> {
+        let mut state = self.state()?;
+        let result = act(&mut state.memory, &self.host);
+        if let Err(code) = result
+            && code.is_sticky()
+        {
+            state.fault = Some(code);
+        }
+        result
+    }
+
+    pub(crate) fn open_stream(&self, is_blocking: bool) -> Result<Stream, Code> {
+        let mut state = self.state()?;
+        let raw = answer(self.host.open_stream(StreamFlags::default()))?;
+        let handle = fresh_handle();
+        state.streams.insert(handle, Open { raw, is_blocking });
+        Ok(Stream(handle))
+    }
+
+    pub(crate) fn close_stream(&self, stream: Stream) -> Result<(), Code> {
+        let mut state = self.state()?;
+        let open = state.streams.remove(&stream.0).ok_or(Code::INVALID_HANDLE)?;
+        state.graphs.forget_stream(stream);
+        let end = answer(self.host.mark(open.raw))?;
+        state.ended.retain(|mark| self.host.is_over(*mark) == Ok(false));
+        state.ended.push(end);
+        if open.is_blocking {
+            // Its work goes on, and the legacy stream must still come after it.
+            let legacy = self.legacy(&mut state)?;
+            self.put_after(legacy, open.raw)?;
+        }
+        answer(self.host.close_stream(open.raw))
+    }
+
+    /// Whether a stream is one of this device.
+    pub(crate) fn knows_stream(&self, stream: Stream) -> Result<(), Code> {
+        self.state()?.streams.contains_key(&stream.0).then_some(()).ok_or(Code::INVALID_HANDLE)
+    }
+
+    /// The host's stream for an operation, after what the default streams put before it.
+    pub(crate) fn begin(&self, state: &mut State, stream: Stream) -> Result<RawStream, Code> {
+        let open = match stream {
+            Stream(0) | Stream::LEGACY => {
+                let blocking: Vec<usize> =
+                    state.streams.iter().filter(|(_, open)| open.is_blocking).map(|(handle, _)| *handle).collect();
+                for handle in blocking {
+                    state.graphs.spoil(Stream(handle), Code::CAPTURE_IMPLICIT)?;
+                }
+                let legacy = self.legacy(state)?;
+                let blocking = state.streams.values().filter(|open| open.is_blocking).map(|open| open.raw);
+                for raw in blocking.chain(state.per_thread.values().copied()) {
+                    self.put_after(legacy, raw)?;
+                }
+                return Ok(legacy);
+            }
+            Stream::PER_THREAD => Open { raw: self.per_thread(state)?, is_blocking: true },
+            other => *state.streams.get(&other.0).ok_or(Code::INVALID_HANDLE)?,
+        };
+        if let (true, Some(legacy)) = (open.is_blocking, state.legacy) {
+            self.put_after(open.raw, legacy)?;
+        }
+        Ok(open.raw)
+    }
+
+    fn legacy(&self, state: &mut State) -> Result<RawStream, Code> {
+        match state.legacy {
+            Some(raw) => Ok(raw),
+            None => Ok(*state.legacy.insert(answer(self.host.open_stream(StreamFlags::default()))?)),
+        }
+    }
+
+    fn per_thread(&self, state: &mut State) -> Result<RawStream, Code> {
+        let thread = std::thread::current().id();
+        if let Some(raw) = state.per_thread.get(&thread) {
+            return Ok(*raw);
+        }
+        let raw = answer(self.host.open_stream(StreamFlags::default()))?;
+        state.per_thread.insert(thread, raw);
+        Ok(raw)
+    }
+
+    fn put_after(&self, later: RawStream, earlier: RawStream) -> Result<(), Code> {
+        answer(self.host.wait(later, answer(self.host.mark(earlier))?))
+    }
+
+    pub(crate) fn open_event(&self) -> Result<Event, Code> {
+        let handle = fresh_handle();
+        self.state()?.events.insert(handle, None);
+        Ok(Event(handle))
+    }
+
+    pub(crate) fn close_event(&self, event: Event) -> Result<(), Code> {
+        self.state()?.events.remove(&event.0).map(drop).ok_or(Code::INVALID_HANDLE)
+    }
+
+    pub(crate) fn record(&self, event: Event, stream: Stream) -> Result<(), Code> {
+        let mut state = self.state()?;
+        state.graphs.spoil(stream, Code::CAPTURE_UNSUPPORTED)?;
+        let raw = self.begin(&mut state, stream)?;
+        let mark = answer(self.host.mark(raw))?;
+        *state.events.get_mut(&event.0).ok_or(Code::INVALID_HANDLE)? = Some(mark);
+        Ok(())
+    }
+
+    /// An event that was never recorded is over, and nobody has to wait for it.
+    fn recorded(&self, event: Event) -> Result<Option<RawMark>, Code> {
+        self.state()?.events.get(&event.0).copied().ok_or(Code::INVALID_HANDLE)
+    }
+
+    pub(crate) fn wait(&self, stream: Stream, event: Event) -> Result<(), Code> {
+        let Some(mark) = self.recorded(event)? else { return Ok(()) };
+        let mut state = self.state()?;
+        state.graphs.spoil(stream, Code::CAPTURE_ISOLATION)?;
+        let raw = self.begin(&mut state, stream)?;
+        answer(self.host.wait(raw, mark))
+    }
+
+    pub(crate) fn query(&self, event: Event) -> Result<(), Code> {
+        match self.recorded(event)?.map_or(Ok(true), |mark| answer(self.host.is_over(mark)))? {
+            true => Ok(()),
+            false => Err(Code::NOT_READY),
+        }
+    }
+
+    pub(crate) fn block_on(&self, event: Event) -> Result<(), Code> {
+        self.recorded(event)?.map_or(Ok(()), |mark| answer(self.host.block_on(mark)))
+    }
+
+    /// Waits for all that was submitted, to closed streams as well.
+    pub(crate) fn synchronize(&self) -> Result<(), Code> {
+        let mut state = self.state()?;
+        let open = state.streams.values().map(|open| open.raw);
+        let all = open.chain(state.legacy).chain(state.per_thread.values().copied());
+        let mut marks: Vec<RawMark> = all.map(|raw| answer(self.host.mark(raw))).collect::<Result<_, _>>()?;
+        marks.append(&mut state.ended);
+        drop(state);
+        marks.into_iter().try_for_each(|mark| answer(self.host.block_on(mark)))
+    }
+
+    /// Submits a copy or a fill that uses these parts of the memory.
+    fn submit(&self, stream: Stream, action: Action, work: Work, sides: Sides) -> Result<(), Code> {
+        let mut state = self.state()?;
+        if state.graphs.capture(stream, action)? {
+            return Ok(());
+        }
+        for (at, bytes) in sides.into_iter().flatten() {
+            state.memory.check_use(at, bytes)?;
+        }
+        let raw = self.begin(&mut state, stream)?;
+        // SAFETY: device memory was checked just now, and is watched until the work is over; host memory is the
+        // caller's promise.
+        answer(unsafe { self.host.submit(raw, &mut Some(work)) })?;
+        let over = answer(self.host.mark(raw))?;
+        for (at, bytes) in sides.into_iter().flatten() {
+            state.memory.note_use(&self.host, over, at, bytes);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn fill(&self, stream: Stream, at: u64, bytes: u64, value: u8) -> Result<(), Code> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (action, work) = (Action::Fill { at, bytes, value }, Work::Fill { at, bytes, value });
+        self.submit(stream, action, work, [Some((at, bytes)), None])
+    }
+
+    pub(crate) fn copy(&self, stream: Stream, to: u64, from: u64, bytes: u64, kind: CopyKind) -> Result<(), Code> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (action, work) = (Action::Copy { to, from, bytes, kind }, Work::Copy { to, from, bytes, kind });
+        self.submit(stream, action, work, sides_of(to, from, bytes, kind))
+    }
+
+    pub(crate) fn host_function(&self, stream: Stream, function: HostFunction, data: *mut c_void) -> Result<(), Code> {
+        let mut state = self.state()?;
+        let data = data.expose_provenance();
+        if state.graphs.capture(stream, Action::Host { function, data })? {
+            return Ok(());
+        }
+        let raw = self.begin(&mut state, stream)?;
+        // SAFETY: the work touches no device memory.
+        answer(unsafe { self.host.submit(raw, &mut Some(Work::Run(self.host_task(function, data)))) })
+    }
+
+    /// A host function as work of the host device.
+    pub(crate) fn host_task(&self, function: HostFunction, data: usize) -> Task {
+        let callbacks = self.callbacks.clone();
+        Box::new(move || {
+            let _one_at_a_time = callbacks.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: the caller's promise: it may be called with this data, on any thread.
+            as_callback(|| unsafe { function(std::ptr::with_exposed_provenance_mut(data)) });
+        })
+    }
+}
+
+/// The sides of a copy that are device memory.
+pub(crate) fn sides_of(to: u64, from: u64, bytes: u64, kind: CopyKind) -> Sides {
+    match kind {
+        CopyKind::HostToDevice => [Some((to, bytes)), None],
+        CopyKind::DeviceToHost => [Some((from, bytes)), None],
+        CopyKind::DeviceToDevice => [Some((to, bytes)), Some((from, bytes))],
+    }
+}

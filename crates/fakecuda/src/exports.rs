@@ -1,0 +1,367 @@
+//! The functions, with the names, arguments and codes of `cuda.h`.
+//!
+//! Each asks `faults` first, refuses host functions where the real one does, and hands on. Nothing is decided here. A
+//! panic does not leave it.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use millpond_core::units::MIB;
+use millpond_driver::cuda::abi::{
+    AccessDesc, Allocation, AllocationProp, Code, Context, Event, Location, STREAM_NON_BLOCKING, Stream, attribute,
+};
+use millpond_driver::{CopyKind, Driver};
+
+use crate::contexts::{self, current_device};
+use crate::device::{HostFunction, is_callback};
+use crate::faults;
+use crate::memory::code;
+
+/// As on GPUs of today.
+const GRANULARITY: u64 = 2 * MIB;
+/// The version of CUDA that it claims to understand.
+const VERSION: c_int = 13_000;
+
+type Outcome = Result<(), Code>;
+
+/// What every function does around its own work.
+fn entry(function: &str, work: impl FnOnce() -> Outcome) -> Code {
+    if let Some(code) = faults::strike(function) {
+        return code;
+    }
+    if is_callback() {
+        return Code::NOT_PERMITTED;
+    }
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(())) => Code::SUCCESS,
+        Ok(Err(code)) => code,
+        Err(_) => Code::UNKNOWN,
+    }
+}
+
+/// Writes an answer where the caller wants it.
+///
+/// # Safety
+/// The place is null or valid.
+unsafe fn put<T>(place: *mut T, value: T) -> Outcome {
+    if place.is_null() {
+        return Err(Code::INVALID_VALUE);
+    }
+    // SAFETY: not null, and the caller's promise.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+/// Reads a structure of the caller.
+///
+/// # Safety
+/// The place is null or valid.
+unsafe fn read<T: Copy>(place: *const T) -> Result<T, Code> {
+    if place.is_null() {
+        return Err(Code::INVALID_VALUE);
+    }
+    // SAFETY: not null, and the caller's promise.
+    Ok(unsafe { place.read() })
+}
+
+/// Writes the exports, and the table by which `cuGetProcAddress_v2` finds them under their plain names. A body ends in
+/// an `Outcome`; its raw pointers are the caller's, as the header has them.
+macro_rules! exports {
+    ($($plain:literal $export:ident($($name:ident: $type:ty),*) $body:block)*) => {
+        $(#[unsafe(no_mangle)]
+        #[allow(non_snake_case)]
+        unsafe extern "C" fn $export($($name: $type),*) -> Code {
+            entry($plain, || $body)
+        })*
+
+        pub(super) fn find(plain: &str) -> Option<*mut c_void> {
+            match plain {
+                $($plain => Some($export as *const () as *mut c_void),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+mod graphs;
+
+exports! {
+    "cuInit" cuInit(flags: c_uint) {
+        if flags == 0 { Ok(()) } else { Err(Code::INVALID_VALUE) }
+    }
+    "cuDriverGetVersion" cuDriverGetVersion(version: *mut c_int) {
+        // SAFETY: the caller's place.
+        unsafe { put(version, VERSION) }
+    }
+    "cuDeviceGetCount" cuDeviceGetCount(count: *mut c_int) {
+        // SAFETY: the caller's place.
+        unsafe { put(count, contexts::count() as c_int) }
+    }
+    "cuDeviceGet" cuDeviceGet(device: *mut c_int, ordinal: c_int) {
+        contexts::check(ordinal)?;
+        // SAFETY: the caller's place.
+        unsafe { put(device, ordinal) }
+    }
+    "cuDeviceGetName" cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) {
+        contexts::check(device)?;
+        let text = format!("fakecuda {device}\0");
+        if usize::try_from(length).is_ok_and(|length| length >= text.len()) && !name.is_null() {
+            // SAFETY: the caller's place has that length.
+            unsafe { name.copy_from_nonoverlapping(text.as_ptr().cast(), text.len()) };
+            return Ok(());
+        }
+        Err(Code::INVALID_VALUE)
+    }
+    "cuDeviceGetAttribute" cuDeviceGetAttribute(value: *mut c_int, which: c_int, device: c_int) {
+        contexts::check(device)?;
+        let answer = match which {
+            attribute::CAPABILITY_MAJOR => 9,
+            attribute::CAPABILITY_MINOR | attribute::MEMORY_POOLS => 0,
+            attribute::VIRTUAL_MEMORY => 1,
+            attribute::FILE_DESCRIPTORS | attribute::IPC_EVENTS => 0,
+            _ => return Err(Code::INVALID_VALUE),
+        };
+        // SAFETY: the caller's place.
+        unsafe { put(value, answer) }
+    }
+    "cuDeviceTotalMem" cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) {
+        contexts::check(device)?;
+        // SAFETY: the caller's place.
+        unsafe { put(bytes, contexts::total_bytes() as usize) }
+    }
+    "cuDevicePrimaryCtxRetain" cuDevicePrimaryCtxRetain(context: *mut Context, device: c_int) {
+        let retained = contexts::retain(device)?;
+        // SAFETY: the caller's place.
+        unsafe { put(context, retained) }
+    }
+    "cuDevicePrimaryCtxRelease" cuDevicePrimaryCtxRelease_v2(device: c_int) {
+        contexts::release(device)
+    }
+    "cuCtxGetCurrent" cuCtxGetCurrent(context: *mut Context) {
+        // SAFETY: the caller's place.
+        unsafe { put(context, contexts::current()) }
+    }
+    "cuCtxSetCurrent" cuCtxSetCurrent(context: Context) {
+        contexts::set(context);
+        Ok(())
+    }
+    "cuCtxPushCurrent" cuCtxPushCurrent_v2(context: Context) {
+        contexts::push(context);
+        Ok(())
+    }
+    "cuCtxPopCurrent" cuCtxPopCurrent_v2(context: *mut Context) {
+        let popped = contexts::pop()?;
+        // SAFETY: the caller's place.
+        unsafe { put(context, popped) }
+    }
+    "cuCtxSynchronize" cuCtxSynchronize() {
+        current_device()?.synchronize()
+    }
+    "cuMemGetAllocationGranularity" cuMemGetAllocationGranularity(
+        bytes: *mut usize, property: *const AllocationProp, which: c_int
+    ) {
+        // SAFETY: the caller's structure.
+        check_property(unsafe { read(property) }?)?;
+        if which > 1 {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: the caller's place.
+        unsafe { put(bytes, GRANULARITY as usize) }
+    }
+    "cuMemAddressReserve" cuMemAddressReserve(at: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: u64) {
+        let aligned = alignment == 0 || alignment.is_power_of_two() && alignment as u64 <= GRANULARITY;
+        if !aligned || wish != 0 || flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let reserved = current_device()?.host.reserve(bytes as u64).map_err(|error| code(&error))?;
+        // SAFETY: the caller's place.
+        unsafe { put(at, reserved) }
+    }
+    "cuMemAddressFree" cuMemAddressFree(at: u64, bytes: usize) {
+        // SAFETY: the host device checks that nothing is mapped there.
+        unsafe { current_device()?.host.unreserve(at, bytes as u64) }.map_err(|error| code(&error))
+    }
+    "cuMemCreate" cuMemCreate(handle: *mut Allocation, bytes: usize, property: *const AllocationProp, flags: u64) {
+        // SAFETY: the caller's structure.
+        check_property(unsafe { read(property) }?)?;
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let created = current_device()?.with_memory(|memory, host| memory.create(host, bytes as u64))?;
+        // SAFETY: the caller's place.
+        unsafe { put(handle, created) }
+    }
+    "cuMemRelease" cuMemRelease(handle: Allocation) {
+        current_device()?.with_memory(|memory, host| memory.release(host, handle))
+    }
+    "cuMemMap" cuMemMap(at: u64, bytes: usize, offset: usize, handle: Allocation, flags: u64) {
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        current_device()?.with_memory(|memory, host| memory.map(host, at, bytes as u64, offset as u64, handle))
+    }
+    "cuMemSetAccess" cuMemSetAccess(at: u64, bytes: usize, access: *const AccessDesc, count: usize) {
+        // SAFETY: the caller's structure; there is at least one.
+        let access = unsafe { read(access) }?;
+        if count != 1 || access.location.kind != Location::DEVICE || access.flags != AccessDesc::READ_WRITE {
+            return Err(Code::INVALID_VALUE);
+        }
+        current_device()?.with_memory(|memory, _| memory.set_access(at, bytes as u64))
+    }
+    "cuMemUnmap" cuMemUnmap(at: u64, bytes: usize) {
+        current_device()?.with_memory(|memory, host| memory.unmap(host, at, bytes as u64))
+    }
+    "cuStreamCreate" cuStreamCreate(stream: *mut Stream, flags: c_uint) {
+        if flags > STREAM_NON_BLOCKING {
+            return Err(Code::INVALID_VALUE);
+        }
+        let opened = current_device()?.open_stream(flags != STREAM_NON_BLOCKING)?;
+        // SAFETY: the caller's place.
+        unsafe { put(stream, opened) }
+    }
+    "cuStreamDestroy" cuStreamDestroy_v2(stream: Stream) {
+        current_device()?.close_stream(stream)
+    }
+    "cuStreamGetCtx" cuStreamGetCtx(stream: Stream, context: *mut Context) {
+        current_device()?.knows_stream(stream)?;
+        // SAFETY: the caller's place.
+        unsafe { put(context, contexts::current()) }
+    }
+    "cuStreamWaitEvent" cuStreamWaitEvent(stream: Stream, event: Event, flags: c_uint) {
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        current_device()?.wait(stream, event)
+    }
+    "cuEventCreate" cuEventCreate(event: *mut Event, _flags: c_uint) {
+        let opened = current_device()?.open_event()?;
+        // SAFETY: the caller's place.
+        unsafe { put(event, opened) }
+    }
+    "cuEventDestroy" cuEventDestroy_v2(event: Event) {
+        current_device()?.close_event(event)
+    }
+    "cuEventRecord" cuEventRecord(event: Event, stream: Stream) {
+        current_device()?.record(event, stream)
+    }
+    "cuEventQuery" cuEventQuery(event: Event) {
+        current_device()?.query(event)
+    }
+    "cuEventSynchronize" cuEventSynchronize(event: Event) {
+        current_device()?.block_on(event)
+    }
+    "cuMemcpyHtoDAsync" cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Stream) {
+        let from = from.expose_provenance() as u64;
+        current_device()?.copy(stream, to, from, bytes as u64, CopyKind::HostToDevice)
+    }
+    "cuMemcpyDtoHAsync" cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: Stream) {
+        let to = to.expose_provenance() as u64;
+        current_device()?.copy(stream, to, from, bytes as u64, CopyKind::DeviceToHost)
+    }
+    "cuMemcpyDtoDAsync" cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Stream) {
+        current_device()?.copy(stream, to, from, bytes as u64, CopyKind::DeviceToDevice)
+    }
+    "cuMemsetD8Async" cuMemsetD8Async(at: u64, value: u8, bytes: usize, stream: Stream) {
+        current_device()?.fill(stream, at, bytes as u64, value)
+    }
+    "cuLaunchHostFunc" cuLaunchHostFunc(stream: Stream, function: HostFunction, data: *mut c_void) {
+        current_device()?.host_function(stream, function, data)
+    }
+    "cuGetErrorName" cuGetErrorName(code: Code, text: *mut *const c_char) {
+        // SAFETY: the caller's place.
+        unsafe { put(text, error_name(code)?.as_ptr()) }
+    }
+    "cuGetErrorString" cuGetErrorString(code: Code, text: *mut *const c_char) {
+        error_name(code)?;
+        // SAFETY: the caller's place.
+        unsafe { put(text, c"said by fakecuda".as_ptr()) }
+    }
+}
+
+/// Plain memory of the current device is all that there is.
+fn check_property(property: AllocationProp) -> Outcome {
+    let device = contexts::current().0 as c_int & 0xFFFF;
+    if property == AllocationProp::on(device) { Ok(()) } else { Err(Code::INVALID_VALUE) }
+}
+
+/// Like the real one, it has no name for codes that it does not know.
+fn error_name(code: Code) -> Result<&'static CStr, Code> {
+    Ok(match code {
+        Code::SUCCESS => c"CUDA_SUCCESS",
+        Code::INVALID_VALUE => c"CUDA_ERROR_INVALID_VALUE",
+        Code::OUT_OF_MEMORY => c"CUDA_ERROR_OUT_OF_MEMORY",
+        Code::NOT_INITIALIZED => c"CUDA_ERROR_NOT_INITIALIZED",
+        Code::NO_DEVICE => c"CUDA_ERROR_NO_DEVICE",
+        Code::INVALID_DEVICE => c"CUDA_ERROR_INVALID_DEVICE",
+        Code::INVALID_CONTEXT => c"CUDA_ERROR_INVALID_CONTEXT",
+        Code::ILLEGAL_STATE => c"CUDA_ERROR_ILLEGAL_STATE",
+        Code::INVALID_HANDLE => c"CUDA_ERROR_INVALID_HANDLE",
+        Code::NOT_FOUND => c"CUDA_ERROR_NOT_FOUND",
+        Code::NOT_READY => c"CUDA_ERROR_NOT_READY",
+        Code::ILLEGAL_ADDRESS => c"CUDA_ERROR_ILLEGAL_ADDRESS",
+        Code::LAUNCH_FAILED => c"CUDA_ERROR_LAUNCH_FAILED",
+        Code::NOT_PERMITTED => c"CUDA_ERROR_NOT_PERMITTED",
+        Code::NOT_SUPPORTED => c"CUDA_ERROR_NOT_SUPPORTED",
+        Code::CAPTURE_UNSUPPORTED => c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+        Code::CAPTURE_INVALIDATED => c"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+        Code::CAPTURE_ISOLATION => c"CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+        Code::CAPTURE_IMPLICIT => c"CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+        Code::UNKNOWN => c"CUDA_ERROR_UNKNOWN",
+        _ => return Err(Code::INVALID_VALUE),
+    })
+}
+
+/// Finds a function by its plain name.
+///
+/// # Safety
+/// As of the header: a string and two places.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+unsafe extern "C" fn cuGetProcAddress_v2(
+    symbol: *const c_char,
+    function: *mut *mut c_void,
+    _version: c_int,
+    _flags: u64,
+    status: *mut c_int,
+) -> Code {
+    // SAFETY: the caller's string.
+    let symbol = unsafe { CStr::from_ptr(symbol) }.to_string_lossy();
+    let found = find(&symbol).or_else(|| graphs::find(&symbol)).filter(|_| !faults::is_hidden(&symbol));
+    if !status.is_null() {
+        // SAFETY: the caller's place. 1 is `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND`.
+        unsafe { status.write(c_int::from(found.is_none())) };
+    }
+    // SAFETY: the caller's place.
+    match unsafe { put(function, found.unwrap_or(std::ptr::null_mut())) } {
+        Ok(()) if found.is_some() => Code::SUCCESS,
+        Ok(()) => Code::NOT_FOUND,
+        Err(code) => code,
+    }
+}
+
+/// Of `Hooks::fail`.
+///
+/// # Safety
+/// A string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fakecuda_fail(function: *const c_char, after: u64, code: c_uint) {
+    // SAFETY: the caller's string.
+    let function = unsafe { CStr::from_ptr(function) }.to_string_lossy().into_owned();
+    faults::fail(function, after, Code(code));
+}
+
+/// Of `Hooks::hide`.
+///
+/// # Safety
+/// A string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fakecuda_hide(function: *const c_char) {
+    // SAFETY: the caller's string.
+    faults::hide(unsafe { CStr::from_ptr(function) }.to_string_lossy().into_owned());
+}
+
+/// Of `Hooks::reset`.
+#[unsafe(no_mangle)]
+extern "C" fn fakecuda_reset() {
+    faults::reset();
+}

@@ -1,0 +1,87 @@
+//! A library in the shape of `libcuda`, over the host device: the CUDA driver is tested with it where no GPU is.
+//!
+//! As a shared library (`libfakecuda.so`) it exports the functions that Millpond's CUDA driver uses. It is stricter
+//! than the real one where that one only promises less: what is undefined there is an error or a lost device here.
+//!
+//! * A chunk is mapped whole, from offset 0; mapped memory is inaccessible until access is set.
+//! * Copies and fills outside accessible memory are refused; memory unmapped under work in flight loses the device.
+//! * Host functions run one at a time, and may not call in here.
+//! * A graph's memory must be there when it is launched; a capture is spoilt by what cannot be captured.
+//! * Streams and events are known by the context that made them, which must be the current one.
+//!
+//! As a Rust library it is what tests link: where the shared one is ([`library`]), and how its calls are made to fail
+//! ([`Hooks`]). Settings, read when they are first needed: `FAKECUDA_DEVICES` (64), `FAKECUDA_BYTES` of each (64 GiB),
+//! and `FAKECUDA_FAIL`, a list such as `cuMemCreate@3=2,cuMemMap@0=999`: the call of that number, from 0, answers this
+//! code.
+//!
+//! | module | one line |
+//! |---|---|
+//! | `exports` | the functions, as `cuda.h` has them |
+//! | `contexts` | devices, primary contexts, and which is current where |
+//! | `device` | one device: streams, events, work |
+//! | `graphs` | its graphs: built, captured, launched |
+//! | `memory` | its memory: chunks, mappings, and who uses them |
+//! | `faults` | calls made to fail |
+
+mod contexts;
+mod device;
+mod exports;
+mod faults;
+mod graphs;
+mod memory;
+
+use std::ffi::{CString, c_char, c_uint};
+use std::path::PathBuf;
+
+pub use millpond_driver::cuda::abi::Code;
+
+/// The shared library's file, beside the running program or where cargo puts it.
+///
+/// # Panics
+/// If it is not there: it was not built with this test.
+pub fn library() -> PathBuf {
+    let program = std::env::current_exe().expect("a running program has a path");
+    let mut folders = program.ancestors().skip(1).take(2).flat_map(|folder| [folder.to_owned(), folder.join("deps")]);
+    let found = folders.find_map(|folder| Some(folder.join("libfakecuda.so")).filter(|file| file.is_file()));
+    found.unwrap_or_else(|| panic!("no libfakecuda.so beside {}", program.display()))
+}
+
+/// The hooks of a loaded library. They concern calls of the thread that uses them, so that tests can run side by side.
+pub struct Hooks(libloading::Library);
+
+impl Hooks {
+    /// Loads the shared library, or finds it loaded.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub fn load() -> Self {
+        // SAFETY: it does nothing when it is loaded.
+        Self(unsafe { libloading::Library::new(library()) }.expect("the library loads"))
+    }
+
+    /// Makes the `after`-th call of a function from now on, 0 being the next, answer a code instead of doing anything.
+    pub fn fail(&self, function: &str, after: u64, code: Code) {
+        let function = CString::new(function).expect("a name without a 0");
+        // SAFETY: `exports` has it with this signature.
+        let hook = unsafe { self.0.get::<unsafe extern "C" fn(*const c_char, u64, c_uint)>("fakecuda_fail") };
+        // SAFETY: a string that lives long enough.
+        unsafe { hook.expect("fakecuda has its hooks")(function.as_ptr(), after, code.0) };
+    }
+
+    /// Makes a function missing, for who asks for its address.
+    pub fn hide(&self, function: &str) {
+        let function = CString::new(function).expect("a name without a 0");
+        // SAFETY: `exports` has it with this signature.
+        let hook = unsafe { self.0.get::<unsafe extern "C" fn(*const c_char)>("fakecuda_hide") };
+        // SAFETY: a string that lives long enough.
+        unsafe { hook.expect("fakecuda has its hooks")(function.as_ptr()) };
+    }
+
+    /// Takes every wish of this thread back.
+    pub fn reset(&self) {
+        // SAFETY: `exports` has it with this signature.
+        let hook = unsafe { self.0.get::<unsafe extern "C" fn()>("fakecuda_reset") };
+        // SAFETY: it takes nothing.
+        unsafe { hook.expect("fakecuda has its hooks")() };
+    }
+}
