@@ -15,6 +15,8 @@ use millpond_core::check::Act;
 
 use crate::allocation::Owned;
 use crate::buffer::Named;
+use crate::graph::NodeName;
+use crate::raw::AccessList;
 
 /// Whose memory: a buffer at hand, or a name to look up.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +25,8 @@ pub(crate) enum Source<'b> {
     Empty,
     Owned(&'b Owned),
     Named(Option<Named>),
+    /// The memory of an alloc node: in a graph as it will be, else its life of now.
+    Node(NodeName),
 }
 
 impl<'b> Source<'b> {
@@ -224,6 +228,33 @@ impl<A: Access, const N: usize> Access for [A; N] {
             unsafe { A::slices(place) }
         })
     }
+}
+
+impl sealed::Sealed for AccessList {}
+
+/// No slices are made: a kernel of accesses counted at run time has its addresses from elsewhere.
+impl Access for AccessList {
+    type Slice<'a> = ();
+    type Place = ();
+
+    fn declare<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
+        self.each(tell);
+    }
+
+    fn place(&self, _: &mut dyn FnMut() -> u64) -> Self::Place {}
+
+    unsafe fn slices<'a>((): Self::Place) -> Self::Slice<'a> {}
+}
+
+/// A kernel with its slices, to be run by every launch of a graph.
+pub(crate) fn repeated<A: Access>(
+    place: A::Place,
+    mut kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
+) -> Box<dyn FnMut() + Send> {
+    Box::new(move || {
+        // SAFETY: as for `task`: each launch of the graph is checked and recorded, and no exec overlaps itself.
+        kernel(unsafe { A::slices(place) });
+    })
 }
 
 /// The closure of a launch, with its slices, ready to run on the device.

@@ -14,8 +14,10 @@ use millpond_core::ids::{AllocId, Point, Slot, StreamId};
 use millpond_core::units::{Bytes, Range};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
+use crate::graph::{Arena, Session};
 use crate::pool::PoolShared;
 use crate::stream::StreamShared;
+use crate::tracing::Tracer;
 
 /// A lock held for some tens of nanoseconds: one atomic to take it, a plain store to give it back.
 pub(crate) type Light<T> = SpinMutex<T, spin::Yield>;
@@ -26,10 +28,23 @@ pub(crate) type LightGuard<'a, T> = SpinMutexGuard<'a, T>;
 #[derive(Debug)]
 pub(crate) struct Allocation {
     pub(crate) id: AllocId,
-    /// Its place in the pool's table.
+    /// Its place in the table of where it is from.
     pub(crate) index: u32,
-    pub(crate) pool: Arc<PoolShared>,
+    /// The number of its device.
+    pub(crate) device: u32,
+    pub(crate) origin: Origin,
     life: Light<Life>,
+}
+
+/// Where an allocation is from.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    /// A pool, by its table.
+    Pool(Arc<PoolShared>),
+    /// An alloc node of a graph: each launch of the graph begins a life.
+    Graph(Arc<Arena>),
+    /// An alloc node that a capture has recorded: it has no life of its own.
+    Captured(Arc<Session>),
 }
 
 /// One life of an allocation, in one block.
@@ -58,7 +73,7 @@ pub(crate) struct Owned {
 
 impl Allocation {
     /// An entry that has had no life yet.
-    pub(crate) fn new(id: AllocId, index: u32, pool: Arc<PoolShared>) -> Self {
+    pub(crate) fn new(id: AllocId, index: u32, device: u32, origin: Origin) -> Self {
         let nowhere = Use { point: Point { slot: Slot(0), seq: 0 }, site: Site::default() };
         let life = Life {
             generation: 0,
@@ -69,7 +84,30 @@ impl Allocation {
             freed: Some(nowhere),
             name: None,
         };
-        Self { id, index, pool, life: Light::new(life) }
+        Self { id, index, device, origin, life: Light::new(life) }
+    }
+
+    /// Who writes down what is done to it, where somebody does. Memory of a capture is its graph's.
+    pub(crate) fn tracer(&self) -> Option<&Tracer> {
+        match &self.origin {
+            Origin::Pool(pool) => pool.context.tracer.as_deref(),
+            Origin::Graph(arena) => arena.context.tracer.as_deref(),
+            Origin::Captured(_) => None,
+        }
+    }
+
+    /// Its pool, for what rests on shelves and in heaps: that is from pools.
+    #[inline]
+    pub(crate) fn pool(&self) -> &Arc<PoolShared> {
+        match &self.origin {
+            Origin::Pool(pool) => pool,
+            _ => unreachable!("one-owner: only allocations of pools are on shelves"),
+        }
+    }
+
+    /// Whether a capture has allocated it.
+    pub(crate) fn is_of(&self, capture: &Session) -> bool {
+        matches!(&self.origin, Origin::Captured(session) if std::ptr::eq(&**session, capture))
     }
 
     /// The present life, to look at or to change.
@@ -101,7 +139,7 @@ impl Allocation {
 }
 
 impl Life {
-    /// A new life begins in the same block.
+    /// A new life begins in the same place.
     #[inline]
     pub(crate) fn begin(&mut self, bytes: u64, born: Use) {
         debug_assert!(self.freed.is_some(), "one-owner: what begins a life is freed");

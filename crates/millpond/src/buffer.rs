@@ -6,13 +6,16 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
 
 use bytemuck::Pod;
+use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, PoolId};
 
 use crate::access::{Read, Source, Span, Write};
-use crate::allocation::Owned;
+use crate::allocation::{Origin, Owned};
 use crate::error::{Invalid, Result};
+use crate::graph::name_captured;
 use crate::pool::PoolShared;
 
 /// `len` elements of device memory, owned.
@@ -37,6 +40,12 @@ impl<T: Pod> Buffer<T> {
     #[inline]
     pub(crate) fn into_owned(mut self) -> (Option<Owned>, usize) {
         (self.owned.take(), self.len)
+    }
+
+    /// The life that it owns; none where it is empty.
+    #[inline]
+    pub(crate) fn owned(&self) -> Option<&Owned> {
+        self.owned.as_ref()
     }
 
     /// The number of elements.
@@ -68,12 +77,19 @@ impl<T: Pod> Buffer<T> {
         self.owned.as_ref().map(|owned| owned.allocation.id)
     }
 
-    /// Gives it a name, for messages.
+    /// Gives it a name, for messages. Where it is allocated in a capture, its alloc node has the name, too.
     pub fn set_name(&self, name: &str) {
         if let Some(owned) = &self.owned {
+            let name: Arc<str> = name.into();
+            if let Origin::Captured(session) = &owned.allocation.origin {
+                name_captured(session, GraphAllocId(owned.allocation.index), &name);
+            }
             let mut life = owned.allocation.life();
             if life.generation == owned.generation {
-                life.name = Some(name.into());
+                life.name = Some(Arc::clone(&name));
+                if let Some(tracer) = owned.allocation.tracer() {
+                    tracer.named(owned.allocation.id, owned.generation, &name);
+                }
             }
         }
     }
@@ -81,8 +97,12 @@ impl<T: Pod> Buffer<T> {
     /// A name for this life of the allocation that can be copied.
     pub fn view(&self) -> View<T> {
         let named = self.owned.as_ref().map(|owned| Named {
-            device: owned.allocation.pool.context.number,
-            pool: owned.allocation.pool.id,
+            device: owned.allocation.device,
+            id: owned.allocation.id,
+            pool: match &owned.allocation.origin {
+                Origin::Pool(pool) => Some(pool.id),
+                _ => None,
+            },
             index: owned.allocation.index,
             generation: owned.generation,
             address: owned.address,
@@ -138,7 +158,9 @@ pub struct View<T: Pod> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Named {
     pub(crate) device: u32,
-    pub(crate) pool: PoolId,
+    pub(crate) id: AllocId,
+    /// None for memory of graphs.
+    pub(crate) pool: Option<PoolId>,
     pub(crate) index: u32,
     pub(crate) generation: u64,
     pub(crate) address: u64,

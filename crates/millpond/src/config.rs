@@ -4,14 +4,16 @@ use millpond_core::pool::{ReusePolicy, Slack};
 use millpond_core::units::{MIB, round_up};
 use millpond_driver::{Completion, Schedule, Watch};
 
-use crate::HostThreads;
 use crate::error::{Invalid, Result};
+use crate::{HostThreads, Trace};
 
 /// What every kind of device can be told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceConfig {
     /// Whether host threads count as one another.
     pub host_threads: HostThreads,
+    /// Where what the program does is written. Default: where the environment variable `MILLPOND_TRACE` says.
+    pub trace: Option<Trace>,
 }
 
 /// A host device.
@@ -26,19 +28,21 @@ pub struct HostConfig {
     pub schedule: Schedule,
     /// Whether host threads count as one another.
     pub host_threads: HostThreads,
+    /// As [`DeviceConfig::trace`].
+    pub trace: Option<Trace>,
 }
 
 impl Default for HostConfig {
     fn default() -> Self {
         let millpond_driver::HostConfig { total_bytes, granularity, schedule } = Default::default();
-        Self { total_bytes, granularity, schedule, host_threads: HostThreads::default() }
+        Self { total_bytes, granularity, schedule, host_threads: HostThreads::default(), trace: None }
     }
 }
 
 impl HostConfig {
     pub(crate) fn split(self) -> (millpond_driver::HostConfig, DeviceConfig) {
-        let Self { total_bytes, granularity, schedule, host_threads } = self;
-        (millpond_driver::HostConfig { total_bytes, granularity, schedule }, DeviceConfig { host_threads })
+        let Self { total_bytes, granularity, schedule, host_threads, trace } = self;
+        (millpond_driver::HostConfig { total_bytes, granularity, schedule }, DeviceConfig { host_threads, trace })
     }
 }
 
@@ -55,19 +59,31 @@ pub struct SimConfig {
     pub watch: Watch,
     /// Whether host threads count as one another.
     pub host_threads: HostThreads,
+    /// As [`DeviceConfig::trace`].
+    pub trace: Option<Trace>,
 }
 
 impl Default for SimConfig {
     fn default() -> Self {
         let millpond_driver::SimConfig { total_bytes, granularity, completion, .. } = Default::default();
-        Self { total_bytes, granularity, completion, watch: Watch::Counts, host_threads: HostThreads::default() }
+        Self {
+            total_bytes,
+            granularity,
+            completion,
+            watch: Watch::Counts,
+            host_threads: HostThreads::default(),
+            trace: None,
+        }
     }
 }
 
 impl SimConfig {
     pub(crate) fn split(self) -> (millpond_driver::SimConfig, DeviceConfig) {
-        let Self { total_bytes, granularity, completion, watch, host_threads } = self;
-        (millpond_driver::SimConfig { total_bytes, granularity, completion, watch }, DeviceConfig { host_threads })
+        let Self { total_bytes, granularity, completion, watch, host_threads, trace } = self;
+        (
+            millpond_driver::SimConfig { total_bytes, granularity, completion, watch },
+            DeviceConfig { host_threads, trace },
+        )
     }
 }
 

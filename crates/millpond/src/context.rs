@@ -10,11 +10,13 @@ use millpond_core::order::{Completed, Slots, Snapshot};
 use millpond_driver::{Counting, Driver, Properties};
 
 use crate::ended::{End, Ended};
+use crate::graph::{Graphs, trim_graph_memory};
 use crate::hosts::Hosts;
 use crate::pool::PoolShared;
 use crate::progress::{Chains, Progress};
 use crate::shell::Closing;
 use crate::stream::{Staged, StreamShared, release_staging};
+use crate::tracing::Tracer;
 
 /// A device's driver, and how often each of its calls was made.
 pub(crate) type CountedDriver = Counting<Arc<dyn Driver>>;
@@ -37,6 +39,10 @@ pub(crate) struct Context {
     pub(crate) staging: Mutex<Vec<Staged>>,
     /// Heaps of dropped pools with work in flight on their freed memory.
     pub(crate) closing: Mutex<Vec<Closing>>,
+    /// What the device's graphs share.
+    pub(crate) graphs: Graphs,
+    /// Who writes down what is done, where somebody does.
+    pub(crate) tracer: Option<Arc<Tracer>>,
     pub(crate) next_stream: AtomicU32,
     pub(crate) next_pool: AtomicU32,
     pub(crate) next_alloc: AtomicU32,
@@ -107,6 +113,7 @@ impl Context {
                 lock(&self.closing).push(heap);
             }
         }
+        self.graphs.finish_closing(self);
     }
 }
 
@@ -115,11 +122,15 @@ impl Drop for Context {
         // Once more: what the system refused so far. What it refuses now goes with the device.
         let _ = self.close_rest();
         self.finish_closing();
+        let _ = trim_graph_memory(self);
         let staging = self.staging.get_mut().unwrap_or_else(PoisonError::into_inner);
         release_staging(staging, &*self.driver);
         for Staged { bytes, .. } in staging.drain(..) {
             // The copy may still run, and nobody is left who would wait for it: the bytes are left to it.
             Box::leak(bytes);
+        }
+        if let Some(tracer) = &self.tracer {
+            tracer.close();
         }
     }
 }

@@ -10,6 +10,8 @@ use millpond_driver::{CopyKind, Driver};
 
 use crate::access::{Read, Write};
 use crate::error::{Invalid, Result};
+use crate::graph::Payload;
+use crate::launch::To;
 use crate::shell;
 use crate::stream::{Staged, Stream, release_staging};
 
@@ -24,7 +26,15 @@ impl Stream {
         check_lengths("copy_from_host", from.len(), to.len())?;
         let shared = &self.owner.shared;
         let driver = &*shared.context.driver;
-        shared.operate(&to, true, Location::caller(), |state, place| {
+        shared.operate(&to, true, Location::caller(), |to, place| {
+            let state = match to {
+                To::Device(state) => state,
+                To::Graph(payload) => {
+                    // The graph keeps the bytes.
+                    *payload = Payload::upload(place.address, bytemuck::cast_slice(from));
+                    return Ok(());
+                }
+            };
             release_staging(&mut state.staging, driver);
             if size_of_val(from) == 0 {
                 return Ok(());
@@ -49,6 +59,7 @@ impl Stream {
     #[track_caller]
     pub fn copy_to_host<T: Pod>(&self, from: Read<'_, T>) -> Result<Vec<T>> {
         let shared = &self.owner.shared;
+        shared.refuse_in_capture("copy_to_host")?;
         let mut to = vec![T::zeroed(); from.len()];
         let target = to.as_mut_ptr() as u64;
         let bytes = (to.len() * size_of::<T>()) as u64;
@@ -76,9 +87,13 @@ impl Stream {
         check_lengths("copy", from.len(), to.len())?;
         let shared = &self.owner.shared;
         let bytes = (from.len() * size_of::<T>()) as u64;
-        shared.operate(&(from, to), true, Location::caller(), |_, (from, to)| match bytes {
-            0 => Ok(()),
-            _ => {
+        shared.operate(&(from, to), true, Location::caller(), |goes, (from, to)| match (bytes, goes) {
+            (0, _) => Ok(()),
+            (_, To::Graph(payload)) => {
+                *payload = Payload::Copy { to: to.address, from: from.address, bytes };
+                Ok(())
+            }
+            (_, To::Device(_)) => {
                 let kind = CopyKind::DeviceToDevice;
                 Ok(shell::submit_copy(&shared.context, shared.raw, to.address, from.address, bytes, kind)?)
             }
@@ -93,9 +108,13 @@ impl Stream {
     pub fn memset<T: Pod>(&self, to: Write<'_, T>, value: u8) -> Result<()> {
         let shared = &self.owner.shared;
         let bytes = (to.len() * size_of::<T>()) as u64;
-        shared.operate(&to, true, Location::caller(), |_, place| match bytes {
-            0 => Ok(()),
-            _ => Ok(shell::submit_fill(&shared.context, shared.raw, place.address, bytes, value)?),
+        shared.operate(&to, true, Location::caller(), |goes, place| match (bytes, goes) {
+            (0, _) => Ok(()),
+            (_, To::Graph(payload)) => {
+                *payload = Payload::Fill { at: place.address, bytes, value };
+                Ok(())
+            }
+            (_, To::Device(_)) => Ok(shell::submit_fill(&shared.context, shared.raw, place.address, bytes, value)?),
         })
     }
 }

@@ -29,7 +29,7 @@ impl StreamShared {
     }
 
     /// As [`wait_for`](Self::wait_for), after all work that another chain has by now.
-    fn wait_for_chain(&self, state: &mut State, snapshot: &Snapshot, progress: &Progress) -> Result<()> {
+    pub(crate) fn wait_for_chain(&self, state: &mut State, snapshot: &Snapshot, progress: &Progress) -> Result<()> {
         if state.chain.knows_of(snapshot) {
             return Ok(());
         }

@@ -14,18 +14,21 @@ use millpond_core::ids::{Point, PoolId, Slot, StreamId};
 use millpond_core::order::{Base, Chain, Knows, StreamKind};
 use millpond_core::pool::Frontier;
 use millpond_core::units::{GIB, Range, round_up};
-use millpond_driver::{CallCounts, Counting, Driver, HostDriver, Properties, SimDriver, StreamFlags};
+use millpond_driver::{CallCounts, Counting, Driver, HostDriver, Properties, RawStream, SimDriver, StreamFlags, Tie};
 
-use crate::allocation::{Light, Owned, freed_fault, site, violation};
+use crate::allocation::{Light, Origin, Owned, freed_fault, site, violation};
 use crate::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig};
 use crate::context::{Context, Legacy, lock};
 use crate::ended::Ended;
 use crate::error::{Invalid, Refused, Result};
 use crate::event::Mark;
+use crate::graph::{Graphs, free_in_graph};
 use crate::hosts::{Hosts, Told};
 use crate::pool::{Pool, PoolShared};
 use crate::progress::{Chains, Progress};
+use crate::serve::not_launched;
 use crate::stream::{Role, State, Stream, StreamShared};
+use crate::tracing::Tracer;
 use crate::{Buffer, pool};
 
 /// A pool's addresses, as a multiple of the memory that it may have: addresses are cheap, and room keeps blocks apart.
@@ -40,6 +43,12 @@ static NEXT_DEVICE: AtomicU32 = AtomicU32::new(0);
 #[derive(Clone, Debug)]
 pub struct Device {
     shared: Arc<DeviceShared>,
+}
+
+impl Drop for DeviceShared {
+    fn drop(&mut self) {
+        self.context.graphs.forget_orphans();
+    }
 }
 
 #[derive(Debug)]
@@ -78,9 +87,11 @@ impl Device {
     /// The driver refused to open the default stream or to reserve addresses.
     pub fn with_driver(driver: Arc<dyn Driver>, config: DeviceConfig) -> Result<Device> {
         let number = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
+        let properties = driver.properties();
         let context = Arc::new(Context {
             number,
-            properties: driver.properties(),
+            graphs: Graphs::new(properties.granularity),
+            properties,
             driver: Arc::new(Counting::new(driver)),
             hosts: Hosts::new(number, config.host_threads),
             chains: Chains::default(),
@@ -91,11 +102,12 @@ impl Device {
             ended: Ended::default(),
             staging: Mutex::default(),
             closing: Mutex::default(),
+            tracer: Tracer::of(config.trace, config.host_threads),
             next_stream: AtomicU32::new(0),
             next_pool: AtomicU32::new(0),
             next_alloc: AtomicU32::new(0),
         });
-        let legacy = open_stream(&context, Role::Legacy)?;
+        let legacy = open_stream(&context, Role::Legacy, Tie::Legacy)?;
         let default_pool = open_pool(&context, PoolConfig::default())?;
         let current_pool = Mutex::new(default_pool.clone());
         let per_thread = Mutex::default();
@@ -105,6 +117,10 @@ impl Device {
     /// What the device is.
     pub fn properties(&self) -> &Properties {
         &self.shared.context.properties
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.shared.context
     }
 
     /// How often each driver call was made.
@@ -129,7 +145,13 @@ impl Device {
     }
 
     fn stream_of(&self, kind: StreamKind) -> Result<Stream> {
-        open_stream(&self.shared.context, Role::Ordinary(kind))
+        let tie = if kind == StreamKind::Blocking { Tie::Blocking } else { Tie::Free };
+        open_stream(&self.shared.context, Role::Ordinary(kind), tie)
+    }
+
+    /// A stream over one that the driver gets by `open`.
+    pub(crate) fn stream_over(&self, kind: StreamKind, open: OpenStream<'_>) -> Result<Stream> {
+        enlist_stream(&self.shared.context, Role::Ordinary(kind), open)
     }
 
     /// The legacy default stream: its work comes after everything in all blocking streams, and their later work after
@@ -138,7 +160,8 @@ impl Device {
         self.shared.legacy.clone()
     }
 
-    /// The calling thread's own default stream, a blocking one (CUDA: `cudaStreamPerThread`).
+    /// The calling thread's own default stream, a blocking one (CUDA: `cudaStreamPerThread`). On CUDA other threads can
+    /// record it and wait for it, but not submit to it: the driver has no name for it there.
     ///
     /// # Errors
     /// The driver refused to open it.
@@ -147,7 +170,7 @@ impl Device {
         if let Some(stream) = streams.get(&std::thread::current().id()) {
             return Ok(stream.clone());
         }
-        let stream = self.stream()?;
+        let stream = open_stream(&self.shared.context, Role::Ordinary(StreamKind::Blocking), Tie::PerThread)?;
         streams.insert(std::thread::current().id(), stream.clone());
         Ok(stream)
     }
@@ -185,13 +208,17 @@ impl Device {
     ///
     /// # Errors
     /// The device is lost.
+    #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let context = &self.shared.context;
+        context.graphs.refuse_in_capture("synchronize")?;
         context.close_rest()?;
         let mut ends = context.ended.open();
         for shared in context.streams() {
             let state = shared.state.lock();
-            if !state.is_closed {
+            // Looking at the legacy stream ties the others to it: it is let alone while nothing of ours is in it.
+            let is_bare = shared.role == Role::Legacy && !context.legacy.is_used.load(Ordering::Acquire);
+            if !state.is_closed && !is_bare {
                 let mark = Mark::new(context.driver.mark(shared.raw)?, &context.driver);
                 ends.push((state.chain.snapshot(), Arc::new(mark)));
             }
@@ -203,6 +230,9 @@ impl Device {
         waited?;
         context.synchronized(ends.iter().map(|(snapshot, _)| snapshot));
         context.hear_of_ended();
+        if let Some(tracer) = &context.tracer {
+            tracer.synchronized(context.streams().iter().map(|stream| stream.id), Location::caller());
+        }
         Ok(())
     }
 
@@ -235,9 +265,13 @@ impl Device {
 
     fn free_now(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
         let Owned { allocation, generation, .. } = owned;
-        if allocation.pool.context.number != self.shared.context.number {
+        if allocation.device != self.shared.context.number {
             let (what, with) = (allocation.id.to_string(), "the device".into());
             return Err(Invalid::OtherDevice { what, with }.into());
+        }
+        self.shared.context.graphs.refuse_in_capture("free")?;
+        if let Origin::Captured(_) = allocation.origin {
+            return Err(not_launched(allocation));
         }
         let base = self.shared.context.hosts.base();
         let host = Host(&base);
@@ -250,13 +284,21 @@ impl Device {
         };
         if let Err(fault) = checked {
             let Use { point, site } = fault.earlier;
-            let known = (!base.covers(point)).then(|| base.seen(point.slot).saturating_sub(point.seq - site.op));
+            let is_node = self.shared.context.chains.find(point.slot).is_some_and(|it| it.is_of_launches());
+            let known =
+                (!is_node && !base.covers(point)).then(|| base.seen(point.slot).saturating_sub(point.seq - site.op));
             return Err(violation(allocation.subject(&life), fault, later, known).into());
         }
         life.freed = Some(Use { point: life.history.born().point, site: later });
+        if let Some(tracer) = &self.shared.context.tracer {
+            tracer.free_now(allocation.id, *generation, caller);
+        }
+        let Origin::Pool(pool) = &allocation.origin else {
+            free_in_graph(allocation, life, Frontier::EMPTY);
+            return Ok(());
+        };
         let bytes = life.bytes;
         drop(life);
-        let pool = &allocation.pool;
         let mut heap = pool.lock();
         heap.give_back(allocation.index, Frontier::EMPTY, None::<&Chain>);
         heap.count_used(-(bytes as i64));
@@ -267,13 +309,17 @@ impl Device {
 
     /// What the calling thread knows, for another thread to [`hear`](Self::hear).
     pub fn tell(&self) -> Told {
-        Told(self.shared.context.hosts.base())
+        let context = &self.shared.context;
+        Told { base: context.hosts.base(), traced: context.tracer.as_ref().map(|tracer| tracer.told()) }
     }
 
     /// The calling thread has heard from another, by a channel, a lock or a join: what that one knew then, this one
     /// knows now. Only needed with [`HostThreads::Separate`](crate::HostThreads::Separate).
     pub fn hear(&self, told: &Told) {
         self.shared.context.hosts.hear(told);
+        if let (Some(tracer), Some(from)) = (&self.shared.context.tracer, told.traced) {
+            tracer.heard(from);
+        }
     }
 }
 
@@ -290,9 +336,16 @@ impl Knows for Host<'_> {
     }
 }
 
-fn open_stream(context: &Arc<Context>, role: Role) -> Result<Stream> {
+/// What gets a stream from the driver, given its number.
+pub(crate) type OpenStream<'a> = &'a dyn Fn(&Context, StreamId) -> millpond_driver::Result<RawStream>;
+
+fn open_stream(context: &Arc<Context>, role: Role, tie: Tie) -> Result<Stream> {
+    enlist_stream(context, role, &|context, id| context.driver.open_stream(StreamFlags { label: id.0, tie }))
+}
+
+fn enlist_stream(context: &Arc<Context>, role: Role, open: OpenStream<'_>) -> Result<Stream> {
     let id = StreamId(context.next_stream.fetch_add(1, Ordering::Relaxed));
-    let raw = context.driver.open_stream(StreamFlags { label: id.0 })?;
+    let raw = open(context, id)?;
     let base = context.hosts.base();
     // Held until the chain is listed: slots are dense in that list.
     let mut slots = lock(&context.slots);
@@ -312,6 +365,9 @@ fn open_stream(context: &Arc<Context>, role: Role) -> Result<Stream> {
         state: Light::new(State::new(chain)),
     });
     lock(&context.streams).push(Arc::downgrade(&shared));
+    if let Some(tracer) = &context.tracer {
+        tracer.stream(id, role);
+    }
     Ok(Stream { owner: Arc::new(crate::stream::Owner { shared }) })
 }
 
@@ -337,5 +393,8 @@ fn open_pool(context: &Arc<Context>, config: PoolConfig) -> Result<Pool> {
     let mut pools = context.pools.write().unwrap_or_else(PoisonError::into_inner);
     pools.retain(|pool| pool.strong_count() > 0);
     pools.push(Arc::downgrade(&shared));
+    if let Some(tracer) = &context.tracer {
+        tracer.pool(id);
+    }
     Ok(Pool { owner: Arc::new(pool::Owner { shared }) })
 }

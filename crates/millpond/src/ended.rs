@@ -102,7 +102,7 @@ impl Context {
         let mut ends = lock(&self.ended.ends);
         ends.settle(&self.hosts.base());
         if self.hosts.are_separate() {
-            self.hosts.hear(&Told(Arc::clone(ends.over.base())));
+            self.hosts.hear(&Told { base: Arc::clone(ends.over.base()), traced: None });
         }
     }
 }

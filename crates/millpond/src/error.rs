@@ -12,6 +12,7 @@ use millpond_core::units::{Bytes, Range};
 use millpond_driver::DriverError;
 
 use crate::Buffer;
+pub use crate::graph::{CaptureError, GraphError};
 
 /// Result of Millpond's calls.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -32,6 +33,12 @@ pub enum Error {
     /// The device's system refused a call.
     #[error("the device refused: {0}")]
     Driver(Box<DriverError>),
+    /// A stream's capture cannot do this, or cannot go on.
+    #[error("{0}")]
+    Capture(Box<CaptureError>),
+    /// A graph is wrong, or cannot be launched like this.
+    #[error("{0}")]
+    Graph(Box<GraphError>),
     /// A kernel faulted or panicked: nothing more runs on this device.
     #[error("the device is lost: {reason}; nothing more runs on it, its buffers can still be dropped")]
     DeviceLost {
@@ -45,6 +52,22 @@ impl Error {
     pub fn invalid(&self) -> Option<&Invalid> {
         match self {
             Error::InvalidArgument(invalid) => Some(invalid),
+            _ => None,
+        }
+    }
+
+    /// Why a capture refused, if one did.
+    pub fn capture(&self) -> Option<&CaptureError> {
+        match self {
+            Error::Capture(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// What is wrong with a graph, if that is it.
+    pub fn graph(&self) -> Option<&GraphError> {
+        match self {
+            Error::Graph(error) => Some(error),
             _ => None,
         }
     }
@@ -70,6 +93,24 @@ impl From<DriverError> for Error {
 impl From<Invalid> for Error {
     fn from(invalid: Invalid) -> Self {
         Error::InvalidArgument(Box::new(invalid))
+    }
+}
+
+impl From<CaptureError> for Error {
+    fn from(error: CaptureError) -> Self {
+        Error::Capture(Box::new(error))
+    }
+}
+
+impl From<GraphError> for Error {
+    fn from(error: GraphError) -> Self {
+        Error::Graph(Box::new(error))
+    }
+}
+
+impl From<millpond_core::graph::GraphError> for Error {
+    fn from(error: millpond_core::graph::GraphError) -> Self {
+        GraphError::Change(error).into()
     }
 }
 

@@ -3,6 +3,7 @@
 //! An [`Event`] *is* what was recorded and never changes: recording again makes another event. So the questions which
 //! record a wait meant, and whether an event was recorded at all, do not arise.
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::order::Snapshot;
@@ -10,13 +11,31 @@ use millpond_driver::{Driver, RawMark};
 
 use crate::context::{Context, CountedDriver};
 use crate::error::Result;
+use crate::graph::CapturedAt;
+use crate::tracing::TracedEvent;
 
 /// A position of a stream with everything that comes before it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Event {
-    pub(crate) snapshot: Snapshot,
-    pub(crate) mark: Arc<Mark>,
-    pub(crate) context: Arc<Context>,
+    /// Its end is told before the device's can come.
+    pub(crate) traced: Option<Arc<TracedEvent>>,
+    pub(crate) at: At,
+}
+
+/// Where an event was recorded.
+#[derive(Clone, Debug)]
+pub(crate) enum At {
+    /// On a stream of the device.
+    Live {
+        /// What comes before it.
+        snapshot: Snapshot,
+        /// The driver's side.
+        mark: Arc<Mark>,
+        /// The device.
+        context: Arc<Context>,
+    },
+    /// In a capture: an edge of the graph, and nothing that can be waited for by the host.
+    Captured(CapturedAt),
 }
 
 /// The driver's side of an event; given back when nobody needs it any more.
@@ -44,11 +63,15 @@ impl Event {
     ///
     /// # Errors
     /// The device is lost.
+    #[track_caller]
     pub fn is_over(&self) -> Result<bool> {
-        let context = &self.context;
-        let over = context.driver.is_over(self.mark.raw)?;
+        let (snapshot, mark, context) = self.live()?;
+        let over = context.driver.is_over(mark.raw)?;
         if over {
-            context.told([&self.snapshot]);
+            context.told([snapshot]);
+            if let (Some(tracer), Some(event)) = (&context.tracer, &self.traced) {
+                tracer.event_over(event, Location::caller());
+            }
         }
         Ok(over)
     }
@@ -57,10 +80,30 @@ impl Event {
     ///
     /// # Errors
     /// The device is lost.
+    #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
-        let context = &self.context;
-        context.driver.block_on(self.mark.raw)?;
-        context.synchronized([&self.snapshot]);
+        let (snapshot, mark, context) = self.live()?;
+        context.driver.block_on(mark.raw)?;
+        context.synchronized([snapshot]);
+        if let (Some(tracer), Some(event)) = (&context.tracer, &self.traced) {
+            tracer.synchronized_with(event, Location::caller());
+        }
         Ok(())
+    }
+
+    /// The number of its device.
+    pub(crate) fn device(&self) -> u32 {
+        match &self.at {
+            At::Live { context, .. } => context.number,
+            At::Captured(at) => at.device(),
+        }
+    }
+
+    /// What the host can ask the device about; asking for a captured event ends that capture.
+    fn live(&self) -> Result<(&Snapshot, &Mark, &Context)> {
+        match &self.at {
+            At::Live { snapshot, mark, context } => Ok((snapshot, mark, context)),
+            At::Captured(at) => Err(at.refuse()),
+        }
     }
 }

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use millpond_core::ids::HostId;
 use millpond_core::order::{Base, Host, Snapshot};
 
 /// Whether host threads count as one another.
@@ -28,7 +29,11 @@ pub enum HostThreads {
 
 /// What a thread knew when it made this, for another thread to hear.
 #[derive(Clone, Debug)]
-pub struct Told(pub(crate) Arc<Base>);
+pub struct Told {
+    pub(crate) base: Arc<Base>,
+    /// Who stands for it in a trace.
+    pub(crate) traced: Option<HostId>,
+}
 
 /// The hosts of one device.
 #[derive(Debug)]
@@ -87,7 +92,7 @@ impl Hosts {
 
     /// The calling thread heard from another.
     pub(crate) fn hear(&self, told: &Told) {
-        if self.with(|host| host.hear(&told.0)) {
+        if self.with(|host| host.hear(&told.base)) {
             self.advance();
         }
     }

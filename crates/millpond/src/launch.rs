@@ -9,16 +9,18 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::{Act, Use};
-use millpond_driver::{RawStream, Work};
+use millpond_driver::{Driver, RawStream, Work};
 use smallvec::SmallVec;
 
 use crate::access::{Access, Declared, Source, task};
-use crate::allocation::{Allocation, freed_fault, site};
+use crate::allocation::{Allocation, Origin, freed_fault, site};
 use crate::buffer::{Buffer, Named};
 use crate::config::GRAIN;
-use crate::error::{Invalid, Refused, Result};
+use crate::error::{CaptureError, Invalid, Refused, Result};
+use crate::graph::Payload;
 use crate::pool::Pool;
-use crate::stream::{State, Stream, StreamShared};
+use crate::serve::not_launched;
+use crate::stream::{Mode, State, Stream, StreamShared};
 use crate::{PoolShared, shell};
 
 /// What a launch does to one allocation.
@@ -47,6 +49,14 @@ impl Held<'_> {
     }
 }
 
+/// Where an operation that was declared goes.
+pub(crate) enum To<'a> {
+    /// To the device, by this stream.
+    Device(&'a mut State),
+    /// Into a graph, as what a node does.
+    Graph(&'a mut Payload),
+}
+
 /// Nearly all launches declare few accesses.
 type Few<T> = SmallVec<[T; 4]>;
 
@@ -58,10 +68,12 @@ impl StreamShared {
         accesses: &A,
         races: bool,
         caller: &'static Location<'static>,
-        work: impl FnOnce(&mut State, A::Place) -> Result<R>,
+        work: impl FnOnce(To<'_>, A::Place) -> Result<R>,
     ) -> Result<R> {
         let mut state = self.state.lock();
-        self.enter(&mut state)?;
+        if self.enter(&mut state)? == Mode::Capturing {
+            return self.capture_work(&mut state, accesses, !races, caller, work);
+        }
         let mut addresses = Few::<u64>::new();
         let mut wanted = Few::<Wanted<'_>>::new();
         let mut failed = None;
@@ -97,11 +109,15 @@ impl StreamShared {
         }
         let mut address = addresses.iter();
         let place = accesses.place(&mut || address.next().copied().unwrap_or(0));
-        let result = work(&mut state, place)?;
+        let result = work(To::Device(&mut state), place)?;
         let point = state.chain.submit();
         for (wanted, life) in wanted.iter().zip(&mut lives) {
             let site = site(wanted.act, self.id, state.op(), caller);
             life.history.add_use(Use { point, site }, &state.chain);
+        }
+        if let Some(tracer) = &self.context.tracer {
+            let used = wanted.iter().map(|wanted| (wanted.allocation.get().id, wanted.generation, wanted.act));
+            tracer.launch(self.id, used, caller);
         }
         drop(lives);
         self.leave(&mut state);
@@ -118,8 +134,16 @@ impl StreamShared {
             }
             Source::Owned(owned) => (Held::Borrowed(&owned.allocation), owned.generation, owned.address),
             Source::Named(Some(named)) => (Held::Found(self.resolve(named)?), named.generation, named.address),
+            Source::Node(name) => {
+                let allocation = self.context.graphs.resolve(name)?;
+                let generation = allocation.life().generation;
+                (Held::Found(allocation), generation, name.address)
+            }
         };
-        if allocation.get().pool.context.number != self.context.number {
+        if let Origin::Captured(_) = allocation.get().origin {
+            return Err(not_launched(allocation.get()));
+        }
+        if allocation.get().device != self.context.number {
             let (what, with) = (allocation.get().id.to_string(), self.id.to_string());
             return Err(Invalid::OtherDevice { what, with }.into());
         }
@@ -130,12 +154,13 @@ impl StreamShared {
 
     /// The allocation that a view names.
     #[cold]
-    fn resolve(&self, named: Named) -> Result<Arc<Allocation>> {
+    pub(crate) fn resolve(&self, named: Named) -> Result<Arc<Allocation>> {
         if named.device != self.context.number {
             return Err(Invalid::OtherDevice { what: "a view".into(), with: self.id.to_string() }.into());
         }
+        let Some(id) = named.pool else { return self.context.graphs.find(named.id) };
         let pools = self.context.pools();
-        let pool = pools.iter().find(|pool| pool.id == named.pool);
+        let pool = pools.iter().find(|pool| pool.id == id);
         pool.and_then(|pool| pool.resolve(named.index)).ok_or_else(|| Invalid::Stale.into())
     }
 }
@@ -155,20 +180,25 @@ fn is_aliased(pair: &[Wanted<'_>]) -> bool {
 #[derive(Debug)]
 pub struct Queue<'s> {
     stream: &'s StreamShared,
+    captures: bool,
 }
 
 impl Queue<'_> {
-    /// The driver's handle of the stream (CUDA: `CUstream`).
+    /// The stream as foreign code knows it (CUDA: a `CUstream`), or else the driver's handle of it.
     pub fn raw_stream(&self) -> RawStream {
-        self.stream.raw
+        let native = self.stream.context.driver.native_stream(self.stream.raw);
+        native.map_or(self.stream.raw, RawStream)
     }
 
-    /// Appends a closure that runs in stream order on the host's side (CUDA: `cudaLaunchHostFunc`).
+    /// Appends a closure that runs in stream order on the host's side (CUDA: `cudaLaunchHostFunc`). On CUDA it must not
+    /// call the device, nor drop what does, nor wait for another such closure; one that panics loses the device.
     ///
     /// # Errors
-    /// The device runs no closures or is lost.
+    /// The device is lost; the stream captures, and a launch would call the closure again.
     pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
-        self.stream.check_closures()?;
+        if self.captures {
+            return Err(CaptureError::Uncapturable { call: "host_function" }.into());
+        }
         let mut refused = Some(Work::Run(Box::new(function)));
         Ok(shell::submit_task(&self.stream.context, self.stream.raw, &mut refused)?)
     }
@@ -184,7 +214,11 @@ impl StreamShared {
         self.check_closures()?;
         // A kernel that is refused or not run is dropped here, behind the locks: it may own buffers.
         let (mut refused, mut unused) = (None, None);
-        self.operate(&accesses, true, caller, |_, place| {
+        self.operate(&accesses, true, caller, |to, place| {
+            if let To::Graph(payload) = to {
+                *payload = Payload::kernel::<A>(&self.context, place, kernel);
+                return Ok(());
+            }
             // Where there is no memory there are no slices: the kernel is checked and recorded, and not run.
             refused = Some(Work::Run(match self.context.properties.has_memory {
                 true => task::<A>(place, kernel),
@@ -199,7 +233,7 @@ impl StreamShared {
         Ok(())
     }
 
-    fn check_closures(&self) -> Result<()> {
+    pub(crate) fn check_closures(&self) -> Result<()> {
         let properties = &self.context.properties;
         match properties.runs_closures {
             true => Ok(()),
@@ -247,7 +281,7 @@ impl Stream {
     }
 
     /// Frees memory by its address, which may have come from anywhere (CUDA: `cudaFreeAsync`). Null is fine and has no
-    /// effect. A buffer that owned the memory then owns nothing.
+    /// effect. A buffer that owned the memory then owns nothing. In a capture this is a free node.
     ///
     /// # Errors
     /// [`Invalid::Pointer`] where it is not the start of a live allocation, with what is nearest; a violation as for
@@ -259,7 +293,9 @@ impl Stream {
             return Ok(());
         }
         let shared = &self.owner.shared;
-        let owned = PoolShared::find_on(&shared.context, address)?;
+        let capture = shared.state.lock().capture.clone().filter(|capture| capture.is_open());
+        let captured = capture.and_then(|capture| shared.context.graphs.find_captured(&capture, address));
+        let owned = captured.map_or_else(|| PoolShared::find_on(&shared.context, address), Ok)?;
         shared.free(owned, caller).map_err(|(error, _)| error)
     }
 
@@ -279,9 +315,28 @@ impl Stream {
         self.owner.shared.launch(accesses, kernel, Location::caller())
     }
 
+    /// Declares a use and submits nothing: it is checked and recorded as a [`launch`](Self::launch) that does nothing.
+    /// For work that reaches the stream by other ways, right before it. In a capture that work, up to this stream's
+    /// next call, becomes a node, where the device has graphs of its own.
+    ///
+    /// # Errors
+    /// As for [`launch`](Self::launch), on every kind of device.
+    #[track_caller]
+    pub fn declare<A: Access>(&self, accesses: A) -> Result<()> {
+        self.owner.shared.operate(&accesses, true, Location::caller(), |to, _| {
+            if let To::Graph(payload) = to
+                && self.owner.shared.context.driver.has_graphs()
+            {
+                *payload = Payload::Open;
+            }
+            Ok(())
+        })
+    }
+
     /// Lets foreign code submit work that uses memory: kernels of cuBLAS, cudarc, a C library. The accesses are checked
     /// as for [`launch`](Self::launch), except that unordered accesses of one allocation are let pass (they may touch
-    /// different halves); `submit` then runs at once, on this thread, with the stream and the addresses.
+    /// different halves); `submit` then runs at once, on this thread, with the stream and the addresses. In a capture
+    /// what it submits becomes a node, where the device has graphs of its own (CUDA); it is not done then.
     ///
     /// While `submit` runs the stream is locked: it must not use this [`Stream`] but the queue it is given.
     ///
@@ -299,6 +354,11 @@ impl Stream {
         submit: impl FnOnce(&Queue<'_>, A::Place) -> Result<R>,
     ) -> Result<R> {
         let shared = &*self.owner.shared;
-        shared.operate(&accesses, false, Location::caller(), |_, place| submit(&Queue { stream: shared }, place))
+        shared.operate(&accesses, false, Location::caller(), |to, place| match to {
+            To::Device(_) => submit(&Queue { stream: shared, captures: false }, place),
+            To::Graph(payload) => {
+                shared.capture_foreign(payload, || submit(&Queue { stream: shared, captures: true }, place))
+            }
+        })
     }
 }

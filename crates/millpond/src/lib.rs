@@ -35,39 +35,52 @@ mod buffer;
 mod config;
 mod context;
 mod copy;
+mod cuda;
 mod default_streams;
 mod device;
 mod ended;
 mod error;
 mod event;
+mod external;
+mod graph;
 mod hosts;
 mod launch;
 mod pool;
 mod progress;
+mod raw;
 mod relieve;
 mod serve;
 #[allow(unsafe_code)]
 mod shell;
 mod statistics;
 mod stream;
+mod trace;
+mod tracing;
+#[cfg(doctest)]
+mod untypable;
 
 pub use access::{Access, Elements, Read, Write};
 pub use buffer::{Buffer, View};
 pub use config::{DeviceConfig, HostConfig, PoolConfig, SimConfig};
 pub use device::Device;
-pub use error::{Error, Holder, Invalid, Nearest, OutOfMemory, Refused, Result};
+pub use error::{CaptureError, Error, GraphError, Holder, Invalid, Nearest, OutOfMemory, Refused, Result};
 pub use event::Event;
+pub use external::ExternalEvent;
+pub use graph::{Graph, GraphExec, GraphMemoryStatistics, GraphNode, Instantiate, Launch, MemAllocNode};
 pub use hosts::{HostThreads, Told};
 pub use launch::Queue;
 pub use pool::Pool;
+pub use raw::{AccessList, LiveAllocation, PoolPicture, RawMemory};
 pub use statistics::PoolStatistics;
 pub use stream::{Stream, StreamKind};
+pub use trace::Trace;
 
 pub use millpond_core::check::{Act, Kind, Place, Site, Subject, Violation};
+pub use millpond_core::graph::CaptureMode;
 pub use millpond_core::ids::{AllocId, PoolId, StreamId};
 pub use millpond_core::pool::{Exhausted, ReusePolicy, Slack};
 pub use millpond_core::units::{Bytes, GIB, KIB, MIB};
 pub use millpond_driver as driver;
-pub use millpond_driver::{CallCounts, CallKind, Completion, Properties, Schedule, Watch};
+pub use millpond_driver::{CallCounts, CallKind, Completion, CudaConfig, Properties, Schedule, Watch};
 
 pub(crate) use pool::PoolShared;

@@ -3,7 +3,7 @@
 //! The handle and its settings, and the shared half of a pool behind one lock: the heap, the table of allocations and
 //! what is used. Streams come here only when their own shelf misses. Knows allocations; of streams only their shelves.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use millpond_core::ids::{AllocId, BlockId, PoolId};
@@ -11,7 +11,7 @@ use millpond_core::order::Knows;
 use millpond_core::pool::{Frontier, Located, Neighbour, PoolConfig, ReusePolicy};
 use millpond_core::units::Range;
 
-use crate::allocation::Allocation;
+use crate::allocation::{Allocation, Origin};
 use crate::context::{Context, lock};
 use crate::error::{Holder, Invalid, Nearest, Result};
 use crate::shell::Closing;
@@ -35,6 +35,9 @@ pub(crate) struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        if let Some(tracer) = &self.shared.context.tracer {
+            tracer.pool_closed(self.shared.id);
+        }
         self.shared.destroy();
     }
 }
@@ -50,6 +53,9 @@ pub(crate) struct PoolShared {
     pub(crate) guard: bool,
     range: Range,
     destroyed: AtomicBool,
+    /// For how many reasons freed blocks go to the heap at once: addresses are guarded, the pool is destroyed, and each
+    /// request that has found no memory as yet.
+    bypasses: AtomicU32,
     pub(crate) heap: Mutex<Heap>,
 }
 
@@ -156,7 +162,7 @@ impl Heap {
     fn add_entry(&mut self, pool: &Arc<PoolShared>) {
         let index = self.table.len() as u32;
         let id = AllocId(pool.context.next_alloc.fetch_add(1, Ordering::Relaxed));
-        let allocation = Arc::new(Allocation::new(id, index, Arc::clone(pool)));
+        let allocation = Arc::new(Allocation::new(id, index, pool.context.number, Origin::Pool(Arc::clone(pool))));
         self.table.push(Entry { allocation, block: BlockId(u32::MAX) });
         self.vacant.push(index);
     }
@@ -178,6 +184,11 @@ impl Heap {
         self.vacant.clear();
         self.by_block.clear();
         std::mem::take(&mut self.table)
+    }
+
+    /// All entries of the table.
+    pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
+        self.table.iter().map(|entry| &entry.allocation)
     }
 
     /// Counts bytes that went to the program (or came back) without a shelf, and keeps the high mark.
@@ -210,7 +221,8 @@ impl PoolShared {
     pub(crate) fn new(id: PoolId, context: Arc<Context>, config: PoolConfig, guard: bool, range: Range) -> Self {
         let grain = config.grain;
         let heap = Heap::new(millpond_core::pool::Pool::new(config, range));
-        Self { id, context, grain, guard, range, destroyed: AtomicBool::new(false), heap: Mutex::new(heap) }
+        let (destroyed, bypasses) = (AtomicBool::new(false), AtomicU32::new(guard.into()));
+        Self { id, context, grain, guard, range, destroyed, bypasses, heap: Mutex::new(heap) }
     }
 
     /// Takes the heap's lock, the one lock that streams share; counted.
@@ -227,6 +239,21 @@ impl PoolShared {
             true => Err(Invalid::PoolDestroyed(self.id).into()),
             false => Ok(()),
         }
+    }
+
+    /// Whether freed blocks go to the heap at once instead of resting on shelves. Asked under a stream's lock: who
+    /// changes it takes that lock afterwards.
+    #[inline]
+    pub(crate) fn bypasses_shelves(&self) -> bool {
+        self.bypasses.load(Ordering::Relaxed) > 0
+    }
+
+    /// One more reason for that, or one less.
+    pub(crate) fn bypass_shelves(&self, bypass: bool) {
+        match bypass {
+            true => self.bypasses.fetch_add(1, Ordering::AcqRel),
+            false => self.bypasses.fetch_sub(1, Ordering::AcqRel),
+        };
     }
 
     pub(crate) fn is_destroyed(&self) -> bool {
@@ -303,6 +330,7 @@ impl PoolShared {
     /// The last handle is gone: nothing new comes from here; what is idle goes back now, the rest with its last free.
     fn destroy(&self) {
         self.destroyed.store(true, Ordering::Release);
+        self.bypass_shelves(true);
         self.trim_if_destroyed();
     }
 

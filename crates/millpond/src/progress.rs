@@ -5,19 +5,21 @@
 //! of that position has gone to the driver, so a mark made after reading the position covers it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use millpond_core::ids::{Point, Seq, Slot};
 use millpond_core::order::Completed;
-use millpond_driver::{Driver, RawMark, RawStream};
+use millpond_core::pool::Frontier;
+use millpond_driver::{Driver, DriverError, RawMark, RawStream};
 
+use crate::context::lock;
 use crate::event::Mark;
 
 /// How far one chain is.
 #[derive(Debug)]
 #[repr(align(128))] // No cache line is shared with another stream's.
 pub(crate) struct Progress {
-    raw: RawStream,
+    queue: Queue,
     /// The last position whose work the driver has.
     submitted: AtomicU64,
     /// The last position known to be over.
@@ -26,15 +28,46 @@ pub(crate) struct Progress {
     end: OnceLock<Arc<Mark>>,
 }
 
+/// Where the work of a chain is.
+#[derive(Debug)]
+enum Queue {
+    /// In a stream of the driver.
+    Stream(RawStream),
+    /// In launches of a graph: the end of the last one.
+    Launches(Mutex<Option<Arc<Mark>>>),
+}
+
 impl Progress {
     pub(crate) fn new(raw: RawStream, seq: Seq) -> Self {
-        Self { raw, submitted: AtomicU64::new(seq), completed: AtomicU64::new(seq), end: OnceLock::new() }
+        Self::with_queue(Queue::Stream(raw), seq)
+    }
+
+    /// A chain whose points are nodes of a graph's launches: over when the launch is.
+    pub(crate) fn of_launches(seq: Seq) -> Self {
+        Self::with_queue(Queue::Launches(Mutex::default()), seq)
+    }
+
+    fn with_queue(queue: Queue, seq: Seq) -> Self {
+        Self { queue, submitted: AtomicU64::new(seq), completed: AtomicU64::new(seq), end: OnceLock::new() }
     }
 
     /// The driver has all work up to `seq`. Called by the stream's owner only, under its lock.
     #[inline]
     pub(crate) fn publish(&self, seq: Seq) {
         self.submitted.store(seq, Ordering::Release);
+    }
+
+    /// A launch was made whose end is `end`, with points up to `seq`. Launches come one after the other.
+    pub(crate) fn launched(&self, end: Arc<Mark>, seq: Seq) {
+        if let Queue::Launches(last) = &self.queue {
+            *lock(last) = Some(end);
+        }
+        self.publish(seq);
+    }
+
+    /// Whether its points are nodes of launches, so that their numbers say nothing of a stream's operations.
+    pub(crate) fn is_of_launches(&self) -> bool {
+        matches!(self.queue, Queue::Launches(_))
     }
 
     /// The last point whose work the driver has, given the chain's slot.
@@ -62,7 +95,15 @@ impl Progress {
         if let Some(end) = self.end.get() {
             return act(end.raw);
         }
-        match (driver.mark(self.raw), self.end.get()) {
+        let raw = match &self.queue {
+            Queue::Stream(raw) => *raw,
+            Queue::Launches(last) => {
+                let last = lock(last).clone();
+                // Without a launch there is no work: nobody has a point of it to ask for.
+                return last.map_or(Err(no_launch()), |mark| act(mark.raw));
+            }
+        };
+        match (driver.mark(raw), self.end.get()) {
             (Ok(mark), _) => {
                 let done = act(mark);
                 driver.forget(mark);
@@ -91,6 +132,11 @@ impl Progress {
     }
 }
 
+#[cold]
+fn no_launch() -> DriverError {
+    DriverError::Failed { call: "mark", reason: "the graph was not launched".into() }
+}
+
 /// The chains of a device, by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Chains {
@@ -98,6 +144,15 @@ pub(crate) struct Chains {
 }
 
 impl Chains {
+    /// Acts on each chain of a frontier, stopping at the first refusal.
+    pub(crate) fn each(
+        &self,
+        frontier: &Frontier,
+        mut act: impl FnMut(&Progress) -> millpond_driver::Result<()>,
+    ) -> millpond_driver::Result<()> {
+        frontier.points().filter_map(|point| self.find(point.slot)).try_for_each(|progress| act(&progress))
+    }
+
     /// A chain begins in `slot`.
     pub(crate) fn insert(&self, slot: Slot, progress: Arc<Progress>) {
         let mut by_slot = self.by_slot.write().unwrap_or_else(PoisonError::into_inner);

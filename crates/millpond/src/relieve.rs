@@ -17,12 +17,25 @@ use millpond_driver::{Access, Driver, DriverError};
 use crate::allocation::Owned;
 use crate::error::{Error, Invalid, OutOfMemory, Result};
 use crate::pool::{Heap, PoolShared};
-use crate::progress::Told;
+use crate::progress::{Progress, Told};
 use crate::shell;
 use crate::stream::{State, StreamShared};
 
 /// How many of the largest allocations a report names.
 const REPORTED: usize = 5;
+
+/// How often a request that would be refused looks whether another stream is still busy. A stream that has its lock for
+/// long has either nothing on its shelf, as it looks for memory itself, or waits for this very one.
+const PATIENCE: u32 = 200;
+
+/// A request has found no memory as yet: while this lives, freed blocks of these pools go to the heap at once.
+struct Shortage(Vec<Arc<PoolShared>>);
+
+impl Drop for Shortage {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|pool| pool.bypass_shelves(false));
+    }
+}
 
 impl StreamShared {
     /// The shelf missed: to the heap.
@@ -66,6 +79,9 @@ impl StreamShared {
         let generation = life.generation;
         drop(life);
         drop(heap);
+        if let Some(tracer) = &self.context.tracer {
+            tracer.alloc((allocation.id, generation), pool.id, self.id, bytes, caller);
+        }
         self.leave(state);
         Ok(Owned { allocation, generation, address: grant.range.start })
     }
@@ -76,10 +92,8 @@ impl StreamShared {
     fn settle_grant(&self, state: &State, pool: &PoolShared, heap: &mut Heap, grant: &Grant) -> Result<()> {
         let driver = &*self.context.driver;
         let settle = || -> millpond_driver::Result<()> {
-            for point in grant.after.points() {
-                let Some(progress) = self.context.chains.find(point.slot) else { continue };
-                progress.with_mark(driver, |mark| driver.wait(self.raw, mark))?;
-            }
+            let wait = |progress: &Progress| progress.with_mark(driver, |mark| driver.wait(self.raw, mark));
+            self.context.chains.each(&grant.after, wait)?;
             match pool.guard {
                 true => shell::submit_protect(&self.context, self.raw, grant.range, Access::ReadWrite),
                 false => Ok(()),
@@ -97,7 +111,8 @@ impl StreamShared {
     /// No block fits: the shelves are drained, the device is asked what is over, memory is moved or made.
     #[cold]
     fn relieve(&self, state: &mut State, pool: &PoolShared, bytes: u64) -> Result<Grant> {
-        pool.drain_shelves(Some((self, state)));
+        pool.drain_shelves(Some((self, state)), 0);
+        let mut shortage = None;
         let mut heap = pool.lock();
         // What the host was told is over may serve anybody, whatever the policy, also what lay on a shelf meanwhile.
         heap.pool.retire(&Told(&self.context.hosts.base()));
@@ -116,6 +131,13 @@ impl StreamShared {
             };
             let grant = match grown {
                 Ok(grant) => grant,
+                Err(_) if shortage.is_none() => {
+                    drop(heap);
+                    shortage = Some(self.insist(state));
+                    heap = pool.lock();
+                    refusals = refusals.min(1);
+                    continue;
+                }
                 Err(exhausted) => {
                     let error = self.out_of_memory(pool, &heap, exhausted);
                     self.give_back_above(&mut heap, reserved);
@@ -127,7 +149,10 @@ impl StreamShared {
                 Err(DriverError::OutOfMemory { .. }) => {
                     // The system has no more: what other pools keep idle may be all it takes.
                     drop(heap);
+                    self.context.finish_closing();
                     self.context.pools().iter().filter(|other| other.id != pool.id).for_each(|other| {
+                        // This stream's own shelf is behind the lock that it holds.
+                        other.drain_shelves(Some((self, state)), 0);
                         let _ = other.trim_to(0);
                     });
                     heap = pool.lock();
@@ -136,6 +161,18 @@ impl StreamShared {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// The last thing before a request is refused: nothing new rests on a shelf meanwhile, and what rests on those of
+    /// busy streams is fetched, too.
+    #[cold]
+    fn insist(&self, state: &mut State) -> Shortage {
+        let pools = self.context.pools();
+        for pool in &pools {
+            pool.bypass_shelves(true);
+            pool.drain_shelves(Some((self, state)), PATIENCE);
+        }
+        Shortage(pools)
     }
 
     /// A request that failed keeps nothing of what it got on its way: others may have use for it.
@@ -168,14 +205,17 @@ impl StreamShared {
 
 impl PoolShared {
     /// Takes everything off the streams' shelves, back to the heap. `own` is the stream whose lock the caller holds;
-    /// other streams that are busy this moment keep theirs.
-    pub(crate) fn drain_shelves(&self, own: Option<(&StreamShared, &mut State)>) {
-        let mut fallen = Vec::new();
-        let mut served = 0;
-        let mut clear = |stream: &StreamShared, state: &mut State| {
+    /// other streams that stay busy for so many looks keep theirs.
+    pub(crate) fn drain_shelves(&self, own: Option<(&StreamShared, &mut State)>, patience: u32) {
+        // To the heap under the stream's lock: a block is always on the shelf or in the heap, for whoever looks.
+        let clear = |stream: &StreamShared, state: &mut State| {
             if let Some(shelf) = state.shelf(self) {
-                served += shelf.shelf.count_served();
-                fallen.extend(shelf.clear(stream.slot));
+                let served = shelf.shelf.count_served();
+                let mut heap = self.lock();
+                heap.pool.count_served(served);
+                for (index, free) in shelf.clear(stream.slot) {
+                    heap.give_back(index, free, None::<&Chain>);
+                }
             }
         };
         let own = own.map(|(stream, state)| {
@@ -183,12 +223,16 @@ impl PoolShared {
             stream.id
         });
         for stream in self.streams().iter().filter(|stream| Some(stream.id) != own) {
-            if let Some(mut state) = stream.state.try_lock() {
-                clear(stream, &mut state);
+            for look in 0..=patience {
+                if let Some(mut state) = stream.state.try_lock() {
+                    clear(stream, &mut state);
+                    break;
+                }
+                if look < patience {
+                    std::thread::yield_now();
+                }
             }
         }
-        self.lock().pool.count_served(served);
-        self.take_back(fallen);
     }
 
     /// Freed blocks return to the heap.
@@ -201,7 +245,7 @@ impl PoolShared {
 
     /// Gives memory back to the system until `keep_bytes` are left, as far as nothing uses it.
     pub(crate) fn trim_to(&self, keep_bytes: u64) -> Result<()> {
-        self.drain_shelves(None);
+        self.drain_shelves(None, 0);
         let mut heap = self.lock();
         let poll = self.context.chains.poll(&*self.context.driver);
         heap.pool.trim(keep_bytes, &poll);
@@ -222,19 +266,22 @@ impl PoolShared {
         }
     }
 
-    /// The host has synchronised: what it was told is over may serve anybody, and idle memory beyond the release
-    /// threshold goes back.
+    /// The host has synchronised: what it was told is over may serve anybody, idle memory beyond the release threshold
+    /// goes back, and what moving tore apart is mended.
     pub(crate) fn synchronized(&self) {
         let mut heap = self.lock();
         let base = self.context.hosts.base();
         heap.pool.retire(&Told(&base));
-        if heap.pool.reserved() > heap.pool.config().release_threshold {
+        if heap.pool.reserved() > heap.pool.config().release_threshold || heap.pool.is_torn() {
             drop(heap);
-            self.drain_shelves(None);
+            self.drain_shelves(None, 0);
             heap = self.lock();
             heap.pool.synchronized(&Told(&base));
-            // What the system refuses to take back stays in the pool.
-            let _ = shell::apply_steps(&self.context, &mut heap);
+            // What the system refuses to take back or to move stays where it is.
+            let mut applied = shell::apply_steps(&self.context, &mut heap);
+            while applied.is_ok() && heap.pool.is_torn() && heap.pool.mend() {
+                applied = shell::apply_steps(&self.context, &mut heap);
+            }
         }
     }
 }

@@ -16,12 +16,13 @@ use millpond_core::pool::Frontier;
 use millpond_core::units::{Range, round_up};
 use millpond_driver::Access;
 
-use crate::allocation::{Allocation, Owned, freed_fault, site, violation};
+use crate::allocation::{Allocation, Origin, Owned, freed_fault, site, violation};
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{CaptureError, Error, Result};
+use crate::graph::{drop_in_graph, find_in_graphs, free_in_graph};
 use crate::pool::PoolShared;
 use crate::shell;
-use crate::stream::{Shelved, State, StreamShared};
+use crate::stream::{Mode, Shelved, State, StreamShared};
 
 /// A free that is refused hands back what was to be freed, with the reason.
 pub(crate) type FreeResult = std::result::Result<(), (Error, Owned)>;
@@ -36,7 +37,9 @@ impl StreamShared {
         caller: &'static Location<'static>,
     ) -> Result<Owned> {
         let mut state = self.state.lock();
-        self.enter(&mut state)?;
+        if self.enter(&mut state)? == Mode::Capturing {
+            return self.capture_alloc(&state, bytes, caller);
+        }
         let taken = round_up(bytes, pool.grain).and_then(|rounded| {
             let shelf = state.shelf(pool)?;
             let taken = shelf.shelf.take(rounded)?;
@@ -51,6 +54,9 @@ impl StreamShared {
         life.begin(bytes, born);
         let generation = life.generation;
         drop(life);
+        if let Some(tracer) = &self.context.tracer {
+            tracer.alloc((allocation.id, generation), pool.id, self.id, bytes, caller);
+        }
         self.leave(&mut state);
         Ok(Owned { allocation, generation, address })
     }
@@ -59,8 +65,15 @@ impl StreamShared {
     #[inline(always)] // As for `alloc`.
     pub(crate) fn free(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
         let mut state = self.state.lock();
-        if let Err(error) = self.enter(&mut state).and_then(|()| self.check_device(&owned.allocation)) {
-            return Err((error, owned));
+        match self.enter(&mut state).and_then(|mode| self.check_device(&owned.allocation).map(|()| mode)) {
+            Err(error) => return Err((error, owned)),
+            Ok(Mode::Live) => {}
+            Ok(Mode::Capturing) => {
+                return self.capture_free(&state, &owned, caller).map_err(|error| (error, owned));
+            }
+        }
+        if let Origin::Captured(_) = owned.allocation.origin {
+            return Err((not_launched(&owned.allocation), owned));
         }
         let mut life = owned.allocation.life();
         let checked = match life.freed {
@@ -76,7 +89,15 @@ impl StreamShared {
         }
         let free = self.next_use(&mut state, Act::Free, caller);
         life.freed = Some(free);
+        if let Some(tracer) = &self.context.tracer {
+            tracer.free(owned.allocation.id, owned.generation, self.id, caller);
+        }
         let (rounded, bytes) = (life.range.bytes, life.bytes);
+        if !matches!(owned.allocation.origin, Origin::Pool(_)) {
+            free_in_graph(&owned.allocation, life, free.point.into());
+            self.leave(&mut state);
+            return Ok(());
+        }
         drop(life);
         let Owned { allocation, address, .. } = owned;
         self.shelve(&mut state, Shelved { allocation, address, seq: free.point.seq }, rounded, bytes);
@@ -93,7 +114,7 @@ impl StreamShared {
 
     #[inline]
     fn check_device(&self, allocation: &Allocation) -> Result<()> {
-        match allocation.pool.context.number == self.context.number {
+        match allocation.device == self.context.number {
             true => Ok(()),
             false => {
                 Err(crate::Invalid::OtherDevice { what: allocation.id.to_string(), with: self.id.to_string() }.into())
@@ -105,7 +126,8 @@ impl StreamShared {
     #[cold]
     pub(crate) fn refuse(&self, state: &State, subject: Subject, fault: Fault, later: Site) -> Error {
         let Use { point, site } = fault.earlier;
-        let known = (!state.chain.covers(point)).then(|| {
+        let is_node = self.context.chains.find(point.slot).is_some_and(|progress| progress.is_of_launches());
+        let known = (!is_node && !state.chain.covers(point)).then(|| {
             let origin = point.seq - site.op;
             state.chain.seen(point.slot).saturating_sub(origin)
         });
@@ -115,14 +137,14 @@ impl StreamShared {
     /// Puts a freed block on the stream's shelf; what falls off waits for the next visit to the heap.
     #[inline]
     fn shelve(&self, state: &mut State, freed: Shelved, rounded: u64, bytes: u64) {
-        let pool = &freed.allocation.pool;
-        if pool.guard || pool.is_destroyed() {
+        let pool = freed.allocation.pool();
+        if pool.bypasses_shelves() {
             return self.free_to_heap(state, &freed, rounded, bytes);
         }
         let shelf = state.shelf_or_new(self, pool);
         shelf.count.put(bytes);
         if let Err(fallen) = shelf.shelf.put(rounded, freed) {
-            let pool = Arc::clone(&fallen.allocation.pool);
+            let pool = Arc::clone(fallen.allocation.pool());
             shelf.fallen.push(fallen);
             if shelf.fallen.len() >= FALLEN_MAX {
                 self.return_fallen(state, &pool);
@@ -150,10 +172,10 @@ impl StreamShared {
         }
     }
 
-    /// A block goes to the heap without resting on a shelf: its pool is destroyed, or guards freed addresses.
+    /// A block goes to the heap without resting on a shelf.
     #[cold]
     fn free_to_heap(&self, state: &State, freed: &Shelved, rounded: u64, bytes: u64) {
-        let pool = &freed.allocation.pool;
+        let pool = freed.allocation.pool();
         if pool.guard {
             let range = Range::new(freed.address, rounded);
             // Where the device refuses, the bytes stay readable: the guard is a help, not a promise.
@@ -168,6 +190,12 @@ impl StreamShared {
     }
 }
 
+/// Memory of an alloc node has no life before its graph is launched.
+#[cold]
+pub(crate) fn not_launched(allocation: &Allocation) -> Error {
+    CaptureError::NotLaunched { allocation: allocation.id.to_string() }.into()
+}
+
 /// So many blocks wait for a visit to the heap; then the stream makes one.
 const FALLEN_MAX: usize = 32;
 
@@ -176,11 +204,17 @@ impl PoolShared {
     /// no order.
     pub(crate) fn drop_allocation(owned: Owned) {
         let Owned { allocation, generation, address } = owned;
+        if !matches!(allocation.origin, Origin::Pool(_)) {
+            return drop_in_graph(&allocation, generation);
+        }
         let home = allocation.life().home.upgrade();
         let mut state = home.as_ref().and_then(|home| Some((home, home.state.try_lock()?)));
         let mut life = allocation.life();
         if life.freed.is_some() || life.generation != generation {
             return;
+        }
+        if let Some(tracer) = &allocation.pool().context.tracer {
+            tracer.dropped(allocation.id, generation);
         }
         let (rounded, bytes) = (life.range.bytes, life.bytes);
         if let Some((home, state)) = &mut state
@@ -199,7 +233,7 @@ impl PoolShared {
         life.freed = Some(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
         drop(life);
         drop(state);
-        let pool = &allocation.pool;
+        let pool = allocation.pool();
         let mut heap = pool.lock();
         heap.give_back(allocation.index, after, None::<&Chain>);
         heap.count_used(-(bytes as i64));
@@ -217,7 +251,10 @@ impl PoolShared {
                 }
                 Err(nearest) => nearest,
             },
-            None => crate::Nearest::Outside,
+            None => match find_in_graphs(context, pointer) {
+                Ok(owned) => return Ok(owned),
+                Err(nearest) => nearest,
+            },
         };
         Err(crate::Invalid::Pointer { pointer, nearest }.into())
     }

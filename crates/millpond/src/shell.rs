@@ -1,16 +1,23 @@
 //! The one caller of the driver's unsafe calls: takes what the core has decided and does it.
 //!
-//! Knows the heap's steps, streams' raw handles and the driver; decides nothing. The invariants cited here are those of
-//! `millpond_core::pool` (APART, LEGAL, SAFE, STEPWISE).
+//! Knows the heap's steps, streams' raw handles (foreign ones as well) and the driver; decides nothing. The invariants
+//! cited here are those of `millpond_core::pool` (APART, LEGAL, SAFE, STEPWISE).
 
 use millpond_core::ids::Point;
 use millpond_core::order::Completed;
 use millpond_core::pool::Step;
 use millpond_core::units::Range;
-use millpond_driver::{Access, CopyKind, Driver, DriverError, RawStream, Result, Work};
+use millpond_driver::{Access, CopyKind, Driver, DriverError, Node, RawChunk, RawExec, RawStream, Result, Work};
 
 use crate::context::Context;
+use crate::device::Device;
 use crate::pool::Heap;
+use crate::stream::{Stream, StreamKind};
+
+/// CUDA's handle of the legacy default stream, beside 0.
+const LEGACY: u64 = 1;
+/// CUDA's handle of the calling thread's default stream.
+const PER_THREAD: u64 = 2;
 
 /// Takes the heap's steps one by one; at the first that fails the heap forgets the rest.
 pub(crate) fn apply_steps(context: &Context, heap: &mut Heap) -> Result<()> {
@@ -93,6 +100,61 @@ impl Closing {
     }
 }
 
+/// Maps a chunk of the graphs' memory at an address of an arena.
+pub(crate) fn map_graph_chunk(context: &Context, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
+    // SAFETY: the address lies in the arena's reservation, and what was mapped there was taken away (mapped-once).
+    unsafe { context.driver.map(chunk, at, bytes) }
+}
+
+/// Takes one mapping of a graphs' chunk away.
+pub(crate) fn unmap_graph_chunk(context: &Context, at: u64, bytes: u64) -> Result<()> {
+    // SAFETY: the callers know that all launches that used the address are over, and nothing live is there (held).
+    unsafe { context.driver.unmap(at, bytes) }
+}
+
+/// Gives the addresses of an arena back, from which nothing is mapped any more.
+pub(crate) fn unreserve_graph_addresses(context: &Context, range: Range) -> Result<()> {
+    // SAFETY: the arena is gone, all work is over, and its mappings were taken away.
+    unsafe { context.driver.unreserve(range.start, range.bytes) }
+}
+
+impl Device {
+    /// Takes over a stream that the program has from elsewhere, a `CUstream` as a number. The handles of default
+    /// streams name [`legacy_stream`](Self::legacy_stream) and [`per_thread_stream`](Self::per_thread_stream).
+    ///
+    /// `kind` says how it was made, since CUDA is not asked. What the program does with it by other ways is not known
+    /// to Millpond: declare what such work uses by [`Stream::declare`]. Each call makes a stream of its own in the
+    /// order: take a handle over once, and keep the [`Stream`].
+    ///
+    /// # Errors
+    /// The device has no foreign streams, or the driver refused: the stream is of another context.
+    ///
+    /// # Safety
+    /// It is an open stream of this device, and stays open until the [`Stream`] and its clones are dropped.
+    pub unsafe fn adopt_stream(&self, native: u64, kind: StreamKind) -> crate::Result<Stream> {
+        match native {
+            0 | LEGACY => Ok(self.legacy_stream()),
+            PER_THREAD => self.per_thread_stream(),
+            // SAFETY: the caller's promise.
+            _ => self.stream_over(kind, &|context, _| unsafe { context.driver.adopt_stream(native) }),
+        }
+    }
+
+    /// As [`adopt_stream`](Self::adopt_stream), and default streams are to the library streams like any other: it makes
+    /// no ties for them. For programs whose order is trusted; ties would cost each of their operations a look at all
+    /// streams.
+    ///
+    /// # Errors
+    /// As of [`adopt_stream`](Self::adopt_stream).
+    ///
+    /// # Safety
+    /// As of [`adopt_stream`](Self::adopt_stream).
+    pub unsafe fn adopt_untied(&self, native: u64) -> crate::Result<Stream> {
+        // SAFETY: the caller's promise.
+        self.stream_over(StreamKind::NonBlocking, &|context, _| unsafe { context.driver.adopt_stream(native) })
+    }
+}
+
 /// Appends a checked launch: a closure that runs as a kernel. Where the device refuses it stays in `task`, to be
 /// dropped where no locks are held: dropping a closure runs its owner's code.
 pub(crate) fn submit_task(context: &Context, stream: RawStream, task: &mut Option<Work>) -> Result<()> {
@@ -127,4 +189,17 @@ pub(crate) fn submit_protect(context: &Context, stream: RawStream, range: Range,
     let work = Work::Protect { at: range.start, bytes: range.bytes, access };
     // SAFETY: the block is this stream's at this point: all uses come before its free, and the next life after.
     unsafe { context.driver.submit(stream, &mut Some(work)) }
+}
+
+/// Makes a graph of the device.
+pub(crate) fn instantiate_graph(context: &Context, nodes: &[Node]) -> Result<RawExec> {
+    // SAFETY: its launches are checked, each with all its memory bound before; ranges of two allocations do not
+    // overlap (APART), and the driver keeps what the nodes own.
+    unsafe { context.driver.instantiate(nodes) }
+}
+
+/// Launches a graph of the device: a checked launch.
+pub(crate) fn launch_graph(context: &Context, exec: RawExec, stream: RawStream) -> Result<()> {
+    // SAFETY: as for `submit_task`, for all accesses of the graph's nodes; the memory of its own is bound (one-user).
+    unsafe { context.driver.launch(exec, stream) }
 }

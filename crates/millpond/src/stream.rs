@@ -3,8 +3,12 @@
 //! The handle, and what belongs to one stream behind its own lock: its chain, and its shelves of recently freed blocks.
 //! What streams do with memory is in `serve.rs`, with work in `launch.rs` and `copy.rs`, with each other here.
 
+use std::panic::Location;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use millpond_core::check::Place;
+use millpond_core::graph::NodeId;
 use millpond_core::ids::{Point, Seq, Slot, StreamId};
 use millpond_core::order::Chain;
 use millpond_core::pool::Shelf;
@@ -15,9 +19,12 @@ use crate::allocation::{Allocation, Light};
 use crate::context::{Context, lock};
 use crate::ended::Unclosed;
 use crate::error::{Invalid, Result};
-use crate::event::{Event, Mark};
+use crate::event::{At, Event, Mark};
+use crate::external::Record;
+use crate::graph::Session;
 use crate::pool::{PoolShared, ShelfCount};
 use crate::progress::Progress;
+use crate::tracing::Tracer;
 
 pub use millpond_core::order::StreamKind;
 
@@ -89,14 +96,28 @@ pub(crate) struct State {
     pub(crate) chain: Chain,
     /// Where the chain began: operations are counted from here.
     pub(crate) birth: Seq,
-    /// The epoch up to which it has heard everything; 0 where it must always ask.
+    /// The epoch up to which it has heard everything; 0 where it must always ask, and while it captures.
     pub(crate) epoch: u64,
     pub(crate) is_closed: bool,
     /// Whether the legacy stream will look at it.
     pub(crate) is_noted: bool,
+    /// The capture that it takes part in.
+    pub(crate) capture: Option<Arc<Session>>,
+    /// The node of it that gets what now comes to the device's stream.
+    pub(crate) window: Option<NodeId>,
     shelves: SmallVec<[PoolShelf; 1]>,
     /// Host memory that copies in flight read.
     pub(crate) staging: Vec<Staged>,
+}
+
+/// What becomes of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Mode {
+    /// It goes to the device.
+    Live,
+    /// It becomes a node of the graph that is being captured.
+    Capturing,
 }
 
 /// A stream's shelf for one pool.
@@ -140,6 +161,8 @@ impl State {
             epoch: 0,
             is_closed: false,
             is_noted: false,
+            capture: None,
+            window: None,
             shelves: SmallVec::new(),
             staging: Vec::new(),
         }
@@ -180,8 +203,8 @@ impl State {
 impl StreamShared {
     /// What every operation does first: refuse a closed stream, and hear what there is to hear.
     #[inline]
-    pub(crate) fn enter(&self, state: &mut State) -> Result<()> {
-        if state.epoch != self.context.hosts.epoch() { self.hear(state) } else { Ok(()) }
+    pub(crate) fn enter(&self, state: &mut State) -> Result<Mode> {
+        if state.epoch != self.context.hosts.epoch() { self.hear(state) } else { Ok(Mode::Live) }
     }
 
     /// What every operation does last, once the driver has its work.
@@ -193,23 +216,41 @@ impl StreamShared {
         }
     }
 
+    /// The present end of the stream, for the order and for the device.
+    pub(crate) fn record(&self, state: &mut State) -> Result<Record> {
+        let raw = self.context.driver.mark(self.raw)?;
+        let snapshot = state.chain.snapshot();
+        self.leave(state);
+        Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
+    }
+
     /// The cold half of [`enter`](Self::enter): a new stream, a host that was told something, or a legacy operation.
     #[cold]
-    fn hear(&self, state: &mut State) -> Result<()> {
+    fn hear(&self, state: &mut State) -> Result<Mode> {
         if state.is_closed {
             return Err(Invalid::StreamClosed(self.id).into());
+        }
+        self.close_window(state)?;
+        if let Some(capture) = &state.capture {
+            if capture.is_open() {
+                return Ok(Mode::Capturing);
+            }
+            state.capture = None;
         }
         let epoch = self.context.hosts.epoch();
         state.chain.hear(&self.context.hosts.base());
         match self.role {
-            Role::Legacy => self.gather_blocking(state)?,
+            Role::Legacy => {
+                self.refuse_implicit()?;
+                self.gather_blocking(state)?;
+            }
             Role::Ordinary(StreamKind::Blocking) => self.follow_legacy(state)?,
             Role::Ordinary(StreamKind::NonBlocking) => {}
         }
         if self.role != Role::Legacy && !self.context.hosts.are_separate() {
             state.epoch = epoch;
         }
-        Ok(())
+        Ok(Mode::Live)
     }
 
     /// Closes the stream: its shelves go back to their pools, its number can be used again once its work is known to
@@ -219,7 +260,13 @@ impl StreamShared {
         if std::mem::replace(&mut state.is_closed, true) {
             return;
         }
+        if let Some(tracer) = &self.context.tracer {
+            tracer.stream_closed(self.id);
+        }
         state.epoch = 0;
+        // What came to it meanwhile has no end any more.
+        let _ = self.close_window(&mut state);
+        state.capture = None;
         let shelves = std::mem::take(&mut state.shelves);
         lock(&self.context.staging).append(&mut state.staging);
         self.context.close_stream(Unclosed {
@@ -227,7 +274,8 @@ impl StreamShared {
             progress: Arc::clone(&self.progress),
             snapshot: state.chain.snapshot(),
             is_noted: std::mem::take(&mut state.is_noted),
-            is_marked: false,
+            // Marking the legacy stream ties the others to it: nothing of ours is in it before it is used.
+            is_marked: self.role == Role::Legacy && !self.context.legacy.is_used.load(Ordering::Acquire),
         });
         lock(&self.context.slots).close(state.chain.last());
         drop(state);
@@ -252,15 +300,19 @@ impl Stream {
     ///
     /// # Errors
     /// The stream belongs to a device that is lost, or the driver refused.
+    #[track_caller]
     pub fn record(&self) -> Result<Event> {
         let shared = &self.owner.shared;
         let mut state = shared.state.lock();
-        shared.enter(&mut state)?;
-        let raw = shared.context.driver.mark(shared.raw)?;
-        let snapshot = state.chain.snapshot();
-        shared.leave(&mut state);
-        let mark = Arc::new(Mark::new(raw, &shared.context.driver));
-        Ok(Event { snapshot, mark, context: Arc::clone(&shared.context) })
+        if shared.enter(&mut state)? == Mode::Capturing {
+            return shared.capture_record(&state);
+        }
+        let (snapshot, mark) = shared.record(&mut state)?;
+        let traced = shared.context.tracer.as_ref().map(Tracer::event);
+        if let (Some(tracer), Some(event)) = (&shared.context.tracer, &traced) {
+            tracer.record(shared.id, event, Place::Source(Location::caller()));
+        }
+        Ok(Event { traced, at: At::Live { snapshot, mark, context: Arc::clone(&shared.context) } })
     }
 
     /// Makes all later work of this stream come after the event (CUDA: `cudaStreamWaitEvent`). Costs nothing where
@@ -268,17 +320,26 @@ impl Stream {
     ///
     /// # Errors
     /// The event is of another device, or the driver refused.
+    #[track_caller]
     pub fn wait(&self, event: &Event) -> Result<()> {
         let shared = &self.owner.shared;
-        if event.context.number != shared.context.number {
+        if event.device() != shared.context.number {
             let (what, with) = ("an event".into(), shared.id.to_string());
             return Err(Invalid::OtherDevice { what, with }.into());
         }
         let mut state = shared.state.lock();
-        shared.enter(&mut state)?;
-        shared.wait_for(&mut state, &event.snapshot, event.mark.raw)?;
-        shared.leave(&mut state);
-        Ok(())
+        let mode = shared.enter(&mut state)?;
+        match &event.at {
+            At::Live { snapshot, mark, .. } if mode == Mode::Live => {
+                shared.wait_for(&mut state, snapshot, mark.raw)?;
+                if let (Some(tracer), Some(event)) = (&shared.context.tracer, &event.traced) {
+                    tracer.wait(shared.id, event, Place::Source(Location::caller()));
+                }
+                shared.leave(&mut state);
+                Ok(())
+            }
+            _ => shared.capture_wait(&mut state, event),
+        }
     }
 
     /// Waits until all work submitted to the stream so far is over (CUDA: `cudaStreamSynchronize`). Pools may then give
@@ -286,7 +347,9 @@ impl Stream {
     ///
     /// # Errors
     /// The device is lost.
+    #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
+        self.owner.shared.refuse_in_capture("synchronize")?;
         self.record()?.synchronize()
     }
 
@@ -295,7 +358,9 @@ impl Stream {
     ///
     /// # Errors
     /// The device is lost.
+    #[track_caller]
     pub fn is_idle(&self) -> Result<bool> {
+        self.owner.shared.refuse_in_capture("is_idle")?;
         self.record()?.is_over()
     }
 }

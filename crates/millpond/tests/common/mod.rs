@@ -1,18 +1,20 @@
 //! What the tests share: the devices under test, streams that are kept busy, and random numbers.
 //!
-//! A body is written once and run on a fresh device of every kind. `MILLPOND_TEST_DEVICE` picks one kind (`host`, `sim`
-//! or `cuda`); what a kind cannot do is skipped, and said.
+//! A body is written once and run on a fresh device of every kind. `MILLPOND_TEST_DEVICE` picks one kind: `host`,
+//! `sim`, `fake` (CUDA over `fakecuda`) or `cuda` (a real GPU, which then has to be there). Without a wish all run but
+//! `cuda`. What a kind cannot do is skipped, and said.
 
 // Each test program uses its own part of this file.
 #![allow(dead_code)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
-use millpond::driver::SimDriver;
+use millpond::driver::{SimConfig, SimDriver};
 use millpond::{
-    Access, Buffer, Completion, Device, DeviceConfig, Error, HostConfig, Pool, PoolConfig, ReusePolicy, Schedule,
-    Stream, Watch,
+    Access, Buffer, Completion, CudaConfig, Device, DeviceConfig, Error, GIB, HostConfig, Invalid, Pool, PoolConfig,
+    ReusePolicy, Schedule, Stream, Watch,
 };
 
 /// A device under test.
@@ -22,6 +24,8 @@ pub(crate) struct Subject {
     pub(crate) has_memory: bool,
     /// Whether work of different streams runs at once, so that a stream can be kept busy while others go on.
     pub(crate) is_parallel: bool,
+    /// Whether closures run as kernels.
+    pub(crate) runs_closures: bool,
     /// Whether work is over as soon as it was submitted.
     pub(crate) is_instant: bool,
     sim: Option<Arc<SimDriver>>,
@@ -33,15 +37,21 @@ pub(crate) enum Make {
     Parallel,
     Seeded(u64),
     Sim(Completion),
+    /// CUDA over `fakecuda`.
+    Fake,
+    /// CUDA on a GPU.
+    Cuda,
 }
 
-const ALL: [Make; 6] = [
+const ALL: [Make; 8] = [
     Make::Parallel,
     Make::Seeded(1),
     Make::Seeded(2),
     Make::Seeded(3),
     Make::Sim(Completion::AtOnce),
     Make::Sim(Completion::AtBlock),
+    Make::Fake,
+    Make::Cuda,
 ];
 
 impl Subject {
@@ -50,26 +60,34 @@ impl Subject {
     }
 
     pub(crate) fn with(make: Make, config: DeviceConfig) -> Subject {
+        Self::sized(make, config, 64 * GIB)
+    }
+
+    /// A device of so many bytes.
+    pub(crate) fn sized(make: Make, config: DeviceConfig, total_bytes: u64) -> Subject {
         let (mut is_parallel, mut is_instant) = (false, false);
-        let host_threads = config.host_threads;
+        let host = HostConfig { total_bytes, host_threads: config.host_threads, ..Default::default() };
         let (device, sim) = match make {
             Make::Sim(completion) => {
                 is_instant = completion == Completion::AtOnce;
-                let sim = millpond::driver::SimConfig { completion, watch: Watch::Contract, ..Default::default() };
+                let watch = Watch::Contract;
+                let sim = SimConfig { completion, watch, total_bytes, ..Default::default() };
                 let sim = Arc::new(SimDriver::new(sim));
                 (Device::with_driver(sim.clone(), config), Some(sim))
             }
             Make::Parallel => {
                 is_parallel = true;
-                (Device::host(HostConfig { host_threads, ..Default::default() }), None)
+                (Device::host(host), None)
             }
-            Make::Seeded(seed) => {
-                let schedule = Schedule::Seeded(seed);
-                (Device::host(HostConfig { schedule, host_threads, ..Default::default() }), None)
+            Make::Seeded(seed) => (Device::host(HostConfig { schedule: Schedule::Seeded(seed), ..host }), None),
+            Make::Fake | Make::Cuda => {
+                is_parallel = true;
+                (Device::cuda_with(cuda(make, total_bytes), config), None)
             }
         };
         let device = device.expect("a device");
-        Subject { device, has_memory: sim.is_none(), is_parallel, is_instant, sim }
+        let runs_closures = device.properties().runs_closures;
+        Subject { device, has_memory: sim.is_none(), is_parallel, runs_closures, is_instant, sim }
     }
 
     pub(crate) fn stream(&self) -> Stream {
@@ -96,13 +114,23 @@ impl Subject {
         assert!(self.can_hold());
         let (go, gate) = channel::<()>();
         let waits = self.is_parallel;
-        let kernel = move |_: &mut ()| {
+        self.run(stream, accesses, move || {
             if waits {
                 let _ = gate.recv();
             }
-        };
-        launch_any(stream, accesses, kernel);
+        });
         Hold { _go: go }
+    }
+
+    /// Runs a closure that looks at no slices, in stream order.
+    #[track_caller]
+    pub(crate) fn run(&self, stream: &Stream, accesses: impl Access, mut task: impl FnMut() + Send + 'static) {
+        let ran = match self.runs_closures {
+            true => stream.launch(accesses, move |_| task()),
+            // SAFETY: a host function uses no memory of the device.
+            false => unsafe { stream.enqueue(accesses, |queue, _| queue.host_function(task)) },
+        };
+        ran.expect("a launch in order");
     }
 
     /// Asserts that the driver's contract was kept, where somebody watched.
@@ -113,10 +141,37 @@ impl Subject {
     }
 }
 
-/// Launches a closure that does not look at its slices.
+/// Uses memory without looking at it.
 #[track_caller]
-fn launch_any<A: Access>(stream: &Stream, accesses: A, mut kernel: impl FnMut(&mut ()) + Send + 'static) {
-    stream.launch(accesses, move |_| kernel(&mut ())).expect("a launch in order");
+pub(crate) fn visit<A: Access + Clone>(stream: &Stream, accesses: A) -> Result<(), Error> {
+    visit_for(stream, accesses, || ())
+}
+
+/// ... for as long as `work` takes. Where kernels are no closures the use is declared, and nothing runs.
+#[track_caller]
+pub(crate) fn visit_for<A: Access + Clone>(
+    stream: &Stream,
+    accesses: A,
+    mut work: impl FnMut() + Send + 'static,
+) -> Result<(), Error> {
+    match stream.launch(accesses.clone(), move |_| work()) {
+        Err(error) if matches!(error.invalid(), Some(Invalid::NoClosures { .. })) => stream.declare(accesses),
+        outcome => outcome,
+    }
+}
+
+/// A CUDA device of at most so many bytes. Over `fakecuda` tests run side by side, each on a device of its own; on a
+/// GPU they share one, so that they have to run one after the other where they use its legacy stream.
+fn cuda(make: Make, total_bytes: u64) -> CudaConfig {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let limit_bytes = Some(total_bytes);
+    match make {
+        Make::Fake => {
+            let ordinal = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
+            CudaConfig { ordinal, library: Some(fakecuda::library()), limit_bytes }
+        }
+        _ => CudaConfig { limit_bytes, ..CudaConfig::default() },
+    }
 }
 
 /// A stream is busy as long as this lives.
@@ -135,9 +190,24 @@ pub(crate) fn on_devices_with_memory(body: impl Fn(&Subject)) {
     on(|subject| subject.has_memory, "its memory cannot be looked at", body);
 }
 
+/// ... of every kind that runs closures as kernels.
+pub(crate) fn on_devices_that_run_closures(body: impl Fn(&Subject)) {
+    on(|subject| subject.runs_closures && subject.has_memory, "its kernels are no closures", body);
+}
+
 /// ... of every kind where a stream can be kept busy.
 pub(crate) fn on_devices_that_hold(body: impl Fn(&Subject)) {
     on(Subject::can_hold, "no stream of it can be kept busy", body);
+}
+
+/// ... of every kind, with so many bytes of memory.
+pub(crate) fn on_every_device_of(total_bytes: u64, body: impl Fn(&Subject)) {
+    for make in makes() {
+        eprintln!("on {make:?}:");
+        let subject = Subject::sized(make, DeviceConfig::default(), total_bytes);
+        body(&subject);
+        subject.assert_contract();
+    }
 }
 
 fn on(fits: impl Fn(&Subject) -> bool, why_not: &str, body: impl Fn(&Subject)) {
@@ -154,19 +224,22 @@ fn on(fits: impl Fn(&Subject) -> bool, why_not: &str, body: impl Fn(&Subject)) {
     }
 }
 
-/// The kinds of devices that the environment asks for: all without a wish.
+/// The kinds of devices that the environment asks for: all but a GPU without a wish.
 pub(crate) fn makes() -> Vec<Make> {
     let wish = std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default();
-    let is_host = |make: &Make| !matches!(make, Make::Sim(_));
+    let kind = |make: &Make| match make {
+        Make::Parallel | Make::Seeded(_) => "host",
+        Make::Sim(_) => "sim",
+        Make::Fake => "fake",
+        Make::Cuda => "cuda",
+    };
     match wish.as_str() {
-        "" => ALL.to_vec(),
-        "host" => ALL.into_iter().filter(is_host).collect(),
-        "sim" => ALL.into_iter().filter(|make| !is_host(make)).collect(),
-        "cuda" => {
-            eprintln!("skipped: this build has no CUDA device");
-            Vec::new()
+        "" => {
+            eprintln!("skipped on Cuda: MILLPOND_TEST_DEVICE is not `cuda`");
+            ALL.into_iter().filter(|make| kind(make) != "cuda").collect()
         }
-        other => panic!("MILLPOND_TEST_DEVICE={other}: not one of host, sim, cuda"),
+        "host" | "sim" | "fake" | "cuda" => ALL.into_iter().filter(|make| kind(make) == wish).collect(),
+        other => panic!("MILLPOND_TEST_DEVICE={other}: not one of host, sim, fake, cuda"),
     }
 }
 
@@ -183,7 +256,7 @@ pub(crate) fn keeping(reuse: ReusePolicy) -> PoolConfig {
 /// `stream` uses a buffer, without looking at it.
 #[track_caller]
 pub(crate) fn touch(stream: &Stream, buffer: &Buffer<u8>) {
-    stream.launch(buffer.write(), |_| ()).expect("a use in order");
+    visit(stream, buffer.write()).expect("a use in order");
 }
 
 /// Makes `later` come after all that is in `earlier`.

@@ -194,7 +194,7 @@ fn config(number: u64) -> PoolConfig {
 }
 
 fn is_wanted() -> bool {
-    let wanted = !makes().is_empty() && makes().iter().any(|make| !matches!(make, crate::common::Make::Sim(_)));
+    let wanted = makes().contains(&crate::common::Make::Parallel);
     if !wanted {
         eprintln!("skipped: only a host device has memory to look at");
     }

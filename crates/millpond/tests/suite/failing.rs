@@ -244,7 +244,11 @@ fn every_call_fails_once_on_the_simulator() {
             let sim = Arc::new(SimDriver::new(config));
             (sim.clone(), Some(sim))
         });
-        let all: BTreeSet<CallKind> = CallKind::ALL.into_iter().filter(|kind| kind.can_fail()).collect();
+        // Graphs of the device's own are where those are, in `tests/native`; this program shares nothing.
+        let is_sharing = |kind| matches!(kind, CallKind::Export | CallKind::Import);
+        let is_called = |kind: &CallKind| kind.can_fail() && !kind.is_graph() && !is_sharing(*kind);
+        let all = CallKind::ALL.into_iter().filter(is_called);
+        let all: BTreeSet<CallKind> = all.collect();
         assert_eq!(kinds, all, "every kind of call has failed");
     }
 }

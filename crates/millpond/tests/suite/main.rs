@@ -4,6 +4,8 @@
 mod common;
 
 mod data;
+mod devices;
+mod exhaustion;
 mod failing;
 mod hosts;
 mod misuse;
@@ -12,4 +14,5 @@ mod pools;
 mod programs;
 mod reuse;
 mod soundness;
+mod stress;
 mod trim;

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use millpond::{Buffer, Bytes, Error, Invalid, Kind, MIB, Nearest, PoolConfig, Stream};
 
-use crate::common::{Subject, kind_of, on_every_device, order, touch};
+use crate::common::{Subject, kind_of, on_every_device, order, touch, visit};
 
 /// What is nearest to a pointer that was refused.
 #[track_caller]
@@ -31,7 +31,7 @@ fn no_bytes_have_no_address() {
         assert_eq!((x.address(), x.len(), x.bytes(), x.id()), (0, 0, 0, None));
         assert!(x.is_empty());
         x.set_name("nothing");
-        stream.launch((x.read(), x.write()), |_| ()).unwrap();
+        visit(&stream, (x.read(), x.write())).unwrap();
         stream.memset(x.write(), 1).unwrap();
         assert_eq!(stream.copy_to_host(x.read()).unwrap(), []);
         // It is nobody's: any stream may free it, in any order.
@@ -190,7 +190,7 @@ fn a_second_free_says_where_the_first_was() {
         assert_eq!(y.address(), address);
         stream.free_address(address).unwrap();
         // The buffer owns nothing any more: to use it is to use freed memory, to drop it does nothing.
-        let refused = stream.launch(y.read(), |_| ()).unwrap_err();
+        let refused = visit(&stream, y.read()).unwrap_err();
         assert_eq!(kind_of(&refused), Kind::UseAfterFree);
         let refused = stream.free(y).unwrap_err();
         assert_eq!(kind_of(&refused.error), Kind::DoubleFree);
@@ -209,7 +209,7 @@ fn an_overtaken_buffer_is_harmless() {
         let (new, _) = named(on, &stream, "new", 4096);
         assert_eq!(old.address(), new.address());
         old.set_name("still old");
-        assert!(stream.launch(old.read(), |_| ()).is_err());
+        assert!(visit(&stream, old.read()).is_err());
         let old = stream.free(old).unwrap_err().buffer;
         drop(old);
         touch(&stream, &new);

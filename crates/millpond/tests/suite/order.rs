@@ -2,7 +2,7 @@
 
 use millpond::{Buffer, Kind, Pool, PoolConfig, Stream};
 
-use crate::common::{Subject, kind_of, on_devices_that_hold, on_every_device, order, touch};
+use crate::common::{Subject, kind_of, on_devices_that_hold, on_every_device, order, touch, visit};
 
 /// A buffer that only what comes after `stream`'s present end may use.
 fn witness(pool: &Pool, stream: &Stream) -> Buffer<u8> {
@@ -13,7 +13,7 @@ fn witness(pool: &Pool, stream: &Stream) -> Buffer<u8> {
 
 /// Whether the next operation of `stream` comes after the witness. Asking adds no order.
 fn comes_after(stream: &Stream, witness: &Buffer<u8>) -> bool {
-    match stream.launch(witness.read(), |_| ()) {
+    match visit(stream, witness.read()) {
         Ok(()) => true,
         Err(error) => {
             assert_eq!(kind_of(&error), Kind::UseBeforeAlloc);
@@ -95,12 +95,12 @@ fn a_diamond_joins_both_sides() {
         let x = witness(&pool, &top);
         for side in [&left, &right] {
             order(&top, side);
-            side.launch(x.read(), |_| ()).unwrap();
+            visit(side, x.read()).unwrap();
         }
         order(&left, &bottom);
-        assert_eq!(kind_of(&bottom.launch(x.write(), |_| ()).unwrap_err()), Kind::Race);
+        assert_eq!(kind_of(&visit(&bottom, x.write()).unwrap_err()), Kind::Race);
         order(&right, &bottom);
-        bottom.launch(x.write(), |_| ()).unwrap();
+        visit(&bottom, x.write()).unwrap();
         bottom.free(x).unwrap();
     });
 }
@@ -211,13 +211,13 @@ fn the_legacy_stream_joins_the_others() {
         let (pool, legacy, [a, b]) = (pool(on), on.device.legacy_stream(), on.streams());
         let x = witness(&pool, &a);
         assert!(!comes_after(&b, &x));
-        legacy.launch((), |()| ()).unwrap();
+        visit(&legacy, ()).unwrap();
         assert!(comes_after(&b, &x));
         let y = witness(&pool, &a);
         assert!(!comes_after(&b, &y), "once more takes once more");
         let z = witness(&pool, &b);
         assert!(!comes_after(&a, &z));
-        legacy.launch((), |()| ()).unwrap();
+        visit(&legacy, ()).unwrap();
         assert!(comes_after(&b, &y) && comes_after(&a, &z));
     });
 }
@@ -241,13 +241,24 @@ fn every_thread_has_a_default_stream() {
     on_every_device(|on| {
         let (pool, own) = (pool(on), on.device.per_thread_stream().unwrap());
         assert_eq!(own.id(), on.device.per_thread_stream().unwrap().id());
-        let other = std::thread::scope(|scope| scope.spawn(|| on.device.per_thread_stream().unwrap()).join().unwrap());
-        assert_ne!(own.id(), other.id());
         let x = witness(&pool, &own);
-        assert!(!comes_after(&other, &x));
-        // Handles of it can be handed around like any other.
-        order(&own, &other);
-        assert!(comes_after(&other, &x));
+        let other = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let other = on.device.per_thread_stream().unwrap();
+                assert_ne!(own.id(), other.id());
+                assert!(!comes_after(&other, &x));
+                // Handles of it can be handed around, to be waited for.
+                order(&own, &other);
+                assert!(comes_after(&other, &x));
+                other
+            });
+            thread.join().unwrap()
+        });
+        let y = witness(&pool, &own);
+        order(&own, &on.stream());
+        other.synchronize().unwrap();
+        assert!(!comes_after(&on.stream(), &y), "the other one was waited for");
+        assert!(comes_after(&on.stream(), &x));
     });
 }
 
@@ -285,7 +296,7 @@ fn the_end_of_a_life_is_an_end() {
         let x = witness(&pool, &stream);
         let view = x.view();
         stream.free(x).unwrap();
-        assert_eq!(kind_of(&stream.launch(view.read(), |_| ()).unwrap_err()), Kind::UseAfterFree);
+        assert_eq!(kind_of(&visit(&stream, view.read()).unwrap_err()), Kind::UseAfterFree);
         assert_eq!(kind_of(&stream.memset(view.write(), 0).unwrap_err()), Kind::UseAfterFree);
         assert_eq!(kind_of(&stream.copy_to_host(view.read()).unwrap_err()), Kind::UseAfterFree);
         assert_eq!(kind_of(&stream.copy_from_host(view.write(), &[0; 64]).unwrap_err()), Kind::UseAfterFree);
@@ -299,7 +310,7 @@ fn a_drop_orders_nothing() {
         let (pool, [a, b]) = (pool(on), on.streams());
         let x = witness(&pool, &a);
         order(&a, &b);
-        b.launch(x.write(), |_| ()).unwrap();
+        visit(&b, x.write()).unwrap();
         let on_b = witness(&pool, &b);
         drop(x);
         assert!(!comes_after(&a, &on_b), "`a` did not come after `b` by freeing what `b` used");

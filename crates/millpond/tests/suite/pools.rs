@@ -23,7 +23,7 @@ fn one_allocation_lives_and_leaves_nothing() {
             let x = stream.alloc::<u8>(&pool, len).unwrap();
             assert_eq!((x.len(), x.bytes()), (len, len as u64));
             assert_eq!(used(&pool), (len as u64, len as u64));
-            stream.launch(x.write(), |x| x.fill(5)).unwrap();
+            stream.memset(x.write(), 5).unwrap();
             if on.has_memory {
                 assert_eq!(stream.copy_to_host(x.read()).unwrap(), vec![5; len]);
             }
@@ -241,7 +241,7 @@ fn allocations_outlive_their_pool() {
         let x = stream.alloc::<u8>(&pool, 3 * MIB as usize).unwrap();
         let y = stream.alloc::<u8>(&pool, 100).unwrap();
         let shelved = other.alloc::<u8>(&pool, 4096).unwrap();
-        stream.launch(x.write(), |x| x.fill(9)).unwrap();
+        stream.memset(x.write(), 9).unwrap();
         other.free(shelved).unwrap();
         drop(pool);
         if on.has_memory {
@@ -330,7 +330,7 @@ fn contents_are_ones_own() {
         let (stream, pool) = (on.stream(), on.device.default_pool());
         let buffers: Vec<_> = (0..64).map(|i| stream.alloc::<u32>(&pool, 1 + i * 300).unwrap()).collect();
         for (i, x) in buffers.iter().enumerate() {
-            stream.launch(x.write(), move |x| x.fill(i as u32)).unwrap();
+            stream.copy_from_host(x.write(), &vec![i as u32; x.len()]).unwrap();
         }
         for (i, x) in buffers.iter().enumerate() {
             assert!(stream.copy_to_host(x.read()).unwrap().iter().all(|&v| v == i as u32));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use millpond::{Buffer, Completion, DeviceConfig, Error, Event, Invalid, Kind, Pool, PoolConfig, Stream, View};
 
-use crate::common::{Make, Random, Subject, makes};
+use crate::common::{Make, Random, Subject, makes, visit_for};
 
 /// The legacy default stream's number in a program.
 const LEGACY: usize = 0;
@@ -282,14 +282,14 @@ impl Run<'_> {
                 self.buffers.push((Some(buffer), view));
             }
             Step::Use { stream, buffer, write } => match (&self.buffers[buffer], write) {
-                ((Some(buffer), _), true) => self.stream(stream).launch(buffer.write(), move |_| work())?,
-                ((Some(buffer), _), false) => self.stream(stream).launch(buffer.read(), move |_| work())?,
-                ((None, view), true) => self.stream(stream).launch(view.write(), move |_| work())?,
-                ((None, view), false) => self.stream(stream).launch(view.read(), move |_| work())?,
+                ((Some(buffer), _), true) => visit_for(self.stream(stream), buffer.write(), work)?,
+                ((Some(buffer), _), false) => visit_for(self.stream(stream), buffer.read(), work)?,
+                ((None, view), true) => visit_for(self.stream(stream), view.write(), work)?,
+                ((None, view), false) => visit_for(self.stream(stream), view.read(), work)?,
             },
             Step::Both { stream, read, write } => {
                 let (read, write) = (self.buffers[read].1.read(), self.buffers[write].1.write());
-                self.stream(stream).launch((read, write), move |_| work())?;
+                visit_for(self.stream(stream), (read, write), work)?;
             }
             Step::Free { stream, buffer } => {
                 if let Some(owned) = self.buffers[buffer].0.take() {
@@ -345,8 +345,14 @@ fn check_all(seeds: std::ops::Range<u64>) {
     let makes = makes();
     let allowed = |make: &Make| makes.iter().any(|known| std::mem::discriminant(known) == std::mem::discriminant(make));
     for seed in seeds {
-        let devices =
-            [Make::Sim(Completion::AtOnce), Make::Sim(Completion::AtBlock), Make::Seeded(seed), Make::Parallel];
+        let devices = [
+            Make::Sim(Completion::AtOnce),
+            Make::Sim(Completion::AtBlock),
+            Make::Seeded(seed),
+            Make::Parallel,
+            Make::Fake,
+            Make::Cuda,
+        ];
         let mut facts = devices.into_iter().filter(allowed).map(|make| check(make, seed, None));
         let Some(first) = facts.next() else { return };
         assert!(facts.all(|other| other == first), "seed {seed}: the same words everywhere");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use millpond::{Buffer, Error, MIB, Pool, PoolConfig, ReusePolicy, Stream};
 
 use crate::common::{
-    Subject, kind_of, on_devices_that_hold, on_devices_with_memory, on_every_device, order, reuse, touch,
+    Subject, kind_of, on_devices_that_hold, on_devices_that_run_closures, on_every_device, order, reuse, touch, visit,
 };
 
 const LEN: usize = 8 * MIB as usize;
@@ -194,7 +194,7 @@ fn a_synchronisation_opens_memory_to_all() {
 fn settle(on: &Subject, stream: &Stream) {
     if on.is_parallel {
         let (ran, has_run) = channel();
-        stream.launch((), move |()| ran.send(()).expect("somebody listens")).unwrap();
+        on.run(stream, (), move || ran.send(()).expect("somebody listens"));
         has_run.recv().unwrap();
         // The kernel has run to its end; its worker is about to say so.
         std::thread::sleep(Duration::from_millis(20));
@@ -254,11 +254,11 @@ fn a_stream_is_made_to_wait_for_memory() {
         let y = alloc(&second, &pool).unwrap();
         assert_eq!(y.address(), address);
         let (ran, has_run) = channel();
-        second.launch(y.write(), move |_| ran.send(()).expect("somebody listens")).unwrap();
+        on.run(&second, y.write(), move || ran.send(()).expect("somebody listens"));
         if on.is_parallel {
             assert!(has_run.recv_timeout(Duration::from_millis(30)).is_err(), "it waits for the kernel of the first");
         }
-        let refused = second.launch(witness.read(), |_| ()).unwrap_err();
+        let refused = visit(&second, witness.read()).unwrap_err();
         assert_eq!(kind_of(&refused), millpond::Kind::UseBeforeAlloc, "the wait is no part of the program's order");
         drop(busy);
         second.synchronize().unwrap();
@@ -272,7 +272,7 @@ fn a_stream_is_made_to_wait_for_memory() {
 /// Whatever the policies, contents are one's own.
 #[test]
 fn data_is_right_under_every_policy() {
-    on_devices_with_memory(|on| {
+    on_devices_that_run_closures(|on| {
         let [first, second] = on.streams();
         for bits in 0..8 {
             let policy = reuse(bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);

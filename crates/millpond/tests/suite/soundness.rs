@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use millpond::{Buffer, Device, Error, HostConfig, Invalid, Kind, Pool, PoolConfig, SimConfig};
 
-use crate::common::{kind_of, on_devices_with_memory, on_every_device, order};
+use crate::common::{kind_of, on_devices_that_run_closures, on_every_device, order, visit};
 
 /// A reader that comes after a write does not hide the write from a reader that does not.
 #[test]
@@ -13,15 +13,15 @@ fn a_write_stays_known_behind_an_ordered_read() {
         let [writer, ordered, stranger] = on.streams();
         let x = writer.alloc::<u8>(&pool, 64).unwrap();
         order(&writer, &stranger);
-        writer.launch(x.write(), |_| ()).unwrap();
+        visit(&writer, x.write()).unwrap();
         order(&writer, &ordered);
-        ordered.launch(x.read(), |_| ()).unwrap();
-        let refused = stranger.launch(x.read(), |_| ()).unwrap_err();
+        visit(&ordered, x.read()).unwrap();
+        let refused = visit(&stranger, x.read()).unwrap_err();
         assert_eq!(kind_of(&refused), Kind::Race);
         let violation = refused.violation().unwrap();
         assert_eq!(violation.earlier.stream, writer.id(), "the write is the other side, not the ordered read");
         order(&writer, &stranger);
-        stranger.launch(x.read(), |_| ()).unwrap();
+        visit(&stranger, x.read()).unwrap();
         // All three uses must precede the free.
         let refused = writer.free(x).unwrap_err();
         assert_eq!(kind_of(&refused.error), Kind::FreeBeforeUse);
@@ -43,14 +43,14 @@ fn a_stale_view_does_not_hide_behind_a_live_buffer() {
         stream.free(x).unwrap();
         let y = stream.alloc::<u8>(&pool, 64).unwrap();
         for refused in [
-            stream.launch(stale.read(), |_| ()),
-            stream.launch((stale.read(), y.read()), |_| ()),
-            stream.launch((y.read(), stale.read()), |_| ()),
-            stream.launch([y.view().read(), stale.read(), y.view().read()], |_| ()),
+            visit(&stream, stale.read()),
+            visit(&stream, (stale.read(), y.read())),
+            visit(&stream, (y.read(), stale.read())),
+            visit(&stream, [y.view().read(), stale.read(), y.view().read()]),
         ] {
             assert_eq!(refused, Err(Error::from(Invalid::Stale)));
         }
-        stream.launch((y.read(), y.view().read()), |_| ()).unwrap();
+        visit(&stream, (y.read(), y.view().read())).unwrap();
     });
 }
 
@@ -63,7 +63,7 @@ fn a_view_of_a_freed_allocation_says_where_it_was_freed() {
         x.set_name("x");
         let view = x.view();
         stream.free(x).unwrap();
-        let refused = stream.launch(view.write(), |_| ()).unwrap_err();
+        let refused = visit(&stream, view.write()).unwrap_err();
         assert_eq!(kind_of(&refused), Kind::UseAfterFree);
         assert!(refused.to_string().contains("`x`"), "{refused}");
         assert!(refused.to_string().contains(file!()), "{refused}");
@@ -82,19 +82,19 @@ fn one_launch_does_not_alias() {
             Err(Error::InvalidArgument(invalid)) => matches!(*invalid, Invalid::Aliased { .. }),
             _ => false,
         };
-        assert!(is_aliased(stream.launch((x.write(), x.write()), |_| ())));
-        assert!(is_aliased(stream.launch((x.read(), x.write()), |_| ())));
-        assert!(is_aliased(stream.launch((low.write(), high.write()), |_| ())));
-        assert!(is_aliased(stream.launch((low.read(), (high.read(), x.write())), |_| ())));
+        assert!(is_aliased(visit(&stream, (x.write(), x.write()))));
+        assert!(is_aliased(visit(&stream, (x.read(), x.write()))));
+        assert!(is_aliased(visit(&stream, (low.write(), high.write()))));
+        assert!(is_aliased(visit(&stream, (low.read(), (high.read(), x.write())))));
         assert!(is_aliased(stream.copy(low.read(), high.write())));
-        stream.launch((x.read(), low.read(), high.read()), |_| ()).unwrap();
+        visit(&stream, (x.read(), low.read(), high.read())).unwrap();
     });
 }
 
 /// Elements without bytes make slices of the right length and touch nothing.
 #[test]
 fn elements_without_bytes_have_slices() {
-    on_devices_with_memory(|on| {
+    on_devices_that_run_closures(|on| {
         let pool = on.pool(PoolConfig::default());
         let [stream] = on.streams();
         let x: Buffer<()> = stream.alloc(&pool, 5).unwrap();
@@ -119,7 +119,7 @@ unsafe impl Pod for Wide {}
 
 #[test]
 fn slices_are_aligned() {
-    on_devices_with_memory(|on| {
+    on_devices_that_run_closures(|on| {
         let pool = on.pool(PoolConfig::default());
         let [stream] = on.streams();
         for len in [1, 2, 3, 7] {

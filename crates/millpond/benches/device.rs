@@ -1,0 +1,319 @@
+//! Host time of allocation, free and graphs on a device, for a comparison with its peers (`bench/gpu/peers.cpp` runs
+//! the same work with the same random numbers): tab-separated lines of workload, peer, value and unit.
+//!
+//! `cargo bench -p millpond --bench device -- [host|sim|cuda] [TRACE...]`, where a trace is plain lines
+//! (`a ID BYTES STREAM`, `f ID STREAM`). Checks are on. Each figure is the median of several rounds.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::Instant;
+
+use millpond::{Buffer, Device, GraphExec, HostConfig, Instantiate, KIB, MIB, Pool, PoolConfig, SimConfig, Stream};
+
+const ROUNDS: usize = 7;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    if words.iter().any(|word| word == "--test") {
+        return;
+    }
+    let kind = words.first().map_or("sim", String::as_str);
+    let device = match kind {
+        "host" => Device::host(HostConfig::default()),
+        "sim" => Device::sim(SimConfig::default()),
+        "cuda" => Device::cuda(0),
+        other => {
+            eprintln!("device: '{other}' is no device; there are host, sim and cuda");
+            std::process::exit(2);
+        }
+    };
+    let device = device.expect("a device");
+    pairs(&device);
+    replacement(&device);
+    hand_over(&device);
+    [4_096, 16_384, 65_536].into_iter().for_each(|count| holes(&device, count));
+    words.iter().skip(1).for_each(|path| trace(&device, path));
+    random_allocations(&device);
+    threads(&device);
+    [1, 10, 100].into_iter().for_each(|count| chain(&device, count));
+    [2, 16].into_iter().for_each(|outputs| producer(&device, outputs));
+}
+
+fn row(work: impl std::fmt::Display, value: f64, unit: &str) {
+    println!("{work}\tmillpond\t{value:.4}\t{unit}");
+}
+
+/// A pool that keeps what it has.
+fn keeping(device: &Device) -> Pool {
+    device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).expect("a pool")
+}
+
+fn pair(stream: &Stream, pool: &Pool, bytes: usize) {
+    let buffer: Buffer<u8> = stream.alloc(pool, bytes).expect("memory");
+    stream.free(black_box(buffer)).expect("a right free");
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The median over rounds of the time of one call, in nanoseconds.
+fn rounds(calls: u32, mut call: impl FnMut()) -> f64 {
+    let round = |_| {
+        let start = Instant::now();
+        (0..calls).for_each(|_| call());
+        start.elapsed().as_nanos() as f64 / f64::from(calls)
+    };
+    median((0..ROUNDS).map(round).collect())
+}
+
+struct Random(u64);
+
+impl Default for Random {
+    fn default() -> Self {
+        Self(0x1234_5678_9ABC_DEF1)
+    }
+}
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Log-uniform between 512 B and 16 MiB.
+    fn size(&mut self) -> usize {
+        let exponent = 9.0 + 15.0 * (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+        exponent.exp2() as usize
+    }
+}
+
+fn pairs(device: &Device) {
+    let (pool, stream) = (keeping(device), device.non_blocking_stream().expect("a stream"));
+    for (bytes, label) in [(512, "512 B"), (64 * KIB, "64 KiB"), (MIB, "1 MiB"), (256 * MIB, "256 MiB")] {
+        (0..100).for_each(|_| pair(&stream, &pool, bytes as usize));
+        row(format!("pair {label}"), rounds(200_000, || pair(&stream, &pool, bytes as usize)), "ns");
+    }
+}
+
+/// 1000 live allocations of random sizes; one at random is replaced.
+fn replacement(device: &Device) {
+    let (pool, stream) = (keeping(device), device.non_blocking_stream().expect("a stream"));
+    let mut random = Random::default();
+    let mut live: Vec<Buffer<u8>> = (0..1000).map(|_| stream.alloc(&pool, random.size()).expect("memory")).collect();
+    let mut replace = || {
+        let at = random.next() as usize % live.len();
+        let fresh = random.size();
+        stream.free(live.swap_remove(at)).expect("a right free");
+        live.push(stream.alloc(&pool, fresh).expect("memory"));
+    };
+    (0..20_000).for_each(|_| replace());
+    row("replacement", rounds(20_000, replace), "ns");
+    let statistics = pool.statistics();
+    row("replacement ratio", statistics.reserved_high_bytes as f64 / statistics.used_high_bytes as f64, "ratio");
+}
+
+/// Allocated on one stream, handed over by an event, freed on another.
+fn hand_over(device: &Device) {
+    let pool = keeping(device);
+    let (left, right) =
+        (device.non_blocking_stream().expect("a stream"), device.non_blocking_stream().expect("a stream"));
+    let call = || {
+        let buffer: Buffer<u8> = left.alloc(&pool, 64 << 10).expect("memory");
+        right.wait(&left.record().expect("an event")).expect("a wait");
+        right.free(buffer).expect("a right free");
+    };
+    row("hand-over", rounds(5_000, call), "ns");
+    device.synchronize().expect("a device");
+}
+
+/// A 1 KiB pair among many free holes of 1 KiB that nothing joins.
+fn holes(device: &Device, holes: usize) {
+    let (pool, stream) = (keeping(device), device.non_blocking_stream().expect("a stream"));
+    let all = (0..2 * holes).map(|_| stream.alloc::<u8>(&pool, 1024).expect("memory"));
+    let live: Vec<_> = all.collect::<Vec<_>>().into_iter().skip(1).step_by(2).collect();
+    row(format!("holes {holes}"), rounds(100_000, || pair(&stream, &pool, 1024)), "ns");
+    drop(live);
+}
+
+/// One event of a recorded program.
+enum Event {
+    Alloc { id: usize, bytes: usize, stream: usize },
+    Free { id: usize, stream: usize },
+}
+
+fn read(path: &str) -> Vec<Event> {
+    let text = std::fs::read_to_string(path).expect("a trace");
+    let event = |line: &str| {
+        let mut words = line.split(' ');
+        let is_alloc = words.next() == Some("a");
+        let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
+        match is_alloc {
+            true => Event::Alloc { id: number(), bytes: number(), stream: number() },
+            false => Event::Free { id: number(), stream: number() },
+        }
+    };
+    text.lines().map(event).collect()
+}
+
+/// A recorded program's memory, four times over, timed with the driver's calls.
+fn trace(device: &Device, path: &str) {
+    let events = read(path);
+    let (mut ids, mut streams) = (0, 0);
+    for event in &events {
+        let (Event::Alloc { id, stream, .. } | Event::Free { id, stream }) = event;
+        (ids, streams) = (ids.max(id + 1), streams.max(stream + 1));
+    }
+    let pool = keeping(device);
+    let streams: Vec<_> = (0..streams).map(|_| device.non_blocking_stream().expect("a stream")).collect();
+    let name = path.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or(path);
+    let (mut times, mut peak) = (Vec::new(), 0);
+    for pass in 0..4 {
+        let mut live: Vec<Option<Buffer<u8>>> = (0..ids).map(|_| None).collect();
+        let mut used = 0;
+        let start = Instant::now();
+        for event in &events {
+            match *event {
+                Event::Alloc { id, bytes, stream } => {
+                    live[id] = Some(streams[stream].alloc(&pool, bytes).expect("memory"));
+                    used += bytes;
+                    peak = peak.max(used);
+                }
+                Event::Free { id, stream } => {
+                    let buffer = live[id].take().expect("a live allocation");
+                    used -= buffer.len();
+                    // What ordered the two in the program was not recorded: a free on another stream is by address,
+                    // after a wait.
+                    if let Err(refused) = streams[stream].free(buffer) {
+                        let all: Vec<_> = streams.iter().map(|from| from.record().expect("an event")).collect();
+                        all.iter().for_each(|event| streams[stream].wait(event).expect("a wait"));
+                        streams[stream].free(refused.buffer).expect("ordered by now");
+                    }
+                }
+            }
+        }
+        times.push(start.elapsed().as_nanos() as f64 / events.len() as f64);
+        device.synchronize().expect("a device");
+        drop(live);
+        device.synchronize().expect("a device");
+        if pass == 0 {
+            let ratio = pool.statistics().reserved_high_bytes as f64 / peak as f64;
+            row(format!("trace {name} ratio first"), ratio, "ratio");
+        }
+    }
+    row(format!("trace {name} first"), times.remove(0), "ns/event");
+    row(format!("trace {name} later"), median(times), "ns/event");
+    row(format!("trace {name} ratio"), pool.statistics().reserved_high_bytes as f64 / peak as f64, "ratio");
+}
+
+/// RMM's `random_allocations` with its parameters: 2 N steps over at most 16 000 MiB.
+fn random_allocations(device: &Device) {
+    for count in [1_000, 10_000] {
+        for most in [1, 64, 1024] {
+            let (pool, stream) = (keeping(device), device.non_blocking_stream().expect("a stream"));
+            let (mut random, mut live) = (Random::default(), Vec::<Buffer<u8>>::new());
+            let (mut bytes, mut made) = (0, 0);
+            let start = Instant::now();
+            for _ in 0..2 * count {
+                let size = (1 + random.next() % most) * MIB;
+                let (chance, index) = (random.next() % 100, random.next() % count);
+                if live.is_empty() || (chance < 73 && made < count && bytes + size < 16_000 * MIB) {
+                    live.push(stream.alloc(&pool, size as usize).expect("memory"));
+                    (bytes, made) = (bytes + size, made + 1);
+                } else {
+                    let buffer = live.swap_remove(index as usize % live.len());
+                    bytes -= buffer.len() as u64;
+                    stream.free(buffer).expect("a right free");
+                }
+            }
+            let ns = start.elapsed().as_nanos() as f64 / (2 * count) as f64;
+            row(format!("random_allocations {count} x {most} MiB"), ns, "ns/step");
+        }
+    }
+}
+
+/// Pairs of all threads together, each on its own stream.
+fn threads(device: &Device) {
+    const PAIRS: u32 = 300_000;
+    let pool = keeping(device);
+    for count in [1, 2, 4, 8, 16] {
+        let total = |_| {
+            let barrier = Barrier::new(count);
+            let run = || {
+                let stream = device.non_blocking_stream().expect("a stream");
+                pair(&stream, &pool, 64 << 10);
+                barrier.wait();
+                let start = Instant::now();
+                (0..PAIRS).for_each(|_| pair(&stream, &pool, 64 << 10));
+                start.elapsed().as_secs_f64()
+            };
+            let seconds = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..count).map(|_| scope.spawn(run)).collect();
+                threads.into_iter().map(|thread| thread.join().expect("a thread")).fold(0.0, f64::max)
+            });
+            f64::from(PAIRS) * count as f64 / seconds / 1e6
+        };
+        row(format!("threads {count}"), median((0..3).map(total).collect()), "Mpairs/s");
+    }
+}
+
+fn launches(name: &str, exec: &GraphExec, stream: &Stream) {
+    (0..20).for_each(|_| drop(exec.launch(stream).expect("a launch")));
+    stream.synchronize().expect("a stream");
+    let (mut host, mut whole) = (Vec::new(), Vec::new());
+    for _ in 0..200 {
+        let start = Instant::now();
+        let _ = black_box(exec.launch(stream).expect("a launch"));
+        host.push(start.elapsed().as_nanos() as f64 / 1e3);
+        stream.synchronize().expect("a stream");
+        whole.push(start.elapsed().as_nanos() as f64 / 1e3);
+    }
+    row(format!("{name} launch"), median(host), "us");
+    row(format!("{name} launch + sync"), median(whole), "us");
+}
+
+/// A chain of memsets, each with 4 MiB whose life overlaps the next.
+fn chain(device: &Device, count: usize) {
+    let stream = device.non_blocking_stream().expect("a stream");
+    let build = || {
+        let mut graph = device.graph().expect("a graph");
+        let (mut last, mut before) = (Vec::new(), None);
+        for _ in 0..count {
+            let memory = graph.add_alloc::<u8>(&last, 4 << 20).expect("an allocation");
+            let alloc = graph.node_of(memory).expect("its node");
+            let fill = graph.add_fill(&[alloc], memory.write(), 0).expect("a memset");
+            last = vec![fill];
+            if let Some(before) = before.replace(memory) {
+                last = vec![graph.add_free(&last, before).expect("a free")];
+            }
+        }
+        graph.add_free(&last, before.expect("an allocation")).expect("a free");
+        graph
+    };
+    let (mut times, mut exec) = (Vec::new(), None);
+    for _ in 0..10 {
+        let graph = build();
+        let start = Instant::now();
+        exec = Some(graph.instantiate(Instantiate::default()).expect("an instance"));
+        times.push(start.elapsed().as_nanos() as f64 / 1e3);
+    }
+    row(format!("graph {count} instantiate"), median(times), "us");
+    launches(&format!("graph {count}"), &exec.expect("an instance"), &stream);
+}
+
+/// A graph that leaves its outputs live and frees them at its next launch.
+fn producer(device: &Device, outputs: usize) {
+    let stream = device.non_blocking_stream().expect("a stream");
+    let mut graph = device.graph().expect("a graph");
+    let mut last = Vec::new();
+    for _ in 0..outputs {
+        let memory = graph.add_alloc::<u8>(&last, 4 << 20).expect("an allocation");
+        let alloc = graph.node_of(memory).expect("its node");
+        last = vec![graph.add_fill(&[alloc], memory.write(), 0).expect("a memset")];
+    }
+    let instantiate = Instantiate { auto_free_on_launch: true };
+    launches(&format!("auto-free {outputs}"), &graph.instantiate(instantiate).expect("an instance"), &stream);
+}

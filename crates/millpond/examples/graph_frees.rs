@@ -1,0 +1,38 @@
+//! The three other ends of memory that outlives its graph: the immediate free after a synchronisation, another graph's
+//! free node (captured), and the next launch of a graph that frees by itself.
+//!
+//! Run with `cargo run -p millpond --example graph_frees`.
+
+use millpond::{Device, Error, HostConfig, Instantiate};
+
+fn main() -> millpond::Result<()> {
+    let device = Device::host(HostConfig::default())?;
+    let stream = device.stream()?;
+    let (graph, out) = stream.capture(|s| {
+        let out = s.alloc::<u8>(&device.default_pool(), 1 << 20)?;
+        s.memset(out.write(), 9)?;
+        Ok(out.into_alloc_node())
+    })?;
+
+    let exec = graph.instantiate(Instantiate::default())?;
+    let buffer = exec.launch(&stream)?.take(out)?;
+    assert!(stream.copy_to_host(buffer.read())?.iter().all(|byte| *byte == 9));
+    stream.synchronize()?;
+    device.free(buffer)?;
+    println!("freed at once, after a synchronisation");
+
+    let buffer = exec.launch(&stream)?.take(out)?;
+    let (freeing, ()) = stream.capture(|s| s.free(buffer).map_err(Error::from))?;
+    let _ = freeing.instantiate(Instantiate::default())?.launch(&stream)?;
+    println!("freed by another graph's free node");
+
+    let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+    let _ = exec.launch(&stream)?;
+    let last = exec.launch(&stream)?.take(out)?;
+    println!("freed by the next launch");
+    drop(exec);
+    assert!(stream.copy_to_host(last.read())?.iter().all(|byte| *byte == 9));
+    stream.free(last)?;
+    println!("the last one outlived its exec, and is freed by hand");
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! External events: what graphs and outside streams order each other by (CUDA: a `cudaEvent_t` that is recorded and
+//! waited for with `cudaEventRecordExternal` and `cudaEventWaitExternal`).
+//!
+//! An [`Event`] never changes, and a node must name something that each launch records anew: that is an
+//! [`ExternalEvent`], a place that holds the last record. Who waits waits for what it holds at that moment; before its
+//! first record that is nothing, and a wait has no effect. A graph's wait nodes see what it holds at the launch.
+//!
+//! Knows snapshots and marks; nothing of graphs. Its lock is a leaf.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use millpond_core::check::Place;
+use millpond_core::graph::EventKey;
+use millpond_core::order::Snapshot;
+
+use crate::context::{Context, lock};
+use crate::error::{Invalid, Result};
+use crate::event::{At, Event, Mark};
+use crate::graph::EventNode;
+use crate::stream::{Mode, Stream, StreamShared};
+use crate::tracing::{TracedEvent, Tracer};
+use crate::{Device, StreamId};
+
+/// An event that can be recorded again and again, by streams and by launches of graphs. Clones name the same event.
+#[derive(Clone, Debug)]
+pub struct ExternalEvent {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    key: EventKey,
+    /// Its end is told before the device's can come.
+    traced: Option<Arc<TracedEvent>>,
+    context: Arc<Context>,
+    last: Mutex<Option<Record>>,
+}
+
+/// A record: what comes before it, for the order and for the device.
+pub(crate) type Record = (Snapshot, Arc<Mark>);
+
+impl Device {
+    /// An event for graphs and streams to order each other by; not recorded yet (CUDA: `cudaEventCreate`).
+    pub fn external_event(&self) -> ExternalEvent {
+        // A number is for one process: two devices' events never meet in a graph under one.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let key = EventKey(NEXT.fetch_add(1, Ordering::Relaxed));
+        let context = Arc::clone(self.context());
+        let traced = context.tracer.as_ref().map(Tracer::event);
+        ExternalEvent { shared: Arc::new(Shared { key, traced, context, last: Mutex::default() }) }
+    }
+}
+
+impl ExternalEvent {
+    /// The last record, to be asked or synchronised; none before the first. Where a graph's launch recorded it, it is
+    /// the record of that node: not the whole launch comes before it.
+    pub fn last(&self) -> Option<Event> {
+        let (snapshot, mark) = self.record()?;
+        let traced = self.shared.traced.clone();
+        Some(Event { traced, at: At::Live { snapshot, mark, context: Arc::clone(&self.shared.context) } })
+    }
+
+    /// What a trace knows it as.
+    pub(crate) fn traced(&self) -> Option<&TracedEvent> {
+        self.shared.traced.as_deref()
+    }
+
+    pub(crate) fn key(&self) -> EventKey {
+        self.shared.key
+    }
+
+    pub(crate) fn record(&self) -> Option<Record> {
+        lock(&self.shared.last).clone()
+    }
+
+    pub(crate) fn set(&self, record: Record) {
+        // The former one is dropped behind the lock: that is a call of the driver.
+        let former = lock(&self.shared.last).replace(record);
+        drop(former);
+    }
+
+    pub(crate) fn check_device(&self, number: u32, with: impl FnOnce() -> String) -> Result<()> {
+        match self.shared.context.number == number {
+            true => Ok(()),
+            false => Err(Invalid::OtherDevice { what: "an external event".into(), with: with() }.into()),
+        }
+    }
+
+    fn check_stream(&self, stream: &StreamShared) -> Result<()> {
+        self.check_device(stream.context.number, || StreamId::to_string(&stream.id))
+    }
+}
+
+impl Stream {
+    /// Records an external event: from now on it stands for everything submitted to the stream so far. In a capture
+    /// this is an event record node, which every launch of the graph runs (CUDA: `cudaEventRecordWithFlags`,
+    /// `cudaEventRecordExternal`).
+    ///
+    /// # Errors
+    /// The event is of another device; the driver refused.
+    #[track_caller]
+    pub fn record_external(&self, event: &ExternalEvent) -> Result<()> {
+        let place = Place::Source(Location::caller());
+        let shared = &self.owner.shared;
+        event.check_stream(shared)?;
+        let mut state = shared.state.lock();
+        match shared.enter(&mut state)? {
+            Mode::Capturing => shared.capture_event(EventNode::Record, event, place),
+            Mode::Live => {
+                event.set(shared.record(&mut state)?);
+                if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {
+                    tracer.record(shared.id, event, place);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes all later work of this stream come after the last record of an external event; where it was never
+    /// recorded this has no effect. In a capture this is an event wait node, which waits for what the event holds when
+    /// the graph is launched (CUDA: `cudaStreamWaitEvent`, `cudaEventWaitExternal`).
+    ///
+    /// # Errors
+    /// The event is of another device; the driver refused.
+    #[track_caller]
+    pub fn wait_external(&self, event: &ExternalEvent) -> Result<()> {
+        let place = Place::Source(Location::caller());
+        let shared = &self.owner.shared;
+        event.check_stream(shared)?;
+        let mut state = shared.state.lock();
+        match shared.enter(&mut state)? {
+            Mode::Capturing => shared.capture_event(EventNode::Wait, event, place),
+            Mode::Live => {
+                if let Some((snapshot, mark)) = event.record() {
+                    shared.wait_for(&mut state, &snapshot, mark.raw)?;
+                    if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {
+                        tracer.wait(shared.id, event, place);
+                    }
+                    shared.leave(&mut state);
+                }
+                Ok(())
+            }
+        }
+    }
+}

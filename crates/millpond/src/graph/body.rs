@@ -1,0 +1,436 @@
+//! A graph in the making: core's graph, and what each node does.
+//!
+//! Knows accesses and allocations; nothing of streams. Both ways of building end here.
+
+use std::sync::{Arc, Mutex, Weak};
+
+use millpond_core::check::{Act, Place};
+use millpond_core::graph::{
+    Access as NodeAccess, Addressing, Graph as CoreGraph, GraphAllocId, GraphError as CoreError, GraphId, Label,
+    Memory, NodeId, NodeKind, Work,
+};
+use millpond_core::ids::AllocId;
+use millpond_core::op::NodeOp;
+use millpond_driver::DriverError;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::arena::Arena;
+use super::error::GraphError;
+use super::exec::ExecShared;
+use super::native::Foreign;
+use super::node::{MemAllocNode, NodeName};
+use crate::access::{Access, Declared, Source, repeated};
+use crate::allocation::{Allocation, Origin};
+use crate::buffer::Named;
+use crate::context::{Context, lock};
+use crate::error::{Invalid, Result};
+use crate::external::ExternalEvent;
+use crate::tracing::Tracer;
+
+/// A kernel that every launch runs again.
+pub(crate) type Kernel = Arc<Mutex<Box<dyn FnMut() + Send>>>;
+
+/// What a node does when it runs.
+#[derive(Clone)]
+pub(crate) enum Payload {
+    Nothing,
+    Kernel(Kernel),
+    Copy {
+        to: u64,
+        from: u64,
+        bytes: u64,
+    },
+    /// Bytes that the graph keeps.
+    Upload {
+        to: u64,
+        from: Arc<[u8]>,
+    },
+    Fill {
+        at: u64,
+        bytes: u64,
+        value: u8,
+    },
+    Child(Arc<Body>),
+    /// What foreign code gave to a captured stream.
+    Foreign(Arc<Foreign>),
+    /// ... or is about to.
+    Open,
+    EventRecord(ExternalEvent),
+    EventWait(ExternalEvent),
+}
+
+/// The two kinds of nodes that order a graph with the outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EventNode {
+    Record,
+    Wait,
+}
+
+impl std::fmt::Debug for Payload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Payload::Nothing => "Nothing",
+            Payload::Kernel(_) => "Kernel",
+            Payload::Copy { .. } => "Copy",
+            Payload::Upload { .. } => "Upload",
+            Payload::Fill { .. } => "Fill",
+            Payload::Child(_) => "Child",
+            Payload::Foreign(_) => "Foreign",
+            Payload::Open => "Open",
+            Payload::EventRecord(_) => "EventRecord",
+            Payload::EventWait(_) => "EventWait",
+        })
+    }
+}
+
+impl Payload {
+    /// A kernel; where there is no memory there are no slices, and it is kept and not run.
+    pub(crate) fn kernel<A: Access>(
+        context: &Context,
+        place: A::Place,
+        kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
+    ) -> Self {
+        Payload::Kernel(Arc::new(Mutex::new(match context.properties.has_memory {
+            true => repeated::<A>(place, kernel),
+            false => Box::new(move || {
+                let _ = &kernel;
+            }),
+        })))
+    }
+
+    pub(crate) fn upload(to: u64, from: &[u8]) -> Self {
+        match from {
+            [] => Payload::Nothing,
+            from => Payload::Upload { to, from: from.into() },
+        }
+    }
+
+    /// What a trace says that a node does.
+    fn traced(&self, tracer: &Tracer, graph: GraphId, accesses: &[NodeAccess]) -> NodeOp {
+        let accesses = tracer.accesses(graph, accesses);
+        match self {
+            Payload::Kernel(_) | Payload::Foreign(_) | Payload::Open => NodeOp::Kernel(accesses),
+            Payload::Copy { .. } | Payload::Upload { .. } => NodeOp::Copy(accesses),
+            Payload::Fill { .. } => NodeOp::Fill(accesses),
+            Payload::EventRecord(event) => {
+                event.traced().map_or(NodeOp::Empty, |event| Tracer::event_node(event, true))
+            }
+            Payload::EventWait(event) => event.traced().map_or(NodeOp::Empty, |event| Tracer::event_node(event, false)),
+            Payload::Nothing | Payload::Child(_) if accesses.is_empty() => NodeOp::Empty,
+            Payload::Nothing | Payload::Child(_) => NodeOp::Kernel(accesses),
+        }
+    }
+
+    /// The kind of node in words.
+    pub(crate) fn noun(&self) -> &'static str {
+        NodeKind::from(self.work()).noun()
+    }
+
+    fn work(&self) -> Work {
+        match self {
+            Payload::Kernel(_) | Payload::Foreign(_) | Payload::Open => Work::Kernel,
+            Payload::Copy { .. } | Payload::Upload { .. } => Work::Copy,
+            Payload::Fill { .. } => Work::Fill,
+            Payload::Nothing | Payload::Child(_) => Work::Empty,
+            Payload::EventRecord(event) => Work::EventRecord(event.key()),
+            Payload::EventWait(event) => Work::EventWait(event.key()),
+        }
+    }
+}
+
+/// What a node's accesses come to: for the order, and the addresses in the order of declaration.
+#[derive(Debug, Default)]
+pub(crate) struct Resolved {
+    pub(crate) accesses: SmallVec<[NodeAccess; 4]>,
+    pub(crate) addresses: SmallVec<[u64; 4]>,
+}
+
+/// Says that a graph has free nodes for other graphs' memory, for as long as it or an exec of it lives.
+#[derive(Debug)]
+pub(crate) struct Grant(pub(crate) GraphId, Option<Arc<Tracer>>);
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        if let Some(tracer) = &self.1 {
+            tracer.graph_closed(self.0);
+        }
+    }
+}
+
+fn is_memory(kind: &NodeKind) -> bool {
+    matches!(kind, NodeKind::MemAlloc(_) | NodeKind::MemFree(_))
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Body {
+    pub(crate) context: Arc<Context>,
+    pub(crate) core: CoreGraph,
+    /// By node.
+    pub(crate) payloads: Vec<Payload>,
+    pub(crate) arena: Arc<Arena>,
+    /// Memory of the outside that nodes name.
+    pub(crate) held: FxHashMap<AllocId, Arc<Allocation>>,
+    pub(crate) grant: Arc<Grant>,
+    /// Whether what CUDA refuses for graphs with memory nodes is refused.
+    pub(crate) has_cuda_limits: bool,
+    /// The instance made last.
+    pub(crate) instance: Arc<Mutex<Weak<ExecShared>>>,
+}
+
+impl Body {
+    pub(crate) fn new(context: &Arc<Context>) -> Self {
+        let id = context.graphs.next_graph();
+        if let Some(tracer) = &context.tracer {
+            tracer.graph(id);
+        }
+        Self {
+            context: Arc::clone(context),
+            core: CoreGraph::new(id, context.properties.granularity, Addressing::Fixed),
+            payloads: Vec::new(),
+            arena: Arena::new(context),
+            held: FxHashMap::default(),
+            grant: Arc::new(Grant(id, context.tracer.clone())),
+            has_cuda_limits: false,
+            instance: Arc::default(),
+        }
+    }
+
+    /// A copy under a number of its own, with the same addresses.
+    pub(crate) fn duplicate(&self) -> Self {
+        let id = self.context.graphs.next_graph();
+        let tracer = self.context.tracer.clone();
+        if let Some(tracer) = &tracer {
+            tracer.graph_cloned(self.core.id(), id);
+        }
+        let grant = Arc::new(Grant(id, tracer));
+        Self { core: self.core.duplicate(id), grant, instance: Arc::default(), ..self.clone() }
+    }
+
+    /// Refuses a change that CUDA refuses for graphs with memory nodes, where that is asked for.
+    pub(crate) fn check_limits(&self, what: &'static str) -> Result<()> {
+        let has_memory = || self.core.nodes().any(|(_, node)| is_memory(&node.kind));
+        match self.has_cuda_limits && has_memory() {
+            true => Err(GraphError::CudaLimit { what }.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses a second instance where that is asked for.
+    pub(crate) fn check_instances(&self) -> Result<()> {
+        match lock(&self.instance).strong_count() {
+            0 => Ok(()),
+            _ => self.check_limits("have a second instance while one lives"),
+        }
+    }
+
+    pub(crate) fn keep(&mut self, node: NodeId, payload: Payload) {
+        self.payloads.resize(node.index() + 1, Payload::Nothing);
+        self.payloads[node.index()] = payload;
+    }
+
+    /// Finds the memory of declared accesses, and refuses what one node cannot do.
+    pub(crate) fn resolve<A: Access>(&mut self, accesses: &A) -> Result<Resolved> {
+        let mut resolved = Resolved::default();
+        let mut failed = None;
+        accesses.declare(&mut |declared| {
+            if failed.is_none() {
+                failed = self.resolve_one(&declared, &mut resolved).err();
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let mut sorted = std::mem::take(&mut resolved.accesses);
+        sorted.sort_by_key(|access| access.memory);
+        let is_aliased = |pair: &[NodeAccess]| {
+            pair[0].memory == pair[1].memory && (pair[0].act == Act::Write || pair[1].act == Act::Write)
+        };
+        if let Some(pair) = sorted.windows(2).find(|pair| is_aliased(pair)) {
+            let allocation = match pair[0].memory {
+                Memory::Own(alloc) | Memory::Foreign { alloc, .. } => alloc.to_string(),
+                Memory::External { id, .. } => id.to_string(),
+            };
+            return Err(Invalid::Aliased { allocation }.into());
+        }
+        sorted.dedup();
+        resolved.accesses = sorted;
+        Ok(resolved)
+    }
+
+    fn resolve_one(&mut self, declared: &Declared<'_>, resolved: &mut Resolved) -> Result<()> {
+        let (memory, address) = match declared.source {
+            Source::Empty | Source::Named(None) => {
+                resolved.addresses.push(0);
+                return Ok(());
+            }
+            Source::Owned(owned) => (self.memory_of(&owned.allocation, owned.generation)?, owned.address),
+            Source::Named(Some(named)) => (self.memory_named(named)?, named.address),
+            Source::Node(name) => (self.memory_of_node(name)?, name.address),
+        };
+        resolved.accesses.push(NodeAccess { memory, act: declared.act });
+        resolved.addresses.push(address + declared.offset);
+        Ok(())
+    }
+
+    fn check_device(&self, device: u32, what: impl FnOnce() -> String) -> Result<()> {
+        match device == self.context.number {
+            true => Ok(()),
+            false => Err(Invalid::OtherDevice { what: what(), with: self.core.id().to_string() }.into()),
+        }
+    }
+
+    fn memory_of_node(&self, name: NodeName) -> Result<Memory> {
+        self.check_device(name.device, || "an alloc node".into())?;
+        Ok(match name.graph == self.core.id() {
+            true => Memory::Own(name.alloc),
+            false => Memory::Foreign { graph: name.graph, alloc: name.alloc },
+        })
+    }
+
+    fn memory_named(&mut self, named: Named) -> Result<Memory> {
+        self.check_device(named.device, || "a view".into())?;
+        let found = match named.pool {
+            None => self.context.graphs.find(named.id)?,
+            Some(id) => {
+                let pool = self.context.pools().into_iter().find(|pool| pool.id == id);
+                pool.and_then(|pool| pool.resolve(named.index)).ok_or(Invalid::Stale)?
+            }
+        };
+        self.memory_of(&found, named.generation)
+    }
+
+    /// What this graph calls one life of an allocation.
+    pub(crate) fn memory_of(&mut self, allocation: &Arc<Allocation>, generation: u64) -> Result<Memory> {
+        self.check_device(allocation.device, || allocation.id.to_string())?;
+        if let Origin::Captured(session) = &allocation.origin {
+            let (graph, alloc) = (session.id, GraphAllocId(allocation.index));
+            return Ok(match graph == self.core.id() {
+                true => Memory::Own(alloc),
+                false => Memory::Foreign { graph, alloc },
+            });
+        }
+        self.held.entry(allocation.id).or_insert_with(|| Arc::clone(allocation));
+        // A graph that was kept over four billion lives of one allocation would take a new one for its own.
+        Ok(Memory::External { id: allocation.id, generation })
+    }
+
+    /// A node that works.
+    pub(crate) fn add_work(
+        &mut self,
+        dependencies: &[NodeId],
+        accesses: &[NodeAccess],
+        payload: Payload,
+        may_share: bool,
+        place: Place,
+    ) -> Result<NodeId> {
+        let label = Label { name: None, place };
+        let node = self.core.add_work(payload.work(), dependencies, accesses, label)?;
+        self.core.set_may_share(node, may_share);
+        if let Some(tracer) = &self.context.tracer {
+            tracer.node(self.core.id(), dependencies, payload.traced(tracer, self.core.id(), accesses), place);
+        }
+        self.keep(node, payload);
+        Ok(node)
+    }
+
+    /// An event record or wait node.
+    pub(crate) fn add_event(
+        &mut self,
+        dependencies: &[NodeId],
+        node: EventNode,
+        event: &ExternalEvent,
+        place: Place,
+    ) -> Result<NodeId> {
+        event.check_device(self.context.number, || self.core.id().to_string())?;
+        let payload = match node {
+            EventNode::Record => Payload::EventRecord(event.clone()),
+            EventNode::Wait => Payload::EventWait(event.clone()),
+        };
+        self.add_work(dependencies, &[], payload, false, place)
+    }
+
+    /// An alloc node.
+    pub(crate) fn add_alloc(
+        &mut self,
+        dependencies: &[NodeId],
+        bytes: u64,
+        place: Place,
+    ) -> Result<(NodeId, GraphAllocId, u64)> {
+        if bytes > self.context.properties.total_bytes {
+            return Err(DriverError::OutOfMemory { call: "alloc node", bytes }.into());
+        }
+        loop {
+            match self.core.add_alloc(dependencies, bytes, Label { name: None, place }) {
+                Err(CoreError::NoAddresses { bytes }) => self.core.extend(self.arena.reserve(bytes)?),
+                Err(error) => return Err(error.into()),
+                Ok((node, alloc)) => {
+                    self.keep(node, Payload::Nothing);
+                    if let Some(tracer) = &self.context.tracer {
+                        let memory = tracer.node_memory(self.core.id(), Memory::Own(alloc));
+                        tracer.node(self.core.id(), dependencies, NodeOp::Alloc { memory, bytes }, place);
+                    }
+                    let range = self.core.alloc(alloc).and_then(|alloc| alloc.range);
+                    return Ok((node, alloc, range.expect("addresses are fixed").start));
+                }
+            }
+        }
+    }
+
+    /// A free node, for this graph's memory or what another graph leaves live.
+    pub(crate) fn add_free(&mut self, dependencies: &[NodeId], memory: Memory, place: Place) -> Result<NodeId> {
+        if let Memory::Foreign { graph, alloc } = memory {
+            self.context.graphs.check_grant(graph, alloc, &self.grant)?;
+        }
+        if let Memory::Own(alloc) = memory
+            && let Err(GraphError::FreedByOther { by }) =
+                self.context.graphs.check_grant_plain(self.core.id(), alloc, &self.grant)
+        {
+            return Err(GraphError::FreedByOther { by }.into());
+        }
+        let node = self.core.add_free(dependencies, memory, Label { name: None, place })?;
+        if let Memory::Foreign { graph, alloc } = memory {
+            self.context.graphs.grant(graph, alloc, &self.grant);
+        }
+        if let Some(tracer) = &self.context.tracer {
+            let freed = tracer.node_memory(self.core.id(), memory);
+            tracer.node(self.core.id(), dependencies, NodeOp::Free(freed), place);
+        }
+        self.keep(node, Payload::Nothing);
+        Ok(node)
+    }
+
+    /// A whole graph as one node.
+    pub(crate) fn add_child(&mut self, dependencies: &[NodeId], child: &Arc<Body>, place: Place) -> Result<NodeId> {
+        child.check_limits("be a child graph")?;
+        let core = Arc::new(child.core.clone());
+        let node = self.core.add_child(dependencies, core, Label { name: None, place })?;
+        self.keep(node, Payload::Child(Arc::clone(child)));
+        if let Some(tracer) = &self.context.tracer {
+            tracer.node(self.core.id(), dependencies, tracer.child(child.core.id()), place);
+        }
+        Ok(node)
+    }
+
+    /// Gives a node a name, for messages.
+    pub(crate) fn name_node(&mut self, node: NodeId, name: &Arc<str>) {
+        if let Some(old) = self.core.node(node) {
+            let label = Label { name: Some(Arc::clone(name)), place: old.label.place };
+            self.core.set_label(node, label);
+        }
+    }
+
+    /// Gives an allocation a name, for messages: its alloc node's.
+    pub(crate) fn name_alloc(&mut self, alloc: GraphAllocId, name: &Arc<str>) {
+        if let Some(node) = self.core.alloc(alloc).map(|alloc| alloc.node) {
+            self.name_node(node, name);
+        }
+    }
+
+    /// A name for an allocation of this graph.
+    pub(crate) fn name<T: bytemuck::Pod>(&self, alloc: GraphAllocId, address: u64, len: usize) -> MemAllocNode<T> {
+        let (device, graph) = (self.context.number, self.core.id());
+        MemAllocNode::new(Some(NodeName { device, graph, alloc, address }), len)
+    }
+}

@@ -1,0 +1,381 @@
+//! Building a graph node by node (CUDA: `cudaGraphAdd...Node`). Edges are explicit: nothing is added by itself.
+
+use std::panic::Location;
+use std::sync::{Arc, Mutex};
+
+use bytemuck::Pod;
+use millpond_core::check::Place;
+use millpond_core::graph::{GraphAllocId, Memory, NodeId, NodeKind};
+
+use super::body::{Body, EventNode, Payload};
+use super::error::GraphError;
+use super::exec::{GraphExec, Instantiate};
+use super::node::{GraphNode, MemAllocNode};
+use crate::access::{Access, Read, Write};
+use crate::config::GRAIN;
+use crate::device::Device;
+use crate::error::{Invalid, Result};
+use crate::external::ExternalEvent;
+
+/// A graph in the making, by capture ([`Stream::capture`](crate::Stream::capture)) or node by node
+/// ([`Device::graph`]).
+///
+/// A node that uses memory must have a path from the alloc node and one to the free node; what has not is refused by
+/// [`instantiate`](Self::instantiate), with both nodes and the missing edge. Beyond what CUDA allows for graphs with
+/// memory nodes: nodes and edges can be removed, a graph can be cloned, be a child, and have several instances.
+/// Instances of a graph and of its clones have the same addresses, so that their launches run one after the other.
+#[derive(Debug)]
+pub struct Graph {
+    /// Shared with instances until it is changed.
+    pub(crate) body: Arc<Body>,
+}
+
+impl Clone for Graph {
+    /// A copy whose allocations are its own, at the same addresses (CUDA: `cudaGraphClone`, which refuses graphs with
+    /// memory nodes). Names of the original's nodes do not name the copy's: see [`Graph::find`].
+    fn clone(&self) -> Self {
+        Self { body: Arc::new(self.body.duplicate()) }
+    }
+}
+
+impl Device {
+    /// An empty graph (CUDA: `cudaGraphCreate`).
+    ///
+    /// # Errors
+    /// None today; a device may refuse graphs.
+    pub fn graph(&self) -> Result<Graph> {
+        Ok(Graph { body: Arc::new(Body::new(self.context())) })
+    }
+}
+
+impl Graph {
+    pub(super) fn dependencies(&self, nodes: &[GraphNode]) -> Result<Vec<NodeId>> {
+        nodes.iter().map(|node| self.own(*node)).collect()
+    }
+
+    /// The graph, to be changed: instances keep it as it was.
+    fn edit(&mut self) -> &mut Body {
+        Arc::make_mut(&mut self.body)
+    }
+
+    fn own(&self, node: GraphNode) -> Result<NodeId> {
+        match node.graph == self.body.core.id() {
+            true => Ok(node.id),
+            false => Err(millpond_core::graph::GraphError::UnknownNode(node.id).into()),
+        }
+    }
+
+    fn named(&self, id: NodeId) -> GraphNode {
+        GraphNode { graph: self.body.core.id(), id }
+    }
+
+    /// Whether the graph, where it has memory nodes, refuses what CUDA refuses for such graphs and is allowed here: a
+    /// second instance while one lives, being a child graph, the removal of nodes and edges. For programs that rely on
+    /// those answers; false at first. (A clone is no question: [`Clone`] cannot refuse.)
+    pub fn set_cuda_limits(&mut self, has_cuda_limits: bool) {
+        self.edit().has_cuda_limits = has_cuda_limits;
+    }
+
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.body.core.nodes().count()
+    }
+
+    /// Whether there are no nodes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The nodes, by number.
+    pub fn nodes(&self) -> Vec<GraphNode> {
+        self.body.core.nodes().map(|(id, _)| self.named(id)).collect()
+    }
+
+    /// Gives a node a name, for messages; an alloc node's is also its memory's.
+    ///
+    /// # Errors
+    /// An unknown node.
+    pub fn set_name(&mut self, node: GraphNode, name: &str) -> Result<()> {
+        let id = self.own(node)?;
+        self.edit().name_node(id, &name.into());
+        Ok(())
+    }
+
+    /// This graph's node that is to it what `node` is to the graph that it is a clone of.
+    pub fn find(&self, node: GraphNode) -> Option<GraphNode> {
+        self.body.core.node(node.id).map(|_| self.named(node.id))
+    }
+
+    fn add<A: Access>(
+        &mut self,
+        dependencies: &[GraphNode],
+        accesses: &A,
+        place: Place,
+        payload: impl FnOnce(&Body, A::Place) -> Payload,
+    ) -> Result<GraphNode> {
+        let dependencies = self.dependencies(dependencies)?;
+        let resolved = self.edit().resolve(accesses)?;
+        let mut addresses = resolved.addresses.iter();
+        let at = accesses.place(&mut || addresses.next().copied().unwrap_or(0));
+        let payload = payload(&self.body, at);
+        let id = self.edit().add_work(&dependencies, &resolved.accesses, payload, false, place)?;
+        Ok(self.named(id))
+    }
+
+    /// A kernel (CUDA: `cudaGraphAddKernelNode`). Every launch runs it again.
+    ///
+    /// # Errors
+    /// A bad dependency; one allocation written and used a second time; [`Invalid::NoClosures`] where the device is
+    /// none that runs closures.
+    #[track_caller]
+    pub fn add_kernel<A: Access>(
+        &mut self,
+        dependencies: &[GraphNode],
+        accesses: A,
+        kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
+    ) -> Result<GraphNode> {
+        let properties = &self.body.context.properties;
+        if !properties.runs_closures {
+            return Err(Invalid::NoClosures { device: properties.name.clone() }.into());
+        }
+        let place = Place::Source(Location::caller());
+        self.add(dependencies, &accesses, place, |body, at| Payload::kernel::<A>(&body.context, at, kernel))
+    }
+
+    /// A copy between device memory (CUDA: `cudaGraphAddMemcpyNode`).
+    ///
+    /// # Errors
+    /// As for [`add_kernel`](Self::add_kernel); [`Invalid::Length`] where the two sides differ.
+    #[track_caller]
+    pub fn add_copy<T: Pod>(
+        &mut self,
+        dependencies: &[GraphNode],
+        from: Read<'_, T>,
+        to: Write<'_, T>,
+    ) -> Result<GraphNode> {
+        let (left, right) = (from.len() as u64, to.len() as u64);
+        if left != right {
+            return Err(Invalid::Length { what: "add_copy", left, right }.into());
+        }
+        let bytes = left * size_of::<T>() as u64;
+        let place = Place::Source(Location::caller());
+        self.add(dependencies, &(from, to), place, |_, (from, to)| match bytes {
+            0 => Payload::Nothing,
+            _ => Payload::Copy { to: to.address, from: from.address, bytes },
+        })
+    }
+
+    /// A copy of host memory, which the graph keeps as it is now (CUDA: `cudaGraphAddMemcpyNode`, host to device).
+    ///
+    /// # Errors
+    /// As for [`add_copy`](Self::add_copy).
+    #[track_caller]
+    pub fn add_copy_from_host<T: Pod>(
+        &mut self,
+        dependencies: &[GraphNode],
+        to: Write<'_, T>,
+        from: &[T],
+    ) -> Result<GraphNode> {
+        let (left, right) = (from.len() as u64, to.len() as u64);
+        if left != right {
+            return Err(Invalid::Length { what: "add_copy_from_host", left, right }.into());
+        }
+        let place = Place::Source(Location::caller());
+        self.add(dependencies, &to, place, |_, to| Payload::upload(to.address, bytemuck::cast_slice(from)))
+    }
+
+    /// Sets each byte (CUDA: `cudaGraphAddMemsetNode`).
+    ///
+    /// # Errors
+    /// As for [`add_kernel`](Self::add_kernel).
+    #[track_caller]
+    pub fn add_fill<T: Pod>(&mut self, dependencies: &[GraphNode], to: Write<'_, T>, value: u8) -> Result<GraphNode> {
+        let bytes = (to.len() * size_of::<T>()) as u64;
+        let place = Place::Source(Location::caller());
+        self.add(dependencies, &to, place, |_, to| match bytes {
+            0 => Payload::Nothing,
+            _ => Payload::Fill { at: to.address, bytes, value },
+        })
+    }
+
+    /// A function on the host's side (CUDA: `cudaGraphAddHostNode`). On CUDA it must not call the device, nor own what
+    /// does when it is dropped, nor wait for another such function; one that panics loses the device.
+    ///
+    /// # Errors
+    /// A bad dependency.
+    #[track_caller]
+    pub fn add_host_function(
+        &mut self,
+        dependencies: &[GraphNode],
+        function: impl FnMut() + Send + 'static,
+    ) -> Result<GraphNode> {
+        let place = Place::Source(Location::caller());
+        self.add(dependencies, &(), place, |_, ()| Payload::Kernel(Arc::new(Mutex::new(Box::new(function)))))
+    }
+
+    /// A place where edges meet (CUDA: `cudaGraphAddEmptyNode`).
+    ///
+    /// # Errors
+    /// A bad dependency.
+    #[track_caller]
+    pub fn add_empty(&mut self, dependencies: &[GraphNode]) -> Result<GraphNode> {
+        self.add(dependencies, &(), Place::Source(Location::caller()), |_, ()| Payload::Nothing)
+    }
+
+    /// Records an external event at each launch: who waits for it afterwards comes after this node and all before it,
+    /// and after the launch only so far (CUDA: `cudaGraphAddEventRecordNode`).
+    ///
+    /// # Errors
+    /// A bad dependency; the event is of another device.
+    #[track_caller]
+    pub fn add_event_record(&mut self, dependencies: &[GraphNode], event: &ExternalEvent) -> Result<GraphNode> {
+        self.add_event(dependencies, EventNode::Record, event, Place::Source(Location::caller()))
+    }
+
+    /// Waits, at each launch, for what an external event holds then: what comes after this node comes after that, and
+    /// the rest of the graph need not (CUDA: `cudaGraphAddEventWaitNode`). Where the event was never recorded the node
+    /// has no effect; where a node before this one records it, it adds nothing to the edges.
+    ///
+    /// # Errors
+    /// A bad dependency; the event is of another device.
+    #[track_caller]
+    pub fn add_event_wait(&mut self, dependencies: &[GraphNode], event: &ExternalEvent) -> Result<GraphNode> {
+        self.add_event(dependencies, EventNode::Wait, event, Place::Source(Location::caller()))
+    }
+
+    fn add_event(
+        &mut self,
+        dependencies: &[GraphNode],
+        node: EventNode,
+        event: &ExternalEvent,
+        place: Place,
+    ) -> Result<GraphNode> {
+        let dependencies = self.dependencies(dependencies)?;
+        let id = self.edit().add_event(&dependencies, node, event, place)?;
+        Ok(self.named(id))
+    }
+
+    /// An alloc node for `len` elements (CUDA: `cudaGraphAddMemAllocNode`). Its address is known at once and stays the
+    /// same; it is that of an earlier allocation where that one's free comes before, by edges that are there now.
+    ///
+    /// # Errors
+    /// A bad dependency; no bytes; more than the device's memory.
+    #[track_caller]
+    pub fn add_alloc<T: Pod>(&mut self, dependencies: &[GraphNode], len: usize) -> Result<MemAllocNode<T>> {
+        const { assert!(align_of::<T>() as u64 <= GRAIN, "allocations are aligned to 512 B, not to more") };
+        let place = Place::Source(Location::caller());
+        let dependencies = self.dependencies(dependencies)?;
+        let bytes = len.checked_mul(size_of::<T>()).map_or(u64::MAX, |bytes| bytes as u64);
+        let (_, alloc, address) = self.edit().add_alloc(&dependencies, bytes, place)?;
+        Ok(self.body.name(alloc, address, len))
+    }
+
+    /// A free node (CUDA: `cudaGraphAddMemFreeNode`), for memory of this graph or of another one that leaves it live.
+    ///
+    /// # Errors
+    /// A bad dependency; a second free node for one allocation, here or in another graph.
+    #[track_caller]
+    pub fn add_free<T: Pod>(&mut self, dependencies: &[GraphNode], memory: MemAllocNode<T>) -> Result<GraphNode> {
+        let place = Place::Source(Location::caller());
+        let dependencies = self.dependencies(dependencies)?;
+        let Some(name) = memory.name else {
+            return Err(GraphError::Change(millpond_core::graph::GraphError::NotGraphMemory).into());
+        };
+        let memory = match name.graph == self.body.core.id() {
+            true => Memory::Own(name.alloc),
+            false => Memory::Foreign { graph: name.graph, alloc: name.alloc },
+        };
+        let id = self.edit().add_free(&dependencies, memory, place)?;
+        Ok(self.named(id))
+    }
+
+    /// A whole graph as one node, as it is now (CUDA: `cudaGraphAddChildGraphNode`). Its memory nodes come with it.
+    ///
+    /// # Errors
+    /// A bad dependency; graphs nested too deeply.
+    #[track_caller]
+    pub fn add_child(&mut self, dependencies: &[GraphNode], child: &Graph) -> Result<GraphNode> {
+        let place = Place::Source(Location::caller());
+        let dependencies = self.dependencies(dependencies)?;
+        let id = self.edit().add_child(&dependencies, &child.body, place)?;
+        Ok(self.named(id))
+    }
+
+    /// An edge between two nodes (CUDA: `cudaGraphAddDependencies`).
+    ///
+    /// # Errors
+    /// An unknown node; an edge that is there already or would close a circle.
+    pub fn add_edge(&mut self, from: GraphNode, to: GraphNode) -> Result<()> {
+        let (from, to) = (self.own(from)?, self.own(to)?);
+        self.edit().core.add_edge(from, to)?;
+        if let Some(tracer) = &self.body.context.tracer {
+            tracer.edge(self.body.core.id(), from, to, true);
+        }
+        Ok(())
+    }
+
+    /// Removes an edge (CUDA: `cudaGraphRemoveDependencies`, which refuses graphs with memory nodes).
+    ///
+    /// # Errors
+    /// There is no such edge.
+    pub fn remove_edge(&mut self, from: GraphNode, to: GraphNode) -> Result<()> {
+        let (from, to) = (self.own(from)?, self.own(to)?);
+        self.body.check_limits("lose an edge")?;
+        self.edit().core.remove_edge(from, to)?;
+        if let Some(tracer) = &self.body.context.tracer {
+            tracer.edge(self.body.core.id(), from, to, false);
+        }
+        Ok(())
+    }
+
+    /// Removes a node with its edges (CUDA: `cudaGraphDestroyNode`, which refuses graphs with memory nodes).
+    ///
+    /// # Errors
+    /// An unknown node; an alloc node whose memory is used or freed.
+    pub fn remove_node(&mut self, node: GraphNode) -> Result<()> {
+        let id = self.own(node)?;
+        self.body.check_limits("lose a node")?;
+        if let NodeKind::MemFree(Memory::Foreign { graph, alloc }) = self.edit().core.remove_node(id)? {
+            self.body.context.graphs.withdraw(graph, alloc, &self.body.grant);
+        }
+        self.edit().payloads[id.index()] = Payload::Nothing;
+        if let Some(tracer) = &self.body.context.tracer {
+            tracer.node_removed(self.body.core.id(), id);
+        }
+        Ok(())
+    }
+
+    /// The alloc node of an allocation of this graph.
+    pub fn node_of<T: Pod>(&self, memory: MemAllocNode<T>) -> Option<GraphNode> {
+        let name = memory.name.filter(|name| name.graph == self.body.core.id())?;
+        self.body.core.alloc(name.alloc).map(|alloc| self.named(alloc.node))
+    }
+
+    /// The allocation of an alloc node, as this graph names it.
+    ///
+    /// # Errors
+    /// The node is no alloc node of this graph, or `len` elements are not its size.
+    pub fn alloc_node<T: Pod>(&self, node: GraphNode, len: usize) -> Result<MemAllocNode<T>> {
+        let id = self.own(node)?;
+        let alloc: Option<GraphAllocId> = self.body.core.node(id).and_then(|node| match node.kind {
+            NodeKind::MemAlloc(alloc) => Some(alloc),
+            _ => None,
+        });
+        let found = alloc.and_then(|alloc| Some((alloc, self.body.core.alloc(alloc)?)));
+        match found {
+            Some((alloc, it)) if it.bytes == (len * size_of::<T>()) as u64 => {
+                let address = it.range.expect("addresses are fixed").start;
+                Ok(self.body.name(alloc, address, len))
+            }
+            _ => Err(GraphError::NoOutput.into()),
+        }
+    }
+
+    /// Checks the graph and makes an instance of it that can be launched (CUDA: `cudaGraphInstantiate`).
+    ///
+    /// # Errors
+    /// [`GraphError::Faults`]: each wrong pair of nodes with the missing edge.
+    pub fn instantiate(&self, settings: Instantiate) -> Result<GraphExec> {
+        GraphExec::new(&self.body, settings)
+    }
+}

@@ -1,0 +1,379 @@
+//! Captures in progress: a stream's calls become nodes of a graph (CUDA: `cudaStreamBeginCapture`).
+//!
+//! Which stream belongs to which capture, and what is refused, is decided by core's `Captures`; here its graphs get
+//! what their nodes do. A stream that captures has its epoch at 0, so that every operation takes the cold half of
+//! `enter` and finds its [`Session`]: streams that do not capture pay nothing. Locks: a stream's state, then the
+//! recording, then graph-wide tables; no allocation's lock is held meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use millpond_core::check::Place;
+use millpond_core::graph::{
+    Access as NodeAccess, CaptureId, CaptureMode, CapturedEvent, Captures, Graph as CoreGraph, GraphAllocId,
+    GraphError as CoreError, GraphId, Label, Memory, NodeId, Uses,
+};
+use millpond_core::ids::StreamId;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::body::{Body, Payload, Resolved};
+use super::build::Graph;
+use super::error::{CaptureError, GraphError};
+use super::node::GraphNode;
+use super::registry::Graphs;
+use crate::access::Access;
+use crate::context::{Context, lock};
+use crate::error::{Error, Invalid, Result};
+use crate::stream::Stream;
+
+/// A capture, as its streams and its memory know it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// The graph that comes of it.
+    pub(crate) id: GraphId,
+    capture: CaptureId,
+    pub(crate) context: Arc<Context>,
+    is_open: AtomicBool,
+}
+
+impl Session {
+    /// Whether the capture goes on.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
+    }
+}
+
+/// A graph that is being captured; its core is with the [`Captures`] meanwhile.
+#[derive(Debug)]
+struct Open {
+    session: Arc<Session>,
+    origin: StreamId,
+    body: Body,
+    /// What its nodes did to memory.
+    uses: Uses,
+}
+
+/// A capture that a node is added to.
+pub(crate) struct Adding<'a> {
+    pub(crate) body: &'a mut Body,
+    pub(crate) session: &'a Arc<Session>,
+    /// What the node comes after.
+    pub(crate) tails: &'a [NodeId],
+    uses: &'a Uses,
+}
+
+impl Adding<'_> {
+    /// Refuses a node that would use memory in a wrong order, with both sides.
+    pub(crate) fn check_uses(
+        &mut self,
+        accesses: &[NodeAccess],
+        may_share: bool,
+        noun: &'static str,
+        place: Place,
+    ) -> Result<()> {
+        let label = Label { name: None, place };
+        let checked = self.uses.check(&mut self.body.core, self.tails, accesses, may_share, noun, &label);
+        checked.map_err(|fault| GraphError::Faults(vec![*fault]).into())
+    }
+
+    /// Refuses a free node that would be in a wrong order, with both sides.
+    pub(crate) fn check_free(&mut self, memory: Memory, place: Place) -> Result<()> {
+        let label = Label { name: None, place };
+        let checked = self.uses.check_free(&mut self.body.core, self.tails, memory, &label);
+        checked.map_err(|fault| GraphError::Faults(vec![*fault]).into())
+    }
+}
+
+/// All captures of a device in progress.
+#[derive(Debug, Default)]
+pub(crate) struct Recording {
+    captures: Captures,
+    open: FxHashMap<CaptureId, Open>,
+}
+
+/// An event recorded in a capture.
+#[derive(Clone, Debug)]
+pub(crate) struct CapturedAt {
+    pub(crate) session: Arc<Session>,
+    pub(crate) event: CapturedEvent,
+}
+
+impl CapturedAt {
+    pub(crate) fn device(&self) -> u32 {
+        self.session.context.number
+    }
+
+    /// The host asks for an event that is an edge.
+    pub(crate) fn refuse(&self) -> Error {
+        let mut recording = lock(&self.session.context.graphs.captures);
+        match recording.captures.check_event(&self.event) {
+            Err(error) => CaptureError::Rule(error).into(),
+            Ok(()) => CaptureError::Uncapturable { call: "event" }.into(),
+        }
+    }
+}
+
+fn rule(error: millpond_core::graph::CaptureError) -> Error {
+    match error {
+        millpond_core::graph::CaptureError::Graph(error) => error.into(),
+        error => CaptureError::Rule(error).into(),
+    }
+}
+
+/// A number for the calling thread.
+fn thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static OWN: u64 = NEXT.fetch_add(1, Ordering::Relaxed));
+    OWN.with(|own| *own)
+}
+
+impl Recording {
+    /// Adds a node to the graph that `stream` is captured into, after its tails.
+    pub(crate) fn operate<R>(
+        &mut self,
+        stream: StreamId,
+        add: impl FnOnce(&mut Adding<'_>) -> Result<(NodeId, R)>,
+    ) -> Result<R> {
+        let Some(id) = self.captures.of(stream) else {
+            return Err(rule(millpond_core::graph::CaptureError::NotCapturing(stream)));
+        };
+        let Open { body, session, uses, .. } = self.open.get_mut(&id).expect("every capture has its graph's body");
+        let mut failed = None;
+        let added = self.captures.operate(stream, |core, tails| {
+            std::mem::swap(core, &mut body.core);
+            let added = add(&mut Adding { body, session, tails, uses });
+            if let Ok((node, _)) = &added {
+                uses.added(&mut body.core, *node);
+            }
+            std::mem::swap(core, &mut body.core);
+            added.map_err(|error| {
+                failed = Some(error);
+                CoreError::NotGraphMemory
+            })
+        });
+        match added {
+            Some(Ok(result)) => Ok(result),
+            Some(Err(error)) => Err(failed.unwrap_or_else(|| rule(error))),
+            None => Err(rule(millpond_core::graph::CaptureError::NotCapturing(stream))),
+        }
+    }
+
+    /// Finds the memory of accesses on a stream that is captured.
+    pub(crate) fn resolve<A: Access>(&mut self, stream: StreamId, accesses: &A) -> Result<Resolved> {
+        let Some(id) = self.captures.of(stream) else {
+            return Err(rule(millpond_core::graph::CaptureError::NotCapturing(stream)));
+        };
+        if !self.captures.is_valid(id) {
+            return Err(rule(millpond_core::graph::CaptureError::Invalidated(id)));
+        }
+        self.open.get_mut(&id).expect("every capture has its graph's body").body.resolve(accesses)
+    }
+
+    /// What a node does is known now. Where that went wrong the capture is invalid.
+    pub(crate) fn keep(&mut self, session: &Session, node: NodeId, seen: Result<Payload>) -> Result<()> {
+        match (seen, self.open.get_mut(&session.capture)) {
+            (Ok(payload), Some(open)) => open.body.keep(node, payload),
+            // The capture is over: nobody wants it.
+            (Ok(_), None) => {}
+            (Err(error), _) => {
+                self.captures.invalidate(session.capture);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// An event at the tails of a captured stream.
+    pub(crate) fn record(&mut self, stream: StreamId) -> Result<CapturedAt> {
+        match self.captures.record(stream) {
+            Some(Ok(event)) => {
+                let session = Arc::clone(&self.open[&event.capture].session);
+                Ok(CapturedAt { session, event })
+            }
+            Some(Err(error)) => Err(rule(error)),
+            None => Err(rule(millpond_core::graph::CaptureError::NotCapturing(stream))),
+        }
+    }
+
+    /// A stream waits for a captured event, and joins that capture.
+    pub(crate) fn wait(&mut self, stream: StreamId, at: &CapturedAt) -> Result<()> {
+        self.captures.wait(stream, &at.event).map_err(rule)
+    }
+
+    /// A stream waits for an event from outside.
+    pub(crate) fn wait_outside(&mut self, stream: StreamId) -> Result<()> {
+        self.captures.wait_outside(stream).map_err(rule)
+    }
+
+    /// A stream is synchronised or asked.
+    pub(crate) fn check_stream(&mut self, stream: StreamId, call: &'static str) -> Result<()> {
+        self.captures.check_stream(stream, call).map_err(rule)
+    }
+
+    /// The legacy stream would come after the blocking streams.
+    pub(crate) fn check_legacy(&mut self, is_blocking: impl Fn(StreamId) -> bool) -> Result<()> {
+        self.captures.check_legacy(is_blocking).map_err(rule)
+    }
+}
+
+impl Graphs {
+    /// Refuses what acts at once or waits for everything, while a capture forbids it; that is invalid then.
+    #[inline]
+    pub(crate) fn refuse_in_capture(&self, call: &'static str) -> Result<()> {
+        match self.open.load(Ordering::Acquire) {
+            0 => Ok(()),
+            _ => lock(&self.captures).captures.check_unsafe(thread(), call).map_err(rule),
+        }
+    }
+}
+
+/// Acts on the graph of a capture that goes on; none where it is over.
+fn with_open<R>(session: &Session, act: impl FnOnce(&mut Body, &mut Uses) -> R) -> Option<R> {
+    let mut recording = lock(&session.context.graphs.captures);
+    let Recording { captures, open } = &mut *recording;
+    let open = open.get_mut(&session.capture)?;
+    let core = captures.graph(open.origin)?;
+    std::mem::swap(core, &mut open.body.core);
+    let result = act(&mut open.body, &mut open.uses);
+    std::mem::swap(core, &mut open.body.core);
+    Some(result)
+}
+
+/// A buffer of a capture's memory was dropped: a free node after all its uses. Where the capture is over it stays live.
+pub(crate) fn drop_captured(session: &Arc<Session>, alloc: GraphAllocId) {
+    with_open(session, |body, uses| {
+        let memory = Memory::Own(alloc);
+        let mut after: SmallVec<[NodeId; 4]> = uses.last(memory).collect();
+        after.sort_unstable();
+        after.dedup();
+        if after.is_empty() {
+            after.extend(body.core.alloc(alloc).map(|alloc| alloc.node));
+        }
+        // A second free node is refused, and the drop has nothing to do then.
+        if let Ok(free) = body.add_free(&after, memory, Place::Unknown) {
+            uses.added(&mut body.core, free);
+        }
+    });
+}
+
+/// A buffer of a capture's memory gets a name: its alloc node has it.
+pub(crate) fn name_captured(session: &Arc<Session>, alloc: GraphAllocId, name: &Arc<str>) {
+    with_open(session, |body, _| body.name_alloc(alloc, name));
+}
+
+impl Stream {
+    /// Begins a capture: from now on what is done on this stream becomes nodes of a graph, and is not done
+    /// (CUDA: `cudaStreamBeginCapture`, global mode).
+    ///
+    /// Streams that wait for an event recorded on this one join; they must be waited for before the end. Memory
+    /// allocated in the capture belongs to the graph: freed or dropped in the capture it gets a free node, else it
+    /// outlives the graph's launch and is [taken](crate::Launch::take) from it.
+    ///
+    /// # Errors
+    /// The stream captures already, or is the legacy default stream.
+    pub fn begin_capture(&self) -> Result<()> {
+        self.begin_capture_in(CaptureMode::Global)
+    }
+
+    /// As [`begin_capture`](Self::begin_capture), in a mode: which threads' calls that act at once are refused
+    /// meanwhile, and whether another thread may end it (CUDA: `cudaStreamCaptureMode`).
+    ///
+    /// # Errors
+    /// As for [`begin_capture`](Self::begin_capture).
+    pub fn begin_capture_in(&self, mode: CaptureMode) -> Result<()> {
+        self.begin(Body::new(&self.owner.shared.context), &[], mode)
+    }
+
+    fn begin(&self, mut body: Body, tails: &[NodeId], mode: CaptureMode) -> Result<()> {
+        let shared = &self.owner.shared;
+        let mut state = shared.state.lock();
+        let _ = shared.enter(&mut state)?;
+        let graphs = &shared.context.graphs;
+        let id = body.core.id();
+        let mut uses = Uses::default();
+        for node in body.core.topological_order() {
+            uses.added(&mut body.core, node);
+        }
+        let empty = CoreGraph::new(id, shared.context.properties.granularity, body.core.addressing());
+        let core = std::mem::replace(&mut body.core, empty);
+        let mut recording = lock(&graphs.captures);
+        let begun = recording.captures.begin(shared.id, core, tails, thread(), mode);
+        let capture = begun.map_err(|(error, _)| rule(error))?;
+        let context = Arc::clone(&shared.context);
+        let session = Arc::new(Session { id, capture, context, is_open: AtomicBool::new(true) });
+        recording.open.insert(capture, Open { session: Arc::clone(&session), origin: shared.id, body, uses });
+        graphs.open.fetch_add(1, Ordering::AcqRel);
+        state.capture = Some(session);
+        state.epoch = 0;
+        Ok(())
+    }
+
+    /// Ends the capture that began on this stream (CUDA: `cudaStreamEndCapture`). The capture is over whatever comes
+    /// back, but where this stream did not begin it.
+    ///
+    /// # Errors
+    /// A side stream was not joined, with its leaf; the capture is invalid; this stream did not begin one.
+    pub fn end_capture(&self) -> Result<Graph> {
+        let shared = &self.owner.shared;
+        let mut state = shared.state.lock();
+        // Where that is refused the capture is invalid, and its end says why.
+        let seen = shared.close_window(&mut state);
+        let graphs = &shared.context.graphs;
+        let mut recording = lock(&graphs.captures);
+        let capture = recording.captures.of(shared.id);
+        let ended = recording.captures.end(shared.id, thread()).map_err(rule)?;
+        let open = capture.and_then(|capture| recording.open.remove(&capture));
+        drop(recording);
+        let open = open.expect("every capture has its graph's body");
+        graphs.open.fetch_sub(1, Ordering::AcqRel);
+        open.session.is_open.store(false, Ordering::Release);
+        graphs.leave_captured(&open.session);
+        state.capture = None;
+        drop(state);
+        seen?;
+        let mut body = open.body;
+        body.core = ended.graph.map_err(rule)?;
+        Ok(Graph { body: Arc::new(body) })
+    }
+
+    /// Captures what `record` does on this stream: the graph, and what `record` returns.
+    ///
+    /// # Errors
+    /// What `record` returns, or as for [`end_capture`](Self::end_capture). The capture is over in any case.
+    pub fn capture<R>(&self, record: impl FnOnce(&Stream) -> Result<R>) -> Result<(Graph, R)> {
+        self.begin_capture()?;
+        self.record_until_end(record)
+    }
+
+    /// Captures into a graph that is there: the first nodes come after `dependencies` (CUDA:
+    /// `cudaStreamBeginCaptureToGraph`). Where anything is refused the graph is as before.
+    ///
+    /// # Errors
+    /// As for [`capture`](Self::capture); a bad dependency; the graph is of another device.
+    pub fn capture_to<R>(
+        &self,
+        graph: &mut Graph,
+        dependencies: &[GraphNode],
+        mode: CaptureMode,
+        record: impl FnOnce(&Stream) -> Result<R>,
+    ) -> Result<R> {
+        if graph.body.context.number != self.owner.shared.context.number {
+            return Err(Invalid::OtherDevice { what: "a graph".into(), with: self.id().to_string() }.into());
+        }
+        let tails = graph.dependencies(dependencies)?;
+        self.begin(Body::clone(&graph.body), &tails, mode)?;
+        let (captured, recorded) = self.record_until_end(record)?;
+        *graph = captured;
+        Ok(recorded)
+    }
+
+    fn record_until_end<R>(&self, record: impl FnOnce(&Stream) -> Result<R>) -> Result<(Graph, R)> {
+        let recorded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| record(self)));
+        let ended = self.end_capture();
+        match recorded {
+            Ok(recorded) => recorded.and_then(|recorded| Ok((ended?, recorded))),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What the verbs of a stream do while it captures: each becomes a node, and nothing goes to the device.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use millpond_core::check::{Act, Place, Use};
+use millpond_core::graph::{GraphAllocId, Memory};
+use millpond_core::ids::{AllocId, Point, Slot};
+use millpond_core::order::StreamKind;
+use millpond_core::units::Range;
+use std::sync::atomic::Ordering;
+
+use super::body::{EventNode, Payload};
+use super::capture::Session;
+use super::error::CaptureError;
+use super::node::MemAllocNode;
+use crate::access::Access;
+use crate::allocation::{Allocation, Origin, Owned, site};
+use crate::buffer::Buffer;
+use crate::context::lock;
+use crate::error::{Error, Result};
+use crate::event::{At, Event};
+use crate::external::ExternalEvent;
+use crate::launch::To;
+use crate::stream::{Role, State, Stream, StreamShared};
+
+impl StreamShared {
+    /// An alloc node.
+    #[cold]
+    pub(crate) fn capture_alloc(&self, _: &State, bytes: u64, caller: &'static Location<'static>) -> Result<Owned> {
+        lock(&self.context.graphs.captures).operate(self.id, |adding| {
+            let (node, alloc, address) = adding.body.add_alloc(adding.tails, bytes, Place::Source(caller))?;
+            let id = AllocId(self.context.next_alloc.fetch_add(1, Ordering::Relaxed));
+            let origin = Origin::Captured(Arc::clone(adding.session));
+            let allocation = Arc::new(Allocation::new(id, alloc.0, self.context.number, origin));
+            let mut life = allocation.life();
+            let point = Point { slot: Slot(0), seq: 0 };
+            life.begin(bytes, Use { point, site: site(Act::Allocate, self.id, 0, caller) });
+            life.range = Range::new(address, bytes);
+            let generation = life.generation;
+            drop(life);
+            self.context.graphs.enter_captured(&allocation);
+            Ok((node, Owned { allocation, generation, address }))
+        })
+    }
+
+    /// A free node.
+    #[cold]
+    pub(crate) fn capture_free(&self, _: &State, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
+        let allocation = &owned.allocation;
+        let memory = match &allocation.origin {
+            Origin::Captured(session) => Memory::Foreign { graph: session.id, alloc: GraphAllocId(allocation.index) },
+            Origin::Graph(_) => match self.context.graphs.key_of(allocation) {
+                Some((graph, alloc)) => Memory::Foreign { graph, alloc },
+                None => return Err(not_graph_memory(allocation)),
+            },
+            Origin::Pool(_) => return Err(not_graph_memory(allocation)),
+        };
+        self.capture_free_of(memory, caller)
+    }
+
+    fn capture_free_of(&self, memory: Memory, caller: &'static Location<'static>) -> Result<()> {
+        lock(&self.context.graphs.captures).operate(self.id, |adding| {
+            let memory = match memory {
+                Memory::Foreign { graph, alloc } if graph == adding.body.core.id() => Memory::Own(alloc),
+                memory => memory,
+            };
+            let place = Place::Source(caller);
+            adding.check_free(memory, place)?;
+            Ok((adding.body.add_free(adding.tails, memory, place)?, ()))
+        })
+    }
+
+    /// A node that works. What it does is found out behind the lock: that may be foreign code.
+    #[cold]
+    pub(crate) fn capture_work<A: Access, R>(
+        &self,
+        state: &mut State,
+        accesses: &A,
+        may_share: bool,
+        caller: &'static Location<'static>,
+        work: impl FnOnce(To<'_>, A::Place) -> Result<R>,
+    ) -> Result<R> {
+        let captures = &self.context.graphs.captures;
+        let resolved = lock(captures).resolve(self.id, accesses)?;
+        let mut address = resolved.addresses.iter();
+        let place = accesses.place(&mut || address.next().copied().unwrap_or(0));
+        let mut payload = Payload::Nothing;
+        let result = work(To::Graph(&mut payload), place)?;
+        let is_open = matches!(payload, Payload::Open);
+        let add = || {
+            lock(captures).operate(self.id, |adding| {
+                let caller = Place::Source(caller);
+                adding.check_uses(&resolved.accesses, may_share, payload.noun(), caller)?;
+                let node = adding.body.add_work(adding.tails, &resolved.accesses, payload, may_share, caller)?;
+                Ok((node, node))
+            })
+        };
+        if is_open {
+            self.open_window(state, add)?;
+        } else {
+            add()?;
+        }
+        Ok(result)
+    }
+
+    /// A node that orders the graph with the outside.
+    #[cold]
+    pub(crate) fn capture_event(&self, node: EventNode, event: &ExternalEvent, place: Place) -> Result<()> {
+        lock(&self.context.graphs.captures)
+            .operate(self.id, |adding| Ok((adding.body.add_event(adding.tails, node, event, place)?, ())))
+    }
+
+    /// An edge to come.
+    #[cold]
+    pub(crate) fn capture_record(&self, _: &State) -> Result<Event> {
+        Ok(Event { traced: None, at: At::Captured(lock(&self.context.graphs.captures).record(self.id)?) })
+    }
+
+    /// An edge, or a stream that joins a capture, or a refusal.
+    #[cold]
+    pub(crate) fn capture_wait(&self, state: &mut State, event: &Event) -> Result<()> {
+        let mut recording = lock(&self.context.graphs.captures);
+        match &event.at {
+            At::Live { .. } => recording.wait_outside(self.id),
+            At::Captured(at) => {
+                recording.wait(self.id, at)?;
+                state.capture = Some(Arc::clone(&at.session));
+                state.epoch = 0;
+                Ok(())
+            }
+        }
+    }
+
+    /// Refuses a call that waits for this stream or asks about it, while it captures.
+    #[inline]
+    pub(crate) fn refuse_in_capture(&self, call: &'static str) -> Result<()> {
+        match self.context.graphs.open.load(Ordering::Acquire) {
+            0 => Ok(()),
+            _ => lock(&self.context.graphs.captures).check_stream(self.id, call),
+        }
+    }
+
+    /// The legacy stream is used: no blocking stream may be capturing.
+    pub(crate) fn refuse_implicit(&self) -> Result<()> {
+        if self.context.graphs.open.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let streams = self.context.streams();
+        let blocking = |id| streams.iter().any(|it| it.id == id && it.role == Role::Ordinary(StreamKind::Blocking));
+        lock(&self.context.graphs.captures).check_legacy(blocking)
+    }
+}
+
+fn not_graph_memory(allocation: &Allocation) -> Error {
+    let allocation = allocation.describe(&allocation.life());
+    CaptureError::NotGraphMemory { allocation }.into()
+}
+
+impl Session {
+    /// A name for an allocation of the capture.
+    fn name<T: bytemuck::Pod>(&self, owned: &Owned, len: usize) -> MemAllocNode<T> {
+        let alloc = GraphAllocId(owned.allocation.index);
+        let name = super::node::NodeName { device: self.context.number, graph: self.id, alloc, address: owned.address };
+        MemAllocNode::new(Some(name), len)
+    }
+}
+
+impl<T: bytemuck::Pod> Buffer<T> {
+    /// Leaves memory that was allocated in a capture live beyond the graph: the name by which a launch
+    /// [hands it out](crate::Launch::take). A buffer that was not allocated in a capture is dropped, and its name takes
+    /// nothing.
+    pub fn into_alloc_node(self) -> MemAllocNode<T> {
+        let (owned, len) = self.into_owned();
+        match owned {
+            Some(owned) => match &owned.allocation.origin {
+                Origin::Captured(session) => Arc::clone(session).name(&owned, len),
+                _ => {
+                    drop(Buffer::<T>::new(Some(owned), len));
+                    MemAllocNode::new(None, len)
+                }
+            },
+            None => MemAllocNode::new(None, len),
+        }
+    }
+}
+
+impl Stream {
+    /// In a capture: a free node for memory that another graph's launch leaves live, by its alloc node.
+    ///
+    /// # Errors
+    /// The stream does not capture; the memory has a free node already.
+    #[track_caller]
+    pub fn free_alloc_node<T: bytemuck::Pod>(&self, memory: MemAllocNode<T>) -> Result<()> {
+        let caller = Location::caller();
+        let Some(name) = memory.name else { return Ok(()) };
+        let shared = &self.owner.shared;
+        let mut state = shared.state.lock();
+        let _ = shared.enter(&mut state)?;
+        shared.capture_free_of(Memory::Foreign { graph: name.graph, alloc: name.alloc }, caller)
+    }
+}

@@ -1,0 +1,86 @@
+//! Why captures and graphs are refused. Plain data, in words.
+
+use millpond_core::graph::{GraphFault, GraphId, LaunchRefused, UpdateRefused};
+
+/// Why a call was refused because of a capture.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaptureError {
+    /// A rule of captures; each variant there names CUDA's code.
+    #[error(transparent)]
+    Rule(#[from] millpond_core::graph::CaptureError),
+    /// The call cannot become a node; the capture goes on.
+    #[error("`{call}` cannot be captured; the capture goes on without it")]
+    Uncapturable {
+        /// The call.
+        call: &'static str,
+    },
+    /// A captured free of memory that is no graph's (CUDA: `cudaErrorInvalidValue`). The capture goes on.
+    #[error("{allocation} is not from a graph: free it outside the capture (which goes on)")]
+    NotGraphMemory {
+        /// The memory.
+        allocation: String,
+    },
+    /// Memory of an alloc node has no life before its graph is launched (CUDA: `cudaErrorInvalidValue`).
+    #[error("{allocation} is an alloc node's: it is live only once its graph was launched, see `Launch::take`")]
+    NotLaunched {
+        /// The memory.
+        allocation: String,
+    },
+}
+
+/// What is wrong with a graph, or with what was asked of it.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GraphError {
+    /// A change was refused; the graph is as before.
+    #[error("{0}")]
+    Change(millpond_core::graph::GraphError),
+    /// The graph's order is wrong: each with two nodes and the missing edge. At least one.
+    #[error("{}", .0.first().map(ToString::to_string).unwrap_or_default())]
+    Faults(Vec<GraphFault>),
+    /// The allocations pass the address space.
+    #[error("the allocations of the graph are more than there are addresses")]
+    TooLarge,
+    /// An allocation of an earlier launch is not freed (CUDA: `cudaErrorInvalidValue`). Nothing was enqueued.
+    #[error("{0}")]
+    Unfreed(LaunchRefused),
+    /// A graph with memory nodes that keeps [to CUDA's limits](crate::Graph::set_cuda_limits) (CUDA:
+    /// `cudaErrorNotSupported`).
+    #[error("a graph with memory nodes cannot {what} in CUDA, and this one is to keep to that")]
+    CudaLimit {
+        /// What was asked of it.
+        what: &'static str,
+    },
+    /// An exec was not updated (CUDA: `cudaErrorGraphExecUpdateFailure`).
+    #[error("{0}")]
+    Update(UpdateRefused),
+    /// The graph uses or frees memory of another graph that is not live (CUDA: `cudaErrorInvalidValue`).
+    #[error("the graph names memory of {0}, which is not live: launch that graph first")]
+    NotLive(GraphId),
+    /// A clone of the graph, or another instance, has an unfreed allocation at the same addresses. Nothing was
+    /// enqueued.
+    #[error(
+        "the allocation at {address:#x} of another instance or a clone of this graph is not freed, and has the same \
+         addresses: free it first, or build the graph with symbolic addresses"
+    )]
+    AddressesTaken {
+        /// Where it starts.
+        address: u64,
+    },
+    /// Another graph has the free node for it.
+    #[error("{by} has a free node for that allocation already")]
+    FreedByOther {
+        /// Who.
+        by: GraphId,
+    },
+    /// The alloc node is not one of the launch that leaves memory live.
+    #[error("that alloc node leaves no memory for this launch: it is of another graph, or its graph frees it")]
+    NoOutput,
+    /// The allocation was taken from this launch before.
+    #[error("that allocation was taken from this launch already, or has been freed since")]
+    Taken,
+    /// A graph that is a child twice would have one allocation live twice.
+    #[error("{0} has memory nodes and is in this graph more than once: its addresses would be live twice")]
+    ChildTwice(GraphId),
+}

@@ -1,0 +1,145 @@
+//! External event nodes of an instance: the outside comes after a record node, not after the whole launch, and a wait
+//! node comes after the outside, not the whole launch.
+//!
+//! How such a launch lies in the order is core's `Lanes`; here the nodes meet the events that they name, and chains of
+//! the device's order. Knows what a launch waits for and records; nothing of memory.
+//!
+//! A wait node waits for what its event holds at the launch. (CUDA's looks when it runs: what it finds then is a matter
+//! of timing, unless the event is left alone in between. Here nothing is.) Where a node before it records the same
+//! event it adds nothing to the edges.
+
+use std::sync::Arc;
+
+use millpond_core::graph::{Demand, Exec as CoreExec, Lanes, NodeId, Standing};
+use millpond_core::ids::Point;
+use millpond_core::order::{Base, Knows, Snapshot};
+use smallvec::SmallVec;
+
+use super::body::Payload;
+use super::last::Last;
+use super::program::Program;
+use crate::context::{Context, lock};
+use crate::event::Mark;
+use crate::external::{ExternalEvent, Record};
+use crate::progress::Progress;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Events {
+    core: CoreExec,
+    records: Vec<(NodeId, ExternalEvent)>,
+    waits: Vec<Wait>,
+    /// How far the device is on each of the lanes.
+    progress: Vec<Arc<Progress>>,
+}
+
+/// A wait node.
+#[derive(Debug)]
+struct Wait {
+    node: NodeId,
+    event: ExternalEvent,
+    /// Whether a node before it records the event.
+    is_recorded_before: bool,
+}
+
+/// What the wait nodes of one launch wait for, one after the other; none where that is nothing.
+pub(crate) type Waited = SmallVec<[Option<Record>; 2]>;
+
+impl Events {
+    /// The event nodes of an instance, if it has any, and the lanes that its launches take.
+    pub(crate) fn new(context: &Context, core: CoreExec, program: &Program) -> Option<(Self, Lanes)> {
+        let summary = core.summary();
+        if summary.records.is_empty() && summary.waits.is_empty() {
+            return None;
+        }
+        let (mut recorded, mut waited) = (Vec::new(), Vec::new());
+        for step in &program.steps {
+            match &step.payload {
+                Payload::EventRecord(event) => recorded.push(event.clone()),
+                Payload::EventWait(event) => waited.push(event.clone()),
+                _ => {}
+            }
+        }
+        let is_recorded_before = |node: NodeId, event: &ExternalEvent| {
+            let mut records = summary.records.iter().filter(|(_, key)| *key == event.key());
+            records.any(|(record, _)| core.index().reaches(*record, node))
+        };
+        let waits = summary.waits.iter().zip(waited).map(|(&(node, _), event)| Wait {
+            node,
+            is_recorded_before: is_recorded_before(node, &event),
+            event,
+        });
+        let waits = waits.collect();
+        let records = summary.records.iter().map(|(node, _)| *node).zip(recorded).collect();
+        let mut progress = Vec::new();
+        let base = context.hosts.base();
+        // Held until the chains are listed: slots are dense in that list.
+        let mut slots = lock(&context.slots);
+        let lanes = Lanes::new(&core, || {
+            let (slot, seq) = slots.open(|point| base.covers(point));
+            let lane = Arc::new(Progress::of_launches(seq));
+            context.chains.insert(slot, Arc::clone(&lane));
+            progress.push(lane);
+            (slot, seq)
+        });
+        drop(slots);
+        Some((Self { core, records, waits, progress }, lanes))
+    }
+
+    /// What the wait nodes of a launch wait for that is made now.
+    pub(crate) fn waited(&self) -> Waited {
+        let held = |wait: &Wait| if wait.is_recorded_before { None } else { wait.event.record() };
+        self.waits.iter().map(held).collect()
+    }
+
+    /// What the wait nodes before `node` learned.
+    fn learned<'w>(&self, node: NodeId, waited: &'w Waited) -> impl Iterator<Item = &'w Snapshot> {
+        let is_before = move |wait: &Wait| self.core.index().reaches(wait.node, node);
+        let pairs = self.waits.iter().zip(waited);
+        pairs.filter(move |(wait, _)| is_before(wait)).filter_map(|(_, held)| Some(&held.as_ref()?.0))
+    }
+
+    /// What the wait nodes before all of a demand's nodes learned.
+    fn learned_for<'w>(&self, demand: &Demand, waited: &'w Waited) -> impl Iterator<Item = &'w Snapshot> {
+        let at = |node: &NodeId| self.waits.binary_search_by_key(node, |wait| wait.node).ok();
+        demand.waits.iter().filter_map(at).filter_map(|at| Some(&waited.get(at)?.as_ref()?.0))
+    }
+
+    /// The point of a node in the launch that is being made; none where that is one point.
+    pub(crate) fn point(&self, lanes: &Lanes, node: NodeId) -> Option<Point> {
+        lanes.point(&self.core, node)
+    }
+
+    /// The launch was submitted, with `marks` at its record nodes: their events hold what comes before them. `knew` is
+    /// the launching stream before the launch.
+    pub(crate) fn record(&self, lanes: &Lanes, knew: &Snapshot, base: &Arc<Base>, waited: &Waited, marks: Vec<Mark>) {
+        for ((node, event), mark) in self.records.iter().zip(marks) {
+            let snapshot = lanes.export(&self.core, *node, base, knew, self.learned(*node, waited));
+            event.set((snapshot, Arc::new(mark)));
+        }
+    }
+
+    /// The launch is over with `end`.
+    pub(crate) fn launched(&self, lanes: &mut Lanes, base: &Arc<Base>, end: &Arc<Mark>) {
+        for (progress, snapshot) in self.progress.iter().zip(lanes.ends(base)) {
+            progress.launched(Arc::clone(end), snapshot.point().seq);
+        }
+        lanes.advance();
+    }
+}
+
+/// Acts with where a demand's nodes stand: what the launching stream knows, what it is made to wait for before the
+/// launch, and what the wait nodes before them learned.
+pub(crate) fn standing<K: Knows, R>(
+    stream: &K,
+    before: &[Last],
+    events: Option<(&Events, &Waited)>,
+    demand: Option<&Demand>,
+    act: impl FnOnce(&Standing<'_, K>) -> R,
+) -> R {
+    let mut known: SmallVec<[&Snapshot; 4]> = before.iter().map(|last| &last.snapshot).collect();
+    if let (Some((events, waited)), Some(demand)) = (events, demand) {
+        known.extend(events.learned_for(demand, waited));
+    }
+    act(&Standing { stream, waited: &known })
+}

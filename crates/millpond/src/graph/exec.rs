@@ -1,0 +1,346 @@
+//! An instance of a graph: its program, its lanes, its outputs (CUDA: `cudaGraphExec_t`).
+//!
+//! Knows the graph as it was when it was made. What a launch does is in `launch.rs`.
+//!
+//! Invariant **no-overlap**: launches of one exec, and of all execs that share an arena, run one after the other.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use millpond_core::check::{Act, Site, Use};
+use millpond_core::graph::{
+    ArenaKey, Demand, Draft, Exec as CoreExec, GraphAllocId, GraphId, Lanes, Memory, NodeId, Refusal,
+};
+use millpond_core::ids::{AllocId, ExecId};
+use millpond_core::units::Range;
+use millpond_driver::{Driver, RawStream, StreamFlags};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::arena::Arena;
+use super::body::{Body, Grant, Payload};
+use super::build::Graph;
+use super::error::GraphError;
+use super::events::Events;
+use super::last::Last;
+use super::native::Native;
+use super::program::Program;
+use super::submit::TRIES;
+use crate::allocation::{Allocation, Origin};
+use crate::context::{Context, lock};
+use crate::error::Result;
+
+/// How a graph is instantiated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Instantiate {
+    /// Each launch first frees what earlier launches left unfreed, at the point of the launch and checked like any free
+    /// (CUDA: `cudaGraphInstantiateFlagAutoFreeOnLaunch`). Dropping the exec frees nothing.
+    pub auto_free_on_launch: bool,
+}
+
+/// A graph that can be launched again and again. Clones name the same instance.
+///
+/// Dropping it frees no memory that a launch left live, and work in flight still runs.
+#[derive(Clone, Debug)]
+pub struct GraphExec {
+    pub(crate) shared: Arc<ExecShared>,
+}
+
+/// An allocation that a launch leaves live.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) graph: GraphId,
+    pub(crate) alloc: GraphAllocId,
+    pub(crate) bytes: u64,
+    pub(crate) range: Range,
+    pub(crate) allocation: Arc<Allocation>,
+    /// Its alloc node.
+    pub(crate) node: NodeId,
+    pub(crate) name: Option<Arc<str>>,
+    /// What launches leave of its uses.
+    pub(crate) marks: Marks,
+}
+
+/// Memory of the outside, and what the graph does to it.
+#[derive(Debug)]
+pub(crate) struct Outside {
+    pub(crate) whose: Whose,
+    /// What each launch must find right.
+    pub(crate) demands: SmallVec<[Demand; 2]>,
+    /// What it leaves.
+    pub(crate) marks: Marks,
+}
+
+/// Last acts on memory, and the nodes that do them.
+pub(crate) type Marks = SmallVec<[(NodeId, Act); 1]>;
+
+impl Outside {
+    /// Whether the graph frees it.
+    pub(crate) fn frees(&self) -> bool {
+        self.marks.iter().any(|(_, act)| *act == Act::Free)
+    }
+}
+
+/// Whose memory.
+#[derive(Debug)]
+pub(crate) enum Whose {
+    /// One life of an allocation.
+    Life(Arc<Allocation>, u64),
+    /// What a launch of another graph left, whichever launch was the last.
+    Node(GraphId, GraphAllocId),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct ExecShared {
+    pub(crate) context: Arc<Context>,
+    /// Empty where it is a graph of the device.
+    pub(crate) program: Arc<Program>,
+    pub(crate) native: Option<Native>,
+    /// The graph that it was made of, to be a child where a capturing stream launches it.
+    pub(crate) body: Arc<Body>,
+    pub(crate) lanes: Vec<RawStream>,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) outsides: Vec<Outside>,
+    /// The arenas that it uses, and their numbers.
+    pub(crate) arenas: Vec<Arc<Arena>>,
+    pub(crate) arena_keys: Vec<ArenaKey>,
+    /// The addresses of all its allocations, rising and apart.
+    pub(crate) cover: Vec<Range>,
+    pub(crate) events: Option<Events>,
+    pub(crate) auto_free: bool,
+    /// What a trace knows it as.
+    pub(crate) traced: Option<ExecId>,
+    pub(crate) run: Mutex<Run>,
+    _grants: Vec<Arc<Grant>>,
+}
+
+/// What changes from launch to launch.
+#[derive(Debug, Default)]
+pub(crate) struct Run {
+    /// The end of the last launch.
+    pub(crate) last: Option<Last>,
+    /// Where the next launch's nodes lie in the order, where that is not one point.
+    pub(crate) lanes: Lanes,
+    /// Room for a launch's marks.
+    pub(crate) marks: Vec<millpond_driver::RawMark>,
+}
+
+impl GraphExec {
+    pub(crate) fn new(body: &Arc<Body>, settings: Instantiate) -> Result<Self> {
+        body.check_instances()?;
+        Self::make(body, settings)
+    }
+
+    fn make(body: &Arc<Body>, settings: Instantiate) -> Result<Self> {
+        let context = &body.context;
+        let core = draft(body)?.instantiate(0, settings.auto_free_on_launch);
+        let mut family = FxHashMap::default();
+        gather(body, &mut family)?;
+        let native = Native::of(context, &core, body)?;
+        let program = Arc::new(if native.is_some() { Program::default() } else { Program::new(&core, body) });
+        program.prepare(context)?;
+        let outputs = outputs(context, &core, &family);
+        let outsides = outsides(&core, &family);
+        let arenas = arenas(context, &core, &family);
+        let grants = family.values().map(|(body, _)| Arc::clone(&body.grant)).collect();
+        let mut shared = ExecShared {
+            context: Arc::clone(context),
+            program,
+            native,
+            body: Arc::clone(body),
+            lanes: Vec::new(),
+            outputs,
+            outsides,
+            arena_keys: arenas.iter().map(|arena| arena.key).collect(),
+            arenas,
+            cover: addresses(&core),
+            events: None,
+            auto_free: settings.auto_free_on_launch,
+            traced: None,
+            run: Mutex::default(),
+            _grants: grants,
+        };
+        // What is opened is closed again by the drop of what is there so far.
+        for lane in 1..shared.program.lanes {
+            let raw =
+                context.driver.open_stream(StreamFlags { label: u32::MAX - lane as u32, ..StreamFlags::default() })?;
+            shared.lanes.push(raw);
+        }
+        if let Some((events, lanes)) = Events::new(context, core, &shared.program) {
+            shared.events = Some(events);
+            shared.run.get_mut().unwrap_or_else(PoisonError::into_inner).lanes = lanes;
+        }
+        if let Some(tracer) = &context.tracer {
+            shared.traced = Some(tracer.exec(body.core.id(), settings.auto_free_on_launch));
+        }
+        let shared = Arc::new(shared);
+        *lock(&body.instance) = Arc::downgrade(&shared);
+        Ok(Self { shared })
+    }
+
+    /// Takes over what the nodes of a graph of the same shape do (CUDA: `cudaGraphExecUpdate`): kernels, copies, fills,
+    /// host functions and the memory that they use. Memory nodes must be the same, at the same addresses, as in the
+    /// graph that it was made of; what is live stays so. Launches before still come first. Clones made of this handle
+    /// before keep the old nodes.
+    ///
+    /// # Errors
+    /// [`GraphError::Update`] with the first node that differs in its edges, its kind or its memory;
+    /// [`GraphError::Faults`] as for [`Graph::instantiate`]. The exec is as before.
+    pub fn update(&mut self, graph: &Graph) -> Result<()> {
+        let mut old = draft(&self.shared.body)?.instantiate(0, false);
+        old.update(draft(&graph.body)?).map_err(GraphError::Update)?;
+        let settings = Instantiate { auto_free_on_launch: self.shared.auto_free };
+        let new = Self::make(&graph.body, settings)?;
+        lock(&new.shared.run).last.clone_from(&lock(&self.shared.run).last);
+        *self = new;
+        Ok(())
+    }
+
+    /// Whether launches free what earlier ones left unfreed.
+    pub fn auto_free_on_launch(&self) -> bool {
+        self.shared.auto_free
+    }
+}
+
+/// The graph, found right.
+fn draft(body: &Body) -> Result<Draft> {
+    let refused = |refusal| match refusal {
+        Refusal::Faults(faults) => GraphError::Faults(faults),
+        _ => GraphError::TooLarge,
+    };
+    Ok(Draft::new(&body.core).map_err(refused)?)
+}
+
+/// The graph and all its children by number, with how often each is in here.
+fn gather<'a>(body: &'a Body, family: &mut FxHashMap<GraphId, (&'a Body, u32)>) -> Result<()> {
+    let times = &mut family.entry(body.core.id()).or_insert((body, 0)).1;
+    *times += 1;
+    if *times > 1 && body.core.allocs().next().is_some() {
+        return Err(GraphError::ChildTwice(body.core.id()).into());
+    }
+    for payload in &body.payloads {
+        if let Payload::Child(child) = payload {
+            gather(child, family)?;
+        }
+    }
+    Ok(())
+}
+
+type Family<'a> = FxHashMap<GraphId, (&'a Body, u32)>;
+
+fn outputs(context: &Arc<Context>, core: &CoreExec, family: &Family<'_>) -> Vec<Output> {
+    let output = |id: &GraphAllocId| {
+        let flat = &core.allocs()[id.index()];
+        let (graph, alloc) = (flat.graph, flat.alloc);
+        let range = flat.range.expect("addresses are fixed");
+        let arena = &family[&graph].0.arena;
+        let allocation = context.graphs.named((graph, alloc)).unwrap_or_else(|| {
+            let id = AllocId(context.next_alloc.fetch_add(1, Ordering::Relaxed));
+            let allocation = Allocation::new(id, alloc.0, context.number, Origin::Graph(Arc::clone(arena)));
+            allocation.life().range = range;
+            let allocation = Arc::new(allocation);
+            context.graphs.enter((graph, alloc), &allocation);
+            allocation
+        });
+        let node = flat.node.expect("an output has its alloc node");
+        let marks = marks_of(core, Memory::Own(*id));
+        let name = core.nodes()[node.index()].label.name.clone();
+        Output { graph, alloc, bytes: flat.bytes, range, allocation, node, name, marks }
+    };
+    core.outputs().iter().map(output).collect()
+}
+
+/// What launches leave of the uses of some memory. Its allocation is not among them.
+fn marks_of(core: &CoreExec, memory: Memory) -> Marks {
+    let marks = core.summary().marks.iter().filter(|mark| mark.memory == memory && mark.act != Act::Allocate);
+    marks.map(|mark| (mark.node, mark.act)).collect()
+}
+
+/// What is done to each piece of outside memory: the summary's demands, one entry for each piece.
+fn outsides(core: &CoreExec, family: &Family<'_>) -> Vec<Outside> {
+    let mut places: FxHashMap<Memory, usize> = FxHashMap::default();
+    let mut outsides: Vec<Outside> = Vec::new();
+    for demand in &core.summary().demands {
+        let whose = match demand.memory {
+            Memory::Own(_) => continue,
+            Memory::Foreign { graph, alloc } => Whose::Node(graph, alloc),
+            Memory::External { id, generation } => {
+                let held = family.values().find_map(|(body, _)| body.held.get(&id));
+                Whose::Life(Arc::clone(held.expect("a body holds what its nodes name")), generation)
+            }
+        };
+        let at = *places.entry(demand.memory).or_insert_with(|| {
+            let marks = marks_of(core, demand.memory);
+            outsides.push(Outside { whose, demands: SmallVec::new(), marks });
+            outsides.len() - 1
+        });
+        outsides[at].demands.push(demand.clone());
+    }
+    outsides
+}
+
+/// The arenas that the instance uses: from now on launches in them need memory for its granules, too.
+fn arenas(context: &Context, core: &CoreExec, family: &Family<'_>) -> Vec<Arc<Arena>> {
+    type Cover = Vec<(Range, bool)>;
+    let mut arenas: Vec<(Arc<Arena>, Cover)> = Vec::new();
+    for (body, _) in family.values() {
+        if !arenas.iter().any(|(arena, _)| Arc::ptr_eq(arena, &body.arena)) {
+            arenas.push((Arc::clone(&body.arena), Vec::new()));
+        }
+    }
+    arenas.sort_by_key(|(arena, _)| arena.key);
+    for (range, is_output) in core.cover() {
+        let (_, cover) = arenas.iter_mut().find(|(arena, _)| arena.contains(range)).expect("an arena has its ranges");
+        cover.push((range, is_output));
+    }
+    arenas.retain(|(_, cover)| !cover.is_empty());
+    let mut memory = lock(&context.graphs.memory);
+    arenas.iter().for_each(|(arena, cover)| memory.backing.enroll(arena.key, cover));
+    arenas.into_iter().map(|(arena, _)| arena).collect()
+}
+
+/// The addresses of all allocations, rising and apart.
+fn addresses(core: &CoreExec) -> Vec<Range> {
+    let mut ranges: Vec<Range> =
+        core.allocs().iter().filter(|alloc| alloc.node.is_some()).filter_map(|alloc| alloc.range).collect();
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut apart: Vec<Range> = Vec::new();
+    for range in ranges {
+        match apart.last_mut() {
+            Some(last) if last.end() >= range.start => *last = Range::between(last.start, last.end().max(range.end())),
+            _ => apart.push(range),
+        }
+    }
+    apart
+}
+
+impl Drop for ExecShared {
+    fn drop(&mut self) {
+        if let (Some(tracer), Some(exec)) = (&self.context.tracer, self.traced) {
+            tracer.exec_closed(exec);
+        }
+        let driver = &*self.context.driver;
+        for lane in &self.lanes {
+            // Work in flight still runs. A device that refuses time and again keeps the lane.
+            let _ = (0..TRIES).find(|_| driver.close_stream(*lane).is_ok());
+        }
+        let run = self.run.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = lock(&self.context.slots);
+        std::mem::take(&mut run.lanes).close().for_each(|last| slots.close(last));
+        drop(slots);
+        // A graph of the device keeps for its launches what they need.
+        if let Some(Last { mark: Some(mark), .. }) = run.last.take()
+            && matches!(driver.peek(mark.raw), Ok(false))
+        {
+            self.context.graphs.keep(mark, Box::new(Arc::clone(&self.program)));
+        }
+        let outputs = std::mem::take(&mut self.outputs);
+        self.context.graphs.leave(outputs.into_iter().map(|output| output.allocation));
+    }
+}
+
+/// The use that a launch is to memory: one point for all its nodes.
+pub(crate) fn use_of(at: Use, act: Act) -> Use {
+    Use { site: Site { act, ..at.site }, ..at }
+}

@@ -1,0 +1,56 @@
+//! Graphs that own memory, joined to streams and a device.
+//!
+//! What is right is decided in `millpond_core::graph`; here graphs are built (by hand or by capture), get what their
+//! nodes do, are bound to physical memory, and run.
+//!
+//! | file | one law |
+//! |---|---|
+//! | `arena` | addresses that one graph and its copies have for themselves |
+//! | `body` | a graph in the making: core's graph, and what each node does |
+//! | `build` | [`Graph`]: building node by node |
+//! | `capture` | a stream's calls become nodes |
+//! | `captured` | what the verbs of a capturing stream do |
+//! | `error` | why captures and graphs are refused |
+//! | `events` | external event nodes of an instance: order at the precision of nodes |
+//! | `exec` | [`GraphExec`]: an instance, its lanes and its outputs |
+//! | `last` | the end of a launch, for the next one |
+//! | `launch` | a launch as one point of a stream: checked, submitted, recorded |
+//! | `memory` | physical memory of all graphs of a device |
+//! | `native` | instances as graphs of the device's own |
+//! | `node` | names of nodes and of what they allocate |
+//! | `program` | what an instance submits, in order, on which lane |
+//! | `registry` | what the graphs of a device share |
+//! | `submit` | a program goes to the driver, lane by lane |
+//! | `window` | foreign code in a capture |
+
+mod arena;
+mod body;
+mod build;
+mod capture;
+mod captured;
+mod error;
+mod events;
+mod exec;
+mod last;
+mod launch;
+mod memory;
+mod native;
+mod node;
+mod program;
+mod registry;
+mod submit;
+mod window;
+
+pub use build::Graph;
+pub use error::{CaptureError, GraphError};
+pub use exec::{GraphExec, Instantiate};
+pub use launch::Launch;
+pub use memory::GraphMemoryStatistics;
+pub use node::{GraphNode, MemAllocNode};
+
+pub(crate) use arena::Arena;
+pub(crate) use body::{EventNode, Payload};
+pub(crate) use capture::{CapturedAt, Session, name_captured};
+pub(crate) use memory::trim as trim_graph_memory;
+pub(crate) use node::NodeName;
+pub(crate) use registry::{Graphs, drop_in_graph, find_in_graphs, free_in_graph};

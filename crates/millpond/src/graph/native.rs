@@ -1,0 +1,173 @@
+//! Instances as graphs of the device's own: one call of the driver a launch.
+//!
+//! Knows an instance's nodes and what they do; memory is bound before, by others, and no node of the device's graph
+//! allocates. Nodes that do nothing are left out where what comes after them can take over their edges. Graphs with
+//! external event nodes are not made so: the device would look at those events when the nodes run, not at the launch.
+//!
+//! A driver may want memory to be there where nodes name it, and the graph's own is bound at a launch. What is refused
+//! when the instance is made is therefore made by its first upload or launch, and refused there if need be.
+//!
+//! Invariant **as-ordered**: between two nodes that work, the device's graph has a path where the instance has one.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use millpond_core::graph::Exec as CoreExec;
+use millpond_driver::{Driver, DriverError, Node, NodeWork, RawExec, RawGraph, RawStream};
+use smallvec::SmallVec;
+
+use super::body::{Body, Payload};
+use super::program::payload;
+use super::submit::{Submitted, TRIES};
+use crate::context::{Context, CountedDriver, lock};
+use crate::error::Result;
+use crate::shell;
+
+/// A node that does nothing stays where it joins more edges than this: without it every node after it had them all.
+const JOINED_MAX: usize = 2;
+
+/// A graph of the device. Launches in flight outlive it.
+#[derive(Debug)]
+pub(crate) struct Native {
+    made: OnceLock<RawExec>,
+    /// What it is to be made of, until it is.
+    nodes: Mutex<Vec<Node>>,
+    driver: Arc<CountedDriver>,
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        if let Some(raw) = self.made.get() {
+            // A device that refuses time and again keeps it until it goes.
+            let _ = (0..TRIES).any(|_| self.driver.destroy_exec(*raw).is_ok());
+        }
+    }
+}
+
+impl Native {
+    /// The instance as a graph of the device; none where that is not to be had.
+    pub(crate) fn of(context: &Context, core: &CoreExec, body: &Body) -> Result<Option<Self>> {
+        let summary = core.summary();
+        let has_events = !(summary.records.is_empty() && summary.waits.is_empty());
+        if has_events || !context.driver.has_graphs() {
+            return Ok(None);
+        }
+        let native = Self::planned(context, nodes(core, body));
+        match native.make(context) {
+            Ok(_) | Err(DriverError::Failed { .. }) => Ok(Some(native)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn planned(context: &Context, nodes: Vec<Node>) -> Self {
+        Self { made: OnceLock::new(), nodes: Mutex::new(nodes), driver: Arc::clone(&context.driver) }
+    }
+
+    /// Cold: once.
+    #[cold]
+    fn make(&self, context: &Context) -> millpond_driver::Result<RawExec> {
+        let mut nodes = lock(&self.nodes);
+        if let Some(raw) = self.made.get() {
+            return Ok(*raw);
+        }
+        let raw = shell::instantiate_graph(context, &nodes)?;
+        // The device keeps what they own.
+        *nodes = Vec::new();
+        Ok(*self.made.get_or_init(|| raw))
+    }
+
+    #[inline]
+    fn raw(&self, context: &Context) -> millpond_driver::Result<RawExec> {
+        self.made.get().map_or_else(|| self.make(context), |raw| Ok(*raw))
+    }
+
+    /// Gives a launch to the driver.
+    #[inline]
+    pub(crate) fn submit(&self, context: &Context, stream: RawStream) -> Submitted {
+        match self.launch(context, stream) {
+            Ok(()) => Submitted::Whole(Vec::new()),
+            Err(error) => Submitted::Nothing(error),
+        }
+    }
+
+    pub(crate) fn launch(&self, context: &Context, stream: RawStream) -> Result<()> {
+        Ok(shell::launch_graph(context, self.raw(context)?, stream)?)
+    }
+
+    pub(crate) fn upload(&self, context: &Context, stream: RawStream) -> Result<()> {
+        Ok(self.driver.upload(self.raw(context)?, stream)?)
+    }
+}
+
+/// The nodes that work, and their edges.
+fn nodes(core: &CoreExec, body: &Body) -> Vec<Node> {
+    let mut nodes: Vec<Node> = Vec::with_capacity(core.nodes().len());
+    // Of each of the instance's nodes, those of the device's that stand for it.
+    let mut stand: Vec<SmallVec<[u32; 2]>> = Vec::with_capacity(core.nodes().len());
+    for node in core.nodes() {
+        let before = node.dependencies.iter().flat_map(|dependency| stand[dependency.index()].iter().copied());
+        let mut after: SmallVec<[u32; 2]> = before.collect();
+        after.sort_unstable();
+        after.dedup();
+        let work = work(payload(body, &node.origin));
+        if matches!(work, NodeWork::Nothing) && after.len() <= JOINED_MAX {
+            stand.push(after);
+            continue;
+        }
+        stand.push(SmallVec::from_elem(nodes.len() as u32, 1));
+        nodes.push(Node { work, after: after.into_vec() });
+    }
+    nodes
+}
+
+fn work(payload: Payload) -> NodeWork {
+    match payload {
+        Payload::Nothing | Payload::Child(_) | Payload::EventRecord(_) | Payload::EventWait(_) | Payload::Open => {
+            NodeWork::Nothing
+        }
+        Payload::Kernel(kernel) => NodeWork::Run(Arc::new(move || (lock(&kernel))())),
+        Payload::Copy { to, from, bytes } => NodeWork::Copy { to, from, bytes },
+        Payload::Upload { to, from } => NodeWork::Upload { to, from },
+        Payload::Fill { at, bytes, value } => NodeWork::Fill { at, bytes, value },
+        Payload::Foreign(foreign) => NodeWork::Captured(foreign.raw),
+    }
+}
+
+/// Work of foreign code, captured from a stream.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    raw: RawGraph,
+    driver: Arc<CountedDriver>,
+    /// For instances that run lane by lane.
+    alone: Mutex<Option<Native>>,
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        // A device that refuses time and again keeps it until it goes.
+        let _ = (0..TRIES).any(|_| self.driver.destroy_graph(self.raw).is_ok());
+    }
+}
+
+impl Foreign {
+    pub(crate) fn new(context: &Context, raw: RawGraph) -> Self {
+        Self { raw, driver: Arc::clone(&context.driver), alone: Mutex::default() }
+    }
+
+    /// To be called before the first [`launch`](Self::launch): makes a graph of the device of it.
+    pub(crate) fn prepare(&self, context: &Context) -> Result<()> {
+        let mut alone = lock(&self.alone);
+        if alone.is_none() {
+            let node = Node { work: NodeWork::Captured(self.raw), after: Vec::new() };
+            let native = Native::planned(context, vec![node]);
+            native.make(context)?;
+            *alone = Some(native);
+        }
+        Ok(())
+    }
+
+    /// Submits it to a lane.
+    pub(crate) fn launch(&self, context: &Context, lane: RawStream) -> Result<()> {
+        self.prepare(context)?;
+        lock(&self.alone).as_ref().expect("prepared just now").launch(context, lane)
+    }
+}

@@ -1,0 +1,91 @@
+//! Names of nodes, and of what alloc nodes allocate. Plain values.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use bytemuck::Pod;
+use millpond_core::graph::{GraphAllocId, GraphId, NodeId};
+
+use crate::access::{Read, Source, Span, Write};
+
+/// A node of a graph, by name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct GraphNode {
+    pub(crate) graph: GraphId,
+    pub(crate) id: NodeId,
+}
+
+impl fmt::Display for GraphNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.id, self.graph)
+    }
+}
+
+/// Which alloc node, and where its memory is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NodeName {
+    pub(crate) device: u32,
+    pub(crate) graph: GraphId,
+    pub(crate) alloc: GraphAllocId,
+    pub(crate) address: u64,
+}
+
+/// The memory of an alloc node, by name: `len` elements at an address that stays the same for the life of the node.
+///
+/// In a graph it names the memory that a launch will allocate; outside, its life of now, if it has one.
+/// [`Launch::take`](crate::Launch::take) makes a [`Buffer`](crate::Buffer) of it.
+pub struct MemAllocNode<T: Pod> {
+    /// None for elements without bytes, and for what no graph allocates.
+    pub(crate) name: Option<NodeName>,
+    pub(crate) len: usize,
+    element: PhantomData<T>,
+}
+
+impl<T: Pod> Clone for MemAllocNode<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Pod> Copy for MemAllocNode<T> {}
+
+impl<T: Pod> fmt::Debug for MemAllocNode<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemAllocNode").field("address", &self.address()).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl<T: Pod> MemAllocNode<T> {
+    pub(crate) fn new(name: Option<NodeName>, len: usize) -> Self {
+        Self { name, len, element: PhantomData }
+    }
+
+    /// The address, fixed for the life of the node; 0 where nothing is allocated.
+    pub fn address(&self) -> u64 {
+        self.name.map_or(0, |name| name.address)
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn source(&self) -> Source<'static> {
+        self.name.map_or(Source::Empty, Source::Node)
+    }
+
+    /// Declares that a node or a launch reads it.
+    pub fn read(&self) -> Read<'static, T> {
+        Read::new(self.source(), Span { start: 0, len: self.len })
+    }
+
+    /// Declares that a node or a launch writes it, or reads and writes it.
+    pub fn write(&self) -> Write<'static, T> {
+        Write::new(self.source(), Span { start: 0, len: self.len })
+    }
+}

@@ -1,0 +1,277 @@
+//! What the graphs of a device share: numbers, captures in progress, memory that launches left live.
+//!
+//! Knows allocations by the alloc node they are of; streams not at all.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use millpond_core::check::{Act, Place, Site, Use};
+use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
+use millpond_core::ids::AllocId;
+use millpond_core::pool::Frontier;
+use millpond_core::units::Range;
+use millpond_driver::Driver;
+use rustc_hash::FxHashMap;
+
+use super::body::Grant;
+use super::capture::{Recording, Session, drop_captured};
+use super::error::GraphError;
+use super::memory::GraphMemory;
+use super::node::NodeName;
+use crate::allocation::{Allocation, Life, LightGuard, Origin, Owned};
+use crate::context::{Context, lock};
+use crate::error::{Invalid, Nearest, Result};
+use crate::event::Mark;
+use crate::shell;
+
+/// Something that a launch in flight needs, and the end of the launch.
+type Kept = (Arc<Mark>, Box<dyn Any + Send>);
+
+/// An alloc node of a graph of the device.
+type Key = (GraphId, GraphAllocId);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Graphs {
+    pub(crate) memory: Mutex<GraphMemory>,
+    next_graph: AtomicU32,
+    pub(crate) next_arena: AtomicU32,
+    /// How many captures are in progress; nobody looks further where there are none.
+    pub(crate) open: AtomicUsize,
+    pub(crate) captures: Mutex<Recording>,
+    /// What launches leave live, by alloc node.
+    names: Mutex<FxHashMap<Key, Weak<Allocation>>>,
+    /// The same by the number of the allocation.
+    numbers: Mutex<FxHashMap<AllocId, Weak<Allocation>>>,
+    /// What captures in progress have allocated.
+    captured: Mutex<FxHashMap<AllocId, Arc<Allocation>>>,
+    /// Which other graph has the free node.
+    grants: Mutex<FxHashMap<Key, Weak<Grant>>>,
+    /// Live memory of execs that are gone.
+    orphans: Mutex<Vec<Arc<Allocation>>>,
+    /// Addresses of arenas that are gone, until no work is left.
+    closing: Mutex<Vec<(ArenaKey, Vec<Range>)>>,
+    /// What dropped execs leave to launches in flight.
+    kept: Mutex<Vec<Kept>>,
+}
+
+impl Graphs {
+    pub(crate) fn new(granularity: u64) -> Self {
+        Self {
+            memory: Mutex::new(GraphMemory::new(granularity)),
+            next_graph: AtomicU32::default(),
+            next_arena: AtomicU32::default(),
+            open: AtomicUsize::default(),
+            captures: Mutex::default(),
+            names: Mutex::default(),
+            numbers: Mutex::default(),
+            captured: Mutex::default(),
+            grants: Mutex::default(),
+            orphans: Mutex::default(),
+            closing: Mutex::default(),
+            kept: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn next_graph(&self) -> GraphId {
+        GraphId(self.next_graph.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// An output of an exec is known by its alloc node from now on.
+    pub(crate) fn enter(&self, key: Key, allocation: &Arc<Allocation>) {
+        lock(&self.names).insert(key, Arc::downgrade(allocation));
+        lock(&self.numbers).insert(allocation.id, Arc::downgrade(allocation));
+    }
+
+    /// The allocation of an alloc node, if an exec has it.
+    pub(crate) fn named(&self, key: Key) -> Option<Arc<Allocation>> {
+        lock(&self.names).get(&key).and_then(Weak::upgrade)
+    }
+
+    /// The allocation that a name means on a stream.
+    pub(crate) fn resolve(&self, name: NodeName) -> Result<Arc<Allocation>> {
+        self.named((name.graph, name.alloc)).ok_or_else(|| GraphError::NotLive(name.graph).into())
+    }
+
+    /// The alloc node of an output.
+    pub(crate) fn key_of(&self, allocation: &Arc<Allocation>) -> Option<Key> {
+        let is_it = |other: &Weak<Allocation>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(allocation));
+        lock(&self.names).iter().find(|(_, other)| is_it(other)).map(|(key, _)| *key)
+    }
+
+    /// The allocation with this number.
+    pub(crate) fn find(&self, id: AllocId) -> Result<Arc<Allocation>> {
+        let known = lock(&self.numbers).get(&id).and_then(Weak::upgrade);
+        known.or_else(|| lock(&self.captured).get(&id).cloned()).ok_or_else(|| Invalid::Stale.into())
+    }
+
+    /// A capture has allocated: the memory is known by views and by its address until the capture ends.
+    pub(crate) fn enter_captured(&self, allocation: &Arc<Allocation>) {
+        lock(&self.captured).insert(allocation.id, Arc::clone(allocation));
+    }
+
+    /// A capture is over: what it allocated has names of the graph from now on.
+    pub(crate) fn leave_captured(&self, session: &Session) {
+        let mut captured = lock(&self.captured);
+        let ended: Vec<_> = captured.extract_if(|_, it| it.is_of(session)).collect();
+        drop(captured);
+        // Behind the lock: the last reference to a session has the whole device with it.
+        drop(ended);
+    }
+
+    /// What a capture has allocated at this address and not freed.
+    pub(crate) fn find_captured(&self, session: &Session, address: u64) -> Option<Owned> {
+        let captured = lock(&self.captured);
+        // Addresses serve again within a capture: the one allocated last is meant.
+        let found = captured.values().filter(|it| it.is_of(session) && it.life().range.start == address);
+        let allocation = Arc::clone(found.max_by_key(|it| it.id)?);
+        drop(captured);
+        let generation = allocation.life().generation;
+        Some(Owned { allocation, generation, address })
+    }
+
+    /// Refuses where another graph has a free node for the allocation.
+    pub(crate) fn check_grant(&self, graph: GraphId, alloc: GraphAllocId, who: &Arc<Grant>) -> Result<()> {
+        Ok(self.check_grant_plain(graph, alloc, who)?)
+    }
+
+    /// As [`check_grant`](Self::check_grant), with the plain reason.
+    pub(crate) fn check_grant_plain(
+        &self,
+        graph: GraphId,
+        alloc: GraphAllocId,
+        who: &Arc<Grant>,
+    ) -> std::result::Result<(), GraphError> {
+        match lock(&self.grants).get(&(graph, alloc)).and_then(Weak::upgrade) {
+            Some(other) if !Arc::ptr_eq(&other, who) => Err(GraphError::FreedByOther { by: other.0 }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn grant(&self, graph: GraphId, alloc: GraphAllocId, who: &Arc<Grant>) {
+        let mut grants = lock(&self.grants);
+        grants.retain(|_, grant| grant.strong_count() > 0);
+        grants.insert((graph, alloc), Arc::downgrade(who));
+    }
+
+    pub(crate) fn withdraw(&self, graph: GraphId, alloc: GraphAllocId, who: &Arc<Grant>) {
+        let mut grants = lock(&self.grants);
+        if grants.get(&(graph, alloc)).is_some_and(|grant| std::ptr::eq(grant.as_ptr(), Arc::as_ptr(who))) {
+            grants.remove(&(graph, alloc));
+        }
+    }
+
+    /// An exec is gone; its live outputs stay for whoever frees them by hand.
+    pub(crate) fn leave(&self, outputs: impl Iterator<Item = Arc<Allocation>>) {
+        let live = outputs.filter(|allocation| allocation.life().freed.is_none());
+        lock(&self.orphans).extend(live);
+        lock(&self.names).retain(|_, allocation| allocation.strong_count() > 0);
+        lock(&self.numbers).retain(|_, allocation| allocation.strong_count() > 0);
+    }
+
+    /// The device's last handle is gone: what nobody holds is freed by nobody.
+    pub(crate) fn forget_orphans(&self) {
+        let orphans = std::mem::take(&mut *lock(&self.orphans));
+        drop(orphans);
+    }
+
+    /// An arena is gone.
+    pub(crate) fn close(&self, arena: ArenaKey, ranges: Vec<Range>) {
+        lock(&self.closing).push((arena, ranges));
+    }
+
+    /// Keeps something until a launch in flight is over.
+    pub(crate) fn keep(&self, mark: Arc<Mark>, what: Box<dyn Any + Send>) {
+        lock(&self.kept).push((mark, what));
+    }
+
+    /// Gives back what nothing uses any more. Never waits.
+    pub(crate) fn finish_closing(&self, context: &Context) {
+        let over: Vec<_> = {
+            let mut kept = lock(&self.kept);
+            let is_over = |kept: &mut Kept| !matches!(context.driver.peek(kept.0.raw), Ok(false));
+            kept.extract_if(.., is_over).collect()
+        };
+        // With what is kept goes its mark, unless others look at it still.
+        drop(over);
+        let closing = std::mem::take(&mut *lock(&self.closing));
+        if closing.is_empty() {
+            return;
+        }
+        if !context.is_idle() {
+            lock(&self.closing).extend(closing);
+            return;
+        }
+        let mut memory = lock(&self.memory);
+        for (arena, ranges) in closing {
+            if !memory.close(context, arena) {
+                // The system refused: once more with the next.
+                lock(&self.closing).push((arena, ranges));
+                continue;
+            }
+            let refused: Vec<Range> =
+                ranges.into_iter().filter(|range| shell::unreserve_graph_addresses(context, *range).is_err()).collect();
+            if !refused.is_empty() {
+                lock(&self.closing).push((arena, refused));
+            }
+        }
+    }
+
+    fn take_orphan(&self, allocation: &Arc<Allocation>) {
+        lock(&self.orphans).retain(|orphan| !Arc::ptr_eq(orphan, allocation));
+    }
+}
+
+/// The memory of a life that a launch began, and that ended just now, is free after `after`. Its lock is held until
+/// that is known: the next launch must not begin another life in between.
+pub(crate) fn free_in_graph(allocation: &Arc<Allocation>, life: LightGuard<'_, Life>, after: Frontier) {
+    if let Origin::Graph(arena) = &allocation.origin {
+        let context = &arena.context;
+        context.graph_memory_freed(life.range, after);
+        drop(life);
+        context.graphs.take_orphan(allocation);
+    }
+}
+
+/// A buffer of a graph's memory was dropped: freed after everything declared so far.
+pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
+    if let Origin::Captured(session) = &allocation.origin {
+        return drop_captured(session, GraphAllocId(allocation.index));
+    }
+    let mut life = allocation.life();
+    if life.freed.is_some() || life.generation != generation {
+        return;
+    }
+    let after = Frontier::of(life.history.points());
+    let last = life.history.uses().last().copied().unwrap_or(life.history.born());
+    life.freed = Some(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
+    if let Some(tracer) = allocation.tracer() {
+        tracer.dropped(allocation.id, generation);
+    }
+    free_in_graph(allocation, life, after);
+}
+
+/// The live allocation of a graph that starts at `pointer`.
+#[cold]
+pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Result<Owned, Nearest> {
+    let all: Vec<_> = lock(&context.graphs.numbers).values().filter_map(Weak::upgrade).collect();
+    let mut nearest = Nearest::Outside;
+    for allocation in all {
+        let life = allocation.life();
+        if !life.range.contains(pointer) {
+            continue;
+        }
+        if life.freed.is_none() && life.range.start == pointer {
+            let generation = life.generation;
+            drop(life);
+            return Ok(Owned { allocation, generation, address: pointer });
+        }
+        let described = allocation.describe(&life);
+        nearest = match life.freed {
+            Some(_) => Nearest::Freed { allocation: described },
+            None => Nearest::Inside { allocation: described, offset: pointer - life.range.start },
+        };
+    }
+    Err(nearest)
+}

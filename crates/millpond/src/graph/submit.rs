@@ -1,0 +1,133 @@
+//! A program goes to the driver, lane by lane. Decides nothing.
+//!
+//! Invariant **rejoined**: whatever a launch has given to a lane comes before the launching stream's later work, even
+//! where the driver refused on the way.
+
+use std::sync::Arc;
+
+use millpond_driver::{CopyKind, Driver, RawMark, RawStream, Work};
+
+use super::body::Payload;
+use super::events::Waited;
+use super::exec::{ExecShared, Run};
+use super::program::Step;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::event::Mark;
+use crate::shell;
+
+/// What became of a program.
+pub(crate) enum Submitted {
+    /// The driver has all of it; the marks of its record nodes, in their order.
+    Whole(Vec<Mark>),
+    /// The driver refused after some work was submitted, which runs.
+    Part(Error),
+    /// The driver refused before anything was submitted.
+    Nothing(Error),
+}
+
+/// What must be done once work was submitted is tried so often where the driver refuses.
+pub(super) const TRIES: usize = 3;
+
+impl ExecShared {
+    /// Gives the program to the driver.
+    pub(crate) fn submit(&self, raw: RawStream, run: &mut Run, waited: &Waited) -> Submitted {
+        if let Some(native) = &self.native {
+            return native.submit(&self.context, raw);
+        }
+        let driver = &*self.context.driver;
+        run.marks.clear();
+        run.marks.resize(self.program.marks, RawMark(u64::MAX));
+        let mut recorded = Vec::new();
+        let mut has_work = false;
+        let result = self.submit_steps(raw, run, waited, &mut recorded, &mut has_work);
+        run.marks.iter().for_each(|mark| driver.forget(*mark));
+        match result {
+            Ok(()) => Submitted::Whole(recorded),
+            Err(error) if has_work => {
+                self.lanes.iter().for_each(|lane| self.rejoin(raw, *lane));
+                Submitted::Part(error)
+            }
+            Err(error) => Submitted::Nothing(error),
+        }
+    }
+
+    fn submit_steps(
+        &self,
+        raw: RawStream,
+        run: &mut Run,
+        waited: &Waited,
+        recorded: &mut Vec<Mark>,
+        has_work: &mut bool,
+    ) -> Result<()> {
+        let driver = &*self.context.driver;
+        let program = &*self.program;
+        if program.lanes > 1 {
+            let start = Mark::new(driver.mark(raw)?, &self.context.driver);
+            self.lanes.iter().try_for_each(|lane| driver.wait(*lane, start.raw))?;
+        }
+        let mut waited = waited.iter();
+        for step in &program.steps {
+            let lane = if step.lane == 0 { raw } else { self.lanes[step.lane as usize - 1] };
+            for wait in &step.waits {
+                driver.wait(lane, run.marks[*wait as usize])?;
+            }
+            match &step.payload {
+                Payload::EventRecord(_) => recorded.push(Mark::new(driver.mark(lane)?, &self.context.driver)),
+                Payload::EventWait(_) => {
+                    if let Some(Some((_, mark))) = waited.next() {
+                        driver.wait(lane, mark.raw)?;
+                    }
+                }
+                _ => {
+                    submit_step(&self.context, lane, step)?;
+                    *has_work = true;
+                }
+            }
+            if let Some(mark) = step.mark {
+                run.marks[mark as usize] = driver.mark(lane)?;
+            }
+        }
+        for tail in &program.tails {
+            driver.wait(raw, run.marks[*tail as usize])?;
+        }
+        Ok(())
+    }
+
+    /// The stream comes after what a lane has. A device that refuses that time and again is lost.
+    #[cold]
+    fn rejoin(&self, raw: RawStream, lane: RawStream) {
+        let driver = &*self.context.driver;
+        for _ in 0..TRIES {
+            let Ok(mark) = driver.mark(lane) else { continue };
+            let joined = driver.wait(raw, mark);
+            driver.forget(mark);
+            if joined.is_ok() {
+                return;
+            }
+        }
+    }
+}
+
+fn submit_step(context: &Context, lane: RawStream, step: &Step) -> Result<()> {
+    match &step.payload {
+        Payload::Nothing | Payload::Child(_) | Payload::EventRecord(_) | Payload::EventWait(_) | Payload::Open => {
+            Ok(())
+        }
+        Payload::Foreign(foreign) => foreign.launch(context, lane),
+        Payload::Kernel(kernel) => {
+            let kernel = Arc::clone(kernel);
+            let task = Box::new(move || (kernel.lock().unwrap_or_else(std::sync::PoisonError::into_inner))());
+            Ok(shell::submit_task(context, lane, &mut Some(Work::Run(task)))?)
+        }
+        Payload::Copy { to, from, bytes } => {
+            Ok(shell::submit_copy(context, lane, *to, *from, *bytes, CopyKind::DeviceToDevice)?)
+        }
+        Payload::Upload { to, from } => {
+            // The program keeps the bytes, and a dropped exec leaves it to its launches in flight.
+            let (source, bytes) = (from.as_ptr() as u64, from.len() as u64);
+            Ok(shell::submit_copy(context, lane, *to, source, bytes, CopyKind::HostToDevice)?)
+        }
+        Payload::Fill { at, bytes, value } => Ok(shell::submit_fill(context, lane, *at, *bytes, *value)?),
+    }
+}

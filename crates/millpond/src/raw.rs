@@ -1,0 +1,311 @@
+//! Memory by pointer, for other languages: the C library keeps buffers in books of its own and declares accesses that
+//! are counted at run time.
+//!
+//! Knows buffers, alloc nodes and accesses; adds no rule of its own. Everything here is checked as its typed siblings
+//! are, but [`Stream::record_use`], which a program calls whose order is trusted (PyTorch frees without saying what
+//! used the memory): it only ever adds a use, so that a later free waits for more, never for less.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use millpond_core::check::{Act, Site};
+use millpond_core::ids::{AllocId, PoolId};
+use millpond_core::units::Range;
+use smallvec::SmallVec;
+
+use crate::PoolShared;
+use crate::access::{Declared, Read, Source, Span, Write};
+use crate::allocation::{Allocation, Origin, Owned};
+use crate::buffer::Buffer;
+use crate::device::Device;
+use crate::error::{Invalid, Result};
+use crate::graph::{Graph, MemAllocNode, NodeName};
+use crate::statistics::PoolStatistics;
+use crate::stream::{Mode, Stream};
+
+/// Bytes of device memory by name: a life of an allocation, or what an alloc node allocates. Owns nothing; using it
+/// after the free is refused.
+#[derive(Clone, Debug)]
+pub struct RawMemory {
+    whose: Whose,
+    bytes: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Whose {
+    Life(Owned),
+    Node(NodeName),
+}
+
+impl RawMemory {
+    /// The memory of an alloc node; `None` where it allocates nothing.
+    pub fn of_node(node: MemAllocNode<u8>) -> Option<Self> {
+        node.name.map(|name| Self { whose: Whose::Node(name), bytes: node.len as u64 })
+    }
+
+    /// The first address.
+    pub fn address(&self) -> u64 {
+        match &self.whose {
+            Whose::Life(owned) => owned.address,
+            Whose::Node(name) => name.address,
+        }
+    }
+
+    /// The size in bytes, as asked for.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Gives the life a name, for messages; a graph's memory has none.
+    pub fn set_name(&self, name: &str) {
+        if let Whose::Life(Owned { allocation, generation, .. }) = &self.whose {
+            let mut life = allocation.life();
+            if life.generation == *generation {
+                life.name = Some(name.into());
+            }
+        }
+    }
+
+    fn source(&self) -> Source<'_> {
+        match &self.whose {
+            Whose::Life(owned) => Source::Owned(owned),
+            Whose::Node(name) => Source::Node(*name),
+        }
+    }
+
+    fn span(&self, offset: u64, bytes: u64) -> Result<Span> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes => Ok(Span { start: offset as usize, len: bytes as usize }),
+            end => Err(Invalid::Bounds { start: offset, end: end.unwrap_or(u64::MAX), len: self.bytes }.into()),
+        }
+    }
+
+    /// Declares that a part of it is read.
+    ///
+    /// # Errors
+    /// [`Invalid::Bounds`] where the part does not lie within.
+    pub fn read(&self, offset: u64, bytes: u64) -> Result<Read<'_, u8>> {
+        Ok(Read::new(self.source(), self.span(offset, bytes)?))
+    }
+
+    /// Declares that a part of it is written, or read and written.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn write(&self, offset: u64, bytes: u64) -> Result<Write<'_, u8>> {
+        Ok(Write::new(self.source(), self.span(offset, bytes)?))
+    }
+}
+
+impl Buffer<u8> {
+    /// A name for this life that keeps no book with the pool; `None` where the buffer is empty.
+    pub fn raw(&self) -> Option<RawMemory> {
+        let bytes = self.bytes();
+        self.owned().map(|owned| RawMemory { whose: Whose::Life(owned.clone()), bytes })
+    }
+
+    /// Whether it was allocated in a capture: memory of a graph, which is live only once that was launched.
+    #[inline]
+    pub fn is_captured(&self) -> bool {
+        self.owned().is_some_and(|owned| matches!(owned.allocation.origin, Origin::Captured(_)))
+    }
+}
+
+impl Graph {
+    /// Whether the buffer was allocated in the capture that this graph came of.
+    pub fn has_captured(&self, buffer: &Buffer<u8>) -> bool {
+        buffer.owned().is_some_and(|owned| match &owned.allocation.origin {
+            Origin::Captured(session) => session.id == self.body.core.id(),
+            _ => false,
+        })
+    }
+}
+
+/// Accesses of one launch, counted at run time. The kernel gets no slices: it has its addresses from elsewhere.
+#[derive(Debug, Default)]
+pub struct AccessList {
+    items: SmallVec<[(Act, RawMemory, u64); 4]>,
+}
+
+impl AccessList {
+    /// Adds a read at `offset` bytes from the start.
+    pub fn read(&mut self, memory: RawMemory, offset: u64) {
+        self.items.push((Act::Read, memory, offset));
+    }
+
+    /// Adds a write, or a read and a write.
+    pub fn write(&mut self, memory: RawMemory, offset: u64) {
+        self.items.push((Act::Write, memory, offset));
+    }
+
+    /// What is in the list.
+    pub fn memory(&self) -> impl Iterator<Item = &RawMemory> {
+        self.items.iter().map(|(_, memory, _)| memory)
+    }
+}
+
+impl AccessList {
+    /// Tells each access, in order.
+    pub(crate) fn each<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
+        self.items.iter().for_each(|(act, memory, offset)| {
+            tell(Declared { act: *act, source: memory.source(), offset: *offset });
+        });
+    }
+}
+
+impl Stream {
+    /// Says that the memory is used at this point of the stream, without a check: for programs whose order is trusted.
+    /// A buffer that is dropped later is free only after this point. Memory of graphs and a stream that captures have
+    /// no such use; nothing is recorded then.
+    ///
+    /// # Errors
+    /// The memory was freed; the stream is closed.
+    pub fn record_use(&self, memory: &RawMemory) -> Result<()> {
+        let shared = &self.owner.shared;
+        let mut state = shared.state.lock();
+        let Whose::Life(Owned { allocation, generation, .. }) = &memory.whose else { return Ok(()) };
+        if shared.enter(&mut state)? == Mode::Capturing {
+            return Ok(());
+        }
+        let mut life = allocation.life();
+        if life.generation != *generation || life.freed.is_some() {
+            return Err(Invalid::Stale.into());
+        }
+        let used = shared.next_use(&mut state, Act::Write, Location::caller());
+        life.history.add_use(used, &state.chain);
+        if let Some(tracer) = &shared.context.tracer {
+            tracer.launch(shared.id, [(allocation.id, *generation, Act::Write)].into_iter(), Location::caller());
+        }
+        drop(life);
+        shared.leave(&mut state);
+        Ok(())
+    }
+}
+
+impl Device {
+    /// Gives the memory of dropped pools back whose last uses are over by now. That is else done at synchronisations.
+    pub fn reclaim(&self) {
+        self.context().finish_closing();
+    }
+
+    /// Whether the memory is of this device.
+    pub fn owns(&self, memory: &RawMemory) -> bool {
+        let number = self.context().number;
+        match &memory.whose {
+            Whose::Life(owned) => owned.allocation.device == number,
+            Whose::Node(name) => name.device == number,
+        }
+    }
+
+    /// The live allocation that starts at an address, whoever owns it.
+    ///
+    /// # Errors
+    /// [`Invalid::Pointer`] with what is there instead, or nearest.
+    pub fn memory_at(&self, address: u64) -> Result<RawMemory> {
+        let owned = PoolShared::find_on(self.context(), address)?;
+        let bytes = owned.allocation.life().bytes;
+        Ok(RawMemory { whose: Whose::Life(owned), bytes })
+    }
+}
+
+/// A live allocation, for a picture of memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LiveAllocation {
+    /// Its number on its device.
+    pub id: AllocId,
+    /// Its addresses, rounded up to the pool's grain.
+    pub range: Range,
+    /// Its size as asked for.
+    pub bytes: u64,
+    /// What the program calls it.
+    pub name: Option<Arc<str>>,
+    /// Where it was made.
+    pub born: Site,
+}
+
+/// A pool of a device, in a picture of memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PoolPicture {
+    /// Its number on its device.
+    pub id: PoolId,
+    /// Its figures.
+    pub statistics: PoolStatistics,
+    /// All live allocations, by address.
+    pub live: Vec<LiveAllocation>,
+}
+
+impl Device {
+    /// What each pool of the device holds. What other threads do meanwhile is seen in part.
+    pub fn picture(&self) -> Vec<PoolPicture> {
+        let picture =
+            |pool: &Arc<PoolShared>| PoolPicture { id: pool.id, statistics: pool.statistics(), live: pool.live() };
+        let mut pools: Vec<_> = self.context().pools().iter().map(picture).collect();
+        pools.sort_by_key(|pool| pool.id);
+        pools
+    }
+}
+
+impl PoolShared {
+    fn live(&self) -> Vec<LiveAllocation> {
+        let entries: Vec<Arc<Allocation>> = self.lock().allocations().cloned().collect();
+        let describe = |allocation: &Arc<Allocation>| {
+            let life = allocation.life();
+            life.freed.is_none().then(|| LiveAllocation {
+                id: allocation.id,
+                range: life.range,
+                bytes: life.bytes,
+                name: life.name.clone(),
+                born: life.history.born().site,
+            })
+        };
+        let mut live: Vec<_> = entries.iter().filter_map(describe).collect();
+        live.sort_by_key(|it| it.range.start);
+        live
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{AccessList, Device, HostConfig, PoolConfig};
+
+    #[test]
+    fn a_recorded_use_holds_back_a_dropped_buffer() {
+        let device = Device::host(HostConfig::default()).expect("a host device");
+        let reuse = crate::ReusePolicy { allow_internal_dependencies: false, ..Default::default() };
+        let pool = device.pool(PoolConfig { reuse, ..Default::default() }).expect("a pool");
+        let (left, right) = (device.stream().expect("a stream"), device.stream().expect("a stream"));
+        let buffer = left.alloc::<u8>(&pool, 1 << 20).expect("memory");
+        let address = buffer.address();
+        let (go, gate) = std::sync::mpsc::channel::<()>();
+        right.launch((), move |()| gate.recv().expect("the test sends")).expect("a launch");
+        right.record_use(&buffer.raw().expect("it has bytes")).expect("it is live");
+        drop(buffer);
+        let held = left.alloc::<u8>(&pool, 1 << 20).expect("memory");
+        assert_ne!(held.address(), address, "the other stream still uses it");
+        go.send(()).expect("the kernel waits");
+        right.synchronize().expect("it ends");
+        drop(held);
+        assert!(device.picture().iter().all(|pool| pool.live.is_empty()));
+    }
+
+    #[test]
+    fn accesses_counted_at_run_time_are_checked() {
+        let device = Device::host(HostConfig::default()).expect("a host device");
+        let pool = device.default_pool();
+        let (left, right) = (device.stream().expect("a stream"), device.stream().expect("a stream"));
+        let buffer = left.alloc::<u8>(&pool, 4096).expect("memory");
+        let memory = buffer.raw().expect("it has bytes");
+        assert_eq!(device.picture()[0].live.len(), 1);
+        let list = || {
+            let mut list = AccessList::default();
+            list.write(memory.clone(), 0);
+            list
+        };
+        left.launch(list(), |()| ()).expect("ordered");
+        let refused = right.launch(list(), |()| ()).expect_err("not ordered");
+        assert!(refused.violation().is_some(), "{refused}");
+        left.free(buffer).expect("ordered");
+        assert!(left.launch(list(), |()| ()).is_err(), "it is freed");
+        assert!(left.record_use(&memory).is_err(), "it is freed");
+    }
+}

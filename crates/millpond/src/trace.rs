@@ -1,0 +1,162 @@
+//! The file of a trace: opened by a setting or by the environment, one writer at a time, flushed by frames.
+//!
+//! Knows operations and bytes; who makes them is in `tracing.rs`. What cannot be written is left out from then on and
+//! said once, on standard error: tracing never makes a program fail. A process that was forked from the one that opened
+//! the file writes nothing.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use millpond_core::op::{Names, Op};
+use millpond_core::trace::ops::Writer;
+
+use crate::context::lock;
+
+/// The environment's way to ask for a trace of every device.
+const VARIABLE: &str = "MILLPOND_TRACE";
+
+/// A trace of what the program does, written to a file as it runs: a setting of devices
+/// ([`DeviceConfig::trace`](crate::DeviceConfig::trace)). Clones name the same file.
+///
+/// It is flushed whenever 64 KiB are full, when the host synchronises with a whole device, when the last of its
+/// devices closes, and by [`flush`](Self::flush). `millpond check` finds wrong orders in it, `millpond view` draws it.
+///
+/// Without a setting a device is traced where the environment variable `MILLPOND_TRACE` names a file. If another
+/// running process writes that file already (a parent that hands its environment down), the process's number is
+/// appended to the name.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    path: PathBuf,
+    /// How many devices it has had, and how many are open.
+    pub(crate) devices: AtomicU32,
+    pub(crate) open: AtomicU32,
+    /// Numbers of what no device counts.
+    pub(crate) hosts: AtomicU32,
+    pub(crate) execs: AtomicU32,
+    pub(crate) output: Mutex<Output>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) writer: Writer,
+    pub(crate) names: Names,
+    /// None once it could not be written.
+    file: Option<File>,
+    /// The process that opened it: one that was forked from it must not write.
+    process: u32,
+    /// Numbers of events that are gone, and the next.
+    pub(crate) free_events: Vec<u32>,
+    pub(crate) next_event: u32,
+}
+
+impl Trace {
+    /// Begins a trace in a file; what was in it is gone.
+    ///
+    /// # Errors
+    /// The file cannot be written, or another process writes a trace to it.
+    pub fn create(path: impl AsRef<Path>) -> io::Result<Trace> {
+        let path = path.as_ref().to_owned();
+        let file = File::options().write(true).create(true).truncate(false).open(&path)?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        file.set_len(0)?;
+        let mut output = Output {
+            writer: Writer::new(),
+            names: Names::new(),
+            file: Some(file),
+            process: std::process::id(),
+            free_events: Vec::new(),
+            next_event: 0,
+        };
+        output.write(|writer| writer.seal())?;
+        let (devices, open, hosts, execs) = Default::default();
+        Ok(Trace { shared: Arc::new(Shared { path, devices, open, hosts, execs, output: Mutex::new(output) }) })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Writes what there is: a crash after this loses none of it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn flush(&self) -> io::Result<()> {
+        lock(&self.shared.output).write(Writer::seal)
+    }
+
+    /// The trace that the environment asks for; one for the whole process.
+    pub(crate) fn of_environment() -> Option<Trace> {
+        static TRACE: OnceLock<Option<Trace>> = OnceLock::new();
+        let open = || {
+            let path = PathBuf::from(std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?);
+            let own = || {
+                let mut own = path.clone().into_os_string();
+                own.push(format!(".{}", std::process::id()));
+                Trace::create(own)
+            };
+            match Trace::create(&path) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => own(),
+                opened => opened,
+            }
+            .inspect_err(|error| eprintln!("millpond: no trace in {}: {error}", path.display()))
+            .ok()
+        };
+        TRACE.get_or_init(open).clone()
+    }
+}
+
+/// Two are equal where they are the same trace.
+impl PartialEq for Trace {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+impl Eq for Trace {}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // Whatever cannot be written now is lost, as in a crash.
+        let _ = self.write(Writer::seal);
+    }
+}
+
+impl Output {
+    #[inline]
+    pub(crate) fn push(&mut self, op: &Op) {
+        self.writer.push(op, &self.names);
+        if self.writer.is_full() {
+            self.flush_full();
+        }
+    }
+
+    #[cold]
+    pub(crate) fn flush_full(&mut self) {
+        if let Err(error) = self.write(Writer::seal) {
+            eprintln!("millpond: the trace ends here: {error}");
+        }
+    }
+
+    /// Appends what the writer hands out; after a failure nothing more.
+    pub(crate) fn write(&mut self, bytes: impl FnOnce(&mut Writer) -> Vec<u8>) -> io::Result<()> {
+        let bytes = bytes(&mut self.writer);
+        if self.process != std::process::id() {
+            self.file = None;
+        }
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let written = file.write_all(&bytes);
+        if written.is_err() {
+            self.file = None;
+        }
+        written
+    }
+}

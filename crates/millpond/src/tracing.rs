@@ -1,0 +1,356 @@
+//! Writes what the program does into a file, operation by operation, as it is decided.
+//!
+//! Each site of the library that decides something has one line that calls the [`Tracer`] of its device, where there is
+//! one. What was refused did not happen and is not written. Streams, memory and graphs of several devices share one
+//! trace: numbers of later devices begin higher. A capture is written as the nodes that it makes, so that a graph looks
+//! the same however it was built. The file is in `trace.rs`. Locks: the output's is the last of all.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use millpond_core::graph::{Access as NodeAccess, GraphAllocId, Memory as NodeMemory, NodeId};
+use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, PoolId, StreamId};
+use millpond_core::op::{Access, Mark, Memory, Name, NodeOp, Op, Place, Start, StreamRole, What};
+use millpond_core::trace::ops::Writer;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::context::lock;
+use crate::stream::Role;
+use crate::trace::{Shared, Trace};
+use crate::{HostThreads, StreamKind};
+
+/// Numbers of a device begin this much above those of the one before.
+const DEVICE_SHIFT: u32 = 24;
+
+/// Writes what one device does.
+#[derive(Debug)]
+pub(crate) struct Tracer {
+    shared: Arc<Shared>,
+    device: u32,
+    threads: HostThreads,
+    /// What the trace calls memory of alloc nodes.
+    nodes: Mutex<FxHashMap<(GraphId, GraphAllocId), AllocId>>,
+    /// Counted down from the top, so that they never meet the device's own.
+    next_node: AtomicU32,
+}
+
+/// An event, as a trace knows it; it ends with the last handle.
+#[derive(Debug)]
+pub(crate) struct TracedEvent {
+    tracer: Arc<Tracer>,
+    id: EventId,
+}
+
+impl Drop for TracedEvent {
+    fn drop(&mut self) {
+        self.tracer.push(Place::Unknown, What::EventDestroy { event: self.id });
+        lock(&self.tracer.shared.output).free_events.push(self.id.0);
+    }
+}
+
+type Caller = &'static Location<'static>;
+
+/// The name of a life of an allocation.
+fn life(id: AllocId, generation: u64) -> Memory {
+    Memory { id, generation }
+}
+
+impl Tracer {
+    /// For a new device: by its setting, or as the environment asks.
+    pub(crate) fn of(setting: Option<Trace>, threads: HostThreads) -> Option<Arc<Tracer>> {
+        let trace = setting.or_else(Trace::of_environment)?;
+        let device = trace.shared.devices.fetch_add(1, Ordering::Relaxed);
+        trace.shared.open.fetch_add(1, Ordering::Relaxed);
+        let (nodes, next_node) = Default::default();
+        Some(Arc::new(Tracer { shared: trace.shared, device, threads, nodes, next_node }))
+    }
+
+    /// The device is gone.
+    pub(crate) fn close(&self) {
+        if self.shared.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // What cannot be written is lost, as in a crash.
+            let _ = lock(&self.shared.output).write(Writer::finish);
+        }
+    }
+
+    fn number(&self, of_device: u32) -> u32 {
+        of_device.wrapping_add(self.device << DEVICE_SHIFT)
+    }
+
+    fn memory(&self, id: AllocId, generation: u64) -> Memory {
+        life(AllocId(self.number(id.0)), generation)
+    }
+
+    fn stream_id(&self, stream: StreamId) -> StreamId {
+        StreamId(self.number(stream.0))
+    }
+
+    fn graph_id(&self, graph: GraphId) -> GraphId {
+        GraphId(self.number(graph.0))
+    }
+
+    fn host(&self) -> HostId {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        thread_local!(static OWN: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
+        match self.threads {
+            HostThreads::One => HostId(0),
+            HostThreads::Separate => HostId(OWN.with(|own| *own)),
+        }
+    }
+
+    #[inline]
+    fn push(&self, place: Place, what: What) {
+        let op = Op { host: self.host(), place, what };
+        lock(&self.shared.output).push(&op);
+    }
+
+    fn push_named(&self, text: &str, what: impl FnOnce(Name) -> What) {
+        let mut output = lock(&self.shared.output);
+        let name = output.names.intern(text);
+        let op = Op { host: self.host(), place: Place::Unknown, what: what(name) };
+        output.push(&op);
+    }
+
+    // Streams and events.
+
+    #[cold]
+    pub(crate) fn stream(&self, stream: StreamId, role: Role) {
+        let role = match role {
+            Role::Legacy => StreamRole::Legacy,
+            Role::Ordinary(StreamKind::Blocking) => StreamRole::Blocking,
+            Role::Ordinary(StreamKind::NonBlocking) => StreamRole::NonBlocking,
+        };
+        let (stream, device) = (self.stream_id(stream), DeviceId(self.device));
+        self.push(Place::Unknown, What::StreamCreate { stream, role, device });
+    }
+
+    #[cold]
+    pub(crate) fn stream_closed(&self, stream: StreamId) {
+        self.push(Place::Unknown, What::StreamDestroy { stream: self.stream_id(stream) });
+    }
+
+    /// A new event.
+    #[cold]
+    pub(crate) fn event(self: &Arc<Self>) -> Arc<TracedEvent> {
+        let mut output = lock(&self.shared.output);
+        let id = output.free_events.pop().unwrap_or_else(|| {
+            output.next_event += 1;
+            output.next_event - 1
+        });
+        drop(output);
+        let event = EventId(id);
+        self.push(Place::Unknown, What::EventCreate { event, device: DeviceId(self.device), shared: false });
+        Arc::new(TracedEvent { tracer: Arc::clone(self), id: event })
+    }
+
+    #[cold]
+    pub(crate) fn record(&self, stream: StreamId, event: &TracedEvent, place: Place) {
+        let stream = self.stream_id(stream);
+        self.push(place, What::EventRecord { event: event.id, stream, external: false, mark: Mark::Completion });
+    }
+
+    #[cold]
+    pub(crate) fn wait(&self, stream: StreamId, event: &TracedEvent, place: Place) {
+        self.push(place, What::EventWait { event: event.id, stream: self.stream_id(stream), external: false });
+    }
+
+    #[cold]
+    pub(crate) fn synchronized_with(&self, event: &TracedEvent, caller: Caller) {
+        self.push(Place::Source(caller), What::EventSynchronize { event: event.id });
+    }
+
+    #[cold]
+    pub(crate) fn event_over(&self, event: &TracedEvent, caller: Caller) {
+        self.push(Place::Source(caller), What::EventQuery { event: event.id, is_over: true });
+    }
+
+    /// The host waited for the whole device, whose streams these are.
+    #[cold]
+    pub(crate) fn synchronized(&self, streams: impl Iterator<Item = StreamId>, caller: Caller) {
+        if self.shared.devices.load(Ordering::Relaxed) == 1 {
+            self.push(Place::Source(caller), What::DeviceSynchronize);
+        } else {
+            for stream in streams {
+                self.push(Place::Source(caller), What::StreamSynchronize { stream: self.stream_id(stream) });
+            }
+        }
+        let mut output = lock(&self.shared.output);
+        if output.writer.pending() > 0 {
+            output.flush_full();
+        }
+    }
+
+    /// What the calling thread knows is put by: the host that stands for it.
+    #[cold]
+    pub(crate) fn told(&self) -> HostId {
+        // Far above the numbers of threads.
+        let to = HostId(u32::MAX - self.shared.hosts.fetch_add(1, Ordering::Relaxed));
+        self.push(Place::Unknown, What::Tell { to });
+        to
+    }
+
+    #[cold]
+    pub(crate) fn heard(&self, from: HostId) {
+        let op = Op { host: from, place: Place::Unknown, what: What::Tell { to: self.host() } };
+        lock(&self.shared.output).push(&op);
+    }
+
+    // Memory.
+
+    #[cold]
+    pub(crate) fn pool(&self, pool: PoolId) {
+        self.push(Place::Unknown, What::PoolCreate { pool: PoolId(self.number(pool.0)), exportable: false });
+    }
+
+    #[cold]
+    pub(crate) fn pool_closed(&self, pool: PoolId) {
+        self.push(Place::Unknown, What::PoolDestroy { pool: PoolId(self.number(pool.0)) });
+    }
+
+    #[cold]
+    pub(crate) fn alloc(&self, who: (AllocId, u64), pool: PoolId, stream: StreamId, bytes: u64, caller: Caller) {
+        let (memory, pool) = (self.memory(who.0, who.1), PoolId(self.number(pool.0)));
+        let stream = self.stream_id(stream);
+        self.push(Place::Source(caller), What::Alloc { memory, pool, stream, bytes, name: None });
+    }
+
+    #[cold]
+    pub(crate) fn free(&self, id: AllocId, generation: u64, stream: StreamId, caller: Caller) {
+        let (memory, stream) = (self.memory(id, generation), self.stream_id(stream));
+        self.push(Place::Source(caller), What::Free { memory, stream });
+    }
+
+    #[cold]
+    pub(crate) fn free_now(&self, id: AllocId, generation: u64, caller: Caller) {
+        self.push(Place::Source(caller), What::FreeNow { memory: self.memory(id, generation) });
+    }
+
+    #[cold]
+    pub(crate) fn dropped(&self, id: AllocId, generation: u64) {
+        self.push(Place::Unknown, What::Drop { memory: self.memory(id, generation) });
+    }
+
+    #[cold]
+    pub(crate) fn named(&self, id: AllocId, generation: u64, text: &str) {
+        let memory = self.memory(id, generation);
+        self.push_named(text, |name| What::SetName { memory, name });
+    }
+
+    #[cold]
+    pub(crate) fn launch(
+        &self,
+        stream: StreamId,
+        accesses: impl Iterator<Item = (AllocId, u64, millpond_core::op::Act)>,
+        caller: Caller,
+    ) {
+        let access = |(id, generation, act)| Access { memory: self.memory(id, generation), act };
+        let (stream, accesses) = (self.stream_id(stream), accesses.map(access).collect());
+        self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
+    }
+
+    // Graphs.
+
+    #[cold]
+    pub(crate) fn graph(&self, graph: GraphId) {
+        self.push(Place::Unknown, What::GraphCreate { graph: self.graph_id(graph), symbolic: false });
+    }
+
+    #[cold]
+    pub(crate) fn graph_cloned(&self, graph: GraphId, copy: GraphId) {
+        let mut nodes = lock(&self.nodes);
+        let own: Vec<_> = nodes.iter().filter(|((of, _), _)| *of == graph).map(|(key, id)| (key.1, *id)).collect();
+        nodes.extend(own.into_iter().map(|(alloc, id)| ((copy, alloc), id)));
+        drop(nodes);
+        self.push(Place::Unknown, What::GraphClone { graph: self.graph_id(graph), copy: self.graph_id(copy) });
+    }
+
+    #[cold]
+    pub(crate) fn graph_closed(&self, graph: GraphId) {
+        lock(&self.nodes).retain(|(of, _), _| *of != graph);
+        self.push(Place::Unknown, What::GraphDestroy { graph: self.graph_id(graph) });
+    }
+
+    #[cold]
+    pub(crate) fn edge(&self, graph: GraphId, from: NodeId, to: NodeId, is_there: bool) {
+        let graph = self.graph_id(graph);
+        self.push(
+            Place::Unknown,
+            match is_there {
+                true => What::GraphEdge { graph, from, to },
+                false => What::GraphEdgeRemove { graph, from, to },
+            },
+        );
+    }
+
+    #[cold]
+    pub(crate) fn node_removed(&self, graph: GraphId, node: NodeId) {
+        self.push(Place::Unknown, What::GraphNodeRemove { graph: self.graph_id(graph), node });
+    }
+
+    #[cold]
+    pub(crate) fn node(&self, graph: GraphId, after: &[NodeId], node: NodeOp, place: Place) {
+        let (graph, node, after) = (self.graph_id(graph), Box::new(node), SmallVec::from_slice(after));
+        self.push(place, What::GraphNode { graph, node, after, name: None });
+    }
+
+    /// The uses of a node of a graph.
+    pub(crate) fn accesses(&self, graph: GraphId, accesses: &[NodeAccess]) -> SmallVec<[Access; 2]> {
+        let access = |access: &NodeAccess| Access { memory: self.node_memory(graph, access.memory), act: access.act };
+        accesses.iter().map(access).collect()
+    }
+
+    /// What the trace calls memory that a node of a graph names.
+    pub(crate) fn node_memory(&self, graph: GraphId, memory: NodeMemory) -> Memory {
+        match memory {
+            NodeMemory::Own(alloc) => self.alloc_node(graph, alloc),
+            NodeMemory::Foreign { graph, alloc } => self.alloc_node(graph, alloc),
+            NodeMemory::External { id, generation } => self.memory(id, generation),
+        }
+    }
+
+    fn alloc_node(&self, graph: GraphId, alloc: GraphAllocId) -> Memory {
+        const TOP: u32 = (1 << DEVICE_SHIFT) - 1;
+        let fresh = || AllocId(self.number(TOP - self.next_node.fetch_add(1, Ordering::Relaxed)));
+        Memory { id: *lock(&self.nodes).entry((graph, alloc)).or_insert_with(fresh), generation: 0 }
+    }
+
+    pub(crate) fn child(&self, graph: GraphId) -> NodeOp {
+        NodeOp::Child(self.graph_id(graph))
+    }
+
+    /// A graph is instantiated: the number of the instance.
+    #[cold]
+    pub(crate) fn exec(&self, graph: GraphId, auto_free_on_launch: bool) -> ExecId {
+        let exec = ExecId(self.shared.execs.fetch_add(1, Ordering::Relaxed));
+        self.push(Place::Unknown, What::Instantiate { graph: self.graph_id(graph), exec, auto_free_on_launch });
+        exec
+    }
+
+    /// An instance is launched, and what it leaves live gets the names that the program knows.
+    #[cold]
+    pub(crate) fn graph_launch(
+        &self,
+        exec: ExecId,
+        stream: StreamId,
+        left: impl Iterator<Item = (GraphId, GraphAllocId, AllocId, u64)>,
+        caller: Caller,
+    ) {
+        self.push(Place::Source(caller), What::GraphLaunch { exec, stream: self.stream_id(stream) });
+        for (graph, alloc, id, generation) in left {
+            let (node, memory) = (self.alloc_node(graph, alloc), self.memory(id, generation));
+            self.push(Place::Source(caller), What::Take { exec, node, memory });
+        }
+    }
+
+    #[cold]
+    pub(crate) fn exec_closed(&self, exec: ExecId) {
+        self.push(Place::Unknown, What::ExecDestroy { exec });
+    }
+
+    /// What an event node does.
+    pub(crate) fn event_node(event: &TracedEvent, records: bool) -> NodeOp {
+        if records { NodeOp::EventRecord(event.id) } else { NodeOp::EventWait(event.id) }
+    }
+}

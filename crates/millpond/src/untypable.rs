@@ -1,0 +1,164 @@
+//! What the type system refuses: programs that must not compile, each beside one that differs in that point and must.
+//!
+//! Only the documentation tests read this file; it is part of no build.
+
+/// A buffer that was freed is gone.
+/// ```compile_fail,E0382
+/// # fn it(stream: &millpond::Stream, pool: &millpond::Pool) -> millpond::Result<()> {
+/// let x = stream.alloc::<u32>(pool, 16)?;
+/// stream.free(x)?;
+/// stream.launch(x.read(), |_| ())
+/// # }
+/// ```
+/// ```
+/// # fn it(stream: &millpond::Stream, pool: &millpond::Pool) -> millpond::Result<()> {
+/// let x = stream.alloc::<u32>(pool, 16)?;
+/// stream.launch(x.read(), |_| ())?;
+/// stream.free(x)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct UseAfterFree;
+
+/// Nor can it be freed twice, unless the first attempt was refused and gave it back.
+/// ```compile_fail,E0382
+/// # fn it(left: &millpond::Stream, right: &millpond::Stream, x: millpond::Buffer<u32>) {
+/// let _ = left.free(x);
+/// let _ = right.free(x);
+/// # }
+/// ```
+/// ```
+/// # fn it(left: &millpond::Stream, right: &millpond::Stream, x: millpond::Buffer<u32>) {
+/// if let Err(refused) = left.free(x) {
+///     let _ = right.free(refused.buffer);
+/// }
+/// # }
+/// ```
+pub struct DoubleFree;
+
+/// A declared access keeps its buffer from being freed. A view does not: it is only a name, and using it then is an
+/// error when the program runs.
+/// ```compile_fail,E0505
+/// # fn it(stream: &millpond::Stream, x: millpond::Buffer<u32>) -> millpond::Result<()> {
+/// let declared = x.read();
+/// stream.free(x)?;
+/// stream.launch(declared, |_| ())
+/// # }
+/// ```
+/// ```
+/// # fn it(stream: &millpond::Stream, x: millpond::Buffer<u32>) -> millpond::Result<()> {
+/// let declared = x.view().read();
+/// stream.free(x)?;
+/// stream.launch(declared, |_| ())
+/// # }
+/// ```
+pub struct FreeWhileDeclared;
+
+/// What is declared as read cannot be written.
+/// ```compile_fail,E0596
+/// # fn it(stream: &millpond::Stream, x: &millpond::Buffer<u32>) -> millpond::Result<()> {
+/// stream.launch(x.read(), |x| x.fill(1))
+/// # }
+/// ```
+/// ```
+/// # fn it(stream: &millpond::Stream, x: &millpond::Buffer<u32>) -> millpond::Result<()> {
+/// stream.launch(x.write(), |x| x.fill(1))
+/// # }
+/// ```
+pub struct WriteOfRead;
+
+/// A slice does not leave its kernel.
+/// ```compile_fail
+/// # fn it(stream: &millpond::Stream, x: &millpond::Buffer<u32>) -> millpond::Result<()> {
+/// let (sender, _receiver) = std::sync::mpsc::channel::<&'static [u32]>();
+/// stream.launch(x.read(), move |x| sender.send(x).unwrap())
+/// # }
+/// ```
+/// ```
+/// # fn it(stream: &millpond::Stream, x: &millpond::Buffer<u32>) -> millpond::Result<()> {
+/// let (sender, _receiver) = std::sync::mpsc::channel::<Vec<u32>>();
+/// stream.launch(x.read(), move |x| sender.send(x.to_vec()).unwrap())
+/// # }
+/// ```
+pub struct SliceOutside;
+
+/// A kernel runs later: it borrows nothing from where it is launched.
+/// ```compile_fail,E0597
+/// # fn it(stream: &millpond::Stream, x: &millpond::Buffer<u32>) -> millpond::Result<()> {
+/// let table = vec![1; 16];
+/// let borrowed = &table;
+/// stream.launch(x.write(), move |x| x.copy_from_slice(borrowed))
+/// # }
+/// ```
+/// ```
+/// # fn it(stream: &millpond::Stream, x: &millpond::Buffer<u32>) -> millpond::Result<()> {
+/// let table = vec![1; 16];
+/// stream.launch(x.write(), move |x| x.copy_from_slice(&table))
+/// # }
+/// ```
+pub struct BorrowingKernel;
+
+/// A kernel runs on another thread: it takes along only what may go there.
+/// ```compile_fail,E0277
+/// # fn it(stream: &millpond::Stream, x: &millpond::Buffer<u32>) -> millpond::Result<()> {
+/// let sum = std::rc::Rc::new(std::cell::Cell::new(0));
+/// stream.launch(x.read(), move |x| sum.set(x.iter().sum()))
+/// # }
+/// ```
+/// ```
+/// # fn it(stream: &millpond::Stream, x: &millpond::Buffer<u32>) -> millpond::Result<()> {
+/// let sum = std::sync::Arc::new(std::sync::Mutex::new(0));
+/// stream.launch(x.read(), move |x| *sum.lock().unwrap() = x.iter().sum())
+/// # }
+/// ```
+pub struct KernelOfOneThread;
+
+/// Device memory holds plain data: any bytes must be a value, and none may need to be dropped.
+/// ```compile_fail,E0277
+/// # fn it(stream: &millpond::Stream, pool: &millpond::Pool) -> millpond::Result<()> {
+/// let _ = stream.alloc::<String>(pool, 16)?;
+/// # Ok(())
+/// # }
+/// ```
+/// ```compile_fail,E0277
+/// # fn it(stream: &millpond::Stream, pool: &millpond::Pool) -> millpond::Result<()> {
+/// let _ = stream.alloc::<bool>(pool, 16)?;
+/// # Ok(())
+/// # }
+/// ```
+/// ```
+/// # fn it(stream: &millpond::Stream, pool: &millpond::Pool) -> millpond::Result<()> {
+/// let _ = stream.alloc::<[f32; 3]>(pool, 16)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct NoPlainData;
+
+/// Nobody else says what an access is.
+/// ```compile_fail,E0277
+/// struct Everything;
+/// fn declares<A: millpond::Access>() {}
+/// declares::<Everything>();
+/// ```
+/// ```
+/// fn declares<A: millpond::Access>() {}
+/// declares::<(millpond::Read<'static, u8>, millpond::Write<'static, u8>)>();
+/// ```
+pub struct ForeignAccess;
+
+/// The driver's handle of a stream does not outlive the closure that it was lent to.
+/// ```compile_fail
+/// # fn it(stream: &millpond::Stream) {
+/// let mut kept = None;
+/// // SAFETY: nothing is enqueued.
+/// let _ = unsafe { stream.enqueue((), |queue, ()| { kept = Some(queue); Ok(()) }) };
+/// # }
+/// ```
+/// ```
+/// # fn it(stream: &millpond::Stream) {
+/// let mut kept = None;
+/// // SAFETY: nothing is enqueued.
+/// let _ = unsafe { stream.enqueue((), |queue, ()| { kept = Some(queue.raw_stream()); Ok(()) }) };
+/// # }
+/// ```
+pub struct QueueOutside;

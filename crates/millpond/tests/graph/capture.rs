@@ -1,0 +1,357 @@
+//! The rules of captures: what becomes a node, what is refused, what ends a capture.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use millpond::{CaptureError, CaptureMode, Device, Error, GraphError, HostConfig, Instantiate, Kind, Result, Stream};
+use millpond_core::graph::{CaptureError as Rule, GraphFaultKind as FaultKind};
+
+fn device() -> Device {
+    Device::host(HostConfig::default()).unwrap()
+}
+
+fn rule(error: Error) -> Rule {
+    match error.capture() {
+        Some(CaptureError::Rule(rule)) => rule.clone(),
+        _ => panic!("no rule of captures: {error}"),
+    }
+}
+
+#[test]
+fn a_side_stream_forks_and_joins_and_runs_at_the_same_time() -> Result<()> {
+    let device = device();
+    let (left, right) = (device.stream()?, device.stream()?);
+    let x = left.alloc::<u32>(&device.default_pool(), 2)?;
+    let y = left.alloc::<u32>(&device.default_pool(), 2)?;
+    let (to_right, from_left) = mpsc::channel::<()>();
+    let (to_left, from_right) = mpsc::channel::<()>();
+    let (graph, ()) = left.capture(|s| {
+        s.memset(x.write(), 0)?;
+        right.wait(&s.record()?)?;
+        // Each needs the other to run: no launch would end if they ran one after the other.
+        s.launch(x.write(), move |x| {
+            to_right.send(()).unwrap();
+            from_right.recv_timeout(Duration::from_secs(20)).expect("the other branch runs meanwhile");
+            x[0] += 1;
+        })?;
+        right.launch(y.write(), move |y| {
+            to_left.send(()).unwrap();
+            from_left.recv_timeout(Duration::from_secs(20)).expect("the other branch runs meanwhile");
+            y[0] = 5;
+        })?;
+        s.wait(&right.record()?)?;
+        s.launch((x.write(), y.read()), |(x, y)| x[1] = x[0] + y[0])
+    })?;
+    let exec = graph.instantiate(Instantiate::default())?;
+    for _ in 0..20 {
+        let _ = exec.launch(&left)?;
+        assert_eq!(left.copy_to_host(x.read())?, [1, 6]);
+    }
+    // The side stream is an ordinary one again.
+    right.wait(&left.record()?)?;
+    right.launch(y.write(), |y| y[0] = 0)?;
+    Ok(())
+}
+
+#[test]
+fn a_side_stream_that_is_not_joined_is_named_with_its_leaf() -> Result<()> {
+    let device = device();
+    let (left, right) = (device.stream()?, device.stream()?);
+    left.begin_capture()?;
+    right.wait(&left.record()?)?;
+    right.launch((), |()| ())?;
+    match rule(left.end_capture().unwrap_err()) {
+        Rule::Unjoined { stream, origin, described, .. } => {
+            assert_eq!((stream, origin), (right.id(), left.id()));
+            assert!(described.contains("kernel") && described.contains("capture.rs"), "{described}");
+        }
+        other => panic!("{other}"),
+    }
+    // Both are free again.
+    left.launch((), |()| ())?;
+    right.synchronize()
+}
+
+#[test]
+fn begin_and_end_have_their_places() -> Result<()> {
+    let device = device();
+    let (left, right) = (device.stream()?, device.stream()?);
+    assert!(matches!(rule(left.end_capture().unwrap_err()), Rule::NotCapturing(_)));
+    assert!(matches!(rule(device.legacy_stream().begin_capture().unwrap_err()), Rule::LegacyStream));
+    left.begin_capture()?;
+    assert!(matches!(rule(left.begin_capture().unwrap_err()), Rule::AlreadyCapturing(_)));
+    right.wait(&left.record()?)?;
+    assert!(matches!(rule(right.end_capture().unwrap_err()), Rule::Unmatched { .. }));
+    assert!(matches!(rule(left.end_capture().unwrap_err()), Rule::Invalidated(_)));
+    Ok(())
+}
+
+/// What a call does to a capture of `left`.
+fn spoils(call: impl FnOnce(&Device, &Stream) -> Result<()>) -> (Rule, Rule) {
+    let device = device();
+    let left = device.stream().unwrap();
+    left.begin_capture().unwrap();
+    let refused = rule(call(&device, &left).unwrap_err());
+    (refused, rule(left.end_capture().unwrap_err()))
+}
+
+#[test]
+fn calls_that_wait_or_act_at_once_end_the_capture() {
+    let calls: [fn(&Device, &Stream) -> Result<()>; 5] = [
+        |_, s| s.synchronize(),
+        |_, s| s.is_idle().map(|_| ()),
+        |device, _| device.synchronize(),
+        |device, s| {
+            let buffer = s.alloc::<u8>(&device.default_pool(), 1).unwrap();
+            device.free(buffer).map_err(|refused| refused.error)
+        },
+        |device, s| {
+            let buffer = s.alloc::<u8>(&device.default_pool(), 1).unwrap();
+            s.copy_to_host(buffer.read()).map(|_| ())
+        },
+    ];
+    for call in calls {
+        let (refused, ended) = spoils(call);
+        assert!(matches!(refused, Rule::Unsupported { .. }), "{refused}");
+        assert!(matches!(ended, Rule::Invalidated(_)), "{ended}");
+    }
+    let (refused, ended) = spoils(|_, s| s.record().unwrap().synchronize());
+    assert!(matches!((refused, ended), (Rule::CapturedEvent(_), Rule::Invalidated(_))));
+    let (refused, ended) = spoils(|device, s| s.wait(&device.stream().unwrap().record().unwrap()));
+    assert!(matches!((refused, ended), (Rule::Isolation(_), Rule::Invalidated(_))));
+    let (refused, ended) = spoils(|device, _| device.legacy_stream().launch((), |()| ()));
+    assert!(matches!((refused, ended), (Rule::Implicit(_), Rule::Invalidated(_))));
+    let (refused, ended) = spoils(|device, s| {
+        let other = device.stream().unwrap();
+        other.begin_capture().unwrap();
+        s.wait(&other.record().unwrap())
+    });
+    assert!(matches!((refused, ended), (Rule::Merge { .. }, Rule::Invalidated(_))));
+}
+
+#[test]
+fn a_refused_argument_leaves_the_capture_as_it_was() -> Result<()> {
+    let device = device();
+    let stream = device.stream()?;
+    let plain = stream.alloc::<u32>(&device.default_pool(), 4)?;
+    let (graph, plain) = stream.capture(|s| {
+        s.launch(plain.write(), |x| x.fill(3))?;
+        let refused = s.free(plain).unwrap_err();
+        assert!(matches!(refused.error.capture(), Some(CaptureError::NotGraphMemory { .. })), "{refused}");
+        let two = [refused.buffer.write(), refused.buffer.write()];
+        assert!(s.launch(two, |_| ()).unwrap_err().invalid().is_some());
+        Ok(refused.buffer)
+    })?;
+    let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
+    assert_eq!(stream.copy_to_host(plain.read())?, [3; 4]);
+    Ok(())
+}
+
+#[test]
+fn host_bytes_are_kept_by_the_graph_and_drops_are_free_nodes() -> Result<()> {
+    let device = device();
+    let stream = device.stream()?;
+    let out = stream.alloc::<u32>(&device.default_pool(), 3)?;
+    let (graph, ()) = stream.capture(|s| {
+        let staged = s.alloc::<u32>(&device.default_pool(), 3)?;
+        s.copy_from_host(staged.write(), &[4, 5, 6])?;
+        s.copy(staged.read(), out.write())
+    })?;
+    assert_eq!(graph.len(), 4, "alloc, two copies, free");
+    let exec = graph.instantiate(Instantiate::default())?;
+    for _ in 0..3 {
+        stream.memset(out.write(), 0)?;
+        let _ = exec.launch(&stream)?;
+        assert_eq!(stream.copy_to_host(out.read())?, [4, 5, 6]);
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_of_a_capture_has_no_life_before_the_launch() -> Result<()> {
+    let device = device();
+    let (stream, other) = (device.stream()?, device.stream()?);
+    stream.begin_capture()?;
+    let buffer = stream.alloc::<u32>(&device.default_pool(), 8)?;
+    let is_refused = |error: &Error| matches!(error.capture(), Some(CaptureError::NotLaunched { .. }));
+    assert!(is_refused(&other.launch(buffer.read(), |_| ()).unwrap_err()));
+    let refused = other.free(buffer).unwrap_err();
+    assert!(is_refused(&refused.error));
+    assert!(other.free_address(refused.buffer.address()).unwrap_err().invalid().is_some());
+    stream.free(refused.buffer)?;
+    let exec = stream.end_capture()?.instantiate(Instantiate::default())?;
+    let _ = exec.launch(&stream)?;
+    Ok(())
+}
+
+#[test]
+fn a_kernel_captured_with_memory_that_was_freed_since_is_refused() -> Result<()> {
+    let device = device();
+    let stream = device.stream()?;
+    let x = stream.alloc::<u32>(&device.default_pool(), 8)?;
+    let (graph, ()) = stream.capture(|s| s.launch(x.write(), |x| x.fill(1)))?;
+    let exec = graph.instantiate(Instantiate::default())?;
+    let _ = exec.launch(&stream)?;
+    stream.free(x)?;
+    assert_eq!(exec.launch(&stream).unwrap_err().violation().unwrap().kind, Kind::UseAfterFree);
+    let _again = stream.alloc::<u32>(&device.default_pool(), 8)?;
+    assert_eq!(exec.launch(&stream).unwrap_err().invalid(), Some(&millpond::Invalid::Stale));
+    Ok(())
+}
+
+#[test]
+fn a_launch_into_a_capturing_stream_is_a_child_node() -> Result<()> {
+    let device = device();
+    let stream = device.stream()?;
+    let (inner, out) = stream.capture(|s| {
+        let out = s.alloc::<u32>(&device.default_pool(), 4)?;
+        s.launch(out.write(), |x| x.fill(2))?;
+        Ok(out.into_alloc_node())
+    })?;
+    let inner = inner.instantiate(Instantiate::default())?;
+    let (outer, ()) = stream.capture(|s| {
+        let launch = inner.launch(s)?;
+        assert!(matches!(launch.take(out).unwrap_err().graph(), Some(GraphError::Taken)));
+        s.launch(out.write(), |x| x.iter_mut().for_each(|x| *x += 1))
+    })?;
+    let exec = outer.instantiate(Instantiate::default())?;
+    let buffer = exec.launch(&stream)?.take(out)?;
+    assert_eq!(stream.copy_to_host(buffer.read())?, [3; 4]);
+    Ok(())
+}
+
+/// What is wrong in a capture is refused where it is made, with both nodes; the capture goes on without it.
+#[test]
+fn a_wrong_order_in_a_capture_is_refused_at_its_line() -> Result<()> {
+    let device = device();
+    let (left, right) = (device.stream()?, device.stream()?);
+    let pool = device.default_pool();
+    let outside = left.alloc::<u32>(&pool, 4)?;
+    let fault = |error: Error| match error.graph() {
+        Some(GraphError::Faults(faults)) => (faults[0].kind, faults[0].to_string()),
+        _ => panic!("{error}"),
+    };
+    let (graph, ()) = left.capture(|s| {
+        right.wait(&s.record()?)?;
+        let x = s.alloc::<u32>(&pool, 4)?;
+        x.set_name("x");
+        let (kind, text) = fault(right.launch(x.write(), |x| x.fill(0)).unwrap_err());
+        assert_eq!(kind, FaultKind::UseBeforeAlloc);
+        assert!(text.contains("`x`") && text.contains("no path from its alloc node"), "{text}");
+        assert!(text.contains("help: add an edge from node 0") && text.contains("capture.rs"), "{text}");
+        let refused = right.free(x).unwrap_err();
+        assert_eq!(fault(refused.error).0, FaultKind::FreeBeforeAlloc);
+        let x = refused.buffer;
+        s.launch(x.write(), |x| x.fill(1))?;
+        s.launch(outside.write(), |x| x.fill(1))?;
+        assert_eq!(fault(right.launch(outside.read(), |_| ()).unwrap_err()).0, FaultKind::Race);
+        let allocated = s.record()?;
+        right.wait(&allocated)?;
+        s.launch(x.read(), |x| assert_eq!(x, [1; 4]))?;
+        let refused = right.free(x).unwrap_err();
+        let (kind, text) = fault(refused.error);
+        assert_eq!(kind, FaultKind::FreeBeforeUse);
+        assert!(text.contains("which reads it"), "{text}");
+        let view = refused.buffer.view();
+        s.free(refused.buffer)?;
+        assert_eq!(fault(s.launch(view.read(), |_| ()).unwrap_err()).0, FaultKind::UseAfterFree);
+        right.launch((), |()| ())?;
+        s.wait(&right.record()?)
+    })?;
+    // Of all this only what was right is in the graph: alloc, three kernels, the free, the kernel of the side stream.
+    assert_eq!(graph.len(), 6);
+    let _ = graph.instantiate(Instantiate::default())?.launch(&left)?;
+    assert_eq!(left.copy_to_host(outside.read())?, [1; 4]);
+    Ok(())
+}
+
+#[test]
+fn a_name_given_in_a_capture_is_the_outputs_name() -> Result<()> {
+    let device = device();
+    let (stream, other) = (device.stream()?, device.stream()?);
+    let (graph, out) = stream.capture(|s| {
+        let out = s.alloc::<u32>(&device.default_pool(), 4)?;
+        out.set_name("total");
+        Ok(out.into_alloc_node())
+    })?;
+    let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
+    let refused = other.launch(out.read(), |_| ()).unwrap_err();
+    assert!(refused.to_string().contains("`total`"), "{refused}");
+    stream.free_address(out.address())
+}
+
+#[test]
+fn memory_of_a_capture_is_known_by_views_and_addresses() -> Result<()> {
+    let device = device();
+    let stream = device.stream()?;
+    let out = stream.alloc::<u32>(&device.default_pool(), 2)?;
+    let (graph, ()) = stream.capture(|s| {
+        let x = s.alloc::<u32>(&device.default_pool(), 4)?;
+        s.launch(x.write(), |x| x.copy_from_slice(&[1, 2, 3, 4]))?;
+        s.copy(x.view().slice(1..3)?.read(), out.write())?;
+        let address = x.into_address();
+        s.free_address(address)?;
+        assert!(matches!(s.free_address(address).unwrap_err().graph(), Some(GraphError::Faults(_))));
+        // The address serves again: the last one there is meant.
+        let y = s.alloc::<u32>(&device.default_pool(), 4)?;
+        assert_eq!(y.address(), address);
+        s.free_address(y.into_address())
+    })?;
+    assert_eq!(graph.len(), 6);
+    let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
+    assert_eq!(stream.copy_to_host(out.read())?, [2, 3]);
+    Ok(())
+}
+
+/// R163, R173: what another thread may do while a capture goes on, by its mode.
+#[test]
+fn modes_say_whose_calls_are_refused() -> Result<()> {
+    let table = [
+        (CaptureMode::Global, false, false),
+        (CaptureMode::ThreadLocal, true, false),
+        (CaptureMode::Relaxed, true, true),
+    ];
+    for (mode, others_may, own_may) in table {
+        for is_own in [false, true] {
+            let device = device();
+            let stream = device.stream()?;
+            stream.begin_capture_in(mode)?;
+            let there = device.clone();
+            let call = move || there.synchronize();
+            let result = if is_own { call() } else { std::thread::spawn(call).join().unwrap() };
+            let may = if is_own { own_may } else { others_may };
+            assert_eq!(result.is_ok(), may, "{mode:?}, own thread: {is_own}");
+            assert_eq!(stream.end_capture().is_ok(), may);
+        }
+        let device = device();
+        let stream = device.stream()?;
+        stream.begin_capture_in(mode)?;
+        let there = stream.clone();
+        let ended = std::thread::spawn(move || there.end_capture().map(|_| ())).join().unwrap();
+        assert_eq!(ended.is_ok(), mode == CaptureMode::Relaxed);
+    }
+    Ok(())
+}
+
+/// R170: captured nodes are added to a graph that is there, and know what its nodes did.
+#[test]
+fn a_capture_goes_on_in_a_graph() -> Result<()> {
+    let device = device();
+    let stream = device.stream()?;
+    let out = stream.alloc::<u32>(&device.default_pool(), 4)?;
+    let mut graph = device.graph()?;
+    let x = graph.add_alloc::<u32>(&[], 4)?;
+    let alloc = graph.node_of(x).unwrap();
+    let fill = graph.add_kernel(&[alloc], x.write(), |x| x.fill(4))?;
+    let refused = stream.capture_to(&mut graph, &[], CaptureMode::Global, |s| s.copy(x.read(), out.write()));
+    assert!(matches!(refused.unwrap_err().graph(), Some(GraphError::Faults(_))), "nothing comes after the alloc node");
+    assert_eq!(graph.len(), 2, "as before");
+    stream.capture_to(&mut graph, &[fill], CaptureMode::Global, |s| {
+        s.copy(x.read(), out.write())?;
+        s.free_alloc_node(x)
+    })?;
+    assert_eq!(graph.len(), 4);
+    let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
+    assert_eq!(stream.copy_to_host(out.read())?, [4; 4]);
+    Ok(())
+}

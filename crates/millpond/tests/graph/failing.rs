@@ -1,0 +1,188 @@
+//! Every driver call fails once, in a program of graphs: what failed has not happened, or has left nothing behind, and
+//! can be done again; no data is lost, and in the end all memory is given back.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use millpond::driver::{CallKind, Driver, Failing, HostConfig, HostDriver, SimConfig, SimDriver};
+use millpond::{
+    Buffer, Completion, Device, DeviceConfig, Error, ExternalEvent, Graph, GraphExec, Instantiate, MemAllocNode,
+    Schedule, Stream, Watch,
+};
+
+/// Does something again where the driver refused it; the second time it must succeed.
+#[track_caller]
+fn again<R>(mut act: impl FnMut() -> Result<R, Error>) -> R {
+    act().unwrap_or_else(|first| {
+        assert!(matches!(first, Error::Driver(_) | Error::OutOfMemory(_)), "the driver's failure shows as: {first}");
+        act().unwrap_or_else(|second| panic!("after {first}\nand once more: {second}"))
+    })
+}
+
+#[track_caller]
+fn free_again(stream: &Stream, buffer: Buffer<u32>) {
+    let mut kept = Some(buffer);
+    again(|| {
+        stream.free(kept.take().expect("a refusal gives it back")).map_err(|refused| {
+            kept = Some(refused.buffer);
+            refused.error
+        })
+    });
+}
+
+const LEN: usize = 3 << 18;
+
+struct Program {
+    device: Device,
+    a: Stream,
+    b: Stream,
+    event: ExternalEvent,
+}
+
+impl Program {
+    fn new(device: Device) -> Self {
+        let (a, b) = (again(|| device.stream()), again(|| device.stream()));
+        Program { event: device.external_event(), device, a, b }
+    }
+
+    #[track_caller]
+    fn check(&self, stream: &Stream, x: &Buffer<u32>, value: u32) {
+        let found = again(|| stream.copy_to_host(x.read()));
+        assert!(!self.device.properties().has_memory || found.iter().all(|x| *x == value), "{:?}", found.first());
+    }
+
+    /// Two branches that meet, an output, an event record; each call of the capture is tried again by itself.
+    fn captured(&self) -> (Graph, MemAllocNode<u32>) {
+        let Program { device, a, b, event } = self;
+        let pool = device.default_pool();
+        let capture = a.capture(|s| {
+            let out: Buffer<u32> = again(|| s.alloc(&pool, LEN));
+            let scratch: Buffer<u32> = again(|| s.alloc(&pool, LEN));
+            let fork = again(|| s.record());
+            again(|| b.wait(&fork));
+            again(|| b.launch(scratch.write(), |x| x.fill(2)));
+            again(|| s.launch(out.write(), |x| x.fill(1)));
+            let join = again(|| b.record());
+            again(|| s.wait(&join));
+            again(|| {
+                s.launch((scratch.read(), out.write()), |(x, out)| out.iter_mut().zip(x).for_each(|(o, x)| *o += x))
+            });
+            again(|| s.record_external(event));
+            Ok(out.into_alloc_node())
+        });
+        capture.expect("nothing of it fails twice")
+    }
+
+    /// alloc, copies, a fill, a free.
+    fn by_hand(&self, result: &Buffer<u32>) -> Graph {
+        let mut graph = again(|| self.device.graph());
+        let x: MemAllocNode<u32> = again(|| graph.add_alloc(&[], LEN));
+        let alloc = graph.node_of(x).expect("made by this graph");
+        let fill = again(|| graph.add_fill(&[alloc], x.write(), 3));
+        let copy = again(|| graph.add_copy(&[fill], x.read(), result.write()));
+        again(|| graph.add_free(&[copy], x));
+        graph
+    }
+
+    fn run(&self) {
+        let Program { device, a, b, event } = self;
+        let (graph, out) = self.captured();
+        let auto: GraphExec = again(|| graph.instantiate(Instantiate { auto_free_on_launch: true }));
+        let clone = graph.clone();
+        let alloc = graph.node_of(out).and_then(|node| clone.find(node)).expect("as in the original");
+        let theirs: MemAllocNode<u32> = clone.alloc_node(alloc, LEN).expect("an alloc node");
+        let plain: GraphExec = again(|| clone.instantiate(Instantiate::default()));
+        for _ in 0..2 {
+            let buffer = again(|| auto.launch(a)).take(out).expect("this launch's");
+            again(|| b.wait_external(event));
+            self.check(b, &buffer, 3);
+            let used = again(|| b.record());
+            again(|| a.wait(&used));
+        }
+        let last = again(|| auto.launch(a)).take(out).expect("this launch's");
+        free_again(a, last);
+        let result: Buffer<u32> = again(|| a.alloc(&device.default_pool(), LEN));
+        let hand = self.by_hand(&result);
+        let hand = again(|| hand.instantiate(Instantiate::default()));
+        again(|| hand.upload(a));
+        let _ = again(|| hand.launch(a));
+        self.check(a, &result, 0x0303_0303);
+        again(|| device.trim_graph_memory());
+        // Another stream, other pages; then work that a dropped exec leaves behind.
+        let done = again(|| a.record());
+        again(|| b.wait(&done));
+        let _ = again(|| hand.launch(b));
+        self.check(b, &result, 0x0303_0303);
+        let left = again(|| plain.launch(b)).take(theirs).expect("this launch's");
+        drop((auto, plain, hand, graph));
+        drop(left);
+        let done = again(|| b.record());
+        again(|| a.wait(&done));
+        free_again(a, result);
+    }
+
+    /// At the end nothing is used, and nothing reserved.
+    fn end(self) {
+        again(|| self.device.synchronize());
+        again(|| self.device.synchronize());
+        // Where the device does not say whether work is over, a trim takes it for not over: the next one asks again.
+        again(|| self.device.trim_graph_memory());
+        again(|| self.device.trim_graph_memory());
+        let statistics = self.device.graph_memory();
+        assert_eq!((statistics.used_bytes, statistics.reserved_bytes), (0, 0));
+    }
+}
+
+/// Runs the program with the `n`-th call failing for every `n`; the kinds of calls that failed.
+fn fail_each_call(open: impl Fn() -> (Arc<dyn Driver>, Option<Arc<SimDriver>>)) -> BTreeSet<CallKind> {
+    let mut kinds = BTreeSet::new();
+    for n in 0.. {
+        let (driver, sim) = open();
+        let driver = Arc::new(Failing::new(driver));
+        driver.fail_at(n);
+        let device = again(|| Device::with_driver(driver.clone(), DeviceConfig::default()));
+        // Shown where the program fails.
+        eprintln!("call {n} is to fail");
+        let program = Program::new(device);
+        program.run();
+        eprintln!("failed so far: {:?}", driver.struck());
+        program.end();
+        let struck = driver.struck();
+        drop(driver);
+        if let Some(sim) = sim {
+            eprintln!("{struck:?} failed");
+            sim.assert_clean();
+        }
+        if struck.is_empty() {
+            assert!(n > 100, "the program makes more than {n} calls");
+            return kinds;
+        }
+        kinds.extend(struck);
+    }
+    unreachable!("a program makes finitely many calls")
+}
+
+#[test]
+fn every_call_fails_once_on_the_simulator() {
+    for completion in [Completion::AtOnce, Completion::AtBlock] {
+        let kinds = fail_each_call(|| {
+            let config = SimConfig { completion, watch: Watch::Contract, ..Default::default() };
+            let sim = Arc::new(SimDriver::new(config));
+            (sim.clone(), Some(sim))
+        });
+        for kind in [CallKind::Create, CallKind::Map, CallKind::Unmap, CallKind::Submit, CallKind::Mark, CallKind::Wait]
+        {
+            assert!(kinds.contains(&kind), "{kind:?} has failed");
+        }
+    }
+}
+
+#[test]
+fn every_call_fails_once_on_the_host() {
+    for schedule in [Schedule::Parallel, Schedule::Seeded(1)] {
+        fail_each_call(|| {
+            let config = HostConfig { schedule, ..Default::default() };
+            (Arc::new(HostDriver::new(config).expect("a host device")), None)
+        });
+    }
+}

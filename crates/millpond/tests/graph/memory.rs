@@ -1,0 +1,232 @@
+//! Where graphs' memory is shared, and what is reserved for it.
+
+use std::sync::mpsc;
+
+use millpond::{Device, Graph, GraphError, GraphExec, HostConfig, Instantiate, MIB, MemAllocNode, Result};
+
+fn device() -> Device {
+    Device::host(HostConfig::default()).unwrap()
+}
+
+/// `count` allocations of `bytes`, all live at once, then freed but for `kept` of them.
+fn wide(device: &Device, count: usize, bytes: usize, kept: usize) -> Result<(Graph, Vec<MemAllocNode<u8>>)> {
+    let mut graph = device.graph()?;
+    let mut nodes = Vec::new();
+    let mut last = Vec::new();
+    for _ in 0..count {
+        let x = graph.add_alloc::<u8>(&last, bytes)?;
+        let alloc = graph.node_of(x).unwrap();
+        last = vec![graph.add_kernel(&[alloc], x.write(), |x| x[0] = 1)?];
+        nodes.push(x);
+    }
+    for x in &nodes[kept..] {
+        last = vec![graph.add_free(&last, *x)?];
+    }
+    nodes.truncate(kept);
+    Ok((graph, nodes))
+}
+
+fn instances(graphs: &[(Graph, Vec<MemAllocNode<u8>>)]) -> Vec<GraphExec> {
+    graphs.iter().map(|(graph, _)| graph.instantiate(Instantiate::default()).unwrap()).collect()
+}
+
+#[test]
+fn graphs_launched_in_one_stream_share_their_memory() -> Result<()> {
+    let device = device();
+    let stream = device.stream()?;
+    let graphs: Vec<_> = (0..8).map(|_| wide(&device, 32, 4 * MIB as usize, 0).unwrap()).collect();
+    let execs = instances(&graphs);
+    assert_eq!(device.graph_memory().reserved_bytes, 0, "no memory before the first launch");
+    for _ in 0..2 {
+        for exec in &execs {
+            let _ = exec.launch(&stream)?;
+        }
+    }
+    assert_eq!(device.graph_memory().reserved_high_bytes, 128 * MIB);
+    stream.synchronize()?;
+    device.trim_graph_memory()?;
+    assert_eq!((device.graph_memory().reserved_bytes, device.graph_memory().used_bytes), (0, 0));
+    assert_eq!(device.graph_memory().reserved_high_bytes, 128 * MIB);
+    device.reset_graph_memory_high();
+    assert_eq!(device.graph_memory().reserved_high_bytes, 0);
+    // A trimmed graph is bound again.
+    let _ = execs[3].launch(&stream)?;
+    assert_eq!(device.graph_memory().reserved_bytes, 128 * MIB);
+    Ok(())
+}
+
+/// What a program of graphs reserves at most, in bytes.
+fn footprint(run: impl FnOnce(&Device) -> Result<()>) -> u64 {
+    let device = device();
+    run(&device).expect("a right program");
+    device.graph_memory().reserved_high_bytes
+}
+
+fn launched_in_turn(device: &Device, graphs: &[(Graph, Vec<MemAllocNode<u8>>)]) -> Result<()> {
+    let stream = device.stream()?;
+    instances(graphs).iter().try_for_each(|exec| exec.launch(&stream).map(|_| ()))
+}
+
+/// The table of footprints: what CUDA reserves (measured on an H200), and what we reserve at most.
+#[test]
+fn footprints_are_those_of_the_table() {
+    let of_eight = |kept| {
+        footprint(|device| {
+            let graphs: Vec<_> = (0..8).map(|_| wide(device, 32, 4 * MIB as usize, kept).unwrap()).collect();
+            launched_in_turn(device, &graphs)
+        })
+    };
+    let rows = [
+        ("8 graphs of 32 x 4 MiB, all live, in one stream", "128 MiB", of_eight(0), 130 * MIB),
+        (
+            "64 live allocations of 100000 B",
+            "32 MiB",
+            footprint(|device| launched_in_turn(device, &[wide(device, 64, 100_000, 0)?])),
+            8 * MIB,
+        ),
+        (
+            "chain of 100 kernels of 4 MiB, neighbours overlapping",
+            "32 MiB",
+            footprint(|device| launched_in_turn(device, &[(overlapping(device, 100)?, Vec::new())])),
+            12 * MIB,
+        ),
+        ("8 graphs, each leaving 4 MiB unfreed", "one per orphan", of_eight(1), (128 + 8 * 4 + 2) * MIB),
+    ];
+    println!("{:<56} {:>16} {:>12} {:>12}", "program", "CUDA", "reserved", "at most");
+    for (program, cuda, reserved, most) in rows {
+        println!("{program:<56} {cuda:>16} {:>8} MiB {:>8} MiB", reserved / MIB, most / MIB);
+        assert!(reserved <= most, "{program}: {reserved} B");
+    }
+}
+
+/// A chain of kernels with an allocation each, whose life reaches into the next kernel's.
+fn overlapping(device: &Device, count: usize) -> Result<Graph> {
+    let mut graph = device.graph()?;
+    let mut former: Option<(MemAllocNode<u8>, millpond::GraphNode)> = None;
+    for _ in 0..count {
+        let after: Vec<_> = former.iter().map(|(_, node)| *node).collect();
+        let x = graph.add_alloc::<u8>(&after, 4 * MIB as usize)?;
+        let mut node = graph.add_fill(&[graph.node_of(x).unwrap()], x.write(), 1)?;
+        if let Some((before, _)) = former {
+            node = graph.add_free(&[node], before)?;
+        }
+        former = Some((x, node));
+    }
+    if let Some((last, node)) = former {
+        graph.add_free(&[node], last)?;
+    }
+    Ok(graph)
+}
+
+#[test]
+fn unfreed_outputs_keep_their_memory_and_their_bytes() -> Result<()> {
+    let device = device();
+    let stream = device.stream()?;
+    let graphs: Vec<_> = (0..8).map(|_| wide(&device, 32, 4 * MIB as usize, 1).unwrap()).collect();
+    let execs = instances(&graphs);
+    let mut outputs = Vec::new();
+    for (round, (exec, (_, nodes))) in execs.iter().zip(&graphs).enumerate() {
+        let output = exec.launch(&stream)?.take(nodes[0])?;
+        stream.memset(output.write(), round as u8)?;
+        outputs.push(output);
+    }
+    let reserved = device.graph_memory().reserved_high_bytes;
+    assert!(reserved <= (128 + 8 * 4 + 2) * MIB, "{reserved}");
+    stream.synchronize()?;
+    device.trim_graph_memory()?;
+    assert_eq!(device.graph_memory().reserved_bytes, 32 * MIB, "trim takes all but what is unfreed");
+    for (round, output) in outputs.into_iter().enumerate() {
+        assert!(stream.copy_to_host(output.read())?.iter().all(|byte| *byte == round as u8));
+        stream.free(output)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn launches_that_may_run_at_once_share_nothing() -> Result<()> {
+    let device = device();
+    let (left, right) = (device.stream()?, device.stream()?);
+    let (go, wait) = mpsc::channel::<()>();
+    left.launch((), move |()| wait.recv().unwrap())?;
+    let graphs: Vec<_> = (0..2).map(|_| wide(&device, 4, 4 * MIB as usize, 0).unwrap()).collect();
+    let execs = instances(&graphs);
+    let _ = execs[0].launch(&left)?;
+    let _ = execs[1].launch(&right)?;
+    assert_eq!(device.graph_memory().reserved_bytes, 32 * MIB);
+    go.send(()).unwrap();
+    device.synchronize()
+}
+
+#[test]
+fn an_upload_binds_ahead() -> Result<()> {
+    let device = device();
+    let stream = device.stream()?;
+    let (graph, _) = wide(&device, 4, 4 * MIB as usize, 0)?;
+    let exec = graph.instantiate(Instantiate::default())?;
+    exec.upload(&stream)?;
+    assert_eq!(device.graph_memory().reserved_bytes, 16 * MIB);
+    let before = device.driver_calls();
+    let _ = exec.launch(&stream)?;
+    assert_eq!(device.driver_calls()[millpond::CallKind::Map], before[millpond::CallKind::Map]);
+    Ok(())
+}
+
+/// A clone has the addresses of its original: what the original left unfreed is not overwritten.
+#[test]
+fn a_clone_is_refused_where_the_originals_output_lives() -> Result<()> {
+    let device = device();
+    let stream = device.stream()?;
+    let mut graph = device.graph()?;
+    let out = graph.add_alloc::<u32>(&[], 1000)?;
+    let alloc = graph.node_of(out).unwrap();
+    graph.add_kernel(&[alloc], out.write(), |x| x.fill(7))?;
+    let mut clone = graph.clone();
+    let theirs = clone.alloc_node::<u32>(clone.find(alloc).unwrap(), 1000)?;
+    let last = clone.nodes().last().copied().unwrap();
+    clone.add_free(&[last], theirs)?;
+    let settings = Instantiate { auto_free_on_launch: true };
+    let (exec, other) = (graph.instantiate(settings)?, clone.instantiate(settings)?);
+    let buffer = exec.launch(&stream)?.take(out)?;
+    let refused = other.launch(&stream).unwrap_err();
+    assert!(matches!(refused.graph(), Some(GraphError::AddressesTaken { .. })), "{refused}");
+    assert_eq!(stream.copy_to_host(buffer.read())?, [7; 1000]);
+    stream.free(buffer)?;
+    let _ = other.launch(&stream)?;
+    let _ = exec.launch(&stream)?;
+    let _ = exec.launch(&stream)?;
+    stream.free_address(out.address())
+}
+
+/// A graph and the child graph in it are live at once: their pages are apart, whatever they shared before.
+#[test]
+fn a_child_graph_has_pages_of_its_own() -> Result<()> {
+    let device = device();
+    let stream = device.stream()?;
+    let len = MIB as usize;
+    let result = stream.alloc::<u32>(&device.default_pool(), 2)?;
+    let mut child = device.graph()?;
+    let x = child.add_alloc::<u32>(&[], len)?;
+    let alloc = child.node_of(x).unwrap();
+    child.add_kernel(&[alloc], x.write(), |x| x.fill(1))?;
+    let mut parent = device.graph()?;
+    let y = parent.add_alloc::<u32>(&[], len)?;
+    let fill = parent.add_kernel(&[parent.node_of(y).unwrap()], y.write(), |y| y.fill(2))?;
+    let node = parent.add_child(&[fill], &child)?;
+    let sum = parent.add_kernel(&[node], (x.read(), y.read(), result.write()), |(x, y, r)| {
+        r.copy_from_slice(&[x.iter().sum(), y.iter().sum()]);
+    })?;
+    parent.add_free(&[sum], x)?;
+    parent.add_free(&[sum], y)?;
+    let parent = parent.instantiate(Instantiate::default())?;
+    let child = child.instantiate(Instantiate::default())?;
+    for round in 0..4 {
+        if round != 1 {
+            let _ = child.launch(&stream)?;
+            stream.free_address(x.address())?;
+        }
+        let _ = parent.launch(&stream)?;
+        assert_eq!(stream.copy_to_host(result.read())?, [len as u32, 2 * len as u32]);
+    }
+    assert_eq!(device.graph_memory().reserved_high_bytes, 8 * MIB);
+    Ok(())
+}

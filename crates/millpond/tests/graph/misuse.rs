@@ -1,0 +1,187 @@
+//! Graphs built node by node: what is refused, and what is allowed beyond CUDA.
+
+use millpond::driver::DriverError;
+use millpond::{Device, Error, Graph, GraphError, GraphNode, HostConfig, Instantiate, Kind, MemAllocNode, Result};
+use millpond_core::graph::{GraphError as Change, GraphFaultKind};
+
+fn device() -> Device {
+    Device::host(HostConfig::default()).unwrap()
+}
+
+fn fault(graph: &Graph) -> (GraphFaultKind, String) {
+    match graph.instantiate(Instantiate::default()).unwrap_err().graph() {
+        Some(GraphError::Faults(faults)) => (faults[0].kind, faults[0].help()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn change(error: Error) -> Change {
+    match error.graph() {
+        Some(GraphError::Change(change)) => change.clone(),
+        _ => panic!("{error}"),
+    }
+}
+
+/// A graph with one allocation of 16 elements and its alloc node.
+fn with_alloc(device: &Device) -> (Graph, MemAllocNode<u32>, GraphNode) {
+    let mut graph = device.graph().unwrap();
+    let x = graph.add_alloc::<u32>(&[], 16).unwrap();
+    let node = graph.node_of(x).unwrap();
+    (graph, x, node)
+}
+
+#[test]
+fn missing_paths_are_named() -> Result<()> {
+    let device = device();
+    let (mut graph, x, alloc) = with_alloc(&device);
+    let kernel = graph.add_kernel(&[], x.write(), |_| ())?;
+    assert_eq!(fault(&graph), (GraphFaultKind::UseBeforeAlloc, "add an edge from node 0 to node 1".into()));
+    graph.add_edge(alloc, kernel)?;
+    let free = graph.add_free(&[alloc], x)?;
+    assert_eq!(fault(&graph), (GraphFaultKind::FreeBeforeUse, "add an edge from node 1 to node 2".into()));
+    graph.add_edge(kernel, free)?;
+    let late = graph.add_kernel(&[free], x.read(), |_| ())?;
+    assert_eq!(fault(&graph).0, GraphFaultKind::UseAfterFree);
+    graph.remove_node(late)?;
+    let racing = graph.add_kernel(&[alloc], x.read(), |_| ())?;
+    graph.add_edge(racing, free)?;
+    assert_eq!(fault(&graph).0, GraphFaultKind::Race);
+    graph.add_edge(kernel, racing)?;
+    let stream = device.stream()?;
+    let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
+    Ok(())
+}
+
+#[test]
+fn who_may_free_what() -> Result<()> {
+    let device = device();
+    let stream = device.stream()?;
+    let (mut owner, x, alloc) = with_alloc(&device);
+    // Never launched: by address and by name.
+    assert!(stream.free_address(x.address()).unwrap_err().invalid().is_some());
+    assert!(device.free_address(x.address()).unwrap_err().invalid().is_some());
+    // Freed in its graph: not outside, not twice, not by another graph.
+    let free = owner.add_free(&[alloc], x)?;
+    assert!(matches!(change(owner.add_free(&[alloc], x).unwrap_err()), Change::FreedAlready { .. }));
+    let exec = owner.instantiate(Instantiate::default())?;
+    let launch = exec.launch(&stream)?;
+    assert!(matches!(launch.take(x).unwrap_err().graph(), Some(GraphError::NoOutput)));
+    stream.synchronize()?;
+    assert!(device.free_address(x.address()).unwrap_err().invalid().is_some());
+    // Freed by another graph: then not by a third, nor by the owner.
+    owner.remove_node(free)?;
+    let mut other = device.graph()?;
+    let other_free = other.add_free(&[], x)?;
+    let mut third = device.graph()?;
+    let by_other = |error: Error| matches!(error.graph(), Some(GraphError::FreedByOther { .. }));
+    assert!(by_other(third.add_free(&[], x).unwrap_err()));
+    assert!(by_other(owner.add_free(&[alloc], x).unwrap_err()));
+    other.remove_node(other_free)?;
+    third.add_free(&[], x)?;
+    drop(third);
+    owner.add_free(&[alloc], x)?;
+    Ok(())
+}
+
+#[test]
+fn live_memory_is_freed_by_stream_host_address_or_capture() -> Result<()> {
+    let device = device();
+    let (stream, other) = (device.stream()?, device.stream()?);
+    let (graph, x, _) = with_alloc(&device);
+    let exec = graph.instantiate(Instantiate::default())?;
+    let _ = exec.launch(&stream)?;
+    assert!(stream.free_address(x.address() + 256).unwrap_err().invalid().is_some());
+    assert_eq!(other.free_address(x.address()).unwrap_err().violation().unwrap().kind, Kind::FreeBeforeAlloc);
+    stream.free_address(x.address())?;
+    let _ = exec.launch(&stream)?;
+    stream.synchronize()?;
+    device.free_address(x.address())?;
+    let buffer = exec.launch(&stream)?.take(x)?;
+    let (freeing, ()) = stream.capture(|s| s.free(buffer).map_err(Error::from))?;
+    let freeing = freeing.instantiate(Instantiate::default())?;
+    let _ = freeing.launch(&stream)?;
+    // A dropped buffer frees, too.
+    drop(exec.launch(&stream)?.take(x)?);
+    let launch = exec.launch(&stream)?;
+    let buffer = launch.take(x)?;
+    assert!(matches!(launch.take(x).unwrap_err().graph(), Some(GraphError::Taken)));
+    other.wait(&stream.record()?)?;
+    other.free(buffer)?;
+    assert_eq!(stream.launch(x.read(), |_| ()).unwrap_err().violation().unwrap().kind, Kind::UseAfterFree);
+    Ok(())
+}
+
+#[test]
+fn sizes_that_cannot_be() -> Result<()> {
+    let device = device();
+    let mut graph = device.graph()?;
+    assert!(matches!(change(graph.add_alloc::<u8>(&[], 0).unwrap_err()), Change::NoBytes));
+    let huge = graph.add_alloc::<u8>(&[], 1 << 50).unwrap_err();
+    assert!(matches!(huge, Error::Driver(ref error) if matches!(**error, DriverError::OutOfMemory { .. })), "{huge}");
+    let (other, _, node) = with_alloc(&device);
+    assert!(matches!(change(graph.add_empty(&[node]).unwrap_err()), Change::UnknownNode(_)));
+    drop(other);
+    assert!(graph.is_empty());
+    Ok(())
+}
+
+#[test]
+fn clones_and_second_instances_run_one_after_the_other() -> Result<()> {
+    let device = device();
+    let (left, right) = (device.stream()?, device.stream()?);
+    let out = left.alloc::<u32>(&device.default_pool(), 16)?;
+    right.wait(&left.record()?)?;
+    let (mut graph, x, alloc) = with_alloc(&device);
+    let write = graph.add_kernel(&[alloc], x.write(), |x| {
+        x.fill(1);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        assert!(x.iter().all(|x| *x == 1));
+        x.fill(2);
+    })?;
+    let copy = graph.add_copy(&[write], x.read(), out.write())?;
+    graph.add_free(&[copy], x)?;
+    let clone = graph.clone();
+    assert_eq!(clone.len(), graph.len());
+    let execs = [&graph, &graph, &clone].map(|graph| graph.instantiate(Instantiate::default()).unwrap());
+    // Nothing in the program orders the two streams: that the graphs share addresses does.
+    for round in 0..6 {
+        let _ = execs[round % 3].launch([&left, &right][round % 2])?;
+    }
+    left.wait(&right.record()?)?;
+    assert_eq!(left.copy_to_host(out.read())?, [2; 16]);
+    Ok(())
+}
+
+#[test]
+fn child_graphs_may_hold_memory_nodes_once() -> Result<()> {
+    let device = device();
+    let stream = device.stream()?;
+    let (mut child, x, alloc) = with_alloc(&device);
+    child.add_fill(&[alloc], x.write(), 1)?;
+    let mut parent = device.graph()?;
+    let node = parent.add_child(&[], &child)?;
+    let add = parent.add_kernel(&[node], x.write(), |x| x.iter_mut().for_each(|x| *x += 1))?;
+    let exec = parent.instantiate(Instantiate::default())?;
+    let buffer = exec.launch(&stream)?.take(x)?;
+    assert_eq!(stream.copy_to_host(buffer.read())?, [0x0101_0102; 16]);
+    parent.add_child(&[add], &child)?;
+    assert!(parent.instantiate(Instantiate::default()).unwrap_err().graph().is_some());
+    Ok(())
+}
+
+#[test]
+fn a_race_between_a_graph_and_a_stream_is_refused_at_the_launch() -> Result<()> {
+    let device = device();
+    let (left, right) = (device.stream()?, device.stream()?);
+    let x = left.alloc::<u32>(&device.default_pool(), 16)?;
+    let mut graph = device.graph()?;
+    graph.add_fill(&[], x.write(), 0)?;
+    let exec = graph.instantiate(Instantiate::default())?;
+    assert_eq!(exec.launch(&right).unwrap_err().violation().unwrap().kind, Kind::UseBeforeAlloc);
+    right.wait(&left.record()?)?;
+    left.launch(x.read(), |_| ())?;
+    assert_eq!(exec.launch(&right).unwrap_err().violation().unwrap().kind, Kind::Race);
+    let _ = exec.launch(&left)?;
+    assert_eq!(right.launch(x.read(), |_| ()).unwrap_err().violation().unwrap().kind, Kind::Race);
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Several devices in one process: each works by itself, and what belongs to one is refused by the other in clear
+//! words.
+
+use std::sync::Arc;
+
+use millpond::driver::SimDriver;
+use millpond::{Device, DeviceConfig, Error, HostConfig, Invalid, PoolConfig, Schedule, Stream};
+
+use crate::common::{Make, Subject, makes, visit};
+
+fn devices() -> Vec<Device> {
+    if !makes().contains(&Make::Parallel) {
+        // Two of the kind that is asked for.
+        return makes().into_iter().cycle().take(2).map(|make| Subject::new(make).device).collect();
+    }
+    let host = |schedule| Device::host(HostConfig { schedule, ..Default::default() }).unwrap();
+    vec![
+        host(Schedule::Parallel),
+        host(Schedule::Parallel),
+        host(Schedule::Seeded(7)),
+        Device::with_driver(Arc::new(SimDriver::default()), DeviceConfig::default()).unwrap(),
+    ]
+}
+
+/// All ordered pairs of different devices.
+fn on_pairs(body: impl Fn(&Device, &Device)) {
+    let devices = devices();
+    for (i, here) in devices.iter().enumerate() {
+        for (_, there) in devices.iter().enumerate().filter(|(j, _)| *j != i) {
+            body(here, there);
+        }
+    }
+}
+
+#[track_caller]
+fn assert_stranger<R>(result: Result<R, impl Into<Error>>, what: &str, with: &str) {
+    let error: Error = result.err().expect("it is refused").into();
+    let expected = Invalid::OtherDevice { what: what.into(), with: with.into() };
+    assert_eq!(error.invalid(), Some(&expected));
+    assert_eq!(error.to_string(), format!("{what} belongs to another device than {with}"));
+}
+
+#[test]
+fn strangers_are_refused() {
+    on_pairs(|here, there| {
+        let (stream, strange) = (here.stream().unwrap(), there.stream().unwrap());
+        let x = stream.alloc::<u8>(&here.default_pool(), 100).unwrap();
+        let y = strange.alloc::<u8>(&there.default_pool(), 100).unwrap();
+        let (own, other) = (stream.id().to_string(), y.id().unwrap().to_string());
+        assert_stranger(stream.wait(&strange.record().unwrap()), "an event", &own);
+        assert_stranger(stream.alloc::<u8>(&there.default_pool(), 5), "pool 0", &own);
+        assert_stranger(here.set_current_pool(&there.default_pool()), "pool 0", "the device");
+        assert_stranger(visit(&stream, y.read()), &other, &own);
+        assert_stranger(visit(&stream, (x.write(), y.read())), &other, &own);
+        assert_stranger(visit(&stream, y.view().write()), "a view", &own);
+        assert_stranger(stream.copy(y.read(), x.write()), &other, &own);
+        assert_stranger(stream.memset(y.write(), 0), &other, &own);
+        assert_stranger(stream.copy_to_host(y.read()), &other, &own);
+        assert_stranger(stream.copy_from_host(y.write(), &[0; 100]), &other, &own);
+        // A refused free gives the buffer back, to be freed where it belongs.
+        let refused = stream.free(y).unwrap_err();
+        assert!(matches!(refused.error.invalid(), Some(Invalid::OtherDevice { .. })));
+        let refused = here.free(refused.buffer).unwrap_err();
+        assert!(matches!(refused.error.invalid(), Some(Invalid::OtherDevice { .. })), "{}", refused.error);
+        visit(&strange, refused.buffer.write()).unwrap();
+        strange.free(refused.buffer).unwrap();
+    });
+}
+
+/// Addresses of another device are as foreign as any.
+#[test]
+fn strange_addresses_are_nobodys() {
+    on_pairs(|here, there| {
+        let (stream, strange) = (here.stream().unwrap(), there.stream().unwrap());
+        let y = strange.alloc::<u8>(&there.default_pool(), 100).unwrap();
+        // Simulated addresses are made up, and may be those of another device.
+        if !here.properties().has_memory || !there.properties().has_memory {
+            return;
+        }
+        for refused in [stream.free_address(y.address()), here.free_address(y.address())] {
+            let text = refused.unwrap_err().to_string();
+            assert!(text.ends_with("no pool of this device has that address"), "{text}");
+        }
+        strange.free(y).unwrap();
+    });
+}
+
+#[test]
+fn devices_work_side_by_side() {
+    let devices: Vec<Device> = devices().into_iter().filter(|device| device.properties().has_memory).collect();
+    let streams: Vec<Stream> = devices.iter().map(|device| device.stream().unwrap()).collect();
+    let mut held = Vec::new();
+    for round in 0..20u32 {
+        for (device, stream) in devices.iter().zip(&streams) {
+            let x = stream.alloc::<u32>(&device.default_pool(), 5000).unwrap();
+            stream.launch(x.write(), move |x| x.fill(round)).unwrap();
+            held.push((stream, x, round));
+        }
+    }
+    // Data passes from one to the other by way of the host.
+    for (stream, x, round) in &held {
+        let found = stream.copy_to_host(x.read()).unwrap();
+        assert!(found.iter().all(|x| x == round));
+        for (device, other) in devices.iter().zip(&streams) {
+            let y = other.alloc::<u32>(&device.default_pool(), found.len()).unwrap();
+            other.copy_from_host(y.write(), &found).unwrap();
+            other.free(y).unwrap();
+        }
+    }
+    for device in &devices {
+        assert_eq!(device.default_pool().statistics().used_bytes, 20 * 20_000);
+    }
+    drop(held);
+    for device in &devices {
+        device.synchronize().unwrap();
+        assert_eq!(device.default_pool().statistics().reserved_bytes, 0);
+    }
+}
+
+/// One device ends while others live, and what it made outlives the handle.
+#[test]
+fn a_device_lives_as_long_as_what_it_made() {
+    for device in devices() {
+        let pool = device.pool(PoolConfig::default()).unwrap();
+        let stream = device.stream().unwrap();
+        let has_memory = device.properties().has_memory;
+        drop(device);
+        let x = stream.alloc::<u8>(&pool, 1000).unwrap();
+        stream.memset(x.write(), 3).unwrap();
+        let event = stream.record().unwrap();
+        let found = stream.copy_to_host(x.read()).unwrap();
+        assert!(!has_memory || found == [3; 1000]);
+        drop((pool, stream));
+        event.synchronize().unwrap();
+        assert!(event.is_over().unwrap());
+        drop(x);
+    }
+}

@@ -1,0 +1,287 @@
+//! The end of memory: who holds it is said, what is idle is found, and afterwards all is well.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millpond::{Buffer, Error, MIB, OutOfMemory, Pool, PoolConfig, Stream};
+
+use crate::common::{Random, Subject, on_every_device_of, reuse, touch};
+
+const TOTAL: u64 = 64 * MIB;
+
+fn mib(count: u64) -> usize {
+    (count * MIB) as usize
+}
+
+/// A pool that keeps all that it has.
+fn keeping(on: &Subject) -> Pool {
+    on.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() })
+}
+
+#[track_caller]
+fn refused(stream: &Stream, pool: &Pool, bytes: usize) -> OutOfMemory {
+    match stream.alloc::<u8>(pool, bytes) {
+        Err(Error::OutOfMemory(report)) => *report,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("{bytes} B were had"),
+    }
+}
+
+#[test]
+fn all_memory_can_be_had_and_no_more() {
+    on_every_device_of(TOTAL, |on| {
+        let (stream, pool) = (on.stream(), keeping(on));
+        for bytes in [mib(2), mib(8), mib(64), 1_000_000] {
+            let mut held: Vec<Buffer<u8>> = Vec::new();
+            let report = loop {
+                match stream.alloc::<u8>(&pool, bytes) {
+                    Ok(x) => {
+                        x.set_name(&format!("x{}", held.len()));
+                        held.push(x);
+                    }
+                    Err(Error::OutOfMemory(report)) => break report,
+                    Err(other) => panic!("{other}"),
+                }
+            };
+            let rounded = bytes.next_multiple_of(512);
+            assert_eq!(held.len(), TOTAL as usize / rounded, "every byte was had");
+            assert_eq!((report.device_bytes, report.exhausted.requested), (TOTAL, bytes as u64));
+            assert_eq!(report.exhausted.held, (held.len() * rounded) as u64);
+            assert_eq!(report.largest.len(), held.len().min(5));
+            let text = report.to_string();
+            assert!(
+                text.contains("64.00 MiB") && text.contains("held by `x") && text.contains("exhaustion.rs:"),
+                "{text}"
+            );
+            held.iter().for_each(|x| touch(&stream, x));
+            // Any one that goes makes room for another.
+            let place = held.len() / 2;
+            stream.free(held.swap_remove(place)).unwrap();
+            held.push(stream.alloc(&pool, bytes).unwrap());
+            drop(held);
+        }
+        assert_eq!(pool.statistics().used_bytes, 0);
+    });
+}
+
+#[test]
+fn the_report_names_the_largest_first() {
+    on_every_device_of(TOTAL, |on| {
+        let (stream, pool) = (on.stream(), keeping(on));
+        let sizes = [3, 1, 9, 2, 7, 5, 4];
+        let _held: Vec<_> = sizes.iter().map(|&count| stream.alloc::<u8>(&pool, mib(count)).unwrap()).collect();
+        let report = refused(&stream, &pool, mib(60));
+        let largest: Vec<u64> = report.largest.iter().map(|holder| holder.range.bytes / MIB).collect();
+        assert_eq!(largest, [9, 7, 5, 4, 3]);
+    });
+}
+
+/// Holes do not matter: memory is moved together, though addresses are not.
+#[test]
+fn scattered_memory_serves_a_large_request() {
+    on_every_device_of(TOTAL, |on| {
+        let (stream, pool) = (on.stream(), keeping(on));
+        let mut held: Vec<_> = (0..32).map(|_| stream.alloc::<u8>(&pool, mib(2)).unwrap()).collect();
+        held.iter().for_each(|x| touch(&stream, x));
+        let mut number = 0;
+        held.retain(|_| {
+            number += 1;
+            number % 2 == 0
+        });
+        stream.synchronize().unwrap();
+        let large = stream.alloc::<u8>(&pool, mib(32)).unwrap();
+        touch(&stream, &large);
+        refused(&stream, &pool, mib(2));
+        drop((held, large));
+    });
+}
+
+#[test]
+fn other_streams_shelves_are_emptied_first() {
+    on_every_device_of(TOTAL, |on| {
+        let pool = keeping(on);
+        let streams: [Stream; 4] = on.streams();
+        for stream in &streams {
+            // 15 MiB of four sizes stay on each shelf.
+            let held: Vec<_> = [1, 2, 4, 8].map(|count| stream.alloc::<u8>(&pool, mib(count)).unwrap()).into();
+            held.iter().for_each(|x| touch(stream, x));
+            held.into_iter().for_each(|x| stream.free(x).unwrap());
+        }
+        assert_eq!(pool.statistics().used_bytes, 0);
+        let all = streams[0].alloc::<u8>(&pool, mib(64)).unwrap();
+        touch(&streams[0], &all);
+        drop(all);
+    });
+}
+
+/// What one pool keeps idle serves the other, also where it lies on the shelf of the very stream that asks.
+#[test]
+fn another_pools_idle_memory_is_taken() {
+    on_every_device_of(TOTAL, |on| {
+        let [stream, other] = on.streams();
+        for freeing in [&other, &stream] {
+            let (first, second) = (keeping(on), keeping(on));
+            let x = freeing.alloc::<u8>(&first, mib(40)).unwrap();
+            touch(freeing, &x);
+            freeing.free(x).unwrap();
+            freeing.synchronize().unwrap();
+            assert!(first.statistics().reserved_bytes >= 40 * MIB, "it is kept");
+            let y = stream.alloc::<u8>(&second, mib(60)).unwrap();
+            touch(&stream, &y);
+            assert!(first.statistics().reserved_bytes <= 4 * MIB);
+            drop(y);
+            on.device.synchronize().unwrap();
+        }
+    });
+}
+
+/// A pool that was dropped while a kernel used its memory holds on to it no longer than the kernel.
+#[test]
+fn a_dropped_pools_memory_is_taken() {
+    on_every_device_of(TOTAL, |on| {
+        if !on.can_hold() {
+            return;
+        }
+        let [stream, other] = on.streams();
+        let (first, second) = (keeping(on), keeping(on));
+        let x = stream.alloc::<u8>(&first, mib(40)).unwrap();
+        let busy = on.hold(&stream, x.write());
+        drop((x, first));
+        refused(&other, &second, mib(40));
+        drop(busy);
+        let event = stream.record().unwrap();
+        if on.is_parallel {
+            // Nobody waits: the memory is looked for where it is missed.
+            while !event.is_over().unwrap() {
+                std::thread::yield_now();
+            }
+        } else {
+            event.synchronize().unwrap();
+        }
+        other.alloc::<u8>(&second, mib(40)).unwrap();
+    });
+}
+
+#[test]
+fn another_pools_live_memory_is_not() {
+    on_every_device_of(TOTAL, |on| {
+        let stream = on.stream();
+        let (first, second) = (keeping(on), keeping(on));
+        let x = stream.alloc::<u8>(&first, mib(40)).unwrap();
+        let report = refused(&stream, &second, mib(25));
+        assert_eq!((report.pool, report.other_pools_bytes), (second.id(), 40 * MIB));
+        assert!(report.to_string().contains("other pools hold 40.00 MiB"), "{report}");
+        let y = stream.alloc::<u8>(&second, mib(24)).unwrap();
+        touch(&stream, &x);
+        touch(&stream, &y);
+    });
+}
+
+/// Memory that a kernel still uses is nobody's until it is over, unless a stream may be made to wait for it.
+#[test]
+fn busy_memory_is_not_taken() {
+    on_every_device_of(TOTAL, |on| {
+        if !on.can_hold() {
+            return;
+        }
+        let [stream, other] = on.streams();
+        let pool =
+            on.pool(PoolConfig { release_threshold: u64::MAX, reuse: reuse(true, true, false), ..Default::default() });
+        let x = stream.alloc::<u8>(&pool, mib(40)).unwrap();
+        let busy = on.hold(&stream, x.write());
+        stream.free(x).unwrap();
+        let report = refused(&other, &pool, mib(40));
+        assert!(report.exhausted.idle >= 40 * MIB, "idle, but in use: {report}");
+        drop(busy);
+        stream.synchronize().unwrap();
+        other.alloc::<u8>(&pool, mib(40)).unwrap();
+    });
+}
+
+/// Threads are never refused what fits: eight blocks of up to 3 MiB, of which each may keep two more chunks of 2 MiB
+/// from being used for anything else.
+#[test]
+fn threads_that_fit_are_served() {
+    on_every_device_of(TOTAL, |on| {
+        let (pool, start) = (keeping(on), Barrier::new(4));
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (pool, stream, start) = (&pool, on.stream(), &start);
+                scope.spawn(move || {
+                    let mut random = Random(thread);
+                    start.wait();
+                    for _ in 0..600 {
+                        let held: Vec<_> = (0..2)
+                            .map(|_| stream.alloc::<u8>(pool, 1 + random.below(3 * MIB) as usize).unwrap())
+                            .collect();
+                        held.iter().for_each(|x| touch(&stream, x));
+                        held.into_iter().for_each(|x| stream.free(x).unwrap());
+                    }
+                });
+            }
+        });
+        on.device.synchronize().unwrap();
+        pool.trim_to(0).unwrap();
+        assert_eq!((pool.statistics().used_bytes, pool.statistics().reserved_bytes), (0, 0));
+    });
+}
+
+/// Threads that together want more than there is are refused now and then, and nothing is lost by it.
+#[test]
+fn threads_that_do_not_fit_are_refused_and_go_on() {
+    on_every_device_of(TOTAL, |on| {
+        let pools = [keeping(on), on.pool(PoolConfig::default())];
+        let (refusals, served, start) = (AtomicU64::new(0), AtomicU64::new(0), Barrier::new(4));
+        std::thread::scope(|scope| {
+            for thread in 0..4u8 {
+                let (pools, refusals, served, stream) = (&pools, &refusals, &served, on.stream());
+                let start = &start;
+                scope.spawn(move || {
+                    let mut random = Random(thread.into());
+                    let mut held: Vec<(Buffer<u8>, u8)> = Vec::new();
+                    for round in 0..150 {
+                        if round % 5 == 0 {
+                            start.wait();
+                        }
+                        let pool = &pools[random.below(2) as usize];
+                        match stream.alloc::<u8>(pool, 1 + random.below(10 * MIB) as usize) {
+                            Ok(x) => {
+                                let mark = round as u8 ^ thread;
+                                // One byte a page is enough to tell whose memory it is.
+                                let ends = move |x: &mut [u8]| x.iter_mut().step_by(4096).for_each(|x| *x = mark);
+                                match on.runs_closures {
+                                    true => stream.launch(x.write(), ends).unwrap(),
+                                    false => stream.memset(x.write(), mark).unwrap(),
+                                }
+                                held.push((x, mark));
+                                served.fetch_add(1, Ordering::Relaxed);
+                            }
+                            Err(Error::OutOfMemory(_)) => {
+                                refusals.fetch_add(1, Ordering::Relaxed);
+                                held.drain(..held.len() / 2).for_each(|(x, _)| stream.free(x).unwrap());
+                            }
+                            Err(other) => panic!("{other}"),
+                        }
+                        if held.len() > 4 {
+                            let (x, mark) = held.swap_remove(random.below(4) as usize);
+                            let check = move |x: &[u8]| assert!(x.iter().step_by(4096).all(|x| *x == mark));
+                            match on.runs_closures {
+                                true => stream.launch(x.read(), check).unwrap(),
+                                false => check(&stream.copy_to_host(x.read()).unwrap()),
+                            }
+                            stream.free(x).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        on.device.synchronize().unwrap();
+        let (refusals, served) = (refusals.into_inner(), served.into_inner());
+        assert!(refusals > 0 && served > 200, "{refusals} refused, {served} served");
+        for pool in &pools {
+            pool.trim_to(0).unwrap();
+            assert_eq!((pool.statistics().used_bytes, pool.statistics().reserved_bytes), (0, 0));
+        }
+        on.stream().alloc::<u8>(&pools[0], mib(64)).unwrap();
+    });
+}

@@ -1,0 +1,208 @@
+//! What a program does is in its trace: in order, with places, whole, whoever asks for it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use millpond::{Device, DeviceConfig, HostConfig, HostThreads, Instantiate, PoolConfig, Trace};
+use millpond_core::op::{Act, NodeOp, Op, What};
+use millpond_core::trace::ops::Reader;
+
+fn file(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tracing");
+    std::fs::create_dir_all(&folder).unwrap();
+    folder.join(name)
+}
+
+/// The operations of a trace, with where they stand, and whether nothing is missing.
+fn read(path: &Path) -> (Vec<(Op, String)>, bool) {
+    let (mut reader, mut ops) = (Reader::new(), Vec::new());
+    reader.feed(&std::fs::read(path).unwrap());
+    while let Some(op) = reader.next_op().unwrap() {
+        let place = op.place.describe(reader.names());
+        ops.push((op, place));
+    }
+    reader.end().unwrap();
+    (ops, reader.is_finished())
+}
+
+fn traced(name: &str) -> (PathBuf, Trace, Device) {
+    let path = file(name);
+    let trace = Trace::create(&path).unwrap();
+    let config = HostConfig { trace: Some(trace.clone()), ..HostConfig::default() };
+    (path, trace, Device::host(config).unwrap())
+}
+
+#[test]
+fn a_program_is_in_its_trace() {
+    let (path, trace, device) = traced("program.trace");
+    let pool = device.pool(PoolConfig::default()).unwrap();
+    let (left, right) = (device.stream().unwrap(), device.non_blocking_stream().unwrap());
+    let x = left.alloc::<f32>(&pool, 1024).unwrap();
+    x.set_name("weights");
+    left.launch(x.write(), |x| x.fill(1.0)).unwrap();
+    assert!(right.launch(x.read(), |_| ()).is_err(), "what is refused did not happen");
+    right.wait(&left.record().unwrap()).unwrap();
+    let line = line!() + 1;
+    right.launch(x.read(), |_| ()).unwrap();
+    right.free(x).unwrap();
+    right.synchronize().unwrap();
+    drop(left.alloc::<u8>(&pool, 7).unwrap());
+    device.synchronize().unwrap();
+    drop((left, right, pool, device, trace));
+
+    let (ops, finished) = read(&path);
+    assert!(finished, "every device is closed");
+    let launches: Vec<_> = ops.iter().filter(|(op, _)| matches!(op.what, What::Launch { .. })).collect();
+    let What::Launch { stream, accesses, .. } = &launches[1].0.what else { unreachable!() };
+    assert_eq!((launches.len(), accesses.len(), accesses[0].act), (2, 1, Act::Read));
+    assert!(launches[1].1.ends_with(&format!("tests/tracing.rs:{line}")), "{}", launches[1].1);
+    let memory = accesses[0].memory;
+    let position = |of: &dyn Fn(&What) -> bool| ops.iter().position(|(op, _)| of(&op.what)).unwrap();
+    let order = [
+        position(&|what| matches!(what, What::Alloc { bytes: 4096, .. })),
+        position(&|what| matches!(what, What::SetName { .. })),
+        position(&|what| matches!(what, What::EventRecord { .. })),
+        position(&|what| matches!(what, What::EventWait { stream: waiting, .. } if waiting == stream)),
+        position(&|what| *what == What::Free { memory, stream: *stream }),
+        position(&|what| matches!(what, What::EventSynchronize { .. })),
+        position(&|what| matches!(what, What::Drop { .. })),
+        position(&|what| matches!(what, What::DeviceSynchronize)),
+        position(&|what| matches!(what, What::PoolDestroy { .. })),
+    ];
+    assert!(order.is_sorted(), "{order:?}");
+    let created = ops.iter().filter(|(op, _)| matches!(op.what, What::EventCreate { .. })).count();
+    let ended = ops.iter().filter(|(op, _)| matches!(op.what, What::EventDestroy { .. })).count();
+    assert_eq!((created, ended), (2, 2));
+}
+
+#[test]
+fn a_capture_is_the_nodes_that_it_made() {
+    let (path, trace, device) = traced("graph.trace");
+    let pool = device.default_pool();
+    let stream = device.stream().unwrap();
+    let (graph, kept) = stream
+        .capture(|s| {
+            let scratch = s.alloc::<u8>(&pool, 512)?;
+            let kept = s.alloc::<u8>(&pool, 512)?;
+            s.launch((scratch.write(), kept.write()), |_| ())?;
+            Ok(kept.into_alloc_node())
+        })
+        .unwrap();
+    let exec = graph.instantiate(Instantiate::default()).unwrap();
+    for _ in 0..2 {
+        let taken = exec.launch(&stream).unwrap().take(kept).unwrap();
+        stream.free(taken).unwrap();
+    }
+    drop((stream, graph, exec, pool, device, trace));
+
+    let (ops, finished) = read(&path);
+    assert!(finished);
+    let node = |op: &Op| match &op.what {
+        What::GraphNode { node, after, .. } => Some((node.clone(), after.len())),
+        _ => None,
+    };
+    let nodes: Vec<_> = ops.iter().filter_map(|(op, _)| node(op)).collect();
+    let [(first, 0), (second, 1), (kernel, 1), (free, 1)] = &nodes[..] else { panic!("{nodes:#?}") };
+    let (NodeOp::Alloc { memory: scratch, bytes: 512 }, NodeOp::Alloc { memory: kept, .. }) = (&**first, &**second)
+    else {
+        panic!("{nodes:#?}")
+    };
+    assert!(matches!(&**kernel, NodeOp::Kernel(accesses) if accesses.len() == 2));
+    assert_eq!(**free, NodeOp::Free(*scratch));
+    let lives: Vec<_> = ops
+        .iter()
+        .filter_map(|(op, _)| match op.what {
+            What::Take { node, memory, .. } => Some((node, memory)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((lives.len(), lives[0].0), (2, *kept), "one life a launch");
+    for (_, memory) in lives {
+        assert!(ops.iter().any(|(op, _)| matches!(op.what, What::Free { memory: freed, .. } if freed == memory)));
+    }
+    assert!(ops.iter().any(|(op, _)| matches!(op.what, What::ExecDestroy { .. })));
+    assert!(ops.iter().any(|(op, _)| matches!(op.what, What::GraphDestroy { .. })));
+}
+
+#[test]
+fn threads_and_devices_are_told_apart() {
+    let path = file("threads.trace");
+    let trace = Trace::create(&path).unwrap();
+    let setting = DeviceConfig { host_threads: HostThreads::Separate, trace: Some(trace.clone()) };
+    let driver = || std::sync::Arc::new(millpond::driver::SimDriver::default());
+    let device = Device::with_driver(driver(), setting.clone()).unwrap();
+    let other = Device::with_driver(driver(), setting).unwrap();
+    let told = device.tell();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            device.hear(&told);
+            other.stream().unwrap();
+        });
+    });
+    drop((device, other, trace));
+    let (ops, _) = read(&path);
+    let tells: Vec<_> = ops
+        .iter()
+        .filter_map(|(op, _)| match op.what {
+            What::Tell { to } => Some((op.host, to)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((tells.len(), tells[0].1), (2, tells[1].0), "through one who stands for what was told");
+    assert_ne!(tells[0].0, tells[1].1, "from one thread to another");
+    let mut streams: Vec<_> = ops
+        .iter()
+        .filter_map(|(op, _)| match op.what {
+            What::StreamCreate { stream, .. } => Some(stream),
+            _ => None,
+        })
+        .collect();
+    let made = streams.len();
+    streams.sort();
+    streams.dedup();
+    assert_eq!((made, streams.len()), (3, 3));
+}
+
+#[test]
+fn a_crash_loses_what_was_not_flushed() {
+    let (path, trace, device) = traced("crash.trace");
+    let stream = device.stream().unwrap();
+    trace.flush().unwrap();
+    let (flushed, finished) = read(&path);
+    assert!(!finished && matches!(flushed.last().unwrap().0.what, What::StreamCreate { .. }));
+    stream.alloc::<u8>(&device.default_pool(), 512).unwrap();
+    assert_eq!(read(&path).0.len(), flushed.len(), "not written yet");
+    assert!(Trace::create(&path).is_err(), "somebody writes it");
+}
+
+/// The program of the next test.
+#[test]
+#[ignore = "a program for another test"]
+fn program() {
+    let device = Device::host(HostConfig::default()).unwrap();
+    let stream = device.stream().unwrap();
+    drop(stream.alloc::<u8>(&device.default_pool(), 4096).unwrap());
+    if std::env::var_os("AGAIN").is_some() {
+        assert!(run(|command| command.env_remove("AGAIN")).success());
+    }
+}
+
+fn run(set: impl FnOnce(&mut Command) -> &mut Command) -> std::process::ExitStatus {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    set(command.args(["--exact", "--ignored", "program"])).output().unwrap().status
+}
+
+#[test]
+fn the_environment_asks_for_a_trace_and_children_get_their_own() {
+    let path = file("environment.trace");
+    assert!(run(|command| command.env("MILLPOND_TRACE", &path).env("AGAIN", "1")).success());
+    let others = || std::fs::read_dir(path.parent().unwrap()).unwrap().flatten().map(|entry| entry.path());
+    let children: Vec<PathBuf> =
+        others().filter(|other| other.to_string_lossy().contains("environment.trace.")).collect();
+    assert_eq!(children.len(), 1, "{children:?}");
+    for path in [&path, &children[0]] {
+        let (ops, finished) = read(path);
+        assert!(finished && ops.iter().any(|(op, _)| matches!(op.what, What::Alloc { bytes: 4096, .. })));
+    }
+    children.iter().for_each(|child| std::fs::remove_file(child).unwrap());
+}
