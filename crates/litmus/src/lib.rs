@@ -1,0 +1,172 @@
+//! Litmus programs: small texts about streams, memory and graphs, with the verdict that each must get.
+//!
+//! A program is read into the operations that [`op`](millpond_core::op) knows, with line numbers for places; whoever
+//! judges programs (the checker, the library on a device) takes those. The language is described line by line in
+//! `docs/litmus.md`; the programs of the project are in `litmus/`.
+//!
+//! ```
+//! use millpond_litmus::Program;
+//!
+//! let program = Program::parse("
+//!     stream left
+//!     stream right
+//!     a = alloc left 1024
+//!     write right a          !! use-before-alloc
+//!     free left a
+//! ")?;
+//! let findings = program.check();
+//! assert_eq!(findings.len(), 1);
+//! assert!(program.differences(&findings).is_empty());
+//! # Ok::<(), millpond_litmus::Refusal>(())
+//! ```
+//!
+//! | file | one law |
+//! |---|---|
+//! | `text` | lines, words and expectations |
+//! | `lower` | names, and statements that become operations |
+//! | `streams`, `memory`, `graphs` | one statement each |
+#![forbid(unsafe_code)]
+
+mod graphs;
+mod lower;
+mod memory;
+mod streams;
+mod text;
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::fmt;
+
+use millpond_core::check::{Checker, Finding, Kind, Settings};
+use millpond_core::op::{Names, Op, Ops};
+
+/// Why a text is no program: the line, what is wrong with it, and what would be right.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The line, counted from 1.
+    pub line: u32,
+    /// What is wrong.
+    pub what: String,
+    /// What to do.
+    pub help: String,
+}
+
+impl Refusal {
+    fn new(line: u32, what: impl Into<String>, help: impl Into<String>) -> Self {
+        Refusal { line, what: what.into(), help: help.into() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}; {}", self.line, self.what, self.help)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// What a line says of itself: a rule that is broken there (`!!`), or advice (`??`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Expected {
+    /// The line, counted from 1.
+    pub line: u32,
+    /// The rule.
+    pub kind: Kind,
+}
+
+/// A litmus program.
+#[derive(Clone, Debug)]
+pub struct Program {
+    ops: Vec<Op>,
+    names: Names,
+    settings: Settings,
+    expected: BTreeSet<Expected>,
+}
+
+impl Program {
+    /// Reads a program.
+    ///
+    /// # Errors
+    /// The first line that cannot be understood.
+    pub fn parse(text: &str) -> Result<Program, Refusal> {
+        lower::lower(&text::lines(text)?)
+    }
+
+    /// Its operations, in order; loops are unrolled.
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    /// The texts that the operations name.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// What the program asks to be looked for.
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// What it expects, advice too.
+    pub fn expected(&self) -> &BTreeSet<Expected> {
+        &self.expected
+    }
+
+    /// Whether it expects to be found right.
+    pub fn is_right(&self) -> bool {
+        self.expected.iter().all(|it| it.kind.is_advice())
+    }
+
+    /// What the checker says of it.
+    pub fn check(&self) -> Vec<Finding> {
+        let (mut checker, mut findings) = (Checker::new(self.settings), Vec::new());
+        for op in &self.ops {
+            checker.check(op, &self.names, &mut findings);
+        }
+        checker.finish(&self.names, &mut findings);
+        findings
+    }
+
+    /// Where findings and expectations differ, in words; nothing where the program got the verdict that it expects.
+    /// Advice counts where the program expects any.
+    pub fn differences(&self, findings: &[Finding]) -> Vec<String> {
+        let with_advice = self.expected.iter().any(|it| it.kind.is_advice());
+        let counts = |kind: Kind| with_advice || !kind.is_advice();
+        let found: BTreeSet<Expected> = findings
+            .iter()
+            .filter(|finding| counts(finding.kind))
+            .map(|finding| Expected { line: finding.line().unwrap_or(0), kind: finding.kind })
+            .collect();
+        let missed =
+            self.expected.difference(&found).map(|it| format!("line {}: {} was not found", it.line, it.kind.name()));
+        let extra = found.difference(&self.expected);
+        let extra = extra.map(|it| format!("line {}: {} was found and is not expected", it.line, it.kind.name()));
+        missed.chain(extra).collect()
+    }
+
+    /// The operations one by one, for whoever reads programs of any kind.
+    pub fn cursor(&self) -> Cursor<'_> {
+        Cursor { program: self, at: 0 }
+    }
+}
+
+/// A litmus program, operation by operation.
+#[derive(Clone, Debug)]
+pub struct Cursor<'a> {
+    program: &'a Program,
+    at: usize,
+}
+
+impl Ops for Cursor<'_> {
+    type Error = Infallible;
+
+    fn next_op(&mut self) -> Result<Option<Op>, Infallible> {
+        let op = self.program.ops.get(self.at).cloned();
+        self.at += 1;
+        Ok(op)
+    }
+
+    fn names(&self) -> &Names {
+        &self.program.names
+    }
+}

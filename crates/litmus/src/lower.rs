@@ -1,0 +1,376 @@
+//! Statements become operations: names are numbered, loops unrolled, threads told apart.
+//!
+//! Nothing is judged here beyond what a name is: a program that uses memory before it is allocated is a program, and
+//! the checker's to judge. Invariant **bounded**: no text becomes more than [`OPS_MAX`] operations.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Range;
+
+use millpond_core::check::Settings;
+use millpond_core::ids::{EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId, TicketId};
+use millpond_core::op::{Memory, Name, Names, Op, Place, What};
+
+use crate::text::Line;
+use crate::{Expected, Program, Refusal};
+
+/// The most operations of a program.
+const OPS_MAX: usize = 200_000;
+
+/// What a name stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Symbol {
+    Stream(StreamId),
+    Event(EventId),
+    Memory(Memory),
+    Pool(PoolId),
+    Graph(GraphId),
+    Exec(ExecId),
+    Ticket(TicketId),
+    Host(HostId),
+}
+
+impl Symbol {
+    fn noun(self) -> &'static str {
+        match self {
+            Symbol::Stream(_) => "a stream",
+            Symbol::Event(_) => "an event",
+            Symbol::Memory(_) => "memory",
+            Symbol::Pool(_) => "a pool",
+            Symbol::Graph(_) => "a graph",
+            Symbol::Exec(_) => "an instance",
+            Symbol::Ticket(_) => "a ticket",
+            Symbol::Host(_) => "a thread",
+        }
+    }
+}
+
+/// What a number is counted for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Count {
+    Stream,
+    Event,
+    Memory,
+    Pool,
+    Graph,
+    Exec,
+    Ticket,
+    Host,
+}
+
+/// A program in the making.
+pub(crate) struct Lower {
+    pub(crate) names: Names,
+    pub(crate) settings: Settings,
+    pub(crate) nodes: HashMap<(GraphId, String), NodeId>,
+    /// How many nodes a graph has.
+    pub(crate) sizes: HashMap<GraphId, u32>,
+    ops: Vec<Op>,
+    symbols: HashMap<String, Symbol>,
+    counts: HashMap<Count, u32>,
+    /// Names that some line gives to memory: they may be used before.
+    promised: HashSet<String>,
+    freed: HashSet<Memory>,
+    host: HostId,
+    line: u32,
+}
+
+/// Turns lines into a program.
+pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
+    let mut lower = Lower {
+        names: Names::new(),
+        settings: Settings::default(),
+        nodes: HashMap::new(),
+        sizes: HashMap::new(),
+        ops: Vec::new(),
+        symbols: HashMap::from([("main".to_owned(), Symbol::Host(HostId(0)))]),
+        // Number 0 is the legacy stream and the main thread.
+        counts: HashMap::from([(Count::Stream, 1), (Count::Host, 1)]),
+        promised: promised(lines),
+        freed: HashSet::new(),
+        host: HostId(0),
+        line: 0,
+    };
+    lower.block(lines, 0..lines.len())?;
+    let expected: BTreeSet<Expected> =
+        lines.iter().flat_map(|line| line.expected.iter().map(|&kind| Expected { line: line.number, kind })).collect();
+    Ok(Program { ops: lower.ops, names: lower.names, settings: lower.settings, expected })
+}
+
+/// The names that are given to memory anywhere.
+fn promised(lines: &[Line]) -> HashSet<String> {
+    let mut promised = HashSet::new();
+    for line in lines {
+        let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
+        match words[..] {
+            [name, "=", "alloc" | "import" | "take", ..] => promised.insert(name.to_owned()),
+            ["node", .., "alloc", name, _] => promised.insert(name.to_owned()),
+            _ => false,
+        };
+    }
+    promised
+}
+
+impl Lower {
+    fn block(&mut self, lines: &[Line], range: Range<usize>) -> Result<(), Refusal> {
+        let mut at = range.start;
+        while at < range.end {
+            let line = &lines[at];
+            self.line = line.number;
+            let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
+            match words[..] {
+                ["repeat", times] => {
+                    let end = closing(lines, at, range.end)?;
+                    for _ in 0..self.count(times, 1..=10_000)? {
+                        self.block(lines, at + 1..end)?;
+                    }
+                    at = end;
+                }
+                ["end", "repeat"] => return self.refuse("`end repeat` without a `repeat`", "begin with `repeat 3`"),
+                _ => {
+                    self.host = match &line.by {
+                        Some(name) => self.host(name)?,
+                        None => HostId(0),
+                    };
+                    self.statement(&words)?;
+                }
+            }
+            at += 1;
+        }
+        Ok(())
+    }
+
+    fn statement(&mut self, words: &[&str]) -> Result<(), Refusal> {
+        if self.stream_statement(words)? || self.memory_statement(words)? || self.graph_statement(words)? {
+            return Ok(());
+        }
+        self.misunderstood(words)
+    }
+
+    fn misunderstood<T>(&self, words: &[&str]) -> Result<T, Refusal> {
+        let first = words.first().copied().unwrap_or("");
+        let shape = SHAPES.iter().find(|shape| shape.split_whitespace().any(|word| word == first));
+        let help = match shape {
+            Some(shape) => format!("such a line reads `{shape}`"),
+            None => "docs/litmus.md has all statements".to_owned(),
+        };
+        self.refuse(format!("`{}` is no statement", words.join(" ")), help)
+    }
+
+    /// Appends an operation of the line's thread.
+    pub(crate) fn push(&mut self, what: What) -> Result<(), Refusal> {
+        self.push_by(self.host, what)
+    }
+
+    /// Appends an operation of some thread.
+    pub(crate) fn push_by(&mut self, host: HostId, what: What) -> Result<(), Refusal> {
+        if self.ops.len() >= OPS_MAX {
+            return self.refuse("the program has too many operations", format!("at most {OPS_MAX} are read"));
+        }
+        self.ops.push(Op { host, place: Place::Line(self.line), what });
+        Ok(())
+    }
+
+    pub(crate) fn refuse<T>(&self, what: impl Into<String>, help: impl Into<String>) -> Result<T, Refusal> {
+        Err(Refusal::new(self.line, what, help))
+    }
+
+    /// The next number of a kind.
+    pub(crate) fn next(&mut self, count: Count) -> u32 {
+        let next = self.counts.entry(count).or_insert(0);
+        *next += 1;
+        *next - 1
+    }
+
+    /// A number within bounds.
+    pub(crate) fn count(&self, word: &str, bounds: std::ops::RangeInclusive<u64>) -> Result<u64, Refusal> {
+        match word.parse::<u64>() {
+            Ok(count) if bounds.contains(&count) => Ok(count),
+            _ => {
+                let help = format!("give a number from {} to {}", bounds.start(), bounds.end());
+                self.refuse(format!("`{word}` is no such number"), help)
+            }
+        }
+    }
+
+    /// Gives a name a meaning. Memory keeps a name for itself; others may take one over from their own kind.
+    pub(crate) fn define(&mut self, name: &str, symbol: Symbol) -> Result<(), Refusal> {
+        let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.'".contains(c))
+            && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && !WORDS.contains(&name);
+        if !is_name {
+            return self
+                .refuse(format!("`{name}` cannot be a name"), "begin with a letter, and take no word of the language");
+        }
+        match self.symbols.get(name) {
+            Some(old) if std::mem::discriminant(old) != std::mem::discriminant(&symbol) => {
+                self.refuse(format!("`{name}` is {} already", old.noun()), "take another name")
+            }
+            _ => {
+                self.symbols.insert(name.to_owned(), symbol);
+                Ok(())
+            }
+        }
+    }
+
+    /// The name as a text for messages.
+    pub(crate) fn name(&mut self, name: &str) -> Option<Name> {
+        Some(self.names.intern(name))
+    }
+
+    pub(crate) fn symbol(&self, name: &str) -> Option<Symbol> {
+        self.symbols.get(name).copied()
+    }
+
+    fn wrong<T>(&self, name: &str, wanted: &str, help: &str) -> Result<T, Refusal> {
+        match self.symbols.get(name) {
+            Some(symbol) => self.refuse(format!("`{name}` is {}, not {wanted}", symbol.noun()), help),
+            None => self.refuse(format!("there is no `{name}`"), help),
+        }
+    }
+
+    pub(crate) fn stream(&self, name: &str) -> Result<StreamId, Refusal> {
+        match self.symbols.get(name) {
+            Some(Symbol::Stream(stream)) => Ok(*stream),
+            _ => self.wrong(name, "a stream", &format!("make one before, with `stream {name}`")),
+        }
+    }
+
+    pub(crate) fn event(&self, name: &str) -> Result<EventId, Refusal> {
+        match self.symbols.get(name) {
+            Some(Symbol::Event(event)) => Ok(*event),
+            _ => self.wrong(name, "an event", &format!("record it before, or make it with `event {name}`")),
+        }
+    }
+
+    pub(crate) fn pool(&self, name: &str) -> Result<PoolId, Refusal> {
+        match self.symbols.get(name) {
+            Some(Symbol::Pool(pool)) => Ok(*pool),
+            _ => self.wrong(name, "a pool", &format!("make one before, with `pool {name}`")),
+        }
+    }
+
+    pub(crate) fn graph(&self, name: &str) -> Result<GraphId, Refusal> {
+        match self.symbols.get(name) {
+            Some(Symbol::Graph(graph)) => Ok(*graph),
+            _ => self.wrong(name, "a graph", &format!("make one before, with `graph {name}` or `capture S as {name}`")),
+        }
+    }
+
+    pub(crate) fn exec(&self, name: &str) -> Result<ExecId, Refusal> {
+        match self.symbols.get(name) {
+            Some(Symbol::Exec(exec)) => Ok(*exec),
+            _ => self.wrong(name, "an instance", &format!("make one before, with `{name} = instantiate G`")),
+        }
+    }
+
+    pub(crate) fn ticket(&self, name: &str) -> Result<TicketId, Refusal> {
+        match self.symbols.get(name) {
+            Some(Symbol::Ticket(ticket)) => Ok(*ticket),
+            _ => self.wrong(name, "a ticket", &format!("make one before, with `export A as {name}`")),
+        }
+    }
+
+    pub(crate) fn host(&self, name: &str) -> Result<HostId, Refusal> {
+        match self.symbols.get(name) {
+            Some(Symbol::Host(host)) => Ok(*host),
+            _ => self.wrong(name, "a thread", &format!("make one before, with `thread {name}` or `process {name}`")),
+        }
+    }
+
+    /// Memory by its name. One that only a later line allocates may be named, too: that is for the checker to judge.
+    pub(crate) fn memory(&mut self, name: &str) -> Result<Memory, Refusal> {
+        match self.symbols.get(name) {
+            Some(Symbol::Memory(memory)) => Ok(*memory),
+            None if self.promised.contains(name) => {
+                let memory = Memory::first(self.next(Count::Memory));
+                self.symbols.insert(name.to_owned(), Symbol::Memory(memory));
+                self.freed.insert(memory);
+                Ok(memory)
+            }
+            _ => self.wrong(name, "memory", &format!("allocate it, with `{name} = alloc S 1024`")),
+        }
+    }
+
+    /// The memory that a name stands for from now on. A name whose memory was freed gets the next life of its number,
+    /// as an allocator gives a block out again.
+    pub(crate) fn new_memory(&mut self, name: &str) -> Result<Memory, Refusal> {
+        let memory = match self.symbols.get(name) {
+            Some(Symbol::Memory(old)) if self.freed.remove(old) => Memory { generation: old.generation + 1, ..*old },
+            _ => Memory::first(self.next(Count::Memory)),
+        };
+        self.define(name, Symbol::Memory(memory))?;
+        Ok(memory)
+    }
+
+    /// Memory of an alloc node: a number of its own.
+    pub(crate) fn fresh_memory(&mut self, name: &str) -> Result<Memory, Refusal> {
+        let memory = Memory::first(self.next(Count::Memory));
+        self.define(name, Symbol::Memory(memory))?;
+        Ok(memory)
+    }
+
+    /// The memory was freed by some line.
+    pub(crate) fn note_free(&mut self, memory: Memory) {
+        self.freed.insert(memory);
+    }
+}
+
+/// The line that ends a loop.
+fn closing(lines: &[Line], open: usize, end: usize) -> Result<usize, Refusal> {
+    let mut depth = 0;
+    for (at, line) in lines.iter().enumerate().take(end).skip(open) {
+        match line.words.first().map(String::as_str) {
+            Some("repeat") => depth += 1,
+            Some("end") if line.words.get(1).is_some_and(|word| word == "repeat") => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Ok(at);
+        }
+        if depth > 8 {
+            return Err(Refusal::new(line.number, "loops are nested too deeply", "nest at most 8"));
+        }
+    }
+    Err(Refusal::new(lines[open].number, "a `repeat` without its end", "end it with `end repeat`"))
+}
+
+/// Words that cannot be names.
+const WORDS: &[&str] =
+    &["device", "now", "host", "capture", "repeat", "main", "read", "write", "external", "after", "in"];
+
+/// What statements look like, for those who nearly wrote one.
+const SHAPES: &[&str] = &[
+    "stream S [nonblocking | per-thread | legacy] [on 1]",
+    "event E [shared] [on 1]",
+    "pool P [shared]",
+    "thread T [in P]",
+    "process P",
+    "tell T",
+    "A = alloc S 1024 [from P]",
+    "free S A",
+    "drop A",
+    "read S A B",
+    "write S A",
+    "kernel S read A B write C [early] [named N]",
+    "copy S A to B",
+    "record E S [external | progress]",
+    "wait S E [external]",
+    "synchronize S",
+    "query S yes",
+    "destroy X",
+    "name A as B",
+    "graph G [symbolic]",
+    "node N in G after M: write A",
+    "edge N -> M in G",
+    "remove edge N -> M in G",
+    "capture S as G [relaxed | thread-local] [symbolic]",
+    "end capture S",
+    "X = instantiate G [auto-free]",
+    "launch X S",
+    "update X from G",
+    "A = take N from X",
+    "export A as T",
+    "A = import T",
+    "repeat 3",
+    "set races off",
+];

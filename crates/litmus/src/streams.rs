@@ -1,0 +1,152 @@
+//! Statements about streams, events, threads and processes.
+
+use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, ProcessId, StreamId};
+use millpond_core::op::{Mark, StreamRole, What};
+
+use crate::Refusal;
+use crate::lower::{Count, Lower, Symbol};
+
+impl Lower {
+    /// Whether the words are such a statement; it is done then.
+    pub(crate) fn stream_statement(&mut self, words: &[&str]) -> Result<bool, Refusal> {
+        match *words {
+            ["set", "races", word @ ("on" | "off")] => self.settings.races = word == "on",
+            ["set", "leaks", word @ ("on" | "off")] => self.settings.leaks = word == "on",
+            ["set", "threads", word @ ("apart" | "joined")] => self.settings.threads_apart = word == "apart",
+            ["set", "early", word @ ("strict" | "trusted")] => self.settings.weak_order = word == "strict",
+            ["stream", name, ref rest @ ..] => self.new_stream(name, rest)?,
+            ["event", name, ref rest @ ..] => self.new_event(name, rest)?,
+            ["pool", name] => self.new_pool(name, false)?,
+            ["pool", name, "shared"] => self.new_pool(name, true)?,
+            ["thread", name] => {
+                self.new_host(name)?;
+            }
+            ["thread", name, "in", process] => {
+                let process = ProcessId(self.host(process)?.0);
+                self.start(name, process)?;
+            }
+            ["process", name] => {
+                let host = self.new_host(name)?;
+                self.start(name, ProcessId(host.0))?;
+            }
+            ["tell", to] => {
+                let to = self.host(to)?;
+                self.push(What::Tell { to })?;
+            }
+            ["record", event, stream] => self.record(event, stream, false, Mark::Completion)?,
+            ["record", event, stream, "external"] => self.record(event, stream, true, Mark::Completion)?,
+            ["record", event, stream, "progress"] => self.record(event, stream, false, Mark::Progress)?,
+            ["wait", stream, event] => self.wait(stream, event, false)?,
+            ["wait", stream, event, "external"] => self.wait(stream, event, true)?,
+            ["synchronize", "device"] => self.push(What::DeviceSynchronize)?,
+            ["synchronize", name] => match self.symbol(name) {
+                Some(Symbol::Event(event)) => self.push(What::EventSynchronize { event })?,
+                _ => {
+                    let stream = self.stream(name)?;
+                    self.push(What::StreamSynchronize { stream })?;
+                }
+            },
+            ["query", name, answer @ ("yes" | "no")] => match self.symbol(name) {
+                Some(Symbol::Event(event)) => self.push(What::EventQuery { event, is_over: answer == "yes" })?,
+                _ => {
+                    let stream = self.stream(name)?;
+                    self.push(What::StreamQuery { stream, is_idle: answer == "yes" })?;
+                }
+            },
+            ["destroy", name] => self.destroy(name)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn new_stream(&mut self, name: &str, rest: &[&str]) -> Result<(), Refusal> {
+        let (role, rest) = match rest {
+            ["nonblocking", rest @ ..] => (StreamRole::NonBlocking, rest),
+            ["per-thread", rest @ ..] => (StreamRole::PerThread, rest),
+            ["legacy", rest @ ..] => (StreamRole::Legacy, rest),
+            rest => (StreamRole::Blocking, rest),
+        };
+        let device = self.device(rest)?;
+        let stream = match role {
+            StreamRole::Legacy if device == DeviceId(0) => StreamId(0),
+            _ => StreamId(self.next(Count::Stream)),
+        };
+        self.define(name, Symbol::Stream(stream))?;
+        self.push(What::StreamCreate { stream, role, device })?;
+        let name = self.names.intern(name);
+        self.push(What::StreamName { stream, name })
+    }
+
+    fn device(&self, rest: &[&str]) -> Result<DeviceId, Refusal> {
+        match rest {
+            [] => Ok(DeviceId(0)),
+            ["on", number] => Ok(DeviceId(self.count(number, 0..=255)? as u32)),
+            other => {
+                self.refuse(format!("`{}` is not understood here", other.join(" ")), "a device is named by `on 1`")
+            }
+        }
+    }
+
+    fn new_event(&mut self, name: &str, rest: &[&str]) -> Result<(), Refusal> {
+        let (shared, rest) = match rest {
+            ["shared", rest @ ..] => (true, rest),
+            rest => (false, rest),
+        };
+        let device = self.device(rest)?;
+        let event = EventId(self.next(Count::Event));
+        self.define(name, Symbol::Event(event))?;
+        self.push(What::EventCreate { event, device, shared })
+    }
+
+    fn new_pool(&mut self, name: &str, exportable: bool) -> Result<(), Refusal> {
+        // Number 0 is the default pool.
+        let pool = PoolId(self.next(Count::Pool) + 1);
+        self.define(name, Symbol::Pool(pool))?;
+        self.push(What::PoolCreate { pool, exportable })
+    }
+
+    fn new_host(&mut self, name: &str) -> Result<HostId, Refusal> {
+        let host = HostId(self.next(Count::Host));
+        self.define(name, Symbol::Host(host))?;
+        Ok(host)
+    }
+
+    /// A thread of a process begins.
+    fn start(&mut self, name: &str, process: ProcessId) -> Result<(), Refusal> {
+        let host = match self.symbol(name) {
+            Some(Symbol::Host(host)) => host,
+            _ => self.new_host(name)?,
+        };
+        self.push_by(host, What::HostStart { process })
+    }
+
+    fn record(&mut self, event: &str, stream: &str, external: bool, mark: Mark) -> Result<(), Refusal> {
+        let stream = self.stream(stream)?;
+        if self.symbol(event).is_none() {
+            let number = EventId(self.next(Count::Event));
+            self.define(event, Symbol::Event(number))?;
+        }
+        let event = self.event(event)?;
+        self.push(What::EventRecord { event, stream, external, mark })
+    }
+
+    fn wait(&mut self, stream: &str, event: &str, external: bool) -> Result<(), Refusal> {
+        let (stream, event) = (self.stream(stream)?, self.event(event)?);
+        self.push(What::EventWait { event, stream, external })
+    }
+
+    fn destroy(&mut self, name: &str) -> Result<(), Refusal> {
+        match self.symbol(name) {
+            Some(Symbol::Stream(stream)) => self.push(What::StreamDestroy { stream }),
+            Some(Symbol::Event(event)) => self.push(What::EventDestroy { event }),
+            Some(Symbol::Pool(pool)) => self.push(What::PoolDestroy { pool }),
+            Some(Symbol::Graph(graph)) => self.push(What::GraphDestroy { graph }),
+            Some(Symbol::Exec(exec)) => self.push(What::ExecDestroy { exec }),
+            Some(Symbol::Host(host)) => self.push(What::ProcessEnd { process: ProcessId(host.0) }),
+            _ => {
+                let help = "streams, events, pools, graphs, instances and processes can be destroyed; memory is freed";
+                self.refuse(format!("`{name}` cannot be destroyed"), help)
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Lines of a litmus program, taken apart into words, and what each expects of itself.
+//!
+//! Knows no statement. Blank lines and comments are gone afterwards; line numbers stay.
+
+use millpond_core::check::Kind;
+
+use crate::Refusal;
+
+/// The longest text that is read, in bytes: these are small programs.
+const TEXT_MAX: usize = 1 << 20;
+
+/// A line with something on it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Line {
+    /// Counted from 1.
+    pub(crate) number: u32,
+    /// The thread or process that does it: `worker: free left a`.
+    pub(crate) by: Option<String>,
+    /// The words; punctuation that counts is a word of its own.
+    pub(crate) words: Vec<String>,
+    /// What is found here.
+    pub(crate) expected: Vec<Kind>,
+}
+
+/// Takes a text apart.
+pub(crate) fn lines(text: &str) -> Result<Vec<Line>, Refusal> {
+    if text.len() > TEXT_MAX {
+        let what = format!("the text has {} bytes", text.len());
+        return Err(Refusal::new(1, what, format!("at most {TEXT_MAX} are read as a litmus program")));
+    }
+    let mut lines = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let number = at as u32 + 1;
+        let code = line.split('#').next().unwrap_or("");
+        let mark = code.find("!!").into_iter().chain(code.find("??")).min().unwrap_or(code.len());
+        let (code, marks) = code.split_at(mark);
+        let expected = expectations(number, marks)?;
+        let mut words = words(code);
+        let by = match words.get(1).map(String::as_str) {
+            Some(":") if words[0] != "node" => {
+                let by = words[0].clone();
+                words.drain(..2);
+                Some(by)
+            }
+            _ => None,
+        };
+        if words.is_empty() && (by.is_some() || !expected.is_empty()) {
+            return Err(Refusal::new(
+                number,
+                "a mark without a statement",
+                "put `!!` behind the statement it is about",
+            ));
+        }
+        if !words.is_empty() {
+            lines.push(Line { number, by, words, expected });
+        }
+    }
+    Ok(lines)
+}
+
+/// The kinds behind `!!` and `??`.
+fn expectations(line: u32, marks: &str) -> Result<Vec<Kind>, Refusal> {
+    let mut expected = Vec::new();
+    let mut wants_advice = false;
+    let spaced = marks.replace("!!", " !! ").replace("??", " ?? ").replace(',', " ");
+    for word in spaced.split_whitespace() {
+        match word {
+            "!!" => wants_advice = false,
+            "??" => wants_advice = true,
+            name => match Kind::from_name(name) {
+                Some(kind) if kind.is_advice() == wants_advice => expected.push(kind),
+                Some(_) if wants_advice => {
+                    return Err(Refusal::new(line, format!("`{name}` is a violation"), "mark it with `!!`"));
+                }
+                Some(_) => return Err(Refusal::new(line, format!("`{name}` is advice"), "mark it with `??`")),
+                None => {
+                    let known: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+                    let help = format!("the rules are {}", known.join(", "));
+                    return Err(Refusal::new(line, format!("there is no rule `{name}`"), help));
+                }
+            },
+        }
+    }
+    if expected.is_empty() && !marks.is_empty() {
+        return Err(Refusal::new(line, "a mark without a rule", "name the rule: `!! race`"));
+    }
+    Ok(expected)
+}
+
+/// Splits at blanks and commas; `=`, `:` and `->` stand alone.
+fn words(code: &str) -> Vec<String> {
+    let spaced = code.replace("->", " -> ").replace('=', " = ").replace(':', " : ");
+    let words = spaced.split(|c: char| c.is_whitespace() || c == ',');
+    words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> Line {
+        lines(text).unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_line_is_words_and_what_it_expects() {
+        let line = one("worker: a=alloc left 1024, b  !! leak, race ?? redundant-wait # why");
+        assert_eq!(line.by.as_deref(), Some("worker"));
+        assert_eq!(line.words, ["a", "=", "alloc", "left", "1024", "b"]);
+        assert_eq!(line.expected, [Kind::Leak, Kind::Race, Kind::RedundantWait]);
+        assert_eq!(one("\n\n edge a->b in g").words, ["edge", "a", "->", "b", "in", "g"]);
+        assert_eq!(one("\n\n edge a->b in g").number, 3);
+    }
+
+    #[test]
+    fn marks_are_checked() {
+        assert!(lines("free s a !! no-such-rule").unwrap_err().help.contains("use-before-alloc"));
+        assert!(lines("free s a !! redundant-wait").unwrap_err().what.contains("advice"));
+        assert!(lines("free s a ?? leak").unwrap_err().what.contains("violation"));
+        assert!(lines("free s a !!").unwrap_err().what.contains("without a rule"));
+        assert!(lines("!! leak").unwrap_err().what.contains("without a statement"));
+        assert_eq!(lines("# nothing\n\n").unwrap(), []);
+    }
+}

@@ -1,0 +1,75 @@
+//! The project's litmus programs: each gets the verdict that it expects, at the line that it expects it.
+//!
+//! A wrong program `x.litmus` has a corrected twin `x.fixed.litmus` beside it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use millpond_litmus::Program;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../litmus")
+}
+
+/// All programs, with their paths from the folder.
+fn corpus() -> Vec<(String, String)> {
+    let (mut found, mut folders) = (Vec::new(), vec![folder()]);
+    while let Some(at) = folders.pop() {
+        for entry in fs::read_dir(&at).expect("litmus/ is there").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| it == "litmus") {
+                let name = path.strip_prefix(folder()).expect("found under it").to_string_lossy().into_owned();
+                found.push((name, fs::read_to_string(&path).expect("a program is UTF-8")));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn every_program_gets_the_verdict_that_it_expects() {
+    let mut wrong = Vec::new();
+    for (name, text) in corpus() {
+        match Program::parse(&text) {
+            Err(refusal) => wrong.push(format!("{name}: {refusal}")),
+            Ok(program) => {
+                let findings = program.check();
+                wrong.extend(program.differences(&findings).into_iter().map(|it| format!("{name}: {it}")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_wrong_program_has_a_right_twin() {
+    let all = corpus();
+    assert!(all.len() > 100, "the corpus has only {} programs: looked in the wrong place?", all.len());
+    for (name, text) in &all {
+        let is_right = Program::parse(text).expect("it can be read").is_right();
+        match name.strip_suffix(".fixed.litmus") {
+            Some(_) => assert!(is_right, "{name} is a corrected twin and expects a violation"),
+            None if !is_right => {
+                let twin = name.replace(".litmus", ".fixed.litmus");
+                assert!(all.iter().any(|(other, _)| *other == twin), "{name} is wrong and has no twin {twin}");
+            }
+            None => {}
+        }
+    }
+}
+
+#[test]
+fn a_violation_names_both_sides_and_what_to_add() {
+    for (name, text) in corpus() {
+        let program = Program::parse(&text).expect("it can be read");
+        for finding in program.check() {
+            assert!(!finding.help.is_empty(), "{name}: {finding}");
+            assert!(finding.earlier.is_some() || finding.later.is_some(), "{name}: {finding}");
+            assert!(finding.line().is_some(), "{name}: {finding}");
+            assert!(finding.facts().starts_with(&format!("kind={}", finding.kind.name())), "{name}: {finding}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The litmus programs on the library itself, on the host device: the same verdicts at the same lines.
+//!
+//! Work really runs: each launch writes or sums the bytes that it declares. What the library cannot be asked to do (an
+//! event recorded again, a stream used after it is gone, other processes) makes a program one that is not run here; how
+//! many run is held below.
+
+mod device;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use millpond_core::check::Kind;
+use millpond_litmus::{Expected, Program};
+
+/// What the library does not say: nobody asks it at the end, and its events are never recorded again.
+fn is_said(kind: Kind) -> bool {
+    !kind.is_advice() && !matches!(kind, Kind::Leak | Kind::EventOverwritten)
+}
+
+/// Programs that the library lets go further than the checker does, and refuses later: another graph's free node asks
+/// no more of the owner than whether a third graph frees it, and its launch is refused, since the memory is not live.
+const LATER: &[&str] = &["freed-by-owner-then-another.litmus"];
+
+fn corpus() -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../litmus")]);
+    while let Some(at) = folders.pop() {
+        for path in fs::read_dir(&at).expect("litmus/ is there").flatten().map(|entry| entry.path()) {
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push(path),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn the_library_gives_the_verdicts_of_the_checker() {
+    let (mut ran, mut wrong, mut skipped) = (0, Vec::new(), Vec::new());
+    for path in corpus() {
+        let program = Program::parse(&fs::read_to_string(&path).expect("UTF-8")).expect("it can be read");
+        let name = path.file_name().expect("a file").to_string_lossy().into_owned();
+        match device::run(&program) {
+            Ok(_) if LATER.contains(&&*name) => skipped.push(format!("{name}: refused later")),
+            Err(device::Cannot(why)) => skipped.push(format!("{name}: {why}")),
+            Ok(found) => {
+                ran += 1;
+                let expected: BTreeSet<Expected> =
+                    program.expected().iter().copied().filter(|it| is_said(it.kind)).collect();
+                if found != expected {
+                    wrong.push(format!("{name}: expected {expected:?}\n  found {found:?}"));
+                }
+            }
+        }
+    }
+    println!("{ran} programs ran; not: {skipped:#?}");
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(ran >= 140, "only {ran} programs ran");
+}
+
+#[test]
+fn verdicts_do_not_depend_on_timing() {
+    for name in ["measured/2-free-before-use.litmus", "measured/7-auto-free-under-a-reader.litmus"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../litmus").join(name);
+        let program = Program::parse(&fs::read_to_string(&path).expect("UTF-8")).expect("it can be read");
+        let first = device::run(&program).expect("it can be run");
+        for _ in 0..100 {
+            assert_eq!(device::run(&program).expect("it can be run"), first);
+        }
+    }
+}
