@@ -1,0 +1,68 @@
+// One producer, two consumers: the producer's graph frees by itself what its launch before left, so that the loop need
+// not know what it allocates. The last ones are freed by hand.
+#include "example.h"
+
+enum { BYTES = 1 << 18 };
+
+static unsigned char *ones, *tens;
+static int made;
+
+static void produce(void *argument) {
+    (void)argument;
+    made++;
+    memset(ones, made, BYTES);
+    memset(tens, 10 * made, BYTES);
+}
+
+// A graph that copies what the producer left, whichever launch that was.
+static millpond_graph_exec_t make_consumer(millpond_device_t device, const void *from, void *to) {
+    millpond_graph_t graph;
+    millpond_graph_exec_t exec;
+    MUST(millpond_graph_create(&graph, device));
+    MUST(millpond_graph_add_memcpy_node(NULL, graph, NULL, 0, to, from, BYTES));
+    MUST(millpond_graph_instantiate(&exec, graph, 0));
+    MUST(millpond_graph_destroy(graph));
+    return exec;
+}
+
+int main(void) {
+    millpond_device_t device;
+    millpond_stream_t stream;
+    millpond_graph_t graph;
+    millpond_graph_exec_t producer;
+    void *result;
+    MUST(millpond_device_create_host(&device, NULL));
+    MUST(millpond_stream_create(&stream, device));
+    MUST(millpond_malloc_async(&result, BYTES, stream));
+
+    MUST(millpond_stream_begin_capture(stream));
+    MUST(millpond_malloc_async((void **)&ones, BYTES, stream));
+    MUST(millpond_malloc_async((void **)&tens, BYTES, stream));
+    millpond_access both[] = {writes(ones), writes(tens)};
+    MUST(millpond_launch(stream, produce, NULL, both, 2));
+    MUST(millpond_stream_end_capture(stream, &graph));
+    MUST(millpond_graph_instantiate(&producer, graph, MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH));
+    millpond_graph_exec_t consumers[] = {make_consumer(device, ones, result), make_consumer(device, tens, result)};
+
+    for (int round = 1; round <= 6; round++) {
+        int which = round % 2;
+        MUST(millpond_graph_launch(producer, stream));
+        MUST(millpond_graph_launch(consumers[which], stream));
+        REQUIRE(all_are(result, BYTES, (unsigned char)(which ? 10 * round : round), stream));
+        printf("round %d: consumer %d\n", round, which);
+    }
+    MUST(millpond_graph_launch(producer, stream));
+    MUST(millpond_graph_exec_destroy(producer));
+    MUST(millpond_graph_destroy(graph));
+    // What the last launch left outlives the graph and its instance.
+    REQUIRE(all_are(ones, BYTES, 7, stream) && all_are(tens, BYTES, 70, stream));
+    MUST(millpond_free_async(ones, stream));
+    MUST(millpond_free_async(tens, stream));
+    MUST(millpond_free_async(result, stream));
+    printf("the last ones are freed by hand\n");
+    MUST(millpond_graph_exec_destroy(consumers[0]));
+    MUST(millpond_graph_exec_destroy(consumers[1]));
+    MUST(millpond_stream_destroy(stream));
+    MUST(millpond_device_destroy(device));
+    return 0;
+}

@@ -1,0 +1,81 @@
+// Memory that a graph allocates, used and freed outside of it: on the stream of the launch, and on another stream
+// after an event.
+#include "example.h"
+
+enum { BYTES = 1 << 20 };
+
+static millpond_device_t device;
+
+// A graph that allocates, fills and leaves its memory live.
+static millpond_graph_exec_t make_graph(millpond_stream_t stream, void **memory) {
+    millpond_graph_t graph;
+    millpond_graph_exec_t exec;
+    MUST(millpond_stream_begin_capture(stream));
+    MUST(millpond_malloc_async(memory, BYTES, stream));
+    MUST(millpond_memset_async(*memory, 7, BYTES, stream));
+    MUST(millpond_stream_end_capture(stream, &graph));
+    MUST(millpond_graph_instantiate(&exec, graph, 0));
+    MUST(millpond_graph_destroy(graph));
+    return exec;
+}
+
+// Everything on one stream: launch, use, free.
+static void one_stream(void) {
+    millpond_stream_t stream;
+    void *memory;
+    MUST(millpond_stream_create(&stream, device));
+    millpond_graph_exec_t exec = make_graph(stream, &memory);
+    for (int round = 0; round < 3; round++) {
+        MUST(millpond_graph_launch(exec, stream));
+        REQUIRE(all_are(memory, BYTES, 7, stream));
+        MUST(millpond_free_async(memory, stream));
+    }
+    // Unfreed memory of an earlier launch: the next one is refused, and nothing of it has happened.
+    MUST(millpond_graph_launch(exec, stream));
+    REFUSED(MILLPOND_ERROR_GRAPH, millpond_graph_launch(exec, stream));
+    REQUIRE(all_are(memory, BYTES, 7, stream));
+    MUST(millpond_free_async(memory, stream));
+    MUST(millpond_graph_exec_destroy(exec));
+    MUST(millpond_stream_destroy(stream));
+    printf("one stream: launched, used, freed\n");
+}
+
+// Launched on one stream, used and freed on others, with events between them.
+static void two_streams(void) {
+    millpond_stream_t launching, using, freeing;
+    millpond_event_t launched, used;
+    void *memory;
+    MUST(millpond_stream_create(&launching, device));
+    MUST(millpond_stream_create(&using, device));
+    MUST(millpond_stream_create(&freeing, device));
+    MUST(millpond_event_create(&launched));
+    MUST(millpond_event_create(&used));
+    millpond_graph_exec_t exec = make_graph(launching, &memory);
+    MUST(millpond_graph_launch(exec, launching));
+    REFUSED(MILLPOND_ERROR_ORDER, millpond_memset_async(memory, 8, BYTES, using));
+    MUST(millpond_event_record(launched, launching));
+    MUST(millpond_stream_wait_event(using, launched));
+    MUST(millpond_memset_async(memory, 8, BYTES, using));
+    // The free has to come after the use, not only after the launch.
+    MUST(millpond_stream_wait_event(freeing, launched));
+    REFUSED(MILLPOND_ERROR_ORDER, millpond_free_async(memory, freeing));
+    REQUIRE(strstr(millpond_last_error(), "help: make stream") != NULL);
+    MUST(millpond_event_record(used, using));
+    MUST(millpond_stream_wait_event(freeing, used));
+    MUST(millpond_free_async(memory, freeing));
+    MUST(millpond_event_destroy(launched));
+    MUST(millpond_event_destroy(used));
+    MUST(millpond_graph_exec_destroy(exec));
+    MUST(millpond_stream_destroy(launching));
+    MUST(millpond_stream_destroy(using));
+    MUST(millpond_stream_destroy(freeing));
+    printf("an event between two streams: launched, used, freed\n");
+}
+
+int main(void) {
+    MUST(millpond_device_create_host(&device, NULL));
+    one_stream();
+    two_streams();
+    MUST(millpond_device_destroy(device));
+    return 0;
+}

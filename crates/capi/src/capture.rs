@@ -1,0 +1,51 @@
+//! Capture: a stream's calls become a graph.
+
+use crate::device::lock;
+use crate::graph::{self, millpond_graph_t};
+use crate::pointers::POINTERS;
+use crate::status::{Result, guard, millpond_status, place};
+use crate::stream::{STREAMS, StreamEntry, millpond_stream_t};
+
+/// Begins a capture (CUDA: cudaStreamBeginCapture, global mode): what is done on this stream, and on streams that wait
+/// for its events, becomes nodes of a graph. Memory that is allocated and not freed in the capture is live after each
+/// launch, at the same address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_begin_capture(stream: millpond_stream_t) -> millpond_status {
+    guard("millpond_stream_begin_capture", || Ok(STREAMS.find(stream)?.stream.begin_capture()?))
+}
+
+/// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. The capture is over also where
+/// that is refused, but on a stream that did not begin it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_end_capture(
+    stream: millpond_stream_t,
+    graph: *mut millpond_graph_t,
+) -> millpond_status {
+    guard("millpond_stream_end_capture", || {
+        let graph = place(graph, "graph")?;
+        let entry = STREAMS.find(stream)?;
+        *graph = end(&entry)?;
+        Ok(())
+    })
+}
+
+/// The buffers of the capture become alloc nodes of the graph, known by address.
+fn end(entry: &StreamEntry) -> Result<millpond_graph_t> {
+    let ended = entry.stream.end_capture()?;
+    let names = entry.device.add_names();
+    lock(&entry.device.captured).retain(|&address| {
+        match POINTERS.remove(address) {
+            Some((buffer, _)) if ended.has_captured(&buffer) => names.add(buffer.into_alloc_node()),
+            // Of another capture, which goes on; or the place has another life by now.
+            Some((buffer, _)) => {
+                let is_captured = buffer.is_captured();
+                drop(POINTERS.insert(buffer));
+                return is_captured;
+            }
+            // Freed in its capture.
+            None => {}
+        }
+        false
+    });
+    graph::add(ended, names, std::sync::Arc::clone(&entry.device))
+}

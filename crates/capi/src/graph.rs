@@ -1,0 +1,288 @@
+//! Graphs, node by node, and what they allocate by address.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex};
+
+use millpond::{Graph, GraphNode, MemAllocNode};
+
+use crate::access::{Part, list, millpond_access, part};
+use crate::device::{DEVICES, DeviceEntry, lock, millpond_device_t};
+use crate::handle::Table;
+use crate::status::{Failure, Result, guard, millpond_status, place, slice};
+use crate::work::{Kernel, millpond_kernel};
+
+/// Not a type to look into: a graph's handle points to it in name only.
+pub enum millpond_graph {}
+/// A graph (CUDA: cudaGraph_t).
+pub type millpond_graph_t = *mut millpond_graph;
+/// A node of a graph (CUDA: cudaGraphNode_t): a number that is good for its graph only; 0 is none.
+pub type millpond_graph_node_t = u64;
+
+/// What a graph's alloc nodes allocate, by address. Of two nodes at one address the later one counts: whatever comes
+/// after it in the graph means it.
+#[derive(Default)]
+pub(crate) struct Names {
+    nodes: Mutex<BTreeMap<u64, MemAllocNode<u8>>>,
+}
+
+impl Names {
+    pub(crate) fn add(&self, node: MemAllocNode<u8>) {
+        if node.address() != 0 {
+            lock(&self.nodes).insert(node.address(), node);
+        }
+    }
+
+    /// The node whose memory an address lies in, and how far.
+    pub(crate) fn containing(&self, address: u64) -> Option<(MemAllocNode<u8>, u64)> {
+        let nodes = lock(&self.nodes);
+        let (start, node) = nodes.range(..=address).next_back()?;
+        let offset = address - start;
+        (offset < node.len() as u64).then_some((*node, offset))
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<MemAllocNode<u8>> {
+        lock(&self.nodes).values().copied().collect()
+    }
+}
+
+/// A graph, its nodes in the order in which the caller got them, and what it and its children allocate.
+pub(crate) struct GraphEntry {
+    pub(crate) graph: Graph,
+    nodes: Vec<GraphNode>,
+    pub(crate) names: Arc<Names>,
+    pub(crate) children: Vec<Arc<Names>>,
+    pub(crate) device: Arc<DeviceEntry>,
+}
+
+pub(crate) static GRAPHS: Table<Arc<Mutex<GraphEntry>>> = Table::new("graph", 5);
+
+/// A handle for a graph.
+pub(crate) fn add(graph: Graph, names: Arc<Names>, device: Arc<DeviceEntry>) -> Result<millpond_graph_t> {
+    let nodes = graph.nodes();
+    GRAPHS.insert(Arc::new(Mutex::new(GraphEntry { graph, nodes, names, children: Vec::new(), device })))
+}
+
+/// The lower bits of a graph's handle, which its nodes carry.
+fn mark(graph: millpond_graph_t) -> u64 {
+    (graph as u64 & 0xFFFF_FFFF) << 32
+}
+
+/// Adds a node to a graph: what every entry here does.
+fn add_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    make: impl FnOnce(&mut GraphEntry, &[GraphNode]) -> Result<GraphNode>,
+) -> Result<()> {
+    let numbers = slice(dependencies, count, "dependencies")?;
+    let entry = GRAPHS.find(graph)?;
+    let mut entry = lock(&entry);
+    let named = |number: &u64| node_of(&entry, graph, *number);
+    let after = numbers.iter().map(named).collect::<Result<Vec<_>>>()?;
+    let made = make(&mut entry, &after)?;
+    entry.nodes.push(made);
+    if !node.is_null() {
+        *place(node, "node")? = mark(graph) | entry.nodes.len() as u64;
+    }
+    Ok(())
+}
+
+fn node_of(entry: &GraphEntry, graph: millpond_graph_t, number: u64) -> Result<GraphNode> {
+    let index = (number & 0xFFFF_FFFF) as usize;
+    let is_own = number & !0xFFFF_FFFF == mark(graph);
+    let found = index.checked_sub(1).filter(|_| is_own).and_then(|at| entry.nodes.get(at));
+    found.copied().ok_or(Failure::Handle("node of this graph"))
+}
+
+/// Makes an empty graph (CUDA: cudaGraphCreate).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_create(
+    graph: *mut millpond_graph_t,
+    device: millpond_device_t,
+) -> millpond_status {
+    guard("millpond_graph_create", || {
+        let (graph, device) = (place(graph, "graph")?, DEVICES.find(device)?);
+        *graph = add(device.device.graph()?, device.add_names(), device)?;
+        Ok(())
+    })
+}
+
+/// Destroys a graph (CUDA: cudaGraphDestroy). Its instances, and what they allocated, live on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_destroy(graph: millpond_graph_t) -> millpond_status {
+    guard("millpond_graph_destroy", || GRAPHS.remove(graph).map(drop))
+}
+
+/// Adds an alloc node (CUDA: cudaGraphAddMemAllocNode). Its address is known at once and stays; it is that of an
+/// earlier allocation where that one's free node comes before, by edges that are there now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_mem_alloc_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    bytes: usize,
+    pointer: *mut *mut c_void,
+) -> millpond_status {
+    guard("millpond_graph_add_mem_alloc_node", || {
+        let pointer = place(pointer, "pointer")?;
+        add_node(node, graph, dependencies, count, |entry, after| {
+            let memory = entry.graph.add_alloc::<u8>(after, bytes)?;
+            entry.names.add(memory);
+            *pointer = memory.address() as *mut c_void;
+            entry.graph.node_of(memory).ok_or(Failure::Value("an alloc node needs bytes".into()))
+        })
+    })
+}
+
+/// Adds a free node for memory of this graph, or of another that leaves it live (CUDA: cudaGraphAddMemFreeNode).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_mem_free_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    pointer: *mut c_void,
+) -> millpond_status {
+    guard("millpond_graph_add_mem_free_node", || {
+        add_node(node, graph, dependencies, count, |entry, after| {
+            let found = crate::access::graph_memory(&entry.device, Some(&entry.names), pointer as u64);
+            match found {
+                Some((memory, 0)) => Ok(entry.graph.add_free(after, memory)?),
+                _ => Err(Failure::Value(format!("{pointer:p} is not the start of a graph's allocation"))),
+            }
+        })
+    })
+}
+
+/// Adds a kernel (CUDA: cudaGraphAddKernelNode). Each launch runs it again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_kernel_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    kernel: millpond_kernel,
+    argument: *mut c_void,
+    accesses: *const millpond_access,
+    access_count: usize,
+) -> millpond_status {
+    guard("millpond_graph_add_kernel_node", || {
+        let kernel = Kernel::new(kernel, argument)?;
+        let accesses = slice(accesses, access_count, "accesses")?;
+        add_node(node, graph, dependencies, count, |entry, after| {
+            let accesses = list(&entry.device, Some(&entry.names), accesses)?;
+            Ok(entry.graph.add_kernel(after, accesses, move |()| kernel.run())?)
+        })
+    })
+}
+
+/// Adds a node that sets each byte (CUDA: cudaGraphAddMemsetNode).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_memset_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    pointer: *mut c_void,
+    value: i32,
+    bytes: usize,
+) -> millpond_status {
+    guard("millpond_graph_add_memset_node", || {
+        add_node(node, graph, dependencies, count, |entry, after| {
+            let Part { memory, offset, bytes } = part(&entry.device, Some(&entry.names), pointer as u64, bytes)?;
+            Ok(entry.graph.add_fill(after, memory.write(offset, bytes)?, value as u8)?)
+        })
+    })
+}
+
+/// Adds a copy between device memory (CUDA: cudaGraphAddMemcpyNode1D).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_memcpy_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+) -> millpond_status {
+    guard("millpond_graph_add_memcpy_node", || {
+        add_node(node, graph, dependencies, count, |entry, after| {
+            let source = part(&entry.device, Some(&entry.names), from as u64, bytes)?;
+            let target = part(&entry.device, Some(&entry.names), to as u64, bytes)?;
+            let read = source.memory.read(source.offset, source.bytes)?;
+            Ok(entry.graph.add_copy(after, read, target.memory.write(target.offset, target.bytes)?)?)
+        })
+    })
+}
+
+/// Adds a node where edges meet (CUDA: cudaGraphAddEmptyNode).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_empty_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+) -> millpond_status {
+    guard("millpond_graph_add_empty_node", || {
+        add_node(node, graph, dependencies, count, |entry, after| Ok(entry.graph.add_empty(after)?))
+    })
+}
+
+/// Adds a whole graph as one node, as it is now, with its memory nodes (CUDA: cudaGraphAddChildGraphNode).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_child_graph_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    child: millpond_graph_t,
+) -> millpond_status {
+    guard("millpond_graph_add_child_graph_node", || {
+        if graph == child {
+            return Err(Failure::Value("a graph cannot be its own child".into()));
+        }
+        let child = GRAPHS.find(child)?;
+        add_node(node, graph, dependencies, count, |entry, after| {
+            // Two threads that make two graphs each other's children would wait for one another.
+            let Ok(child) = child.try_lock() else {
+                return Err(Failure::Value(
+                    "the child is being changed: by another thread, or as its own parent".into(),
+                ));
+            };
+            let made = entry.graph.add_child(after, &child.graph)?;
+            let names = child.children.iter().chain([&child.names]).cloned();
+            entry.children.extend(names);
+            Ok(made)
+        })
+    })
+}
+
+/// Adds an edge (CUDA: cudaGraphAddDependencies).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_dependency(
+    graph: millpond_graph_t,
+    from: millpond_graph_node_t,
+    to: millpond_graph_node_t,
+) -> millpond_status {
+    guard("millpond_graph_add_dependency", || {
+        let entry = GRAPHS.find(graph)?;
+        let mut entry = lock(&entry);
+        let (from, to) = (node_of(&entry, graph, from)?, node_of(&entry, graph, to)?);
+        Ok(entry.graph.add_edge(from, to)?)
+    })
+}
+
+/// How many nodes a graph has (CUDA: cudaGraphGetNodes).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_get_node_count(count: *mut usize, graph: millpond_graph_t) -> millpond_status {
+    guard("millpond_graph_get_node_count", || {
+        let entry = GRAPHS.find(graph)?;
+        *place(count, "count")? = lock(&entry).graph.len();
+        Ok(())
+    })
+}

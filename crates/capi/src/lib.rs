@@ -1,0 +1,43 @@
+//! Millpond for C: the functions of `millpond.h`, and the allocator entry points for PyTorch and CuPy.
+//!
+//! Decides nothing about memory: each entry turns handles and pointers into the library's things, calls it, and turns
+//! what comes back into a status.
+//!
+//! | file | one law |
+//! |---|---|
+//! | `status` | every call gives a status; its text is kept for the thread; nothing unwinds into the caller |
+//! | `handle` | what the caller holds is a number: stale, null and foreign ones are refused |
+//! | `pointers` | which buffer is at an address, found without a lock |
+//! | `device`, `pool`, `stream`, `event` | their calls |
+//! | `memory` | allocate and free by pointer |
+//! | `access` | pointers of a launch become declared accesses |
+//! | `work` | launches, copies, fills |
+//! | `capture`, `graph`, `exec` | graphs with memory |
+//! | `picture` | what is live, as JSON |
+//! | `torch` | memory for programs whose order is trusted: PyTorch, CuPy |
+//!
+//! Invariants: **no-unwind**: every entry is a [`status::guard`], so that no panic crosses the boundary.
+//! **number-handles**: no handle is an address; what it names is found in a table and cannot dangle.
+//! **one-place**: each live buffer of the C side is in `pointers`, once; whoever takes it out owns it.
+//!
+//! Every pointer argument must be null or valid for what the call does with it; that is the one promise that C callers
+//! make, and each entry's `# Safety` is that.
+#![allow(non_camel_case_types)] // The names are C's.
+#![allow(unreachable_pub)] // The functions are reached from C.
+#![allow(clippy::missing_safety_doc)] // It is one promise, said above.
+
+mod access;
+mod capture;
+mod device;
+mod event;
+mod exec;
+mod graph;
+mod handle;
+mod memory;
+mod picture;
+mod pointers;
+mod pool;
+mod status;
+mod stream;
+mod torch;
+mod work;

@@ -1,0 +1,215 @@
+//! Statuses, the text of the last failure, and the wall that no panic passes.
+//!
+//! Knows the library's errors; nothing of handles but that they can be wrong.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use millpond::{Error, Place, Violation};
+
+/// What became of a call. Everything but `MILLPOND_SUCCESS` means that nothing has happened; `millpond_last_error` has
+/// the reason in words.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum millpond_status {
+    /// It was done.
+    MILLPOND_SUCCESS = 0,
+    /// An argument names nothing, or something that cannot be meant (a pointer that is no allocation).
+    MILLPOND_ERROR_INVALID_VALUE = 1,
+    /// No memory is left; the text says who holds what.
+    MILLPOND_ERROR_OUT_OF_MEMORY = 2,
+    /// A handle that is null, destroyed, or of another kind.
+    MILLPOND_ERROR_INVALID_HANDLE = 3,
+    /// The order of the program is wrong; the text has both sides and the missing edge.
+    MILLPOND_ERROR_ORDER = 4,
+    /// A stream's capture cannot do this.
+    MILLPOND_ERROR_CAPTURE = 5,
+    /// A graph is wrong, or cannot be launched like this.
+    MILLPOND_ERROR_GRAPH = 6,
+    /// The device's system refused a call.
+    MILLPOND_ERROR_DRIVER = 7,
+    /// A kernel faulted: nothing more runs on this device.
+    MILLPOND_ERROR_DEVICE_LOST = 8,
+    /// The work is not over yet: an answer, not a failure.
+    MILLPOND_NOT_READY = 9,
+    /// A fault of the library itself.
+    MILLPOND_ERROR_INTERNAL = 10,
+}
+
+use millpond_status::*;
+
+/// Why a call was refused.
+pub(crate) enum Failure {
+    /// By the library.
+    Refused(Error),
+    /// A handle names nothing of the kind.
+    Handle(&'static str),
+    /// A pointer that must not be null.
+    Null(&'static str),
+    /// A value that cannot be meant.
+    Value(String),
+    /// It is not over yet.
+    NotReady,
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Refused(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Refused(Error::Violation(violation)) => without_places(violation).fmt(f),
+            Failure::Refused(error) => error.fmt(f),
+            Failure::Handle(kind) => {
+                write!(f, "not a {kind} handle: null, destroyed, or a handle of something else")
+            }
+            Failure::Null(name) => write!(f, "`{name}` must not be null"),
+            Failure::Value(reason) => f.write_str(reason),
+            Failure::NotReady => f.write_str("not ready: the work is not over yet"),
+        }
+    }
+}
+
+/// The places of a violation are lines of this crate, which say nothing to a C program: streams and operation numbers
+/// are what it knows.
+fn without_places(violation: &Violation) -> Violation {
+    let mut violation = violation.clone();
+    violation.earlier.place = Place::Unknown;
+    violation.later.place = Place::Unknown;
+    violation
+}
+
+impl Failure {
+    fn status(&self) -> millpond_status {
+        match self {
+            Failure::Refused(Error::OutOfMemory(_)) => MILLPOND_ERROR_OUT_OF_MEMORY,
+            Failure::Refused(Error::Violation(_)) => MILLPOND_ERROR_ORDER,
+            Failure::Refused(Error::InvalidArgument(_)) | Failure::Null(_) | Failure::Value(_) => {
+                MILLPOND_ERROR_INVALID_VALUE
+            }
+            Failure::Refused(Error::Capture(_)) => MILLPOND_ERROR_CAPTURE,
+            Failure::Refused(Error::Graph(_)) => MILLPOND_ERROR_GRAPH,
+            Failure::Refused(Error::DeviceLost { .. }) => MILLPOND_ERROR_DEVICE_LOST,
+            Failure::Refused(_) => MILLPOND_ERROR_DRIVER,
+            Failure::Handle(_) => MILLPOND_ERROR_INVALID_HANDLE,
+            Failure::NotReady => MILLPOND_NOT_READY,
+        }
+    }
+}
+
+thread_local! {
+    /// The text of the calling thread's last failure.
+    static LAST: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// Runs the body of an entry (no-unwind).
+#[inline]
+pub(crate) fn guard(call: &'static str, body: impl FnOnce() -> Result<()>) -> millpond_status {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => MILLPOND_SUCCESS,
+        Ok(Err(failure)) => failed(call, &failure),
+        Err(panic) => panicked(call, &*panic),
+    }
+}
+
+/// Cold: calls that are refused are rare, and words take time.
+#[cold]
+fn failed(call: &'static str, failure: &Failure) -> millpond_status {
+    let status = failure.status();
+    // An answer that a program asks for in a loop is not put into words.
+    if status != MILLPOND_NOT_READY {
+        keep(&format!("{call}: {failure}"));
+    }
+    status
+}
+
+/// Cold: a fault of ours.
+#[cold]
+fn panicked(call: &'static str, panic: &(dyn Any + Send)) -> millpond_status {
+    let what = panic.downcast_ref::<&str>().copied();
+    let what = what.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    keep(&format!("{call}: a fault of the library: {what}"));
+    MILLPOND_ERROR_INTERNAL
+}
+
+fn keep(text: &str) {
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    // A thread that is ending keeps no text any more.
+    let _ = LAST.try_with(|last| last.replace(text));
+}
+
+/// A reference from a pointer that the caller vouches for.
+#[inline]
+pub(crate) fn given<'a, T>(pointer: *const T, name: &'static str) -> Result<&'a T> {
+    // SAFETY: the promise of C callers: null, or valid for the call.
+    unsafe { pointer.as_ref() }.ok_or(Failure::Null(name))
+}
+
+/// A place for a result, which the caller vouches for.
+#[inline]
+pub(crate) fn place<'a, T>(pointer: *mut T, name: &'static str) -> Result<&'a mut T> {
+    // SAFETY: the promise of C callers: null, or valid for the call.
+    unsafe { pointer.as_mut() }.ok_or(Failure::Null(name))
+}
+
+/// A slice from a pointer and a count that the caller vouches for; the pointer may be null where nothing is counted.
+pub(crate) fn slice<'a, T>(pointer: *const T, count: usize, name: &'static str) -> Result<&'a [T]> {
+    match (count, pointer.is_null()) {
+        (0, _) => Ok(&[]),
+        (_, true) => Err(Failure::Null(name)),
+        // SAFETY: the promise of C callers: valid for `count` elements.
+        _ => Ok(unsafe { std::slice::from_raw_parts(pointer, count) }),
+    }
+}
+
+/// A text from a pointer that the caller vouches for.
+pub(crate) fn text<'a>(pointer: *const c_char, name: &'static str) -> Result<&'a str> {
+    if pointer.is_null() {
+        return Err(Failure::Null(name));
+    }
+    // SAFETY: the promise of C callers: ends with a zero.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map_err(|_| Failure::Value(format!("`{name}` is not UTF-8")))
+}
+
+/// The reason of the calling thread's last failure, in words: never null, empty where nothing has failed. It is valid
+/// until the thread's next failing call.
+#[unsafe(no_mangle)]
+pub extern "C" fn millpond_last_error() -> *const c_char {
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// The name of a status, such as "MILLPOND_ERROR_ORDER"; "unknown" for a number that is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn millpond_status_name(status: i32) -> *const c_char {
+    let name = match status {
+        0 => c"MILLPOND_SUCCESS",
+        1 => c"MILLPOND_ERROR_INVALID_VALUE",
+        2 => c"MILLPOND_ERROR_OUT_OF_MEMORY",
+        3 => c"MILLPOND_ERROR_INVALID_HANDLE",
+        4 => c"MILLPOND_ERROR_ORDER",
+        5 => c"MILLPOND_ERROR_CAPTURE",
+        6 => c"MILLPOND_ERROR_GRAPH",
+        7 => c"MILLPOND_ERROR_DRIVER",
+        8 => c"MILLPOND_ERROR_DEVICE_LOST",
+        9 => c"MILLPOND_NOT_READY",
+        10 => c"MILLPOND_ERROR_INTERNAL",
+        _ => c"unknown",
+    };
+    name.as_ptr()
+}
+
+/// The library's version, such as "0.1.0".
+#[unsafe(no_mangle)]
+pub extern "C" fn millpond_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}

@@ -1,0 +1,174 @@
+//! Streams: made, waited for, ordered with each other.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use millpond::{Pool, Stream};
+
+use crate::device::{DEVICES, DeviceEntry, millpond_device_t};
+use crate::event::{EVENTS, millpond_event_t};
+use crate::handle::Table;
+use crate::status::{Failure, Result, guard, millpond_status, place};
+
+/// Not a type to look into: a stream's handle points to it in name only.
+pub enum millpond_stream {}
+/// A stream (CUDA: cudaStream_t).
+pub type millpond_stream_t = *mut millpond_stream;
+
+/// For millpond_stream_create_with_flags: ordered with the legacy default stream.
+pub const MILLPOND_STREAM_DEFAULT: u32 = 0;
+/// For millpond_stream_create_with_flags: not ordered with the legacy default stream.
+pub const MILLPOND_STREAM_NON_BLOCKING: u32 = 1;
+
+/// A stream, its device, and the device's current pool as this stream saw it last.
+#[derive(Clone)]
+pub(crate) struct StreamEntry {
+    pub(crate) stream: Stream,
+    pub(crate) device: Arc<DeviceEntry>,
+    pool: Pool,
+    pool_epoch: u64,
+}
+
+impl StreamEntry {
+    /// The stream, and the device's current pool. Looking at the device's own would be a lock that all streams share.
+    #[inline]
+    pub(crate) fn with_pool(&mut self) -> (&Stream, &Pool) {
+        if self.pool_epoch != self.device.pool_epoch() {
+            self.update_pool();
+        }
+        (&self.stream, &self.pool)
+    }
+
+    /// Cold: another pool was made the current one.
+    #[cold]
+    fn update_pool(&mut self) {
+        self.pool_epoch = self.device.pool_epoch();
+        self.pool = self.device.device.current_pool();
+    }
+}
+
+pub(crate) static STREAMS: Table<StreamEntry> = Table::new("stream", 3);
+
+fn add(stream: Stream, device: Arc<DeviceEntry>) -> Result<millpond_stream_t> {
+    let (pool_epoch, pool) = (device.pool_epoch(), device.device.current_pool());
+    STREAMS.insert(StreamEntry { stream, device, pool, pool_epoch })
+}
+
+/// Opens a stream that is ordered with the legacy default stream (CUDA: cudaStreamCreate).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_create(
+    stream: *mut millpond_stream_t,
+    device: millpond_device_t,
+) -> millpond_status {
+    guard("millpond_stream_create", || {
+        let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
+        *stream = add(device.device.stream()?, device)?;
+        Ok(())
+    })
+}
+
+/// Opens a stream (CUDA: cudaStreamCreateWithFlags): MILLPOND_STREAM_DEFAULT or MILLPOND_STREAM_NON_BLOCKING.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_create_with_flags(
+    stream: *mut millpond_stream_t,
+    device: millpond_device_t,
+    flags: u32,
+) -> millpond_status {
+    guard("millpond_stream_create_with_flags", || {
+        let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
+        let opened = match flags {
+            MILLPOND_STREAM_DEFAULT => device.device.stream()?,
+            MILLPOND_STREAM_NON_BLOCKING => device.device.non_blocking_stream()?,
+            other => return Err(Failure::Value(format!("{other} is no stream flag"))),
+        };
+        *stream = add(opened, device)?;
+        Ok(())
+    })
+}
+
+/// A handle for a stream that the program made with CUDA; it stays the program's, and must be open until the handle is
+/// destroyed. Not for a host device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_from_cuda(
+    stream: *mut millpond_stream_t,
+    device: millpond_device_t,
+    cuda_stream: *mut c_void,
+) -> millpond_status {
+    guard("millpond_stream_from_cuda", || {
+        let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
+        *stream = add(crate::torch::adopt(&device.device, cuda_stream as u64)?, device)?;
+        Ok(())
+    })
+}
+
+/// The legacy default stream (CUDA: cudaStreamLegacy): after all work of blocking streams, and before their later work.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_legacy(
+    stream: *mut millpond_stream_t,
+    device: millpond_device_t,
+) -> millpond_status {
+    guard("millpond_stream_legacy", || {
+        let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
+        *stream = add(device.device.legacy_stream(), device)?;
+        Ok(())
+    })
+}
+
+/// The calling thread's own default stream (CUDA: cudaStreamPerThread).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_per_thread(
+    stream: *mut millpond_stream_t,
+    device: millpond_device_t,
+) -> millpond_status {
+    guard("millpond_stream_per_thread", || {
+        let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
+        *stream = add(device.device.per_thread_stream()?, device)?;
+        Ok(())
+    })
+}
+
+/// Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with the last handle of it; work in it still runs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_destroy(stream: millpond_stream_t) -> millpond_status {
+    guard("millpond_stream_destroy", || STREAMS.remove(stream).map(drop))
+}
+
+/// Waits until all work of the stream is over (CUDA: cudaStreamSynchronize).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_synchronize(stream: millpond_stream_t) -> millpond_status {
+    guard("millpond_stream_synchronize", || Ok(STREAMS.find(stream)?.stream.synchronize()?))
+}
+
+/// Whether all work of the stream is over: MILLPOND_SUCCESS or MILLPOND_NOT_READY (CUDA: cudaStreamQuery).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_query(stream: millpond_stream_t) -> millpond_status {
+    guard("millpond_stream_query", || match STREAMS.find(stream)?.stream.is_idle()? {
+        true => Ok(()),
+        false => Err(Failure::NotReady),
+    })
+}
+
+/// Makes later work of the stream come after the event (CUDA: cudaStreamWaitEvent). An event that was never recorded
+/// has no effect.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_wait_event(
+    stream: millpond_stream_t,
+    event: millpond_event_t,
+) -> millpond_status {
+    guard("millpond_stream_wait_event", || {
+        let entry = STREAMS.find(stream)?;
+        match EVENTS.find(event)? {
+            Some(event) => Ok(entry.stream.wait(&event)?),
+            None => Ok(()),
+        }
+    })
+}
+
+/// The stream's number on its device, as messages give it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_get_number(number: *mut u32, stream: millpond_stream_t) -> millpond_status {
+    guard("millpond_stream_get_number", || {
+        *place(number, "number")? = STREAMS.find(stream)?.stream.id().0;
+        Ok(())
+    })
+}

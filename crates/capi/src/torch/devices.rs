@@ -1,0 +1,149 @@
+//! Devices by number, opened when they are first asked for.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use millpond::{Device, HostConfig, Pool, PoolConfig, Stream, StreamKind};
+use rustc_hash::FxHashMap;
+
+use super::private::Private;
+use super::streams::Streams;
+use crate::device::{DeviceEntry, lock};
+use crate::pool::{figures, millpond_pool_statistics};
+use crate::status::{Failure, Result};
+
+/// Devices have numbers below this.
+const DEVICES_MAX: usize = 64;
+
+/// A device as PyTorch's allocator sees it.
+pub(super) struct TorchDevice {
+    pub(super) entry: Arc<DeviceEntry>,
+    pub(super) pool: Pool,
+    streams: Streams,
+    /// Streams that were recorded as users, by address.
+    pub(super) users: Mutex<FxHashMap<u64, Vec<Stream>>>,
+    pub(super) private: Private,
+}
+
+static OPEN: [OnceLock<&'static TorchDevice>; DEVICES_MAX] = [const { OnceLock::new() }; DEVICES_MAX];
+/// Held while a device is opened.
+static OPENING: Mutex<()> = Mutex::new(());
+
+const UNDECIDED: u8 = 0;
+const CUDA: u8 = 1;
+const HOST: u8 = 2;
+static KIND: AtomicU8 = AtomicU8::new(UNDECIDED);
+
+/// CUDA devices that C handles name.
+static CUDA_DEVICES: Mutex<Vec<(i32, std::sync::Weak<DeviceEntry>)>> = Mutex::new(Vec::new());
+
+/// Decides which devices the numbers mean.
+pub(super) fn use_host(host: bool) -> Result<()> {
+    let wanted = if host { HOST } else { CUDA };
+    match KIND.compare_exchange(UNDECIDED, wanted, Ordering::AcqRel, Ordering::Acquire) {
+        Err(decided) if decided != wanted => {
+            Err(Failure::Value("the first call has decided already which devices the numbers mean".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The device of a number.
+#[inline]
+pub(super) fn device(ordinal: i32) -> Result<&'static TorchDevice> {
+    match OPEN.get(ordinal as usize).and_then(OnceLock::get) {
+        Some(device) => Ok(device),
+        None => open_device(ordinal),
+    }
+}
+
+/// Those that are open.
+pub(super) fn open() -> impl Iterator<Item = &'static TorchDevice> {
+    OPEN.iter().filter_map(|device| device.get().copied())
+}
+
+/// Once for each device.
+#[cold]
+fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
+    let place = OPEN.get(ordinal as usize).ok_or_else(|| Failure::Value(format!("there is no device {ordinal}")))?;
+    let _opening = lock(&OPENING);
+    if let Some(device) = place.get() {
+        return Ok(device);
+    }
+    // Who asks first without a word means CUDA.
+    let _ = KIND.compare_exchange(UNDECIDED, CUDA, Ordering::AcqRel, Ordering::Acquire);
+    let entry = match KIND.load(Ordering::Acquire) {
+        HOST => Arc::new(DeviceEntry::new(Device::host(HostConfig::default())?)),
+        _ => cuda_device(ordinal)?,
+    };
+    // Nobody tells the library of synchronisations: what is idle goes back when it is wanted elsewhere, or on demand.
+    let pool = entry.device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() })?;
+    let private = Private::new(&entry.device)?;
+    let (streams, users) = (Streams::new(), Mutex::default());
+    let device: &'static TorchDevice = Box::leak(Box::new(TorchDevice { entry, pool, streams, users, private }));
+    Ok(place.get_or_init(|| device))
+}
+
+/// The CUDA device of a number: one for all who ask, while somebody has it.
+pub(crate) fn cuda_device(ordinal: i32) -> Result<Arc<DeviceEntry>> {
+    let mut devices = lock(&CUDA_DEVICES);
+    devices.retain(|(_, device)| device.strong_count() > 0);
+    let known = devices.iter().find(|(number, _)| *number == ordinal).and_then(|(_, device)| device.upgrade());
+    if let Some(device) = known {
+        return Ok(device);
+    }
+    let device = Arc::new(DeviceEntry::new(open_cuda(ordinal)?));
+    devices.push((ordinal, Arc::downgrade(&device)));
+    Ok(device)
+}
+
+fn open_cuda(ordinal: i32) -> Result<Device> {
+    let ordinal = u32::try_from(ordinal).map_err(|_| Failure::Value(format!("there is no device {ordinal}")))?;
+    Ok(Device::cuda(ordinal)?)
+}
+
+/// A stream of ours for one that foreign code made (CUDA: a `CUstream`), the default streams among them.
+pub(crate) fn adopt(device: &Device, handle: u64) -> Result<Stream> {
+    // SAFETY: the promise of C callers: an open stream of the device while its handle is used.
+    Ok(unsafe { device.adopt_stream(handle, StreamKind::NonBlocking) }?)
+}
+
+/// As `adopt`, for trusted order: a default stream is a stream like any other, as CUDA itself ties its work.
+fn adopt_trusted(device: &Device, handle: u64) -> Result<Stream> {
+    // SAFETY: the promise of C callers: an open stream of the device, for good.
+    Ok(unsafe { device.adopt_untied(handle) }?)
+}
+
+impl TorchDevice {
+    /// The stream of a handle.
+    #[inline]
+    pub(super) fn stream(&'static self, handle: u64) -> Result<&'static Stream> {
+        self.streams.find(handle, || match KIND.load(Ordering::Acquire) {
+            HOST => Ok(self.entry.device.non_blocking_stream()?),
+            _ => adopt_trusted(&self.entry.device, handle),
+        })
+    }
+
+    /// All streams that were ever asked for.
+    pub(super) fn streams(&'static self) -> Vec<&'static Stream> {
+        self.streams.all()
+    }
+
+    /// What is used and reserved, private pools included.
+    pub(super) fn statistics(&self) -> millpond_pool_statistics {
+        let (shared, private) = (figures(&self.pool), self.private.figures());
+        millpond_pool_statistics {
+            used_bytes: shared.used_bytes + private.used_bytes,
+            used_high_bytes: shared.used_high_bytes + private.used_high_bytes,
+            reserved_bytes: shared.reserved_bytes + private.reserved_bytes,
+            reserved_high_bytes: shared.reserved_high_bytes + private.reserved_high_bytes,
+        }
+    }
+
+    /// High marks begin anew.
+    pub(super) fn reset_peaks(&self) {
+        self.pool.reset_used_high();
+        self.pool.reset_reserved_high();
+        self.private.reset_peaks();
+    }
+}

@@ -1,0 +1,282 @@
+//! Memory for programs whose order is trusted: PyTorch's pluggable allocator, and CuPy.
+//!
+//! Such a program says on which stream it allocates and frees, and not what used the memory: it keeps to the rule that
+//! memory is used on the stream that allocated it, or on streams that it has recorded for it. So nothing is checked
+//! here; a free is a point of its stream, after everything that was submitted there.
+//!
+//! The hot path shares no lock between streams: the device is a place in an array, the stream is found in a table
+//! without a lock ([`streams`]), memory comes from the stream's shelf, the buffer goes to its place in `pointers`.
+//!
+//! A stream is known by its handle and is never forgotten. A program that destroys a stream and makes another that
+//! gets the same handle must have waited for the first one's work, as with PyTorch's own allocator.
+
+mod devices;
+mod private;
+mod streams;
+mod throw;
+
+use std::ffi::{c_char, c_void};
+
+use millpond::Stream;
+
+use crate::device::lock;
+use crate::picture::{hand_out, picture};
+use crate::pointers::POINTERS;
+use crate::pool::millpond_pool_statistics;
+use crate::status::{Failure, Result, guard, millpond_last_error, millpond_status, place};
+use devices::{TorchDevice, device};
+pub(crate) use devices::{adopt, cuda_device};
+use private::millpond_pool_key;
+
+/// Allocates; nothing for 0 bytes.
+#[inline]
+fn allocate(ordinal: i32, bytes: usize, handle: u64) -> Result<u64> {
+    let device = device(ordinal)?;
+    if device.private.is_recording() {
+        return device.private.allocate(device, bytes as u64, handle);
+    }
+    allocate_shared(device, bytes, handle)
+}
+
+#[inline]
+fn allocate_shared(device: &'static TorchDevice, bytes: usize, handle: u64) -> Result<u64> {
+    let buffer = device.stream(handle)?.alloc::<u8>(&device.pool, bytes)?;
+    let address = buffer.address();
+    if address != 0 {
+        drop(POINTERS.insert(buffer));
+    }
+    Ok(address)
+}
+
+/// Frees at this point of the stream.
+#[inline]
+fn free(ordinal: i32, address: u64, handle: u64) -> Result<()> {
+    if address == 0 {
+        return Ok(());
+    }
+    let device = device(ordinal)?;
+    match POINTERS.remove(address) {
+        Some((buffer, false)) => match device.stream(handle)?.free(buffer) {
+            Ok(()) => Ok(()),
+            Err(refused) => free_elsewhere(device.stream(handle)?, refused.buffer),
+        },
+        Some((buffer, true)) => free_shared(device, buffer, device.stream(handle)?),
+        None => free_unknown(device, address),
+    }
+}
+
+/// Cold: it was allocated on another stream, and nothing orders the two: it is free after the work of both.
+#[cold]
+fn free_elsewhere(stream: &Stream, buffer: millpond::Buffer<u8>) -> Result<()> {
+    if let Some(memory) = buffer.raw() {
+        stream.record_use(&memory)?;
+    }
+    drop(buffer);
+    Ok(())
+}
+
+/// Cold: other streams were recorded as users: it is free after all their work so far.
+#[cold]
+fn free_shared(device: &TorchDevice, buffer: millpond::Buffer<u8>, stream: &Stream) -> Result<()> {
+    let users = lock(&device.users).remove(&buffer.address()).unwrap_or_default();
+    if let Some(memory) = buffer.raw() {
+        stream.record_use(&memory)?;
+        for user in users {
+            user.record_use(&memory)?;
+        }
+    }
+    drop(buffer);
+    Ok(())
+}
+
+/// Cold: memory of a private pool, or nothing of ours.
+#[cold]
+fn free_unknown(device: &'static TorchDevice, address: u64) -> Result<()> {
+    match device.private.free(address) {
+        true => Ok(()),
+        false => Err(Failure::Value(format!("{address:#x} is not the start of a live allocation"))),
+    }
+}
+
+/// The allocation function for CUDAPluggableAllocator. Where no memory is left it throws a C++ exception with the
+/// report, as PyTorch goes on with a null pointer otherwise; without a C++ runtime in the process, or for 0 bytes, it
+/// returns null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn millpond_torch_alloc(size: isize, device: i32, stream: *mut c_void) -> *mut c_void {
+    let mut address = 0;
+    let status = guard("millpond_torch_alloc", || {
+        let bytes = usize::try_from(size).map_err(|_| Failure::Value(format!("a size of {size} bytes")))?;
+        address = allocate(device, bytes, stream as u64)?;
+        Ok(())
+    });
+    if status != millpond_status::MILLPOND_SUCCESS {
+        throw::throw(millpond_last_error());
+    }
+    address as *mut c_void
+}
+
+/// The free function for CUDAPluggableAllocator. What is refused (a pointer that is no allocation) is said on the
+/// standard error stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_torch_free(pointer: *mut c_void, size: isize, device: i32, stream: *mut c_void) {
+    let _ = size; // Known here.
+    let status = guard("millpond_torch_free", || free(device, pointer as u64, stream as u64));
+    if status != millpond_status::MILLPOND_SUCCESS {
+        throw::say(millpond_last_error());
+    }
+}
+
+/// As millpond_torch_alloc, with a status: for callers without C++ exceptions, such as ctypes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_trusted_malloc(
+    pointer: *mut *mut c_void,
+    bytes: usize,
+    device: i32,
+    stream: *mut c_void,
+) -> millpond_status {
+    guard("millpond_trusted_malloc", || {
+        let pointer = place(pointer, "pointer")?;
+        *pointer = allocate(device, bytes, stream as u64)? as *mut c_void;
+        Ok(())
+    })
+}
+
+/// As millpond_torch_free, with a status.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_trusted_free(
+    pointer: *mut c_void,
+    device: i32,
+    stream: *mut c_void,
+) -> millpond_status {
+    guard("millpond_trusted_free", || free(device, pointer as u64, stream as u64))
+}
+
+/// For CUDAPluggableAllocator.set_record_stream_fn: a free of this memory comes after all work that the stream has by
+/// then. Memory that is not ours is left alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_torch_record_stream(pointer: *mut c_void, stream: *mut c_void) {
+    let status = guard("millpond_torch_record_stream", || {
+        let address = pointer as u64;
+        for device in devices::open() {
+            if device.private.share(address) {
+                return Ok(());
+            }
+        }
+        let Some(memory) = POINTERS.peek(address) else { return Ok(()) };
+        let owner = devices::open().find(|device| device.entry.device.owns(&memory));
+        let Some(device) = owner else { return Ok(()) };
+        let user = device.stream(stream as u64)?;
+        let note = || {
+            let mut users = lock(&device.users);
+            let users = users.entry(address).or_default();
+            if !users.iter().any(|it| it.id() == user.id()) {
+                users.push(user.clone());
+            }
+        };
+        POINTERS.share(address, note);
+        Ok(())
+    });
+    if status != millpond_status::MILLPOND_SUCCESS {
+        throw::say(millpond_last_error());
+    }
+}
+
+/// For CUDAPluggableAllocator.set_begin_allocate_to_pool: memory that is allocated on the device from now on is kept
+/// together under this key, and stays where it is until the pool is released: graphs that are captured meanwhile find
+/// it there at every replay. `filter` is not asked: memory that other streams allocate meanwhile is in the pool, too.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_torch_begin_allocate_to_pool(
+    device: i32,
+    pool: millpond_pool_key,
+    filter: *const c_void,
+) {
+    let _ = filter;
+    let status = guard("millpond_torch_begin_allocate_to_pool", || devices::device(device)?.private.begin(pool));
+    if status != millpond_status::MILLPOND_SUCCESS {
+        throw::say(millpond_last_error());
+    }
+}
+
+/// For CUDAPluggableAllocator.set_end_allocate_to_pool_fn.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_torch_end_allocate_to_pool(device: i32, pool: millpond_pool_key) {
+    let status = guard("millpond_torch_end_allocate_to_pool", || {
+        devices::device(device)?.private.end(pool);
+        Ok(())
+    });
+    if status != millpond_status::MILLPOND_SUCCESS {
+        throw::say(millpond_last_error());
+    }
+}
+
+/// For CUDAPluggableAllocator.set_release_pool: once for each begin. The memory goes back with the last of these and
+/// the free of what is still allocated, after all work that the device's known streams have by then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_torch_release_pool(device: i32, pool: millpond_pool_key) {
+    let status = guard("millpond_torch_release_pool", || {
+        devices::device(device)?.private.release(pool);
+        Ok(())
+    });
+    if status != millpond_status::MILLPOND_SUCCESS {
+        throw::say(millpond_last_error());
+    }
+}
+
+/// For CUDAPluggableAllocator.set_reset_fn (torch.cuda.empty_cache): idle memory of all devices goes back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_torch_empty_cache() {
+    let status = guard("millpond_torch_empty_cache", || {
+        devices::open().try_for_each(|device| {
+            // While the program captures nobody may be asked what is over.
+            if device.private.is_recording() {
+                return Ok(());
+            }
+            device.private.trim();
+            Ok(device.pool.trim_to(0)?)
+        })
+    });
+    if status != millpond_status::MILLPOND_SUCCESS {
+        throw::say(millpond_last_error());
+    }
+}
+
+/// What PyTorch's or CuPy's memory on a device uses and reserves; all zeros before the first allocation.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_torch_get_statistics(
+    statistics: *mut millpond_pool_statistics,
+    device: i32,
+) -> millpond_status {
+    guard("millpond_torch_get_statistics", || {
+        let out = place(statistics, "statistics")?;
+        *out = devices::device(device)?.statistics();
+        Ok(())
+    })
+}
+
+/// Sets the high marks of a device's statistics to the present values.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_torch_reset_peaks(device: i32) -> millpond_status {
+    guard("millpond_torch_reset_peaks", || {
+        devices::device(device)?.reset_peaks();
+        Ok(())
+    })
+}
+
+/// What PyTorch or CuPy has allocated on a device, as JSON, to be given back to millpond_string_free.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_torch_memory_picture(json: *mut *mut c_char, device: i32) -> millpond_status {
+    guard("millpond_torch_memory_picture", || {
+        let json = place(json, "json")?;
+        hand_out(picture(&devices::device(device)?.entry.device), json)
+    })
+}
+
+/// Not 0: the numbers of devices in the millpond_torch_ and millpond_trusted_ calls mean host devices instead of CUDA
+/// ones, for tests on machines without a GPU. Only before the first of those calls.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_torch_use_host(host: i32) -> millpond_status {
+    guard("millpond_torch_use_host", || devices::use_host(host != 0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! The C programs of `examples/`, compiled by the system's compiler against the header and the library, and run.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::{library_folder, run};
+
+/// No memory is a C++ exception for PyTorch.
+#[test]
+fn out_of_memory_is_thrown() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (folder, target) = (library_folder(), Path::new(env!("CARGO_TARGET_TMPDIR")).join("out_of_memory"));
+    let mut compile = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
+    compile.args(["-Wall", "-Wextra", "-Werror", "-I"]).arg(root.join("include"));
+    compile.arg(root.join("tests/out_of_memory.cpp")).arg("-L").arg(folder).args(["-lmillpond", "-o"]).arg(&target);
+    run(&mut compile, "the C++ compiler");
+    let out = run(Command::new(&target).env("LD_LIBRARY_PATH", folder), "out_of_memory");
+    assert!(out.contains("caught: millpond_torch_alloc: out of memory"), "{out}");
+}
+
+/// Compiles one program, warnings are errors, and runs it: what it says.
+fn program(name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = library_folder();
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut compile = Command::new(&compiler);
+    compile.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]);
+    compile.arg("-I").arg(root.join("include"));
+    compile.arg(root.join("examples").join(format!("{name}.c")));
+    compile.arg("-L").arg(folder).args(["-lmillpond", "-o"]).arg(&target);
+    run(&mut compile, "the C compiler");
+    run(Command::new(&target).env("LD_LIBRARY_PATH", folder), name)
+}
+
+macro_rules! programs {
+    ($($name:ident: $($said:literal),+;)*) => {$(
+        #[test]
+        fn $name() {
+            let out = program(stringify!($name));
+            for said in [$($said),+] {
+                assert!(out.contains(said), "`{said}` is not in:\n{out}");
+            }
+        }
+    )*};
+}
+
+programs! {
+    graph_memory_outside: "one stream", "an event between two streams";
+    graph_auto_free: "round 6", "the last ones are freed by hand";
+    across_streams: "refused", "help: make stream", "freed on the other stream";
+    mixed_frees: "allocated at once, freed in stream order", "allocated in stream order, freed at once";
+    another_context: "freed by another handle on another thread", "belongs to another device";
+    wrong_pointer: "64 B inside", "freed on stream", "no pool of this device has that address", "nothing is lost";
+    graph_nodes: "missing", "built by hand";
+    checks: "report:", "off:";
+    handles: "stale", "null", "foreign";
+    threads: "threads done";
+}
