@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use millpond::{PoolConfig, ReusePolicy, Slack};
+use millpond_core::check::Settings;
 use millpond_core::units::{GIB, KIB, MIB, TIB};
 
 /// Stream-ordered GPU memory: serve recorded programs and see what they need.
@@ -36,6 +37,35 @@ pub enum Command {
     /// get no byte in common. The plan is verified before it is written, and no plan needs less than the bound
     /// reported.
     Plan(Plan),
+
+    /// Say whether the order of a program is right, and explain where it is not
+    ///
+    /// FILE is a litmus program (see docs/litmus.md) or an operation trace, as a program writes it with MILLPOND_TRACE;
+    /// the content decides, not the name. Each violation is shown from both sides, with what orders the two as far as
+    /// anything does, and with the edge to add.
+    Check(Check),
+
+    /// Draw a program's memory: one page to open in a browser
+    ///
+    /// The page shows memory over time by stream, with what is live, reserved and idle, and each allocation as a block
+    /// at the address where a pool served it. It zooms, moves and searches, and is one file that asks nothing of the
+    /// network. What `millpond replay` reads is read, and operation traces (MILLPOND_TRACE=file), whose violations are
+    /// marked and whose graphs are drawn.
+    View(View),
+
+    /// List the devices of this machine, and what is missing for what
+    ///
+    /// The host device is always there. CUDA needs the NVIDIA driver's library, which is loaded now, and not when this
+    /// command was built; MILLPOND_LIBCUDA names another one.
+    Devices(Devices),
+}
+
+/// The arguments of `millpond devices`.
+#[derive(clap::Args, Debug)]
+pub struct Devices {
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The arguments of `millpond replay`.
@@ -75,29 +105,9 @@ pub struct Replay {
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "touch", help_heading = "Checks")]
     pub seed: u64,
 
-    /// How far reserved memory may pass what is live
-    ///
-    /// A part, so that 0.01 is one per cent, kept at whatever cost; or `adaptive`: as tight as stays cheap.
-    #[arg(long, value_name = "PART", default_value = "adaptive", value_parser = parse_slack, help_heading = "Pool")]
-    pub slack: Slack,
-
-    /// Bytes to keep when a pass ends, such as 64MiB, or `max`
-    ///
-    /// With `max` the later passes find a warm pool; with 0 each pass begins from nothing.
-    #[arg(long, value_name = "BYTES", default_value = "max", value_parser = parse_bytes, help_heading = "Pool")]
-    pub release_threshold: u64,
-
-    /// Do not hand memory from stream to stream along events
-    #[arg(long = "no-follow-event-dependencies", action = ArgAction::SetFalse, help_heading = "Pool")]
-    pub follow_event_dependencies: bool,
-
-    /// Do not hand memory to other streams once its last use is seen to be over
-    #[arg(long = "no-opportunistic", action = ArgAction::SetFalse, help_heading = "Pool")]
-    pub opportunistic: bool,
-
-    /// Do not make streams wait for each other's memory
-    #[arg(long = "no-internal-dependencies", action = ArgAction::SetFalse, help_heading = "Pool")]
-    pub internal_dependencies: bool,
+    /// The pool that serves.
+    #[command(flatten)]
+    pub pool: Pool,
 }
 
 const EXAMPLES: &str = "\
@@ -107,6 +117,35 @@ Examples:
   millpond replay traces/*.gz --json | jq '.files[] | [.name, .ratio]'
 
 Exit status: 0 all is well, 1 a touched byte changed or the device could not serve, 2 bad input.";
+
+/// The settings of a pool that serves a recording.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Pool")]
+pub struct Pool {
+    /// How far reserved memory may pass what is live
+    ///
+    /// A part, so that 0.01 is one per cent, kept at whatever cost; or `adaptive`: as tight as stays cheap.
+    #[arg(long, value_name = "PART", default_value = "adaptive", value_parser = parse_slack)]
+    pub slack: Slack,
+
+    /// Bytes to keep when a pass ends, such as 64MiB, or `max`
+    ///
+    /// With `max` the later passes find a warm pool; with 0 each pass begins from nothing.
+    #[arg(long, value_name = "BYTES", default_value = "max", value_parser = parse_bytes)]
+    pub release_threshold: u64,
+
+    /// Do not hand memory from stream to stream along events
+    #[arg(long = "no-follow-event-dependencies", action = ArgAction::SetFalse)]
+    pub follow_event_dependencies: bool,
+
+    /// Do not hand memory to other streams once its last use is seen to be over
+    #[arg(long = "no-opportunistic", action = ArgAction::SetFalse)]
+    pub opportunistic: bool,
+
+    /// Do not make streams wait for each other's memory
+    #[arg(long = "no-internal-dependencies", action = ArgAction::SetFalse)]
+    pub internal_dependencies: bool,
+}
 
 /// The arguments of `millpond plan`.
 #[derive(clap::Args, Debug)]
@@ -151,9 +190,100 @@ Examples:
 
 Exit status: 0 all is well, 1 the capacity was not reached, 2 bad input.";
 
-impl Replay {
-    /// The settings of the pool that serves.
-    pub fn pool(&self) -> PoolConfig {
+/// The arguments of `millpond check`.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = CHECK_EXAMPLES)]
+pub struct Check {
+    /// The programs
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Print JSON and nothing else
+    ///
+    /// For one program an object with `findings`; for several an array of such objects.
+    #[arg(long)]
+    pub json: bool,
+
+    /// Let unordered accesses pass that may touch different bytes
+    #[arg(long = "no-races", action = ArgAction::SetFalse, help_heading = "Rules")]
+    pub races: bool,
+
+    /// Let memory pass that is never freed
+    #[arg(long = "no-leaks", action = ArgAction::SetFalse, help_heading = "Rules")]
+    pub leaks: bool,
+
+    /// Give no advice
+    #[arg(long = "no-advice", action = ArgAction::SetFalse, help_heading = "Rules")]
+    pub advice: bool,
+
+    /// Trust launches that may start early to wait for what they need
+    #[arg(long = "trust-early", action = ArgAction::SetFalse, help_heading = "Rules")]
+    pub weak_order: bool,
+
+    /// Count no order between host threads but what the program states
+    ///
+    /// Without it the threads of a process are joined in the order of their calls, because locks, channels and joins
+    /// are not seen.
+    #[arg(long, help_heading = "Rules")]
+    pub threads_apart: bool,
+}
+
+impl Check {
+    /// What is looked for, given what the program asks for.
+    pub fn settings(&self, program: Settings) -> Settings {
+        Settings {
+            races: self.races && program.races,
+            leaks: self.leaks && program.leaks,
+            advice: self.advice && program.advice,
+            weak_order: self.weak_order && program.weak_order,
+            threads_apart: self.threads_apart || program.threads_apart,
+        }
+    }
+}
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  millpond check litmus/zoo/20-one-read-event.litmus
+  MILLPOND_TRACE=run.trace ./program && millpond check run.trace
+  millpond check run.trace --json | jq -r '.findings[].facts'
+
+Exit status: 0 all is well, 1 something is wrong, 2 bad input.";
+
+/// The arguments of `millpond view`.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = VIEW_EXAMPLES)]
+pub struct View {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Where the page goes; without it, to standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// The device whose pool serves it
+    #[arg(long, value_enum, default_value_t = DeviceKind::Sim)]
+    pub device: DeviceKind,
+
+    /// Of a snapshot of several GPUs, draw this one's program; without it, the longest
+    #[arg(long, value_name = "N")]
+    pub gpu: Option<u32>,
+
+    /// The pool that serves.
+    #[command(flatten)]
+    pub pool: Pool,
+}
+
+const VIEW_EXAMPLES: &str = "\
+Examples:
+  millpond view traces/gpt2_train.jsonl.gz -o gpt2.html
+  millpond view snapshot.pickle --gpu 1 --slack 0.01 -o gpu1.html
+
+Exit status: 0 all is well, 1 the device could not serve, 2 bad input.";
+
+impl Pool {
+    /// The settings as the library takes them.
+    pub fn config(&self) -> PoolConfig {
         PoolConfig {
             slack: self.slack,
             release_threshold: self.release_threshold,
@@ -247,14 +377,15 @@ mod tests {
 
     #[test]
     fn the_pool_is_as_asked() {
-        let plain = replay(&["x"]).unwrap().pool();
+        let plain = replay(&["x"]).unwrap().pool.config();
         assert_eq!(plain, PoolConfig { release_threshold: u64::MAX, ..PoolConfig::default() });
         let asked = ["x", "--slack", "0.01", "--no-opportunistic", "--release-threshold", "64MiB"];
-        let pool = replay(&asked).unwrap().pool();
+        let pool = replay(&asked).unwrap().pool.config();
         assert_eq!((pool.slack, pool.release_threshold), (Slack::Fixed(0.01), 64 * MIB));
         assert!(pool.reuse.follow_event_dependencies && !pool.reuse.allow_opportunistic);
         assert!(pool.reuse.allow_internal_dependencies);
-        let pool = replay(&["x", "--no-follow-event-dependencies", "--no-internal-dependencies"]).unwrap().pool();
+        let pool =
+            replay(&["x", "--no-follow-event-dependencies", "--no-internal-dependencies"]).unwrap().pool.config();
         assert!(!pool.reuse.follow_event_dependencies && !pool.reuse.allow_internal_dependencies);
     }
 

@@ -3,15 +3,21 @@
 //! | module | one line |
 //! |---|---|
 //! | [`args`] | what the command understands |
+//! | [`check`] | `millpond check`: is the order of a program right |
+//! | [`devices`] | `millpond devices`: what this machine has |
 //! | [`plan`] | `millpond plan`: places known lifetimes |
 //! | [`recorded`] | recorded programs, read from files |
 //! | [`replay`] | `millpond replay`: serves them and reports |
+//! | [`view`] | `millpond view`: draws them as a page |
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod check;
+pub mod devices;
 pub mod plan;
 pub mod recorded;
 pub mod replay;
+pub mod view;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -57,7 +63,10 @@ pub fn run(
     };
     match &args.command {
         Command::Replay(replay) => replay::run(replay, open, out, err),
+        Command::Check(check) => check::run(check, out, err),
         Command::Plan(plan) => plan::run(plan, out, err),
+        Command::View(view) => view::run(view, open, out, err),
+        Command::Devices(devices) => devices::run(devices, out),
     }
 }
 

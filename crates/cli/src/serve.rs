@@ -83,6 +83,10 @@ impl Server for Library {
         on.free(buffer).map_err(|refusal| refused(refusal.error))
     }
 
+    fn address(&self, id: u32) -> u64 {
+        self.live[id as usize].as_ref().map_or(0, |(buffer, _)| buffer.address())
+    }
+
     fn reserved_bytes(&self) -> u64 {
         self.pool.statistics().reserved_bytes
     }

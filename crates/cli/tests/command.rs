@@ -34,6 +34,14 @@ fn a_program_of_five_streams_is_served_on_both_devices() {
 }
 
 #[test]
+fn a_loop_stays_as_tight_as_it_began() {
+    let it = figures(&[&path("../../traces/resnet_train.jsonl.gz"), "--device", "sim", "--repeat", "8"]);
+    let ratio = |pass: &str| it[pass]["ratio"].as_f64().unwrap();
+    let (first, later) = (ratio("first_pass"), ratio("later_passes"));
+    assert!(first < 1.025 && later < 1.026, "{first} in the first pass, then up to {later}");
+}
+
+#[test]
 fn touched_memory_stays_as_written() {
     for file in ["ours.jsonl", "rmm.csv", "plain.txt.gz", "two_devices.pickle"] {
         let output = millpond(&["replay", &path(&format!("tests/data/{file}")), "--touch", "--slack", "0"]);

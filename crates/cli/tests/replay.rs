@@ -54,6 +54,10 @@ impl Server for Naive {
         self.live.remove(&id).map(drop).ok_or_else(|| ServeError(format!("allocation {id} is not live")))
     }
 
+    fn address(&self, id: u32) -> u64 {
+        self.live[&id].0
+    }
+
     fn reserved_bytes(&self) -> u64 {
         self.chunks * CHUNK
     }

@@ -91,7 +91,7 @@ fn serve(args: &Replay, open: Open<'_>, file: &Path, recorded: &Recorded) -> Res
     let program: &Program = &recorded.program;
     let setup = Setup {
         device: args.device,
-        pool: args.pool(),
+        pool: args.pool.config(),
         streams: program.streams(),
         allocations: program.allocations(),
         touch: args.touch,

@@ -183,6 +183,10 @@ impl Server for Idle {
         Ok(())
     }
 
+    fn address(&self, _: u32) -> u64 {
+        0
+    }
+
     fn reserved_bytes(&self) -> u64 {
         0
     }
@@ -230,6 +234,10 @@ mod tests {
         fn free(&mut self, _: u32, _: u32) -> Result<(), ServeError> {
             self.frees += 1;
             Ok(())
+        }
+
+        fn address(&self, _: u32) -> u64 {
+            0
         }
 
         fn reserved_bytes(&self) -> u64 {

@@ -45,7 +45,10 @@ pub trait Server {
     /// Where the device is lost.
     fn free(&mut self, id: u32, stream: u32) -> Result<(), ServeError>;
 
-    /// Physical memory reserved now, in bytes. Asked about 500 times in the first pass, outside of what is timed.
+    /// Where a live allocation starts: not asked while time is taken.
+    fn address(&self, id: u32) -> u64;
+
+    /// Physical memory reserved now, in bytes. Not asked while time is taken.
     fn reserved_bytes(&self) -> u64;
 
     /// All is freed: waits for the device, lets it give back what it need not keep, and tells of the pass that ends.

@@ -1,0 +1,149 @@
+//! `millpond check`: is the order of a program right?
+//!
+//! Reads litmus programs and operation traces, hands the operations to the checker one by one, and shows what it finds.
+//! What is right or wrong is decided by [`millpond_core::check`]; here are files, terminals and numbers.
+
+mod program;
+mod render;
+mod report;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use millpond_core::check::{Checker, Finding, Settings};
+use millpond_core::op::Ops;
+
+use crate::args::Check as Args;
+use crate::{Status, complain};
+
+pub use program::{Source, Unreadable, open};
+pub use report::Report;
+
+/// So many findings of a file are shown; the rest is counted.
+const SHOWN_MAX: usize = 100;
+/// So many findings of a file are kept for `--json`.
+const KEPT_MAX: usize = 10_000;
+
+/// What was found in one program.
+#[derive(Debug, Default)]
+pub struct Judged {
+    /// How many operations it has.
+    pub operations: u64,
+    /// What was found, as far as it is kept.
+    pub findings: Vec<Finding>,
+    /// How many violations there are.
+    pub violations: u64,
+    /// How many pieces of advice.
+    pub advice: u64,
+}
+
+/// Hands a program of any kind to the checker.
+///
+/// # Errors
+/// Where the program cannot be read on; what was found until then is lost.
+pub fn judge<O: Ops>(ops: &mut O, settings: Settings) -> Result<Judged, O::Error> {
+    let (mut checker, mut judged, mut found) = (Checker::new(settings), Judged::default(), Vec::new());
+    while let Some(op) = ops.next_op()? {
+        judged.operations += 1;
+        checker.check(&op, ops.names(), &mut found);
+        if !found.is_empty() {
+            judged.take(&mut found);
+        }
+    }
+    checker.finish(ops.names(), &mut found);
+    judged.take(&mut found);
+    Ok(judged)
+}
+
+impl Judged {
+    fn take(&mut self, found: &mut Vec<Finding>) {
+        for finding in found.drain(..) {
+            match finding.kind.is_advice() {
+                true => self.advice += 1,
+                false => self.violations += 1,
+            }
+            if self.findings.len() < KEPT_MAX {
+                self.findings.push(finding);
+            }
+        }
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Where `out` or `err` cannot be written.
+pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+    let mut status = Status::Fine;
+    let mut reports = Vec::new();
+    for path in &args.files {
+        match check_file(path, args) {
+            Ok((source, judged)) => {
+                if judged.violations > 0 {
+                    status = status.max(Status::Found);
+                }
+                match args.json {
+                    true => reports.push(Report::new(path, &judged)),
+                    false => show(path, &source, &judged, out)?,
+                }
+            }
+            Err(unreadable) => {
+                complain(err, &format!("{}: {unreadable}", path.display()))?;
+                status = Status::BadInput;
+            }
+        }
+    }
+    if args.json {
+        let text = match &reports[..] {
+            [report] if args.files.len() == 1 => serde_json::to_string_pretty(report)?,
+            reports => serde_json::to_string_pretty(reports)?,
+        };
+        if !reports.is_empty() {
+            writeln!(out, "{text}")?;
+        }
+    }
+    Ok(status)
+}
+
+fn check_file(path: &Path, args: &Args) -> Result<(String, Judged), Unreadable> {
+    match open(path)? {
+        Source::Litmus { text, program } => {
+            let judged = match judge(&mut program.cursor(), args.settings(program.settings())) {
+                Ok(judged) => judged,
+                Err(never) => match never {},
+            };
+            Ok((text, judged))
+        }
+        Source::Trace(mut trace) => {
+            let judged = judge(&mut *trace, args.settings(Settings::default()))?;
+            Ok((String::new(), judged))
+        }
+    }
+}
+
+fn show(path: &Path, text: &str, judged: &Judged, out: &mut dyn Write) -> io::Result<()> {
+    let mut sources = render::Sources::new(path, text);
+    for finding in judged.findings.iter().take(SHOWN_MAX) {
+        writeln!(out, "{}\n", sources.render(finding))?;
+    }
+    let hidden = (judged.violations + judged.advice).saturating_sub(SHOWN_MAX as u64);
+    if hidden > 0 {
+        writeln!(out, "... and {hidden} more")?;
+    }
+    writeln!(out, "{}: {}", path.display(), summary(judged))
+}
+
+/// In one line: how much was read, and what was found.
+fn summary(judged: &Judged) -> String {
+    let some = |count: u64, one: &str, many: &str| match count {
+        0 => format!("no {many}"),
+        1 => format!("1 {one}"),
+        _ => format!("{count} {many}"),
+    };
+    let operations = some(judged.operations, "operation", "operations");
+    let violations = some(judged.violations, "violation", "violations");
+    match judged.advice {
+        0 => format!("{operations}, {violations}"),
+        advice => format!("{operations}, {violations}, {}", some(advice, "piece of advice", "pieces of advice")),
+    }
+}

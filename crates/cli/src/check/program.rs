@@ -1,0 +1,132 @@
+//! Programs to check, read from files: litmus programs and operation traces. The content decides, not the name.
+
+use std::fmt;
+use std::io::{self, BufRead, Read};
+use std::path::Path;
+
+use millpond_core::op::{Names, Op, Ops};
+use millpond_core::trace::ops::{Damage, MAGIC, Reader};
+use millpond_litmus::{Program, Refusal};
+
+use crate::recorded;
+
+/// How many bytes of a trace are read at a time.
+const CHUNK: usize = 1 << 16;
+/// The longest litmus program, in bytes.
+const TEXT_MAX: u64 = 1 << 20;
+
+/// Why a file is no program.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Unreadable {
+    /// It cannot be opened or read.
+    File(recorded::Refusal),
+    /// It breaks off or breaks while it is read.
+    Read(io::Error),
+    /// It is no litmus program.
+    Litmus(Refusal),
+    /// It is a trace, and damaged.
+    Trace(Damage),
+    /// It is neither.
+    Neither,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unreadable::File(refusal) => refusal.fmt(f),
+            Unreadable::Read(error) => write!(f, "cannot be read: {error}"),
+            Unreadable::Litmus(Refusal { line, what, help }) => write!(f, "line {line}: {what}\n  help: {help}"),
+            Unreadable::Trace(damage) => damage.fmt(f),
+            Unreadable::Neither => f.write_str(
+                "neither a litmus program (text of at most 1 MiB) nor an operation trace\n  help: docs/litmus.md and \
+                 docs/formats.md describe both",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+impl From<Damage> for Unreadable {
+    fn from(damage: Damage) -> Self {
+        Unreadable::Trace(damage)
+    }
+}
+
+/// A program that was opened.
+#[derive(Debug)]
+pub enum Source {
+    /// A litmus program, with its text.
+    Litmus {
+        /// As it stands in the file.
+        text: String,
+        /// As it was understood.
+        program: Program,
+    },
+    /// A trace, read as it is checked.
+    Trace(Box<Trace>),
+}
+
+/// Opens a program; a gzipped one, too.
+///
+/// # Errors
+/// Where it is none, with the line and the reason.
+pub fn open(path: &Path) -> Result<Source, Unreadable> {
+    let mut source = recorded::open_unzipped(path).map_err(Unreadable::File)?;
+    let head = source.fill_buf().map_err(Unreadable::Read)?;
+    if head.starts_with(&MAGIC[..MAGIC.len().min(head.len())]) && !head.is_empty() {
+        return Ok(Source::Trace(Box::new(Trace { reader: Reader::new(), source, buffer: vec![0; CHUNK] })));
+    }
+    let mut bytes = Vec::new();
+    source.take(TEXT_MAX + 1).read_to_end(&mut bytes).map_err(Unreadable::Read)?;
+    let text = match String::from_utf8(bytes) {
+        Ok(text) if text.len() as u64 <= TEXT_MAX && !text.contains('\0') => text,
+        _ => return Err(Unreadable::Neither),
+    };
+    match Program::parse(&text) {
+        Ok(program) => Ok(Source::Litmus { text, program }),
+        Err(refusal) => Err(Unreadable::Litmus(refusal)),
+    }
+}
+
+/// An operation trace, read piece by piece.
+pub struct Trace {
+    reader: Reader,
+    source: Box<dyn BufRead>,
+    buffer: Vec<u8>,
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace").field("reader", &self.reader).finish_non_exhaustive()
+    }
+}
+
+impl Ops for Trace {
+    type Error = Unreadable;
+
+    fn next_op(&mut self) -> Result<Option<Op>, Unreadable> {
+        loop {
+            if let Some(op) = self.reader.next_op()? {
+                return Ok(Some(op));
+            }
+            if self.reader.is_finished() {
+                return Ok(None);
+            }
+            match self.source.read(&mut self.buffer) {
+                Ok(0) => {
+                    self.reader.end()?;
+                    return Ok(None);
+                }
+                Ok(read) => self.reader.feed(&self.buffer[..read]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Unreadable::Read(error)),
+            }
+        }
+    }
+
+    fn names(&self) -> &Names {
+        self.reader.names()
+    }
+}

@@ -1,0 +1,114 @@
+//! Findings as a person reads them: the lines of the program with both sides marked, what orders them, what to add.
+//!
+//! Knows texts and terminals. Where the source is not at hand the place alone is shown.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use millpond_core::check::{Finding, Side};
+
+/// The largest source file that is read for its lines, in bytes.
+const SOURCE_MAX: u64 = 4 << 20;
+
+/// The texts that findings are about, read once each.
+#[derive(Debug)]
+pub(super) struct Sources {
+    program: String,
+    texts: HashMap<String, Option<String>>,
+}
+
+impl Sources {
+    /// The program's own file; `text` is empty where that has no lines.
+    pub(super) fn new(path: &Path, text: &str) -> Self {
+        let program = path.display().to_string();
+        let text = (!text.is_empty()).then(|| text.to_owned());
+        Sources { texts: HashMap::from([(program.clone(), text)]), program }
+    }
+
+    /// One finding, with terminal codes.
+    pub(super) fn render(&mut self, finding: &Finding) -> String {
+        let sides: Vec<(&Side, AnnotationKind)> = match (&finding.later, &finding.earlier) {
+            (Some(later), earlier) => {
+                let earlier = earlier.iter().map(|side| (side, AnnotationKind::Context));
+                std::iter::once((later, AnnotationKind::Primary)).chain(earlier).collect()
+            }
+            (None, earlier) => earlier.iter().map(|side| (side, AnnotationKind::Primary)).collect(),
+        };
+        for (side, _) in &sides {
+            self.read(self.file(side));
+        }
+        let level = if finding.kind.is_advice() { Level::HELP.with_name("advice") } else { Level::ERROR };
+        let title = level.primary_title(finding.sentence.as_str()).id(finding.kind.name());
+        let mut group = Group::with_title(title);
+        let mut shown: Vec<String> = Vec::new();
+        for (side, _) in &sides {
+            let file = self.file(side);
+            if !shown.contains(&file) {
+                group = self.add_file(group, &file, &sides);
+                shown.push(file);
+            }
+        }
+        for line in finding.known_lines().into_iter().chain(finding.notes.clone()) {
+            group = group.element(Level::NOTE.message(line));
+        }
+        group = group.element(Level::HELP.message(finding.help.clone()));
+        Renderer::styled().render(&[group])
+    }
+
+    fn file(&self, side: &Side) -> String {
+        side.spot.file.clone().unwrap_or_else(|| self.program.clone())
+    }
+
+    fn read(&mut self, file: String) {
+        if self.texts.contains_key(&file) {
+            return;
+        }
+        let is_small = fs::metadata(&file).is_ok_and(|it| it.is_file() && it.len() <= SOURCE_MAX);
+        let text = is_small.then(|| fs::read_to_string(&file).ok()).flatten();
+        self.texts.insert(file, text);
+    }
+
+    /// The sides that stand in one file: its lines, or its name and the numbers.
+    fn add_file<'a>(&self, mut group: Group<'a>, file: &str, sides: &[(&Side, AnnotationKind)]) -> Group<'a> {
+        let here = sides.iter().filter(|(side, _)| self.file(side) == file);
+        let text = self.texts.get(file).and_then(Option::as_deref);
+        let mut snippet = text.map(|text| Snippet::source(text.to_owned()).path(file.to_owned()).fold(true));
+        for (side, kind) in here {
+            let span = text.zip(side.spot.line).and_then(|(text, line)| span(text, line));
+            let label = format!("{}: {}", side.verb, side.title());
+            match (snippet.take(), span) {
+                (Some(it), Some(span)) => snippet = Some(it.annotation(kind.span(span).label(label))),
+                (it, _) => {
+                    snippet = it;
+                    let origin = Origin::path(file.to_owned());
+                    let origin = match side.spot.line {
+                        Some(line) => origin.line(line as usize),
+                        None => origin,
+                    };
+                    group = group.element(origin).element(Level::NOTE.message(label));
+                }
+            }
+        }
+        match snippet {
+            Some(snippet) => group.element(snippet),
+            None => group,
+        }
+    }
+}
+
+/// The bytes of a line, without blanks, comments of litmus programs and expectations around it.
+fn span(text: &str, line: u32) -> Option<std::ops::Range<usize>> {
+    let mut start = 0;
+    for (at, content) in text.split('\n').enumerate() {
+        if at + 1 == line as usize {
+            let end = ["!!", "??", "#"].iter().filter_map(|mark| content.find(mark)).min().unwrap_or(content.len());
+            let code = content[..end].trim_end();
+            let from = code.len() - code.trim_start().len();
+            return (from < code.len()).then_some(start + from..start + code.len());
+        }
+        start += content.len() + 1;
+    }
+    None
+}

@@ -1,0 +1,107 @@
+//! Findings for programs: what `--json` prints.
+
+use std::path::Path;
+
+use millpond_core::check::{Finding, Side};
+use serde::Serialize;
+
+use super::Judged;
+
+/// One file's findings.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Report {
+    /// The file.
+    pub file: String,
+    /// How many operations it has.
+    pub operations: u64,
+    /// How many violations were found.
+    pub violations: u64,
+    /// How many pieces of advice.
+    pub advice: u64,
+    /// All of them, up to a bound.
+    pub findings: Vec<Found>,
+}
+
+/// One finding.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Found {
+    /// The rule's stable name.
+    pub kind: &'static str,
+    /// Whether it is advice only.
+    pub is_advice: bool,
+    /// The line that it is at.
+    pub line: Option<u32>,
+    /// What is wrong.
+    pub sentence: String,
+    /// The side that was there first.
+    pub earlier: Option<Shown>,
+    /// The side that is refused.
+    pub later: Option<Shown>,
+    /// What orders the two, and what else there is to say.
+    pub notes: Vec<String>,
+    /// What to add or change.
+    pub help: String,
+    /// The stable line of facts.
+    pub facts: String,
+}
+
+/// One side.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Shown {
+    /// What it did.
+    pub verb: String,
+    /// Who did it.
+    pub who: String,
+    /// The how many-th operation of its stream it is.
+    pub op: Option<u64>,
+    /// Which node of a graph.
+    pub node: Option<String>,
+    /// The source file; none for the program's own.
+    pub file: Option<String>,
+    /// The line.
+    pub line: Option<u32>,
+}
+
+impl Report {
+    /// What was found in a file.
+    pub fn new(path: &Path, judged: &Judged) -> Self {
+        Report {
+            file: path.display().to_string(),
+            operations: judged.operations,
+            violations: judged.violations,
+            advice: judged.advice,
+            findings: judged.findings.iter().map(Found::new).collect(),
+        }
+    }
+}
+
+impl Found {
+    fn new(finding: &Finding) -> Self {
+        let mut notes = finding.known_lines();
+        notes.extend(finding.notes.iter().cloned());
+        Found {
+            kind: finding.kind.name(),
+            is_advice: finding.kind.is_advice(),
+            line: finding.line(),
+            sentence: finding.sentence.clone(),
+            earlier: finding.earlier.as_ref().map(Shown::new),
+            later: finding.later.as_ref().map(Shown::new),
+            notes,
+            help: finding.help.clone(),
+            facts: finding.facts(),
+        }
+    }
+}
+
+impl Shown {
+    fn new(side: &Side) -> Self {
+        Shown {
+            verb: side.verb.clone(),
+            who: side.who.clone(),
+            op: side.op,
+            node: side.node.clone(),
+            file: side.spot.file.clone(),
+            line: side.spot.line,
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! `millpond devices`: what this machine has, and what is missing for what.
+//!
+//! Asks the library what there is and opens nothing. A machine without a GPU is as good as any other: the status is
+//! always fine.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use millpond::driver::cuda::survey::{Facts, survey};
+use millpond::driver::{Driver, HostConfig, HostDriver, SimConfig, SimDriver};
+use millpond::{Bytes, Properties};
+use serde::Serialize;
+
+use crate::Status;
+use crate::args::Devices as Args;
+
+/// What the machine has.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Report {
+    /// The devices that need no hardware: the host device and the simulator.
+    pub built_in: Vec<BuiltIn>,
+    /// CUDA, as far as it is there.
+    pub cuda: Cuda,
+}
+
+/// A device that is always there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct BuiltIn {
+    /// Its name.
+    pub name: String,
+    /// The memory that it has by default, in bytes.
+    pub total_bytes: u64,
+    /// What chunks are multiples of, in bytes.
+    pub granularity: u64,
+    /// What cannot be done with it; empty if all can.
+    pub missing: Vec<&'static str>,
+}
+
+/// The driver library and its devices.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Cuda {
+    /// The library, by the name it was found under.
+    pub library: Option<String>,
+    /// The version of CUDA that the driver understands.
+    pub version: Option<String>,
+    /// Why there is no library, or no device.
+    pub missing: Option<String>,
+    /// The visible devices.
+    pub devices: Vec<CudaDevice>,
+}
+
+/// A CUDA device.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct CudaDevice {
+    /// Its number, for `Device::cuda`.
+    pub ordinal: u32,
+    /// Its name.
+    pub name: String,
+    /// Its memory in bytes.
+    pub total_bytes: u64,
+    /// Its compute capability.
+    pub capability: String,
+    /// What cannot be done with it; empty if all can.
+    pub missing: Vec<&'static str>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Where `out` cannot be written.
+pub fn run(args: &Args, out: &mut dyn Write) -> io::Result<Status> {
+    let report = Report::of_this_machine();
+    match args.json {
+        true => writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?,
+        false => write!(out, "{}", report.text())?,
+    }
+    Ok(Status::Fine)
+}
+
+impl Report {
+    /// Looks at the machine.
+    pub fn of_this_machine() -> Self {
+        let host = HostDriver::new(HostConfig::default()).map(|host| host.properties());
+        let sim = SimDriver::new(SimConfig::default()).properties();
+        Self { built_in: host.into_iter().chain([sim]).map(BuiltIn::new).collect(), cuda: Cuda::of_this_machine() }
+    }
+
+    /// The report for people.
+    fn text(&self) -> String {
+        let bold = Style::new().bold();
+        let mut text = String::new();
+        for device in &self.built_in {
+            let (name, total) = (&device.name, Bytes(device.total_bytes));
+            let _ = writeln!(text, "{bold}{name}{bold:#}  {total} by default{}", without(&device.missing));
+        }
+        let cuda = &self.cuda;
+        if let (Some(library), Some(version)) = (&cuda.library, &cuda.version) {
+            let _ = writeln!(text, "{bold}cuda{bold:#}  {library}, CUDA {version}");
+        }
+        for device in &cuda.devices {
+            let CudaDevice { ordinal, name, capability, .. } = device;
+            let (total, without) = (Bytes(device.total_bytes), without(&device.missing));
+            let _ = writeln!(text, "{bold}cuda {ordinal}{bold:#}  {name}, {total}, capability {capability}{without}");
+        }
+        if let Some(missing) = &cuda.missing {
+            let yellow = Style::new().fg_color(Some(AnsiColor::Yellow.into()));
+            let _ = writeln!(text, "{bold}cuda{bold:#}  {yellow}not here{yellow:#}: {missing}");
+        }
+        text
+    }
+}
+
+/// What a device lacks, at the end of its line.
+fn without(missing: &[&str]) -> String {
+    match missing {
+        [] => String::new(),
+        some => format!("; without {}", some.join(", without ")),
+    }
+}
+
+impl BuiltIn {
+    fn new(properties: Properties) -> Self {
+        let Properties { name, total_bytes, granularity, runs_closures, has_memory, can_protect } = properties;
+        let wanted = [
+            (runs_closures, "closures as kernels"),
+            (has_memory, "memory to look at"),
+            (can_protect, "guarded pools (they need pages of 4 KiB)"),
+        ];
+        Self { name, total_bytes, granularity, missing: lacking(&wanted) }
+    }
+}
+
+/// What is not there, of what is wanted.
+fn lacking(wanted: &[(bool, &'static str)]) -> Vec<&'static str> {
+    wanted.iter().filter(|(is_there, _)| !is_there).map(|(_, what)| *what).collect()
+}
+
+impl Cuda {
+    fn of_this_machine() -> Self {
+        let survey = match survey() {
+            Ok(survey) => survey,
+            Err(error) => return Self { missing: Some(error.to_string()), ..Self::default() },
+        };
+        let (devices, missing) = match survey.devices {
+            Ok(devices) if devices.is_empty() => (devices, Some("no device is visible".to_owned())),
+            Ok(devices) => (devices, None),
+            Err(error) => (Vec::new(), Some(error.to_string())),
+        };
+        Self {
+            library: Some(survey.library),
+            version: Some(format!("{}.{}", survey.version.0, survey.version.1)),
+            missing,
+            devices: devices.into_iter().map(CudaDevice::new).collect(),
+        }
+    }
+}
+
+impl CudaDevice {
+    fn new(facts: Facts) -> Self {
+        let wanted = [
+            (facts.has_virtual_memory, "virtual memory calls: no pools at all"),
+            (facts.has_file_descriptors, "memory as file descriptors: no sharing between processes"),
+            (facts.has_ipc_events, "events between processes: sharing has to synchronise"),
+            (facts.has_memory_pools, "CUDA's own pools: nothing to compare with"),
+        ];
+        Self {
+            ordinal: facts.ordinal,
+            name: facts.name,
+            total_bytes: facts.total_bytes,
+            capability: format!("{}.{}", facts.capability.0, facts.capability.1),
+            missing: lacking(&wanted),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Leaves out the addresses that were never used, so that a picture shows those that were.
+//!
+//! A pool's virtual range is far larger than what is in use. Ranges of addresses that no life ever had are closed up
+//! where they are at least [`GAP`]; a *seam* is where one was.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millpond_core::units::{MIB, Range, round_up};
+
+/// Offsets of what is aligned to this many bytes stay aligned.
+pub(super) const GRAIN: u64 = 512;
+
+/// The least gap that is closed up, in bytes.
+const GAP: u64 = 2 * MIB;
+
+/// From addresses to offsets without gaps.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Packed {
+    /// Offsets and the addresses they stand for, both ascending: from each on they run alike.
+    pub(super) seams: Vec<(u64, u64)>,
+    /// The first offset that is behind everything.
+    pub(super) height: u64,
+}
+
+impl Packed {
+    /// Packs all addresses of some ranges.
+    pub(super) fn of(ranges: impl Iterator<Item = Range>) -> Self {
+        let mut ranges: Vec<Range> = ranges.collect();
+        ranges.sort_unstable();
+        let mut packed = Self::default();
+        let mut end = None;
+        for range in ranges {
+            match end {
+                Some(end) if range.start < end || range.start - end < GAP => {}
+                _ => {
+                    let offset = match (packed.seams.last(), end) {
+                        (Some(&(offset, address)), Some(end)) => {
+                            offset + round_up(end - address, GRAIN).unwrap_or(end - address)
+                        }
+                        _ => 0,
+                    };
+                    packed.seams.push((offset, range.start));
+                }
+            }
+            end = end.max(Some(range.end()));
+        }
+        if let Some(end) = end {
+            packed.height = packed.offset(end);
+        }
+        packed
+    }
+
+    /// The offset of an address that is in one of the ranges, or the end of one.
+    pub(super) fn offset(&self, address: u64) -> u64 {
+        let behind = self.seams.partition_point(|&(_, start)| start <= address);
+        match behind.checked_sub(1).map(|at| self.seams[at]) {
+            Some((offset, start)) => offset + (address - start),
+            None => 0,
+        }
+    }
+}
+
+/// Addresses for a program that has none of its own: the smallest free range that fits, else behind everything.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// Free ranges: by where they start, and by size.
+    free: BTreeMap<u64, u64>,
+    sizes: BTreeSet<(u64, u64)>,
+    end: u64,
+}
+
+impl Places {
+    /// Room for `bytes`, at most 128 TiB.
+    pub(super) fn take(&mut self, bytes: u64) -> u64 {
+        let bytes = bytes.next_multiple_of(GRAIN);
+        let Some(&(free, start)) = self.sizes.range((bytes, 0)..).next() else {
+            self.end += bytes;
+            return self.end - bytes;
+        };
+        self.remove(start, free);
+        if free > bytes {
+            self.insert(start + bytes, free - bytes);
+        }
+        start
+    }
+
+    /// What was taken is free again.
+    pub(super) fn give(&mut self, start: u64, bytes: u64) {
+        let (mut start, mut bytes) = (start, bytes.next_multiple_of(GRAIN));
+        if let Some((&before, &free)) = self.free.range(..start).next_back()
+            && before + free == start
+        {
+            self.remove(before, free);
+            (start, bytes) = (before, bytes + free);
+        }
+        if let Some(&free) = self.free.get(&(start + bytes)) {
+            self.remove(start + bytes, free);
+            bytes += free;
+        }
+        if start + bytes == self.end {
+            self.end = start;
+        } else {
+            self.insert(start, bytes);
+        }
+    }
+
+    fn insert(&mut self, start: u64, bytes: u64) {
+        self.free.insert(start, bytes);
+        self.sizes.insert((bytes, start));
+    }
+
+    fn remove(&mut self, start: u64, bytes: u64) {
+        self.free.remove(&start);
+        self.sizes.remove(&(bytes, start));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_gaps_are_closed_and_small_ones_stay() {
+        let packed = Packed::of(
+            [Range::new(100 * MIB, MIB), Range::new(0x1000, 0x1000), Range::new(0x3000, 500), Range::new(101 * MIB, 7)]
+                .into_iter(),
+        );
+        assert_eq!(packed.seams, [(0, 0x1000), (0x2200, 100 * MIB)]);
+        assert_eq!((packed.offset(0x1000), packed.offset(0x3000)), (0, 0x2000));
+        assert_eq!(packed.offset(100 * MIB + 5), 0x2205);
+        assert_eq!(packed.height, 0x2200 + MIB + 7);
+    }
+
+    #[test]
+    fn ranges_within_others_do_not_shorten_them() {
+        let packed = Packed::of([Range::new(0, 100 * MIB), Range::new(8, 8), Range::new(99 * MIB, MIB)].into_iter());
+        assert_eq!((packed.seams.len(), packed.height), (1, 100 * MIB));
+        assert_eq!(Packed::of(std::iter::empty()), Packed::default());
+    }
+
+    #[test]
+    fn places_are_apart_and_used_again() {
+        let mut places = Places::default();
+        let [a, b, c] = [700, 512, 100].map(|bytes| places.take(bytes));
+        assert_eq!([a, b, c], [0, 1024, 1536]);
+        places.give(a, 700);
+        assert_eq!((places.take(512), places.take(513)), (0, 2048), "the smallest that fits, else behind everything");
+        places.give(b, 512);
+        assert_eq!(places.take(1000), 512, "neighbours become one");
+        for (start, bytes) in [(0, 512), (512, 1000), (1536, 100), (2048, 513)] {
+            places.give(start, bytes);
+        }
+        assert_eq!((places.free.len(), places.sizes.len(), places.end), (0, 0, 0));
+    }
+}

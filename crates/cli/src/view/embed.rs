@@ -1,0 +1,188 @@
+//! A scene as the page reads it, and the page around it.
+//!
+//! What is small is JSON. What there is much of goes into columns, one after the other: each number a little-endian
+//! base-128 varint. The columns are deflated and stand in base 64. `page/data.js` reads them in this order:
+//!
+//! | column | of each | is |
+//! |---|---|---|
+//! | born | life | steps since the life before |
+//! | lasts | life | steps up to its free; 0 where it was never freed |
+//! | size | life | its place in `meta.sizes` |
+//! | stream, free stream | life | numbers |
+//! | start | life | offset since the life before, in 512 B, zigzag |
+//! | name, site, free site | life | places in `meta.strings` |
+//! | step, bytes | change of what is reserved | steps since the change before; bytes |
+//! | count | life | how many uses it has (no column where there are no uses) |
+//! | step | use | steps since the use before it, or the birth of its life |
+//! | stream | use | number |
+//! | writes | use | 0 or 1 |
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
+use millpond_core::units::Range;
+use serde::Serialize;
+
+use super::addresses::{GRAIN, Packed};
+use super::scene::{Drawing, Mark, Scene};
+
+const PAGE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/style.css");
+const SCRIPTS: [&str; 6] = [
+    include_str!("page/words.js"),
+    include_str!("page/data.js"),
+    include_str!("page/charts.js"),
+    include_str!("page/side.js"),
+    include_str!("page/graph.js"),
+    include_str!("page/main.js"),
+];
+
+/// What the page reads as JSON.
+#[derive(Serialize)]
+struct Meta<'a> {
+    name: &'a str,
+    unit: &'a str,
+    steps: u64,
+    allocations: usize,
+    events: usize,
+    reserved: usize,
+    uses: usize,
+    placed: bool,
+    checked: bool,
+    height: u64,
+    /// Offsets, and addresses as text: they do not fit the numbers of a script.
+    seams: Vec<(u64, String)>,
+    sizes: &'a [u64],
+    streams: &'a [String],
+    strings: &'a [String],
+    marks: &'a [Mark],
+    graphs: &'a [Drawing],
+    facts: &'a [(String, String)],
+}
+
+/// Writes the page; returns its bytes.
+pub(super) fn write_page(out: &mut dyn Write, scene: &Scene) -> io::Result<u64> {
+    let ranges = scene.lives.iter().map(|life| Range::new(life.address, life.bytes));
+    let packed = Packed::of(ranges);
+    let sizes = Sizes::of(scene);
+    let meta = Meta {
+        name: &scene.name,
+        unit: scene.unit,
+        steps: scene.steps,
+        allocations: scene.lives.len(),
+        events: scene.events(),
+        reserved: scene.reserved.len(),
+        uses: scene.touches.len(),
+        placed: scene.placed,
+        checked: scene.checked,
+        height: packed.height,
+        seams: packed.seams.iter().map(|&(offset, address)| (offset, address.to_string())).collect(),
+        sizes: &sizes.all,
+        streams: &scene.streams,
+        strings: &scene.strings,
+        marks: &scene.marks,
+        graphs: &scene.graphs,
+        facts: &scene.facts,
+    };
+    // Within a script only `<` could end it.
+    let meta = serde_json::to_string(&meta)?.replace('<', "\\u003c");
+    let mut deflated = DeflateEncoder::new(Vec::new(), Compression::best());
+    deflated.write_all(&columns(scene, &packed, &sizes))?;
+    let data = BASE64_STANDARD.encode(deflated.finish()?);
+    let title = escaped(&scene.name);
+    let script = format!("'use strict';\n(() => {{\n{}\n}})();", SCRIPTS.join("\n"));
+    let parts =
+        [("@TITLE@", title.as_str()), ("@STYLE@", STYLE), ("@META@", &meta), ("@DATA@", &data), ("@SCRIPT@", &script)];
+    let (mut rest, mut bytes) = (PAGE, 0);
+    for (mark, part) in parts {
+        let (before, after) = rest.split_once(mark).expect("the page has each mark once, in this order");
+        out.write_all(before.as_bytes())?;
+        out.write_all(part.as_bytes())?;
+        bytes += (before.len() + part.len()) as u64;
+        rest = after;
+    }
+    out.write_all(rest.as_bytes())?;
+    Ok(bytes + rest.len() as u64)
+}
+
+/// The sizes that occur, each once.
+struct Sizes {
+    all: Vec<u64>,
+    places: HashMap<u64, u64>,
+}
+
+impl Sizes {
+    fn of(scene: &Scene) -> Self {
+        let mut sizes = Self { all: Vec::new(), places: HashMap::new() };
+        for life in &scene.lives {
+            sizes.places.entry(life.bytes).or_insert_with(|| {
+                sizes.all.push(life.bytes);
+                sizes.all.len() as u64 - 1
+            });
+        }
+        sizes
+    }
+}
+
+/// All columns, one after the other.
+fn columns(scene: &Scene, packed: &Packed, sizes: &Sizes) -> Vec<u8> {
+    let mut out = Vec::with_capacity(scene.lives.len() * 12);
+    let mut column = |numbers: &mut dyn Iterator<Item = u64>| numbers.for_each(|number| push_varint(&mut out, number));
+    let lives = &scene.lives;
+    column(&mut differences(lives.iter().map(|life| life.born)));
+    column(&mut lives.iter().map(|life| life.freed.map_or(0, |freed| freed.saturating_sub(life.born).max(1))));
+    column(&mut lives.iter().map(|life| sizes.places[&life.bytes]));
+    column(&mut lives.iter().map(|life| u64::from(life.stream)));
+    column(&mut lives.iter().map(|life| u64::from(life.free_stream)));
+    let mut last = 0;
+    column(&mut lives.iter().map(|life| {
+        let at = (packed.offset(life.address) / GRAIN) as i64;
+        zigzag(at - std::mem::replace(&mut last, at))
+    }));
+    column(&mut lives.iter().map(|life| u64::from(life.name)));
+    column(&mut lives.iter().map(|life| u64::from(life.site)));
+    column(&mut lives.iter().map(|life| u64::from(life.free_site)));
+    column(&mut differences(scene.reserved.iter().map(|&(step, _)| step)));
+    column(&mut scene.reserved.iter().map(|&(_, bytes)| bytes));
+    if scene.touches.is_empty() {
+        return out;
+    }
+    let mut counts = vec![0_u64; lives.len()];
+    scene.touches.iter().for_each(|touch| counts[touch.life as usize] += 1);
+    column(&mut counts.into_iter());
+    let mut before = (u32::MAX, 0);
+    column(&mut scene.touches.iter().map(|touch| {
+        let since = if before.0 == touch.life { before.1 } else { lives[touch.life as usize].born };
+        before = (touch.life, touch.step);
+        touch.step.saturating_sub(since)
+    }));
+    column(&mut scene.touches.iter().map(|touch| u64::from(touch.stream)));
+    column(&mut scene.touches.iter().map(|touch| u64::from(touch.writes)));
+    out
+}
+
+/// Each number less the one before it; they ascend.
+fn differences(numbers: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+    let mut last = 0;
+    numbers.map(move |number| number - std::mem::replace(&mut last, number))
+}
+
+fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)) as u64
+}
+
+fn push_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number > 127 {
+        out.push(number as u8 | 128);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Text as it may stand between tags.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
+}

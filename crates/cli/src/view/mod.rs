@@ -1,0 +1,131 @@
+//! `millpond view`: draws a program as one page to open in a browser.
+//!
+//! The page is one file that asks nothing of the network: markup, style and script are in it, and so are the data.
+//! What is shown is a [`Scene`]; where it comes from is said there. Served memory gets its addresses from a [`Server`],
+//! which is all that is known of the library here.
+//!
+//! | file | one line |
+//! |---|---|
+//! | `scene.rs` | what a page shows, as data |
+//! | `served.rs` | a scene from a recorded program, served once |
+//! | `traced.rs` | a scene from an operation trace, checked |
+//! | `addresses.rs` | leaves out the addresses that were never used |
+//! | `layout.rs` | where the nodes of a graph stand |
+//! | `embed.rs` | the data as the page reads it |
+//! | `page/` | the page |
+//!
+//! [`Server`]: crate::replay::Server
+
+mod addresses;
+mod embed;
+mod layout;
+mod scene;
+mod served;
+mod traced;
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+
+use millpond_core::units::Bytes;
+
+use crate::args::View;
+use crate::recorded::{self, Place, Recorded, Refusal};
+use crate::replay::Open;
+use crate::{Status, complain};
+
+pub use layout::layered;
+pub use scene::{Drawing, Life, Mark, Node, Scene, Touch};
+
+/// The most allocations of a page: more would take a browser longer to draw than a person waits.
+pub const ALLOCATIONS_MAX: usize = 1 << 21;
+
+/// Runs the command.
+///
+/// # Errors
+/// Where `out` or `err` cannot be written.
+pub fn run(args: &View, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+    match traced::read(&args.file) {
+        Ok(None) => {}
+        Ok(Some((scene, note))) => {
+            if let Some(note) = note {
+                writeln!(err, "note: {}: {note}", args.file.display())?;
+            }
+            return write_page(args, &scene, out, err);
+        }
+        Err(refusal) => {
+            complain(err, &refusal.to_string())?;
+            return Ok(Status::BadInput);
+        }
+    }
+    let recorded = match read(args) {
+        Ok((recorded, note)) => {
+            if let Some(note) = note {
+                writeln!(err, "note: {}: {note}", args.file.display())?;
+            }
+            recorded
+        }
+        Err(refusal) => {
+            complain(err, &refusal.to_string())?;
+            return Ok(Status::BadInput);
+        }
+    };
+    let scene = match served::serve(args, open, &recorded) {
+        Ok(scene) => scene,
+        Err(reason) => {
+            complain(err, &format!("{}: {reason}", args.file.display()))?;
+            return Ok(Status::Found);
+        }
+    };
+    write_page(args, &scene, out, err)
+}
+
+/// The program of a file that is to be drawn; with a note where there was a choice.
+fn read(args: &View) -> Result<(Recorded, Option<String>), Refusal> {
+    let mut found = recorded::read_file(&args.file)?;
+    let known: Vec<String> = found.iter().filter_map(|recorded| recorded.gpu).map(|gpu| gpu.to_string()).collect();
+    if let Some(gpu) = args.gpu {
+        found.retain(|recorded| recorded.gpu.is_none_or(|of| of == gpu));
+    }
+    let busiest = found.into_iter().max_by_key(|recorded| recorded.program.events().len());
+    let Some(recorded) = busiest else {
+        let refusal = Refusal::new(Place::Whole, "that GPU has no allocation in this snapshot");
+        return Err(refusal.help(format!("those that have: {}", known.join(", "))).in_file(&args.file));
+    };
+    let allocations = recorded.program.allocations() as usize;
+    if allocations > ALLOCATIONS_MAX {
+        let reason = format!("{allocations} allocations; a page shows at most {ALLOCATIONS_MAX}");
+        return Err(Refusal::new(Place::Whole, reason).help("cut the recording into shorter ones").in_file(&args.file));
+    }
+    let note = match (recorded.gpu, args.gpu) {
+        (Some(gpu), None) if known.len() > 1 => {
+            Some(format!("GPU {gpu} of {} is drawn; --gpu N chooses another", known.join(", ")))
+        }
+        _ => None,
+    };
+    Ok((recorded, note))
+}
+
+/// Writes the page where it is to go, and says what it is.
+fn write_page(args: &View, scene: &Scene, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+    let Some(path) = &args.output else {
+        embed::write_page(out, scene)?;
+        return Ok(Status::Fine);
+    };
+    let written = File::create(path).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        let bytes = embed::write_page(&mut file, scene)?;
+        file.flush()?;
+        Ok(bytes)
+    });
+    match written {
+        Ok(bytes) => {
+            let (path, events) = (path.display(), scene.events());
+            writeln!(out, "{path}: {} of page for {events} allocations and frees; open it in a browser", Bytes(bytes))?;
+            Ok(Status::Fine)
+        }
+        Err(error) => {
+            complain(err, &Refusal::from_write(path, &error).to_string())?;
+            Ok(Status::BadInput)
+        }
+    }
+}

@@ -1,0 +1,304 @@
+// The two charts and the overview: what is drawn for a view of steps and addresses.
+//
+// Allocations are painted into an image by hand, row by row: at one time no two share a byte, so that the work is bounded
+// by the pixels and the number of allocations, whatever the zoom. Everything else is paths on a canvas.
+
+const LEFT = 72; // Room for the scale, in CSS pixels.
+const BREAK = 2; // Blocks so many pixels larger are set apart by a pixel.
+
+class Canvas {
+  constructor(element) {
+    this.element = element;
+    this.pen = element.getContext('2d');
+    this.resize();
+  }
+  resize() {
+    const { width, height } = this.element.parentElement.getBoundingClientRect();
+    this.ratio = window.devicePixelRatio || 1;
+    this.width = Math.max(width, LEFT + 40);
+    this.height = Math.max(height, 20);
+    this.element.width = Math.round(this.width * this.ratio);
+    this.element.height = Math.round(this.height * this.ratio);
+  }
+  begin() {
+    this.pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    this.pen.clearRect(0, 0, this.width, this.height);
+    this.pen.font = '12px system-ui, "Liberation Sans", "DejaVu Sans", sans-serif';
+    return this.pen;
+  }
+}
+
+const stepToX = (view, width, step) => LEFT + (step - view.x0) / (view.x1 - view.x0) * (width - LEFT);
+
+/** Lines across with what they stand for. */
+function drawBytesScale(canvas, theme, from, to, top, text) {
+  const pen = canvas.pen, span = to - from, plot = canvas.height - top;
+  const distance = binaryDistance(span / Math.max(2, plot / 46));
+  pen.textAlign = 'right';
+  pen.textBaseline = 'middle';
+  pen.lineWidth = 1;
+  for (let bytes = Math.ceil(from / distance) * distance; bytes <= to; bytes += distance) {
+    const y = Math.round(canvas.height - (bytes - from) / span * plot) + .5;
+    if (y < 14 || y > canvas.height - 5 && bytes > 0) continue;
+    pen.strokeStyle = theme.grid;
+    pen.beginPath();
+    pen.moveTo(LEFT, y);
+    pen.lineTo(canvas.width, y);
+    pen.stroke();
+    pen.fillStyle = theme.dim;
+    pen.fillText(text(bytes), LEFT - 8, Math.min(y, canvas.height - 7));
+  }
+}
+
+/** One number a column: the event after which most was live in it, and the most that was reserved. */
+function columnsOf(data, view, count) {
+  const events = new Int32Array(count), reserved = new Float64Array(count);
+  const perColumn = (view.x1 - view.x0) / count;
+  let from = eventsBefore(data, view.x0), at = reservedIndex(data, view.x0);
+  for (let column = 0; column < count; column++) {
+    const end = view.x0 + (column + 1) * perColumn;
+    let to = from;
+    if (perColumn < 4) while (to < data.events && data.step[to] < end) to++;
+    else to = eventsBefore(data, end);
+    events[column] = to > from ? topEvent(data, Math.max(from - 1, 0), to) : from - 1;
+    from = to;
+    let most = at >= 0 ? data.reservedBytes[at] : 0;
+    while (at + 1 < data.reservedStep.length && data.reservedStep[at + 1] < end) most = Math.max(most, data.reservedBytes[++at]);
+    reserved[column] = most;
+  }
+  return { events, reserved };
+}
+
+function drawTimeline(canvas, data, view, theme) {
+  const pen = canvas.begin(), count = Math.floor(canvas.width - LEFT), top = 16;
+  const y = (bytes) => canvas.height - bytes / data.ceiling * (canvas.height - top);
+  drawBytesScale(canvas, theme, 0, data.ceiling, top, bytesText);
+  const { events, reserved } = columnsOf(data, view, count);
+  const stacks = new Float64Array(count * (data.shown + 1)), held = new Float64Array(data.shown);
+  for (let column = 0; column < count; column++) {
+    heldAfter(data, events[column], held);
+    let sum = 0;
+    for (let rank = 0; rank < data.shown; rank++) {
+      if (!theme.off.has(rank)) sum += held[rank];
+      stacks[(rank + 1) * count + column] = sum;
+    }
+  }
+  const last = view.x1 > data.steps ? Math.floor((data.steps - view.x0) / (view.x1 - view.x0) * count) : count;
+  const area = (low, high, colour) => {
+    pen.beginPath();
+    for (let column = 0; column < last; column++) {
+      pen.lineTo(LEFT + column, y(high(column)));
+      pen.lineTo(LEFT + column + 1, y(high(column)));
+    }
+    for (let column = last; column-- > 0;) {
+      pen.lineTo(LEFT + column + 1, y(low(column)));
+      pen.lineTo(LEFT + column, y(low(column)));
+    }
+    pen.fillStyle = colour;
+    pen.fill();
+  };
+  const live = (column) => stacks[data.shown * count + column];
+  if (data.reservedStep.length) area(live, (column) => Math.max(reserved[column], live(column)), theme.idle);
+  for (let rank = 0; rank < data.shown; rank++) {
+    if (theme.off.has(rank)) continue;
+    area((column) => stacks[rank * count + column], (column) => stacks[(rank + 1) * count + column], theme.streams[rank]);
+  }
+  if (data.reservedStep.length) {
+    pen.beginPath();
+    for (let column = 0; column < last; column++) {
+      pen.lineTo(LEFT + column, y(reserved[column]));
+      pen.lineTo(LEFT + column + 1, y(reserved[column]));
+    }
+    pen.strokeStyle = theme.edge;
+    pen.lineWidth = 1.25;
+    pen.stroke();
+  }
+  drawPeak(canvas, data, view, theme, y(data.total[data.peak]));
+  drawMarks(canvas, data, view, theme, true);
+}
+
+/** Where most was live. */
+function drawPeak(canvas, data, view, theme, y) {
+  const x = stepToX(view, canvas.width, data.step[data.peak]), pen = canvas.pen;
+  if (!(x >= LEFT && x <= canvas.width)) return;
+  const text = `most live: ${bytesText(data.total[data.peak])}`, wide = pen.measureText(text).width;
+  const left = x + 8 + wide > canvas.width;
+  pen.textBaseline = 'middle';
+  pen.textAlign = left ? 'right' : 'left';
+  pen.fillStyle = theme.panel;
+  pen.globalAlpha = .85;
+  pen.fillRect(left ? x - 12 - wide : x + 5, y - 9, wide + 7, 17);
+  pen.globalAlpha = 1;
+  pen.fillStyle = theme.text;
+  pen.beginPath();
+  pen.arc(x, y, 3, 0, 7);
+  pen.fill();
+  pen.fillText(text, left ? x - 8 : x + 8, y);
+}
+
+/** Violations as lines down. */
+function drawMarks(canvas, data, view, theme, flags) {
+  const pen = canvas.pen;
+  pen.strokeStyle = pen.fillStyle = theme.bad;
+  pen.lineWidth = 1;
+  for (const mark of data.meta.marks) {
+    const x = Math.round(stepToX(view, canvas.width, mark.step + .5)) + .5;
+    if (x < LEFT || x > canvas.width) continue;
+    pen.beginPath();
+    pen.moveTo(x, 0);
+    pen.lineTo(x, canvas.height);
+    pen.stroke();
+    if (!flags) continue;
+    pen.beginPath();
+    pen.moveTo(x - 5, 0);
+    pen.lineTo(x + 5, 0);
+    pen.lineTo(x, 8);
+    pen.fill();
+  }
+}
+
+/** All allocations in view, each a block from its birth to its free, at its address. */
+function drawBlocks(canvas, data, view, theme, colours) {
+  const pen = canvas.begin();
+  const ratio = canvas.ratio, left = Math.round(LEFT * ratio);
+  const width = canvas.element.width - left, height = canvas.element.height;
+  if (!canvas.image || canvas.image.width !== width || canvas.image.height !== height) {
+    canvas.image = pen.createImageData(width, height);
+    canvas.words = new Uint32Array(canvas.image.data.buffer);
+  }
+  const words = canvas.words.fill(0);
+  paintBlocks(words, width, height, data, view, colours);
+  pen.putImageData(canvas.image, left, 0);
+  // The image is clear where nothing is: lines go below it.
+  pen.globalCompositeOperation = 'destination-over';
+  drawBytesScale(canvas, theme, view.y0, view.y1, 0, bytesText);
+  pen.globalCompositeOperation = 'source-over';
+  drawSeams(canvas, data, view, theme);
+  drawBlockLabels(canvas, data, view, theme);
+  drawMarks(canvas, data, view, theme, false);
+}
+
+function paintBlocks(words, width, height, data, view, colours) {
+  const { born, freed, start, bytes, count } = data, { x0, x1, y0, y1 } = view, { index, pixels } = colours;
+  const perStep = width / (x1 - x0), perByte = height / (y1 - y0), end = data.steps;
+  for (let at = 0; at < count && born[at] < x1; at++) {
+    if (freed[at] <= x0 || start[at] >= y1 || start[at] + bytes[at] <= y0 || index[at] === 255) continue;
+    let left = Math.floor((born[at] - x0) * perStep);
+    let right = Math.floor((Math.min(freed[at], end) - x0) * perStep);
+    let top = Math.floor(height - (start[at] + bytes[at] - y0) * perByte);
+    let bottom = Math.floor(height - (start[at] - y0) * perByte);
+    if (right - left > BREAK) right--; else if (right === left) right++;
+    if (bottom - top > BREAK) top++; else if (bottom === top) top--;
+    left = Math.max(left, 0); right = Math.min(right, width); top = Math.max(top, 0); bottom = Math.min(bottom, height);
+    const word = pixels[index[at]];
+    if (right - left < 16) {
+      for (let row = top * width; row < bottom * width; row += width) {
+        for (let x = left; x < right; x++) words[row + x] = word;
+      }
+    } else {
+      for (let row = top * width; row < bottom * width; row += width) words.fill(word, row + left, row + right);
+    }
+  }
+}
+
+/** Where addresses that were never used are left out. */
+function drawSeams(canvas, data, view, theme) {
+  const pen = canvas.pen;
+  pen.strokeStyle = theme.edge;
+  pen.setLineDash([2, 4]);
+  let last = -9;
+  for (const [offset] of data.meta.seams) {
+    const y = Math.round(canvas.height - (offset - view.y0) / (view.y1 - view.y0) * canvas.height) + .5;
+    if (offset === 0 || y < 0 || y > canvas.height || Math.abs(y - last) < 4) continue;
+    last = y;
+    pen.beginPath();
+    pen.moveTo(LEFT, y);
+    pen.lineTo(canvas.width, y);
+    pen.stroke();
+  }
+  pen.setLineDash([]);
+}
+
+/** The box of an allocation on the canvas of blocks, in CSS pixels, cut to what is seen. */
+function boxOf(canvas, data, view, at) {
+  const width = canvas.width, scale = canvas.height / (view.y1 - view.y0);
+  const left = Math.max(LEFT, stepToX(view, width, data.born[at]));
+  const right = Math.min(width, stepToX(view, width, Math.min(data.freed[at], data.steps)));
+  const top = Math.max(0, canvas.height - (data.start[at] + data.bytes[at] - view.y0) * scale);
+  const bottom = Math.min(canvas.height, canvas.height - (data.start[at] - view.y0) * scale);
+  return { left, top, width: right - left, height: bottom - top };
+}
+
+/** Names and sizes in blocks that have room for them, and the uses of large ones. */
+function drawBlockLabels(canvas, data, view, theme) {
+  const pen = canvas.pen;
+  const widest = 70 * (view.x1 - view.x0) / (canvas.width - LEFT), highest = 15 * (view.y1 - view.y0) / canvas.height;
+  let room = 500;
+  pen.textAlign = 'left';
+  pen.textBaseline = 'middle';
+  for (let at = 0; at < data.count && data.born[at] < view.x1 && room; at++) {
+    const long = Math.min(data.freed[at], view.x1) - Math.max(data.born[at], view.x0);
+    if (long < widest || data.bytes[at] < highest || data.start[at] >= view.y1 || theme.off.has(data.fold[data.stream[at]])) continue;
+    const box = boxOf(canvas, data, view, at);
+    if (box.height < 15 || box.width < 70) continue;
+    room--;
+    const name = data.meta.strings[data.name[at]], size = bytesText(data.bytes[at]);
+    let text = name ? `${name}  ${size}` : size;
+    if (pen.measureText(text).width > box.width - 12) text = size;
+    pen.fillStyle = '#10131a';
+    pen.globalAlpha = .82;
+    pen.fillText(text, box.left + 6, box.top + Math.min(box.height / 2, 12));
+    pen.globalAlpha = 1;
+    drawUses(canvas, data, view, at, box);
+  }
+}
+
+/** The uses of an allocation along the foot of its block: full where it is written, hollow where it is read. */
+function drawUses(canvas, data, view, at, box) {
+  const first = data.useFirst[at], last = data.useFirst[at + 1];
+  if (last === first || (last - first) * 7 > box.width || box.height < 22) return;
+  const pen = canvas.pen;
+  pen.fillStyle = pen.strokeStyle = '#10131a';
+  pen.lineWidth = 1.2;
+  for (let use = first; use < last; use++) {
+    const x = stepToX(view, canvas.width, data.useStep[use] + .5);
+    if (x < box.left || x > box.left + box.width) continue;
+    pen.beginPath();
+    pen.arc(x, box.top + box.height - 7, 2.5, 0, 7);
+    if (data.useWrites[use]) pen.fill(); else pen.stroke();
+  }
+}
+
+/** The steps of the charts above, and below that the whole program with the part that is shown. */
+function drawOverview(canvas, data, view, theme) {
+  const pen = canvas.begin(), count = Math.floor(canvas.width - LEFT), top = 20, foot = canvas.height;
+  if (!data.outline || data.outline.length !== count) {
+    data.outline = columnsOf(data, { x0: 0, x1: data.steps }, count).events;
+  }
+  pen.fillStyle = theme.dim;
+  pen.textBaseline = 'top';
+  pen.textAlign = 'center';
+  const distance = decimalDistance((view.x1 - view.x0) / Math.max(2, count / 130));
+  for (let step = Math.max(0, Math.ceil(view.x0 / distance) * distance); step <= view.x1; step += distance) {
+    const x = stepToX(view, canvas.width, step);
+    if (x > LEFT + 12 && x < canvas.width - 24) pen.fillText(countText(step), x, 1);
+  }
+  pen.textAlign = 'right';
+  pen.fillText(data.meta.unit, LEFT - 8, 1);
+  pen.fillStyle = theme.idle;
+  for (let column = 0; column < count; column++) {
+    const event = data.outline[column];
+    const tall = event < 0 ? 0 : data.total[event] / data.ceiling * (foot - top);
+    pen.fillRect(LEFT + column, foot - tall, 1, tall);
+  }
+  const x = (step) => LEFT + Math.min(Math.max(step / data.steps, 0), 1) * count;
+  const wide = Math.max(x(view.x1) - x(view.x0), 3);
+  pen.fillStyle = pen.strokeStyle = theme.accent;
+  pen.globalAlpha = .16;
+  pen.fillRect(x(view.x0), top, wide, foot - top);
+  pen.globalAlpha = 1;
+  pen.lineWidth = 1;
+  pen.strokeRect(x(view.x0) + .5, top + .5, wide - 1, foot - top - 1);
+  pen.fillStyle = theme.bad;
+  for (const mark of data.meta.marks) pen.fillRect(x(mark.step) - .5, top, 1.5, foot - top);
+}

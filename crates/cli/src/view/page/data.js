@@ -1,0 +1,162 @@
+// What the page was given, unpacked into flat arrays.
+//
+// `meta` is small and JSON; the columns are varints, one column after the other, deflated, in base 64. Both are
+// written by embed.rs, which says what each column holds.
+
+const GROUP = 64; // So many events lie between two checkpoints of the memory held by each stream.
+const FOLDED = 9; // So many streams have a colour; the last stands for all others.
+
+class Columns {
+  constructor(bytes) { this.bytes = bytes; this.at = 0; }
+  number() {
+    let value = 0, scale = 1, byte;
+    do {
+      byte = this.bytes[this.at++];
+      value += (byte & 127) * scale;
+      scale *= 128;
+    } while (byte > 127);
+    return value;
+  }
+  column(count, make = Float64Array, decode = (number) => number) {
+    const column = new make(count);
+    for (let at = 0; at < count; at++) column[at] = decode(this.number(), at, column);
+    return column;
+  }
+}
+
+const signed = (number) => (number % 2 ? -(number + 1) / 2 : number / 2);
+const summed = (number, at, column) => (at ? column[at - 1] : 0) + number;
+
+async function unpack() {
+  const meta = JSON.parse(document.getElementById('meta').textContent);
+  const text = atob(document.getElementById('data').textContent.trim());
+  const packed = new Uint8Array(text.length);
+  for (let at = 0; at < text.length; at++) packed[at] = text.charCodeAt(at);
+  const plain = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
+  const columns = new Columns(new Uint8Array(await new Response(plain).arrayBuffer()));
+  const count = meta.allocations;
+  const born = columns.column(count, Float64Array, summed);
+  const lasts = columns.column(count);
+  const bytes = columns.column(count, Float64Array, (index) => meta.sizes[index]);
+  const stream = columns.column(count, Uint32Array);
+  const freeStream = columns.column(count, Uint32Array);
+  const start = columns.column(count, Float64Array, (number, at, column) => (at ? column[at - 1] : 0) + signed(number) * 512);
+  const name = columns.column(count, Uint32Array);
+  const site = columns.column(count, Uint32Array);
+  const freeSite = columns.column(count, Uint32Array);
+  const reservedStep = columns.column(meta.reserved, Float64Array, summed);
+  const reservedBytes = columns.column(meta.reserved);
+  const useCount = columns.column(meta.uses ? count : 0, Uint32Array);
+  const useFirst = new Uint32Array(count + 1);
+  for (let at = 0; at < useCount.length; at++) useFirst[at + 1] = useFirst[at] + useCount[at];
+  let life = 0, index = 0, last = 0;
+  const useStep = columns.column(meta.uses, Float64Array, (number) => {
+    while (index >= useFirst[life + 1]) { life++; last = born[life]; }
+    if (index++ === useFirst[life]) last = born[life];
+    return (last += number);
+  });
+  const useStream = columns.column(meta.uses, Uint32Array);
+  const useWrites = columns.column(meta.uses, Uint8Array);
+  const freed = new Float64Array(count);
+  for (let at = 0; at < count; at++) freed[at] = lasts[at] ? born[at] + lasts[at] : Infinity;
+  return { meta, count, born, freed, bytes, stream, freeStream, start, name, site, freeSite,
+    reservedStep, reservedBytes, useFirst, useStep, useStream, useWrites, ...curve(meta, count, born, freed, bytes, stream) };
+}
+
+/** Memory after each event: the total, its greatest by groups, and what each stream holds at checkpoints. */
+function curve(meta, count, born, freed, bytes, stream) {
+  const ends = new Float64Array(count);
+  let frees = 0;
+  // Sorted as numbers: the step, and the allocation below it.
+  const room = 2 ** Math.ceil(Math.log2(count + 1));
+  for (let at = 0; at < count; at++) if (freed[at] < Infinity) ends[frees++] = freed[at] * room + at;
+  const sorted = ends.subarray(0, frees).sort();
+  const events = count + frees;
+  const step = new Float64Array(events), change = new Float64Array(events), who = new Uint8Array(events);
+  const heldBy = new Float64Array(meta.streams.length);
+  for (let at = 0; at < count; at++) heldBy[stream[at]] += bytes[at];
+  const order = [...heldBy.keys()].sort((a, b) => heldBy[b] - heldBy[a] || a - b);
+  const fold = new Uint8Array(meta.streams.length);
+  const shown = Math.min(order.length, FOLDED);
+  if (order.length <= FOLDED) order.sort((a, b) => a - b);
+  order.forEach((id, rank) => { fold[id] = Math.min(rank, FOLDED - 1); });
+  const total = new Float64Array(events);
+  const held = new Float64Array((Math.floor(events / GROUP) + 1) * shown);
+  const now = new Float64Array(shown);
+  let a = 0, f = 0, sum = 0, peak = 0;
+  for (let at = 0; at < events; at++) {
+    if (at % GROUP === 0) held.set(now, (at / GROUP) * shown);
+    const end = f < frees ? Math.floor(sorted[f] / room) : Infinity;
+    // What is freed at a step goes before what is allocated at it.
+    const isFree = a >= count || end <= born[a];
+    const id = isFree ? sorted[f++] % room : a++;
+    step[at] = isFree ? freed[id] : born[id];
+    who[at] = fold[stream[id]];
+    change[at] = isFree ? -bytes[id] : bytes[id];
+    now[who[at]] += change[at];
+    sum += change[at];
+    total[at] = sum;
+    if (sum > total[peak]) peak = at;
+  }
+  const tops = [];
+  for (let size = GROUP, below = null; ; size *= GROUP) {
+    const groups = Math.ceil(events / size);
+    const best = new Uint32Array(groups);
+    for (let g = 0; g < groups; g++) {
+      const from = g * GROUP, to = Math.min(below ? below.length : events, from + GROUP);
+      let top = below ? below[from] : from;
+      for (let at = from + 1; at < to; at++) {
+        const candidate = below ? below[at] : at;
+        if (total[candidate] > total[top]) top = candidate;
+      }
+      best[g] = top;
+    }
+    tops.push(best);
+    below = best;
+    if (groups <= 1) break;
+  }
+  return { events, step, change, who, total, held, tops, fold, shown, order, peak };
+}
+
+/** How many events come before this step. */
+function eventsBefore(data, step) {
+  let low = 0, high = data.events;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (data.step[middle] < step) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+
+/** The event among `from..to` after which most is live; there is at least one. */
+function topEvent(data, from, to) {
+  let best = from;
+  let at = from;
+  while (at < to) {
+    let level = 0, size = 1;
+    while (level < data.tops.length && at % (size * GROUP) === 0 && at + size * GROUP <= to) { size *= GROUP; level++; }
+    const candidate = level ? data.tops[level - 1][at / size] : at;
+    if (data.total[candidate] > data.total[best]) best = candidate;
+    at += size;
+  }
+  return best;
+}
+
+/** What each shown stream holds after an event, into `into`; nothing for -1. */
+function heldAfter(data, event, into) {
+  if (event < 0) return into.fill(0);
+  const group = Math.floor(event / GROUP);
+  for (let at = 0; at < data.shown; at++) into[at] = data.held[group * data.shown + at];
+  for (let at = group * GROUP; at <= event; at++) into[data.who[at]] += data.change[at];
+  return into;
+}
+
+/** Which change of the reserved bytes is in force at a step; -1 before the first. */
+function reservedIndex(data, step) {
+  let low = 0, high = data.reservedStep.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (data.reservedStep[middle] <= step) low = middle + 1; else high = middle;
+  }
+  return low - 1;
+}

@@ -1,0 +1,77 @@
+//! A scene from a recorded program: served once by a cold pool, with the addresses that it gave.
+
+use millpond_core::trace::Event;
+use millpond_core::units::Bytes;
+
+use crate::args::View;
+use crate::recorded::Recorded;
+use crate::replay::{Open, ServeError, Server, Setup};
+
+use super::scene::{Life, Scene, grouped};
+
+/// Serves the program and notes what the server did with it.
+pub(super) fn serve(args: &View, open: Open<'_>, recorded: &Recorded) -> Result<Scene, String> {
+    let program = &recorded.program;
+    let setup = Setup {
+        device: args.device,
+        pool: args.pool.config(),
+        streams: program.streams(),
+        allocations: program.allocations(),
+        touch: false,
+        seed: 0,
+    };
+    let mut server = open(&setup).map_err(|error| format!("the {} device: {error}", args.device.name()))?;
+    let mut lives: Vec<Life> = Vec::with_capacity(program.allocations() as usize);
+    let mut reserved = Vec::new();
+    for (step, event) in program.events().iter().enumerate() {
+        let served = serve_event(&mut *server, &mut lives, step as u64, event);
+        served.map_err(|error| format!("event {step} was not served: {error}"))?;
+        let bytes = server.reserved_bytes();
+        if reserved.last().map_or(0, |&(_, before)| before) != bytes {
+            reserved.push((step as u64, bytes));
+        }
+    }
+    for left in program.leftovers() {
+        server.free(left.id, left.stream).map_err(|error| format!("the end was not served: {error}"))?;
+    }
+    let peak_reserved = reserved.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0);
+    let fact = |key: &str, value: String| (key.to_owned(), value);
+    let ratio = peak_reserved as f64 / program.peak_bytes().max(1) as f64;
+    let mut facts = vec![
+        fact("events", grouped(program.events().len() as u64)),
+        fact("streams", program.streams().to_string()),
+        fact("most live", Bytes(program.peak_bytes()).to_string()),
+        fact("most reserved", format!("{} ({ratio:.3} times)", Bytes(peak_reserved))),
+    ];
+    if let Some(bytes) = recorded.recorded_reserved_bytes {
+        facts.push(fact("recorded run reserved", Bytes(bytes).to_string()));
+    }
+    Ok(Scene {
+        name: program.name().to_owned(),
+        unit: "event",
+        steps: program.events().len() as u64,
+        streams: (0..program.streams()).map(|stream| format!("stream {stream}")).collect(),
+        strings: vec![String::new()],
+        lives,
+        placed: true,
+        reserved,
+        facts,
+        ..Scene::default()
+    })
+}
+
+fn serve_event(server: &mut dyn Server, lives: &mut Vec<Life>, step: u64, event: &Event) -> Result<(), ServeError> {
+    match *event {
+        Event::Alloc { id, bytes, stream } => {
+            server.alloc(id, bytes, stream)?;
+            let address = server.address(id);
+            lives.push(Life { born: step, bytes, stream, free_stream: stream, address, ..Life::default() });
+        }
+        Event::Free { id, stream } => {
+            server.free(id, stream)?;
+            let life = &mut lives[id as usize];
+            (life.freed, life.free_stream) = (Some(step), stream);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! `millpond check`: the exit status, what is shown, and what is refused.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use millpond_cli::Status;
+use millpond_core::ids::{DeviceId, HostId, PoolId, StreamId};
+use millpond_core::op::{Access, Act, Memory, Names, Op, Place, Start, StreamRole, What};
+use millpond_core::trace::ops::Writer;
+
+fn run(args: &[&str]) -> (Status, String, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let args = ["millpond", "check"].iter().chain(args).map(OsString::from);
+    let open: millpond_cli::replay::Open<'_> = &|_| unreachable!("no device is opened");
+    let status = millpond_cli::run(args, open, &mut out, &mut err).unwrap();
+    let text = |bytes: Vec<u8>| anstream::adapter::strip_str(&String::from_utf8(bytes).unwrap()).to_string();
+    (status, text(out), text(err))
+}
+
+fn litmus(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../litmus").join(name).display().to_string()
+}
+
+fn file(name: &str, content: &[u8]) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("millpond-check-{}-{name}", std::process::id()));
+    fs::write(&path, content).unwrap();
+    path
+}
+
+#[test]
+fn a_violation_is_explained_from_both_sides() {
+    let (status, out, err) = run(&[&litmus("measured/2-free-before-use.litmus")]);
+    assert_eq!((status, err.as_str()), (Status::Found, ""));
+    for part in [
+        "error[free-before-use]: `a`",
+        "free s a",
+        "write t a",
+        "comes after no operation of stream `t`",
+        "help: make stream `s` wait for an event recorded on stream `t` at or after op",
+        "6 operations".replace('6', "9").as_str(),
+    ] {
+        assert!(out.contains(part), "no `{part}` in\n{out}");
+    }
+}
+
+#[test]
+fn a_right_program_is_fine_and_advice_is_no_violation() {
+    let (status, out, _) = run(&[&litmus("measured/9-hand-over.litmus")]);
+    assert_eq!(status, Status::Fine);
+    assert!(out.contains("no violations"), "{out}");
+    let (status, out, _) = run(&[&litmus("rules/redundant-wait.litmus")]);
+    assert_eq!(status, Status::Fine);
+    assert!(out.contains("advice[redundant-wait]"), "{out}");
+    let (_, out, _) = run(&["--no-advice", &litmus("rules/redundant-wait.litmus")]);
+    assert!(!out.contains("redundant-wait]"), "{out}");
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_with_its_line() {
+    let path = file("bad.litmus", b"stream s\nfree s\n");
+    let (status, _, err) = run(&[path.to_str().unwrap()]);
+    assert_eq!(status, Status::BadInput);
+    assert!(err.contains("line 2") && err.contains("such a line reads `free S A`"), "{err}");
+    let path = file("bad.bin", b"\0\xff\0");
+    assert!(run(&[path.to_str().unwrap()]).2.contains("neither a litmus program"), "binary");
+    let (status, _, err) = run(&["no/such/file"]);
+    assert_eq!(status, Status::BadInput);
+    assert!(err.contains("cannot be opened"), "{err}");
+}
+
+#[test]
+fn json_has_the_facts() {
+    let (status, out, _) = run(&["--json", &litmus("measured/3-free-on-another-stream.litmus")]);
+    assert_eq!(status, Status::Found);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let found = &report["findings"][0];
+    assert_eq!((report["violations"].as_u64(), found["kind"].as_str()), (Some(1), Some("free-before-use")));
+    assert_eq!((found["line"].as_u64(), found["earlier"]["line"].as_u64()), (Some(8), Some(6)));
+    let facts = found["facts"].as_str().unwrap();
+    assert!(facts.starts_with("kind=free-before-use allocation=0 bytes=1024 earlier_act=Write"), "{facts}");
+    let (_, out, _) =
+        run(&["--json", &litmus("measured/1-use-before-alloc.litmus"), &litmus("measured/9-hand-over.litmus")]);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&out).unwrap().as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn a_trace_is_checked_like_a_text() {
+    let mut names = Names::new();
+    let (source, name) = (names.intern("src/no_such_file.rs"), names.intern("total"));
+    let (left, right) = (StreamId(1), StreamId(2));
+    let at = |line, what| Op { host: HostId(0), place: Place::File { file: source, line }, what };
+    let create = |stream| What::StreamCreate { stream, role: StreamRole::Blocking, device: DeviceId(0) };
+    let memory = Memory::first(7);
+    let accesses = [Access { memory, act: Act::Read }].into_iter().collect();
+    let ops = [
+        at(1, create(left)),
+        at(2, create(right)),
+        at(3, What::Alloc { memory, pool: PoolId(0), stream: left, bytes: 4, name: Some(name) }),
+        at(4, What::Launch { stream: right, accesses, start: Start::Ordered, name: None }),
+        at(5, What::Free { memory, stream: left }),
+    ];
+    let mut writer = Writer::new();
+    ops.iter().for_each(|op| writer.push(op, &names));
+    let bytes = writer.finish();
+    let path = file("a.trace", &bytes);
+    let (status, out, err) = run(&[path.to_str().unwrap()]);
+    assert_eq!((status, err.as_str()), (Status::Found, ""));
+    for part in ["error[use-before-alloc]: `total`", "src/no_such_file.rs:4", "src/no_such_file.rs:3", "5 operations"] {
+        assert!(out.contains(part), "no `{part}` in\n{out}");
+    }
+    let path = file("cut.trace", &bytes[..bytes.len() - 20]);
+    let (status, _, err) = run(&[path.to_str().unwrap()]);
+    assert_eq!(status, Status::BadInput, "{err}");
+}

@@ -1,0 +1,232 @@
+//! `millpond view` from arguments to the page: one file, everything in it, nothing asked of the network.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use flate2::read::DeflateDecoder;
+use serde_json::Value;
+
+fn millpond(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_millpond")).arg("view").args(words).output().expect("the command starts")
+}
+
+fn path(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name).display().to_string()
+}
+
+/// A file of this test alone.
+fn to(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("view");
+    std::fs::create_dir_all(&folder).unwrap();
+    folder.join(name)
+}
+
+/// The page of a file.
+fn page(name: &str) -> String {
+    let output = millpond(&[name]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What stands in the page's script of this id.
+fn script<'p>(page: &'p str, id: &str) -> &'p str {
+    let (_, rest) = page.split_once(&format!("<script id=\"{id}\"")).unwrap();
+    let (_, rest) = rest.split_once('>').unwrap();
+    rest.split_once("</script>").unwrap().0
+}
+
+fn meta(page: &str) -> Value {
+    serde_json::from_str(script(page, "meta")).unwrap()
+}
+
+/// All numbers of the page's columns.
+fn numbers(page: &str) -> Vec<u64> {
+    let mut bytes = Vec::new();
+    let packed = BASE64_STANDARD.decode(script(page, "data")).unwrap();
+    DeflateDecoder::new(&packed[..]).read_to_end(&mut bytes).unwrap();
+    let mut numbers = Vec::new();
+    let (mut number, mut shift) = (0, 0);
+    for byte in bytes {
+        number |= u64::from(byte & 127) << shift;
+        shift += 7;
+        if byte < 128 {
+            numbers.push(std::mem::take(&mut number));
+            shift = 0;
+        }
+    }
+    assert_eq!(shift, 0, "the last number is whole");
+    numbers
+}
+
+#[test]
+fn a_page_holds_every_event_of_a_training() {
+    let page = page(&path("../../traces/gpt2_train.jsonl.gz"));
+    let (meta, numbers) = (meta(&page), numbers(&page));
+    assert_eq!((&meta["events"], &meta["steps"], &meta["allocations"]), (&68571.into(), &68571.into(), &34287.into()));
+    let (lives, changes) = (34287, meta["reserved"].as_u64().unwrap() as usize);
+    assert_eq!(numbers.len(), 9 * lives + 2 * changes, "nine columns of lives, two of what is reserved");
+    let lasts = &numbers[lives..2 * lives];
+    assert_eq!(lives + lasts.iter().filter(|&&steps| steps > 0).count(), 68571);
+
+    // The bytes live at each step, from the columns alone: their most is the recording's.
+    let sizes: Vec<u64> = meta["sizes"].as_array().unwrap().iter().map(|size| size.as_u64().unwrap()).collect();
+    let mut change = vec![0_i64; 68571];
+    let mut born = 0;
+    for life in 0..lives {
+        born += numbers[life];
+        let bytes = sizes[numbers[2 * lives + life] as usize] as i64;
+        change[born as usize] += bytes;
+        if lasts[life] > 0 {
+            change[(born + lasts[life]) as usize] -= bytes;
+        }
+    }
+    let mut live = 0;
+    let peak = change.iter().map(|bytes| {
+        live += bytes;
+        live
+    });
+    assert_eq!(peak.max(), Some(12_293_635_680));
+}
+
+#[test]
+fn a_page_asks_nothing_of_the_network() {
+    let page = page(&path("tests/data/ours.jsonl"));
+    for part in ["http:", "https:", "src=", "url(", "@import", "<link", "fetch(", "import(", "XMLHttpRequest"] {
+        assert!(!page.contains(part), "{part}");
+    }
+    for mark in ["@TITLE@", "@STYLE@", "@META@", "@DATA@", "@SCRIPT@"] {
+        assert!(!page.contains(mark), "{mark}");
+    }
+    assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
+}
+
+#[test]
+fn every_format_is_drawn() {
+    for (file, events) in [("ours.jsonl.gz", 4), ("rmm.csv", 5), ("plain.txt", 4), ("one_device_p4.pickle", 4)] {
+        let page = page(&path(&format!("tests/data/{file}")));
+        let meta = meta(&page);
+        assert_eq!(meta["events"], meta["steps"], "{file}");
+        assert_eq!(meta["events"], events, "{file}");
+        assert!(!numbers(&page).is_empty());
+    }
+}
+
+#[test]
+fn words_of_a_recording_stay_words() {
+    let file = to("evil.jsonl");
+    std::fs::write(&file, "{\"name\": \"</script><b>&\"}\n[\"a\",0,512,0]\n").unwrap();
+    let page = page(&file.display().to_string());
+    assert_eq!(page.matches("</script>").count(), 3, "the page's own");
+    assert!(page.contains("<title>&lt;/script>&lt;b>&amp;"));
+    assert_eq!(meta(&page)["name"], "</script><b>&");
+}
+
+#[test]
+fn a_page_is_written_where_it_is_to_go() {
+    let file = to("page.html");
+    let output = millpond(&[&path("tests/data/two_devices.pickle"), "-o", &file.display().to_string()]);
+    let (text, notes) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("allocations and frees; open it in a browser"), "{text}");
+    assert!(notes.starts_with("note: ") && notes.contains("--gpu N chooses another"), "{notes}");
+    assert!(meta(&std::fs::read_to_string(&file).unwrap())["events"].as_u64() > Some(0));
+}
+
+#[test]
+fn bad_input_is_refused_and_nothing_is_written() {
+    let page = to("never.html");
+    let to = page.display().to_string();
+    for (words, part) in [
+        (vec!["no/such/file", "-o", &to], "no/such/file: cannot be opened"),
+        (vec![&path("tests/data/make.py"), "-o", &to], "make.py: line 2: "),
+        (vec![&path("tests/data/two_devices.pickle"), "--gpu", "9", "-o", &to], "that GPU has no allocation"),
+        (vec![&path("tests/data/ours.jsonl"), "-o", "no/such/folder/x.html"], "cannot be written"),
+        (vec!["-o", &to], "<FILE>"),
+    ] {
+        let output = millpond(&words);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.starts_with("error: ") && error.contains(part), "{error}");
+        assert!(output.stdout.is_empty() && !page.exists());
+    }
+}
+
+/// A trace of a program with a graph and, as the library would refuse it, a made-up free that nothing orders.
+fn trace(name: &str) -> PathBuf {
+    use millpond::{Device, HostConfig, Trace};
+    use millpond_core::ids::{DeviceId, HostId, PoolId, StreamId};
+    use millpond_core::op::{Memory, Op, Place, StreamRole, What};
+    use millpond_core::trace::ops::{Reader, Writer};
+
+    let path = to(name);
+    let trace = Trace::create(&path).unwrap();
+    let config = HostConfig { trace: Some(trace.clone()), ..HostConfig::default() };
+    let device = Device::host(config).unwrap();
+    let (pool, stream) = (device.default_pool(), device.stream().unwrap());
+    let x = stream.alloc::<u8>(&pool, 1 << 20).unwrap();
+    x.set_name("weights");
+    let (graph, ()) = stream
+        .capture(|s| {
+            let scratch = s.alloc::<u8>(&pool, 512)?;
+            s.launch((x.read(), scratch.write()), |_| ())
+        })
+        .unwrap();
+    let exec = graph.instantiate(Default::default()).unwrap();
+    let _ = exec.launch(&stream).unwrap();
+    stream.free(x).unwrap();
+    drop((stream, pool, graph, exec, device, trace));
+
+    // The same again, and more: two streams, and a free that nothing orders.
+    let (mut reader, mut writer) = (Reader::new(), Writer::new());
+    reader.feed(&std::fs::read(&path).unwrap());
+    while let Some(op) = reader.next_op().unwrap() {
+        writer.push(&op, reader.names());
+    }
+    let mut bytes = writer.seal();
+    let mut push = |what| {
+        writer.push(&Op { host: HostId(0), place: Place::Line(7), what }, reader.names());
+    };
+    let (left, right, memory) = (StreamId(70), StreamId(71), Memory::first(77));
+    let (role, device) = (StreamRole::NonBlocking, DeviceId(0));
+    push(What::StreamCreate { stream: left, role, device });
+    push(What::StreamCreate { stream: right, role, device });
+    push(What::PoolCreate { pool: PoolId(7), exportable: false });
+    push(What::Alloc { memory, pool: PoolId(7), stream: left, bytes: 4096, name: None });
+    push(What::Free { memory, stream: right });
+    bytes.extend(writer.finish());
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn a_trace_is_drawn_with_its_graphs_and_violations() {
+    let file = trace("drawn.trace");
+    let page = page(&file.display().to_string());
+    let meta = meta(&page);
+    assert_eq!((&meta["name"], &meta["allocations"], &meta["events"]), (&"drawn".into(), &2.into(), &4.into()));
+    assert!(meta["strings"].as_array().unwrap().contains(&"weights".into()));
+    let [mark] = &meta["marks"].as_array().unwrap()[..] else { panic!("{:#}", meta["marks"]) };
+    assert_eq!(mark["allocations"], serde_json::json!([1]));
+    assert!(mark["text"].as_str().unwrap().contains("help: "), "{mark:#}");
+    let [graph] = &meta["graphs"].as_array().unwrap()[..] else { panic!("{:#}", meta["graphs"]) };
+    let layers: Vec<_> = graph["nodes"].as_array().unwrap().iter().map(|node| node["y"].as_u64().unwrap()).collect();
+    assert_eq!((layers, graph["edges"].as_array().unwrap().len()), (vec![0, 1, 2], 2));
+}
+
+#[test]
+fn a_cut_trace_is_drawn_as_far_as_it_is_whole_and_a_damaged_one_refused() {
+    let file = trace("cut.trace");
+    let whole = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &whole[..whole.len() - 20]).unwrap();
+    let output = millpond(&[&file.display().to_string()]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("note: "), "{output:?}");
+    let mut damaged = whole;
+    damaged[60] ^= 1;
+    std::fs::write(&file, &damaged).unwrap();
+    let output = millpond(&[&file.display().to_string()]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error.contains("cut.trace: byte 12: the frame's checksum is wrong"), "{error}");
+}
