@@ -1,0 +1,112 @@
+"""What the training scripts share: the allocator by name, and figures that mean the same for each.
+
+Peak reserved is physical memory at its highest; peak allocated is what tensors asked for at their highest. Both are
+counted after the warm-up, from a reset of the marks.
+"""
+
+import argparse
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+ALLOCATORS = ("default", "expandable", "millpond")
+
+
+def arguments(description, steps):
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--allocator", choices=ALLOCATORS, default="default")
+    parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--warmup", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=None, help="largest batch")
+    parser.add_argument("--distributed", action="store_true", help="one process a GPU, under torchrun, with NCCL")
+    return parser.parse_args()
+
+
+def torch_with(allocator):
+    """PyTorch with this allocator; before the first CUDA tensor."""
+    if allocator == "expandable":
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+    import torch
+
+    if allocator == "millpond":
+        import millpond.torch
+
+        millpond.torch.enable()
+    return torch
+
+
+class Figures:
+    """Losses, step times and peaks of a run."""
+
+    def __init__(self, torch, allocator, device):
+        self.torch, self.allocator, self.device = torch, allocator, device
+        self.losses, self.times = [], []
+
+    def reset(self):
+        self.torch.cuda.synchronize()
+        self.times.clear()
+        if self.allocator == "millpond":
+            import millpond
+
+            millpond.reset_peaks(self.device)
+        else:
+            self.torch.cuda.reset_peak_memory_stats()
+
+    def step(self, run):
+        self.torch.cuda.synchronize()
+        begin = time.perf_counter()
+        loss = run()
+        self.torch.cuda.synchronize()
+        self.times.append(time.perf_counter() - begin)
+        self.losses.append(loss.item())
+
+    def peaks(self):
+        if self.allocator == "millpond":
+            import millpond
+
+            figures = millpond.statistics(self.device)
+            return figures.reserved_high, figures.used_high
+        stats = self.torch.cuda.memory_stats()
+        return stats["reserved_bytes.all.peak"], stats["requested_bytes.all.peak"]
+
+    def report(self, what):
+        reserved, allocated = self.peaks()
+        losses = self.losses
+        print(f"{what}: allocator {self.allocator}, {len(self.times)} steps, device {self.device}")
+        print(f"  losses {losses[0]:.6f} {losses[len(losses) // 2]:.6f} {losses[-1]:.6f} sum {sum(losses):.6f}")
+        ordered = sorted(self.times)
+        middle, slow = statistics.median(ordered), ordered[int(len(ordered) * 0.9)]
+        print(f"  step median {middle * 1e3:.3f} ms, 90 % below {slow * 1e3:.3f} ms, all {sum(ordered):.3f} s")
+        ratio = reserved / allocated
+        print(f"  peak reserved {reserved / 2**20:.1f} MiB, peak allocated {allocated / 2**20:.1f} MiB, ratio {ratio:.4f}")
+
+
+def begin(torch, options):
+    """The process's GPU; with --distributed one of several processes."""
+    torch.manual_seed(options.seed)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.benchmark = False
+    rank = 0
+    if options.distributed:
+        rank = int(os.environ["LOCAL_RANK"])
+        torch.cuda.set_device(rank)
+        torch.distributed.init_process_group("nccl")
+    return rank
+
+
+def parallel(torch, model, options, rank):
+    """The model, with gradients summed over the processes where there are several."""
+    if not options.distributed:
+        return model
+    return torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+
+
+def end(torch, options):
+    if options.distributed:
+        torch.distributed.destroy_process_group()

@@ -1,0 +1,33 @@
+"""Stream-ordered GPU memory for PyTorch and CuPy.
+
+``millpond.torch.enable()`` and ``millpond.cupy.enable()`` make a program allocate through Millpond; the functions here
+say what it has. A device is a number, as in PyTorch. ``use_host()`` makes the numbers mean host devices, for tests on
+machines without a GPU.
+"""
+
+from ._library import Error, OutOfMemory, library_path
+from ._memory import (
+    Statistics,
+    allocate,
+    empty_cache,
+    free,
+    memory_picture,
+    reset_peaks,
+    statistics,
+    use_host,
+)
+
+__all__ = [
+    "Error",
+    "OutOfMemory",
+    "Statistics",
+    "allocate",
+    "empty_cache",
+    "free",
+    "library_path",
+    "memory_picture",
+    "reset_peaks",
+    "statistics",
+    "use_host",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,125 @@
+"""What a device's memory is, and memory by address."""
+
+import ctypes
+import dataclasses
+import json
+
+from ._library import PoolStatistics, check, library
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """Figures of a device's memory, in bytes."""
+
+    #: Allocated and not freed, as asked for.
+    used: int
+    #: The most of that since the last ``reset_peaks``.
+    used_high: int
+    #: Physical memory.
+    reserved: int
+    #: The most of that since the last ``reset_peaks``.
+    reserved_high: int
+
+
+def use_host(host=True):
+    """Device numbers mean host devices. Only before the first allocation or question."""
+    check(library().millpond_torch_use_host(int(host)))
+
+
+def statistics(device=0):
+    """What is used and reserved on a device, private pools of graphs included."""
+    figures = PoolStatistics()
+    check(library().millpond_torch_get_statistics(ctypes.byref(figures), device))
+    return Statistics(figures.used_bytes, figures.used_high_bytes, figures.reserved_bytes, figures.reserved_high_bytes)
+
+
+def reset_peaks(device=0):
+    """Sets the high marks to the present values."""
+    check(library().millpond_torch_reset_peaks(device))
+
+
+def empty_cache():
+    """Gives idle memory of all devices back to the system."""
+    library().millpond_torch_empty_cache()
+
+
+def allocate(nbytes, device=0, stream=0):
+    """Allocates on a stream, by its handle: the address, 0 for no bytes. Raises ``OutOfMemory``."""
+    pointer = ctypes.c_void_p()
+    check(library().millpond_trusted_malloc(ctypes.byref(pointer), nbytes, device, stream))
+    return pointer.value or 0
+
+
+def free(address, device=0, stream=0):
+    """Frees at this point of a stream."""
+    check(library().millpond_trusted_free(address, device, stream))
+
+
+def memory_picture(path=None, device=0):
+    """What is live on a device: a dictionary with the device's pools, their figures and every allocation.
+
+    With ``path`` it is also written there: as JSON where the name ends in ``.json``, else as a snapshot as PyTorch
+    writes it (pickled), which https://pytorch.org/memory_viz and ``torch.cuda._memory_viz`` show.
+    """
+    text = ctypes.c_void_p()
+    check(library().millpond_torch_memory_picture(ctypes.byref(text), device))
+    try:
+        picture = json.loads(ctypes.string_at(text.value).decode())
+    finally:
+        library().millpond_string_free(text.value)
+    if path is not None:
+        _write(picture, str(path), device)
+    return picture
+
+
+def _write(picture, path, device):
+    if path.endswith(".json"):
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(picture, file)
+        return
+    import pickle
+
+    with open(path, "wb") as file:
+        pickle.dump(snapshot(picture, device), file, protocol=3)
+
+
+def snapshot(picture, device=0):
+    """A picture in the shape of a PyTorch memory snapshot: each pool is one segment with its live blocks and the gaps
+    between them."""
+    segments = []
+    for pool in picture["pools"]:
+        live = pool["live"]
+        if not live:
+            continue
+        start, end, blocks = live[0]["address"], live[0]["address"], []
+        for one in live:
+            if one["address"] > end:
+                blocks.append(_block(end, one["address"] - end, 0, "inactive"))
+            blocks.append(_block(one["address"], one["bytes"], one["requested"], "active_allocated"))
+            end = one["address"] + one["bytes"]
+        segments.append(
+            {
+                "device": device,
+                "address": start,
+                "total_size": end - start,
+                "allocated_size": sum(one["bytes"] for one in live),
+                "active_size": sum(one["bytes"] for one in live),
+                "requested_size": sum(one["requested"] for one in live),
+                "stream": 0,
+                "segment_type": "large",
+                "segment_pool_id": (0, 0),
+                "is_expandable": True,
+                "frames": [],
+                "blocks": blocks,
+            }
+        )
+    return {
+        "segments": segments,
+        "device_traces": [[] for _ in range(device + 1)],
+        "allocator_settings": {},
+        "external_annotations": [],
+    }
+
+
+def _block(address, size, requested, state):
+    return {"address": address, "size": size, "requested_size": requested, "state": state, "frames": []}

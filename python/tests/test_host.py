@@ -1,0 +1,171 @@
+"""What needs no GPU and no PyTorch: the package over host devices. `python3 -m unittest discover -s python/tests`."""
+
+import importlib.util
+import os
+import pathlib
+import pickle
+import sys
+import tempfile
+import threading
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+import millpond  # noqa: E402
+import millpond.cupy  # noqa: E402
+import millpond.torch  # noqa: E402
+from millpond._library import PoolKey, library  # noqa: E402
+
+MIB = 1 << 20
+
+
+def setUpModule():
+    millpond.use_host()
+
+
+class Memory(unittest.TestCase):
+    """Each test has a device of its own."""
+
+    def test_a_block_comes_back(self):
+        first = millpond.allocate(MIB, device=10)
+        self.assertTrue(first)
+        self.assertEqual(millpond.statistics(10).used, MIB)
+        millpond.free(first, device=10)
+        self.assertEqual(millpond.statistics(10).used, 0)
+        self.assertEqual(millpond.statistics(10).used_high, MIB)
+        self.assertEqual(millpond.allocate(MIB, device=10), first)
+        millpond.free(first, device=10)
+        millpond.empty_cache()
+        self.assertEqual(millpond.statistics(10).reserved, 0)
+        millpond.reset_peaks(10)
+        self.assertEqual(millpond.statistics(10).used_high, 0)
+        self.assertEqual(millpond.allocate(0, device=10), 0)
+
+    def test_refusals_are_exceptions(self):
+        with self.assertRaises(millpond.Error) as caught:
+            millpond.free(12345, device=11)
+        self.assertIn("not the start of a live allocation", str(caught.exception))
+        with self.assertRaises(millpond.OutOfMemory) as caught:
+            millpond.allocate(1 << 50, device=11)
+        self.assertIsInstance(caught.exception, MemoryError)
+        self.assertIn("out of memory", str(caught.exception))
+        with self.assertRaises(millpond.Error):
+            millpond.statistics(1000)
+        with self.assertRaises(millpond.Error):
+            millpond.use_host(False)
+
+    def test_a_recorded_stream_is_waited_for(self):
+        block = millpond.allocate(MIB, device=12, stream=1)
+        library().millpond_torch_record_stream(block, 2)
+        millpond.free(block, device=12, stream=1)
+        self.assertEqual(millpond.statistics(12).used, 0)
+        library().millpond_torch_record_stream(block, 2)  # Not ours any more: left alone.
+
+    def test_a_private_pool_keeps_its_memory(self):
+        calls, key = library(), PoolKey(0, 3)
+        calls.millpond_torch_begin_allocate_to_pool(13, key, None)
+        inside = millpond.allocate(MIB, device=13)
+        millpond.free(inside, device=13)
+        calls.millpond_torch_end_allocate_to_pool(13, key)
+        outside = millpond.allocate(MIB, device=13)
+        self.assertNotEqual(inside, outside)
+        self.assertGreaterEqual(millpond.statistics(13).used, 2 * MIB)
+        calls.millpond_torch_release_pool(13, key)
+        self.assertEqual(millpond.statistics(13).used, MIB)
+        millpond.free(outside, device=13)
+
+    def test_threads(self):
+        failed = []
+
+        def work(stream):
+            try:
+                for i in range(500):
+                    block = millpond.allocate(512 << (i % 10), device=14, stream=stream)
+                    millpond.free(block, device=14, stream=stream)
+            except millpond.Error as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=work, args=(i + 1,)) for i in range(4)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        self.assertEqual(failed, [])
+        self.assertEqual(millpond.statistics(14).used, 0)
+
+
+class Picture(unittest.TestCase):
+    def test_it_shows_what_is_live(self):
+        blocks = [millpond.allocate(size, device=20) for size in (1000, MIB, 300)]
+        millpond.free(blocks[1], device=20)
+        picture = millpond.memory_picture(device=20)
+        live = [one for pool in picture["pools"] for one in pool["live"]]
+        self.assertEqual(sorted(one["requested"] for one in live), [300, 1000])
+        self.assertEqual({one["address"] for one in live}, {blocks[0], blocks[2]})
+
+    def test_it_is_written_as_json_and_as_a_snapshot(self):
+        millpond.allocate(1000, device=21)
+        gap = millpond.allocate(1000, device=21)
+        millpond.allocate(2000, device=21)
+        millpond.free(gap, device=21)
+        with tempfile.TemporaryDirectory() as folder:
+            picture = millpond.memory_picture(os.path.join(folder, "a.json"), device=21)
+            millpond.memory_picture(os.path.join(folder, "a.pickle"), device=21)
+            with open(os.path.join(folder, "a.json"), encoding="utf-8") as file:
+                self.assertIn('"requested"', file.read())
+            with open(os.path.join(folder, "a.pickle"), "rb") as file:
+                snapshot = pickle.load(file)
+        self.assertEqual(len(picture["pools"]), len(millpond.memory_picture(device=21)["pools"]))
+        (segment,) = snapshot["segments"]
+        self.assertEqual(segment["requested_size"], 3000)
+        self.assertEqual(segment["total_size"], sum(block["size"] for block in segment["blocks"]))
+        self.assertEqual(
+            [block["state"] for block in segment["blocks"]], ["active_allocated", "inactive", "active_allocated"]
+        )
+
+
+class Torch(unittest.TestCase):
+    def test_all_hooks_are_told(self):
+        class Native:
+            def __init__(self):
+                self.told = {}
+
+            def __getattr__(self, name):
+                return lambda address: self.told.__setitem__(name, address)
+
+        native = Native()
+        millpond.torch.connect(native)
+        self.assertEqual(set(native.told), set(millpond.torch._HOOKS))
+        self.assertTrue(all(native.told.values()))
+        self.assertEqual(len(set(native.told.values())), len(native.told))
+
+    def test_a_pytorch_that_lacks_one_is_refused(self):
+        with self.assertRaises(RuntimeError):
+            millpond.torch.connect(object())
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
+    def test_the_allocator_is_made(self):
+        self.assertIsNotNone(millpond.torch.allocator())
+
+
+class CuPy(unittest.TestCase):
+    def test_a_block_is_freed_on_the_stream_that_allocated_it(self):
+        stream = 7
+        malloc, free = millpond.cupy.functions(lambda: stream)
+        block = malloc(MIB, 30)
+        stream = 8
+        free(block, 30)
+        self.assertEqual(millpond.statistics(30).used, 0)
+        stream = 7
+        self.assertEqual(malloc(MIB, 30), block)
+        free(block, 30)
+        free(malloc(0, 30), 30)
+
+    @unittest.skipUnless(importlib.util.find_spec("cupy"), "CuPy is not installed")
+    def test_cupy_is_there(self):
+        import cupy
+
+        self.assertTrue(cupy.cuda.memory.PythonFunctionAllocator)
+
+
+if __name__ == "__main__":
+    unittest.main()
