@@ -15,7 +15,7 @@ use std::path::Path;
 use source::{Finding, Source};
 
 /// The modules of `crates/core/src`, bottom up: a module uses only those above it in this list.
-const LAYERS: &[&str] = &["ids", "units", "order", "check", "space", "plan", "pool", "graph", "trace"];
+const LAYERS: &[&str] = &["ids", "units", "op", "order", "space", "plan", "pool", "graph", "check", "share", "trace"];
 
 /// The crates and which of ours each may depend on. Dev-dependencies are free, except that core has none.
 const CRATES: &[(&str, &[&str])] = &[
@@ -24,7 +24,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("millpond", &["core", "driver"]),
     ("capi", &["core", "millpond"]),
     ("cudarc", &["core", "millpond"]),
-    ("cli", &["core", "millpond"]),
+    ("litmus", &["core"]),
+    ("cli", &["core", "millpond", "litmus"]),
     ("fakecuda", &["core", "driver"]),
     ("tidy", &[]),
 ];
