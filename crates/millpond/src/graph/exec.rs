@@ -124,6 +124,22 @@ pub(crate) struct Run {
     pub(crate) lanes: Lanes,
     /// Room for a launch's marks.
     pub(crate) marks: Vec<millpond_driver::RawMark>,
+    /// Whether the device has what launches need of it.
+    pub(crate) is_ready: bool,
+}
+
+impl ExecShared {
+    /// Makes what launches need on the device, once. The memory that the graph names is there: a graph with memory of
+    /// its own is made ready by its first upload or launch.
+    #[cold]
+    pub(crate) fn make_ready(&self, run: &mut Run) -> Result<()> {
+        match &self.native {
+            Some(native) => native.make(&self.context)?,
+            None => self.program.prepare(&self.context)?,
+        }
+        run.is_ready = true;
+        Ok(())
+    }
 }
 
 impl GraphExec {
@@ -137,9 +153,8 @@ impl GraphExec {
         let core = draft(body)?.instantiate(0, settings.auto_free_on_launch);
         let mut family = FxHashMap::default();
         gather(body, &mut family)?;
-        let native = Native::of(context, &core, body)?;
+        let native = Native::of(context, &core, body);
         let program = Arc::new(if native.is_some() { Program::default() } else { Program::new(&core, body) });
-        program.prepare(context)?;
         let outputs = outputs(context, &core, &family);
         let outsides = outsides(&core, &family);
         let arenas = arenas(context, &core, &family);
@@ -173,6 +188,10 @@ impl GraphExec {
         }
         if let Some(tracer) = &context.tracer {
             shared.traced = Some(tracer.exec(body.core.id(), settings.auto_free_on_launch));
+        }
+        if shared.arenas.is_empty() && !shared.outsides.iter().any(|it| matches!(it.whose, Whose::Node(..))) {
+            // All memory that it names is there.
+            shared.make_ready(&mut lock(&shared.run))?;
         }
         let shared = Arc::new(shared);
         *lock(&body.instance) = Arc::downgrade(&shared);

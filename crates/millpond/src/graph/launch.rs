@@ -123,7 +123,8 @@ impl GraphExec {
         if !exec.arena_keys.is_empty() {
             lock(&exec.context.graphs.memory).backing.uploaded(&exec.arena_keys, point);
         }
-        let uploaded = exec.native.as_ref().map_or(Ok(()), |native| native.upload(&exec.context, shared.raw));
+        let ready = if run.is_ready { Ok(()) } else { exec.make_ready(&mut run) };
+        let uploaded = ready.and_then(|()| exec.native.as_ref().map_or(Ok(()), |native| native.upload(shared.raw)));
         exec.end(shared, &mut state, &mut run, &exec.context.hosts.base());
         shared.leave(&mut state);
         uploaded
@@ -193,6 +194,9 @@ impl ExecShared {
             last.before(shared, state)?;
         }
         follow(&self.context, shared.raw, &waits)?;
+        if !run.is_ready {
+            self.make_ready(run)?;
+        }
         let base = self.context.hosts.base();
         let knew = self.events.as_ref().map(|_| state.chain.snapshot());
         let (marks, refused) = match self.submit(shared.raw, run, &launching.waited) {

@@ -4,8 +4,8 @@
 //! allocates. Nodes that do nothing are left out where what comes after them can take over their edges. Graphs with
 //! external event nodes are not made so: the device would look at those events when the nodes run, not at the launch.
 //!
-//! A driver may want memory to be there where nodes name it, and the graph's own is bound at a launch. What is refused
-//! when the instance is made is therefore made by its first upload or launch, and refused there if need be.
+//! A driver wants memory to be there where nodes name it, and a graph's own is bound by a launch: who asks for
+//! [`Native::make`] sees to that.
 //!
 //! Invariant **as-ordered**: between two nodes that work, the device's graph has a path where the instance has one.
 
@@ -44,40 +44,35 @@ impl Drop for Native {
 }
 
 impl Native {
-    /// The instance as a graph of the device; none where that is not to be had.
-    pub(crate) fn of(context: &Context, core: &CoreExec, body: &Body) -> Result<Option<Self>> {
+    /// What an instance is as a graph of the device, yet to be made; none where that is not to be had.
+    pub(crate) fn of(context: &Context, core: &CoreExec, body: &Body) -> Option<Self> {
         let summary = core.summary();
         let has_events = !(summary.records.is_empty() && summary.waits.is_empty());
-        if has_events || !context.driver.has_graphs() {
-            return Ok(None);
-        }
-        let native = Self::planned(context, nodes(core, body));
-        match native.make(context) {
-            Ok(_) | Err(DriverError::Failed { .. }) => Ok(Some(native)),
-            Err(error) => Err(error.into()),
-        }
+        let can = !has_events && context.driver.has_graphs();
+        can.then(|| Self::planned(context, nodes(core, body)))
     }
 
     fn planned(context: &Context, nodes: Vec<Node>) -> Self {
         Self { made: OnceLock::new(), nodes: Mutex::new(nodes), driver: Arc::clone(&context.driver) }
     }
 
-    /// Cold: once.
+    /// Makes it, if that was not done yet. The memory that its nodes name is there.
     #[cold]
-    fn make(&self, context: &Context) -> millpond_driver::Result<RawExec> {
+    pub(crate) fn make(&self, context: &Context) -> Result<()> {
         let mut nodes = lock(&self.nodes);
-        if let Some(raw) = self.made.get() {
-            return Ok(*raw);
+        if self.made.get().is_none() {
+            let raw = shell::instantiate_graph(context, &nodes)?;
+            // The device keeps what they own.
+            *nodes = Vec::new();
+            let _ = self.made.set(raw);
         }
-        let raw = shell::instantiate_graph(context, &nodes)?;
-        // The device keeps what they own.
-        *nodes = Vec::new();
-        Ok(*self.made.get_or_init(|| raw))
+        Ok(())
     }
 
     #[inline]
-    fn raw(&self, context: &Context) -> millpond_driver::Result<RawExec> {
-        self.made.get().map_or_else(|| self.make(context), |raw| Ok(*raw))
+    fn raw(&self) -> Result<RawExec> {
+        let unmade = || DriverError::Failed { call: "launch", reason: "the graph was not made on the device".into() };
+        Ok(*self.made.get().ok_or_else(unmade)?)
     }
 
     /// Gives a launch to the driver.
@@ -90,11 +85,11 @@ impl Native {
     }
 
     pub(crate) fn launch(&self, context: &Context, stream: RawStream) -> Result<()> {
-        Ok(shell::launch_graph(context, self.raw(context)?, stream)?)
+        Ok(shell::launch_graph(context, self.raw()?, stream)?)
     }
 
-    pub(crate) fn upload(&self, context: &Context, stream: RawStream) -> Result<()> {
-        Ok(self.driver.upload(self.raw(context)?, stream)?)
+    pub(crate) fn upload(&self, stream: RawStream) -> Result<()> {
+        Ok(self.driver.upload(self.raw()?, stream)?)
     }
 }
 
@@ -167,7 +162,7 @@ impl Foreign {
 
     /// Submits it to a lane.
     pub(crate) fn launch(&self, context: &Context, lane: RawStream) -> Result<()> {
-        self.prepare(context)?;
+        self.prepare(context)?; // Nothing, but where it stands alone in a stream.
         lock(&self.alone).as_ref().expect("prepared just now").launch(context, lane)
     }
 }
