@@ -293,14 +293,20 @@ fn chain(device: &Device, count: usize) {
         graph.add_free(&last, before.expect("an allocation")).expect("a free");
         graph
     };
-    let (mut times, mut exec) = (Vec::new(), None);
+    let (mut times, mut firsts, mut exec) = (Vec::new(), Vec::new(), None);
     for _ in 0..10 {
         let graph = build();
         let start = Instant::now();
-        exec = Some(graph.instantiate(Instantiate::default()).expect("an instance"));
+        let instance = graph.instantiate(Instantiate::default()).expect("an instance");
         times.push(start.elapsed().as_nanos() as f64 / 1e3);
+        // What is put off to the first launch is in here.
+        let _ = instance.launch(&stream).expect("a launch");
+        firsts.push(start.elapsed().as_nanos() as f64 / 1e3);
+        stream.synchronize().expect("a stream");
+        exec = Some(instance);
     }
     row(format!("graph {count} instantiate"), median(times), "us");
+    row(format!("graph {count} instantiate and first launch"), median(firsts), "us");
     launches(&format!("graph {count}"), &exec.expect("an instance"), &stream);
 }
 
