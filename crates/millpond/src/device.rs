@@ -300,7 +300,7 @@ impl Device {
         let bytes = life.bytes;
         drop(life);
         let mut heap = pool.lock();
-        heap.give_back(allocation.index, Frontier::EMPTY, None::<&Chain>);
+        heap.give_back(Arc::clone(allocation), Frontier::EMPTY, None::<&Chain>);
         heap.count_used(-(bytes as i64));
         drop(heap);
         pool.trim_if_destroyed();

@@ -100,9 +100,10 @@ pub(crate) struct Heap {
     pub(crate) pool: millpond_core::pool::Pool,
     /// The driver's handle of each chunk.
     pub(crate) chunks: Vec<Option<millpond_driver::RawChunk>>,
-    /// All allocations there ever were; those without a block are in `vacant`.
+    /// All allocations there ever were.
     table: Vec<Entry>,
-    vacant: Vec<u32>,
+    /// Those without a block. The reference that is here goes out with a block and comes back with it, uncounted.
+    vacant: Vec<Arc<Allocation>>,
     /// The allocation in each block.
     by_block: Vec<u32>,
     shelves: Vec<ShelfRef>,
@@ -148,14 +149,13 @@ impl Heap {
         if self.vacant.is_empty() {
             self.add_entry(pool);
         }
-        let index = self.vacant.pop().expect("an entry was added");
+        let allocation = self.vacant.pop().expect("an entry was added");
         if self.by_block.len() <= block.index() {
             self.by_block.resize(block.index() + 1, u32::MAX);
         }
-        self.by_block[block.index()] = index;
-        let entry = &mut self.table[index as usize];
-        entry.block = block;
-        Arc::clone(&entry.allocation)
+        self.by_block[block.index()] = allocation.index;
+        self.table[allocation.index as usize].block = block;
+        allocation
     }
 
     #[cold]
@@ -163,15 +163,20 @@ impl Heap {
         let index = self.table.len() as u32;
         let id = AllocId(pool.context.next_alloc.fetch_add(1, Ordering::Relaxed));
         let allocation = Arc::new(Allocation::new(id, index, pool.context.number, Origin::Pool(Arc::clone(pool))));
+        self.vacant.push(Arc::clone(&allocation));
         self.table.push(Entry { allocation, block: BlockId(u32::MAX) });
-        self.vacant.push(index);
     }
 
     /// The block of a freed allocation returns to the heap.
     #[inline]
-    pub(crate) fn give_back(&mut self, index: u32, after: impl Into<Frontier>, who: Option<&impl Knows>) {
-        self.vacant.push(index);
-        self.pool.free(self.table[index as usize].block, after, who);
+    pub(crate) fn give_back(
+        &mut self,
+        allocation: Arc<Allocation>,
+        after: impl Into<Frontier>,
+        who: Option<&impl Knows>,
+    ) {
+        self.pool.free(self.table[allocation.index as usize].block, after, who);
+        self.vacant.push(allocation);
     }
 
     /// Whether no block is held any more.

@@ -14,7 +14,7 @@ use millpond_core::order::Chain;
 use millpond_core::pool::{Exhausted, Grant};
 use millpond_driver::{Access, Driver, DriverError};
 
-use crate::allocation::Owned;
+use crate::allocation::{Allocation, Owned};
 use crate::error::{Error, Invalid, OutOfMemory, Result};
 use crate::pool::{Heap, PoolShared};
 use crate::progress::{Progress, Told};
@@ -213,8 +213,8 @@ impl PoolShared {
                 let served = shelf.shelf.count_served();
                 let mut heap = self.lock();
                 heap.pool.count_served(served);
-                for (index, free) in shelf.clear(stream.slot) {
-                    heap.give_back(index, free, None::<&Chain>);
+                for (allocation, free) in shelf.clear(stream.slot) {
+                    heap.give_back(allocation, free, None::<&Chain>);
                 }
             }
         };
@@ -236,10 +236,10 @@ impl PoolShared {
     }
 
     /// Freed blocks return to the heap.
-    pub(crate) fn take_back(&self, fallen: impl IntoIterator<Item = (u32, Point)>) {
+    pub(crate) fn take_back(&self, fallen: impl IntoIterator<Item = (Arc<Allocation>, Point)>) {
         let mut heap = self.lock();
-        for (index, free) in fallen {
-            heap.give_back(index, free, None::<&Chain>);
+        for (allocation, free) in fallen {
+            heap.give_back(allocation, free, None::<&Chain>);
         }
     }
 

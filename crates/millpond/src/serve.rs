@@ -139,14 +139,14 @@ impl StreamShared {
     fn shelve(&self, state: &mut State, freed: Shelved, rounded: u64, bytes: u64) {
         let pool = freed.allocation.pool();
         if pool.bypasses_shelves() {
-            return self.free_to_heap(state, &freed, rounded, bytes);
+            return self.free_to_heap(state, freed, rounded, bytes);
         }
         let shelf = state.shelf_or_new(self, pool);
         shelf.count.put(bytes);
         if let Err(fallen) = shelf.shelf.put(rounded, freed) {
-            let pool = Arc::clone(fallen.allocation.pool());
             shelf.fallen.push(fallen);
             if shelf.fallen.len() >= FALLEN_MAX {
+                let pool = Arc::clone(shelf.fallen[0].allocation.pool());
                 self.return_fallen(state, &pool);
             }
         }
@@ -164,7 +164,7 @@ impl StreamShared {
         let Some(shelf) = state.shelf(pool) else { return };
         let mut fallen = std::mem::take(&mut shelf.fallen);
         for Shelved { allocation, seq, .. } in fallen.drain(..) {
-            heap.give_back(allocation.index, Point { slot: self.slot, seq }, Some(&state.chain));
+            heap.give_back(allocation, Point { slot: self.slot, seq }, Some(&state.chain));
         }
         // The room is kept.
         if let Some(shelf) = state.shelf(pool) {
@@ -174,8 +174,8 @@ impl StreamShared {
 
     /// A block goes to the heap without resting on a shelf.
     #[cold]
-    fn free_to_heap(&self, state: &State, freed: &Shelved, rounded: u64, bytes: u64) {
-        let pool = freed.allocation.pool();
+    fn free_to_heap(&self, state: &State, freed: Shelved, rounded: u64, bytes: u64) {
+        let pool = Arc::clone(freed.allocation.pool());
         if pool.guard {
             let range = Range::new(freed.address, rounded);
             // Where the device refuses, the bytes stay readable: the guard is a help, not a promise.
@@ -183,7 +183,7 @@ impl StreamShared {
         }
         let mut heap = pool.lock();
         let free = Point { slot: self.slot, seq: freed.seq };
-        heap.give_back(freed.allocation.index, free, Some(&state.chain));
+        heap.give_back(freed.allocation, free, Some(&state.chain));
         heap.count_used(-(bytes as i64));
         drop(heap);
         pool.trim_if_destroyed();
@@ -233,9 +233,9 @@ impl PoolShared {
         life.freed = Some(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
         drop(life);
         drop(state);
-        let pool = allocation.pool();
+        let pool = Arc::clone(allocation.pool());
         let mut heap = pool.lock();
-        heap.give_back(allocation.index, after, None::<&Chain>);
+        heap.give_back(allocation, after, None::<&Chain>);
         heap.count_used(-(bytes as i64));
         drop(heap);
         pool.trim_if_destroyed();

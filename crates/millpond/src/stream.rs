@@ -146,10 +146,10 @@ impl PoolShelf {
         std::ptr::eq(self.owner.as_ptr(), pool)
     }
 
-    /// Takes everything off, for the heap: allocations by their index, and where they were freed.
-    pub(crate) fn clear(&mut self, slot: Slot) -> impl Iterator<Item = (u32, Point)> + '_ {
+    /// Takes everything off, for the heap, with where it was freed.
+    pub(crate) fn clear(&mut self, slot: Slot) -> impl Iterator<Item = (Arc<Allocation>, Point)> + '_ {
         let all = self.fallen.drain(..).chain(self.shelf.drain());
-        all.map(move |shelved| (shelved.allocation.index, Point { slot, seq: shelved.seq }))
+        all.map(move |shelved| (shelved.allocation, Point { slot, seq: shelved.seq }))
     }
 }
 
