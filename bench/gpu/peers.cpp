@@ -379,11 +379,11 @@ struct Graphs {
         std::fflush(stdout);
     }
 
-    static cudaGraphNode_t fill(cudaGraph_t graph, cudaGraphNode_t after, void *memory) {
+    static cudaGraphNode_t fill(cudaGraph_t graph, cudaGraphNode_t after, void *memory, size_t bytes = 4 * MIB) {
         cudaMemsetParams params{};
         params.dst = memory;
         params.elementSize = 1;
-        params.width = 4 * MIB;
+        params.width = bytes;
         params.height = 1;
         cudaGraphNode_t node = nullptr;
         CHECK(cudaGraphAddMemsetNode(&node, graph, after ? &after : nullptr, after ? 1 : 0, &params));
@@ -477,8 +477,8 @@ struct Graphs {
             CHECK(cudaGraphCreate(&graph, 0));
             cudaGraphNode_t last = nullptr;
             for (int i = 0; i < outputs; i++) {
-                void *memory = alloc(graph, last, 4 * MIB);
-                last = fill(graph, last, memory);
+                void *memory = alloc(graph, last, 64 << 10);
+                last = fill(graph, last, memory, 64 << 10);
             }
             cudaGraphExec_t exec = nullptr;
             CHECK(cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagAutoFreeOnLaunch));

@@ -1,9 +1,9 @@
 //! A launch: one point of a stream, checked as a whole, then submitted lane by lane.
 //!
-//! In this order: memory is bound; every use of outside memory, and every free of what earlier launches left, is
-//! checked against what the stream knows; the program is submitted; uses, frees and new lives are recorded at the
-//! launch's one point. If anything is refused, nothing has been enqueued. Locks: the stream's, the exec's, the
-//! memory's (given back before), then all allocations in the order of their numbers.
+//! In this order: every use of outside memory, and every free of what earlier launches left, is checked against what
+//! the stream knows; memory is bound, nearly always by finding that it is; the program is submitted; uses, frees and
+//! new lives are recorded at the launch's one point. If anything is refused, nothing has been enqueued. Locks: the
+//! stream's, the exec's, all allocations' in the order of their numbers, the memory's.
 //!
 //! What a launch asks follows the outside memory and the outputs, not the graph.
 
@@ -25,7 +25,7 @@ use super::error::GraphError;
 use super::events::{Events, Waited, standing};
 use super::exec::{ExecShared, GraphExec, Output, Outside, Run, Whose, use_of};
 use super::last::{Last, Lasts};
-use super::memory::{bind, follow};
+use super::memory::{bind, follow, settled};
 use super::node::MemAllocNode;
 use super::submit::{Submitted, TRIES};
 use crate::allocation::{Allocation, Life, LightGuard, Owned, freed_fault, site};
@@ -180,16 +180,25 @@ impl ExecShared {
         let found = self.find()?;
         let waited = self.events.as_ref().map(Events::waited).unwrap_or_default();
         let launching = Launching { shared, caller, before: self.before(state, run), waited };
-        let mut waits = Frontier::EMPTY;
-        if !self.arenas.is_empty() {
-            // Binding may wait for the device, and must not under the locks below: so it comes first, and only where
-            // the launch is not to be refused.
-            self.check(&found, &lives_of(&found), &launching, state)?;
-            let bound = |who: &Standing<'_, Chain>| bind(&self.context, &self.arena_keys, who);
-            waits = standing(&state.chain, &launching.before, None, None, bound)?;
-        }
         let mut lives = lives_of(&found);
         self.check(&found, &lives, &launching, state)?;
+        let mut waits = Frontier::EMPTY;
+        if !self.arenas.is_empty() {
+            let stand = |bind: &dyn Fn(&Standing<'_, Chain>) -> Result<Option<Frontier>>| {
+                standing(&state.chain, &launching.before, None, None, bind)
+            };
+            waits = match stand(&|who| Ok(settled(&self.context, &self.arena_keys, who)))? {
+                Some(waits) => waits,
+                None => {
+                    // Binding may wait for the device, and must not under these locks. What was right is asked again.
+                    drop(lives);
+                    let bound = stand(&|who| bind(&self.context, &self.arena_keys, who).map(Some))?;
+                    lives = lives_of(&found);
+                    self.check(&found, &lives, &launching, state)?;
+                    bound.unwrap_or(Frontier::EMPTY)
+                }
+            };
+        }
         for last in &launching.before {
             last.before(shared, state)?;
         }

@@ -113,6 +113,13 @@ fn create(context: &Context, bytes: u64) -> millpond_driver::Result<RawChunk> {
     }
 }
 
+/// What [`bind`] returns where there is nothing to bind: the hot half. Waits for nothing; allocations' locks may be held.
+#[inline]
+pub(crate) fn settled(context: &Context, arenas: &[ArenaKey], knows: &impl Knows) -> Option<Frontier> {
+    let memory = lock(&context.graphs.memory);
+    memory.backing.settled(arenas, knows, &context.chains.poll(&*context.driver))
+}
+
 /// Binds memory to the arenas of a launch by somebody who knows `knows`. Returns what the launching stream must be made
 /// to wait for, on the device only: the order learns nothing of it. May wait for the device: no allocation's lock may
 /// be held.

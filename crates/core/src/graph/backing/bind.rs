@@ -63,20 +63,38 @@ impl Backing {
         completed: &impl Completed,
     ) -> Result<Frontier, Blocked> {
         assert!(self.steps.is_empty(), "all steps were applied");
-        let mut waits = Frontier::EMPTY;
-        let mut is_settled = true;
-        for arena in arenas {
-            let tenure = &self.arenas[arena];
-            let before = tenure.last.points().chain(tenure.freed.points());
-            waits.join(&Frontier::of(before.filter(|&point| !who.covers(point) && !completed.is_over(point))));
-            // Memory taken for a launch that was not made may have been free for that launch's stream only.
-            is_settled &= tenure.strange == 0 && !tenure.is_new;
-        }
-        if is_settled {
+        let waits = self.waits(arenas, who, completed);
+        if self.is_settled(arenas) {
             return Ok(waits);
         }
         let ground = Ground { who, waits, completed };
         self.find_memory(arenas, &ground).map(|()| ground.waits)
+    }
+
+    /// What [`bind`](Self::bind) returns where it has nothing to change: the hot half. `None` where it has.
+    ///
+    /// # Panics
+    /// Where an arena is unknown.
+    #[inline]
+    pub fn settled(&self, arenas: &[ArenaKey], who: &impl Knows, completed: &impl Completed) -> Option<Frontier> {
+        self.is_settled(arenas).then(|| self.waits(arenas, who, completed))
+    }
+
+    /// Whether the arenas have all their memory.
+    #[inline]
+    fn is_settled(&self, arenas: &[ArenaKey]) -> bool {
+        // Memory taken for a launch that was not made may have been free for that launch's stream only.
+        arenas.iter().map(|arena| &self.arenas[arena]).all(|tenure| tenure.strange == 0 && !tenure.is_new)
+    }
+
+    /// What still uses the arenas' addresses.
+    fn waits(&self, arenas: &[ArenaKey], who: &impl Knows, completed: &impl Completed) -> Frontier {
+        let mut waits = Frontier::EMPTY;
+        for tenure in arenas.iter().map(|arena| &self.arenas[arena]) {
+            let before = tenure.last.points().chain(tenure.freed.points());
+            waits.join(&Frontier::of(before.filter(|&point| !who.covers(point) && !completed.is_over(point))));
+        }
+        waits
     }
 
     /// The cold half of [`bind`](Self::bind): a first launch, one after others took memory, one on another stream.
