@@ -145,6 +145,11 @@ fn dependencies(steps: &[Step]) -> Vec<HashSet<usize>> {
     for (at, step) in steps.iter().enumerate() {
         let mut needs = HashSet::new();
         let stream = match *step {
+            // A wait for nothing is no operation.
+            Step::Wait(e, _) if !recorded.contains_key(&e) => {
+                all.push(needs);
+                continue;
+            }
             Step::Alloc(_, s) | Step::Use(_, s, _) | Step::Free(_, s) | Step::Record(_, s) | Step::Wait(_, s) => s,
             Step::SyncStream(s) => {
                 if s == LEGACY {

@@ -25,11 +25,13 @@
 //! | `text` | lines, words and expectations |
 //! | `lower` | names, and statements that become operations |
 //! | `streams`, `memory`, `graphs` | one statement each |
+//! | `model/` | a program as a device may run it: all schedules |
 #![forbid(unsafe_code)]
 
 mod graphs;
 mod lower;
 mod memory;
+pub mod model;
 mod streams;
 mod text;
 

@@ -232,6 +232,15 @@ impl Checker {
         }
     }
 
+    /// A stream, for something that is no operation of it.
+    pub(super) fn look(&mut self, call: Call<'_>, stream: StreamId) -> Step<Seat> {
+        match self.time.look(call.host, stream) {
+            Some(seat) if !self.graphs.is_capturing() => Ok(seat),
+            Some(seat) => self.enter_while_capturing(call, seat),
+            None => Err(self.no_stream(call, stream)),
+        }
+    }
+
     /// The site of the next operation of a stream.
     #[inline]
     pub(super) fn site(&self, call: Call<'_>, seat: Seat, act: Act) -> Site {
@@ -260,14 +269,13 @@ impl Checker {
     }
 
     fn synchronize_stream(&mut self, call: Call<'_>, stream: StreamId, verb: &'static str, is_over: bool) -> Step {
-        let seat = self.enter(call, stream)?;
+        let seat = self.look(call, stream)?;
         self.refuse_in_capture(call, stream, if is_over { "a stream is synchronized" } else { "a stream is queried" })?;
-        self.time.leave(seat);
         if is_over {
-            let stream = self.time.at(seat);
             let site = Site { act: Act::Read, stream: StreamId::HOST, op: 0, place: call.place };
-            let learned = Learned { what: stream.chain.snapshot(), verb, recorded: None, site };
-            self.time.learn(call.host, learned);
+            for what in self.time.ends(seat) {
+                self.time.learn(call.host, Learned { what, verb, recorded: None, site });
+            }
         }
         Ok(())
     }

@@ -122,7 +122,12 @@ impl Checker {
 
     /// Later work of a stream waits for an event.
     pub(super) fn wait(&mut self, call: Call<'_>, event: EventId, stream: StreamId, external: bool) -> Step {
-        let seat = self.enter(call, stream)?;
+        let is_empty = !matches!(
+            self.events.get(&event).map(|event| &event.stands),
+            Some(Stands::Recorded(_) | Stands::Captured(_))
+        );
+        // A wait for nothing is no operation: the stream hears nothing by it.
+        let seat = if is_empty { self.look(call, stream)? } else { self.enter(call, stream)? };
         self.check_event(call, event, seat, false)?;
         let site = self.site(call, seat, Act::Read);
         let is_captured = self.graphs.is_captured(stream);
@@ -156,7 +161,10 @@ impl Checker {
             Some(Stands::Progress(site)) => Some((Kind::EmptyWait, Some(*site))),
             Some(Stands::Nothing) | None => Some((Kind::EmptyWait, None)),
         };
-        self.done(seat, "waited for", call.place);
+        match is_empty {
+            true => self.time.at_mut(seat).note("waited for", call.place),
+            false => self.done(seat, "waited for", call.place),
+        }
         if let Some((lost, again)) = lost
             && !self.time.at(seat).chain.covers(lost.snapshot.point())
         {

@@ -332,10 +332,7 @@ impl Timeline {
                 thread
             }
         };
-        let seat = match self.seats.get(&id) {
-            Some(seat) => *seat,
-            None => self.default_stream(host, id)?,
-        };
+        let seat = self.look(host, id)?;
         let stream = self.streams[seat].as_mut().expect("a seat in the map is taken");
         stream.chain.hear(self.threads[thread].host.base());
         match stream.role {
@@ -356,6 +353,32 @@ impl Timeline {
             }
         }
         Some(seat)
+    }
+
+    /// Where a stream is, for what is no operation of it: a synchronisation, a query, a wait that is none. The stream
+    /// hears nothing by that.
+    #[inline]
+    pub(super) fn look(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
+        match self.seats.get(&id) {
+            Some(seat) => Some(*seat),
+            None => self.default_stream(host, id),
+        }
+    }
+
+    /// What is over once a stream is: its own work, and what the rules of default streams put before its end.
+    pub(super) fn ends(&self, seat: Seat) -> Vec<Snapshot> {
+        let stream = self.at(seat);
+        let home = &self.homes[stream.home];
+        let mut ends = match stream.role {
+            StreamRole::NonBlocking => Vec::new(),
+            StreamRole::Blocking | StreamRole::PerThread => home.last.iter().cloned().collect(),
+            StreamRole::Legacy => {
+                let dirty = home.dirty.iter().filter_map(|seat| self.streams[*seat].as_ref());
+                dirty.map(|stream| stream.chain.snapshot()).chain(home.ended_dirty.iter().cloned()).collect()
+            }
+        };
+        ends.push(stream.chain.snapshot());
+        ends
     }
 
     /// The legacy stream of process 0 and device 0, if that is meant and it was never made.

@@ -1,0 +1,98 @@
+//! Names of memory become lives.
+
+use millpond_core::op::{Access, Act, Memory, Name, What};
+
+use super::lower::Lower;
+use super::{Effect, Task};
+
+/// What a name leads to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Named {
+    /// A life.
+    Life(usize),
+    /// Another process's life, and the hold on it.
+    Lease(usize, usize),
+    /// Whatever life the latest launch gave an alloc node's memory.
+    Node,
+}
+
+impl Lower<'_> {
+    /// Whether that is an operation on memory; it is done then.
+    pub(super) fn memory_step(&mut self, what: &What) -> bool {
+        match *what {
+            What::Alloc { memory, stream, name, .. } => {
+                if !self.captured_alloc(stream, memory) {
+                    let life = self.begin(memory, name, false);
+                    self.submit(stream, vec![Effect { life, act: Act::Allocate }]);
+                }
+            }
+            What::AllocNow { memory, name, .. } => drop(self.begin(memory, name, true)),
+            What::Free { memory, stream } => {
+                if !self.captured_free(stream, memory) {
+                    let effects = self.effect(memory, Act::Free);
+                    self.submit(stream, effects);
+                }
+            }
+            What::FreeNow { memory } => {
+                let effects = self.effect(memory, Act::Free);
+                self.act(Vec::new(), effects);
+            }
+            What::Drop { memory } => {
+                if !self.captured_drop(memory) {
+                    let effects = self.effect(memory, Act::Free);
+                    let needs = effects.iter().flat_map(|effect| self.users(effect.life)).collect();
+                    self.push(Task { needs, effects, who: "host".into(), ..Task::default() });
+                }
+            }
+            What::HostAccess { ref accesses } => {
+                let effects = self.effects(accesses);
+                self.act(Vec::new(), effects);
+            }
+            What::Export { memory, ticket } => {
+                let life = self.life(memory);
+                self.tickets.insert(ticket, life);
+            }
+            What::Import { ticket, memory } => {
+                if let Some(&life) = self.tickets.get(&ticket) {
+                    let lease = self.new_life(self.model.lives[life].name.clone(), true);
+                    self.model.lives[life].leases.push(lease);
+                    self.named.insert(memory, Named::Lease(life, lease));
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn begin(&mut self, memory: Memory, name: Option<Name>, is_there: bool) -> usize {
+        let name =
+            name.and_then(|name| self.names.text(name)).map_or_else(|| memory.id.to_string(), |it| it.to_string());
+        let life = self.new_life(name, is_there);
+        self.named.insert(memory, Named::Life(life));
+        life
+    }
+
+    /// The life that a name leads to now; one that never begins where there is none.
+    pub(super) fn life(&mut self, memory: Memory) -> usize {
+        let found = match self.named.get(&memory) {
+            Some(Named::Life(life) | Named::Lease(life, _)) => Some(*life),
+            Some(Named::Node) => self.latest.get(&memory).copied(),
+            None => None,
+        };
+        found.unwrap_or_else(|| self.new_life(memory.id.to_string(), false))
+    }
+
+    /// What an act on a name does to lives.
+    pub(super) fn effect(&mut self, memory: Memory, act: Act) -> Vec<Effect> {
+        match self.named.get(&memory).copied() {
+            // The end of a hold is no end of the life.
+            Some(Named::Lease(_, lease)) if act == Act::Free => vec![Effect { life: lease, act }],
+            Some(Named::Lease(life, lease)) => vec![Effect { life: lease, act: Act::Read }, Effect { life, act }],
+            _ => vec![Effect { life: self.life(memory), act }],
+        }
+    }
+
+    pub(super) fn effects(&mut self, accesses: &[Access]) -> Vec<Effect> {
+        accesses.iter().flat_map(|access| self.effect(access.memory, access.act)).collect()
+    }
+}

@@ -1,0 +1,119 @@
+//! What goes wrong in a schedule; all schedules of a small program.
+
+use std::collections::HashSet;
+
+use millpond_core::op::Act;
+
+use super::{Effect, Model};
+
+/// What is wrong with an access.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Harm {
+    /// The memory is not there yet: poison.
+    NotBorn,
+    /// This task has freed it: poison, or another allocation's bytes.
+    Freed(usize),
+    /// This task, which the program does later, has run already, and one of the two writes.
+    Overtaken(usize),
+    /// Another process holds it.
+    Held,
+}
+
+/// What goes wrong in a schedule.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Damage {
+    /// The task that touches what it must not.
+    pub task: usize,
+    /// The life.
+    pub life: usize,
+    /// Why.
+    pub harm: Harm,
+}
+
+/// The schedules of a model, all of them looked at.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Schedules {
+    /// Everything that goes wrong in any of them, each once.
+    pub damages: Vec<Damage>,
+    /// How many states there are.
+    pub states: usize,
+}
+
+impl Model {
+    /// What goes wrong where a task runs after some others. `has_run` says which.
+    fn damages_of(&self, task: usize, has_run: &dyn Fn(usize) -> bool, found: &mut Vec<Damage>) {
+        for &Effect { life, act } in &self.tasks[task].effects {
+            let of = &self.lives[life];
+            let users = of.users.iter().copied().filter(|&user| user != task && has_run(user));
+            let acts = |user: usize| self.tasks[user].effects.iter().filter(|it| it.life == life).map(|it| it.act);
+            let mut add = |harm| found.push(Damage { task, life, harm });
+            if act == Act::Allocate {
+                continue;
+            }
+            let own = self.tasks[task].effects.iter().any(|it| it.life == life && it.act == Act::Allocate);
+            let is_born = own || of.is_there || users.clone().any(|user| acts(user).any(|it| it == Act::Allocate));
+            if !is_born {
+                add(Harm::NotBorn);
+            }
+            for user in users {
+                if acts(user).any(|it| it == Act::Free) {
+                    add(Harm::Freed(user));
+                } else if self.races
+                    && user > task
+                    && act != Act::Free
+                    && acts(user).any(|it| it == Act::Write || (it == Act::Read && act == Act::Write))
+                {
+                    add(Harm::Overtaken(user));
+                }
+            }
+            let is_over =
+                |lease: &usize| self.lives[*lease].users.iter().any(|&user| has_run(user) && self.ends(user, *lease));
+            if act == Act::Free && of.leases.iter().any(|lease| !is_over(lease)) {
+                add(Harm::Held);
+            }
+        }
+    }
+
+    fn ends(&self, task: usize, life: usize) -> bool {
+        self.tasks[task].effects.contains(&Effect { life, act: Act::Free })
+    }
+
+    /// What goes wrong in one schedule, in its order; each with its place in the schedule.
+    pub fn replay(&self, schedule: &[usize]) -> Vec<(usize, Damage)> {
+        let mut ran = vec![false; self.tasks.len()];
+        let (mut all, mut found) = (Vec::new(), Vec::new());
+        for (step, &task) in schedule.iter().enumerate() {
+            self.damages_of(task, &|other| ran[other], &mut found);
+            all.extend(found.drain(..).map(|damage| (step, damage)));
+            ran[task] = true;
+        }
+        all
+    }
+
+    /// Looks at every state that some schedule reaches; none where the program is too large for that.
+    pub fn explore(&self, states_max: usize) -> Option<Schedules> {
+        if self.tasks.len() > 128 {
+            return None;
+        }
+        let bit = |task: usize| 1_u128 << task;
+        let needs: Vec<u128> = self.tasks.iter().map(|it| it.needs.iter().fold(0, |all, it| all | bit(*it))).collect();
+        let (mut seen, mut open, mut damages) = (HashSet::from([0_u128]), vec![0_u128], HashSet::new());
+        let mut found = Vec::new();
+        while let Some(ran) = open.pop() {
+            let ready = |task: &usize| ran & bit(*task) == 0 && needs[*task] & ran == needs[*task];
+            for task in (0..self.tasks.len()).filter(ready) {
+                self.damages_of(task, &|other| ran & bit(other) != 0, &mut found);
+                damages.extend(found.drain(..));
+                if seen.insert(ran | bit(task)) {
+                    open.push(ran | bit(task));
+                }
+            }
+            if seen.len() > states_max {
+                return None;
+            }
+        }
+        let mut damages: Vec<Damage> = damages.into_iter().collect();
+        damages.sort_unstable();
+        Some(Schedules { damages, states: seen.len() })
+    }
+}
