@@ -204,6 +204,14 @@ pub struct Check {
     #[arg(long)]
     pub json: bool,
 
+    /// Show a schedule that does the damage, for each violation that is one of order
+    ///
+    /// A litmus program is run on the host device with seed after seed, and nothing is refused, until its tasks run in
+    /// an order in which poison is touched or an access overtakes another. Leaks and rules about calls have no such
+    /// schedule, and that is said.
+    #[arg(long)]
+    pub witness: bool,
+
     /// Let unordered accesses pass that may touch different bytes
     #[arg(long = "no-races", action = ArgAction::SetFalse, help_heading = "Rules")]
     pub races: bool,
@@ -244,6 +252,7 @@ impl Check {
 const CHECK_EXAMPLES: &str = "\
 Examples:
   millpond check litmus/zoo/20-one-read-event.litmus
+  millpond check --witness litmus/measured/2-free-before-use.litmus
   MILLPOND_TRACE=run.trace ./program && millpond check run.trace
   millpond check run.trace --json | jq -r '.findings[].facts'
 

@@ -57,6 +57,48 @@ fn a_right_program_is_fine_and_advice_is_no_violation() {
 }
 
 #[test]
+fn a_witness_is_a_schedule_that_does_the_damage() {
+    let (status, out, err) = run(&["--witness", &litmus("measured/2-free-before-use.litmus")]);
+    assert_eq!((status, err.as_str()), (Status::Found, ""));
+    let at = |part: &str| out.rfind(part).unwrap_or_else(|| panic!("no `{part}` in\n{out}"));
+    let order = [at("witness: with seed"), at("line 8  s  free s a"), at("line 7  t  write t a"), at("^ `a` is freed")];
+    assert!(order.is_sorted(), "{out}");
+    let again = run(&["--witness", &litmus("measured/2-free-before-use.litmus")]).1;
+    assert_eq!(out, again, "a seed is a schedule");
+    let (_, out, _) = run(&["--witness", &litmus("rules/leak.litmus")]);
+    assert!(out.contains("witness: no schedule shows this"), "{out}");
+    let (_, out, _) = run(&["--witness", "--json", &litmus("zoo/20-one-read-event.litmus")]);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["findings"][0]["witness"]["is"], "none");
+    assert_eq!(report["findings"][1]["witness"]["is"], "schedule");
+    assert_eq!(report["findings"][1]["witness"]["steps"].as_array().unwrap().last().unwrap()["line"], 10);
+}
+
+#[test]
+fn every_wrong_order_of_the_corpus_has_a_witness() {
+    let (mut shown, mut folders) = (0, vec![litmus("")]);
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path().display().to_string()) {
+            if Path::new(&path).is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let (status, out, _) = run(&["--witness", "--json", &path]);
+            assert_ne!(status, Status::BadInput, "{path}");
+            let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+            for finding in report["findings"].as_array().unwrap() {
+                let kind = millpond_core::check::Kind::from_name(finding["kind"].as_str().unwrap()).unwrap();
+                if kind.is_about_order() {
+                    shown += 1;
+                    assert_eq!(finding["witness"]["is"], "schedule", "{path}: {finding}");
+                }
+            }
+        }
+    }
+    assert!(shown >= 60, "only {shown}");
+}
+
+#[test]
 fn what_cannot_be_read_is_refused_with_its_line() {
     let path = file("bad.litmus", b"stream s\nfree s\n");
     let (status, _, err) = run(&[path.to_str().unwrap()]);

@@ -113,8 +113,18 @@ impl Lower {
         let number = NodeId(*size);
         *size += 1;
         self.nodes.insert((graph, name.to_owned()), number);
+        // Outside of its graph the memory is known by its own name, not by its node's.
+        let allocated = match (&rest[colon + 1..], &node) {
+            (["alloc", memory, _], NodeOp::Alloc { memory: number, .. }) if *memory != name => Some((*number, *memory)),
+            _ => None,
+        };
         let name = self.name(name);
-        self.push(What::GraphNode { graph, node: Box::new(node), after, name })
+        self.push(What::GraphNode { graph, node: Box::new(node), after, name })?;
+        if let Some((memory, called)) = allocated {
+            let name = self.names.intern(called);
+            self.push(What::SetName { memory, name })?;
+        }
+        Ok(())
     }
 
     fn work_of_node(&mut self, words: &[&str]) -> Result<NodeOp, Refusal> {

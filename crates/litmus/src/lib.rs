@@ -35,11 +35,12 @@ pub mod model;
 mod streams;
 mod text;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::fmt;
 
 use millpond_core::check::{Checker, Finding, Kind, Settings};
+use millpond_core::ids::AllocId;
 use millpond_core::op::{Names, Op, Ops};
 
 /// Why a text is no program: the line, what is wrong with it, and what would be right.
@@ -83,6 +84,7 @@ pub struct Program {
     names: Names,
     settings: Settings,
     expected: BTreeSet<Expected>,
+    called: HashMap<AllocId, String>,
 }
 
 impl Program {

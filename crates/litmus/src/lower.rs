@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use millpond_core::check::Settings;
-use millpond_core::ids::{EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId, TicketId};
+use millpond_core::ids::{AllocId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId, TicketId};
 use millpond_core::op::{Memory, Name, Names, Op, Place, What};
 
 use crate::text::Line;
@@ -70,6 +70,8 @@ pub(crate) struct Lower {
     /// Names that some line gives to memory: they may be used before.
     promised: HashSet<String>,
     freed: HashSet<Memory>,
+    /// What memory is called, by its number.
+    called: HashMap<AllocId, String>,
     host: HostId,
     line: u32,
 }
@@ -87,13 +89,15 @@ pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
         counts: HashMap::from([(Count::Stream, 1), (Count::Host, 1)]),
         promised: promised(lines),
         freed: HashSet::new(),
+        called: HashMap::new(),
         host: HostId(0),
         line: 0,
     };
     lower.block(lines, 0..lines.len())?;
     let expected: BTreeSet<Expected> =
         lines.iter().flat_map(|line| line.expected.iter().map(|&kind| Expected { line: line.number, kind })).collect();
-    Ok(Program { ops: lower.ops, names: lower.names, settings: lower.settings, expected })
+    let Lower { ops, names, settings, called, .. } = lower;
+    Ok(Program { ops, names, settings, expected, called })
 }
 
 /// The names that are given to memory anywhere.
@@ -206,6 +210,9 @@ impl Lower {
                 self.refuse(format!("`{name}` is {} already", old.noun()), "take another name")
             }
             _ => {
+                if let Symbol::Memory(memory) = symbol {
+                    self.called.entry(memory.id).or_insert_with(|| name.to_owned());
+                }
                 self.symbols.insert(name.to_owned(), symbol);
                 Ok(())
             }

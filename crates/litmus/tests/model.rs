@@ -1,12 +1,10 @@
 //! The corpus under every schedule: a right program has none that does damage, a wrong order has one that shows it.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use millpond_core::check::Kind;
 use millpond_litmus::Program;
-use millpond_litmus::model::{Harm, Model};
+use millpond_litmus::model::Model;
 
 fn corpus() -> Vec<(String, Program)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../litmus");
@@ -25,13 +23,6 @@ fn corpus() -> Vec<(String, Program)> {
         (path.file_name().expect("a file").to_string_lossy().into_owned(), program)
     };
     found.into_iter().map(read).collect()
-}
-
-/// The rules that are about order: some schedule shows what is wrong.
-fn is_shown(kind: Kind) -> bool {
-    use Kind::*;
-    matches!(kind, UseBeforeAlloc | UseAfterFree | FreeBeforeAlloc | FreeBeforeUse | Race | DoubleFree | StaleFree)
-        || matches!(kind, WeakOrder | AutoFreeBeforeUse | FreeWhileImported)
 }
 
 #[test]
@@ -57,18 +48,8 @@ fn every_wrong_order_has_a_schedule_that_shows_it_and_no_right_program_has_one()
             }
             continue;
         }
-        for finding in program.check().iter().filter(|finding| is_shown(finding.kind)) {
-            let line = |side: &Option<millpond_core::check::Side>| side.as_ref().and_then(|side| side.spot.line);
-            let sides: BTreeSet<u32> = [line(&finding.earlier), line(&finding.later)].into_iter().flatten().collect();
-            let lines = |harm: Harm, task: usize| {
-                let other = match harm {
-                    Harm::Freed(other) | Harm::Overtaken(other) => Some(other),
-                    Harm::NotBorn | Harm::Held => None,
-                };
-                let of = |task: usize| [Some(model.tasks[task].line), model.tasks[task].launch].into_iter().flatten();
-                of(task).chain(other.into_iter().flat_map(of)).any(|line| sides.contains(&line))
-            };
-            match all.damages.iter().any(|damage| lines(damage.harm, damage.task)) {
+        for finding in program.check().iter().filter(|finding| finding.kind.is_about_order()) {
+            match all.damages.iter().any(|damage| model.shows(damage, finding) > 0) {
                 true => shown += 1,
                 false => wrong.push(format!("{name}: no schedule shows {}: {finding}", finding.kind.name())),
             }

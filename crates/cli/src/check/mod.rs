@@ -6,6 +6,7 @@
 mod program;
 mod render;
 mod report;
+mod witness;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -18,6 +19,7 @@ use crate::{Status, complain};
 
 pub use program::{Source, Unreadable, open};
 pub use report::Report;
+pub use witness::{Step, Witness};
 
 /// So many findings of a file are shown; the rest is counted.
 const SHOWN_MAX: usize = 100;
@@ -35,6 +37,8 @@ pub struct Judged {
     pub violations: u64,
     /// How many pieces of advice.
     pub advice: u64,
+    /// A schedule for each finding, where that is asked for.
+    pub witnesses: Vec<Witness>,
 }
 
 /// Hands a program of any kind to the checker.
@@ -108,12 +112,17 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<
 fn check_file(path: &Path, args: &Args) -> Result<(String, Judged), Unreadable> {
     match open(path)? {
         Source::Litmus { text, program } => {
-            let judged = match judge(&mut program.cursor(), args.settings(program.settings())) {
+            let mut judged = match judge(&mut program.cursor(), args.settings(program.settings())) {
                 Ok(judged) => judged,
                 Err(never) => match never {},
             };
+            if args.witness {
+                judged.findings.truncate(SHOWN_MAX);
+                judged.witnesses = witness::witnesses(&text, &program, &judged.findings);
+            }
             Ok((text, judged))
         }
+        Source::Trace(_) if args.witness => Err(Unreadable::NoWitness),
         Source::Trace(mut trace) => {
             let judged = judge(&mut *trace, args.settings(Settings::default()))?;
             Ok((String::new(), judged))
@@ -123,8 +132,11 @@ fn check_file(path: &Path, args: &Args) -> Result<(String, Judged), Unreadable> 
 
 fn show(path: &Path, text: &str, judged: &Judged, out: &mut dyn Write) -> io::Result<()> {
     let mut sources = render::Sources::new(path, text);
-    for finding in judged.findings.iter().take(SHOWN_MAX) {
+    for (at, finding) in judged.findings.iter().take(SHOWN_MAX).enumerate() {
         writeln!(out, "{}\n", sources.render(finding))?;
+        if let Some(witness) = judged.witnesses.get(at).filter(|_| !finding.kind.is_advice()) {
+            witness::show(witness, out)?;
+        }
     }
     let hidden = (judged.violations + judged.advice).saturating_sub(SHOWN_MAX as u64);
     if hidden > 0 {

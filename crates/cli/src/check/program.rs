@@ -29,6 +29,8 @@ pub enum Unreadable {
     Trace(Damage),
     /// It is neither.
     Neither,
+    /// A schedule is asked for, and it is a trace.
+    NoWitness,
 }
 
 impl fmt::Display for Unreadable {
@@ -38,6 +40,10 @@ impl fmt::Display for Unreadable {
             Unreadable::Read(error) => write!(f, "cannot be read: {error}"),
             Unreadable::Litmus(Refusal { line, what, help }) => write!(f, "line {line}: {what}\n  help: {help}"),
             Unreadable::Trace(damage) => damage.fmt(f),
+            Unreadable::NoWitness => f.write_str(
+                "an operation trace has no witness: it is not run again\n  help: leave --witness out, or write what is \
+                 wrong as a litmus program",
+            ),
             Unreadable::Neither => f.write_str(
                 "neither a litmus program (text of at most 1 MiB) nor an operation trace\n  help: docs/litmus.md and \
                  docs/formats.md describe both",

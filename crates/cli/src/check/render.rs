@@ -98,15 +98,20 @@ impl Sources {
     }
 }
 
-/// The bytes of a line, without blanks, comments of litmus programs and expectations around it.
+/// What a line says, without blanks, comments of litmus programs and expectations around it.
+pub(super) fn code(line: &str) -> &str {
+    let end = ["!!", "??", "#"].iter().filter_map(|mark| line.find(mark)).min().unwrap_or(line.len());
+    line[..end].trim()
+}
+
+/// The bytes of that in a text.
 fn span(text: &str, line: u32) -> Option<std::ops::Range<usize>> {
     let mut start = 0;
     for (at, content) in text.split('\n').enumerate() {
         if at + 1 == line as usize {
-            let end = ["!!", "??", "#"].iter().filter_map(|mark| content.find(mark)).min().unwrap_or(content.len());
-            let code = content[..end].trim_end();
-            let from = code.len() - code.trim_start().len();
-            return (from < code.len()).then_some(start + from..start + code.len());
+            let code = code(content);
+            let from = start + content.len() - content.trim_start().len();
+            return (!code.is_empty()).then_some(from..from + code.len());
         }
         start += content.len() + 1;
     }

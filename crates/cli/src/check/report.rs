@@ -5,7 +5,7 @@ use std::path::Path;
 use millpond_core::check::{Finding, Side};
 use serde::Serialize;
 
-use super::Judged;
+use super::{Judged, Witness};
 
 /// One file's findings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -43,6 +43,9 @@ pub struct Found {
     pub help: String,
     /// The stable line of facts.
     pub facts: String,
+    /// With `--witness`: a schedule that shows it, or why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub witness: Option<Witness>,
 }
 
 /// One side.
@@ -70,7 +73,12 @@ impl Report {
             operations: judged.operations,
             violations: judged.violations,
             advice: judged.advice,
-            findings: judged.findings.iter().map(Found::new).collect(),
+            findings: judged
+                .findings
+                .iter()
+                .enumerate()
+                .map(|(at, finding)| Found { witness: judged.witnesses.get(at).cloned(), ..Found::new(finding) })
+                .collect(),
         }
     }
 }
@@ -89,6 +97,7 @@ impl Found {
             notes,
             help: finding.help.clone(),
             facts: finding.facts(),
+            witness: None,
         }
     }
 }

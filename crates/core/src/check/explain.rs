@@ -70,7 +70,15 @@ impl Checker {
             before.act.noun(),
             self.by(call, before.stream)
         );
-        let mut finding = Finding::new(fault.kind, sentence, self.missing_edge(call, fault.earlier, after));
+        // An edge that suffices for all that the earlier stream did to it, not for this one operation only.
+        let slot = fault.earlier.point.slot;
+        let conflicts = |known: &&Use| {
+            let is_read = after.act == Act::Read && (known.site.act != Act::Write || !self.settings.races);
+            known.point.slot == slot && known.site.stream == before.stream && !is_read
+        };
+        let uses = self.lives.at(life).history.uses().iter().filter(conflicts).copied();
+        let newest = uses.chain([fault.earlier]).max_by_key(|known| known.point.seq).unwrap_or(fault.earlier);
+        let mut finding = Finding::new(fault.kind, sentence, self.missing_edge(call, newest, after));
         finding.subject = Some(subject);
         finding.earlier = Some(self.act_side(call, before));
         finding.later = Some(self.act_side(call, after));
@@ -87,16 +95,23 @@ impl Checker {
     fn missing_edge(&self, call: Call<'_>, earlier: Use, later: Site) -> String {
         let (before, after) = (self.title(call, earlier.site.stream), self.title(call, later.stream));
         let recorded = self.recorded_after(earlier.point).map(|site| self.side(call, site, "recorded"));
+        let at = match self.spot(call, earlier.site.place).to_string() {
+            spot if spot.is_empty() => String::new(),
+            spot => format!(" ({spot})"),
+        };
         match (earlier.site.stream == StreamId::HOST, later.stream == StreamId::HOST, recorded) {
             (true, _, _) => format!("let {after} hear of it first: pass a message, or join the threads"),
             (_, true, _) => {
-                format!("synchronize {before}, or an event recorded on it at or after op {}, before", earlier.site.op)
+                format!(
+                    "synchronize {before}, or an event recorded on it at or after op {}{at}, before",
+                    earlier.site.op
+                )
             }
             (_, _, Some(record)) if !record.spot.to_string().is_empty() => {
                 let (title, spot) = (record.title(), &record.spot);
                 format!("make {after} wait for the event that is recorded already by {title} ({spot})")
             }
-            _ => format!("make {after} wait for an event recorded on {before} at or after op {}", earlier.site.op),
+            _ => format!("make {after} wait for an event recorded on {before} at or after op {}{at}", earlier.site.op),
         }
     }
 

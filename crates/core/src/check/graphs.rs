@@ -60,6 +60,8 @@ pub(super) struct Graphs {
     /// Graphs and instances that are not there because something was refused.
     pub(super) void_graphs: FxHashSet<GraphId>,
     pub(super) void_execs: FxHashSet<ExecId>,
+    /// What the program calls memory of alloc nodes, where it says so.
+    pub(super) called: FxHashMap<Memory, Name>,
     /// The instance that was launched last of a graph with memory that outlives it.
     pub(super) latest: FxHashMap<GraphId, ExecId>,
 }
@@ -170,6 +172,7 @@ impl Checker {
             return;
         }
         for (_, memory) in names {
+            self.graphs.called.remove(memory);
             if let Found::Named(Named::Node { .. }) = self.lives.find(*memory) {
                 self.lives.remove(*memory);
             }

@@ -145,6 +145,14 @@ impl Kind {
         matches!(self, Kind::RedundantWait | Kind::EmptyWait)
     }
 
+    /// Whether it is about when work runs: some schedule of the device touches memory that is not there, or lets one
+    /// access overtake another. The others are about what a program asks for.
+    pub fn is_about_order(self) -> bool {
+        use Kind::*;
+        matches!(self, UseBeforeAlloc | UseAfterFree | FreeBeforeAlloc | FreeBeforeUse | Race | DoubleFree | StaleFree)
+            || matches!(self, WeakOrder | AutoFreeBeforeUse | FreeWhileImported)
+    }
+
     /// Whether the operation that it is found at was right by itself and is done all the same.
     pub fn is_about_the_past(self) -> bool {
         self.is_advice() || matches!(self, Kind::Leak | Kind::EventOverwritten)

@@ -350,9 +350,10 @@ impl Checker {
                     let node = &instance.exec.nodes()[mark.node.index()];
                     let place = if node.label.place == Default::default() { call.place } else { node.label.place };
                     let born = Use { point, site: Site { place, ..site } };
-                    let name: Option<Name> = node.label.name.as_deref().and_then(|name| call.names.find(name));
                     let bytes = instance.exec.allocs()[alloc.index()].bytes;
                     let memory = self.name_of(instance, mark.memory).unwrap_or(Memory::first(u32::MAX));
+                    let label = || node.label.name.as_deref().and_then(|name| call.names.find(name));
+                    let name: Option<Name> = self.graphs.called.get(&memory).copied().or_else(label);
                     let life = self.lives.begin(memory, born, bytes, name, Source::Launch(exec, alloc));
                     instance.outputs.insert(alloc, Output::Live(life));
                 }

@@ -37,11 +37,17 @@ impl Checker {
             GraphFaultKind::DoubleFree => Kind::DoubleFree,
             GraphFaultKind::SharedBytes => Kind::SharedAddresses,
         };
+        let mut fault = fault.clone();
+        let named = match fault.subject.memory {
+            NodeMemory::Own(alloc) => self.graphs.names_of(graph).into_iter().flatten().find(|(it, _)| *it == alloc),
+            _ => None,
+        };
+        let memory = named.map(|(_, memory)| *memory);
+        if let Some(name) = memory.and_then(|memory| self.graphs.called.get(&memory)) {
+            fault.subject.name = call.names.text(*name).map(ToString::to_string);
+        }
         let mut finding = Finding::new(kind, fault.sentence(), fault.help());
-        if let NodeMemory::Own(alloc) = fault.subject.memory
-            && let Some(names) = self.graphs.names_of(graph)
-            && let Some((_, memory)) = names.iter().find(|(it, _)| *it == alloc)
-        {
+        if let Some(memory) = memory {
             let (bytes, name) = (fault.subject.bytes.unwrap_or(0), fault.subject.name.clone());
             finding.subject = Some(Subject { id: memory.id, bytes, name });
         }

@@ -78,8 +78,12 @@ impl Checker {
 
     /// What a program calls memory.
     pub(super) fn rename(&mut self, memory: Memory, name: Name) {
-        if let super::lives::Found::Named(Named::Life(life) | Named::Lease(life)) = self.lives.find(memory) {
-            self.lives.at_mut(life).name = Some(name);
+        match self.lives.find(memory) {
+            super::lives::Found::Named(Named::Life(life) | Named::Lease(life)) => {
+                self.lives.at_mut(life).name = Some(name);
+            }
+            super::lives::Found::Named(Named::Node { .. }) => drop(self.graphs.called.insert(memory, name)),
+            _ => {}
         }
     }
 

@@ -283,7 +283,7 @@ impl Lower<'_> {
     fn run_nodes(&mut self, nodes: &[Node], launch: &mut Launch, roots: &[usize], who: &str) -> Vec<usize> {
         for node in nodes.iter().filter(|node| !node.is_removed) {
             if let Work::Alloc(memory) = node.work {
-                let life = self.new_life(memory.id.to_string(), false);
+                let life = self.new_life(memory, false);
                 launch.own.insert(memory, life);
                 self.latest.insert(memory, life);
             }

@@ -7,12 +7,13 @@
 use std::collections::HashMap;
 
 use millpond_core::check::Settings;
-use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, ProcessId, StreamId, TicketId};
-use millpond_core::op::{Mark, Memory, Names, Op, Start, StreamRole, What};
+use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, ProcessId, StreamId, TicketId};
+use millpond_core::op::{Mark, Memory, Names, Start, StreamRole, What};
 
 use super::graphs::{Captured, Exec, Graph};
 use super::memory::Named;
 use super::{Effect, LifeOf, Model, TASKS_MAX, Task, TooMuch};
+use crate::Program;
 
 /// Streams of one process and device share a legacy default stream.
 type Home = (ProcessId, DeviceId);
@@ -37,7 +38,8 @@ pub(super) enum Stands {
 
 /// A model in the making.
 pub(super) struct Lower<'a> {
-    pub(super) names: &'a Names,
+    names: &'a Names,
+    called: &'a HashMap<AllocId, String>,
     pub(super) settings: Settings,
     pub(super) model: Model,
     pub(super) line: u32,
@@ -60,9 +62,12 @@ pub(super) struct Lower<'a> {
     pub(super) families: HashMap<GraphId, usize>,
 }
 
-pub(super) fn lower(ops: &[Op], names: &Names, settings: Settings) -> Result<Model, TooMuch> {
+pub(super) fn lower(program: &Program) -> Result<Model, TooMuch> {
+    let Program { ops, names, settings, called, .. } = program;
+    let settings = *settings;
     let mut lower = Lower {
         names,
+        called,
         settings,
         model: Model { races: settings.races, ..Model::default() },
         line: 0,
@@ -293,7 +298,8 @@ impl Lower<'_> {
         }
     }
 
-    pub(super) fn new_life(&mut self, name: String, is_there: bool) -> usize {
+    pub(super) fn new_life(&mut self, memory: Memory, is_there: bool) -> usize {
+        let name = self.called.get(&memory.id).cloned().unwrap_or_else(|| memory.id.to_string());
         self.model.lives.push(LifeOf { name, is_there, ..LifeOf::default() });
         self.model.lives.len() - 1
     }

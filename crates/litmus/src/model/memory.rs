@@ -1,6 +1,6 @@
 //! Names of memory become lives.
 
-use millpond_core::op::{Access, Act, Memory, Name, What};
+use millpond_core::op::{Access, Act, Memory, What};
 
 use super::lower::Lower;
 use super::{Effect, Task};
@@ -20,13 +20,13 @@ impl Lower<'_> {
     /// Whether that is an operation on memory; it is done then.
     pub(super) fn memory_step(&mut self, what: &What) -> bool {
         match *what {
-            What::Alloc { memory, stream, name, .. } => {
+            What::Alloc { memory, stream, .. } => {
                 if !self.captured_alloc(stream, memory) {
-                    let life = self.begin(memory, name, false);
+                    let life = self.begin(memory, false);
                     self.submit(stream, vec![Effect { life, act: Act::Allocate }]);
                 }
             }
-            What::AllocNow { memory, name, .. } => drop(self.begin(memory, name, true)),
+            What::AllocNow { memory, .. } => drop(self.begin(memory, true)),
             What::Free { memory, stream } => {
                 if !self.captured_free(stream, memory) {
                     let effects = self.effect(memory, Act::Free);
@@ -54,7 +54,7 @@ impl Lower<'_> {
             }
             What::Import { ticket, memory } => {
                 if let Some(&life) = self.tickets.get(&ticket) {
-                    let lease = self.new_life(self.model.lives[life].name.clone(), true);
+                    let lease = self.new_life(memory, true);
                     self.model.lives[life].leases.push(lease);
                     self.named.insert(memory, Named::Lease(life, lease));
                 }
@@ -64,10 +64,8 @@ impl Lower<'_> {
         true
     }
 
-    fn begin(&mut self, memory: Memory, name: Option<Name>, is_there: bool) -> usize {
-        let name =
-            name.and_then(|name| self.names.text(name)).map_or_else(|| memory.id.to_string(), |it| it.to_string());
-        let life = self.new_life(name, is_there);
+    fn begin(&mut self, memory: Memory, is_there: bool) -> usize {
+        let life = self.new_life(memory, is_there);
         self.named.insert(memory, Named::Life(life));
         life
     }
@@ -79,7 +77,7 @@ impl Lower<'_> {
             Some(Named::Node) => self.latest.get(&memory).copied(),
             None => None,
         };
-        found.unwrap_or_else(|| self.new_life(memory.id.to_string(), false))
+        found.unwrap_or_else(|| self.new_life(memory, false))
     }
 
     /// What an act on a name does to lives.

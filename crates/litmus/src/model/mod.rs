@@ -101,18 +101,6 @@ impl Model {
     /// It has more than [`TASKS_MAX`] tasks, or does something that the model does not know (an instance that is
     /// updated).
     pub fn new(program: &Program) -> Result<Model, TooMuch> {
-        lower::lower(program.ops(), program.names(), program.settings())
-    }
-
-    /// The model of operations of any origin.
-    ///
-    /// # Errors
-    /// As for [`new`](Self::new).
-    pub fn of(
-        ops: &[millpond_core::op::Op],
-        names: &millpond_core::op::Names,
-        settings: millpond_core::check::Settings,
-    ) -> Result<Model, TooMuch> {
-        lower::lower(ops, names, settings)
+        lower::lower(program)
     }
 }

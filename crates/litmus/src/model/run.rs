@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use millpond_core::check::Finding;
 use millpond_core::op::Act;
 
 use super::{Effect, Model};
@@ -72,6 +73,26 @@ impl Model {
                 add(Harm::Held);
             }
         }
+    }
+
+    /// The lines that a damage is about: of the task, of what it met, and of the allocation.
+    fn lines(&self, damage: &Damage) -> Vec<u32> {
+        let met = match damage.harm {
+            Harm::Freed(other) | Harm::Overtaken(other) => Some(other),
+            Harm::NotBorn | Harm::Held => None,
+        };
+        let birth =
+            |task: &usize| self.tasks[*task].effects.contains(&Effect { life: damage.life, act: Act::Allocate });
+        let birth = self.lives[damage.life].users.iter().copied().find(birth);
+        let lines = |task: usize| [Some(self.tasks[task].line), self.tasks[task].launch].into_iter().flatten();
+        [Some(damage.task), met, birth].into_iter().flatten().flat_map(lines).collect()
+    }
+
+    /// How well a damage shows what the checker found: 0 where it is about something else.
+    pub fn shows(&self, damage: &Damage, finding: &Finding) -> usize {
+        let lines = self.lines(damage);
+        let sides = [&finding.earlier, &finding.later].into_iter().flatten();
+        sides.filter(|side| side.spot.line.is_some_and(|line| lines.contains(&line))).count()
     }
 
     fn ends(&self, task: usize, life: usize) -> bool {
