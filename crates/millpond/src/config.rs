@@ -5,7 +5,7 @@ use millpond_core::units::{MIB, round_up};
 use millpond_driver::{Completion, Schedule, Watch};
 
 use crate::error::{Invalid, Result};
-use crate::{HostThreads, Trace};
+use crate::{HostThreads, Trace, Violations};
 
 /// What every kind of device can be told.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -14,6 +14,8 @@ pub struct DeviceConfig {
     pub host_threads: HostThreads,
     /// Where what the program does is written. Default: where the environment variable `MILLPOND_TRACE` says.
     pub trace: Option<Trace>,
+    /// What becomes of a violation. Default: the operation is refused.
+    pub violations: Violations,
 }
 
 /// A host device.
@@ -30,19 +32,23 @@ pub struct HostConfig {
     pub host_threads: HostThreads,
     /// As [`DeviceConfig::trace`].
     pub trace: Option<Trace>,
+    /// As [`DeviceConfig::violations`].
+    pub violations: Violations,
 }
 
 impl Default for HostConfig {
     fn default() -> Self {
         let millpond_driver::HostConfig { total_bytes, granularity, schedule } = Default::default();
-        Self { total_bytes, granularity, schedule, host_threads: HostThreads::default(), trace: None }
+        let (host_threads, trace, violations) = Default::default();
+        Self { total_bytes, granularity, schedule, host_threads, trace, violations }
     }
 }
 
 impl HostConfig {
     pub(crate) fn split(self) -> (millpond_driver::HostConfig, DeviceConfig) {
-        let Self { total_bytes, granularity, schedule, host_threads, trace } = self;
-        (millpond_driver::HostConfig { total_bytes, granularity, schedule }, DeviceConfig { host_threads, trace })
+        let Self { total_bytes, granularity, schedule, host_threads, trace, violations } = self;
+        let device = DeviceConfig { host_threads, trace, violations };
+        (millpond_driver::HostConfig { total_bytes, granularity, schedule }, device)
     }
 }
 
@@ -61,6 +67,8 @@ pub struct SimConfig {
     pub host_threads: HostThreads,
     /// As [`DeviceConfig::trace`].
     pub trace: Option<Trace>,
+    /// As [`DeviceConfig::violations`].
+    pub violations: Violations,
 }
 
 impl Default for SimConfig {
@@ -73,17 +81,16 @@ impl Default for SimConfig {
             watch: Watch::Counts,
             host_threads: HostThreads::default(),
             trace: None,
+            violations: Violations::default(),
         }
     }
 }
 
 impl SimConfig {
     pub(crate) fn split(self) -> (millpond_driver::SimConfig, DeviceConfig) {
-        let Self { total_bytes, granularity, completion, watch, host_threads, trace } = self;
-        (
-            millpond_driver::SimConfig { total_bytes, granularity, completion, watch },
-            DeviceConfig { host_threads, trace },
-        )
+        let Self { total_bytes, granularity, completion, watch, host_threads, trace, violations } = self;
+        let device = DeviceConfig { host_threads, trace, violations };
+        (millpond_driver::SimConfig { total_bytes, granularity, completion, watch }, device)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::graph::{Graphs, trim_graph_memory};
 use crate::hosts::Hosts;
 use crate::pool::PoolShared;
 use crate::progress::{Chains, Progress};
+use crate::report::Violations;
 use crate::shell::Closing;
 use crate::stream::{Staged, StreamShared, release_staging};
 use crate::tracing::Tracer;
@@ -43,6 +44,8 @@ pub(crate) struct Context {
     pub(crate) graphs: Graphs,
     /// Who writes down what is done, where somebody does.
     pub(crate) tracer: Option<Arc<Tracer>>,
+    /// What becomes of a violation.
+    pub(crate) violations: Violations,
     pub(crate) next_stream: AtomicU32,
     pub(crate) next_pool: AtomicU32,
     pub(crate) next_alloc: AtomicU32,

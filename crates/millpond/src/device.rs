@@ -103,6 +103,7 @@ impl Device {
             staging: Mutex::default(),
             closing: Mutex::default(),
             tracer: Tracer::of(config.trace, config.host_threads),
+            violations: config.violations,
             next_stream: AtomicU32::new(0),
             next_pool: AtomicU32::new(0),
             next_alloc: AtomicU32::new(0),

@@ -70,9 +70,28 @@ impl StreamShared {
         caller: &'static Location<'static>,
         work: impl FnOnce(To<'_>, A::Place) -> Result<R>,
     ) -> Result<R> {
+        let mut work = Some(work);
+        loop {
+            match self.try_operate(accesses, races, caller, &mut work) {
+                // What was refused has not begun.
+                Err(error) if work.is_some() && self.mend(&error) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// As [`operate`](Self::operate), once. The work is taken where it is begun.
+    fn try_operate<A: Access, R, W: FnOnce(To<'_>, A::Place) -> Result<R>>(
+        &self,
+        accesses: &A,
+        races: bool,
+        caller: &'static Location<'static>,
+        work: &mut Option<W>,
+    ) -> Result<R> {
+        let mut begin = |to: To<'_>, place: A::Place| (work.take().expect("it is begun once"))(to, place);
         let mut state = self.state.lock();
         if self.enter(&mut state)? == Mode::Capturing {
-            return self.capture_work(&mut state, accesses, !races, caller, work);
+            return self.capture_work(&mut state, accesses, !races, caller, begin);
         }
         let mut addresses = Few::<u64>::new();
         let mut wanted = Few::<Wanted<'_>>::new();
@@ -109,7 +128,7 @@ impl StreamShared {
         }
         let mut address = addresses.iter();
         let place = accesses.place(&mut || address.next().copied().unwrap_or(0));
-        let result = work(To::Device(&mut state), place)?;
+        let result = begin(To::Device(&mut state), place)?;
         let point = state.chain.submit();
         for (wanted, life) in wanted.iter().zip(&mut lives) {
             let site = site(wanted.act, self.id, state.op(), caller);

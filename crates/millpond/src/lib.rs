@@ -49,6 +49,7 @@ mod pool;
 mod progress;
 mod raw;
 mod relieve;
+mod report;
 mod serve;
 #[allow(unsafe_code)]
 mod shell;
@@ -71,6 +72,7 @@ pub use hosts::{HostThreads, Told};
 pub use launch::Queue;
 pub use pool::Pool;
 pub use raw::{AccessList, LiveAllocation, PoolPicture, RawMemory};
+pub use report::{Reporter, Violations};
 pub use statistics::PoolStatistics;
 pub use stream::{Stream, StreamKind};
 pub use trace::Trace;

@@ -64,6 +64,23 @@ impl StreamShared {
     /// Frees an allocation at this point of the stream, if that comes after its allocation and every use.
     #[inline(always)] // As for `alloc`.
     pub(crate) fn free(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
+        self.try_free(owned, caller).or_else(|refused| self.free_again(refused, caller))
+    }
+
+    /// A free that is refused is tried again for as long as what it misses can be put in.
+    #[cold]
+    fn free_again(&self, mut refused: (Error, Owned), caller: &'static Location<'static>) -> FreeResult {
+        while self.mend(&refused.0) {
+            match self.try_free(refused.1, caller) {
+                Ok(()) => return Ok(()),
+                Err(again) => refused = again,
+            }
+        }
+        Err(refused)
+    }
+
+    #[inline(always)] // As for `alloc`.
+    fn try_free(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
         let mut state = self.state.lock();
         match self.enter(&mut state).and_then(|mode| self.check_device(&owned.allocation).map(|()| mode)) {
             Err(error) => return Err((error, owned)),

@@ -128,7 +128,8 @@ fn a_capture_is_the_nodes_that_it_made() {
 fn threads_and_devices_are_told_apart() {
     let path = file("threads.trace");
     let trace = Trace::create(&path).unwrap();
-    let setting = DeviceConfig { host_threads: HostThreads::Separate, trace: Some(trace.clone()) };
+    let setting =
+        DeviceConfig { host_threads: HostThreads::Separate, trace: Some(trace.clone()), ..Default::default() };
     let driver = || std::sync::Arc::new(millpond::driver::SimDriver::default());
     let device = Device::with_driver(driver(), setting.clone()).unwrap();
     let other = Device::with_driver(driver(), setting).unwrap();

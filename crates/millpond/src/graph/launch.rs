@@ -90,10 +90,18 @@ impl GraphExec {
         if exec.context.number != shared.context.number {
             return Err(Invalid::OtherDevice { what: "a graph".into(), with: shared.id.to_string() }.into());
         }
-        let mut state = shared.state.lock();
-        let lives = match shared.enter(&mut state)? {
-            Mode::Capturing => shared.capture_launch(exec, caller)?,
-            Mode::Live => exec.launch(shared, &mut state, &mut lock(&exec.run), caller)?,
+        let once = || {
+            let mut state = shared.state.lock();
+            match shared.enter(&mut state)? {
+                Mode::Capturing => shared.capture_launch(exec, caller),
+                Mode::Live => exec.launch(shared, &mut state, &mut lock(&exec.run), caller),
+            }
+        };
+        let lives = loop {
+            match once() {
+                Err(error) if shared.mend(&error) => {}
+                launched => break launched?,
+            }
         };
         Ok(Launch { exec: Arc::clone(&self.shared), lives })
     }

@@ -1,0 +1,107 @@
+//! What becomes of a violation: the operation is refused, or the violation is reported and the operation goes on.
+//!
+//! Going on cannot mean to let the work loose on memory that other work has: slices of it would overlap. So the edge
+//! that is missing is put in, and the program goes on as if it had been right. What is written down in a trace is what
+//! the program said, without that edge: the checker says the same of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use millpond_core::check::{Act, Kind, Place, Violation};
+use millpond_core::ids::StreamId;
+use millpond_driver::Driver;
+
+use crate::error::{Error, Result};
+use crate::stream::StreamShared;
+
+/// What becomes of a violation: a setting of devices ([`DeviceConfig::violations`](crate::DeviceConfig::violations)).
+#[derive(Clone, Debug, Default)]
+pub enum Violations {
+    /// The operation is refused, with both sides named, and nothing has happened.
+    #[default]
+    Refuse,
+    /// The violation is handed to a reporter and the operation goes on: its stream waits for the other side's work
+    /// first, so that memory stays whole. What no wait can mend (a use after the free, a second free, a stale name,
+    /// another process's work) is reported and refused all the same.
+    Report(Reporter),
+}
+
+/// Who is told of violations. Clones are the same reporter.
+#[derive(Clone)]
+pub struct Reporter(Arc<dyn Fn(&Violation) + Send + Sync>);
+
+impl Reporter {
+    /// A function that is called for each violation, on the thread that made it, where no lock is held.
+    pub fn new(report: impl Fn(&Violation) + Send + Sync + 'static) -> Self {
+        Reporter(Arc::new(report))
+    }
+
+    /// Writes each violation to standard error.
+    pub fn stderr() -> Self {
+        Self::new(|violation| eprintln!("millpond: {}: {violation}", violation.kind.name()))
+    }
+}
+
+impl fmt::Debug for Reporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reporter")
+    }
+}
+
+/// Two are equal where they are the same reporter.
+impl PartialEq for Violations {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Violations::Refuse, Violations::Refuse) => true,
+            (Violations::Report(one), Violations::Report(other)) => Arc::ptr_eq(&one.0, &other.0),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Violations {}
+
+impl StreamShared {
+    /// Reports a refusal, where that is the setting, and puts in what is missing. Whether the operation is to be tried
+    /// again. No lock is held.
+    #[cold]
+    pub(crate) fn mend(&self, error: &Error) -> bool {
+        let (Violations::Report(reporter), Error::Violation(violation)) = (&self.context.violations, error) else {
+            return false;
+        };
+        (reporter.0)(violation);
+        let is_order = matches!(
+            violation.kind,
+            Kind::UseBeforeAlloc | Kind::FreeBeforeAlloc | Kind::FreeBeforeUse | Kind::Race | Kind::AutoFreeBeforeUse
+        );
+        // After its free memory is gone, whatever is waited for.
+        let is_there = violation.earlier.act != Act::Free && !matches!(violation.earlier.place, Place::Process(_));
+        is_order && is_there && self.follow(violation.earlier.stream).unwrap_or(false)
+    }
+
+    /// Puts later work of this stream after all work of another. Whether that is news.
+    fn follow(&self, stream: StreamId) -> Result<bool> {
+        let other = self.context.streams().into_iter().find(|it| it.id == stream && it.id != self.id);
+        let ends = match other {
+            Some(other) => {
+                let mut state = other.state.lock();
+                if state.is_closed || state.capture.is_some() {
+                    return Ok(false);
+                }
+                vec![other.record(&mut state)?]
+            }
+            // It is closed: its end is among those that nobody has waited for.
+            None => self.context.ended.open(),
+        };
+        let mut state = self.state.lock();
+        let mut is_news = false;
+        for (snapshot, mark) in &ends {
+            if !state.chain.knows_of(snapshot) {
+                self.context.driver.wait(self.raw, mark.raw)?;
+                state.chain.wait(snapshot);
+                is_news = true;
+            }
+        }
+        Ok(is_news)
+    }
+}
