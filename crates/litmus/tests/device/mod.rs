@@ -5,8 +5,8 @@ mod graphs;
 use std::collections::{BTreeSet, HashMap};
 
 use millpond::{
-    Buffer, Device, Error, Event, Graph, GraphExec, GraphNode, HostConfig, Invalid, MemAllocNode, Pool, Read, Stream,
-    View, Write,
+    Buffer, Device, Error, Event, Graph, GraphExec, GraphNode, HostConfig, Invalid, MemAllocNode, Pool, Read, Schedule,
+    Stream, View, Write,
 };
 use millpond_core::check::Kind;
 use millpond_core::graph::{CaptureError as CaptureRule, GraphError as GraphRule, GraphFaultKind};
@@ -85,6 +85,7 @@ struct Run {
     instantiating: GraphId,
     found: BTreeSet<Expected>,
     line: u32,
+    timing: Timing,
 }
 
 struct Capture {
@@ -92,13 +93,41 @@ struct Capture {
     allocated: Vec<Memory>,
 }
 
+/// How the device runs a program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Timing {
+    /// Threads, as fast as they go.
+    Fast,
+    /// One order of the work, by a seed.
+    Seeded(u64),
+    /// Threads, and the host and some kernels sleep now and then, by a seed.
+    Sleepy(u64),
+}
+
+impl Timing {
+    fn schedule(self) -> Schedule {
+        match self {
+            Timing::Seeded(seed) => Schedule::Seeded(seed),
+            Timing::Fast | Timing::Sleepy(_) => Schedule::Parallel,
+        }
+    }
+
+    /// Sleeps, or not.
+    fn pause(&mut self) -> std::time::Duration {
+        let Timing::Sleepy(seed) = self else { return std::time::Duration::ZERO };
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        std::time::Duration::from_micros(if *seed >> 63 == 0 { 0 } else { *seed >> 56 & 0x7f })
+    }
+}
+
 /// Runs a program; what was refused, and where.
-pub(crate) fn run(program: &Program) -> Result<BTreeSet<Expected>, Cannot> {
+pub(crate) fn run(program: &Program, timing: Timing) -> Result<BTreeSet<Expected>, Cannot> {
     let settings = program.settings();
     if settings.threads_apart || !settings.races {
         return cannot("settings of its own");
     }
-    let device = Device::host(HostConfig::default()).expect("a host device");
+    let config = HostConfig { schedule: timing.schedule(), ..HostConfig::default() };
+    let device = Device::host(config).expect("a host device");
     let own = device.non_blocking_stream().expect("a stream");
     let mut run = Run {
         device,
@@ -116,8 +145,10 @@ pub(crate) fn run(program: &Program) -> Result<BTreeSet<Expected>, Cannot> {
         instantiating: GraphId(0),
         found: BTreeSet::new(),
         line: 0,
+        timing,
     };
     for op in program.ops() {
+        std::thread::sleep(run.timing.pause());
         run.step(op)?;
     }
     Ok(run.found)
@@ -331,9 +362,14 @@ impl Run {
 
     /// Work that sums what it reads and fills what it writes: on a stream, or by the host and over when this returns.
     fn launch(&mut self, stream: Option<StreamId>, accesses: &[Access]) -> Result<Said, Cannot> {
-        let on = stream.map_or(Ok(&self.own), |stream| self.stream(stream))?;
         let act = accesses.iter().map(|access| access.act).find(|act| *act == Act::Write).unwrap_or(Act::Read);
+        let pause = self.timing.pause();
+        if let (Some(stream), false) = (stream, pause.is_zero() || !self.captures.is_empty()) {
+            // What the stream does next comes late.
+            self.stream(stream)?.launch((), move |()| std::thread::sleep(pause)).expect("the stream runs");
+        }
         let Some((reads, writes)) = self.accesses(accesses)? else { return Ok(Said::Done) };
+        let on = stream.map_or(Ok(&self.own), |stream| self.stream(stream))?;
         let launched = on_slices!(reads, writes, |declared, kernel| on.launch(declared, kernel));
         let said = said(launched, act);
         if matches!(said, Said::Done) {
