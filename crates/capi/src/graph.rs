@@ -194,7 +194,7 @@ pub unsafe extern "C" fn millpond_graph_add_memset_node(
     guard("millpond_graph_add_memset_node", || {
         add_node(node, graph, dependencies, count, |entry, after| {
             let Part { memory, offset, bytes } = part(&entry.device, Some(&entry.names), pointer as u64, bytes)?;
-            Ok(entry.graph.add_fill(after, memory.write(offset, bytes)?, value as u8)?)
+            Ok(entry.graph.add_memset(after, memory.write(offset, bytes)?, value as u8)?)
         })
     })
 }

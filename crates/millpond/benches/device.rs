@@ -284,7 +284,7 @@ fn chain(device: &Device, count: usize) {
         for _ in 0..count {
             let memory = graph.add_alloc::<u8>(&last, 4 << 20).expect("an allocation");
             let alloc = graph.node_of(memory).expect("its node");
-            let fill = graph.add_fill(&[alloc], memory.write(), 0).expect("a memset");
+            let fill = graph.add_memset(&[alloc], memory.write(), 0).expect("a memset");
             last = vec![fill];
             if let Some(before) = before.replace(memory) {
                 last = vec![graph.add_free(&last, before).expect("a free")];
@@ -319,7 +319,7 @@ fn producer(device: &Device, outputs: usize) {
     for _ in 0..outputs {
         let memory = graph.add_alloc::<u8>(&last, 64 << 10).expect("an allocation");
         let alloc = graph.node_of(memory).expect("its node");
-        last = vec![graph.add_fill(&[alloc], memory.write(), 0).expect("a memset")];
+        last = vec![graph.add_memset(&[alloc], memory.write(), 0).expect("a memset")];
     }
     let instantiate = Instantiate { auto_free_on_launch: true };
     launches(&format!("auto-free {outputs}"), &graph.instantiate(instantiate).expect("an instance"), &stream);

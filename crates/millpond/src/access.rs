@@ -87,6 +87,10 @@ pub trait Access: sealed::Sealed {
     #[doc(hidden)]
     fn place(&self, address: &mut dyn FnMut() -> u64) -> Self::Place;
 
+    /// The same places with other addresses, one for each declared access in order.
+    #[doc(hidden)]
+    fn moved(place: Self::Place, address: &mut dyn FnMut() -> u64) -> Self::Place;
+
     /// The slices at the places.
     ///
     /// # Safety
@@ -141,6 +145,10 @@ macro_rules! access {
                 Elements { address: address(), len: self.span.len, element: PhantomData }
             }
 
+            fn moved(place: Elements<T>, address: &mut dyn FnMut() -> u64) -> Elements<T> {
+                Elements { address: address(), ..place }
+            }
+
             #[inline]
             unsafe fn slices<'a>(place: Elements<T>) -> $slice {
                 // Without bytes there is no memory, whatever the length.
@@ -185,6 +193,10 @@ macro_rules! tuples {
                 ($(self.$index.place(address),)*)
             }
 
+            fn moved(place: Self::Place, address: &mut dyn FnMut() -> u64) -> Self::Place {
+                ($($name::moved(place.$index, address),)*)
+            }
+
             #[inline]
             unsafe fn slices<'a>(place: Self::Place) -> Self::Slice<'a> {
                 ($(
@@ -222,6 +234,10 @@ impl<A: Access, const N: usize> Access for [A; N] {
         std::array::from_fn(|i| self[i].place(address))
     }
 
+    fn moved(place: Self::Place, address: &mut dyn FnMut() -> u64) -> Self::Place {
+        place.map(|place| A::moved(place, address))
+    }
+
     unsafe fn slices<'a>(place: Self::Place) -> Self::Slice<'a> {
         place.map(|place| {
             // SAFETY: the caller's promise holds for each part.
@@ -243,6 +259,8 @@ impl Access for AccessList {
 
     fn place(&self, _: &mut dyn FnMut() -> u64) -> Self::Place {}
 
+    fn moved((): Self::Place, _: &mut dyn FnMut() -> u64) -> Self::Place {}
+
     unsafe fn slices<'a>((): Self::Place) -> Self::Slice<'a> {}
 }
 
@@ -253,6 +271,22 @@ pub(crate) fn repeated<A: Access>(
 ) -> Box<dyn FnMut() + Send> {
     Box::new(move || {
         // SAFETY: as for `task`: each launch of the graph is checked and recorded, and no exec overlaps itself.
+        kernel(unsafe { A::slices(place) });
+    })
+}
+
+/// A kernel that runs once it is given the addresses of its accesses, in order.
+pub(crate) type Movable = Box<dyn FnMut(&[u64]) + Send>;
+
+/// A kernel whose places are told by each instance of a graph.
+pub(crate) fn movable<A: Access>(
+    place: A::Place,
+    mut kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
+) -> Movable {
+    Box::new(move |addresses| {
+        let mut addresses = addresses.iter();
+        let place = A::moved(place, &mut || addresses.next().copied().unwrap_or(0));
+        // SAFETY: as for `repeated`, at the addresses of the instance that was launched.
         kernel(unsafe { A::slices(place) });
     })
 }

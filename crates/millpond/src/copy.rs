@@ -111,7 +111,7 @@ impl Stream {
         shared.operate(&to, true, Location::caller(), |goes, place| match (bytes, goes) {
             (0, _) => Ok(()),
             (_, To::Graph(payload)) => {
-                *payload = Payload::Fill { at: place.address, bytes, value };
+                *payload = Payload::Memset { at: place.address, bytes, value };
                 Ok(())
             }
             (_, To::Device(_)) => Ok(shell::submit_fill(&shared.context, shared.raw, place.address, bytes, value)?),

@@ -287,7 +287,7 @@ fn work(node: &NodeOp) -> (Work, &[Access]) {
     match node {
         NodeOp::Kernel(accesses) => (Work::Kernel, accesses),
         NodeOp::Copy(accesses) => (Work::Copy, accesses),
-        NodeOp::Fill(accesses) => (Work::Fill, accesses),
+        NodeOp::Fill(accesses) => (Work::Memset, accesses),
         NodeOp::HostFunction(accesses) => (Work::HostFunction, accesses),
         NodeOp::EventRecord(event) => (Work::EventRecord(EventKey(u64::from(event.0))), &[]),
         NodeOp::EventWait(event) => (Work::EventWait(EventKey(u64::from(event.0))), &[]),

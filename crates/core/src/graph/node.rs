@@ -97,7 +97,7 @@ pub enum NodeKind {
     /// A copy of bytes.
     Copy,
     /// Bytes set to one value.
-    Fill,
+    Memset,
     /// A function that runs on the host.
     HostFunction,
     /// Nothing: a place where edges meet.
@@ -120,7 +120,7 @@ impl NodeKind {
         match self {
             NodeKind::Kernel => "kernel",
             NodeKind::Copy => "copy",
-            NodeKind::Fill => "fill",
+            NodeKind::Memset => "memset",
             NodeKind::HostFunction => "host function",
             NodeKind::Empty => "empty node",
             NodeKind::EventRecord(_) => "event record",
@@ -140,7 +140,7 @@ pub enum Work {
     /// A copy of bytes.
     Copy,
     /// Bytes set to one value.
-    Fill,
+    Memset,
     /// A function that runs on the host.
     HostFunction,
     /// Nothing: a place where edges meet.
@@ -156,7 +156,7 @@ impl From<Work> for NodeKind {
         match work {
             Work::Kernel => NodeKind::Kernel,
             Work::Copy => NodeKind::Copy,
-            Work::Fill => NodeKind::Fill,
+            Work::Memset => NodeKind::Memset,
             Work::HostFunction => NodeKind::HostFunction,
             Work::Empty => NodeKind::Empty,
             Work::EventRecord(event) => NodeKind::EventRecord(event),

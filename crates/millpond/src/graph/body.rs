@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use millpond_core::check::{Act, Place};
 use millpond_core::graph::{
     Access as NodeAccess, Addressing, Graph as CoreGraph, GraphAllocId, GraphError as CoreError, GraphId, Label,
-    Memory, NodeId, NodeKind, Work,
+    Memory, NodeId, NodeKind,
 };
 use millpond_core::ids::AllocId;
 use millpond_core::op::NodeOp;
@@ -18,9 +18,9 @@ use smallvec::SmallVec;
 use super::arena::Arena;
 use super::error::GraphError;
 use super::exec::ExecShared;
-use super::native::Foreign;
 use super::node::{MemAllocNode, NodeName};
-use crate::access::{Access, Declared, Source, repeated};
+use super::payload::{EventNode, LatePlace, Payload};
+use crate::access::{Access, Declared, Source};
 use crate::allocation::{Allocation, Origin};
 use crate::buffer::Named;
 use crate::context::{Context, lock};
@@ -28,122 +28,15 @@ use crate::error::{Invalid, Result};
 use crate::external::ExternalEvent;
 use crate::tracing::Tracer;
 
-/// A kernel that every launch runs again.
-pub(crate) type Kernel = Arc<Mutex<Box<dyn FnMut() + Send>>>;
-
-/// What a node does when it runs.
-#[derive(Clone)]
-pub(crate) enum Payload {
-    Nothing,
-    Kernel(Kernel),
-    Copy {
-        to: u64,
-        from: u64,
-        bytes: u64,
-    },
-    /// Bytes that the graph keeps.
-    Upload {
-        to: u64,
-        from: Arc<[u8]>,
-    },
-    Fill {
-        at: u64,
-        bytes: u64,
-        value: u8,
-    },
-    Child(Arc<Body>),
-    /// What foreign code gave to a captured stream.
-    Foreign(Arc<Foreign>),
-    /// ... or is about to.
-    Open,
-    EventRecord(ExternalEvent),
-    EventWait(ExternalEvent),
-}
-
-/// The two kinds of nodes that order a graph with the outside.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum EventNode {
-    Record,
-    Wait,
-}
-
-impl std::fmt::Debug for Payload {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Payload::Nothing => "Nothing",
-            Payload::Kernel(_) => "Kernel",
-            Payload::Copy { .. } => "Copy",
-            Payload::Upload { .. } => "Upload",
-            Payload::Fill { .. } => "Fill",
-            Payload::Child(_) => "Child",
-            Payload::Foreign(_) => "Foreign",
-            Payload::Open => "Open",
-            Payload::EventRecord(_) => "EventRecord",
-            Payload::EventWait(_) => "EventWait",
-        })
-    }
-}
-
-impl Payload {
-    /// A kernel; where there is no memory there are no slices, and it is kept and not run.
-    pub(crate) fn kernel<A: Access>(
-        context: &Context,
-        place: A::Place,
-        kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
-    ) -> Self {
-        Payload::Kernel(Arc::new(Mutex::new(match context.properties.has_memory {
-            true => repeated::<A>(place, kernel),
-            false => Box::new(move || {
-                let _ = &kernel;
-            }),
-        })))
-    }
-
-    pub(crate) fn upload(to: u64, from: &[u8]) -> Self {
-        match from {
-            [] => Payload::Nothing,
-            from => Payload::Upload { to, from: from.into() },
-        }
-    }
-
-    /// What a trace says that a node does.
-    fn traced(&self, tracer: &Tracer, graph: GraphId, accesses: &[NodeAccess]) -> NodeOp {
-        let accesses = tracer.accesses(graph, accesses);
-        match self {
-            Payload::Kernel(_) | Payload::Foreign(_) | Payload::Open => NodeOp::Kernel(accesses),
-            Payload::Copy { .. } | Payload::Upload { .. } => NodeOp::Copy(accesses),
-            Payload::Fill { .. } => NodeOp::Fill(accesses),
-            Payload::EventRecord(event) => {
-                event.traced().map_or(NodeOp::Empty, |event| Tracer::event_node(event, true))
-            }
-            Payload::EventWait(event) => event.traced().map_or(NodeOp::Empty, |event| Tracer::event_node(event, false)),
-            Payload::Nothing | Payload::Child(_) if accesses.is_empty() => NodeOp::Empty,
-            Payload::Nothing | Payload::Child(_) => NodeOp::Kernel(accesses),
-        }
-    }
-
-    /// The kind of node in words.
-    pub(crate) fn noun(&self) -> &'static str {
-        NodeKind::from(self.work()).noun()
-    }
-
-    fn work(&self) -> Work {
-        match self {
-            Payload::Kernel(_) | Payload::Foreign(_) | Payload::Open => Work::Kernel,
-            Payload::Copy { .. } | Payload::Upload { .. } => Work::Copy,
-            Payload::Fill { .. } => Work::Fill,
-            Payload::Nothing | Payload::Child(_) => Work::Empty,
-            Payload::EventRecord(event) => Work::EventRecord(event.key()),
-            Payload::EventWait(event) => Work::EventWait(event.key()),
-        }
-    }
-}
-
 /// What a node's accesses come to: for the order, and the addresses in the order of declaration.
 #[derive(Debug, Default)]
 pub(crate) struct Resolved {
     pub(crate) accesses: SmallVec<[NodeAccess; 4]>,
     pub(crate) addresses: SmallVec<[u64; 4]>,
+    /// Where each declared access is, in a graph where some address is symbolic.
+    pub(crate) late: Option<SmallVec<[LatePlace; 2]>>,
+    /// The memory of each declared access that has any, and how far into it.
+    named: SmallVec<[Option<(Memory, u64, bool)>; 4]>,
 }
 
 /// Says that a graph has free nodes for other graphs' memory, for as long as it or an exec of it lives.
@@ -155,6 +48,23 @@ impl Drop for Grant {
         if let Some(tracer) = &self.1 {
             tracer.graph_closed(self.0);
         }
+    }
+}
+
+impl Resolved {
+    /// Finds where each access is, if some address is symbolic.
+    fn settle(&mut self) {
+        if !self.named.iter().flatten().any(|(_, _, is_symbolic)| *is_symbolic) {
+            return;
+        }
+        let place = |(named, address): (&Option<(Memory, u64, bool)>, &u64)| match named {
+            Some((memory, offset, true)) => {
+                let access = self.accesses.iter().position(|access| access.memory == *memory);
+                LatePlace::Within { access: access.expect("it is declared") as u32, offset: *offset }
+            }
+            _ => LatePlace::At(*address),
+        };
+        self.late = Some(self.named.iter().zip(&self.addresses).map(place).collect());
     }
 }
 
@@ -180,14 +90,14 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    pub(crate) fn new(context: &Arc<Context>) -> Self {
+    pub(crate) fn new(context: &Arc<Context>, addressing: Addressing) -> Self {
         let id = context.graphs.next_graph();
         if let Some(tracer) = &context.tracer {
             tracer.graph(id);
         }
         Self {
             context: Arc::clone(context),
-            core: CoreGraph::new(id, context.properties.granularity, Addressing::Fixed),
+            core: CoreGraph::new(id, context.properties.granularity, addressing),
             payloads: Vec::new(),
             arena: Arena::new(context),
             held: FxHashMap::default(),
@@ -256,13 +166,16 @@ impl Body {
         }
         sorted.dedup();
         resolved.accesses = sorted;
+        resolved.settle();
         Ok(resolved)
     }
 
     fn resolve_one(&mut self, declared: &Declared<'_>, resolved: &mut Resolved) -> Result<()> {
+        let is_symbolic = matches!(declared.source, Source::Node(name) if name.is_symbolic());
         let (memory, address) = match declared.source {
             Source::Empty | Source::Named(None) => {
                 resolved.addresses.push(0);
+                resolved.named.push(None);
                 return Ok(());
             }
             Source::Owned(owned) => (self.memory_of(&owned.allocation, owned.generation)?, owned.address),
@@ -271,6 +184,7 @@ impl Body {
         };
         resolved.accesses.push(NodeAccess { memory, act: declared.act });
         resolved.addresses.push(address + declared.offset);
+        resolved.named.push(Some((memory, declared.offset, is_symbolic)));
         Ok(())
     }
 
@@ -283,9 +197,25 @@ impl Body {
 
     fn memory_of_node(&self, name: NodeName) -> Result<Memory> {
         self.check_device(name.device, || "an alloc node".into())?;
-        Ok(match name.graph == self.core.id() {
-            true => Memory::Own(name.alloc),
-            false => Memory::Foreign { graph: name.graph, alloc: name.alloc },
+        if name.graph == self.core.id() {
+            return Ok(Memory::Own(name.alloc));
+        }
+        self.check_symbolic(name)?;
+        Ok(Memory::Foreign { graph: name.graph, alloc: name.alloc })
+    }
+
+    /// Refuses memory with symbolic addresses of a graph that is not in this one.
+    pub(crate) fn check_symbolic(&self, name: NodeName) -> Result<()> {
+        match name.is_symbolic() && name.graph != self.core.id() && !self.has_child(name.graph) {
+            true => Err(GraphError::Symbolic(name.graph).into()),
+            false => Ok(()),
+        }
+    }
+
+    fn has_child(&self, graph: GraphId) -> bool {
+        self.payloads.iter().any(|payload| match payload {
+            Payload::Child(child) => child.core.id() == graph || child.has_child(graph),
+            _ => false,
         })
     }
 
@@ -351,7 +281,7 @@ impl Body {
         self.add_work(dependencies, &[], payload, false, place)
     }
 
-    /// An alloc node.
+    /// An alloc node; its address is 0 where that is symbolic.
     pub(crate) fn add_alloc(
         &mut self,
         dependencies: &[NodeId],
@@ -372,7 +302,7 @@ impl Body {
                         tracer.node(self.core.id(), dependencies, NodeOp::Alloc { memory, bytes }, place);
                     }
                     let range = self.core.alloc(alloc).and_then(|alloc| alloc.range);
-                    return Ok((node, alloc, range.expect("addresses are fixed").start));
+                    return Ok((node, alloc, range.map_or(0, |range| range.start)));
                 }
             }
         }

@@ -1,16 +1,17 @@
 //! Building a graph node by node (CUDA: `cudaGraphAdd...Node`). Edges are explicit: nothing is added by itself.
 
 use std::panic::Location;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::Place;
-use millpond_core::graph::{GraphAllocId, Memory, NodeId, NodeKind};
+use millpond_core::graph::{Addressing, GraphAllocId, Memory, NodeId, NodeKind};
 
-use super::body::{Body, EventNode, Payload};
+use super::body::Body;
 use super::error::GraphError;
 use super::exec::{GraphExec, Instantiate};
 use super::node::{GraphNode, MemAllocNode};
+use super::payload::{EventNode, Payload};
 use crate::access::{Access, Read, Write};
 use crate::config::GRAIN;
 use crate::device::Device;
@@ -44,7 +45,39 @@ impl Device {
     /// # Errors
     /// None today; a device may refuse graphs.
     pub fn graph(&self) -> Result<Graph> {
-        Ok(Graph { body: Arc::new(Body::new(self.context())) })
+        Ok(Graph { body: Arc::new(Body::new(self.context(), Addressing::Fixed)) })
+    }
+
+    /// An empty graph with symbolic addresses: its allocations are placed at each instantiation, all together, so that
+    /// they take fewer bytes than where each is placed when its node is made, and each instance has addresses of its
+    /// own. (CUDA has no such graphs.)
+    ///
+    /// Its [`MemAllocNode`]s name memory in this graph and in graphs that it is a child of. Outside, memory that a launch
+    /// leaves live is the buffer that [`Launch::take`](crate::Launch::take) gives; other graphs can use that buffer and
+    /// cannot free it. It is built node by node: a capture needs addresses at once.
+    ///
+    /// # Errors
+    /// As for [`graph`](Self::graph).
+    ///
+    /// ```
+    /// # fn main() -> millpond::Result<()> {
+    /// use millpond::{Device, HostConfig, Instantiate};
+    /// let device = Device::host(HostConfig::default())?;
+    /// let stream = device.stream()?;
+    /// let mut graph = device.symbolic_graph()?;
+    /// let x = graph.add_alloc::<u32>(&[], 1000)?;
+    /// let alloc = graph.node_of(x).unwrap();
+    /// graph.add_kernel(&[alloc], x.write(), |x| x.fill(7))?;
+    /// assert_eq!(x.address(), 0); // nobody knows yet
+    /// let (left, right) = (graph.instantiate(Instantiate::default())?, graph.instantiate(Instantiate::default())?);
+    /// assert_ne!(left.address_of(x), right.address_of(x));
+    /// let (a, b) = (left.launch(&stream)?.take(x)?, right.launch(&stream)?.take(x)?); // both live at once
+    /// assert_eq!(stream.copy_to_host(a.read())?, stream.copy_to_host(b.read())?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn symbolic_graph(&self) -> Result<Graph> {
+        Ok(Graph { body: Arc::new(Body::new(self.context(), Addressing::Symbolic)) })
     }
 }
 
@@ -111,13 +144,16 @@ impl Graph {
         dependencies: &[GraphNode],
         accesses: &A,
         place: Place,
-        payload: impl FnOnce(&Body, A::Place) -> Payload,
+        payload: impl FnOnce(&Body, A::Place, bool) -> Payload,
     ) -> Result<GraphNode> {
         let dependencies = self.dependencies(dependencies)?;
         let resolved = self.edit().resolve(accesses)?;
         let mut addresses = resolved.addresses.iter();
         let at = accesses.place(&mut || addresses.next().copied().unwrap_or(0));
-        let payload = payload(&self.body, at);
+        let mut payload = payload(&self.body, at, resolved.late.is_some());
+        if let Some(places) = resolved.late {
+            payload = payload.late(places);
+        }
         let id = self.edit().add_work(&dependencies, &resolved.accesses, payload, false, place)?;
         Ok(self.named(id))
     }
@@ -139,7 +175,10 @@ impl Graph {
             return Err(Invalid::NoClosures { device: properties.name.clone() }.into());
         }
         let place = Place::Source(Location::caller());
-        self.add(dependencies, &accesses, place, |body, at| Payload::kernel::<A>(&body.context, at, kernel))
+        self.add(dependencies, &accesses, place, |body, at, is_symbolic| match is_symbolic {
+            false => Payload::kernel::<A>(&body.context, at, kernel),
+            true => Payload::movable_kernel::<A>(&body.context, at, kernel),
+        })
     }
 
     /// A copy between device memory (CUDA: `cudaGraphAddMemcpyNode`).
@@ -159,7 +198,7 @@ impl Graph {
         }
         let bytes = left * size_of::<T>() as u64;
         let place = Place::Source(Location::caller());
-        self.add(dependencies, &(from, to), place, |_, (from, to)| match bytes {
+        self.add(dependencies, &(from, to), place, |_, (from, to), _| match bytes {
             0 => Payload::Nothing,
             _ => Payload::Copy { to: to.address, from: from.address, bytes },
         })
@@ -181,7 +220,7 @@ impl Graph {
             return Err(Invalid::Length { what: "add_copy_from_host", left, right }.into());
         }
         let place = Place::Source(Location::caller());
-        self.add(dependencies, &to, place, |_, to| Payload::upload(to.address, bytemuck::cast_slice(from)))
+        self.add(dependencies, &to, place, |_, to, _| Payload::upload(to.address, bytemuck::cast_slice(from)))
     }
 
     /// Sets each byte (CUDA: `cudaGraphAddMemsetNode`).
@@ -189,12 +228,12 @@ impl Graph {
     /// # Errors
     /// As for [`add_kernel`](Self::add_kernel).
     #[track_caller]
-    pub fn add_fill<T: Pod>(&mut self, dependencies: &[GraphNode], to: Write<'_, T>, value: u8) -> Result<GraphNode> {
+    pub fn add_memset<T: Pod>(&mut self, dependencies: &[GraphNode], to: Write<'_, T>, value: u8) -> Result<GraphNode> {
         let bytes = (to.len() * size_of::<T>()) as u64;
         let place = Place::Source(Location::caller());
-        self.add(dependencies, &to, place, |_, to| match bytes {
+        self.add(dependencies, &to, place, |_, to, _| match bytes {
             0 => Payload::Nothing,
-            _ => Payload::Fill { at: to.address, bytes, value },
+            _ => Payload::Memset { at: to.address, bytes, value },
         })
     }
 
@@ -210,7 +249,7 @@ impl Graph {
         function: impl FnMut() + Send + 'static,
     ) -> Result<GraphNode> {
         let place = Place::Source(Location::caller());
-        self.add(dependencies, &(), place, |_, ()| Payload::Kernel(Arc::new(Mutex::new(Box::new(function)))))
+        self.add(dependencies, &(), place, |_, (), _| Payload::host_function(function))
     }
 
     /// A place where edges meet (CUDA: `cudaGraphAddEmptyNode`).
@@ -219,7 +258,7 @@ impl Graph {
     /// A bad dependency.
     #[track_caller]
     pub fn add_empty(&mut self, dependencies: &[GraphNode]) -> Result<GraphNode> {
-        self.add(dependencies, &(), Place::Source(Location::caller()), |_, ()| Payload::Nothing)
+        self.add(dependencies, &(), Place::Source(Location::caller()), |_, (), _| Payload::Nothing)
     }
 
     /// Records an external event at each launch: who waits for it afterwards comes after this node and all before it,
@@ -281,6 +320,7 @@ impl Graph {
         let Some(name) = memory.name else {
             return Err(GraphError::Change(millpond_core::graph::GraphError::NotGraphMemory).into());
         };
+        self.body.check_symbolic(name)?;
         let memory = match name.graph == self.body.core.id() {
             true => Memory::Own(name.alloc),
             false => Memory::Foreign { graph: name.graph, alloc: name.alloc },
@@ -298,6 +338,17 @@ impl Graph {
         let place = Place::Source(Location::caller());
         let dependencies = self.dependencies(dependencies)?;
         let id = self.edit().add_child(&dependencies, &child.body, place)?;
+        Ok(self.named(id))
+    }
+
+    /// Conditional nodes (CUDA: `cudaGraphConditionalHandle`) are not built: this always says so, and the graph is as
+    /// before. Launch different graphs instead, or an instance for each branch.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn add_conditional(&mut self, dependencies: &[GraphNode]) -> Result<GraphNode> {
+        self.dependencies(dependencies)?;
+        let id = self.edit().core.add_conditional()?;
         Ok(self.named(id))
     }
 
@@ -364,7 +415,7 @@ impl Graph {
         let found = alloc.and_then(|alloc| Some((alloc, self.body.core.alloc(alloc)?)));
         match found {
             Some((alloc, it)) if it.bytes == (len * size_of::<T>()) as u64 => {
-                let address = it.range.expect("addresses are fixed").start;
+                let address = it.range.map_or(0, |range| range.start);
                 Ok(self.body.name(alloc, address, len))
             }
             _ => Err(GraphError::NoOutput.into()),

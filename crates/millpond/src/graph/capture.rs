@@ -10,17 +10,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use millpond_core::check::Place;
 use millpond_core::graph::{
-    Access as NodeAccess, CaptureId, CaptureMode, CapturedEvent, Captures, Graph as CoreGraph, GraphAllocId,
-    GraphError as CoreError, GraphId, Label, Memory, NodeId, Uses,
+    Access as NodeAccess, Addressing, CaptureId, CaptureMode, CapturedEvent, Captures, Graph as CoreGraph,
+    GraphAllocId, GraphError as CoreError, GraphId, Label, Memory, NodeId, Uses,
 };
 use millpond_core::ids::StreamId;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::body::{Body, Payload, Resolved};
+use super::body::{Body, Resolved};
 use super::build::Graph;
 use super::error::{CaptureError, GraphError};
 use super::node::GraphNode;
+use super::payload::Payload;
 use super::registry::Graphs;
 use crate::access::Access;
 use crate::context::{Context, lock};
@@ -167,7 +168,12 @@ impl Recording {
         if !self.captures.is_valid(id) {
             return Err(rule(millpond_core::graph::CaptureError::Invalidated(id)));
         }
-        self.open.get_mut(&id).expect("every capture has its graph's body").body.resolve(accesses)
+        let resolved = self.open.get_mut(&id).expect("every capture has its graph's body").body.resolve(accesses)?;
+        match resolved.late {
+            // Of a child graph: what a capture adds has its addresses at once.
+            Some(_) => Err(GraphError::SymbolicCapture(self.open[&id].session.id).into()),
+            None => Ok(resolved),
+        }
     }
 
     /// What a node does is known now. Where that went wrong the capture is invalid.
@@ -282,7 +288,7 @@ impl Stream {
     /// # Errors
     /// As for [`begin_capture`](Self::begin_capture).
     pub fn begin_capture_in(&self, mode: CaptureMode) -> Result<()> {
-        self.begin(Body::new(&self.owner.shared.context), &[], mode)
+        self.begin(Body::new(&self.owner.shared.context, Addressing::Fixed), &[], mode)
     }
 
     fn begin(&self, mut body: Body, tails: &[NodeId], mode: CaptureMode) -> Result<()> {
@@ -350,7 +356,7 @@ impl Stream {
     /// `cudaStreamBeginCaptureToGraph`). Where anything is refused the graph is as before.
     ///
     /// # Errors
-    /// As for [`capture`](Self::capture); a bad dependency; the graph is of another device.
+    /// As for [`capture`](Self::capture); a bad dependency; the graph is of another device, or has symbolic addresses.
     pub fn capture_to<R>(
         &self,
         graph: &mut Graph,
@@ -360,6 +366,9 @@ impl Stream {
     ) -> Result<R> {
         if graph.body.context.number != self.owner.shared.context.number {
             return Err(Invalid::OtherDevice { what: "a graph".into(), with: self.id().to_string() }.into());
+        }
+        if graph.body.core.addressing() == Addressing::Symbolic {
+            return Err(GraphError::SymbolicCapture(graph.body.core.id()).into());
         }
         let tails = graph.dependencies(dependencies)?;
         self.begin(Body::clone(&graph.body), &tails, mode)?;

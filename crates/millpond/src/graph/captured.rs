@@ -10,10 +10,10 @@ use millpond_core::order::StreamKind;
 use millpond_core::units::Range;
 use std::sync::atomic::Ordering;
 
-use super::body::{EventNode, Payload};
 use super::capture::Session;
-use super::error::CaptureError;
+use super::error::{CaptureError, GraphError};
 use super::node::MemAllocNode;
+use super::payload::{EventNode, Payload};
 use crate::access::Access;
 use crate::allocation::{Allocation, Origin, Owned, site};
 use crate::buffer::Buffer;
@@ -197,6 +197,9 @@ impl Stream {
         let shared = &self.owner.shared;
         let mut state = shared.state.lock();
         let _ = shared.enter(&mut state)?;
+        if name.is_symbolic() {
+            return Err(GraphError::Symbolic(name.graph).into());
+        }
         shared.capture_free_of(Memory::Foreign { graph: name.graph, alloc: name.alloc }, caller)
     }
 }

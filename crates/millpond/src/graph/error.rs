@@ -68,6 +68,15 @@ pub enum GraphError {
         /// Where it starts.
         address: u64,
     },
+    /// Memory of a graph with symbolic addresses, named where no instance of it is meant.
+    #[error(
+        "the addresses of {0} are placed at each instantiation, so that its alloc nodes name no memory outside it: take \
+         the buffer from a launch (`Launch::take`), or make that graph a child of this one"
+    )]
+    Symbolic(GraphId),
+    /// A capture needs addresses at once.
+    #[error("{0} has symbolic addresses, and a capture needs addresses at once: build it node by node")]
+    SymbolicCapture(GraphId),
     /// Another graph has the free node for it.
     #[error("{by} has a free node for that allocation already")]
     FreedByOther {

@@ -15,8 +15,8 @@ use millpond_core::ids::Point;
 use millpond_core::order::{Base, Knows, Snapshot};
 use smallvec::SmallVec;
 
-use super::body::Payload;
 use super::last::Last;
+use super::payload::Payload;
 use super::program::Program;
 use crate::context::{Context, lock};
 use crate::event::Mark;

@@ -7,9 +7,11 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytemuck::Pod;
 use millpond_core::check::{Act, Site, Use};
 use millpond_core::graph::{
-    ArenaKey, Demand, Draft, Exec as CoreExec, GraphAllocId, GraphId, Lanes, Memory, NodeId, Refusal,
+    Addressing, ArenaKey, Demand, Draft, Exec as CoreExec, FreedBy, GraphAllocId, GraphId, Lanes, Memory, NodeId,
+    Refusal,
 };
 use millpond_core::ids::{AllocId, ExecId};
 use millpond_core::units::Range;
@@ -18,13 +20,15 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::arena::Arena;
-use super::body::{Body, Grant, Payload};
+use super::body::{Body, Grant};
 use super::build::Graph;
 use super::error::GraphError;
 use super::events::Events;
 use super::last::Last;
 use super::native::Native;
-use super::program::Program;
+use super::node::MemAllocNode;
+use super::payload::Payload;
+use super::program::{Program, check_addresses};
 use super::submit::TRIES;
 use crate::allocation::{Allocation, Origin};
 use crate::context::{Context, lock};
@@ -107,12 +111,38 @@ pub(crate) struct ExecShared {
     pub(crate) arena_keys: Vec<ArenaKey>,
     /// The addresses of all its allocations, rising and apart.
     pub(crate) cover: Vec<Range>,
+    /// Where its symbolic allocations are, and the addresses that it has for them.
+    placed: FxHashMap<(GraphId, GraphAllocId), u64>,
+    room: Option<Room>,
     pub(crate) events: Option<Events>,
     pub(crate) auto_free: bool,
     /// What a trace knows it as.
     pub(crate) traced: Option<ExecId>,
     pub(crate) run: Mutex<Run>,
     _grants: Vec<Arc<Grant>>,
+}
+
+/// The addresses that one instance has for its symbolic allocations.
+#[derive(Debug)]
+struct Room {
+    arena: Arc<Arena>,
+    range: Range,
+}
+
+impl Room {
+    /// Addresses for `bytes`, if any are needed: those of the instance whose place is taken, where they are enough.
+    fn of(context: &Arc<Context>, bytes: u64, old: Option<&ExecShared>) -> Result<Option<Self>> {
+        let room = match old.and_then(|old| old.room.as_ref()) {
+            _ if bytes == 0 => return Ok(None),
+            Some(Room { arena, range }) if range.bytes >= bytes => Room { arena: Arc::clone(arena), range: *range },
+            _ => {
+                let arena = Arena::new(context);
+                let range = arena.reserve(bytes)?;
+                Room { arena, range }
+            }
+        };
+        Ok(Some(room))
+    }
 }
 
 /// What changes from launch to launch.
@@ -145,19 +175,23 @@ impl ExecShared {
 impl GraphExec {
     pub(crate) fn new(body: &Arc<Body>, settings: Instantiate) -> Result<Self> {
         body.check_instances()?;
-        Self::make(body, settings)
+        Self::make(body, settings, None)
     }
 
-    fn make(body: &Arc<Body>, settings: Instantiate) -> Result<Self> {
+    /// An instance; in place of another one it has that one's addresses and live memory.
+    fn make(body: &Arc<Body>, settings: Instantiate, old: Option<&ExecShared>) -> Result<Self> {
         let context = &body.context;
-        let core = draft(body)?.instantiate(0, settings.auto_free_on_launch);
+        let draft = draft(body)?;
         let mut family = FxHashMap::default();
         gather(body, &mut family)?;
+        let room = Room::of(context, draft.room(), old)?;
+        let core = draft.instantiate(room.as_ref().map_or(0, |room| room.range.start), settings.auto_free_on_launch);
+        check_addresses(&core, body)?;
         let native = Native::of(context, &core, body);
         let program = Arc::new(if native.is_some() { Program::default() } else { Program::new(&core, body) });
-        let outputs = outputs(context, &core, &family);
+        let outputs = outputs(context, &core, &family, room.as_ref(), old);
         let outsides = outsides(&core, &family);
-        let arenas = arenas(context, &core, &family);
+        let arenas = arenas(context, &core, &family, room.as_ref());
         let grants = family.values().map(|(body, _)| Arc::clone(&body.grant)).collect();
         let mut shared = ExecShared {
             context: Arc::clone(context),
@@ -170,6 +204,8 @@ impl GraphExec {
             arena_keys: arenas.iter().map(|arena| arena.key).collect(),
             arenas,
             cover: addresses(&core),
+            placed: placed(&core, &family),
+            room,
             events: None,
             auto_free: settings.auto_free_on_launch,
             traced: None,
@@ -210,10 +246,21 @@ impl GraphExec {
         let mut old = draft(&self.shared.body)?.instantiate(0, false);
         old.update(draft(&graph.body)?).map_err(GraphError::Update)?;
         let settings = Instantiate { auto_free_on_launch: self.shared.auto_free };
-        let new = Self::make(&graph.body, settings)?;
+        let new = Self::make(&graph.body, settings, Some(&self.shared))?;
         lock(&new.shared.run).last.clone_from(&lock(&self.shared.run).last);
         *self = new;
         Ok(())
+    }
+
+    /// Where this instance has an alloc node's memory: the node's own address, or where that is symbolic the one that
+    /// was found for it when the instance was made. None where the node is not of this instance's graph, or allocates
+    /// nothing; of a symbolic graph that is in here twice, one of the two.
+    pub fn address_of<T: Pod>(&self, node: MemAllocNode<T>) -> Option<u64> {
+        let name = node.name?;
+        match name.is_symbolic() {
+            true => self.shared.placed.get(&(name.graph, name.alloc)).copied(),
+            false => self.shared.cover.iter().any(|range| range.contains(name.address)).then_some(name.address),
+        }
     }
 
     /// Whether launches free what earlier ones left unfreed.
@@ -235,7 +282,12 @@ fn draft(body: &Body) -> Result<Draft> {
 fn gather<'a>(body: &'a Body, family: &mut FxHashMap<GraphId, (&'a Body, u32)>) -> Result<()> {
     let times = &mut family.entry(body.core.id()).or_insert((body, 0)).1;
     *times += 1;
-    if *times > 1 && body.core.allocs().next().is_some() {
+    let may_repeat = match body.core.addressing() {
+        Addressing::Fixed => body.core.allocs().next().is_none(),
+        // Each time has its own addresses; but what is left live has one name.
+        Addressing::Symbolic => body.core.allocs().all(|(_, alloc)| matches!(alloc.freed, Some(FreedBy::Node(_)))),
+    };
+    if *times > 1 && !may_repeat {
         return Err(GraphError::ChildTwice(body.core.id()).into());
     }
     for payload in &body.payloads {
@@ -248,20 +300,40 @@ fn gather<'a>(body: &'a Body, family: &mut FxHashMap<GraphId, (&'a Body, u32)>) 
 
 type Family<'a> = FxHashMap<GraphId, (&'a Body, u32)>;
 
-fn outputs(context: &Arc<Context>, core: &CoreExec, family: &Family<'_>) -> Vec<Output> {
+fn outputs(
+    context: &Arc<Context>,
+    core: &CoreExec,
+    family: &Family<'_>,
+    room: Option<&Room>,
+    old: Option<&ExecShared>,
+) -> Vec<Output> {
+    let make = |alloc: GraphAllocId, range: Range, arena: &Arc<Arena>| {
+        let id = AllocId(context.next_alloc.fetch_add(1, Ordering::Relaxed));
+        let allocation = Allocation::new(id, alloc.0, context.number, Origin::Graph(Arc::clone(arena)));
+        allocation.life().range = range;
+        Arc::new(allocation)
+    };
     let output = |id: &GraphAllocId| {
         let flat = &core.allocs()[id.index()];
         let (graph, alloc) = (flat.graph, flat.alloc);
-        let range = flat.range.expect("addresses are fixed");
-        let arena = &family[&graph].0.arena;
-        let allocation = context.graphs.named((graph, alloc)).unwrap_or_else(|| {
-            let id = AllocId(context.next_alloc.fetch_add(1, Ordering::Relaxed));
-            let allocation = Allocation::new(id, alloc.0, context.number, Origin::Graph(Arc::clone(arena)));
-            allocation.life().range = range;
-            let allocation = Arc::new(allocation);
-            context.graphs.enter((graph, alloc), &allocation);
-            allocation
-        });
+        let range = flat.range.expect("an instance has all its addresses");
+        let body = family[&graph].0;
+        let allocation = match room.filter(|_| body.core.addressing() == Addressing::Symbolic) {
+            // Each instance has its own; one that takes another's place has that one's.
+            Some(room) => {
+                let kept = old.and_then(|old| old.outputs.iter().find(|it| it.range == range));
+                kept.map(|kept| Arc::clone(&kept.allocation)).unwrap_or_else(|| {
+                    let allocation = make(alloc, range, &room.arena);
+                    context.graphs.enter_number(&allocation);
+                    allocation
+                })
+            }
+            None => context.graphs.named((graph, alloc)).unwrap_or_else(|| {
+                let allocation = make(alloc, range, &body.arena);
+                context.graphs.enter((graph, alloc), &allocation);
+                allocation
+            }),
+        };
         let node = flat.node.expect("an output has its alloc node");
         let marks = marks_of(core, Memory::Own(*id));
         let name = core.nodes()[node.index()].label.name.clone();
@@ -300,9 +372,10 @@ fn outsides(core: &CoreExec, family: &Family<'_>) -> Vec<Outside> {
 }
 
 /// The arenas that the instance uses: from now on launches in them need memory for its granules, too.
-fn arenas(context: &Context, core: &CoreExec, family: &Family<'_>) -> Vec<Arc<Arena>> {
+fn arenas(context: &Context, core: &CoreExec, family: &Family<'_>, room: Option<&Room>) -> Vec<Arc<Arena>> {
     type Cover = Vec<(Range, bool)>;
     let mut arenas: Vec<(Arc<Arena>, Cover)> = Vec::new();
+    arenas.extend(room.map(|room| (Arc::clone(&room.arena), Vec::new())));
     for (body, _) in family.values() {
         if !arenas.iter().any(|(arena, _)| Arc::ptr_eq(arena, &body.arena)) {
             arenas.push((Arc::clone(&body.arena), Vec::new()));
@@ -317,6 +390,13 @@ fn arenas(context: &Context, core: &CoreExec, family: &Family<'_>) -> Vec<Arc<Ar
     let mut memory = lock(&context.graphs.memory);
     arenas.iter().for_each(|(arena, cover)| memory.backing.enroll(arena.key, cover));
     arenas.into_iter().map(|(arena, _)| arena).collect()
+}
+
+/// Where the symbolic allocations are.
+fn placed(core: &CoreExec, family: &Family<'_>) -> FxHashMap<(GraphId, GraphAllocId), u64> {
+    let is_symbolic = |graph| family[&graph].0.core.addressing() == Addressing::Symbolic;
+    let placed = core.allocs().iter().filter(|it| it.node.is_some() && is_symbolic(it.graph));
+    placed.filter_map(|it| Some(((it.graph, it.alloc), it.range?.start))).collect()
 }
 
 /// The addresses of all allocations, rising and apart.

@@ -18,6 +18,7 @@
 //! | `memory` | physical memory of all graphs of a device |
 //! | `native` | instances as graphs of the device's own |
 //! | `node` | names of nodes and of what they allocate |
+//! | `payload` | what a node does when it runs |
 //! | `program` | what an instance submits, in order, on which lane |
 //! | `registry` | what the graphs of a device share |
 //! | `submit` | a program goes to the driver, lane by lane |
@@ -36,6 +37,7 @@ mod launch;
 mod memory;
 mod native;
 mod node;
+mod payload;
 mod program;
 mod registry;
 mod submit;
@@ -49,8 +51,8 @@ pub use memory::GraphMemoryStatistics;
 pub use node::{GraphNode, MemAllocNode};
 
 pub(crate) use arena::Arena;
-pub(crate) use body::{EventNode, Payload};
 pub(crate) use capture::{CapturedAt, Session, name_captured};
 pub(crate) use memory::trim as trim_graph_memory;
 pub(crate) use node::NodeName;
+pub(crate) use payload::{EventNode, Payload};
 pub(crate) use registry::{Graphs, drop_in_graph, find_in_graphs, free_in_graph};

@@ -15,7 +15,8 @@ use millpond_core::graph::Exec as CoreExec;
 use millpond_driver::{Driver, DriverError, Node, NodeWork, RawExec, RawGraph, RawStream};
 use smallvec::SmallVec;
 
-use super::body::{Body, Payload};
+use super::body::Body;
+use super::payload::Payload;
 use super::program::payload;
 use super::submit::{Submitted, TRIES};
 use crate::context::{Context, CountedDriver, lock};
@@ -103,7 +104,7 @@ fn nodes(core: &CoreExec, body: &Body) -> Vec<Node> {
         let mut after: SmallVec<[u32; 2]> = before.collect();
         after.sort_unstable();
         after.dedup();
-        let work = work(payload(body, &node.origin));
+        let work = work(payload(core, body, node));
         if matches!(work, NodeWork::Nothing) && after.len() <= JOINED_MAX {
             stand.push(after);
             continue;
@@ -116,13 +117,16 @@ fn nodes(core: &CoreExec, body: &Body) -> Vec<Node> {
 
 fn work(payload: Payload) -> NodeWork {
     match payload {
-        Payload::Nothing | Payload::Child(_) | Payload::EventRecord(_) | Payload::EventWait(_) | Payload::Open => {
-            NodeWork::Nothing
-        }
-        Payload::Kernel(kernel) => NodeWork::Run(Arc::new(move || (lock(&kernel))())),
+        Payload::Nothing
+        | Payload::Child(_)
+        | Payload::EventRecord(_)
+        | Payload::EventWait(_)
+        | Payload::Open
+        | Payload::Late(_) => NodeWork::Nothing,
+        Payload::Kernel(kernel) | Payload::HostFunction(kernel) => NodeWork::Run(Arc::new(move || (lock(&kernel))())),
         Payload::Copy { to, from, bytes } => NodeWork::Copy { to, from, bytes },
         Payload::Upload { to, from } => NodeWork::Upload { to, from },
-        Payload::Fill { at, bytes, value } => NodeWork::Fill { at, bytes, value },
+        Payload::Memset { at, bytes, value } => NodeWork::Fill { at, bytes, value },
         Payload::Foreign(foreign) => NodeWork::Captured(foreign.raw),
     }
 }

@@ -27,12 +27,21 @@ pub(crate) struct NodeName {
     pub(crate) device: u32,
     pub(crate) graph: GraphId,
     pub(crate) alloc: GraphAllocId,
+    /// 0 where it is symbolic.
     pub(crate) address: u64,
+}
+
+impl NodeName {
+    /// Whether each instance has an address of its own.
+    pub(crate) fn is_symbolic(&self) -> bool {
+        self.address == 0
+    }
 }
 
 /// The memory of an alloc node, by name: `len` elements at an address that stays the same for the life of the node.
 ///
-/// In a graph it names the memory that a launch will allocate; outside, its life of now, if it has one.
+/// In a graph it names the memory that a launch will allocate; outside, its life of now, if it has one. (Of a graph with
+/// [symbolic addresses](crate::Device::symbolic_graph) it names memory in graphs only.)
 /// [`Launch::take`](crate::Launch::take) makes a [`Buffer`](crate::Buffer) of it.
 pub struct MemAllocNode<T: Pod> {
     /// None for elements without bytes, and for what no graph allocates.
@@ -60,7 +69,8 @@ impl<T: Pod> MemAllocNode<T> {
         Self { name, len, element: PhantomData }
     }
 
-    /// The address, fixed for the life of the node; 0 where nothing is allocated.
+    /// The address, fixed for the life of the node; 0 where nothing is allocated, and where each instance has its own
+    /// ([`GraphExec::address_of`](crate::GraphExec::address_of)).
     pub fn address(&self) -> u64 {
         self.name.map_or(0, |name| name.address)
     }

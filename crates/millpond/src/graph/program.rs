@@ -8,10 +8,12 @@
 
 use std::sync::Arc;
 
-use millpond_core::graph::{Exec as CoreExec, NodeId};
+use millpond_core::graph::{Exec as CoreExec, FlatNode, NodeId};
 use smallvec::SmallVec;
 
-use super::body::{Body, Payload};
+use super::body::Body;
+use super::error::GraphError;
+use super::payload::Payload;
 use crate::context::Context;
 use crate::error::Result;
 
@@ -41,19 +43,34 @@ pub(crate) struct Program {
     pub(crate) tails: Vec<u32>,
 }
 
-/// What the node of an instance does, found by its path through child graphs.
-pub(super) fn payload(body: &Body, origin: &[NodeId]) -> Payload {
+/// What a node was given to do, found by its path through child graphs.
+fn find<'b>(body: &'b Body, origin: &[NodeId]) -> &'b Payload {
     let mut body = body;
-    let mut found = Payload::Nothing;
     for node in origin {
-        found = body.payloads.get(node.index()).cloned().unwrap_or(Payload::Nothing);
         match body.payloads.get(node.index()) {
             Some(Payload::Child(child)) => body = child,
-            _ => break,
+            Some(found) => return found,
+            None => break,
         }
     }
     // An empty node that gathers a child's edges has the child's path.
-    if let Payload::Child(_) = found { Payload::Nothing } else { found }
+    &Payload::Nothing
+}
+
+/// What the node of an instance does.
+pub(super) fn payload(core: &CoreExec, body: &Body, node: &FlatNode) -> Payload {
+    match find(body, &node.origin) {
+        Payload::Late(late) => late.at(node, core),
+        payload => payload.clone(),
+    }
+}
+
+/// Refuses an instance where some node names memory that has no address in it.
+pub(super) fn check_addresses(core: &CoreExec, body: &Body) -> std::result::Result<(), GraphError> {
+    core.nodes().iter().try_for_each(|node| match find(body, &node.origin) {
+        Payload::Late(late) => late.check(node, core),
+        _ => Ok(()),
+    })
 }
 
 impl Program {
@@ -108,7 +125,7 @@ impl Program {
             knew.push(
                 (lanes > 1).then(|| Arc::clone(current[lane].get_or_insert_with(|| known[lane].as_slice().into()))),
             );
-            let payload = payload(body, &node.origin);
+            let payload = payload(core, body, node);
             program.steps.push(Step { lane: lane as u32, waits, payload, mark: None });
         }
         let mut last: Vec<Option<usize>> = vec![None; lanes];

@@ -81,6 +81,11 @@ impl Graphs {
     /// An output of an exec is known by its alloc node from now on.
     pub(crate) fn enter(&self, key: Key, allocation: &Arc<Allocation>) {
         lock(&self.names).insert(key, Arc::downgrade(allocation));
+        self.enter_number(allocation);
+    }
+
+    /// An output with addresses of its own instance is known by its number and its address from now on.
+    pub(crate) fn enter_number(&self, allocation: &Arc<Allocation>) {
         lock(&self.numbers).insert(allocation.id, Arc::downgrade(allocation));
     }
 
@@ -91,6 +96,9 @@ impl Graphs {
 
     /// The allocation that a name means on a stream.
     pub(crate) fn resolve(&self, name: NodeName) -> Result<Arc<Allocation>> {
+        if name.is_symbolic() {
+            return Err(GraphError::Symbolic(name.graph).into());
+        }
         self.named((name.graph, name.alloc)).ok_or_else(|| GraphError::NotLive(name.graph).into())
     }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use millpond_driver::{CopyKind, Driver, RawMark, RawStream, Work};
 
-use super::body::Payload;
 use super::events::Waited;
 use super::exec::{ExecShared, Run};
+use super::payload::Payload;
 use super::program::Step;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -111,11 +111,14 @@ impl ExecShared {
 
 fn submit_step(context: &Context, lane: RawStream, step: &Step) -> Result<()> {
     match &step.payload {
-        Payload::Nothing | Payload::Child(_) | Payload::EventRecord(_) | Payload::EventWait(_) | Payload::Open => {
-            Ok(())
-        }
+        Payload::Nothing
+        | Payload::Child(_)
+        | Payload::EventRecord(_)
+        | Payload::EventWait(_)
+        | Payload::Open
+        | Payload::Late(_) => Ok(()),
         Payload::Foreign(foreign) => foreign.launch(context, lane),
-        Payload::Kernel(kernel) => {
+        Payload::Kernel(kernel) | Payload::HostFunction(kernel) => {
             let kernel = Arc::clone(kernel);
             let task = Box::new(move || (kernel.lock().unwrap_or_else(std::sync::PoisonError::into_inner))());
             Ok(shell::submit_task(context, lane, &mut Some(Work::Run(task)))?)
@@ -128,6 +131,6 @@ fn submit_step(context: &Context, lane: RawStream, step: &Step) -> Result<()> {
             let (source, bytes) = (from.as_ptr() as u64, from.len() as u64);
             Ok(shell::submit_copy(context, lane, *to, source, bytes, CopyKind::HostToDevice)?)
         }
-        Payload::Fill { at, bytes, value } => Ok(shell::submit_fill(context, lane, *at, *bytes, *value)?),
+        Payload::Memset { at, bytes, value } => Ok(shell::submit_fill(context, lane, *at, *bytes, *value)?),
     }
 }

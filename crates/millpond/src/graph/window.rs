@@ -12,9 +12,9 @@ use std::sync::Arc;
 use millpond_core::graph::NodeId;
 use millpond_driver::{Driver, RawStream};
 
-use super::body::Payload;
 use super::error::CaptureError;
 use super::native::Foreign;
+use super::payload::Payload;
 use super::submit::TRIES;
 use crate::context::{Context, lock};
 use crate::error::Result;

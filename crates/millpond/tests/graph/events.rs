@@ -75,9 +75,9 @@ fn a_record_covers_what_comes_before_its_node() -> Result<()> {
     let (x, y) = (a.alloc::<u32>(&device.default_pool(), 4)?, a.alloc::<u32>(&device.default_pool(), 4)?);
     b.wait(&a.record()?)?;
     let mut graph = device.graph()?;
-    let left = graph.add_fill(&[], x.write(), 1)?;
+    let left = graph.add_memset(&[], x.write(), 1)?;
     graph.add_event_record(&[left], &event)?;
-    graph.add_fill(&[], y.write(), 2)?;
+    graph.add_memset(&[], y.write(), 2)?;
     let exec = graph.instantiate(Instantiate::default())?;
     let _ = exec.launch(&a)?;
     assert_eq!(kind(&b.launch(x.read(), |_| ()).unwrap_err()), Kind::Race);
@@ -198,7 +198,7 @@ fn a_record_in_the_graph_replaces_what_the_outside_recorded() -> Result<()> {
     let mut graph = device.graph()?;
     let record = graph.add_event_record(&[], &event)?;
     let wait = graph.add_event_wait(&[record], &event)?;
-    graph.add_fill(&[wait], x.write(), 1)?;
+    graph.add_memset(&[wait], x.write(), 1)?;
     let exec = graph.instantiate(Instantiate::default())?;
     assert_eq!(kind(&exec.launch(&a).unwrap_err()), Kind::UseBeforeAlloc);
     a.wait(&b.record()?)?;

@@ -78,7 +78,7 @@ impl Program {
         let mut graph = again(|| self.device.graph());
         let x: MemAllocNode<u32> = again(|| graph.add_alloc(&[], LEN));
         let alloc = graph.node_of(x).expect("made by this graph");
-        let fill = again(|| graph.add_fill(&[alloc], x.write(), 3));
+        let fill = again(|| graph.add_memset(&[alloc], x.write(), 3));
         let copy = again(|| graph.add_copy(&[fill], x.read(), result.write()));
         again(|| graph.add_free(&[copy], x));
         graph

@@ -7,6 +7,7 @@ mod failing;
 mod memory;
 mod misuse;
 mod random;
+mod symbolic;
 mod tables;
 mod threads;
 mod ways;

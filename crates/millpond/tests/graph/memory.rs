@@ -106,7 +106,7 @@ fn overlapping(device: &Device, count: usize) -> Result<Graph> {
     for _ in 0..count {
         let after: Vec<_> = former.iter().map(|(_, node)| *node).collect();
         let x = graph.add_alloc::<u8>(&after, 4 * MIB as usize)?;
-        let mut node = graph.add_fill(&[graph.node_of(x).unwrap()], x.write(), 1)?;
+        let mut node = graph.add_memset(&[graph.node_of(x).unwrap()], x.write(), 1)?;
         if let Some((before, _)) = former {
             node = graph.add_free(&[node], before)?;
         }

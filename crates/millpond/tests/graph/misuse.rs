@@ -157,7 +157,7 @@ fn child_graphs_may_hold_memory_nodes_once() -> Result<()> {
     let device = device();
     let stream = device.stream()?;
     let (mut child, x, alloc) = with_alloc(&device);
-    child.add_fill(&[alloc], x.write(), 1)?;
+    child.add_memset(&[alloc], x.write(), 1)?;
     let mut parent = device.graph()?;
     let node = parent.add_child(&[], &child)?;
     let add = parent.add_kernel(&[node], x.write(), |x| x.iter_mut().for_each(|x| *x += 1))?;
@@ -175,7 +175,7 @@ fn a_race_between_a_graph_and_a_stream_is_refused_at_the_launch() -> Result<()> 
     let (left, right) = (device.stream()?, device.stream()?);
     let x = left.alloc::<u32>(&device.default_pool(), 16)?;
     let mut graph = device.graph()?;
-    graph.add_fill(&[], x.write(), 0)?;
+    graph.add_memset(&[], x.write(), 0)?;
     let exec = graph.instantiate(Instantiate::default())?;
     assert_eq!(exec.launch(&right).unwrap_err().violation().unwrap().kind, Kind::UseBeforeAlloc);
     right.wait(&left.record()?)?;

@@ -65,7 +65,7 @@ fn case(from: From) -> Result<Case> {
     let mut owner = device.graph()?;
     let memory = owner.add_alloc::<u32>(&[], 16)?;
     let alloc = owner.node_of(memory).unwrap();
-    let write = owner.add_fill(&[alloc], memory.write(), 1)?;
+    let write = owner.add_memset(&[alloc], memory.write(), 1)?;
     let (mut other, mut pool_memory) = (None, None);
     match from {
         From::Pool => pool_memory = Some(stream.alloc::<u32>(&device.default_pool(), 16)?),
@@ -210,7 +210,7 @@ fn auto_free_frees_at_the_launch_only() -> Result<()> {
     let mut graph = device.graph()?;
     let out = graph.add_alloc::<u32>(&[], 16)?;
     let alloc = graph.node_of(out).unwrap();
-    graph.add_fill(&[alloc], out.write(), 3)?;
+    graph.add_memset(&[alloc], out.write(), 3)?;
     let exec = graph.instantiate(settings)?;
     let first = exec.launch(&stream)?.take(out)?;
     let second = exec.launch(&stream)?.take(out)?;
@@ -262,7 +262,7 @@ fn what_is_allowed_beyond_cuda() -> Result<()> {
     let mut graph = device.graph()?;
     let x = graph.add_alloc::<u32>(&[], 16)?;
     let alloc = graph.node_of(x).unwrap();
-    let fill = graph.add_fill(&[alloc], x.write(), 1)?;
+    let fill = graph.add_memset(&[alloc], x.write(), 1)?;
     let stray = graph.add_empty(&[alloc])?;
     graph.remove_edge(alloc, stray)?;
     graph.remove_node(stray)?;

@@ -41,7 +41,7 @@ fn foreign_work_is_captured_with_memory_in_between() -> Result<()> {
     // A copy of the graph, and the graph as a part of another one.
     drop(exec);
     let mut outer = device.graph()?;
-    let first = outer.add_fill(&[], x.write(), 3)?;
+    let first = outer.add_memset(&[], x.write(), 3)?;
     outer.add_child(&[first], &graph.clone())?;
     drop(graph);
     let exec = outer.instantiate(Instantiate::default())?;

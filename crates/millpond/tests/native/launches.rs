@@ -19,7 +19,7 @@ fn a_launch_is_one_call() -> Result<()> {
         for step in 0..length {
             let x = graph.add_alloc::<u8>(&last, 1 << 20)?;
             let alloc = graph.node_of(x).expect("its own");
-            last = vec![graph.add_fill(&[alloc], x.write(), step as u8 + 1)?];
+            last = vec![graph.add_memset(&[alloc], x.write(), step as u8 + 1)?];
             if let Some(before) = before.replace(x) {
                 last = vec![graph.add_free(&last, before)?];
             }
@@ -59,8 +59,8 @@ fn edges_through_memory_nodes_and_joins_are_kept() -> Result<()> {
     for part in 0..8u8 {
         let x = graph.add_alloc::<u8>(&[], 256)?;
         let alloc = graph.node_of(x).expect("its own");
-        let first = graph.add_fill(&[alloc], x.write(), 99)?;
-        fills.push(graph.add_fill(&[first], x.write(), part)?);
+        let first = graph.add_memset(&[alloc], x.write(), 99)?;
+        fills.push(graph.add_memset(&[first], x.write(), part)?);
         parts.push(x);
     }
     let mut last = vec![graph.add_empty(&fills)?];
@@ -129,7 +129,7 @@ fn launches_on_several_streams_follow_each_other() -> Result<()> {
     let mut graph = device.graph()?;
     let x = graph.add_alloc::<u8>(&[], 1 << 16)?;
     let alloc = graph.node_of(x).expect("its own");
-    let fill = graph.add_fill(&[alloc], x.write(), 6)?;
+    let fill = graph.add_memset(&[alloc], x.write(), 6)?;
     let copy = graph.add_copy(&[fill], x.read(), out.write())?;
     graph.add_free(&[copy], x)?;
     let exec = graph.instantiate(Instantiate::default())?;

@@ -1,0 +1,249 @@
+//! What a node does when it runs, and what it will do once its memory has addresses.
+//!
+//! Knows addresses and what runs at them; no order. A node of a graph with symbolic addresses names its memory by its
+//! place among the node's accesses, and each instance makes the same work of it at its own addresses.
+
+use std::sync::{Arc, Mutex};
+
+use millpond_core::graph::{Access as NodeAccess, Exec as CoreExec, FlatNode, GraphId, Memory, NodeKind, Work};
+use millpond_core::op::NodeOp;
+use smallvec::SmallVec;
+
+use super::body::Body;
+use super::error::GraphError;
+use super::native::Foreign;
+use crate::access::{Access, Movable, movable, repeated};
+use crate::context::{Context, lock};
+use crate::external::ExternalEvent;
+use crate::tracing::Tracer;
+
+/// A kernel that every launch runs again.
+pub(crate) type Kernel = Arc<Mutex<Box<dyn FnMut() + Send>>>;
+
+/// Work at addresses that each instance has of its own.
+#[derive(Clone)]
+pub(crate) struct Late {
+    pub(crate) work: LateWork,
+    /// One for each declared access, in order.
+    pub(crate) places: SmallVec<[LatePlace; 2]>,
+}
+
+/// What it will be.
+#[derive(Clone)]
+pub(crate) enum LateWork {
+    /// A kernel of closures.
+    Kernel(Arc<Mutex<Movable>>),
+    /// Something else, its addresses yet to be filled in.
+    Bytes(Box<Payload>),
+}
+
+/// Where one of its accesses is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LatePlace {
+    /// At an address that is known.
+    At(u64),
+    /// So many bytes into the memory of one of the node's accesses.
+    Within { access: u32, offset: u64 },
+}
+
+/// What a node does when it runs.
+#[derive(Clone)]
+pub(crate) enum Payload {
+    Nothing,
+    Kernel(Kernel),
+    HostFunction(Kernel),
+    Copy {
+        to: u64,
+        from: u64,
+        bytes: u64,
+    },
+    /// Bytes that the graph keeps.
+    Upload {
+        to: u64,
+        from: Arc<[u8]>,
+    },
+    Memset {
+        at: u64,
+        bytes: u64,
+        value: u8,
+    },
+    Child(Arc<Body>),
+    /// What foreign code gave to a captured stream.
+    Foreign(Arc<Foreign>),
+    /// ... or is about to.
+    Open,
+    EventRecord(ExternalEvent),
+    EventWait(ExternalEvent),
+    /// Of a graph with symbolic addresses: see [`Late`].
+    Late(Arc<Late>),
+}
+
+/// The two kinds of nodes that order a graph with the outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EventNode {
+    Record,
+    Wait,
+}
+
+impl std::fmt::Debug for Payload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Payload::Nothing => "Nothing",
+            Payload::Kernel(_) => "Kernel",
+            Payload::HostFunction(_) => "HostFunction",
+            Payload::Late(_) => "Late",
+            Payload::Copy { .. } => "Copy",
+            Payload::Upload { .. } => "Upload",
+            Payload::Memset { .. } => "Memset",
+            Payload::Child(_) => "Child",
+            Payload::Foreign(_) => "Foreign",
+            Payload::Open => "Open",
+            Payload::EventRecord(_) => "EventRecord",
+            Payload::EventWait(_) => "EventWait",
+        })
+    }
+}
+
+impl Payload {
+    /// A kernel; where there is no memory there are no slices, and it is kept and not run.
+    pub(crate) fn kernel<A: Access>(
+        context: &Context,
+        place: A::Place,
+        kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
+    ) -> Self {
+        Payload::Kernel(Arc::new(Mutex::new(match context.properties.has_memory {
+            true => repeated::<A>(place, kernel),
+            false => Box::new(move || {
+                let _ = &kernel;
+            }),
+        })))
+    }
+
+    /// A function on the host's side.
+    pub(crate) fn host_function(function: impl FnMut() + Send + 'static) -> Self {
+        Payload::HostFunction(Arc::new(Mutex::new(Box::new(function))))
+    }
+
+    /// As [`kernel`](Self::kernel), at addresses that come with each instance.
+    pub(crate) fn movable_kernel<A: Access>(
+        context: &Context,
+        place: A::Place,
+        kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
+    ) -> Self {
+        let kernel: Movable = match context.properties.has_memory {
+            true => movable::<A>(place, kernel),
+            false => Box::new(move |_| {
+                let _ = &kernel;
+            }),
+        };
+        Payload::Late(Arc::new(Late { work: LateWork::Kernel(Arc::new(Mutex::new(kernel))), places: SmallVec::new() }))
+    }
+
+    /// The same at addresses that each instance has of its own.
+    pub(crate) fn late(self, places: SmallVec<[LatePlace; 2]>) -> Self {
+        let work = match self {
+            Payload::Nothing => return self,
+            Payload::Late(late) => late.work.clone(),
+            payload => LateWork::Bytes(Box::new(payload)),
+        };
+        Payload::Late(Arc::new(Late { work, places }))
+    }
+
+    pub(crate) fn upload(to: u64, from: &[u8]) -> Self {
+        match from {
+            [] => Payload::Nothing,
+            from => Payload::Upload { to, from: from.into() },
+        }
+    }
+
+    /// What a trace says that a node does.
+    pub(crate) fn traced(&self, tracer: &Tracer, graph: GraphId, accesses: &[NodeAccess]) -> NodeOp {
+        self.op(tracer.accesses(graph, accesses))
+    }
+
+    fn op(&self, accesses: SmallVec<[millpond_core::op::Access; 2]>) -> NodeOp {
+        match self {
+            Payload::Kernel(_) | Payload::Foreign(_) | Payload::Open => NodeOp::Kernel(accesses),
+            Payload::HostFunction(_) => NodeOp::HostFunction(accesses),
+            Payload::Copy { .. } | Payload::Upload { .. } => NodeOp::Copy(accesses),
+            Payload::Memset { .. } => NodeOp::Fill(accesses),
+            Payload::EventRecord(event) => {
+                event.traced().map_or(NodeOp::Empty, |event| Tracer::event_node(event, true))
+            }
+            Payload::EventWait(event) => event.traced().map_or(NodeOp::Empty, |event| Tracer::event_node(event, false)),
+            Payload::Late(late) => match &late.work {
+                LateWork::Kernel(_) => NodeOp::Kernel(accesses),
+                LateWork::Bytes(payload) => payload.op(accesses),
+            },
+            Payload::Nothing | Payload::Child(_) if accesses.is_empty() => NodeOp::Empty,
+            Payload::Nothing | Payload::Child(_) => NodeOp::Kernel(accesses),
+        }
+    }
+
+    /// The kind of node in words.
+    pub(crate) fn noun(&self) -> &'static str {
+        NodeKind::from(self.work()).noun()
+    }
+
+    pub(crate) fn work(&self) -> Work {
+        match self {
+            Payload::HostFunction(_) => Work::HostFunction,
+            Payload::Late(late) => match &late.work {
+                LateWork::Kernel(_) => Work::Kernel,
+                LateWork::Bytes(payload) => payload.work(),
+            },
+            Payload::Kernel(_) | Payload::Foreign(_) | Payload::Open => Work::Kernel,
+            Payload::Copy { .. } | Payload::Upload { .. } => Work::Copy,
+            Payload::Memset { .. } => Work::Memset,
+            Payload::Nothing | Payload::Child(_) => Work::Empty,
+            Payload::EventRecord(event) => Work::EventRecord(event.key()),
+            Payload::EventWait(event) => Work::EventWait(event.key()),
+        }
+    }
+}
+
+impl Late {
+    /// The work, at the addresses of an instance.
+    pub(crate) fn at(&self, node: &FlatNode, core: &CoreExec) -> Payload {
+        let address = |place: &LatePlace| place.address(node, core).unwrap_or_default();
+        let addresses: SmallVec<[u64; 4]> = self.places.iter().map(address).collect();
+        let first = addresses.first().copied().unwrap_or_default();
+        match &self.work {
+            LateWork::Kernel(kernel) => {
+                let kernel = Arc::clone(kernel);
+                Payload::Kernel(Arc::new(Mutex::new(Box::new(move || (lock(&kernel))(&addresses)))))
+            }
+            LateWork::Bytes(payload) => match payload.as_ref() {
+                // The accesses of a copy are what it reads, then what it writes.
+                Payload::Copy { bytes, .. } => {
+                    Payload::Copy { from: first, to: addresses.last().copied().unwrap_or_default(), bytes: *bytes }
+                }
+                Payload::Upload { from, .. } => Payload::Upload { to: first, from: Arc::clone(from) },
+                Payload::Memset { bytes, value, .. } => Payload::Memset { at: first, bytes: *bytes, value: *value },
+                other => other.clone(),
+            },
+        }
+    }
+
+    /// Refuses memory that has no address in the instance.
+    pub(crate) fn check(&self, node: &FlatNode, core: &CoreExec) -> Result<(), GraphError> {
+        self.places.iter().try_for_each(|place| place.address(node, core).map(|_| ()))
+    }
+}
+
+impl LatePlace {
+    fn address(&self, node: &FlatNode, core: &CoreExec) -> Result<u64, GraphError> {
+        let (access, offset) = match *self {
+            LatePlace::At(address) => return Ok(address),
+            LatePlace::Within { access, offset } => (access, offset),
+        };
+        match node.accesses.get(access as usize).map(|access| access.memory) {
+            Some(Memory::Own(alloc)) => {
+                let range = core.allocs()[alloc.index()].range.expect("an instance has all its addresses");
+                Ok(range.start + offset)
+            }
+            Some(Memory::Foreign { graph, .. }) => Err(GraphError::Symbolic(graph)),
+            _ => unreachable!("what lies outside of all graphs has an address"),
+        }
+    }
+}
