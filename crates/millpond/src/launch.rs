@@ -154,6 +154,9 @@ impl StreamShared {
             Source::Owned(owned) => (Held::Borrowed(&owned.allocation), owned.generation, owned.address),
             Source::Named(Some(named)) => (Held::Found(self.resolve(named)?), named.generation, named.address),
             Source::Node(name) => {
+                if name.device != self.context.number {
+                    return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.id.to_string() }.into());
+                }
                 let allocation = self.context.graphs.resolve(name)?;
                 let generation = allocation.life().generation;
                 (Held::Found(allocation), generation, name.address)

@@ -39,14 +39,19 @@ pub(crate) struct Resolved {
     named: SmallVec<[Option<(Memory, u64, bool)>; 4]>,
 }
 
-/// Says that a graph has free nodes for other graphs' memory, for as long as it or an exec of it lives.
+/// Says that a graph has free nodes, for as long as it or an exec of it lives.
 #[derive(Debug)]
-pub(crate) struct Grant(pub(crate) GraphId, Option<Arc<Tracer>>);
+pub(crate) struct Grant {
+    pub(crate) graph: GraphId,
+    tracer: Option<Arc<Tracer>>,
+    /// What it adds to, where a capture goes on in a graph.
+    _former: Option<Arc<Grant>>,
+}
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        if let Some(tracer) = &self.1 {
-            tracer.graph_closed(self.0);
+        if let Some(tracer) = &self.tracer {
+            tracer.graph_closed(self.graph);
         }
     }
 }
@@ -85,6 +90,7 @@ pub(crate) struct Body {
     pub(crate) grant: Arc<Grant>,
     /// Whether what CUDA refuses for graphs with memory nodes is refused.
     pub(crate) has_cuda_limits: bool,
+    is_clone: bool,
     /// The instance made last.
     pub(crate) instance: Arc<Mutex<Weak<ExecShared>>>,
 }
@@ -101,8 +107,9 @@ impl Body {
             payloads: Vec::new(),
             arena: Arena::new(context),
             held: FxHashMap::default(),
-            grant: Arc::new(Grant(id, context.tracer.clone())),
+            grant: Arc::new(Grant { graph: id, tracer: context.tracer.clone(), _former: None }),
             has_cuda_limits: false,
+            is_clone: false,
             instance: Arc::default(),
         }
     }
@@ -114,8 +121,18 @@ impl Body {
         if let Some(tracer) = &tracer {
             tracer.graph_cloned(self.core.id(), id);
         }
-        let grant = Arc::new(Grant(id, tracer));
-        Self { core: self.core.duplicate(id), grant, instance: Arc::default(), ..self.clone() }
+        let grant = Arc::new(Grant { graph: id, tracer, _former: None });
+        let core = self.core.duplicate(id);
+        for (alloc, _) in core.allocs().filter(|(_, alloc)| alloc.freed.is_some()) {
+            self.context.graphs.grant(id, alloc, &grant);
+        }
+        Self { core, grant, is_clone: true, instance: Arc::default(), ..self.clone() }
+    }
+
+    /// The same graph, to be captured into: the free nodes that it gets are forgotten if nothing comes of it.
+    pub(crate) fn attempt(&self) -> Self {
+        let (graph, former) = (self.core.id(), Some(Arc::clone(&self.grant)));
+        Self { grant: Arc::new(Grant { graph, tracer: None, _former: former }), ..self.clone() }
     }
 
     /// Refuses a change that CUDA refuses for graphs with memory nodes, where that is asked for.
@@ -127,8 +144,11 @@ impl Body {
         }
     }
 
-    /// Refuses a second instance where that is asked for.
+    /// Refuses a second instance, and one of a clone, where that is asked for.
     pub(crate) fn check_instances(&self) -> Result<()> {
+        if self.is_clone {
+            self.check_limits("be cloned")?;
+        }
         match lock(&self.instance).strong_count() {
             0 => Ok(()),
             _ => self.check_limits("have a second instance while one lives"),
@@ -195,7 +215,8 @@ impl Body {
         }
     }
 
-    fn memory_of_node(&self, name: NodeName) -> Result<Memory> {
+    /// What this graph calls the memory of an alloc node.
+    pub(crate) fn memory_of_node(&self, name: NodeName) -> Result<Memory> {
         self.check_device(name.device, || "an alloc node".into())?;
         if name.graph == self.core.id() {
             return Ok(Memory::Own(name.alloc));
@@ -205,7 +226,7 @@ impl Body {
     }
 
     /// Refuses memory with symbolic addresses of a graph that is not in this one.
-    pub(crate) fn check_symbolic(&self, name: NodeName) -> Result<()> {
+    fn check_symbolic(&self, name: NodeName) -> Result<()> {
         match name.is_symbolic() && name.graph != self.core.id() && !self.has_child(name.graph) {
             true => Err(GraphError::Symbolic(name.graph).into()),
             false => Ok(()),
@@ -310,18 +331,19 @@ impl Body {
 
     /// A free node, for this graph's memory or what another graph leaves live.
     pub(crate) fn add_free(&mut self, dependencies: &[NodeId], memory: Memory, place: Place) -> Result<NodeId> {
-        if let Memory::Foreign { graph, alloc } = memory {
-            self.context.graphs.check_grant(graph, alloc, &self.grant)?;
-        }
-        if let Memory::Own(alloc) = memory
-            && let Err(GraphError::FreedByOther { by }) =
-                self.context.graphs.check_grant_plain(self.core.id(), alloc, &self.grant)
-        {
-            return Err(GraphError::FreedByOther { by }.into());
+        let graphs = &self.context.graphs;
+        // Of a child it is a matter of this graph's own, found out when that is instantiated.
+        let granted = match memory {
+            Memory::Own(alloc) => Some((self.core.id(), alloc)),
+            Memory::Foreign { graph, alloc } => Some((graph, alloc)).filter(|_| !self.has_child(graph)),
+            Memory::External { .. } => None,
+        };
+        if let Some((graph, alloc)) = granted {
+            graphs.check_grant(graph, alloc, &self.grant)?;
         }
         let node = self.core.add_free(dependencies, memory, Label { name: None, place })?;
-        if let Memory::Foreign { graph, alloc } = memory {
-            self.context.graphs.grant(graph, alloc, &self.grant);
+        if let Some((graph, alloc)) = granted {
+            graphs.grant(graph, alloc, &self.grant);
         }
         if let Some(tracer) = &self.context.tracer {
             let freed = tracer.node_memory(self.core.id(), memory);

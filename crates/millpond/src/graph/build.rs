@@ -10,7 +10,7 @@ use millpond_core::graph::{Addressing, GraphAllocId, Memory, NodeId, NodeKind};
 use super::body::Body;
 use super::error::GraphError;
 use super::exec::{GraphExec, Instantiate};
-use super::node::{GraphNode, MemAllocNode};
+use super::node::{GraphNode, MemAllocNode, NodeName};
 use super::payload::{EventNode, Payload};
 use crate::access::{Access, Read, Write};
 use crate::config::GRAIN;
@@ -92,19 +92,19 @@ impl Graph {
     }
 
     fn own(&self, node: GraphNode) -> Result<NodeId> {
-        match node.graph == self.body.core.id() {
+        match (node.device, node.graph) == (self.body.context.number, self.body.core.id()) {
             true => Ok(node.id),
             false => Err(millpond_core::graph::GraphError::UnknownNode(node.id).into()),
         }
     }
 
     fn named(&self, id: NodeId) -> GraphNode {
-        GraphNode { graph: self.body.core.id(), id }
+        GraphNode { device: self.body.context.number, graph: self.body.core.id(), id }
     }
 
     /// Whether the graph, where it has memory nodes, refuses what CUDA refuses for such graphs and is allowed here: a
-    /// second instance while one lives, being a child graph, the removal of nodes and edges. For programs that rely on
-    /// those answers; false at first. (A clone is no question: [`Clone`] cannot refuse.)
+    /// second instance while one lives, being a child graph, the removal of nodes and edges, an instance of a clone
+    /// ([`Clone`] itself cannot refuse). For programs that rely on those answers; false at first.
     pub fn set_cuda_limits(&mut self, has_cuda_limits: bool) {
         self.edit().has_cuda_limits = has_cuda_limits;
     }
@@ -320,11 +320,7 @@ impl Graph {
         let Some(name) = memory.name else {
             return Err(GraphError::Change(millpond_core::graph::GraphError::NotGraphMemory).into());
         };
-        self.body.check_symbolic(name)?;
-        let memory = match name.graph == self.body.core.id() {
-            true => Memory::Own(name.alloc),
-            false => Memory::Foreign { graph: name.graph, alloc: name.alloc },
-        };
+        let memory = self.body.memory_of_node(name)?;
         let id = self.edit().add_free(&dependencies, memory, place)?;
         Ok(self.named(id))
     }
@@ -386,7 +382,12 @@ impl Graph {
     pub fn remove_node(&mut self, node: GraphNode) -> Result<()> {
         let id = self.own(node)?;
         self.body.check_limits("lose a node")?;
-        if let NodeKind::MemFree(Memory::Foreign { graph, alloc }) = self.edit().core.remove_node(id)? {
+        let freed = match self.edit().core.remove_node(id)? {
+            NodeKind::MemFree(Memory::Own(alloc)) => Some((self.body.core.id(), alloc)),
+            NodeKind::MemFree(Memory::Foreign { graph, alloc }) => Some((graph, alloc)),
+            _ => None,
+        };
+        if let Some((graph, alloc)) = freed {
             self.body.context.graphs.withdraw(graph, alloc, &self.body.grant);
         }
         self.edit().payloads[id.index()] = Payload::Nothing;
@@ -398,7 +399,8 @@ impl Graph {
 
     /// The alloc node of an allocation of this graph.
     pub fn node_of<T: Pod>(&self, memory: MemAllocNode<T>) -> Option<GraphNode> {
-        let name = memory.name.filter(|name| name.graph == self.body.core.id())?;
+        let is_own = |name: &NodeName| (name.device, name.graph) == (self.body.context.number, self.body.core.id());
+        let name = memory.name.filter(is_own)?;
         self.body.core.alloc(name.alloc).map(|alloc| self.named(alloc.node))
     }
 

@@ -6,7 +6,7 @@
 //! recording, then graph-wide tables; no allocation's lock is held meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use millpond_core::check::Place;
 use millpond_core::graph::{
@@ -36,6 +36,8 @@ pub(crate) struct Session {
     capture: CaptureId,
     pub(crate) context: Arc<Context>,
     is_open: AtomicBool,
+    /// How many allocation numbers the graph has given out.
+    pub(crate) allocs: AtomicU32,
 }
 
 impl Session {
@@ -268,6 +270,22 @@ pub(crate) fn name_captured(session: &Arc<Session>, alloc: GraphAllocId, name: &
     with_open(session, |body, _| body.name_alloc(alloc, name));
 }
 
+/// A capture into a graph that is there. Whatever comes of it, the names of what it allocated name nothing else later.
+struct Attempt<'g> {
+    session: Arc<Session>,
+    graph: &'g mut Graph,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        let allocs = self.session.allocs.load(Ordering::Relaxed);
+        // Nothing to do where it became the graph.
+        if allocs as usize > self.graph.body.core.allocs_given() {
+            Arc::make_mut(&mut self.graph.body).core.retire_allocs(allocs as usize);
+        }
+    }
+}
+
 impl Stream {
     /// Begins a capture: from now on what is done on this stream becomes nodes of a graph, and is not done
     /// (CUDA: `cudaStreamBeginCapture`, global mode).
@@ -288,10 +306,10 @@ impl Stream {
     /// # Errors
     /// As for [`begin_capture`](Self::begin_capture).
     pub fn begin_capture_in(&self, mode: CaptureMode) -> Result<()> {
-        self.begin(Body::new(&self.owner.shared.context, Addressing::Fixed), &[], mode)
+        self.begin(Body::new(&self.owner.shared.context, Addressing::Fixed), &[], mode).map(|_| ())
     }
 
-    fn begin(&self, mut body: Body, tails: &[NodeId], mode: CaptureMode) -> Result<()> {
+    fn begin(&self, mut body: Body, tails: &[NodeId], mode: CaptureMode) -> Result<Arc<Session>> {
         let shared = &self.owner.shared;
         let mut state = shared.state.lock();
         let _ = shared.enter(&mut state)?;
@@ -307,12 +325,13 @@ impl Stream {
         let begun = recording.captures.begin(shared.id, core, tails, thread(), mode);
         let capture = begun.map_err(|(error, _)| rule(error))?;
         let context = Arc::clone(&shared.context);
-        let session = Arc::new(Session { id, capture, context, is_open: AtomicBool::new(true) });
+        let (is_open, allocs) = (AtomicBool::new(true), AtomicU32::new(0));
+        let session = Arc::new(Session { id, capture, context, is_open, allocs });
         recording.open.insert(capture, Open { session: Arc::clone(&session), origin: shared.id, body, uses });
         graphs.open.fetch_add(1, Ordering::AcqRel);
-        state.capture = Some(session);
+        state.capture = Some(Arc::clone(&session));
         state.epoch = 0;
-        Ok(())
+        Ok(session)
     }
 
     /// Ends the capture that began on this stream (CUDA: `cudaStreamEndCapture`). The capture is over whatever comes
@@ -371,9 +390,9 @@ impl Stream {
             return Err(GraphError::SymbolicCapture(graph.body.core.id()).into());
         }
         let tails = graph.dependencies(dependencies)?;
-        self.begin(Body::clone(&graph.body), &tails, mode)?;
+        let attempt = Attempt { session: self.begin(graph.body.attempt(), &tails, mode)?, graph };
         let (captured, recorded) = self.record_until_end(record)?;
-        *graph = captured;
+        *attempt.graph = captured;
         Ok(recorded)
     }
 

@@ -18,7 +18,7 @@ use crate::access::Access;
 use crate::allocation::{Allocation, Origin, Owned, site};
 use crate::buffer::Buffer;
 use crate::context::lock;
-use crate::error::{Error, Result};
+use crate::error::{Error, Invalid, Result};
 use crate::event::{At, Event};
 use crate::external::ExternalEvent;
 use crate::launch::To;
@@ -30,6 +30,7 @@ impl StreamShared {
     pub(crate) fn capture_alloc(&self, _: &State, bytes: u64, caller: &'static Location<'static>) -> Result<Owned> {
         lock(&self.context.graphs.captures).operate(self.id, |adding| {
             let (node, alloc, address) = adding.body.add_alloc(adding.tails, bytes, Place::Source(caller))?;
+            adding.session.allocs.store(alloc.0 + 1, Ordering::Relaxed);
             let id = AllocId(self.context.next_alloc.fetch_add(1, Ordering::Relaxed));
             let origin = Origin::Captured(Arc::clone(adding.session));
             let allocation = Arc::new(Allocation::new(id, alloc.0, self.context.number, origin));
@@ -197,6 +198,9 @@ impl Stream {
         let shared = &self.owner.shared;
         let mut state = shared.state.lock();
         let _ = shared.enter(&mut state)?;
+        if name.device != shared.context.number {
+            return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: shared.id.to_string() }.into());
+        }
         if name.is_symbolic() {
             return Err(GraphError::Symbolic(name.graph).into());
         }

@@ -256,7 +256,7 @@ impl GraphExec {
     /// was found for it when the instance was made. None where the node is not of this instance's graph, or allocates
     /// nothing; of a symbolic graph that is in here twice, one of the two.
     pub fn address_of<T: Pod>(&self, node: MemAllocNode<T>) -> Option<u64> {
-        let name = node.name?;
+        let name = node.name.filter(|name| name.device == self.shared.context.number)?;
         match name.is_symbolic() {
             true => self.shared.placed.get(&(name.graph, name.alloc)).copied(),
             false => self.shared.cover.iter().any(|range| range.contains(name.address)).then_some(name.address),

@@ -61,7 +61,8 @@ impl Launch {
             };
         };
         let is_it = |output: &Output| (output.graph, output.alloc) == (name.graph, name.alloc);
-        let at = self.exec.outputs.iter().position(is_it).ok_or(GraphError::NoOutput)?;
+        let is_here = name.device == self.exec.context.number;
+        let at = self.exec.outputs.iter().position(is_it).filter(|_| is_here).ok_or(GraphError::NoOutput)?;
         // A launch into a capturing stream is a node: it has no lives.
         let generation = self.lives.get(at).and_then(Cell::take).ok_or(GraphError::Taken)?;
         let output = &self.exec.outputs[at];

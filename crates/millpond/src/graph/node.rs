@@ -11,6 +11,7 @@ use crate::access::{Read, Source, Span, Write};
 /// A node of a graph, by name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct GraphNode {
+    pub(crate) device: u32,
     pub(crate) graph: GraphId,
     pub(crate) id: NodeId,
 }

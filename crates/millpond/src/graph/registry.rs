@@ -46,7 +46,7 @@ pub(crate) struct Graphs {
     numbers: Mutex<FxHashMap<AllocId, Weak<Allocation>>>,
     /// What captures in progress have allocated.
     captured: Mutex<FxHashMap<AllocId, Arc<Allocation>>>,
-    /// Which other graph has the free node.
+    /// Which graph has the free node.
     grants: Mutex<FxHashMap<Key, Weak<Grant>>>,
     /// Live memory of execs that are gone.
     orphans: Mutex<Vec<Arc<Allocation>>>,
@@ -139,33 +139,32 @@ impl Graphs {
         Some(Owned { allocation, generation, address })
     }
 
-    /// Refuses where another graph has a free node for the allocation.
-    pub(crate) fn check_grant(&self, graph: GraphId, alloc: GraphAllocId, who: &Arc<Grant>) -> Result<()> {
-        Ok(self.check_grant_plain(graph, alloc, who)?)
-    }
-
-    /// As [`check_grant`](Self::check_grant), with the plain reason.
-    pub(crate) fn check_grant_plain(
+    /// Refuses where another graph has a free node for the allocation; its own graph is another one to all but itself.
+    pub(crate) fn check_grant(
         &self,
         graph: GraphId,
         alloc: GraphAllocId,
-        who: &Arc<Grant>,
+        who: &Grant,
     ) -> std::result::Result<(), GraphError> {
         match lock(&self.grants).get(&(graph, alloc)).and_then(Weak::upgrade) {
-            Some(other) if !Arc::ptr_eq(&other, who) => Err(GraphError::FreedByOther { by: other.0 }),
+            Some(other) if other.graph != who.graph => Err(GraphError::FreedByOther { by: other.graph }),
             _ => Ok(()),
         }
     }
 
     pub(crate) fn grant(&self, graph: GraphId, alloc: GraphAllocId, who: &Arc<Grant>) {
         let mut grants = lock(&self.grants);
-        grants.retain(|_, grant| grant.strong_count() > 0);
+        if grants.len() == grants.capacity() {
+            // Before it grows, and not more often: a graph has many free nodes.
+            grants.retain(|_, grant| grant.strong_count() > 0);
+        }
         grants.insert((graph, alloc), Arc::downgrade(who));
     }
 
     pub(crate) fn withdraw(&self, graph: GraphId, alloc: GraphAllocId, who: &Arc<Grant>) {
         let mut grants = lock(&self.grants);
-        if grants.get(&(graph, alloc)).is_some_and(|grant| std::ptr::eq(grant.as_ptr(), Arc::as_ptr(who))) {
+        let granted = grants.get(&(graph, alloc)).and_then(Weak::upgrade);
+        if granted.is_some_and(|grant| grant.graph == who.graph) {
             grants.remove(&(graph, alloc));
         }
     }

@@ -1,4 +1,4 @@
-//! External event nodes: order between nodes of graphs and outside streams (R290 to R292), way 3 of memory that
+//! External event nodes: order between nodes of graphs and outside streams, way 3 of memory that
 //! outlives its graph.
 
 use std::sync::Arc;

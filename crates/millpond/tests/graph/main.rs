@@ -1,13 +1,16 @@
-//! Graphs that own memory, on the host device: ways, captures, event nodes, misuse, memory, random programs, threads,
-//! failing drivers, the tables of the contract.
+//! Graphs that own memory, on the host device: ways, captures, event nodes, memory, random programs, threads, failing
+//! drivers; who may free what, what each misuse is answered with, and what is allowed beyond CUDA.
 
+mod beyond_cuda;
 mod capture;
+mod capture_refusals;
 mod events;
 mod failing;
 mod memory;
 mod misuse;
 mod random;
+mod refusals;
 mod symbolic;
-mod tables;
 mod threads;
 mod ways;
+mod who_may_free;
