@@ -40,6 +40,12 @@ pub(crate) fn total_bytes() -> u64 {
     setting("FAKECUDA_BYTES", 64 * GIB)
 }
 
+/// Whether the program's host memory counts as pageable: a copy with one side there is over when its call returns.
+pub(crate) fn is_pageable() -> bool {
+    static SETTING: LazyLock<bool> = LazyLock::new(|| setting("FAKECUDA_PAGEABLE", 0) != 0);
+    *SETTING
+}
+
 fn primary(ordinal: i32) -> Result<MutexGuard<'static, Primary>, Code> {
     let primary = usize::try_from(ordinal).ok().and_then(|ordinal| PRIMARIES.get(ordinal));
     Ok(primary.ok_or(Code::INVALID_DEVICE)?.lock().unwrap_or_else(PoisonError::into_inner))

@@ -15,6 +15,7 @@ use std::thread::ThreadId;
 use millpond_driver::cuda::abi::{Code, Event, Stream};
 use millpond_driver::{CopyKind, Driver, HostConfig, HostDriver, RawMark, RawStream, StreamFlags, Task, Work};
 
+use crate::contexts::is_pageable;
 use crate::graphs::{Action, Graphs};
 use crate::memory::{Memory, code};
 
@@ -230,6 +231,16 @@ impl Device {
         self.recorded(event)?.map_or(Ok(()), |mark| answer(self.host.block_on(mark)))
     }
 
+    /// Waits for all that was submitted to a stream.
+    pub(crate) fn finish(&self, stream: Stream) -> Result<(), Code> {
+        let mut state = self.state()?;
+        state.graphs.spoil(stream, Code::CAPTURE_UNSUPPORTED)?;
+        let raw = self.begin(&mut state, stream)?;
+        let mark = answer(self.host.mark(raw))?;
+        drop(state);
+        answer(self.host.block_on(mark))
+    }
+
     /// Waits for all that was submitted, to closed streams as well.
     pub(crate) fn synchronize(&self) -> Result<(), Code> {
         let mut state = self.state()?;
@@ -241,11 +252,11 @@ impl Device {
         marks.into_iter().try_for_each(|mark| answer(self.host.block_on(mark)))
     }
 
-    /// Submits a copy or a fill that uses these parts of the memory.
-    fn submit(&self, stream: Stream, action: Action, work: Work, sides: Sides) -> Result<(), Code> {
+    /// Submits a copy or a fill that uses these parts of the memory: its end, unless a capture took it.
+    fn submit(&self, stream: Stream, action: Action, work: Work, sides: Sides) -> Result<Option<RawMark>, Code> {
         let mut state = self.state()?;
         if state.graphs.capture(stream, action)? {
-            return Ok(());
+            return Ok(None);
         }
         for (at, bytes) in sides.into_iter().flatten() {
             state.memory.check_use(at, bytes)?;
@@ -258,7 +269,7 @@ impl Device {
         for (at, bytes) in sides.into_iter().flatten() {
             state.memory.note_use(&self.host, over, at, bytes);
         }
-        Ok(())
+        Ok(Some(over))
     }
 
     pub(crate) fn fill(&self, stream: Stream, at: u64, bytes: u64, value: u8) -> Result<(), Code> {
@@ -266,7 +277,7 @@ impl Device {
             return Ok(());
         }
         let (action, work) = (Action::Fill { at, bytes, value }, Work::Fill { at, bytes, value });
-        self.submit(stream, action, work, [Some((at, bytes)), None])
+        self.submit(stream, action, work, [Some((at, bytes)), None]).map(drop)
     }
 
     pub(crate) fn copy(&self, stream: Stream, to: u64, from: u64, bytes: u64, kind: CopyKind) -> Result<(), Code> {
@@ -274,7 +285,11 @@ impl Device {
             return Ok(());
         }
         let (action, work) = (Action::Copy { to, from, bytes, kind }, Work::Copy { to, from, bytes, kind });
-        self.submit(stream, action, work, sides_of(to, from, bytes, kind))
+        let over = self.submit(stream, action, work, sides_of(to, from, bytes, kind))?;
+        match over.filter(|_| kind != CopyKind::DeviceToDevice && is_pageable()) {
+            Some(over) => answer(self.host.block_on(over)),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn host_function(&self, stream: Stream, function: HostFunction, data: *mut c_void) -> Result<(), Code> {

@@ -222,6 +222,9 @@ exports! {
     "cuStreamDestroy" cuStreamDestroy_v2(stream: Stream) {
         current_device()?.close_stream(stream)
     }
+    "cuStreamSynchronize" cuStreamSynchronize(stream: Stream) {
+        current_device()?.finish(stream)
+    }
     "cuStreamGetCtx" cuStreamGetCtx(stream: Stream, context: *mut Context) {
         current_device()?.knows_stream(stream)?;
         // SAFETY: the caller's place.

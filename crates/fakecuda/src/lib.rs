@@ -12,7 +12,8 @@
 //! As a Rust library it is what tests link: where the shared one is ([`library`]), and how its calls are made to fail
 //! ([`Hooks`]). Settings, read when they are first needed: `FAKECUDA_DEVICES` (64), `FAKECUDA_BYTES` of each (64 GiB),
 //! and `FAKECUDA_FAIL`, a list such as `cuMemCreate@3=2,cuMemMap@0=999`: the call of that number, from 0, answers this
-//! code.
+//! code. With `FAKECUDA_PAGEABLE=1` host memory counts as pageable: copies to and from it are over when their calls
+//! return. Without it none waits, as for pinned memory.
 //!
 //! | module | one line |
 //! |---|---|

@@ -27,7 +27,7 @@ use crate::hosts::{Hosts, Told};
 use crate::pool::{Pool, PoolShared};
 use crate::progress::{Chains, Progress};
 use crate::serve::not_launched;
-use crate::stream::{Role, State, Stream, StreamShared};
+use crate::stream::{Keep, Role, State, Stream, StreamShared};
 use crate::tracing::Tracer;
 use crate::{Buffer, pool};
 
@@ -151,8 +151,8 @@ impl Device {
     }
 
     /// A stream over one that the driver gets by `open`.
-    pub(crate) fn stream_over(&self, kind: StreamKind, open: OpenStream<'_>) -> Result<Stream> {
-        enlist_stream(&self.shared.context, Role::Ordinary(kind), open)
+    pub(crate) fn stream_over(&self, kind: StreamKind, keep: Option<Keep>, open: OpenStream<'_>) -> Result<Stream> {
+        enlist_stream(&self.shared.context, Role::Ordinary(kind), keep, open)
     }
 
     /// The legacy default stream: its work comes after everything in all blocking streams, and their later work after
@@ -341,10 +341,10 @@ impl Knows for Host<'_> {
 pub(crate) type OpenStream<'a> = &'a dyn Fn(&Context, StreamId) -> millpond_driver::Result<RawStream>;
 
 fn open_stream(context: &Arc<Context>, role: Role, tie: Tie) -> Result<Stream> {
-    enlist_stream(context, role, &|context, id| context.driver.open_stream(StreamFlags { label: id.0, tie }))
+    enlist_stream(context, role, None, &|context, id| context.driver.open_stream(StreamFlags { label: id.0, tie }))
 }
 
-fn enlist_stream(context: &Arc<Context>, role: Role, open: OpenStream<'_>) -> Result<Stream> {
+fn enlist_stream(context: &Arc<Context>, role: Role, keep: Option<Keep>, open: OpenStream<'_>) -> Result<Stream> {
     let id = StreamId(context.next_stream.fetch_add(1, Ordering::Relaxed));
     let raw = open(context, id)?;
     let base = context.hosts.base();
@@ -369,7 +369,7 @@ fn enlist_stream(context: &Arc<Context>, role: Role, open: OpenStream<'_>) -> Re
     if let Some(tracer) = &context.tracer {
         tracer.stream(id, role);
     }
-    Ok(Stream { owner: Arc::new(crate::stream::Owner { shared }) })
+    Ok(Stream { owner: Arc::new(crate::stream::Owner { shared, keep }) })
 }
 
 fn open_pool(context: &Arc<Context>, config: PoolConfig) -> Result<Pool> {

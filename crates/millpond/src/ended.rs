@@ -13,6 +13,7 @@ use crate::context::{Context, lock};
 use crate::event::Mark;
 use crate::hosts::Told;
 use crate::progress::Progress;
+use crate::stream::Keep;
 
 /// The end of a stream, for the order and for the device.
 pub(crate) type End = (Snapshot, Arc<Mark>);
@@ -41,6 +42,8 @@ pub(crate) struct Unclosed {
     /// Whether the legacy default stream has to look at it.
     pub(crate) is_noted: bool,
     pub(crate) is_marked: bool,
+    /// What keeps a foreign stream open.
+    pub(crate) _keep: Option<Keep>,
 }
 
 impl Default for Ended {

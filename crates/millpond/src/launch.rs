@@ -212,6 +212,11 @@ impl Queue<'_> {
         native.map_or(self.stream.raw, RawStream)
     }
 
+    /// Whether a capture gets what is submitted: it becomes a node, and is not done now.
+    pub fn is_capturing(&self) -> bool {
+        self.captures
+    }
+
     /// Appends a closure that runs in stream order on the host's side (CUDA: `cudaLaunchHostFunc`). On CUDA it must not
     /// call the device, nor drop what does, nor wait for another such closure; one that panics loses the device.
     ///

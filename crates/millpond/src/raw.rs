@@ -8,6 +8,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
+use bytemuck::Pod;
 use millpond_core::check::{Act, Site};
 use millpond_core::ids::{AllocId, PoolId};
 use millpond_core::units::Range;
@@ -97,7 +98,7 @@ impl RawMemory {
     }
 }
 
-impl Buffer<u8> {
+impl<T: Pod> Buffer<T> {
     /// A name for this life that keeps no book with the pool; `None` where the buffer is empty.
     pub fn raw(&self) -> Option<RawMemory> {
         let bytes = self.bytes();

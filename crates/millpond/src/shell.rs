@@ -3,6 +3,9 @@
 //! Knows the heap's steps, streams' raw handles (foreign ones as well) and the driver; decides nothing. The invariants
 //! cited here are those of `millpond_core::pool` (APART, LEGAL, SAFE, STEPWISE).
 
+use std::any::Any;
+use std::sync::Arc;
+
 use millpond_core::ids::Point;
 use millpond_core::order::Completed;
 use millpond_core::pool::Step;
@@ -12,7 +15,7 @@ use millpond_driver::{Access, CopyKind, Driver, DriverError, Node, RawChunk, Raw
 use crate::context::Context;
 use crate::device::Device;
 use crate::pool::Heap;
-use crate::stream::{Stream, StreamKind};
+use crate::stream::{Keep, Stream, StreamKind};
 
 /// CUDA's handle of the legacy default stream, beside 0.
 const LEGACY: u64 = 1;
@@ -132,11 +135,36 @@ impl Device {
     /// # Safety
     /// It is an open stream of this device, and stays open until the [`Stream`] and its clones are dropped.
     pub unsafe fn adopt_stream(&self, native: u64, kind: StreamKind) -> crate::Result<Stream> {
+        // SAFETY: the caller's promise.
+        unsafe { self.adopt(native, kind, None) }
+    }
+
+    /// As [`adopt_stream`](Self::adopt_stream), with something of the program that keeps the stream open: it is dropped
+    /// after the [`Stream`] and its clones.
+    ///
+    /// # Errors
+    /// As of [`adopt_stream`](Self::adopt_stream).
+    ///
+    /// # Safety
+    /// It is an open stream of this device, and stays open until `keep` is dropped.
+    pub unsafe fn adopt_stream_keeping(
+        &self,
+        native: u64,
+        kind: StreamKind,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> crate::Result<Stream> {
+        // SAFETY: the caller's promise, and `keep` is dropped last.
+        unsafe { self.adopt(native, kind, Some(keep)) }
+    }
+
+    /// # Safety
+    /// As of the two above.
+    unsafe fn adopt(&self, native: u64, kind: StreamKind, keep: Option<Keep>) -> crate::Result<Stream> {
         match native {
             0 | LEGACY => Ok(self.legacy_stream()),
             PER_THREAD => self.per_thread_stream(),
             // SAFETY: the caller's promise.
-            _ => self.stream_over(kind, &|context, _| unsafe { context.driver.adopt_stream(native) }),
+            _ => self.stream_over(kind, keep, &|context, _| unsafe { context.driver.adopt_stream(native) }),
         }
     }
 
@@ -151,7 +179,7 @@ impl Device {
     /// As of [`adopt_stream`](Self::adopt_stream).
     pub unsafe fn adopt_untied(&self, native: u64) -> crate::Result<Stream> {
         // SAFETY: the caller's promise.
-        self.stream_over(StreamKind::NonBlocking, &|context, _| unsafe { context.driver.adopt_stream(native) })
+        self.stream_over(StreamKind::NonBlocking, None, &|context, _| unsafe { context.driver.adopt_stream(native) })
     }
 }
 

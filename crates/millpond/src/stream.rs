@@ -3,6 +3,7 @@
 //! The handle, and what belongs to one stream behind its own lock: its chain, and its shelves of recently freed blocks.
 //! What streams do with memory is in `serve.rs`, with work in `launch.rs` and `copy.rs`, with each other here.
 
+use std::any::Any;
 use std::panic::Location;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -41,11 +42,16 @@ pub struct Stream {
 #[derive(Debug)]
 pub(crate) struct Owner {
     pub(crate) shared: Arc<StreamShared>,
+    /// What keeps a foreign stream open.
+    pub(crate) keep: Option<Keep>,
 }
+
+/// Something of the program, to be dropped when it is needed no more.
+pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.shared.close();
+        self.shared.close(self.keep.clone());
     }
 }
 
@@ -255,7 +261,7 @@ impl StreamShared {
 
     /// Closes the stream: its shelves go back to their pools, its number can be used again once its work is known to
     /// be over.
-    fn close(&self) {
+    fn close(&self, keep: Option<Keep>) {
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.is_closed, true) {
             return;
@@ -276,6 +282,7 @@ impl StreamShared {
             is_noted: std::mem::take(&mut state.is_noted),
             // Marking the legacy stream ties the others to it: nothing of ours is in it before it is used.
             is_marked: self.role == Role::Legacy && !self.context.legacy.is_used.load(Ordering::Acquire),
+            _keep: keep,
         });
         lock(&self.context.slots).close(state.chain.last());
         drop(state);

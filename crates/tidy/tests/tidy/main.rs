@@ -34,6 +34,7 @@ const CRATES: &[(&str, &[&str])] = &[
 const UNSAFE_ALLOWED: &[&str] = &[
     "crates/driver/src/",
     "crates/capi/src/",
+    "crates/cudarc/src/",
     "crates/fakecuda/src/",
     "crates/millpond/src/access.rs",
     "crates/millpond/src/shell.rs",

@@ -1,0 +1,36 @@
+//! What can go wrong between the two libraries.
+
+use bytemuck::Pod;
+use cudarc::driver::DriverError;
+use millpond::Refused;
+
+/// Why nothing was done, or what failed while it was done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Millpond refused, or a call of its own failed: nothing was submitted.
+    #[error(transparent)]
+    Millpond(#[from] millpond::Error),
+    /// A call of cudarc failed.
+    #[error("a call of cudarc failed: {0}")]
+    Cudarc(#[from] DriverError),
+    /// What the closure returned. The declared accesses count as used: part of the work may be under way.
+    #[error("the work was declared, and submitting it failed: {0}")]
+    Submit(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The context is none that `CudaContext::new` makes.
+    #[error("memory is served in the primary context of a device: make the context with `CudaContext::new`")]
+    NotPrimary,
+    /// The stream belongs to another context of cudarc's.
+    #[error("the stream is of another context: take it over with that one's `Context`")]
+    OtherContext,
+}
+
+impl<T: Pod> From<Refused<T>> for Error {
+    /// Drops the buffer, which frees it after everything declared so far.
+    fn from(refused: Refused<T>) -> Self {
+        Error::Millpond(refused.error)
+    }
+}
+
+/// Of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

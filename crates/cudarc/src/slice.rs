@@ -1,0 +1,144 @@
+//! A buffer as a `CudaSlice`, for code that is written for one.
+//!
+//! Between its beginning and its end cudarc orders its uses, by its two events a slice, and Millpond sees none of them.
+//! So the end is put after all that any stream that both libraries know has by then: cudarc's one read event forgets
+//! all readers but the last.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{
+    CudaSlice, CudaStream, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, LaunchArgs, PushKernelArg, SyncOnDrop,
+};
+use millpond::{Buffer, Refused};
+
+use crate::context::Streams;
+use crate::stream::Stream;
+
+/// Memory of Millpond's that is a [`CudaSlice`] meanwhile: borrow one, or take views of it. Made by
+/// [`Context::slice`](crate::Context::slice); dropping it frees the memory, to Millpond, after everything that the
+/// context's streams have in them by then.
+///
+/// cudarc orders its uses, automatically and not quite: of two reads on two streams it remembers the last one, and a
+/// later **write** waits for that alone (`examples/two_readers.rs`). [`Stream::run`] has no such gap.
+pub struct Slice<T: Pod> {
+    /// Never dropped: cudarc would free it.
+    inner: ManuallyDrop<CudaSlice<T>>,
+    /// Taken at the end only.
+    buffer: Option<Buffer<T>>,
+    home: Stream,
+    streams: Arc<Streams>,
+}
+
+impl<T: Pod> Slice<T> {
+    #[track_caller]
+    pub(crate) fn new(
+        streams: &Arc<Streams>,
+        home: &Stream,
+        buffer: Buffer<T>,
+    ) -> std::result::Result<Self, Refused<T>> {
+        if let Err(error) = home.declare(buffer.write()) {
+            return Err(Refused { error, buffer });
+        }
+        // SAFETY: the memory is the buffer's, which is kept, and any bytes are a `T: Pod`.
+        let inner = unsafe { home.cudarc().upgrade_device_ptr(buffer.address(), buffer.len()) };
+        let (inner, streams) = (ManuallyDrop::new(inner), Arc::clone(streams));
+        Ok(Self { inner, buffer: Some(buffer), home: home.clone(), streams })
+    }
+
+    /// All of it, to write.
+    pub fn as_view_mut(&mut self) -> CudaViewMut<'_, T> {
+        self.inner.as_view_mut()
+    }
+
+    /// The buffer again, for Millpond to order. Its stream is made to wait for what the context's other streams have in
+    /// them.
+    ///
+    /// # Errors
+    /// The device is lost, or a stream captures. The memory is then freed as by a drop.
+    #[track_caller]
+    pub fn into_buffer(mut self) -> millpond::Result<Buffer<T>> {
+        let others = self.streams.all().into_iter().filter(|stream| stream.id() != self.home.id());
+        for other in others {
+            self.home.wait(&other.record()?)?;
+        }
+        let buffer = self.end().expect("it is taken at the end only");
+        self.home.declare(buffer.write())?;
+        Ok(buffer)
+    }
+
+    /// Ends what cudarc has: its stream waits for the last read and the last write, and the events go.
+    fn end(&mut self) -> Option<Buffer<T>> {
+        let buffer = self.buffer.take()?;
+        // SAFETY: this happens once, with the buffer.
+        let inner = unsafe { ManuallyDrop::take(&mut self.inner) };
+        inner.leak();
+        Some(buffer)
+    }
+}
+
+impl<T: Pod> Drop for Slice<T> {
+    fn drop(&mut self) {
+        let Some(buffer) = self.end() else { return };
+        if let Some(memory) = buffer.raw() {
+            for stream in self.streams.all() {
+                // Refused only where the device is lost.
+                let _ = stream.record_use(&memory);
+            }
+        }
+    }
+}
+
+impl<T: Pod> Deref for Slice<T> {
+    type Target = CudaSlice<T>;
+
+    fn deref(&self) -> &CudaSlice<T> {
+        &self.inner
+    }
+}
+
+impl<T: Pod> fmt::Debug for Slice<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slice").field("buffer", &self.buffer).field("stream", &self.home.id()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Pod> DeviceSlice<T> for Slice<T> {
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn stream(&self) -> &Arc<CudaStream> {
+        self.inner.stream()
+    }
+}
+
+impl<T: Pod> DevicePtr<T> for Slice<T> {
+    fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+        self.inner.device_ptr(stream)
+    }
+}
+
+impl<T: Pod> DevicePtrMut<T> for Slice<T> {
+    fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+        self.inner.device_ptr_mut(stream)
+    }
+}
+
+// SAFETY: cudarc's own implementation for the slice, which lives as long as the arguments do.
+unsafe impl<'a, 'b: 'a, T: Pod> PushKernelArg<&'b Slice<T>> for LaunchArgs<'a> {
+    fn arg(&mut self, arg: &'b Slice<T>) -> &mut Self {
+        self.arg(&*arg.inner)
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<'a, 'b: 'a, T: Pod> PushKernelArg<&'b mut Slice<T>> for LaunchArgs<'a> {
+    fn arg(&mut self, arg: &'b mut Slice<T>) -> &mut Self {
+        self.arg(&mut *arg.inner)
+    }
+}

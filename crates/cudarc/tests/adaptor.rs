@@ -1,0 +1,257 @@
+//! The adaptor over a real cudarc: on a GPU with `MILLPOND_TEST_DEVICE=cuda`, and else over `fakecuda`.
+//!
+//! cudarc finds the driver library by its name alone. So each test starts itself once more, with a folder on the
+//! loader's path in which `fakecuda` has that name.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use cudarc::driver::{CudaContext, DevicePtr, DeviceSlice, DriverError};
+use millpond::driver::CudaConfig;
+use millpond::{DeviceConfig, Instantiate, PoolConfig, ReusePolicy};
+use millpond_cudarc::{Context, Error, Stream};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// Set where the test runs for the second time.
+const CHILD: &str = "MILLPOND_CUDARC_CHILD";
+
+/// A device to test on; none where the test is done elsewhere, or not at all.
+fn context(test: &str) -> Option<Context> {
+    let wish = std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default();
+    if wish == "cuda" || std::env::var_os(CHILD).is_some() {
+        return Some(Context::open(0).expect("a CUDA device"));
+    }
+    if !matches!(wish.as_str(), "" | "fake") {
+        eprintln!("skipped: MILLPOND_TEST_DEVICE={wish}");
+        return None;
+    }
+    let mut child = Command::new(std::env::current_exe().expect("a running program has a path"));
+    child.args([test, "--exact", "--nocapture"]).env(CHILD, "1").env("LD_LIBRARY_PATH", folder());
+    // cudarc copies from and to vectors, and does not wait.
+    child.env("FAKECUDA_PAGEABLE", "1");
+    let output = child.env_remove("MILLPOND_LIBCUDA").output().expect("the test starts");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "over fakecuda:\n{text}");
+    None
+}
+
+/// A folder in which the driver library is `fakecuda`.
+fn folder() -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let make = || {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cudarc-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        for name in ["libcuda.so", "libcuda.so.1"] {
+            let link = folder.join(name);
+            let _ = std::fs::remove_file(&link);
+            std::os::unix::fs::symlink(fakecuda::library(), link).expect("a link");
+        }
+        folder
+    };
+    FOLDER.get_or_init(make).clone()
+}
+
+/// Keeps a stream busy until the answer is dropped.
+fn hold(stream: &Stream) -> Sender<()> {
+    let (go, gate) = channel::<()>();
+    let wait = move || {
+        let _ = gate.recv();
+    };
+    // SAFETY: it touches no memory.
+    unsafe { millpond::Stream::enqueue(stream, (), |queue, ()| queue.host_function(wait)) }.expect("a host function");
+    go
+}
+
+#[test]
+fn work_of_cudarc_is_checked() -> Outcome {
+    let Some(context) = context("work_of_cudarc_is_checked") else { return Ok(()) };
+    let (left, right) = (context.stream()?, context.stream()?);
+    let pool = context.device().default_pool();
+    let (x, y) = (left.alloc::<u32>(&pool, 1000)?, left.alloc::<u32>(&pool, 500)?);
+    let values: Vec<u32> = (0..1000).collect();
+    left.run(x.write(), |s, mut x| s.memcpy_htod(&values, &mut x))?;
+
+    let refused = right.run(x.read(), |s, x| s.clone_dtoh(&x)).expect_err("unordered");
+    assert!(matches!(refused, Error::Millpond(millpond::Error::Violation(_))), "{refused}");
+    let overlap = left.run((x.read(), x.write()), |s, (x, mut y)| s.memcpy_dtod(&x, &mut y)).expect_err("aliased");
+    assert!(matches!(overlap, Error::Millpond(millpond::Error::InvalidArgument(_))), "{overlap}");
+
+    right.wait(&left.record()?)?;
+    // A part of one and a part of the other; a view of ours, and of the views.
+    right.run((x.view().slice(100..700)?.read(), y.write()), |s, (x, mut y)| {
+        assert_eq!((x.len(), DeviceSlice::len(&y)), (600, 500));
+        let (mut low, mut high) = y.try_split_at_mut(200).expect("it has as many");
+        assert!(x.try_slice(..601).is_none() && high.try_slice_mut(301..).is_none());
+        s.memcpy_dtod(&x.try_slice(..200).expect("within"), &mut low)?;
+        s.memcpy_dtod(&x.try_slice(300..).expect("within"), &mut high)
+    })?;
+    let found = right.run(y.read(), |s, y| s.clone_dtoh(&y))?;
+    assert!(found[..200].iter().copied().eq(100..300) && found[200..].iter().copied().eq(400..700));
+
+    let refused = left.free(x).expect_err("read on the other stream");
+    right.free(refused.buffer)?;
+    right.free(y)?;
+    assert_eq!(pool.statistics().used_bytes, 0);
+    Ok(())
+}
+
+#[test]
+fn failing_closures_lose_no_use() -> Outcome {
+    let Some(context) = context("failing_closures_lose_no_use") else { return Ok(()) };
+    let (left, right) = (context.stream()?, context.stream()?);
+    let pool = context.device().default_pool();
+    for panics in [false, true] {
+        let x = left.alloc::<u8>(&pool, 4096)?;
+        right.wait(&left.record()?)?;
+        let fail = || {
+            left.run(x.write(), |s, mut x| {
+                s.memset_zeros(&mut x)?;
+                assert!(!panics, "as it should be");
+                Err::<(), Box<dyn std::error::Error + Send + Sync>>("not today".into())
+            })
+        };
+        match catch_unwind(AssertUnwindSafe(fail)) {
+            Ok(failed) => assert!(failed.expect_err("it fails").to_string().contains("not today")),
+            Err(_) => assert!(panics),
+        }
+        let refused = right.free(x).expect_err("the fill may be under way");
+        left.free(refused.buffer)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn captures_take_what_is_promised_to_last() -> Outcome {
+    let Some(context) = context("captures_take_what_is_promised_to_last") else { return Ok(()) };
+    let (left, pool) = (context.stream()?, context.device().default_pool());
+    let x = left.alloc::<u8>(&pool, 4096)?;
+    left.run(x.write(), |s, mut x| s.memcpy_htod(&[5_u8; 4096], &mut x))?;
+    let (graph, refused) = left.capture(|s| {
+        let refused = left.run(x.write(), |s, mut x| s.memset_zeros(&mut x)).expect_err("it captures");
+        let scratch = s.alloc::<u8>(&pool, 4096)?;
+        for (from, to) in [(&x, &scratch), (&scratch, &x)] {
+            let work = (from.read(), to.write());
+            // SAFETY: it uses no other memory.
+            let copied = unsafe { left.enqueue(work, |s, (from, mut to)| s.memcpy_dtod(&from, &mut to)) };
+            copied.expect("a node");
+        }
+        // SAFETY: as above.
+        unsafe { left.enqueue(x.write(), |s, mut x| s.memset_zeros(&mut x.try_slice_mut(..1024).expect("within"))) }
+            .expect("a node");
+        s.free(scratch)?;
+        Ok(refused)
+    })?;
+    assert!(matches!(refused, Error::Millpond(millpond::Error::Capture(_))), "{refused}");
+    assert_eq!(left.run(x.read(), |s, x| s.clone_dtoh(&x))?, [5; 4096]);
+    let _ = graph.instantiate(Instantiate::default())?.launch(&left)?;
+    let found = left.run(x.read(), |s, x| s.clone_dtoh(&x))?;
+    assert!(found[..1024].iter().all(|byte| *byte == 0) && found[1024..].iter().all(|byte| *byte == 5));
+    Ok(())
+}
+
+#[test]
+fn another_stream_is_put_in_between() -> Outcome {
+    let Some(context) = context("another_stream_is_put_in_between") else { return Ok(()) };
+    let (left, right) = (context.stream()?, context.stream()?);
+    let x = left.alloc::<u8>(&context.device().default_pool(), 4096)?;
+    // What the other stream does would else be over before this.
+    let nap = || std::thread::sleep(Duration::from_millis(20));
+    // SAFETY: it touches no memory.
+    unsafe { millpond::Stream::enqueue(&left, (), |queue, ()| queue.host_function(nap)) }?;
+    left.memset(x.write(), 7)?;
+    left.run(x.write(), |_, mut x| right.cudarc().memset_zeros(&mut x))?;
+    assert_eq!(left.run(x.read(), |s, x| s.clone_dtoh(&x))?, [0; 4096]);
+    Ok(())
+}
+
+#[test]
+fn a_slice_is_one_of_cudarc_and_comes_back() -> Outcome {
+    let Some(context) = context("a_slice_is_one_of_cudarc_and_comes_back") else { return Ok(()) };
+    let (left, right) = (context.stream()?, context.stream()?);
+    let pool = context.device().default_pool();
+    let x = left.alloc::<u8>(&pool, 4096)?;
+    let address = x.address();
+    let refused = context.slice(&right, x).expect_err("unordered");
+    let mut slice = context.slice(&left, refused.buffer)?;
+    left.cudarc().memset_zeros(&mut slice)?;
+    right.cudarc().memcpy_htod(&[9_u8; 96], &mut slice.as_view_mut().slice_mut(4000..))?;
+    let found = left.cudarc().clone_dtoh(&slice.as_view())?;
+    assert!(found[..4000].iter().all(|byte| *byte == 0) && found[4000..] == [9; 96]);
+    let back = slice.into_buffer()?;
+    assert_eq!(back.address(), address);
+    assert_eq!(left.run(back.read(), |s, x| s.clone_dtoh(&x))?, found);
+    left.free(back)?;
+    assert_eq!(pool.statistics().used_bytes, 0);
+    Ok(())
+}
+
+/// cudarc's own events know the last reader only.
+#[test]
+fn a_slice_that_is_dropped_waits_for_all_readers() -> Outcome {
+    let Some(context) = context("a_slice_that_is_dropped_waits_for_all_readers") else { return Ok(()) };
+    let (home, slow, fast) = (context.stream()?, context.stream()?, context.stream()?);
+    let reuse = ReusePolicy { allow_internal_dependencies: false, ..Default::default() };
+    let pool = context.device().pool(PoolConfig { reuse, ..Default::default() })?;
+    let slice = |of: &Stream| -> millpond::Result<_> { Ok(context.slice(of, of.alloc::<u8>(&pool, 1 << 20)?)?) };
+    let (mut x, mut a, mut b) = (slice(&home)?, slice(&slow)?, slice(&fast)?);
+    home.cudarc().memset_zeros(&mut x)?;
+    let address = x.device_ptr(home.cudarc()).0;
+    let go = hold(&slow);
+    slow.cudarc().memcpy_dtod(&x, &mut a)?;
+    fast.cudarc().memcpy_dtod(&x, &mut b)?;
+    drop(x);
+    let other = home.alloc::<u8>(&pool, 1 << 20)?;
+    assert_ne!(other.address(), address, "the slow reader is not over");
+    drop(go);
+    context.device().synchronize()?;
+    drop((a, b));
+    let bytes = other.bytes();
+    assert_eq!(pool.statistics().used_bytes, bytes);
+    Ok(())
+}
+
+#[test]
+fn streams_are_taken_over_once_and_stay_open() -> Outcome {
+    let Some(context) = context("streams_are_taken_over_once_and_stay_open") else { return Ok(()) };
+    let theirs = context.cudarc().new_stream()?;
+    let stream = context.adopt(&theirs)?;
+    assert_eq!(context.adopt(&theirs)?.id(), stream.id());
+    assert_ne!(context.stream()?.id(), stream.id());
+    let default = context.adopt(&context.cudarc().default_stream())?;
+    assert_eq!(default.id(), context.device().legacy_stream().id());
+
+    // Millpond's handle alone keeps it open, also when the context has let it go.
+    let ours = millpond::Stream::clone(&stream);
+    drop((theirs, stream));
+    for _ in 0..3 {
+        drop(context.stream()?);
+    }
+    let x = ours.alloc::<u8>(&context.device().default_pool(), 512)?;
+    ours.memset(x.write(), 3)?;
+    assert_eq!(ours.copy_to_host(x.read())?, [3; 512]);
+    Ok(())
+}
+
+#[test]
+fn a_stream_of_another_context_is_refused() -> Outcome {
+    let Some(context) = context("a_stream_of_another_context_is_refused") else { return Ok(()) };
+    if CudaContext::device_count()? < 2 {
+        eprintln!("skipped: one device");
+        return Ok(());
+    }
+    let other: Result<_, DriverError> = CudaContext::new(1)?.new_stream();
+    assert!(matches!(context.adopt(&other?), Err(Error::OtherContext)));
+    Ok(())
+}
+
+#[test]
+fn without_a_driver_library_there_is_an_error() {
+    let config = CudaConfig { library: Some("no/such/libcuda.so".into()), ..CudaConfig::default() };
+    let error = Context::open_with(config, DeviceConfig::default()).expect_err("no library");
+    assert!(error.to_string().contains("no/such/libcuda.so"), "{error}");
+}
