@@ -49,8 +49,8 @@ pub enum Command {
     ///
     /// The page shows memory over time by stream, with what is live, reserved and idle, and each allocation as a block
     /// at the address where a pool served it. It zooms, moves and searches, and is one file that asks nothing of the
-    /// network. What `millpond replay` reads is read, and operation traces (MILLPOND_TRACE=file), whose violations are
-    /// marked and whose graphs are drawn.
+    /// network. What `millpond replay` reads is read, and operation traces (MILLPOND_TRACE=file) and litmus programs,
+    /// whose violations are marked and whose graphs are drawn.
     View(View),
 
     /// List the devices of this machine, and what is missing for what

@@ -215,6 +215,36 @@ fn a_trace_is_drawn_with_its_graphs_and_violations() {
 }
 
 #[test]
+fn a_litmus_program_is_drawn_with_what_is_wrong_with_its_graph() {
+    let page = page(&path("../../litmus/measured/4-free-node.litmus"));
+    let meta = meta(&page);
+    let [graph] = &meta["graphs"].as_array().unwrap()[..] else { panic!("{:#}", meta["graphs"]) };
+    let bad: Vec<_> = graph["nodes"].as_array().unwrap().iter().map(|node| node["bad"].as_bool().unwrap()).collect();
+    assert_eq!((bad, &graph["missing"]), (vec![false, true, true], &serde_json::json!([[1, 2]])));
+    assert_eq!((&graph["nodes"][0]["label"], &meta["marks"][0]["graph"]), (&"alloc a".into(), &0.into()));
+}
+
+#[test]
+fn captured_work_is_drawn_as_a_graph_and_what_launches_leave_as_blocks() {
+    let meta = meta(&page(&path("../../litmus/loops/5-events-in-the-capture.litmus")));
+    let graph = &meta["graphs"][0];
+    let (nodes, edges) = (graph["nodes"].as_array().unwrap(), graph["edges"].as_array().unwrap());
+    assert_eq!((nodes.len(), edges.len()), (6, 8), "alloc, write and free, twice: {graph:#}");
+    let meta = self::meta(&page(&path("../../litmus/measured/7-auto-free-under-a-reader.litmus")));
+    assert_eq!((&meta["allocations"], &meta["events"]), (&2.into(), &3.into()));
+}
+
+#[test]
+fn a_litmus_program_that_is_none_is_refused_with_its_line() {
+    let file = to("wrong.litmus");
+    std::fs::write(&file, "stream s\nfry s\n").unwrap();
+    let output = millpond(&[&file.display().to_string()]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error.contains("wrong.litmus: line 2: `fry s` is no statement"), "{error}");
+}
+
+#[test]
 fn a_cut_trace_is_drawn_as_far_as_it_is_whole_and_a_damaged_one_refused() {
     let file = trace("cut.trace");
     let whole = std::fs::read(&file).unwrap();

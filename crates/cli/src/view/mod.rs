@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `scene.rs` | what a page shows, as data |
 //! | `served.rs` | a scene from a recorded program, served once |
-//! | `traced.rs` | a scene from an operation trace, checked |
+//! | `traced.rs` | a scene from an operation trace or a litmus program, checked |
+//! | `captured.rs` | captured work as the nodes that it makes |
 //! | `addresses.rs` | leaves out the addresses that were never used |
 //! | `layout.rs` | where the nodes of a graph stand |
 //! | `embed.rs` | the data as the page reads it |
@@ -17,6 +18,7 @@
 //! [`Server`]: crate::replay::Server
 
 mod addresses;
+mod captured;
 mod embed;
 mod layout;
 mod scene;

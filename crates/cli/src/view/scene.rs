@@ -53,6 +53,8 @@ pub struct Mark {
     pub text: String,
     /// The lives it concerns.
     pub allocations: Vec<u32>,
+    /// The drawing whose nodes it concerns, by its place.
+    pub graph: Option<usize>,
 }
 
 /// A graph of work with a place for each node.
@@ -64,6 +66,8 @@ pub struct Drawing {
     pub nodes: Vec<Node>,
     /// From node to node, by their places in `nodes`.
     pub edges: Vec<(u32, u32)>,
+    /// Paths that a violation misses, likewise.
+    pub missing: Vec<(u32, u32)>,
 }
 
 /// A node of a graph.

@@ -1,22 +1,25 @@
-//! A scene from an operation trace: lives, uses, graphs, and what the checker says of it all.
+//! A scene from an operation trace or a litmus program: lives, uses, graphs, and what the checker says of it all.
 //!
 //! A trace has no addresses, as order does not depend on them: lives get places of their own here, best fit, so that
 //! the picture is about as high as the memory that was live. What a trace says of memory that it never saw made is
 //! passed over; the checker tells.
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::path::Path;
 
-use millpond_core::check::{Checker, Finding, Settings};
+use millpond_core::check::{Checker, Finding, Settings, Side};
 use millpond_core::ids::{AllocId, ExecId, GraphId, StreamId};
 use millpond_core::op::{Access, Act, Memory, Name, Names, NodeOp, Op, Place, What};
 use millpond_core::trace::ops::{MAGIC, Reader, Reason};
 use millpond_core::units::Bytes;
+use millpond_litmus::Program;
 
 use crate::recorded::{self, Place as At, Refusal};
 
 use super::ALLOCATIONS_MAX;
 use super::addresses::Places;
+use super::captured::Captures;
 use super::layout::layered;
 use super::scene::{Drawing, Life, Mark, Node, Scene, Touch, grouped};
 
@@ -29,8 +32,33 @@ const MARKS_MAX: usize = 1000;
 /// Larger graphs are not drawn, and no more of them.
 const NODES_MAX: usize = 5000;
 const GRAPHS_MAX: usize = 200;
+/// The longest litmus program, in bytes.
+const LITMUS_MAX: u64 = 1 << 20;
 
-/// The scene of a file, with what there is to note; none where it is no operation trace.
+/// The scene of a litmus program.
+fn litmus(path: &Path, program: &Program) -> Scene {
+    let mut builder = Builder { is_small: true, ..Builder::new(program.settings()) };
+    program.ops().iter().for_each(|op| builder.step(op, program.names()));
+    builder.finish(recorded::file_stem(path), program.names(), true)
+}
+
+/// The litmus program in a file that is no trace, if it is one; a file that is called one is read as nothing else.
+fn read_litmus(path: &Path, source: impl Read) -> Result<Option<Scene>, Refusal> {
+    let mut bytes = Vec::new();
+    let unreadable = |error: std::io::Error| Refusal::from_read(At::Whole, &error).in_file(path);
+    source.take(LITMUS_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    let is_called = path.extension().is_some_and(|it| it == "litmus");
+    let text = String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= LITMUS_MAX);
+    match text.map(|text| Program::parse(&text)) {
+        Some(Ok(program)) => Ok(Some(litmus(path, &program))),
+        Some(Err(refusal)) if is_called => {
+            Err(Refusal::new(At::Line(refusal.line.into()), refusal.what).help(refusal.help).in_file(path))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The scene of a file, with what there is to note; none where it is neither an operation trace nor a litmus program.
 ///
 /// # Errors
 /// Where the trace is damaged, or too long for a page.
@@ -39,9 +67,10 @@ pub(super) fn read(path: &Path) -> Result<Option<(Scene, Option<String>)>, Refus
     let unreadable = |error: std::io::Error| Refusal::from_read(At::Whole, &error).in_file(path);
     let head = source.fill_buf().map_err(unreadable)?;
     if head.is_empty() || !head.starts_with(&MAGIC[..MAGIC.len().min(head.len())]) {
-        return Ok(None);
+        return Ok(read_litmus(path, source)?.map(|scene| (scene, None)));
     }
-    let (mut reader, mut builder, mut buffer) = (Reader::new(), Builder::new(), vec![0; CHUNK]);
+    let (mut reader, mut builder) = (Reader::new(), Builder::new(Settings::default()));
+    let mut buffer = vec![0; CHUNK];
     let mut damage = loop {
         match reader.next_op() {
             Ok(Some(op)) => builder.step(&op, reader.names()),
@@ -72,10 +101,24 @@ pub(super) fn read(path: &Path) -> Result<Option<(Scene, Option<String>)>, Refus
 struct Graph {
     nodes: Vec<Node>,
     edges: Vec<(u32, u32)>,
+    /// Paths that the checker misses.
+    missing: Vec<(u32, u32)>,
+    allocs: Vec<Memory>,
+    frees: Vec<Memory>,
+}
+
+/// Memory of an alloc node.
+struct Owned {
+    bytes: u64,
+    /// What it is called in its graph.
+    name: String,
+    graph: GraphId,
+    node: usize,
 }
 
 /// An instance.
 struct Exec {
+    graph: GraphId,
     auto_free: bool,
     /// The stream of its last launch, and what that left.
     stream: u32,
@@ -94,18 +137,20 @@ struct Builder {
     lives: HashMap<Memory, u32>,
     latest: HashMap<AllocId, u32>,
     room: Places,
-    /// Of alloc nodes: their sizes, and what their memory is called in its graph.
-    nodes: HashMap<Memory, (u64, String)>,
+    nodes: HashMap<Memory, Owned>,
+    captures: Captures,
+    /// Whether what lives within a launch only is shown.
+    is_small: bool,
     graphs: Vec<(GraphId, Graph)>,
     execs: HashMap<ExecId, Exec>,
     hidden_marks: u64,
 }
 
 impl Builder {
-    fn new() -> Self {
+    fn new(settings: Settings) -> Self {
         Self {
             scene: Scene { unit: "operation", checked: true, strings: vec![String::new()], ..Scene::default() },
-            checker: Checker::new(Settings::default()),
+            checker: Checker::new(settings),
             found: Vec::new(),
             numbers: HashMap::from([(String::new(), 0)]),
             places: HashMap::new(),
@@ -114,6 +159,8 @@ impl Builder {
             latest: HashMap::new(),
             room: Places::default(),
             nodes: HashMap::new(),
+            captures: Captures::default(),
+            is_small: false,
             graphs: Vec::new(),
             execs: HashMap::new(),
             hidden_marks: 0,
@@ -121,13 +168,21 @@ impl Builder {
     }
 
     fn step(&mut self, op: &Op, names: &Names) {
-        self.memory(op, names);
-        self.graph(op, names);
+        match self.captures.turn(op) {
+            None => self.draw(op, names),
+            Some(None) => {}
+            Some(Some(what)) => self.draw(&Op { what, ..*op }, names),
+        }
         self.checker.check(op, names, &mut self.found);
         if !self.found.is_empty() {
             self.mark();
         }
         self.scene.steps += 1;
+    }
+
+    fn draw(&mut self, op: &Op, names: &Names) {
+        self.memory(op, names);
+        self.graph(op, names);
     }
 
     fn finish(mut self, name: String, names: &Names, is_whole: bool) -> Scene {
@@ -139,7 +194,11 @@ impl Builder {
         scene.name = name;
         scene.touches.sort_unstable();
         let drawn = self.graphs.into_iter().filter(|(_, graph)| (1..=NODES_MAX).contains(&graph.nodes.len()));
-        scene.graphs = drawn.take(GRAPHS_MAX).map(|(id, graph)| drawing(id, graph)).collect();
+        let drawn: Vec<(GraphId, Graph)> = drawn.take(GRAPHS_MAX).collect();
+        // So far a mark names the graph by its number.
+        let place = |number: usize| drawn.iter().position(|(id, _)| id.index() == number);
+        scene.marks.iter_mut().for_each(|mark| mark.graph = mark.graph.and_then(place));
+        scene.graphs = drawn.into_iter().map(|(id, graph)| drawing(id, graph)).collect();
         let fact = |key: &str, value: String| (key.to_owned(), value);
         scene.facts = vec![
             fact("operations", grouped(scene.steps)),
@@ -176,6 +235,13 @@ impl Builder {
                 let text = self.name(names, Some(*name));
                 if let Some(life) = self.life(*memory) {
                     life.name = text;
+                }
+                if let Some(Owned { graph, node, .. }) = self.nodes.get(memory) {
+                    let (graph, node, called) = (*graph, *node, self.scene.strings[text as usize].clone());
+                    if let Some(node) = self.find(graph).and_then(|graph| graph.nodes.get_mut(node)) {
+                        node.label = format!("alloc {called}");
+                    }
+                    self.nodes.entry(*memory).and_modify(|owned| owned.name = called);
                 }
             }
             What::Free { memory, stream } => {
@@ -296,18 +362,24 @@ impl Builder {
                 self.graphs.push((*copy, original));
             }
             What::GraphNode { graph, node, after, name } => {
+                let text = name.and_then(|name| names.text(name));
                 if let NodeOp::Alloc { memory, bytes } = **node {
-                    let made =
-                        self.find(*graph).map_or(0, |graph| graph.nodes.iter().filter(|it| it.kind == "alloc").count());
-                    self.nodes.insert(memory, (bytes, format!("m{made}")));
+                    let Some(of) = self.find(*graph) else { return };
+                    let name = text.map_or_else(|| format!("m{}", of.allocs.len()), ToString::to_string);
+                    let node = of.nodes.len();
+                    of.allocs.push(memory);
+                    self.nodes.insert(memory, Owned { bytes, name, graph: *graph, node });
                 }
                 let (kind, mut label, note) = describe(node, &|memory| self.called(memory));
-                if let Some(text) = name.and_then(|name| names.text(name)) {
+                if let (Some(text), false) = (text, kind == "alloc") {
                     label = format!("{label} {text}");
                 }
                 let site = op.place.describe(names);
                 let Some(graph) = self.find(*graph) else { return };
                 let number = graph.nodes.len() as u32;
+                if let NodeOp::Free(memory) = **node {
+                    graph.frees.push(memory);
+                }
                 graph.nodes.push(Node { kind, label, note, site, ..Node::default() });
                 graph.edges.extend(after.iter().map(|before| (before.0, number)));
             }
@@ -329,8 +401,9 @@ impl Builder {
                     }
                 }
             }
-            What::Instantiate { exec, auto_free_on_launch, .. } => {
-                self.execs.insert(*exec, Exec { auto_free: *auto_free_on_launch, stream: 0, left: Vec::new() });
+            What::Instantiate { graph, exec, auto_free_on_launch } => {
+                let (graph, auto_free) = (*graph, *auto_free_on_launch);
+                self.execs.insert(*exec, Exec { graph, auto_free, stream: 0, left: Vec::new() });
             }
             What::GraphLaunch { exec, stream } => self.launch(op, names, *exec, *stream),
             What::Take { exec, node, memory } => self.take(op, names, *exec, *node, *memory),
@@ -340,8 +413,8 @@ impl Builder {
 
     /// What memory is called in a graph: its own by its place there, other memory by its name or number.
     fn called(&self, memory: Memory) -> String {
-        if let Some((_, name)) = self.nodes.get(&memory) {
-            return name.clone();
+        if let Some(owned) = self.nodes.get(&memory) {
+            return owned.name.clone();
         }
         let life = self.lives.get(&memory).map(|&life| self.scene.lives[life as usize].name);
         match life.map(|name| &self.scene.strings[name as usize]) {
@@ -355,18 +428,43 @@ impl Builder {
         self.graphs.iter_mut().rev().find(|(id, _)| *id == graph).map(|(_, graph)| graph)
     }
 
-    fn launch(&mut self, op: &Op, names: &Names, exec: ExecId, stream: StreamId) {
+    fn launch(&mut self, op: &Op, names: &Names, exec_id: ExecId, stream: StreamId) {
         let (stream, site) = (self.stream(stream), self.place(op.place, names));
-        let Some(exec) = self.execs.get_mut(&exec) else { return };
+        let Some(exec) = self.execs.get_mut(&exec_id) else { return };
         exec.stream = stream;
-        let left = std::mem::take(&mut exec.left);
-        if exec.auto_free {
+        let (left, auto_free, graph) = (std::mem::take(&mut exec.left), exec.auto_free, exec.graph);
+        if auto_free {
             left.into_iter().for_each(|life| self.end_life(life, site, Some(stream)));
+        }
+        if !self.is_small {
+            return;
+        }
+        // Where nobody takes the memory of a launch, it goes by its node's name.
+        let (allocs, frees) = self.find(graph).map(|it| (it.allocs.clone(), it.frees.clone())).unwrap_or_default();
+        let mut left = Vec::new();
+        for memory in allocs {
+            let Some(bytes) = self.nodes.get(&memory).map(|owned| owned.bytes) else { continue };
+            let text = self.called(memory);
+            self.begin(op, names, memory, stream, bytes, None);
+            let (life, name) = (self.scene.lives.len() as u32 - 1, self.number(&text));
+            self.scene.lives[life as usize].name = name;
+            match frees.contains(&memory) {
+                true => self.end_life(life, site, Some(stream)),
+                false => left.push(life),
+            }
+        }
+        if let Some(exec) = self.execs.get_mut(&exec_id) {
+            exec.left = left;
         }
     }
 
     fn take(&mut self, op: &Op, names: &Names, exec: ExecId, node: Memory, memory: Memory) {
-        let Some(&(bytes, _)) = self.nodes.get(&node) else { return };
+        if let Some(life) = self.lives.remove(&node) {
+            self.lives.insert(memory, life);
+            self.latest.insert(memory.id, life);
+            return;
+        }
+        let Some(bytes) = self.nodes.get(&node).map(|owned| owned.bytes) else { return };
         let stream = self.execs.get(&exec).map_or(0, |exec| exec.stream);
         self.begin(op, names, memory, stream, bytes, None);
         if let Some(exec) = self.execs.get_mut(&exec) {
@@ -386,6 +484,7 @@ impl Builder {
                 self.hidden_marks += 1;
                 continue;
             }
+            self.mark_nodes(&finding);
             let life = finding.subject.as_ref().and_then(|subject| self.latest.get(&subject.id).copied());
             let sides = [&finding.earlier, &finding.later].into_iter().flatten().map(ToString::to_string);
             let mut lines: Vec<String> = sides.chain(finding.known_lines()).chain(finding.notes.clone()).collect();
@@ -396,7 +495,25 @@ impl Builder {
                 title: finding.sentence.clone(),
                 text: lines.join("\n"),
                 allocations: life.into_iter().collect(),
+                graph: finding.graph.map(GraphId::index),
             });
+        }
+    }
+}
+
+impl Builder {
+    /// Marks the nodes that a finding is about, and the path that is missing between them.
+    fn mark_nodes(&mut self, finding: &Finding) {
+        let Some(graph) = finding.graph.and_then(|graph| self.find(graph)) else { return };
+        let number = |side: &Option<Side>| side.as_ref()?.node.as_ref()?.split('.').next()?.parse::<u32>().ok();
+        let ends = (number(&finding.earlier), number(&finding.later));
+        for node in [ends.0, ends.1].into_iter().flatten() {
+            if let Some(node) = graph.nodes.get_mut(node as usize) {
+                node.bad = true;
+            }
+        }
+        if let (Some(from), Some(to)) = ends {
+            graph.missing.push((from, to));
         }
     }
 }
@@ -427,11 +544,13 @@ fn describe(node: &NodeOp, called: &dyn Fn(Memory) -> String) -> (&'static str, 
 }
 
 fn drawing(id: GraphId, graph: Graph) -> Drawing {
-    let Graph { mut nodes, mut edges } = graph;
+    let Graph { mut nodes, mut edges, mut missing, .. } = graph;
     edges.retain(|(from, to)| (*from.max(to) as usize) < nodes.len());
+    missing.retain(|(from, to)| (*from.max(to) as usize) < nodes.len());
+    missing.dedup();
     let places = layered(nodes.len(), &edges);
     for (node, (x, y)) in nodes.iter_mut().zip(places) {
         (node.x, node.y) = (x, y);
     }
-    Drawing { name: id.to_string(), nodes, edges }
+    Drawing { name: id.to_string(), nodes, edges, missing }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::kind::Kind;
 use super::violation::Subject;
-use crate::ids::StreamId;
+use crate::ids::{GraphId, StreamId};
 use crate::op::Act;
 
 /// Where something stands, with the file by name.
@@ -112,6 +112,8 @@ pub struct Finding {
     pub earlier: Option<Side>,
     /// The side that is refused: the finding is *at* its place.
     pub later: Option<Side>,
+    /// The graph that the sides are nodes of, if they are.
+    pub graph: Option<GraphId>,
     /// What orders the two, as far as anything does.
     pub known: Option<Known>,
     /// What else there is to say.
@@ -129,6 +131,7 @@ impl Finding {
             sentence: sentence.into(),
             earlier: None,
             later: None,
+            graph: None,
             known: None,
             notes: Vec::new(),
             help: help.into(),
@@ -155,6 +158,9 @@ impl Finding {
         let mut facts = format!("kind={}", self.kind.name());
         if let Some(subject) = &self.subject {
             facts += &format!(" allocation={} bytes={}", subject.id.0, subject.bytes);
+        }
+        if let Some(graph) = &self.graph {
+            facts += &format!(" graph={}", graph.0);
         }
         if let Some(earlier) = &self.earlier {
             earlier.facts("earlier", &mut facts);

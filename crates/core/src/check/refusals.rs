@@ -51,6 +51,7 @@ impl Checker {
             let (bytes, name) = (fault.subject.bytes.unwrap_or(0), fault.subject.name.clone());
             finding.subject = Some(Subject { id: memory.id, bytes, name });
         }
+        finding.graph = Some(graph);
         finding.earlier = Some(self.node_side(call, &fault.earlier));
         finding.later = Some(self.node_side(call, &fault.later));
         finding.notes.push(format!(

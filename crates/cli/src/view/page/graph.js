@@ -55,6 +55,9 @@ class GraphView {
       const near = over && (from === number || to === number);
       this.edge(pen, graph.nodes[from], graph.nodes[to], near ? theme.accent : theme.edge, near ? 2.2 : 1.2);
     }
+    pen.setLineDash([7, 5]);
+    for (const [from, to] of graph.missing) this.edge(pen, graph.nodes[from], graph.nodes[to], theme.bad, 2);
+    pen.setLineDash([]);
     const fills = { alloc: theme.streams[4], free: theme.streams[2], kernel: theme.streams[0], wait: theme.streams[1], record: theme.streams[1] };
     for (const node of graph.nodes) {
       const x = node.x * NODE.across, y = node.y * NODE.down;

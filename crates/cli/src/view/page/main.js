@@ -87,7 +87,7 @@ class Page {
     if (data.reservedStep.length) {
       parts.push(make('span', '', square(theme.idle), 'idle: reserved, not live'), make('span', '', square('', 'rule'), 'reserved'));
     }
-    if (this.mode !== 'stream') {
+    if (this.mode !== 'stream' && data.count) {
       const bar = square(`linear-gradient(90deg, ${RAMP.join(',')})`, 'ramp');
       const text = this.mode === 'size' ? bytesText : (steps) => `${countText(steps)} ${data.meta.unit}s`;
       parts.push(make('span', '', `blocks: ${text(this.range[0])}`, bar, text(this.range[1])));

@@ -69,7 +69,7 @@ class Side {
   constructor(data, page) {
     this.data = data;
     this.page = page;
-    this.tab = data.meta.marks.length ? 'violations' : 'allocations';
+    this.tab = data.meta.marks.length ? 'violations' : data.count || !data.meta.graphs.length ? 'allocations' : 'graphs';
     this.draw();
   }
   show(tab) {
@@ -104,6 +104,7 @@ class Side {
     if (page.held >= 0) {
       parts.push(make('div', 'held', make('h2', '', nameOf(data, page.held)), factsTable(factsOf(data, page.held))));
     }
+    if (!data.count) return [make('p', '', data.meta.graphs.length ? 'None outside of graphs: see Graphs.' : 'None.')];
     const found = page.found || this.largest();
     const total = page.found ? page.found.reduce((sum, at) => sum + data.bytes[at], 0) : 0;
     const most = found.length > ROWS ? `, the ${ROWS} largest below` : '';
@@ -126,7 +127,15 @@ class Side {
       const row = make('div', this.page.mark === index ? 'row mark on' : 'row mark', make('i'), make('span', 'what', mark.title),
         make('small', '', `${meta.unit} ${countText(mark.step)}`));
       row.onclick = () => this.page.jump(index);
-      return this.page.mark === index && mark.text ? [row, make('pre', '', mark.text)] : [row];
+      if (this.page.mark !== index) return [row];
+      const parts = [row];
+      if (mark.text) parts.push(make('pre', '', mark.text));
+      if (mark.graph !== null) {
+        const button = make('button', 'link', 'Show the nodes in the graph');
+        button.onclick = () => this.page.openGraph(mark.graph);
+        parts.push(button);
+      }
+      return parts;
     });
   }
   graphs() {

@@ -1,0 +1,82 @@
+//! Captured work as the nodes that it makes: what a litmus program says of a stream, drawn in its graph.
+//!
+//! A trace of the library has nodes only. Nothing is judged here: what the checker refuses is drawn where it would be.
+
+use std::collections::HashMap;
+
+use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
+use millpond_core::op::{NodeOp, Op, What};
+
+/// A place in a capture: what the next node comes after.
+#[derive(Clone)]
+struct At {
+    graph: GraphId,
+    tails: Vec<NodeId>,
+}
+
+/// The captures that go on.
+#[derive(Default)]
+pub(super) struct Captures {
+    streams: HashMap<StreamId, At>,
+    events: HashMap<EventId, At>,
+    sizes: HashMap<GraphId, u32>,
+    /// The graph of each instance.
+    execs: HashMap<ExecId, GraphId>,
+}
+
+impl Captures {
+    /// What an operation is for a picture, where that is not itself.
+    pub(super) fn turn(&mut self, op: &Op) -> Option<Option<What>> {
+        let node = |node: NodeOp, stream: StreamId, name| Some((stream, node, name));
+        let turned = match op.what {
+            What::CaptureBegin { stream, graph, symbolic, .. } => {
+                self.streams.insert(stream, At { graph, tails: Vec::new() });
+                return Some(Some(What::GraphCreate { graph, symbolic }));
+            }
+            What::CaptureEnd { stream } => {
+                if let Some(graph) = self.streams.get(&stream).map(|at| at.graph) {
+                    self.streams.retain(|_, at| at.graph != graph);
+                }
+                return Some(None);
+            }
+            What::Instantiate { graph, exec, .. } => {
+                self.execs.insert(exec, graph);
+                None
+            }
+            What::EventRecord { event, stream, external, .. } => match (self.streams.get(&stream).cloned(), external) {
+                (Some(_), true) => node(NodeOp::EventRecord(event), stream, None),
+                (Some(at), false) => {
+                    self.events.insert(event, at);
+                    return Some(None);
+                }
+                (None, _) => {
+                    self.events.remove(&event);
+                    None
+                }
+            },
+            What::EventWait { event, stream, external: true } => node(NodeOp::EventWait(event), stream, None),
+            What::EventWait { event, stream, external: false } => {
+                let from = self.events.get(&event).filter(|at| self.streams.values().any(|it| it.graph == at.graph))?;
+                let at = self.streams.entry(stream).or_insert(At { graph: from.graph, tails: Vec::new() });
+                at.tails.extend(&from.tails);
+                at.tails.sort_unstable();
+                at.tails.dedup();
+                return Some(None);
+            }
+            What::Alloc { memory, stream, bytes, name, .. } => node(NodeOp::Alloc { memory, bytes }, stream, name),
+            What::Free { memory, stream } => node(NodeOp::Free(memory), stream, None),
+            What::Launch { stream, ref accesses, name, .. } => node(NodeOp::Kernel(accesses.clone()), stream, name),
+            What::GraphLaunch { exec, stream } => {
+                let graph = self.execs.get(&exec).copied()?;
+                node(NodeOp::Child(graph), stream, None)
+            }
+            _ => None,
+        };
+        let (stream, node, name) = turned?;
+        let At { graph, tails } = self.streams.get_mut(&stream)?;
+        let size = self.sizes.entry(*graph).or_insert(0);
+        let after = std::mem::replace(tails, vec![NodeId(*size)]);
+        *size += 1;
+        Some(Some(What::GraphNode { graph: *graph, node: Box::new(node), after: after.into(), name }))
+    }
+}
