@@ -48,7 +48,7 @@ fn an_unfreed_allocation_forbids_the_next_launch() {
     assert_eq!(exec.check_launch().unwrap().count(), 0);
     exec.launched();
     let refused = exec.check_launch().err();
-    assert_eq!(refused, Some(LaunchRefused::Unfreed { alloc: kept, count: 1 }));
+    assert_eq!(refused, Some(LaunchRefused::Unfreed { alloc: kept, name: Some("kept".into()), count: 1 }));
     assert!(matches!(exec.check_free(freed), Err(FreeRefused::ByItsGraph { .. })));
     assert_eq!(exec.freed(GraphAllocId(5)), Err(FreeRefused::Unknown(GraphAllocId(5))));
     exec.freed(kept).unwrap();

@@ -154,7 +154,7 @@ impl Life {
 /// Puts a fault into words: both sides, and how far `knows` says the later side comes after the earlier one's stream.
 #[cold]
 pub(crate) fn violation(subject: Subject, fault: Fault, later: Site, known: Option<u64>) -> Violation {
-    Violation { kind: fault.kind, subject, earlier: fault.earlier.site, later, known }
+    Violation { kind: fault.kind, subject, earlier: fault.earlier.site, later, within: None, known }
 }
 
 /// The fault of touching a life that was freed.

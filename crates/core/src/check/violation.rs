@@ -59,6 +59,8 @@ pub struct Violation {
     pub earlier: Site,
     /// The side that is refused.
     pub later: Site,
+    /// What does it where the later side is the launch of a graph: a node, or the launch itself.
+    pub within: Option<String>,
     /// The last operation of the earlier side's stream that the later side's stream does come after.
     pub known: Option<u64>,
 }
@@ -139,7 +141,11 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.sentence())?;
         writeln!(f, "  {}", self.earlier)?;
-        writeln!(f, "  {}", self.later)?;
+        write!(f, "  {}", self.later)?;
+        match &self.within {
+            Some(within) => writeln!(f, "  ({within})")?,
+            None => writeln!(f)?,
+        }
         if let Some(known) = self.known
             && !matches!(self.earlier.place, Place::Process(_))
         {

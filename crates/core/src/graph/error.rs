@@ -56,12 +56,14 @@ pub enum GraphError {
     #[error("a free node frees memory of an alloc node; this is none")]
     NotGraphMemory,
     /// Some graph has a free node for it already.
-    #[error("{alloc} is freed already, by {by}")]
+    #[error("{described}")]
     FreedAlready {
         /// The allocation.
         alloc: GraphAllocId,
         /// By whom.
         by: FreedBy,
+        /// Both with their names and places.
+        described: String,
     },
     /// Another node names the memory of the alloc node that was to be removed.
     #[error("{node} cannot be removed: {user} uses its memory")]

@@ -7,6 +7,8 @@
 //! launch to its free, and not allocated again before. **flat-cost**: what a launch asks here does not grow with the
 //! graph.
 
+use std::sync::Arc;
+
 use super::fault::GraphFault;
 use super::flat::{Flat, FlatAlloc, FlatNode};
 use super::graph::Graph;
@@ -35,11 +37,14 @@ pub enum Refusal {
 pub enum LaunchRefused {
     /// An allocation of an earlier launch is not freed, and the exec does not free by itself.
     #[error(
-        "{alloc} of an earlier launch is not freed ({count} in all): free it, or instantiate with auto free on launch"
+        "{} of an earlier launch is not freed ({count} in all): free it, or instantiate with auto free on launch",
+        .name.as_deref().map_or_else(|| alloc.to_string(), |name| format!("`{name}` ({alloc})"))
     )]
     Unfreed {
         /// One of them.
         alloc: GraphAllocId,
+        /// Its name, if it has one.
+        name: Option<Arc<str>>,
         /// How many there are.
         count: usize,
     },
@@ -263,7 +268,9 @@ impl Exec {
             .filter(|alloc| self.is_live[alloc.index()]);
         if self.live > 0 && !self.auto_free_on_launch {
             let alloc = unfreed.next().expect("live allocations are outputs");
-            return Err(LaunchRefused::Unfreed { alloc, count: self.live });
+            let node = self.allocs[alloc.index()].node.expect("an output has its alloc node");
+            let name = self.nodes[node.index()].label.name.clone();
+            return Err(LaunchRefused::Unfreed { alloc, name, count: self.live });
         }
         Ok(unfreed)
     }

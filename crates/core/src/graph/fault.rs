@@ -64,6 +64,16 @@ impl NodeSite {
         format!("node {}", numbers.join("."))
     }
 
+    /// Kind, name, number and place in a few words.
+    pub fn describe(&self) -> String {
+        let name = self.label.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
+        let at = match self.label.place.to_string() {
+            place if place.is_empty() => place,
+            place => format!(" at {place}"),
+        };
+        format!("{}, {}{name}{at}", self.number(), self.noun)
+    }
+
     fn title(&self) -> String {
         match &self.label.name {
             Some(name) => format!("{} `{name}`", self.noun),

@@ -21,8 +21,11 @@ use rustc_hash::FxHashMap;
 use super::address::Addresses;
 use super::edges::{Cycle, Ranks};
 use super::error::GraphError;
+use super::fault::NodeSite;
+use super::flat::Origin;
 use super::index::Index;
 use super::node::{Access, EventKey, GraphAllocId, GraphId, Label, Memory, Node, NodeId, NodeKind, Work};
+use crate::op::Act;
 use crate::units::Range;
 
 /// How deep graphs may be nested.
@@ -262,7 +265,9 @@ impl Graph {
             }
             Memory::Foreign { alloc, .. } => match self.foreign_frees.entry(memory) {
                 Entry::Occupied(free) => {
-                    return Err(GraphError::FreedAlready { alloc, by: FreedBy::Node(*free.get()) });
+                    let by = FreedBy::Node(*free.get());
+                    let described = format!("{alloc} of another graph is freed already, by {}", self.describe(by));
+                    return Err(GraphError::FreedAlready { alloc, by, described });
                 }
                 Entry::Vacant(free) => {
                     free.insert(node);
@@ -464,12 +469,27 @@ impl Graph {
     }
 
     fn set_freed(&mut self, alloc: GraphAllocId, by: FreedBy) -> Result<(), GraphError> {
-        match &mut self.allocs[alloc.index()].freed {
-            Some(by) => Err(GraphError::FreedAlready { alloc, by: *by }),
-            freed => {
-                *freed = Some(by);
-                Ok(())
-            }
+        if let Some(by) = self.allocs[alloc.index()].freed {
+            let node = self.allocs[alloc.index()].node;
+            let name = self.node(node).and_then(|node| node.label.name.as_deref());
+            let alloc_name = name.map_or_else(|| alloc.to_string(), |name| format!("`{name}` ({alloc})"));
+            let described = format!("{alloc_name} is freed already, by {}", self.describe(by));
+            return Err(GraphError::FreedAlready { alloc, by, described });
+        }
+        self.allocs[alloc.index()].freed = Some(by);
+        Ok(())
+    }
+
+    /// Who frees something, with the node's name and place.
+    fn describe(&self, by: FreedBy) -> String {
+        let site = |id: NodeId| {
+            let node = self.node(id)?;
+            let (origin, label) = (Origin::from_elem(id, 1), node.label.clone());
+            Some(NodeSite { origin, noun: node.kind.noun(), act: Act::Free, label }.describe())
+        };
+        match by {
+            FreedBy::Node(node) => site(node).unwrap_or_else(|| by.to_string()),
+            FreedBy::Graph(graph) => graph.to_string(),
         }
     }
 }

@@ -474,6 +474,7 @@ fn kind_of(error: &Error, act: Act) -> Option<Kind> {
             millpond::GraphError::Unfreed(_) => Kind::UnfreedLaunch,
             millpond::GraphError::AddressesTaken { .. } => Kind::SharedAddresses,
             millpond::GraphError::NotLive(_) => before,
+            millpond::GraphError::Outlived { .. } => after,
             other => panic!("not a verdict: {other}"),
         },
         other => panic!("not a verdict: {other}"),

@@ -55,9 +55,19 @@ pub enum GraphError {
     /// An exec was not updated (CUDA: `cudaErrorGraphExecUpdateFailure`).
     #[error("{0}")]
     Update(UpdateRefused),
-    /// The graph uses or frees memory of another graph that is not live (CUDA: `cudaErrorInvalidValue`).
-    #[error("the graph names memory of {0}, which is not live: launch that graph first")]
+    /// A graph, or a stream, uses or frees memory of a graph that is not live (CUDA: `cudaErrorInvalidValue`).
+    #[error("memory of {0} is named, which is not live: launch that graph first")]
     NotLive(GraphId),
+    /// A node uses memory that was freed since the graph was made, and serves others now.
+    #[error(
+        "{node} uses {allocation}, which was freed since, and its place serves another allocation: make the graph anew"
+    )]
+    Outlived {
+        /// The node: its number, kind, name and place.
+        node: String,
+        /// The allocation.
+        allocation: String,
+    },
     /// A clone of the graph, or another instance, has an unfreed allocation at the same addresses. Nothing was
     /// enqueued.
     #[error(

@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use millpond_core::check::{Act, Site, Use};
 use millpond_core::graph::{
     Addressing, ArenaKey, Demand, Draft, Exec as CoreExec, FreedBy, GraphAllocId, GraphId, Lanes, Memory, NodeId,
-    Refusal,
+    NodeSite, Refusal,
 };
 use millpond_core::ids::{AllocId, ExecId};
 use millpond_core::units::Range;
@@ -71,6 +71,8 @@ pub(crate) struct Outside {
     pub(crate) whose: Whose,
     /// What each launch must find right.
     pub(crate) demands: SmallVec<[Demand; 2]>,
+    /// The first node of each, for people.
+    pub(crate) sites: SmallVec<[NodeSite; 1]>,
     /// What it leaves.
     pub(crate) marks: Marks,
 }
@@ -363,9 +365,12 @@ fn outsides(core: &CoreExec, family: &Family<'_>) -> Vec<Outside> {
         };
         let at = *places.entry(demand.memory).or_insert_with(|| {
             let marks = marks_of(core, demand.memory);
-            outsides.push(Outside { whose, demands: SmallVec::new(), marks });
+            outsides.push(Outside { whose, demands: SmallVec::new(), sites: SmallVec::new(), marks });
             outsides.len() - 1
         });
+        let node = &core.nodes()[demand.node.index()];
+        let (origin, noun, label) = (node.origin.clone(), node.kind.noun(), node.label.clone());
+        outsides[at].sites.push(NodeSite { origin, noun, act: demand.act, label });
         outsides[at].demands.push(demand.clone());
     }
     outsides

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::{Act, Fault, Use};
-use millpond_core::graph::{Lanes, LaunchRefused, Standing};
+use millpond_core::graph::{Lanes, LaunchRefused, NodeSite, Standing};
 use millpond_core::ids::Point;
 use millpond_core::order::{Base, Chain, Knows, Snapshot};
 use millpond_core::pool::Frontier;
@@ -31,7 +31,7 @@ use super::submit::{Submitted, TRIES};
 use crate::allocation::{Allocation, Life, LightGuard, Owned, freed_fault, site};
 use crate::buffer::Buffer;
 use crate::context::lock;
-use crate::error::{Invalid, Result};
+use crate::error::{Error, Invalid, Result};
 use crate::event::Mark;
 use crate::stream::{Mode, State, Stream, StreamShared};
 
@@ -344,8 +344,9 @@ impl ExecShared {
             && let Some((found, _)) = unfreed.next()
             && let Role::Output(index) = found.role
         {
-            let (alloc, count) = (self.outputs[index].alloc, 1 + unfreed.count());
-            return Err(GraphError::Unfreed(LaunchRefused::Unfreed { alloc, count }).into());
+            let Output { alloc, name, .. } = &self.outputs[index];
+            let (alloc, name, count) = (*alloc, name.clone(), 1 + unfreed.count());
+            return Err(GraphError::Unfreed(LaunchRefused::Unfreed { alloc, name, count }).into());
         }
         self.check_addresses(found, lives)?;
         let events = self.events.as_ref().map(|events| (events, waited));
@@ -353,14 +354,15 @@ impl ExecShared {
         for (found, life) in found.iter().zip(lives) {
             let checked = match found.role {
                 Role::Output(_) if life.freed.is_some() => continue,
-                Role::Output(_) => free(life).map_err(|fault| (Act::Free, fault)),
+                Role::Output(_) => free(life).map_err(|fault| Wrong { act: Act::Free, fault, site: None }),
                 Role::Outside { outside, generation } => outside
-                    .check_live(generation, life)?
+                    .check_live(generation, &found.allocation, life)?
                     .and_then(|()| outside.check(life, &state.chain, before, events)),
             };
-            if let Err((act, fault)) = checked {
+            if let Err(Wrong { act, fault, site: node }) = checked {
                 let later = site(act, shared.id, state.op() + 1, caller);
-                return Err(shared.refuse(state, found.allocation.subject(life), fault, later));
+                let refused = shared.refuse(state, found.allocation.subject(life), fault, later);
+                return Err(within(refused, node));
             }
         }
         Ok(())
@@ -408,33 +410,58 @@ impl ExecShared {
     }
 }
 
-/// What is wrong with an act on memory.
-type Checked = std::result::Result<(), (Act, Fault)>;
+/// What is wrong with an act on memory, and the node that does it; none where the launch frees by itself.
+struct Wrong<'e> {
+    act: Act,
+    fault: Fault,
+    site: Option<&'e NodeSite>,
+}
+
+type Checked<'e> = std::result::Result<(), Wrong<'e>>;
+
+/// Says which part of the launch is refused.
+#[cold]
+fn within(refused: Error, node: Option<&NodeSite>) -> Error {
+    match refused {
+        Error::Violation(mut violation) => {
+            violation.within = Some(node.map_or_else(|| "auto free on launch".into(), NodeSite::describe));
+            Error::Violation(violation)
+        }
+        other => other,
+    }
+}
 
 impl Outside {
     /// Whether the memory is there, in the life that is meant.
-    fn check_live(&self, generation: Option<u64>, life: &Life) -> Result<Checked> {
+    fn check_live(&self, generation: Option<u64>, allocation: &Allocation, life: &Life) -> Result<Checked<'_>> {
         if generation.is_some_and(|generation| life.generation != generation) {
-            return Err(Invalid::Stale.into());
+            let node = self.sites.first().map(NodeSite::describe).unwrap_or_default();
+            return Err(GraphError::Outlived { node, allocation: allocation.id.to_string() }.into());
         }
         let Some(free) = life.freed else { return Ok(Ok(())) };
         match &self.whose {
             Whose::Node(graph, _) if life.generation == 0 || self.frees() => Err(GraphError::NotLive(*graph).into()),
             _ => {
                 let act = self.demands.first().map_or(Act::Free, |demand| demand.act);
-                Ok(Err((act, freed_fault(free, act))))
+                Ok(Err(Wrong { act, fault: freed_fault(free, act), site: self.sites.first() }))
             }
         }
     }
 
     /// Whether a launch may do what it does to it.
-    fn check(&self, life: &Life, stream: &impl Knows, before: &[Last], events: Option<(&Events, &Waited)>) -> Checked {
-        self.demands.iter().try_for_each(|demand| {
+    fn check(
+        &self,
+        life: &Life,
+        stream: &impl Knows,
+        before: &[Last],
+        events: Option<(&Events, &Waited)>,
+    ) -> Checked<'_> {
+        self.demands.iter().zip(&self.sites).try_for_each(|(demand, site)| {
             let checked = standing(stream, before, events, Some(demand), |who| match demand.act {
                 Act::Free => life.history.check_free(who),
                 act => life.history.check_use(act, who, !demand.may_share),
             });
-            checked.map_err(|fault| (demand.act, fault))
+            checked.map_err(|fault| Wrong { act: demand.act, fault, site: Some(site) })
         })
     }
 }

@@ -14,3 +14,4 @@ mod symbolic;
 mod threads;
 mod ways;
 mod who_may_free;
+mod wrong_graphs;
