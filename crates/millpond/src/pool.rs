@@ -87,6 +87,15 @@ impl ShelfCount {
         }
     }
 
+    /// What is used now and the most that was since the last look; the mark begins anew.
+    fn look(&self) -> (i64, i64) {
+        let peak = self.peak.load(Ordering::Relaxed);
+        let used = self.used.load(Ordering::Relaxed);
+        // A stream that is served this moment has set its own mark: that one stays.
+        let _ = self.peak.compare_exchange(peak, used, Ordering::Relaxed, Ordering::Relaxed);
+        (used, peak.max(used))
+    }
+
     /// The shelf took a freed block.
     #[inline]
     pub(crate) fn put(&self, bytes: u64) {
@@ -110,6 +119,8 @@ pub(crate) struct Heap {
     /// Bytes in use, less what the shelves' counts say.
     used: i64,
     used_high: u64,
+    /// What had left the heap at the last look: until the next, all that is used is part of it.
+    out: u64,
     /// How often the lock was taken.
     lock_count: u64,
 }
@@ -132,6 +143,7 @@ impl Heap {
             shelves: Vec::new(),
             used: 0,
             used_high: 0,
+            out: 0,
             lock_count: 0,
         }
     }
@@ -196,29 +208,30 @@ impl Heap {
         self.table.iter().map(|entry| &entry.allocation)
     }
 
-    /// Counts bytes that went to the program (or came back) without a shelf, and keeps the high mark.
-    #[inline]
+    /// Counts bytes that went to the program (or came back) without a shelf, and keeps the high mark. What the shelves
+    /// did before counts without them.
     pub(crate) fn count_used(&mut self, bytes: i64) {
+        let now = self.settle() as i64 + bytes;
         self.used += bytes;
-        if bytes > 0 {
-            self.settle();
-        }
+        self.used_high = self.used_high.max(now.max(0) as u64);
     }
 
     /// Brings the high mark up to date; bytes used now.
+    ///
+    /// Between two looks only shelves serve and are served, each in an order that nobody else knows. So their peaks
+    /// count together: exact where one of them has moved, and else not below what was used at once, nor above what had
+    /// left the heap. What a stream does at the very moment of the look may be seen by the next one.
     fn settle(&mut self) -> u64 {
-        let load = |count: &AtomicI64| count.load(Ordering::Relaxed);
-        let now = self.used + self.shelves.iter().map(|shelf| load(&shelf.count.used)).sum::<i64>();
-        let mut peak = now;
+        let (mut now, mut most) = (self.used, self.used);
         for shelf in &self.shelves {
-            // A shelf's own peak counts with the others as they are now: exact while one stream at a time is served
-            // from its shelf, and never above what is held.
-            let used = load(&shelf.count.used);
-            peak = peak.max(now + load(&shelf.count.peak) - used);
-            shelf.count.peak.store(used, Ordering::Relaxed);
+            let (used, peak) = shelf.count.look();
+            now += used;
+            most += peak;
         }
-        self.used_high = self.used_high.max(peak.max(0) as u64);
-        now.max(0) as u64
+        let (now, most) = (now.max(0) as u64, most.max(0) as u64);
+        self.used_high = self.used_high.max(now).max(most.min(self.out));
+        self.out = self.pool.held();
+        now
     }
 }
 

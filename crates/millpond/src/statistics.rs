@@ -6,8 +6,10 @@
 pub struct PoolStatistics {
     /// Allocated and not freed, as asked for; falls when `free` is called (CUDA: `cudaMemPoolAttrUsedMemCurrent`).
     pub used_bytes: u64,
-    /// The most that was used since the last reset (CUDA: `cudaMemPoolAttrUsedMemHigh`). Exact while one stream at a
-    /// time is served from its shelf between two visits of the shared heap; else close to it.
+    /// The most that was used since the last reset (CUDA: `cudaMemPoolAttrUsedMemHigh`), never more than was reserved.
+    /// Exact while one stream at a time is served from what it freed itself, between two requests that need the shared
+    /// heap (or looks at these figures). Where several are, their peaks count as if they had been at one time: not
+    /// less than the truth, and at most what each of the others took meanwhile above it.
     pub used_high_bytes: u64,
     /// Physical memory of the pool (CUDA: `cudaMemPoolAttrReservedMemCurrent`).
     pub reserved_bytes: u64,

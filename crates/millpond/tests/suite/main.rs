@@ -8,6 +8,7 @@ mod devices;
 mod exhaustion;
 mod failing;
 mod hosts;
+mod marks;
 mod misuse;
 mod order;
 mod pools;

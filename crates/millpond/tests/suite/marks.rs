@@ -1,0 +1,128 @@
+//! The high mark of used bytes, beside a count by hand: exact while one stream at a time is served, else never below
+//! what was live, and never above what was reserved.
+
+use millpond::{Buffer, MIB, Pool, PoolConfig, Stream};
+
+use crate::common::{Random, Subject, on_every_device};
+
+/// A program of allocations and frees on several streams, each of which frees what it allocated; and what is live by
+/// the count of the caller.
+struct Program<'a> {
+    streams: &'a [Stream],
+    pool: &'a Pool,
+    live: Vec<Vec<Buffer<u8>>>,
+    used: u64,
+    high: u64,
+}
+
+impl<'a> Program<'a> {
+    fn new(streams: &'a [Stream], pool: &'a Pool) -> Self {
+        let live = streams.iter().map(|_| Vec::new()).collect();
+        Self { streams, pool, live, used: 0, high: 0 }
+    }
+
+    /// Allocates or frees on a stream: small and large, of few sizes, so that shelves serve many.
+    fn step(&mut self, stream: usize, random: &mut Random) {
+        let live = &mut self.live[stream];
+        if live.len() < 12 && random.chance(55) {
+            let sizes = [700, 512, 64 << 10, 1 << 20, 3 << 20, (5 << 20) + 100, 40 << 20];
+            let bytes = sizes[random.below(sizes.len() as u64) as usize];
+            live.push(self.streams[stream].alloc(self.pool, bytes).unwrap());
+            self.used += bytes as u64;
+            self.high = self.high.max(self.used);
+        } else if !live.is_empty() {
+            let buffer = live.swap_remove(random.below(live.len() as u64) as usize);
+            self.used -= buffer.bytes();
+            match random.chance(80) {
+                true => self.streams[stream].free(buffer).unwrap(),
+                false => drop(buffer),
+            }
+        }
+    }
+}
+
+fn with_streams(on: &Subject, count: usize, body: impl FnOnce(&mut Program<'_>)) {
+    let streams: Vec<Stream> = (0..count).map(|_| on.stream()).collect();
+    let pool = on.pool(PoolConfig { release_threshold: 64 * MIB, ..Default::default() });
+    body(&mut Program::new(&streams, &pool));
+}
+
+#[test]
+fn one_stream_is_counted_exactly() {
+    on_every_device(|on| {
+        for seed in 0..10 {
+            with_streams(on, 1, |program| {
+                let mut random = Random(seed);
+                for _ in 0..20 {
+                    // Long stretches without a look, which would bring the mark up to date.
+                    (0..random.below(40)).for_each(|_| program.step(0, &mut random));
+                    let found = program.pool.statistics();
+                    assert_eq!((found.used_bytes, found.used_high_bytes), (program.used, program.high), "seed {seed}");
+                }
+            });
+        }
+    });
+}
+
+/// A large block that comes from the heap after many small ones went to the shelf was never live with them.
+#[test]
+fn what_was_on_the_shelf_meanwhile_does_not_count() {
+    on_every_device(|on| {
+        let (stream, pool) = (on.stream(), on.pool(PoolConfig::default()));
+        let small = || -> Vec<Buffer<u8>> { (0..8).map(|_| stream.alloc(&pool, 1 << 20).unwrap()).collect() };
+        let free = |all: Vec<Buffer<u8>>| all.into_iter().for_each(|it| stream.free(it).unwrap());
+        free(small());
+        // Again, from the shelf.
+        free(small());
+        let large = stream.alloc::<u8>(&pool, 8 << 20).unwrap();
+        assert_eq!(pool.statistics().used_high_bytes, 8 << 20);
+        // It goes to the heap without a shelf, while the small ones are out again.
+        let all = small();
+        on.device.synchronize().unwrap();
+        on.device.free(large).unwrap();
+        free(all);
+        assert_eq!(pool.statistics().used_high_bytes, 16 << 20);
+    });
+}
+
+#[test]
+fn streams_in_turns_are_counted_exactly() {
+    on_every_device(|on| {
+        for seed in 0..10 {
+            with_streams(on, 4, |program| {
+                let mut random = Random(seed);
+                for _ in 0..60 {
+                    let stream = random.below(4) as usize;
+                    (0..random.below(20)).for_each(|_| program.step(stream, &mut random));
+                    let found = program.pool.statistics();
+                    assert_eq!((found.used_bytes, found.used_high_bytes), (program.used, program.high), "seed {seed}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn streams_side_by_side_are_counted_from_above() {
+    on_every_device(|on| {
+        for seed in 0..10 {
+            with_streams(on, 4, |program| {
+                let mut random = Random(seed);
+                for _ in 0..30 {
+                    for _ in 0..random.below(200) {
+                        let stream = random.below(4) as usize;
+                        program.step(stream, &mut random);
+                    }
+                    let found = program.pool.statistics();
+                    assert_eq!(found.used_bytes, program.used, "seed {seed}");
+                    let bounds = program.high..=found.reserved_high_bytes;
+                    assert!(
+                        bounds.contains(&found.used_high_bytes),
+                        "seed {seed}: {found:?}, counted {}",
+                        program.high
+                    );
+                }
+            });
+        }
+    });
+}
