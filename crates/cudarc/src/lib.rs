@@ -39,6 +39,9 @@
 //!
 //! Code that wants a `CudaSlice` or a `CudaView` gets a [`Slice`], which is one, and gives its memory back to Millpond.
 //!
+//! A program that links the driver library can have all its allocations from Millpond, with nothing in it changed:
+//! [`interpose`].
+//!
 //! # Which cudarc
 //! 0.19. Its choice of CUDA version and of loading is the program's: this crate's default features choose CUDA 13.0 and
 //! loading at run time; with `default-features = false` it chooses nothing.
@@ -47,6 +50,7 @@
 
 mod context;
 mod error;
+pub mod interpose;
 mod slice;
 mod stream;
 mod views;

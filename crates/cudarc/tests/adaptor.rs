@@ -10,10 +10,10 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use cudarc::driver::{CudaContext, DevicePtr, DeviceSlice, DriverError};
+use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DeviceSlice, DriverError, result, sys};
 use millpond::driver::CudaConfig;
 use millpond::{DeviceConfig, Instantiate, PoolConfig, ReusePolicy};
-use millpond_cudarc::{Context, Error, Stream};
+use millpond_cudarc::{Context, Error, Stream, interpose};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -254,4 +254,44 @@ fn without_a_driver_library_there_is_an_error() {
     let config = CudaConfig { library: Some("no/such/libcuda.so".into()), ..CudaConfig::default() };
     let error = Context::open_with(config, DeviceConfig::default()).expect_err("no library");
     assert!(error.to_string().contains("no/such/libcuda.so"), "{error}");
+}
+
+/// What programs that link the driver library call without knowing.
+#[test]
+fn allocations_of_whole_programs_are_served() -> Outcome {
+    let Some(context) = context("allocations_of_whole_programs_are_served") else { return Ok(()) };
+    let theirs = context.cudarc();
+    let (left, right) = (theirs.new_stream()?, theirs.new_stream()?);
+    let pool = interpose::pool(0)?;
+    let alloc = |bytes| {
+        let mut address = 0;
+        // SAFETY: an open stream of the current context.
+        unsafe { interpose::cuMemAllocAsync(&mut address, bytes, left.cu_stream()) }.result().map(|()| address)
+    };
+    // SAFETY: as above.
+    let free = |address, stream: &CudaStream| unsafe { interpose::cuMemFreeAsync(address, stream.cu_stream()) };
+
+    let address = alloc(1 << 20)?;
+    assert_eq!(pool.statistics().used_bytes, 1 << 20);
+    let mut found = [0_u8; 64];
+    // SAFETY: it has more bytes.
+    unsafe { result::memset_d8_async(address, 4, 64, left.cu_stream()) }?;
+    // SAFETY: both have as many, and the copy is waited for.
+    unsafe { result::memcpy_dtoh_async(&mut found, address, left.cu_stream()) }?;
+    left.synchronize()?;
+    assert_eq!(found, [4; 64]);
+    free(address, &left).result()?;
+    assert_eq!((pool.statistics().used_bytes, alloc(1 << 20)?), (0, address));
+    // On another stream: after the work of both.
+    free(address, &right).result()?;
+    assert_eq!(pool.statistics().used_bytes, 0);
+
+    // What is not ours is the library's.
+    assert!(free(address, &left).result().is_err(), "it is freed");
+    left.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
+    let _ = alloc(512);
+    assert_eq!(pool.statistics().used_bytes, 0);
+    // SAFETY: it captures.
+    unsafe { result::stream::end_capture(left.cu_stream()) }?;
+    Ok(())
 }

@@ -77,10 +77,13 @@ pub(crate) fn release(ordinal: i32) -> Result<(), Code> {
 
 /// The device of the thread's current context.
 pub(crate) fn current_device() -> Result<Arc<Device>, Code> {
-    let context = current();
-    let ordinal = context.0.checked_sub(FIRST).ok_or(Code::INVALID_CONTEXT)?;
-    let device = primary(ordinal as i32).map_err(|_| Code::INVALID_CONTEXT)?.device.clone();
+    let device = primary(current_ordinal()?).map_err(|_| Code::INVALID_CONTEXT)?.device.clone();
     device.ok_or(Code::INVALID_CONTEXT)
+}
+
+/// Its number.
+pub(crate) fn current_ordinal() -> Result<i32, Code> {
+    current().0.checked_sub(FIRST).map(|ordinal| ordinal as i32).ok_or(Code::INVALID_CONTEXT)
 }
 
 /// The thread's current context; 0 for none.

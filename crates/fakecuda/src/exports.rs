@@ -145,6 +145,11 @@ exports! {
         contexts::set(context);
         Ok(())
     }
+    "cuCtxGetDevice" cuCtxGetDevice(device: *mut c_int) {
+        let ordinal = contexts::current_ordinal()?;
+        // SAFETY: the caller's place.
+        unsafe { put(device, ordinal) }
+    }
     "cuCtxPushCurrent" cuCtxPushCurrent_v2(context: Context) {
         contexts::push(context);
         Ok(())

@@ -236,6 +236,11 @@ impl Device {
         }
     }
 
+    /// Whether the stream captures, validly.
+    pub(crate) fn captures(&self, stream: Stream) -> Result<bool, Code> {
+        Ok(self.state()?.graphs.captures.contains_key(&stream.0))
+    }
+
     pub(crate) fn end_capture(&self, stream: Stream) -> Result<GraphHandle, Code> {
         let mut state = self.state()?;
         let captured = state.graphs.captures.remove(&stream.0).ok_or(Code::ILLEGAL_STATE)?;

@@ -181,6 +181,11 @@ exports! {
         }
         current_device()?.begin_capture(stream)
     }
+    "cuStreamIsCapturing" cuStreamIsCapturing(stream: Stream, status: *mut c_int) {
+        let captures = current_device()?.captures(stream)?;
+        // SAFETY: the caller's place.
+        unsafe { put(status, c_int::from(captures)) }
+    }
     "cuStreamEndCapture" cuStreamEndCapture(stream: Stream, graph: *mut Graph) {
         let captured = current_device()?.end_capture(stream)?;
         // SAFETY: the caller's place.

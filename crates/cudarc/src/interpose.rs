@@ -1,0 +1,203 @@
+//! Allocation of whole programs, with nothing in them changed: `cuMemAllocAsync` and `cuMemFreeAsync` by Millpond.
+//!
+//! A program that links the driver library (cudarc's feature `dynamic-linking`, as candle has it) calls these functions
+//! by their names, and a definition in the program comes before the library's. With the feature `interpose` they have
+//! those names. Then every `CudaSlice` of cudarc is Millpond's memory, allocated and freed in stream order.
+//!
+//! The program's order is trusted, as such programs say on which stream they allocate and free, and not what used the
+//! memory: a free is a point of its stream, after everything that was submitted there, and after the allocation.
+//! What is not Millpond's (other frees, allocations in captures, and of nothing) goes on to the library.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use cudarc::driver::sys::{self, CUdeviceptr, CUresult, CUstream};
+use millpond::{Buffer, Device, Pool, PoolConfig, Stream};
+
+use crate::error::Result;
+
+/// A device that serves.
+#[derive(Debug)]
+struct Served {
+    device: Device,
+    pool: Pool,
+    streams: Mutex<HashMap<u64, Stream>>,
+    live: Mutex<HashMap<u64, Buffer<u8>>>,
+}
+
+/// Those that were asked for, by number.
+static SERVED: Mutex<Vec<(c_int, Arc<Served>)>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The device of a number, opened when it is first asked for.
+fn served(ordinal: c_int) -> millpond::Result<Arc<Served>> {
+    let mut all = lock(&SERVED);
+    if let Some((_, served)) = all.iter().find(|(number, _)| *number == ordinal) {
+        return Ok(Arc::clone(served));
+    }
+    let device = Device::cuda(u32::try_from(ordinal).unwrap_or(u32::MAX))?;
+    // Nobody tells Millpond of synchronisations: what is idle goes back when it is wanted elsewhere.
+    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() })?;
+    let (streams, live) = Default::default();
+    let served = Arc::new(Served { device, pool, streams, live });
+    all.push((ordinal, Arc::clone(&served)));
+    Ok(served)
+}
+
+impl Served {
+    fn stream(&self, native: u64) -> millpond::Result<Stream> {
+        let mut streams = lock(&self.streams);
+        if let Some(stream) = streams.get(&native) {
+            return Ok(stream.clone());
+        }
+        // SAFETY: the caller's promise: an open stream. It is known from then on by its handle; a program that closes
+        // it and gets another of the same handle has waited for its work, as cudarc's streams do not outlive theirs.
+        let stream = unsafe { self.device.adopt_untied(native) }?;
+        streams.insert(native, stream.clone());
+        Ok(stream)
+    }
+
+    fn alloc(&self, bytes: usize, native: u64) -> millpond::Result<CUdeviceptr> {
+        let buffer = self.stream(native)?.alloc::<u8>(&self.pool, bytes)?;
+        let address = buffer.address();
+        lock(&self.live).insert(address, buffer);
+        Ok(address)
+    }
+
+    /// Whether it was ours.
+    fn free(&self, address: CUdeviceptr, native: u64) -> millpond::Result<bool> {
+        let Some(buffer) = lock(&self.live).remove(&address) else { return Ok(false) };
+        let stream = self.stream(native)?;
+        if let Err(refused) = stream.free(buffer) {
+            // Allocated on another stream, and nothing that we know orders the two: free after the work of both.
+            if let Some(memory) = refused.buffer.raw() {
+                stream.record_use(&memory)?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The device of the current context, if it may serve what this stream does now: a capture would make nodes of it.
+fn serving(stream: CUstream) -> Option<c_int> {
+    let (mut ordinal, mut status) = (-1, sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    // SAFETY: a place for the answer.
+    let has_context = unsafe { sys::cuCtxGetDevice(&raw mut ordinal) } == CUresult::CUDA_SUCCESS;
+    // SAFETY: the caller's stream, and a place for the answer.
+    let answered = unsafe { sys::cuStreamIsCapturing(stream, &raw mut status) } == CUresult::CUDA_SUCCESS;
+    let is_live = status == sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    (has_context && answered && is_live).then_some(ordinal)
+}
+
+/// Does it; says what went wrong, and does not unwind into the caller.
+fn guard<T>(call: &str, act: impl FnOnce() -> millpond::Result<T>) -> std::result::Result<T, CUresult> {
+    match catch_unwind(AssertUnwindSafe(act)) {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => {
+            eprintln!("millpond: {call}: {error}");
+            match error {
+                millpond::Error::OutOfMemory(_) => Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY),
+                _ => Err(CUresult::CUDA_ERROR_UNKNOWN),
+            }
+        }
+        Err(_) => Err(CUresult::CUDA_ERROR_UNKNOWN),
+    }
+}
+
+/// `cuMemAllocAsync` by Millpond.
+///
+/// # Safety
+/// As of the driver's function: a place for the address, and an open stream of the current context, which is a primary
+/// one.
+#[cfg_attr(feature = "interpose", unsafe(no_mangle))]
+#[allow(non_snake_case)]
+pub unsafe extern "C" fn cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+    let Some(ordinal) = serving(stream).filter(|_| bytes > 0 && !address.is_null()) else {
+        // SAFETY: the caller's promise.
+        return unsafe { next_alloc(address, bytes, stream) };
+    };
+    match guard("cuMemAllocAsync", || served(ordinal)?.alloc(bytes, stream as u64)) {
+        Ok(allocated) => {
+            // SAFETY: not null, and the caller's place.
+            unsafe { address.write(allocated) };
+            CUresult::CUDA_SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+/// `cuMemFreeAsync` by Millpond.
+///
+/// # Safety
+/// As of the driver's function.
+#[cfg_attr(feature = "interpose", unsafe(no_mangle))]
+#[allow(non_snake_case)]
+pub unsafe extern "C" fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> CUresult {
+    let devices: Vec<Arc<Served>> = lock(&SERVED).iter().map(|(_, served)| Arc::clone(served)).collect();
+    for served in devices {
+        match guard("cuMemFreeAsync", || served.free(address, stream as u64)) {
+            Ok(true) => return CUresult::CUDA_SUCCESS,
+            Ok(false) => {}
+            Err(code) => return code,
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { next_free(address, stream) }
+}
+
+type Alloc = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
+type Free = unsafe extern "C" fn(CUdeviceptr, CUstream) -> CUresult;
+
+/// The library's own functions.
+fn next() -> Option<&'static (Alloc, Free)> {
+    static NEXT: OnceLock<Option<(Alloc, Free)>> = OnceLock::new();
+    let find = || {
+        // SAFETY: the driver library, which is loaded already.
+        let library = unsafe { libloading::Library::new("libcuda.so.1") }.ok()?;
+        // SAFETY: the header's signature.
+        let alloc = *unsafe { library.get::<Alloc>("cuMemAllocAsync") }.ok()?;
+        // SAFETY: the header's signature.
+        let free = *unsafe { library.get::<Free>("cuMemFreeAsync") }.ok()?;
+        // It stays loaded.
+        std::mem::forget(library);
+        Some((alloc, free))
+    };
+    NEXT.get_or_init(find).as_ref()
+}
+
+/// # Safety
+/// As of the driver's function.
+unsafe fn next_alloc(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+    match next() {
+        // SAFETY: the caller's promise.
+        Some((alloc, _)) => unsafe { alloc(address, bytes, stream) },
+        None => CUresult::CUDA_ERROR_NOT_FOUND,
+    }
+}
+
+/// # Safety
+/// As of the driver's function.
+unsafe fn next_free(address: CUdeviceptr, stream: CUstream) -> CUresult {
+    match next() {
+        // SAFETY: the caller's promise.
+        Some((_, free)) => unsafe { free(address, stream) },
+        None => CUresult::CUDA_ERROR_NOT_FOUND,
+    }
+}
+
+/// The pool that a device's allocations come from: for statistics, limits, trimming. A program that interposes calls it
+/// once, before its first allocation: the linker then keeps the functions, and what is missing is said here. If the
+/// pool's figures stay at zero, the program calls the library's own functions: it does not link that library, but loads
+/// it, or an optimising linker took the names away.
+///
+/// # Errors
+/// [`Error::Millpond`](crate::Error::Millpond) that says what is missing.
+pub fn pool(ordinal: u32) -> Result<Pool> {
+    std::hint::black_box((cuMemAllocAsync as Alloc, cuMemFreeAsync as Free));
+    Ok(served(c_int::try_from(ordinal).unwrap_or(-1))?.pool.clone())
+}
