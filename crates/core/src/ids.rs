@@ -31,13 +31,34 @@ id! {
     /// A dense, recycled index of a chain of points (a stream incarnation, a chain of a graph launch).
     Slot(u32), "chain "
 }
-/// A stream as the program knows it: counted up from 0 on each device, never used again.
+/// A stream as the program knows it: counted up from 0 on each device, never used again. Where streams of several
+/// devices meet, their devices' numbers are in the high bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StreamId(pub u32);
 
 impl StreamId {
     /// What is done by the host itself, without a stream.
     pub const HOST: StreamId = StreamId(u32::MAX);
+    /// Numbers of streams lie below this; what is above names the device, where that is not the first.
+    pub const DEVICE_SHIFT: u32 = 24;
+
+    /// The stream as one of a device, for messages about several. Devices beyond the first 254 have no place there.
+    #[must_use]
+    pub fn of_device(self, device: u32) -> StreamId {
+        match (device, self) {
+            (..=254, Self(number)) if number >> Self::DEVICE_SHIFT == 0 => Self(number | device << Self::DEVICE_SHIFT),
+            _ => self,
+        }
+    }
+
+    /// The device that it names, where it names one.
+    pub fn device(self) -> Option<u32> {
+        match self.0 >> Self::DEVICE_SHIFT {
+            0 => None,
+            _ if self == Self::HOST => None,
+            device => Some(device),
+        }
+    }
 
     /// The number as an index into a table.
     #[inline]
@@ -50,7 +71,10 @@ impl fmt::Display for StreamId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::HOST => f.write_str("the host"),
-            Self(number) => write!(f, "stream {number}"),
+            Self(number) => match self.device() {
+                None => write!(f, "stream {number}"),
+                Some(device) => write!(f, "stream {} of device {device}", number & ((1 << Self::DEVICE_SHIFT) - 1)),
+            },
         }
     }
 }

@@ -27,6 +27,8 @@ pub enum CallKind {
     Map,
     /// [`Driver::unmap`](crate::Driver::unmap)
     Unmap,
+    /// [`Driver::can_let`](crate::Driver::can_let) and [`Driver::let_in`](crate::Driver::let_in)
+    LetIn,
     /// [`Driver::open_stream`](crate::Driver::open_stream) and [`adopt_stream`](crate::Driver::adopt_stream)
     OpenStream,
     /// [`Driver::close_stream`](crate::Driver::close_stream)
@@ -60,7 +62,7 @@ pub enum CallKind {
 }
 
 /// How many kinds there are.
-const KINDS: usize = 23;
+const KINDS: usize = 24;
 
 impl CallKind {
     /// Every kind, in the order of the contract.
@@ -73,6 +75,7 @@ impl CallKind {
         CallKind::Import,
         CallKind::Map,
         CallKind::Unmap,
+        CallKind::LetIn,
         CallKind::OpenStream,
         CallKind::CloseStream,
         CallKind::Submit,
@@ -101,6 +104,7 @@ impl CallKind {
             CallKind::Import => "import",
             CallKind::Map => "map",
             CallKind::Unmap => "unmap",
+            CallKind::LetIn => "let_in",
             CallKind::OpenStream => "open_stream",
             CallKind::CloseStream => "close_stream",
             CallKind::Submit => "submit",
@@ -131,7 +135,7 @@ impl CallKind {
 
     /// Whether the method is about memory, rather than streams and their work.
     pub const fn is_memory(self) -> bool {
-        (self as u8) <= CallKind::Unmap as u8
+        (self as u8) <= CallKind::LetIn as u8
     }
 }
 

@@ -12,6 +12,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 
 use crate::graphs::{Node, RawExec, RawGraph};
+use crate::peers::{Fence, HeldMemory, Peer, PeerAccess};
 
 /// Result of a driver call.
 pub type Result<T> = std::result::Result<T, DriverError>;
@@ -249,6 +250,42 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// All work that uses the range through this mapping is over.
     unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()>;
 
+    /// Who the device is to other devices of the process; none where it can have nothing to do with them.
+    fn peer(&self) -> Option<Peer> {
+        None
+    }
+
+    /// Whether work of another device could use this one's memory, were it let (CUDA: `cuDeviceCanAccessPeer`).
+    fn can_let(&self, _peer: Peer) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// From now on work of these devices may do that much with mapped bytes (CUDA: `cuMemSetAccess` with a description
+    /// for each). `at` and `bytes` are those of a [`map`](Driver::map), and unmapping ends it. What is taken away no
+    /// work in flight of that device uses.
+    fn let_in(&self, _at: u64, _bytes: u64, _peers: &[(Peer, PeerAccess)]) -> Result<()> {
+        Err(no_peers("let_in"))
+    }
+
+    /// Whoever holds this keeps the device's memory where it is. For [`keep`](Driver::keep).
+    fn held_memory(&self) -> Option<HeldMemory> {
+        None
+    }
+
+    /// Work of this device uses memory of another: that is kept until all work of this one is over.
+    fn keep(&self, _memory: HeldMemory) {}
+
+    /// A mark of this device, for [`wait_abroad`](Driver::wait_abroad) of another.
+    fn fence(&self, _mark: RawMark) -> Result<Fence> {
+        Err(no_peers("fence"))
+    }
+
+    /// Makes later work of `stream` wait for a mark of another device (CUDA: `cuStreamWaitEvent`). Where that device is
+    /// lost, this one is.
+    fn wait_abroad(&self, _stream: RawStream, _fence: &Fence) -> Result<()> {
+        Err(no_peers("wait_abroad"))
+    }
+
     /// Opens a stream (CUDA: `cuStreamCreate`).
     fn open_stream(&self, flags: StreamFlags) -> Result<RawStream>;
 
@@ -354,6 +391,12 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
 #[cold]
 fn no_graphs(call: &'static str) -> DriverError {
     DriverError::Failed { call, reason: "this device has no graphs of its own".into() }
+}
+
+/// A call of devices that know each other, on one that knows nobody.
+#[cold]
+fn no_peers(call: &'static str) -> DriverError {
+    DriverError::Failed { call, reason: "this device has nothing to do with other devices".into() }
 }
 
 /// A call of sharing on a device without it.

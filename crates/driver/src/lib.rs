@@ -11,6 +11,7 @@
 //! | `failures` | calls made to fail on demand |
 //! | `tap` | [`Counting`] and [`Failing`]: drivers around drivers |
 //! | `ledger` | ranges, chunks and mappings, as bookkeeping |
+//! | `peers` | devices that know each other |
 //! | `sim` | [`SimDriver`]: no memory, no threads; every call is data |
 //! | `host` | [`HostDriver`]: real memory and real threads on a machine without a GPU |
 //! | [`cuda`] | [`CudaDriver`]: NVIDIA GPUs, their library loaded at run time |
@@ -23,6 +24,7 @@ mod graphs;
 mod host;
 mod ledger;
 mod panics;
+mod peers;
 mod sim;
 mod tap;
 
@@ -35,5 +37,6 @@ pub use cuda::{CudaConfig, CudaDriver};
 pub use failures::Failures;
 pub use graphs::{Node, NodeWork, RawExec, RawGraph, Repeated};
 pub use host::{HostConfig, HostDriver, STREAMS_MAX, Schedule, WORKERS_MAX};
+pub use peers::{Fence, HeldMemory, HostFence, Peer, PeerAccess};
 pub use sim::{Call, Completion, SimConfig, SimDriver, Violation, Watch, WorkCall};
 pub use tap::{Counting, Failing, Tap, Tapped};

@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::{
-    CallCounts, CallKind, Counters, Driver, DriverError, Failures, Node, Properties, RawChunk, RawExec, RawGraph,
-    RawMark, RawStream, Result, StreamFlags, Work,
+    CallCounts, CallKind, Counters, Driver, DriverError, Failures, Fence, HeldMemory, Node, Peer, PeerAccess,
+    Properties, RawChunk, RawExec, RawGraph, RawMark, RawStream, Result, StreamFlags, Work,
 };
 
 /// What sees the calls.
@@ -144,6 +144,30 @@ macro_rules! delegate {
             $before(CallKind::Unmap, bytes)?;
             // SAFETY: the caller's promise is handed on as it is.
             unsafe { $device.unmap(at, bytes) }
+        }
+        fn peer(&$self) -> Option<Peer> {
+            $device.peer()
+        }
+        fn can_let(&$self, peer: Peer) -> Result<bool> {
+            $before(CallKind::LetIn, 0)?;
+            $device.can_let(peer)
+        }
+        fn let_in(&$self, at: u64, bytes: u64, peers: &[(Peer, PeerAccess)]) -> Result<()> {
+            $before(CallKind::LetIn, bytes)?;
+            $device.let_in(at, bytes, peers)
+        }
+        fn held_memory(&$self) -> Option<HeldMemory> {
+            $device.held_memory()
+        }
+        fn keep(&$self, memory: HeldMemory) {
+            $device.keep(memory);
+        }
+        fn fence(&$self, mark: RawMark) -> Result<Fence> {
+            $device.fence(mark)
+        }
+        fn wait_abroad(&$self, stream: RawStream, fence: &Fence) -> Result<()> {
+            $before(CallKind::Wait, 0)?;
+            $device.wait_abroad(stream, fence)
         }
         fn open_stream(&$self, flags: StreamFlags) -> Result<RawStream> {
             $before(CallKind::OpenStream, 0)?;

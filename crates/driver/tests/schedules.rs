@@ -50,6 +50,7 @@ mod sync {
 use std::sync::Arc;
 use std::time::Duration;
 
+use millpond_driver::HostFence;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
 use streams::{Execute, Packed, Refusal, Schedule, Streams};

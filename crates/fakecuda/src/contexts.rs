@@ -1,14 +1,16 @@
-//! The devices of the process, their primary contexts, and which context is current on which thread.
+//! The devices of the process, their contexts, and which context is current on which thread.
 //!
 //! Knows when a device is opened and when it goes: with the last holder of its primary context, and all that is in it.
+//! Other contexts of a device hold it, too.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use millpond_core::units::GIB;
 use millpond_driver::cuda::abi::{Code, Context};
 
-use crate::device::Device;
+use crate::device::{Device, fresh_handle};
 
 /// What is behind a device number.
 #[derive(Debug, Default)]
@@ -18,14 +20,30 @@ struct Primary {
 }
 
 static PRIMARIES: LazyLock<Vec<Mutex<Primary>>> =
-    LazyLock::new(|| (0..setting("FAKECUDA_DEVICES", 64)).map(|_| Mutex::default()).collect());
+    LazyLock::new(|| (0..setting("FAKECUDA_DEVICES", PEERS as u64 + 1)).map(|_| Mutex::default()).collect());
 
 thread_local! {
     static STACK: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Contexts are named by these and the device's number.
+/// Primary contexts are named by these and the device's number.
 const FIRST: usize = 0xC0DE_0000;
+/// Devices from this number on are nobody's peers.
+const PEERS: i32 = 64;
+
+/// The contexts that are not primary, and their devices.
+static OTHERS: LazyLock<Mutex<BTreeMap<usize, i32>>> = LazyLock::new(Mutex::default);
+
+fn others() -> MutexGuard<'static, BTreeMap<usize, i32>> {
+    OTHERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether work of one device may be given access to another's memory.
+pub(crate) fn are_peers(one: i32, other: i32) -> Result<bool, Code> {
+    check(one)?;
+    check(other)?;
+    Ok(one != other && one < PEERS && other < PEERS)
+}
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -59,7 +77,7 @@ pub(crate) fn check(ordinal: i32) -> Result<(), Code> {
 pub(crate) fn retain(ordinal: i32) -> Result<Context, Code> {
     let mut primary = primary(ordinal)?;
     if primary.device.is_none() {
-        primary.device = Some(Arc::new(Device::new(total_bytes())?));
+        primary.device = Some(Arc::new(Device::new(ordinal, total_bytes())?));
     }
     primary.holders += 1;
     Ok(Context(FIRST + ordinal as usize))
@@ -75,15 +93,46 @@ pub(crate) fn release(ordinal: i32) -> Result<(), Code> {
     Ok(())
 }
 
-/// The device of the thread's current context.
-pub(crate) fn current_device() -> Result<Arc<Device>, Code> {
-    let device = primary(current_ordinal()?).map_err(|_| Code::INVALID_CONTEXT)?.device.clone();
-    device.ok_or(Code::INVALID_CONTEXT)
+/// Makes a context, which becomes the current one.
+pub(crate) fn create(ordinal: i32) -> Result<Context, Code> {
+    retain(ordinal)?;
+    let handle = fresh_handle();
+    others().insert(handle, ordinal);
+    push(Context(handle));
+    Ok(Context(handle))
 }
 
-/// Its number.
+/// A context goes, and all streams and events in it.
+pub(crate) fn destroy(context: Context) -> Result<(), Code> {
+    let ordinal = others().remove(&context.0).ok_or(Code::INVALID_CONTEXT)?;
+    STACK.with_borrow_mut(|stack| stack.retain(|it| *it != context));
+    if let Some(device) = device(ordinal) {
+        device.destroy_context(context)?;
+    }
+    release(ordinal)
+}
+
+/// The number of the current context's device.
 pub(crate) fn current_ordinal() -> Result<i32, Code> {
-    current().0.checked_sub(FIRST).map(|ordinal| ordinal as i32).ok_or(Code::INVALID_CONTEXT)
+    let context = current();
+    let other = others().get(&context.0).copied();
+    let is_primary = || (FIRST..FIRST + count()).contains(&context.0).then(|| (context.0 - FIRST) as i32);
+    other.or_else(is_primary).ok_or(Code::INVALID_CONTEXT)
+}
+
+/// The device of the thread's current context.
+pub(crate) fn current_device() -> Result<Arc<Device>, Code> {
+    device(current_ordinal()?).ok_or(Code::INVALID_CONTEXT)
+}
+
+/// A device, if it is open.
+fn device(ordinal: i32) -> Option<Arc<Device>> {
+    primary(ordinal).ok()?.device.clone()
+}
+
+/// All open devices, with their numbers.
+pub(crate) fn devices() -> impl Iterator<Item = (i32, Arc<Device>)> {
+    (0..count() as i32).filter_map(|ordinal| Some((ordinal, device(ordinal)?)))
 }
 
 /// The thread's current context; 0 for none.

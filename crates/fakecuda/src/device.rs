@@ -12,22 +12,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use millpond_driver::cuda::abi::{Code, Event, Stream};
+use millpond_driver::cuda::abi::{Code, Context, Event, Stream};
 use millpond_driver::{CopyKind, Driver, HostConfig, HostDriver, RawMark, RawStream, StreamFlags, Task, Work};
 
-use crate::contexts::is_pageable;
+use crate::contexts::{self, is_pageable};
 use crate::graphs::{Action, Graphs};
-use crate::memory::{Memory, code};
+use crate::memory::{Memory, Side, code};
 
 /// What the library calls back.
 pub(crate) use millpond_driver::cuda::abi::graph::HostFunction;
 
-/// Which sides of a piece of work are device memory: first address and size.
-pub(crate) type Sides = [Option<(u64, u64)>; 2];
+/// Which sides of a piece of work are device memory.
+pub(crate) type Sides = [Option<Side>; 2];
 
 /// A device with all that is in its primary context.
 #[derive(Debug)]
 pub(crate) struct Device {
+    pub(crate) ordinal: i32,
     pub(crate) host: HostDriver,
     state: Mutex<State>,
     /// Held by the host function that runs: there is one at a time.
@@ -41,8 +42,8 @@ pub(crate) struct State {
     per_thread: HashMap<ThreadId, RawStream>,
     /// The ends of closed streams, whose work goes on.
     ended: Vec<RawMark>,
-    /// What was recorded last, if anything.
-    events: HashMap<usize, Option<RawMark>>,
+    /// Whose they are, and what was recorded last, if anything.
+    events: HashMap<usize, (Context, Option<RawMark>)>,
     pub(crate) memory: Memory,
     pub(crate) graphs: Graphs,
     /// Answered by every call once something went wrong for good.
@@ -53,6 +54,7 @@ pub(crate) struct State {
 struct Open {
     raw: RawStream,
     is_blocking: bool,
+    context: Context,
 }
 
 /// Handles look like pointers and are never used again.
@@ -84,10 +86,10 @@ pub(crate) fn answer<T>(result: millpond_driver::Result<T>) -> Result<T, Code> {
 }
 
 impl Device {
-    pub(crate) fn new(total_bytes: u64) -> Result<Self, Code> {
+    pub(crate) fn new(ordinal: i32, total_bytes: u64) -> Result<Self, Code> {
         let host = HostDriver::new(HostConfig { total_bytes, ..HostConfig::default() });
         let host = host.map_err(|_| Code::OUT_OF_MEMORY)?;
-        Ok(Self { host, state: Mutex::default(), callbacks: Arc::default() })
+        Ok(Self { ordinal, host, state: Mutex::default(), callbacks: Arc::default() })
     }
 
     /// The state, unless the device is lost.
@@ -118,7 +120,7 @@ impl Device {
         let mut state = self.state()?;
         let raw = answer(self.host.open_stream(StreamFlags::default()))?;
         let handle = fresh_handle();
-        state.streams.insert(handle, Open { raw, is_blocking });
+        state.streams.insert(handle, Open { raw, is_blocking, context: contexts::current() });
         Ok(Stream(handle))
     }
 
@@ -137,9 +139,19 @@ impl Device {
         answer(self.host.close_stream(open.raw))
     }
 
-    /// Whether a stream is one of this device.
-    pub(crate) fn knows_stream(&self, stream: Stream) -> Result<(), Code> {
-        self.state()?.streams.contains_key(&stream.0).then_some(()).ok_or(Code::INVALID_HANDLE)
+    /// The context of a stream, if it is one of this device.
+    pub(crate) fn context_of(&self, stream: Stream) -> Option<Context> {
+        Some(self.state().ok()?.streams.get(&stream.0)?.context)
+    }
+
+    /// A context is gone: what was in it with it, once that is over.
+    pub(crate) fn destroy_context(&self, context: Context) -> Result<(), Code> {
+        let mut state = self.state()?;
+        state.events.retain(|_, (of, _)| *of != context);
+        let gone: Vec<usize> =
+            state.streams.iter().filter(|(_, it)| it.context == context).map(|(it, _)| *it).collect();
+        drop(state);
+        gone.into_iter().try_for_each(|stream| self.close_stream(Stream(stream)))
     }
 
     /// The host's stream for an operation, after what the default streams put before it.
@@ -158,9 +170,14 @@ impl Device {
                 }
                 return Ok(legacy);
             }
-            Stream::PER_THREAD => Open { raw: self.per_thread(state)?, is_blocking: true },
+            Stream::PER_THREAD => {
+                Open { raw: self.per_thread(state)?, is_blocking: true, context: contexts::current() }
+            }
             other => *state.streams.get(&other.0).ok_or(Code::INVALID_HANDLE)?,
         };
+        if open.context != contexts::current() {
+            return Err(Code::INVALID_HANDLE);
+        }
         if let (true, Some(legacy)) = (open.is_blocking, state.legacy) {
             self.put_after(open.raw, legacy)?;
         }
@@ -190,7 +207,7 @@ impl Device {
 
     pub(crate) fn open_event(&self) -> Result<Event, Code> {
         let handle = fresh_handle();
-        self.state()?.events.insert(handle, None);
+        self.state()?.events.insert(handle, (contexts::current(), None));
         Ok(Event(handle))
     }
 
@@ -203,21 +220,40 @@ impl Device {
         state.graphs.spoil(stream, Code::CAPTURE_UNSUPPORTED)?;
         let raw = self.begin(&mut state, stream)?;
         let mark = answer(self.host.mark(raw))?;
-        *state.events.get_mut(&event.0).ok_or(Code::INVALID_HANDLE)? = Some(mark);
+        // A stream and its event are of one context.
+        match state.events.get_mut(&event.0) {
+            Some((context, recorded)) if *context == contexts::current() => *recorded = Some(mark),
+            _ => return Err(Code::INVALID_HANDLE),
+        }
         Ok(())
     }
 
     /// An event that was never recorded is over, and nobody has to wait for it.
     fn recorded(&self, event: Event) -> Result<Option<RawMark>, Code> {
-        self.state()?.events.get(&event.0).copied().ok_or(Code::INVALID_HANDLE)
+        self.state()?.events.get(&event.0).map(|(_, mark)| *mark).ok_or(Code::INVALID_HANDLE)
     }
 
+    /// The event may be of another context, also of another device.
     pub(crate) fn wait(&self, stream: Stream, event: Event) -> Result<(), Code> {
-        let Some(mark) = self.recorded(event)? else { return Ok(()) };
+        let mut fence = None;
+        let mark = match self.recorded(event) {
+            Err(_) => {
+                let others = contexts::devices().filter(|(ordinal, _)| *ordinal != self.ordinal);
+                let found = others.into_iter().find_map(|(_, other)| Some((other.recorded(event).ok()?, other)));
+                let (mark, other) = found.ok_or(Code::INVALID_HANDLE)?;
+                fence = mark.map(|mark| answer(other.host.fence(mark))).transpose()?;
+                None
+            }
+            own => own?,
+        };
         let mut state = self.state()?;
         state.graphs.spoil(stream, Code::CAPTURE_ISOLATION)?;
         let raw = self.begin(&mut state, stream)?;
-        answer(self.host.wait(raw, mark))
+        match (mark, fence) {
+            (Some(mark), _) => answer(self.host.wait(raw, mark)),
+            (None, Some(fence)) => answer(self.host.wait_abroad(raw, &fence)),
+            (None, None) => Ok(()),
+        }
     }
 
     pub(crate) fn query(&self, event: Event) -> Result<(), Code> {
@@ -258,18 +294,37 @@ impl Device {
         if state.graphs.capture(stream, action)? {
             return Ok(None);
         }
-        for (at, bytes) in sides.into_iter().flatten() {
-            state.memory.check_use(at, bytes)?;
+        // Memory of another device is looked at without this one's lock.
+        let strangers: Vec<Side> = sides.into_iter().flatten().filter(|side| !state.memory.contains(side.at)).collect();
+        for side in sides.into_iter().flatten().filter(|side| state.memory.contains(side.at)) {
+            state.memory.check_use(self.ordinal, side)?;
         }
+        drop(state);
+        let mut abroad = Vec::new();
+        for side in strangers {
+            let owner = contexts::devices().filter(|(ordinal, _)| *ordinal != self.ordinal).find_map(|(_, device)| {
+                let owns = device.state().ok()?.memory.contains(side.at);
+                owns.then_some(device)
+            });
+            let owner = owner.ok_or(Code::INVALID_VALUE)?;
+            owner.state()?.memory.check_use(self.ordinal, side)?;
+            abroad.push((owner, side));
+        }
+        let mut state = self.state()?;
         let raw = self.begin(&mut state, stream)?;
         // SAFETY: device memory was checked just now, and is watched until the work is over; host memory is the
         // caller's promise.
         answer(unsafe { self.host.submit(raw, &mut Some(work)) })?;
-        let over = answer(self.host.mark(raw))?;
-        for (at, bytes) in sides.into_iter().flatten() {
-            state.memory.note_use(&self.host, over, at, bytes);
+        let mark = answer(self.host.mark(raw))?;
+        let over = answer(self.host.fence(mark))?;
+        for side in sides.into_iter().flatten().filter(|side| !abroad.iter().any(|(_, it)| it.at == side.at)) {
+            state.memory.note_use(self.ordinal, over.clone(), side);
         }
-        Ok(Some(over))
+        drop(state);
+        for (owner, side) in abroad {
+            owner.state()?.memory.note_use(self.ordinal, over.clone(), side);
+        }
+        Ok(Some(mark))
     }
 
     pub(crate) fn fill(&self, stream: Stream, at: u64, bytes: u64, value: u8) -> Result<(), Code> {
@@ -277,7 +332,7 @@ impl Device {
             return Ok(());
         }
         let (action, work) = (Action::Fill { at, bytes, value }, Work::Fill { at, bytes, value });
-        self.submit(stream, action, work, [Some((at, bytes)), None]).map(drop)
+        self.submit(stream, action, work, [Some(Side { at, bytes, is_written: true }), None]).map(drop)
     }
 
     pub(crate) fn copy(&self, stream: Stream, to: u64, from: u64, bytes: u64, kind: CopyKind) -> Result<(), Code> {
@@ -316,9 +371,10 @@ impl Device {
 
 /// The sides of a copy that are device memory.
 pub(crate) fn sides_of(to: u64, from: u64, bytes: u64, kind: CopyKind) -> Sides {
+    let (to, from) = (Side { at: to, bytes, is_written: true }, Side { at: from, bytes, is_written: false });
     match kind {
-        CopyKind::HostToDevice => [Some((to, bytes)), None],
-        CopyKind::DeviceToHost => [Some((from, bytes)), None],
-        CopyKind::DeviceToDevice => [Some((to, bytes)), Some((from, bytes))],
+        CopyKind::HostToDevice => [Some(to), None],
+        CopyKind::DeviceToHost => [Some(from), None],
+        CopyKind::DeviceToDevice => [Some(to), Some(from)],
     }
 }

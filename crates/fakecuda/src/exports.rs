@@ -137,6 +137,24 @@ exports! {
     "cuDevicePrimaryCtxRelease" cuDevicePrimaryCtxRelease_v2(device: c_int) {
         contexts::release(device)
     }
+    "cuDeviceCanAccessPeer" cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) {
+        let answer = contexts::are_peers(device, peer)?;
+        // SAFETY: the caller's place.
+        unsafe { put(can, c_int::from(answer)) }
+    }
+    "cuCtxCreate" cuCtxCreate_v2(context: *mut Context, _flags: c_uint, device: c_int) {
+        let created = contexts::create(device)?;
+        // SAFETY: the caller's place.
+        unsafe { put(context, created) }
+    }
+    "cuCtxDestroy" cuCtxDestroy_v2(context: Context) {
+        contexts::destroy(context)
+    }
+    "cuCtxGetDevice" cuCtxGetDevice(device: *mut c_int) {
+        let ordinal = contexts::current_ordinal()?;
+        // SAFETY: the caller's place.
+        unsafe { put(device, ordinal) }
+    }
     "cuCtxGetCurrent" cuCtxGetCurrent(context: *mut Context) {
         // SAFETY: the caller's place.
         unsafe { put(context, contexts::current()) }
@@ -144,11 +162,6 @@ exports! {
     "cuCtxSetCurrent" cuCtxSetCurrent(context: Context) {
         contexts::set(context);
         Ok(())
-    }
-    "cuCtxGetDevice" cuCtxGetDevice(device: *mut c_int) {
-        let ordinal = contexts::current_ordinal()?;
-        // SAFETY: the caller's place.
-        unsafe { put(device, ordinal) }
     }
     "cuCtxPushCurrent" cuCtxPushCurrent_v2(context: Context) {
         contexts::push(context);
@@ -206,12 +219,23 @@ exports! {
         current_device()?.with_memory(|memory, host| memory.map(host, at, bytes as u64, offset as u64, handle))
     }
     "cuMemSetAccess" cuMemSetAccess(at: u64, bytes: usize, access: *const AccessDesc, count: usize) {
-        // SAFETY: the caller's structure; there is at least one.
-        let access = unsafe { read(access) }?;
-        if count != 1 || access.location.kind != Location::DEVICE || access.flags != AccessDesc::READ_WRITE {
+        if access.is_null() || !(1..=contexts::count()).contains(&count) {
             return Err(Code::INVALID_VALUE);
         }
-        current_device()?.with_memory(|memory, _| memory.set_access(at, bytes as u64))
+        // SAFETY: the caller's structures, so many.
+        let access = unsafe { std::slice::from_raw_parts(access, count) };
+        let own = contexts::current_ordinal()?;
+        for AccessDesc { location, flags } in access {
+            let is_known = location.kind == Location::DEVICE
+                && matches!(*flags, AccessDesc::NONE | AccessDesc::READ | AccessDesc::READ_WRITE);
+            if !is_known {
+                return Err(Code::INVALID_VALUE);
+            }
+            if location.id != own && !contexts::are_peers(location.id, own)? {
+                return Err(Code::INVALID_DEVICE);
+            }
+        }
+        current_device()?.with_memory(|memory, _| memory.set_access(at, bytes as u64, access))
     }
     "cuMemUnmap" cuMemUnmap(at: u64, bytes: usize) {
         current_device()?.with_memory(|memory, host| memory.unmap(host, at, bytes as u64))
@@ -231,9 +255,9 @@ exports! {
         current_device()?.finish(stream)
     }
     "cuStreamGetCtx" cuStreamGetCtx(stream: Stream, context: *mut Context) {
-        current_device()?.knows_stream(stream)?;
+        let found = contexts::devices().find_map(|(_, device)| device.context_of(stream));
         // SAFETY: the caller's place.
-        unsafe { put(context, contexts::current()) }
+        unsafe { put(context, found.ok_or(Code::INVALID_HANDLE)?) }
     }
     "cuStreamWaitEvent" cuStreamWaitEvent(stream: Stream, event: Event, flags: c_uint) {
         if flags != 0 {
@@ -288,8 +312,7 @@ exports! {
 
 /// Plain memory of the current device is all that there is.
 fn check_property(property: AllocationProp) -> Outcome {
-    let device = contexts::current().0 as c_int & 0xFFFF;
-    if property == AllocationProp::on(device) { Ok(()) } else { Err(Code::INVALID_VALUE) }
+    if property == AllocationProp::on(contexts::current_ordinal()?) { Ok(()) } else { Err(Code::INVALID_VALUE) }
 }
 
 /// Like the real one, it has no name for codes that it does not know.

@@ -16,6 +16,7 @@ use millpond_driver::cuda::abi::{Code, Stream};
 use millpond_driver::{CopyKind, Driver, RawMark, RawStream, StreamFlags, Work};
 
 use crate::device::{Device, HostFunction, State, answer, as_callback, fresh_handle, sides_of};
+use crate::memory::Side;
 
 /// How many streams of the host run a launch.
 const LANES: usize = 4;
@@ -164,8 +165,8 @@ impl Device {
     pub(crate) fn add_node(&self, graph: GraphHandle, after: &[GraphNode], action: Action) -> Result<GraphNode, Code> {
         let mut state = self.state()?;
         // The real one may want to know the memory, too.
-        for (at, bytes) in sides_in(&action) {
-            state.memory.check_use(at, bytes)?;
+        for side in sides_in(&action) {
+            state.memory.check_use(self.ordinal, side)?;
         }
         state.graphs.graph(graph)?.push(action, after)
     }
@@ -255,7 +256,7 @@ impl Device {
         let exec = state.graphs.execs.get(&exec.0).cloned().ok_or(Code::INVALID_VALUE)?;
         state.graphs.spoil(stream, Code::CAPTURE_UNSUPPORTED)?;
         let sides: Vec<_> = exec.items.iter().flat_map(|item| sides_in(&item.action)).collect();
-        if sides.iter().any(|(at, bytes)| state.memory.check_use(*at, *bytes).is_err()) {
+        if sides.iter().any(|side| state.memory.check_use(self.ordinal, *side).is_err()) {
             state.fault = Some(Code::ILLEGAL_ADDRESS);
             return Err(Code::ILLEGAL_ADDRESS);
         }
@@ -272,7 +273,8 @@ impl Device {
         answer(unsafe { host.submit(raw, &mut Some(Work::Run(task))) })?;
         let over = answer(host.mark(raw))?;
         *last = Some(over);
-        sides.into_iter().for_each(|(at, bytes)| state.memory.note_use(host, over, at, bytes));
+        let over = answer(host.fence(over))?;
+        sides.into_iter().for_each(|side| state.memory.note_use(self.ordinal, over.clone(), side));
         Ok(())
     }
 
@@ -304,9 +306,9 @@ impl Device {
 }
 
 /// The device memory that a node uses.
-fn sides_in(action: &Action) -> impl Iterator<Item = (u64, u64)> {
+fn sides_in(action: &Action) -> impl Iterator<Item = Side> {
     let sides = match *action {
-        Action::Fill { at, bytes, .. } => [Some((at, bytes)), None],
+        Action::Fill { at, bytes, .. } => [Some(Side { at, bytes, is_written: true }), None],
         Action::Copy { to, from, bytes, kind } => sides_of(to, from, bytes, kind),
         Action::Empty | Action::Host { .. } | Action::Child(_) => [None, None],
     };

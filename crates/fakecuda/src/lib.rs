@@ -7,10 +7,12 @@
 //! * Copies and fills outside accessible memory are refused; memory unmapped under work in flight loses the device.
 //! * Host functions run one at a time, and may not call in here.
 //! * A graph's memory must be there when it is launched; a capture is spoilt by what cannot be captured.
-//! * Streams and events are known by the context that made them, which must be the current one.
+//! * Streams and events are known by the context that made them, which must be the current one; a stream may wait for
+//!   any context's event. A context that is destroyed takes its own with it; memory is the device's.
+//! * Copies and fills in another device's memory need access to it; the last of the default devices is nobody's peer.
 //!
 //! As a Rust library it is what tests link: where the shared one is ([`library`]), and how its calls are made to fail
-//! ([`Hooks`]). Settings, read when they are first needed: `FAKECUDA_DEVICES` (64), `FAKECUDA_BYTES` of each (64 GiB),
+//! ([`Hooks`]). Settings, read when they are first needed: `FAKECUDA_DEVICES` (65), `FAKECUDA_BYTES` of each (64 GiB),
 //! and `FAKECUDA_FAIL`, a list such as `cuMemCreate@3=2,cuMemMap@0=999`: the call of that number, from 0, answers this
 //! code. With `FAKECUDA_PAGEABLE=1` host memory counts as pageable: copies to and from it are over when their calls
 //! return. Without it none waits, as for pinned memory.

@@ -4,23 +4,47 @@
 //! breach is undefined there faults.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_int;
 
-use millpond_driver::cuda::abi::Code;
-use millpond_driver::{Driver, DriverError, HostDriver, RawChunk, RawMark};
+use millpond_driver::cuda::abi::{AccessDesc, Code};
+use millpond_driver::{Driver, DriverError, Fence, HostDriver, RawChunk};
 
 /// A chunk mapped somewhere.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Mapping {
     bytes: u64,
-    is_accessible: bool,
+    /// What which device may do.
+    access: BTreeMap<c_int, c_int>,
+}
+
+/// A part of the memory that work uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Side {
+    pub(crate) at: u64,
+    pub(crate) bytes: u64,
+    pub(crate) is_written: bool,
 }
 
 /// Work that uses a part of the memory, until its mark is over.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Use {
-    over: RawMark,
-    at: u64,
-    bytes: u64,
+    over: Fence,
+    side: Side,
+    /// Whose work it is.
+    device: c_int,
+}
+
+impl Use {
+    fn is_in_flight(&self) -> bool {
+        match &self.over {
+            Fence::Host(fence) => fence.is_over() == Ok(false),
+            _ => false,
+        }
+    }
+
+    fn meets(&self, at: u64, bytes: u64) -> bool {
+        self.side.at < at + bytes && at < self.side.at + self.side.bytes
+    }
 }
 
 /// The memory of one device.
@@ -64,14 +88,26 @@ impl Memory {
         }
         // SAFETY: the host device checks that the place is reserved and free.
         unsafe { host.map(chunk, at, bytes) }.map_err(|error| code(&error))?;
-        self.mappings.insert(at, Mapping { bytes, is_accessible: false });
+        self.mappings.insert(at, Mapping { bytes, access: BTreeMap::new() });
         Ok(())
     }
 
-    /// A range of whole mappings, without holes, becomes accessible.
-    pub(crate) fn set_access(&mut self, at: u64, bytes: u64) -> Result<(), Code> {
-        for start in self.whole_mappings(at, bytes)? {
-            self.mappings.get_mut(&start).ok_or(Code::UNKNOWN)?.is_accessible = true;
+    /// Devices get or lose access to a range of whole mappings, without holes. To take it away under work in flight is
+    /// a fault.
+    pub(crate) fn set_access(&mut self, at: u64, bytes: u64, access: &[AccessDesc]) -> Result<(), Code> {
+        let starts = self.whole_mappings(at, bytes)?;
+        self.uses.retain(Use::is_in_flight);
+        for desc in access {
+            let device = desc.location.id;
+            let is_less =
+                |it: &Use| desc.flags == AccessDesc::NONE || it.side.is_written && desc.flags == AccessDesc::READ;
+            if self.uses.iter().any(|it| it.device == device && it.meets(at, bytes) && is_less(it)) {
+                eprintln!("fakecuda: {bytes} B at {at:#x} were closed while work of device {device} uses them");
+                return Err(Code::ILLEGAL_ADDRESS);
+            }
+            for start in &starts {
+                self.mappings.get_mut(start).ok_or(Code::UNKNOWN)?.access.insert(device, desc.flags);
+            }
         }
         Ok(())
     }
@@ -79,8 +115,8 @@ impl Memory {
     /// A range of whole mappings goes. Where work in flight uses it that is a fault, which a GPU would show later.
     pub(crate) fn unmap(&mut self, host: &HostDriver, at: u64, bytes: u64) -> Result<(), Code> {
         let starts = self.whole_mappings(at, bytes)?;
-        self.forget_uses(host);
-        if self.uses.iter().any(|it| it.at < at + bytes && at < it.at + it.bytes) {
+        self.uses.retain(Use::is_in_flight);
+        if self.uses.iter().any(|it| it.meets(at, bytes)) {
             eprintln!("fakecuda: {bytes} B at {at:#x} were unmapped while work in flight uses them");
             return Err(Code::ILLEGAL_ADDRESS);
         }
@@ -92,13 +128,21 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether work may use a range: all of it is mapped and accessible.
-    pub(crate) fn check_use(&self, at: u64, bytes: u64) -> Result<(), Code> {
+    /// Whether an address is mapped here.
+    pub(crate) fn contains(&self, at: u64) -> bool {
+        self.mappings.range(..=at).next_back().is_some_and(|(start, mapping)| at - start < mapping.bytes)
+    }
+
+    /// Whether work of a device may use a range: all of it is mapped and accessible.
+    pub(crate) fn check_use(&self, device: c_int, side: Side) -> Result<(), Code> {
+        let Side { at, bytes, is_written } = side;
         let end = at.checked_add(bytes).ok_or(Code::INVALID_VALUE)?;
+        let needed = if is_written { AccessDesc::READ_WRITE } else { AccessDesc::READ };
+        let may = |mapping: &Mapping| mapping.access.get(&device).is_some_and(|flags| flags & needed == needed);
         let mut covered = at;
         while covered < end {
             match self.mappings.range(..=covered).next_back() {
-                Some((&start, mapping)) if start + mapping.bytes > covered && mapping.is_accessible => {
+                Some((&start, mapping)) if start + mapping.bytes > covered && may(mapping) => {
                     covered = start + mapping.bytes;
                 }
                 _ => return Err(Code::INVALID_VALUE),
@@ -107,16 +151,12 @@ impl Memory {
         Ok(())
     }
 
-    /// Work uses a range until the mark is over.
-    pub(crate) fn note_use(&mut self, host: &HostDriver, over: RawMark, at: u64, bytes: u64) {
+    /// Work of a device uses a range until the mark is over.
+    pub(crate) fn note_use(&mut self, device: c_int, over: Fence, side: Side) {
         if self.uses.len() >= USES_KEPT {
-            self.forget_uses(host);
+            self.uses.retain(Use::is_in_flight);
         }
-        self.uses.push(Use { over, at, bytes });
-    }
-
-    fn forget_uses(&mut self, host: &HostDriver) {
-        self.uses.retain(|it| host.is_over(it.over) == Ok(false));
+        self.uses.push(Use { over, side, device });
     }
 
     /// The first addresses of the mappings that make up a range exactly.

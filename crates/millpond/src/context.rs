@@ -12,6 +12,7 @@ use millpond_driver::{Counting, Driver, Properties};
 use crate::ended::{End, Ended};
 use crate::graph::{Graphs, trim_graph_memory};
 use crate::hosts::Hosts;
+use crate::peers;
 use crate::pool::PoolShared;
 use crate::progress::{Chains, Progress};
 use crate::report::Violations;
@@ -29,7 +30,9 @@ pub(crate) struct Context {
     pub(crate) number: u32,
     pub(crate) driver: Arc<CountedDriver>,
     pub(crate) properties: Properties,
-    pub(crate) hosts: Hosts,
+    pub(crate) hosts: Arc<Hosts>,
+    /// Whether its order and another device's may know points of each other.
+    pub(crate) has_met: AtomicBool,
     pub(crate) chains: Chains,
     pub(crate) slots: Mutex<Slots>,
     pub(crate) streams: Mutex<Vec<Weak<StreamShared>>>,
@@ -101,11 +104,13 @@ impl Context {
         self.finish_closing();
     }
 
-    /// Whether all work of all streams, closed ones too, is over.
+    /// Whether all work of all streams, closed ones too, is over, also of other devices' streams that used its memory.
     pub(crate) fn is_idle(&self) -> bool {
         let poll = self.chains.poll(&*self.driver);
         let last = |stream: &Arc<StreamShared>| stream.progress.last(stream.slot);
-        self.ended.is_over(&poll) && self.streams().iter().all(|stream| poll.is_over(last(stream)))
+        self.ended.is_over(&poll)
+            && poll.is_over_abroad()
+            && self.streams().iter().all(|stream| poll.is_over(last(stream)))
     }
 
     /// Gives the memory of dropped pools back, where nothing uses it any more.
@@ -134,6 +139,10 @@ impl Drop for Context {
         }
         if let Some(tracer) = &self.tracer {
             tracer.close();
+        }
+        peers::leave(self.number);
+        if !*self.has_met.get_mut() {
+            self.slots.get_mut().unwrap_or_else(PoisonError::into_inner).retire();
         }
     }
 }

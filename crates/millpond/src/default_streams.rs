@@ -11,8 +11,9 @@ use std::sync::atomic::Ordering;
 use millpond_core::order::Snapshot;
 use millpond_driver::{Driver, RawMark};
 
-use crate::context::lock;
+use crate::context::{Context, lock};
 use crate::error::Result;
+use crate::event::Mark;
 use crate::progress::Progress;
 use crate::stream::{State, StreamShared};
 
@@ -25,6 +26,18 @@ impl StreamShared {
         }
         self.context.driver.wait(self.raw, mark)?;
         state.chain.wait(snapshot);
+        Ok(())
+    }
+
+    /// As [`wait_for`](Self::wait_for), for an event of another device.
+    #[cold]
+    pub(crate) fn wait_abroad(&self, state: &mut State, snapshot: &Snapshot, mark: &Mark, of: &Context) -> Result<()> {
+        self.context.check_peers(of)?;
+        self.context.meet(of);
+        if !state.chain.knows_of(snapshot) {
+            self.context.wait_abroad(self.raw, mark)?;
+            state.chain.wait(snapshot);
+        }
         Ok(())
     }
 

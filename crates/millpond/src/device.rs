@@ -11,7 +11,7 @@ use std::thread::ThreadId;
 use bytemuck::Pod;
 use millpond_core::check::{Act, Use};
 use millpond_core::ids::{Point, PoolId, Slot, StreamId};
-use millpond_core::order::{Base, Chain, Knows, StreamKind};
+use millpond_core::order::{Base, Chain, Knows, Slots, StreamKind};
 use millpond_core::pool::Frontier;
 use millpond_core::units::{GIB, Range, round_up};
 use millpond_driver::{CallCounts, Counting, Driver, HostDriver, Properties, RawStream, SimDriver, StreamFlags, Tie};
@@ -29,15 +29,15 @@ use crate::progress::{Chains, Progress};
 use crate::serve::not_launched;
 use crate::stream::{Keep, Role, State, Stream, StreamShared};
 use crate::tracing::Tracer;
-use crate::{Buffer, pool};
+use crate::{Buffer, peers, pool};
 
 /// A pool's addresses, as a multiple of the memory that it may have: addresses are cheap, and room keeps blocks apart.
 const ADDRESSES_PER_BYTE: u64 = 8;
 /// No pool has fewer addresses.
 const ADDRESSES_MIN: u64 = 64 * GIB;
 
-/// Tells the devices of a process apart.
-static NEXT_DEVICE: AtomicU32 = AtomicU32::new(0);
+/// Tells the devices of a process apart. From 1 on: a stream that is named without a device is of the one at hand.
+static NEXT_DEVICE: AtomicU32 = AtomicU32::new(1);
 
 /// A device. Clones name the same device; streams, pools and buffers keep it alive.
 #[derive(Clone, Debug)]
@@ -93,9 +93,10 @@ impl Device {
             graphs: Graphs::new(properties.granularity),
             properties,
             driver: Arc::new(Counting::new(driver)),
-            hosts: Hosts::new(number, config.host_threads),
+            hosts: Arc::new(Hosts::new(number, config.host_threads)),
+            has_met: AtomicBool::new(false),
             chains: Chains::default(),
-            slots: Mutex::default(),
+            slots: Mutex::new(Slots::beside(peers::numbers())),
             streams: Mutex::default(),
             pools: std::sync::RwLock::default(),
             legacy: Legacy { is_used: AtomicBool::new(false), ..Legacy::default() },
@@ -108,6 +109,7 @@ impl Device {
             next_pool: AtomicU32::new(0),
             next_alloc: AtomicU32::new(0),
         });
+        peers::enter(&context);
         let legacy = open_stream(&context, Role::Legacy, Tie::Legacy)?;
         let default_pool = open_pool(&context, PoolConfig::default())?;
         let current_pool = Mutex::new(default_pool.clone());
@@ -274,15 +276,18 @@ impl Device {
         if let Origin::Captured(_) = allocation.origin {
             return Err(not_launched(allocation));
         }
-        let base = self.shared.context.hosts.base();
-        let host = Host(&base);
+        let mut base = self.shared.context.hosts.base();
         let mut life = allocation.life();
         let later = site(Act::Free, StreamId::HOST, 0, caller);
-        let checked = match life.freed {
+        let mut checked = match life.freed {
             Some(free) => Err(freed_fault(free, Act::Free)),
             None if life.generation != *generation => Err(freed_fault(life.history.born(), Act::Free)),
-            None => life.history.check_free(&host),
+            None => life.history.check_free(&Host(&base)),
         };
+        if checked.is_err() && life.freed.is_none() && self.shared.context.hear_abroad() {
+            base = self.shared.context.hosts.base();
+            checked = life.history.check_free(&Host(&base));
+        }
         if let Err(fault) = checked {
             let Use { point, site } = fault.earlier;
             let is_node = self.shared.context.chains.find(point.slot).is_some_and(|it| it.is_of_launches());

@@ -5,14 +5,15 @@
 
 use std::fmt;
 
-use millpond_core::check::Violation;
+use millpond_core::check::{Site, Violation};
 use millpond_core::ids::{PoolId, StreamId};
 use millpond_core::pool::Exhausted;
 use millpond_core::units::{Bytes, Range};
-use millpond_driver::DriverError;
+use millpond_driver::{DriverError, PeerAccess};
 
 use crate::Buffer;
 pub use crate::graph::{CaptureError, GraphError};
+use crate::peers::DeviceName;
 
 /// Result of Millpond's calls.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -149,6 +150,64 @@ pub enum Invalid {
         /// Whom it met.
         with: String,
     },
+    /// Work of a device would use memory of another whose pool does not grant it that.
+    #[error(
+        "{stream} of {device} may not {} {allocation} of {pool} of {owner}, which grants it {granted}: call \
+         `pool.grant(&device, PeerAccess::{})` first",
+        if *.writes { "write" } else { "read" },
+        if *.writes { "ReadWrite" } else { "Read" }
+    )]
+    NoAccess {
+        /// The memory.
+        allocation: String,
+        /// Its pool.
+        pool: PoolId,
+        /// The pool's device.
+        owner: DeviceName,
+        /// The device that would use it.
+        device: DeviceName,
+        /// Its stream.
+        stream: StreamId,
+        /// Whether it would write it.
+        writes: bool,
+        /// What it may do.
+        granted: PeerAccess,
+    },
+    /// Two devices that can have nothing to do with each other: of different kinds, or without a way between them.
+    #[error("{device} and {other} cannot use each other's memory or wait for each other: copy by way of the host")]
+    NotPeers {
+        /// One device.
+        device: DeviceName,
+        /// The other.
+        other: DeviceName,
+    },
+    /// A pool's own device always has access.
+    #[error("{pool} is of {device}, whose own access cannot be taken away")]
+    OwnAccess {
+        /// The pool.
+        pool: PoolId,
+        /// Its device.
+        device: DeviceName,
+    },
+    /// Access cannot be taken away from a device whose work may use it at this moment.
+    #[error(
+        "{pool} of {owner} is in use by {device}: {} on {}, op {}{}, is not known to be over; synchronize with that \
+         stream, or with an event recorded after it, before you revoke the access",
+        .last.act.noun(),
+        .last.stream,
+        .last.op,
+        at_place(.last)
+    )]
+    InUse {
+        /// The pool.
+        pool: PoolId,
+        /// Its device.
+        owner: DeviceName,
+        /// The device that has access.
+        device: DeviceName,
+        /// A use that the host was not told is over.
+        last: Site,
+    },
     /// One launch writes an allocation and uses it a second time.
     #[error("{allocation} is written and used a second time by one launch: give the launch one write access instead")]
     Aliased {
@@ -189,6 +248,14 @@ pub enum Invalid {
         /// Its name.
         device: String,
     },
+}
+
+/// Where an operation stands in the source, for a sentence.
+fn at_place(site: &Site) -> String {
+    match site.place.to_string() {
+        place if place.is_empty() => place,
+        place => format!(", {place}"),
+    }
 }
 
 /// What is at a pointer that should have been the start of an allocation, or nearest to it.

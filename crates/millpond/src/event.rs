@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::order::Snapshot;
-use millpond_driver::{Driver, RawMark};
+use millpond_driver::{Driver, Fence, RawMark};
 
 use crate::context::{Context, CountedDriver};
 use crate::error::Result;
@@ -48,6 +48,11 @@ pub(crate) struct Mark {
 impl Mark {
     pub(crate) fn new(raw: RawMark, driver: &Arc<CountedDriver>) -> Self {
         Self { raw, driver: Arc::clone(driver) }
+    }
+
+    /// For streams of other devices, as long as this lives.
+    pub(crate) fn fence(&self) -> millpond_driver::Result<Fence> {
+        self.driver.fence(self.raw)
     }
 }
 

@@ -120,21 +120,28 @@ impl Stream {
 
     /// Makes all later work of this stream come after the last record of an external event; where it was never
     /// recorded this has no effect. In a capture this is an event wait node, which waits for what the event holds when
-    /// the graph is launched (CUDA: `cudaStreamWaitEvent`, `cudaEventWaitExternal`).
+    /// the graph is launched (CUDA: `cudaStreamWaitEvent`, `cudaEventWaitExternal`). Outside captures the event may be
+    /// of another device of the same kind.
     ///
     /// # Errors
-    /// The event is of another device; the driver refused.
+    /// The event is of another device and cannot be waited for; the driver refused.
     #[track_caller]
     pub fn wait_external(&self, event: &ExternalEvent) -> Result<()> {
         let place = Place::Source(Location::caller());
         let shared = &self.owner.shared;
-        event.check_stream(shared)?;
         let mut state = shared.state.lock();
         match shared.enter(&mut state)? {
-            Mode::Capturing => shared.capture_event(EventNode::Wait, event, place),
+            Mode::Capturing => {
+                event.check_stream(shared)?;
+                shared.capture_event(EventNode::Wait, event, place)
+            }
             Mode::Live => {
                 if let Some((snapshot, mark)) = event.record() {
-                    shared.wait_for(&mut state, &snapshot, mark.raw)?;
+                    let owner = &event.shared.context;
+                    match owner.number == shared.context.number {
+                        true => shared.wait_for(&mut state, &snapshot, mark.raw)?,
+                        false => shared.wait_abroad(&mut state, &snapshot, &mark, owner)?,
+                    }
                     if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {
                         tracer.wait(shared.id, event, place);
                     }

@@ -42,7 +42,12 @@ pub(crate) struct Hosts {
     threads: HostThreads,
     one: Mutex<Host>,
     epoch: AtomicU64,
-    next: AtomicU32,
+}
+
+/// A number for another host: bases of several devices may meet.
+fn next_host() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 thread_local! {
@@ -55,10 +60,9 @@ impl Hosts {
         Self {
             number,
             threads,
-            one: Mutex::new(Host::new(0)),
+            one: Mutex::new(Host::new(next_host())),
             // Streams begin with 0, so that their first operation hears what there is.
             epoch: AtomicU64::new(1),
-            next: AtomicU32::new(1),
         }
     }
 
@@ -100,10 +104,9 @@ impl Hosts {
     fn with<R>(&self, f: impl FnOnce(&mut Host) -> R) -> R {
         match self.threads {
             HostThreads::One => f(&mut self.one.lock().unwrap_or_else(PoisonError::into_inner)),
-            HostThreads::Separate => OWN.with_borrow_mut(|own| {
-                let fresh = || Host::new(self.next.fetch_add(1, Ordering::Relaxed));
-                f(own.entry(self.number).or_insert_with(fresh))
-            }),
+            HostThreads::Separate => {
+                OWN.with_borrow_mut(|own| f(own.entry(self.number).or_insert_with(|| Host::new(next_host()))))
+            }
         }
     }
 }

@@ -16,12 +16,14 @@ use crate::access::{Access, Declared, Source, task};
 use crate::allocation::{Allocation, Origin, freed_fault, site};
 use crate::buffer::{Buffer, Named};
 use crate::config::GRAIN;
+use crate::context::Context;
 use crate::error::{CaptureError, Invalid, Refused, Result};
+use crate::grants::Visit;
 use crate::graph::Payload;
 use crate::pool::Pool;
 use crate::serve::not_launched;
 use crate::stream::{Mode, State, Stream, StreamShared};
-use crate::{PoolShared, shell};
+use crate::{PoolShared, peers, shell};
 
 /// What a launch does to one allocation.
 #[derive(Debug)]
@@ -89,6 +91,8 @@ impl StreamShared {
         work: &mut Option<W>,
     ) -> Result<R> {
         let mut begin = |to: To<'_>, place: A::Place| (work.take().expect("it is begun once"))(to, place);
+        // Another device is let go behind the lock.
+        let mut _owners = SmallVec::<[Arc<Context>; 1]>::new();
         let mut state = self.state.lock();
         if self.enter(&mut state)? == Mode::Capturing {
             return self.capture_work(&mut state, accesses, !races, caller, begin);
@@ -99,13 +103,13 @@ impl StreamShared {
         // Names are looked up first: the pool's lock comes after the stream's and before no allocation's.
         accesses.declare(&mut |declared| {
             if failed.is_none() {
-                failed = self.want(&declared, &mut addresses, &mut wanted).err();
+                failed = self.want(&declared, &mut addresses, &mut wanted, &mut _owners).err();
             }
         });
         if let Some(error) = failed {
             return Err(error);
         }
-        wanted.sort_by_key(|wanted| wanted.allocation.get().id);
+        wanted.sort_by_key(|wanted| wanted.allocation.get().key());
         if wanted.windows(2).any(is_overtaken) {
             return Err(Invalid::Stale.into());
         }
@@ -113,17 +117,24 @@ impl StreamShared {
             let allocation = pair[0].allocation.get();
             return Err(Invalid::Aliased { allocation: allocation.describe(&allocation.life()) }.into());
         }
-        wanted.dedup_by(|later, first| later.allocation.get().id == first.allocation.get().id);
+        wanted.dedup_by(|later, first| later.allocation.get().key() == first.allocation.get().key());
         let mut lives: Few<_> = wanted.iter().map(|wanted| wanted.allocation.get().life()).collect();
+        let mut visit = match wanted.iter().any(|wanted| wanted.allocation.get().device != self.context.number) {
+            true => Some(Visit::check(self, wanted.iter().map(|wanted| (wanted.allocation.get(), wanted.act)))?),
+            false => None,
+        };
         for (wanted, life) in wanted.iter().zip(&lives) {
-            let checked = match life.freed {
+            let mut checked = match life.freed {
                 Some(free) if life.generation == wanted.generation => Err(freed_fault(free, wanted.act)),
                 _ if life.generation != wanted.generation => return Err(Invalid::Stale.into()),
                 _ => life.history.check_use(wanted.act, &state.chain, races),
             };
+            if checked.is_err() && life.freed.is_none() && self.hear_abroad(&mut state) {
+                checked = life.history.check_use(wanted.act, &state.chain, races);
+            }
             if let Err(fault) = checked {
-                let later = site(wanted.act, self.id, state.op() + 1, caller);
-                return Err(self.refuse(&state, wanted.allocation.get().subject(life), fault, later));
+                let (allocation, later) = (wanted.allocation.get(), site(wanted.act, self.id, state.op() + 1, caller));
+                return Err(self.refuse(&state, allocation, allocation.subject(life), fault, later));
             }
         }
         let mut address = addresses.iter();
@@ -131,20 +142,33 @@ impl StreamShared {
         let result = begin(To::Device(&mut state), place)?;
         let point = state.chain.submit();
         for (wanted, life) in wanted.iter().zip(&mut lives) {
-            let site = site(wanted.act, self.id, state.op(), caller);
-            life.history.add_use(Use { point, site }, &state.chain);
+            let mut used = Use { point, site: site(wanted.act, self.id, state.op(), caller) };
+            if let Some(visit) = &mut visit
+                && wanted.allocation.get().device != self.context.number
+            {
+                used.site.stream = self.id.of_device(self.context.number);
+                visit.used(wanted.allocation.get(), used);
+            }
+            life.history.add_use(used, &state.chain);
         }
         if let Some(tracer) = &self.context.tracer {
-            let used = wanted.iter().map(|wanted| (wanted.allocation.get().id, wanted.generation, wanted.act));
+            let used = wanted.iter().map(|wanted| (wanted.allocation.get(), wanted.generation, wanted.act));
             tracer.launch(self.id, used, caller);
         }
+        drop(visit);
         drop(lives);
         self.leave(&mut state);
         Ok(result)
     }
 
     /// Finds the allocation of one declared access.
-    fn want<'b>(&self, declared: &Declared<'b>, addresses: &mut Few<u64>, wanted: &mut Few<Wanted<'b>>) -> Result<()> {
+    fn want<'b>(
+        &self,
+        declared: &Declared<'b>,
+        addresses: &mut Few<u64>,
+        wanted: &mut Few<Wanted<'b>>,
+        owners: &mut SmallVec<[Arc<Context>; 1]>,
+    ) -> Result<()> {
         let at = addresses.len();
         let (allocation, generation, address) = match declared.source {
             Source::Empty | Source::Named(None) => {
@@ -152,7 +176,13 @@ impl StreamShared {
                 return Ok(());
             }
             Source::Owned(owned) => (Held::Borrowed(&owned.allocation), owned.generation, owned.address),
-            Source::Named(Some(named)) => (Held::Found(self.resolve(named)?), named.generation, named.address),
+            Source::Named(Some(named)) if named.device != self.context.number => {
+                let owner = peers::find(named.device).ok_or(Invalid::Stale)?;
+                let allocation = owner.resolve(named)?;
+                owners.push(owner);
+                (Held::Found(allocation), named.generation, named.address)
+            }
+            Source::Named(Some(named)) => (Held::Found(self.context.resolve(named)?), named.generation, named.address),
             Source::Node(name) => {
                 if name.device != self.context.number {
                     return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.id.to_string() }.into());
@@ -165,23 +195,18 @@ impl StreamShared {
         if let Origin::Captured(_) = allocation.get().origin {
             return Err(not_launched(allocation.get()));
         }
-        if allocation.get().device != self.context.number {
-            let (what, with) = (allocation.get().id.to_string(), self.id.to_string());
-            return Err(Invalid::OtherDevice { what, with }.into());
-        }
         addresses.push(address + declared.offset);
         wanted.push(Wanted { allocation, generation, act: declared.act, at });
         Ok(())
     }
+}
 
-    /// The allocation that a view names.
+impl Context {
+    /// The allocation that a view of this device names.
     #[cold]
     pub(crate) fn resolve(&self, named: Named) -> Result<Arc<Allocation>> {
-        if named.device != self.context.number {
-            return Err(Invalid::OtherDevice { what: "a view".into(), with: self.id.to_string() }.into());
-        }
-        let Some(id) = named.pool else { return self.context.graphs.find(named.id) };
-        let pools = self.context.pools();
+        let Some(id) = named.pool else { return self.graphs.find(named.id) };
+        let pools = self.pools();
         let pool = pools.iter().find(|pool| pool.id == id);
         pool.and_then(|pool| pool.resolve(named.index)).ok_or_else(|| Invalid::Stale.into())
     }
@@ -189,12 +214,12 @@ impl StreamShared {
 
 /// Whether one launch names two lives of an allocation: one of them is over, and its place was used again.
 fn is_overtaken(pair: &[Wanted<'_>]) -> bool {
-    pair[0].allocation.get().id == pair[1].allocation.get().id && pair[0].generation != pair[1].generation
+    pair[0].allocation.get().key() == pair[1].allocation.get().key() && pair[0].generation != pair[1].generation
 }
 
 /// Whether one launch writes an allocation and uses it a second time.
 fn is_aliased(pair: &[Wanted<'_>]) -> bool {
-    let same = pair[0].allocation.get().id == pair[1].allocation.get().id;
+    let same = pair[0].allocation.get().key() == pair[1].allocation.get().key();
     same && pair[0].at != pair[1].at && (pair[0].act == Act::Write || pair[1].act == Act::Write)
 }
 
@@ -331,7 +356,8 @@ impl Stream {
     ///
     /// # Errors
     /// A violation, before anything runs: an access that does not come after its allocation, or comes after the free,
-    /// or conflicts with an unordered access of another stream. [`Invalid::Aliased`] where one allocation is written
+    /// or conflicts with an unordered access of another stream. [`Invalid::NoAccess`] for memory of another device
+    /// whose pool does not [grant](crate::Pool::grant) that. [`Invalid::Aliased`] where one allocation is written
     /// and used a second time. [`Invalid::NoClosures`] where the device is none that runs closures.
     #[track_caller]
     pub fn launch<A: Access>(

@@ -3,6 +3,7 @@
 //! The handle and its settings, and the shared half of a pool behind one lock: the heap, the table of allocations and
 //! what is used. Streams come here only when their own shelf misses. Knows allocations; of streams only their shelves.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -14,6 +15,7 @@ use millpond_core::units::Range;
 use crate::allocation::{Allocation, Origin};
 use crate::context::{Context, lock};
 use crate::error::{Holder, Invalid, Nearest, Result};
+use crate::grants::Grants;
 use crate::shell::Closing;
 use crate::statistics::PoolStatistics;
 use crate::stream::StreamShared;
@@ -56,6 +58,8 @@ pub(crate) struct PoolShared {
     /// For how many reasons freed blocks go to the heap at once: addresses are guarded, the pool is destroyed, and each
     /// request that has found no memory as yet.
     bypasses: AtomicU32,
+    /// What other devices may do with its memory.
+    pub(crate) grants: Arc<Mutex<Grants>>,
     pub(crate) heap: Mutex<Heap>,
 }
 
@@ -109,6 +113,10 @@ pub(crate) struct Heap {
     pub(crate) pool: millpond_core::pool::Pool,
     /// The driver's handle of each chunk.
     pub(crate) chunks: Vec<Option<millpond_driver::RawChunk>>,
+    /// What is mapped: first addresses and sizes.
+    pub(crate) mappings: BTreeMap<u64, u64>,
+    /// Who else is let in to it.
+    pub(crate) grants: Arc<Mutex<Grants>>,
     /// All allocations there ever were.
     table: Vec<Entry>,
     /// Those without a block. The reference that is here goes out with a block and comes back with it, uncounted.
@@ -133,10 +141,12 @@ pub(crate) struct Entry {
 }
 
 impl Heap {
-    fn new(pool: millpond_core::pool::Pool) -> Self {
+    fn new(pool: millpond_core::pool::Pool, grants: Arc<Mutex<Grants>>) -> Self {
         Self {
             pool,
             chunks: Vec::new(),
+            mappings: BTreeMap::new(),
+            grants,
             table: Vec::new(),
             vacant: Vec::new(),
             by_block: Vec::new(),
@@ -152,7 +162,7 @@ impl Heap {
     fn take(&mut self) -> Heap {
         let config = self.pool.config().clone();
         let granule = Range::new(0, config.granularity);
-        std::mem::replace(self, Heap::new(millpond_core::pool::Pool::new(config, granule)))
+        std::mem::replace(self, Heap::new(millpond_core::pool::Pool::new(config, granule), Arc::default()))
     }
 
     /// An allocation for a block that just left the heap.
@@ -238,9 +248,10 @@ impl Heap {
 impl PoolShared {
     pub(crate) fn new(id: PoolId, context: Arc<Context>, config: PoolConfig, guard: bool, range: Range) -> Self {
         let grain = config.grain;
-        let heap = Heap::new(millpond_core::pool::Pool::new(config, range));
+        let grants = Arc::<Mutex<Grants>>::default();
+        let heap = Heap::new(millpond_core::pool::Pool::new(config, range), Arc::clone(&grants));
         let (destroyed, bypasses) = (AtomicBool::new(false), AtomicU32::new(guard.into()));
-        Self { id, context, grain, guard, range, destroyed, bypasses, heap: Mutex::new(heap) }
+        Self { id, context, grain, guard, range, destroyed, bypasses, grants, heap: Mutex::new(heap) }
     }
 
     /// Takes the heap's lock, the one lock that streams share; counted.

@@ -12,7 +12,7 @@ use millpond_core::order::Completed;
 use millpond_core::pool::Frontier;
 use millpond_driver::{Driver, DriverError, RawMark, RawStream};
 
-use crate::context::lock;
+use crate::context::{CountedDriver, lock};
 use crate::event::Mark;
 
 /// How far one chain is.
@@ -137,10 +137,38 @@ fn no_launch() -> DriverError {
     DriverError::Failed { call: "mark", reason: "the graph was not launched".into() }
 }
 
-/// The chains of a device, by slot.
+/// A chain, and who can be asked about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    progress: Arc<Progress>,
+    /// The driver of another device whose chain it is.
+    abroad: Option<Arc<CountedDriver>>,
+}
+
+impl Listed {
+    /// Makes a stream of the device wait for all work of the chain so far.
+    pub(crate) fn wait(&self, driver: &dyn Driver, raw: RawStream) -> millpond_driver::Result<()> {
+        match &self.abroad {
+            None => self.progress.with_mark(driver, |mark| driver.wait(raw, mark)),
+            Some(their) => self.progress.with_mark(&**their, |mark| driver.wait_abroad(raw, &their.fence(mark)?)),
+        }
+    }
+
+    /// Waits on the calling thread until all work of the chain so far is over.
+    pub(crate) fn block(&self, driver: &dyn Driver) -> millpond_driver::Result<()> {
+        let driver = self.abroad.as_ref().map_or(driver, |their| &**their);
+        self.progress.with_mark(driver, |mark| driver.block_on(mark))
+    }
+
+    fn is_over(&self, seq: Seq, driver: &dyn Driver) -> bool {
+        self.progress.is_over(seq, self.abroad.as_ref().map_or(driver, |their| &**their))
+    }
+}
+
+/// The chains of a device, and those of other devices that use its memory, by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Chains {
-    by_slot: RwLock<Vec<Arc<Progress>>>,
+    by_slot: RwLock<Vec<Option<Listed>>>,
 }
 
 impl Chains {
@@ -148,26 +176,41 @@ impl Chains {
     pub(crate) fn each(
         &self,
         frontier: &Frontier,
-        mut act: impl FnMut(&Progress) -> millpond_driver::Result<()>,
+        mut act: impl FnMut(&Listed) -> millpond_driver::Result<()>,
     ) -> millpond_driver::Result<()> {
-        frontier.points().filter_map(|point| self.find(point.slot)).try_for_each(|progress| act(&progress))
+        frontier.points().filter_map(|point| self.listed(point.slot)).try_for_each(|chain| act(&chain))
     }
 
     /// A chain begins in `slot`.
     pub(crate) fn insert(&self, slot: Slot, progress: Arc<Progress>) {
-        let mut by_slot = self.by_slot.write().unwrap_or_else(PoisonError::into_inner);
-        match by_slot.get_mut(slot.index()) {
-            Some(former) => *former = progress,
-            None => {
-                debug_assert_eq!(by_slot.len(), slot.index(), "slots are dense");
-                by_slot.push(progress);
-            }
+        self.list(slot, Listed { progress, abroad: None });
+    }
+
+    /// A chain of another device uses memory of this one.
+    pub(crate) fn insert_abroad(&self, slot: Slot, progress: &Arc<Progress>, driver: &Arc<CountedDriver>) {
+        if self.listed(slot).is_none_or(|listed| !Arc::ptr_eq(&listed.progress, progress)) {
+            self.list(slot, Listed { progress: Arc::clone(progress), abroad: Some(Arc::clone(driver)) });
         }
+    }
+
+    fn list(&self, slot: Slot, listed: Listed) {
+        let mut by_slot = self.by_slot.write().unwrap_or_else(PoisonError::into_inner);
+        if by_slot.len() <= slot.index() {
+            by_slot.resize(slot.index() + 1, None);
+        }
+        let former = by_slot[slot.index()].replace(listed);
+        drop(by_slot);
+        // Behind the lock: it may be the last to know another device.
+        drop(former);
+    }
+
+    fn listed(&self, slot: Slot) -> Option<Listed> {
+        self.by_slot.read().unwrap_or_else(PoisonError::into_inner).get(slot.index())?.clone()
     }
 
     /// The progress of the chain in `slot`.
     pub(crate) fn find(&self, slot: Slot) -> Option<Arc<Progress>> {
-        self.by_slot.read().unwrap_or_else(PoisonError::into_inner).get(slot.index()).cloned()
+        Some(self.listed(slot)?.progress)
     }
 
     /// Somebody to ask what is over.
@@ -178,13 +221,22 @@ impl Chains {
 
 /// Asks the device what is over.
 pub(crate) struct Poll<'a> {
-    by_slot: RwLockReadGuard<'a, Vec<Arc<Progress>>>,
+    by_slot: RwLockReadGuard<'a, Vec<Option<Listed>>>,
     driver: &'a dyn Driver,
+}
+
+impl Poll<'_> {
+    /// Whether all work of other devices is over that is known here.
+    pub(crate) fn is_over_abroad(&self) -> bool {
+        let abroad = self.by_slot.iter().flatten().filter(|chain| chain.abroad.is_some());
+        abroad.into_iter().all(|chain| chain.is_over(chain.progress.last(Slot(0)).seq, self.driver))
+    }
 }
 
 impl Completed for Poll<'_> {
     fn is_over(&self, point: Point) -> bool {
-        self.by_slot.get(point.slot.index()).is_some_and(|progress| progress.is_over(point.seq, self.driver))
+        let chain = self.by_slot.get(point.slot.index()).and_then(Option::as_ref);
+        chain.is_some_and(|chain| chain.is_over(point.seq, self.driver))
     }
 }
 

@@ -172,10 +172,17 @@ impl Stream {
         if life.generation != *generation || life.freed.is_some() {
             return Err(Invalid::Stale.into());
         }
-        let used = shared.next_use(&mut state, Act::Write, Location::caller());
+        let mut used = shared.next_use(&mut state, Act::Write, Location::caller());
+        if allocation.device != shared.context.number
+            && let Origin::Pool(pool) = &allocation.origin
+        {
+            pool.context.meet(&shared.context);
+            pool.context.chains.insert_abroad(shared.slot, &shared.progress, &shared.context.driver);
+            used.site.stream = shared.id.of_device(shared.context.number);
+        }
         life.history.add_use(used, &state.chain);
         if let Some(tracer) = &shared.context.tracer {
-            tracer.launch(shared.id, [(allocation.id, *generation, Act::Write)].into_iter(), Location::caller());
+            tracer.launch(shared.id, [(&**allocation, *generation, Act::Write)].into_iter(), Location::caller());
         }
         drop(life);
         shared.leave(&mut state);

@@ -12,12 +12,12 @@ use millpond_core::check::Act;
 use millpond_core::ids::Point;
 use millpond_core::order::Chain;
 use millpond_core::pool::{Exhausted, Grant};
-use millpond_driver::{Access, Driver, DriverError};
+use millpond_driver::{Access, DriverError};
 
 use crate::allocation::{Allocation, Owned};
 use crate::error::{Error, Invalid, OutOfMemory, Result};
 use crate::pool::{Heap, PoolShared};
-use crate::progress::{Progress, Told};
+use crate::progress::Told;
 use crate::shell;
 use crate::stream::{State, StreamShared};
 
@@ -92,8 +92,7 @@ impl StreamShared {
     fn settle_grant(&self, state: &State, pool: &PoolShared, heap: &mut Heap, grant: &Grant) -> Result<()> {
         let driver = &*self.context.driver;
         let settle = || -> millpond_driver::Result<()> {
-            let wait = |progress: &Progress| progress.with_mark(driver, |mark| driver.wait(self.raw, mark));
-            self.context.chains.each(&grant.after, wait)?;
+            self.context.chains.each(&grant.after, |chain| chain.wait(driver, self.raw))?;
             match pool.guard {
                 true => shell::submit_protect(&self.context, self.raw, grant.range, Access::ReadWrite),
                 false => Ok(()),

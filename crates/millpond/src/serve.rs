@@ -93,14 +93,21 @@ impl StreamShared {
             return Err((not_launched(&owned.allocation), owned));
         }
         let mut life = owned.allocation.life();
-        let checked = match life.freed {
+        let mut checked = match life.freed {
             Some(free) => Err(freed_fault(free, Act::Free)),
             None if life.generation != owned.generation => Err(freed_fault(life.history.born(), Act::Free)),
             None => life.history.check_free(&state.chain),
         };
+        if checked.is_err()
+            && life.generation == owned.generation
+            && life.freed.is_none()
+            && self.hear_abroad(&mut state)
+        {
+            checked = life.history.check_free(&state.chain);
+        }
         if let Err(fault) = checked {
             let later = site(Act::Free, self.id, state.op() + 1, caller);
-            let error = self.refuse(&state, owned.allocation.subject(&life), fault, later);
+            let error = self.refuse(&state, &owned.allocation, owned.allocation.subject(&life), fault, later);
             drop(life);
             return Err((error, owned));
         }
@@ -141,8 +148,20 @@ impl StreamShared {
 
     /// A fault as an error, with how far this stream comes after the other side's.
     #[cold]
-    pub(crate) fn refuse(&self, state: &State, subject: Subject, fault: Fault, later: Site) -> Error {
+    pub(crate) fn refuse(
+        &self,
+        state: &State,
+        allocation: &Allocation,
+        subject: Subject,
+        mut fault: Fault,
+        mut later: Site,
+    ) -> Error {
         let Use { point, site } = fault.earlier;
+        if allocation.device != self.context.number || site.stream.device().is_some() {
+            // Streams of several devices: both sides say which.
+            fault.earlier.site.stream = site.stream.of_device(allocation.device);
+            later.stream = later.stream.of_device(self.context.number);
+        }
         let is_node = self.context.chains.find(point.slot).is_some_and(|progress| progress.is_of_launches());
         let known = (!is_node && !state.chain.covers(point)).then(|| {
             let origin = point.seq - site.op;

@@ -14,6 +14,7 @@ use millpond_driver::{Access, CopyKind, Driver, DriverError, Node, RawChunk, Raw
 
 use crate::context::Context;
 use crate::device::Device;
+use crate::grants::open_mapping;
 use crate::pool::Heap;
 use crate::stream::{Keep, Stream, StreamKind};
 
@@ -47,11 +48,20 @@ fn apply(context: &Context, heap: &mut Heap, step: Step) -> Result<()> {
         Step::Map { chunk, at, bytes } => {
             let raw = heap.chunks.get(chunk.index()).copied().flatten().ok_or_else(|| unknown(chunk.0))?;
             // SAFETY: the pool maps whole chunks into holes of its own reservation (SAFE, STEPWISE).
-            unsafe { context.driver.map(raw, at, bytes) }
+            unsafe { context.driver.map(raw, at, bytes) }?;
+            if let Err(error) = open_mapping(context, &heap.grants, at, bytes) {
+                // SAFETY: mapped just now, and nobody knows of it.
+                let _ = unsafe { context.driver.unmap(at, bytes) };
+                return Err(error);
+            }
+            heap.mappings.insert(at, bytes);
+            Ok(())
         }
         Step::Unmap { at, bytes, .. } => {
             // SAFETY: the pool takes a mapping away only when all frees on it are over (SAFE).
-            unsafe { context.driver.unmap(at, bytes) }
+            unsafe { context.driver.unmap(at, bytes) }?;
+            heap.mappings.remove(&at);
+            Ok(())
         }
         Step::Destroy { chunk, .. } => {
             let raw = heap.chunks.get(chunk.index()).copied().flatten().ok_or_else(|| unknown(chunk.0))?;

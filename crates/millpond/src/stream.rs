@@ -323,27 +323,32 @@ impl Stream {
     }
 
     /// Makes all later work of this stream come after the event (CUDA: `cudaStreamWaitEvent`). Costs nothing where
-    /// that is known already.
+    /// that is known already. The event may be of another device of the same kind.
     ///
     /// # Errors
-    /// The event is of another device, or the driver refused.
+    /// [`Invalid::NotPeers`] where the event's device is of another kind; the driver refused. A stream that captures
+    /// takes events of its own device only.
     #[track_caller]
     pub fn wait(&self, event: &Event) -> Result<()> {
         let shared = &self.owner.shared;
-        if event.device() != shared.context.number {
-            let (what, with) = ("an event".into(), shared.id.to_string());
-            return Err(Invalid::OtherDevice { what, with }.into());
-        }
+        let is_abroad = event.device() != shared.context.number;
         let mut state = shared.state.lock();
         let mode = shared.enter(&mut state)?;
         match &event.at {
-            At::Live { snapshot, mark, .. } if mode == Mode::Live => {
-                shared.wait_for(&mut state, snapshot, mark.raw)?;
+            At::Live { snapshot, mark, context } if mode == Mode::Live => {
+                match is_abroad {
+                    true => shared.wait_abroad(&mut state, snapshot, mark, context)?,
+                    false => shared.wait_for(&mut state, snapshot, mark.raw)?,
+                }
                 if let (Some(tracer), Some(event)) = (&shared.context.tracer, &event.traced) {
                     tracer.wait(shared.id, event, Place::Source(Location::caller()));
                 }
                 shared.leave(&mut state);
                 Ok(())
+            }
+            _ if is_abroad => {
+                let (what, with) = ("an event".into(), shared.id.to_string());
+                Err(Invalid::OtherDevice { what, with }.into())
             }
             _ => shared.capture_wait(&mut state, event),
         }

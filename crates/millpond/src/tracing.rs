@@ -16,6 +16,7 @@ use millpond_core::trace::ops::Writer;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::allocation::Allocation;
 use crate::context::lock;
 use crate::stream::Role;
 use crate::trace::{Shared, Trace};
@@ -151,8 +152,12 @@ impl Tracer {
         self.push(place, What::EventRecord { event: event.id, stream, external: false, mark: Mark::Completion });
     }
 
+    /// An event of another trace has no name here.
     #[cold]
     pub(crate) fn wait(&self, stream: StreamId, event: &TracedEvent, place: Place) {
+        if !Arc::ptr_eq(&event.tracer.shared, &self.shared) {
+            return;
+        }
         self.push(place, What::EventWait { event: event.id, stream: self.stream_id(stream), external: false });
     }
 
@@ -238,15 +243,19 @@ impl Tracer {
         self.push_named(text, |name| What::SetName { memory, name });
     }
 
+    /// Memory of another device has the name that its device gives it; in another trace, or none, it has none here.
     #[cold]
-    pub(crate) fn launch(
+    pub(crate) fn launch<'a>(
         &self,
         stream: StreamId,
-        accesses: impl Iterator<Item = (AllocId, u64, millpond_core::op::Act)>,
+        accesses: impl Iterator<Item = (&'a Allocation, u64, millpond_core::op::Act)>,
         caller: Caller,
     ) {
-        let access = |(id, generation, act)| Access { memory: self.memory(id, generation), act };
-        let (stream, accesses) = (self.stream_id(stream), accesses.map(access).collect());
+        let access = |(allocation, generation, act): (&Allocation, u64, _)| {
+            let owner = allocation.tracer().filter(|owner| Arc::ptr_eq(&owner.shared, &self.shared))?;
+            Some(Access { memory: owner.memory(allocation.id, generation), act })
+        };
+        let (stream, accesses) = (self.stream_id(stream), accesses.filter_map(access).collect());
         self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
     }
 

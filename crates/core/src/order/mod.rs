@@ -14,7 +14,7 @@ pub use chain::{Chain, Snapshot};
 pub use clock::{Clock, SPARSE_ENTRIES_MAX};
 pub use engine::{EventNumber, HostNumber, Order, OrderError, StreamKind};
 pub use host::{Base, Host};
-pub use slots::Slots;
+pub use slots::{Numbers, Slots};
 
 use crate::ids::{Point, Slot};
 

@@ -4,32 +4,72 @@
 //! its points. The next chain then really comes after them, and its positions go on counting: a point names one
 //! operation for ever, and no table keyed by chain grows with the number of streams that ever lived. Whether a number
 //! is ready depends on the program's own synchronisation alone, never on timing.
+//!
+//! Devices of one process may order each other, so that their points must never look alike: their slots take fresh
+//! numbers from one [`Numbers`].
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::ids::{Point, Seq, Slot};
 
 /// Closed chains looked at before a fresh number is taken: the oldest come first, so that few are enough.
 const LOOK: usize = 8;
 
+/// Where orders that may meet take fresh numbers from. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Numbers {
+    shared: Arc<Mutex<Left>>,
+}
+
+#[derive(Debug, Default)]
+struct Left {
+    fresh: u32,
+    /// Numbers of orders that are gone, and where their positions ended.
+    retired: BTreeSet<(Slot, Seq)>,
+}
+
+impl Numbers {
+    fn lock(&self) -> MutexGuard<'_, Left> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> (Slot, Seq) {
+        let mut left = self.lock();
+        left.retired.pop_first().unwrap_or_else(|| {
+            let slot = Slot(left.fresh);
+            left.fresh += 1;
+            (slot, 0)
+        })
+    }
+}
+
 /// The numbers of the chains of one order.
 #[derive(Debug, Default)]
 pub struct Slots {
-    fresh: u32,
+    numbers: Numbers,
     closed: VecDeque<Point>,
 }
 
 impl Slots {
+    /// For an order that may meet others which take their numbers from there.
+    pub fn beside(numbers: &Numbers) -> Self {
+        Self { numbers: numbers.clone(), closed: VecDeque::new() }
+    }
+
+    /// The order is gone, and nobody is left who could name a point of it: others may have its numbers. All its chains
+    /// are closed.
+    pub fn retire(&mut self) {
+        let closed = std::mem::take(&mut self.closed);
+        self.numbers.lock().retired.extend(closed.into_iter().map(|last| (last.slot, last.seq)));
+    }
+
     /// A number for a new chain, and the position after which it goes on. `is_known` is what the opening host knows.
     pub fn open(&mut self, is_known: impl Fn(Point) -> bool) -> (Slot, Seq) {
         let ready = self.closed.iter().take(LOOK).position(|last| is_known(*last));
         match ready.and_then(|i| self.closed.remove(i)) {
             Some(last) => (last.slot, last.seq),
-            None => {
-                let slot = Slot(self.fresh);
-                self.fresh += 1;
-                (slot, 0)
-            }
+            None => self.numbers.take(),
         }
     }
 
@@ -38,13 +78,30 @@ impl Slots {
         self.closed.push_back(last);
     }
 
-    /// How many numbers were ever needed at once.
+    /// How many numbers were ever needed at once, by all orders that share them.
     pub fn len(&self) -> usize {
-        self.fresh as usize
+        self.numbers.lock().fresh as usize
     }
 
     /// Whether no chain was ever opened.
     pub fn is_empty(&self) -> bool {
-        self.fresh == 0
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_that_may_meet_share_no_number_until_one_is_gone() {
+        let numbers = Numbers::default();
+        let (mut left, mut right) = (Slots::beside(&numbers), Slots::beside(&numbers));
+        let (a, b) = (left.open(|_| true).0, right.open(|_| true).0);
+        assert_ne!(a, b);
+        left.close(Point { slot: a, seq: 7 });
+        assert_ne!(right.open(|_| true).0, a, "whose points are another order's");
+        left.retire();
+        assert_eq!(right.open(|_| true), (a, 7), "positions go on");
     }
 }

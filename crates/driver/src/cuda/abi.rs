@@ -161,12 +161,21 @@ pub struct AccessDesc {
 }
 
 impl AccessDesc {
+    /// `CU_MEM_ACCESS_FLAGS_PROT_NONE`
+    pub const NONE: c_int = 0;
+    /// `CU_MEM_ACCESS_FLAGS_PROT_READ`
+    pub const READ: c_int = 1;
     /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
     pub const READ_WRITE: c_int = 3;
 
     /// All access for a device.
     pub fn for_device(device: Device) -> Self {
-        Self { location: Location { kind: Location::DEVICE, id: device }, flags: Self::READ_WRITE }
+        Self::with(device, Self::READ_WRITE)
+    }
+
+    /// That much access for a device.
+    pub fn with(device: Device, flags: c_int) -> Self {
+        Self { location: Location { kind: Location::DEVICE, id: device }, flags }
     }
 }
 

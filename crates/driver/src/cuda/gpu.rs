@@ -72,24 +72,30 @@ impl Gpu {
     /// The library refuses.
     #[inline]
     pub(super) fn enter(&self, call: &'static str) -> Result<Entered<'_>> {
+        self.enter_other(call, self.context)
+    }
+
+    /// As [`enter`](Self::enter), for another context of the device: that of a stream which the program made there.
+    #[inline]
+    pub(super) fn enter_other(&self, call: &'static str, context: Context) -> Result<Entered<'_>> {
         let table = &self.api.table;
         let mut current = Context::default();
         // SAFETY: a place for a context.
         self.check(call, unsafe { (table.current_context)(&raw mut current) })?;
-        if current == self.context {
+        if current == context {
             return Ok(Entered { table, was_pushed: false });
         }
-        self.change_context(call, current)
+        self.change_context(call, current, context)
     }
 
-    /// Cold: a thread's first call, or one that uses several devices.
+    /// Cold: a thread's first call, or one that uses several contexts.
     #[cold]
-    fn change_context(&self, call: &'static str, current: Context) -> Result<Entered<'_>> {
+    fn change_context(&self, call: &'static str, current: Context, context: Context) -> Result<Entered<'_>> {
         let table = &self.api.table;
-        let was_pushed = current != Context::default();
+        let was_pushed = current != Context::default() || context != self.context;
         let change = if was_pushed { table.push_context } else { table.set_context };
-        // SAFETY: the context is retained.
-        let code = unsafe { change(self.context) };
+        // SAFETY: ours is retained; another is its program's, which keeps it while its streams are used.
+        let code = unsafe { change(context) };
         self.check(call, code)?;
         Ok(Entered { table, was_pushed })
     }
@@ -99,9 +105,15 @@ impl Gpu {
         self.context
     }
 
-    /// Whether a stream of this context may be taken over.
-    pub(super) fn is_ours(&self, context: Context) -> bool {
-        context == self.context
+    /// Whether a context is one of this device.
+    pub(super) fn has_context(&self, call: &'static str, context: Context) -> Result<bool> {
+        if context == self.context {
+            return Ok(true);
+        }
+        let (entered, mut device) = (self.enter_other(call, context)?, Device::default());
+        // SAFETY: a place for a device (context-current, the other one).
+        self.check(call, unsafe { (entered.table.context_device)(&raw mut device) })?;
+        Ok(device == self.device)
     }
 
     /// An error for a code other than success; a sticky one loses the device.

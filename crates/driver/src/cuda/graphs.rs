@@ -15,7 +15,7 @@ use super::abi::graph::{
     CAPTURE_RELAXED, CopyParams, CopySide, Graph, GraphExec, GraphNode, HostParams, MemsetParams, USER_OBJECT_MOVE,
     USER_OBJECT_NO_SYNC, UserObject,
 };
-use super::abi::{Code, Stream};
+use super::abi::{Code, Context, Stream};
 use super::gpu::{Gpu, Lost};
 use super::slots::Slots;
 use super::table::GraphTable;
@@ -93,25 +93,25 @@ impl Graphs {
         }
     }
 
-    pub(super) fn upload(&self, exec: RawExec, stream: Stream) -> Result<()> {
+    pub(super) fn upload(&self, exec: RawExec, stream: Stream, context: Context) -> Result<()> {
         const CALL: &str = "upload";
         self.gpu.check_lost()?;
         let place = find(CALL, &self.execs, "graph instance", exec.0)?;
-        let _entered = self.gpu.enter(CALL)?;
-        // SAFETY: an instance of ours (one-caller), and a stream that is held open.
+        let _entered = self.gpu.enter_other(CALL, context)?;
+        // SAFETY: an instance of ours (one-caller), and a stream that is held open, of that context.
         self.gpu.check(CALL, unsafe { (self.table.upload)(GraphExec(place.native), stream) })
     }
 
     /// # Safety
     /// As of `Driver::launch`.
     #[inline]
-    pub(super) unsafe fn launch(&self, exec: RawExec, stream: Stream) -> Result<()> {
+    pub(super) unsafe fn launch(&self, exec: RawExec, stream: Stream, context: Context) -> Result<()> {
         const CALL: &str = "launch";
         self.gpu.check_lost()?;
         let place = find(CALL, &self.execs, "graph instance", exec.0)?;
-        let _entered = self.gpu.enter(CALL)?;
-        // SAFETY: an instance of ours (one-caller), and a stream that is held open; its memory is there, by the
-        // caller's promise.
+        let _entered = self.gpu.enter_other(CALL, context)?;
+        // SAFETY: an instance of ours (one-caller), and a stream that is held open, of that context; the memory is
+        // there, by the caller's promise.
         self.gpu.check(CALL, unsafe { (self.table.launch)(GraphExec(place.native), stream) })
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::abi::{Code, EVENT_DISABLE_TIMING, Event, Stream};
-use super::gpu::Gpu;
+use super::gpu::{Entered, Gpu};
 use super::slots::Slots;
 use crate::ledger::failed;
 use crate::{DriverError, RawMark, Result};
@@ -61,13 +61,17 @@ impl Marks {
         self.gpu.check(CALL, unsafe { (entered.table.record_event)(event, stream) })
     }
 
-    /// The stream, held by the caller, waits for a mark.
-    pub(super) fn wait(&self, stream: Stream, mark: RawMark) -> Result<()> {
+    /// The stream, held by the caller in its context, waits for a mark.
+    pub(super) fn wait(&self, entered: &Entered<'_>, stream: Stream, mark: RawMark) -> Result<()> {
         const CALL: &str = "wait";
-        self.gpu.check_lost()?;
-        let (event, entered) = (self.find(CALL, mark)?, self.gpu.enter(CALL)?);
+        let event = self.event(mark)?;
         // SAFETY: an event of ours (event-stays) and a stream that is held open.
         self.gpu.check(CALL, unsafe { (entered.table.wait_event)(stream, event, 0) })
+    }
+
+    /// The event of a mark, as long as that is not forgotten.
+    pub(super) fn event(&self, mark: RawMark) -> Result<Event> {
+        self.find("wait", mark)
     }
 
     #[inline]

@@ -5,12 +5,13 @@
 //!
 //! Invariants, beside the ledger's: `ours-only`: a handle is released and a range unmapped once, by who made it.
 
+use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::abi::{AccessDesc, Address, Allocation, AllocationProp, Code, GRANULARITY_MINIMUM};
+use super::abi::{AccessDesc, Address, Allocation, AllocationProp, Code, Device, GRANULARITY_MINIMUM};
 use super::gpu::Gpu;
 use crate::ledger::{Ledger, failed};
-use crate::{RawChunk, Result};
+use crate::{PeerAccess, RawChunk, Result};
 
 /// The memory of one device, as far as this driver mapped it.
 #[derive(Debug)]
@@ -136,6 +137,34 @@ impl Memory {
         Ok(())
     }
 
+    /// Whether the hardware lets another device use this one's memory.
+    pub(super) fn can_let(&self, device: Device) -> Result<bool> {
+        const CALL: &str = "can_let";
+        if device == self.gpu.device {
+            return Ok(true);
+        }
+        let (entered, mut can) = (self.gpu.enter(CALL)?, 0);
+        // SAFETY: a place for a number.
+        self.gpu.check(CALL, unsafe { (entered.table.can_access_peer)(&raw mut can, device, self.gpu.device) })?;
+        Ok(can != 0)
+    }
+
+    /// One call for all devices. This device's own access stays as it is, also where another driver has the same one.
+    pub(super) fn let_in(&self, at: u64, bytes: u64, peers: &[(Device, PeerAccess)]) -> Result<()> {
+        const CALL: &str = "let_in";
+        let ledger = self.lock();
+        ledger.check_unmap(at, bytes)?;
+        let others = peers.iter().filter(|(device, _)| *device != self.gpu.device);
+        let access: Vec<AccessDesc> = others.map(|&(device, access)| AccessDesc::with(device, flags(access))).collect();
+        if access.is_empty() {
+            return Ok(());
+        }
+        let entered = self.gpu.enter(CALL)?;
+        // SAFETY: a mapping of ours, and so many descriptions.
+        let code = unsafe { (entered.table.set_access)(at, bytes as usize, access.as_ptr(), access.len()) };
+        self.gpu.check(CALL, code)
+    }
+
     /// Bytes of chunks that are not destroyed, or still mapped.
     pub(super) fn used_bytes(&self) -> u64 {
         self.lock().used_bytes()
@@ -143,6 +172,15 @@ impl Memory {
 
     fn lock(&self) -> MutexGuard<'_, Ledger<Allocation>> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The library's number for an access.
+fn flags(access: PeerAccess) -> c_int {
+    match access {
+        PeerAccess::None => AccessDesc::NONE,
+        PeerAccess::Read => AccessDesc::READ,
+        PeerAccess::ReadWrite => AccessDesc::READ_WRITE,
     }
 }
 

@@ -27,9 +27,9 @@ use std::ffi::c_void;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use abi::{Code, Stream};
+use abi::{Code, Event, Stream};
 use gpu::{Gpu, Lost};
 use graphs::Graphs;
 use marks::Marks;
@@ -40,8 +40,8 @@ use table::{Api, Table};
 
 use crate::ledger::failed;
 use crate::{
-    CopyKind, Driver, Node, Properties, RawChunk, RawExec, RawGraph, RawMark, RawStream, Result, StreamFlags, Task,
-    Work, panics,
+    CopyKind, Driver, Fence, HeldMemory, Node, Peer, PeerAccess, Properties, RawChunk, RawExec, RawGraph, RawMark,
+    RawStream, Result, StreamFlags, Task, Work, panics,
 };
 
 /// How a CUDA device is opened.
@@ -70,7 +70,8 @@ pub struct CudaDriver {
     graphs: Option<Graphs>,
     marks: Marks,
     streams: Streams,
-    memory: Memory,
+    kept: Kept,
+    memory: Arc<Memory>,
     gpu: Arc<Gpu>,
     name: String,
     total_bytes: u64,
@@ -92,9 +93,10 @@ impl CudaDriver {
         }
         let total_bytes = survey::total_bytes(&gpu.api, gpu.device)?;
         let total_bytes = config.limit_bytes.map_or(total_bytes, |limit| limit.min(total_bytes));
-        let (memory, streams) = (Memory::new(gpu.clone(), total_bytes)?, Streams::new(gpu.clone()));
+        let (memory, streams) = (Arc::new(Memory::new(gpu.clone(), total_bytes)?), Streams::new(gpu.clone()));
+        let kept = Kept { gpu: gpu.clone(), memory: Mutex::default() };
         let graphs = gpu.api.graphs.map(|table| Graphs::new(gpu.clone(), table));
-        Ok(Self { graphs, marks: Marks::new(gpu.clone()), streams, memory, gpu, name, total_bytes })
+        Ok(Self { graphs, marks: Marks::new(gpu.clone()), streams, kept, memory, gpu, name, total_bytes })
     }
 
     /// Bytes of all chunks of this driver that are not destroyed or still mapped.
@@ -106,6 +108,37 @@ impl CudaDriver {
 impl CudaDriver {
     fn graphs(&self, call: &'static str) -> Result<&Graphs> {
         self.graphs.as_ref().ok_or_else(|| failed(call, "the driver library has no graphs"))
+    }
+}
+
+/// Other devices' memory that work of this one uses.
+struct Kept {
+    gpu: Arc<Gpu>,
+    memory: Mutex<Vec<HeldMemory>>,
+}
+
+impl Kept {
+    fn add(&self, memory: HeldMemory) {
+        let mut kept = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if !kept.iter().any(|it| Arc::ptr_eq(it, &memory)) {
+            kept.push(memory);
+        }
+    }
+}
+
+impl Drop for Kept {
+    /// It goes once nothing of the context runs any more. Where that cannot be waited for it stays with the process.
+    fn drop(&mut self) {
+        let kept = std::mem::take(self.memory.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if kept.is_empty() {
+            return;
+        }
+        let entered = self.gpu.enter("close");
+        // SAFETY: no argument that could be wrong (context-current).
+        let over = entered.is_ok_and(|entered| unsafe { (entered.table.synchronize_context)() } == Code::SUCCESS);
+        if !over {
+            std::mem::forget(kept);
+        }
     }
 }
 
@@ -155,6 +188,49 @@ unsafe impl Driver for CudaDriver {
         unsafe { self.memory.unmap(at, bytes) }
     }
 
+    fn peer(&self) -> Option<Peer> {
+        Some(Peer::Cuda(self.gpu.device))
+    }
+
+    fn can_let(&self, peer: Peer) -> Result<bool> {
+        match peer {
+            Peer::Cuda(device) => self.memory.can_let(device),
+            _ => Ok(false),
+        }
+    }
+
+    fn let_in(&self, at: u64, bytes: u64, peers: &[(Peer, PeerAccess)]) -> Result<()> {
+        let devices = peers.iter().map(|&(peer, access)| match peer {
+            Peer::Cuda(device) => Ok((device, access)),
+            other => Err(failed("let_in", format!("{other:?} cannot use memory of a CUDA device"))),
+        });
+        self.memory.let_in(at, bytes, &devices.collect::<Result<Vec<_>>>()?)
+    }
+
+    fn held_memory(&self) -> Option<HeldMemory> {
+        Some(self.memory.clone())
+    }
+
+    fn keep(&self, memory: HeldMemory) {
+        self.kept.add(memory);
+    }
+
+    fn fence(&self, mark: RawMark) -> Result<Fence> {
+        Ok(Fence::Event(self.marks.event(mark)?.0))
+    }
+
+    fn wait_abroad(&self, stream: RawStream, fence: &Fence) -> Result<()> {
+        const CALL: &str = "wait_abroad";
+        let Fence::Event(event) = *fence else {
+            return Err(failed(CALL, "streams of a CUDA device wait for CUDA devices only"));
+        };
+        let stream = self.streams.hold_idle(CALL, stream)?;
+        self.gpu.check_lost()?;
+        let entered = self.streams.enter(CALL, &stream)?;
+        // SAFETY: an event of another driver of the process, whose mark the caller keeps, and a stream that is held.
+        self.gpu.check(CALL, unsafe { (entered.table.wait_event)(stream.native, Event(event), 0) })
+    }
+
     fn open_stream(&self, flags: StreamFlags) -> Result<RawStream> {
         self.streams.open(flags.tie)
     }
@@ -182,7 +258,7 @@ unsafe impl Driver for CudaDriver {
             _ => self.streams.hold(CALL, stream)?,
         };
         self.gpu.check_lost()?;
-        let entered = self.gpu.enter(CALL)?;
+        let entered = self.streams.enter(CALL, &stream)?;
         let code = match work.take() {
             None => Code::SUCCESS,
             Some(Work::Run(task)) => {
@@ -207,7 +283,9 @@ unsafe impl Driver for CudaDriver {
 
     fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()> {
         let stream = self.streams.hold_idle("wait", stream)?;
-        self.marks.wait(stream.native, mark)
+        self.gpu.check_lost()?;
+        let entered = self.streams.enter("wait", &stream)?;
+        self.marks.wait(&entered, stream.native, mark)
     }
 
     #[inline]
@@ -234,13 +312,13 @@ unsafe impl Driver for CudaDriver {
 
     fn upload(&self, exec: RawExec, stream: RawStream) -> Result<()> {
         let stream = self.streams.hold_idle("upload", stream)?;
-        self.graphs("upload")?.upload(exec, stream.native)
+        self.graphs("upload")?.upload(exec, stream.native, self.streams.context(&stream))
     }
 
     unsafe fn launch(&self, exec: RawExec, stream: RawStream) -> Result<()> {
         let stream = self.streams.hold_idle("launch", stream)?;
         // SAFETY: the caller's promise is handed on.
-        unsafe { self.graphs("launch")?.launch(exec, stream.native) }
+        unsafe { self.graphs("launch")?.launch(exec, stream.native, self.streams.context(&stream)) }
     }
 
     fn destroy_exec(&self, exec: RawExec) -> Result<()> {
@@ -252,7 +330,8 @@ unsafe impl Driver for CudaDriver {
         self.gpu.check_lost()?;
         let stand_in = self.streams.stand_in()?;
         let before = self.mark(stream)?;
-        let ordered = self.marks.wait(stand_in, before);
+        let entered = self.gpu.enter("begin_capture");
+        let ordered = entered.and_then(|entered| self.marks.wait(&entered, stand_in, before));
         self.marks.forget(before);
         ordered?;
         self.streams.begin_capture(stream, stand_in, |native| graphs.begin_capture(native))

@@ -3,6 +3,9 @@
 //! Knows which are open and who may use them; no marks, no work. CUDA gives a closed stream's handle to the next one
 //! and does not always notice a stale one, so our handles are numbers of our own.
 //!
+//! A stream may be of another context of the device: memory is the device's, and calls for that stream are made in its
+//! context.
+//!
 //! Invariants: `open-native`: while a slot's lock is held for reading, its stream is not closed; `own-thread`: work
 //! goes to the per-thread default stream on the thread that it was opened on, for the handle names another one
 //! elsewhere.
@@ -10,16 +13,30 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::ThreadId;
 
-use super::abi::{Context, STREAM_DEFAULT, STREAM_NON_BLOCKING, Stream};
-use super::gpu::Gpu;
+use super::abi::{Context, EVENT_DISABLE_TIMING, Event, STREAM_DEFAULT, STREAM_NON_BLOCKING, Stream};
+use super::gpu::{Entered, Gpu};
 use super::slots::Slots;
 use crate::ledger::failed;
 use crate::{DriverError, RawStream, Result, Tie};
+
+/// What stands for a stream of another context in ours: events belong to one context, and that one may go before the
+/// stream's marks do. `follower` waits for each mark of the stream in its turn, so that marks of it are marks of ours.
+#[derive(Clone, Copy, Debug)]
+struct Bridge {
+    /// The stream's own context.
+    context: Context,
+    /// An event of that context, recorded again and again.
+    event: Event,
+    /// A stream of ours.
+    follower: Stream,
+}
 
 /// An open stream.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     native: Stream,
+    /// Where it is of another context of the device.
+    bridge: Option<Bridge>,
     /// Whether it is ours to destroy.
     is_owned: bool,
     /// The only thread that may use it, where there is such a one.
@@ -47,11 +64,14 @@ pub(super) struct Streams {
     slots: Slots<Slot>,
     /// Marked in the stead of streams that capture, once there was one: 0 until then.
     stand_in: Mutex<Stream>,
+    /// Held while a stream of another context is marked.
+    crossing: Mutex<()>,
 }
 
 /// An open stream, not closed while this lives.
 pub(super) struct Held<'a> {
     pub(super) native: Stream,
+    bridge: Option<Bridge>,
     /// Whether the handle names another stream on this thread.
     is_elsewhere: bool,
     stand_in: Option<Stream>,
@@ -60,7 +80,7 @@ pub(super) struct Held<'a> {
 
 impl Streams {
     pub(super) fn new(gpu: Arc<Gpu>) -> Self {
-        Self { gpu, slots: Slots::new(), stand_in: Mutex::default() }
+        Self { gpu, slots: Slots::new(), stand_in: Mutex::default(), crossing: Mutex::default() }
     }
 
     pub(super) fn open(&self, tie: Tie) -> Result<RawStream> {
@@ -76,7 +96,7 @@ impl Streams {
         let mut native = Stream::default();
         // SAFETY: a place for a stream (context-current).
         self.gpu.check(CALL, unsafe { (entered.table.open_stream)(&raw mut native, flags) })?;
-        self.enlist(CALL, Open { native, is_owned: true, thread: None, stand_in: None })
+        self.enlist(CALL, Open { native, bridge: None, is_owned: true, thread: None, stand_in: None })
     }
 
     /// # Safety
@@ -92,10 +112,40 @@ impl Streams {
         let (entered, mut context) = (self.gpu.enter(CALL)?, Context::default());
         // SAFETY: the caller's promise: an open stream.
         self.gpu.check(CALL, unsafe { (entered.table.stream_context)(native, &raw mut context) })?;
-        if !self.gpu.is_ours(context) {
-            return Err(failed(CALL, "the stream is of another context than the device's primary one"));
+        drop(entered);
+        if !self.gpu.has_context(CALL, context)? {
+            return Err(failed(CALL, "the stream is of another device: adopt it there"));
         }
-        self.enlist(CALL, Open { native, is_owned: false, thread: None, stand_in: None })
+        let bridge = if context == self.gpu.context() { None } else { Some(self.bridge(CALL, context)?) };
+        self.enlist(CALL, Open { native, bridge, is_owned: false, thread: None, stand_in: None })
+    }
+
+    fn bridge(&self, call: &'static str, context: Context) -> Result<Bridge> {
+        let (mut event, mut follower) = (Event::default(), Stream::default());
+        let entered = self.gpu.enter(call)?;
+        // SAFETY: a place for a stream (context-current).
+        self.gpu.check(call, unsafe { (entered.table.open_stream)(&raw mut follower, STREAM_NON_BLOCKING) })?;
+        drop(entered);
+        let opened = self.gpu.enter_other(call, context).and_then(|entered| {
+            // SAFETY: a place for an event, in the stream's context.
+            self.gpu.check(call, unsafe { (entered.table.open_event)(&raw mut event, EVENT_DISABLE_TIMING) })
+        });
+        match opened {
+            Ok(()) => Ok(Bridge { context, event, follower }),
+            Err(error) => {
+                self.destroy(owned(follower));
+                Err(error)
+            }
+        }
+    }
+
+    /// What of a bridge is ours goes. A context that is gone took its event along.
+    fn take_down(&self, bridge: Bridge) {
+        if let Ok(entered) = self.gpu.enter_other("close_stream", bridge.context) {
+            // SAFETY: an event of ours, for the last time.
+            let _ = unsafe { (entered.table.close_event)(bridge.event) };
+        }
+        self.destroy(owned(bridge.follower));
     }
 
     /// Where the device refuses, it stays open.
@@ -113,6 +163,7 @@ impl Streams {
         occupant.open = None;
         drop(occupant);
         self.slots.give_back(number);
+        open.bridge.into_iter().for_each(|bridge| self.take_down(bridge));
         Ok(())
     }
 
@@ -131,7 +182,8 @@ impl Streams {
         match occupant.open {
             Some(open) if occupant.generation == generation => {
                 let is_elsewhere = open.thread.is_some_and(|thread| thread != std::thread::current().id());
-                Ok(Held { native: open.native, is_elsewhere, stand_in: open.stand_in, _slot: occupant })
+                let Open { native, bridge, stand_in, .. } = open;
+                Ok(Held { native, bridge, is_elsewhere, stand_in, _slot: occupant })
             }
             _ => Err(unknown(call, stream)),
         }
@@ -145,8 +197,39 @@ impl Streams {
         if held.is_elsewhere {
             held.native = Stream::LEGACY;
         }
-        held.native = held.stand_in.unwrap_or(held.native);
+        if let Some(stand_in) = held.stand_in {
+            (held.native, held.bridge) = (stand_in, None);
+        }
+        self.cross(call, &mut held)?;
         Ok(held)
+    }
+
+    /// Puts the follower of a stream of another context after it, to be marked in its stead.
+    fn cross(&self, call: &'static str, held: &mut Held<'_>) -> Result<()> {
+        let Some(Bridge { context, event, follower }) = held.bridge else { return Ok(()) };
+        // The event's record and the wait for it are one: another thread may mark the same stream.
+        let _one = self.crossing.lock().unwrap_or_else(PoisonError::into_inner);
+        let entered = self.gpu.enter_other(call, context)?;
+        // SAFETY: an event and a stream of that context, which is current.
+        self.gpu.check(call, unsafe { (entered.table.record_event)(event, held.native) })?;
+        drop(entered);
+        let entered = self.gpu.enter(call)?;
+        // SAFETY: a stream of ours and an event of the same device.
+        self.gpu.check(call, unsafe { (entered.table.wait_event)(follower, event, 0) })?;
+        held.native = follower;
+        Ok(())
+    }
+
+    /// Enters the context that a stream is used in.
+    #[inline]
+    pub(super) fn enter(&self, call: &'static str, held: &Held<'_>) -> Result<Entered<'_>> {
+        self.gpu.enter_other(call, self.context(held))
+    }
+
+    /// The context of a stream.
+    #[inline]
+    pub(super) fn context(&self, held: &Held<'_>) -> Context {
+        held.bridge.map_or(self.gpu.context(), |bridge| bridge.context)
     }
 
     /// As [`hold`](Self::hold), for a stream that does not capture.
@@ -180,6 +263,10 @@ impl Streams {
             if open.stand_in.is_some() {
                 return Err(failed("begin_capture", "the stream captures already"));
             }
+            if open.bridge.is_some() {
+                let reason = "the stream is of another context than the device's primary one, and cannot capture";
+                return Err(failed("begin_capture", reason));
+            }
             begin(open.native)?;
             open.stand_in = Some(stand_in);
             Ok(())
@@ -209,6 +296,7 @@ impl Streams {
 
     fn enlist(&self, call: &'static str, open: Open) -> Result<RawStream> {
         let Some((number, slot)) = self.slots.take() else {
+            open.bridge.into_iter().for_each(|bridge| self.take_down(bridge));
             self.destroy(open);
             return Err(failed(call, "too many streams are open"));
         };
@@ -230,11 +318,14 @@ impl Drop for Streams {
     fn drop(&mut self) {
         for slot in self.slots.iter() {
             let open = slot.0.write().unwrap_or_else(PoisonError::into_inner).open.take();
-            open.into_iter().for_each(|open| self.destroy(open));
+            open.into_iter().for_each(|open| {
+                open.bridge.into_iter().for_each(|bridge| self.take_down(bridge));
+                self.destroy(open);
+            });
         }
         let native = std::mem::take(self.stand_in.get_mut().unwrap_or_else(PoisonError::into_inner));
         if native != Stream::default() {
-            self.destroy(Open { native, is_owned: true, thread: None, stand_in: None });
+            self.destroy(owned(native));
         }
     }
 }
@@ -242,7 +333,12 @@ impl Drop for Streams {
 /// A default stream, which nobody destroys.
 fn default_stream(native: Stream) -> Open {
     let thread = (native == Stream::PER_THREAD).then(|| std::thread::current().id());
-    Open { native, is_owned: false, thread, stand_in: None }
+    Open { native, bridge: None, is_owned: false, thread, stand_in: None }
+}
+
+/// A stream of ours.
+fn owned(native: Stream) -> Open {
+    Open { native, bridge: None, is_owned: true, thread: None, stand_in: None }
 }
 
 fn unpack(stream: RawStream) -> (u32, u32) {

@@ -67,6 +67,8 @@ table! {
     set_context = "cuCtxSetCurrent" / "cuCtxSetCurrent" (Context);
     push_context = "cuCtxPushCurrent" / "cuCtxPushCurrent_v2" (Context);
     pop_context = "cuCtxPopCurrent" / "cuCtxPopCurrent_v2" (*mut Context);
+    context_device = "cuCtxGetDevice" / "cuCtxGetDevice" (*mut Device);
+    can_access_peer = "cuDeviceCanAccessPeer" / "cuDeviceCanAccessPeer" (*mut c_int, Device, Device);
     synchronize_context = "cuCtxSynchronize" / "cuCtxSynchronize" ();
     granularity = "cuMemGetAllocationGranularity" / "cuMemGetAllocationGranularity"
         (*mut usize, *const AllocationProp, c_int);

@@ -18,16 +18,19 @@ mod tests;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use memory::Memory;
 use millpond_core::units::{GIB, MIB};
-use streams::{Execute, Packed, Refusal, Streams};
+use streams::{Abroad, Execute, Packed, Refusal, Streams};
 pub use streams::{STREAMS_MAX, Schedule, WORKERS_MAX};
 
 use crate::ledger::failed;
-use crate::{Access, Driver, DriverError, Properties, RawChunk, RawMark, RawStream, Result, StreamFlags, Work};
+use crate::{
+    Access, Driver, DriverError, Fence, HeldMemory, Peer, PeerAccess, Properties, RawChunk, RawMark, RawStream, Result,
+    StreamFlags, Work,
+};
 
 /// How a host device is made.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,7 +73,12 @@ pub struct HostDriver {
     config: HostConfig,
     memory: Arc<Memory>,
     streams: Arc<Streams<Executor>>,
+    /// Other devices' memory that work of this one uses. INVARIANT: memory-outlives-work.
+    kept: Kept,
 }
+
+/// Memory of other devices, with the workers.
+type Kept = Arc<Mutex<Vec<HeldMemory>>>;
 
 impl HostDriver {
     /// Makes a device. There may be several in a process; they know nothing of each other.
@@ -83,10 +91,11 @@ impl HostDriver {
             return Err(failed("open", reason));
         }
         let memory = Arc::new(Memory::new(config.granularity, config.total_bytes)?);
-        let executor = Executor { _memory: memory.clone() };
+        let kept = Kept::default();
+        let executor = Executor { _memory: memory.clone(), _kept: Arc::clone(&kept) };
         let streams = Streams::new(executor, config.schedule, WORKER_IDLE_LIFE)
             .map_err(|error| failed("open", format!("no thread: {error}")))?;
-        Ok(Self { config, memory, streams })
+        Ok(Self { config, memory, streams, kept })
     }
 
     /// Bytes of all chunks that are not destroyed or still mapped.
@@ -182,6 +191,46 @@ unsafe impl Driver for HostDriver {
         unsafe { self.memory.unmap(at, bytes) }
     }
 
+    fn peer(&self) -> Option<Peer> {
+        Some(Peer::Host)
+    }
+
+    fn can_let(&self, peer: Peer) -> Result<bool> {
+        Ok(peer == Peer::Host)
+    }
+
+    /// All memory of the process is open to all its threads.
+    fn let_in(&self, _at: u64, _bytes: u64, peers: &[(Peer, PeerAccess)]) -> Result<()> {
+        match peers.iter().find(|(peer, _)| *peer != Peer::Host) {
+            None => Ok(()),
+            Some((peer, _)) => Err(failed("let_in", format!("{peer:?} cannot use memory of a host device"))),
+        }
+    }
+
+    fn held_memory(&self) -> Option<HeldMemory> {
+        Some(self.memory.clone())
+    }
+
+    fn keep(&self, memory: HeldMemory) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if !kept.iter().any(|it| Arc::ptr_eq(it, &memory)) {
+            kept.push(memory);
+        }
+    }
+
+    fn fence(&self, mark: RawMark) -> Result<Fence> {
+        Ok(Fence::Host(Arc::new(Abroad { streams: Arc::clone(&self.streams), mark: Packed(mark.0) })))
+    }
+
+    fn wait_abroad(&self, stream: RawStream, fence: &Fence) -> Result<()> {
+        let Fence::Host(fence) = fence else {
+            return Err(failed("wait_abroad", "streams of a host device wait for host devices only"));
+        };
+        self.streams
+            .wait_abroad(Packed(stream.0), Arc::clone(fence))
+            .map_err(|why| explain("wait_abroad", stream.0, why))
+    }
+
     fn open_stream(&self, flags: StreamFlags) -> Result<RawStream> {
         let stream = self.streams.open(flags.label);
         stream.map(|stream| RawStream(stream.0)).map_err(|why| explain("open_stream", 0, why))
@@ -234,6 +283,7 @@ unsafe impl Driver for HostDriver {
 struct Executor {
     /// INVARIANT: memory-outlives-work.
     _memory: Arc<Memory>,
+    _kept: Kept,
 }
 
 impl Execute for Executor {

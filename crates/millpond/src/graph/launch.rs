@@ -95,7 +95,11 @@ impl GraphExec {
             let mut state = shared.state.lock();
             match shared.enter(&mut state)? {
                 Mode::Capturing => shared.capture_launch(exec, caller),
-                Mode::Live => exec.launch(shared, &mut state, &mut lock(&exec.run), caller),
+                Mode::Live => {
+                    // What the host was told of other devices that use this one's memory counts as well.
+                    shared.hear_abroad(&mut state);
+                    exec.launch(shared, &mut state, &mut lock(&exec.run), caller)
+                }
             }
         };
         let lives = loop {
@@ -361,8 +365,8 @@ impl ExecShared {
             };
             if let Err(Wrong { act, fault, site: node }) = checked {
                 let later = site(act, shared.id, state.op() + 1, caller);
-                let refused = shared.refuse(state, found.allocation.subject(life), fault, later);
-                return Err(within(refused, node));
+                let subject = found.allocation.subject(life);
+                return Err(within(shared.refuse(state, &found.allocation, subject, fault, later), node));
             }
         }
         Ok(())

@@ -135,9 +135,7 @@ pub(crate) fn bind(context: &Context, arenas: &[ArenaKey], knows: &impl Knows) -
                 // Not under the lock: work that is waited for may drop what has memory here.
                 drop(memory);
                 let driver = &*context.driver;
-                context
-                    .chains
-                    .each(&blocked.after, |progress| progress.with_mark(driver, |mark| driver.block_on(mark)))?;
+                context.chains.each(&blocked.after, |chain| chain.block(driver))?;
             }
         }
     }
@@ -146,7 +144,7 @@ pub(crate) fn bind(context: &Context, arenas: &[ArenaKey], knows: &impl Knows) -
 /// Makes a stream wait, on the device only.
 pub(crate) fn follow(context: &Context, raw: RawStream, waits: &Frontier) -> millpond_driver::Result<()> {
     let driver = &*context.driver;
-    context.chains.each(waits, |progress| progress.with_mark(driver, |mark| driver.wait(raw, mark)))
+    context.chains.each(waits, |chain| chain.wait(driver, raw))
 }
 
 /// Gives back what nothing needs.

@@ -245,7 +245,7 @@ fn every_call_fails_once_on_the_simulator() {
             (sim.clone(), Some(sim))
         });
         // Graphs of the device's own are where those are, in `tests/native`; this program shares nothing.
-        let is_sharing = |kind| matches!(kind, CallKind::Export | CallKind::Import);
+        let is_sharing = |kind| matches!(kind, CallKind::Export | CallKind::Import | CallKind::LetIn);
         let is_called = |kind: &CallKind| kind.can_fail() && !kind.is_graph() && !is_sharing(*kind);
         let all = CallKind::ALL.into_iter().filter(is_called);
         let all: BTreeSet<CallKind> = all.collect();

@@ -7,6 +7,7 @@ mod data;
 mod devices;
 mod exhaustion;
 mod failing;
+mod grants;
 mod hosts;
 mod marks;
 mod misuse;

@@ -28,6 +28,8 @@ use turn::Left;
 pub use workers::WORKERS_MAX;
 use workers::Workers;
 
+use crate::HostFence;
+
 use super::sync::{self, JoinHandle, MutexGuard, Ordering, lock, sleep, spawn};
 
 /// How items are run; the streams know nothing else of them.
@@ -52,6 +54,34 @@ pub(crate) enum Refusal {
     Stuck,
     /// An item panicked or failed.
     Lost(String),
+}
+
+/// A mark, for other devices.
+pub(crate) struct Abroad<E: Execute> {
+    pub(crate) streams: Arc<Streams<E>>,
+    pub(crate) mark: Packed,
+}
+
+impl<E: Execute> HostFence for Abroad<E> {
+    fn is_over(&self) -> Result<bool, String> {
+        self.streams.is_over(self.mark).map_err(|why| why.to_string())
+    }
+
+    fn block(&self) -> Result<(), String> {
+        self.streams.block_on(self.mark).map_err(|why| why.to_string())
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::UnknownStream => "the stream is not open",
+            Refusal::UnknownMark => "the mark was never made",
+            Refusal::Full => "too many streams are open",
+            Refusal::Stuck => "nobody is left to run what is waited for",
+            Refusal::Lost(reason) => reason,
+        })
+    }
 }
 
 /// Who runs ready work.
@@ -156,6 +186,17 @@ impl<E: Execute> Streams<E> {
             if !self.park(stream.slot(), mark) {
                 self.make_ready(stream.slot());
             }
+        }
+        Ok(())
+    }
+
+    /// As [`wait`](Self::wait), for another device's mark. With threads the wait keeps one.
+    pub(crate) fn wait_abroad(self: &Arc<Self>, stream: Packed, fence: Arc<dyn HostFence>) -> Result<(), Refusal> {
+        let (slot, mut queue) = self.lock_stream(stream)?;
+        self.check_lost()?;
+        if append(slot, &mut queue, Entry::Abroad(fence)) {
+            drop(queue);
+            self.make_ready(stream.slot());
         }
         Ok(())
     }

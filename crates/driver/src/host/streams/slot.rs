@@ -12,7 +12,9 @@
 //! * `drained-slot`: a slot changes hands only when `done == submitted`.
 
 use std::collections::VecDeque;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+
+use crate::HostFence;
 
 use super::sync::{AtomicU64, Condvar, Mutex, Ordering, lock};
 
@@ -50,6 +52,8 @@ pub(crate) enum Entry<I> {
     Work(I),
     /// What follows waits for a mark.
     Wait(Packed),
+    /// What follows waits for another device's mark.
+    Abroad(Arc<dyn HostFence>),
 }
 
 /// One slot. The atomics are written under the lock of `queue` and read without it.

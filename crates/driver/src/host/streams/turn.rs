@@ -7,6 +7,7 @@
 //!     the front is   nothing          -> the stream is idle; leave it
 //!                    a wait, over     -> count it as done, and wake who waited for that
 //!                    a wait, not over -> park the stream behind the mark's stream; leave it
+//!                    a wait abroad    -> unlock, wait for the other device, lock, count it as done
 //!                    work             -> unlock, run it, lock, count it as done, and wake who waited for that
 //! ```
 //!
@@ -22,8 +23,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::slot::{Entry, Queue, Slot, SlotIndex};
-use super::sync::{MutexGuard, lock};
-use super::{Execute, Packed, Streams};
+use super::sync::{MutexGuard, lock, thread};
+use super::{Drive, Execute, Packed, Streams};
+use crate::HostFence;
 
 /// What became of a stream that was seen to.
 pub(super) enum Left {
@@ -61,6 +63,32 @@ impl<E: Execute> Streams<E> {
                     }
                     queue = lock(&slot.queue);
                 }
+                Some(Entry::Abroad(fence)) => {
+                    let fence = Arc::clone(fence);
+                    if let Some(other) = woken.take() {
+                        self.make_ready(other);
+                    }
+                    queue.running = true;
+                    drop(queue);
+                    let outcome = self.await_abroad(&*fence);
+                    queue = lock(&slot.queue);
+                    queue.running = false;
+                    match outcome {
+                        Ok(false) => return Left::Ready(index),
+                        // A device that was lost meanwhile has dropped the entry.
+                        Ok(true) if !self.is_lost() => {
+                            queue.entries.pop_front();
+                            self.finish(slot, &mut queue, &mut woken);
+                        }
+                        Ok(true) => {}
+                        Err(reason) => {
+                            let reason = format!("stream {} waits for a device that is lost: {reason}", queue.label);
+                            drop(queue);
+                            self.lose(reason);
+                            queue = lock(&slot.queue);
+                        }
+                    }
+                }
                 Some(Entry::Work(_)) => {
                     if let Some(other) = woken.take() {
                         self.make_ready(other);
@@ -72,6 +100,19 @@ impl<E: Execute> Streams<E> {
                     queue = self.run_front(slot, queue, &mut woken);
                 }
             }
+        }
+    }
+
+    /// Waits for another device, where a thread is there to wait; else looks and says whether it is over. That may run
+    /// work of the other device on this thread: it never blocks there, so that devices may wait for each other.
+    fn await_abroad(&self, fence: &dyn HostFence) -> Result<bool, String> {
+        match &self.drive {
+            Drive::Workers(_) => fence.block().map(|()| true),
+            Drive::Seeded(_) => fence.is_over().inspect(|over| {
+                if !over {
+                    thread::yield_now();
+                }
+            }),
         }
     }
 

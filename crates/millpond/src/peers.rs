@@ -1,0 +1,136 @@
+//! Devices of one process that meet: by an event that another's stream waits for, by memory that another's work uses.
+//!
+//! All chains of a process have numbers of their own, whichever device they are of, so a point means the same to every
+//! device, and what one stream recorded another of any device can learn. What is kept apart is what hosts know: each
+//! device is told of its own synchronisations. A thread that waited for one device and then submits to another comes
+//! after what it waited for all the same: that is looked up where it would be missed ([`Context::hear_abroad`]), and
+//! costs nothing before. Locks: leaves; nothing is dropped under them that could own a device.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, Weak};
+
+use millpond_core::order::Numbers;
+use millpond_driver::Driver;
+
+use crate::context::{Context, lock};
+use crate::device::Device;
+use crate::error::{Invalid, Result};
+use crate::event::Mark;
+use crate::hosts::{Hosts, Told};
+use crate::stream::{State, StreamShared};
+
+/// Chains of all devices of the process.
+static NUMBERS: std::sync::LazyLock<Numbers> = std::sync::LazyLock::new(Numbers::default);
+/// The devices of the process.
+static DEVICES: Mutex<Vec<(u32, Weak<Context>)>> = Mutex::new(Vec::new());
+/// What hosts know of those devices that have met others.
+static MET: Mutex<Vec<(u32, Weak<Hosts>)>> = Mutex::new(Vec::new());
+
+/// Where chains get their numbers from.
+pub(crate) fn numbers() -> &'static Numbers {
+    &NUMBERS
+}
+
+/// A device is open.
+pub(crate) fn enter(context: &Arc<Context>) {
+    lock(&DEVICES).push((context.number, Arc::downgrade(context)));
+}
+
+/// A device is gone.
+pub(crate) fn leave(number: u32) {
+    lock(&DEVICES).retain(|(other, _)| *other != number);
+    lock(&MET).retain(|(other, _)| *other != number);
+}
+
+/// The device of a number, while it is open. It must not be let go under a lock of a stream.
+pub(crate) fn find(number: u32) -> Option<Arc<Context>> {
+    lock(&DEVICES).iter().find(|(other, _)| *other == number)?.1.upgrade()
+}
+
+/// All devices that are open. They must not be let go under a lock of a stream.
+#[expect(dead_code)]
+pub(crate) fn all() -> Vec<Arc<Context>> {
+    lock(&DEVICES).iter().filter_map(|(_, context)| context.upgrade()).collect()
+}
+
+/// What messages call a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceName {
+    /// Its number: the devices of a process are counted from 1 as they are opened.
+    pub number: u32,
+    /// What its driver calls it.
+    pub name: String,
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "device {} (`{}`)", self.number, self.name)
+    }
+}
+
+impl Context {
+    /// What messages call it.
+    pub(crate) fn name(&self) -> DeviceName {
+        DeviceName { number: self.number, name: self.properties.name.clone() }
+    }
+
+    /// From now on this device and another may have each other's points.
+    pub(crate) fn meet(&self, other: &Context) {
+        for context in [self, other] {
+            if !context.has_met.swap(true, Ordering::AcqRel) {
+                lock(&MET).push((context.number, Arc::downgrade(&context.hosts)));
+            }
+        }
+    }
+
+    /// The calling thread was told of other devices, too: what it was told counts here. Whether that is news.
+    #[cold]
+    pub(crate) fn hear_abroad(&self) -> bool {
+        let others: Vec<_> = match self.has_met.load(Ordering::Acquire) {
+            true => lock(&MET).iter().filter_map(|(_, hosts)| hosts.upgrade()).collect(),
+            false => return false,
+        };
+        let mut is_news = false;
+        for other in others.iter().filter(|other| !Arc::ptr_eq(other, &self.hosts)) {
+            let (own, base) = (self.hosts.base(), other.base());
+            if base.points().any(|point| !own.covers(point)) {
+                self.hosts.hear(&Told { base, traced: None });
+                is_news = true;
+            }
+        }
+        is_news
+    }
+
+    /// Refuses two devices that can have nothing to do with each other.
+    pub(crate) fn check_peers(&self, other: &Context) -> Result<()> {
+        match (self.driver.peer(), other.driver.peer()) {
+            (Some(own), Some(their)) if std::mem::discriminant(&own) == std::mem::discriminant(&their) => Ok(()),
+            _ => Err(Invalid::NotPeers { device: self.name(), other: other.name() }.into()),
+        }
+    }
+
+    /// Makes a stream of this device wait for a mark of another.
+    pub(crate) fn wait_abroad(&self, raw: millpond_driver::RawStream, mark: &Mark) -> Result<()> {
+        Ok(self.driver.wait_abroad(raw, &mark.fence()?)?)
+    }
+}
+
+impl StreamShared {
+    /// As [`Context::hear_abroad`], and the stream hears of it at once.
+    #[cold]
+    pub(crate) fn hear_abroad(&self, state: &mut State) -> bool {
+        let is_news = self.context.hear_abroad();
+        if is_news {
+            state.chain.hear(&self.context.hosts.base());
+        }
+        is_news
+    }
+}
+
+impl Device {
+    /// What messages call it.
+    pub fn name(&self) -> DeviceName {
+        self.context().name()
+    }
+}
