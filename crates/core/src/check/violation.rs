@@ -77,6 +77,9 @@ impl Violation {
                     if later.act == Act::Write { "write" } else { "read" }
                 )
             }
+            Kind::FreeWhileImported => "let that process free its import first, and order this free after that; or \
+                                        drop the buffer: its memory goes back when the last holder is done with it"
+                .into(),
             _ => match earlier.place {
                 Place::Process(process) => format!(
                     "make {} wait for an event that process {process} records on its {} at or after op {} and exports",
@@ -118,6 +121,13 @@ impl Violation {
             Kind::DoubleFree => format!("{} is freed on {}, but it is freed already", self.subject, later.stream),
             Kind::UseAfterFree => {
                 format!("{} is {} on {}, but it is freed already", self.subject, later.act.past(), later.stream)
+            }
+            Kind::FreeWhileImported => {
+                let whose = match earlier.place {
+                    Place::Process(process) => format!("process {process}"),
+                    _ => "another process".into(),
+                };
+                format!("{} is freed on {} while {whose} holds it", self.subject, later.stream)
             }
             _ => {
                 let whose = match earlier.place {

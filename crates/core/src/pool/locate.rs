@@ -2,7 +2,7 @@
 
 use super::Pool;
 use super::block::{NONE, State};
-use crate::ids::BlockId;
+use crate::ids::{BlockId, ChunkId};
 use crate::units::Range;
 
 /// A held block near an address.
@@ -64,6 +64,17 @@ impl Pool {
     pub fn held_blocks(&self) -> impl Iterator<Item = (BlockId, Range)> + '_ {
         let blocks = &self.heap.blocks;
         self.heap.all().filter(|&id| blocks[id].state == State::Held).map(|id| (BlockId(id), blocks[id].range()))
+    }
+
+    /// The chunks mapped under a range, upwards, each with its whole range. Under a held block there are no holes.
+    pub fn chunks_under(&self, range: Range) -> impl Iterator<Item = (ChunkId, Range)> + '_ {
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            let chunk = (at < range.end()).then(|| self.space.at(at)).flatten()?;
+            let whole = self.space.chunk(chunk).range();
+            at = whole.end();
+            Some((chunk, whole))
+        })
     }
 
     fn neighbour(&self, id: u32) -> Neighbour {

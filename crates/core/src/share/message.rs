@@ -3,13 +3,17 @@
 //! ```text
 //! importer                         exporter
 //! Claim (kind, nonce)      ->
-//!                          <-      Memory (lease, bytes, uses, parts) | Event (points) + pipe | Pool | Refused
+//!                          <-      Memory (lease, bytes, uses, parts) | Event (points) + socket | Pool | Refused
 //! Parts (lease, from)      ->                            only where one packet does not hold them all
 //!                          <-      Parts
 //! Fetch (chunks)           ->                            those it has no file of yet
 //!                          <-      Chunks + files
-//! Release (lease)          ->      no answer
+//! Release (lease, uses)    ->      no answer: the hold ends in the order of the program
+//! Over (lease)             ->      no answer: the uses are over, the memory can serve again
+//! Known (lease)            ->      no answer: the importer's host was told so
 //! ```
+//!
+//! A release whose uses the importer's host knows to be over names none, and nothing follows it.
 //!
 //! Knows the wire, and nothing of files: those travel beside the packet.
 
@@ -68,7 +72,7 @@ pub struct MemoryGrant {
     pub uses: Vec<ForeignUse>,
 }
 
-/// An event. A pipe comes with it: one byte in it says that the event is over, its end that the exporter is gone.
+/// An event. A socket comes with it: one byte in it says that the event is over, its end that the exporter is gone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventGrant {
     /// Where it was recorded.
@@ -96,8 +100,17 @@ pub enum Request {
     },
     /// Files of chunks.
     Fetch(Vec<ChunkName>),
-    /// An allocation is given back: all uses of it are over.
-    Release(LeaseId),
+    /// A hold on an allocation ends.
+    Release {
+        /// Which.
+        lease: LeaseId,
+        /// What the importer did that its host does not know to be over, the free last.
+        uses: Vec<ForeignUse>,
+    },
+    /// The uses that a release named are over.
+    Over(LeaseId),
+    /// The importer's host was told that the uses are over: whatever it says from now on comes after them.
+    Known(LeaseId),
 }
 
 /// What an exporter answers.
@@ -105,7 +118,7 @@ pub enum Request {
 pub enum Reply {
     /// An allocation.
     Memory(MemoryGrant),
-    /// An event, with its pipe.
+    /// An event, with its socket.
     Event(EventGrant),
     /// A pool, by its number.
     Pool(u32),
@@ -168,7 +181,9 @@ impl Request {
             Request::Claim { kind, nonce } => writer.u8(1).u16(kind.code()).u128(*nonce),
             Request::Parts { lease, from } => writer.u8(2).u64(lease.0).u32(*from),
             Request::Fetch(chunks) => writer.u8(3).list(chunks, Writer::chunk),
-            Request::Release(lease) => writer.u8(4).u64(lease.0),
+            Request::Release { lease, uses } => writer.u8(4).u64(lease.0).list(uses, Writer::one_use),
+            Request::Over(lease) => writer.u8(5).u64(lease.0),
+            Request::Known(lease) => writer.u8(6).u64(lease.0),
         };
         writer.0
     }
@@ -183,7 +198,9 @@ impl Request {
             1 => Request::Claim { kind: TicketKind::of(reader.u16()?)?, nonce: reader.u128()? },
             2 => Request::Parts { lease: LeaseId(reader.u64()?), from: reader.u32()? },
             3 => Request::Fetch(reader.list(FETCH_CHUNKS_MAX, Reader::chunk)?),
-            4 => Request::Release(LeaseId(reader.u64()?)),
+            4 => Request::Release { lease: LeaseId(reader.u64()?), uses: reader.list(USES_MAX, Reader::one_use)? },
+            5 => Request::Over(LeaseId(reader.u64()?)),
+            6 => Request::Known(LeaseId(reader.u64()?)),
             _ => return Err(Malformed::Unknown("the kind of request")),
         };
         reader.end()?;

@@ -18,7 +18,10 @@ fn requests() -> Vec<Request> {
         Request::Parts { lease: LeaseId(4), from: 1024 },
         Request::Fetch(vec![chunk; FETCH_CHUNKS_MAX]),
         Request::Fetch(Vec::new()),
-        Request::Release(LeaseId(u64::MAX)),
+        Request::Release { lease: LeaseId(u64::MAX), uses: vec![one_use(5), one_use(6)] },
+        Request::Release { lease: LeaseId(2), uses: Vec::new() },
+        Request::Over(LeaseId(7)),
+        Request::Known(LeaseId(7)),
     ]
 }
 
@@ -85,6 +88,8 @@ fn the_largest_messages_fit_a_packet() {
         uses: vec![one_use(4); USES_MAX],
     });
     let event = Reply::Event(EventGrant { point: point(7), known: vec![point(1); POINTS_MAX] });
+    let release = Request::Release { lease: LeaseId(1), uses: vec![one_use(4); USES_MAX] }.to_bytes();
+    assert!(release.len() <= MESSAGE_BYTES_MAX && Request::from_bytes(&release).is_ok());
     for reply in [largest, event] {
         let bytes = reply.to_bytes();
         assert!(bytes.len() <= MESSAGE_BYTES_MAX, "{} B", bytes.len());
