@@ -16,6 +16,7 @@ use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 use crate::graph::{Arena, Session};
 use crate::pool::PoolShared;
+use crate::share::{Imported, Lent};
 use crate::stream::StreamShared;
 use crate::tracing::Tracer;
 
@@ -41,6 +42,8 @@ pub(crate) struct Allocation {
 pub(crate) enum Origin {
     /// A pool, by its table.
     Pool(Arc<PoolShared>),
+    /// Another process.
+    Imported(Arc<Imported>),
     /// An alloc node of a graph: each launch of the graph begins a life.
     Graph(Arc<Arena>),
     /// An alloc node that a capture has recorded: it has no life of its own.
@@ -61,6 +64,8 @@ pub(crate) struct Life {
     /// The free, once it has happened.
     pub(crate) freed: Option<Use>,
     pub(crate) name: Option<Arc<str>>,
+    /// Other processes that hold it.
+    pub(crate) lent: Option<Box<Lent>>,
 }
 
 /// What the program owns: one life of an allocation, and where it is.
@@ -83,6 +88,7 @@ impl Allocation {
             history: History::new(nowhere),
             freed: Some(nowhere),
             name: None,
+            lent: None,
         };
         Self { id, index, device, origin, life: Light::new(life) }
     }
@@ -92,6 +98,7 @@ impl Allocation {
         match &self.origin {
             Origin::Pool(pool) => pool.context.tracer.as_deref(),
             Origin::Graph(arena) => arena.context.tracer.as_deref(),
+            Origin::Imported(imported) => imported.context.tracer.as_deref(),
             Origin::Captured(_) => None,
         }
     }
@@ -109,6 +116,12 @@ impl Allocation {
     #[inline]
     pub(crate) fn key(&self) -> (u32, AllocId) {
         (self.device, self.id)
+    }
+
+    /// Whether it is memory of another process.
+    #[inline]
+    pub(crate) fn is_import(&self) -> bool {
+        matches!(self.origin, Origin::Imported(_))
     }
 
     /// Whether a capture has allocated it.
@@ -154,6 +167,7 @@ impl Life {
         self.history.restart(born);
         self.freed = None;
         self.name = None;
+        self.lent = None;
     }
 }
 

@@ -110,6 +110,9 @@ pub struct PoolConfig {
     /// Make freed addresses inaccessible, so that a stray access faults instead of reading old data. Blocks are then
     /// multiples of a page and never rest on shelves; for finding bugs, not for speed. Default off.
     pub guard: bool,
+    /// Make chunks that can be handed to other processes (CUDA: `cudaMemPoolProps::handleTypes`, file descriptors).
+    /// Each chunk then takes a file descriptor. Default off.
+    pub shareable: bool,
 }
 
 impl Default for PoolConfig {
@@ -121,6 +124,7 @@ impl Default for PoolConfig {
             slack: Slack::default(),
             chunk_bytes_max: 512 * MIB,
             guard: false,
+            shareable: false,
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::peers;
 use crate::pool::PoolShared;
 use crate::progress::{Chains, Progress};
 use crate::report::Violations;
+use crate::share::Sharing;
 use crate::shell::Closing;
 use crate::stream::{Staged, StreamShared, release_staging};
 use crate::tracing::Tracer;
@@ -45,6 +46,8 @@ pub(crate) struct Context {
     pub(crate) closing: Mutex<Vec<Closing>>,
     /// What the device's graphs share.
     pub(crate) graphs: Graphs,
+    /// What is shared with other processes.
+    pub(crate) share: Sharing,
     /// Who writes down what is done, where somebody does.
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// What becomes of a violation.
@@ -91,6 +94,7 @@ impl Context {
             }
         }
         self.hosts.learn(snapshots);
+        self.tell_exporters();
         release_staging(&mut lock(&self.staging), &*self.driver);
     }
 
@@ -122,6 +126,7 @@ impl Context {
             }
         }
         self.graphs.finish_closing(self);
+        self.finish_imports();
     }
 }
 
@@ -130,6 +135,7 @@ impl Drop for Context {
         // Once more: what the system refused so far. What it refuses now goes with the device.
         let _ = self.close_rest();
         self.finish_closing();
+        self.stop_sharing();
         let _ = trim_graph_memory(self);
         let staging = self.staging.get_mut().unwrap_or_else(PoisonError::into_inner);
         release_staging(staging, &*self.driver);

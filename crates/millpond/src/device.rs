@@ -24,9 +24,10 @@ use crate::error::{Invalid, Refused, Result};
 use crate::event::Mark;
 use crate::graph::{Graphs, free_in_graph};
 use crate::hosts::{Hosts, Told};
-use crate::pool::{Pool, PoolShared};
+use crate::pool::{Pool, PoolShared, Uses};
 use crate::progress::{Chains, Progress};
 use crate::serve::not_launched;
+use crate::share::{Sharing, check_free, free_import};
 use crate::stream::{Keep, Role, State, Stream, StreamShared};
 use crate::tracing::Tracer;
 use crate::{Buffer, peers, pool};
@@ -48,6 +49,7 @@ pub struct Device {
 impl Drop for DeviceShared {
     fn drop(&mut self) {
         self.context.graphs.forget_orphans();
+        self.context.forget_imports();
     }
 }
 
@@ -103,6 +105,7 @@ impl Device {
             ended: Ended::default(),
             staging: Mutex::default(),
             closing: Mutex::default(),
+            share: Sharing::default(),
             tracer: Tracer::of(config.trace, config.host_threads),
             violations: config.violations,
             next_stream: AtomicU32::new(0),
@@ -267,6 +270,16 @@ impl Device {
     }
 
     fn free_now(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
+        match self.free_now_once(owned, caller) {
+            Err(error) if error.is_abroad() => {
+                self.shared.context.settle_shares();
+                self.free_now_once(owned, caller)
+            }
+            done => done,
+        }
+    }
+
+    fn free_now_once(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
         let Owned { allocation, generation, .. } = owned;
         if allocation.device != self.shared.context.number {
             let (what, with) = (allocation.id.to_string(), "the device".into());
@@ -282,11 +295,11 @@ impl Device {
         let mut checked = match life.freed {
             Some(free) => Err(freed_fault(free, Act::Free)),
             None if life.generation != *generation => Err(freed_fault(life.history.born(), Act::Free)),
-            None => life.history.check_free(&Host(&base)),
+            None => check_free(allocation, &life, &Host(&base)),
         };
         if checked.is_err() && life.freed.is_none() && self.shared.context.hear_abroad() {
             base = self.shared.context.hosts.base();
-            checked = life.history.check_free(&Host(&base));
+            checked = check_free(allocation, &life, &Host(&base));
         }
         if let Err(fault) = checked {
             let Use { point, site } = fault.earlier;
@@ -298,6 +311,10 @@ impl Device {
         life.freed = Some(Use { point: life.history.born().point, site: later });
         if let Some(tracer) = &self.shared.context.tracer {
             tracer.free_now(allocation.id, *generation, caller);
+        }
+        if allocation.is_import() {
+            free_import(allocation, life, None);
+            return Ok(());
         }
         let Origin::Pool(pool) = &allocation.origin else {
             free_in_graph(allocation, life, Frontier::EMPTY);
@@ -385,6 +402,11 @@ fn open_pool(context: &Arc<Context>, config: PoolConfig) -> Result<Pool> {
             format!("the device `{}` cannot change what may be done with mapped bytes", context.properties.name);
         return Err(Invalid::Setting { setting: "guard", reason }.into());
     }
+    if config.shareable && !context.driver.can_share() {
+        let reason = format!("the device `{}` cannot hand memory to other processes", context.properties.name);
+        return Err(Invalid::Setting { setting: "shareable", reason }.into());
+    }
+    let shareable = config.shareable;
     let memory = match config.max_bytes {
         0 => context.properties.total_bytes,
         limit => limit.min(context.properties.total_bytes),
@@ -395,12 +417,12 @@ fn open_pool(context: &Arc<Context>, config: PoolConfig) -> Result<Pool> {
     let start = context.driver.reserve(addresses)?;
     let id = PoolId(context.next_pool.fetch_add(1, Ordering::Relaxed));
     let range = Range::new(start, addresses);
-    let shared = Arc::new(PoolShared::new(id, Arc::clone(context), core, guard, range));
+    let shared = Arc::new(PoolShared::new(id, Arc::clone(context), core, Uses { guard, shareable }, range));
     let mut pools = context.pools.write().unwrap_or_else(PoisonError::into_inner);
     pools.retain(|pool| pool.strong_count() > 0);
     pools.push(Arc::downgrade(&shared));
     if let Some(tracer) = &context.tracer {
-        tracer.pool(id);
+        tracer.pool(id, shareable);
     }
     Ok(Pool { owner: Arc::new(pool::Owner { shared }) })
 }

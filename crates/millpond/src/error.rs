@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use millpond_core::check::{Site, Violation};
+use millpond_core::check::{Place, Site, Violation};
 use millpond_core::ids::{PoolId, StreamId};
 use millpond_core::pool::Exhausted;
 use millpond_core::units::{Bytes, Range};
@@ -14,6 +14,7 @@ use millpond_driver::{DriverError, PeerAccess};
 use crate::Buffer;
 pub use crate::graph::{CaptureError, GraphError};
 use crate::peers::DeviceName;
+use crate::share::ShareError;
 
 /// Result of Millpond's calls.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -37,6 +38,9 @@ pub enum Error {
     /// A stream's capture cannot do this, or cannot go on.
     #[error("{0}")]
     Capture(Box<CaptureError>),
+    /// Something is not shared with another process.
+    #[error("{0}")]
+    Share(Box<ShareError>),
     /// A graph is wrong, or cannot be launched like this.
     #[error("{0}")]
     Graph(Box<GraphError>),
@@ -65,12 +69,25 @@ impl Error {
         }
     }
 
+    /// Why something is not shared, if that is it.
+    pub fn share(&self) -> Option<&ShareError> {
+        match self {
+            Error::Share(error) => Some(error),
+            _ => None,
+        }
+    }
+
     /// What is wrong with a graph, if that is it.
     pub fn graph(&self) -> Option<&GraphError> {
         match self {
             Error::Graph(error) => Some(error),
             _ => None,
         }
+    }
+
+    /// Whether the other side is another process, whose word may be on its way.
+    pub(crate) fn is_abroad(&self) -> bool {
+        matches!(self, Error::Violation(violation) if matches!(violation.earlier.place, Place::Process(_)))
     }
 
     /// The violation, if it is one.

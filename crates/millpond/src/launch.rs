@@ -73,8 +73,14 @@ impl StreamShared {
         work: impl FnOnce(To<'_>, A::Place) -> Result<R>,
     ) -> Result<R> {
         let mut work = Some(work);
+        let mut is_settled = false;
         loop {
             match self.try_operate(accesses, races, caller, &mut work) {
+                // What other processes said before their programs told anybody is heard before anything is refused.
+                Err(error) if error.is_abroad() && work.is_some() && !is_settled => {
+                    self.context.settle_shares();
+                    is_settled = true;
+                }
                 // What was refused has not begun.
                 Err(error) if work.is_some() && self.mend(&error) => {}
                 result => return result,
@@ -205,7 +211,10 @@ impl Context {
     /// The allocation that a view of this device names.
     #[cold]
     pub(crate) fn resolve(&self, named: Named) -> Result<Arc<Allocation>> {
-        let Some(id) = named.pool else { return self.graphs.find(named.id) };
+        let Some(id) = named.pool else {
+            let import = self.find_import(named.id);
+            return import.map_or_else(|| self.graphs.find(named.id), Ok);
+        };
         let pools = self.pools();
         let pool = pools.iter().find(|pool| pool.id == id);
         pool.and_then(|pool| pool.resolve(named.index)).ok_or_else(|| Invalid::Stale.into())

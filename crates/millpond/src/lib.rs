@@ -53,6 +53,7 @@ mod raw;
 mod relieve;
 mod report;
 mod serve;
+mod share;
 #[allow(unsafe_code)]
 mod shell;
 mod statistics;
@@ -76,6 +77,9 @@ pub use peers::DeviceName;
 pub use pool::Pool;
 pub use raw::{AccessList, LiveAllocation, PoolPicture, RawMemory};
 pub use report::{Reporter, Violations};
+pub use share::{
+    Peers, Refusal, ShareError, SharedPool, SharingStatistics, TICKET_BYTES, Ticket, TicketError, TicketKind,
+};
 pub use statistics::PoolStatistics;
 pub use stream::{Stream, StreamKind};
 pub use trace::Trace;

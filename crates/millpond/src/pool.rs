@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use millpond_core::ids::{AllocId, BlockId, PoolId};
+use millpond_core::ids::{AllocId, BlockId, ChunkId, PoolId};
 use millpond_core::order::Knows;
 use millpond_core::pool::{Frontier, Located, Neighbour, PoolConfig, ReusePolicy};
 use millpond_core::units::Range;
+use millpond_driver::RawChunk;
 
 use crate::allocation::{Allocation, Origin};
 use crate::context::{Context, lock};
@@ -53,6 +54,8 @@ pub(crate) struct PoolShared {
     pub(crate) grain: u64,
     /// Whether freed addresses are made inaccessible.
     pub(crate) guard: bool,
+    /// Whether its memory can be handed to other processes.
+    pub(crate) shareable: bool,
     range: Range,
     destroyed: AtomicBool,
     /// For how many reasons freed blocks go to the heap at once: addresses are guarded, the pool is destroyed, and each
@@ -61,6 +64,13 @@ pub(crate) struct PoolShared {
     /// What other devices may do with its memory.
     pub(crate) grants: Arc<Mutex<Grants>>,
     pub(crate) heap: Mutex<Heap>,
+}
+
+/// What a pool is for beside serving memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Uses {
+    pub(crate) guard: bool,
+    pub(crate) shareable: bool,
 }
 
 /// A stream's shelf in this pool, as the pool sees it.
@@ -112,11 +122,14 @@ impl ShelfCount {
 pub(crate) struct Heap {
     pub(crate) pool: millpond_core::pool::Pool,
     /// The driver's handle of each chunk.
-    pub(crate) chunks: Vec<Option<millpond_driver::RawChunk>>,
+    pub(crate) chunks: Vec<Option<Chunk>>,
     /// What is mapped: first addresses and sizes.
     pub(crate) mappings: BTreeMap<u64, u64>,
     /// Who else is let in to it.
     pub(crate) grants: Arc<Mutex<Grants>>,
+    /// Whether chunks are made to be handed to other processes.
+    pub(crate) shareable: bool,
+    next_serial: u64,
     /// All allocations there ever were.
     table: Vec<Entry>,
     /// Those without a block. The reference that is here goes out with a block and comes back with it, uncounted.
@@ -133,6 +146,13 @@ pub(crate) struct Heap {
     lock_count: u64,
 }
 
+/// A chunk as the driver knows it, and its number among all that the pool ever had.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chunk {
+    pub(crate) raw: RawChunk,
+    serial: u64,
+}
+
 /// An allocation of the table, and its block while it has one.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -147,6 +167,8 @@ impl Heap {
             chunks: Vec::new(),
             mappings: BTreeMap::new(),
             grants,
+            shareable: false,
+            next_serial: 0,
             table: Vec::new(),
             vacant: Vec::new(),
             by_block: Vec::new(),
@@ -163,6 +185,25 @@ impl Heap {
         let config = self.pool.config().clone();
         let granule = Range::new(0, config.granularity);
         std::mem::replace(self, Heap::new(millpond_core::pool::Pool::new(config, granule), Arc::default()))
+    }
+
+    /// A chunk was created.
+    pub(crate) fn add_chunk(&mut self, id: ChunkId, raw: RawChunk) {
+        if self.chunks.len() <= id.index() {
+            self.chunks.resize(id.index() + 1, None);
+        }
+        self.chunks[id.index()] = Some(Chunk { raw, serial: self.next_serial });
+        self.next_serial += 1;
+    }
+
+    /// A chunk's number among all that the pool ever had.
+    pub(crate) fn serial(&self, id: ChunkId) -> Option<u64> {
+        self.chunks.get(id.index()).copied().flatten().map(|chunk| chunk.serial)
+    }
+
+    /// The chunk with that number, while it exists.
+    pub(crate) fn chunk_of(&self, serial: u64) -> Option<RawChunk> {
+        self.chunks.iter().flatten().find(|chunk| chunk.serial == serial).map(|chunk| chunk.raw)
     }
 
     /// An allocation for a block that just left the heap.
@@ -246,12 +287,14 @@ impl Heap {
 }
 
 impl PoolShared {
-    pub(crate) fn new(id: PoolId, context: Arc<Context>, config: PoolConfig, guard: bool, range: Range) -> Self {
+    pub(crate) fn new(id: PoolId, context: Arc<Context>, config: PoolConfig, uses: Uses, range: Range) -> Self {
+        let Uses { guard, shareable } = uses;
         let grain = config.grain;
         let grants = Arc::<Mutex<Grants>>::default();
-        let heap = Heap::new(millpond_core::pool::Pool::new(config, range), Arc::clone(&grants));
+        let mut heap = Heap::new(millpond_core::pool::Pool::new(config, range), Arc::clone(&grants));
+        heap.shareable = shareable;
         let (destroyed, bypasses) = (AtomicBool::new(false), AtomicU32::new(guard.into()));
-        Self { id, context, grain, guard, range, destroyed, bypasses, grants, heap: Mutex::new(heap) }
+        Self { id, context, grain, guard, shareable, range, destroyed, bypasses, grants, heap: Mutex::new(heap) }
     }
 
     /// Takes the heap's lock, the one lock that streams share; counted.

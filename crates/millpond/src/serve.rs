@@ -18,9 +18,10 @@ use millpond_driver::Access;
 
 use crate::allocation::{Allocation, Origin, Owned, freed_fault, site, violation};
 use crate::context::Context;
-use crate::error::{CaptureError, Error, Result};
+use crate::error::{CaptureError, Error, Nearest, Result};
 use crate::graph::{drop_in_graph, find_in_graphs, free_in_graph};
 use crate::pool::PoolShared;
+use crate::share::{check_free, drop_import, free_import, own_points, park};
 use crate::shell;
 use crate::stream::{Mode, Shelved, State, StreamShared};
 
@@ -67,16 +68,23 @@ impl StreamShared {
         self.try_free(owned, caller).or_else(|refused| self.free_again(refused, caller))
     }
 
-    /// A free that is refused is tried again for as long as what it misses can be put in.
+    /// A free that is refused is tried again once what other processes said is heard, and for as long as what it misses
+    /// can be put in.
     #[cold]
     fn free_again(&self, mut refused: (Error, Owned), caller: &'static Location<'static>) -> FreeResult {
-        while self.mend(&refused.0) {
+        let mut is_settled = false;
+        loop {
+            if refused.0.is_abroad() && !is_settled {
+                self.context.settle_shares();
+                is_settled = true;
+            } else if !self.mend(&refused.0) {
+                return Err(refused);
+            }
             match self.try_free(refused.1, caller) {
                 Ok(()) => return Ok(()),
                 Err(again) => refused = again,
             }
         }
-        Err(refused)
     }
 
     #[inline(always)] // As for `alloc`.
@@ -96,7 +104,7 @@ impl StreamShared {
         let mut checked = match life.freed {
             Some(free) => Err(freed_fault(free, Act::Free)),
             None if life.generation != owned.generation => Err(freed_fault(life.history.born(), Act::Free)),
-            None => life.history.check_free(&state.chain),
+            None => check_free(&owned.allocation, &life, &state.chain),
         };
         if checked.is_err()
             && life.generation == owned.generation
@@ -117,6 +125,11 @@ impl StreamShared {
             tracer.free(owned.allocation.id, owned.generation, self.id, caller);
         }
         let (rounded, bytes) = (life.range.bytes, life.bytes);
+        if owned.allocation.is_import() {
+            free_import(&owned.allocation, life, Some(free));
+            self.leave(&mut state);
+            return Ok(());
+        }
         if !matches!(owned.allocation.origin, Origin::Pool(_)) {
             free_in_graph(&owned.allocation, life, free.point.into());
             self.leave(&mut state);
@@ -240,6 +253,9 @@ impl PoolShared {
     /// no order.
     pub(crate) fn drop_allocation(owned: Owned) {
         let Owned { allocation, generation, address } = owned;
+        if allocation.is_import() {
+            return drop_import(&allocation, generation);
+        }
         if !matches!(allocation.origin, Origin::Pool(_)) {
             return drop_in_graph(&allocation, generation);
         }
@@ -253,7 +269,9 @@ impl PoolShared {
             tracer.dropped(allocation.id, generation);
         }
         let (rounded, bytes) = (life.range.bytes, life.bytes);
+        let waits = park(&mut life);
         if let Some((home, state)) = &mut state
+            && !waits
             && !state.is_closed
             && life.history.points().all(|point| state.chain.covers(point))
         {
@@ -264,11 +282,15 @@ impl PoolShared {
             home.shelve(state, Shelved { allocation, address, seq: free.seq }, rounded, bytes);
             return home.leave(state);
         }
-        let after = Frontier::of(life.history.points());
+        let after = Frontier::of(own_points(&life));
         let last = life.history.uses().last().copied().unwrap_or(life.history.born());
         life.freed = Some(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
         drop(life);
         drop(state);
+        if waits {
+            // Its memory goes back with the last importer.
+            return;
+        }
         let pool = Arc::clone(allocation.pool());
         let mut heap = pool.lock();
         heap.give_back(allocation, after, None::<&Chain>);
@@ -287,8 +309,12 @@ impl PoolShared {
                 }
                 Err(nearest) => nearest,
             },
-            None => match find_in_graphs(context, pointer) {
+            None => match context.find_import_at(pointer) {
                 Ok(owned) => return Ok(owned),
+                Err(Nearest::Outside) => match find_in_graphs(context, pointer) {
+                    Ok(owned) => return Ok(owned),
+                    Err(nearest) => nearest,
+                },
                 Err(nearest) => nearest,
             },
         };

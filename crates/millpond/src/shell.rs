@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use millpond_core::ids::Point;
+use millpond_core::ids::{ChunkId, Point};
 use millpond_core::order::Completed;
 use millpond_core::pool::Step;
 use millpond_core::units::Range;
@@ -38,15 +38,15 @@ pub(crate) fn apply_steps(context: &Context, heap: &mut Heap) -> Result<()> {
 fn apply(context: &Context, heap: &mut Heap, step: Step) -> Result<()> {
     match step {
         Step::Create { chunk, bytes } => {
-            let raw = context.driver.create(bytes)?;
-            if heap.chunks.len() <= chunk.index() {
-                heap.chunks.resize(chunk.index() + 1, None);
-            }
-            heap.chunks[chunk.index()] = Some(raw);
+            let raw = match heap.shareable {
+                true => context.driver.create_shareable(bytes)?,
+                false => context.driver.create(bytes)?,
+            };
+            heap.add_chunk(chunk, raw);
             Ok(())
         }
         Step::Map { chunk, at, bytes } => {
-            let raw = heap.chunks.get(chunk.index()).copied().flatten().ok_or_else(|| unknown(chunk.0))?;
+            let raw = raw_chunk(heap, chunk)?;
             // SAFETY: the pool maps whole chunks into holes of its own reservation (SAFE, STEPWISE).
             unsafe { context.driver.map(raw, at, bytes) }?;
             if let Err(error) = open_mapping(context, &heap.grants, at, bytes) {
@@ -64,12 +64,15 @@ fn apply(context: &Context, heap: &mut Heap, step: Step) -> Result<()> {
             Ok(())
         }
         Step::Destroy { chunk, .. } => {
-            let raw = heap.chunks.get(chunk.index()).copied().flatten().ok_or_else(|| unknown(chunk.0))?;
-            context.driver.destroy(raw)?;
+            context.driver.destroy(raw_chunk(heap, chunk)?)?;
             heap.chunks[chunk.index()] = None;
             Ok(())
         }
     }
+}
+
+fn raw_chunk(heap: &Heap, chunk: ChunkId) -> Result<RawChunk> {
+    heap.chunks.get(chunk.index()).copied().flatten().map(|chunk| chunk.raw).ok_or_else(|| unknown(chunk.0))
 }
 
 /// A chunk that was never created: not reachable while the pool's steps are applied in their order.
@@ -128,6 +131,24 @@ pub(crate) fn unmap_graph_chunk(context: &Context, at: u64, bytes: u64) -> Resul
 /// Gives the addresses of an arena back, from which nothing is mapped any more.
 pub(crate) fn unreserve_graph_addresses(context: &Context, range: Range) -> Result<()> {
     // SAFETY: the arena is gone, all work is over, and its mappings were taken away.
+    unsafe { context.driver.unreserve(range.start, range.bytes) }
+}
+
+/// Maps a chunk of another process at an address of a window.
+pub(crate) fn map_import(context: &Context, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
+    // SAFETY: the window's reservation was made for its chunks, one behind the other, and each is mapped once.
+    unsafe { context.driver.map(chunk, at, bytes) }
+}
+
+/// Takes a mapping of a window away.
+pub(crate) fn unmap_import(context: &Context, at: u64, bytes: u64) -> Result<()> {
+    // SAFETY: the import's life has ended, and its uses are over: the callers waited, or the host was told.
+    unsafe { context.driver.unmap(at, bytes) }
+}
+
+/// Gives a window's addresses back, from which nothing is mapped any more.
+pub(crate) fn unreserve_import(context: &Context, range: Range) -> Result<()> {
+    // SAFETY: as for `unmap_import`; all its mappings were taken away.
     unsafe { context.driver.unreserve(range.start, range.bytes) }
 }
 

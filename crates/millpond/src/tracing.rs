@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 
 use crate::allocation::Allocation;
 use crate::context::lock;
+use crate::share::TracedShares;
 use crate::stream::Role;
 use crate::trace::{Shared, Trace};
 use crate::{HostThreads, StreamKind};
@@ -35,6 +36,8 @@ pub(crate) struct Tracer {
     nodes: Mutex<FxHashMap<(GraphId, GraphAllocId), AllocId>>,
     /// Counted down from the top, so that they never meet the device's own.
     next_node: AtomicU32,
+    /// What the trace calls what is shared.
+    pub(crate) shares: TracedShares,
 }
 
 /// An event, as a trace knows it; it ends with the last handle.
@@ -64,8 +67,8 @@ impl Tracer {
         let trace = setting.or_else(Trace::of_environment)?;
         let device = trace.shared.devices.fetch_add(1, Ordering::Relaxed);
         trace.shared.open.fetch_add(1, Ordering::Relaxed);
-        let (nodes, next_node) = Default::default();
-        Some(Arc::new(Tracer { shared: trace.shared, device, threads, nodes, next_node }))
+        let (nodes, next_node, shares) = Default::default();
+        Some(Arc::new(Tracer { shared: trace.shared, device, threads, nodes, next_node, shares }))
     }
 
     /// The device is gone.
@@ -76,11 +79,11 @@ impl Tracer {
         }
     }
 
-    fn number(&self, of_device: u32) -> u32 {
+    pub(crate) fn number(&self, of_device: u32) -> u32 {
         of_device.wrapping_add(self.device << DEVICE_SHIFT)
     }
 
-    fn memory(&self, id: AllocId, generation: u64) -> Memory {
+    pub(crate) fn memory(&self, id: AllocId, generation: u64) -> Memory {
         life(AllocId(self.number(id.0)), generation)
     }
 
@@ -102,9 +105,24 @@ impl Tracer {
     }
 
     #[inline]
-    fn push(&self, place: Place, what: What) {
-        let op = Op { host: self.host(), place, what };
-        lock(&self.shared.output).push(&op);
+    pub(crate) fn push(&self, place: Place, what: What) {
+        self.push_op(&Op { host: self.host(), place, what });
+    }
+
+    #[inline]
+    pub(crate) fn push_op(&self, op: &Op) {
+        lock(&self.shared.output).push(op);
+    }
+
+    /// A host that is no thread of this process. Far above the numbers of threads.
+    pub(crate) fn new_host(&self) -> HostId {
+        HostId(u32::MAX - self.shared.hosts.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A name for memory that is no allocation of the device.
+    pub(crate) fn new_memory(&self) -> Memory {
+        const TOP: u32 = (1 << DEVICE_SHIFT) - 1;
+        life(AllocId(self.number(TOP - self.next_node.fetch_add(1, Ordering::Relaxed))), 0)
     }
 
     fn push_named(&self, text: &str, what: impl FnOnce(Name) -> What) {
@@ -190,8 +208,7 @@ impl Tracer {
     /// What the calling thread knows is put by: the host that stands for it.
     #[cold]
     pub(crate) fn told(&self) -> HostId {
-        // Far above the numbers of threads.
-        let to = HostId(u32::MAX - self.shared.hosts.fetch_add(1, Ordering::Relaxed));
+        let to = self.new_host();
         self.push(Place::Unknown, What::Tell { to });
         to
     }
@@ -205,8 +222,8 @@ impl Tracer {
     // Memory.
 
     #[cold]
-    pub(crate) fn pool(&self, pool: PoolId) {
-        self.push(Place::Unknown, What::PoolCreate { pool: PoolId(self.number(pool.0)), exportable: false });
+    pub(crate) fn pool(&self, pool: PoolId, exportable: bool) {
+        self.push(Place::Unknown, What::PoolCreate { pool: PoolId(self.number(pool.0)), exportable });
     }
 
     #[cold]
@@ -320,8 +337,7 @@ impl Tracer {
     }
 
     fn alloc_node(&self, graph: GraphId, alloc: GraphAllocId) -> Memory {
-        const TOP: u32 = (1 << DEVICE_SHIFT) - 1;
-        let fresh = || AllocId(self.number(TOP - self.next_node.fetch_add(1, Ordering::Relaxed)));
+        let fresh = || self.new_memory().id;
         Memory { id: *lock(&self.nodes).entry((graph, alloc)).or_insert_with(fresh), generation: 0 }
     }
 

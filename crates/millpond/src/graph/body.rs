@@ -26,6 +26,7 @@ use crate::buffer::Named;
 use crate::context::{Context, lock};
 use crate::error::{Invalid, Result};
 use crate::external::ExternalEvent;
+use crate::share::ShareError;
 use crate::tracing::Tracer;
 
 /// What a node's accesses come to: for the order, and the addresses in the order of declaration.
@@ -243,7 +244,10 @@ impl Body {
     fn memory_named(&mut self, named: Named) -> Result<Memory> {
         self.check_device(named.device, || "a view".into())?;
         let found = match named.pool {
-            None => self.context.graphs.find(named.id)?,
+            None => match self.context.find_import(named.id) {
+                Some(import) => import,
+                None => self.context.graphs.find(named.id)?,
+            },
             Some(id) => {
                 let pool = self.context.pools().into_iter().find(|pool| pool.id == id);
                 pool.and_then(|pool| pool.resolve(named.index)).ok_or(Invalid::Stale)?
@@ -261,6 +265,9 @@ impl Body {
                 true => Memory::Own(alloc),
                 false => Memory::Foreign { graph, alloc },
             });
+        }
+        if allocation.is_import() {
+            return Err(ShareError::NotInGraphs { what: allocation.id.to_string() }.into());
         }
         self.held.entry(allocation.id).or_insert_with(|| Arc::clone(allocation));
         // A graph that was kept over four billion lives of one allocation would take a new one for its own.

@@ -55,7 +55,7 @@ impl StreamShared {
                 Some((graph, alloc)) => Memory::Foreign { graph, alloc },
                 None => return Err(not_graph_memory(allocation)),
             },
-            Origin::Pool(_) => return Err(not_graph_memory(allocation)),
+            Origin::Pool(_) | Origin::Imported(_) => return Err(not_graph_memory(allocation)),
         };
         self.capture_free_of(memory, caller)
     }

@@ -190,6 +190,7 @@ fn config(number: u64) -> PoolConfig {
         slack: if bit(5) { Slack::Fixed(0.0) } else { Slack::Adaptive },
         chunk_bytes_max: if bit(6) { 2 * MIB } else { 512 * MIB },
         guard: number % 7 == 3,
+        shareable: number % 5 == 1,
     }
 }
 

@@ -1,0 +1,215 @@
+//! Memory of another process, as this one has it: mapped at addresses of its own, with a history of its own.
+//!
+//! An import's life begins with what the exporter did before; what it does after that the importer hears from events.
+//! When the life ends, the exporter is told at once, with the uses that may not be over; the mapping goes when they
+//! are (`returns.rs`). Knows peers and the shell; no sockets.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use bytemuck::Pod;
+use millpond_core::check::{Act, Place, Site, Use};
+use millpond_core::ids::{AllocId, Point};
+use millpond_core::share::{ChunkName, ForeignUse, LeaseId, Request, Ticket, TicketKind, USES_MAX};
+use millpond_core::units::Range;
+use millpond_driver::Driver;
+
+use super::abroad::is_abroad;
+use super::error::ShareError;
+use super::peer::{Claimed, Peer};
+use super::returns::Returning;
+use crate::allocation::{Allocation, Life, LightGuard, Origin, Owned};
+use crate::context::{Context, lock};
+use crate::error::{Nearest, Result};
+use crate::{Buffer, shell};
+
+/// Where an imported allocation is from.
+#[derive(Debug)]
+pub(crate) struct Imported {
+    pub(crate) context: Arc<Context>,
+    pub(super) peer: Arc<Peer>,
+    lease: LeaseId,
+    /// Taken when the life ends.
+    window: Mutex<Option<Window>>,
+}
+
+/// Addresses with an exporter's chunks mapped there.
+#[derive(Debug)]
+pub(super) struct Window {
+    peer: Arc<Peer>,
+    range: Range,
+    mapped: Vec<(u64, u64, ChunkName)>,
+}
+
+impl Window {
+    /// Maps what was claimed. Where the driver refuses, nothing is left mapped, but for what it refuses to take back:
+    /// that is tried again later.
+    fn open(context: &Context, peer: &Arc<Peer>, claimed: &Claimed<'_>) -> Result<Window> {
+        let bytes = claimed.grant.parts.iter().map(|part| part.bytes).sum();
+        let start = context.driver.reserve(bytes)?;
+        let mut window = Window { peer: Arc::clone(peer), range: Range::new(start, bytes), mapped: Vec::new() };
+        let mut at = start;
+        for (part, raw) in &claimed.held {
+            if let Err(error) = shell::map_import(context, *raw, at, part.bytes) {
+                // Both the window and what was claimed give the chunks back that are mapped.
+                window.mapped.iter().for_each(|(_, _, name)| peer.use_again(*name));
+                context.share.returns.close(context, window);
+                return Err(error.into());
+            }
+            window.mapped.push((at, part.bytes, part.chunk));
+            at += part.bytes;
+        }
+        Ok(window)
+    }
+
+    /// Takes all away. What the driver refuses can be tried again.
+    pub(super) fn close(&mut self, context: &Context) -> millpond_driver::Result<()> {
+        while let Some((at, bytes, name)) = self.mapped.last().copied() {
+            shell::unmap_import(context, at, bytes)?;
+            self.mapped.pop();
+            self.peer.unuse([name]);
+        }
+        if self.range.bytes > 0 {
+            shell::unreserve_import(context, self.range)?;
+            self.range.bytes = 0;
+        }
+        self.peer.drop_unused(context);
+        Ok(())
+    }
+}
+
+impl Context {
+    /// Imports what a ticket stands for; `pool` where it must be memory of that pool.
+    pub(super) fn import(self: &Arc<Self>, ticket: &Ticket, pool: Option<u32>) -> Result<(Owned, u64)> {
+        check_kind(ticket, TicketKind::Memory)?;
+        let number = self.share.number()?;
+        let peer = self.peer(ticket.exporter)?;
+        let claimed = peer.claim_memory(self, ticket)?;
+        if pool.is_some_and(|pool| claimed.grant.parts.iter().any(|part| part.chunk.pool != pool)) {
+            return Err(ShareError::OtherPool.into());
+        }
+        let here = |known: &ForeignUse| self.use_here(number, peer.process, known);
+        let uses: Option<Vec<Use>> = claimed.grant.uses.iter().map(here).collect();
+        let (Some(born), Some(uses)) = (here(&claimed.grant.born), uses) else {
+            return Err(ShareError::answer("its order cannot be true"));
+        };
+        let window = Window::open(self, &peer, &claimed)?;
+        let (bytes, range) =
+            (claimed.grant.bytes, Range::new(window.range.start + claimed.grant.offset, claimed.grant.bytes));
+        let (lease, _) = claimed.take();
+        let id = AllocId(self.next_alloc.fetch_add(1, Ordering::Relaxed));
+        let imported = Imported { context: Arc::clone(self), peer, lease, window: Mutex::new(Some(window)) };
+        let allocation = Arc::new(Allocation::new(id, 0, self.number, Origin::Imported(Arc::new(imported))));
+        let mut life = allocation.life();
+        life.begin(bytes, born);
+        uses.into_iter().for_each(|known| life.history.add_apart(known));
+        life.range = range;
+        let generation = life.generation;
+        drop(life);
+        lock(&self.share.imports).insert(id, Arc::clone(&allocation));
+        if let Some(tracer) = &self.tracer {
+            tracer.imported(id, generation, bytes);
+        }
+        Ok((Owned { allocation, generation, address: range.start }, bytes))
+    }
+
+    /// The import with this number.
+    pub(crate) fn find_import(&self, id: AllocId) -> Option<Arc<Allocation>> {
+        lock(&self.share.imports).get(&id).cloned()
+    }
+
+    /// The import that starts at an address, or what is there instead.
+    pub(crate) fn find_import_at(&self, pointer: u64) -> std::result::Result<Owned, Nearest> {
+        let all: Vec<_> = lock(&self.share.imports).values().cloned().collect();
+        for allocation in all {
+            let life = allocation.life();
+            if !life.range.contains(pointer) {
+                continue;
+            }
+            if pointer == life.range.start {
+                let generation = life.generation;
+                drop(life);
+                return Ok(Owned { allocation, generation, address: pointer });
+            }
+            let offset = pointer - life.range.start;
+            return Err(Nearest::Inside { allocation: allocation.describe(&life), offset });
+        }
+        Err(Nearest::Outside)
+    }
+
+    /// The device's last handle is gone: imports that nobody can name any more are given back.
+    pub(crate) fn forget_imports(&self) {
+        let all: Vec<_> = {
+            let imports = lock(&self.share.imports);
+            imports.values().filter(|allocation| Arc::strong_count(allocation) == 1).cloned().collect()
+        };
+        for allocation in all {
+            let generation = allocation.life().generation;
+            drop_import(&allocation, generation);
+        }
+    }
+}
+
+/// The life of an import ended with this free: the exporter hears of it now.
+pub(crate) fn free_import(allocation: &Arc<Allocation>, life: LightGuard<'_, Life>, free: Option<Use>) {
+    let Origin::Imported(imported) = &allocation.origin else { return };
+    let context = Arc::clone(&imported.context);
+    let base = context.hosts.base();
+    let own = life.history.uses().iter().filter(|known| !is_abroad(known)).chain(&free);
+    let open: Vec<Use> = own.filter(|known| !base.covers(known.point)).copied().collect();
+    drop(life);
+    lock(&context.share.imports).remove(&allocation.id);
+    let Some(window) = lock(&imported.window).take() else { return };
+    let number = context.share.number().unwrap_or_default();
+    // A free comes after all other uses: where there are too many, it stands for them.
+    let told = open.len().saturating_sub(USES_MAX);
+    let uses: Vec<ForeignUse> = open.iter().skip(told).map(|known| context.use_abroad(number, known)).collect();
+    imported.peer.tell(&Request::Release { lease: imported.lease, uses });
+    let points: Vec<Point> = open.iter().map(|known| known.point).collect();
+    match points.is_empty() {
+        true => context.share.returns.close(&context, window),
+        false => {
+            let (peer, lease) = (Arc::clone(&imported.peer), imported.lease);
+            Returning::begin(&context, Returning { peer, lease, points, window: Some(window) });
+        }
+    }
+}
+
+/// The buffer of an import was dropped: freed after everything declared so far.
+pub(crate) fn drop_import(allocation: &Arc<Allocation>, generation: u64) {
+    let mut life = allocation.life();
+    if life.freed.is_some() || life.generation != generation {
+        return;
+    }
+    let last = life.history.uses().last().copied().unwrap_or(life.history.born());
+    life.freed = Some(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
+    if let Some(tracer) = allocation.tracer() {
+        tracer.dropped(allocation.id, generation);
+    }
+    free_import(allocation, life, None);
+}
+
+pub(super) fn check_kind(ticket: &Ticket, wanted: TicketKind) -> Result<()> {
+    match ticket.kind == wanted {
+        true => Ok(()),
+        false => Err(ShareError::Kind { wanted, found: ticket.kind }.into()),
+    }
+}
+
+impl Context {
+    /// As [`import`](Self::import), as elements.
+    pub(super) fn import_typed<T: Pod>(self: &Arc<Self>, ticket: &Ticket, pool: Option<u32>) -> Result<Buffer<T>> {
+        let element = size_of::<T>() as u64;
+        let length = |bytes: u64| match element > 0 && bytes.is_multiple_of(element) {
+            true => Ok(()),
+            false => Err(ShareError::Length { bytes, element }),
+        };
+        // Before it is used up.
+        length(ticket.bytes)?;
+        let (owned, bytes) = self.import(ticket, pool)?;
+        let buffer = Buffer::new(Some(owned), (bytes / element.max(1)) as usize);
+        // Where it is refused it is dropped, which gives it back.
+        length(bytes)?;
+        Ok(buffer)
+    }
+}

@@ -1,0 +1,305 @@
+//! Memory and events between processes.
+//!
+//! A *ticket* is the right to import one thing once, as 64 bytes that travel by any means. The *exporter* serves
+//! importers over a socket; an *importer* gets files of the chunks under an allocation, maps them at addresses of its
+//! own, and has a buffer like any other. Holders are counted: memory goes back to the exporter's pool when the owner
+//! and all importers have let go and their uses are over. What is said between the two, as bytes, and the books of
+//! tickets and leases are the core's (`millpond_core::share`); docs/sharing.md is for users.
+//!
+//! | file | one law |
+//! |---|---|
+//! | `exporter` | one thread that serves importers, and what it remembers of them |
+//! | `lend` | a life with several holders, and when its memory is free again |
+//! | `peer` | an exporter as an importer knows it; chunks fetched once |
+//! | `import` | memory of another process, mapped and freed |
+//! | `returns` | imports given back while their uses may run |
+//! | `event`, `pool` | events and whole pools |
+//! | `abroad` | chains of other processes in this order |
+//! | `socket` | packets with files |
+//! | `traced` | what a trace says of it |
+
+mod abroad;
+mod error;
+mod event;
+mod exporter;
+mod import;
+mod lend;
+mod peer;
+mod pool;
+mod returns;
+mod socket;
+mod traced;
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use bytemuck::Pod;
+use millpond_core::ids::AllocId;
+pub use millpond_core::share::{Refusal, TICKET_BYTES, Ticket, TicketError, TicketKind};
+use rustc_hash::FxHashMap;
+
+pub use error::ShareError;
+pub(crate) use import::{Imported, drop_import, free_import};
+pub(crate) use lend::{Lent, check_free, own_points, park};
+pub use pool::SharedPool;
+pub(crate) use traced::TracedShares;
+
+use crate::allocation::{Allocation, Origin};
+use crate::context::{Context, lock};
+use crate::error::Result;
+use crate::{Buffer, Device, Event};
+use abroad::Abroad;
+use exporter::{Exporter, Target};
+use lend::Offer;
+use peer::Peer;
+use returns::Returns;
+
+/// Which users' processes a device shares with, both ways.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Peers {
+    /// Those of this process's own user.
+    #[default]
+    SameUser,
+    /// Those of these users, by number.
+    Users(Vec<u32>),
+    /// Anybody's.
+    Anyone,
+}
+
+impl Peers {
+    fn allow(&self, own: u32, user: u32) -> bool {
+        match self {
+            Peers::SameUser => user == own,
+            Peers::Users(users) => users.contains(&user),
+            Peers::Anyone => true,
+        }
+    }
+}
+
+/// What a device shares with other processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct SharingStatistics {
+    /// Tickets given out.
+    pub tickets: u64,
+    /// Requests of importers that were refused.
+    pub refused: u64,
+    /// Allocations that importers hold at present.
+    pub leases: usize,
+    /// Allocations lent so far.
+    pub lent: u64,
+    /// Of those, given back by their importers.
+    pub released: u64,
+    /// Of those, given back because their importer was gone.
+    pub reclaimed: u64,
+    /// Importers that went while they held something.
+    pub lost: u64,
+    /// Importers that are connected.
+    pub importers: usize,
+    /// Allocations that this device has imported and not freed.
+    pub imports: usize,
+    /// Imports that were freed and are still mapped: their last uses may run.
+    pub returning: usize,
+    /// Chunks of exporters that this device has handles of.
+    pub imported_chunks: usize,
+}
+
+/// The sharing side of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Sharing {
+    /// The device's random number, by which it is known to others.
+    number: OnceLock<u128>,
+    exporter: Mutex<Option<Arc<Exporter>>>,
+    peers: Mutex<FxHashMap<u128, Arc<Peer>>>,
+    allowed: Mutex<Peers>,
+    abroad: Abroad,
+    imports: Mutex<FxHashMap<AllocId, Arc<Allocation>>>,
+    returns: Returns,
+}
+
+impl Sharing {
+    fn number(&self) -> Result<u128> {
+        match self.number.get() {
+            Some(number) => Ok(*number),
+            None => {
+                let number = socket::random().map_err(ShareError::system("make a random number"))?;
+                Ok(*self.number.get_or_init(|| number))
+            }
+        }
+    }
+
+    fn allows(&self, user: u32) -> bool {
+        lock(&self.allowed).allow(socket::own_user(), user)
+    }
+}
+
+impl Context {
+    /// The exporting side, opened with the first export.
+    fn exporter(self: &Arc<Self>) -> Result<Arc<Exporter>> {
+        let mut exporter = lock(&self.share.exporter);
+        match &*exporter {
+            Some(exporter) => Ok(Arc::clone(exporter)),
+            None => Ok(Arc::clone(exporter.insert(Exporter::open(self)?))),
+        }
+    }
+
+    /// The connection to an exporter.
+    fn peer(&self, number: u128) -> Result<Arc<Peer>> {
+        let known = lock(&self.share.peers).get(&number).cloned();
+        if let Some(peer) = known.filter(|peer| !peer.is_gone()) {
+            return Ok(peer);
+        }
+        let peer = Arc::new(Peer::connect(self, number)?);
+        let former = lock(&self.share.peers).insert(number, Arc::clone(&peer));
+        drop(former);
+        Ok(peer)
+    }
+
+    /// Serves all that importers have said so far: what was said before the program was told of it counts.
+    pub(crate) fn settle_shares(&self) {
+        let exporter = lock(&self.share.exporter).clone();
+        if let Some(exporter) = exporter {
+            exporter.settle();
+        }
+    }
+
+    /// The host was told something: exporters hear what is known to be over.
+    #[inline]
+    pub(crate) fn tell_exporters(&self) {
+        self.share.returns.told(self);
+    }
+
+    /// Tries once more to give back what the driver refused to take.
+    pub(crate) fn finish_imports(&self) {
+        self.share.returns.close_rest(self);
+        let peers: Vec<_> = lock(&self.share.peers).values().cloned().collect();
+        peers.iter().for_each(|peer| peer.drop_rest(self));
+    }
+
+    /// The device is gone.
+    pub(crate) fn stop_sharing(&self) {
+        self.finish_imports();
+        if let Some(exporter) = lock(&self.share.exporter).take() {
+            exporter.stop();
+        }
+    }
+}
+
+impl<T: Pod> Buffer<T> {
+    /// A ticket for this allocation, good for one import by another process; 64 bytes that may travel by any means.
+    /// The buffer stays what it was: dropping it frees the memory once all importers are done with it. What the host
+    /// was told is over by now, importers need not wait for.
+    ///
+    /// Everybody who imports it can reach all of the chunks that it lies on, and so other allocations of the pool.
+    ///
+    /// # Errors
+    /// [`ShareError`]: the pool is not [shareable](crate::PoolConfig::shareable), the buffer is imported itself, is
+    /// empty or a graph's; the system refused.
+    pub fn export(&self) -> Result<Ticket> {
+        let not = |what: String, why| ShareError::NotExportable { what, why };
+        let Some(owned) = self.owned() else { return Err(not("the buffer".into(), "it is empty").into()) };
+        let allocation = &owned.allocation;
+        let pool = match &allocation.origin {
+            Origin::Pool(pool) => pool,
+            Origin::Imported(_) => return Err(ShareError::Imported { what: allocation.id.to_string() }.into()),
+            Origin::Graph(_) | Origin::Captured(_) => {
+                return Err(not(allocation.id.to_string(), "it is memory of a graph").into());
+            }
+        };
+        let context = &pool.context;
+        let (bytes, what) = {
+            let life = allocation.life();
+            if life.freed.is_some() || life.generation != owned.generation {
+                return Err(not(allocation.describe(&life), "it is freed").into());
+            }
+            (life.bytes, allocation.describe(&life))
+        };
+        if !pool.shareable {
+            return Err(ShareError::NotShareable { what }.into());
+        }
+        let exporter = context.exporter()?;
+        let (generation, base) = (owned.generation, context.hosts.base());
+        let offer = Offer { allocation: Arc::downgrade(allocation), generation, base };
+        let ticket = exporter.issue(TicketKind::Memory, Target::Memory(offer), bytes)?;
+        if let Some(tracer) = &context.tracer {
+            tracer.exported(allocation.id, generation, ticket.nonce);
+        }
+        Ok(ticket)
+    }
+}
+
+impl Device {
+    /// Imports an allocation of another process: a buffer of its own, to be used and freed like any other. Its memory
+    /// goes back to the exporter when all holders have let go; where the exporter goes first, it stays valid.
+    ///
+    /// Nothing is waited for: a use must come after what the exporter did before the import, by an event that it
+    /// exports ([`Event::export`]), or is refused. Graphs cannot use imported memory.
+    ///
+    /// # Errors
+    /// [`ShareError`]: the ticket was used before, is a forgery, or stands for memory that is freed; the exporter is
+    /// gone; the size is no whole number of elements. What the driver refuses. A ticket that reached the exporter is
+    /// used up all the same.
+    ///
+    /// # Safety
+    /// While the import lives, no process writes bytes of it that another uses at the same time: what each process does
+    /// is checked against what it was told of the others, and not against what they do meanwhile.
+    #[allow(unsafe_code)] // It hands the caller's promise on and does nothing unsafe itself.
+    pub unsafe fn import<T: Pod>(&self, ticket: &Ticket) -> Result<Buffer<T>> {
+        self.context().import_typed(ticket, None)
+    }
+
+    /// Imports an event of another process: streams can wait for it, and the host (CUDA: `cudaIpcOpenEventHandle`).
+    /// Where the exporter goes before it is over, waiting ends: its work is over with it.
+    ///
+    /// # Errors
+    /// As of [`import`](Self::import).
+    pub fn import_event(&self, ticket: &Ticket) -> Result<Event> {
+        self.context().import_event(ticket)
+    }
+
+    /// Imports a whole pool of another process, for its allocations to come (CUDA:
+    /// `cudaMemPoolImportFromShareableHandle`).
+    ///
+    /// # Errors
+    /// As of [`import`](Self::import).
+    pub fn import_pool(&self, ticket: &Ticket) -> Result<SharedPool> {
+        self.context().import_pool(ticket)
+    }
+
+    /// Which users' processes may import from this device, and which it imports from; for connections to come.
+    pub fn set_peers(&self, peers: Peers) {
+        *lock(&self.context().share.allowed) = peers;
+    }
+
+    /// What is shared with other processes; what they have said by now is in it.
+    pub fn sharing(&self) -> SharingStatistics {
+        let share = &self.context().share;
+        let exporter = lock(&share.exporter).clone();
+        let (counts, leases, importers) = exporter.map(|exporter| exporter.counts()).unwrap_or_default();
+        let peers: Vec<_> = lock(&share.peers).values().cloned().collect();
+        SharingStatistics {
+            tickets: counts.issued,
+            refused: counts.refused,
+            leases,
+            lent: counts.lent,
+            released: counts.released,
+            reclaimed: counts.reclaimed,
+            lost: counts.lost,
+            importers,
+            imports: lock(&share.imports).len(),
+            returning: share.returns.count(),
+            imported_chunks: peers.iter().map(|peer| peer.chunk_count()).sum(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Peers;
+
+    #[test]
+    fn only_the_own_user_is_allowed_unless_told() {
+        assert!(Peers::default().allow(7, 7) && !Peers::default().allow(7, 8) && !Peers::default().allow(7, 0));
+        assert!(Peers::Users(vec![8]).allow(7, 8) && !Peers::Users(vec![8]).allow(7, 7));
+        assert!(Peers::Anyone.allow(7, 8));
+    }
+}

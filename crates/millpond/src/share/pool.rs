@@ -1,0 +1,83 @@
+//! Pools that are shared as a whole: the right to all their chunks, for allocations to come.
+//!
+//! Each import needs a ticket all the same; what a shared pool saves is the files, which are fetched once and kept.
+
+use std::sync::{Arc, Weak};
+
+use bytemuck::Pod;
+use millpond_core::share::{Reply, Ticket, TicketKind};
+
+use super::error::ShareError;
+use super::exporter::Target;
+use super::import::check_kind;
+use super::peer::Peer;
+use crate::context::Context;
+use crate::error::Result;
+use crate::{Buffer, Pool};
+
+/// A pool of another process (CUDA: a pool imported with `cudaMemPoolImportFromShareableHandle`). What was allocated
+/// from it there is imported with [`import`](Self::import); nothing can be allocated from it here.
+///
+/// While it lives, chunks of the pool that were fetched once are kept, so that later imports move no files.
+#[derive(Debug)]
+pub struct SharedPool {
+    context: Arc<Context>,
+    peer: Arc<Peer>,
+    pool: u32,
+}
+
+impl Pool {
+    /// A ticket for the whole pool, good for one import by another process (CUDA:
+    /// `cudaMemPoolExportToShareableHandle`).
+    ///
+    /// # Errors
+    /// [`ShareError`]: the pool is not shareable, or the system refused.
+    pub fn export(&self) -> Result<Ticket> {
+        let shared = &self.owner.shared;
+        if !shared.shareable {
+            return Err(ShareError::NotShareable { what: shared.id.to_string() }.into());
+        }
+        let target: Weak<_> = Arc::downgrade(shared);
+        shared.context.exporter()?.issue(TicketKind::Pool, Target::Pool(target), 0)
+    }
+}
+
+impl Context {
+    pub(super) fn import_pool(self: &Arc<Self>, ticket: &Ticket) -> Result<SharedPool> {
+        check_kind(ticket, TicketKind::Pool)?;
+        let peer = self.peer(ticket.exporter)?;
+        let (Reply::Pool(pool), _) = peer.claim(ticket)? else {
+            return Err(ShareError::answer("it is for something else"));
+        };
+        peer.keep_pool(self, pool, true);
+        Ok(SharedPool { context: Arc::clone(self), peer, pool })
+    }
+}
+
+impl SharedPool {
+    /// Imports an allocation of this pool, as [`Device::import`](crate::Device::import) does.
+    ///
+    /// # Errors
+    /// As of [`Device::import`](crate::Device::import); [`ShareError::OtherPool`] where it is another pool's.
+    ///
+    /// # Safety
+    /// As of [`Device::import`](crate::Device::import).
+    #[allow(unsafe_code)] // It hands the caller's promise on and does nothing unsafe itself.
+    pub unsafe fn import<T: Pod>(&self, ticket: &Ticket) -> Result<Buffer<T>> {
+        if ticket.exporter != self.peer.number {
+            return Err(ShareError::OtherPool.into());
+        }
+        self.context.import_typed(ticket, Some(self.pool))
+    }
+
+    /// How many chunks of its exporter this process has handles of.
+    pub fn chunks(&self) -> usize {
+        self.peer.chunk_count()
+    }
+}
+
+impl Drop for SharedPool {
+    fn drop(&mut self) {
+        self.peer.keep_pool(&self.context, self.pool, false);
+    }
+}

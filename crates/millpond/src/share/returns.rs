@@ -1,0 +1,137 @@
+//! Imports that were given back while their uses may run: a thread waits for those, so that no caller does.
+//!
+//! The exporter was told of the release already. Told here are two more things: *over*, when the device is past the
+//! uses, after which the exporter's memory serves again; and *known*, when this process's host was told that they are
+//! over, after which whatever it says comes after them. The first is observed and orders nothing, the second is the
+//! program's own order.
+//!
+//! The thread starts with the first such import and ends with the last. Knows windows and peers.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use millpond_core::ids::Point;
+use millpond_core::share::{LeaseId, Request};
+use millpond_driver::Driver;
+
+use super::import::Window;
+use super::peer::Peer;
+use crate::context::{Context, lock};
+
+/// Releases remembered until the host is told that their uses are over; the oldest are forgotten.
+const UNKNOWN_MAX: usize = 4096;
+
+/// An import on its way back.
+#[derive(Debug)]
+pub(super) struct Returning {
+    pub(super) peer: Arc<Peer>,
+    pub(super) lease: LeaseId,
+    /// The uses that may run.
+    pub(super) points: Vec<Point>,
+    pub(super) window: Option<Window>,
+}
+
+/// What is on its way back.
+#[derive(Debug, Default)]
+pub(super) struct Returns {
+    queue: Mutex<Queue>,
+    /// How many releases the host has still to be told of.
+    unknown: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Vec<Returning>,
+    unknown: Vec<(Arc<Peer>, LeaseId, Vec<Point>)>,
+    /// What the driver refused to take back.
+    rest: Vec<Window>,
+    has_thread: bool,
+    /// Whether it has taken one out.
+    is_busy: bool,
+}
+
+impl Returns {
+    /// Takes a window away; what the driver refuses is tried again with the next.
+    pub(super) fn close(&self, context: &Context, window: Window) {
+        lock(&self.queue).rest.push(window);
+        self.close_rest(context);
+    }
+
+    /// Tries once more what the driver refused.
+    pub(super) fn close_rest(&self, context: &Context) {
+        let mut all = std::mem::take(&mut lock(&self.queue).rest);
+        all.retain_mut(|window| window.close(context).is_err());
+        if !all.is_empty() {
+            lock(&self.queue).rest.append(&mut all);
+        }
+    }
+
+    /// Imports that were given back and are still mapped.
+    pub(super) fn count(&self) -> usize {
+        let queue = lock(&self.queue);
+        queue.waiting.len() + queue.rest.len() + usize::from(queue.is_busy)
+    }
+
+    /// The host was told something: what it now knows to be over the exporters are told.
+    pub(super) fn told(&self, context: &Context) {
+        if self.unknown.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let base = context.hosts.base();
+        let mut queue = lock(&self.queue);
+        let is_known = |points: &[Point]| points.iter().all(|point| base.covers(*point));
+        let known: Vec<_> = queue.unknown.extract_if(.., |(_, _, points)| is_known(points)).collect();
+        self.unknown.store(queue.unknown.len(), Ordering::Release);
+        drop(queue);
+        known.iter().for_each(|(peer, lease, _)| peer.tell(&Request::Known(*lease)));
+    }
+}
+
+impl Returning {
+    /// The exporter was told of the release; the rest is done when the uses are over.
+    pub(super) fn begin(context: &Arc<Context>, returning: Returning) {
+        let returns = &context.share.returns;
+        let mut queue = lock(&returns.queue);
+        if queue.unknown.len() == UNKNOWN_MAX {
+            queue.unknown.remove(0);
+        }
+        queue.unknown.push((Arc::clone(&returning.peer), returning.lease, returning.points.clone()));
+        returns.unknown.store(queue.unknown.len(), Ordering::Release);
+        queue.waiting.push(returning);
+        if queue.has_thread {
+            return;
+        }
+        let own = Arc::clone(context);
+        let thread = std::thread::Builder::new().name("millpond returns".into());
+        // Without a thread they wait for the next release, or for the device's end.
+        queue.has_thread = thread.spawn(move || run(&own)).is_ok();
+    }
+
+    /// Waits until the uses are over, and gives all back.
+    fn finish(mut self, context: &Context) {
+        for point in &self.points {
+            if let Some(progress) = context.chains.find(point.slot) {
+                // A device that is lost runs nothing any more.
+                let _ = progress.with_mark(&*context.driver, |mark| context.driver.block_on(mark));
+            }
+        }
+        if let Some(window) = self.window.take() {
+            context.share.returns.close(context, window);
+        }
+        self.peer.tell(&Request::Over(self.lease));
+    }
+}
+
+fn run(context: &Context) {
+    loop {
+        let mut queue = lock(&context.share.returns.queue);
+        queue.is_busy = !queue.waiting.is_empty();
+        if !queue.is_busy {
+            queue.has_thread = false;
+            return;
+        }
+        let next = queue.waiting.remove(0);
+        drop(queue);
+        next.finish(context);
+    }
+}

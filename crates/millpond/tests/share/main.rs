@@ -1,0 +1,86 @@
+//! Memory between processes: real ones, of this very program, and devices of one process where that is enough.
+
+mod child;
+mod failing;
+mod kills;
+mod order;
+mod processes;
+mod tickets;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millpond::{Buffer, Device, HostConfig, Pool, PoolConfig, Result, Stream, Ticket};
+
+/// A device with a pool for other processes and a stream.
+struct Side {
+    device: Device,
+    pool: Pool,
+    stream: Stream,
+}
+
+impl Side {
+    fn new() -> Side {
+        Self::of(Device::host(HostConfig::default()).expect("a host device"))
+    }
+
+    fn of(device: Device) -> Side {
+        let pool = device.pool(PoolConfig { shareable: true, ..Default::default() }).expect("a shareable pool");
+        Side { stream: device.stream().expect("a stream"), pool, device }
+    }
+
+    /// A buffer that is filled, and known to be.
+    fn filled(&self, len: usize, seed: u32) -> Buffer<u32> {
+        let buffer = self.stream.alloc::<u32>(&self.pool, len).expect("memory");
+        fill(&self.stream, &buffer, seed).expect("it is ordered");
+        self.stream.synchronize().expect("it ends");
+        buffer
+    }
+
+    /// Nothing is used any more, and nothing reserved.
+    #[track_caller]
+    fn assert_empty(&self) {
+        self.device.synchronize().expect("it ends");
+        self.pool.trim_to(0).expect("it is taken back");
+        let statistics = self.pool.statistics();
+        assert_eq!((statistics.used_bytes, statistics.reserved_bytes), (0, 0), "{:?}", self.device.sharing());
+    }
+}
+
+fn pattern(seed: u32, index: usize) -> u32 {
+    (index as u32).wrapping_mul(2_654_435_761) ^ seed
+}
+
+fn fill(stream: &Stream, buffer: &Buffer<u32>, seed: u32) -> Result<()> {
+    stream.launch(buffer.write(), move |x| x.iter_mut().enumerate().for_each(|(i, x)| *x = pattern(seed, i)))
+}
+
+fn is_filled(stream: &Stream, buffer: &Buffer<u32>, seed: u32) -> Result<bool> {
+    Ok(stream.copy_to_host(buffer.read())?.iter().enumerate().all(|(i, x)| *x == pattern(seed, i)))
+}
+
+/// Imports into a device; the tests order what they do, or find out that they did not before anything runs.
+fn import(device: &Device, ticket: &Ticket) -> Result<Buffer<u32>> {
+    // SAFETY: each test orders the accesses that run by events, synchronisation, or messages.
+    unsafe { device.import(ticket) }
+}
+
+/// Tries until it is so; what others do takes a while on a busy machine.
+#[track_caller]
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("not within 30 s: {what}");
+}
+
+/// Numbers that look random and are the same on each run.
+fn random() -> u64 {
+    static STATE: AtomicU64 = AtomicU64::new(1);
+    let mut x = STATE.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
