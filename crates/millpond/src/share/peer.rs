@@ -318,7 +318,8 @@ mod tests {
     #[test]
     fn what_does_not_fit_together_is_refused() {
         check(&grant(), 2 * MIB).expect("it fits");
-        let wrong: [(&str, fn(&mut MemoryGrant)); 9] = [
+        type Spoil = fn(&mut MemoryGrant);
+        let wrong: [(&str, Spoil); 9] = [
             ("past the end", |it| it.bytes = 4 * MIB),
             ("past all numbers", |it| it.bytes = u64::MAX),
             ("nothing", |it| it.bytes = 0),

@@ -95,7 +95,8 @@ fn every_call_fails_once_on_either_side() {
         use millpond::CallKind::{Create, Export, Import, Map, Mark, OpenStream, Reserve, Submit, Unmap, Wait};
         let wanted: &[_] = match importer {
             true => &[Import, Reserve, Map, Unmap, OpenStream, Submit, Mark, Wait],
-            false => &[Create, Export, Map, OpenStream, Submit, Mark, Wait],
+            // Whether it has to wait before it announces an event is a matter of time.
+            false => &[Create, Export, Map, OpenStream, Submit, Mark],
         };
         assert!(wanted.iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
     }

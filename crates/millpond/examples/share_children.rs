@@ -1,0 +1,67 @@
+//! One parent and two children: each child gets a share of memory, checks what the parent wrote, writes its own, and
+//! frees its import; the parent waits for both, checks, and frees last. Run with
+//! `cargo run -p millpond --example share_children`.
+//!
+//! Tickets are text: they pass by arguments and pipes here, and may pass by anything.
+
+use std::error::Error;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+
+use millpond::{Buffer, Device, HostConfig, PoolConfig, Ticket};
+
+const LEN: usize = 1 << 20;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments.as_slice() {
+        [_, memory, event, number] => child(&memory.parse()?, &event.parse()?, number.parse()?),
+        _ => parent(),
+    }
+}
+
+fn parent() -> Result<(), Box<dyn Error>> {
+    let device = Device::host(HostConfig::default())?;
+    let pool = device.pool(PoolConfig { shareable: true, ..Default::default() })?;
+    let stream = device.stream()?;
+    let mut shares: Vec<(Buffer<u32>, Child)> = Vec::new();
+    for number in 1..=2 {
+        let share = stream.alloc::<u32>(&pool, LEN)?;
+        stream.launch(share.write(), move |x| x.fill(number))?;
+        // The child comes after this, though nothing was waited for here.
+        let (memory, event) = (share.export()?, stream.record()?.export()?);
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([memory.to_string(), event.to_string(), number.to_string()]);
+        shares.push((share, command.stdout(Stdio::piped()).spawn()?));
+    }
+    for (number, (share, mut child)) in (1..=2).zip(shares) {
+        let mut said = String::new();
+        child.stdout.take().ok_or("a pipe")?.read_to_string(&mut said)?;
+        if !child.wait()?.success() {
+            return Err("a child failed".into());
+        }
+        // It has ended, so that all it did is over. One that goes on working exports an event.
+        let written = stream.copy_to_host(share.read())?;
+        assert!(written.iter().all(|x| *x == number * 10));
+        stream.free(share)?;
+        print!("{said}");
+    }
+    stream.synchronize()?;
+    println!("used at the end: {} B; {:?}", pool.statistics().used_bytes, device.sharing());
+    Ok(())
+}
+
+fn child(memory: &Ticket, event: &Ticket, number: u32) -> Result<(), Box<dyn Error>> {
+    let device = Device::host(HostConfig::default())?;
+    let stream = device.stream()?;
+    // SAFETY: the parent touches it no more until this process has ended.
+    let share: Buffer<u32> = unsafe { device.import(memory)? };
+    assert!(stream.launch(share.read(), |_| ()).is_err(), "refused: nothing orders it after the parent's write");
+    stream.wait(&device.import_event(event)?)?;
+    assert!(stream.copy_to_host(share.read())?.iter().all(|x| *x == number));
+    stream.launch(share.write(), move |x| x.fill(number * 10))?;
+    stream.free(share)?;
+    stream.synchronize()?;
+    println!("child {number}: checked, filled, freed");
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! A child is killed in the middle of its work with imported memory, a hundred times: the parent gets every byte back.
+//! Run with `cargo run -p millpond --example share_killed`.
+
+use std::error::Error;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use millpond::{Buffer, Device, HostConfig, PoolConfig, Ticket};
+
+const LEN: usize = 1 << 18;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    match std::env::args().nth(1) {
+        Some(ticket) => child(&ticket.parse()?),
+        None => parent(),
+    }
+}
+
+fn parent() -> Result<(), Box<dyn Error>> {
+    let device = Device::host(HostConfig::default())?;
+    let pool = device.pool(PoolConfig { shareable: true, ..Default::default() })?;
+    let stream = device.stream()?;
+    for round in 0..100 {
+        let buffer = stream.alloc::<u32>(&pool, LEN)?;
+        stream.launch(buffer.write(), move |x| x.fill(round))?;
+        // What the host was told is over goes with the ticket: the child needs no event.
+        stream.synchronize()?;
+        let ticket = buffer.export()?.to_string();
+        let mut child = Command::new(std::env::current_exe()?).arg(ticket).stdout(Stdio::piped()).spawn()?;
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().ok_or("a pipe")?).read_line(&mut said)?;
+        child.kill()?;
+        child.wait()?;
+        // It is gone, and with it its hold.
+        stream.free(buffer)?;
+    }
+    stream.synchronize()?;
+    pool.trim_to(0)?;
+    let (statistics, sharing) = (pool.statistics(), device.sharing());
+    println!("{} B used, {} B reserved; {sharing:?}", statistics.used_bytes, statistics.reserved_bytes);
+    assert_eq!((statistics.used_bytes, statistics.reserved_bytes, sharing.leases), (0, 0, 0));
+    Ok(())
+}
+
+fn child(ticket: &Ticket) -> Result<(), Box<dyn Error>> {
+    let device = Device::host(HostConfig::default())?;
+    let stream = device.stream()?;
+    // SAFETY: the parent touches it no more until this process has ended.
+    let buffer: Buffer<u32> = unsafe { device.import(ticket)? };
+    println!("at work");
+    loop {
+        stream.launch(buffer.write(), |x| x.iter_mut().for_each(|x| *x = x.wrapping_mul(3)))?;
+        stream.synchronize()?;
+    }
+}
