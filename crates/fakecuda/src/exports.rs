@@ -4,6 +4,7 @@
 //! panic does not leave it.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond_core::units::MIB;
@@ -117,8 +118,8 @@ exports! {
         let answer = match which {
             attribute::CAPABILITY_MAJOR => 9,
             attribute::CAPABILITY_MINOR | attribute::MEMORY_POOLS => 0,
-            attribute::VIRTUAL_MEMORY => 1,
-            attribute::FILE_DESCRIPTORS | attribute::IPC_EVENTS => 0,
+            attribute::VIRTUAL_MEMORY | attribute::FILE_DESCRIPTORS => 1,
+            attribute::IPC_EVENTS => 0,
             _ => return Err(Code::INVALID_VALUE),
         };
         // SAFETY: the caller's place.
@@ -205,9 +206,32 @@ exports! {
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let created = current_device()?.with_memory(|memory, host| memory.create(host, bytes as u64))?;
+        // SAFETY: the caller's structure.
+        let is_shareable = unsafe { read(property) }?.handle_types == AllocationProp::FILE_DESCRIPTOR;
+        let created = current_device()?.with_memory(|memory, host| memory.create(host, bytes as u64, is_shareable))?;
         // SAFETY: the caller's place.
         unsafe { put(handle, created) }
+    }
+    "cuMemExportToShareableHandle" cuMemExportToShareableHandle(
+        shared: *mut c_void, handle: Allocation, kind: c_int, flags: u64
+    ) {
+        if kind != AllocationProp::FILE_DESCRIPTOR || flags != 0 || shared.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let file = current_device()?.with_memory(|memory, host| memory.export(host, handle))?;
+        // SAFETY: the caller's place, for a file's number by this kind.
+        unsafe { put(shared.cast::<c_int>(), file.into_raw_fd()) }
+    }
+    "cuMemImportFromShareableHandle" cuMemImportFromShareableHandle(
+        handle: *mut Allocation, shared: *mut c_void, kind: c_int
+    ) {
+        let number = c_int::try_from(shared.addr()).ok().filter(|_| kind == AllocationProp::FILE_DESCRIPTOR);
+        let number = number.ok_or(Code::INVALID_VALUE)?;
+        // SAFETY: a number that is no open file is answered as such; one that is belongs to the caller.
+        let file = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned().map_err(|_| Code::INVALID_VALUE)?;
+        let imported = current_device()?.with_memory(|memory, host| memory.import(host, file))?;
+        // SAFETY: the caller's place.
+        unsafe { put(handle, imported) }
     }
     "cuMemRelease" cuMemRelease(handle: Allocation) {
         current_device()?.with_memory(|memory, host| memory.release(host, handle))
@@ -312,7 +336,11 @@ exports! {
 
 /// Plain memory of the current device is all that there is.
 fn check_property(property: AllocationProp) -> Outcome {
-    if property == AllocationProp::on(contexts::current_ordinal()?) { Ok(()) } else { Err(Code::INVALID_VALUE) }
+    let device = contexts::current_ordinal()?;
+    match property == AllocationProp::on(device) || property == AllocationProp::shareable_on(device) {
+        true => Ok(()),
+        false => Err(Code::INVALID_VALUE),
+    }
 }
 
 /// Like the real one, it has no name for codes that it does not know.

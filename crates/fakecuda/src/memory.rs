@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
+use std::fs::File;
+use std::os::fd::OwnedFd;
 
 use millpond_driver::cuda::abi::{AccessDesc, Code};
 use millpond_driver::{Driver, DriverError, Fence, HostDriver, RawChunk};
@@ -69,8 +71,27 @@ pub(crate) fn code(error: &DriverError) -> Code {
 }
 
 impl Memory {
-    pub(crate) fn create(&mut self, host: &HostDriver, bytes: u64) -> Result<u64, Code> {
-        let chunk = host.create(bytes).map_err(|error| code(&error))?;
+    pub(crate) fn create(&mut self, host: &HostDriver, bytes: u64, is_shareable: bool) -> Result<u64, Code> {
+        let chunk = match is_shareable {
+            true => host.create_shareable(bytes),
+            false => host.create(bytes),
+        };
+        let chunk = chunk.map_err(|error| code(&error))?;
+        self.chunks.insert(chunk.0, (chunk, bytes));
+        Ok(chunk.0)
+    }
+
+    /// A file of a chunk that was created for that.
+    pub(crate) fn export(&self, host: &HostDriver, handle: u64) -> Result<OwnedFd, Code> {
+        let (chunk, _) = self.chunks.get(&handle).ok_or(Code::INVALID_VALUE)?;
+        host.export(*chunk).map_err(|error| code(&error))
+    }
+
+    /// A chunk by its file. As on a GPU nobody says how large it is.
+    pub(crate) fn import(&mut self, host: &HostDriver, file: OwnedFd) -> Result<u64, Code> {
+        let file = File::from(file);
+        let bytes = file.metadata().map_err(|_| Code::INVALID_VALUE)?.len();
+        let chunk = host.import(file.into(), bytes).map_err(|error| code(&error))?;
         self.chunks.insert(chunk.0, (chunk, bytes));
         Ok(chunk.0)
     }

@@ -135,6 +135,14 @@ impl AllocationProp {
     /// `CU_MEM_ALLOCATION_TYPE_PINNED`
     pub const PINNED: c_int = 1;
 
+    /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+    pub const FILE_DESCRIPTOR: c_int = 1;
+
+    /// Memory of a device that other processes can be given as a file.
+    pub fn shareable_on(device: Device) -> Self {
+        Self { handle_types: Self::FILE_DESCRIPTOR, ..Self::on(device) }
+    }
+
     /// Plain memory of a device.
     pub fn on(device: Device) -> Self {
         Self {

@@ -6,10 +6,13 @@
 //! Invariants, beside the ledger's: `ours-only`: a handle is released and a range unmapped once, by who made it.
 
 use std::ffi::c_int;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::abi::{AccessDesc, Address, Allocation, AllocationProp, Code, Device, GRANULARITY_MINIMUM};
+use super::abi::{AccessDesc, Address, Allocation, AllocationProp, Code, Device, GRANULARITY_MINIMUM, attribute};
 use super::gpu::Gpu;
+use super::survey;
+use super::table::ShareTable;
 use crate::ledger::{Ledger, failed};
 use crate::{PeerAccess, RawChunk, Result};
 
@@ -18,6 +21,8 @@ use crate::{PeerAccess, RawChunk, Result};
 pub(super) struct Memory {
     gpu: Arc<Gpu>,
     pub(super) granularity: u64,
+    /// The functions that share memory between processes, where the device can.
+    shares: Option<ShareTable>,
     /// Held during calls: the library has a lock of its own around them.
     ledger: Mutex<Ledger<Allocation>>,
 }
@@ -30,12 +35,14 @@ impl Memory {
         let code =
             unsafe { (entered.table.granularity)(&raw mut granularity, &raw const property, GRANULARITY_MINIMUM) };
         gpu.check(CALL, code)?;
+        let can_share = survey::attribute(&gpu.api, gpu.device, attribute::FILE_DESCRIPTORS).is_ok_and(|it| it != 0);
+        let shares = gpu.api.shares.filter(|_| can_share);
         drop(entered);
         if !granularity.is_power_of_two() {
             return Err(failed(CALL, format!("the device maps memory in steps of {granularity} B, no power of two")));
         }
         let granularity = granularity as u64;
-        Ok(Self { gpu, granularity, ledger: Mutex::new(Ledger::new(granularity, total_bytes)) })
+        Ok(Self { gpu, granularity, shares, ledger: Mutex::new(Ledger::new(granularity, total_bytes)) })
     }
 
     pub(super) fn reserve(&self, bytes: u64) -> Result<u64> {
@@ -64,9 +71,63 @@ impl Memory {
     }
 
     pub(super) fn create(&self, bytes: u64) -> Result<RawChunk> {
+        self.add(bytes, || self.create_physical("create", AllocationProp::on(self.gpu.device), bytes))
+    }
+
+    /// Whether memory can be handed to other processes as files.
+    pub(super) fn can_share(&self) -> bool {
+        self.shares.is_some()
+    }
+
+    fn shares(&self, call: &'static str) -> Result<ShareTable> {
+        self.shares.ok_or_else(|| failed(call, "this device hands out no memory as a file"))
+    }
+
+    /// A chunk that [`Self::export`] can hand out.
+    pub(super) fn create_shareable(&self, bytes: u64) -> Result<RawChunk> {
+        const CALL: &str = "create_shareable";
+        self.shares(CALL)?;
+        self.add(bytes, || self.create_physical(CALL, AllocationProp::shareable_on(self.gpu.device), bytes))
+    }
+
+    /// Another holder of a shareable chunk's memory.
+    pub(super) fn export(&self, chunk: RawChunk) -> Result<OwnedFd> {
+        const CALL: &str = "export";
+        let shares = self.shares(CALL)?;
+        let ledger = self.lock();
+        let handle = *ledger.live(CALL, chunk)?.1;
+        let (_entered, mut file) = (self.gpu.enter(CALL)?, -1);
+        let place = (&raw mut file).cast();
+        // SAFETY: a place for a number, which a file is by this kind of handle, and a handle of ours (ours-only).
+        self.gpu.check(CALL, unsafe { (shares.export)(place, handle, AllocationProp::FILE_DESCRIPTOR, 0) })?;
+        if file < 0 {
+            return Err(failed(CALL, "the driver answered no file"));
+        }
+        // SAFETY: an open file that was made for the caller.
+        Ok(unsafe { OwnedFd::from_raw_fd(file) })
+    }
+
+    /// A chunk of memory that another process exported. CUDA does not tell its size; that it has these bytes is found
+    /// out when it is mapped whole.
+    pub(super) fn import(&self, file: &OwnedFd, bytes: u64) -> Result<RawChunk> {
+        const CALL: &str = "import";
+        let shares = self.shares(CALL)?;
+        self.add(bytes, || {
+            let (_entered, mut handle) = (self.gpu.enter(CALL)?, 0);
+            let number = std::ptr::without_provenance_mut(file.as_raw_fd() as usize);
+            // SAFETY: a place for a handle, and an open file's number in place of a pointer, as the header has it.
+            match unsafe { (shares.import)(&raw mut handle, number, AllocationProp::FILE_DESCRIPTOR) } {
+                Code::SUCCESS => Ok(handle),
+                code => Err(self.gpu.memory_refusal(CALL, code, bytes)),
+            }
+        })
+    }
+
+    /// Writes down a chunk that `make` gets from the library.
+    fn add(&self, bytes: u64, make: impl FnOnce() -> Result<Allocation>) -> Result<RawChunk> {
         let mut ledger = self.lock();
         ledger.set_aside(bytes)?;
-        match self.create_physical(bytes) {
+        match make() {
             Ok(handle) => Ok(ledger.add_chunk(bytes, handle)),
             Err(error) => {
                 ledger.settle(bytes);
@@ -75,13 +136,12 @@ impl Memory {
         }
     }
 
-    fn create_physical(&self, bytes: u64) -> Result<Allocation> {
-        const CALL: &str = "create";
-        let (entered, property, mut handle) = (self.gpu.enter(CALL)?, AllocationProp::on(self.gpu.device), 0);
+    fn create_physical(&self, call: &'static str, property: AllocationProp, bytes: u64) -> Result<Allocation> {
+        let (entered, mut handle) = (self.gpu.enter(call)?, 0);
         // SAFETY: a place for a handle, and a property.
         match unsafe { (entered.table.create)(&raw mut handle, bytes as usize, &raw const property, 0) } {
             Code::SUCCESS => Ok(handle),
-            code => Err(self.gpu.memory_refusal(CALL, code, bytes)),
+            code => Err(self.gpu.memory_refusal(call, code, bytes)),
         }
     }
 

@@ -25,6 +25,7 @@ mod table;
 
 use std::ffi::c_void;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -176,6 +177,22 @@ unsafe impl Driver for CudaDriver {
 
     fn destroy(&self, chunk: RawChunk) -> Result<()> {
         self.memory.destroy(chunk)
+    }
+
+    fn can_share(&self) -> bool {
+        self.memory.can_share()
+    }
+
+    fn create_shareable(&self, bytes: u64) -> Result<RawChunk> {
+        self.memory.create_shareable(bytes)
+    }
+
+    fn export(&self, chunk: RawChunk) -> Result<OwnedFd> {
+        self.memory.export(chunk)
+    }
+
+    fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
+        self.memory.import(&file, bytes)
     }
 
     unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {

@@ -29,7 +29,7 @@ type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_in
 macro_rules! table {
     ($(#[$doc:meta])* $table:ident: $($field:ident = $plain:literal / $versioned:literal ($($argument:ty),*);)*) => {
         $(#[$doc])*
-        #[derive(Clone, Copy)]
+        #[derive(Clone, Copy, Debug)]
         pub(super) struct $table {
             $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> Code,)*
         }
@@ -122,11 +122,21 @@ table! {
     end_capture = "cuStreamEndCapture" / "cuStreamEndCapture" (Stream, *mut Graph);
 }
 
+table! {
+    /// The functions that share memory between processes. Where one of them is missing, there is no sharing.
+    ShareTable:
+    export = "cuMemExportToShareableHandle" / "cuMemExportToShareableHandle" (*mut c_void, Allocation, c_int, u64);
+    import = "cuMemImportFromShareableHandle" / "cuMemImportFromShareableHandle"
+        (*mut Allocation, *mut c_void, c_int);
+}
+
 /// The library, loaded, with its tables.
 pub(super) struct Api {
     pub(super) table: Table,
     /// None where a function is missing.
     pub(super) graphs: Option<GraphTable>,
+    /// None where a function is missing.
+    pub(super) shares: Option<ShareTable>,
     /// What was loaded, as it was asked for.
     pub(super) name: String,
 }
@@ -155,8 +165,8 @@ impl Api {
             Some(ask) => ask_for(ask, plain).ok_or_else(|| missing(&name, plain)),
             None => by_name(versioned).ok_or_else(|| missing(&name, versioned)),
         };
-        let (table, graphs) = (Table::resolve(&find)?, GraphTable::resolve(&find).ok());
-        Ok(Self { table, graphs, name })
+        let (graphs, shares) = (GraphTable::resolve(&find).ok(), ShareTable::resolve(&find).ok());
+        Ok(Self { table: Table::resolve(&find)?, graphs, shares, name })
     }
 
     /// What a code means, in the library's words where it has any.

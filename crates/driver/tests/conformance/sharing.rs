@@ -1,0 +1,83 @@
+//! Cases about chunks that are handed out as files. A device that cannot must say so, and do nothing.
+
+use std::fs::File;
+
+use millpond_driver::DriverError;
+
+use crate::subject::Subject;
+
+/// Whether the device shares memory; one that does not refuses all of it.
+fn can_share(subject: &Subject) -> bool {
+    if !subject.driver.can_share() {
+        let refused = subject.driver.create_shareable(subject.granule()).unwrap_err();
+        assert!(refused.to_string().contains("create_shareable: "), "{refused}");
+        let chunk = subject.driver.create(subject.granule()).unwrap();
+        assert!(subject.driver.export(chunk).is_err());
+        subject.driver.destroy(chunk).unwrap();
+        let file = File::open("/proc/self/exe").unwrap();
+        assert!(subject.driver.import(file.into(), subject.granule()).is_err());
+    }
+    subject.driver.can_share()
+}
+
+pub(crate) fn a_file_is_another_holder_of_the_memory(subject: &Subject) {
+    if !can_share(subject) {
+        return;
+    }
+    let granule = subject.granule();
+    let at = subject.driver.reserve(4 * granule).unwrap();
+    let chunk = subject.driver.create_shareable(2 * granule).unwrap();
+    subject.map(chunk, at, 2 * granule).unwrap();
+    subject.fill(at, 2 * granule, 5);
+    let file = subject.driver.export(chunk).unwrap();
+    let imported = subject.driver.import(file, 2 * granule).unwrap();
+    assert_ne!(imported, chunk);
+    let elsewhere = at + 2 * granule;
+    subject.map(imported, elsewhere, 2 * granule).unwrap();
+    subject.expect(elsewhere, 2 * granule, 5);
+    subject.fill(elsewhere + 10, 100, 6);
+    subject.expect(at + 10, 100, 6);
+    // It lives until the last holder lets go.
+    subject.unmap(at, 2 * granule).unwrap();
+    subject.driver.destroy(chunk).unwrap();
+    subject.expect(elsewhere + 10, 100, 6);
+    subject.unmap(elsewhere, 2 * granule).unwrap();
+    subject.driver.destroy(imported).unwrap();
+    subject.unreserve(at, 4 * granule).unwrap();
+}
+
+pub(crate) fn a_size_that_is_a_lie_is_found_out(subject: &Subject) {
+    if !can_share(subject) {
+        return;
+    }
+    let granule = subject.granule();
+    let at = subject.driver.reserve(4 * granule).unwrap();
+    let chunk = subject.driver.create_shareable(2 * granule).unwrap();
+    for lie in [0, granule - 1, granule, 4 * granule, u64::MAX] {
+        let Ok(imported) = subject.driver.import(subject.driver.export(chunk).unwrap(), lie) else { continue };
+        assert!(subject.map(imported, at, lie).is_err(), "{lie} B of {} B", 2 * granule);
+        subject.driver.destroy(imported).unwrap();
+    }
+    // Nothing is left of it.
+    subject.map(chunk, at, 2 * granule).unwrap();
+    subject.unmap(at, 2 * granule).unwrap();
+    subject.driver.destroy(chunk).unwrap();
+    subject.unreserve(at, 4 * granule).unwrap();
+}
+
+pub(crate) fn only_what_was_made_for_it_is_handed_out(subject: &Subject) {
+    if !can_share(subject) {
+        return;
+    }
+    let granule = subject.granule();
+    let (plain, shareable) =
+        (subject.driver.create(granule).unwrap(), subject.driver.create_shareable(granule).unwrap());
+    let refused = subject.driver.export(plain).unwrap_err();
+    assert!(matches!(refused, DriverError::Failed { call: "export", .. }), "{refused}");
+    subject.driver.destroy(plain).unwrap();
+    subject.driver.destroy(shareable).unwrap();
+    assert!(matches!(subject.driver.export(shareable), Err(DriverError::UnknownHandle { .. })));
+    let file = File::open("/proc/self/exe").unwrap();
+    assert!(subject.driver.import(file.into(), granule).is_err(), "no memory of anybody's");
+    assert!(matches!(subject.driver.create_shareable(granule + 1), Err(DriverError::Failed { .. })));
+}
