@@ -186,6 +186,21 @@ pub unsafe extern "C" fn millpond_device_create_cuda(device: *mut millpond_devic
     })
 }
 
+/// Whether work of a device can be given access to another's memory by millpond_pool_set_access: 1 or 0 (CUDA:
+/// cudaDeviceCanAccessPeer).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_device_can_access_peer(
+    can: *mut i32,
+    device: millpond_device_t,
+    peer: millpond_device_t,
+) -> millpond_status {
+    guard("millpond_device_can_access_peer", || {
+        let can = place(can, "can")?;
+        *can = DEVICES.find(device)?.device.can_access(&DEVICES.find(peer)?.device)?.into();
+        Ok(())
+    })
+}
+
 /// Another handle of the same device, for another part of the program. Each is destroyed by itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_device_retain(

@@ -1,6 +1,6 @@
 //! Pools and their attributes.
 
-use millpond::{Pool, PoolConfig, Slack};
+use millpond::{PeerAccess, Pool, PoolConfig, Slack};
 
 use crate::device::{DEVICES, millpond_device_t};
 use crate::handle::Table;
@@ -188,6 +188,53 @@ pub(crate) fn figures(pool: &Pool) -> millpond_pool_statistics {
         reserved_bytes: now.reserved_bytes,
         reserved_high_bytes: now.reserved_high_bytes,
     }
+}
+
+/// What a device may do with a pool's memory, for millpond_pool_set_access: nothing (CUDA: cudaMemAccessFlagsProtNone).
+pub const MILLPOND_ACCESS_NONE: i32 = 0;
+/// It may read it (CUDA: cudaMemAccessFlagsProtRead).
+pub const MILLPOND_ACCESS_READ: i32 = 1;
+/// It may read and write it (CUDA: cudaMemAccessFlagsProtReadWrite).
+pub const MILLPOND_ACCESS_READ_WRITE: i32 = 3;
+
+/// Lets another device use all memory of a pool, allocated before or later, or takes that away (CUDA:
+/// cudaMemPoolSetAccess). `access` is MILLPOND_ACCESS_NONE, MILLPOND_ACCESS_READ or MILLPOND_ACCESS_READ_WRITE. To take
+/// it away the host must have synchronised with the device's uses: it is refused, and nothing has happened, where a use
+/// is not known to be over.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_pool_set_access(
+    pool: millpond_pool_t,
+    device: millpond_device_t,
+    access: i32,
+) -> millpond_status {
+    guard("millpond_pool_set_access", || {
+        let access = match access {
+            MILLPOND_ACCESS_NONE => PeerAccess::None,
+            MILLPOND_ACCESS_READ => PeerAccess::Read,
+            MILLPOND_ACCESS_READ_WRITE => PeerAccess::ReadWrite,
+            other => return Err(Failure::Value(format!("{other} is no MILLPOND_ACCESS_..."))),
+        };
+        let pool = POOLS.find(pool)?;
+        Ok(pool.grant(&DEVICES.find(device)?.device, access)?)
+    })
+}
+
+/// What a device may do with a pool's memory (CUDA: cudaMemPoolGetAccess).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_pool_get_access(
+    access: *mut i32,
+    pool: millpond_pool_t,
+    device: millpond_device_t,
+) -> millpond_status {
+    guard("millpond_pool_get_access", || {
+        let access = place(access, "access")?;
+        *access = match POOLS.find(pool)?.access_of(&DEVICES.find(device)?.device) {
+            PeerAccess::None => MILLPOND_ACCESS_NONE,
+            PeerAccess::Read => MILLPOND_ACCESS_READ,
+            PeerAccess::ReadWrite => MILLPOND_ACCESS_READ_WRITE,
+        };
+        Ok(())
+    })
 }
 
 /// Gives idle memory back to the system until `keep_bytes` are left (CUDA: cudaMemPoolTrimTo).

@@ -53,7 +53,8 @@ programs! {
     across_streams: "refused", "help: make stream", "freed on the other stream";
     mixed_frees: "allocated at once, freed in stream order", "allocated in stream order, freed at once";
     another_context: "freed by another handle on another thread", "belongs to another device";
-    wrong_pointer: "64 B inside", "freed on stream", "no pool of this device has that address", "nothing is lost";
+    wrong_pointer: "64 B inside", "freed on stream", "no device of this process has that address", "nothing is lost";
+    two_devices: "grants it no access", "ordered by an event", "in use by device", "nothing is left";
     graph_nodes: "missing", "built by hand";
     checks: "report:", "off:";
     handles: "stale", "null", "foreign";

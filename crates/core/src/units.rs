@@ -69,6 +69,12 @@ impl Range {
         self.bytes == 0
     }
 
+    /// How far an address lies from it; 0 for its own.
+    pub fn distance(&self, address: u64) -> u64 {
+        let above = address.checked_sub(self.end()).map_or(0, |beyond| beyond + 1);
+        self.start.saturating_sub(address).max(above)
+    }
+
     /// Whether `address` lies in it.
     #[inline]
     pub const fn contains(self, address: u64) -> bool {

@@ -14,6 +14,7 @@ use millpond_core::ids::{AllocId, Point, Slot, StreamId};
 use millpond_core::units::{Bytes, Range};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
+use crate::error::{Error, Invalid};
 use crate::graph::{Arena, Session};
 use crate::pool::PoolShared;
 use crate::share::{Imported, Lent};
@@ -135,6 +136,18 @@ impl Allocation {
         self.life.lock()
     }
 
+    /// Cold: it is of another device than what it met.
+    #[cold]
+    pub(crate) fn elsewhere(&self, with: String) -> Error {
+        let owner = match &self.origin {
+            Origin::Pool(pool) => pool.context.name(),
+            Origin::Graph(arena) => arena.context.name(),
+            Origin::Captured(session) => session.context.name(),
+            Origin::Imported(import) => import.context.name(),
+        };
+        Invalid::OtherDevice { what: format!("{} of {owner}", self.describe(&self.life())), with }.into()
+    }
+
     /// What a violation says it is about.
     pub(crate) fn subject(&self, life: &Life) -> Subject {
         Subject { id: self.id, bytes: life.bytes, name: life.name.as_deref().map(str::to_owned) }
@@ -151,7 +164,8 @@ impl Allocation {
             Some(free) => format!("{name}, {}, freed on {}{}", Bytes(life.bytes), free.site.stream, place(free.site)),
             None => {
                 let born = life.history.born().site;
-                format!("{name}, {}, allocated on {}{}", Bytes(life.bytes), born.stream, place(born))
+                let made = if self.is_import() { "imported" } else { "allocated" };
+                format!("{name}, {}, {made} on {}{}", Bytes(life.bytes), born.stream, place(born))
             }
         }
     }

@@ -102,6 +102,7 @@ impl Context {
     /// (CUDA: a synchronisation honours the release threshold, a query does not).
     pub(crate) fn synchronized<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
         self.told(snapshots);
+        self.hear_abroad();
         for pool in self.pools() {
             pool.synchronized();
         }

@@ -282,8 +282,7 @@ impl Device {
     fn free_now_once(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
         let Owned { allocation, generation, .. } = owned;
         if allocation.device != self.shared.context.number {
-            let (what, with) = (allocation.id.to_string(), "the device".into());
-            return Err(Invalid::OtherDevice { what, with }.into());
+            return Err(allocation.elsewhere(self.name().to_string()));
         }
         self.shared.context.graphs.refuse_in_capture("free")?;
         if let Origin::Captured(_) = allocation.origin {

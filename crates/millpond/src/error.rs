@@ -279,8 +279,25 @@ fn at_place(site: &Site) -> String {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Nearest {
-    /// No pool has this address.
-    Outside,
+    /// No device of the process has this address: it is the host's, another process's, or nobody's.
+    Outside {
+        /// The nearest live allocation of the device, and how far away it is.
+        nearest: Option<(String, u64)>,
+    },
+    /// Another device of the process has it.
+    OtherDevice {
+        /// That device.
+        device: DeviceName,
+        /// What is there.
+        what: String,
+    },
+    /// It belongs to a graph: memory of an alloc node, which only a launch makes live.
+    OfGraph {
+        /// The alloc node.
+        node: String,
+        /// Bytes from its start.
+        offset: u64,
+    },
     /// It lies inside an allocation.
     Inside {
         /// The allocation, with its state.
@@ -305,7 +322,17 @@ pub enum Nearest {
 impl fmt::Display for Nearest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Nearest::Outside => f.write_str("no pool of this device has that address"),
+            Nearest::Outside { nearest } => {
+                f.write_str("no device of this process has that address")?;
+                match nearest {
+                    Some((name, bytes)) => write!(f, "; the nearest allocation is {name}, {bytes} B away"),
+                    None => Ok(()),
+                }
+            }
+            Nearest::OtherDevice { device, what } => write!(f, "it is of {device}: {what}"),
+            Nearest::OfGraph { node, offset } => {
+                write!(f, "it is {offset} B inside {node}, which only a launch of that graph makes live")
+            }
             Nearest::Inside { allocation, offset } => write!(f, "it is {offset} B inside {allocation}"),
             Nearest::Freed { allocation } => write!(f, "it is {allocation}"),
             Nearest::Between { below: None, above: None } => f.write_str("its pool has no allocations"),

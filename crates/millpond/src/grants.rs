@@ -94,10 +94,13 @@ pub(crate) fn open_mapping(
     if peers.is_empty() { Ok(()) } else { context.driver.let_in(at, bytes, &peers) }
 }
 
+/// A pool's device and number, and its grants, locked.
+type Held<'a> = ((u32, u32), MutexGuard<'a, Grants>);
+
 /// The grants that one operation relies on, held until it is recorded.
 pub(crate) struct Visit<'a> {
     device: u32,
-    held: SmallVec<[((u32, u32), MutexGuard<'a, Grants>); 2]>,
+    held: SmallVec<[Held<'a>; 2]>,
 }
 
 impl<'a> Visit<'a> {
@@ -166,6 +169,22 @@ fn no_access(
     .into()
 }
 
+impl Device {
+    /// Whether work of this device could be [let in](Pool::grant) to memory of another (CUDA:
+    /// `cudaDeviceCanAccessPeer`). A device's own memory it always has.
+    ///
+    /// # Errors
+    /// The driver refused.
+    pub fn can_access(&self, other: &Device) -> Result<bool> {
+        let (own, other) = (self.context(), other.context());
+        match own.driver.peer() {
+            _ if own.number == other.number => Ok(true),
+            Some(peer) => Ok(other.driver.can_let(peer)?),
+            None => Ok(false),
+        }
+    }
+}
+
 impl Pool {
     /// Lets another device use all memory of this pool: what was allocated from it and what will be, wherever it is
     /// moved (CUDA: `cudaMemPoolSetAccess`). Nothing waits. The device's streams may then copy from and to it, and its
@@ -184,6 +203,9 @@ impl Pool {
                 PeerAccess::ReadWrite => Ok(()),
                 _ => Err(Invalid::OwnAccess { pool: pool.id, device: context.name() }.into()),
             };
+        }
+        if access == PeerAccess::None && self.access_of(device) == PeerAccess::None {
+            return Ok(());
         }
         let not_peers = || Invalid::NotPeers { device: context.name(), other: pool.context.name() };
         let peer = context.driver.peer().ok_or_else(not_peers)?;

@@ -62,6 +62,10 @@ mod trace;
 mod tracing;
 #[cfg(doctest)]
 mod untypable;
+/// The examples of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/devices.md")]
+mod devices_guide {}
 
 pub use access::{Access, Elements, Read, Write};
 pub use buffer::{Buffer, View};

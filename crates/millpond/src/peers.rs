@@ -49,7 +49,6 @@ pub(crate) fn find(number: u32) -> Option<Arc<Context>> {
 }
 
 /// All devices that are open. They must not be let go under a lock of a stream.
-#[expect(dead_code)]
 pub(crate) fn all() -> Vec<Arc<Context>> {
     lock(&DEVICES).iter().filter_map(|(_, context)| context.upgrade()).collect()
 }

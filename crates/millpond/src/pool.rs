@@ -254,6 +254,18 @@ impl Heap {
         std::mem::take(&mut self.table)
     }
 
+    /// What was freed there, where its entry has not served again since: the last of several.
+    fn freed_at(&self, pointer: u64) -> Option<String> {
+        let freed = self.allocations().filter_map(|it| {
+            let life = it.life();
+            let free = life.freed.filter(|_| life.generation > 0 && life.range.start == pointer)?;
+            Some((it, free.site.op))
+        });
+        let (allocation, _) = freed.max_by_key(|(_, op)| *op)?;
+        let described = allocation.describe(&allocation.life());
+        Some(described)
+    }
+
     /// All entries of the table.
     pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
         self.table.iter().map(|entry| &entry.allocation)
@@ -368,17 +380,32 @@ impl PoolShared {
             allocation(neighbour).map_or_else(|| "an allocation in the making".to_owned(), |it| it.describe(&it.life()))
         };
         match heap.pool.locate(pointer) {
-            Located::Outside => Err(Nearest::Outside),
+            Located::Outside => Err(Nearest::Outside { nearest: None }),
             Located::Held { block, offset } => match allocation(block) {
                 Some(it) if offset == 0 && it.life().freed.is_none() => Ok(Arc::clone(it)),
                 Some(it) if offset == 0 => Err(Nearest::Freed { allocation: it.describe(&it.life()) }),
                 _ => Err(Nearest::Inside { allocation: describe(block), offset }),
             },
-            Located::Free { below, above } => Err(Nearest::Between {
-                below: below.map(|it| (describe(it), pointer - it.range.end())),
-                above: above.map(|it| (describe(it), it.range.start - pointer)),
+            Located::Free { below, above } => Err(match heap.freed_at(pointer) {
+                Some(allocation) => Nearest::Freed { allocation },
+                None => Nearest::Between {
+                    below: below.map(|it| (describe(it), pointer - it.range.end())),
+                    above: above.map(|it| (describe(it), it.range.start - pointer)),
+                },
             }),
         }
+    }
+
+    /// The live allocation that is nearest to an address of somebody else's, and how far away it is.
+    pub(crate) fn nearest(&self, pointer: u64) -> Option<(String, u64)> {
+        let heap = self.lock();
+        let live = heap.allocations().filter_map(|it| {
+            let life = it.life();
+            life.freed.is_none().then(|| (it, life.range.distance(pointer)))
+        });
+        let (allocation, bytes) = live.min_by_key(|(_, bytes)| *bytes)?;
+        let described = allocation.describe(&allocation.life());
+        Some((described, bytes))
     }
 
     /// Whether `pointer` is one of this pool's addresses.

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use millpond::{Device, DeviceConfig, HostConfig, HostThreads, Instantiate, PoolConfig, Trace};
+use millpond::{Device, DeviceConfig, HostConfig, HostThreads, Instantiate, PeerAccess, PoolConfig, Trace};
+use millpond_core::check::{Checker, Kind, Settings};
 use millpond_core::op::{Act, NodeOp, Op, What};
 use millpond_core::trace::ops::Reader;
 
@@ -206,4 +207,48 @@ fn the_environment_asks_for_a_trace_and_children_get_their_own() {
         assert!(finished && ops.iter().any(|(op, _)| matches!(op.what, What::Alloc { bytes: 4096, .. })));
     }
     children.iter().for_each(|child| std::fs::remove_file(child).unwrap());
+}
+
+/// Two devices in one trace: what one does to the other's memory is judged as if they were one.
+#[test]
+fn devices_that_meet_are_in_one_order() {
+    let path = file("meeting.trace");
+    let trace = Trace::create(&path).unwrap();
+    let open = || Device::host(HostConfig { trace: Some(trace.clone()), ..HostConfig::default() }).unwrap();
+    let (here, there) = (open(), open());
+    let pool = here.pool(PoolConfig::default()).unwrap();
+    pool.grant(&there, PeerAccess::ReadWrite).unwrap();
+    let (own, abroad) = (here.stream().unwrap(), there.stream().unwrap());
+    let x = own.alloc::<u8>(&pool, 1000).unwrap();
+    own.memset(x.write(), 1).unwrap();
+    let y = abroad.alloc::<u8>(&there.default_pool(), 1000).unwrap();
+    abroad.wait(&own.record().unwrap()).unwrap();
+    abroad.copy(x.read(), y.write()).unwrap();
+    own.wait(&abroad.record().unwrap()).unwrap();
+    own.free(x).unwrap();
+    abroad.free(y).unwrap();
+    let z = own.alloc::<u8>(&pool, 1000).unwrap();
+    own.synchronize().unwrap();
+    abroad.memset(z.write(), 1).unwrap();
+    abroad.synchronize().unwrap();
+    own.free(z).unwrap();
+    drop((own, abroad, pool, here, there, trace));
+
+    let judge = |counts: fn(&What) -> bool| {
+        let (mut reader, mut checker, mut findings) = (Reader::new(), Checker::new(Settings::default()), Vec::new());
+        reader.feed(&std::fs::read(&path).unwrap());
+        while let Some(op) = reader.next_op().unwrap() {
+            if counts(&op.what) {
+                checker.check(&op, reader.names(), &mut findings);
+            }
+        }
+        checker.finish(reader.names(), &mut findings);
+        findings
+    };
+    assert_eq!(judge(|_| true), []);
+    // Without its waits the same program is wrong, and both devices are named.
+    let wrong = judge(|what| !matches!(what, What::EventWait { .. }));
+    let kinds: Vec<_> = wrong.iter().map(|it| it.kind).collect();
+    assert!(kinds.contains(&Kind::UseBeforeAlloc), "{kinds:?}");
+    assert!(wrong.iter().any(|it| it.sentence.contains("of device 1")), "{wrong:?}");
 }

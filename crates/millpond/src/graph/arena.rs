@@ -6,19 +6,29 @@
 //! Invariant **one-at-a-time**: launches of all execs that share an arena are ordered one after the other, because they
 //! use the same addresses.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use millpond_core::graph::ArenaKey;
-use millpond_core::units::{GIB, Range, round_up};
+use millpond_core::check::Place;
+use millpond_core::graph::{ArenaKey, GraphId};
+use millpond_core::units::{Bytes, GIB, Range, round_up};
 use millpond_driver::Driver;
 
 use super::last::Last;
 use crate::context::{Context, lock};
-use crate::error::Result;
+use crate::error::{Nearest, Result};
 
 /// Addresses are reserved in steps of at least this many bytes: they cost nothing.
 const STEP: u64 = 4 * GIB;
+
+/// What an alloc node has, for who asks about an address.
+#[derive(Debug)]
+struct Note {
+    graph: GraphId,
+    bytes: u64,
+    place: Place,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -27,6 +37,8 @@ pub(crate) struct Arena {
     pub(crate) key: ArenaKey,
     pub(crate) context: Arc<Context>,
     ranges: Mutex<Vec<Range>>,
+    /// By its first address, the last alloc node that has it.
+    nodes: Mutex<BTreeMap<u64, Note>>,
     /// The end of the last launch that used it.
     pub(crate) last: Mutex<Option<Last>>,
 }
@@ -34,8 +46,28 @@ pub(crate) struct Arena {
 impl Arena {
     pub(crate) fn new(context: &Arc<Context>) -> Arc<Self> {
         let key = ArenaKey(context.graphs.next_arena.fetch_add(1, Ordering::Relaxed).into());
-        let (ranges, last) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { key, context: Arc::clone(context), ranges, last })
+        let (ranges, nodes, last) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let arena = Arc::new(Self { key, context: Arc::clone(context), ranges, nodes, last });
+        context.graphs.enter_arena(&arena);
+        arena
+    }
+
+    /// An alloc node has this address.
+    pub(crate) fn note(&self, at: u64, graph: GraphId, bytes: u64, place: Place) {
+        lock(&self.nodes).insert(at, Note { graph, bytes, place });
+    }
+
+    /// The alloc node at an address, for messages.
+    pub(crate) fn node_at(&self, pointer: u64) -> Option<Nearest> {
+        let nodes = lock(&self.nodes);
+        let (at, Note { graph, bytes, place }) = nodes.range(..=pointer).next_back()?;
+        let offset = pointer - at;
+        let place = match place.to_string() {
+            place if place.is_empty() => place,
+            place => format!(" at {place}"),
+        };
+        let node = || format!("memory of {graph}, {}, allocated by a node{place}", Bytes(*bytes));
+        (offset < *bytes).then(|| Nearest::OfGraph { node: node(), offset })
     }
 
     /// Fresh addresses for at least `bytes`.

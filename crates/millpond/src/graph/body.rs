@@ -330,7 +330,11 @@ impl Body {
                         tracer.node(self.core.id(), dependencies, NodeOp::Alloc { memory, bytes }, place);
                     }
                     let range = self.core.alloc(alloc).and_then(|alloc| alloc.range);
-                    return Ok((node, alloc, range.map_or(0, |range| range.start)));
+                    let start = range.map_or(0, |range| range.start);
+                    if start != 0 {
+                        self.arena.note(start, self.core.id(), bytes, place);
+                    }
+                    return Ok((node, alloc, start));
                 }
             }
         }

@@ -14,6 +14,7 @@ use millpond_core::units::Range;
 use millpond_driver::Driver;
 use rustc_hash::FxHashMap;
 
+use super::arena::Arena;
 use super::body::Grant;
 use super::capture::{Recording, Session, drop_captured};
 use super::error::GraphError;
@@ -37,6 +38,8 @@ pub(crate) struct Graphs {
     pub(crate) memory: Mutex<GraphMemory>,
     next_graph: AtomicU32,
     pub(crate) next_arena: AtomicU32,
+    /// Whose addresses graphs have.
+    arenas: Mutex<Vec<Weak<Arena>>>,
     /// How many captures are in progress; nobody looks further where there are none.
     pub(crate) open: AtomicUsize,
     pub(crate) captures: Mutex<Recording>,
@@ -62,6 +65,7 @@ impl Graphs {
             memory: Mutex::new(GraphMemory::new(granularity)),
             next_graph: AtomicU32::default(),
             next_arena: AtomicU32::default(),
+            arenas: Mutex::default(),
             open: AtomicUsize::default(),
             captures: Mutex::default(),
             names: Mutex::default(),
@@ -76,6 +80,13 @@ impl Graphs {
 
     pub(crate) fn next_graph(&self) -> GraphId {
         GraphId(self.next_graph.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A new arena.
+    pub(crate) fn enter_arena(&self, arena: &Arc<Arena>) {
+        let mut arenas = lock(&self.arenas);
+        arenas.retain(|arena| arena.strong_count() > 0);
+        arenas.push(Arc::downgrade(arena));
     }
 
     /// An output of an exec is known by its alloc node from now on.
@@ -263,10 +274,11 @@ pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
 #[cold]
 pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Result<Owned, Nearest> {
     let all: Vec<_> = lock(&context.graphs.numbers).values().filter_map(Weak::upgrade).collect();
-    let mut nearest = Nearest::Outside;
+    let mut nearest = Nearest::Outside { nearest: None };
     for allocation in all {
         let life = allocation.life();
-        if !life.range.contains(pointer) {
+        // Before its first launch it has had no life.
+        if !life.range.contains(pointer) || life.generation == 0 {
             continue;
         }
         if life.freed.is_none() && life.range.start == pointer {
@@ -279,6 +291,12 @@ pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Re
             Some(_) => Nearest::Freed { allocation: described },
             None => Nearest::Inside { allocation: described, offset: pointer - life.range.start },
         };
+    }
+    if nearest == (Nearest::Outside { nearest: None }) {
+        let arenas: Vec<Arc<Arena>> = lock(&context.graphs.arenas).iter().filter_map(Weak::upgrade).collect();
+        if let Some(found) = arenas.iter().find_map(|arena| arena.node_at(pointer)) {
+            nearest = found;
+        }
     }
     Err(nearest)
 }

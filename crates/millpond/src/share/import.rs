@@ -134,7 +134,7 @@ impl Context {
             let offset = pointer - life.range.start;
             return Err(Nearest::Inside { allocation: allocation.describe(&life), offset });
         }
-        Err(Nearest::Outside)
+        Err(Nearest::Outside { nearest: None })
     }
 
     /// The device's last handle is gone: imports that nobody can name any more are given back.

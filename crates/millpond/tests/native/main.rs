@@ -1,9 +1,10 @@
-//! Graphs as graphs of the device's own, and foreign code in captures: CUDA only, over `fakecuda` or on a GPU.
+//! Graphs as graphs of the device's own, foreign code in captures, and contexts: CUDA only, over `fakecuda` or on a GPU.
 //!
 //! `MILLPOND_TEST_DEVICE` picks one as elsewhere: `cuda` a GPU, `fake` or nothing `fakecuda`. The foreign code is a
 //! second driver over the same context, which takes over the stream that it is handed.
 
 mod capture;
+mod contexts;
 mod failing;
 mod launches;
 

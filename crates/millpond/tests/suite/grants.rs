@@ -191,6 +191,7 @@ fn what_the_host_was_told_by_one_device_counts_on_the_other() {
         let memory = filled(&own, &pool, 5);
         order(&own, &abroad);
         abroad.memset(memory.write(), 6).unwrap();
+        own.synchronize().unwrap();
         assert_eq!(here.free_address(memory.address()).unwrap_err().violation().unwrap().kind, Kind::FreeBeforeUse);
         there.synchronize().unwrap();
         here.free_address(memory.address()).unwrap();

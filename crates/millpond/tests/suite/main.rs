@@ -12,6 +12,7 @@ mod hosts;
 mod marks;
 mod misuse;
 mod order;
+mod pointers;
 mod pools;
 mod programs;
 mod reuse;

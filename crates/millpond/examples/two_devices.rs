@@ -1,0 +1,48 @@
+//! Two devices: a pool lets the other one in, a copy goes from one to the other, and each waits for the other's events.
+//!
+//! Run with `cargo run -p millpond --example two_devices`; with `-- cuda` on the first two CUDA devices.
+
+use millpond::{Device, HostConfig, Invalid, PeerAccess, PoolConfig, Result};
+
+fn main() -> Result<()> {
+    let on_cuda = std::env::args().nth(1).is_some_and(|it| it == "cuda");
+    let open = |number| if on_cuda { Device::cuda(number) } else { Device::host(HostConfig::default()) };
+    let (here, there) = (open(0)?, open(1)?);
+    let pool = here.pool(PoolConfig::default())?;
+    let (left, right) = (here.stream()?, there.stream()?);
+    println!("{} and {}", here.name(), there.name());
+
+    let x = left.alloc::<u8>(&pool, 1 << 20)?;
+    left.memset(x.write(), 7)?;
+    let y = right.alloc::<u8>(&there.default_pool(), 1 << 20)?;
+    // Whose memory it is, is asked before anything runs.
+    let refused = right.copy(x.read(), y.write()).expect_err("nothing is granted");
+    assert!(matches!(refused.invalid(), Some(Invalid::NoAccess { .. })));
+    println!("error: {refused}\n");
+
+    // For all memory of the pool: what it has, and what it will have.
+    pool.grant(&there, PeerAccess::ReadWrite)?;
+    let refused = right.copy(x.read(), y.write()).expect_err("nothing orders it after the fill");
+    assert!(refused.violation().is_some());
+    println!("error: {refused}\n");
+    right.wait(&left.record()?)?; // a stream of one device waits for an event of the other
+    right.copy(x.read(), y.write())?;
+    right.memset(x.write(), 8)?; // the other device writes memory of this one
+
+    // Access is taken away only when all uses are known to be over.
+    let refused = pool.revoke(&there).expect_err("a copy may be in flight");
+    println!("error: {refused}\n");
+    left.wait(&right.record()?)?;
+    assert_eq!(left.copy_to_host(x.read())?, vec![8; 1 << 20]);
+    assert_eq!(right.copy_to_host(y.read())?, vec![7; 1 << 20]);
+    pool.revoke(&there)?;
+    assert!(right.copy_to_host(x.read()).is_err());
+
+    left.free(x)?;
+    right.free(y)?;
+    here.synchronize()?;
+    there.synchronize()?;
+    assert_eq!(pool.statistics().reserved_bytes, 0);
+    println!("two devices have handed memory to each other");
+    Ok(())
+}
