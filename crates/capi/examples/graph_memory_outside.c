@@ -1,5 +1,5 @@
-// Memory that a graph allocates, used and freed outside of it: on the stream of the launch, and on another stream
-// after an event.
+// Memory that a graph allocates, used and freed outside of it: on the stream of the launch, on another stream after an
+// event, and by another graph, where event nodes inside both graphs order it.
 #include "example.h"
 
 enum { BYTES = 1 << 20 };
@@ -72,10 +72,63 @@ static void two_streams(void) {
     printf("an event between two streams: launched, used, freed\n");
 }
 
+// The graph that makes the memory records an event inside, the one that frees it waits for another: a stream outside
+// uses the memory in between, and waits for neither launch as a whole.
+static void inside_both_graphs(void) {
+    millpond_stream_t producing, using, freeing;
+    millpond_event_t made, used;
+    millpond_graph_t producer, freer;
+    millpond_graph_exec_t produce, release;
+    millpond_graph_node_t alloc, fill, wait;
+    void *memory;
+    MUST(millpond_stream_create(&producing, device));
+    MUST(millpond_stream_create(&using, device));
+    MUST(millpond_stream_create(&freeing, device));
+    MUST(millpond_event_create(&made));
+    MUST(millpond_event_create(&used));
+
+    MUST(millpond_graph_create(&producer, device));
+    MUST(millpond_graph_add_mem_alloc_node(&alloc, producer, NULL, 0, BYTES, &memory));
+    MUST(millpond_graph_add_memset_node(&fill, producer, &alloc, 1, memory, 7, BYTES));
+    MUST(millpond_graph_add_event_record_node(NULL, producer, &fill, 1, made));
+    MUST(millpond_graph_create(&freer, device));
+    MUST(millpond_graph_add_event_wait_node(&wait, freer, NULL, 0, used));
+    MUST(millpond_graph_add_mem_free_node(NULL, freer, &wait, 1, memory));
+    MUST(millpond_graph_instantiate(&produce, producer, 0));
+    MUST(millpond_graph_instantiate(&release, freer, 0));
+
+    for (int round = 0; round < 3; round++) {
+        MUST(millpond_graph_launch(produce, producing));
+        REFUSED(MILLPOND_ERROR_ORDER, millpond_memset_async(memory, 8, BYTES, using));
+        MUST(millpond_stream_wait_event(using, made)); // the node inside, not the launch
+        REQUIRE(all_are(memory, BYTES, 7, using));
+        MUST(millpond_memset_async(memory, 8, BYTES, using));
+        // The wait node would find what was recorded before this use, or nothing.
+        REFUSED(MILLPOND_ERROR_ORDER, millpond_graph_launch(release, freeing));
+        MUST(millpond_event_record(used, using));
+        MUST(millpond_graph_launch(release, freeing));
+        REFUSED(MILLPOND_ERROR_ORDER, millpond_free_async(memory, using)); // it is freed
+        // The next round allocates there again, after the free.
+        MUST(millpond_event_record(used, freeing));
+        MUST(millpond_stream_wait_event(producing, used));
+    }
+    MUST(millpond_event_destroy(made));
+    MUST(millpond_event_destroy(used));
+    MUST(millpond_graph_destroy(producer));
+    MUST(millpond_graph_destroy(freer));
+    MUST(millpond_graph_exec_destroy(produce));
+    MUST(millpond_graph_exec_destroy(release));
+    MUST(millpond_stream_destroy(producing));
+    MUST(millpond_stream_destroy(using));
+    MUST(millpond_stream_destroy(freeing));
+    printf("event nodes inside both graphs: launched, used, freed by the other graph\n");
+}
+
 int main(void) {
     MUST(millpond_device_create_host(&device, NULL));
     one_stream();
     two_streams();
+    inside_both_graphs();
     MUST(millpond_device_destroy(device));
     return 0;
 }

@@ -20,6 +20,19 @@
 // For millpond_access: it is written, or read and written.
 #define MILLPOND_WRITE 2
 
+// For millpond_event_record_with_flags: as millpond_event_record.
+#define MILLPOND_EVENT_RECORD_DEFAULT 0
+
+// For millpond_event_record_with_flags: in a capture it is an event record node, not an edge (CUDA:
+// cudaEventRecordExternal).
+#define MILLPOND_EVENT_RECORD_EXTERNAL 1
+
+// For millpond_stream_wait_event_with_flags: as millpond_stream_wait_event.
+#define MILLPOND_EVENT_WAIT_DEFAULT 0
+
+// For millpond_stream_wait_event_with_flags: in a capture it is an event wait node (CUDA: cudaEventWaitExternal).
+#define MILLPOND_EVENT_WAIT_EXTERNAL 1
+
 // For millpond_graph_instantiate: each launch first frees what earlier ones left unfreed (CUDA:
 // cudaGraphInstantiateFlagAutoFreeOnLaunch).
 #define MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH 1
@@ -242,6 +255,12 @@ millpond_status millpond_event_destroy(millpond_event_t event);
 // Records all work submitted to the stream so far (CUDA: cudaEventRecord).
 millpond_status millpond_event_record(millpond_event_t event, millpond_stream_t stream);
 
+// As millpond_event_record; with MILLPOND_EVENT_RECORD_EXTERNAL it is a node in a capture, which records at each
+// launch (CUDA: cudaEventRecordWithFlags).
+millpond_status millpond_event_record_with_flags(millpond_event_t event,
+                                                 millpond_stream_t stream,
+                                                 uint32_t flags);
+
 // Waits until what was recorded is over (CUDA: cudaEventSynchronize).
 millpond_status millpond_event_synchronize(millpond_event_t event);
 
@@ -320,6 +339,22 @@ millpond_status millpond_graph_add_empty_node(millpond_graph_node_t *node,
                                               millpond_graph_t graph,
                                               const millpond_graph_node_t *dependencies,
                                               size_t count);
+
+// Adds a node that records an event at each launch (CUDA: cudaGraphAddEventRecordNode): what waits for the event
+// afterwards comes after this node and all before it, and not after the whole launch.
+millpond_status millpond_graph_add_event_record_node(millpond_graph_node_t *node,
+                                                     millpond_graph_t graph,
+                                                     const millpond_graph_node_t *dependencies,
+                                                     size_t count,
+                                                     millpond_event_t event);
+
+// Adds a node that waits, at each launch, for what an event holds then (CUDA: cudaGraphAddEventWaitNode): only what
+// comes after this node comes after that. An event that was never recorded has no effect.
+millpond_status millpond_graph_add_event_wait_node(millpond_graph_node_t *node,
+                                                   millpond_graph_t graph,
+                                                   const millpond_graph_node_t *dependencies,
+                                                   size_t count,
+                                                   millpond_event_t event);
 
 // Adds a whole graph as one node, as it is now, with its memory nodes (CUDA: cudaGraphAddChildGraphNode).
 millpond_status millpond_graph_add_child_graph_node(millpond_graph_node_t *node,
@@ -441,6 +476,15 @@ millpond_status millpond_stream_query(millpond_stream_t stream);
 millpond_status millpond_stream_wait_event(millpond_stream_t stream,
                                            millpond_event_t event);
 
+// As millpond_stream_wait_event; with MILLPOND_EVENT_WAIT_EXTERNAL it is a node in a capture, which waits at each
+// launch for what the event holds then (CUDA: cudaStreamWaitEvent with its flags).
+millpond_status millpond_stream_wait_event_with_flags(millpond_stream_t stream,
+                                                      millpond_event_t event,
+                                                      uint32_t flags);
+
+// Whether the stream captures (CUDA: cudaStreamIsCapturing).
+millpond_status millpond_stream_is_capturing(int32_t *is_capturing, millpond_stream_t stream);
+
 // The stream's number on its device, as messages give it.
 millpond_status millpond_stream_get_number(uint32_t *number, millpond_stream_t stream);
 
@@ -503,6 +547,17 @@ millpond_status millpond_torch_use_host(int32_t host);
 extern void *dlopen(const char *name, int flags);
 
 extern void *dlsym(void *handle, const char *name);
+
+// Begins a trace: all that is done on devices that are opened from now on is written to the file, what was in it is
+// gone. `millpond check FILE` finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment
+// variable MILLPOND_TRACE names a file for all devices of the process.
+millpond_status millpond_trace_start(const char *path);
+
+// Devices that are opened from now on are in no trace. The file is whole once those that are in it have gone.
+millpond_status millpond_trace_stop(void);
+
+// Writes what the device's trace holds so far, if it has one: a crash after this loses none of it.
+millpond_status millpond_trace_flush(millpond_device_t device);
 
 // Runs a C function as a kernel at this point of the stream, after checking the declared accesses: each must come
 // after its allocation and before the free, and unordered accesses of other streams must not conflict. For a host

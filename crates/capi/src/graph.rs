@@ -8,6 +8,7 @@ use millpond::{Graph, GraphNode, MemAllocNode};
 
 use crate::access::{Part, list, millpond_access, part};
 use crate::device::{DEVICES, DeviceEntry, lock, millpond_device_t};
+use crate::event::{external, millpond_event_t};
 use crate::handle::Table;
 use crate::status::{Failure, Result, guard, millpond_status, place, slice};
 use crate::work::{Kernel, millpond_kernel};
@@ -230,6 +231,40 @@ pub unsafe extern "C" fn millpond_graph_add_empty_node(
 ) -> millpond_status {
     guard("millpond_graph_add_empty_node", || {
         add_node(node, graph, dependencies, count, |entry, after| Ok(entry.graph.add_empty(after)?))
+    })
+}
+
+/// Adds a node that records an event at each launch (CUDA: cudaGraphAddEventRecordNode): what waits for the event
+/// afterwards comes after this node and all before it, and not after the whole launch.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_event_record_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    event: millpond_event_t,
+) -> millpond_status {
+    guard("millpond_graph_add_event_record_node", || {
+        add_node(node, graph, dependencies, count, |entry, after| {
+            Ok(entry.graph.add_event_record(after, &external(event, &entry.device.device)?)?)
+        })
+    })
+}
+
+/// Adds a node that waits, at each launch, for what an event holds then (CUDA: cudaGraphAddEventWaitNode): only what
+/// comes after this node comes after that. An event that was never recorded has no effect.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_event_wait_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    event: millpond_event_t,
+) -> millpond_status {
+    guard("millpond_graph_add_event_wait_node", || {
+        add_node(node, graph, dependencies, count, |entry, after| {
+            Ok(entry.graph.add_event_wait(after, &external(event, &entry.device.device)?)?)
+        })
     })
 }
 

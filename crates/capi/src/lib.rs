@@ -14,6 +14,7 @@
 //! | `work` | launches, copies, fills |
 //! | `capture`, `graph`, `exec` | graphs with memory |
 //! | `picture` | what is live, as JSON |
+//! | `trace` | what the program does, in a file |
 //! | `torch` | memory for programs whose order is trusted: PyTorch, CuPy |
 //!
 //! Invariants: **no-unwind**: every entry is a [`status::guard`], so that no panic crosses the boundary.
@@ -40,4 +41,5 @@ mod pool;
 mod status;
 mod stream;
 mod torch;
+mod trace;
 mod work;

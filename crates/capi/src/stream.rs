@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millpond::{Pool, Stream};
 
 use crate::device::{DEVICES, DeviceEntry, millpond_device_t};
-use crate::event::{EVENTS, millpond_event_t};
+use crate::event::{self, MILLPOND_EVENT_WAIT_DEFAULT, MILLPOND_EVENT_WAIT_EXTERNAL, millpond_event_t};
 use crate::handle::Table;
 use crate::status::{Failure, Result, guard, millpond_status, place};
 
@@ -157,10 +157,34 @@ pub unsafe extern "C" fn millpond_stream_wait_event(
 ) -> millpond_status {
     guard("millpond_stream_wait_event", || {
         let entry = STREAMS.find(stream)?;
-        match EVENTS.find(event)? {
-            Some(event) => Ok(entry.stream.wait(&event)?),
-            None => Ok(()),
-        }
+        event::wait(event, &entry.stream, &entry.device.device, false)
+    })
+}
+
+/// As millpond_stream_wait_event; with MILLPOND_EVENT_WAIT_EXTERNAL it is a node in a capture, which waits at each
+/// launch for what the event holds then (CUDA: cudaStreamWaitEvent with its flags).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_wait_event_with_flags(
+    stream: millpond_stream_t,
+    event: millpond_event_t,
+    flags: u32,
+) -> millpond_status {
+    guard("millpond_stream_wait_event_with_flags", || {
+        let is_node = event::is_external(flags, [MILLPOND_EVENT_WAIT_DEFAULT, MILLPOND_EVENT_WAIT_EXTERNAL])?;
+        let entry = STREAMS.find(stream)?;
+        event::wait(event, &entry.stream, &entry.device.device, is_node)
+    })
+}
+
+/// Whether the stream captures (CUDA: cudaStreamIsCapturing).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_is_capturing(
+    is_capturing: *mut i32,
+    stream: millpond_stream_t,
+) -> millpond_status {
+    guard("millpond_stream_is_capturing", || {
+        *place(is_capturing, "is_capturing")? = STREAMS.find(stream)?.stream.is_capturing()?.into();
+        Ok(())
     })
 }
 

@@ -2,10 +2,12 @@
 
 mod common;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{library_folder, run};
+use millpond_core::check::{Checker, Finding, Settings};
+use millpond_core::trace::ops::Reader;
 
 /// No memory is a C++ exception for PyTorch.
 #[test]
@@ -20,8 +22,8 @@ fn out_of_memory_is_thrown() {
     assert!(out.contains("caught: millpond_torch_alloc: out of memory"), "{out}");
 }
 
-/// Compiles one program, warnings are errors, and runs it: what it says.
-fn program(name: &str) -> String {
+/// Compiles one program, warnings are errors: where it is.
+fn compiled(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = library_folder();
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
@@ -32,7 +34,44 @@ fn program(name: &str) -> String {
     compile.arg(root.join("examples").join(format!("{name}.c")));
     compile.arg("-L").arg(folder).args(["-lmillpond", "-o"]).arg(&target);
     run(&mut compile, "the C compiler");
-    run(Command::new(&target).env("LD_LIBRARY_PATH", folder), name)
+    target
+}
+
+/// Compiles one program and runs it: what it says.
+fn program(name: &str) -> String {
+    run(Command::new(compiled(name)).env("LD_LIBRARY_PATH", library_folder()), name)
+}
+
+/// What is wrong in a trace that is whole.
+fn findings(path: &Path) -> Vec<Finding> {
+    let mut reader = Reader::new();
+    reader.feed(&std::fs::read(path).expect("the trace was written"));
+    let mut checker = Checker::new(Settings::default());
+    let mut findings = Vec::new();
+    while let Some(op) = reader.next_op().expect("it is whole") {
+        checker.check(&op, reader.names(), &mut findings);
+    }
+    checker.finish(reader.names(), &mut findings);
+    reader.end().expect("it has its end");
+    findings
+}
+
+#[test]
+fn traces_are_written_by_a_call_and_by_the_environment() {
+    let program = compiled("trace");
+    for by_call in [true, false] {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("from_c_{by_call}.trace"));
+        let mut command = Command::new(&program);
+        command.env("LD_LIBRARY_PATH", library_folder()).env_remove("MILLPOND_TRACE");
+        match by_call {
+            true => command.arg(&path),
+            false => command.env("MILLPOND_TRACE", &path),
+        };
+        run(&mut command, "trace");
+        let found = findings(&path);
+        let wrong = found.iter().filter(|finding| !finding.kind.is_advice()).count();
+        assert_eq!(wrong, 1, "the use that nothing orders: {found:?}");
+    }
 }
 
 macro_rules! programs {
@@ -48,7 +87,7 @@ macro_rules! programs {
 }
 
 programs! {
-    graph_memory_outside: "one stream", "an event between two streams";
+    graph_memory_outside: "one stream", "an event between two streams", "event nodes inside both graphs";
     graph_auto_free: "round 6", "the last ones are freed by hand";
     across_streams: "refused", "help: make stream", "freed on the other stream";
     mixed_frees: "allocated at once, freed in stream order", "allocated in stream order, freed at once";

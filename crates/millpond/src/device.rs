@@ -329,6 +329,14 @@ impl Device {
         Ok(())
     }
 
+    /// Writes what the device's trace holds so far, if it is traced: a crash after this loses none of it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn flush_trace(&self) -> std::io::Result<()> {
+        self.shared.context.tracer.as_ref().map_or(Ok(()), |tracer| tracer.flush())
+    }
+
     /// What the calling thread knows, for another thread to [`hear`](Self::hear).
     pub fn tell(&self) -> Told {
         let context = &self.shared.context;

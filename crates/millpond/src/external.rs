@@ -44,13 +44,27 @@ pub(crate) type Record = (Snapshot, Arc<Mark>);
 impl Device {
     /// An event for graphs and streams to order each other by; not recorded yet (CUDA: `cudaEventCreate`).
     pub fn external_event(&self) -> ExternalEvent {
-        // A number is for one process: two devices' events never meet in a graph under one.
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let key = EventKey(NEXT.fetch_add(1, Ordering::Relaxed));
+        let key = next_key();
         let context = Arc::clone(self.context());
         let traced = context.tracer.as_ref().map(Tracer::event);
         ExternalEvent { shared: Arc::new(Shared { key, traced, context, last: Mutex::default() }) }
     }
+}
+
+impl Event {
+    /// An external event that holds this record; `None` for an event of a capture, which is an edge.
+    pub fn to_external(&self) -> Option<ExternalEvent> {
+        let At::Live { snapshot, mark, context } = &self.at else { return None };
+        let last = Mutex::new(Some((snapshot.clone(), Arc::clone(mark))));
+        let (traced, context) = (self.traced.clone(), Arc::clone(context));
+        Some(ExternalEvent { shared: Arc::new(Shared { key: next_key(), traced, context, last }) })
+    }
+}
+
+/// A number is for one process: two devices' events never meet in a graph under one.
+fn next_key() -> EventKey {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    EventKey(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 impl ExternalEvent {

@@ -303,6 +303,15 @@ impl Stream {
         self.owner.shared.id
     }
 
+    /// Whether what is done on it becomes nodes of a graph (CUDA: `cudaStreamIsCapturing`).
+    ///
+    /// # Errors
+    /// The stream is closed.
+    pub fn is_capturing(&self) -> Result<bool> {
+        let mut state = self.owner.shared.state.lock();
+        Ok(self.owner.shared.enter(&mut state)? == Mode::Capturing)
+    }
+
     /// Records an event: everything submitted to the stream so far (CUDA: `cudaEventRecord`).
     ///
     /// # Errors

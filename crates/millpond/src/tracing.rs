@@ -79,6 +79,11 @@ impl Tracer {
         }
     }
 
+    /// Writes what there is.
+    pub(crate) fn flush(&self) -> std::io::Result<()> {
+        lock(&self.shared.output).write(Writer::seal)
+    }
+
     pub(crate) fn number(&self, of_device: u32) -> u32 {
         of_device.wrapping_add(self.device << DEVICE_SHIFT)
     }

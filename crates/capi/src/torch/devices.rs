@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use millpond::{Device, HostConfig, Pool, PoolConfig, Stream, StreamKind};
+use millpond::{CudaConfig, Device, DeviceConfig, HostConfig, Pool, PoolConfig, Stream, StreamKind};
 use rustc_hash::FxHashMap;
 
 use super::private::Private;
@@ -99,7 +99,8 @@ pub(crate) fn cuda_device(ordinal: i32) -> Result<Arc<DeviceEntry>> {
 
 fn open_cuda(ordinal: i32) -> Result<Device> {
     let ordinal = u32::try_from(ordinal).map_err(|_| Failure::Value(format!("there is no device {ordinal}")))?;
-    Ok(Device::cuda(ordinal)?)
+    let config = DeviceConfig { trace: crate::trace::of_new_devices(), ..DeviceConfig::default() };
+    Ok(Device::cuda_with(CudaConfig { ordinal, ..CudaConfig::default() }, config)?)
 }
 
 /// A stream of ours for one that foreign code made (CUDA: a `CUstream`), the default streams among them.
