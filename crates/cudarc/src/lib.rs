@@ -63,3 +63,9 @@ pub use views::{In, Out, Views};
 
 pub use cudarc;
 pub use millpond;
+
+/// The code in the documents is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/cudarc.md")]
+#[doc = include_str!("../../../docs/candle.md")]
+struct Documents;
