@@ -42,9 +42,12 @@ def platform_tag():
 
 
 def _place_library():
+    """Puts the library into the package; whether it was put there just now."""
     found = library()
-    if found.resolve() != PLACE:
-        shutil.copyfile(found, PLACE)
+    if found.resolve() == PLACE:
+        return False
+    shutil.copyfile(found, PLACE)
+    return True
 
 
 def _retag(directory, wheel):
@@ -76,8 +79,13 @@ def _retag(directory, wheel):
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    _place_library()
-    wheel = _setuptools.build_wheel(wheel_directory, config_settings, metadata_directory)
+    placed = _place_library()
+    try:
+        wheel = _setuptools.build_wheel(wheel_directory, config_settings, metadata_directory)
+    finally:
+        # It is in the wheel; one that stayed here would be found, and be old, when the folder is used as it is.
+        if placed:
+            PLACE.unlink()
     return _retag(wheel_directory, wheel)
 
 

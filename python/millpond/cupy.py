@@ -5,6 +5,15 @@ from ._memory import allocate, free
 __all__ = ["enable", "functions"]
 
 
+def _cupy():
+    """CuPy, or words that say that it is missing."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise ImportError(f"millpond.cupy needs CuPy, which cannot be imported here ({error})") from error
+    return cupy
+
+
 def functions(stream_of=None):
     """CuPy's two functions: allocate and free, by address, on the current stream.
 
@@ -12,8 +21,7 @@ def functions(stream_of=None):
     ordered with that one by the program. ``stream_of`` gives the handle of the current stream.
     """
     if stream_of is None:
-        import cupy
-
+        cupy = _cupy()
         stream_of = lambda: cupy.cuda.get_current_stream().ptr
     streams = {}
 
@@ -33,8 +41,7 @@ def functions(stream_of=None):
 
 def enable():
     """Makes CuPy allocate through Millpond, without a pool of its own above."""
-    import cupy
-
+    cupy = _cupy()
     allocator = cupy.cuda.memory.PythonFunctionAllocator(*functions())
     cupy.cuda.set_allocator(allocator.malloc)
     return allocator

@@ -1,7 +1,8 @@
 """PyTorch on Millpond's memory.
 
 ``enable()`` makes every CUDA tensor of the process come from Millpond. ``mem_pool()`` makes a ``torch.cuda.MemPool``
-whose memory comes from Millpond while the rest stays with PyTorch's own allocator.
+whose memory comes from Millpond while the rest stays with PyTorch's own allocator. A process does one or the other:
+PyTorch refuses a pool beside an allocator that was changed.
 """
 
 import functools
@@ -23,11 +24,19 @@ _HOOKS = {
 _enabled = False
 
 
+def _torch():
+    """PyTorch, or words that say that it is missing."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(f"millpond.torch needs PyTorch, which cannot be imported here ({error})") from error
+    return torch
+
+
 @functools.lru_cache(maxsize=None)
 def allocator():
     """The ``CUDAPluggableAllocator`` of this library, with all its functions."""
-    import torch
-
+    torch = _torch()
     library()  # A library that cannot be loaded is said here, in words.
     made = torch.cuda.memory.CUDAPluggableAllocator(library_path(), "millpond_torch_alloc", "millpond_torch_free")
     connect(made.allocator())
@@ -50,9 +59,7 @@ def enable():
     global _enabled
     if _enabled:
         return
-    import torch
-
-    torch.cuda.memory.change_current_allocator(allocator())
+    _torch().cuda.memory.change_current_allocator(allocator())
     _enabled = True
 
 
@@ -63,7 +70,13 @@ def is_enabled():
 
 def mem_pool():
     """A ``torch.cuda.MemPool`` on Millpond's memory, for ``torch.cuda.use_mem_pool``. PyTorch keeps the pool's memory
-    in segments of its own making; Millpond serves the segments."""
-    import torch
+    in segments of its own making; Millpond serves the segments.
 
-    return torch.cuda.MemPool(allocator().allocator())
+    Not in a process that called ``enable()``: PyTorch refuses that, and all its memory is Millpond's there anyway.
+    ``RuntimeError`` says so."""
+    if _enabled:
+        raise RuntimeError(
+            "millpond.torch.mem_pool() after enable(): all memory of this process is Millpond's already, and PyTorch "
+            "refuses a MemPool beside an allocator that was changed; use one of the two in a process"
+        )
+    return _torch().cuda.MemPool(allocator().allocator())

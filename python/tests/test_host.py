@@ -4,10 +4,13 @@ import importlib.util
 import os
 import pathlib
 import pickle
+import shutil
+import subprocess
 import sys
 import tempfile
 import threading
 import unittest
+import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -18,6 +21,8 @@ import millpond.torch  # noqa: E402
 from millpond._library import PoolKey, library  # noqa: E402
 
 MIB = 1 << 20
+#: As pip has it where it builds.
+CAN_BUILD = all(importlib.util.find_spec(name) for name in ("setuptools", "wheel"))
 
 
 def setUpModule():
@@ -142,9 +147,48 @@ class Torch(unittest.TestCase):
         with self.assertRaises(RuntimeError):
             millpond.torch.connect(object())
 
+    def test_a_pool_after_all_is_enabled_is_refused_in_words(self):
+        millpond.torch._enabled = True
+        try:
+            with self.assertRaisesRegex(RuntimeError, "use one of the two in a process"):
+                millpond.torch.mem_pool()
+        finally:
+            millpond.torch._enabled = False
+
+    @unittest.skipIf(importlib.util.find_spec("torch"), "PyTorch is installed")
+    def test_a_missing_pytorch_is_said(self):
+        for call in (millpond.torch.enable, millpond.torch.mem_pool):
+            with self.assertRaisesRegex(ImportError, "millpond.torch needs PyTorch"):
+                call()
+        self.assertFalse(millpond.torch.is_enabled())
+
     @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
     def test_the_allocator_is_made(self):
         self.assertIsNotNone(millpond.torch.allocator())
+
+
+class Wheel(unittest.TestCase):
+    @unittest.skipUnless(CAN_BUILD, "setuptools and wheel are not installed")
+    @unittest.skipUnless(os.environ.get("MILLPOND_LIBRARY"), "MILLPOND_LIBRARY names no library to put into it")
+    def test_it_carries_the_library_and_works_by_itself(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source, wheels, place = (os.path.join(folder, name) for name in ("source", "wheels", "place"))
+            shutil.copytree(HERE.parent, source, ignore=shutil.ignore_patterns("*.so", "build", "*.egg-info"))
+            os.mkdir(wheels)
+            build = f"import build_hook; print(build_hook.build_wheel({wheels!r}))"
+            built = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True)
+            self.assertEqual(built.returncode, 0, built.stderr)
+            self.assertFalse(os.path.exists(os.path.join(source, "millpond", "libmillpond.so")))
+            (wheel,) = os.listdir(wheels)
+            self.assertRegex(wheel, "^millpond-.*-py3-none-linux_.*[.]whl$")
+            with zipfile.ZipFile(os.path.join(wheels, wheel)) as archive:
+                archive.extractall(place)
+            own = {key: value for key, value in os.environ.items() if not key.startswith("MILLPOND_")}
+            use = "import millpond; millpond.use_host(); print(millpond.library_path(), millpond.allocate(512))"
+            command = [sys.executable, "-B", "-c", use]
+            used = subprocess.run(command, cwd=place, env=own, capture_output=True, text=True)
+            self.assertEqual(used.returncode, 0, used.stderr)
+            self.assertIn(os.path.join(place, "millpond", "libmillpond.so"), used.stdout)
 
 
 class CuPy(unittest.TestCase):
@@ -159,6 +203,11 @@ class CuPy(unittest.TestCase):
         self.assertEqual(malloc(MIB, 30), block)
         free(block, 30)
         free(malloc(0, 30), 30)
+
+    @unittest.skipIf(importlib.util.find_spec("cupy"), "CuPy is installed")
+    def test_a_missing_cupy_is_said(self):
+        with self.assertRaisesRegex(ImportError, "millpond.cupy needs CuPy"):
+            millpond.cupy.enable()
 
     @unittest.skipUnless(importlib.util.find_spec("cupy"), "CuPy is not installed")
     def test_cupy_is_there(self):

@@ -1,11 +1,13 @@
 """PyTorch on Millpond's memory, on a machine with a GPU. Skipped, and said so, where there is none.
 
 `python3 -m unittest -v python/tests/test_torch_cuda.py`. PyTorch's allocator is changed for the whole process: this
-file is to be run by itself.
+file is to be run by itself. What PyTorch refuses then has a process of its own.
 """
 
 import importlib.util
+import os
 import pathlib
+import subprocess
 import sys
 import threading
 import unittest
@@ -173,14 +175,31 @@ class Graphs(unittest.TestCase):
         torch.testing.assert_close(train(True), train(False))
 
 
+#: A process whose allocator is PyTorch's own, with a pool of Millpond's.
+POOL = """
+import torch
+import millpond, millpond.torch
+pool = millpond.torch.mem_pool()
+outside = torch.ones(1 << 20, device="cuda")
+before = millpond.statistics().used
+with torch.cuda.use_mem_pool(pool):
+    inside = torch.ones(4 << 20, device="cuda")
+assert millpond.statistics().used >= before + (16 << 20), millpond.statistics()
+assert inside.sum().item() == 4 << 20 and outside.sum().item() == 1 << 20
+print("served")
+"""
+
+
 class Pools(unittest.TestCase):
     def test_a_mem_pool(self):
-        pool = millpond.torch.mem_pool()
-        before = millpond.statistics().used
-        with torch.cuda.use_mem_pool(pool):
-            x = torch.ones(4 * MIB, device="cuda")
-        self.assertGreater(millpond.statistics().used, before)
-        self.assertEqual(x.sum().item(), 4 * MIB)
+        path = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": path}
+        done = subprocess.run([sys.executable, "-c", POOL], env=environment, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, "served"), done.stderr)
+
+    def test_beside_a_changed_allocator_it_is_refused(self):
+        with self.assertRaisesRegex(RuntimeError, "use one of the two in a process"):
+            millpond.torch.mem_pool()
 
 
 if __name__ == "__main__":
