@@ -5,6 +5,7 @@ enum { BYTES = 4096 };
 
 static unsigned char *memory;
 
+// A kernel, where kernels are C functions.
 static void fill(void *value) { memset(memory, *(unsigned char *)value, BYTES); }
 
 int main(void) {
@@ -12,7 +13,7 @@ int main(void) {
     millpond_stream_t left, right;
     millpond_event_t event;
     static unsigned char five = 5;
-    MUST(millpond_device_create_host(&device, NULL));
+    open_device(&device);
     MUST(millpond_stream_create(&left, device));
     MUST(millpond_stream_create(&right, device));
     MUST(millpond_event_create(&event));
@@ -20,7 +21,11 @@ int main(void) {
     MUST(millpond_malloc_async((void **)&memory, BYTES, left));
     MUST(millpond_set_name(memory, "weights"));
     millpond_access access = writes(memory);
-    MUST(millpond_launch(left, fill, &five, &access, 1));
+    if (on_host()) {
+        MUST(millpond_launch(left, fill, &five, &access, 1));
+    } else {
+        MUST(millpond_memset_async(memory, five, BYTES, left));
+    }
 
     REFUSED(MILLPOND_ERROR_ORDER, millpond_free_async(memory, right));
     printf("refused: %s\n", millpond_last_error());

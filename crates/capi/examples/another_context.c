@@ -25,7 +25,7 @@ int main(void) {
     millpond_device_t device, stranger;
     millpond_stream_t stream, elsewhere;
     pthread_t thread;
-    MUST(millpond_device_create_host(&device, NULL));
+    open_device(&device);
     MUST(millpond_device_retain(&mine, device));
     MUST(millpond_stream_create(&stream, device));
     MUST(millpond_event_create(&ready));

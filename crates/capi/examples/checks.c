@@ -31,7 +31,7 @@ int main(void) {
     void *memory;
     char *picture;
     uint64_t value = 0;
-    MUST(millpond_device_create_host(&device, NULL));
+    open_device(&device);
     MUST(millpond_device_get_default_pool(&pool, device));
 
     REFUSED(MILLPOND_ERROR_ORDER, wrong_free(device, &memory));

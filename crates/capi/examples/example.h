@@ -35,6 +35,17 @@
         }                                                                                                              \
     } while (0)
 
+// Whether the program runs on a host device: without a wish, or on the CUDA device whose number the environment names.
+static inline int on_host(void) { return getenv("MILLPOND_EXAMPLE_DEVICE") == NULL; }
+
+static inline void open_device(millpond_device_t *device) {
+    if (on_host()) {
+        MUST(millpond_device_create_host(device, NULL));
+    } else {
+        MUST(millpond_device_create_cuda(device, atoi(getenv("MILLPOND_EXAMPLE_DEVICE"))));
+    }
+}
+
 // A use of a whole allocation.
 static inline millpond_access reads(const void *pointer) {
     millpond_access access = {pointer, 0, MILLPOND_READ};

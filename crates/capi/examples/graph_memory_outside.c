@@ -125,7 +125,7 @@ static void inside_both_graphs(void) {
 }
 
 int main(void) {
-    MUST(millpond_device_create_host(&device, NULL));
+    open_device(&device);
     one_stream();
     two_streams();
     inside_both_graphs();

@@ -5,7 +5,7 @@ int main(void) {
     millpond_device_t device;
     millpond_stream_t stream, again;
     void *memory;
-    MUST(millpond_device_create_host(&device, NULL));
+    open_device(&device);
     MUST(millpond_stream_create(&stream, device));
     MUST(millpond_stream_destroy(stream));
     REFUSED(MILLPOND_ERROR_INVALID_HANDLE, millpond_stream_destroy(stream));

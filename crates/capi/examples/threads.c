@@ -37,7 +37,7 @@ int main(void) {
     pthread_t threads[THREADS];
     millpond_pool_t pool;
     millpond_pool_statistics now;
-    MUST(millpond_device_create_host(&device, NULL));
+    open_device(&device);
     MUST(millpond_stream_create(&shared, device));
     for (int i = 0; i < THREADS; i++) REQUIRE(pthread_create(&threads[i], NULL, work, NULL) == 0);
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);

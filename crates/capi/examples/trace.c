@@ -13,7 +13,7 @@ int main(int count, char **arguments) {
     void *memory;
     int capturing;
     if (count > 1) MUST(millpond_trace_start(arguments[1]));
-    MUST(millpond_device_create_host(&device, NULL));
+    open_device(&device);
     MUST(millpond_trace_stop()); // devices that are opened from here on are not in it
     MUST(millpond_stream_create(&left, device));
     MUST(millpond_stream_create(&right, device));

@@ -8,7 +8,7 @@ int main(void) {
     millpond_stream_t stream;
     unsigned char *memory;
     int local = 0;
-    MUST(millpond_device_create_host(&device, NULL));
+    open_device(&device);
     MUST(millpond_stream_create(&stream, device));
     MUST(millpond_malloc_async((void **)&memory, BYTES, stream));
     MUST(millpond_set_name(memory, "table"));

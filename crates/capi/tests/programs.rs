@@ -1,9 +1,13 @@
-//! The C programs of `examples/`, compiled by the system's compiler against the header and the library, and run.
+//! The C programs of `examples/`, compiled by the system's compiler against the header and the library, and run: on a
+//! host device, and on CUDA those whose kernels are not C functions: over `fakecuda`, or with `MILLPOND_TEST_DEVICE=cuda`
+//! on a GPU.
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use common::{library_folder, run};
 use millpond_core::check::{Checker, Finding, Settings};
@@ -22,12 +26,17 @@ fn out_of_memory_is_thrown() {
     assert!(out.contains("caught: millpond_torch_alloc: out of memory"), "{out}");
 }
 
-/// Compiles one program, warnings are errors: where it is.
+/// Compiles one program, warnings are errors: where it is. Tests that run side by side may want the same one.
 fn compiled(name: &str) -> PathBuf {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _compiling = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = library_folder();
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if is_compiled(name) {
+        return target;
+    }
     let mut compile = Command::new(&compiler);
     compile.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]);
     compile.arg("-I").arg(root.join("include"));
@@ -35,6 +44,12 @@ fn compiled(name: &str) -> PathBuf {
     compile.arg("-L").arg(folder).args(["-lmillpond", "-o"]).arg(&target);
     run(&mut compile, "the C compiler");
     target
+}
+
+/// Whether this process has compiled it; from now on it has.
+fn is_compiled(name: &str) -> bool {
+    static DONE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    !DONE.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned())
 }
 
 /// Compiles one program and runs it: what it says.
@@ -98,4 +113,31 @@ programs! {
     checks: "report:", "off:";
     handles: "stale", "null", "foreign";
     threads: "threads done";
+}
+
+macro_rules! programs_on_cuda {
+    ($($name:ident)*) => {
+        mod on_cuda {
+            $(#[test]
+            fn $name() {
+                super::run_on_cuda(stringify!($name));
+            })*
+        }
+    };
+}
+
+programs_on_cuda! {
+    graph_memory_outside graph_auto_free across_streams mixed_frees another_context wrong_pointer checks handles threads
+    trace
+}
+
+fn run_on_cuda(name: &str) {
+    let mut command = Command::new(compiled(name));
+    command.env("LD_LIBRARY_PATH", library_folder()).env("MILLPOND_EXAMPLE_DEVICE", "0").env_remove("MILLPOND_TRACE");
+    match std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default().as_str() {
+        "" | "fake" => command.env("MILLPOND_LIBCUDA", fakecuda::library()),
+        "cuda" => &mut command,
+        other => return eprintln!("skipped: MILLPOND_TEST_DEVICE={other}"),
+    };
+    println!("{}", run(&mut command, name));
 }
