@@ -53,6 +53,19 @@ impl Device {
 
 impl Event {
     /// An external event that holds this record; `None` for an event of a capture, which is an edge.
+    ///
+    /// ```
+    /// # use millpond::{Device, HostConfig};
+    /// # fn main() -> millpond::Result<()> {
+    /// let device = Device::host(HostConfig::default())?;
+    /// let (left, right) = (device.stream()?, device.stream()?);
+    /// let x = left.alloc::<u8>(&device.default_pool(), 4096)?;
+    /// let event = left.record()?.to_external().expect("not of a capture");
+    /// right.wait_external(&event)?;
+    /// right.free(x)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn to_external(&self) -> Option<ExternalEvent> {
         let At::Live { snapshot, mark, context } = &self.at else { return None };
         let last = Mutex::new(Some((snapshot.clone(), Arc::clone(mark))));
