@@ -55,9 +55,6 @@ class GraphView {
       const near = over && (from === number || to === number);
       this.edge(pen, graph.nodes[from], graph.nodes[to], near ? theme.accent : theme.edge, near ? 2.2 : 1.2);
     }
-    pen.setLineDash([7, 5]);
-    for (const [from, to] of graph.missing) this.edge(pen, graph.nodes[from], graph.nodes[to], theme.bad, 2);
-    pen.setLineDash([]);
     const fills = { alloc: theme.streams[4], free: theme.streams[2], kernel: theme.streams[0], wait: theme.streams[1], record: theme.streams[1] };
     for (const node of graph.nodes) {
       const x = node.x * NODE.across, y = node.y * NODE.down;
@@ -79,7 +76,28 @@ class GraphView {
         pen.fillText(this.cut(pen, node.note), x + 13, y + 28);
       }
     }
+    for (const [from, to] of graph.missing) this.missing(pen, graph.nodes[from], graph.nodes[to], theme.bad);
     this.tell(pen, over);
+  }
+  /** A path that should be there: dashed, between the sides that face each other, or down where one is below. */
+  missing(pen, from, to, colour) {
+    const down = to.y > from.y, right = to.x >= from.x;
+    const x0 = from.x * NODE.across + (down ? NODE.wide / 2 : right ? NODE.wide : 0), y0 = from.y * NODE.down + (down ? NODE.high : NODE.high / 2);
+    const x1 = to.x * NODE.across + (down ? NODE.wide / 2 : right ? 0 : NODE.wide), y1 = to.y * NODE.down + (down ? 0 : NODE.high / 2);
+    pen.strokeStyle = pen.fillStyle = colour;
+    pen.lineWidth = 2;
+    pen.setLineDash([6, 4]);
+    pen.beginPath();
+    pen.moveTo(x0, y0);
+    pen.lineTo(x1, y1);
+    pen.stroke();
+    pen.setLineDash([]);
+    const length = Math.hypot(x1 - x0, y1 - y0) || 1, dx = (x1 - x0) / length, dy = (y1 - y0) / length;
+    pen.beginPath();
+    pen.moveTo(x1, y1);
+    pen.lineTo(x1 - 9 * dx - 5 * dy, y1 - 9 * dy + 5 * dx);
+    pen.lineTo(x1 - 9 * dx + 5 * dy, y1 - 9 * dy - 5 * dx);
+    pen.fill();
   }
   edge(pen, from, to, colour, thick) {
     const x0 = from.x * NODE.across + NODE.wide / 2, y0 = from.y * NODE.down + NODE.high;
@@ -105,6 +123,6 @@ class GraphView {
   /** The whole text of the node below the pointer, along the foot. */
   tell(pen, node) {
     this.dialog.querySelector('.hint').textContent = node
-      ? [node.label, node.note, node.site].filter(Boolean).join('   ') : 'wheel zooms, drag moves, hover tells; Esc closes';
+      ? [node.label, node.note, node.site].filter(Boolean).join('   ') : `wheel zooms, drag moves, hover tells; Esc closes${this.graph.missing.length ? '; red and dashed: a path that is missing' : ''}`;
   }
 }
