@@ -124,7 +124,15 @@ impl Lower<'_> {
                 let life = self.life(node);
                 self.named.insert(memory, Named::Life(life));
             }
-            What::ExecUpdate { .. } => return Err(TooMuch("an instance is updated".into())),
+            What::ExecUpdate { exec, graph } => {
+                let nodes = self.graphs.get(&graph).map_or_else(Vec::new, |graph| graph.nodes.clone());
+                self.graphs.entry(graph).or_default().is_run = true;
+                let Some(exec) = self.execs.get_mut(&exec) else { return Ok(()) };
+                if nodes.iter().chain(&exec.nodes).any(has_allocs) {
+                    return Err(TooMuch("an instance with memory of its own is updated".into()));
+                }
+                exec.nodes = nodes;
+            }
             _ => {}
         }
         Ok(())

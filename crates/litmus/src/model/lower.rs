@@ -55,6 +55,8 @@ pub(super) struct Lower<'a> {
     /// The life that the latest launch gave memory of an alloc node.
     pub(super) latest: HashMap<Memory, usize>,
     pub(super) tickets: HashMap<TicketId, usize>,
+    /// Which process holds which life, and the hold.
+    pub(super) held: Vec<(ProcessId, usize, usize)>,
     pub(super) graphs: HashMap<GraphId, Graph>,
     pub(super) captures: HashMap<StreamId, Captured>,
     pub(super) execs: HashMap<ExecId, Exec>,
@@ -80,6 +82,7 @@ pub(super) fn lower(program: &Program) -> Result<Model, TooMuch> {
         named: HashMap::new(),
         latest: HashMap::new(),
         tickets: HashMap::new(),
+        held: Vec::new(),
         graphs: HashMap::new(),
         captures: HashMap::new(),
         execs: HashMap::new(),
@@ -166,7 +169,7 @@ impl Lower<'_> {
         self.streams.entry(id).or_insert_with(made)
     }
 
-    fn process(&self, host: HostId) -> ProcessId {
+    pub(super) fn process(&self, host: HostId) -> ProcessId {
         self.processes.get(&host).copied().unwrap_or(ProcessId(0))
     }
 

@@ -56,7 +56,14 @@ impl Lower<'_> {
                 if let Some(&life) = self.tickets.get(&ticket) {
                     let lease = self.new_life(memory, true);
                     self.model.lives[life].leases.push(lease);
+                    self.held.push((self.process(self.host), life, lease));
                     self.named.insert(memory, Named::Lease(life, lease));
+                }
+            }
+            // What a process held is given back with it.
+            What::ProcessEnd { process } => {
+                for (_, life, lease) in self.held.iter().filter(|(of, ..)| *of == process) {
+                    self.model.lives[*life].leases.retain(|it| it != lease);
                 }
             }
             _ => return false,

@@ -98,8 +98,7 @@ impl Model {
     /// The model of a program.
     ///
     /// # Errors
-    /// It has more than [`TASKS_MAX`] tasks, or does something that the model does not know (an instance that is
-    /// updated).
+    /// It has more than [`TASKS_MAX`] tasks, or updates an instance that has memory of its own.
     pub fn new(program: &Program) -> Result<Model, TooMuch> {
         lower::lower(program)
     }
