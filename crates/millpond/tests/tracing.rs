@@ -6,7 +6,7 @@ use std::process::Command;
 use millpond::{Device, DeviceConfig, HostConfig, HostThreads, Instantiate, PeerAccess, PoolConfig, Trace};
 use millpond_core::check::{Checker, Kind, Settings};
 use millpond_core::op::{Act, NodeOp, Op, What};
-use millpond_core::trace::ops::Reader;
+use millpond_core::trace::ops::{Reader, Reason};
 
 fn file(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tracing");
@@ -175,6 +175,45 @@ fn a_crash_loses_what_was_not_flushed() {
     stream.alloc::<u8>(&device.default_pool(), 512).unwrap();
     assert_eq!(read(&path).0.len(), flushed.len(), "not written yet");
     assert!(Trace::create(&path).is_err(), "somebody writes it");
+}
+
+/// The program of the next test: it never ends by itself.
+#[test]
+#[ignore = "a program for another test"]
+fn endless() {
+    let device = Device::host(HostConfig::default()).unwrap();
+    let (stream, pool) = (device.stream().unwrap(), device.default_pool());
+    loop {
+        let buffer = stream.alloc::<u8>(&pool, 4096).unwrap();
+        stream.launch(buffer.write(), |bytes| bytes[0] = 1).unwrap();
+        stream.free(buffer).unwrap();
+        stream.synchronize().unwrap();
+    }
+}
+
+#[test]
+fn a_program_that_is_killed_leaves_what_it_had_flushed() {
+    let path = file("killed.trace");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "--ignored", "endless"]).env("MILLPOND_TRACE", &path);
+    let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let written = || std::fs::metadata(&path).map_or(0, |file| file.len());
+    while written() < 300_000 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::yield_now();
+    }
+    // SIGKILL, as nothing can be done about.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (mut reader, mut ops) = (Reader::new(), 0);
+    reader.feed(&std::fs::read(&path).unwrap());
+    while reader.next_op().unwrap().is_some() {
+        ops += 1;
+    }
+    let cut = reader.end().err();
+    assert!(cut.is_none_or(|damage| damage.reason == Reason::Cut), "{cut:?}");
+    assert!(!reader.is_finished() && ops > 10_000, "{ops} operations");
+    std::fs::remove_file(&path).unwrap();
 }
 
 /// The program of the next test.

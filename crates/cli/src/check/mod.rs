@@ -17,7 +17,7 @@ use millpond_core::op::Ops;
 use crate::args::Check as Args;
 use crate::{Status, complain};
 
-pub use program::{Source, Unreadable, open};
+pub use program::{Source, Trace, Unreadable, open};
 pub use report::Report;
 pub use witness::{Step, Witness};
 
@@ -37,6 +37,8 @@ pub struct Judged {
     pub violations: u64,
     /// How many pieces of advice.
     pub advice: u64,
+    /// Whether it is the trace of a program that was stopped: what lives at its end is not told as leaked.
+    pub was_stopped: bool,
     /// A schedule for each finding, where that is asked for.
     pub witnesses: Vec<Witness>,
 }
@@ -46,6 +48,11 @@ pub struct Judged {
 /// # Errors
 /// Where the program cannot be read on; what was found until then is lost.
 pub fn judge<O: Ops>(ops: &mut O, settings: Settings) -> Result<Judged, O::Error> {
+    judge_until(ops, settings, |_| true)
+}
+
+/// As [`judge`]; what is wrong at the end counts only where the program came to one.
+fn judge_until<O: Ops>(ops: &mut O, settings: Settings, is_whole: fn(&O) -> bool) -> Result<Judged, O::Error> {
     let (mut checker, mut judged, mut found) = (Checker::new(settings), Judged::default(), Vec::new());
     while let Some(op) = ops.next_op()? {
         judged.operations += 1;
@@ -54,7 +61,10 @@ pub fn judge<O: Ops>(ops: &mut O, settings: Settings) -> Result<Judged, O::Error
             judged.take(&mut found);
         }
     }
-    checker.finish(ops.names(), &mut found);
+    match is_whole(ops) {
+        true => checker.finish(ops.names(), &mut found),
+        false => judged.was_stopped = true,
+    }
     judged.take(&mut found);
     Ok(judged)
 }
@@ -83,6 +93,11 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<
     for path in &args.files {
         match check_file(path, args) {
             Ok((source, judged)) => {
+                if judged.was_stopped {
+                    let what =
+                        "the program was stopped while it was traced: what it had flushed is checked, without leaks";
+                    writeln!(err, "note: {}: {what}", path.display())?;
+                }
                 if judged.violations > 0 {
                     status = status.max(Status::Found);
                 }
@@ -124,7 +139,7 @@ fn check_file(path: &Path, args: &Args) -> Result<(String, Judged), Unreadable> 
         }
         Source::Trace(_) if args.witness => Err(Unreadable::NoWitness),
         Source::Trace(mut trace) => {
-            let judged = judge(&mut *trace, args.settings(Settings::default()))?;
+            let judged = judge_until(&mut *trace, args.settings(Settings::default()), Trace::is_whole)?;
             Ok((String::new(), judged))
         }
     }

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Read};
 use std::path::Path;
 
 use millpond_core::op::{Names, Op, Ops};
-use millpond_core::trace::ops::{Damage, MAGIC, Reader};
+use millpond_core::trace::ops::{Damage, MAGIC, Reader, Reason};
 use millpond_litmus::{Program, Refusal};
 
 use crate::recorded;
@@ -82,7 +82,7 @@ pub fn open(path: &Path) -> Result<Source, Unreadable> {
     let mut source = recorded::open_unzipped(path).map_err(Unreadable::File)?;
     let head = source.fill_buf().map_err(Unreadable::Read)?;
     if head.starts_with(&MAGIC[..MAGIC.len().min(head.len())]) && !head.is_empty() {
-        return Ok(Source::Trace(Box::new(Trace { reader: Reader::new(), source, buffer: vec![0; CHUNK] })));
+        return Ok(Source::Trace(Box::new(Trace { reader: Reader::new(), source, buffer: vec![0; CHUNK], read: 0 })));
     }
     let mut bytes = Vec::new();
     source.take(TEXT_MAX + 1).read_to_end(&mut bytes).map_err(Unreadable::Read)?;
@@ -101,6 +101,15 @@ pub struct Trace {
     reader: Reader,
     source: Box<dyn BufRead>,
     buffer: Vec<u8>,
+    /// How many operations were read.
+    read: u64,
+}
+
+impl Trace {
+    /// Whether the program closed the trace: one that was stopped has done more than what is there.
+    pub fn is_whole(&self) -> bool {
+        self.reader.is_finished()
+    }
 }
 
 impl fmt::Debug for Trace {
@@ -115,15 +124,16 @@ impl Ops for Trace {
     fn next_op(&mut self) -> Result<Option<Op>, Unreadable> {
         loop {
             if let Some(op) = self.reader.next_op()? {
+                self.read += 1;
                 return Ok(Some(op));
-            }
-            if self.reader.is_finished() {
-                return Ok(None);
             }
             match self.source.read(&mut self.buffer) {
                 Ok(0) => {
-                    self.reader.end()?;
-                    return Ok(None);
+                    return match self.reader.end() {
+                        // The program was stopped while it wrote: what it had written before is right.
+                        Err(damage) if damage.reason == Reason::Cut && self.read > 0 => Ok(None),
+                        end => Ok(end.map(|()| None)?),
+                    };
                 }
                 Ok(read) => self.reader.feed(&self.buffer[..read]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -14,6 +14,8 @@ pub struct Report {
     pub file: String,
     /// How many operations it has.
     pub operations: u64,
+    /// Whether it is the trace of a program that was stopped: leaks are not looked for then.
+    pub was_stopped: bool,
     /// How many violations were found.
     pub violations: u64,
     /// How many pieces of advice.
@@ -71,6 +73,7 @@ impl Report {
         Report {
             file: path.display().to_string(),
             operations: judged.operations,
+            was_stopped: judged.was_stopped,
             violations: judged.violations,
             advice: judged.advice,
             findings: judged

@@ -83,8 +83,9 @@ impl Checker {
             Some(instance) if !instance.is_destroyed => Ok(instance),
             _ if self.graphs.void_execs.contains(&exec) => Err(quiet()),
             _ => {
-                let help = "instantiate it first (a graph that is wrong has no instance)";
-                let mut finding = Finding::new(Kind::UnknownName, format!("{exec} is not there"), help);
+                let help = "instantiate it first, and destroy it after its last launch";
+                let sentence = format!("{exec} is not there: it was never made, or is destroyed");
+                let mut finding = Finding::new(Kind::UnknownName, sentence, help);
                 finding.later = Some(self.side(call, self.host_site(call, Act::Read), "used"));
                 Err(Box::new(finding))
             }

@@ -1,10 +1,22 @@
 //! Graphs of litmus programs on the library: by hand, by capture, launched.
 
 use millpond::{GraphNode, Instantiate};
-use millpond_core::ids::{ExecId, GraphId, NodeId, StreamId};
-use millpond_core::op::{Access, Act, CaptureMode, Memory, NodeOp, What};
+use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
+use millpond_core::op::{Access, Act, CaptureMode, Memory, NodeOp, Op, What};
 
 use super::{Cannot, Capture, Held, Run, Said, cannot, on_slices, said};
+
+/// The event of an operation that a node of a graph records or waits for.
+pub(super) fn outside_event(op: &Op) -> Option<EventId> {
+    match &op.what {
+        What::EventRecord { event, external: true, .. } | What::EventWait { event, external: true, .. } => Some(*event),
+        What::GraphNode { node, .. } => match **node {
+            NodeOp::EventRecord(event) | NodeOp::EventWait(event) => Some(event),
+            _ => None,
+        },
+        _ => None,
+    }
+}
 
 impl Run {
     pub(super) fn graph_step(&mut self, what: &What) -> Result<Said, Cannot> {
@@ -58,7 +70,18 @@ impl Run {
             }
             What::ExecDestroy { exec } => {
                 self.execs.remove(exec);
+                self.gone.insert(*exec);
                 Ok(Said::Done)
+            }
+            What::EventRecord { event, stream, external: true, .. } if !self.captures.is_empty() => {
+                let recorded = self.stream(*stream)?.record_external(&self.externals[event]);
+                self.note_captured();
+                Ok(said(recorded, Act::Read))
+            }
+            What::EventWait { event, stream, external: true } if !self.captures.is_empty() => {
+                let waited = self.stream(*stream)?.wait_external(&self.externals[event]);
+                self.note_captured();
+                Ok(said(waited, Act::Read))
             }
             other => cannot(&format!("{other:?} is not asked of the library here")),
         }
@@ -94,6 +117,9 @@ impl Run {
     }
 
     fn launch_graph(&mut self, exec: ExecId, stream: StreamId) -> Result<Said, Cannot> {
+        if self.gone.contains(&exec) {
+            return cannot("an instance that is gone cannot be named");
+        }
         let Some((made, graph)) = self.execs.get(&exec) else { return Ok(Said::Done) };
         let graph = *graph;
         let launch = match made.launch(self.stream(stream)?) {
@@ -171,12 +197,14 @@ impl Run {
             NodeOp::Kernel(accesses) | NodeOp::Copy(accesses) | NodeOp::Fill(accesses) => {
                 self.add_kernel(made, accesses, after)?
             }
+            NodeOp::EventRecord(event) => made.add_event_record(after, &self.externals[event]),
+            NodeOp::EventWait(event) => made.add_event_wait(after, &self.externals[event]),
+            NodeOp::HostFunction(accesses) => self.add_kernel(made, accesses, after)?,
             NodeOp::Empty => made.add_empty(after),
             NodeOp::Child(child) => {
                 let child = self.graphs.get(child).expect("it is there");
                 made.add_child(after, child)
             }
-            other => return cannot(&format!("{other:?} is not asked of the library here")),
         })
     }
 

@@ -2,11 +2,11 @@
 
 mod graphs;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use millpond::{
-    Buffer, Device, Error, Event, Graph, GraphExec, GraphNode, HostConfig, Invalid, MemAllocNode, Pool, Read, Schedule,
-    Stream, View, Write,
+    Buffer, Device, Error, Event, ExternalEvent, Graph, GraphExec, GraphNode, HostConfig, Invalid, MemAllocNode, Pool,
+    Read, Schedule, Stream, View, Write,
 };
 use millpond_core::check::Kind;
 use millpond_core::graph::{CaptureError as CaptureRule, GraphError as GraphRule, GraphFaultKind};
@@ -72,6 +72,8 @@ struct Run {
     events: HashMap<EventId, Event>,
     pools: HashMap<PoolId, Pool>,
     memory: HashMap<Memory, Held>,
+    /// Events that nodes of graphs record or wait for.
+    externals: HashMap<EventId, ExternalEvent>,
     /// For an alloc node's memory the name of what the latest launch gave.
     names: HashMap<Memory, Memory>,
     graphs: HashMap<GraphId, Graph>,
@@ -79,6 +81,8 @@ struct Run {
     /// Where each node of a graph was made.
     lines: HashMap<GraphId, Vec<u32>>,
     execs: HashMap<ExecId, (GraphExec, GraphId)>,
+    /// Instances that were destroyed.
+    gone: HashSet<ExecId>,
     /// By the stream where a capture began: its graph, and what was allocated in it.
     captures: HashMap<StreamId, Capture>,
     /// The graph that is being instantiated.
@@ -136,17 +140,22 @@ pub(crate) fn run(program: &Program, timing: Timing) -> Result<BTreeSet<Expected
         events: HashMap::new(),
         pools: HashMap::new(),
         memory: HashMap::new(),
+        externals: HashMap::new(),
         names: HashMap::new(),
         graphs: HashMap::new(),
         nodes: HashMap::new(),
         lines: HashMap::new(),
         execs: HashMap::new(),
+        gone: HashSet::new(),
         captures: HashMap::new(),
         instantiating: GraphId(0),
         found: BTreeSet::new(),
         line: 0,
         timing,
     };
+    for event in program.ops().iter().filter_map(graphs::outside_event) {
+        run.externals.entry(event).or_insert(run.device.external_event());
+    }
     for op in program.ops() {
         std::thread::sleep(run.timing.pause());
         run.step(op)?;
@@ -188,6 +197,20 @@ impl Run {
             What::EventDestroy { event } => {
                 self.events.remove(event);
                 Said::Done
+            }
+            What::EventRecord { event, stream, external: false, mark: Mark::Completion }
+                if self.externals.contains_key(event) =>
+            {
+                if !self.captures.is_empty() {
+                    return cannot("an event is an edge of a capture and stands for a launch, too");
+                }
+                said(self.stream(*stream)?.record_external(&self.externals[event]), Act::Read)
+            }
+            What::EventWait { event, stream, external: false } if self.externals.contains_key(event) => {
+                said(self.stream(*stream)?.wait_external(&self.externals[event]), Act::Read)
+            }
+            What::EventSynchronize { event } if self.externals.contains_key(event) => {
+                said(self.externals[event].last().map_or(Ok(()), |event| event.synchronize()), Act::Read)
             }
             What::EventRecord { event, stream, external: false, mark: Mark::Completion } => {
                 match self.stream(*stream)?.record() {
@@ -471,6 +494,7 @@ fn kind_of(error: &Error, act: Act) -> Option<Kind> {
         Error::Graph(graph) => match &**graph {
             millpond::GraphError::Change(GraphRule::FreedAlready { .. })
             | millpond::GraphError::FreedByOther { .. } => Kind::DoubleFree,
+            millpond::GraphError::Change(_) => Kind::GraphRefused,
             millpond::GraphError::Unfreed(_) => Kind::UnfreedLaunch,
             millpond::GraphError::AddressesTaken { .. } => Kind::SharedAddresses,
             millpond::GraphError::NotLive(_) => before,

@@ -437,7 +437,11 @@ impl Drop for ExecShared {
         if let Some(Last { mark: Some(mark), .. }) = run.last.take()
             && matches!(driver.peek(mark.raw), Ok(false))
         {
-            self.context.graphs.keep(mark, Box::new(Arc::clone(&self.program)));
+            // Not the events: they hold the device, which holds what is kept here.
+            let is_event = |it: &Payload| matches!(it, Payload::EventRecord(_) | Payload::EventWait(_));
+            let payloads = self.program.steps.iter().map(|step| &step.payload).filter(|it| !is_event(it));
+            let needed: Vec<Payload> = payloads.cloned().collect();
+            self.context.graphs.keep(mark, Box::new(needed));
         }
         let outputs = std::mem::take(&mut self.outputs);
         self.context.graphs.leave(outputs.into_iter().map(|output| output.allocation));
