@@ -6,6 +6,7 @@ mod capture;
 mod capture_refusals;
 mod events;
 mod failing;
+mod families;
 mod memory;
 mod misuse;
 mod random;

@@ -13,30 +13,30 @@ use millpond::{
     Device, ExternalEvent, GraphExec, GraphNode, HostConfig, Instantiate, KIB, MemAllocNode, Result, Schedule, Stream,
 };
 
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(super) fn below(&mut self, limit: usize) -> usize {
         (self.next() >> 16) as usize % limit
     }
 }
 
 /// What the nodes saw.
 #[derive(Default)]
-struct Seen {
-    reads: AtomicU64,
-    wrong: AtomicU64,
+pub(super) struct Seen {
+    pub(super) reads: AtomicU64,
+    pub(super) wrong: AtomicU64,
 }
 
 impl Seen {
-    fn look(&self, x: &[u64], pattern: u64) {
+    pub(super) fn look(&self, x: &[u64], pattern: u64) {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let wrong = x.iter().filter(|x| **x != pattern).count();
         self.wrong.fetch_add(wrong as u64, Ordering::Relaxed);
