@@ -126,15 +126,12 @@ impl Draft {
         let Flat { nodes, allocs, index, granularity, .. } = flat;
         let outputs =
             (0..allocs.len()).filter(|&at| allocs[at].is_output()).map(|at| GraphAllocId(at as u32)).collect();
-        let (starts, successors) = successors(&nodes);
         Exec {
             nodes,
             is_live: vec![false; allocs.len()],
             allocs,
             index,
             granularity,
-            starts,
-            successors,
             summary,
             outputs,
             live: 0,
@@ -142,27 +139,6 @@ impl Draft {
             auto_free_on_launch,
         }
     }
-}
-
-/// Dependencies turned round: where each node's successors begin, and all of them.
-fn successors(nodes: &[FlatNode]) -> (Vec<u32>, Vec<NodeId>) {
-    let mut starts = vec![0u32; nodes.len() + 1];
-    for node in nodes {
-        node.dependencies.iter().for_each(|dependency| starts[dependency.index() + 1] += 1);
-    }
-    for at in 1..starts.len() {
-        starts[at] += starts[at - 1];
-    }
-    let mut next = starts.clone();
-    let mut successors = vec![NodeId(0); starts[nodes.len()] as usize];
-    for (at, node) in nodes.iter().enumerate() {
-        for dependency in &node.dependencies {
-            let next = &mut next[dependency.index()];
-            successors[*next as usize] = NodeId(at as u32);
-            *next += 1;
-        }
-    }
-    (starts, successors)
 }
 
 /// An instantiated graph: see the module. Its node and allocation numbers are its own; edges go from lower node numbers
@@ -174,8 +150,6 @@ pub struct Exec {
     allocs: Vec<FlatAlloc>,
     index: Index,
     granularity: u64,
-    starts: Vec<u32>,
-    successors: Vec<NodeId>,
     summary: Summary,
     outputs: Vec<GraphAllocId>,
     is_live: Vec<bool>,
@@ -188,11 +162,6 @@ impl Exec {
     /// All nodes, each after all it depends on.
     pub fn nodes(&self) -> &[FlatNode] {
         &self.nodes
-    }
-
-    /// The nodes that directly depend on `node`.
-    pub fn successors(&self, node: NodeId) -> &[NodeId] {
-        &self.successors[self.starts[node.index()] as usize..self.starts[node.index() + 1] as usize]
     }
 
     /// All allocations; all that have an alloc node have addresses.

@@ -92,6 +92,8 @@ pub(crate) struct Body {
     /// Whether what CUDA refuses for graphs with memory nodes is refused.
     pub(crate) has_cuda_limits: bool,
     is_clone: bool,
+    /// Whether some node has its addresses from each instance.
+    pub(crate) has_late: bool,
     /// The instance made last.
     pub(crate) instance: Arc<Mutex<Weak<ExecShared>>>,
 }
@@ -111,6 +113,7 @@ impl Body {
             grant: Arc::new(Grant { graph: id, tracer: context.tracer.clone(), _former: None }),
             has_cuda_limits: false,
             is_clone: false,
+            has_late: false,
             instance: Arc::default(),
         }
     }
@@ -157,6 +160,7 @@ impl Body {
     }
 
     pub(crate) fn keep(&mut self, node: NodeId, payload: Payload) {
+        self.has_late |= matches!(payload, Payload::Late(_));
         self.payloads.resize(node.index() + 1, Payload::Nothing);
         self.payloads[node.index()] = payload;
     }

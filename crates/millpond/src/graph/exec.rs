@@ -188,7 +188,9 @@ impl GraphExec {
         gather(body, &mut family)?;
         let room = Room::of(context, draft.room(), old)?;
         let core = draft.instantiate(room.as_ref().map_or(0, |room| room.range.start), settings.auto_free_on_launch);
-        check_addresses(&core, body)?;
+        if family.values().any(|(body, _)| body.has_late) {
+            check_addresses(&core, body)?;
+        }
         let native = Native::of(context, &core, body);
         let program = Arc::new(if native.is_some() { Program::default() } else { Program::new(&core, body) });
         let outputs = outputs(context, &core, &family, room.as_ref(), old);

@@ -86,7 +86,7 @@ impl Program {
         let index = core.index();
         let lanes = index.chains().clamp(1, LANES_MAX);
         let lane_of = |node: NodeId| index.spot(node).0 as usize % lanes;
-        let mut program = Program { lanes, ..Program::default() };
+        let mut program = Program { lanes, steps: Vec::with_capacity(core.nodes().len()), ..Program::default() };
         // How many steps each lane has, and how many of every other lane it waits for: `known[lane][other]`.
         let mut length = vec![0u32; lanes];
         let mut known = vec![vec![0u32; lanes]; lanes];
