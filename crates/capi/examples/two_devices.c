@@ -23,7 +23,7 @@ int main(void) {
     MUST(millpond_event_record(ready, own));
     MUST(millpond_malloc_async(&copy, BYTES, other));
 
-    REFUSED(MILLPOND_ERROR_INVALID_VALUE, millpond_memcpy_async(copy, memory, BYTES, other));
+    REFUSED(MILLPOND_ERROR_INVALID_VALUE, millpond_memcpy_dtod_async(copy, memory, BYTES, other));
     printf("%s\n", millpond_last_error());
     MUST(millpond_device_can_access_peer(&can, there, here));
     REQUIRE(can == 1);
@@ -31,9 +31,9 @@ int main(void) {
     MUST(millpond_pool_get_access(&access, pool, there));
     REQUIRE(access == MILLPOND_ACCESS_READ);
 
-    REFUSED(MILLPOND_ERROR_ORDER, millpond_memcpy_async(copy, memory, BYTES, other));
+    REFUSED(MILLPOND_ERROR_ORDER, millpond_memcpy_dtod_async(copy, memory, BYTES, other));
     MUST(millpond_stream_wait_event(other, ready));
-    MUST(millpond_memcpy_async(copy, memory, BYTES, other));
+    MUST(millpond_memcpy_dtod_async(copy, memory, BYTES, other));
     REFUSED(MILLPOND_ERROR_INVALID_VALUE, millpond_memset_async(memory, 4, BYTES, other));
     REFUSED(MILLPOND_ERROR_INVALID_VALUE, millpond_pool_set_access(pool, there, MILLPOND_ACCESS_NONE));
     printf("%s\n", millpond_last_error());
@@ -41,7 +41,7 @@ int main(void) {
     printf("ordered by an event\n");
 
     MUST(millpond_pool_set_access(pool, there, MILLPOND_ACCESS_NONE));
-    REFUSED(MILLPOND_ERROR_INVALID_VALUE, millpond_memcpy_async(copy, memory, BYTES, other));
+    REFUSED(MILLPOND_ERROR_INVALID_VALUE, millpond_memcpy_dtod_async(copy, memory, BYTES, other));
     MUST(millpond_free_async(copy, other));
     MUST(millpond_free_async(memory, own));
     MUST(millpond_stream_synchronize(own));

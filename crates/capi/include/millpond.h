@@ -37,6 +37,15 @@
 // cudaGraphInstantiateFlagAutoFreeOnLaunch).
 #define MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH 1
 
+// What a device may do with a pool's memory, for millpond_pool_set_access: nothing (CUDA: cudaMemAccessFlagsProtNone).
+#define MILLPOND_ACCESS_NONE 0
+
+// It may read it (CUDA: cudaMemAccessFlagsProtRead).
+#define MILLPOND_ACCESS_READ 1
+
+// It may read and write it (CUDA: cudaMemAccessFlagsProtReadWrite).
+#define MILLPOND_ACCESS_READ_WRITE 3
+
 // For millpond_stream_create_with_flags: ordered with the legacy default stream.
 #define MILLPOND_STREAM_DEFAULT 0
 
@@ -218,6 +227,12 @@ millpond_status millpond_device_create_host(millpond_device_t *device,
 // The CUDA device of a number, in its primary context; all handles that this gives for one number name one device.
 millpond_status millpond_device_create_cuda(millpond_device_t *device,
                                             int32_t ordinal);
+
+// Whether work of a device can be given access to another's memory by millpond_pool_set_access: 1 or 0 (CUDA:
+// cudaDeviceCanAccessPeer).
+millpond_status millpond_device_can_access_peer(int32_t *can,
+                                                millpond_device_t device,
+                                                millpond_device_t peer);
 
 // Another handle of the same device, for another part of the program. Each is destroyed by itself.
 millpond_status millpond_device_retain(millpond_device_t *again, millpond_device_t device);
@@ -427,6 +442,17 @@ millpond_status millpond_pool_get_attribute(millpond_pool_t pool, int32_t attrib
 
 // A pool's figures, all at one moment.
 millpond_status millpond_pool_get_statistics(millpond_pool_t pool, millpond_pool_statistics *statistics);
+
+// Lets another device use all memory of a pool, allocated before or later, or takes that away (CUDA:
+// cudaMemPoolSetAccess). `access` is MILLPOND_ACCESS_NONE, MILLPOND_ACCESS_READ or MILLPOND_ACCESS_READ_WRITE. To take
+// it away the host must have synchronised with the device's uses: it is refused, and nothing has happened, where a use
+// is not known to be over.
+millpond_status millpond_pool_set_access(millpond_pool_t pool,
+                                         millpond_device_t device,
+                                         int32_t access);
+
+// What a device may do with a pool's memory (CUDA: cudaMemPoolGetAccess).
+millpond_status millpond_pool_get_access(int32_t *access, millpond_pool_t pool, millpond_device_t device);
 
 // Gives idle memory back to the system until `keep_bytes` are left (CUDA: cudaMemPoolTrimTo).
 millpond_status millpond_pool_trim_to(millpond_pool_t pool, uint64_t keep_bytes);

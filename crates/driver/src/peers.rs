@@ -1,6 +1,6 @@
 //! Devices that know each other: whose memory whose work may use, and marks that streams of other devices wait for.
 //!
-//! Plain data, but for the queues of host devices, which are asked by a trait. Who grants what to whom is decided above.
+//! Plain data, but for the queues of host devices, which are asked by a trait. Who lets whom in is decided above.
 
 use std::any::Any;
 use std::fmt;

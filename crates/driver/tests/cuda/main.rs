@@ -4,6 +4,7 @@
 mod failing;
 mod graphs;
 mod missing;
+mod peers;
 mod streams;
 
 use std::sync::Arc;

@@ -62,9 +62,9 @@ fn an_older_driver_is_asked_by_names() {
 
 #[test]
 fn a_device_that_is_not_there_is_refused() {
-    let reason = refusal(CudaConfig { ordinal: 64, ..config() });
-    assert_eq!(reason, "there is no device 64: 64 are visible");
-    assert!(refusal(CudaConfig { ordinal: u32::MAX, ..config() }).contains("64 are visible"));
+    let reason = refusal(CudaConfig { ordinal: 65, ..config() });
+    assert_eq!(reason, "there is no device 65: 65 are visible");
+    assert!(refusal(CudaConfig { ordinal: u32::MAX, ..config() }).contains("65 are visible"));
 }
 
 /// What fails on the way leaves nothing behind: the next attempt gets there.

@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use millpond_driver::cuda::abi::{Code, Context, Stream};
-use millpond_driver::{CudaDriver, Driver, RawStream, StreamFlags, Tie};
+use millpond_driver::{CudaDriver, Driver, Peer, RawStream, StreamFlags, Tie, Work};
 
 use crate::{config, driver, finish, run, stream};
 
@@ -34,6 +34,21 @@ impl Foreign {
         let close = self.function::<unsafe extern "C" fn(Stream) -> Code>("cuStreamDestroy_v2");
         // SAFETY: a handle; stale ones are refused.
         unsafe { close(Stream(stream as usize)) }
+    }
+
+    /// A context, current from now on.
+    fn create_context(&self, device: i32) -> Context {
+        let mut context = Context::default();
+        let create = self.function::<unsafe extern "C" fn(*mut Context, u32, i32) -> Code>("cuCtxCreate_v2");
+        // SAFETY: a place for a context.
+        assert_eq!(unsafe { create(&raw mut context, 0, device) }, Code::SUCCESS);
+        context
+    }
+
+    fn destroy_context(&self, context: Context) {
+        let destroy = self.function::<unsafe extern "C" fn(Context) -> Code>("cuCtxDestroy_v2");
+        // SAFETY: a context of a test's own.
+        assert_eq!(unsafe { destroy(context) }, Code::SUCCESS);
     }
 
     fn current(&self) -> Context {
@@ -173,4 +188,68 @@ fn contexts_of_others_are_left_as_they_were() {
             assert_eq!(foreign.current(), context);
         });
     });
+}
+
+/// A stream of another context works, is marked and waits like any; its marks answer when the context is gone.
+#[test]
+fn a_stream_of_another_context_is_one_of_the_device() {
+    let (driver, foreign) = (driver(), Foreign::new());
+    let Some(Peer::Cuda(ordinal)) = driver.peer() else { panic!("it is a CUDA device") };
+    let own = stream(&driver);
+    let context = foreign.create_context(ordinal);
+    let native = foreign.open_stream();
+    let adopted = adopt(&driver, native);
+    let at = crate::memory(&driver);
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let (go, gate) = channel::<()>();
+    run(&driver, own, move || gate.recv().unwrap_or_default());
+    let note = |what| {
+        let log = log.clone();
+        move || log.lock().unwrap().push(what)
+    };
+    run(&driver, own, note(1));
+    let first = driver.mark(own).unwrap();
+    driver.wait(adopted, first).unwrap();
+    crate::submit(&driver, adopted, Work::Fill { at, bytes: 4096, value: 3 }).unwrap();
+    run(&driver, adopted, note(2));
+    let second = driver.mark(adopted).unwrap();
+    driver.wait(own, second).unwrap();
+    run(&driver, own, note(3));
+    let third = driver.mark(own).unwrap();
+    assert_eq!((driver.is_over(second), driver.is_over(third)), (Ok(false), Ok(false)));
+    drop(go);
+    driver.block_on(third).unwrap();
+    assert_eq!(*log.lock().unwrap(), [1, 2, 3]);
+    assert!(driver.begin_capture(adopted).unwrap_err().to_string().contains("cannot capture"));
+    assert_eq!(foreign.current(), context);
+    driver.close_stream(adopted).unwrap();
+    assert_eq!(foreign.close_stream(native), Code::SUCCESS, "it was open");
+    foreign.destroy_context(context);
+    assert_eq!((driver.is_over(second), driver.block_on(second)), (Ok(true), Ok(())));
+    finish(&driver, own);
+}
+
+/// Whatever the library refuses when such a stream is taken over or used, the next attempt gets there.
+#[test]
+fn a_stream_of_another_context_that_fails_once() {
+    let (driver, foreign, wishes) = (driver(), Foreign::new(), crate::Wishes::new());
+    let Some(Peer::Cuda(ordinal)) = driver.peer() else { panic!("it is a CUDA device") };
+    let context = foreign.create_context(ordinal);
+    let native = foreign.open_stream();
+    for call in ["cuStreamGetCtx", "cuCtxPushCurrent", "cuCtxGetDevice", "cuStreamCreate", "cuEventCreate"] {
+        wishes.fail(call, 999);
+        // SAFETY: an open stream.
+        assert!(unsafe { driver.adopt_stream(native) }.is_err(), "{call}");
+        assert_eq!(foreign.current(), context, "{call}");
+    }
+    let adopted = adopt(&driver, native);
+    for call in ["cuEventRecord", "cuStreamWaitEvent", "cuCtxPushCurrent"] {
+        wishes.fail(call, 999);
+        assert!(driver.mark(adopted).is_err(), "{call}");
+        assert_eq!(foreign.current(), context, "{call}");
+        finish(&driver, adopted);
+    }
+    driver.close_stream(adopted).unwrap();
+    foreign.close_stream(native);
+    foreign.destroy_context(context);
 }

@@ -151,6 +151,7 @@ fn never_recorded_events_have_no_effect_and_records_can_be_asked() -> Result<()>
     let other = Device::host(HostConfig::default())?;
     other.stream()?.wait_external(&event)?;
     assert!(other.stream()?.record_external(&event).unwrap_err().invalid().is_some());
+    assert!(other.stream()?.capture(|s| s.wait_external(&event)).unwrap_err().invalid().is_some());
     assert!(other.graph()?.add_event_record(&[], &event).unwrap_err().invalid().is_some());
     Ok(())
 }

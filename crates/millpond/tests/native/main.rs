@@ -1,4 +1,4 @@
-//! Graphs as graphs of the device's own, foreign code in captures, and contexts: CUDA only, over `fakecuda` or on a GPU.
+//! Graphs as graphs of the device's own, foreign code in captures, contexts: CUDA only, over `fakecuda` or on a GPU.
 //!
 //! `MILLPOND_TEST_DEVICE` picks one as elsewhere: `cuda` a GPU, `fake` or nothing `fakecuda`. The foreign code is a
 //! second driver over the same context, which takes over the stream that it is handed.
@@ -7,6 +7,7 @@ mod capture;
 mod contexts;
 mod failing;
 mod launches;
+mod peers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
