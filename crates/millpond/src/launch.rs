@@ -73,35 +73,42 @@ impl StreamShared {
         work: impl FnOnce(To<'_>, A::Place) -> Result<R>,
     ) -> Result<R> {
         let mut work = Some(work);
-        let mut is_settled = false;
+        let mut has_heard = false;
         loop {
-            match self.try_operate(accesses, races, caller, &mut work) {
-                // What other processes said before their programs told anybody is heard before anything is refused.
-                Err(error) if error.is_abroad() && work.is_some() && !is_settled => {
-                    self.context.settle_shares();
-                    is_settled = true;
+            match self.try_operate(accesses, races, caller, &mut work, has_heard) {
+                Ok(Some(done)) => return Ok(done),
+                Err(error) if has_heard || !error.is_abroad() || work.is_none() => {
+                    // What was refused has not begun.
+                    if work.is_none() || !self.mend(&error) {
+                        return Err(error);
+                    }
                 }
-                // What was refused has not begun.
-                Err(error) if work.is_some() && self.mend(&error) => {}
-                result => return result,
+                _ => {
+                    // What other processes said before their programs told anybody is heard before memory that they
+                    // hold is judged.
+                    self.context.settle_shares();
+                    has_heard = true;
+                }
             }
         }
     }
 
-    /// As [`operate`](Self::operate), once. The work is taken where it is begun.
+    /// As [`operate`](Self::operate), once. The work is taken where it is begun. Nothing, and nothing has happened, where
+    /// other processes are to be heard first.
     fn try_operate<A: Access, R, W: FnOnce(To<'_>, A::Place) -> Result<R>>(
         &self,
         accesses: &A,
         races: bool,
         caller: &'static Location<'static>,
         work: &mut Option<W>,
-    ) -> Result<R> {
+        has_heard: bool,
+    ) -> Result<Option<R>> {
         let mut begin = |to: To<'_>, place: A::Place| (work.take().expect("it is begun once"))(to, place);
         // Another device is let go behind the lock.
         let mut _owners = SmallVec::<[Arc<Context>; 1]>::new();
         let mut state = self.state.lock();
         if self.enter(&mut state)? == Mode::Capturing {
-            return self.capture_work(&mut state, accesses, !races, caller, begin);
+            return self.capture_work(&mut state, accesses, !races, caller, begin).map(Some);
         }
         let mut addresses = Few::<u64>::new();
         let mut wanted = Few::<Wanted<'_>>::new();
@@ -125,6 +132,9 @@ impl StreamShared {
         }
         wanted.dedup_by(|later, first| later.allocation.get().key() == first.allocation.get().key());
         let mut lives: Few<_> = wanted.iter().map(|wanted| wanted.allocation.get().life()).collect();
+        if !has_heard && lives.iter().any(|life| life.lent.is_some()) {
+            return Ok(None);
+        }
         let mut visit = match wanted.iter().any(|wanted| wanted.allocation.get().device != self.context.number) {
             true => Some(Visit::check(self, wanted.iter().map(|wanted| (wanted.allocation.get(), wanted.act)))?),
             false => None,
@@ -164,7 +174,7 @@ impl StreamShared {
         drop(visit);
         drop(lives);
         self.leave(&mut state);
-        Ok(result)
+        Ok(Some(result))
     }
 
     /// Finds the allocation of one declared access.

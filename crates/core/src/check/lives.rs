@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use super::history::{History, Use};
 use crate::graph::GraphAllocId;
-use crate::ids::{AllocId, ExecId, GraphId, ProcessId, TicketId};
+use crate::ids::{AllocId, ExecId, GraphId, Point, ProcessId, TicketId};
 use crate::op::{Memory, Name, Place, Space};
 use rustc_hash::FxHashMap;
 
@@ -63,6 +63,8 @@ pub(super) struct Life {
     pub(super) settle_at: usize,
     /// Behind a pointer: nearly no memory has any, and a life should be small.
     pub(super) leases: Vec<Lease>,
+    /// The owner has dropped it while others held it: it ends with the last of those.
+    pub(super) is_dropped: bool,
 }
 
 impl Life {
@@ -214,6 +216,7 @@ impl Lives {
             is_doubtful: false,
             settle_at: 16,
             leases: Vec::new(),
+            is_dropped: false,
         };
         match self.vacant.pop() {
             Some(id) => {
@@ -283,6 +286,20 @@ impl Lives {
     pub(super) fn freed(&self, number: u64) -> Option<Freed> {
         let at = usize::try_from(number.checked_sub(self.forgotten)?).ok()?;
         self.freed.get(at).map(|(_, freed)| *freed)
+    }
+
+    /// The owner drops a life that others hold: its name and its offers end, the life with the last holder.
+    pub(super) fn drop_held(&mut self, id: LifeId, by: Use) {
+        let life = self.at_mut(id);
+        life.is_dropped = true;
+        let (memory, freed) = (life.memory, Freed { by, bytes: life.bytes, name: life.name });
+        self.forget(memory, freed);
+        self.tickets.retain(|_, ticket| ticket.life != id);
+    }
+
+    /// Whatever was done at these points is over for everybody.
+    pub(super) fn settle(&mut self, is_over: impl Fn(Point) -> bool) {
+        self.lives.iter_mut().flatten().for_each(|life| life.history.settle(&is_over));
     }
 
     /// A name leads nowhere.

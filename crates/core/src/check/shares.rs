@@ -2,7 +2,8 @@
 //!
 //! An importer's uses are uses of the owner's allocation. Its free ends its hold only, must come after its own uses,
 //! and must come before the owner's free (CUDA: "imported memory must be freed from all importing processes before
-//! being freed in the exporting process"). Knows lives and threads.
+//! being freed in the exporting process"). An owner that drops its memory instead waits for nobody: the life ends with
+//! its last holder. Knows lives and threads.
 
 use super::checker::{Call, Checker, Refused, Step};
 use super::events::Stands;
@@ -90,7 +91,11 @@ impl Checker {
             held.history.add_apart(by);
         }
         let freed = Freed { by, bytes: held.bytes, name: held.name };
+        let is_over = held.is_dropped && held.leases.is_empty();
         self.lives.forget(memory, freed);
+        if is_over {
+            self.end(life, by);
+        }
     }
 
     /// The owner frees last.
@@ -121,6 +126,8 @@ impl Checker {
             let site = Site { act: Act::Free, stream: StreamId::HOST, ..Site::default() };
             self.end_lease(memory, life, Use { point: ALWAYS, site });
         }
+        let slots = self.time.slots_of(process);
+        self.lives.settle(|point| slots.contains(&point.slot));
     }
 
     /// A record that comes after a point and is still there to be waited for.

@@ -219,6 +219,13 @@ impl Timeline {
         thread
     }
 
+    /// The chains of a process: of its streams that live, and of its threads.
+    pub(super) fn slots_of(&self, process: ProcessId) -> Vec<Slot> {
+        let streams = self.streams.iter().flatten().filter(|stream| self.homes[stream.home].process == process);
+        let threads = self.hosts.values().filter(|host| host.0 == process);
+        streams.map(|stream| stream.chain.slot()).chain(threads.map(|host| self.threads[host.1].chain.slot())).collect()
+    }
+
     /// What a thread knows.
     pub(super) fn base(&mut self, host: HostId) -> Arc<Base> {
         let thread = self.thread(host);

@@ -245,6 +245,7 @@ impl Checker {
         let by = Use { point: ALWAYS, site };
         match target.is_lease {
             true => self.end_lease(memory, target.life, by),
+            false if !self.lives.at(target.life).leases.is_empty() => self.lives.drop_held(target.life, by),
             false => self.end(target.life, by),
         }
         Ok(())

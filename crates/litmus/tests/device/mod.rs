@@ -1,6 +1,7 @@
 //! Does what a litmus program says on a host device, and notes what is refused and at which line.
 
 mod graphs;
+mod processes;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -129,6 +130,9 @@ pub(crate) fn run(program: &Program, timing: Timing) -> Result<BTreeSet<Expected
     let settings = program.settings();
     if settings.threads_apart || !settings.races {
         return cannot("settings of its own");
+    }
+    if processes::has(program) {
+        return processes::run(program);
     }
     let config = HostConfig { schedule: timing.schedule(), ..HostConfig::default() };
     let device = Device::host(config).expect("a host device");

@@ -91,6 +91,7 @@ impl GraphExec {
         if exec.context.number != shared.context.number {
             return Err(Invalid::OtherDevice { what: "a graph".into(), with: shared.id.to_string() }.into());
         }
+        exec.context.settle_shares();
         let once = || {
             let mut state = shared.state.lock();
             match shared.enter(&mut state)? {

@@ -30,6 +30,7 @@ mod returns;
 mod socket;
 mod traced;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use bytemuck::Pod;
@@ -109,6 +110,7 @@ pub(crate) struct Sharing {
     /// The device's random number, by which it is known to others.
     number: OnceLock<u128>,
     exporter: Mutex<Option<Arc<Exporter>>>,
+    has_exporter: AtomicBool,
     peers: Mutex<FxHashMap<u128, Arc<Peer>>>,
     allowed: Mutex<Peers>,
     abroad: Abroad,
@@ -138,7 +140,11 @@ impl Context {
         let mut exporter = lock(&self.share.exporter);
         match &*exporter {
             Some(exporter) => Ok(Arc::clone(exporter)),
-            None => Ok(Arc::clone(exporter.insert(Exporter::open(self)?))),
+            None => {
+                let opened = Exporter::open(self)?;
+                self.share.has_exporter.store(true, Ordering::Release);
+                Ok(Arc::clone(exporter.insert(opened)))
+            }
         }
     }
 
@@ -155,7 +161,15 @@ impl Context {
     }
 
     /// Serves all that importers have said so far: what was said before the program was told of it counts.
+    #[inline]
     pub(crate) fn settle_shares(&self) {
+        if self.share.has_exporter.load(Ordering::Acquire) {
+            self.settle_with_importers();
+        }
+    }
+
+    #[cold]
+    fn settle_with_importers(&self) {
         let exporter = lock(&self.share.exporter).clone();
         if let Some(exporter) = exporter {
             exporter.settle();

@@ -1,0 +1,239 @@
+//! Litmus programs with processes: each process has a host device of its own, and what it is given passes by tickets.
+//!
+//! The processes are devices of this one: an importer that is gone has given back all, after all that it did. What one
+//! tells another without an event the library cannot see; programs that need more of it than an export carries along
+//! are not run here.
+
+use std::collections::{BTreeSet, HashMap};
+
+use millpond::{Buffer, Device, Error, Event, HostConfig, Pool, PoolConfig, Refusal, ShareError, Stream, Ticket, View};
+use millpond_core::check::Kind;
+use millpond_core::ids::{EventId, HostId, PoolId, ProcessId, StreamId, TicketId};
+use millpond_core::op::{Access, Act, Mark, Memory, Op, Start, StreamRole, What};
+use millpond_litmus::{Expected, Program};
+
+use super::{Cannot, Said, cannot, kind_of, on_slices, said};
+
+/// How often a program may import one export: each import takes a ticket.
+const TICKETS: usize = 4;
+
+/// Whether a program has other processes.
+pub(super) fn has(program: &Program) -> bool {
+    program.ops().iter().any(|op| matches!(op.what, What::HostStart { process } if process != ProcessId(0)))
+}
+
+/// Memory as a process knows it.
+enum Held {
+    Buffer(Buffer<u8>),
+    /// It was given away, or never had.
+    Gone(Option<(View<u8>, u64)>),
+}
+
+#[derive(Default)]
+struct Run {
+    devices: HashMap<ProcessId, Device>,
+    hosts: HashMap<HostId, ProcessId>,
+    streams: HashMap<StreamId, (ProcessId, Stream)>,
+    events: HashMap<EventId, (ProcessId, Event)>,
+    /// Events that were not made for other processes: the library knows no such thing.
+    private: BTreeSet<EventId>,
+    pools: HashMap<PoolId, Pool>,
+    memory: HashMap<Memory, (ProcessId, Held)>,
+    tickets: HashMap<TicketId, Vec<Ticket>>,
+    found: BTreeSet<Expected>,
+    line: u32,
+}
+
+/// Runs a program; what was refused, and where.
+pub(super) fn run(program: &Program) -> Result<BTreeSet<Expected>, Cannot> {
+    let mut run = Run::default();
+    for op in program.ops() {
+        run.step(op)?;
+    }
+    Ok(run.found)
+}
+
+impl Run {
+    fn step(&mut self, op: &Op) -> Result<(), Cannot> {
+        self.line = op.place.line().unwrap_or(0);
+        let process = self.hosts.get(&op.host).copied().unwrap_or(ProcessId(0));
+        let said = match &op.what {
+            What::HostStart { process } => {
+                self.hosts.insert(op.host, *process);
+                Said::Done
+            }
+            What::Tell { .. } | What::StreamName { .. } | What::SetName { .. } => Said::Done,
+            What::StreamCreate { stream, role: StreamRole::Blocking, .. } => {
+                let made = self.device(process).stream().expect("a stream");
+                self.streams.insert(*stream, (process, made));
+                Said::Done
+            }
+            What::StreamSynchronize { stream } => said(self.stream(*stream)?.1.synchronize(), Act::Read),
+            What::DeviceSynchronize => said(self.device(process).synchronize(), Act::Read),
+            What::EventCreate { event, shared, .. } => {
+                if !shared {
+                    self.private.insert(*event);
+                }
+                Said::Done
+            }
+            What::EventRecord { event, stream, external: false, mark: Mark::Completion } => {
+                let (process, stream) = self.stream(*stream)?;
+                let recorded = stream.record().expect("it records");
+                self.events.insert(*event, (*process, recorded));
+                Said::Done
+            }
+            What::EventWait { event, stream, external: false } => self.wait(*event, *stream)?,
+            What::PoolCreate { pool, exportable } => {
+                let config = PoolConfig { shareable: *exportable, ..Default::default() };
+                let made = self.device(process).pool(config).expect("a pool");
+                self.pools.insert(*pool, made);
+                Said::Done
+            }
+            What::Alloc { memory, pool, stream, bytes, .. } => {
+                let (process, stream) = self.stream(*stream)?.clone();
+                let pool = self.pools.get(pool).cloned().unwrap_or_else(|| self.device(process).default_pool());
+                let made = stream.alloc::<u8>(&pool, *bytes as usize).expect("memory");
+                self.memory.insert(*memory, (process, Held::Buffer(made)));
+                Said::Done
+            }
+            What::Export { memory, ticket } => self.export(*memory, *ticket)?,
+            What::Import { ticket, memory } => self.import(process, *ticket, *memory)?,
+            What::Free { memory, stream } => {
+                let stream = self.stream(*stream)?.1.clone();
+                self.free(*memory, |buffer| stream.free(buffer), |address| stream.free_address(address))?
+            }
+            What::FreeNow { memory } => {
+                let device = self.device(process).clone();
+                self.free(*memory, |buffer| device.free(buffer), |address| device.free_address(address))?
+            }
+            What::Drop { memory } => {
+                self.memory.insert(*memory, (process, Held::Gone(None)));
+                Said::Done
+            }
+            What::Launch { stream, accesses, start: Start::Ordered, .. } => self.launch(*stream, accesses)?,
+            What::ProcessEnd { process } => self.end(*process),
+            other => return cannot(&format!("between processes: {other:?}")),
+        };
+        let Said::Refused(error, act) = said else { return Ok(()) };
+        let kind = match error.share() {
+            Some(ShareError::NotShareable { .. } | ShareError::Imported { .. }) => Some(Kind::NotShareable),
+            Some(ShareError::Refused { why: Refusal::Stale, .. }) => Some(Kind::UnknownName),
+            Some(other) => return cannot(&other.to_string()),
+            None => kind_of(&error, act),
+        };
+        self.found.extend(kind.map(|kind| Expected { line: self.line, kind }));
+        Ok(())
+    }
+
+    fn device(&mut self, process: ProcessId) -> &Device {
+        let make = || Device::host(HostConfig::default()).expect("a host device");
+        self.devices.entry(process).or_insert_with(make)
+    }
+
+    fn stream(&self, stream: StreamId) -> Result<&(ProcessId, Stream), Cannot> {
+        self.streams.get(&stream).map_or_else(|| cannot("a stream that is gone cannot be named"), Ok)
+    }
+
+    fn wait(&mut self, event: EventId, stream: StreamId) -> Result<Said, Cannot> {
+        let (process, stream) = self.stream(stream)?.clone();
+        let Some((recorded_by, recorded)) = self.events.get(&event).cloned() else { return Ok(Said::Done) };
+        if recorded_by == process {
+            return Ok(said(stream.wait(&recorded), Act::Read));
+        }
+        if self.private.contains(&event) {
+            return cannot("the library has no events that cannot be exported");
+        }
+        let device = self.device(process).clone();
+        let passed = recorded.export().and_then(|ticket| device.import_event(&ticket));
+        Ok(said(passed.and_then(|event| stream.wait(&event)), Act::Read))
+    }
+
+    fn export(&mut self, memory: Memory, ticket: TicketId) -> Result<Said, Cannot> {
+        let Some((_, Held::Buffer(buffer))) = self.memory.get(&memory) else {
+            return cannot("only a buffer can be exported");
+        };
+        let tickets: Result<Vec<Ticket>, Error> = (0..TICKETS).map(|_| buffer.export()).collect();
+        Ok(match tickets {
+            Ok(tickets) => {
+                self.tickets.insert(ticket, tickets);
+                Said::Done
+            }
+            Err(error) => Said::Refused(error, Act::Read),
+        })
+    }
+
+    fn import(&mut self, process: ProcessId, ticket: TicketId, memory: Memory) -> Result<Said, Cannot> {
+        let Some(ticket) = self.tickets.get_mut(&ticket).and_then(Vec::pop) else {
+            self.memory.insert(memory, (process, Held::Gone(None)));
+            return Ok(Said::Done);
+        };
+        // SAFETY: accesses that run were found to be ordered; what is not found out between processes at once, no
+        // program here does while another uses the memory.
+        let imported = unsafe { self.device(process).import::<u8>(&ticket) };
+        Ok(match imported {
+            Ok(buffer) => {
+                self.memory.insert(memory, (process, Held::Buffer(buffer)));
+                Said::Done
+            }
+            Err(error) => {
+                self.memory.insert(memory, (process, Held::Gone(None)));
+                Said::Refused(error, Act::Allocate)
+            }
+        })
+    }
+
+    fn free(
+        &mut self,
+        memory: Memory,
+        free: impl FnOnce(Buffer<u8>) -> Result<(), millpond::Refused<u8>>,
+        free_address: impl FnOnce(u64) -> Result<(), Error>,
+    ) -> Result<Said, Cannot> {
+        let Some((process, held)) = self.memory.remove(&memory) else {
+            return cannot("memory that was never allocated cannot be named");
+        };
+        let (held, said) = match held {
+            Held::Buffer(buffer) => {
+                let gone = Held::Gone(Some((buffer.view(), buffer.address())));
+                match free(buffer) {
+                    Ok(()) => (gone, Said::Done),
+                    Err(refused) => (Held::Buffer(refused.buffer), Said::Refused(refused.error, Act::Free)),
+                }
+            }
+            Held::Gone(Some((view, address))) => {
+                (Held::Gone(Some((view, address))), said(free_address(address), Act::Free))
+            }
+            Held::Gone(None) => (Held::Gone(None), Said::Done),
+        };
+        self.memory.insert(memory, (process, held));
+        Ok(said)
+    }
+
+    fn launch(&mut self, stream: StreamId, accesses: &[Access]) -> Result<Said, Cannot> {
+        let on = self.stream(stream)?.1.clone();
+        let act = accesses.iter().map(|access| access.act).find(|act| *act == Act::Write).unwrap_or(Act::Read);
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        for access in accesses {
+            let (read, write) = match self.memory.get(&access.memory) {
+                Some((_, Held::Buffer(buffer))) => (buffer.read(), buffer.write()),
+                Some((_, Held::Gone(Some((view, _))))) => (view.read(), view.write()),
+                Some((_, Held::Gone(None))) => return Ok(Said::Done),
+                None => return cannot("memory that was never allocated cannot be named"),
+            };
+            match access.act {
+                Act::Read => reads.push(read),
+                _ => writes.push(write),
+            }
+        }
+        Ok(said(on_slices!(reads, writes, |declared, kernel| on.launch(declared, kernel)), act))
+    }
+
+    /// A process is gone, and all its work with it.
+    fn end(&mut self, process: ProcessId) -> Said {
+        let ended = self.device(process).synchronize();
+        self.memory.retain(|_, (owner, _)| *owner != process);
+        self.streams.retain(|_, (owner, _)| *owner != process);
+        self.events.retain(|_, (owner, _)| *owner != process);
+        self.devices.remove(&process);
+        said(ended, Act::Read)
+    }
+}
