@@ -3,7 +3,7 @@
 //! The exporter announces an event through a socket of its own: when the work before it is over, a closure of a stream
 //! made for that writes one byte. The importer makes a stream whose only work waits for the byte: its mark is the
 //! event's. Both are work like any other, so that nobody waits who did not ask to. Where the exporter goes before, the
-//! wait ends: its work is over with it.
+//! wait ends: its work is over with it. On a device that runs no closures the caller waits for the byte.
 //!
 //! Knows snapshots and marks; no memory.
 
@@ -104,7 +104,14 @@ impl Context {
         let (Some(point), Some(known)) = (here(grant.point), known) else {
             return Err(ShareError::answer("its order cannot be true"));
         };
-        let mark = run_alone(self, |_| Ok(()), Box::new(move || hear(&file)))?;
+        let mark = match self.properties.runs_closures {
+            true => run_alone(self, |_| Ok(()), Box::new(move || hear(&file)))?,
+            // Host functions wait for each other there: one that waits for another process could be what that waits for.
+            false => {
+                hear(&file);
+                run_alone(self, |_| Ok(()), Box::new(|| ()))?
+            }
+        };
         let snapshot = Snapshot::foreign(point, known);
         Ok(Event { traced: None, at: At::Live { snapshot, mark: Arc::new(mark), context: Arc::clone(self) } })
     }

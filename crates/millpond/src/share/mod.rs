@@ -262,7 +262,8 @@ impl Device {
     }
 
     /// Imports an event of another process: streams can wait for it, and the host (CUDA: `cudaIpcOpenEventHandle`).
-    /// Where the exporter goes before it is over, waiting ends: its work is over with it.
+    /// Where the exporter goes before it is over, waiting ends: its work is over with it. On a device that does not run
+    /// closures as kernels (CUDA) this call itself waits until the event is over.
     ///
     /// # Errors
     /// As of [`import`](Self::import).

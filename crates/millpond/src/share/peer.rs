@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use millpond_core::share::{ChunkName, FETCH_CHUNKS_MAX, LeaseId, MemoryGrant, Part, Refusal, Reply, Request};
 use millpond_core::share::{Ticket, TicketKind};
 use millpond_driver::{Driver, RawChunk};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::io::Errno;
 
 use super::error::ShareError;
@@ -146,36 +146,44 @@ impl Peer {
         check(&claimed.grant, granularity)?;
         self.drop_gone(context, &std::mem::take(&mut claimed.grant.gone));
         let parts = claimed.grant.parts.clone();
-        self.fetch(context, &mut room, &parts)?;
-        let mut chunks = lock(&self.chunks);
-        for part in &parts {
-            let known = chunks.known.get_mut(&part.chunk).filter(|known| known.bytes == part.bytes);
-            let known = known.ok_or_else(|| ShareError::answer("a chunk has two sizes"))?;
-            known.users += 1;
-            claimed.held.push((*part, known.raw));
+        for some in parts.chunks(FETCH_CHUNKS_MAX) {
+            self.hold(context, &mut room, some, &mut claimed.held)?;
         }
-        drop(chunks);
+        // In the order of the allocation again: those that were known came first.
+        let order: FxHashMap<ChunkName, usize> = parts.iter().enumerate().map(|(at, part)| (part.chunk, at)).collect();
+        claimed.held.sort_by_key(|(part, _)| order.get(&part.chunk).copied());
         Ok(claimed)
     }
 
-    /// Gets files of the chunks that are not known yet, and handles for them.
-    fn fetch(&self, context: &Context, room: &mut [u8], parts: &[Part]) -> Result<()> {
-        let known = lock(&self.chunks);
-        let mut missing: Vec<Part> =
-            parts.iter().filter(|part| !known.known.contains_key(&part.chunk)).copied().collect();
-        drop(known);
-        missing.dedup_by_key(|part| part.chunk);
-        for some in missing.chunks(FETCH_CHUNKS_MAX) {
-            let names = some.iter().map(|part| part.chunk).collect();
-            let files = match self.ask(room, &Request::Fetch(names))? {
-                (Reply::Chunks(count), files) if count as usize == some.len() && files.len() == some.len() => files,
-                (Reply::Refused(why), _) => return Err(ShareError::Refused { what: TicketKind::Memory, why }.into()),
-                _ => return Err(ShareError::answer("files are missing")),
-            };
-            for (part, file) in some.iter().zip(files) {
-                let raw = context.driver.import(file, part.bytes).inspect_err(|_| self.drop_unused(context))?;
-                lock(&self.chunks).known.insert(part.chunk, Known { raw, bytes: part.bytes, users: 0 });
+    /// Counts chunks as used once more; of those that are not known yet it gets files, and handles for them. What is
+    /// counted is in `held`, also where something fails.
+    fn hold(&self, context: &Context, room: &mut [u8], parts: &[Part], held: &mut Vec<(Part, RawChunk)>) -> Result<()> {
+        let mut missing = Vec::new();
+        let mut chunks = lock(&self.chunks);
+        for part in parts {
+            match chunks.known.get_mut(&part.chunk) {
+                Some(known) if known.bytes == part.bytes => {
+                    known.users += 1;
+                    held.push((*part, known.raw));
+                }
+                Some(_) => return Err(ShareError::answer("a chunk has two sizes")),
+                None => missing.push(*part),
             }
+        }
+        drop(chunks);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let names = missing.iter().map(|part| part.chunk).collect();
+        let files = match self.ask(room, &Request::Fetch(names))? {
+            (Reply::Chunks(count), files) if count as usize == missing.len() && files.len() == missing.len() => files,
+            (Reply::Refused(why), _) => return Err(ShareError::Refused { what: TicketKind::Memory, why }.into()),
+            _ => return Err(ShareError::answer("files are missing")),
+        };
+        for (part, file) in missing.into_iter().zip(files) {
+            let raw = context.driver.import(file, part.bytes)?;
+            lock(&self.chunks).known.insert(part.chunk, Known { raw, bytes: part.bytes, users: 1 });
+            held.push((part, raw));
         }
         Ok(())
     }
@@ -192,7 +200,7 @@ impl Peer {
         let mut chunks = lock(&self.chunks);
         for name in names {
             if let Some(known) = chunks.known.get_mut(&name) {
-                known.users -= 1;
+                known.users = known.users.saturating_sub(1);
             }
         }
     }
@@ -290,6 +298,10 @@ fn check(grant: &MemoryGrant, granularity: u64) -> Result<()> {
             "its chunks are no multiples of {granularity} B, as this device's are"
         )));
     }
+    let mut names = FxHashSet::default();
+    if !grant.parts.iter().all(|part| names.insert(part.chunk)) {
+        return Err(ShareError::answer("it lies on one chunk twice"));
+    }
     let sum = grant.parts.iter().try_fold(0u64, |sum, part| sum.checked_add(part.bytes));
     let end = grant.offset.checked_add(grant.bytes);
     let begins_in_first = grant.parts.first().is_some_and(|first| grant.offset < first.bytes);
@@ -319,7 +331,7 @@ mod tests {
     fn what_does_not_fit_together_is_refused() {
         check(&grant(), 2 * MIB).expect("it fits");
         type Spoil = fn(&mut MemoryGrant);
-        let wrong: [(&str, Spoil); 9] = [
+        let wrong: [(&str, Spoil); 10] = [
             ("past the end", |it| it.bytes = 4 * MIB),
             ("past all numbers", |it| it.bytes = u64::MAX),
             ("nothing", |it| it.bytes = 0),
@@ -327,6 +339,7 @@ mod tests {
             ("not aligned", |it| it.offset = 8),
             ("no chunks", |it| it.parts.clear()),
             ("fewer than said", |it| it.part_count = 3),
+            ("a chunk twice", |it| it.parts[1].chunk = it.parts[0].chunk),
             ("no granules", |it| it.parts[1].bytes = MIB),
             ("more bytes than numbers", |it| it.parts[1].bytes = u64::MAX - 2 * MIB + 1),
         ];

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
-use millpond::{Buffer, Device, Event, HostConfig, Result, SharedPool, Ticket};
+use millpond::{Buffer, Event, Result, SharedPool, Ticket};
 
-use crate::{Side, fill, import, is_filled};
+use crate::{Side, copy_in, device, fill, import, is_filled};
 
 const ROLE: &str = "MILLPOND_SHARE_CHILD";
 /// Before what the child says: the test program writes lines of its own.
@@ -21,9 +21,14 @@ pub(crate) struct Child {
 
 impl Child {
     pub(crate) fn new() -> Child {
+        Self::on("host")
+    }
+
+    /// One with a device of this kind.
+    pub(crate) fn on(kind: &str) -> Child {
         let program = std::env::current_exe().expect("this program");
         let mut command = Command::new(program);
-        command.args(["child::obeys", "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, "1");
+        command.args(["child::obeys", "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, kind);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child");
         let (input, output) = (process.stdin.take().expect("piped"), process.stdout.take().expect("piped"));
         Child { process, input, output: BufReader::new(output) }
@@ -90,10 +95,8 @@ struct State {
 /// The child itself; nothing where nobody asked for one.
 #[test]
 fn obeys() {
-    if std::env::var_os(ROLE).is_none() {
-        return;
-    }
-    let side = Side::of(Device::host(HostConfig::default()).expect("a host device"));
+    let Ok(kind) = std::env::var(ROLE) else { return };
+    let side = Side::of(device(&kind));
     let mut state = State { side, buffers: HashMap::new(), events: Vec::new(), pools: Vec::new() };
     for line in std::io::stdin().lines() {
         let line = line.expect("the parent writes text");
@@ -125,7 +128,11 @@ impl State {
                 self.pools.push(device.import_pool(&ticket(text)?)?);
                 done()
             }
+            ["fill" | "check" | "free" | "export", name, ..] if !self.buffers.contains_key(name) => {
+                Ok(format!("error: it has no {name}"))
+            }
             ["fill", name, seed] => fill(stream, &self.buffers[name], number(seed)).and_then(|()| done()),
+            ["copy", name, seed] => copy_in(stream, &self.buffers[name], number(seed)).and_then(|()| done()),
             ["check", name, seed] => Ok(match is_filled(stream, &self.buffers[name], number(seed))? {
                 true => "right".into(),
                 false => "wrong".into(),

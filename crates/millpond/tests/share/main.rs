@@ -1,11 +1,13 @@
 //! Memory between processes: real ones, of this very program, and devices of one process where that is enough.
 
 mod child;
+mod cuda;
 mod failing;
 mod kills;
 mod order;
 mod processes;
 mod tickets;
+mod traced;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -50,12 +52,29 @@ fn pattern(seed: u32, index: usize) -> u32 {
     (index as u32).wrapping_mul(2_654_435_761) ^ seed
 }
 
+/// A device of a kind that `MILLPOND_TEST_DEVICE` knows.
+fn device(kind: &str) -> Device {
+    let config = millpond::CudaConfig { library: Some(fakecuda::library()), ..Default::default() };
+    let made = match kind {
+        "fake" => Device::cuda_with(config, Default::default()),
+        "cuda" => Device::cuda(0),
+        _ => Device::host(HostConfig::default()),
+    };
+    made.expect("a device")
+}
+
 fn fill(stream: &Stream, buffer: &Buffer<u32>, seed: u32) -> Result<()> {
     stream.launch(buffer.write(), move |x| x.iter_mut().enumerate().for_each(|(i, x)| *x = pattern(seed, i)))
 }
 
 fn is_filled(stream: &Stream, buffer: &Buffer<u32>, seed: u32) -> Result<bool> {
     Ok(stream.copy_to_host(buffer.read())?.iter().enumerate().all(|(i, x)| *x == pattern(seed, i)))
+}
+
+/// As [`fill`], where kernels are no closures.
+fn copy_in(stream: &Stream, buffer: &Buffer<u32>, seed: u32) -> Result<()> {
+    let bytes: Vec<u32> = (0..buffer.len()).map(|i| pattern(seed, i)).collect();
+    stream.copy_from_host(buffer.write(), &bytes)
 }
 
 /// Imports into a device; the tests order what they do, or find out that they did not before anything runs.
