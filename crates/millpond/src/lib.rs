@@ -67,6 +67,11 @@ mod untypable;
 #[doc = include_str!("../../../docs/devices.md")]
 mod devices_guide {}
 
+/// The examples of the page about sharing compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/sharing.md")]
+mod sharing_page {}
+
 pub use access::{Access, Elements, Read, Write};
 pub use buffer::{Buffer, View};
 pub use config::{DeviceConfig, HostConfig, PoolConfig, SimConfig};

@@ -106,7 +106,7 @@ impl Context {
         };
         let mark = match self.properties.runs_closures {
             true => run_alone(self, |_| Ok(()), Box::new(move || hear(&file)))?,
-            // Host functions wait for each other there: one that waits for another process could be what that waits for.
+            // Host functions wait for each other there: one that waits for another process may be what that waits for.
             false => {
                 hear(&file);
                 run_alone(self, |_| Ok(()), Box::new(|| ()))?

@@ -6,10 +6,9 @@ use crate::{Side, copy_in, device, eventually, is_filled};
 
 #[test]
 fn memory_and_events_pass_between_processes() {
-    passes("fake");
     match std::env::var("MILLPOND_TEST_DEVICE").as_deref() {
         Ok("cuda") => passes("cuda"),
-        _ => println!("skipped on a GPU: MILLPOND_TEST_DEVICE is not cuda"),
+        _ => passes("fake"),
     }
 }
 
