@@ -3,8 +3,9 @@
 //! A chunk's file is fetched once and its handle kept while an import lies on it, or while its pool is imported as a
 //! whole. Nothing that the exporter says is trusted: sizes are checked against the files, and against each other.
 //!
-//! Locks: the turn (one question at a time), then the chunks.
+//! Locks: the turn (one question at a time), then the chunks. What is unsaid has a lock of its own, a leaf.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,7 +31,15 @@ pub(crate) struct Peer {
     socket: OwnedFd,
     turn: Mutex<Vec<u8>>,
     is_gone: AtomicBool,
+    unsaid: Mutex<Unsaid>,
     pub(super) chunks: Mutex<Chunks>,
+}
+
+/// What was to be said when there was no room.
+#[derive(Debug, Default)]
+struct Unsaid {
+    packets: VecDeque<Vec<u8>>,
+    has_thread: bool,
 }
 
 /// The chunks of an exporter that this process has files of.
@@ -62,8 +71,8 @@ impl Peer {
             return Err(ShareError::OtherUser { user: party.user }.into());
         }
         let turn = Mutex::new(socket::room());
-        let (is_gone, chunks) = Default::default();
-        Ok(Peer { number, process: party.process, socket, turn, is_gone, chunks })
+        let (is_gone, unsaid, chunks) = Default::default();
+        Ok(Peer { number, process: party.process, socket, turn, is_gone, unsaid, chunks })
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -116,10 +125,36 @@ impl Peer {
         }
     }
 
-    /// Says something that has no answer. What cannot be said now is said to nobody: the exporter is gone, or treats
-    /// this process as gone.
-    pub(super) fn tell(&self, request: &Request) {
-        let _ = socket::send(&self.socket, &request.to_bytes(), &[], true);
+    /// Says something that has no answer, without waiting: where an exporter that does not listen has no more room, a
+    /// thread says it later, in order. To one that is gone it is said in vain.
+    pub(super) fn tell(self: &Arc<Self>, request: &Request) {
+        let packet = request.to_bytes();
+        let mut unsaid = lock(&self.unsaid);
+        let is_next = unsaid.packets.is_empty();
+        if is_next && socket::send(&self.socket, &packet, &[], false) != Err(Errno::AGAIN) {
+            return;
+        }
+        unsaid.packets.push_back(packet);
+        if !unsaid.has_thread {
+            let own = Arc::clone(self);
+            let thread = std::thread::Builder::new().name("millpond unsaid".into());
+            // Without a thread it waits for what is said next.
+            unsaid.has_thread = thread.spawn(move || own.say_rest()).is_ok();
+        }
+    }
+
+    fn say_rest(&self) {
+        loop {
+            let mut unsaid = lock(&self.unsaid);
+            let Some(packet) = unsaid.packets.front().cloned() else {
+                unsaid.has_thread = false;
+                return;
+            };
+            drop(unsaid);
+            if socket::send(&self.socket, &packet, &[], true) != Err(Errno::AGAIN) {
+                lock(&self.unsaid).packets.pop_front();
+            }
+        }
     }
 
     /// Claims memory, with handles of all its chunks, each counted as used once more.

@@ -1,5 +1,7 @@
 //! One parent, its children, and memory that passes between them.
 
+use millpond::{PoolConfig, Slack};
+
 use crate::child::Child;
 use crate::{Side, eventually, fill, import, is_filled};
 
@@ -89,6 +91,35 @@ fn what_an_exporter_drops_stays_valid_for_its_importers() {
     drop((buffer, there));
     assert!(is_filled(&here.stream, &imported, 7).unwrap());
     here.stream.free(imported).unwrap();
+}
+
+#[test]
+fn memory_that_is_lent_stays_where_it_is() {
+    let (there, here) = (Side::new(), Side::new());
+    let pool =
+        there.device.pool(PoolConfig { shareable: true, slack: Slack::Fixed(0.0), ..Default::default() }).unwrap();
+    let lent = there.stream.alloc::<u32>(&pool, LEN).unwrap();
+    fill(&there.stream, &lent, 5).unwrap();
+    there.stream.synchronize().unwrap();
+    let imported = import(&here.device, &lent.export().unwrap()).unwrap();
+    drop(lent);
+    // The pool would move or give back every chunk that nothing holds.
+    for round in 1..20 {
+        let other = there.stream.alloc::<u32>(&pool, LEN * round / 10).unwrap();
+        fill(&there.stream, &other, 99).unwrap();
+        there.stream.free(other).unwrap();
+        there.device.synchronize().unwrap();
+        pool.trim_to(0).unwrap();
+        assert!(pool.statistics().reserved_bytes >= 4 * LEN as u64);
+    }
+    assert!(is_filled(&here.stream, &imported, 5).unwrap());
+    drop(imported);
+    here.device.synchronize().unwrap();
+    eventually("it is given back", || {
+        there.device.sharing();
+        pool.trim_to(0).unwrap();
+        pool.statistics().reserved_bytes == 0
+    });
 }
 
 #[test]
