@@ -4,7 +4,7 @@
 //! time is the median of the rounds; import is from the call to a buffer that kernels can use.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use millpond::{Buffer, Device, HostConfig, MIB, PoolConfig, Result, Slack, Ticket};
@@ -45,31 +45,34 @@ fn measure(what: &str, bytes: u64, slack: Slack, keeps_pool: bool) -> Result<()>
     let stream = device.stream()?;
     let buffer = stream.alloc::<u8>(&pool, bytes as usize)?;
     stream.synchronize()?;
+    let pool_ticket = if keeps_pool { pool.export()?.to_string() } else { "-".into() };
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
-    let mut child =
-        command.env(ROLE, "1").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("another process");
+    let spawned = command.env(ROLE, "1").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = spawned.expect("another process");
+    let times = rounds(&mut child, &buffer, &pool_ticket);
+    child.wait().expect("it ends");
+    let times = times?;
+    let [export, import, free] = [0, 1, 2].map(|column| median(times.iter().map(|times| times[column]).collect()));
+    let both = median(times.iter().map(|times| times[0] + times[1]).collect());
+    println!("{what:<44} {export:>9.1} {import:>9.1} {both:>9.1} {free:>9.1}");
+    Ok(())
+}
+
+/// Of each round the microseconds of the export, the import and the free.
+fn rounds(child: &mut Child, buffer: &Buffer<u8>, pool_ticket: &str) -> Result<Vec<[f64; 3]>> {
     let mut input = child.stdin.take().expect("piped");
     let mut output = BufReader::new(child.stdout.take().expect("piped"));
-    let pool_ticket = if keeps_pool { pool.export()?.to_string() } else { "-".into() };
     writeln!(input, "{pool_ticket}").expect("it listens");
-    let (mut exports, mut imports, mut both, mut frees) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
+    let round = |_| {
         let (export, ticket) = time(|| buffer.export())?;
         writeln!(input, "{ticket}").expect("it listens");
         let mut line = String::new();
         output.read_line(&mut line).expect("it answers");
         let times: Vec<f64> = line.split_whitespace().map(|time| time.parse().expect("a time")).collect();
-        exports.push(export);
-        imports.push(times[0]);
-        both.push(export + times[0]);
-        frees.push(times[1]);
-    }
-    drop(input);
-    child.wait().expect("it ends");
-    let [export, import, both, free] = [exports, imports, both, frees].map(median);
-    println!("{what:<44} {export:>9.1} {import:>9.1} {both:>9.1} {free:>9.1}");
-    Ok(())
+        Ok([export, times[0], times[1]])
+    };
+    (0..ROUNDS).map(round).collect()
 }
 
 fn importer() -> Result<()> {
