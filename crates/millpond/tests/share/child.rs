@@ -71,6 +71,12 @@ impl Child {
         }
     }
 
+    /// Stops it, or lets it go on.
+    pub(crate) fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.id().to_string()]).status().expect("it runs");
+        assert!(sent.success());
+    }
+
     pub(crate) fn kill(mut self) {
         self.process.kill().expect("it can be killed");
         self.process.wait().expect("it was a child");
@@ -155,6 +161,7 @@ impl State {
                 done()
             }
             ["export", name] => Ok(self.buffers[name].export()?.to_string()),
+            ["leases"] => Ok(device.sharing().leases.to_string()),
             ["counts"] => {
                 let sharing = device.sharing();
                 Ok(format!("{} {} {}", sharing.imports, sharing.returning, sharing.imported_chunks))

@@ -152,6 +152,29 @@ fn an_event_of_another_process_is_waited_for() {
 }
 
 #[test]
+fn an_exporter_that_does_not_listen_holds_nobody_up() {
+    const COUNT: usize = 600;
+    let side = Side::new();
+    let mut child = Child::new();
+    child.must("alloc x 1000 7");
+    child.must("sync");
+    let tickets: Vec<millpond::Ticket> = (0..COUNT).map(|_| child.must("export x").parse().unwrap()).collect();
+    let imports: Vec<_> = tickets.iter().map(|ticket| import(&side.device, ticket).unwrap()).collect();
+    child.signal("-STOP");
+    // More releases than the socket has room for.
+    for imported in imports {
+        side.stream.launch(imported.read(), |_| ()).unwrap();
+        side.stream.free(imported).unwrap();
+    }
+    side.device.synchronize().unwrap();
+    assert_eq!(side.device.sharing().imports, 0);
+    child.signal("-CONT");
+    eventually("all releases are heard", || child.must("leases") == "0");
+    child.must("drop x");
+    child.end();
+}
+
+#[test]
 fn an_event_of_an_exporter_that_went_ends_the_wait() {
     let side = Side::new();
     let mut child = Child::new();

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use millpond::{Device, HostConfig, Trace};
-use millpond_core::check::{Checker, Settings};
+use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::ids::ProcessId;
 use millpond_core::op::{Op, What};
 use millpond_core::trace::ops::Reader;
 
-use crate::Side;
 use crate::child::Child;
+use crate::{Side, eventually, fill, import};
 
 #[test]
 fn importers_that_come_and_go_are_in_the_trace() {
@@ -34,20 +34,52 @@ fn importers_that_come_and_go_are_in_the_trace() {
     side.assert_empty();
     drop((side, trace));
 
-    let mut reader = Reader::new();
-    reader.feed(&std::fs::read(&path).unwrap());
-    let mut ops: Vec<Op> = Vec::new();
-    while let Some(op) = reader.next_op().unwrap() {
-        ops.push(op);
-    }
+    let (ops, findings) = read(&path);
     let count = |of: &dyn Fn(&What) -> bool| ops.iter().filter(|op| of(&op.what)).count();
     assert_eq!(count(&|what| matches!(what, What::Export { .. })), 3);
     assert_eq!(count(&|what| matches!(what, What::Import { .. })), 3);
     assert_eq!(count(&|what| *what == What::ProcessEnd { process: lost }), 1);
+    assert!(findings.is_empty(), "{findings:#?}");
+}
+
+#[test]
+fn an_importers_trace_is_right_by_itself() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("share-import.trace");
+    let trace = Trace::create(&path).unwrap();
+    let config = HostConfig { trace: Some(trace.clone()), ..HostConfig::default() };
+    let (there, here) = (Side::new(), Side::of(Device::host(config).unwrap()));
+    let buffer = there.stream.alloc::<u32>(&there.pool, 1000).unwrap();
+    for is_dropped in [false, true] {
+        let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+        let event = there.stream.record().unwrap().export().unwrap();
+        here.stream.wait(&here.device.import_event(&event).unwrap()).unwrap();
+        fill(&here.stream, &imported, 1).unwrap();
+        match is_dropped {
+            true => drop(imported),
+            false => here.stream.free(imported).unwrap(),
+        }
+    }
+    here.device.synchronize().unwrap();
+    there.stream.free(buffer).unwrap();
+    drop((here, trace));
+    eventually("the trace is closed", || read(&path).0.len() > 5);
+    let (ops, findings) = read(&path);
+    assert_eq!(ops.iter().filter(|op| matches!(op.what, What::AllocNow { bytes: 4000, .. })).count(), 2);
+    assert!(findings.is_empty(), "{findings:#?}");
+}
+
+/// The operations of a trace, and what the checker finds in them.
+fn read(path: &Path) -> (Vec<Op>, Vec<Finding>) {
+    let mut reader = Reader::new();
+    reader.feed(&std::fs::read(path).unwrap());
+    let mut ops: Vec<Op> = Vec::new();
+    while let Some(op) = reader.next_op().unwrap() {
+        ops.push(op);
+    }
     let (mut checker, mut findings) = (Checker::new(Settings::default()), Vec::new());
     for op in &ops {
         checker.check(op, reader.names(), &mut findings);
     }
     checker.finish(reader.names(), &mut findings);
-    assert!(findings.is_empty(), "{findings:#?}");
+    (ops, findings)
 }
