@@ -9,6 +9,7 @@
 //! | `scene.rs` | what a page shows, as data |
 //! | `served.rs` | a scene from a recorded program, served once |
 //! | `traced.rs` | a scene from an operation trace or a litmus program, checked |
+//! | `graphs.rs` | its graphs |
 //! | `captured.rs` | captured work as the nodes that it makes |
 //! | `addresses.rs` | leaves out the addresses that were never used |
 //! | `layout.rs` | where the nodes of a graph stand |
@@ -20,6 +21,7 @@
 mod addresses;
 mod captured;
 mod embed;
+mod graphs;
 mod layout;
 mod scene;
 mod served;

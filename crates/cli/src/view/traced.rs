@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 
-use millpond_core::check::{Checker, Finding, Settings, Side};
+use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::ids::{AllocId, ExecId, GraphId, StreamId};
-use millpond_core::op::{Access, Act, Memory, Name, Names, NodeOp, Op, Place, What};
+use millpond_core::op::{Access, Act, Memory, Name, Names, Op, Place, What};
 use millpond_core::trace::ops::{MAGIC, Reader, Reason};
 use millpond_core::units::Bytes;
 use millpond_litmus::Program;
@@ -20,8 +20,8 @@ use crate::recorded::{self, Place as At, Refusal};
 use super::ALLOCATIONS_MAX;
 use super::addresses::Places;
 use super::captured::Captures;
-use super::layout::layered;
-use super::scene::{Drawing, Life, Mark, Node, Scene, Touch, grouped};
+use super::graphs::{Exec, Graph, Owned, drawing};
+use super::scene::{Life, Mark, Scene, Touch, grouped};
 
 /// How many bytes of a trace are read at a time.
 const CHUNK: usize = 1 << 16;
@@ -96,54 +96,25 @@ pub(super) fn read(path: &Path) -> Result<Option<(Scene, Option<String>)>, Refus
     Ok(Some((builder.finish(name, reader.names(), reader.is_finished()), note)))
 }
 
-/// A graph in the making.
-#[derive(Clone, Default)]
-struct Graph {
-    nodes: Vec<Node>,
-    edges: Vec<(u32, u32)>,
-    /// Paths that the checker misses.
-    missing: Vec<(u32, u32)>,
-    allocs: Vec<Memory>,
-    frees: Vec<Memory>,
-}
-
-/// Memory of an alloc node.
-struct Owned {
-    bytes: u64,
-    /// What it is called in its graph.
-    name: String,
-    graph: GraphId,
-    node: usize,
-}
-
-/// An instance.
-struct Exec {
-    graph: GraphId,
-    auto_free: bool,
-    /// The stream of its last launch, and what that left.
-    stream: u32,
-    left: Vec<u32>,
-}
-
 /// Goes through the operations.
-struct Builder {
-    scene: Scene,
-    checker: Checker,
-    found: Vec<Finding>,
-    numbers: HashMap<String, u32>,
+pub(super) struct Builder {
+    pub(super) scene: Scene,
+    pub(super) checker: Checker,
+    pub(super) found: Vec<Finding>,
+    pub(super) numbers: HashMap<String, u32>,
     /// By file and line.
-    places: HashMap<(Option<Name>, u32), u32>,
-    streams: HashMap<StreamId, u32>,
-    lives: HashMap<Memory, u32>,
-    latest: HashMap<AllocId, u32>,
-    room: Places,
-    nodes: HashMap<Memory, Owned>,
-    captures: Captures,
+    pub(super) places: HashMap<(Option<Name>, u32), u32>,
+    pub(super) streams: HashMap<StreamId, u32>,
+    pub(super) lives: HashMap<Memory, u32>,
+    pub(super) latest: HashMap<AllocId, u32>,
+    pub(super) room: Places,
+    pub(super) nodes: HashMap<Memory, Owned>,
+    pub(super) captures: Captures,
     /// Whether what lives within a launch only is shown.
-    is_small: bool,
-    graphs: Vec<(GraphId, Graph)>,
-    execs: HashMap<ExecId, Exec>,
-    hidden_marks: u64,
+    pub(super) is_small: bool,
+    pub(super) graphs: Vec<(GraphId, Graph)>,
+    pub(super) execs: HashMap<ExecId, Exec>,
+    pub(super) hidden_marks: u64,
 }
 
 impl Builder {
@@ -270,7 +241,15 @@ impl Builder {
         Some(&mut self.scene.lives[life as usize])
     }
 
-    fn begin(&mut self, op: &Op, names: &Names, memory: Memory, stream: u32, bytes: u64, name: Option<Name>) {
+    pub(super) fn begin(
+        &mut self,
+        op: &Op,
+        names: &Names,
+        memory: Memory,
+        stream: u32,
+        bytes: u64,
+        name: Option<Name>,
+    ) {
         let bytes = bytes.clamp(1, 1 << 47);
         let life = Life {
             born: self.scene.steps,
@@ -296,7 +275,7 @@ impl Builder {
         }
     }
 
-    fn end_life(&mut self, number: u32, site: u32, stream: Option<u32>) {
+    pub(super) fn end_life(&mut self, number: u32, site: u32, stream: Option<u32>) {
         let life = &mut self.scene.lives[number as usize];
         if life.freed.is_none() {
             life.freed = Some(self.scene.steps.max(life.born + 1));
@@ -316,7 +295,7 @@ impl Builder {
         }
     }
 
-    fn stream(&mut self, stream: StreamId) -> u32 {
+    pub(super) fn stream(&mut self, stream: StreamId) -> u32 {
         let streams = &mut self.scene.streams;
         *self.streams.entry(stream).or_insert_with(|| {
             streams.push(stream.to_string());
@@ -324,11 +303,11 @@ impl Builder {
         })
     }
 
-    fn name(&mut self, names: &Names, name: Option<Name>) -> u32 {
+    pub(super) fn name(&mut self, names: &Names, name: Option<Name>) -> u32 {
         name.and_then(|name| names.text(name)).map_or(0, |text| self.number(&text.clone()))
     }
 
-    fn place(&mut self, place: Place, names: &Names) -> u32 {
+    pub(super) fn place(&mut self, place: Place, names: &Names) -> u32 {
         let key = match place {
             Place::File { file, line } => (Some(file), line),
             Place::Line(line) => (None, line),
@@ -342,7 +321,7 @@ impl Builder {
         number
     }
 
-    fn number(&mut self, text: &str) -> u32 {
+    pub(super) fn number(&mut self, text: &str) -> u32 {
         if let Some(&number) = self.numbers.get(text) {
             return number;
         }
@@ -350,126 +329,6 @@ impl Builder {
         self.scene.strings.push(text.to_owned());
         self.numbers.insert(text.to_owned(), number);
         number
-    }
-
-    // Graphs.
-
-    fn graph(&mut self, op: &Op, names: &Names) {
-        match &op.what {
-            What::GraphCreate { graph, .. } => self.graphs.push((*graph, Graph::default())),
-            What::GraphClone { graph, copy } => {
-                let original = self.find(*graph).cloned().unwrap_or_default();
-                self.graphs.push((*copy, original));
-            }
-            What::GraphNode { graph, node, after, name } => {
-                let text = name.and_then(|name| names.text(name));
-                if let NodeOp::Alloc { memory, bytes } = **node {
-                    let Some(of) = self.find(*graph) else { return };
-                    let name = text.map_or_else(|| format!("m{}", of.allocs.len()), ToString::to_string);
-                    let node = of.nodes.len();
-                    of.allocs.push(memory);
-                    self.nodes.insert(memory, Owned { bytes, name, graph: *graph, node });
-                }
-                let (kind, mut label, note) = describe(node, &|memory| self.called(memory));
-                if let (Some(text), false) = (text, kind == "alloc") {
-                    label = format!("{label} {text}");
-                }
-                let site = op.place.describe(names);
-                let Some(graph) = self.find(*graph) else { return };
-                let number = graph.nodes.len() as u32;
-                if let NodeOp::Free(memory) = **node {
-                    graph.frees.push(memory);
-                }
-                graph.nodes.push(Node { kind, label, note, site, ..Node::default() });
-                graph.edges.extend(after.iter().map(|before| (before.0, number)));
-            }
-            What::GraphEdge { graph, from, to } => {
-                if let Some(graph) = self.find(*graph) {
-                    graph.edges.push((from.0, to.0));
-                }
-            }
-            What::GraphEdgeRemove { graph, from, to } => {
-                if let Some(graph) = self.find(*graph) {
-                    graph.edges.retain(|edge| *edge != (from.0, to.0));
-                }
-            }
-            What::GraphNodeRemove { graph, node } => {
-                if let Some(graph) = self.find(*graph) {
-                    graph.edges.retain(|(from, to)| *from != node.0 && *to != node.0);
-                    if let Some(removed) = graph.nodes.get_mut(node.index()) {
-                        removed.note = "removed".to_owned();
-                    }
-                }
-            }
-            What::Instantiate { graph, exec, auto_free_on_launch } => {
-                let (graph, auto_free) = (*graph, *auto_free_on_launch);
-                self.execs.insert(*exec, Exec { graph, auto_free, stream: 0, left: Vec::new() });
-            }
-            What::GraphLaunch { exec, stream } => self.launch(op, names, *exec, *stream),
-            What::Take { exec, node, memory } => self.take(op, names, *exec, *node, *memory),
-            _ => {}
-        }
-    }
-
-    /// What memory is called in a graph: its own by its place there, other memory by its name or number.
-    fn called(&self, memory: Memory) -> String {
-        if let Some(owned) = self.nodes.get(&memory) {
-            return owned.name.clone();
-        }
-        let life = self.lives.get(&memory).map(|&life| self.scene.lives[life as usize].name);
-        match life.map(|name| &self.scene.strings[name as usize]) {
-            Some(name) if !name.is_empty() => name.clone(),
-            _ => memory.id.to_string(),
-        }
-    }
-
-    fn find(&mut self, graph: GraphId) -> Option<&mut Graph> {
-        // Mostly the one that was made last.
-        self.graphs.iter_mut().rev().find(|(id, _)| *id == graph).map(|(_, graph)| graph)
-    }
-
-    fn launch(&mut self, op: &Op, names: &Names, exec_id: ExecId, stream: StreamId) {
-        let (stream, site) = (self.stream(stream), self.place(op.place, names));
-        let Some(exec) = self.execs.get_mut(&exec_id) else { return };
-        exec.stream = stream;
-        let (left, auto_free, graph) = (std::mem::take(&mut exec.left), exec.auto_free, exec.graph);
-        if auto_free {
-            left.into_iter().for_each(|life| self.end_life(life, site, Some(stream)));
-        }
-        if !self.is_small {
-            return;
-        }
-        // Where nobody takes the memory of a launch, it goes by its node's name.
-        let (allocs, frees) = self.find(graph).map(|it| (it.allocs.clone(), it.frees.clone())).unwrap_or_default();
-        let mut left = Vec::new();
-        for memory in allocs {
-            let Some(bytes) = self.nodes.get(&memory).map(|owned| owned.bytes) else { continue };
-            let text = self.called(memory);
-            self.begin(op, names, memory, stream, bytes, None);
-            let (life, name) = (self.scene.lives.len() as u32 - 1, self.number(&text));
-            self.scene.lives[life as usize].name = name;
-            match frees.contains(&memory) {
-                true => self.end_life(life, site, Some(stream)),
-                false => left.push(life),
-            }
-        }
-        if let Some(exec) = self.execs.get_mut(&exec_id) {
-            exec.left = left;
-        }
-    }
-
-    fn take(&mut self, op: &Op, names: &Names, exec: ExecId, node: Memory, memory: Memory) {
-        if let Some(life) = self.lives.remove(&node) {
-            self.lives.insert(memory, life);
-            self.latest.insert(memory.id, life);
-            return;
-        }
-        let Some(bytes) = self.nodes.get(&node).map(|owned| owned.bytes) else { return };
-        let stream = self.execs.get(&exec).map_or(0, |exec| exec.stream);
-        self.begin(op, names, memory, stream, bytes, None);
-        if let Some(exec) = self.execs.get_mut(&exec) {
-            exec.left.push(self.scene.lives.len() as u32 - 1);
-        }
     }
 
     // Findings.
@@ -499,58 +358,4 @@ impl Builder {
             });
         }
     }
-}
-
-impl Builder {
-    /// Marks the nodes that a finding is about, and the path that is missing between them.
-    fn mark_nodes(&mut self, finding: &Finding) {
-        let Some(graph) = finding.graph.and_then(|graph| self.find(graph)) else { return };
-        let number = |side: &Option<Side>| side.as_ref()?.node.as_ref()?.split('.').next()?.parse::<u32>().ok();
-        let ends = (number(&finding.earlier), number(&finding.later));
-        for node in [ends.0, ends.1].into_iter().flatten() {
-            if let Some(node) = graph.nodes.get_mut(node as usize) {
-                node.bad = true;
-            }
-        }
-        if let (Some(from), Some(to)) = ends {
-            graph.missing.push((from, to));
-        }
-    }
-}
-
-/// What a node is, in words.
-fn describe(node: &NodeOp, called: &dyn Fn(Memory) -> String) -> (&'static str, String, String) {
-    let uses = |accesses: &[Access]| {
-        let list = |writes: bool| {
-            let those = accesses.iter().filter(|access| (access.act != Act::Read) == writes);
-            those.map(|access| called(access.memory)).collect::<Vec<_>>().join(", ")
-        };
-        let parts = [("reads", list(false)), ("writes", list(true))];
-        let shown = parts.iter().filter(|(_, list)| !list.is_empty()).map(|(verb, list)| format!("{verb} {list}"));
-        shown.collect::<Vec<_>>().join(", ")
-    };
-    match node {
-        NodeOp::Kernel(accesses) => ("kernel", "kernel".to_owned(), uses(accesses)),
-        NodeOp::Copy(accesses) => ("kernel", "copy".to_owned(), uses(accesses)),
-        NodeOp::Fill(accesses) => ("kernel", "fill".to_owned(), uses(accesses)),
-        NodeOp::HostFunction(accesses) => ("kernel", "host function".to_owned(), uses(accesses)),
-        NodeOp::Empty => ("other", "empty".to_owned(), String::new()),
-        NodeOp::EventRecord(event) => ("record", "record".to_owned(), event.to_string()),
-        NodeOp::EventWait(event) => ("wait", "wait".to_owned(), event.to_string()),
-        NodeOp::Alloc { memory, bytes } => ("alloc", format!("alloc {}", called(*memory)), Bytes(*bytes).to_string()),
-        NodeOp::Free(memory) => ("free", format!("free {}", called(*memory)), String::new()),
-        NodeOp::Child(graph) => ("other", graph.to_string(), String::new()),
-    }
-}
-
-fn drawing(id: GraphId, graph: Graph) -> Drawing {
-    let Graph { mut nodes, mut edges, mut missing, .. } = graph;
-    edges.retain(|(from, to)| (*from.max(to) as usize) < nodes.len());
-    missing.retain(|(from, to)| (*from.max(to) as usize) < nodes.len());
-    missing.dedup();
-    let places = layered(nodes.len(), &edges);
-    for (node, (x, y)) in nodes.iter_mut().zip(places) {
-        (node.x, node.y) = (x, y);
-    }
-    Drawing { name: id.to_string(), nodes, edges, missing }
 }

@@ -15,6 +15,7 @@ mod kind;
 mod launches;
 mod lives;
 mod refusals;
+mod ring;
 mod shares;
 mod timeline;
 mod usage;

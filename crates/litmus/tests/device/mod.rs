@@ -2,18 +2,22 @@
 
 mod graphs;
 mod processes;
+mod timing;
+mod verdicts;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use millpond::{
-    Buffer, Device, Error, Event, ExternalEvent, Graph, GraphExec, GraphNode, HostConfig, Invalid, MemAllocNode, Pool,
-    Read, Schedule, Stream, View, Write,
+    Buffer, Device, Error, Event, ExternalEvent, Graph, GraphExec, GraphNode, HostConfig, MemAllocNode, Pool, Read,
+    Stream, View, Write,
 };
 use millpond_core::check::Kind;
-use millpond_core::graph::{CaptureError as CaptureRule, GraphError as GraphRule, GraphFaultKind};
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Mark, Memory, Op, Space, Start, StreamRole, What};
 use millpond_litmus::{Expected, Program};
+
+pub(crate) use timing::Timing;
+use verdicts::{fault_kind, kind_of};
 
 /// Does something with accesses of any number: the library's launches take arrays, whose lengths are types.
 macro_rules! on_slices {
@@ -96,33 +100,6 @@ struct Run {
 struct Capture {
     graph: GraphId,
     allocated: Vec<Memory>,
-}
-
-/// How the device runs a program.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Timing {
-    /// Threads, as fast as they go.
-    Fast,
-    /// One order of the work, by a seed.
-    Seeded(u64),
-    /// Threads, and the host and some kernels sleep now and then, by a seed.
-    Sleepy(u64),
-}
-
-impl Timing {
-    fn schedule(self) -> Schedule {
-        match self {
-            Timing::Seeded(seed) => Schedule::Seeded(seed),
-            Timing::Fast | Timing::Sleepy(_) => Schedule::Parallel,
-        }
-    }
-
-    /// Sleeps, or not.
-    fn pause(&mut self) -> std::time::Duration {
-        let Timing::Sleepy(seed) = self else { return std::time::Duration::ZERO };
-        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::time::Duration::from_micros(if *seed >> 63 == 0 { 0 } else { *seed >> 56 & 0x7f })
-    }
 }
 
 /// Runs a program; what was refused, and where.
@@ -454,57 +431,4 @@ fn said(result: Result<(), Error>, act: Act) -> Said {
         Ok(()) => Said::Done,
         Err(error) => Said::Refused(error, act),
     }
-}
-
-fn fault_kind(kind: GraphFaultKind) -> Kind {
-    match kind {
-        GraphFaultKind::UseBeforeAlloc => Kind::UseBeforeAlloc,
-        GraphFaultKind::UseAfterFree => Kind::UseAfterFree,
-        GraphFaultKind::FreeBeforeAlloc => Kind::FreeBeforeAlloc,
-        GraphFaultKind::FreeBeforeUse => Kind::FreeBeforeUse,
-        GraphFaultKind::Race => Kind::Race,
-        GraphFaultKind::DoubleFree => Kind::DoubleFree,
-        _ => Kind::SharedAddresses,
-    }
-}
-
-/// What the library's refusal is to the checker; none where it follows from an earlier one.
-fn kind_of(error: &Error, act: Act) -> Option<Kind> {
-    let before = if act == Act::Free { Kind::FreeBeforeAlloc } else { Kind::UseBeforeAlloc };
-    let after = if act == Act::Free { Kind::DoubleFree } else { Kind::UseAfterFree };
-    Some(match error {
-        Error::Violation(violation) => violation.kind,
-        Error::InvalidArgument(invalid) => match &**invalid {
-            Invalid::Stale | Invalid::Pointer { .. } => after,
-            other => panic!("not a verdict: {other}"),
-        },
-        Error::Capture(capture) => match &**capture {
-            millpond::CaptureError::Rule(rule) => match rule {
-                CaptureRule::Invalidated(_) => return None,
-                CaptureRule::Unjoined { .. } => Kind::CaptureUnjoined,
-                CaptureRule::Isolation(_) => Kind::CaptureIsolation,
-                CaptureRule::Merge { .. } => Kind::CaptureMerge,
-                CaptureRule::Unsupported { .. }
-                | CaptureRule::Implicit(_)
-                | CaptureRule::LegacyStream
-                | CaptureRule::CapturedEvent(_) => Kind::CaptureUnsupported,
-                _ => Kind::CaptureState,
-            },
-            millpond::CaptureError::Uncapturable { .. } => Kind::CaptureUnsupported,
-            millpond::CaptureError::NotGraphMemory { .. } => Kind::CaptureForeignFree,
-            millpond::CaptureError::NotLaunched { .. } => before,
-            other => panic!("not a verdict: {other}"),
-        },
-        Error::Graph(graph) => match &**graph {
-            millpond::GraphError::Change(GraphRule::FreedAlready { .. })
-            | millpond::GraphError::FreedByOther { .. } => Kind::DoubleFree,
-            millpond::GraphError::Change(_) => Kind::GraphRefused,
-            millpond::GraphError::Unfreed(_) => Kind::UnfreedLaunch,
-            millpond::GraphError::AddressesTaken { .. } => Kind::SharedAddresses,
-            millpond::GraphError::NotLive(_) => before,
-            millpond::GraphError::Outlived { .. } => after,
-            other => panic!("not a verdict: {other}"),
-        },
-        other => panic!("not a verdict: {other}"),
-    })
 }

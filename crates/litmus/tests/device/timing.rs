@@ -1,0 +1,32 @@
+//! How the device runs a program: fast, in an order by a seed, or with sleeps.
+
+use std::time::Duration;
+
+use millpond::Schedule;
+
+/// How the device runs a program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Timing {
+    /// Threads, as fast as they go.
+    Fast,
+    /// One order of the work, by a seed.
+    Seeded(u64),
+    /// Threads, and the host and some kernels sleep now and then, by a seed.
+    Sleepy(u64),
+}
+
+impl Timing {
+    pub(super) fn schedule(self) -> Schedule {
+        match self {
+            Timing::Seeded(seed) => Schedule::Seeded(seed),
+            Timing::Fast | Timing::Sleepy(_) => Schedule::Parallel,
+        }
+    }
+
+    /// Sleeps, or not.
+    pub(super) fn pause(&mut self) -> Duration {
+        let Timing::Sleepy(seed) = self else { return Duration::ZERO };
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        Duration::from_micros(if *seed >> 63 == 0 { 0 } else { *seed >> 56 & 0x7f })
+    }
+}

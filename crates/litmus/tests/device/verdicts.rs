@@ -1,0 +1,59 @@
+//! What the library's refusals are to the checker.
+
+use millpond::{Error, Invalid};
+use millpond_core::check::Kind;
+use millpond_core::graph::{CaptureError as CaptureRule, GraphError as GraphRule, GraphFaultKind};
+use millpond_core::op::Act;
+
+pub(super) fn fault_kind(kind: GraphFaultKind) -> Kind {
+    match kind {
+        GraphFaultKind::UseBeforeAlloc => Kind::UseBeforeAlloc,
+        GraphFaultKind::UseAfterFree => Kind::UseAfterFree,
+        GraphFaultKind::FreeBeforeAlloc => Kind::FreeBeforeAlloc,
+        GraphFaultKind::FreeBeforeUse => Kind::FreeBeforeUse,
+        GraphFaultKind::Race => Kind::Race,
+        GraphFaultKind::DoubleFree => Kind::DoubleFree,
+        _ => Kind::SharedAddresses,
+    }
+}
+
+/// What the library's refusal is to the checker; none where it follows from an earlier one.
+pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
+    let before = if act == Act::Free { Kind::FreeBeforeAlloc } else { Kind::UseBeforeAlloc };
+    let after = if act == Act::Free { Kind::DoubleFree } else { Kind::UseAfterFree };
+    Some(match error {
+        Error::Violation(violation) => violation.kind,
+        Error::InvalidArgument(invalid) => match &**invalid {
+            Invalid::Stale | Invalid::Pointer { .. } => after,
+            other => panic!("not a verdict: {other}"),
+        },
+        Error::Capture(capture) => match &**capture {
+            millpond::CaptureError::Rule(rule) => match rule {
+                CaptureRule::Invalidated(_) => return None,
+                CaptureRule::Unjoined { .. } => Kind::CaptureUnjoined,
+                CaptureRule::Isolation(_) => Kind::CaptureIsolation,
+                CaptureRule::Merge { .. } => Kind::CaptureMerge,
+                CaptureRule::Unsupported { .. }
+                | CaptureRule::Implicit(_)
+                | CaptureRule::LegacyStream
+                | CaptureRule::CapturedEvent(_) => Kind::CaptureUnsupported,
+                _ => Kind::CaptureState,
+            },
+            millpond::CaptureError::Uncapturable { .. } => Kind::CaptureUnsupported,
+            millpond::CaptureError::NotGraphMemory { .. } => Kind::CaptureForeignFree,
+            millpond::CaptureError::NotLaunched { .. } => before,
+            other => panic!("not a verdict: {other}"),
+        },
+        Error::Graph(graph) => match &**graph {
+            millpond::GraphError::Change(GraphRule::FreedAlready { .. })
+            | millpond::GraphError::FreedByOther { .. } => Kind::DoubleFree,
+            millpond::GraphError::Change(_) => Kind::GraphRefused,
+            millpond::GraphError::Unfreed(_) => Kind::UnfreedLaunch,
+            millpond::GraphError::AddressesTaken { .. } => Kind::SharedAddresses,
+            millpond::GraphError::NotLive(_) => before,
+            millpond::GraphError::Outlived { .. } => after,
+            other => panic!("not a verdict: {other}"),
+        },
+        other => panic!("not a verdict: {other}"),
+    })
+}
