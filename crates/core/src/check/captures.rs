@@ -13,6 +13,7 @@ use super::graphs::Captured;
 use super::kind::Kind;
 use super::lives::{Found, Named};
 use super::timeline::Seat;
+use super::violation::Site;
 use crate::graph::{
     Access as NodeAccess, Addressing, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label,
     Memory as NodeMemory, Uses, Work,
@@ -286,6 +287,8 @@ impl Checker {
         symbolic: bool,
     ) -> Step {
         let seat = self.enter(call, stream)?;
+        // No operation of the stream, so it has no number.
+        let begun = Some(Site { op: 0, ..self.site(call, seat, Act::Read) });
         let is_legacy = self.time.at(seat).role == StreamRole::Legacy;
         let origin = if is_legacy { crate::order::Order::LEGACY } else { stream };
         let empty = Graph::new(graph, 512, Addressing::Symbolic);
@@ -293,7 +296,9 @@ impl Checker {
             Ok(_) => {
                 self.graphs.capturing += 1;
                 let family = (!symbolic).then_some(graph);
-                self.graphs.captured.insert(graph, Captured { family, origin: Some(stream), ..Captured::default() });
+                self.graphs
+                    .captured
+                    .insert(graph, Captured { family, origin: Some(stream), begun, ..Captured::default() });
                 Ok(())
             }
             Err((error, _)) => Err(self.capture_refused(call, error, stream)),

@@ -191,7 +191,12 @@ impl Checker {
         let (verb, by) = (later.act.past(), self.by(call, later.stream));
         let sentence = match self.lives.find(memory) {
             Found::Named(Named::Node { graph, .. }) => {
-                format!("memory of an alloc node of {graph} is {verb} {by} before any launch allocates it")
+                match self.graphs.called.get(&memory).and_then(|name| call.names.text(*name)) {
+                    Some(name) => {
+                        format!("`{name}`, memory of an alloc node, is {verb} {by} before any launch allocates it")
+                    }
+                    None => format!("memory of an alloc node of {graph} is {verb} {by} before any launch allocates it"),
+                }
             }
             _ => format!("{} is {verb} {by} before it is allocated", memory.id),
         };

@@ -42,8 +42,9 @@ pub(super) struct Captured {
     pub(super) family: Option<GraphId>,
     /// What its nodes did so far.
     pub(super) uses: Uses,
-    /// Where the capture began.
+    /// Where the capture began: on which stream, and in the program.
     pub(super) origin: Option<StreamId>,
+    pub(super) begun: Option<Site>,
 }
 
 /// All graphs of a program.

@@ -84,6 +84,16 @@ impl Checker {
         Box::new(finding)
     }
 
+    /// Where the capture began that a stream is in; for the host, or a stream that is in none, the first that goes on.
+    fn capture_begun(&self, stream: StreamId) -> Option<Site> {
+        let going = |origin: &StreamId| self.graphs.captures.of(*origin);
+        let of = self.graphs.captures.of(stream);
+        let mut all: Vec<_> = self.graphs.captured.iter().collect();
+        all.sort_unstable_by_key(|(graph, _)| **graph);
+        let is_it = |origin: &StreamId| of.is_none() || going(origin) == of;
+        all.into_iter().find(|(_, it)| it.origin.as_ref().is_some_and(is_it))?.1.begun
+    }
+
     /// What a capture refuses, in the program's own names.
     #[cold]
     pub(super) fn capture_refused(&self, call: Call<'_>, error: CaptureError, stream: StreamId) -> Refused {
@@ -115,9 +125,19 @@ impl Checker {
             CaptureError::Isolation(stream) => {
                 format!("{} is being captured and waits for an event from outside", self.title(call, *stream))
             }
-            CaptureError::Unsupported { call, .. } => {
-                format!("{call} while a capture goes on, which that makes invalid")
-            }
+            CaptureError::Unsupported { call: what, .. } => match self.capture_begun(stream) {
+                Some(begun) => {
+                    format!(
+                        "{what} while {} is captured: that makes the capture invalid",
+                        self.title(call, begun.stream)
+                    )
+                }
+                None => format!("{what} while a capture goes on: that makes it invalid"),
+            },
+            CaptureError::Merge { stream, .. } => format!(
+                "{} is in one capture and waits for an event recorded in another: they cannot be merged",
+                self.title(call, *stream)
+            ),
             CaptureError::Implicit(stream) => {
                 format!(
                     "the legacy default stream is used while {}, a blocking stream, is captured",
@@ -127,6 +147,7 @@ impl Checker {
             other => other.to_string(),
         };
         let mut finding = Finding::new(kind, sentence, help);
+        finding.earlier = self.capture_begun(stream).map(|begun| self.side(call, begun, "captured"));
         if let CaptureError::Unjoined { stream, .. } = error
             && let Some((verb, op, place)) = self.time.stream(stream).and_then(|stream| stream.newest(u64::MAX))
         {
