@@ -1,6 +1,6 @@
 //! The C programs of `examples/`, compiled by the system's compiler against the header and the library, and run: on a
-//! host device, and on CUDA those whose kernels are not C functions: over `fakecuda`, or with `MILLPOND_TEST_DEVICE=cuda`
-//! on a GPU.
+//! host device, and on CUDA those whose kernels are not C functions (over `fakecuda`, or with
+//! `MILLPOND_TEST_DEVICE=cuda` on a GPU).
 
 mod common;
 

@@ -54,6 +54,7 @@ mod relieve;
 mod report;
 mod serve;
 mod share;
+mod shelf_count;
 #[allow(unsafe_code)]
 mod shell;
 mod statistics;

@@ -4,7 +4,7 @@
 //! what is used. Streams come here only when their own shelf misses. Knows allocations; of streams only their shelves.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use millpond_core::ids::{AllocId, BlockId, ChunkId, PoolId};
@@ -17,6 +17,7 @@ use crate::allocation::{Allocation, Origin};
 use crate::context::{Context, lock};
 use crate::error::{Holder, Invalid, Nearest, Result};
 use crate::grants::Grants;
+use crate::shelf_count::ShelfCount;
 use crate::shell::Closing;
 use crate::statistics::PoolStatistics;
 use crate::stream::StreamShared;
@@ -78,43 +79,6 @@ pub(crate) struct Uses {
 struct ShelfRef {
     stream: Weak<StreamShared>,
     count: Arc<ShelfCount>,
-}
-
-/// What a stream's shelf did to the used bytes since the heap was told. Written by the stream alone, under its lock.
-#[derive(Debug, Default)]
-#[repr(align(128))] // No cache line is shared with another stream's.
-pub(crate) struct ShelfCount {
-    /// Bytes taken from the shelf less bytes put on it.
-    used: AtomicI64,
-    /// The highest that was since the last look.
-    peak: AtomicI64,
-}
-
-impl ShelfCount {
-    /// The shelf served a request.
-    #[inline]
-    pub(crate) fn take(&self, bytes: u64) {
-        let used = self.used.load(Ordering::Relaxed) + bytes as i64;
-        self.used.store(used, Ordering::Relaxed);
-        if used > self.peak.load(Ordering::Relaxed) {
-            self.peak.store(used, Ordering::Relaxed);
-        }
-    }
-
-    /// What is used now and the most that was since the last look; the mark begins anew.
-    fn look(&self) -> (i64, i64) {
-        let peak = self.peak.load(Ordering::Relaxed);
-        let used = self.used.load(Ordering::Relaxed);
-        // A stream that is served this moment has set its own mark: that one stays.
-        let _ = self.peak.compare_exchange(peak, used, Ordering::Relaxed, Ordering::Relaxed);
-        (used, peak.max(used))
-    }
-
-    /// The shelf took a freed block.
-    #[inline]
-    pub(crate) fn put(&self, bytes: u64) {
-        self.used.store(self.used.load(Ordering::Relaxed) - bytes as i64, Ordering::Relaxed);
-    }
 }
 
 /// The heap with all that is kept in step with it.
@@ -355,7 +319,7 @@ impl PoolShared {
     pub(crate) fn remove_shelf(&self, count: &Arc<ShelfCount>) {
         let mut heap = self.lock();
         heap.settle();
-        heap.used += count.used.load(Ordering::Relaxed);
+        heap.used += count.look().0;
         heap.shelves.retain(|shelf| !Arc::ptr_eq(&shelf.count, count));
     }
 

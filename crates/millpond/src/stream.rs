@@ -23,8 +23,9 @@ use crate::error::{Invalid, Result};
 use crate::event::{At, Event, Mark};
 use crate::external::Record;
 use crate::graph::Session;
-use crate::pool::{PoolShared, ShelfCount};
+use crate::pool::PoolShared;
 use crate::progress::Progress;
+use crate::shelf_count::ShelfCount;
 use crate::tracing::Tracer;
 
 pub use millpond_core::order::StreamKind;
