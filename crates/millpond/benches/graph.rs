@@ -111,8 +111,8 @@ fn own_checks() -> Result<()> {
     Ok(())
 }
 
-/// A chain of kernels with an allocation of 4 MiB each, with lives that overlap the next; a kernel touches its memory in
-/// steps.
+/// A chain of kernels with an allocation of 4 MiB each, with lives that overlap the next; a kernel touches its memory
+/// in steps.
 fn chain(device: &Device, length: usize, step: usize, buffers: Option<&[Buffer<u8>]>) -> Result<Graph> {
     let mut graph = device.graph()?;
     let mut after: Vec<GraphNode> = Vec::new();

@@ -38,6 +38,15 @@ impl Drop for Shortage {
 }
 
 impl StreamShared {
+    /// Refuses a pool that is destroyed or another device's.
+    pub(crate) fn check_pool(&self, pool: &PoolShared) -> Result<()> {
+        pool.check_alive()?;
+        match pool.context.number == self.context.number {
+            true => Ok(()),
+            false => Err(Invalid::OtherDevice { what: pool.id.to_string(), with: self.id.to_string() }.into()),
+        }
+    }
+
     /// The shelf missed: to the heap.
     #[cold]
     #[inline(never)]
@@ -48,10 +57,7 @@ impl StreamShared {
         bytes: u64,
         caller: &'static Location<'static>,
     ) -> Result<Owned> {
-        pool.check_alive()?;
-        if pool.context.number != self.context.number {
-            return Err(Invalid::OtherDevice { what: pool.id.to_string(), with: self.id.to_string() }.into());
-        }
+        self.check_pool(pool)?;
         let mut heap = pool.lock();
         self.return_fallen_to(state, pool, &mut heap);
         let grant = match heap.pool.fit(bytes, &state.chain) {

@@ -40,7 +40,7 @@ impl StreamShared {
     ) -> Result<Owned> {
         let mut state = self.state.lock();
         if self.enter(&mut state)? == Mode::Capturing {
-            return self.capture_alloc(&state, bytes, caller);
+            return self.capture_alloc(&state, pool, bytes, caller);
         }
         let taken = round_up(bytes, pool.grain).and_then(|rounded| {
             let shelf = state.shelf(pool)?;

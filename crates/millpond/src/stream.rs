@@ -273,7 +273,7 @@ impl StreamShared {
         state.epoch = 0;
         // What came to it meanwhile has no end any more.
         let _ = self.close_window(&mut state);
-        state.capture = None;
+        let recorded = state.capture.take().map(|_| self.context.graphs.abandon(self.id));
         let shelves = std::mem::take(&mut state.shelves);
         lock(&self.context.staging).append(&mut state.staging);
         self.context.close_stream(Unclosed {
@@ -287,6 +287,7 @@ impl StreamShared {
         });
         lock(&self.context.slots).close(state.chain.last());
         drop(state);
+        drop(recorded);
         lock(&self.context.streams).retain(|stream| !Weak::ptr_eq(stream, &self.me));
         for mut shelf in shelves {
             if let Some(pool) = shelf.owner.upgrade() {

@@ -360,6 +360,15 @@ impl Captures {
         Ok(Ended { graph, streams })
     }
 
+    /// The stream is gone. If a capture began on it, that is over without a graph; if it had joined one, its work stays
+    /// there.
+    pub fn abandon(&mut self, stream: StreamId) -> Option<CaptureId> {
+        let id = self.of(stream).filter(|id| self.captures[id].origin == stream)?;
+        self.captures.remove(&id);
+        self.streams.retain(|_, other| *other != id);
+        Some(id)
+    }
+
     /// Something went wrong that the capture cannot recover from: nothing but its end is left.
     pub fn invalidate(&mut self, id: CaptureId) {
         if let Some(capture) = self.captures.get_mut(&id) {

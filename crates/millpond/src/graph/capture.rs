@@ -95,6 +95,15 @@ pub(crate) struct Recording {
     open: FxHashMap<CaptureId, Open>,
 }
 
+/// What was recorded of a capture whose stream is gone.
+struct Abandoned(Option<Open>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0 = None;
+    }
+}
+
 /// An event recorded in a capture.
 #[derive(Clone, Debug)]
 pub(crate) struct CapturedAt {
@@ -226,6 +235,21 @@ impl Recording {
 }
 
 impl Graphs {
+    /// A stream is gone: a capture that began on it is over. What it had recorded is for the caller to drop, behind the
+    /// stream's lock.
+    #[cold]
+    pub(crate) fn abandon(&self, stream: StreamId) -> impl Drop + use<> {
+        let mut recording = lock(&self.captures);
+        let ended = recording.captures.abandon(stream).and_then(|id| recording.open.remove(&id));
+        drop(recording);
+        if let Some(open) = &ended {
+            self.open.fetch_sub(1, Ordering::AcqRel);
+            open.session.is_open.store(false, Ordering::Release);
+            self.leave_captured(&open.session);
+        }
+        Abandoned(ended)
+    }
+
     /// Refuses what acts at once or waits for everything, while a capture forbids it; that is invalid then.
     #[inline]
     pub(crate) fn refuse_in_capture(&self, call: &'static str) -> Result<()> {

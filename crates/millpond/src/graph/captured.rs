@@ -22,12 +22,20 @@ use crate::error::{Error, Invalid, Result};
 use crate::event::{At, Event};
 use crate::external::ExternalEvent;
 use crate::launch::To;
+use crate::pool::PoolShared;
 use crate::stream::{Role, State, Stream, StreamShared};
 
 impl StreamShared {
     /// An alloc node.
     #[cold]
-    pub(crate) fn capture_alloc(&self, _: &State, bytes: u64, caller: &'static Location<'static>) -> Result<Owned> {
+    pub(crate) fn capture_alloc(
+        &self,
+        _: &State,
+        pool: &PoolShared,
+        bytes: u64,
+        caller: &'static Location<'static>,
+    ) -> Result<Owned> {
+        self.check_pool(pool)?;
         lock(&self.context.graphs.captures).operate(self.id, |adding| {
             let (node, alloc, address) = adding.body.add_alloc(adding.tails, bytes, Place::Source(caller))?;
             adding.session.allocs.store(alloc.0 + 1, Ordering::Relaxed);

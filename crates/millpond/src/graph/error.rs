@@ -59,9 +59,7 @@ pub enum GraphError {
     #[error("memory of {0} is named, which is not live: launch that graph first")]
     NotLive(GraphId),
     /// A node uses memory that was freed since the graph was made, and serves others now.
-    #[error(
-        "{node} uses {allocation}, which was freed since, and its place serves another allocation: make the graph anew"
-    )]
+    #[error("{node} uses {allocation}, which was freed since, and its place serves another one: make the graph anew")]
     Outlived {
         /// The node: its number, kind, name and place.
         node: String,
@@ -80,8 +78,8 @@ pub enum GraphError {
     },
     /// Memory of a graph with symbolic addresses, named where no instance of it is meant.
     #[error(
-        "the addresses of {0} are placed at each instantiation, so that its alloc nodes name no memory outside it: take \
-         the buffer from a launch (`Launch::take`), or make that graph a child of this one"
+        "the addresses of {0} are placed at each instantiation, so that its alloc nodes name no memory outside it: \
+         take the buffer from a launch (`Launch::take`), or make that graph a child of this one"
     )]
     Symbolic(GraphId),
     /// A capture needs addresses at once.

@@ -41,8 +41,8 @@ impl NodeName {
 
 /// The memory of an alloc node, by name: `len` elements at an address that stays the same for the life of the node.
 ///
-/// In a graph it names the memory that a launch will allocate; outside, its life of now, if it has one. (Of a graph with
-/// [symbolic addresses](crate::Device::symbolic_graph) it names memory in graphs only.)
+/// In a graph it names the memory that a launch will allocate; outside, its life of now, if it has one. (Of a graph
+/// with [symbolic addresses](crate::Device::symbolic_graph) it names memory in graphs only.)
 /// [`Launch::take`](crate::Launch::take) makes a [`Buffer`](crate::Buffer) of it.
 pub struct MemAllocNode<T: Pod> {
     /// None for elements without bytes, and for what no graph allocates.

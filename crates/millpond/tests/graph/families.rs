@@ -334,8 +334,8 @@ fn families_lose_no_byte_on_threads() {
     }
 }
 
-/// Two graphs whose launches alternate have their pages in common, under different addresses, and every launch finds its
-/// own bytes; memory is what the larger one needs.
+/// Two graphs whose launches alternate have their pages in common, under different addresses, and every launch finds
+/// its own bytes; memory is what the larger one needs.
 #[test]
 fn two_graphs_share_their_pages() -> Result<()> {
     for seed in 1..=20 {
