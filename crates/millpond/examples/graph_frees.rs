@@ -16,9 +16,12 @@ fn main() -> millpond::Result<()> {
 
     let exec = graph.instantiate(Instantiate::default())?;
     let buffer = exec.launch(&stream)?.take(out)?;
-    assert!(stream.copy_to_host(buffer.read())?.iter().all(|byte| *byte == 9));
+    // Before the host has waited: refused, and given back.
+    let refused = device.free(buffer).expect_err("nothing orders the host after the launch");
+    println!("error: {refused}\n");
     stream.synchronize()?;
-    device.free(buffer)?;
+    assert!(stream.copy_to_host(refused.buffer.read())?.iter().all(|byte| *byte == 9));
+    device.free(refused.buffer)?;
     println!("freed at once, after a synchronisation");
 
     let buffer = exec.launch(&stream)?.take(out)?;

@@ -24,7 +24,10 @@ fn main() -> millpond::Result<()> {
         // A launch before the free is refused; after it, it needs no waiting.
         let refused = exec.launch(&stream).expect_err("an allocation of the launch before is live");
         println!("  refused: {refused}");
+        let view = buffer.view();
         stream.free(buffer)?;
+        let refused = stream.launch(view.read(), |_| ()).expect_err("it is freed");
+        println!("  error: {refused}");
     }
     Ok(())
 }

@@ -38,6 +38,14 @@ fn main() -> Result<()> {
         assert!(stream.copy_to_host(result.read())?.iter().all(|x| *x == expected));
         println!("round {round}: consumer {which} got {expected}");
     }
+    // A consumer on another stream, which the next launch does not come after: it would free under its eyes.
+    let other = device.stream()?;
+    other.wait(&stream.record()?)?;
+    other.launch(ones.read(), |_| ())?;
+    if let Err(refused) = produce.launch(&stream) {
+        println!("error: {refused}\n");
+    }
+    stream.wait(&other.record()?)?;
     let launch = produce.launch(&stream)?;
     let (ones, tens) = (launch.take(ones)?, launch.take(tens)?);
     drop((launch, produce)); // Frees nothing that was taken.

@@ -62,6 +62,9 @@ mod stream;
 mod trace;
 mod tracing;
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/graphs.md")]
+struct GraphsPage;
+#[cfg(doctest)]
 mod untypable;
 /// The examples of the guide.
 #[cfg(doctest)]

@@ -284,8 +284,8 @@ impl Tracer {
     // Graphs.
 
     #[cold]
-    pub(crate) fn graph(&self, graph: GraphId) {
-        self.push(Place::Unknown, What::GraphCreate { graph: self.graph_id(graph), symbolic: false });
+    pub(crate) fn graph(&self, graph: GraphId, symbolic: bool) {
+        self.push(Place::Unknown, What::GraphCreate { graph: self.graph_id(graph), symbolic });
     }
 
     #[cold]

@@ -183,17 +183,15 @@ impl Graph {
         all.filter(|(_, alloc)| !self.nodes[alloc.node.index()].is_removed)
     }
 
-    /// How many allocation numbers were given out; removed ones count.
-    pub fn allocs_given(&self) -> usize {
-        self.allocs.len()
-    }
-
-    /// Allocation numbers below `below` are given out no more: a copy of this graph gave them out, and came to nothing.
-    pub fn retire_allocs(&mut self, below: usize) {
-        while self.allocs.len() < below {
+    /// Numbers of nodes and allocations below these are given out no more: a copy of this graph gave them out, and came
+    /// to nothing. (An allocation has a node, so that there are as many new nodes at least.)
+    pub fn retire(&mut self, nodes: usize, allocs: usize) {
+        while self.nodes.len() < nodes || self.allocs.len() < allocs {
             let node = self.push(Node::new(NodeKind::Empty, &[], Label::default()), &[]);
             self.nodes[node.index()].is_removed = true;
-            self.allocs.push(GraphAlloc { node, bytes: 0, range: None, freed: None });
+            if self.allocs.len() < allocs {
+                self.allocs.push(GraphAlloc { node, bytes: 0, range: None, freed: None });
+            }
         }
     }
 

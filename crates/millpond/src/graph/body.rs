@@ -102,7 +102,7 @@ impl Body {
     pub(crate) fn new(context: &Arc<Context>, addressing: Addressing) -> Self {
         let id = context.graphs.next_graph();
         if let Some(tracer) = &context.tracer {
-            tracer.graph(id);
+            tracer.graph(id, addressing == Addressing::Symbolic);
         }
         Self {
             context: Arc::clone(context),

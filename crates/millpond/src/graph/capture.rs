@@ -36,7 +36,8 @@ pub(crate) struct Session {
     capture: CaptureId,
     pub(crate) context: Arc<Context>,
     is_open: AtomicBool,
-    /// How many allocation numbers the graph has given out.
+    /// How many numbers of nodes and allocations the graph has given out.
+    nodes: AtomicU32,
     pub(crate) allocs: AtomicU32,
 }
 
@@ -157,6 +158,7 @@ impl Recording {
             let added = add(&mut Adding { body, session, tails, uses });
             if let Ok((node, _)) = &added {
                 uses.added(&mut body.core, *node);
+                session.nodes.store(body.core.len() as u32, Ordering::Relaxed);
             }
             std::mem::swap(core, &mut body.core);
             added.map_err(|error| {
@@ -285,6 +287,7 @@ pub(crate) fn drop_captured(session: &Arc<Session>, alloc: GraphAllocId) {
         // A second free node is refused, and the drop has nothing to do then.
         if let Ok(free) = body.add_free(&after, memory, Place::Unknown) {
             uses.added(&mut body.core, free);
+            session.nodes.store(body.core.len() as u32, Ordering::Relaxed);
         }
     });
 }
@@ -302,10 +305,16 @@ struct Attempt<'g> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        let allocs = self.session.allocs.load(Ordering::Relaxed);
+        let [nodes, allocs] = [&self.session.nodes, &self.session.allocs].map(|it| it.load(Ordering::Relaxed));
+        let from = self.graph.body.core.len() as u32;
         // Nothing to do where it became the graph.
-        if allocs as usize > self.graph.body.core.allocs_given() {
-            Arc::make_mut(&mut self.graph.body).core.retire_allocs(allocs as usize);
+        if nodes <= from {
+            return;
+        }
+        let body = Arc::make_mut(&mut self.graph.body);
+        body.core.retire(nodes as usize, allocs as usize);
+        if let Some(tracer) = &body.context.tracer {
+            (from..nodes).rev().for_each(|node| tracer.node_removed(body.core.id(), NodeId(node)));
         }
     }
 }
@@ -349,8 +358,8 @@ impl Stream {
         let begun = recording.captures.begin(shared.id, core, tails, thread(), mode);
         let capture = begun.map_err(|(error, _)| rule(error))?;
         let context = Arc::clone(&shared.context);
-        let (is_open, allocs) = (AtomicBool::new(true), AtomicU32::new(0));
-        let session = Arc::new(Session { id, capture, context, is_open, allocs });
+        let (is_open, nodes, allocs) = (AtomicBool::new(true), AtomicU32::new(0), AtomicU32::new(0));
+        let session = Arc::new(Session { id, capture, context, is_open, nodes, allocs });
         recording.open.insert(capture, Open { session: Arc::clone(&session), origin: shared.id, body, uses });
         graphs.open.fetch_add(1, Ordering::AcqRel);
         state.capture = Some(Arc::clone(&session));

@@ -3,7 +3,7 @@
 //! In this order: every use of outside memory, and every free of what earlier launches left, is checked against what
 //! the stream knows; memory is bound, nearly always by finding that it is; the program is submitted; uses, frees and
 //! new lives are recorded at the launch's one point. If anything is refused, nothing has been enqueued. Locks: the
-//! stream's, the exec's, all allocations' in the order of their numbers, the memory's.
+//! stream's, the exec's, the binding, all allocations' in the order of their numbers, the memory's.
 //!
 //! What a launch asks follows the outside memory and the outputs, not the graph.
 
@@ -130,7 +130,7 @@ impl GraphExec {
         for last in exec.before(&state, &run) {
             last.before(shared, &mut state)?;
         }
-        let waits = bind(&exec.context, &exec.arena_keys, &state.chain)?;
+        let (waits, bound) = bind(&exec.context, &exec.arena_keys, &state.chain)?;
         follow(&exec.context, shared.raw, &waits)?;
         // The binding counts as a use at this point: who takes the memory comes after it.
         let point = state.chain.submit();
@@ -138,6 +138,7 @@ impl GraphExec {
             lock(&exec.context.graphs.memory).backing.uploaded(&exec.arena_keys, point);
         }
         let ready = if run.is_ready { Ok(()) } else { exec.make_ready(&mut run) };
+        drop(bound);
         let uploaded = ready.and_then(|()| exec.native.as_ref().map_or(Ok(()), |native| native.upload(shared.raw)));
         exec.end(shared, &mut state, &mut run, &exec.context.hosts.base());
         shared.leave(&mut state);
@@ -194,22 +195,25 @@ impl ExecShared {
         let found = self.find()?;
         let waited = self.events.as_ref().map(Events::waited).unwrap_or_default();
         let launching = Launching { shared, caller, before: self.before(state, run), waited };
+        // Kept until the launch is known to use its memory: else another thread's launch takes that for idle.
+        let mut binding = (!self.arenas.is_empty()).then(|| lock(&self.context.graphs.binding));
         let mut lives = lives_of(&found);
         self.check(&found, &lives, &launching, state)?;
         let mut waits = Frontier::EMPTY;
         if !self.arenas.is_empty() {
-            let stand = |bind: &dyn Fn(&Standing<'_, Chain>) -> Result<Option<Frontier>>| {
-                standing(&state.chain, &launching.before, None, None, bind)
-            };
-            waits = match stand(&|who| Ok(settled(&self.context, &self.arena_keys, who)))? {
+            let hot = |who: &Standing<'_, Chain>| settled(&self.context, &self.arena_keys, who);
+            let cold = |who: &Standing<'_, Chain>| bind(&self.context, &self.arena_keys, who);
+            waits = match standing(&state.chain, &launching.before, None, None, hot) {
                 Some(waits) => waits,
                 None => {
                     // Binding may wait for the device, and must not under these locks. What was right is asked again.
                     drop(lives);
-                    let bound = stand(&|who| bind(&self.context, &self.arena_keys, who).map(Some))?;
+                    drop(binding);
+                    let (waits, bound) = standing(&state.chain, &launching.before, None, None, cold)?;
+                    binding = Some(bound);
                     lives = lives_of(&found);
                     self.check(&found, &lives, &launching, state)?;
-                    bound.unwrap_or(Frontier::EMPTY)
+                    waits
                 }
             };
         }
@@ -244,6 +248,7 @@ impl ExecShared {
             Some(knew) => self.keep(&found, &mut lives, at, knew, &run.lanes, is_whole),
             None => self.keep(&found, &mut lives, at, &state.chain, &run.lanes, is_whole),
         };
+        drop(binding);
         if let (Some(tracer), Some(exec)) = (&self.context.tracer, self.traced) {
             let lives = self.outputs.iter().zip(&generations);
             let left = lives.filter_map(|(it, life)| Some((it.graph, it.alloc, it.allocation.id, life.get()?)));

@@ -3,6 +3,8 @@
 //! Which chunk lies under which launch, and when it may change hands, is decided there; here are the driver's calls,
 //! one for each step, and the waiting, which is done without any lock that work of the device may need.
 
+use std::sync::MutexGuard;
+
 use millpond_core::graph::{ArenaKey, Backing, BackingStep};
 use millpond_core::ids::{ChunkId, Point};
 use millpond_core::order::Knows;
@@ -113,7 +115,8 @@ fn create(context: &Context, bytes: u64) -> millpond_driver::Result<RawChunk> {
     }
 }
 
-/// What [`bind`] returns where there is nothing to bind: the hot half. Waits for nothing; allocations' locks may be held.
+/// What [`bind`] returns where there is nothing to bind: the hot half, with the binding locked. Waits for nothing;
+/// allocations' locks may be held.
 #[inline]
 pub(crate) fn settled(context: &Context, arenas: &[ArenaKey], knows: &impl Knows) -> Option<Frontier> {
     let memory = lock(&context.graphs.memory);
@@ -123,17 +126,25 @@ pub(crate) fn settled(context: &Context, arenas: &[ArenaKey], knows: &impl Knows
 /// Binds memory to the arenas of a launch by somebody who knows `knows`. Returns what the launching stream must be made
 /// to wait for, on the device only: the order learns nothing of it. May wait for the device: no allocation's lock may
 /// be held.
-pub(crate) fn bind(context: &Context, arenas: &[ArenaKey], knows: &impl Knows) -> Result<Frontier> {
+///
+/// The guard is to be kept until the launch is known to use the memory: else another thread's launch takes it for idle.
+pub(crate) fn bind<'c>(
+    context: &'c Context,
+    arenas: &[ArenaKey],
+    knows: &impl Knows,
+) -> Result<(Frontier, MutexGuard<'c, ()>)> {
     loop {
+        let binding = lock(&context.graphs.binding);
         let mut memory = lock(&context.graphs.memory);
         let over = context.chains.poll(&*context.driver);
         let bound = memory.backing.bind(arenas, knows, &over);
         drop(over);
         match bound {
-            Ok(waits) => return memory.apply(context).map(|()| waits),
+            Ok(waits) => return memory.apply(context).map(|()| (waits, binding)),
             Err(blocked) => {
-                // Not under the lock: work that is waited for may drop what has memory here.
+                // Not under the locks: work that is waited for may drop what has memory here.
                 drop(memory);
+                drop(binding);
                 let driver = &*context.driver;
                 context.chains.each(&blocked.after, |chain| chain.block(driver))?;
             }
@@ -149,6 +160,7 @@ pub(crate) fn follow(context: &Context, raw: RawStream, waits: &Frontier) -> mil
 
 /// Gives back what nothing needs.
 pub(crate) fn trim(context: &Context) -> Result<()> {
+    let _binding = lock(&context.graphs.binding);
     let mut memory = lock(&context.graphs.memory);
     let over = context.chains.poll(&*context.driver);
     memory.backing.trim(&over);

@@ -36,6 +36,8 @@ type Key = (GraphId, GraphAllocId);
 #[derive(Debug)]
 pub(crate) struct Graphs {
     pub(crate) memory: Mutex<GraphMemory>,
+    /// Held from where memory is bound to where the launch is known to use it: nobody else takes it in between.
+    pub(crate) binding: Mutex<()>,
     next_graph: AtomicU32,
     pub(crate) next_arena: AtomicU32,
     /// Whose addresses graphs have.
@@ -63,6 +65,7 @@ impl Graphs {
     pub(crate) fn new(granularity: u64) -> Self {
         Self {
             memory: Mutex::new(GraphMemory::new(granularity)),
+            binding: Mutex::default(),
             next_graph: AtomicU32::default(),
             next_arena: AtomicU32::default(),
             arenas: Mutex::default(),

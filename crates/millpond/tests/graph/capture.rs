@@ -273,3 +273,86 @@ fn a_capture_goes_on_in_a_graph() -> Result<()> {
     assert_eq!(stream.copy_to_host(out.read())?, [4; 4]);
     Ok(())
 }
+
+/// Two captures at once, each in its own thread.
+#[test]
+fn threads_capture_beside_each_other() -> Result<()> {
+    let device = device();
+    let capture = |value: u32| -> Result<()> {
+        let stream = device.stream()?;
+        for _ in 0..20 {
+            stream.begin_capture_in(CaptureMode::ThreadLocal)?;
+            let x = stream.alloc::<u32>(&device.default_pool(), 64)?;
+            stream.launch(x.write(), move |x| x.fill(value))?;
+            stream.launch(x.read(), move |x| assert!(x.iter().all(|x| *x == value)))?;
+            stream.free(x)?;
+            let exec = stream.end_capture()?.instantiate(Instantiate::default())?;
+            let _ = exec.launch(&stream)?;
+            stream.synchronize()?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3).map(|value| scope.spawn(move || capture(value))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+    })
+}
+
+/// Graphs of nothing, and nodes of no elements.
+#[test]
+fn nothing_is_launched_like_anything() -> Result<()> {
+    let device = device();
+    let stream = device.per_thread_stream()?;
+    let x = stream.alloc::<u32>(&device.default_pool(), 4)?;
+    let none = x.view().slice(2..2)?;
+    let mut graph = device.graph()?;
+    let first = graph.add_memset(&[], none.write(), 1)?;
+    let copy = graph.add_copy_from_host(&[first], none.write(), &[])?;
+    let last = graph.add_copy(&[copy], none.read(), x.view().slice(0..0)?.write());
+    assert!(last.unwrap_err().invalid().is_some(), "one allocation written and used a second time");
+    let mut removed = device.graph()?;
+    let node = removed.add_empty(&[])?;
+    removed.remove_node(node)?;
+    let (captured, ()) = stream.capture(|s| {
+        let empty = s.alloc::<u32>(&device.default_pool(), 0)?;
+        s.launch(empty.write(), |x| assert!(x.is_empty()))
+    })?;
+    for graph in [&graph, &removed, &captured, &device.graph()?] {
+        let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+        exec.upload(&stream)?;
+        let _ = exec.launch(&stream)?;
+        let (outer, ()) = stream.capture(|s| exec.launch(s).map(|_| ()))?;
+        let _ = outer.instantiate(Instantiate::default())?.launch(&stream)?;
+    }
+    stream.synchronize()
+}
+
+/// What a graph makes and another one uses must be ordered by whoever launches them.
+#[test]
+fn a_consumer_graph_is_checked_against_the_producers_launch() -> Result<()> {
+    let device = device();
+    let (a, b) = (device.stream()?, device.stream()?);
+    let result = b.alloc::<u32>(&device.default_pool(), 16)?;
+    let (producer, out) = a.capture(|s| {
+        let out = s.alloc::<u32>(&device.default_pool(), 16)?;
+        s.launch(out.write(), |x| x.fill(5))?;
+        Ok(out.into_alloc_node())
+    })?;
+    let (consumer, ()) = b.capture(|s| s.copy(out.read(), result.write()))?;
+    let (produce, consume) =
+        (producer.instantiate(Instantiate::default())?, consumer.instantiate(Instantiate::default())?);
+    assert!(matches!(consume.launch(&b).unwrap_err().graph(), Some(GraphError::NotLive(_))));
+    for _ in 0..3 {
+        let _ = produce.launch(&a)?;
+        assert_eq!(consume.launch(&b).unwrap_err().violation().unwrap().kind, Kind::UseBeforeAlloc);
+        b.wait(&a.record()?)?;
+        let _ = consume.launch(&b)?;
+        assert_eq!(a.free_address(out.address()).unwrap_err().violation().unwrap().kind, Kind::FreeBeforeUse);
+        a.wait(&b.record()?)?;
+        a.free_address(out.address())?;
+        assert_eq!(consume.launch(&b).unwrap_err().violation().unwrap().kind, Kind::UseAfterFree);
+        assert_eq!(b.copy_to_host(result.read())?, [5; 16]);
+        b.launch(result.write(), |x| x.fill(0))?;
+    }
+    Ok(())
+}
