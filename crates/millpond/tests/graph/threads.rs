@@ -82,3 +82,43 @@ fn threads_race_for_an_output() -> Result<()> {
     assert_eq!(device.graph_memory().reserved_bytes, 0);
     Ok(())
 }
+
+/// Each thread has a graph of its own, and memory changes hands by trims and uploads all the time: what is bound for a
+/// launch stays its own until that is over.
+#[test]
+fn threads_launch_graphs_of_their_own_beside_trims() -> Result<()> {
+    const THREADS: u32 = 3;
+    let device = Device::host(HostConfig::default())?;
+    let wrong = Arc::new(AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for own in 1..=THREADS {
+            let (device, wrong) = (device.clone(), Arc::clone(&wrong));
+            threads.push(scope.spawn(move || -> Result<()> {
+                let stream = device.stream()?;
+                let mut graph = device.graph()?;
+                let x = graph.add_alloc::<u32>(&[], 4096)?;
+                let fill = graph.add_kernel(&[graph.node_of(x).unwrap()], x.write(), move |x| x.fill(own))?;
+                let check = graph.add_kernel(&[fill], x.read(), move |x| {
+                    wrong.fetch_add(x.iter().filter(|x| **x != own).count() as u32, Ordering::AcqRel);
+                })?;
+                graph.add_free(&[check], x)?;
+                let exec = graph.instantiate(Instantiate::default())?;
+                for round in 0..60 {
+                    match round % 5 {
+                        0 => device.trim_graph_memory()?,
+                        1 => exec.upload(&stream)?,
+                        2 => stream.synchronize()?,
+                        _ => {}
+                    }
+                    let _ = exec.launch(&stream)?;
+                }
+                stream.synchronize()
+            }));
+        }
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+    })?;
+    device.synchronize()?;
+    assert_eq!(wrong.load(Ordering::Acquire), 0);
+    Ok(())
+}
