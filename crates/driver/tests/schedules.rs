@@ -53,7 +53,7 @@ use std::time::Duration;
 use millpond_driver::HostFence;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
-use streams::{Execute, Packed, Refusal, Schedule, Streams};
+use streams::{Abroad, Execute, Packed, Refusal, Schedule, Streams};
 
 type Task = Box<dyn FnOnce() + Send>;
 
@@ -290,4 +290,51 @@ impl Drop for Ending {
     fn drop(&mut self) {
         self.0.end();
     }
+}
+
+/// Streams of two devices hand work to each other: neither is ever left waiting.
+#[test]
+fn devices_wait_for_each_other() {
+    explore(|schedule| {
+        let (here, there) = (device(schedule), device(schedule));
+        let (left, right) = (here.open(0).unwrap(), there.open(0).unwrap());
+        let fence = |device: &Device, stream: Packed| -> Arc<dyn HostFence> {
+            Arc::new(Abroad { streams: device.clone(), mark: device.mark(stream).unwrap() })
+        };
+        let step = Arc::new(AtomicUsize::new(0));
+        for round in 0..2 {
+            let (first, second) = (step.clone(), step.clone());
+            submit(&here, left, move || {
+                thread::yield_now();
+                assert_eq!(first.swap(2 * round + 1, Ordering::SeqCst), 2 * round);
+            });
+            there.wait_abroad(right, fence(&here, left)).unwrap();
+            submit(&there, right, move || {
+                assert_eq!(second.swap(2 * round + 2, Ordering::SeqCst), 2 * round + 1);
+            });
+            here.wait_abroad(left, fence(&there, right)).unwrap();
+        }
+        here.block_on(here.mark(left).unwrap()).unwrap();
+        assert_eq!(step.load(Ordering::SeqCst), 4);
+        here.end();
+        there.end();
+    });
+}
+
+/// A device that is lost takes those along that wait for it, and nobody hangs.
+#[test]
+fn a_lost_device_meets_one_that_waits_for_it() {
+    explore_parallel(|| {
+        let (here, there) = (device(Schedule::Parallel), device(Schedule::Parallel));
+        let (left, right) = (here.open(0).unwrap(), there.open(0).unwrap());
+        submit(&here, left, || std::panic::resume_unwind(Box::new("boom")));
+        if let Ok(mark) = here.mark(left) {
+            let fence: Arc<dyn HostFence> = Arc::new(Abroad { streams: here.clone(), mark });
+            there.wait_abroad(right, fence).unwrap();
+            let after = there.mark(right).unwrap();
+            assert!(matches!(there.block_on(after), Err(Refusal::Lost(reason)) if reason.contains("boom")));
+        }
+        here.end();
+        there.end();
+    });
 }

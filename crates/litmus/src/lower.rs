@@ -350,6 +350,8 @@ const SHAPES: &[&str] = &[
     "stream S [nonblocking | per-thread | legacy] [on 1]",
     "event E [shared] [on 1]",
     "pool P [shared]",
+    "grant P to 1 [read]",
+    "revoke P from 1",
     "thread T [in P]",
     "process P",
     "tell T",

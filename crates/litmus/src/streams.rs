@@ -1,7 +1,7 @@
 //! Statements about streams, events, threads and processes.
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, ProcessId, StreamId};
-use millpond_core::op::{Mark, StreamRole, What};
+use millpond_core::op::{Mark, Reach, StreamRole, What};
 
 use crate::Refusal;
 use crate::lower::{Count, Lower, Symbol};
@@ -18,6 +18,9 @@ impl Lower {
             ["event", name, ref rest @ ..] => self.new_event(name, rest)?,
             ["pool", name] => self.new_pool(name, false)?,
             ["pool", name, "shared"] => self.new_pool(name, true)?,
+            ["grant", pool, "to", device] => self.reach(pool, device, Reach::ReadWrite)?,
+            ["grant", pool, "to", device, "read"] => self.reach(pool, device, Reach::Read)?,
+            ["revoke", pool, "from", device] => self.reach(pool, device, Reach::None)?,
             ["thread", name] => {
                 self.new_host(name)?;
             }
@@ -96,6 +99,11 @@ impl Lower {
         let event = EventId(self.next(Count::Event));
         self.define(name, Symbol::Event(event))?;
         self.push(What::EventCreate { event, device, shared })
+    }
+
+    fn reach(&mut self, pool: &str, device: &str, reach: Reach) -> Result<(), Refusal> {
+        let (pool, device) = (self.pool(pool)?, self.device(&["on", device])?);
+        self.push(What::PoolAccess { pool, device, reach })
     }
 
     fn new_pool(&mut self, name: &str, exportable: bool) -> Result<(), Refusal> {

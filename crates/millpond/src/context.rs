@@ -31,7 +31,7 @@ pub(crate) struct Context {
     pub(crate) number: u32,
     pub(crate) driver: Arc<CountedDriver>,
     pub(crate) properties: Properties,
-    pub(crate) hosts: Arc<Hosts>,
+    pub(crate) hosts: Hosts,
     /// Whether its order and another device's may know points of each other.
     pub(crate) has_met: AtomicBool,
     pub(crate) chains: Chains,

@@ -95,7 +95,7 @@ impl Device {
             graphs: Graphs::new(properties.granularity),
             properties,
             driver: Arc::new(Counting::new(driver)),
-            hosts: Arc::new(Hosts::new(number, config.host_threads)),
+            hosts: Hosts::new(number, config.host_threads),
             has_met: AtomicBool::new(false),
             chains: Chains::default(),
             slots: Mutex::new(Slots::beside(peers::numbers())),

@@ -218,7 +218,7 @@ impl Pool {
                 context.driver.keep(memory);
             }
         }
-        pool.set_access(context.name(), peer, access)
+        pool.set_access(context, peer, access)
     }
 
     /// Takes a device's access away again (CUDA: `cudaMemPoolSetAccess` with `cudaMemAccessFlagsProtNone`). It waits
@@ -240,7 +240,8 @@ impl Pool {
 }
 
 impl PoolShared {
-    fn set_access(&self, device: DeviceName, peer: Peer, access: PeerAccess) -> Result<()> {
+    fn set_access(&self, context: &Context, peer: Peer, access: PeerAccess) -> Result<()> {
+        let device = context.name();
         // Held against new mappings, then against uses that rely on the grant.
         let heap = self.lock();
         let mut grants = lock(&self.grants);
@@ -257,10 +258,17 @@ impl PoolShared {
             Ordering::Equal => Ok(()),
             _ => self.let_in(&heap, peer, before, after),
         };
-        match outcome {
-            Ok(()) => grants.set(device, peer, access),
-            Err((_, false)) => grants.set(device, peer, access.min(former)),
-            Err((_, true)) => {}
+        let left = match outcome {
+            Ok(()) => access,
+            Err((_, false)) => access.min(former),
+            Err((_, true)) => former,
+        };
+        grants.set(device, peer, left);
+        // Under the lock: uses that rely on the grant are written down after it, and before its end.
+        if let (Some(tracer), Some(their)) = (&self.context.tracer, &context.tracer)
+            && left != former
+        {
+            tracer.pool_access(self.id, their, left);
         }
         outcome.map_err(|(error, _)| error.into())
     }

@@ -38,10 +38,17 @@ pub struct Told {
 /// The hosts of one device.
 #[derive(Debug)]
 pub(crate) struct Hosts {
+    pub(crate) knowledge: Arc<Knowledge>,
+    /// Beside the device's other fields: every operation reads it.
+    epoch: AtomicU64,
+}
+
+/// What they know; other devices of the process ask for it, too.
+#[derive(Debug)]
+pub(crate) struct Knowledge {
     number: u32,
     threads: HostThreads,
     one: Mutex<Host>,
-    epoch: AtomicU64,
 }
 
 /// A number for another host: bases of several devices may meet.
@@ -57,18 +64,14 @@ thread_local! {
 
 impl Hosts {
     pub(crate) fn new(number: u32, threads: HostThreads) -> Self {
-        Self {
-            number,
-            threads,
-            one: Mutex::new(Host::new(next_host())),
-            // Streams begin with 0, so that their first operation hears what there is.
-            epoch: AtomicU64::new(1),
-        }
+        let knowledge = Arc::new(Knowledge { number, threads, one: Mutex::new(Host::new(next_host())) });
+        // Streams begin with 0, so that their first operation hears what there is.
+        Self { knowledge, epoch: AtomicU64::new(1) }
     }
 
     /// Whether every operation must ask, since threads differ.
     pub(crate) fn are_separate(&self) -> bool {
-        self.threads == HostThreads::Separate
+        self.knowledge.threads == HostThreads::Separate
     }
 
     /// Changes whenever there is something to hear.
@@ -84,21 +87,28 @@ impl Hosts {
 
     /// What the calling thread knows.
     pub(crate) fn base(&self) -> Arc<Base> {
-        self.with(|host| Arc::clone(host.base()))
+        self.knowledge.base()
     }
 
     /// The calling thread was told that everything up to these is over.
     pub(crate) fn learn<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot>) {
-        if self.with(|host| host.learn_all(snapshots)) {
+        if self.knowledge.with(|host| host.learn_all(snapshots)) {
             self.advance();
         }
     }
 
     /// The calling thread heard from another.
     pub(crate) fn hear(&self, told: &Told) {
-        if self.with(|host| host.hear(&told.base)) {
+        if self.knowledge.with(|host| host.hear(&told.base)) {
             self.advance();
         }
+    }
+}
+
+impl Knowledge {
+    /// What the calling thread knows.
+    pub(crate) fn base(&self) -> Arc<Base> {
+        self.with(|host| Arc::clone(host.base()))
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Host) -> R) -> R {

@@ -46,6 +46,7 @@ mod grants;
 mod graph;
 mod hosts;
 mod launch;
+mod locate;
 mod peers;
 mod pool;
 mod progress;

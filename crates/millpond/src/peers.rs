@@ -17,15 +17,15 @@ use crate::context::{Context, lock};
 use crate::device::Device;
 use crate::error::{Invalid, Result};
 use crate::event::Mark;
-use crate::hosts::{Hosts, Told};
+use crate::hosts::{Knowledge, Told};
 use crate::stream::{State, StreamShared};
 
 /// Chains of all devices of the process.
 static NUMBERS: std::sync::LazyLock<Numbers> = std::sync::LazyLock::new(Numbers::default);
-/// The devices of the process.
-static DEVICES: Mutex<Vec<(u32, Weak<Context>)>> = Mutex::new(Vec::new());
+/// The devices of the process, and whether others may have to do with them.
+static DEVICES: Mutex<Vec<(u32, bool, Weak<Context>)>> = Mutex::new(Vec::new());
 /// What hosts know of those devices that have met others.
-static MET: Mutex<Vec<(u32, Weak<Hosts>)>> = Mutex::new(Vec::new());
+static MET: Mutex<Vec<(u32, Weak<Knowledge>)>> = Mutex::new(Vec::new());
 
 /// Where chains get their numbers from.
 pub(crate) fn numbers() -> &'static Numbers {
@@ -34,23 +34,23 @@ pub(crate) fn numbers() -> &'static Numbers {
 
 /// A device is open.
 pub(crate) fn enter(context: &Arc<Context>) {
-    lock(&DEVICES).push((context.number, Arc::downgrade(context)));
+    lock(&DEVICES).push((context.number, context.driver.peer().is_some(), Arc::downgrade(context)));
 }
 
 /// A device is gone.
 pub(crate) fn leave(number: u32) {
-    lock(&DEVICES).retain(|(other, _)| *other != number);
+    lock(&DEVICES).retain(|(other, ..)| *other != number);
     lock(&MET).retain(|(other, _)| *other != number);
 }
 
 /// The device of a number, while it is open. It must not be let go under a lock of a stream.
 pub(crate) fn find(number: u32) -> Option<Arc<Context>> {
-    lock(&DEVICES).iter().find(|(other, _)| *other == number)?.1.upgrade()
+    lock(&DEVICES).iter().find(|(other, ..)| *other == number)?.2.upgrade()
 }
 
-/// All devices that are open. They must not be let go under a lock of a stream.
-pub(crate) fn all() -> Vec<Arc<Context>> {
-    lock(&DEVICES).iter().filter_map(|(_, context)| context.upgrade()).collect()
+/// The numbers of all open devices that others may have to do with.
+pub(crate) fn numbers_of_peers() -> Vec<u32> {
+    lock(&DEVICES).iter().filter(|(_, has_peers, _)| *has_peers).map(|(number, ..)| *number).collect()
 }
 
 /// What messages call a device.
@@ -78,7 +78,7 @@ impl Context {
     pub(crate) fn meet(&self, other: &Context) {
         for context in [self, other] {
             if !context.has_met.swap(true, Ordering::AcqRel) {
-                lock(&MET).push((context.number, Arc::downgrade(&context.hosts)));
+                lock(&MET).push((context.number, Arc::downgrade(&context.hosts.knowledge)));
             }
         }
     }
@@ -87,11 +87,11 @@ impl Context {
     #[cold]
     pub(crate) fn hear_abroad(&self) -> bool {
         let others: Vec<_> = match self.has_met.load(Ordering::Acquire) {
-            true => lock(&MET).iter().filter_map(|(_, hosts)| hosts.upgrade()).collect(),
+            true => lock(&MET).iter().filter_map(|(_, known)| known.upgrade()).collect(),
             false => return false,
         };
         let mut is_news = false;
-        for other in others.iter().filter(|other| !Arc::ptr_eq(other, &self.hosts)) {
+        for other in others.iter().filter(|other| !Arc::ptr_eq(other, &self.hosts.knowledge)) {
             let (own, base) = (self.hosts.base(), other.base());
             if base.points().any(|point| !own.covers(point)) {
                 self.hosts.hear(&Told { base, traced: None });

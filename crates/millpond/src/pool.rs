@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use millpond_core::ids::{AllocId, BlockId, ChunkId, PoolId};
 use millpond_core::order::Knows;
-use millpond_core::pool::{Frontier, Located, Neighbour, PoolConfig, ReusePolicy};
+use millpond_core::pool::{Frontier, PoolConfig, ReusePolicy};
 use millpond_core::units::Range;
 use millpond_driver::RawChunk;
 
 use crate::allocation::{Allocation, Origin};
 use crate::context::{Context, lock};
-use crate::error::{Holder, Invalid, Nearest, Result};
+use crate::error::{Holder, Invalid, Result};
 use crate::grants::Grants;
 use crate::shelf_count::ShelfCount;
 use crate::shell::Closing;
@@ -218,16 +218,10 @@ impl Heap {
         std::mem::take(&mut self.table)
     }
 
-    /// What was freed there, where its entry has not served again since: the last of several.
-    fn freed_at(&self, pointer: u64) -> Option<String> {
-        let freed = self.allocations().filter_map(|it| {
-            let life = it.life();
-            let free = life.freed.filter(|_| life.generation > 0 && life.range.start == pointer)?;
-            Some((it, free.site.op))
-        });
-        let (allocation, _) = freed.max_by_key(|(_, op)| *op)?;
-        let described = allocation.describe(&allocation.life());
-        Some(described)
+    /// The allocation in a block, once it is entered.
+    pub(crate) fn allocation_in(&self, block: BlockId) -> Option<&Arc<Allocation>> {
+        let index = self.by_block.get(block.index()).copied().unwrap_or(u32::MAX);
+        self.table.get(index as usize).filter(|entry| entry.block == block).map(|entry| &entry.allocation)
     }
 
     /// All entries of the table.
@@ -331,45 +325,6 @@ impl PoolShared {
     /// The allocation that a view names; whether the life it means still lasts is for the caller to see.
     pub(crate) fn resolve(&self, index: u32) -> Option<Arc<Allocation>> {
         self.lock().table.get(index as usize).map(|entry| Arc::clone(&entry.allocation))
-    }
-
-    /// The live allocation that starts at `pointer`, or what is there instead.
-    pub(crate) fn find(&self, pointer: u64) -> std::result::Result<Arc<Allocation>, Nearest> {
-        let heap = self.lock();
-        let allocation = |neighbour: Neighbour| {
-            let index = heap.by_block.get(neighbour.block.index()).copied().unwrap_or(u32::MAX);
-            heap.table.get(index as usize).filter(|entry| entry.block == neighbour.block).map(|entry| &entry.allocation)
-        };
-        let describe = |neighbour: Neighbour| {
-            allocation(neighbour).map_or_else(|| "an allocation in the making".to_owned(), |it| it.describe(&it.life()))
-        };
-        match heap.pool.locate(pointer) {
-            Located::Outside => Err(Nearest::Outside { nearest: None }),
-            Located::Held { block, offset } => match allocation(block) {
-                Some(it) if offset == 0 && it.life().freed.is_none() => Ok(Arc::clone(it)),
-                Some(it) if offset == 0 => Err(Nearest::Freed { allocation: it.describe(&it.life()) }),
-                _ => Err(Nearest::Inside { allocation: describe(block), offset }),
-            },
-            Located::Free { below, above } => Err(match heap.freed_at(pointer) {
-                Some(allocation) => Nearest::Freed { allocation },
-                None => Nearest::Between {
-                    below: below.map(|it| (describe(it), pointer - it.range.end())),
-                    above: above.map(|it| (describe(it), it.range.start - pointer)),
-                },
-            }),
-        }
-    }
-
-    /// The live allocation that is nearest to an address of somebody else's, and how far away it is.
-    pub(crate) fn nearest(&self, pointer: u64) -> Option<(String, u64)> {
-        let heap = self.lock();
-        let live = heap.allocations().filter_map(|it| {
-            let life = it.life();
-            life.freed.is_none().then(|| (it, life.range.distance(pointer)))
-        });
-        let (allocation, bytes) = live.min_by_key(|(_, bytes)| *bytes)?;
-        let described = allocation.describe(&allocation.life());
-        Some((described, bytes))
     }
 
     /// Whether `pointer` is one of this pool's addresses.

@@ -181,7 +181,8 @@ impl Stream {
             used.site.stream = shared.id.of_device(shared.context.number);
         }
         life.history.add_use(used, &state.chain);
-        if let Some(tracer) = &shared.context.tracer {
+        // Of another device's memory a trace would want to know who let this one in.
+        if let Some(tracer) = shared.context.tracer.as_ref().filter(|_| allocation.device == shared.context.number) {
             tracer.launch(shared.id, [(&**allocation, *generation, Act::Write)].into_iter(), Location::caller());
         }
         drop(life);

@@ -14,13 +14,11 @@ use millpond_core::ids::Point;
 use millpond_core::order::{Chain, Knows};
 use millpond_core::pool::Frontier;
 use millpond_core::units::{Range, round_up};
-use millpond_driver::{Access, Driver};
+use millpond_driver::Access;
 
 use crate::allocation::{Allocation, Origin, Owned, freed_fault, site, violation};
-use crate::context::Context;
-use crate::error::{CaptureError, Error, Nearest, Result};
-use crate::graph::{drop_in_graph, find_in_graphs, free_in_graph};
-use crate::peers;
+use crate::error::{CaptureError, Error, Result};
+use crate::graph::{drop_in_graph, free_in_graph};
 use crate::pool::PoolShared;
 use crate::share::{check_free, drop_import, free_import, own_points, park};
 use crate::shell;
@@ -296,48 +294,5 @@ impl PoolShared {
         heap.count_used(-(bytes as i64));
         drop(heap);
         pool.trim_if_destroyed();
-    }
-
-    /// The live allocation that starts at `pointer`, of any pool of the device.
-    pub(crate) fn find_on(context: &Context, pointer: u64) -> Result<Owned> {
-        let nearest = match Self::find_here(context, pointer) {
-            Ok(owned) => return Ok(owned),
-            Err(Nearest::Outside { .. }) => Self::find_abroad(context, pointer).unwrap_or_else(|| {
-                let live = context.pools().into_iter().filter_map(|pool| pool.nearest(pointer));
-                Nearest::Outside { nearest: live.min_by_key(|(_, bytes)| *bytes) }
-            }),
-            Err(nearest) => nearest,
-        };
-        Err(crate::Invalid::Pointer { pointer, nearest }.into())
-    }
-
-    fn find_here(context: &Context, pointer: u64) -> std::result::Result<Owned, Nearest> {
-        match context.pools().iter().find(|pool| pool.contains(pointer)) {
-            Some(pool) => {
-                let allocation = pool.find(pointer)?;
-                let generation = allocation.life().generation;
-                Ok(Owned { allocation, generation, address: pointer })
-            }
-            None => match context.find_import_at(pointer) {
-                Err(Nearest::Outside { .. }) => find_in_graphs(context, pointer),
-                found => found,
-            },
-        }
-    }
-
-    /// Cold: what another device of the process has at an address; those whose addresses are made up are not asked.
-    #[cold]
-    fn find_abroad(context: &Context, pointer: u64) -> Option<Nearest> {
-        context.driver.peer()?;
-        let others = peers::all();
-        let others = others.iter().filter(|other| other.number != context.number && other.driver.peer().is_some());
-        others.into_iter().find_map(|other| {
-            let what = match Self::find_here(other, pointer) {
-                Ok(owned) => owned.allocation.describe(&owned.allocation.life()),
-                Err(Nearest::Outside { .. }) => return None,
-                Err(nearest) => nearest.to_string(),
-            };
-            Some(Nearest::OtherDevice { device: other.name(), what })
-        })
     }
 }

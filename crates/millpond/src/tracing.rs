@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex};
 
 use millpond_core::graph::{Access as NodeAccess, GraphAllocId, Memory as NodeMemory, NodeId};
 use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Mark, Memory, Name, NodeOp, Op, Place, Start, StreamRole, What};
+use millpond_core::op::{Access, Mark, Memory, Name, NodeOp, Op, Place, Reach, Start, StreamRole, What};
 use millpond_core::trace::ops::Writer;
+use millpond_driver::PeerAccess;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -229,6 +230,21 @@ impl Tracer {
     #[cold]
     pub(crate) fn pool(&self, pool: PoolId, exportable: bool) {
         self.push(Place::Unknown, What::PoolCreate { pool: PoolId(self.number(pool.0)), exportable });
+    }
+
+    /// A pool lets another device in, or not any more; a device of another trace has no name here.
+    #[cold]
+    pub(crate) fn pool_access(&self, pool: PoolId, device: &Tracer, access: PeerAccess) {
+        if !Arc::ptr_eq(&device.shared, &self.shared) {
+            return;
+        }
+        let reach = match access {
+            PeerAccess::None => Reach::None,
+            PeerAccess::Read => Reach::Read,
+            PeerAccess::ReadWrite => Reach::ReadWrite,
+        };
+        let (pool, device) = (PoolId(self.number(pool.0)), DeviceId(device.device));
+        self.push(Place::Unknown, What::PoolAccess { pool, device, reach });
     }
 
     #[cold]

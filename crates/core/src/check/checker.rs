@@ -22,8 +22,8 @@ use super::kind::Kind;
 use super::lives::{Lives, Named};
 use super::timeline::{Learned, Seat, Timeline};
 use super::violation::Site;
-use crate::ids::{EventId, HostId, PoolId, StreamId};
-use crate::op::{Act, Names, NodeOp, Op, Place, What};
+use crate::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
+use crate::op::{Act, Names, NodeOp, Op, Place, Reach, What};
 
 /// What is looked for, and how strictly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +79,10 @@ pub struct Checker {
     /// Pools that live, and whether their memory can be exported.
     pub(super) pools: FxHashMap<PoolId, bool>,
     pub(super) pools_made: u32,
+    /// The lowest number of a pool that was made: default pools, which nobody makes, lie below.
+    pools_from: u32,
+    /// What other devices may do with a pool's memory.
+    pub(super) reach: FxHashMap<(PoolId, DeviceId), Reach>,
     pub(super) graphs: Graphs,
     advised: FxHashSet<(Kind, String)>,
     /// Findings beside the one that an operation is refused with.
@@ -95,6 +99,8 @@ impl Checker {
             events: FxHashMap::default(),
             pools: FxHashMap::default(),
             pools_made: 0,
+            pools_from: u32::MAX,
+            reach: FxHashMap::default(),
             graphs: Graphs::default(),
             advised: FxHashSet::default(),
             more: Vec::new(),
@@ -197,9 +203,15 @@ impl Checker {
             What::PoolCreate { pool, exportable } => {
                 self.pools.insert(pool, exportable);
                 self.pools_made = self.pools_made.max(pool.0.saturating_add(1));
+                self.pools_from = self.pools_from.min(pool.0);
                 Ok(())
             }
             What::PoolDestroy { pool } => self.destroy_pool(call, pool),
+            What::PoolAccess { pool, device, reach } => {
+                self.check_pool(call, pool)?;
+                self.reach.insert((pool, device), reach);
+                Ok(())
+            }
             What::AllocNow { memory, space, bytes, name } => self.alloc_now(call, memory, space, bytes, name),
             What::SetName { memory, name } => {
                 self.rename(memory, name);
@@ -296,7 +308,7 @@ impl Checker {
     /// Whether a pool is there; one that was never made is taken for a default pool.
     #[inline]
     pub(super) fn check_pool(&self, call: Call<'_>, pool: PoolId) -> Step {
-        if pool.0 < self.pools_made && !self.pools.contains_key(&pool) {
+        if (self.pools_from..self.pools_made).contains(&pool.0) && !self.pools.contains_key(&pool) {
             return Err(self.no_pool(call, pool));
         }
         Ok(())

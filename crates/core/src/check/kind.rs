@@ -38,6 +38,8 @@ pub enum Kind {
     UnknownName,
     /// An event and a stream are of different devices.
     WrongDevice,
+    /// Work of a device uses memory of another whose pool does not grant it that.
+    NoAccess,
     /// A pool is used after it was destroyed.
     PoolAfterDestroy,
     /// Memory or an event is given to another process that cannot be.
@@ -85,6 +87,7 @@ impl Kind {
         Kind::EventOverwritten,
         Kind::UnknownName,
         Kind::WrongDevice,
+        Kind::NoAccess,
         Kind::PoolAfterDestroy,
         Kind::NotShareable,
         Kind::FreeWhileImported,
@@ -119,6 +122,7 @@ impl Kind {
             Kind::EventOverwritten => "event-overwritten",
             Kind::UnknownName => "unknown-name",
             Kind::WrongDevice => "wrong-device",
+            Kind::NoAccess => "no-access",
             Kind::PoolAfterDestroy => "pool-after-destroy",
             Kind::NotShareable => "not-shareable",
             Kind::FreeWhileImported => "free-while-imported",

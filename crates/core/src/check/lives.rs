@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use super::history::{History, Use};
 use crate::graph::GraphAllocId;
-use crate::ids::{AllocId, ExecId, GraphId, Point, ProcessId, TicketId};
+use crate::ids::{AllocId, DeviceId, ExecId, GraphId, Point, PoolId, ProcessId, TicketId};
 use crate::op::{Memory, Name, Place, Space};
 use rustc_hash::FxHashMap;
 
@@ -30,6 +30,10 @@ pub(super) enum Source {
     Stream {
         /// Whether other processes may have it.
         exportable: bool,
+        /// Its pool.
+        pool: PoolId,
+        /// The device that it is of.
+        device: DeviceId,
     },
     /// Made at once.
     Now(Space),
@@ -70,7 +74,7 @@ pub(super) struct Life {
 impl Life {
     /// Whether another process may use it.
     pub(super) fn is_exportable(&self) -> bool {
-        matches!(self.source, Source::Stream { exportable: true } | Source::Now(Space::Device))
+        matches!(self.source, Source::Stream { exportable: true, .. } | Source::Now(Space::Device))
     }
 }
 

@@ -13,8 +13,8 @@ use super::kind::Kind;
 use super::lives::{Freed, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use super::violation::Site;
-use crate::ids::{Point, PoolId, Slot, StreamId};
-use crate::op::{Access, Act, Memory, Name, Space, Start};
+use crate::ids::{DeviceId, Point, PoolId, Slot, StreamId};
+use crate::op::{Access, Act, Memory, Name, Reach, Space, Start};
 use crate::order::Knows;
 
 /// The point of something that everybody comes after.
@@ -47,10 +47,10 @@ impl Checker {
         let exportable = self.pools.get(&pool).copied().unwrap_or(false);
         let site = self.site(call, seat, Act::Allocate);
         let stream = self.time.at_mut(seat);
-        let point = stream.chain.submit();
+        let (point, device) = (stream.chain.submit(), stream.device);
         stream.last_work = None;
         self.done(seat, "allocated", call.place);
-        self.born(memory, Use { point, site }, bytes, name, Source::Stream { exportable });
+        self.born(memory, Use { point, site }, bytes, name, Source::Stream { exportable, pool, device });
         Ok(())
     }
 
@@ -130,10 +130,42 @@ impl Checker {
             _ => self.resolve(call, access.memory, self.site(call, seat, access.act))?,
         };
         let life = self.lives.at(target.life);
+        if let Source::Stream { pool, device, .. } = life.source
+            && device != self.time.at(seat).device
+        {
+            self.check_reach(call, seat, access, target, (pool, device))?;
+        }
         match life.history.check_use(access.act, &self.time.at(seat).chain, self.settings.races) {
             Ok(()) => Ok(target),
             Err(fault) => Err(self.unordered(call, target.life, fault, self.site(call, seat, access.act))),
         }
+    }
+
+    /// Whether the memory's pool lets the stream's device do this.
+    #[cold]
+    fn check_reach(
+        &self,
+        call: Call<'_>,
+        seat: Seat,
+        access: Access,
+        target: Target,
+        (pool, owner): (PoolId, DeviceId),
+    ) -> Step {
+        let (device, life) = (self.time.at(seat).device, self.lives.at(target.life));
+        let needed = if access.act == Act::Read { Reach::Read } else { Reach::ReadWrite };
+        // A process takes what it imports into a pool of its own, of which nothing is known.
+        if target.is_lease || self.reach.get(&(pool, device)).copied().unwrap_or_default() >= needed {
+            return Ok(());
+        }
+        let subject = self.subject(call, life.memory, life.bytes, life.name);
+        let (verb, to) = if needed == Reach::Read { ("read", "read") } else { ("written", "write") };
+        let sentence = format!("{subject} of {owner} is {verb} by {device}, and {pool} does not grant it that");
+        let help = format!("grant {device} access to {pool} before, to {to} it");
+        let mut finding = Finding::new(Kind::NoAccess, sentence, help);
+        finding.subject = Some(subject);
+        finding.earlier = Some(self.act_side(call, life.history.born().site));
+        finding.later = Some(self.act_side(call, self.site(call, seat, access.act)));
+        Err(Box::new(finding))
     }
 
     /// Adds a use that was found right.

@@ -72,6 +72,18 @@ pub struct Access {
     pub act: Act,
 }
 
+/// What work of a device may do with memory of another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Reach {
+    /// Nothing.
+    #[default]
+    None,
+    /// Read it.
+    Read,
+    /// Read and write it.
+    ReadWrite,
+}
+
 /// Who makes memory at once, outside the order of streams.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Space {

@@ -19,7 +19,7 @@ mod place;
 
 use smallvec::SmallVec;
 
-pub use memory::{Access, Act, Memory, Space};
+pub use memory::{Access, Act, Memory, Reach, Space};
 pub use node::{CaptureMode, NodeOp};
 pub use place::{Name, Names, Place};
 
@@ -173,6 +173,15 @@ pub enum What {
         pool: PoolId,
         /// Whether its memory can be exported to other processes.
         exportable: bool,
+    },
+    /// A device other than the pool's gets access to all memory of the pool, or loses it (`cudaMemPoolSetAccess`).
+    PoolAccess {
+        /// The pool.
+        pool: PoolId,
+        /// The device.
+        device: DeviceId,
+        /// What it may do from now on.
+        reach: Reach,
     },
     /// A pool ends; what was allocated from it lives on (`cudaMemPoolDestroy`).
     PoolDestroy {

@@ -2,6 +2,7 @@
 
 mod graphs;
 mod processes;
+mod several;
 mod timing;
 mod verdicts;
 
@@ -71,6 +72,10 @@ enum Held {
 
 struct Run {
     device: Device,
+    /// All but the first.
+    others: HashMap<DeviceId, Device>,
+    /// The device of each stream.
+    homes: HashMap<StreamId, DeviceId>,
     /// For what acts at once.
     own: Stream,
     streams: HashMap<StreamId, Stream>,
@@ -116,6 +121,8 @@ pub(crate) fn run(program: &Program, timing: Timing) -> Result<BTreeSet<Expected
     let own = device.non_blocking_stream().expect("a stream");
     let mut run = Run {
         device,
+        others: HashMap::new(),
+        homes: HashMap::new(),
         own,
         streams: HashMap::new(),
         events: HashMap::new(),
@@ -173,8 +180,12 @@ impl Run {
                     Ok(false) => Said::Done,
                 }
             }
-            What::DeviceSynchronize => said(self.device.synchronize(), Act::Read),
-            What::EventCreate { device: DeviceId(0), shared: false, .. } => Said::Done,
+            What::DeviceSynchronize => {
+                let others = self.others.values().try_for_each(Device::synchronize);
+                said(self.device.synchronize().and(others), Act::Read)
+            }
+            // The library's are of no device until they are recorded.
+            What::EventCreate { device: DeviceId(0), shared: false, .. } if self.others.is_empty() => Said::Done,
             What::EventDestroy { event } => {
                 self.events.remove(event);
                 Said::Done
@@ -214,6 +225,7 @@ impl Run {
                 self.pools.insert(*pool, made);
                 Said::Done
             }
+            What::PoolAccess { pool, device, reach } => self.let_in(*pool, *device, *reach)?,
             What::PoolDestroy { pool } => {
                 self.pools.remove(pool);
                 Said::Done
@@ -232,14 +244,13 @@ impl Run {
     }
 
     fn create_stream(&mut self, stream: StreamId, role: StreamRole, device: DeviceId) -> Result<Said, Cannot> {
-        if device != DeviceId(0) {
-            return cannot("several devices");
-        }
+        self.homes.insert(stream, device);
+        let device = self.device_of(device);
         let made = match role {
-            StreamRole::Blocking => self.device.stream(),
-            StreamRole::NonBlocking => self.device.non_blocking_stream(),
-            StreamRole::PerThread => self.device.per_thread_stream(),
-            StreamRole::Legacy => Ok(self.device.legacy_stream()),
+            StreamRole::Blocking => device.stream(),
+            StreamRole::NonBlocking => device.non_blocking_stream(),
+            StreamRole::PerThread => device.per_thread_stream(),
+            StreamRole::Legacy => Ok(device.legacy_stream()),
         };
         self.streams.insert(stream, made.expect("a stream"));
         Ok(Said::Done)
@@ -250,7 +261,7 @@ impl Run {
     }
 
     fn alloc(&mut self, memory: Memory, pool: PoolId, stream: StreamId, bytes: u64) -> Result<Said, Cannot> {
-        let default = self.device.default_pool();
+        let default = self.default_pool(stream);
         let pool = match self.pools.get(&pool) {
             Some(pool) => pool,
             None if pool == PoolId(0) => &default,

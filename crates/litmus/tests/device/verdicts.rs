@@ -25,6 +25,7 @@ pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
         Error::Violation(violation) => violation.kind,
         Error::InvalidArgument(invalid) => match &**invalid {
             Invalid::Stale | Invalid::Pointer { .. } => after,
+            Invalid::NoAccess { .. } => Kind::NoAccess,
             other => panic!("not a verdict: {other}"),
         },
         Error::Capture(capture) => match &**capture {

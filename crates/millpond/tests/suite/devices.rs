@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millpond::driver::SimDriver;
 use millpond::{Device, DeviceConfig, Error, HostConfig, Invalid, PoolConfig, Schedule, Stream};
 
-use crate::common::{Make, Subject, makes, visit};
+use crate::common::{Make, Subject, makes, on_every_device, visit};
 
 fn devices() -> Vec<Device> {
     if !makes().contains(&Make::Parallel) {
@@ -154,4 +154,30 @@ fn a_device_lives_as_long_as_what_it_made() {
         assert!(event.is_over().unwrap());
         drop(x);
     }
+}
+
+/// Another handle on another thread uses and frees it, in order; what the stream left to be dropped is freed as well.
+#[test]
+fn memory_outlives_the_stream_that_allocated_it() {
+    on_every_device(|on| {
+        let (pool, stream) = (on.device.default_pool(), on.stream());
+        let (x, dropped) = (stream.alloc::<u8>(&pool, 5000).unwrap(), stream.alloc::<u8>(&pool, 5000).unwrap());
+        stream.memset(x.write(), 5).unwrap();
+        let made = stream.record().unwrap();
+        drop(stream);
+        let (device, has_memory) = (on.device.clone(), on.has_memory);
+        let elsewhere = std::thread::spawn(move || {
+            let stream = device.stream().unwrap();
+            let early = visit(&stream, x.read()).unwrap_err();
+            assert_eq!(crate::common::kind_of(&early), millpond::Kind::UseBeforeAlloc);
+            stream.wait(&made).unwrap();
+            let found = stream.copy_to_host(x.read()).unwrap();
+            assert!(!has_memory || found == [5; 5000]);
+            stream.free(x).unwrap();
+        });
+        elsewhere.join().unwrap();
+        drop(dropped);
+        on.device.synchronize().unwrap();
+        assert_eq!((pool.statistics().used_bytes, pool.statistics().reserved_bytes), (0, 0));
+    });
 }

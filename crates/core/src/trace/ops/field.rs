@@ -10,7 +10,7 @@ use super::bytes::{Cursor, fold, put_number, unfold};
 use super::frame::Reason;
 use super::place::Places;
 use crate::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId};
-use crate::op::{Access, Act, CaptureMode, Mark, Memory, Name, Names, NodeOp, Place, Space, Start, StreamRole};
+use crate::op::{Access, Act, CaptureMode, Mark, Memory, Name, Names, NodeOp, Place, Reach, Space, Start, StreamRole};
 
 /// Generations are remembered by the lowest bits of the number, so that it takes no memory that grows.
 const REMEMBERED: usize = 256;
@@ -140,6 +140,7 @@ choice! {
     Mark { 0 Completion, 1 Progress }
     Space { 0 Device, 1 Host }
     CaptureMode { 0 Global, 1 ThreadLocal, 2 Relaxed }
+    Reach { 0 None, 1 Read, 2 ReadWrite }
 }
 
 impl Field for bool {

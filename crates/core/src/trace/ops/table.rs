@@ -75,4 +75,5 @@ table! {
     38 Export { memory, ticket }
     39 Import { ticket, memory }
     40 ProcessEnd { process }
+    41 PoolAccess { pool, device, reach }
 }

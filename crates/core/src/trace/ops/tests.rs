@@ -7,7 +7,7 @@ use super::frame::{FRAME_HEAD, HEADER};
 use super::*;
 use crate::ids::*;
 use crate::op::{
-    Access, Act, CaptureMode, Mark, Memory, Name, Names, NodeOp, Op, Place, Space, Start, StreamRole, What,
+    Access, Act, CaptureMode, Mark, Memory, Name, Names, NodeOp, Op, Place, Reach, Space, Start, StreamRole, What,
 };
 
 /// Small numbers mostly, and now and then any.
@@ -76,7 +76,7 @@ fn stream_op() -> impl Strategy<Value = What> {
     let start = prop_oneof![Just(Start::Ordered), Just(Start::Early)];
     let space = prop_oneof![Just(Space::Device), Just(Space::Host)];
     let small = (number(), number(), any::<bool>(), any::<bool>(), name(), any::<u64>());
-    (0_u8..24, small, role, mark, start, space, memory(), accesses(), prop::option::of(name())).prop_map(
+    (0_u8..25, small, role, mark, start, space, memory(), accesses(), prop::option::of(name())).prop_map(
         |(kind, (a, b, yes, also, text, bytes), role, mark, start, space, memory, accesses, name)| {
             let (stream, event, pool, process) = (StreamId(a), EventId(b), PoolId(b), ProcessId(a));
             match kind {
@@ -103,6 +103,11 @@ fn stream_op() -> impl Strategy<Value = What> {
                 20 => What::FreeNow { memory },
                 21 => What::Drop { memory },
                 22 => What::Launch { stream, accesses, start, name },
+                23 => What::PoolAccess {
+                    pool,
+                    device: DeviceId(a),
+                    reach: if yes { Reach::Read } else { Reach::ReadWrite },
+                },
                 _ => What::HostAccess { accesses },
             }
         },
