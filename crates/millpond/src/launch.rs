@@ -93,8 +93,8 @@ impl StreamShared {
         }
     }
 
-    /// As [`operate`](Self::operate), once. The work is taken where it is begun. Nothing, and nothing has happened, where
-    /// other processes are to be heard first.
+    /// As [`operate`](Self::operate), once. The work is taken where it is begun. Nothing, and nothing has happened,
+    /// where other processes are to be heard first.
     fn try_operate<A: Access, R, W: FnOnce(To<'_>, A::Place) -> Result<R>>(
         &self,
         accesses: &A,

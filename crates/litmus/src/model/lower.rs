@@ -122,11 +122,8 @@ impl Lower<'_> {
                 }
             }
             What::DeviceSynchronize => {
-                let process = self.process(self.host);
-                let mine = self.streams.values().filter(|it| it.home.0 == process).filter_map(|it| it.last);
-                let ended = self.ended.iter().filter(|(home, _)| home.0 == process).flat_map(|(_, last)| last);
-                let needs: Vec<usize> = mine.chain(ended.copied()).collect();
-                self.told(needs);
+                let work = self.work_of(self.process(self.host));
+                self.told(work);
             }
             What::EventDestroy { event } => drop(self.events.remove(&event)),
             What::EventRecord { event, stream, external, mark } => self.record(event, stream, external, mark),
@@ -150,6 +147,13 @@ impl Lower<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The last tasks of a process's streams.
+    pub(super) fn work_of(&self, process: ProcessId) -> Vec<usize> {
+        let open = self.streams.values().filter(|it| it.home.0 == process).filter_map(|it| it.last);
+        let ended = self.ended.iter().filter(|(home, _)| home.0 == process).flat_map(|(_, last)| last);
+        open.chain(ended.copied()).collect()
     }
 
     fn create(&mut self, id: StreamId, role: StreamRole, device: DeviceId) {
@@ -259,7 +263,7 @@ impl Lower<'_> {
         task
     }
 
-    fn told(&mut self, needs: Vec<usize>) {
+    pub(super) fn told(&mut self, needs: Vec<usize>) {
         self.act(needs, Vec::new());
     }
 

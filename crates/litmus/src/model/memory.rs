@@ -38,7 +38,8 @@ impl Lower<'_> {
                 self.act(Vec::new(), effects);
             }
             What::Drop { memory } => {
-                if !self.captured_drop(memory) {
+                // Memory that others hold stays until the last of them lets it go.
+                if !self.captured_drop(memory) && !self.is_lent(memory) {
                     let effects = self.effect(memory, Act::Free);
                     let needs = effects.iter().flat_map(|effect| self.users(effect.life)).collect();
                     self.push(Task { needs, effects, who: "host".into(), ..Task::default() });
@@ -60,8 +61,10 @@ impl Lower<'_> {
                     self.named.insert(memory, Named::Lease(life, lease));
                 }
             }
-            // What a process held is given back with it.
+            // What a process held is given back with it, and what it did is over.
             What::ProcessEnd { process } => {
+                let work = self.work_of(process);
+                self.told(work);
                 for (_, life, lease) in self.held.iter().filter(|(of, ..)| *of == process) {
                     self.model.lives[*life].leases.retain(|it| it != lease);
                 }
@@ -69,6 +72,10 @@ impl Lower<'_> {
             _ => return false,
         }
         true
+    }
+
+    fn is_lent(&self, memory: Memory) -> bool {
+        matches!(self.named.get(&memory), Some(Named::Life(life)) if !self.model.lives[*life].leases.is_empty())
     }
 
     fn begin(&mut self, memory: Memory, is_there: bool) -> usize {
