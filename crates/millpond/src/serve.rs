@@ -10,13 +10,13 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::check::{Act, Fault, Place, Site, Subject, Use};
-use millpond_core::ids::Point;
+use millpond_core::ids::{Point, Seq};
 use millpond_core::order::{Chain, Knows};
 use millpond_core::pool::Frontier;
 use millpond_core::units::{Range, round_up};
 use millpond_driver::Access;
 
-use crate::allocation::{Allocation, Origin, Owned, freed_fault, site, violation};
+use crate::allocation::{Allocation, Life, LightGuard, Origin, Owned, freed_fault, site, violation};
 use crate::error::{CaptureError, Error, Result};
 use crate::graph::{drop_in_graph, free_in_graph};
 use crate::pool::PoolShared;
@@ -96,6 +96,24 @@ impl StreamShared {
                 return self.capture_free(&state, &owned, caller).map_err(|error| (error, owned));
             }
         }
+        let life = owned.allocation.life();
+        let is_plain = life.lent.is_none() && matches!(owned.allocation.origin, Origin::Pool(_));
+        let is_live = life.freed.is_none() && life.generation == owned.generation;
+        if !is_plain || !is_live || life.history.check_free(&state.chain).is_err() {
+            drop(life);
+            return self.free_by_rule(&mut state, owned, caller);
+        }
+        let (rounded, bytes, seq) = self.end_life(&mut state, life, &owned, caller);
+        let Owned { allocation, address, .. } = owned;
+        self.shelve(&mut state, Shelved { allocation, address, seq }, rounded, bytes);
+        self.leave(&mut state);
+        Ok(())
+    }
+
+    /// What is not plain: memory of graphs, captures and other processes; what is lent; and what is to be refused.
+    #[cold]
+    #[inline(never)]
+    fn free_by_rule(&self, state: &mut State, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
         if let Origin::Captured(_) = owned.allocation.origin {
             return Err((not_launched(&owned.allocation), owned));
         }
@@ -105,40 +123,50 @@ impl StreamShared {
             None if life.generation != owned.generation => Err(freed_fault(life.history.born(), Act::Free)),
             None => check_free(&owned.allocation, &life, &state.chain),
         };
-        if checked.is_err()
-            && life.generation == owned.generation
-            && life.freed.is_none()
-            && self.hear_abroad(&mut state)
-        {
+        if checked.is_err() && life.generation == owned.generation && life.freed.is_none() && self.hear_abroad(state) {
             checked = life.history.check_free(&state.chain);
         }
         if let Err(fault) = checked {
             let later = site(Act::Free, self.id, state.op() + 1, caller);
-            let error = self.refuse(&state, &owned.allocation, owned.allocation.subject(&life), fault, later);
+            let error = self.refuse(state, &owned.allocation, owned.allocation.subject(&life), fault, later);
             drop(life);
             return Err((error, owned));
         }
-        let free = self.next_use(&mut state, Act::Free, caller);
+        if let Origin::Pool(_) = owned.allocation.origin {
+            let (rounded, bytes, seq) = self.end_life(state, life, &owned, caller);
+            let Owned { allocation, address, .. } = owned;
+            self.shelve(state, Shelved { allocation, address, seq }, rounded, bytes);
+            self.leave(state);
+            return Ok(());
+        }
+        let free = self.next_use(state, Act::Free, caller);
         life.freed = Some(free);
         if let Some(tracer) = &self.context.tracer {
             tracer.free(owned.allocation.id, owned.generation, self.id, caller);
         }
-        let (rounded, bytes) = (life.range.bytes, life.bytes);
-        if owned.allocation.is_import() {
-            free_import(&owned.allocation, life, Some(free));
-            self.leave(&mut state);
-            return Ok(());
+        match owned.allocation.is_import() {
+            true => free_import(&owned.allocation, life, Some(free)),
+            false => free_in_graph(&owned.allocation, life, free.point.into()),
         }
-        if !matches!(owned.allocation.origin, Origin::Pool(_)) {
-            free_in_graph(&owned.allocation, life, free.point.into());
-            self.leave(&mut state);
-            return Ok(());
-        }
-        drop(life);
-        let Owned { allocation, address, .. } = owned;
-        self.shelve(&mut state, Shelved { allocation, address, seq: free.point.seq }, rounded, bytes);
-        self.leave(&mut state);
+        self.leave(state);
         Ok(())
+    }
+
+    /// The life of a pool's memory ends at this stream's next point: the block's bytes, the life's, and that point.
+    #[inline(always)] // As for `alloc`.
+    fn end_life(
+        &self,
+        state: &mut State,
+        mut life: LightGuard<'_, Life>,
+        owned: &Owned,
+        caller: &'static Location<'static>,
+    ) -> (u64, u64, Seq) {
+        let free = self.next_use(state, Act::Free, caller);
+        life.freed = Some(free);
+        if let Some(tracer) = &self.context.tracer {
+            tracer.free(owned.allocation.id, owned.generation, self.id, caller);
+        }
+        (life.range.bytes, life.bytes, free.point.seq)
     }
 
     /// Takes the next point, for an operation that was found right.
