@@ -124,7 +124,7 @@ impl StreamShared {
             None => check_free(&owned.allocation, &life, &state.chain),
         };
         if checked.is_err() && life.generation == owned.generation && life.freed.is_none() && self.hear_abroad(state) {
-            checked = life.history.check_free(&state.chain);
+            checked = check_free(&owned.allocation, &life, &state.chain);
         }
         if let Err(fault) = checked {
             let later = site(Act::Free, self.id, state.op() + 1, caller);

@@ -73,6 +73,23 @@ fn what_the_exporter_knew_to_be_over_needs_no_event() {
     assert!(is_filled(&here.stream, &imported, 1).unwrap());
 }
 
+/// What the host was told of another device of its own orders streams, and gives no lent memory back.
+#[test]
+fn news_of_another_device_does_not_end_a_lease() {
+    let (there, here, other) = (Side::new(), Side::new(), Side::new());
+    there.stream.wait(&other.stream.record().unwrap()).unwrap();
+    let buffer = there.filled(1000, 1);
+    let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+    drop(other.filled(1000, 2));
+    let refused = there.stream.free(buffer).unwrap_err();
+    assert_eq!(violation(&refused.error).kind, Kind::FreeWhileImported);
+    drop(other.filled(1000, 3));
+    let refused = there.device.free(refused.buffer).unwrap_err();
+    assert_eq!(violation(&refused.error).kind, Kind::FreeWhileImported);
+    assert!(is_filled(&here.stream, &imported, 1).unwrap());
+    drop((refused.buffer, imported));
+}
+
 #[test]
 fn the_owner_frees_last() {
     let (there, here) = (Side::new(), Side::new());
