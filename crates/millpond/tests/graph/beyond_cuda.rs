@@ -1,10 +1,8 @@
 //! What CUDA refuses for graphs with memory nodes and is allowed here; and the same refused, where that is asked for.
 
-use millpond::{Device, Error, Graph, GraphError, GraphNode, HostConfig, Instantiate, MemAllocNode, Result};
+use millpond::{Device, Error, Graph, GraphError, GraphNode, Instantiate, MemAllocNode, Result};
 
-fn device() -> Device {
-    Device::host(HostConfig::default()).unwrap()
-}
+use crate::made::device;
 
 /// alloc -> memset -> free, and a node beside.
 fn whole(device: &Device) -> Result<(Graph, [GraphNode; 4])> {

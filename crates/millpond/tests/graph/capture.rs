@@ -3,12 +3,10 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use millpond::{CaptureError, CaptureMode, Device, Error, GraphError, HostConfig, Instantiate, Kind, Result};
+use millpond::{CaptureError, CaptureMode, Error, GraphError, Instantiate, Kind, Result};
 use millpond_core::graph::GraphFaultKind as FaultKind;
 
-fn device() -> Device {
-    Device::host(HostConfig::default()).unwrap()
-}
+use crate::made::device;
 
 #[test]
 fn a_side_stream_forks_and_joins_and_runs_at_the_same_time() -> Result<()> {

@@ -1,11 +1,9 @@
 //! What each misuse of captures is answered with, a test for each: with CUDA's code, and whether the capture goes on.
 
-use millpond::{CaptureError, CaptureMode, Device, Error, GraphError, HostConfig, Instantiate, Result, Stream};
+use millpond::{CaptureError, CaptureMode, Device, Error, GraphError, Instantiate, Result, Stream};
 use millpond_core::graph::CaptureError as Rule;
 
-fn device() -> Device {
-    Device::host(HostConfig::default()).unwrap()
-}
+use crate::made::device;
 
 fn rule(error: Error) -> Rule {
     match error.capture() {

@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use millpond::{Device, ExternalEvent, GraphExec, HostConfig, Instantiate, Kind, MemAllocNode, Result, Schedule};
 
-const LEN: usize = 1 << 16;
+use crate::made::device;
 
-fn device() -> Device {
-    Device::host(HostConfig::default()).unwrap()
-}
+const LEN: usize = 1 << 16;
 
 fn kind(error: &millpond::Error) -> Kind {
     error.violation().unwrap_or_else(|| panic!("{error}")).kind

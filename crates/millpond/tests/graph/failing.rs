@@ -1,23 +1,15 @@
 //! Every driver call fails once, in a program of graphs: what failed has not happened, or has left nothing behind, and
 //! can be done again; no data is lost, and in the end all memory is given back.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millpond::driver::{CallKind, Driver, Failing, HostConfig, HostDriver, SimConfig, SimDriver};
+use millpond::driver::{CallKind, HostConfig, HostDriver, SimConfig, SimDriver};
 use millpond::{
-    Buffer, Completion, Device, DeviceConfig, Error, ExternalEvent, Graph, GraphExec, Instantiate, MemAllocNode,
-    Schedule, Stream, Watch,
+    Buffer, Completion, Device, ExternalEvent, Graph, GraphExec, Instantiate, MemAllocNode, Schedule, Stream, Watch,
 };
 
-/// Does something again where the driver refused it; the second time it must succeed.
-#[track_caller]
-fn again<R>(mut act: impl FnMut() -> Result<R, Error>) -> R {
-    act().unwrap_or_else(|first| {
-        assert!(matches!(first, Error::Driver(_) | Error::OutOfMemory(_)), "the driver's failure shows as: {first}");
-        act().unwrap_or_else(|second| panic!("after {first}\nand once more: {second}"))
-    })
-}
+use crate::again::again;
+use crate::each_call::fail_each_call;
 
 #[track_caller]
 fn free_again(stream: &Stream, buffer: Buffer<u32>) {
@@ -133,39 +125,16 @@ impl Program {
     }
 }
 
-/// Runs the program with the `n`-th call failing for every `n`; the kinds of calls that failed.
-fn fail_each_call(open: impl Fn() -> (Arc<dyn Driver>, Option<Arc<SimDriver>>)) -> BTreeSet<CallKind> {
-    let mut kinds = BTreeSet::new();
-    for n in 0.. {
-        let (driver, sim) = open();
-        let driver = Arc::new(Failing::new(driver));
-        driver.fail_at(n);
-        let device = again(|| Device::with_driver(driver.clone(), DeviceConfig::default()));
-        // Shown where the program fails.
-        eprintln!("call {n} is to fail");
-        let program = Program::new(device);
-        program.run();
-        eprintln!("failed so far: {:?}", driver.struck());
-        program.end();
-        let struck = driver.struck();
-        drop(driver);
-        if let Some(sim) = sim {
-            eprintln!("{struck:?} failed");
-            sim.assert_clean();
-        }
-        if struck.is_empty() {
-            assert!(n > 100, "the program makes more than {n} calls");
-            return kinds;
-        }
-        kinds.extend(struck);
-    }
-    unreachable!("a program makes finitely many calls")
+fn run(device: Device) {
+    let program = Program::new(device);
+    program.run();
+    program.end();
 }
 
 #[test]
 fn every_call_fails_once_on_the_simulator() {
     for completion in [Completion::AtOnce, Completion::AtBlock] {
-        let kinds = fail_each_call(|| {
+        let kinds = fail_each_call(100, run, || {
             let config = SimConfig { completion, watch: Watch::Contract, ..Default::default() };
             let sim = Arc::new(SimDriver::new(config));
             (sim.clone(), Some(sim))
@@ -180,7 +149,7 @@ fn every_call_fails_once_on_the_simulator() {
 #[test]
 fn every_call_fails_once_on_the_host() {
     for schedule in [Schedule::Parallel, Schedule::Seeded(1)] {
-        fail_each_call(|| {
+        fail_each_call(100, run, || {
             let config = HostConfig { schedule, ..Default::default() };
             (Arc::new(HostDriver::new(config).expect("a host device")), None)
         });

@@ -1,13 +1,18 @@
 //! Graphs that own memory, on the host device: ways, captures, event nodes, memory, random programs, threads, failing
 //! drivers; who may free what, what each misuse is answered with, and what is allowed beyond CUDA.
 
+#[path = "../common/again.rs"]
+mod again;
 mod beyond_cuda;
 mod capture;
 mod capture_refusals;
+#[path = "../common/each_call.rs"]
+mod each_call;
 mod events;
 mod failing;
 mod families;
 mod footprint;
+mod made;
 mod memory;
 mod misuse;
 mod random;

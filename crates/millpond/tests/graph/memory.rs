@@ -2,11 +2,9 @@
 
 use std::sync::mpsc;
 
-use millpond::{Device, Graph, GraphError, GraphExec, HostConfig, Instantiate, MIB, MemAllocNode, Result};
+use millpond::{Device, Graph, GraphError, GraphExec, Instantiate, MIB, MemAllocNode, Result};
 
-fn device() -> Device {
-    Device::host(HostConfig::default()).unwrap()
-}
+use crate::made::device;
 
 /// `count` allocations of `bytes`, all live at once, then freed but for `kept` of them.
 fn wide(device: &Device, count: usize, bytes: usize, kept: usize) -> Result<(Graph, Vec<MemAllocNode<u8>>)> {

@@ -1,33 +1,16 @@
 //! Graphs built node by node: what is refused, and what is allowed beyond CUDA.
 
 use millpond::driver::DriverError;
-use millpond::{Device, Error, Graph, GraphError, GraphNode, HostConfig, Instantiate, Kind, MemAllocNode, Result};
+use millpond::{Error, Graph, GraphError, Instantiate, Kind, Result};
 use millpond_core::graph::{GraphError as Change, GraphFaultKind};
 
-fn device() -> Device {
-    Device::host(HostConfig::default()).unwrap()
-}
+use crate::made::{change, device, with_alloc};
 
 fn fault(graph: &Graph) -> (GraphFaultKind, String) {
     match graph.instantiate(Instantiate::default()).unwrap_err().graph() {
         Some(GraphError::Faults(faults)) => (faults[0].kind, faults[0].help()),
         other => panic!("{other:?}"),
     }
-}
-
-fn change(error: Error) -> Change {
-    match error.graph() {
-        Some(GraphError::Change(change)) => change.clone(),
-        _ => panic!("{error}"),
-    }
-}
-
-/// A graph with one allocation of 16 elements and its alloc node.
-fn with_alloc(device: &Device) -> (Graph, MemAllocNode<u32>, GraphNode) {
-    let mut graph = device.graph().unwrap();
-    let x = graph.add_alloc::<u32>(&[], 16).unwrap();
-    let node = graph.node_of(x).unwrap();
-    (graph, x, node)
 }
 
 #[test]

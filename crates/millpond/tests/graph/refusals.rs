@@ -2,25 +2,13 @@
 //! with a right launch of the same graph. Misuse of captures is in `capture_refusals.rs`.
 
 use millpond::driver::DriverError;
-use millpond::{
-    Device, Error, Graph, GraphError, GraphExec, GraphNode, HostConfig, Instantiate, Invalid, Kind, MemAllocNode,
-    Result,
-};
+use millpond::{Error, Graph, GraphError, GraphExec, Instantiate, Invalid, Kind, Result};
 use millpond_core::graph::{GraphError as Change, UpdateRefused};
 
-fn device() -> Device {
-    Device::host(HostConfig::default()).unwrap()
-}
+use crate::made::{change, device, with_alloc};
 
 fn instance(graph: &Graph) -> Result<GraphExec> {
     graph.instantiate(Instantiate::default())
-}
-
-fn change(error: Error) -> Change {
-    match error.graph() {
-        Some(GraphError::Change(change)) => change.clone(),
-        _ => panic!("{error}"),
-    }
 }
 
 fn is_unfreed(error: &Error) -> bool {
@@ -29,14 +17,6 @@ fn is_unfreed(error: &Error) -> bool {
 
 fn is_no_allocation(error: &Error) -> bool {
     matches!(error.invalid(), Some(Invalid::Pointer { .. }))
-}
-
-/// A graph with one allocation of 16 elements and its alloc node.
-fn with_alloc(device: &Device) -> (Graph, MemAllocNode<u32>, GraphNode) {
-    let mut graph = device.graph().unwrap();
-    let x = graph.add_alloc::<u32>(&[], 16).unwrap();
-    let node = graph.node_of(x).unwrap();
-    (graph, x, node)
 }
 
 #[test]

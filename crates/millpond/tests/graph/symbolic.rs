@@ -8,9 +8,7 @@ use millpond::{
     Schedule,
 };
 
-fn device() -> Device {
-    Device::host(HostConfig::default()).unwrap()
-}
+use crate::made::device;
 
 fn instance(graph: &Graph) -> Result<GraphExec> {
     graph.instantiate(Instantiate::default())

@@ -1,12 +1,10 @@
 //! The five ways in which memory outlives its graph, each with its data checked.
 
-use millpond::{Device, Error, GraphError, HostConfig, Instantiate, Kind, PoolConfig, Result};
+use millpond::{Error, GraphError, Instantiate, Kind, PoolConfig, Result};
+
+use crate::made::device;
 
 const LEN: usize = 1 << 18;
-
-fn device() -> Device {
-    Device::host(HostConfig::default()).unwrap()
-}
 
 #[test]
 fn the_tour_of_a_capture() -> Result<()> {

@@ -4,18 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use millpond::driver::{CudaDriver, Driver, Failing};
-use millpond::{Buffer, CallKind, Device, DeviceConfig, Error, Instantiate, Result};
+use millpond::{Buffer, CallKind, Device, DeviceConfig, Instantiate};
 
+use crate::again::again;
 use crate::{Foreign, config, fill_by};
-
-/// Does something again where the driver refused it; the second time it must succeed.
-#[track_caller]
-pub(crate) fn again<R>(mut act: impl FnMut() -> Result<R>) -> R {
-    act().unwrap_or_else(|first| {
-        assert!(matches!(first, Error::Driver(_) | Error::OutOfMemory(_)), "the driver's failure shows as: {first}");
-        act().unwrap_or_else(|second| panic!("after {first}\nand once more: {second}"))
-    })
-}
 
 fn program(device: &Device, foreign: &Foreign) {
     let stream = again(|| device.stream());

@@ -3,6 +3,8 @@
 //! `MILLPOND_TEST_DEVICE` picks one as elsewhere: `cuda` a GPU, `fake` or nothing `fakecuda`. The foreign code is a
 //! second driver over the same context, which takes over the stream that it is handed.
 
+#[path = "../common/again.rs"]
+mod again;
 mod capture;
 mod contexts;
 mod failing;

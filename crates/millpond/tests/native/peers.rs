@@ -6,8 +6,8 @@ use std::sync::Arc;
 use millpond::driver::{CudaDriver, Driver, Failing};
 use millpond::{Device, DeviceConfig, PeerAccess, PoolConfig};
 
+use crate::again::again;
 use crate::config;
-use crate::failing::again;
 
 const BYTES: usize = 1 << 20;
 

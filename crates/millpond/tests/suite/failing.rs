@@ -4,29 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millpond::driver::{CallKind, Driver, DriverError, Failing, HostConfig, HostDriver, SimDriver};
+use millpond::driver::{CallKind, DriverError, Failing, HostConfig, HostDriver, SimDriver};
 use millpond::{
     Buffer, Device, DeviceConfig, Error, MIB, Pool, PoolConfig, Read, ReusePolicy, Schedule, Stream, Write,
 };
 
+use crate::again::again;
 use crate::common::{Make, makes};
-
-type Driven = Arc<Failing<Arc<dyn Driver>>>;
-
-/// Does something again where the driver refused it; the second time it must succeed.
-#[track_caller]
-fn again<R>(mut act: impl FnMut() -> Result<R, Error>) -> R {
-    match act() {
-        Ok(done) => done,
-        Err(first) => {
-            assert!(
-                matches!(first, Error::Driver(_) | Error::OutOfMemory(_)),
-                "the driver's failure shows as: {first}"
-            );
-            act().unwrap_or_else(|second| panic!("after {first}\nand once more: {second}"))
-        }
-    }
-}
+use crate::each_call::fail_each_call;
 
 /// A free hands the buffer back where it is refused.
 #[track_caller]
@@ -199,37 +184,14 @@ impl Program {
     }
 }
 
-/// Runs the program with the `n`-th call failing for every `n`; the kinds of calls that failed.
-fn fail_each_call(open: impl Fn() -> (Arc<dyn Driver>, Option<Arc<SimDriver>>)) -> BTreeSet<CallKind> {
-    let mut kinds = BTreeSet::new();
-    for n in 0.. {
-        let (driver, sim) = open();
-        let driver: Driven = Arc::new(Failing::new(driver));
-        driver.fail_at(n);
-        let device = again(|| Device::with_driver(driver.clone(), DeviceConfig::default()));
-        // Shown where the program fails.
-        eprintln!("call {n} is to fail");
-        let program = Program::new(device);
-        program.run();
-        eprintln!("failed so far: {:?}", driver.struck());
-        program.end();
-        let struck = driver.struck();
-        drop(driver);
-        if let Some(sim) = sim {
-            eprintln!("{struck:?} failed");
-            sim.assert_clean();
-        }
-        if struck.is_empty() {
-            assert!(n > 150, "the program makes more than {n} calls");
-            return kinds;
-        }
-        kinds.extend(struck);
-    }
-    unreachable!("a program makes finitely many calls")
-}
-
 fn is_wanted(make: Make) -> bool {
     makes().iter().any(|known| std::mem::discriminant(known) == std::mem::discriminant(&make))
+}
+
+fn run(device: Device) {
+    let program = Program::new(device);
+    program.run();
+    program.end();
 }
 
 #[test]
@@ -238,7 +200,7 @@ fn every_call_fails_once_on_the_simulator() {
         if !is_wanted(Make::Sim(completion)) {
             continue;
         }
-        let kinds = fail_each_call(|| {
+        let kinds = fail_each_call(150, run, || {
             let config =
                 millpond::driver::SimConfig { completion, watch: millpond::Watch::Contract, ..Default::default() };
             let sim = Arc::new(SimDriver::new(config));
@@ -257,7 +219,7 @@ fn every_call_fails_once_on_the_simulator() {
 fn every_call_fails_once_on_the_host() {
     for schedule in [Schedule::Parallel, Schedule::Seeded(1)] {
         if is_wanted(Make::Parallel) {
-            fail_each_call(|| {
+            fail_each_call(150, run, || {
                 let config = HostConfig { schedule, ..Default::default() };
                 (Arc::new(HostDriver::new(config).expect("a host device")), None)
             });

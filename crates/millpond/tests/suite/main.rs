@@ -1,7 +1,11 @@
 //! The library as its users see it: one topic a module, one body for every device.
 
+#[path = "../common/again.rs"]
+mod again;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/each_call.rs"]
+mod each_call;
 
 mod data;
 mod devices;
