@@ -7,6 +7,8 @@
 // Each test program uses its own part of this file.
 #![allow(dead_code)]
 
+mod gpus;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -170,7 +172,10 @@ fn cuda(make: Make, total_bytes: u64) -> CudaConfig {
             let ordinal = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
             CudaConfig { ordinal, library: Some(fakecuda::library()), limit_bytes }
         }
-        _ => CudaConfig { limit_bytes, ..CudaConfig::default() },
+        _ => {
+            gpus::keep();
+            CudaConfig { limit_bytes, ..CudaConfig::default() }
+        }
     }
 }
 

@@ -8,6 +8,8 @@ mod again;
 mod capture;
 mod contexts;
 mod failing;
+#[path = "../common/gpus.rs"]
+mod gpus;
 mod launches;
 mod peers;
 
@@ -44,7 +46,10 @@ fn config() -> Option<CudaConfig> {
     let ordinal = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
     match std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default().as_str() {
         "" | "fake" => Some(CudaConfig { ordinal, library: Some(fakecuda::library()), ..CudaConfig::default() }),
-        "cuda" => Some(CudaConfig::default()),
+        "cuda" => {
+            gpus::keep();
+            Some(CudaConfig::default())
+        }
         other => {
             eprintln!("skipped: MILLPOND_TEST_DEVICE={other}");
             None

@@ -1,0 +1,15 @@
+//! The contexts of real GPUs, kept for the whole test process. Making one takes a third of a second; letting go of one
+//! may wait for all work of all GPUs that reach its memory, and another test may be keeping a stream of those busy
+//! until that is done.
+
+use std::sync::OnceLock;
+
+use millpond::CudaConfig;
+use millpond::driver::CudaDriver;
+
+/// Keeps the contexts of the first two GPUs, where they are there.
+pub(crate) fn keep() {
+    static KEPT: OnceLock<Vec<CudaDriver>> = OnceLock::new();
+    let open = |ordinal| CudaDriver::new(CudaConfig { ordinal, ..CudaConfig::default() }).ok();
+    KEPT.get_or_init(|| (0..2).map_while(open).collect());
+}
