@@ -5,8 +5,10 @@ counted after the warm-up, from a reset of the marks.
 """
 
 import argparse
+import itertools
 import os
 import pathlib
+import random
 import statistics
 import sys
 import time
@@ -16,11 +18,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 ALLOCATORS = ("default", "expandable", "millpond")
 
 
-def arguments(description, steps):
+def arguments(description):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--allocator", choices=ALLOCATORS, default="default")
-    parser.add_argument("--steps", type=int, default=steps)
-    parser.add_argument("--warmup", type=int, default=10)
+    parser.add_argument("--passes", type=int, default=2, help="how often every shape comes, after one pass to warm up")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--batch", type=int, default=None, help="largest batch")
     parser.add_argument("--distributed", action="store_true", help="one process a GPU, under torchrun, with NCCL")
@@ -41,16 +42,31 @@ def torch_with(allocator):
     return torch
 
 
+def passes(options, *dimensions):
+    """All combinations of the dimensions in a random order, and again in others: a pass to warm up, then `--passes`.
+
+    Libraries choose and compile kernels for a shape when they meet it, which takes longer than the step itself and has
+    nothing to do with memory: so no shape is new after the warm-up.
+    """
+    shapes, order = list(itertools.product(*dimensions)), random.Random(options.seed)
+    for number in range(1 + options.passes):
+        order.shuffle(shapes)
+        for shape in shapes:
+            yield number > 0, shape
+
+
 class Figures:
     """Losses, step times and peaks of a run."""
 
     def __init__(self, torch, allocator, device):
         self.torch, self.allocator, self.device = torch, allocator, device
-        self.losses, self.times = [], []
+        self.losses, self.times, self.issued = [], [], []
+        self.is_warm = False
 
     def reset(self):
         self.torch.cuda.synchronize()
         self.times.clear()
+        self.issued.clear()
         if self.allocator == "millpond":
             import millpond
 
@@ -58,10 +74,14 @@ class Figures:
         else:
             self.torch.cuda.reset_peak_memory_stats()
 
-    def step(self, run):
+    def step(self, is_warm, run):
+        if is_warm and not self.is_warm:
+            self.reset()
+        self.is_warm = is_warm
         self.torch.cuda.synchronize()
         begin = time.perf_counter()
         loss = run()
+        self.issued.append(time.perf_counter() - begin)
         self.torch.cuda.synchronize()
         self.times.append(time.perf_counter() - begin)
         self.losses.append(loss.item())
@@ -83,6 +103,7 @@ class Figures:
         ordered = sorted(self.times)
         middle, slow = statistics.median(ordered), ordered[int(len(ordered) * 0.9)]
         print(f"  step median {middle * 1e3:.3f} ms, 90 % below {slow * 1e3:.3f} ms, all {sum(ordered):.3f} s")
+        print(f"  issued by the host in {statistics.median(self.issued) * 1e3:.3f} ms (median), all {sum(self.issued):.3f} s")
         ratio = reserved / allocated
         print(f"  peak reserved {reserved / 2**20:.1f} MiB, peak allocated {allocated / 2**20:.1f} MiB, ratio {ratio:.4f}")
 

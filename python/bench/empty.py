@@ -5,7 +5,8 @@ import time
 
 import common
 
-OPTIONS = common.arguments(__doc__.splitlines()[0], steps=9)
+OPTIONS = common.arguments(__doc__.splitlines()[0])
+ROUNDS = 9
 torch = common.torch_with(OPTIONS.allocator)
 CALLS = 100_000
 
@@ -14,7 +15,7 @@ def main():
     device = torch.device("cuda", 0)
     torch.empty(16384, device=device)
     times = []
-    for _ in range(OPTIONS.steps):
+    for _ in range(ROUNDS):
         begin = time.perf_counter_ns()
         for _ in range(CALLS):
             torch.empty(16384, device=device)

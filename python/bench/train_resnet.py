@@ -5,12 +5,11 @@
 """
 
 import os
-import random
 
 import common
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-OPTIONS = common.arguments(__doc__.splitlines()[0], steps=100)
+OPTIONS = common.arguments(__doc__.splitlines()[0])
 torch = common.torch_with(OPTIONS.allocator)
 nn = torch.nn
 
@@ -50,15 +49,12 @@ def main():
     device = torch.device("cuda", rank)
     model = common.parallel(torch, resnet50().to(device), OPTIONS, rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    shapes = random.Random(OPTIONS.seed)
-    data = torch.Generator().manual_seed(OPTIONS.seed + rank)
+    data = torch.Generator(device).manual_seed(OPTIONS.seed + rank)
     figures = common.Figures(torch, OPTIONS.allocator, rank)
 
-    def step():
-        batch = shapes.randint(8, OPTIONS.batch or 128)
-        side = shapes.randrange(160, 289, 32)
-        images = torch.randn(batch, 3, side, side, generator=data).to(device)
-        labels = torch.randint(CLASSES, (batch,), generator=data).to(device)
+    def step(batch, side):
+        images = torch.randn(batch, 3, side, side, generator=data, device=device)
+        labels = torch.randint(CLASSES, (batch,), generator=data, device=device)
         with torch.autocast("cuda", torch.bfloat16):
             loss = nn.functional.cross_entropy(model(images), labels)
         loss.backward()
@@ -66,10 +62,9 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
-    for count in range(OPTIONS.warmup + OPTIONS.steps):
-        if count == OPTIONS.warmup:
-            figures.reset()
-        figures.step(step)
+    batches, sides = range(16, (OPTIONS.batch or 128) + 1, 16), range(160, 289, 32)
+    for is_warm, shape in common.passes(OPTIONS, batches, sides):
+        figures.step(is_warm, lambda: step(*shape))
     figures.report("ResNet-50")
     common.end(torch, OPTIONS)
 
