@@ -1,8 +1,9 @@
 """CuPy on Millpond's memory."""
 
+from ._library import address_of
 from ._memory import allocate, free
 
-__all__ = ["enable", "functions"]
+__all__ = ["allocator", "enable"]
 
 
 def _cupy():
@@ -14,34 +15,33 @@ def _cupy():
     return cupy
 
 
-def functions(stream_of=None):
-    """CuPy's two functions: allocate and free, by address, on the current stream.
+def allocator(cupy=None):
+    """What ``cupy.cuda.set_allocator`` takes: a function of a size, which allocates on the current stream.
 
     A block is freed on the stream that allocated it, as CuPy's own pool does: arrays that other streams use must be
-    ordered with that one by the program. ``stream_of`` gives the handle of the current stream.
+    ordered with that one by the program. Raises ``OutOfMemory``, with the report of who holds what.
     """
-    if stream_of is None:
-        cupy = _cupy()
-        stream_of = lambda: cupy.cuda.get_current_stream().ptr
-    streams = {}
+    cupy = cupy or _cupy()
+    current, of_stream = cupy.cuda.get_current_stream, {}
+    calls = address_of("millpond_cupy_malloc"), address_of("millpond_cupy_free")
 
-    def malloc(nbytes, device):
-        stream = stream_of()
-        address = allocate(nbytes, device, stream)
-        if address:
-            streams[address] = stream
-        return address
+    def malloc(nbytes):
+        stream = current().ptr
+        own = of_stream.get(stream)
+        if own is None:
+            own = of_stream[stream] = cupy.cuda.memory.CFunctionAllocator(stream, *calls, calls)
+        memory = own.malloc(nbytes)
+        while nbytes and not memory.ptr:
+            # CuPy takes no for an answer; asked this way, the library says why.
+            device = cupy.cuda.Device().id
+            free(allocate(nbytes, device, stream), device, stream)
+            memory = own.malloc(nbytes)
+        return memory
 
-    def release(address, device):
-        if address:
-            free(address, device, streams.pop(address))
-
-    return malloc, release
+    return malloc
 
 
 def enable():
     """Makes CuPy allocate through Millpond, without a pool of its own above."""
     cupy = _cupy()
-    allocator = cupy.cuda.memory.PythonFunctionAllocator(*functions())
-    cupy.cuda.set_allocator(allocator.malloc)
-    return allocator
+    cupy.cuda.set_allocator(allocator(cupy))

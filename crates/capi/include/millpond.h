@@ -534,6 +534,18 @@ millpond_status millpond_trusted_malloc(void **pointer, size_t bytes, int32_t de
 // As millpond_torch_free, with a status.
 millpond_status millpond_trusted_free(void *pointer, int32_t device, void *stream);
 
+// The allocation function for CuPy's CFunctionAllocator, with a stream as its parameter. Null for 0 bytes, and where it
+// is refused: millpond_last_error says why.
+void *millpond_cupy_malloc(void *stream,
+                           size_t bytes,
+                           int32_t device);
+
+// The free function for CuPy's CFunctionAllocator, with the same stream as its parameter. What is refused is said on
+// the standard error stream.
+void millpond_cupy_free(void *stream,
+                        void *pointer,
+                        int32_t device);
+
 // For CUDAPluggableAllocator.set_record_stream_fn: a free of this memory comes after all work that the stream has by
 // then. Memory that is not ours is left alone.
 void millpond_torch_record_stream(void *pointer,

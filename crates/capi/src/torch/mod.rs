@@ -151,6 +151,28 @@ pub unsafe extern "C" fn millpond_trusted_free(
     guard("millpond_trusted_free", || free(device, pointer as u64, stream as u64))
 }
 
+/// The allocation function for CuPy's CFunctionAllocator, with a stream as its parameter. Null for 0 bytes, and where it
+/// is refused: millpond_last_error says why.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_cupy_malloc(stream: *mut c_void, bytes: usize, device: i32) -> *mut c_void {
+    let mut address = 0;
+    guard("millpond_cupy_malloc", || {
+        address = allocate(device, bytes, stream as u64)?;
+        Ok(())
+    });
+    address as *mut c_void
+}
+
+/// The free function for CuPy's CFunctionAllocator, with the same stream as its parameter. What is refused is said on
+/// the standard error stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_cupy_free(stream: *mut c_void, pointer: *mut c_void, device: i32) {
+    if guard("millpond_cupy_free", || free(device, pointer as u64, stream as u64)) != millpond_status::MILLPOND_SUCCESS
+    {
+        throw::say(millpond_last_error());
+    }
+}
+
 /// For CUDAPluggableAllocator.set_record_stream_fn: a free of this memory comes after all work that the stream has by
 /// then. Memory that is not ours is left alone.
 #[unsafe(no_mangle)]
