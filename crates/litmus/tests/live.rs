@@ -1,6 +1,7 @@
-//! The litmus programs on the library itself, on the host device: the same verdicts at the same lines.
+//! The litmus programs on the library itself, on the host device and on CUDA: the same verdicts at the same lines.
 //!
-//! Work really runs: each launch writes or sums the bytes that it declares. What the library cannot be asked to do (an
+//! Work really runs: on the host device each launch writes or sums the bytes that it declares, on CUDA what is written
+//! is filled. `MILLPOND_TEST_DEVICE=cuda` runs them on a GPU. What the library cannot be asked to do (an
 //! event recorded again, a stream used after it is gone, other processes) makes a program one that is not run here; how
 //! many run is held below.
 
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use millpond_core::check::Kind;
 use millpond_litmus::{Expected, Program};
 
-use device::Timing;
+use device::{Place, Timing};
 
 /// What the library does not say: nobody asks it at the end, and its events are never recorded again.
 fn is_said(kind: Kind) -> bool {
@@ -25,8 +26,11 @@ fn is_said(kind: Kind) -> bool {
 /// query of the legacy default stream is an operation there, a real barrier.
 const OTHERWISE: &[&str] = &["freed-by-owner-then-another.litmus", "query-of-the-legacy-stream-that-says-no.litmus"];
 
+/// All programs: those of the folder that MILLPOND_LITMUS names, where these tests run elsewhere than they were built.
 fn corpus() -> Vec<PathBuf> {
-    let (mut found, mut folders) = (Vec::new(), vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../litmus")]);
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../litmus");
+    let folder = std::env::var_os("MILLPOND_LITMUS").map_or_else(built, PathBuf::from);
+    let (mut found, mut folders) = (Vec::new(), vec![folder]);
     while let Some(at) = folders.pop() {
         for path in fs::read_dir(&at).expect("litmus/ is there").flatten().map(|entry| entry.path()) {
             match path.is_dir() {
@@ -39,13 +43,13 @@ fn corpus() -> Vec<PathBuf> {
     found
 }
 
-#[test]
-fn the_library_gives_the_verdicts_of_the_checker() {
+/// Runs every program that can be run there; each gets the verdicts that it states.
+fn verdicts_are_as_stated(place: Place, at_least: usize) {
     let (mut ran, mut wrong, mut skipped) = (0, Vec::new(), Vec::new());
     for path in corpus() {
         let program = Program::parse(&fs::read_to_string(&path).expect("UTF-8")).expect("it can be read");
         let name = path.file_name().expect("a file").to_string_lossy().into_owned();
-        match device::run(&program, Timing::Fast) {
+        match device::run(&program, place) {
             Ok(_) if OTHERWISE.contains(&&*name) => skipped.push(format!("{name}: judged otherwise")),
             Err(device::Cannot(why)) => skipped.push(format!("{name}: {why}")),
             Ok(found) => {
@@ -58,9 +62,21 @@ fn the_library_gives_the_verdicts_of_the_checker() {
             }
         }
     }
-    println!("{ran} programs ran; not: {skipped:#?}");
+    println!("{ran} programs ran on {place:?}; not: {skipped:#?}");
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(ran >= 180, "only {ran} programs ran");
+    assert!(ran >= at_least, "only {ran} programs ran");
+}
+
+#[test]
+fn the_library_gives_the_verdicts_of_the_checker() {
+    verdicts_are_as_stated(Place::Host(Timing::Fast), 180);
+}
+
+#[test]
+fn and_on_cuda() {
+    if let Some(place) = Place::wished() {
+        verdicts_are_as_stated(place, 190);
+    }
 }
 
 /// Runs every program that can be run with each timing; all verdicts are those of the first time.
@@ -68,10 +84,10 @@ fn same_verdicts(timings: impl Fn() -> Vec<Timing>) -> usize {
     let mut ran = 0;
     for path in corpus() {
         let program = Program::parse(&fs::read_to_string(&path).expect("UTF-8")).expect("it can be read");
-        let Ok(first) = device::run(&program, Timing::Fast) else { continue };
+        let Ok(first) = device::run(&program, Place::Host(Timing::Fast)) else { continue };
         for timing in timings() {
             // A query's answer is the device's: where the program needs a no, this run may not give it.
-            let Ok(found) = device::run(&program, timing) else { continue };
+            let Ok(found) = device::run(&program, Place::Host(timing)) else { continue };
             ran += 1;
             assert_eq!(found, first, "{}, {timing:?}", path.display());
         }
@@ -102,11 +118,11 @@ fn every_device_goes_with_its_last_handle() {
     let mut kept = Vec::new();
     for path in corpus() {
         let program = Program::parse(&fs::read_to_string(&path).expect("UTF-8")).expect("it can be read");
-        if device::run(&program, Timing::Seeded(0)).is_err() {
+        if device::run(&program, Place::Host(Timing::Seeded(0))).is_err() {
             continue;
         }
         let before = mappings();
-        (0..200).for_each(|seed| drop(device::run(&program, Timing::Seeded(seed))));
+        (0..200).for_each(|seed| drop(device::run(&program, Place::Host(Timing::Seeded(seed)))));
         // Other tests of this process have devices, too, but fewer.
         if mappings() > before + 150 {
             kept.push(path);

@@ -2,9 +2,9 @@
 
 use millpond::{GraphNode, Instantiate};
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
-use millpond_core::op::{Access, Act, CaptureMode, Memory, NodeOp, Op, What};
+use millpond_core::op::{Act, CaptureMode, Memory, NodeOp, Op, What};
 
-use super::{Cannot, Capture, Held, Run, Said, cannot, on_slices, said};
+use super::{Cannot, Capture, Held, Run, Said, cannot, said};
 
 /// The event of an operation that a node of a graph records or waits for.
 pub(super) fn outside_event(op: &Op) -> Option<EventId> {
@@ -206,15 +206,5 @@ impl Run {
                 made.add_child(after, child)
             }
         })
-    }
-
-    fn add_kernel(
-        &self,
-        made: &mut millpond::Graph,
-        accesses: &[Access],
-        after: &[GraphNode],
-    ) -> Result<Result<GraphNode, millpond::Error>, Cannot> {
-        let Some((reads, writes)) = self.accesses(accesses)? else { return cannot("memory that was refused") };
-        Ok(on_slices!(reads, writes, |declared, kernel| made.add_kernel(after, declared, kernel)))
     }
 }

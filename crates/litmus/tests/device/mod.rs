@@ -1,6 +1,8 @@
-//! Does what a litmus program says on a host device, and notes what is refused and at which line.
+//! Does what a litmus program says on a device, and notes what is refused and at which line.
 
 mod graphs;
+mod kernels;
+mod place;
 mod processes;
 mod several;
 mod timing;
@@ -9,46 +11,18 @@ mod verdicts;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use millpond::{
-    Buffer, Device, Error, Event, ExternalEvent, Graph, GraphExec, GraphNode, HostConfig, MemAllocNode, Pool, Read,
-    Stream, View, Write,
+    Buffer, Device, Error, Event, ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode, Pool, Stream, View,
 };
 use millpond_core::check::Kind;
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Mark, Memory, Op, Space, Start, StreamRole, What};
 use millpond_litmus::{Expected, Program};
 
+pub(crate) use place::Place;
 pub(crate) use timing::Timing;
-use verdicts::{fault_kind, kind_of};
 
-/// Does something with accesses of any number: the library's launches take arrays, whose lengths are types.
-macro_rules! on_slices {
-    ($reads:expr, $writes:expr, |$declared:ident, $kernel:ident| $call:expr) => {{
-        macro_rules! with {
-            ($r:literal, $w:literal) => {{
-                let reads: [millpond::Read<'_, u8>; $r] = $reads.try_into().expect("it was counted");
-                let writes: [millpond::Write<'_, u8>; $w] = $writes.try_into().expect("it was counted");
-                let $declared = (reads, writes);
-                let $kernel = |(reads, writes): ([&[u8]; $r], [&mut [u8]; $w])| {
-                    let sum = reads.iter().flat_map(|read| read.iter()).fold(1_u8, |sum, byte| sum.wrapping_add(*byte));
-                    writes.into_iter().for_each(|write| write.fill(sum));
-                    std::hint::black_box(sum);
-                };
-                $call
-            }};
-        }
-        match ($reads.len(), $writes.len()) {
-            (0, 0) => with!(0, 0),
-            (1, 0) => with!(1, 0),
-            (2, 0) => with!(2, 0),
-            (0, 1) => with!(0, 1),
-            (1, 1) => with!(1, 1),
-            (2, 1) => with!(2, 1),
-            (0, 2) => with!(0, 2),
-            _ => return $crate::device::cannot("a launch of so many accesses"),
-        }
-    }};
-}
-pub(crate) use on_slices;
+use kernels::Accesses;
+use verdicts::{fault_kind, kind_of};
 
 /// Why a program is not run.
 #[derive(Debug)]
@@ -97,10 +71,15 @@ struct Run {
     captures: HashMap<StreamId, Capture>,
     /// The graph that is being instantiated.
     instantiating: GraphId,
+    /// Where nodes copy to that only read.
+    scratch: Vec<Buffer<u8>>,
     found: BTreeSet<Expected>,
     line: u32,
-    timing: Timing,
+    place: Place,
 }
+
+/// No litmus program that is run on CUDA reads more at once in a node.
+const BYTES_MAX: usize = 1 << 20;
 
 struct Capture {
     graph: GraphId,
@@ -108,16 +87,18 @@ struct Capture {
 }
 
 /// Runs a program; what was refused, and where.
-pub(crate) fn run(program: &Program, timing: Timing) -> Result<BTreeSet<Expected>, Cannot> {
+pub(crate) fn run(program: &Program, place: Place) -> Result<BTreeSet<Expected>, Cannot> {
     let settings = program.settings();
     if settings.threads_apart || !settings.races {
         return cannot("settings of its own");
     }
     if processes::has(program) {
-        return processes::run(program);
+        return match place {
+            Place::Host(_) => processes::run(program),
+            Place::Fake | Place::Cuda => cannot("processes are host devices of this one"),
+        };
     }
-    let config = HostConfig { schedule: timing.schedule(), ..HostConfig::default() };
-    let device = Device::host(config).expect("a host device");
+    let device = place.device(0)?;
     let own = device.non_blocking_stream().expect("a stream");
     let mut run = Run {
         device,
@@ -137,15 +118,16 @@ pub(crate) fn run(program: &Program, timing: Timing) -> Result<BTreeSet<Expected
         gone: HashSet::new(),
         captures: HashMap::new(),
         instantiating: GraphId(0),
+        scratch: Vec::new(),
         found: BTreeSet::new(),
         line: 0,
-        timing,
+        place,
     };
     for event in program.ops().iter().filter_map(graphs::outside_event) {
         run.externals.entry(event).or_insert(run.device.external_event());
     }
     for op in program.ops() {
-        std::thread::sleep(run.timing.pause());
+        std::thread::sleep(run.place.pause());
         run.step(op)?;
     }
     Ok(run.found)
@@ -245,7 +227,7 @@ impl Run {
 
     fn create_stream(&mut self, stream: StreamId, role: StreamRole, device: DeviceId) -> Result<Said, Cannot> {
         self.homes.insert(stream, device);
-        let device = self.device_of(device);
+        let device = self.device_of(device)?;
         let made = match role {
             StreamRole::Blocking => device.stream(),
             StreamRole::NonBlocking => device.non_blocking_stream(),
@@ -261,7 +243,7 @@ impl Run {
     }
 
     fn alloc(&mut self, memory: Memory, pool: PoolId, stream: StreamId, bytes: u64) -> Result<Said, Cannot> {
-        let default = self.default_pool(stream);
+        let default = self.default_pool(stream)?;
         let pool = match self.pools.get(&pool) {
             Some(pool) => pool,
             None if pool == PoolId(0) => &default,
@@ -378,15 +360,14 @@ impl Run {
     /// Work that sums what it reads and fills what it writes: on a stream, or by the host and over when this returns.
     fn launch(&mut self, stream: Option<StreamId>, accesses: &[Access]) -> Result<Said, Cannot> {
         let act = accesses.iter().map(|access| access.act).find(|act| *act == Act::Write).unwrap_or(Act::Read);
-        let pause = self.timing.pause();
+        let pause = self.place.pause();
         if let (Some(stream), false) = (stream, pause.is_zero() || !self.captures.is_empty()) {
             // What the stream does next comes late.
             self.stream(stream)?.launch((), move |()| std::thread::sleep(pause)).expect("the stream runs");
         }
-        let Some((reads, writes)) = self.accesses(accesses)? else { return Ok(Said::Done) };
+        let Some(accesses) = self.accesses(accesses)? else { return Ok(Said::Done) };
         let on = stream.map_or(Ok(&self.own), |stream| self.stream(stream))?;
-        let launched = on_slices!(reads, writes, |declared, kernel| on.launch(declared, kernel));
-        let said = said(launched, act);
+        let said = said(self.launch_on(on, accesses)?, act);
         if matches!(said, Said::Done) {
             match stream {
                 None => self.own.synchronize().expect("the stream runs"),
@@ -397,8 +378,7 @@ impl Run {
     }
 
     /// The accesses as the library takes them; none where something is not there because of an earlier refusal.
-    #[allow(clippy::type_complexity)]
-    fn accesses(&self, accesses: &[Access]) -> Result<Option<(Vec<Read<'_, u8>>, Vec<Write<'_, u8>>)>, Cannot> {
+    fn accesses(&self, accesses: &[Access]) -> Result<Option<Accesses<'_>>, Cannot> {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         for access in accesses {
             let (read, write) = match self.memory.get(&self.current(access.memory)) {

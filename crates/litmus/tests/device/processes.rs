@@ -12,7 +12,8 @@ use millpond_core::ids::{EventId, HostId, PoolId, ProcessId, StreamId, TicketId}
 use millpond_core::op::{Access, Act, Mark, Memory, Op, Start, StreamRole, What};
 use millpond_litmus::{Expected, Program};
 
-use super::{Cannot, Said, cannot, kind_of, on_slices, said};
+use super::kernels::on_slices;
+use super::{Cannot, Said, cannot, kind_of, said};
 
 /// How often a program may import one export: each import takes a ticket.
 const TICKETS: usize = 4;

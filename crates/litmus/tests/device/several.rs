@@ -1,6 +1,8 @@
 //! Programs of several devices. Pools that a program makes are the first device's here.
 
-use millpond::{Device, HostConfig, PeerAccess, Pool};
+use std::collections::hash_map::Entry;
+
+use millpond::{Device, PeerAccess, Pool};
 use millpond_core::ids::{DeviceId, PoolId, StreamId};
 use millpond_core::op::{Act, Reach};
 
@@ -8,18 +10,20 @@ use super::{Cannot, Run, Said, cannot, said};
 
 impl Run {
     /// A device of the program, made where it is first named.
-    pub(super) fn device_of(&mut self, device: DeviceId) -> Device {
-        let fresh = || Device::host(HostConfig { schedule: self.timing.schedule(), ..HostConfig::default() });
-        match device {
-            DeviceId(0) => self.device.clone(),
-            other => self.others.entry(other).or_insert_with(|| fresh().expect("a host device")).clone(),
+    pub(super) fn device_of(&mut self, device: DeviceId) -> Result<Device, Cannot> {
+        if device == DeviceId(0) {
+            return Ok(self.device.clone());
         }
+        Ok(match self.others.entry(device) {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(free) => free.insert(self.place.device(device.0)?).clone(),
+        })
     }
 
     /// The default pool of a stream's device.
-    pub(super) fn default_pool(&mut self, stream: StreamId) -> Pool {
+    pub(super) fn default_pool(&mut self, stream: StreamId) -> Result<Pool, Cannot> {
         let home = self.homes.get(&stream).copied().unwrap_or_default();
-        self.device_of(home).default_pool()
+        Ok(self.device_of(home)?.default_pool())
     }
 
     /// A pool lets a device in, or not any more.
@@ -29,7 +33,7 @@ impl Run {
             Reach::Read => PeerAccess::Read,
             Reach::ReadWrite => PeerAccess::ReadWrite,
         };
-        let device = self.device_of(device);
+        let device = self.device_of(device)?;
         match self.pools.get(&pool) {
             Some(pool) => Ok(said(pool.grant(&device, access), Act::Read)),
             None => cannot("a pool that is gone cannot be named"),

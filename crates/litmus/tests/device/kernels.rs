@@ -1,0 +1,91 @@
+//! Work that sums what it reads and fills what it writes, as a launch or as a node. Where kernels are no closures, the
+//! accesses are declared, and what is written is filled, what is read is copied.
+
+use millpond::{Error, Graph, GraphNode, Read, Stream, Write};
+
+use super::{Cannot, Run, cannot};
+
+/// What is written.
+const VALUE: u8 = 7;
+
+/// Does something with accesses of any number: the library's launches take arrays, whose lengths are types.
+macro_rules! on_slices {
+    ($reads:expr, $writes:expr, |$declared:ident, $kernel:ident| $call:expr) => {{
+        macro_rules! with {
+            ($r:literal, $w:literal) => {{
+                let reads: [millpond::Read<'_, u8>; $r] = $reads.try_into().expect("it was counted");
+                let writes: [millpond::Write<'_, u8>; $w] = $writes.try_into().expect("it was counted");
+                let $declared = (reads, writes);
+                let $kernel = |(reads, writes): ([&[u8]; $r], [&mut [u8]; $w])| {
+                    let sum = reads.iter().flat_map(|read| read.iter()).fold(1_u8, |sum, byte| sum.wrapping_add(*byte));
+                    writes.into_iter().for_each(|write| write.fill(sum));
+                    std::hint::black_box(sum);
+                };
+                $call
+            }};
+        }
+        match ($reads.len(), $writes.len()) {
+            (0, 0) => with!(0, 0),
+            (1, 0) => with!(1, 0),
+            (2, 0) => with!(2, 0),
+            (0, 1) => with!(0, 1),
+            (1, 1) => with!(1, 1),
+            (2, 1) => with!(2, 1),
+            (0, 2) => with!(0, 2),
+            _ => return $crate::device::cannot("a launch of so many accesses"),
+        }
+    }};
+}
+pub(super) use on_slices;
+
+pub(super) type Accesses<'a> = (Vec<Read<'a, u8>>, Vec<Write<'a, u8>>);
+
+impl Run {
+    /// Launches on a stream, which may be capturing.
+    pub(super) fn launch_on(&self, stream: &Stream, accesses: Accesses<'_>) -> Result<Result<(), Error>, Cannot> {
+        let (reads, writes) = accesses;
+        if self.place.runs_closures() {
+            return Ok(on_slices!(reads, writes, |declared, kernel| stream.launch(declared, kernel)));
+        }
+        let written = writes.clone();
+        let declared = on_slices!(reads, writes, |declared, _kernel| stream.declare(declared));
+        // In a capture what is declared is the node.
+        Ok(match self.captures.is_empty() {
+            true => declared.and_then(|()| written.into_iter().try_for_each(|write| stream.memset(write, VALUE))),
+            false => declared,
+        })
+    }
+
+    /// Adds a node to a graph.
+    pub(super) fn add_kernel(
+        &mut self,
+        graph: &mut Graph,
+        accesses: &[millpond_core::op::Access],
+        after: &[GraphNode],
+    ) -> Result<Result<GraphNode, Error>, Cannot> {
+        // Nodes that only read copy to memory of their own.
+        let scratch = match self.place.runs_closures() {
+            true => None,
+            false => Some(self.own.alloc::<u8>(&self.device.default_pool(), super::BYTES_MAX).expect("memory")),
+        };
+        if scratch.is_some() {
+            self.own.synchronize().expect("the stream runs");
+        }
+        let Some((reads, writes)) = self.accesses(accesses)? else { return cannot("memory that was refused") };
+        let Some(scratch) = scratch else {
+            return Ok(on_slices!(reads, writes, |declared, kernel| graph.add_kernel(after, declared, kernel)));
+        };
+        let added = match (reads.as_slice(), writes.as_slice()) {
+            ([], []) => graph.add_empty(after),
+            ([], [write]) => graph.add_memset(after, *write, VALUE),
+            ([read], [write]) if read.len() == write.len() => graph.add_copy(after, *read, *write),
+            ([read], []) if read.len() <= scratch.len() => {
+                let to = scratch.view().slice(..read.len()).expect("it is shorter").write();
+                graph.add_copy(after, *read, to)
+            }
+            _ => return cannot("a node of so many accesses, where kernels are no closures"),
+        };
+        self.scratch.push(scratch);
+        Ok(added)
+    }
+}
