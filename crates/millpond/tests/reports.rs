@@ -1,20 +1,26 @@
-//! Violations are reported where that is the setting, the program goes on, and what it computes is right.
+//! Violations are reported where that is the setting, the program goes on, and what it computes is right: on every kind
+//! of device.
+
+mod common;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use millpond::{Device, Error, HostConfig, Instantiate, Kind, Reporter, Schedule, Trace, Violations};
+use common::{Make, Subject, makes, visit};
+use millpond::{DeviceConfig, Error, Instantiate, Kind, Reporter, Trace, Violations};
 use millpond_core::check::{Checker, Settings};
 use millpond_core::trace::ops::Reader;
 
 type Told = Arc<Mutex<Vec<Kind>>>;
 
-fn device(config: HostConfig) -> (Device, Told) {
+/// A device that reports.
+fn subject(make: Make, trace: Option<Trace>) -> (Subject, Told) {
+    eprintln!("on {make:?}:");
     let told = Told::default();
     let to = Arc::clone(&told);
     let reporter = Reporter::new(move |violation| to.lock().unwrap().push(violation.kind));
-    let violations = Violations::Report(reporter);
-    (Device::host(HostConfig { violations, ..config }).unwrap(), told)
+    let config = DeviceConfig { violations: Violations::Report(reporter), trace, ..DeviceConfig::default() };
+    (Subject::with(make, config), told)
 }
 
 fn take(told: &Told) -> Vec<Kind> {
@@ -22,71 +28,78 @@ fn take(told: &Told) -> Vec<Kind> {
 }
 
 #[test]
-fn a_wrong_order_is_reported_and_mended_under_any_seed() {
-    for seed in 0..50 {
-        let (device, told) = device(HostConfig { schedule: Schedule::Seeded(seed), ..HostConfig::default() });
-        let pool = device.default_pool();
-        let (left, right) = (device.stream().unwrap(), device.stream().unwrap());
+fn a_wrong_order_is_reported_and_mended() {
+    let seeds = (4..50).map(Make::Seeded).filter(|_| makes().contains(&Make::Seeded(1)));
+    for make in makes().into_iter().chain(seeds) {
+        let (on, told) = subject(make, None);
+        let pool = on.device.default_pool();
+        let [left, right] = on.streams();
         let kept = left.alloc::<u8>(&pool, 4096).unwrap();
         let a = left.alloc::<u8>(&pool, 4096).unwrap();
-        left.launch(a.write(), |a| a.fill(7)).unwrap();
-        right.launch((a.read(), kept.write()), |(a, kept)| kept.copy_from_slice(a)).unwrap();
+        left.memset(a.write(), 7).unwrap();
+        right.copy(a.read(), kept.write()).unwrap();
         assert_eq!(take(&told), [Kind::UseBeforeAlloc], "one wait mends both");
         left.free(a).unwrap();
         assert_eq!(take(&told), [Kind::FreeBeforeUse]);
         let b = left.alloc::<u8>(&pool, 4096).unwrap();
-        left.launch(b.write(), |b| b.fill(9)).unwrap();
-        let sums = Arc::new(Mutex::new(0));
-        let sum = Arc::clone(&sums);
-        left.launch(kept.read(), move |kept| *sum.lock().unwrap() = kept.iter().map(|it| u64::from(*it)).sum())
-            .unwrap();
-        device.synchronize().unwrap();
-        assert_eq!((*sums.lock().unwrap(), take(&told)), (7 * 4096, vec![]));
+        left.memset(b.write(), 9).unwrap();
+        let found = left.copy_to_host(kept.read()).unwrap();
+        assert!(!on.has_memory || found == [7; 4096], "on {make:?}");
+        on.device.synchronize().unwrap();
+        assert_eq!(take(&told), []);
     }
 }
 
 #[test]
 fn a_launch_that_frees_too_early_is_mended() {
-    let (device, told) = device(HostConfig::default());
-    let (s, t) = (device.stream().unwrap(), device.stream().unwrap());
-    let mut graph = device.graph().unwrap();
-    let a = graph.add_alloc::<u8>(&[], 4096).unwrap();
-    let born = graph.node_of(a).unwrap();
-    graph.add_kernel(&[born], a.write(), |a| a.fill(3)).unwrap();
-    let exec = graph.instantiate(Instantiate { auto_free_on_launch: true }).unwrap();
-    let first = exec.launch(&s).unwrap().take(a).unwrap();
-    t.wait(&s.record().unwrap()).unwrap();
-    t.launch(first.read(), |a| assert!(a.iter().all(|it| *it == 3))).unwrap();
-    let _second = exec.launch(&s).unwrap();
-    assert_eq!(take(&told).len(), 1);
-    device.synchronize().unwrap();
+    for make in makes() {
+        let (on, told) = subject(make, None);
+        let [s, t] = on.streams();
+        let mut graph = on.device.graph().unwrap();
+        let a = graph.add_alloc::<u8>(&[], 4096).unwrap();
+        let born = graph.node_of(a).unwrap();
+        graph.add_memset(&[born], a.write(), 3).unwrap();
+        let exec = graph.instantiate(Instantiate { auto_free_on_launch: true }).unwrap();
+        let kept = t.alloc::<u8>(&on.device.default_pool(), 4096).unwrap();
+        let first = exec.launch(&s).unwrap().take(a).unwrap();
+        t.wait(&s.record().unwrap()).unwrap();
+        t.copy(first.read(), kept.write()).unwrap();
+        let _second = exec.launch(&s).unwrap();
+        assert_eq!(take(&told).len(), 1, "on {make:?}");
+        let found = t.copy_to_host(kept.read()).unwrap();
+        assert!(!on.has_memory || found == [3; 4096], "on {make:?}");
+    }
 }
 
 #[test]
 fn what_no_wait_can_mend_is_reported_and_refused() {
-    let (device, told) = device(HostConfig::default());
-    let s = device.stream().unwrap();
-    let a = s.alloc::<u8>(&device.default_pool(), 512).unwrap();
-    let view = a.view();
-    s.free(a).unwrap();
-    assert!(matches!(s.launch(view.read(), |_| ()), Err(Error::Violation(_))));
-    assert_eq!(take(&told), [Kind::UseAfterFree]);
+    for make in makes() {
+        let (on, told) = subject(make, None);
+        let s = on.stream();
+        let a = s.alloc::<u8>(&on.device.default_pool(), 512).unwrap();
+        let view = a.view();
+        s.free(a).unwrap();
+        assert!(matches!(visit(&s, view.read()), Err(Error::Violation(_))));
+        assert_eq!(take(&told), [Kind::UseAfterFree]);
+    }
 }
 
 #[test]
 fn the_trace_has_what_the_program_said() {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("reports.trace");
-    let trace = Trace::create(&path).unwrap();
-    let (device, told) = device(HostConfig { trace: Some(trace.clone()), ..HostConfig::default() });
-    let (left, right) = (device.non_blocking_stream().unwrap(), device.non_blocking_stream().unwrap());
-    let a = left.alloc::<u8>(&device.default_pool(), 512).unwrap();
-    right.launch(a.write(), |a| a.fill(1)).unwrap();
-    assert_eq!(take(&told), [Kind::UseBeforeAlloc]);
-    drop((a, left, right, device, trace));
-    let (mut reader, mut checker, mut found) = (Reader::new(), Checker::new(Settings::default()), Vec::new());
-    reader.feed(&std::fs::read(&path).unwrap());
-    while let Some(op) = reader.next_op().unwrap() {
-        checker.check(&op, reader.names(), &mut found);
+    for make in makes() {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("reports-{make:?}.trace"));
+        let trace = Trace::create(&path).unwrap();
+        let (on, told) = subject(make, Some(trace.clone()));
+        let (left, right) = (on.device.non_blocking_stream().unwrap(), on.device.non_blocking_stream().unwrap());
+        let a = left.alloc::<u8>(&on.device.default_pool(), 512).unwrap();
+        right.memset(a.write(), 1).unwrap();
+        assert_eq!(take(&told), [Kind::UseBeforeAlloc]);
+        drop((a, left, right, on, trace));
+        let (mut reader, mut checker, mut found) = (Reader::new(), Checker::new(Settings::default()), Vec::new());
+        reader.feed(&std::fs::read(&path).unwrap());
+        while let Some(op) = reader.next_op().unwrap() {
+            checker.check(&op, reader.names(), &mut found);
+        }
+        assert_eq!(found.iter().map(|it| it.kind).collect::<Vec<_>>(), [Kind::UseBeforeAlloc], "on {make:?}");
     }
-    assert_eq!(found.iter().map(|it| it.kind).collect::<Vec<_>>(), [Kind::UseBeforeAlloc]);
 }

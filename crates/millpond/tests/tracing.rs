@@ -1,8 +1,11 @@
 //! What a program does is in its trace: in order, with places, whole, whoever asks for it.
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::{Make, Subject, makes, visit};
 use millpond::{Device, DeviceConfig, HostConfig, HostThreads, Instantiate, PeerAccess, PoolConfig, Trace};
 use millpond_core::check::{Checker, Kind, Settings};
 use millpond_core::op::{Act, NodeOp, Op, What};
@@ -26,25 +29,31 @@ fn read(path: &Path) -> (Vec<(Op, String)>, bool) {
     (ops, reader.is_finished())
 }
 
-fn traced(name: &str) -> (PathBuf, Trace, Device) {
-    let path = file(name);
+/// A device whose program is written down.
+fn traced(make: Make, name: &str) -> (PathBuf, Trace, Device) {
+    eprintln!("on {make:?}:");
+    let path = file(&format!("{name}-{make:?}.trace"));
     let trace = Trace::create(&path).unwrap();
-    let config = HostConfig { trace: Some(trace.clone()), ..HostConfig::default() };
-    (path, trace, Device::host(config).unwrap())
+    let config = DeviceConfig { trace: Some(trace.clone()), ..DeviceConfig::default() };
+    (path, trace, Subject::with(make, config).device)
 }
 
 #[test]
 fn a_program_is_in_its_trace() {
-    let (path, trace, device) = traced("program.trace");
+    makes().into_iter().for_each(program_on);
+}
+
+fn program_on(make: Make) {
+    let (path, trace, device) = traced(make, "program");
     let pool = device.pool(PoolConfig::default()).unwrap();
     let (left, right) = (device.stream().unwrap(), device.non_blocking_stream().unwrap());
     let x = left.alloc::<f32>(&pool, 1024).unwrap();
     x.set_name("weights");
-    left.launch(x.write(), |x| x.fill(1.0)).unwrap();
-    assert!(right.launch(x.read(), |_| ()).is_err(), "what is refused did not happen");
+    left.memset(x.write(), 1).unwrap();
+    assert!(visit(&right, x.read()).is_err(), "what is refused did not happen");
     right.wait(&left.record().unwrap()).unwrap();
     let line = line!() + 1;
-    right.launch(x.read(), |_| ()).unwrap();
+    visit(&right, x.read()).unwrap();
     right.free(x).unwrap();
     right.synchronize().unwrap();
     drop(left.alloc::<u8>(&pool, 7).unwrap());
@@ -78,14 +87,18 @@ fn a_program_is_in_its_trace() {
 
 #[test]
 fn a_capture_is_the_nodes_that_it_made() {
-    let (path, trace, device) = traced("graph.trace");
+    makes().into_iter().for_each(capture_on);
+}
+
+fn capture_on(make: Make) {
+    let (path, trace, device) = traced(make, "graph");
     let pool = device.default_pool();
     let stream = device.stream().unwrap();
     let (graph, kept) = stream
         .capture(|s| {
             let scratch = s.alloc::<u8>(&pool, 512)?;
             let kept = s.alloc::<u8>(&pool, 512)?;
-            s.launch((scratch.write(), kept.write()), |_| ())?;
+            visit(s, (scratch.write(), kept.write()))?;
             Ok(kept.into_alloc_node())
         })
         .unwrap();
@@ -167,7 +180,7 @@ fn threads_and_devices_are_told_apart() {
 
 #[test]
 fn a_crash_loses_what_was_not_flushed() {
-    let (path, trace, device) = traced("crash.trace");
+    let (path, trace, device) = traced(Make::Parallel, "crash");
     let stream = device.stream().unwrap();
     trace.flush().unwrap();
     let (flushed, finished) = read(&path);

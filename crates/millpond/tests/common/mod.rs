@@ -68,7 +68,8 @@ impl Subject {
     /// A device of so many bytes.
     pub(crate) fn sized(make: Make, config: DeviceConfig, total_bytes: u64) -> Subject {
         let (mut is_parallel, mut is_instant) = (false, false);
-        let host = HostConfig { total_bytes, host_threads: config.host_threads, ..Default::default() };
+        let DeviceConfig { host_threads, trace, violations } = config.clone();
+        let host = HostConfig { total_bytes, host_threads, trace, violations, ..Default::default() };
         let (device, sim) = match make {
             Make::Sim(completion) => {
                 is_instant = completion == Completion::AtOnce;
