@@ -10,6 +10,7 @@
 //! | `calls` | the kinds of calls and their counts |
 //! | `failures` | calls made to fail on demand |
 //! | `tap` | [`Counting`] and [`Failing`]: drivers around drivers |
+//! | `light` | [`Light`]: a lock for what one thread uses nearly always |
 //! | `ledger` | ranges, chunks and mappings, as bookkeeping |
 //! | `peers` | devices that know each other |
 //! | `sim` | [`SimDriver`]: no memory, no threads; every call is data |
@@ -23,6 +24,8 @@ mod failures;
 mod graphs;
 mod host;
 mod ledger;
+mod light;
+mod light_sync;
 mod panics;
 mod peers;
 mod sim;
@@ -37,6 +40,7 @@ pub use cuda::{CudaConfig, CudaDriver};
 pub use failures::Failures;
 pub use graphs::{Node, NodeWork, RawExec, RawGraph, Repeated};
 pub use host::{HostConfig, HostDriver, STREAMS_MAX, Schedule, WORKERS_MAX};
+pub use light::{Light, LightGuard};
 pub use peers::{Fence, HeldMemory, HostFence, Peer, PeerAccess};
 pub use sim::{Call, Completion, SimConfig, SimDriver, Violation, Watch, WorkCall};
 pub use tap::{Counting, Failing, Tap, Tapped};

@@ -1,0 +1,247 @@
+//! A lock for what one thread uses nearly always: that thread takes it without a read-modify-write.
+//!
+//! Knows nothing of what it guards. The simple version is a spin lock: one atomic compare-and-swap to take it, a plain
+//! store to give it back. That swap costs more than all else that serves memory from a shelf. The departure: a thread
+//! that has taken the lock many times in a row becomes its *owner* (a biased lock), and from then on says in `held`
+//! that it is inside, with a plain store. Whoever else wants the lock takes the spin lock and ends the ownership first.
+//! Between the owner's store to `held` and its look at `owner` nothing orders the processor: the other side makes up for
+//! it, with a system call that stops every processor of the process for a moment (`membarrier`). It costs some
+//! microseconds, so each time it takes twice as many turns in a row to become the owner again. Where the system has no
+//! such call there are no owners, and the lock is the simple one.
+//!
+//! Invariants: **one-writer**: of all threads only the first that became the owner ever can, so `held` is written by
+//! one thread. **seen-or-stopped**: once `revoke` is through, either the owner's `held` is seen, or the owner will see
+//! that it owns nothing. **taken-first**: who is not the owner is inside only with `taken`, while there is no owner, and
+//! after `held` was seen false.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+use super::light_sync as sync;
+use sync::{AtomicBool, AtomicU64, Ordering};
+
+/// So many turns in a row make an owner, the first time: about what its end costs.
+const PATIENCE: u32 = 4096;
+
+/// Stands for no thread.
+const NOBODY: u64 = 0;
+
+/// A lock held for some tens of nanoseconds, nearly always by one thread.
+pub struct Light<T> {
+    /// The number of the thread that owns it.
+    owner: AtomicU64,
+    /// Whether the owner is inside.
+    held: AtomicBool,
+    /// Whether somebody else is, or is about to be.
+    taken: AtomicBool,
+    /// For who is inside.
+    turns: UnsafeCell<Turns>,
+    /// For who is inside.
+    value: UnsafeCell<T>,
+}
+
+/// Who took the lock how often.
+#[derive(Debug)]
+struct Turns {
+    last: u64,
+    /// Turns that the last one still needs in a row.
+    left: u32,
+    /// The only thread that can be the owner, once there was one.
+    first: u64,
+    patience: u32,
+}
+
+// SAFETY: it owns its value, as a plain field would.
+unsafe impl<T: Send> Send for Light<T> {}
+// SAFETY: `value` and `turns` are reached by one thread at a time (seen-or-stopped, taken-first).
+unsafe impl<T: Send> Sync for Light<T> {}
+
+/// Holds a [`Light`] lock. It stays on its thread.
+#[must_use]
+pub struct LightGuard<'a, T> {
+    lock: &'a Light<T>,
+    is_own: bool,
+    stays: PhantomData<*const ()>,
+}
+
+impl<T> Light<T> {
+    /// A lock that nobody has.
+    pub const fn new(value: T) -> Self {
+        Self::with_patience(value, PATIENCE)
+    }
+
+    /// As [`new`](Self::new), with an owner after so many turns in a row.
+    pub(crate) const fn with_patience(value: T, patience: u32) -> Self {
+        Self {
+            owner: AtomicU64::new(NOBODY),
+            held: AtomicBool::new(false),
+            taken: AtomicBool::new(false),
+            turns: UnsafeCell::new(Turns { last: NOBODY, left: 0, first: NOBODY, patience }),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// The number of the thread that owns it; 0 where none does.
+    #[cfg(test)]
+    pub(crate) fn owner(&self) -> u64 {
+        self.owner.load(Ordering::Relaxed)
+    }
+
+    /// Takes the lock. A thread that has it already waits for ever.
+    #[inline]
+    pub fn lock(&self) -> LightGuard<'_, T> {
+        if self.lock_own() { self.guard(true) } else { self.lock_shared() }
+    }
+
+    /// Takes the lock where it is free this moment.
+    #[inline]
+    pub fn try_lock(&self) -> Option<LightGuard<'_, T>> {
+        if self.lock_own() { Some(self.guard(true)) } else { self.try_shared() }
+    }
+
+    /// The owner's way in: whether this thread is the owner and was not inside already.
+    #[inline]
+    fn lock_own(&self) -> bool {
+        let me = sync::thread_number();
+        if self.owner.load(Ordering::Relaxed) != me || self.held.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.held.store(true, Ordering::Relaxed);
+        sync::half_fence();
+        if self.owner.load(Ordering::Acquire) == me {
+            return true;
+        }
+        self.held.store(false, Ordering::Release);
+        false
+    }
+
+    /// Everybody else's way in.
+    #[inline(never)]
+    fn lock_shared(&self) -> LightGuard<'_, T> {
+        while !self.take() {
+            while self.taken.load(Ordering::Relaxed) {
+                sync::relax();
+            }
+        }
+        self.revoke();
+        while self.held.load(Ordering::Acquire) {
+            sync::relax();
+        }
+        self.turn()
+    }
+
+    #[inline(never)]
+    fn try_shared(&self) -> Option<LightGuard<'_, T>> {
+        // An owner that is inside is not disturbed.
+        if self.held.load(Ordering::Relaxed) || !self.take() {
+            return None;
+        }
+        self.revoke();
+        if self.held.load(Ordering::Acquire) {
+            self.taken.store(false, Ordering::Release);
+            return None;
+        }
+        Some(self.turn())
+    }
+
+    #[inline]
+    fn take(&self) -> bool {
+        self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Ends an ownership, with `taken`. INVARIANT: seen-or-stopped.
+    #[inline]
+    fn revoke(&self) {
+        if self.owner.load(Ordering::Relaxed) != NOBODY {
+            self.owner.store(NOBODY, Ordering::Relaxed);
+            sync::stop_all();
+        }
+    }
+
+    /// One turn of this thread, which has `taken`, and is inside: as the owner from now on, after enough of them.
+    #[inline]
+    fn turn(&self) -> LightGuard<'_, T> {
+        let me = sync::new_thread_number();
+        // SAFETY: this thread is inside (taken-first).
+        let turns = unsafe { &mut *self.turns.get() };
+        if turns.last != me {
+            (turns.last, turns.left) = (me, turns.patience);
+        }
+        turns.left = turns.left.saturating_sub(1);
+        if turns.left == 0 && (turns.first == NOBODY || turns.first == me) {
+            self.own(turns, me)
+        } else {
+            self.guard(false)
+        }
+    }
+
+    /// This thread, which is inside, becomes the owner. INVARIANT: one-writer.
+    #[cold]
+    fn own(&self, turns: &mut Turns, me: u64) -> LightGuard<'_, T> {
+        turns.patience = turns.patience.saturating_mul(2);
+        turns.left = turns.patience;
+        if !sync::can_stop_all() {
+            return self.guard(false);
+        }
+        turns.first = me;
+        self.held.store(true, Ordering::Relaxed);
+        self.owner.store(me, Ordering::Relaxed);
+        self.taken.store(false, Ordering::Release);
+        self.guard(true)
+    }
+
+    #[inline]
+    fn guard(&self, is_own: bool) -> LightGuard<'_, T> {
+        LightGuard { lock: self, is_own, stays: PhantomData }
+    }
+}
+
+impl<T> LightGuard<'_, T> {
+    /// So many turns in a row make an owner the next time.
+    #[cfg(test)]
+    pub(crate) fn set_patience(&mut self, turns: u32) {
+        // SAFETY: this thread is inside (taken-first, seen-or-stopped).
+        unsafe { (*self.lock.turns.get()).patience = turns };
+    }
+}
+
+impl<T> Drop for LightGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        let flag = if self.is_own { &self.lock.held } else { &self.lock.taken };
+        flag.store(false, Ordering::Release);
+    }
+}
+
+impl<T> Deref for LightGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this thread is inside (seen-or-stopped, taken-first).
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for LightGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this thread is inside (seen-or-stopped, taken-first).
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> fmt::Debug for Light<T> {
+    /// What is in it is not shown: to look would end an ownership.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Light").finish_non_exhaustive()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for LightGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

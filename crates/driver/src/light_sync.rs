@@ -1,0 +1,156 @@
+//! What the lock is built of, in one place: `tests/light_schedules.rs` compiles the lock a second time over a twin of
+//! this file, in which a controlled scheduler chooses every interleaving.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::compiler_fence;
+
+use rustix::thread::{MembarrierCommand, membarrier};
+
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A thread that has no number yet.
+const UNNUMBERED: u64 = u64::MAX;
+
+thread_local! {
+    static NUMBER: Cell<u64> = const { Cell::new(UNNUMBERED) };
+}
+
+/// Tells the calling thread from all others that ever were; one without a number is like none that has one.
+#[inline]
+pub(crate) fn thread_number() -> u64 {
+    NUMBER.get()
+}
+
+/// As [`thread_number`], and gives the thread one where it has none.
+#[inline]
+pub(crate) fn new_thread_number() -> u64 {
+    match NUMBER.get() {
+        UNNUMBERED => number_thread(),
+        number => number,
+    }
+}
+
+#[cold]
+fn number_thread() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    NUMBER.set(number);
+    number
+}
+
+/// Keeps the compiler's order of what is before and after. The processor's is the business of [`stop_all`].
+#[inline]
+pub(crate) fn half_fence() {
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// Whether [`stop_all`] works here.
+pub(crate) fn can_stop_all() -> bool {
+    static REGISTERED: OnceLock<bool> = OnceLock::new();
+    *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
+}
+
+/// A full barrier on every processor that runs a thread of the process: between any two instructions of theirs.
+#[cold]
+pub(crate) fn stop_all() {
+    let stop = || membarrier(MembarrierCommand::PrivateExpedited).is_ok();
+    // A forked process may have to ask anew.
+    let is_done = stop() || (membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && stop());
+    if !is_done {
+        eprintln!("millpond: the system refuses membarrier, which it has offered before: the process cannot go on");
+        std::process::abort();
+    }
+}
+
+/// Lets others go on.
+pub(crate) fn relax() {
+    std::thread::yield_now();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::{can_stop_all, thread_number};
+    use crate::light::Light;
+
+    const NOBODY: u64 = 0;
+
+    #[test]
+    fn turns_in_a_row_make_an_owner_and_others_end_that() {
+        let lock = Light::with_patience(0, 3);
+        (0..2).for_each(|_| *lock.lock() += 1);
+        assert_eq!(lock.owner(), NOBODY);
+        *lock.lock() += 1;
+        if !can_stop_all() {
+            return eprintln!("skipped: the system has no membarrier, so locks have no owners");
+        }
+        assert_eq!(lock.owner(), thread_number());
+        *lock.lock() += 1;
+        std::thread::scope(|scope| scope.spawn(|| *lock.lock() += 1).join()).expect("no panic");
+        assert_eq!(lock.owner(), NOBODY);
+        (0..5).for_each(|_| *lock.lock() += 1);
+        assert_eq!(lock.owner(), NOBODY, "twice as many turns");
+        *lock.lock() += 1;
+        assert_eq!((lock.owner(), *lock.lock()), (thread_number(), 11));
+    }
+
+    #[test]
+    fn only_the_first_owner_can_be_one_again() {
+        let lock = Light::with_patience(0, 2);
+        (0..2).for_each(|_| *lock.lock() += 1);
+        std::thread::scope(|scope| scope.spawn(|| (0..100).for_each(|_| *lock.lock() += 1)).join()).expect("no panic");
+        assert_eq!(lock.owner(), NOBODY);
+    }
+
+    #[test]
+    fn an_owner_that_is_inside_keeps_others_out() {
+        let lock = Light::with_patience(0, 1);
+        drop(lock.lock());
+        let (inside, out) = (channel(), channel());
+        std::thread::scope(|scope| {
+            let mut guard = lock.lock();
+            assert!(lock.try_lock().is_none(), "it has it itself");
+            scope.spawn(|| {
+                assert!(lock.try_lock().is_none(), "the owner is inside");
+                inside.0.send(()).expect("it is heard");
+                let mut guard = lock.lock();
+                assert_eq!(*guard, 7);
+                *guard = 8;
+                drop(guard);
+                out.0.send(()).expect("it is heard");
+            });
+            inside.1.recv().expect("it tries");
+            *guard = 7;
+            drop(guard);
+            out.1.recv().expect("it gets in");
+            assert_eq!(*lock.lock(), 8);
+        });
+    }
+
+    #[test]
+    fn nothing_is_lost_while_an_owner_is_made_and_unmade() {
+        const ROUNDS: u64 = 20_000;
+        let lock = Light::with_patience(0, 2);
+        let add = |every: u64| {
+            let lock = &lock;
+            move || {
+                for round in 0..ROUNDS {
+                    *lock.lock() += 1;
+                    if round % every == 0 {
+                        std::thread::yield_now();
+                    }
+                    if round % 1000 == 0 {
+                        // The owner is wanted again soon, however often that ended.
+                        lock.lock().set_patience(2);
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            [u64::MAX, 64, 16].into_iter().for_each(|every| drop(scope.spawn(add(every))));
+        });
+        assert_eq!(*lock.lock(), 3 * ROUNDS);
+    }
+}

@@ -1,0 +1,75 @@
+//! The light lock under a scheduler that chooses every interleaving (shuttle): the same source file, over primitives
+//! that the scheduler controls. In its schedules every store is seen at once, as if each had its barrier: what is
+//! explored is who is owner when, not what a processor may put off.
+#![allow(dead_code, unreachable_pub)] // The source is compiled whole, as a part of a library.
+
+#[path = "../src/light.rs"]
+mod light;
+
+/// The twin of `src/light_sync.rs`.
+mod light_sync {
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    pub(crate) fn thread_number() -> u64 {
+        usize::from(shuttle::current::me()) as u64 + 1
+    }
+
+    pub(crate) fn new_thread_number() -> u64 {
+        thread_number()
+    }
+
+    /// Another thread may run in between, as where a processor is interrupted.
+    pub(crate) fn half_fence() {
+        shuttle::thread::yield_now();
+    }
+
+    pub(crate) fn can_stop_all() -> bool {
+        true
+    }
+
+    pub(crate) fn stop_all() {
+        shuttle::thread::yield_now();
+    }
+
+    pub(crate) fn relax() {
+        shuttle::thread::yield_now();
+    }
+}
+
+use light::Light;
+use shuttle::sync::Arc;
+use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use shuttle::thread;
+
+const SCHEDULES: usize = 5_000;
+const THREADS: u64 = 3;
+const TURNS: u64 = 6;
+
+fn program() {
+    let lock = Arc::new(Light::with_patience(0_u64, 1));
+    let (inside, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let run = |number: u64| {
+        let (lock, inside, done) = (Arc::clone(&lock), Arc::clone(&inside), Arc::clone(&done));
+        thread::spawn(move || {
+            for turn in 0..TURNS {
+                let guard = if (number + turn) % 3 == 0 { lock.try_lock() } else { Some(lock.lock()) };
+                let Some(mut guard) = guard else { continue };
+                assert!(!inside.swap(true, Ordering::SeqCst), "two threads are inside");
+                *guard += 1;
+                done.fetch_add(1, Ordering::SeqCst);
+                thread::yield_now();
+                assert!(lock.try_lock().is_none(), "it is inside already");
+                inside.store(false, Ordering::SeqCst);
+            }
+        })
+    };
+    let threads: Vec<_> = (0..THREADS).map(run).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(*lock.lock(), done.load(Ordering::SeqCst));
+}
+
+#[test]
+fn one_thread_is_inside_in_any_schedule() {
+    shuttle::check_random(program, SCHEDULES);
+    shuttle::check_pct(program, SCHEDULES, 3);
+}
