@@ -7,12 +7,13 @@
 //! Invariant **one-owner**: an allocation is with exactly one of: a live buffer, a shelf, or the table's vacant
 //! entries. The pool's table refers to it only to answer questions about pointers and views.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Act, Fault, History, Kind, Site, Subject, Use, Violation};
 use millpond_core::ids::{AllocId, Point, Slot, StreamId};
 use millpond_core::units::{Bytes, Range};
-use spin::mutex::{SpinMutex, SpinMutexGuard};
+use millpond_driver::{Light, LightGuard};
 
 use crate::error::{Error, Invalid};
 use crate::graph::{Arena, Session};
@@ -21,13 +22,9 @@ use crate::share::{Imported, Lent};
 use crate::stream::StreamShared;
 use crate::tracing::Tracer;
 
-/// A lock held for some tens of nanoseconds: one atomic to take it, a plain store to give it back.
-pub(crate) type Light<T> = SpinMutex<T, spin::Yield>;
-/// Holds a [`Light`] lock.
-pub(crate) type LightGuard<'a, T> = SpinMutexGuard<'a, T>;
-
 /// An entry: its fixed part. Blocks and lives pass through [`life`](Allocation::life).
 #[derive(Debug)]
+#[repr(align(128))] // No cache line is shared with another entry, which another stream may serve.
 pub(crate) struct Allocation {
     pub(crate) id: AllocId,
     /// Its place in the table of where it is from.
@@ -35,6 +32,8 @@ pub(crate) struct Allocation {
     /// The number of its device.
     pub(crate) device: u32,
     pub(crate) origin: Origin,
+    /// Where the block of a pool begins, for who owns it.
+    address: AtomicU64,
     life: Light<Life>,
 }
 
@@ -91,7 +90,7 @@ impl Allocation {
             name: None,
             lent: None,
         };
-        Self { id, index, device, origin, life: Light::new(life) }
+        Self { id, index, device, origin, address: AtomicU64::new(0), life: Light::new(life) }
     }
 
     /// Who writes down what is done to it, where somebody does. Memory of a capture is its graph's.
@@ -128,6 +127,17 @@ impl Allocation {
     /// Whether a capture has allocated it.
     pub(crate) fn is_of(&self, capture: &Session) -> bool {
         matches!(&self.origin, Origin::Captured(session) if std::ptr::eq(&**session, capture))
+    }
+
+    /// Where its block begins. It changes while the heap has it.
+    #[inline]
+    pub(crate) fn address(&self) -> u64 {
+        self.address.load(Ordering::Relaxed)
+    }
+
+    /// It has another block.
+    pub(crate) fn set_address(&self, address: u64) {
+        self.address.store(address, Ordering::Relaxed);
     }
 
     /// The present life, to look at or to change.

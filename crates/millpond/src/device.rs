@@ -14,9 +14,11 @@ use millpond_core::ids::{Point, PoolId, Slot, StreamId};
 use millpond_core::order::{Base, Chain, Knows, Slots, StreamKind};
 use millpond_core::pool::Frontier;
 use millpond_core::units::{GIB, Range, round_up};
-use millpond_driver::{CallCounts, Counting, Driver, HostDriver, Properties, RawStream, SimDriver, StreamFlags, Tie};
+use millpond_driver::{
+    CallCounts, Counting, Driver, HostDriver, Light, Properties, RawStream, SimDriver, StreamFlags, Tie,
+};
 
-use crate::allocation::{Light, Origin, Owned, freed_fault, site, violation};
+use crate::allocation::{Origin, Owned, freed_fault, site, violation};
 use crate::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig};
 use crate::context::{Context, Legacy, lock};
 use crate::ended::Ended;

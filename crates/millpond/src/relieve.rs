@@ -73,6 +73,7 @@ impl StreamShared {
             self.settle_grant(state, pool, &mut heap, &grant)?;
         }
         let allocation = heap.enlist(pool, grant.block);
+        allocation.set_address(grant.range.start);
         heap.count_used(bytes as i64);
         let born = self.next_use(state, Act::Allocate, caller);
         // The life begins under the heap's lock, so that whoever finds the block there finds whose it is.

@@ -14,9 +14,9 @@ use millpond_core::ids::{Point, Seq};
 use millpond_core::order::{Chain, Knows};
 use millpond_core::pool::Frontier;
 use millpond_core::units::{Range, round_up};
-use millpond_driver::Access;
+use millpond_driver::{Access, LightGuard};
 
-use crate::allocation::{Allocation, Life, LightGuard, Origin, Owned, freed_fault, site, violation};
+use crate::allocation::{Allocation, Life, Origin, Owned, freed_fault, site, violation};
 use crate::error::{CaptureError, Error, Result};
 use crate::graph::{drop_in_graph, free_in_graph};
 use crate::pool::PoolShared;
@@ -36,20 +36,52 @@ impl StreamShared {
         bytes: u64,
         caller: &'static Location<'static>,
     ) -> Result<Owned> {
+        match self.alloc_at_once(pool, bytes, caller) {
+            Some((allocation, generation)) => Ok(Owned { address: allocation.address(), allocation, generation }),
+            None => self.alloc_by_rule(pool, bytes, caller),
+        }
+    }
+
+    /// Where there is nothing to hear and the shelf has a block: the entry, and which life of it begins. Two words, to
+    /// be handed over in registers.
+    fn alloc_at_once(
+        &self,
+        pool: &PoolShared,
+        bytes: u64,
+        caller: &'static Location<'static>,
+    ) -> Option<(Arc<Allocation>, u64)> {
+        let mut state = self.state.lock();
+        if self.has_heard(&state) { self.take_from_shelf(&mut state, pool, bytes, caller) } else { None }
+    }
+
+    /// Everything else: what was to be heard is, and the shelf is asked again before the heap is.
+    #[cold]
+    #[inline(never)]
+    fn alloc_by_rule(&self, pool: &Arc<PoolShared>, bytes: u64, caller: &'static Location<'static>) -> Result<Owned> {
         let mut state = self.state.lock();
         if self.enter(&mut state)? == Mode::Capturing {
             return self.capture_alloc(&state, pool, bytes, caller);
         }
-        let taken = round_up(bytes, pool.grain).and_then(|rounded| {
-            let shelf = state.shelf(pool)?;
-            let taken = shelf.shelf.take(rounded)?;
-            shelf.count.take(bytes);
-            Some(taken)
-        });
-        let Some(Shelved { allocation, address, .. }) = taken else {
-            return self.alloc_slow(&mut state, pool, bytes, caller);
-        };
-        let born = self.next_use(&mut state, Act::Allocate, caller);
+        match self.take_from_shelf(&mut state, pool, bytes, caller) {
+            Some((allocation, generation)) => Ok(Owned { address: allocation.address(), allocation, generation }),
+            None => self.alloc_slow(&mut state, pool, bytes, caller),
+        }
+    }
+
+    /// A life begins in a block of the shelf, where one fits.
+    #[inline]
+    fn take_from_shelf(
+        &self,
+        state: &mut State,
+        pool: &PoolShared,
+        bytes: u64,
+        caller: &'static Location<'static>,
+    ) -> Option<(Arc<Allocation>, u64)> {
+        let rounded = round_up(bytes, pool.grain)?;
+        let shelf = state.shelf(pool)?;
+        let Shelved { allocation, .. } = shelf.shelf.take(rounded)?;
+        shelf.count.take(bytes);
+        let born = self.next_use(state, Act::Allocate, caller);
         let mut life = allocation.life();
         life.begin(bytes, born);
         let generation = life.generation;
@@ -57,8 +89,8 @@ impl StreamShared {
         if let Some(tracer) = &self.context.tracer {
             tracer.alloc((allocation.id, generation), pool.id, self.id, bytes, caller);
         }
-        self.leave(&mut state);
-        Ok(Owned { allocation, generation, address })
+        self.leave(state);
+        Some((allocation, generation))
     }
 
     /// Frees an allocation at this point of the stream, if that comes after its allocation and every use.
@@ -88,26 +120,42 @@ impl StreamShared {
 
     #[inline(always)] // As for `alloc`.
     fn try_free(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
+        // In parts, which stay in registers: put together again only where the path is cold.
+        let Owned { allocation, generation, address } = owned;
         let mut state = self.state.lock();
-        match self.enter(&mut state).and_then(|mode| self.check_device(&owned.allocation).map(|()| mode)) {
-            Err(error) => return Err((error, owned)),
+        match self.enter(&mut state).and_then(|mode| self.check_device(&allocation).map(|()| mode)) {
             Ok(Mode::Live) => {}
-            Ok(Mode::Capturing) => {
-                return self.capture_free(&state, &owned, caller).map_err(|error| (error, owned));
+            stopped => {
+                return self.free_elsewhere(&state, stopped, Owned { allocation, generation, address }, caller);
             }
         }
-        let life = owned.allocation.life();
-        let is_plain = life.lent.is_none() && matches!(owned.allocation.origin, Origin::Pool(_));
-        let is_live = life.freed.is_none() && life.generation == owned.generation;
+        let life = allocation.life();
+        let is_plain = life.lent.is_none() && matches!(allocation.origin, Origin::Pool(_));
+        let is_live = life.freed.is_none() && life.generation == generation;
         if !is_plain || !is_live || life.history.check_free(&state.chain).is_err() {
             drop(life);
-            return self.free_by_rule(&mut state, owned, caller);
+            return self.free_by_rule(&mut state, Owned { allocation, generation, address }, caller);
         }
-        let (rounded, bytes, seq) = self.end_life(&mut state, life, &owned, caller);
-        let Owned { allocation, address, .. } = owned;
-        self.shelve(&mut state, Shelved { allocation, address, seq }, rounded, bytes);
+        let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), caller);
+        self.shelve(&mut state, Shelved { allocation, seq }, rounded, bytes);
         self.leave(&mut state);
         Ok(())
+    }
+
+    /// Not at this point of the stream: it captures, it is closed, or the memory is another device's.
+    #[cold]
+    #[inline(never)]
+    fn free_elsewhere(
+        &self,
+        state: &State,
+        stopped: Result<Mode>,
+        owned: Owned,
+        caller: &'static Location<'static>,
+    ) -> FreeResult {
+        match stopped.and_then(|_| self.capture_free(state, &owned, caller)) {
+            Ok(()) => Ok(()),
+            Err(error) => Err((error, owned)),
+        }
     }
 
     /// What is not plain: memory of graphs, captures and other processes; what is lent; and what is to be refused.
@@ -133,9 +181,9 @@ impl StreamShared {
             return Err((error, owned));
         }
         if let Origin::Pool(_) = owned.allocation.origin {
-            let (rounded, bytes, seq) = self.end_life(state, life, &owned, caller);
-            let Owned { allocation, address, .. } = owned;
-            self.shelve(state, Shelved { allocation, address, seq }, rounded, bytes);
+            let (rounded, bytes, seq) = self.end_life(state, life, (&owned.allocation, owned.generation), caller);
+            let Owned { allocation, .. } = owned;
+            self.shelve(state, Shelved { allocation, seq }, rounded, bytes);
             self.leave(state);
             return Ok(());
         }
@@ -158,13 +206,13 @@ impl StreamShared {
         &self,
         state: &mut State,
         mut life: LightGuard<'_, Life>,
-        owned: &Owned,
+        (allocation, generation): (&Allocation, u64),
         caller: &'static Location<'static>,
     ) -> (u64, u64, Seq) {
         let free = self.next_use(state, Act::Free, caller);
         life.freed = Some(free);
         if let Some(tracer) = &self.context.tracer {
-            tracer.free(owned.allocation.id, owned.generation, self.id, caller);
+            tracer.free(allocation.id, generation, self.id, caller);
         }
         (life.range.bytes, life.bytes, free.point.seq)
     }
@@ -209,15 +257,16 @@ impl StreamShared {
     }
 
     /// Puts a freed block on the stream's shelf; what falls off waits for the next visit to the heap.
-    #[inline]
+    #[inline(always)] // As for `alloc`.
     fn shelve(&self, state: &mut State, freed: Shelved, rounded: u64, bytes: u64) {
-        let pool = freed.allocation.pool();
+        let Shelved { allocation, seq } = freed;
+        let pool = allocation.pool();
         if pool.bypasses_shelves() {
-            return self.free_to_heap(state, freed, rounded, bytes);
+            return self.free_to_heap(state, Shelved { allocation, seq }, rounded, bytes);
         }
         let shelf = state.shelf_or_new(self, pool);
         shelf.count.put(bytes);
-        if let Err(fallen) = shelf.shelf.put(rounded, freed) {
+        if let Err(fallen) = shelf.shelf.put(rounded, Shelved { allocation, seq }) {
             shelf.fallen.push(fallen);
             if shelf.fallen.len() >= FALLEN_MAX {
                 let pool = Arc::clone(shelf.fallen[0].allocation.pool());
@@ -251,7 +300,7 @@ impl StreamShared {
     fn free_to_heap(&self, state: &State, freed: Shelved, rounded: u64, bytes: u64) {
         let pool = Arc::clone(freed.allocation.pool());
         if pool.guard {
-            let range = Range::new(freed.address, rounded);
+            let range = Range::new(freed.allocation.address(), rounded);
             // Where the device refuses, the bytes stay readable: the guard is a help, not a promise.
             let _ = shell::submit_protect(&self.context, self.raw, range, Access::None);
         }
@@ -277,7 +326,7 @@ impl PoolShared {
     /// Frees an allocation whose buffer was dropped: after everything declared so far. Never waits, never fails, adds
     /// no order.
     pub(crate) fn drop_allocation(owned: Owned) {
-        let Owned { allocation, generation, address } = owned;
+        let Owned { allocation, generation, .. } = owned;
         if allocation.is_import() {
             return drop_import(&allocation, generation);
         }
@@ -304,7 +353,7 @@ impl PoolShared {
             let site = Site { act: Act::Free, stream: home.id, op: state.op(), place: Place::Unknown };
             life.freed = Some(Use { point: free, site });
             drop(life);
-            home.shelve(state, Shelved { allocation, address, seq: free.seq }, rounded, bytes);
+            home.shelve(state, Shelved { allocation, seq: free.seq }, rounded, bytes);
             return home.leave(state);
         }
         let after = Frontier::of(own_points(&life));

@@ -13,10 +13,10 @@ use millpond_core::graph::NodeId;
 use millpond_core::ids::{Point, Seq, Slot, StreamId};
 use millpond_core::order::Chain;
 use millpond_core::pool::Shelf;
-use millpond_driver::{Driver, RawMark, RawStream};
+use millpond_driver::{Driver, Light, RawMark, RawStream};
 use smallvec::SmallVec;
 
-use crate::allocation::{Allocation, Light};
+use crate::allocation::Allocation;
 use crate::context::{Context, lock};
 use crate::ended::Unclosed;
 use crate::error::{Invalid, Result};
@@ -141,7 +141,6 @@ pub(crate) struct PoolShelf {
 #[derive(Debug)]
 pub(crate) struct Shelved {
     pub(crate) allocation: Arc<Allocation>,
-    pub(crate) address: u64,
     /// Where on this stream's chain it was freed.
     pub(crate) seq: Seq,
 }
@@ -211,7 +210,13 @@ impl StreamShared {
     /// What every operation does first: refuse a closed stream, and hear what there is to hear.
     #[inline]
     pub(crate) fn enter(&self, state: &mut State) -> Result<Mode> {
-        if state.epoch != self.context.hosts.epoch() { self.hear(state) } else { Ok(Mode::Live) }
+        if self.has_heard(state) { Ok(Mode::Live) } else { self.hear(state) }
+    }
+
+    /// Whether there is nothing to hear: the stream is open, and captures nothing.
+    #[inline]
+    pub(crate) fn has_heard(&self, state: &State) -> bool {
+        state.epoch == self.context.hosts.epoch()
     }
 
     /// What every operation does last, once the driver has its work.

@@ -17,8 +17,8 @@ const PLACES: usize = 4;
 #[derive(Debug)]
 pub struct Shelf<T> {
     /// The place put to last; the places form a ring.
-    top: usize,
-    kept: usize,
+    top: u32,
+    kept: u32,
     served: u64,
     /// 0 is no size of a block: the place is empty.
     sizes: [u64; PLACES],
@@ -39,7 +39,7 @@ impl<T> Shelf<T> {
 
     /// How many blocks lie on it.
     pub fn len(&self) -> usize {
-        self.kept
+        self.kept as usize
     }
 
     /// Whether none does.
@@ -51,7 +51,7 @@ impl<T> Shelf<T> {
     #[inline]
     pub fn take(&mut self, bytes: u64) -> Option<T> {
         for back in 0..PLACES {
-            let place = (self.top + PLACES - back) % PLACES;
+            let place = (self.top as usize + PLACES - back) % PLACES;
             if self.sizes[place] == bytes {
                 return self.take_from(place, back);
             }
@@ -64,7 +64,7 @@ impl<T> Shelf<T> {
         let item = self.items[place].take()?;
         self.sizes[place] = 0;
         if back == 0 {
-            self.top = (place + PLACES - 1) % PLACES;
+            self.top = ((place + PLACES - 1) % PLACES) as u32;
         }
         self.kept -= 1;
         self.served += 1;
@@ -78,26 +78,46 @@ impl<T> Shelf<T> {
     #[inline]
     pub fn put(&mut self, bytes: u64, item: T) -> Result<(), T> {
         debug_assert_ne!(bytes, 0, "no block is empty");
-        if self.kept < PLACES && self.sizes[(self.top + 1) % PLACES] != 0 {
+        let oldest = self.make_room();
+        self.top = Self::after(self.top) as u32;
+        let place = self.top as usize;
+        self.sizes[place] = bytes;
+        // It is empty, and nothing of what was in it is read again: what was just written is slow to be read.
+        std::mem::forget(self.items[place].replace(item));
+        self.kept += 1;
+        oldest.map_or(Ok(()), Err)
+    }
+
+    /// Empties the place to put to next.
+    #[inline]
+    fn make_room(&mut self) -> Option<T> {
+        let place = Self::after(self.top);
+        if self.sizes[place] == 0 { None } else { self.make_room_in(place) }
+    }
+
+    /// The block that lies there moves, where another place is empty, and falls off where none is.
+    #[cold]
+    fn make_room_in(&mut self, place: usize) -> Option<T> {
+        if (self.kept as usize) < PLACES {
             self.close_gaps();
+            return None;
         }
-        self.top = (self.top + 1) % PLACES;
-        self.sizes[self.top] = bytes;
-        match self.items[self.top].replace(item) {
-            Some(oldest) => Err(oldest),
-            None => {
-                self.kept += 1;
-                Ok(())
-            }
-        }
+        self.kept -= 1;
+        self.items[place].take()
+    }
+
+    /// The place after another one.
+    #[inline]
+    fn after(place: u32) -> usize {
+        (place as usize + 1) % PLACES
     }
 
     /// Blocks were taken from between others: moves these together, so that none falls off while there is room.
     #[cold]
     fn close_gaps(&mut self) {
         // Oldest first, then without the empty places.
-        self.items.rotate_left(self.top + 1);
-        self.sizes.rotate_left(self.top + 1);
+        self.items.rotate_left(self.top as usize + 1);
+        self.sizes.rotate_left(self.top as usize + 1);
         let mut end = 0;
         for place in 0..PLACES {
             if self.sizes[place] != 0 {
@@ -106,7 +126,7 @@ impl<T> Shelf<T> {
                 end += 1;
             }
         }
-        self.top = (end + PLACES - 1) % PLACES;
+        self.top = ((end + PLACES - 1) % PLACES) as u32;
     }
 
     /// Takes everything off.

@@ -18,7 +18,7 @@ use millpond_core::ids::Point;
 use millpond_core::order::{Base, Chain, Knows, Snapshot};
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
-use millpond_driver::Driver;
+use millpond_driver::{Driver, LightGuard};
 use smallvec::SmallVec;
 
 use super::error::GraphError;
@@ -28,7 +28,7 @@ use super::last::{Last, Lasts};
 use super::memory::{bind, follow, settled};
 use super::node::MemAllocNode;
 use super::submit::{Submitted, TRIES};
-use crate::allocation::{Allocation, Life, LightGuard, Owned, freed_fault, site};
+use crate::allocation::{Allocation, Life, Owned, freed_fault, site};
 use crate::buffer::Buffer;
 use crate::context::lock;
 use crate::error::{Error, Invalid, Result};

@@ -11,7 +11,7 @@ use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
 use millpond_core::ids::AllocId;
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
-use millpond_driver::Driver;
+use millpond_driver::{Driver, LightGuard};
 use rustc_hash::FxHashMap;
 
 use super::arena::Arena;
@@ -20,7 +20,7 @@ use super::capture::{Recording, Session, drop_captured};
 use super::error::GraphError;
 use super::memory::GraphMemory;
 use super::node::NodeName;
-use crate::allocation::{Allocation, Life, LightGuard, Origin, Owned};
+use crate::allocation::{Allocation, Life, Origin, Owned};
 use crate::context::{Context, lock};
 use crate::error::{Invalid, Nearest, Result};
 use crate::event::Mark;

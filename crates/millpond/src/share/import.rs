@@ -12,13 +12,13 @@ use millpond_core::check::{Act, Place, Site, Use};
 use millpond_core::ids::{AllocId, Point};
 use millpond_core::share::{ChunkName, ForeignUse, LeaseId, Request, Ticket, TicketKind, USES_MAX};
 use millpond_core::units::Range;
-use millpond_driver::Driver;
+use millpond_driver::{Driver, LightGuard};
 
 use super::abroad::is_abroad;
 use super::error::ShareError;
 use super::peer::{Claimed, Peer};
 use super::returns::Returning;
-use crate::allocation::{Allocation, Life, LightGuard, Origin, Owned};
+use crate::allocation::{Allocation, Life, Origin, Owned};
 use crate::context::{Context, lock};
 use crate::error::{Nearest, Result};
 use crate::{Buffer, shell};

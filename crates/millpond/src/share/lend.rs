@@ -11,10 +11,11 @@ use millpond_core::order::{Base, Chain, Knows};
 use millpond_core::pool::Frontier;
 use millpond_core::share::{ChunkName, ForeignUse, LeaseId, MemoryGrant, PARTS_MAX, Part, Refusal, USES_MAX};
 use millpond_core::units::Range;
+use millpond_driver::LightGuard;
 use smallvec::SmallVec;
 
 use super::abroad::is_abroad;
-use crate::allocation::{Allocation, Life, LightGuard, Origin};
+use crate::allocation::{Allocation, Life, Origin};
 use crate::context::Context;
 use crate::pool::{Heap, PoolShared};
 
