@@ -198,6 +198,12 @@ impl<T> Light<T> {
     }
 }
 
+impl<T: Default> Default for Light<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
 impl<T> LightGuard<'_, T> {
     /// So many turns in a row make an owner the next time.
     #[cfg(test)]

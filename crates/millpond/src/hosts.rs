@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use millpond_core::ids::HostId;
-use millpond_core::order::{Base, Host, Snapshot};
+use millpond_core::order::{Base, Chain, Host, Snapshot};
 
 /// Whether host threads count as one another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -88,6 +88,11 @@ impl Hosts {
     /// What the calling thread knows.
     pub(crate) fn base(&self) -> Arc<Base> {
         self.knowledge.base()
+    }
+
+    /// A chain that the calling thread submits to hears what that knows.
+    pub(crate) fn tell(&self, chain: &mut Chain) {
+        self.knowledge.with(|host| chain.hear(host.base()));
     }
 
     /// The calling thread was told that everything up to these is over.

@@ -121,7 +121,7 @@ impl StreamShared {
     pub(crate) fn hear_abroad(&self, state: &mut State) -> bool {
         let is_news = self.context.hear_abroad();
         if is_news {
-            state.chain.hear(&self.context.hosts.base());
+            self.context.hosts.tell(&mut state.chain);
         }
         is_news
     }

@@ -250,7 +250,7 @@ impl StreamShared {
             state.capture = None;
         }
         let epoch = self.context.hosts.epoch();
-        state.chain.hear(&self.context.hosts.base());
+        self.context.hosts.tell(&mut state.chain);
         match self.role {
             Role::Legacy => {
                 self.refuse_implicit()?;

@@ -134,6 +134,16 @@ impl Chain {
         Snapshot { point: self.last(), knowledge: Arc::clone(&self.knowledge) }
     }
 
+    /// Makes of an older snapshot what [`snapshot`](Chain::snapshot) gives now. Where the chain has learned nothing since,
+    /// no shared count is touched.
+    #[inline]
+    pub fn renew(&self, snapshot: &mut Snapshot) {
+        match Arc::ptr_eq(&snapshot.knowledge, &self.knowledge) {
+            true => snapshot.point = self.last(),
+            false => *snapshot = self.snapshot(),
+        }
+    }
+
     /// The last position of `slot` that comes before the next point.
     pub fn seen(&self, slot: Slot) -> Seq {
         match slot == self.slot {
@@ -182,7 +192,7 @@ impl Chain {
     /// The cold half of [`hear`](Chain::hear): once for each synchronisation of the host.
     #[cold]
     fn adopt(&mut self, base: &Arc<Base>) {
-        if Arc::make_mut(&mut self.knowledge).adopt(base) {
+        if !self.knowledge.base.includes(base) && Arc::make_mut(&mut self.knowledge).adopt(base) {
             self.seq += 1;
         }
     }
@@ -263,6 +273,22 @@ mod tests {
         let mut c = chain(2);
         assert!(c.wait(&snapshot) && c.covers(abroad(on_a)) && c.covers(abroad(on_b)));
         assert!(!c.covers(abroad(a.submit())) && !c.covers(abroad(b.submit())));
+    }
+
+    #[test]
+    fn a_renewed_snapshot_is_one_taken_now() {
+        let (mut a, mut b, mut c) = (chain(0), chain(1), chain(2));
+        let mut kept = a.snapshot();
+        let on_a = a.submit();
+        a.renew(&mut kept);
+        assert_eq!(kept.point(), on_a);
+        let on_b = b.submit();
+        a.wait(&b.snapshot());
+        a.renew(&mut kept);
+        assert!(c.wait(&kept) && c.covers(on_a) && c.covers(on_b));
+        // Of another chain it becomes that one's.
+        c.renew(&mut kept);
+        assert_eq!(kept.point(), c.last());
     }
 
     #[test]

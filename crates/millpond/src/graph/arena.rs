@@ -1,7 +1,7 @@
 //! The addresses that one graph and its copies have for themselves.
 //!
 //! Reserved in steps as alloc nodes need them, given back when the last graph, exec and live allocation is gone and no
-//! work is left that could touch them. Knows addresses, and the last launch that used them; no nodes.
+//! work is left that could touch them. Knows addresses; of nodes what messages say of them.
 //!
 //! Invariant **one-at-a-time**: launches of all execs that share an arena are ordered one after the other, because they
 //! use the same addresses.
@@ -15,7 +15,6 @@ use millpond_core::graph::{ArenaKey, GraphId};
 use millpond_core::units::{Bytes, GIB, Range, round_up};
 use millpond_driver::Driver;
 
-use super::last::Last;
 use crate::context::{Context, lock};
 use crate::error::{Nearest, Result};
 
@@ -39,15 +38,13 @@ pub(crate) struct Arena {
     ranges: Mutex<Vec<Range>>,
     /// By its first address, the last alloc node that has it.
     nodes: Mutex<BTreeMap<u64, Note>>,
-    /// The end of the last launch that used it.
-    pub(crate) last: Mutex<Option<Last>>,
 }
 
 impl Arena {
     pub(crate) fn new(context: &Arc<Context>) -> Arc<Self> {
         let key = ArenaKey(context.graphs.next_arena.fetch_add(1, Ordering::Relaxed).into());
-        let (ranges, nodes, last) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let arena = Arc::new(Self { key, context: Arc::clone(context), ranges, nodes, last });
+        let (ranges, nodes) = (Mutex::default(), Mutex::default());
+        let arena = Arc::new(Self { key, context: Arc::clone(context), ranges, nodes });
         context.graphs.enter_arena(&arena);
         arena
     }

@@ -22,6 +22,7 @@ use smallvec::SmallVec;
 use super::arena::Arena;
 use super::body::{Body, Grant};
 use super::build::Graph;
+use super::check::{Found, Founds};
 use super::error::GraphError;
 use super::events::Events;
 use super::last::Last;
@@ -108,6 +109,8 @@ pub(crate) struct ExecShared {
     pub(crate) lanes: Vec<RawStream>,
     pub(crate) outputs: Vec<Output>,
     pub(crate) outsides: Vec<Outside>,
+    /// What launches have to do with, where that is the same for all of them.
+    pub(crate) found: Option<Founds>,
     /// The arenas that it uses, and their numbers.
     pub(crate) arenas: Vec<Arc<Arena>>,
     pub(crate) arena_keys: Vec<ArenaKey>,
@@ -150,7 +153,7 @@ impl Room {
 /// What changes from launch to launch.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
-    /// The end of the last launch.
+    /// The end of the last launch: of an instance without arenas, which have it otherwise, or that runs lane by lane.
     pub(crate) last: Option<Last>,
     /// Where the next launch's nodes lie in the order, where that is not one point.
     pub(crate) lanes: Lanes,
@@ -161,6 +164,12 @@ pub(crate) struct Run {
 }
 
 impl ExecShared {
+    /// A launch that the last one was, or that came after it.
+    fn last(&self) -> Option<Last> {
+        let in_arenas = self.arena_keys.first().and_then(|arena| self.context.graphs.memory().last(*arena).cloned());
+        in_arenas.or_else(|| lock(&self.run).last.clone())
+    }
+
     /// Makes what launches need on the device, once. The memory that the graph names is there: a graph with memory of
     /// its own is made ready by its first upload or launch.
     #[cold]
@@ -203,6 +212,7 @@ impl GraphExec {
             native,
             body: Arc::clone(body),
             lanes: Vec::new(),
+            found: Found::always(&outputs, &outsides),
             outputs,
             outsides,
             arena_keys: arenas.iter().map(|arena| arena.key).collect(),
@@ -251,7 +261,7 @@ impl GraphExec {
         old.update(draft(&graph.body)?).map_err(GraphError::Update)?;
         let settings = Instantiate { auto_free_on_launch: self.shared.auto_free };
         let new = Self::make(&graph.body, settings, Some(&self.shared))?;
-        lock(&new.shared.run).last.clone_from(&lock(&self.shared.run).last);
+        lock(&new.shared.run).last = self.shared.last();
         *self = new;
         Ok(())
     }
@@ -394,7 +404,7 @@ fn arenas(context: &Context, core: &CoreExec, family: &Family<'_>, room: Option<
         cover.push((range, is_output));
     }
     arenas.retain(|(_, cover)| !cover.is_empty());
-    let mut memory = lock(&context.graphs.memory);
+    let mut memory = context.graphs.memory();
     arenas.iter().for_each(|(arena, cover)| memory.backing.enroll(arena.key, cover));
     arenas.into_iter().map(|(arena, _)| arena).collect()
 }
@@ -445,6 +455,7 @@ impl Drop for ExecShared {
             let needed: Vec<Payload> = payloads.cloned().collect();
             self.context.graphs.keep(mark, Box::new(needed));
         }
+        self.found = None;
         let outputs = std::mem::take(&mut self.outputs);
         self.context.graphs.leave(outputs.into_iter().map(|output| output.allocation));
     }

@@ -28,8 +28,23 @@ pub(crate) type Lasts = SmallVec<[Last; 1]>;
 
 impl Last {
     /// The end of what `stream` has now.
-    pub(crate) fn of(stream: &StreamShared, state: &State, mark: Option<Arc<Mark>>) -> Self {
+    fn of(stream: &StreamShared, state: &State, mark: Option<Arc<Mark>>) -> Self {
         Self { snapshot: state.chain.snapshot(), progress: Arc::clone(&stream.progress), mark }
+    }
+
+    /// Puts the end of what `stream` has now in the place of an older end, which was nearly always of the same stream:
+    /// then hardly a shared count is touched.
+    #[inline]
+    pub(crate) fn put(place: &mut Option<Last>, stream: &StreamShared, state: &State, mark: Option<&Arc<Mark>>) {
+        match place {
+            Some(last) if Arc::ptr_eq(&last.progress, &stream.progress) => {
+                state.chain.renew(&mut last.snapshot);
+                if last.mark.is_some() || mark.is_some() {
+                    last.mark = mark.cloned();
+                }
+            }
+            _ => *place = Some(Last::of(stream, state, mark.cloned())),
+        }
     }
 
     /// Makes a stream come after it.

@@ -1,37 +1,40 @@
-//! A launch: one point of a stream, checked as a whole, then submitted lane by lane.
+//! A launch: one point of a stream, checked as a whole, then submitted.
 //!
 //! In this order: every use of outside memory, and every free of what earlier launches left, is checked against what
-//! the stream knows; memory is bound, nearly always by finding that it is; the program is submitted; uses, frees and
-//! new lives are recorded at the launch's one point. If anything is refused, nothing has been enqueued. Locks: the
-//! stream's, the exec's, the binding, all allocations' in the order of their numbers, the memory's.
+//! the stream knows (`check.rs`); memory is bound, nearly always by finding that it is; the program is submitted; uses,
+//! frees and new lives are recorded at the launch's one point. If anything is refused, nothing has been enqueued.
+//! Locks: the stream's, the exec's, the graph memory's, all allocations' in the order of their numbers, and those of
+//! listed frees and of the driver.
 //!
-//! What a launch asks follows the outside memory and the outputs, not the graph.
+//! What a launch asks follows the outside memory and the outputs, not the graph. An output that stays live from launch
+//! to launch, freed by the one and made by the next, keeps its memory: that costs nothing.
 
 use std::cell::Cell;
 use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use millpond_core::check::{Act, Fault, Use};
-use millpond_core::graph::{Lanes, LaunchRefused, NodeSite, Standing};
+use millpond_core::check::{Act, Use};
+use millpond_core::graph::Standing;
 use millpond_core::ids::Point;
 use millpond_core::order::{Base, Chain, Knows, Snapshot};
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
-use millpond_driver::{Driver, LightGuard};
+use millpond_driver::Driver;
 use smallvec::SmallVec;
 
+use super::check::{Found, Launching, Lives, Role};
 use super::error::GraphError;
-use super::events::{Events, Waited, standing};
-use super::exec::{ExecShared, GraphExec, Output, Outside, Run, Whose, use_of};
+use super::events::{Events, standing};
+use super::exec::{ExecShared, GraphExec, Output, Run, use_of};
 use super::last::{Last, Lasts};
-use super::memory::{bind, follow, settled};
+use super::memory::{GraphMemory, bind, follow};
 use super::node::MemAllocNode;
 use super::submit::{Submitted, TRIES};
-use crate::allocation::{Allocation, Life, Owned, freed_fault, site};
+use crate::allocation::{Owned, site};
 use crate::buffer::Buffer;
 use crate::context::lock;
-use crate::error::{Error, Invalid, Result};
+use crate::error::{Invalid, Result};
 use crate::event::Mark;
 use crate::stream::{Mode, State, Stream, StreamShared};
 
@@ -39,12 +42,14 @@ use crate::stream::{Mode, State, Stream, StreamShared};
 #[derive(Debug)]
 #[must_use = "what a launch leaves live is taken from here; else it stays live until it is freed by other means"]
 pub struct Launch {
-    exec: Arc<ExecShared>,
-    /// For each output its life, once.
-    lives: Lives,
+    /// Where it has outputs.
+    exec: Option<Arc<ExecShared>>,
+    begun: Begun,
 }
 
-type Lives = SmallVec<[Cell<Option<u64>>; 2]>;
+/// For each output the generation of its life, once; 0 for none. Of a launch into a capturing stream, which is a node,
+/// nothing.
+type Begun = SmallVec<[Cell<u64>; 4]>;
 
 impl Launch {
     /// This launch's allocation of an alloc node, as an ordinary buffer: it exists from the launch on, and is freed
@@ -60,12 +65,15 @@ impl Launch {
                 Err(GraphError::NoOutput.into())
             };
         };
+        let exec = self.exec.as_deref().filter(|exec| name.device == exec.context.number);
         let is_it = |output: &Output| (output.graph, output.alloc) == (name.graph, name.alloc);
-        let is_here = name.device == self.exec.context.number;
-        let at = self.exec.outputs.iter().position(is_it).filter(|_| is_here).ok_or(GraphError::NoOutput)?;
-        // A launch into a capturing stream is a node: it has no lives.
-        let generation = self.lives.get(at).and_then(Cell::take).ok_or(GraphError::Taken)?;
-        let output = &self.exec.outputs[at];
+        let found = exec.and_then(|exec| Some((exec, exec.outputs.iter().position(is_it)?)));
+        let (exec, at) = found.ok_or(GraphError::NoOutput)?;
+        let generation = self.begun.get(at).map_or(0, Cell::take);
+        if generation == 0 {
+            return Err(GraphError::Taken.into());
+        }
+        let output = &exec.outputs[at];
         let allocation = Arc::clone(&output.allocation);
         let life = allocation.life();
         if life.generation != generation || life.freed.is_some() {
@@ -103,13 +111,14 @@ impl GraphExec {
                 }
             }
         };
-        let lives = loop {
+        let begun = loop {
             match once() {
                 Err(error) if shared.mend(&error) => {}
                 launched => break launched?,
             }
         };
-        Ok(Launch { exec: Arc::clone(&self.shared), lives })
+        let exec = (!exec.outputs.is_empty()).then(|| Arc::clone(&self.shared));
+        Ok(Launch { exec, begun })
     }
 
     /// Binds the graph's memory ahead of a launch on `stream`, so that the launch has no mapping to do
@@ -127,59 +136,44 @@ impl GraphExec {
             return Err(super::error::CaptureError::Uncapturable { call: "upload" }.into());
         }
         let mut run = lock(&exec.run);
-        for last in exec.before(&state, &run) {
+        let before = exec.before(&state, &run, Some(&*exec.context.graphs.memory()));
+        for last in before {
             last.before(shared, &mut state)?;
         }
-        let (waits, bound) = bind(&exec.context, &exec.arena_keys, &state.chain)?;
+        let (waits, mut memory) = bind(&exec.context, &exec.arena_keys, &state.chain)?;
         follow(&exec.context, shared.raw, &waits)?;
         // The binding counts as a use at this point: who takes the memory comes after it.
         let point = state.chain.submit();
-        if !exec.arena_keys.is_empty() {
-            lock(&exec.context.graphs.memory).backing.uploaded(&exec.arena_keys, point);
-        }
+        memory.backing.uploaded(&exec.arena_keys, point);
         let ready = if run.is_ready { Ok(()) } else { exec.make_ready(&mut run) };
-        drop(bound);
         let uploaded = ready.and_then(|()| exec.native.as_ref().map_or(Ok(()), |native| native.upload(shared.raw)));
-        exec.end(shared, &mut state, &mut run, &exec.context.hosts.base());
+        let base = exec.events.as_ref().map(|_| exec.context.hosts.base());
+        exec.end(shared, &mut state, &mut run, base.as_ref(), Some(&mut memory));
+        drop(memory);
         shared.leave(&mut state);
         uploaded
     }
 }
 
-/// An allocation that a launch has to do with.
-struct Found<'e> {
-    allocation: Arc<Allocation>,
-    role: Role<'e>,
-}
-
-/// What it is to the launch.
-#[derive(Clone, Copy)]
-enum Role<'e> {
-    /// What it leaves live, by its place among the outputs.
-    Output(usize),
-    /// What it uses or frees; which life, where one is meant.
-    Outside { outside: &'e Outside, generation: Option<u64> },
-}
-
-/// A launch that is being made.
-struct Launching<'a> {
-    shared: &'a StreamShared,
-    caller: &'static Location<'static>,
-    /// Launches before, as far as the stream does not come after them yet.
-    before: Lasts,
-    /// What the wait nodes wait for.
-    waited: Waited,
+/// A launch that was submitted, to be recorded.
+struct Made<'k, K> {
+    at: Use,
+    /// What its stream knew before.
+    knew: &'k K,
+    /// Of one that the driver took in part only nothing begins and nothing of the outside is freed.
+    is_whole: bool,
 }
 
 impl ExecShared {
     /// The launches before that the stream does not come after yet, and will: CUDA's own rule, and what keeps addresses
     /// to one launch at a time.
-    fn before(&self, state: &State, run: &Run) -> Lasts {
+    fn before(&self, state: &State, run: &Run, memory: Option<&GraphMemory>) -> Lasts {
         let mut before = Lasts::new();
-        let is_news = |last: &&Last| !state.chain.knows_of(&last.snapshot);
-        before.extend(run.last.as_ref().filter(is_news).cloned());
-        for arena in &self.arenas {
-            before.extend(lock(&arena.last).as_ref().filter(is_news).cloned());
+        let in_arenas = memory.into_iter().flat_map(|memory| self.arena_keys.iter().filter_map(|it| memory.last(*it)));
+        for last in run.last.iter().chain(in_arenas) {
+            if !state.chain.knows_of(&last.snapshot) {
+                before.push(last.clone());
+            }
         }
         before
     }
@@ -191,31 +185,40 @@ impl ExecShared {
         state: &mut State,
         run: &mut Run,
         caller: &'static Location<'static>,
-    ) -> Result<Lives> {
-        let found = self.find()?;
+    ) -> Result<Begun> {
+        let named;
+        let found = match &self.found {
+            Some(found) => found,
+            None => {
+                named = self.find()?;
+                &named
+            }
+        };
         let waited = self.events.as_ref().map(Events::waited).unwrap_or_default();
-        let launching = Launching { shared, caller, before: self.before(state, run), waited };
-        // Kept until the launch is known to use its memory: else another thread's launch takes that for idle.
-        let mut binding = (!self.arenas.is_empty()).then(|| lock(&self.context.graphs.binding));
-        let mut lives = lives_of(&found);
-        self.check(&found, &lives, &launching, state)?;
+        // Kept until the launch is recorded: else another thread's launch takes what it is bound to for idle.
+        let mut memory = (!self.arenas.is_empty()).then(|| self.context.graphs.memory());
+        let before = self.before(state, run, memory.as_deref());
+        let mut launching = Launching { shared, caller, before, waited };
+        let mut lives = self.lock_lives(found, memory.as_deref_mut());
+        self.check(found, &lives, &launching, state, memory.as_deref())?;
         let mut waits = Frontier::EMPTY;
-        if !self.arenas.is_empty() {
-            let hot = |who: &Standing<'_, Chain>| settled(&self.context, &self.arena_keys, who);
-            let cold = |who: &Standing<'_, Chain>| bind(&self.context, &self.arena_keys, who);
-            waits = match standing(&state.chain, &launching.before, None, None, hot) {
-                Some(waits) => waits,
+        if let Some(held) = &memory {
+            let hot = |who: &Standing<'_, Chain>| held.settled(&self.context, &self.arena_keys, who);
+            match standing(&state.chain, &launching.before, None, None, hot) {
+                Some(settled) => waits = settled,
                 None => {
                     // Binding may wait for the device, and must not under these locks. What was right is asked again.
                     drop(lives);
-                    drop(binding);
-                    let (waits, bound) = standing(&state.chain, &launching.before, None, None, cold)?;
-                    binding = Some(bound);
-                    lives = lives_of(&found);
-                    self.check(&found, &lives, &launching, state)?;
-                    waits
+                    drop(memory.take());
+                    let cold = |who: &Standing<'_, Chain>| bind(&self.context, &self.arena_keys, who);
+                    let (needed, mut bound) = standing(&state.chain, &launching.before, None, None, cold)?;
+                    waits = needed;
+                    launching.before = self.before(state, run, Some(&bound));
+                    lives = self.lock_lives(found, Some(&mut bound));
+                    self.check(found, &lives, &launching, state, Some(&bound))?;
+                    memory = Some(bound);
                 }
-            };
+            }
         }
         for last in &launching.before {
             last.before(shared, state)?;
@@ -224,19 +227,18 @@ impl ExecShared {
         if !run.is_ready {
             self.make_ready(run)?;
         }
-        let base = self.context.hosts.base();
-        let knew = self.events.as_ref().map(|_| state.chain.snapshot());
+        let inside = self.events.as_ref().map(|events| (events, state.chain.snapshot(), self.context.hosts.base()));
         let (marks, refused) = match self.submit(shared.raw, run, &launching.waited) {
             Submitted::Whole(marks) => (Some(marks), None),
             // What was submitted runs, and is recorded.
             Submitted::Part(error) => (None, Some(error)),
             Submitted::Nothing(error) => return Err(error),
         };
-        if let (Some(events), Some(knew)) = (&self.events, &knew) {
+        if let Some((events, knew, base)) = &inside {
             if let Some(marks) = marks {
-                events.record(&run.lanes, knew, &base, &launching.waited, marks);
+                events.record(&run.lanes, knew, base, &launching.waited, marks);
             }
-            let ends: SmallVec<[Snapshot; 2]> = run.lanes.ends(&base).collect();
+            let ends: SmallVec<[Snapshot; 2]> = run.lanes.ends(base).collect();
             for snapshot in ends.iter().chain(launching.waited.iter().flatten().map(|(snapshot, _)| snapshot)) {
                 state.chain.wait(snapshot);
             }
@@ -244,58 +246,68 @@ impl ExecShared {
         let point = state.chain.submit();
         let at = Use { point, site: site(Act::Write, shared.id, state.op(), caller) };
         let is_whole = refused.is_none();
-        let generations = match &knew {
-            Some(knew) => self.keep(&found, &mut lives, at, knew, &run.lanes, is_whole),
-            None => self.keep(&found, &mut lives, at, &state.chain, &run.lanes, is_whole),
+        let begun = match &inside {
+            Some((_, knew, _)) => {
+                self.keep(found, &mut lives, &Made { at, knew, is_whole }, run, memory.as_deref_mut())
+            }
+            None => {
+                let made = Made { at, knew: &state.chain, is_whole };
+                self.keep(found, &mut lives, &made, run, memory.as_deref_mut())
+            }
         };
-        drop(binding);
         if let (Some(tracer), Some(exec)) = (&self.context.tracer, self.traced) {
-            let lives = self.outputs.iter().zip(&generations);
-            let left = lives.filter_map(|(it, life)| Some((it.graph, it.alloc, it.allocation.id, life.get()?)));
+            let lives = self.outputs.iter().zip(&begun).filter(|(_, life)| life.get() != 0);
+            let left = lives.map(|(it, life)| (it.graph, it.alloc, it.allocation.id, life.get()));
             tracer.graph_launch(exec, shared.id, left, caller);
         }
         drop(lives);
-        self.end(shared, state, run, &base);
+        self.end(shared, state, run, inside.as_ref().map(|(_, _, base)| base), memory.as_deref_mut());
+        drop(memory);
         shared.leave(state);
-        refused.map_or(Ok(generations), Err)
+        refused.map_or(Ok(begun), Err)
     }
 
     /// Records what a launch does: uses and frees of outside memory, the end of lives that it frees by itself, new
-    /// lives. Of one that the driver took in part only nothing begins and nothing of the outside is freed.
+    /// lives.
     fn keep(
         &self,
-        found: &[Found<'_>],
-        lives: &mut [LightGuard<'_, Life>],
-        at: Use,
-        knew: &impl Knows,
-        lanes: &Lanes,
-        is_whole: bool,
-    ) -> Lives {
+        found: &[Found],
+        lives: &mut Lives<'_>,
+        made: &Made<'_, impl Knows>,
+        run: &Run,
+        memory: Option<&mut GraphMemory>,
+    ) -> Begun {
+        let Made { at, knew, is_whole } = *made;
+        let lanes = &run.lanes;
         let mut freed: SmallVec<[(Range, Point); 2]> = SmallVec::new();
-        let mut made: SmallVec<[Range; 2]> = SmallVec::new();
+        let mut anew: SmallVec<[Range; 2]> = SmallVec::new();
         let node_point = |node| self.events.as_ref().and_then(|events| events.point(lanes, node));
         let by = |node, act| use_of(Use { point: node_point(node).unwrap_or(at.point), ..at }, act);
-        let mut generations = SmallVec::from_elem(Cell::new(None), self.outputs.len());
+        let begun: Begun = SmallVec::from_elem(Cell::new(0), self.outputs.len());
         for (found, life) in found.iter().zip(lives) {
             match found.role {
                 Role::Output(index) => {
                     let output = &self.outputs[index];
-                    if life.freed.is_none() {
+                    let was_live = life.freed.is_none();
+                    if was_live {
                         life.freed = Some(use_of(at, Act::Free));
-                        freed.push((output.range, at.point));
                     }
-                    if is_whole {
-                        life.begin(output.bytes, by(output.node, Act::Allocate));
-                        (life.range, life.name) = (output.range, output.name.clone());
-                        made.push(output.range);
-                        // Where the launch is one point, birth and uses are that.
-                        let marks = output.marks.iter().filter(|_| !lanes.is_empty());
-                        marks.for_each(|(node, act)| life.history.add_use(by(*node, *act), knew));
-                        generations[index] = Cell::new(Some(life.generation));
+                    if !is_whole {
+                        freed.extend(was_live.then_some((output.range, at.point)));
+                        continue;
                     }
+                    if !was_live {
+                        anew.push(output.range);
+                    }
+                    life.begin(output.bytes, by(output.node, Act::Allocate));
+                    (life.range, life.name) = (output.range, output.name.clone());
+                    // Where the launch is one point, birth and uses are that.
+                    let marks = output.marks.iter().filter(|_| !lanes.is_empty());
+                    marks.for_each(|(node, act)| life.history.add_use(by(*node, *act), knew));
+                    begun[index].set(life.generation);
                 }
-                Role::Outside { outside, .. } => {
-                    for &(node, act) in &outside.marks {
+                Role::Outside(index, _) => {
+                    for &(node, act) in &self.outsides[index].marks {
                         if act == Act::Free && is_whole {
                             let free = by(node, act);
                             life.freed = Some(free);
@@ -308,99 +320,22 @@ impl ExecShared {
                 }
             }
         }
-        self.context.graph_memory_launched(&self.arena_keys, at.point, &freed, &made);
-        generations
-    }
-
-    /// All allocations that this launch has to do with, by number.
-    fn find(&self) -> Result<SmallVec<[Found<'_>; 4]>> {
-        let mut found: SmallVec<[Found<'_>; 4]> = SmallVec::new();
-        for outside in &self.outsides {
-            let (allocation, generation) = match &outside.whose {
-                Whose::Life(allocation, generation) => (Arc::clone(allocation), Some(*generation)),
-                Whose::Node(graph, alloc) => {
-                    let named = self.context.graphs.named((*graph, *alloc));
-                    (named.ok_or(GraphError::NotLive(*graph))?, None)
-                }
-            };
-            found.push(Found { allocation, role: Role::Outside { outside, generation } });
+        match memory {
+            Some(memory) => memory.launched(&self.arena_keys, at.point, &freed, &anew),
+            None => freed.iter().for_each(|(range, point)| self.context.graphs.frees.push(*range, (*point).into())),
         }
-        let output =
-            |(index, it): (usize, &Output)| Found { allocation: Arc::clone(&it.allocation), role: Role::Output(index) };
-        found.extend(self.outputs.iter().enumerate().map(output));
-        found.sort_by_key(|found| found.allocation.id);
-        let same = |pair: &[Found<'_>]| pair[0].allocation.id == pair[1].allocation.id;
-        match found.windows(2).any(same) {
-            // Two lives of one allocation, one of which is over; or a life by its name and by its node.
-            true => Err(Invalid::Stale.into()),
-            false => Ok(found),
-        }
-    }
-
-    /// Whether the launch may do what it does; nothing is enqueued where it may not.
-    fn check(
-        &self,
-        found: &[Found<'_>],
-        lives: &[LightGuard<'_, Life>],
-        launching: &Launching<'_>,
-        state: &State,
-    ) -> Result<()> {
-        let Launching { shared, caller, before, waited } = launching;
-        let is_unfreed = |(found, life): &(&Found<'_>, &LightGuard<'_, Life>)| {
-            matches!(found.role, Role::Output(_)) && life.freed.is_none()
-        };
-        let mut unfreed = found.iter().zip(lives).filter(is_unfreed);
-        if !self.auto_free
-            && let Some((found, _)) = unfreed.next()
-            && let Role::Output(index) = found.role
-        {
-            let Output { alloc, name, .. } = &self.outputs[index];
-            let (alloc, name, count) = (*alloc, name.clone(), 1 + unfreed.count());
-            return Err(GraphError::Unfreed(LaunchRefused::Unfreed { alloc, name, count }).into());
-        }
-        self.check_addresses(found, lives)?;
-        let events = self.events.as_ref().map(|events| (events, waited));
-        let free = |life: &Life| standing(&state.chain, before, None, None, |who| life.history.check_free(who));
-        for (found, life) in found.iter().zip(lives) {
-            let checked = match found.role {
-                Role::Output(_) if life.freed.is_some() => continue,
-                Role::Output(_) => free(life).map_err(|fault| Wrong { act: Act::Free, fault, site: None }),
-                Role::Outside { outside, generation } => outside
-                    .check_live(generation, &found.allocation, life)?
-                    .and_then(|()| outside.check(life, &state.chain, before, events)),
-            };
-            if let Err(Wrong { act, fault, site: node }) = checked {
-                let later = site(act, shared.id, state.op() + 1, caller);
-                let subject = found.allocation.subject(life);
-                return Err(within(shared.refuse(state, &found.allocation, subject, fault, later), node));
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses where an allocation of a clone's launch, or of a second instance's, lies at this one's addresses.
-    fn check_addresses(&self, found: &[Found<'_>], lives: &[LightGuard<'_, Life>]) -> Result<()> {
-        if self.arenas.is_empty() {
-            return Ok(());
-        }
-        let is_own = |range: &Range| {
-            found.iter().zip(lives).any(|(found, life)| {
-                matches!(found.role, Role::Output(index) if self.outputs[index].range == *range) && life.freed.is_none()
-            })
-        };
-        let memory = lock(&self.context.graphs.memory);
-        for &arena in &self.arena_keys {
-            let foreign = memory.backing.unfreed(arena).iter().filter(|range| !is_own(range));
-            let mut taken = foreign.filter(|range| self.cover.iter().any(|own| own.overlaps(**range)));
-            if let Some(range) = taken.next() {
-                return Err(GraphError::AddressesTaken { address: range.start }.into());
-            }
-        }
-        Ok(())
+        begun
     }
 
     /// Keeps the end of this launch, for the next.
-    fn end(&self, shared: &StreamShared, state: &mut State, run: &mut Run, base: &Arc<Base>) {
+    fn end(
+        &self,
+        shared: &StreamShared,
+        state: &mut State,
+        run: &mut Run,
+        base: Option<&Arc<Base>>,
+        memory: Option<&mut GraphMemory>,
+    ) {
         let mut mark = None;
         if self.native.is_none() {
             // Where no mark can be had, time and again, the device is lost, and nothing runs any more.
@@ -408,82 +343,24 @@ impl ExecShared {
                 return run.lanes.advance();
             };
             let made = mark.insert(Arc::new(Mark::new(raw, &self.context.driver)));
-            if let Some(events) = &self.events {
+            if let (Some(events), Some(base)) = (&self.events, base) {
                 events.launched(&mut run.lanes, base, made);
             }
         }
-        let last = Last::of(shared, state, mark);
-        for arena in &self.arenas {
-            *lock(&arena.last) = Some(last.clone());
+        if let Some(memory) = memory {
+            self.arena_keys.iter().for_each(|it| Last::put(memory.last_mut(*it), shared, state, mark.as_ref()));
         }
-        run.last = Some(last);
-    }
-}
-
-/// What is wrong with an act on memory, and the node that does it; none where the launch frees by itself.
-struct Wrong<'e> {
-    act: Act,
-    fault: Fault,
-    site: Option<&'e NodeSite>,
-}
-
-type Checked<'e> = std::result::Result<(), Wrong<'e>>;
-
-/// Says which part of the launch is refused.
-#[cold]
-fn within(refused: Error, node: Option<&NodeSite>) -> Error {
-    match refused {
-        Error::Violation(mut violation) => {
-            violation.within = Some(node.map_or_else(|| "auto free on launch".into(), NodeSite::describe));
-            Error::Violation(violation)
-        }
-        other => other,
-    }
-}
-
-impl Outside {
-    /// Whether the memory is there, in the life that is meant.
-    fn check_live(&self, generation: Option<u64>, allocation: &Allocation, life: &Life) -> Result<Checked<'_>> {
-        if generation.is_some_and(|generation| life.generation != generation) {
-            let node = self.sites.first().map(NodeSite::describe).unwrap_or_default();
-            return Err(GraphError::Outlived { node, allocation: allocation.id.to_string() }.into());
-        }
-        let Some(free) = life.freed else { return Ok(Ok(())) };
-        match &self.whose {
-            Whose::Node(graph, _) if life.generation == 0 || self.frees() => Err(GraphError::NotLive(*graph).into()),
-            _ => {
-                let act = self.demands.first().map_or(Act::Free, |demand| demand.act);
-                Ok(Err(Wrong { act, fault: freed_fault(free, act), site: self.sites.first() }))
-            }
+        // What runs lane by lane keeps the mark for when it is dropped.
+        if self.arenas.is_empty() || mark.is_some() {
+            Last::put(&mut run.last, shared, state, mark.as_ref());
         }
     }
-
-    /// Whether a launch may do what it does to it.
-    fn check(
-        &self,
-        life: &Life,
-        stream: &impl Knows,
-        before: &[Last],
-        events: Option<(&Events, &Waited)>,
-    ) -> Checked<'_> {
-        self.demands.iter().zip(&self.sites).try_for_each(|(demand, site)| {
-            let checked = standing(stream, before, events, Some(demand), |who| match demand.act {
-                Act::Free => life.history.check_free(who),
-                act => life.history.check_use(act, who, !demand.may_share),
-            });
-            checked.map_err(|fault| Wrong { act: demand.act, fault, site: Some(site) })
-        })
-    }
-}
-
-fn lives_of<'f>(found: &'f [Found<'_>]) -> SmallVec<[LightGuard<'f, Life>; 4]> {
-    found.iter().map(|it| it.allocation.life()).collect()
 }
 
 impl StreamShared {
     /// A launch into a capturing stream is a child node.
     #[cold]
-    fn capture_launch(&self, exec: &ExecShared, caller: &'static Location<'static>) -> Result<Lives> {
+    fn capture_launch(&self, exec: &ExecShared, caller: &'static Location<'static>) -> Result<Begun> {
         lock(&self.context.graphs.captures).operate(self.id, |adding| {
             let place = millpond_core::check::Place::Source(caller);
             Ok((adding.body.add_child(adding.tails, &exec.body, place)?, SmallVec::new()))

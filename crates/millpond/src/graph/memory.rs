@@ -2,18 +2,25 @@
 //!
 //! Which chunk lies under which launch, and when it may change hands, is decided there; here are the driver's calls,
 //! one for each step, and the waiting, which is done without any lock that work of the device may need.
+//!
+//! One lock guards it, from where a launch finds its memory bound to where the launch is known to use it: nobody else
+//! takes that memory in between. Who frees an output holds that allocation's lock and must not wait for launches, so
+//! frees are listed beside it ([`Frees`]) and heard of by the next who takes the lock.
 
 use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use millpond_core::graph::{ArenaKey, Backing, BackingStep};
 use millpond_core::ids::{ChunkId, Point};
-use millpond_core::order::Knows;
+use millpond_core::order::{Completed, Knows};
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
-use millpond_driver::{Driver, DriverError, RawChunk, RawStream};
+use millpond_driver::{Driver, DriverError, Light, RawChunk, RawStream};
+use rustc_hash::FxHashMap;
 
+use super::last::Last;
 use crate::Device;
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::error::Result;
 use crate::shell;
 
@@ -38,11 +45,71 @@ pub(crate) struct GraphMemory {
     granularity: u64,
     /// The driver's handle of each chunk.
     raw: Vec<Option<RawChunk>>,
+    /// Of each arena the end of the last launch there, of whichever exec.
+    lasts: FxHashMap<ArenaKey, Option<Last>>,
+}
+
+/// Outputs of launches that were freed, and after which points, until the memory hears of it.
+#[derive(Debug, Default)]
+pub(crate) struct Frees {
+    has_any: AtomicBool,
+    list: Light<Vec<(Range, Frontier)>>,
+}
+
+impl Frees {
+    /// To be called before the lock of the allocation is given back: the next launch must not begin another life
+    /// before.
+    pub(crate) fn push(&self, range: Range, after: Frontier) {
+        let mut list = self.list.lock();
+        list.push((range, after));
+        self.has_any.store(true, Ordering::Release);
+    }
 }
 
 impl GraphMemory {
     pub(crate) fn new(granularity: u64) -> Self {
-        Self { backing: Backing::new(granularity), granularity, raw: Vec::new() }
+        Self { backing: Backing::new(granularity), granularity, raw: Vec::new(), lasts: FxHashMap::default() }
+    }
+
+    /// Hears of what was freed.
+    #[inline]
+    pub(crate) fn hear(&mut self, frees: &Frees) {
+        if frees.has_any.load(Ordering::Acquire) {
+            self.take_in(frees);
+        }
+    }
+
+    #[cold]
+    fn take_in(&mut self, frees: &Frees) {
+        let mut list = frees.list.lock();
+        frees.has_any.store(false, Ordering::Relaxed);
+        list.drain(..).for_each(|(range, after)| self.backing.freed(range, after));
+    }
+
+    /// The last launch in an arena.
+    #[inline]
+    pub(crate) fn last(&self, arena: ArenaKey) -> Option<&Last> {
+        self.lasts.get(&arena)?.as_ref()
+    }
+
+    /// Where the next launch finds the last one in an arena.
+    #[inline]
+    pub(crate) fn last_mut(&mut self, arena: ArenaKey) -> &mut Option<Last> {
+        self.lasts.entry(arena).or_default()
+    }
+
+    /// What [`bind`] returns where there is nothing to bind: the hot half. Waits for nothing; allocations' locks may be
+    /// held.
+    #[inline]
+    pub(crate) fn settled(&self, context: &Context, arenas: &[ArenaKey], knows: &impl Knows) -> Option<Frontier> {
+        self.backing.settled(arenas, knows, &Asked(context))
+    }
+
+    /// A launch was made at `point`: what it freed of earlier ones, and the outputs that nothing was unfreed in the
+    /// place of, by their addresses.
+    pub(crate) fn launched(&mut self, arenas: &[ArenaKey], point: Point, freed: &[(Range, Point)], made: &[Range]) {
+        freed.iter().for_each(|(range, point)| self.backing.freed(*range, *point));
+        self.backing.launched(arenas, point, made.iter().copied());
     }
 
     /// Takes the steps one by one; at the first that fails the rest is forgotten, and nothing is lost.
@@ -87,7 +154,11 @@ impl GraphMemory {
 
     /// Takes every mapping of an arena away; all work is over. Whether that is done.
     pub(crate) fn close(&mut self, context: &Context, arena: ArenaKey) -> bool {
-        self.backing.close(arena) || (self.apply(context).is_ok() && self.backing.close(arena))
+        let is_closed = self.backing.close(arena) || (self.apply(context).is_ok() && self.backing.close(arena));
+        if is_closed {
+            self.lasts.remove(&arena);
+        }
+        is_closed
     }
 
     fn statistics(&self) -> GraphMemoryStatistics {
@@ -115,12 +186,14 @@ fn create(context: &Context, bytes: u64) -> millpond_driver::Result<RawChunk> {
     }
 }
 
-/// What [`bind`] returns where there is nothing to bind: the hot half, with the binding locked. Waits for nothing;
-/// allocations' locks may be held.
-#[inline]
-pub(crate) fn settled(context: &Context, arenas: &[ArenaKey], knows: &impl Knows) -> Option<Frontier> {
-    let memory = lock(&context.graphs.memory);
-    memory.backing.settled(arenas, knows, &context.chains.poll(&*context.driver))
+/// Asks the device what is over, where the order does not say.
+struct Asked<'c>(&'c Context);
+
+impl Completed for Asked<'_> {
+    #[cold]
+    fn is_over(&self, point: Point) -> bool {
+        self.0.chains.poll(&*self.0.driver).is_over(point)
+    }
 }
 
 /// Binds memory to the arenas of a launch by somebody who knows `knows`. Returns what the launching stream must be made
@@ -132,19 +205,17 @@ pub(crate) fn bind<'c>(
     context: &'c Context,
     arenas: &[ArenaKey],
     knows: &impl Knows,
-) -> Result<(Frontier, MutexGuard<'c, ()>)> {
+) -> Result<(Frontier, MutexGuard<'c, GraphMemory>)> {
     loop {
-        let binding = lock(&context.graphs.binding);
-        let mut memory = lock(&context.graphs.memory);
+        let mut memory = context.graphs.memory();
         let over = context.chains.poll(&*context.driver);
         let bound = memory.backing.bind(arenas, knows, &over);
         drop(over);
         match bound {
-            Ok(waits) => return memory.apply(context).map(|()| (waits, binding)),
+            Ok(waits) => return memory.apply(context).map(|()| (waits, memory)),
             Err(blocked) => {
-                // Not under the locks: work that is waited for may drop what has memory here.
+                // Not under the lock: work that is waited for may drop what has memory here.
                 drop(memory);
-                drop(binding);
                 let driver = &*context.driver;
                 context.chains.each(&blocked.after, |chain| chain.block(driver))?;
             }
@@ -160,45 +231,22 @@ pub(crate) fn follow(context: &Context, raw: RawStream, waits: &Frontier) -> mil
 
 /// Gives back what nothing needs.
 pub(crate) fn trim(context: &Context) -> Result<()> {
-    let _binding = lock(&context.graphs.binding);
-    let mut memory = lock(&context.graphs.memory);
+    let mut memory = context.graphs.memory();
     let over = context.chains.poll(&*context.driver);
     memory.backing.trim(&over);
     drop(over);
     memory.apply(context)
 }
 
-impl Context {
-    /// The memory of an allocation that a launch left live is free after these points.
-    pub(crate) fn graph_memory_freed(&self, range: Range, after: Frontier) {
-        lock(&self.graphs.memory).backing.freed(range, after);
-    }
-
-    /// A launch (or upload) was made at `point`: earlier outputs freed by it, and the new ones, by their addresses.
-    pub(crate) fn graph_memory_launched(
-        &self,
-        arenas: &[ArenaKey],
-        point: Point,
-        freed: &[(Range, Point)],
-        made: &[Range],
-    ) {
-        let mut memory = lock(&self.graphs.memory);
-        freed.iter().for_each(|(range, point)| memory.backing.freed(*range, *point));
-        if !arenas.is_empty() {
-            memory.backing.launched(arenas, point, made.iter().copied());
-        }
-    }
-}
-
 impl Device {
     /// What its graphs use and reserve, apart from all pools (CUDA: `cudaDeviceGetGraphMemAttribute`).
     pub fn graph_memory(&self) -> GraphMemoryStatistics {
-        lock(&self.context().graphs.memory).statistics()
+        self.context().graphs.memory().statistics()
     }
 
     /// Sets both high marks to the current values (CUDA: `cudaDeviceSetGraphMemAttribute`).
     pub fn reset_graph_memory_high(&self) {
-        let mut memory = lock(&self.context().graphs.memory);
+        let mut memory = self.context().graphs.memory();
         memory.backing.reset_used_high();
         memory.backing.reset_reserved_high();
     }

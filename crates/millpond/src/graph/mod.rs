@@ -10,6 +10,7 @@
 //! | `build` | [`Graph`]: building node by node |
 //! | `capture` | a stream's calls become nodes |
 //! | `captured` | what the verbs of a capturing stream do |
+//! | `check` | whether a launch may be made |
 //! | `error` | why captures and graphs are refused |
 //! | `events` | external event nodes of an instance: order at the precision of nodes |
 //! | `exec` | [`GraphExec`]: an instance, its lanes and its outputs |
@@ -29,6 +30,7 @@ mod body;
 mod build;
 mod capture;
 mod captured;
+mod check;
 mod error;
 mod events;
 mod exec;

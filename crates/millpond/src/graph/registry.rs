@@ -4,7 +4,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
 use millpond_core::check::{Act, Place, Site, Use};
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
@@ -18,7 +18,7 @@ use super::arena::Arena;
 use super::body::Grant;
 use super::capture::{Recording, Session, drop_captured};
 use super::error::GraphError;
-use super::memory::GraphMemory;
+use super::memory::{Frees, GraphMemory};
 use super::node::NodeName;
 use crate::allocation::{Allocation, Life, Origin, Owned};
 use crate::context::{Context, lock};
@@ -35,9 +35,8 @@ type Key = (GraphId, GraphAllocId);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Graphs {
-    pub(crate) memory: Mutex<GraphMemory>,
-    /// Held from where memory is bound to where the launch is known to use it: nobody else takes it in between.
-    pub(crate) binding: Mutex<()>,
+    memory: Mutex<GraphMemory>,
+    pub(crate) frees: Frees,
     next_graph: AtomicU32,
     pub(crate) next_arena: AtomicU32,
     /// Whose addresses graphs have.
@@ -65,7 +64,7 @@ impl Graphs {
     pub(crate) fn new(granularity: u64) -> Self {
         Self {
             memory: Mutex::new(GraphMemory::new(granularity)),
-            binding: Mutex::default(),
+            frees: Frees::default(),
             next_graph: AtomicU32::default(),
             next_arena: AtomicU32::default(),
             arenas: Mutex::default(),
@@ -79,6 +78,14 @@ impl Graphs {
             closing: Mutex::default(),
             kept: Mutex::default(),
         }
+    }
+
+    /// The memory, past all frees.
+    #[inline]
+    pub(crate) fn memory(&self) -> MutexGuard<'_, GraphMemory> {
+        let mut memory = lock(&self.memory);
+        memory.hear(&self.frees);
+        memory
     }
 
     pub(crate) fn next_graph(&self) -> GraphId {
@@ -224,7 +231,13 @@ impl Graphs {
             lock(&self.closing).extend(closing);
             return;
         }
-        let mut memory = lock(&self.memory);
+        let mut memory = match self.memory.try_lock() {
+            Ok(memory) => memory,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // A launch is being made: once more with the next.
+            Err(TryLockError::WouldBlock) => return lock(&self.closing).extend(closing),
+        };
+        memory.hear(&self.frees);
         for (arena, ranges) in closing {
             if !memory.close(context, arena) {
                 // The system refused: once more with the next.
@@ -249,7 +262,7 @@ impl Graphs {
 pub(crate) fn free_in_graph(allocation: &Arc<Allocation>, life: LightGuard<'_, Life>, after: Frontier) {
     if let Origin::Graph(arena) = &allocation.origin {
         let context = &arena.context;
-        context.graph_memory_freed(life.range, after);
+        context.graphs.frees.push(life.range, after);
         drop(life);
         context.graphs.take_orphan(allocation);
     }

@@ -8,7 +8,7 @@
 //!
 //! Knows the tables; nothing of steps but their names.
 
-use super::{ArenaKey, Backing, BackingStep, Blocked, Chunk};
+use super::{ArenaKey, Backing, BackingStep, Blocked, Chunk, Tenure};
 use crate::ids::{ChunkId, Point};
 use crate::order::{Completed, Knows};
 use crate::pool::Frontier;
@@ -44,6 +44,24 @@ struct Wanted {
     after: Frontier,
 }
 
+impl Tenure {
+    /// Whether the arena has all its memory. What was taken for a launch that was not made may have been free for that
+    /// launch's stream only.
+    #[inline]
+    fn is_settled(&self) -> bool {
+        self.strange == 0 && !self.is_new
+    }
+
+    /// Adds what still uses the arena's addresses, unless that comes before `who` or is over.
+    #[inline]
+    fn add_waits(&self, waits: &mut Frontier, who: &impl Knows, completed: &impl Completed) {
+        let before = self.last.points().chain(self.freed.points());
+        before
+            .filter(|&point| !who.covers(point) && !completed.is_over(point))
+            .for_each(|point| waits.join(&point.into()));
+    }
+}
+
 impl Backing {
     /// Plans the memory for one launch (or upload) in these arenas by somebody who knows `who`: the launching stream,
     /// after it was made to wait for the launches before. Returns the points that the stream must be made to wait for
@@ -63,10 +81,11 @@ impl Backing {
         completed: &impl Completed,
     ) -> Result<Frontier, Blocked> {
         assert!(self.steps.is_empty(), "all steps were applied");
-        let waits = self.waits(arenas, who, completed);
-        if self.is_settled(arenas) {
+        if let Some(waits) = self.settled(arenas, who, completed) {
             return Ok(waits);
         }
+        let mut waits = Frontier::EMPTY;
+        arenas.iter().for_each(|arena| self.arenas[arena].add_waits(&mut waits, who, completed));
         let ground = Ground { who, waits, completed };
         self.find_memory(arenas, &ground).map(|()| ground.waits)
     }
@@ -77,24 +96,15 @@ impl Backing {
     /// Where an arena is unknown.
     #[inline]
     pub fn settled(&self, arenas: &[ArenaKey], who: &impl Knows, completed: &impl Completed) -> Option<Frontier> {
-        self.is_settled(arenas).then(|| self.waits(arenas, who, completed))
-    }
-
-    /// Whether the arenas have all their memory.
-    #[inline]
-    fn is_settled(&self, arenas: &[ArenaKey]) -> bool {
-        // Memory taken for a launch that was not made may have been free for that launch's stream only.
-        arenas.iter().map(|arena| &self.arenas[arena]).all(|tenure| tenure.strange == 0 && !tenure.is_new)
-    }
-
-    /// What still uses the arenas' addresses.
-    fn waits(&self, arenas: &[ArenaKey], who: &impl Knows, completed: &impl Completed) -> Frontier {
         let mut waits = Frontier::EMPTY;
-        for tenure in arenas.iter().map(|arena| &self.arenas[arena]) {
-            let before = tenure.last.points().chain(tenure.freed.points());
-            waits.join(&Frontier::of(before.filter(|&point| !who.covers(point) && !completed.is_over(point))));
+        for arena in arenas {
+            let tenure = &self.arenas[arena];
+            if !tenure.is_settled() {
+                return None;
+            }
+            tenure.add_waits(&mut waits, who, completed);
         }
-        waits
+        Some(waits)
     }
 
     /// The cold half of [`bind`](Self::bind): a first launch, one after others took memory, one on another stream.

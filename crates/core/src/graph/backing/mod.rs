@@ -174,7 +174,8 @@ impl Backing {
     }
 
     /// The launch that [`bind`](Self::bind) made ready was made, at `point` of the launching stream. `outputs` are the
-    /// addresses of its unfreed allocations.
+    /// addresses of its unfreed allocations, but for those at whose addresses an earlier launch's were unfreed until
+    /// this launch: nothing changes for them.
     ///
     /// # Panics
     /// Where an arena is unknown or steps are left.
