@@ -92,7 +92,7 @@ impl Hosts {
 
     /// A chain that the calling thread submits to hears what that knows.
     pub(crate) fn tell(&self, chain: &mut Chain) {
-        self.knowledge.with(|host| chain.hear(host.base()));
+        self.knowledge.with(|host| chain.hear_host(host));
     }
 
     /// The calling thread was told that everything up to these is over.

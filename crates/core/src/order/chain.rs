@@ -15,12 +15,12 @@
 use std::sync::Arc;
 
 use super::clock::Clock;
-use super::{Base, Knows};
+use super::{Base, Host, Knows};
 use crate::ids::{Point, Seq, Slot};
 
 /// What a chain knows of the others: what its host knew when it last submitted, and what the chain waited for beyond.
 #[derive(Clone, Debug, Default)]
-struct Knowledge {
+pub(super) struct Knowledge {
     base: Arc<Base>,
     /// Holds nothing that `base` covers.
     waited: Clock,
@@ -106,7 +106,7 @@ impl Chain {
     /// A slot is used again only once every host that can make a chain covers all its former points: then the new
     /// chain really comes after them, positions go on counting, and no generation is needed to tell the lives apart.
     pub fn new(slot: Slot, seq: Seq, base: Arc<Base>) -> Self {
-        Self { slot, seq: seq + 1, knowledge: Arc::new(Knowledge { base, waited: Clock::default() }) }
+        Self { slot, seq: seq + 1, knowledge: Knowledge::of(base) }
     }
 
     /// The last position taken.
@@ -189,6 +189,22 @@ impl Chain {
         }
     }
 
+    /// As [`hear`](Chain::hear), of what the host knows now. A chain that waited for nothing beyond shares the host's
+    /// knowledge as it is.
+    #[inline]
+    pub fn hear_host(&mut self, host: &Host) {
+        let (mine, news) = (&self.knowledge, host.knowledge());
+        if Arc::ptr_eq(&mine.base, &news.base) {
+            return;
+        }
+        if mine.waited.is_empty() && news.base.includes(&mine.base) && !mine.base.includes(&news.base) {
+            self.knowledge = Arc::clone(news);
+            self.seq += 1;
+        } else {
+            self.adopt(&news.base);
+        }
+    }
+
     /// The cold half of [`hear`](Chain::hear): once for each synchronisation of the host.
     #[cold]
     fn adopt(&mut self, base: &Arc<Base>) {
@@ -199,6 +215,15 @@ impl Chain {
 }
 
 impl Knowledge {
+    /// What a host knows that waited for nothing.
+    pub(super) fn of(base: Arc<Base>) -> Arc<Self> {
+        Arc::new(Self { base, waited: Clock::default() })
+    }
+
+    pub(super) fn base(&self) -> &Arc<Base> {
+        &self.base
+    }
+
     /// Learns a base; whether that was news.
     fn adopt(&mut self, base: &Arc<Base>) -> bool {
         if self.base.includes(base) {
@@ -228,7 +253,6 @@ impl Knows for Chain {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Host;
     use super::*;
 
     fn chain(slot: u32) -> Chain {
@@ -307,6 +331,9 @@ mod tests {
         let on_a = a.submit();
         let mut host = Host::new(0);
         host.learn(&a.snapshot());
+        let mut heard = chain(3);
+        heard.hear_host(&host);
+        assert!(heard.covers(on_a));
         let born = Chain::new(Slot(1), 0, Arc::clone(host.base()));
         let mut b = chain(2);
         b.wait(&born.snapshot());

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::chain::Snapshot;
+use super::chain::{Knowledge, Snapshot};
 use super::clock::Clock;
 use crate::ids::{Point, Seq, Slot};
 
@@ -55,25 +55,32 @@ impl Base {
 /// A host thread, or all of them as one.
 #[derive(Debug)]
 pub struct Host {
-    base: Arc<Base>,
+    /// Its base, as chains have it that waited for nothing beyond.
+    knowledge: Arc<Knowledge>,
 }
 
 impl Host {
     /// A host that knows nothing. `number` tells the hosts of one order apart.
     pub fn new(number: u32) -> Self {
-        Self { base: Arc::new(Base { host: number, version: 0, clock: Clock::default() }) }
+        Self { knowledge: Knowledge::of(Arc::new(Base { host: number, version: 0, clock: Clock::default() })) }
     }
 
     /// All it knows now, to be heard by the chains that it submits to.
     #[inline]
     pub fn base(&self) -> &Arc<Base> {
-        &self.base
+        self.knowledge.base()
+    }
+
+    /// The same, for [`Chain::hear_host`](super::Chain::hear_host).
+    #[inline]
+    pub(super) fn knowledge(&self) -> &Arc<Knowledge> {
+        &self.knowledge
     }
 
     /// It was told that everything up to the snapshot is over (CUDA: `cudaEventSynchronize`, `cudaStreamSynchronize`,
     /// or a query that returned success). Whether that was news.
     pub fn learn(&mut self, snapshot: &Snapshot) -> bool {
-        if self.base.covers(snapshot.point()) {
+        if self.base().covers(snapshot.point()) {
             return false;
         }
         self.join(&snapshot.to_clock());
@@ -84,7 +91,7 @@ impl Host {
     pub fn learn_all<'a>(&mut self, snapshots: impl IntoIterator<Item = &'a Snapshot>) -> bool {
         let mut news = Clock::default();
         for snapshot in snapshots {
-            if !self.base.covers(snapshot.point()) && !news.covers(snapshot.point()) {
+            if !self.base().covers(snapshot.point()) && !news.covers(snapshot.point()) {
                 news.join(&snapshot.to_clock());
             }
         }
@@ -97,7 +104,7 @@ impl Host {
 
     /// It heard from another host, by means that are not seen here (a channel, a lock, a join of threads).
     pub fn hear(&mut self, other: &Base) -> bool {
-        let news = !self.base.includes(other);
+        let news = !self.base().includes(other);
         if news {
             self.join(&other.clock);
         }
@@ -105,8 +112,9 @@ impl Host {
     }
 
     fn join(&mut self, clock: &Clock) {
-        let base = Arc::make_mut(&mut self.base);
+        let mut base = Base::clone(self.base());
         base.version += 1;
         base.clock.join(clock);
+        self.knowledge = Knowledge::of(Arc::new(base));
     }
 }

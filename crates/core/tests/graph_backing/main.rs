@@ -231,6 +231,12 @@ fn a_relaunch_that_frees_by_itself_costs_no_step() {
         world.backing.freed(a[0], point);
         world.backing.launched(&[ArenaKey(0)], point, a.iter().copied());
         world.backing.audit();
+        // Or nothing is said of an output that goes on in the place of the one before.
+        assert!(world.bind(&[ArenaKey(0)], 0).is_empty());
+        let point = world.submit(0);
+        world.backing.launched(&[ArenaKey(0)], point, []);
+        world.backing.audit();
+        assert_eq!(world.backing.unfreed(ArenaKey(0)), &a[..]);
     }
     assert_eq!(world.steps, steps);
 }

@@ -97,12 +97,13 @@ impl ExecShared {
 
     /// Locks the lives; the memory hears of all that was freed before.
     #[inline]
-    pub(super) fn lock_lives<'f>(&self, found: &'f [Found], memory: Option<&mut GraphMemory>) -> Lives<'f> {
-        let lives = found.iter().map(|it| it.allocation.life()).collect();
+    pub(super) fn lock_lives<'f>(&self, found: &'f [Found], lives: &mut Lives<'f>, memory: Option<&mut GraphMemory>) {
+        for found in found {
+            lives.push(found.allocation.life());
+        }
         if let Some(memory) = memory {
             memory.hear(&self.context.graphs.frees);
         }
-        lives
     }
 
     /// Whether the launch may do what it does; nothing is enqueued where it may not.

@@ -4,8 +4,8 @@
 //!
 //! Invariant **no-overlap**: launches of one exec, and of all execs that share an arena, run one after the other.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytemuck::Pod;
 use millpond_core::check::{Act, Site, Use};
@@ -31,7 +31,7 @@ use super::node::MemAllocNode;
 use super::payload::Payload;
 use super::program::{Program, check_addresses};
 use super::submit::TRIES;
-use crate::allocation::{Allocation, Origin};
+use crate::allocation::{Allocation, Light, Origin};
 use crate::context::{Context, lock};
 use crate::error::Result;
 
@@ -123,7 +123,7 @@ pub(crate) struct ExecShared {
     pub(crate) auto_free: bool,
     /// What a trace knows it as.
     pub(crate) traced: Option<ExecId>,
-    pub(crate) run: Mutex<Run>,
+    pub(crate) run: Light<Run>,
     _grants: Vec<Arc<Grant>>,
 }
 
@@ -167,7 +167,7 @@ impl ExecShared {
     /// A launch that the last one was, or that came after it.
     fn last(&self) -> Option<Last> {
         let in_arenas = self.arena_keys.first().and_then(|arena| self.context.graphs.memory().last(*arena).cloned());
-        in_arenas.or_else(|| lock(&self.run).last.clone())
+        in_arenas.or_else(|| self.run.lock().last.clone())
     }
 
     /// Makes what launches need on the device, once. The memory that the graph names is there: a graph with memory of
@@ -223,7 +223,7 @@ impl GraphExec {
             events: None,
             auto_free: settings.auto_free_on_launch,
             traced: None,
-            run: Mutex::default(),
+            run: Light::default(),
             _grants: grants,
         };
         // What is opened is closed again by the drop of what is there so far.
@@ -234,14 +234,14 @@ impl GraphExec {
         }
         if let Some((events, lanes)) = Events::new(context, core, &shared.program) {
             shared.events = Some(events);
-            shared.run.get_mut().unwrap_or_else(PoisonError::into_inner).lanes = lanes;
+            shared.run.get_mut().lanes = lanes;
         }
         if let Some(tracer) = &context.tracer {
             shared.traced = Some(tracer.exec(body.core.id(), settings.auto_free_on_launch));
         }
         if shared.arenas.is_empty() && !shared.outsides.iter().any(|it| matches!(it.whose, Whose::Node(..))) {
             // All memory that it names is there.
-            shared.make_ready(&mut lock(&shared.run))?;
+            shared.make_ready(&mut shared.run.lock())?;
         }
         let shared = Arc::new(shared);
         *lock(&body.instance) = Arc::downgrade(&shared);
@@ -261,7 +261,7 @@ impl GraphExec {
         old.update(draft(&graph.body)?).map_err(GraphError::Update)?;
         let settings = Instantiate { auto_free_on_launch: self.shared.auto_free };
         let new = Self::make(&graph.body, settings, Some(&self.shared))?;
-        lock(&new.shared.run).last = self.shared.last();
+        new.shared.run.lock().last = self.shared.last();
         *self = new;
         Ok(())
     }
@@ -441,7 +441,7 @@ impl Drop for ExecShared {
             // Work in flight still runs. A device that refuses time and again keeps the lane.
             let _ = (0..TRIES).find(|_| driver.close_stream(*lane).is_ok());
         }
-        let run = self.run.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let run = self.run.get_mut();
         let mut slots = lock(&self.context.slots);
         std::mem::take(&mut run.lanes).close().for_each(|last| slots.close(last));
         drop(slots);

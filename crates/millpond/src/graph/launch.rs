@@ -107,7 +107,7 @@ impl GraphExec {
                 Mode::Live => {
                     // What the host was told of other devices that use this one's memory counts as well.
                     shared.hear_abroad(&mut state);
-                    exec.launch(shared, &mut state, &mut lock(&exec.run), caller)
+                    exec.launch(shared, &mut state, &mut exec.run.lock(), caller)
                 }
             }
         };
@@ -135,7 +135,7 @@ impl GraphExec {
         if shared.enter(&mut state)? == Mode::Capturing {
             return Err(super::error::CaptureError::Uncapturable { call: "upload" }.into());
         }
-        let mut run = lock(&exec.run);
+        let mut run = exec.run.lock();
         let before = exec.before(&state, &run, Some(&*exec.context.graphs.memory()));
         for last in before {
             last.before(shared, &mut state)?;
@@ -199,7 +199,8 @@ impl ExecShared {
         let mut memory = (!self.arenas.is_empty()).then(|| self.context.graphs.memory());
         let before = self.before(state, run, memory.as_deref());
         let mut launching = Launching { shared, caller, before, waited };
-        let mut lives = self.lock_lives(found, memory.as_deref_mut());
+        let mut lives = Lives::new();
+        self.lock_lives(found, &mut lives, memory.as_deref_mut());
         self.check(found, &lives, &launching, state, memory.as_deref())?;
         let mut waits = Frontier::EMPTY;
         if let Some(held) = &memory {
@@ -208,13 +209,13 @@ impl ExecShared {
                 Some(settled) => waits = settled,
                 None => {
                     // Binding may wait for the device, and must not under these locks. What was right is asked again.
-                    drop(lives);
+                    lives.clear();
                     drop(memory.take());
                     let cold = |who: &Standing<'_, Chain>| bind(&self.context, &self.arena_keys, who);
                     let (needed, mut bound) = standing(&state.chain, &launching.before, None, None, cold)?;
                     waits = needed;
                     launching.before = self.before(state, run, Some(&bound));
-                    lives = self.lock_lives(found, Some(&mut bound));
+                    self.lock_lives(found, &mut lives, Some(&mut bound));
                     self.check(found, &lives, &launching, state, Some(&bound))?;
                     memory = Some(bound);
                 }
@@ -260,7 +261,7 @@ impl ExecShared {
             let left = lives.map(|(it, life)| (it.graph, it.alloc, it.allocation.id, life.get()));
             tracer.graph_launch(exec, shared.id, left, caller);
         }
-        drop(lives);
+        lives.clear();
         self.end(shared, state, run, inside.as_ref().map(|(_, _, base)| base), memory.as_deref_mut());
         drop(memory);
         shared.leave(state);
