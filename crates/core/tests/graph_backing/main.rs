@@ -14,12 +14,18 @@ use self::world::{GRANULE, World, granules};
 
 #[derive(Clone, Debug)]
 enum Act {
-    Launch { exec: usize, stream: usize, fail: Option<usize>, auto_free: bool },
+    Launch {
+        exec: usize,
+        stream: usize,
+        fail: Option<usize>,
+        auto_free: bool,
+    },
     Join(usize, usize),
     Synchronize(usize),
     Free(usize, usize),
     Trim,
-    Reopen(usize),
+    /// The graph goes, with its addresses or without; another has them.
+    Reopen(usize, bool),
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -30,14 +36,13 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (0usize..3).prop_map(Act::Synchronize),
         3 => (0usize..8, 0usize..3).prop_map(|(a, b)| Act::Free(a, b)),
         1 => Just(Act::Trim),
-        1 => (0usize..5).prop_map(Act::Reopen),
+        2 => (0usize..5, any::<bool>()).prop_map(|(n, is_closed)| Act::Reopen(n, is_closed)),
     ]
 }
 
 /// The addresses of instance `n`: `size` granules, with the last bytes of the last one an output where `n` is odd.
-fn shape(n: usize) -> (Vec<Range>, Vec<Range>) {
+fn shape(n: usize, size: u64) -> (Vec<Range>, Vec<Range>) {
     let base = (n as u64 + 1) << 40;
-    let size = [3, 5, 2, 4, 1][n];
     let cover = vec![Range::new(base, size * GRANULE)];
     let outputs = match n % 2 {
         0 => vec![],
@@ -46,8 +51,13 @@ fn shape(n: usize) -> (Vec<Range>, Vec<Range>) {
     (cover, outputs)
 }
 
-fn enroll(world: &mut World, key: ArenaKey, n: usize) {
-    let (cover, outputs) = shape(n);
+/// All addresses that instance `n` could have.
+fn room(n: usize) -> Range {
+    Range::new((n as u64 + 1) << 40, 1 << 40)
+}
+
+fn enroll(world: &mut World, key: ArenaKey, n: usize, size: u64) {
+    let (cover, outputs) = shape(n, size);
     let kept = |at: u64| outputs.iter().any(|it| it.overlaps(Range::new(at, GRANULE)));
     let cover: Vec<_> = granules(&cover).into_iter().map(|at| (Range::new(at, GRANULE), kept(at))).collect();
     world.backing.enroll(key, &cover);
@@ -60,11 +70,12 @@ proptest! {
     fn no_chunk_serves_two_who_are_not_ordered(acts in prop::collection::vec(act(), 1..80)) {
         let mut world = World::new(3);
         let mut keys: Vec<ArenaKey> = (0..5).map(ArenaKey).collect();
-        (0..5).for_each(|n| enroll(&mut world, keys[n], n));
+        let mut sizes = [3, 5, 2, 4, 1];
+        (0..5).for_each(|n| enroll(&mut world, keys[n], n, sizes[n]));
         for act in acts {
             match act {
                 Act::Launch { exec, stream, fail, auto_free } => {
-                    let (cover, outputs) = shape(exec);
+                    let (cover, outputs) = shape(exec, sizes[exec]);
                     while auto_free
                         && let Some(at) = world.unfreed.iter().position(|it| it.0 == keys[exec])
                     {
@@ -80,11 +91,15 @@ proptest! {
                 }
                 Act::Free(..) => {}
                 Act::Trim => world.trim(),
-                Act::Reopen(n) if world.unfreed.iter().any(|it| it.0 == keys[n]) => {}
-                Act::Reopen(n) => {
-                    world.close(keys[n]);
+                Act::Reopen(n, _) if world.unfreed.iter().any(|it| it.0 == keys[n]) => {}
+                Act::Reopen(n, is_closed) => {
+                    match is_closed {
+                        true => world.close(keys[n], room(n)),
+                        false => world.retire(keys[n]),
+                    }
                     keys[n] = ArenaKey(keys.iter().map(|key| key.0).max().unwrap() + 1);
-                    enroll(&mut world, keys[n], n);
+                    sizes[n] = 1 + 3 * sizes[n] % 5;
+                    enroll(&mut world, keys[n], n, sizes[n]);
                     world.backing.audit();
                 }
             }
@@ -93,7 +108,7 @@ proptest! {
         while !world.unfreed.is_empty() {
             world.free(0, 0);
         }
-        keys.iter().for_each(|key| world.close(*key));
+        keys.iter().enumerate().for_each(|(n, key)| world.close(*key, room(n)));
         world.trim();
         prop_assert_eq!(world.reserved(), 0);
         prop_assert!(world.mapped.is_empty());
@@ -137,8 +152,7 @@ fn orphans_keep_no_more_than_theirs() {
         world.free(0, 0);
     }
     // Nothing is mapped where an arena was; its chunks stay until they are trimmed.
-    world.close(ArenaKey(0));
-    assert!(!world.mapped.keys().any(|at| Range::new(1 << 40, 128 * MIB).contains(*at)));
+    world.close(ArenaKey(0), room(0));
     assert_eq!(world.reserved(), 8 * 4 * MIB);
     world.trim();
     assert_eq!(world.reserved(), 0);
@@ -286,6 +300,45 @@ fn used_falls_with_a_trim_only_and_marks_are_reset() {
     world.backing.reset_reserved_high();
     assert_eq!(world.backing.statistics(), Default::default());
     assert!(world.launch(ArenaKey(0), &a, &[], 0, None), "trimmed instances launch again");
+}
+
+/// A graph of the same shape at the addresses of one that is gone finds its memory mapped; what a smaller one leaves
+/// over does not count as used, and goes with a trim or with the addresses.
+#[test]
+fn who_has_the_addresses_next_finds_the_memory() {
+    let mut world = World::new(2);
+    let a = one(&mut world, 0, 4, true);
+    world.launch(ArenaKey(0), &a, &a, 0, None);
+    world.free(0, 0);
+    world.retire(ArenaKey(0));
+    let statistics = world.backing.statistics();
+    assert_eq!((statistics.used, statistics.reserved), (0, 4 * GRANULE));
+    let steps = world.steps;
+    world.backing.enroll(ArenaKey(10), &[(Range::new(a[0].start, 3 * GRANULE), false)]);
+    assert_eq!(world.backing.statistics().used, 0, "nothing before the first launch");
+    assert!(world.launch(ArenaKey(10), &[Range::new(a[0].start, 3 * GRANULE)], &[], 1, None));
+    assert_eq!((world.steps, world.backing.statistics().used), (steps, 3 * GRANULE));
+    // The fourth chunk serves others meanwhile; then it is mapped at two places, one of which nobody has.
+    let b = one(&mut world, 1, 1, false);
+    world.launch(ArenaKey(1), &b, &[], 0, None);
+    assert_eq!((world.steps, world.reserved()), (steps + 1, 4 * GRANULE));
+    assert!(!world.backing.is_vacant(room(0)));
+    world.close(ArenaKey(10), room(0));
+    assert_eq!(world.mapped.len(), 1);
+    // With other work in its way a graph at those addresses gets other memory.
+    world.close(ArenaKey(1), room(1));
+    let c = one(&mut world, 2, 4, false);
+    world.launch(ArenaKey(2), &c, &[], 0, None);
+    world.retire(ArenaKey(2));
+    let d = one(&mut world, 3, 4, false);
+    world.launch(ArenaKey(3), &d, &[], 0, None);
+    world.backing.enroll(ArenaKey(12), &[(c[0], false)]);
+    world.launch(ArenaKey(12), &c, &[], 1, None);
+    assert_eq!(world.reserved(), 8 * GRANULE);
+    world.synchronize(0);
+    world.synchronize(1);
+    world.trim();
+    assert_eq!((world.reserved(), world.mapped.len()), (0, 0));
 }
 
 #[test]

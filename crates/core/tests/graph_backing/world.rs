@@ -131,13 +131,23 @@ impl World {
         }
     }
 
-    /// The addresses of an arena are given up.
-    pub(crate) fn close(&mut self, arena: ArenaKey) {
+    /// The graph that an arena is of is gone.
+    pub(crate) fn retire(&mut self, arena: ArenaKey) {
         (0..self.streams.len()).for_each(|stream| self.synchronize(stream));
-        while !self.backing.close(arena) {
+        let mapped = self.mapped.len();
+        self.backing.retire(arena);
+        self.backing.audit();
+        assert_eq!((self.backing.next_step(), self.mapped.len()), (None, mapped), "what is mapped stays");
+    }
+
+    /// The addresses of an arena are given back.
+    pub(crate) fn close(&mut self, arena: ArenaKey, range: Range) {
+        self.retire(arena);
+        while !self.backing.vacate(range) {
             self.step(None);
         }
         self.backing.audit();
+        assert!(self.backing.is_vacant(range) && !self.mapped.keys().any(|at| range.contains(*at)));
     }
 
     /// A launch as a caller does it; everything that LEGAL and KEPT promise is looked up in the lists.

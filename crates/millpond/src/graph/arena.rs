@@ -1,7 +1,8 @@
 //! The addresses that one graph and its copies have for themselves.
 //!
-//! Reserved in steps as alloc nodes need them, given back when the last graph, exec and live allocation is gone and no
-//! work is left that could touch them. Knows addresses; of nodes what messages say of them.
+//! Taken in steps as alloc nodes need them. When the last graph, exec and live allocation is gone and no work is left
+//! that could touch them, another arena may have them, with what is mapped there: a graph like one before it has no
+//! mapping to do. Knows addresses; of nodes what messages say of them.
 //!
 //! Invariant **one-at-a-time**: launches of all execs that share an arena are ordered one after the other, because they
 //! use the same addresses.
@@ -67,11 +68,14 @@ impl Arena {
         (offset < *bytes).then(|| Nearest::OfGraph { node: node(), offset })
     }
 
-    /// Fresh addresses for at least `bytes`.
+    /// Addresses for at least `bytes` that nobody else has.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Range> {
         let granularity = self.context.properties.granularity;
         let bytes = round_up(bytes.max(STEP), granularity).unwrap_or(bytes);
-        let range = Range::new(self.context.driver.reserve(bytes)?, bytes);
+        let range = match self.context.graphs.take_spare(bytes) {
+            Some(spare) => spare,
+            None => Range::new(self.context.driver.reserve(bytes)?, bytes),
+        };
         lock(&self.ranges).push(range);
         Ok(range)
     }

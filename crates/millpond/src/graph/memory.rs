@@ -28,7 +28,8 @@ use crate::shell;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct GraphMemoryStatistics {
-    /// Physical memory bound to the addresses of some graph; falls when memory is trimmed, not when it is freed.
+    /// Physical memory bound to the addresses of some graph that is there; falls when memory is trimmed, not when it is
+    /// freed.
     pub used_bytes: u64,
     /// The most that was used since the last reset.
     pub used_high_bytes: u64,
@@ -152,13 +153,16 @@ impl GraphMemory {
         self.raw.get(chunk.index()).copied().flatten().ok_or_else(unknown)
     }
 
-    /// Takes every mapping of an arena away; all work is over. Whether that is done.
-    pub(crate) fn close(&mut self, context: &Context, arena: ArenaKey) -> bool {
-        let is_closed = self.backing.close(arena) || (self.apply(context).is_ok() && self.backing.close(arena));
-        if is_closed {
-            self.lasts.remove(&arena);
-        }
-        is_closed
+    /// An arena is gone, and all work there is over.
+    pub(crate) fn retire(&mut self, arena: ArenaKey) {
+        self.backing.retire(arena);
+        self.lasts.remove(&arena);
+    }
+
+    /// Gives addresses back that no arena has, with what is mapped there. Whether the system took them.
+    pub(crate) fn give_back(&mut self, context: &Context, range: Range) -> bool {
+        let is_vacant = self.backing.vacate(range) || (self.apply(context).is_ok() && self.backing.vacate(range));
+        is_vacant && shell::unreserve_graph_addresses(context, range).is_ok()
     }
 
     fn statistics(&self) -> GraphMemoryStatistics {
@@ -235,7 +239,9 @@ pub(crate) fn trim(context: &Context) -> Result<()> {
     let over = context.chains.poll(&*context.driver);
     memory.backing.trim(&over);
     drop(over);
-    memory.apply(context)
+    memory.apply(context)?;
+    context.graphs.trim_spare(|range| memory.backing.is_vacant(range) && memory.give_back(context, range));
+    Ok(())
 }
 
 impl Device {

@@ -24,10 +24,12 @@ use crate::allocation::{Allocation, Life, Origin, Owned};
 use crate::context::{Context, lock};
 use crate::error::{Invalid, Nearest, Result};
 use crate::event::Mark;
-use crate::shell;
 
 /// Something that a launch in flight needs, and the end of the launch.
 type Kept = (Arc<Mark>, Box<dyn Any + Send>);
+
+/// So many spare ranges of addresses are kept.
+const SPARES: usize = 16;
 
 /// An alloc node of a graph of the device.
 type Key = (GraphId, GraphAllocId);
@@ -56,6 +58,8 @@ pub(crate) struct Graphs {
     orphans: Mutex<Vec<Arc<Allocation>>>,
     /// Addresses of arenas that are gone, until no work is left.
     closing: Mutex<Vec<(ArenaKey, Vec<Range>)>>,
+    /// Addresses that arenas had, and what is mapped there, for arenas to come.
+    spare: Mutex<Vec<Range>>,
     /// What dropped execs leave to launches in flight.
     kept: Mutex<Vec<Kept>>,
 }
@@ -76,6 +80,7 @@ impl Graphs {
             grants: Mutex::default(),
             orphans: Mutex::default(),
             closing: Mutex::default(),
+            spare: Mutex::default(),
             kept: Mutex::default(),
         }
     }
@@ -238,18 +243,30 @@ impl Graphs {
             Err(TryLockError::WouldBlock) => return lock(&self.closing).extend(closing),
         };
         memory.hear(&self.frees);
+        let mut spare = lock(&self.spare);
         for (arena, ranges) in closing {
-            if !memory.close(context, arena) {
-                // The system refused: once more with the next.
-                lock(&self.closing).push((arena, ranges));
-                continue;
-            }
-            let refused: Vec<Range> =
-                ranges.into_iter().filter(|range| shell::unreserve_graph_addresses(context, *range).is_err()).collect();
-            if !refused.is_empty() {
-                lock(&self.closing).push((arena, refused));
-            }
+            memory.retire(arena);
+            spare.extend(ranges);
         }
+        // The oldest go. What the system refuses stays.
+        let mut many = spare.len().saturating_sub(SPARES);
+        spare.retain(|range| {
+            let goes = many > 0 && memory.give_back(context, *range);
+            many -= usize::from(goes);
+            !goes
+        });
+    }
+
+    /// Spare addresses for at least `bytes`, if there are some: those that served last.
+    pub(crate) fn take_spare(&self, bytes: u64) -> Option<Range> {
+        let mut spare = lock(&self.spare);
+        let at = spare.iter().rposition(|range| range.bytes >= bytes)?;
+        Some(spare.remove(at))
+    }
+
+    /// Lets spare addresses go that `give_back` gives back.
+    pub(crate) fn trim_spare(&self, mut give_back: impl FnMut(Range) -> bool) {
+        lock(&self.spare).retain(|range| !give_back(*range));
     }
 
     fn take_orphan(&self, allocation: &Arc<Allocation>) {

@@ -1,8 +1,9 @@
 //! Where graphs' memory is shared, and what is reserved for it.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc;
 
-use millpond::{Device, Graph, GraphError, GraphExec, Instantiate, MIB, MemAllocNode, Result};
+use millpond::{CallKind, Device, Graph, GraphError, GraphExec, Instantiate, MIB, MemAllocNode, Result};
 
 use crate::made::device;
 
@@ -165,7 +166,52 @@ fn an_upload_binds_ahead() -> Result<()> {
     assert_eq!(device.graph_memory().reserved_bytes, 16 * MIB);
     let before = device.driver_calls();
     let _ = exec.launch(&stream)?;
-    assert_eq!(device.driver_calls()[millpond::CallKind::Map], before[millpond::CallKind::Map]);
+    assert_eq!(device.driver_calls()[CallKind::Map], before[CallKind::Map]);
+    Ok(())
+}
+
+/// A graph like one that is gone has its addresses, with the memory still mapped there, until that is trimmed.
+#[test]
+fn a_graph_like_one_before_it_has_no_mapping_to_do() -> Result<()> {
+    let device = device();
+    let stream = device.stream()?;
+    let used = || (device.graph_memory().used_bytes, device.graph_memory().reserved_bytes);
+    let run = |count| {
+        let before = device.driver_calls();
+        let (graph, _) = wide(&device, count, 4 * MIB as usize, 0)?;
+        let exec = graph.instantiate(Instantiate::default())?;
+        assert_eq!(used().0, 0, "nothing is used before the first launch");
+        let _ = exec.launch(&stream)?;
+        assert_eq!(used().0, 4 * count as u64 * MIB);
+        stream.synchronize()?;
+        Result::<_>::Ok((device.driver_calls() - before).memory())
+    };
+    assert!(run(4)? > 0);
+    for count in [4, 3, 1, 4] {
+        assert_eq!(used(), (0, 16 * MIB));
+        assert_eq!(run(count)?, 0, "calls about memory");
+    }
+    device.trim_graph_memory()?;
+    assert_eq!(used(), (0, 0));
+    let calls = device.driver_calls();
+    assert_eq!(calls[CallKind::Reserve] - calls[CallKind::Unreserve], 1, "the default pool's addresses are left");
+    assert!(run(5)? > 0);
+    Ok(())
+}
+
+/// Many graphs at once leave no more addresses behind than serve again.
+#[test]
+fn few_addresses_are_kept() -> Result<()> {
+    let device = device();
+    let held = || device.driver_calls()[CallKind::Reserve] - device.driver_calls()[CallKind::Unreserve];
+    let before = held();
+    let graphs: Vec<_> = (0..100).map(|_| wide(&device, 1, 4096, 0).unwrap()).collect();
+    assert_eq!(held() - before, 100);
+    drop(graphs);
+    assert!(held() - before <= 16, "{}", held() - before);
+    let again: Vec<_> = (0..20).map(|_| wide(&device, 1, 4096, 1).unwrap()).collect();
+    let starts: BTreeSet<u64> = again.iter().map(|(_, nodes)| nodes[0].address()).collect();
+    assert_eq!((held() - before, starts.len()), (20, 20), "those that are there have addresses of their own");
     Ok(())
 }
 

@@ -34,8 +34,8 @@ impl<K: Knows, C: Completed> Ground<'_, K, C> {
 /// What a launch has to change.
 #[derive(Default)]
 struct Wanted {
-    /// Chunks mapped in their places that are taken as they are.
-    kept: Vec<(ArenaKey, ChunkId)>,
+    /// Granules whose chunks are taken as they are mapped.
+    kept: Vec<(ArenaKey, u64, ChunkId)>,
     /// Mappings that must go.
     misfits: Vec<(u64, ChunkId)>,
     /// Granules that need a chunk, and whether outputs lie there.
@@ -119,8 +119,8 @@ impl Backing {
         if !wanted.after.is_over(ground.completed) {
             return Err(Blocked { after: wanted.after });
         }
-        for (arena, chunk) in wanted.kept {
-            self.let_to(chunk, arena);
+        for (arena, at, chunk) in wanted.kept {
+            self.take_over(at, chunk, arena);
         }
         self.steps.extend(wanted.misfits.into_iter().map(|(at, chunk)| BackingStep::Unmap { chunk, at }));
         self.fill(wanted.holes, ground);
@@ -143,7 +143,7 @@ impl Backing {
                 let fits = pins > 0 || (chunk.pins == 0 && self.is_free(chunk, ground));
                 if fits && chunk.taken != self.binds {
                     self.chunks[id.index()].taken = self.binds;
-                    wanted.kept.push((arena, id));
+                    wanted.kept.push((arena, at, id));
                 } else {
                     has_misfits = true;
                     wanted.misfits.push((at, id));

@@ -4,7 +4,8 @@
 //! the size of one granule, so that any serves anywhere. A chunk mapped in one arena stays there, and may be mapped in
 //! another as well: two launches may use one chunk where one of them is ordered before the other, and then what is
 //! reserved is what the largest of them needs, not the sum. An unfreed allocation keeps its chunks to itself. Launches
-//! that use one arena come one after the other; the caller sees to that.
+//! that use one arena come one after the other; the caller sees to that. What is mapped at the addresses of an arena
+//! that is gone stays there ([`retire`](Backing::retire)): whoever has those addresses next finds it mapped.
 //!
 //! The simple version looks at each granule's chunk at each launch. Departure: a chunk remembers who used it last (its
 //! *tenant*), and an arena that is still the tenant of all its chunks is launched without looking at any of them.
@@ -23,12 +24,13 @@
 //! * KEPT: a chunk under an unfreed allocation serves no other arena, and is not unmapped there.
 //! * STEPWISE: the state changes when a step has succeeded. A step that fails loses nothing.
 //! * COUNTED: `strange`, `pins`, and the statistics are what a count finds.
+//! * SPARE: a granule is spare where it has memory and is nobody's; then nothing is unfreed there.
 
 mod audit;
 mod bind;
 mod steps;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -55,7 +57,8 @@ pub struct Blocked {
 /// What graph memory takes, in bytes (CUDA: `cudaGraphMemAttributeType`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BackingStatistics {
-    /// Physical memory mapped under at least one graph's addresses. A free does not change it, a trim does.
+    /// Physical memory mapped under the addresses of at least one graph that is there. A free does not change it, a trim
+    /// does.
     pub used: u64,
     /// The most that was used since the last reset.
     pub used_high: u64,
@@ -92,7 +95,8 @@ struct Chunk {
 #[derive(Clone, Debug)]
 struct Page {
     chunk: ChunkId,
-    arena: ArenaKey,
+    /// Whose it is; nobody's any more, or not yet again, where it is spare.
+    arena: Option<ArenaKey>,
     /// Unfreed allocations on it.
     pins: u32,
 }
@@ -121,6 +125,8 @@ pub struct Backing {
     chunks: Vec<Chunk>,
     vacant: Vec<ChunkId>,
     pages: FxHashMap<u64, Page>,
+    /// The spare granules.
+    spare: BTreeSet<u64>,
     arenas: FxHashMap<ArenaKey, Tenure>,
     steps: VecDeque<BackingStep>,
     binds: u64,
@@ -135,6 +141,7 @@ impl Backing {
             chunks: Vec::new(),
             vacant: Vec::new(),
             pages: FxHashMap::default(),
+            spare: BTreeSet::new(),
             arenas: FxHashMap::default(),
             steps: VecDeque::new(),
             binds: 0,
@@ -186,7 +193,7 @@ impl Backing {
             for at in self.granules(range) {
                 let page = self.pages.get_mut(&at).expect("bind gave every granule a page");
                 page.pins += 1;
-                owner = Some(page.arena);
+                owner = page.arena;
                 self.chunks[page.chunk.index()].pins += 1;
             }
             if let Some(arena) = owner {
@@ -225,7 +232,7 @@ impl Backing {
         for at in self.granules(range) {
             let page = self.pages.get_mut(&at).filter(|page| page.pins > 0).expect("an unfreed allocation lies there");
             page.pins -= 1;
-            owner = Some(page.arena);
+            owner = page.arena;
             let chunk = &mut self.chunks[page.chunk.index()];
             chunk.pins -= 1;
             chunk.also.join(&after);
@@ -238,28 +245,46 @@ impl Backing {
         }
     }
 
-    /// The arena goes; all work that used its addresses is over, and nobody will free what is unfreed in it. Whether
-    /// nothing is mapped there any more; else steps were planned: carry them out and ask again. Its chunks stay for
-    /// others until a [`trim`](Self::trim).
+    /// The arena goes; all work that used its addresses is over, and nobody will free what is unfreed in it. What is
+    /// mapped there stays, for whoever has the addresses next, and its chunks serve others, until a
+    /// [`trim`](Self::trim).
     ///
     /// # Panics
     /// Where steps are left.
-    pub fn close(&mut self, arena: ArenaKey) -> bool {
+    pub fn retire(&mut self, arena: ArenaKey) {
         assert!(self.steps.is_empty(), "all steps were applied");
         for range in self.unfreed(arena).to_vec() {
             self.freed(range, Frontier::EMPTY);
         }
-        let Some(tenure) = self.arenas.get(&arena) else { return true };
-        for (at, _) in &tenure.granules {
-            if let Some(page) = self.pages.get(at) {
-                self.steps.push_back(BackingStep::Unmap { chunk: page.chunk, at: *at });
+        for (at, _) in self.arenas.remove(&arena).into_iter().flat_map(|tenure| tenure.granules) {
+            let Some(page) = self.pages.get_mut(&at) else { continue };
+            page.arena = None;
+            let chunk = page.chunk;
+            let was_used = self.is_used(chunk);
+            self.spare.insert(at);
+            self.count_used(chunk, was_used);
+            let tenant = &mut self.chunks[chunk.index()].tenant;
+            if *tenant == Tenant::Arena(arena) {
+                *tenant = Tenant::Past(Frontier::EMPTY);
             }
         }
-        let is_vacant = self.steps.is_empty();
-        if is_vacant {
-            self.arenas.remove(&arena);
-        }
-        is_vacant
+    }
+
+    /// These addresses are given back; no arena has them. Whether nothing is mapped there any more; else steps were
+    /// planned: carry them out and ask again.
+    ///
+    /// # Panics
+    /// Where steps are left.
+    pub fn vacate(&mut self, range: Range) -> bool {
+        assert!(self.steps.is_empty(), "all steps were applied");
+        let spare = self.spare.range(range.start..range.end());
+        self.steps.extend(spare.map(|&at| BackingStep::Unmap { chunk: self.pages[&at].chunk, at }));
+        self.steps.is_empty()
+    }
+
+    /// Whether nothing is mapped at addresses that no arena has.
+    pub fn is_vacant(&self, range: Range) -> bool {
+        self.spare.range(range.start..range.end()).next().is_none()
     }
 
     /// Plans to give back all memory that nothing needs any more: chunks whose last use is over and on which nothing is
@@ -292,6 +317,23 @@ impl Backing {
     /// Sets the high mark of reserved bytes to the current value.
     pub fn reset_reserved_high(&mut self) {
         self.statistics.reserved_high = self.statistics.reserved;
+    }
+
+    /// Whether some graph that is there has the chunk mapped.
+    fn is_used(&self, chunk: ChunkId) -> bool {
+        self.chunks[chunk.index()].places.iter().any(|at| !self.spare.contains(at))
+    }
+
+    /// After a change to the places of a chunk.
+    fn count_used(&mut self, chunk: ChunkId, was_used: bool) {
+        match (was_used, self.is_used(chunk)) {
+            (false, true) => {
+                self.statistics.used += self.granularity;
+                self.statistics.used_high = self.statistics.used_high.max(self.statistics.used);
+            }
+            (true, false) => self.statistics.used -= self.granularity,
+            _ => {}
+        }
     }
 
     /// The granules that `range` lies in.

@@ -90,31 +90,40 @@ impl Backing {
     }
 
     fn mapped(&mut self, arena: ArenaKey, chunk: ChunkId, at: u64) {
-        if self.chunks[chunk.index()].places.is_empty() {
-            self.statistics.used += self.granularity;
-            self.statistics.used_high = self.statistics.used_high.max(self.statistics.used);
-        }
+        let was_used = self.is_used(chunk);
         self.chunks[chunk.index()].places.push(at);
-        self.pages.insert(at, Page { chunk, arena, pins: 0 });
+        self.pages.insert(at, Page { chunk, arena: Some(arena), pins: 0 });
+        self.count_used(chunk, was_used);
         self.let_to(chunk, arena);
     }
 
     fn unmapped(&mut self, id: ChunkId, at: u64) {
+        let was_used = self.is_used(id);
         let page = self.pages.remove(&at).expect("the granule has a page");
-        let chunk = &mut self.chunks[id.index()];
-        chunk.places.retain(|place| *place != at);
-        if chunk.places.is_empty() {
-            self.statistics.used -= self.granularity;
+        self.spare.remove(&at);
+        self.chunks[id.index()].places.retain(|place| *place != at);
+        self.count_used(id, was_used);
+        if let Some(arena) = page.arena
+            && self.chunks[id.index()].tenant == Tenant::Arena(arena)
+        {
+            self.chunks[id.index()].tenant = Tenant::Past(self.arenas[&arena].last.clone());
+            self.tenure(arena).strange += 1;
         }
-        if chunk.tenant == Tenant::Arena(page.arena) {
-            chunk.tenant = Tenant::Past(self.arenas[&page.arena].last.clone());
-            self.tenure(page.arena).strange += 1;
+    }
+
+    /// A granule of `arena` has memory; it may be spare.
+    pub(super) fn take_over(&mut self, at: u64, id: ChunkId, arena: ArenaKey) {
+        let was_used = self.is_used(id);
+        if self.spare.remove(&at) {
+            self.pages.get_mut(&at).expect("the granule has a page").arena = Some(arena);
+            self.count_used(id, was_used);
         }
+        self.let_to(id, arena);
     }
 
     /// From now on `arena`, which has a page on the chunk, is its tenant. Its launch will come after the last use;
     /// until it has, that is kept.
-    pub(super) fn let_to(&mut self, id: ChunkId, arena: ArenaKey) {
+    fn let_to(&mut self, id: ChunkId, arena: ArenaKey) {
         let chunk = &mut self.chunks[id.index()];
         match std::mem::replace(&mut chunk.tenant, Tenant::Arena(arena)) {
             Tenant::Arena(other) if other == arena => return,
