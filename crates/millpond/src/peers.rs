@@ -117,8 +117,13 @@ impl Context {
 
 impl StreamShared {
     /// As [`Context::hear_abroad`], and the stream hears of it at once.
-    #[cold]
+    #[inline]
     pub(crate) fn hear_abroad(&self, state: &mut State) -> bool {
+        self.context.has_met.load(Ordering::Acquire) && self.hear_others(state)
+    }
+
+    #[cold]
+    fn hear_others(&self, state: &mut State) -> bool {
         let is_news = self.context.hear_abroad();
         if is_news {
             self.context.hosts.tell(&mut state.chain);

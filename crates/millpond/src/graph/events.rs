@@ -137,6 +137,9 @@ pub(crate) fn standing<K: Knows, R>(
     demand: Option<&Demand>,
     act: impl FnOnce(&Standing<'_, K>) -> R,
 ) -> R {
+    if before.is_empty() && events.is_none() {
+        return act(&Standing { stream, waited: &[] });
+    }
     let mut known: SmallVec<[&Snapshot; 4]> = before.iter().map(|last| &last.snapshot).collect();
     if let (Some((events, waited)), Some(demand)) = (events, demand) {
         known.extend(events.learned_for(demand, waited));

@@ -169,11 +169,14 @@ impl ExecShared {
     /// to one launch at a time.
     fn before(&self, state: &State, run: &Run, memory: Option<&GraphMemory>) -> Lasts {
         let mut before = Lasts::new();
-        let in_arenas = memory.into_iter().flat_map(|memory| self.arena_keys.iter().filter_map(|it| memory.last(*it)));
-        for last in run.last.iter().chain(in_arenas) {
+        let mut add = |last: &Last| {
             if !state.chain.knows_of(&last.snapshot) {
                 before.push(last.clone());
             }
+        };
+        run.last.iter().for_each(&mut add);
+        if let Some(memory) = memory {
+            self.arena_keys.iter().filter_map(|arena| memory.last(*arena)).for_each(add);
         }
         before
     }
@@ -279,6 +282,12 @@ impl ExecShared {
         memory: Option<&mut GraphMemory>,
     ) -> Begun {
         let Made { at, knew, is_whole } = *made;
+        if found.is_empty() {
+            if let Some(memory) = memory {
+                memory.launched(&self.arena_keys, at.point, &[], &[]);
+            }
+            return Begun::new();
+        }
         let lanes = &run.lanes;
         let mut freed: SmallVec<[(Range, Point); 2]> = SmallVec::new();
         let mut anew: SmallVec<[Range; 2]> = SmallVec::new();
