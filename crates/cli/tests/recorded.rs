@@ -136,6 +136,7 @@ fn the_recordings_of_the_project() {
     for (name, events, peak) in [
         ("gpt2_train", 68_571, 12_293_635_680),
         ("resnet_train", 28_048, 4_374_876_176),
+        ("gnn_train", 62_484, 6_088_458_968),
         ("multistream", 11_156, 2_278_842_400),
     ] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../traces/{name}.jsonl.gz"));
