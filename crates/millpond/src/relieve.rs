@@ -2,8 +2,8 @@
 //!
 //! The heap is asked in the order of what it costs: a block that fits as things are; the same after the shelves are
 //! drained and the device was asked what is over; moved or new physical memory; and, before anything is refused, idle
-//! memory of the device's other pools. Locks: the stream's is held, the heap's is taken after it; other streams'
-//! shelves are looked at only where their lock is free this moment.
+//! memory of the device's other pools and graphs. Locks: the stream's is held, the heap's is taken after it; other
+//! streams' shelves are looked at only where their lock is free this moment.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -15,7 +15,9 @@ use millpond_core::pool::{Exhausted, Grant};
 use millpond_driver::{Access, DriverError};
 
 use crate::allocation::{Allocation, Owned};
+use crate::context::Context;
 use crate::error::{Error, Invalid, OutOfMemory, Result};
+use crate::graph::trim_graph_memory;
 use crate::pool::{Heap, PoolShared};
 use crate::progress::Told;
 use crate::shell;
@@ -161,6 +163,8 @@ impl StreamShared {
                         other.drain_shelves(Some((self, state)), 0);
                         let _ = other.trim_to(0);
                     });
+                    // So may what graphs keep idle.
+                    let _ = trim_graph_memory(&self.context);
                     heap = pool.lock();
                     refusals += 1;
                 }
@@ -206,6 +210,24 @@ impl StreamShared {
             other_pools_bytes: others.filter_map(|other| Some(other.heap.try_lock().ok()?.pool.reserved())).sum(),
             largest: pool.largest(heap, REPORTED),
         }))
+    }
+}
+
+impl Context {
+    /// Whether memory was missing for something else than a pool, and pools gave back some that they kept idle, so that
+    /// it can be done again. No lock is held: what rests on the calling thread's own shelves is found, too.
+    #[cold]
+    pub(crate) fn makes_room(&self, error: &Error) -> bool {
+        if !matches!(error, Error::Driver(error) if matches!(**error, DriverError::OutOfMemory { .. })) {
+            return false;
+        }
+        self.finish_closing();
+        let pools = self.pools();
+        let reserved = || -> u64 { pools.iter().map(|pool| pool.lock().pool.reserved()).sum() };
+        let before = reserved();
+        // What a pool cannot give back now it keeps.
+        pools.iter().for_each(|pool| drop(pool.trim_to(0)));
+        reserved() < before
     }
 }
 

@@ -113,7 +113,7 @@ impl GraphExec {
         };
         let begun = loop {
             match once() {
-                Err(error) if shared.mend(&error) => {}
+                Err(error) if shared.mend(&error) || exec.context.makes_room(&error) => {}
                 launched => break launched?,
             }
         };
@@ -127,6 +127,13 @@ impl GraphExec {
     /// # Errors
     /// No memory is left; the device refused.
     pub fn upload(&self, stream: &Stream) -> Result<()> {
+        match self.upload_once(stream) {
+            Err(error) if self.shared.context.makes_room(&error) => self.upload(stream),
+            uploaded => uploaded,
+        }
+    }
+
+    fn upload_once(&self, stream: &Stream) -> Result<()> {
         let (exec, shared) = (&*self.shared, &*stream.owner.shared);
         if exec.context.number != shared.context.number {
             return Err(Invalid::OtherDevice { what: "a graph".into(), with: shared.id.to_string() }.into());
