@@ -101,6 +101,11 @@ impl Device {
         }
     }
 
+    /// From now on every call answers this code.
+    pub(crate) fn lose(&self, code: Code) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).fault.get_or_insert(code);
+    }
+
     /// Does something with the memory; a sticky answer is kept for good.
     pub(crate) fn with_memory<T>(
         &self,

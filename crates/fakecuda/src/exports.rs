@@ -28,6 +28,9 @@ type Outcome = Result<(), Code>;
 /// What every function does around its own work.
 fn entry(function: &str, work: impl FnOnce() -> Outcome) -> Code {
     if let Some(code) = faults::strike(function) {
+        if let (true, Ok(device)) = (code.is_sticky(), current_device()) {
+            device.lose(code);
+        }
         return code;
     }
     if is_callback() {

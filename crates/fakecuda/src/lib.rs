@@ -63,6 +63,7 @@ impl Hooks {
     }
 
     /// Makes the `after`-th call of a function from now on, 0 being the next, answer a code instead of doing anything.
+    /// A sticky code loses the current device, as a kernel's fault does: all later calls answer it, of every thread.
     pub fn fail(&self, function: &str, after: u64, code: Code) {
         let function = CString::new(function).expect("a name without a 0");
         // SAFETY: `exports` has it with this signature.
