@@ -101,6 +101,11 @@ impl<T> Light<T> {
         if self.lock_own() { Some(self.guard(true)) } else { self.try_shared() }
     }
 
+    /// The value: nobody else can have the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
     /// The owner's way in: whether this thread is the owner and was not inside already.
     #[inline]
     fn lock_own(&self) -> bool {

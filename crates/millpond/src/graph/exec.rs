@@ -15,7 +15,7 @@ use millpond_core::graph::{
 };
 use millpond_core::ids::{AllocId, ExecId};
 use millpond_core::units::Range;
-use millpond_driver::{Driver, RawStream, StreamFlags};
+use millpond_driver::{Driver, Light, RawStream, StreamFlags};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -31,7 +31,7 @@ use super::node::MemAllocNode;
 use super::payload::Payload;
 use super::program::{Program, check_addresses};
 use super::submit::TRIES;
-use crate::allocation::{Allocation, Light, Origin};
+use crate::allocation::{Allocation, Origin};
 use crate::context::{Context, lock};
 use crate::error::Result;
 
