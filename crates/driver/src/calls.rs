@@ -19,9 +19,9 @@ pub enum CallKind {
     Create,
     /// [`Driver::destroy`](crate::Driver::destroy)
     Destroy,
-    /// [`Driver::export`](crate::Driver::export)
+    /// [`Driver::export`](crate::Driver::export) and [`Driver::export_mark`](crate::Driver::export_mark)
     Export,
-    /// [`Driver::import`](crate::Driver::import)
+    /// [`Driver::import`](crate::Driver::import) and [`Driver::import_mark`](crate::Driver::import_mark)
     Import,
     /// [`Driver::map`](crate::Driver::map)
     Map,
@@ -35,7 +35,7 @@ pub enum CallKind {
     CloseStream,
     /// [`Driver::submit`](crate::Driver::submit)
     Submit,
-    /// [`Driver::mark`](crate::Driver::mark)
+    /// [`Driver::mark`](crate::Driver::mark) and [`Driver::end_mark`](crate::Driver::end_mark)
     Mark,
     /// [`Driver::wait`](crate::Driver::wait)
     Wait,

@@ -29,6 +29,9 @@ pub struct RawStream(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RawMark(pub u64);
 
+/// The name of a mark in other processes of the machine (CUDA: `CUipcEventHandle`).
+pub type MarkName = [u8; 64];
+
 /// What a device is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Properties {
@@ -335,6 +338,26 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// Forgets a mark that is not used any more (CUDA: gives the event back). Unknown marks are ignored.
     fn forget(&self, mark: RawMark);
 
+    /// As [`mark`](Driver::mark), with a name by which other processes can open it, from when the work is submitted until
+    /// the mark is forgotten (CUDA: an event made with `CU_EVENT_INTERPROCESS` and recorded this once, and
+    /// `cuIpcGetEventHandle`). Whoever gave the name away forgets the mark after all who opened it did. A device
+    /// without such marks refuses.
+    fn export_mark(&self, _stream: RawStream) -> Result<(RawMark, MarkName)> {
+        Err(not_shared("export_mark"))
+    }
+
+    /// Opens a mark of another process (CUDA: `cuIpcOpenEventHandle`). A stranger's name is checked. A process cannot
+    /// open its own.
+    fn import_mark(&self, _name: &MarkName) -> Result<RawMark> {
+        Err(not_shared("import_mark"))
+    }
+
+    /// The process that made an opened mark is gone before it was over: from now on the mark is over when `stream`'s
+    /// present work is, also for what waits for it already (CUDA: `cuEventRecord` by this process).
+    fn end_mark(&self, _mark: RawMark, _stream: RawStream) -> Result<()> {
+        Err(not_shared("end_mark"))
+    }
+
     /// Whether there are graphs of the device's own: the calls below. Where not, they refuse.
     fn has_graphs(&self) -> bool {
         false
@@ -402,5 +425,5 @@ fn no_peers(call: &'static str) -> DriverError {
 /// A call of sharing on a device without it.
 #[cold]
 fn not_shared(call: &'static str) -> DriverError {
-    DriverError::Failed { call, reason: "this device cannot share memory with other processes".into() }
+    DriverError::Failed { call, reason: "this device cannot share this with other processes".into() }
 }

@@ -33,8 +33,8 @@ mod tap;
 
 pub use calls::{CallCounts, CallKind, Counters};
 pub use contract::{
-    Access, CopyKind, Driver, DriverError, Properties, RawChunk, RawMark, RawStream, Result, StreamFlags, Task, Tie,
-    Work,
+    Access, CopyKind, Driver, DriverError, MarkName, Properties, RawChunk, RawMark, RawStream, Result, StreamFlags,
+    Task, Tie, Work,
 };
 pub use cuda::{CudaConfig, CudaDriver};
 pub use failures::Failures;

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::{
-    CallCounts, CallKind, Counters, Driver, DriverError, Failures, Fence, HeldMemory, Node, Peer, PeerAccess,
+    CallCounts, CallKind, Counters, Driver, DriverError, Failures, Fence, HeldMemory, MarkName, Node, Peer, PeerAccess,
     Properties, RawChunk, RawExec, RawGraph, RawMark, RawStream, Result, StreamFlags, Work,
 };
 
@@ -209,6 +209,18 @@ macro_rules! delegate {
         fn block_on(&$self, mark: RawMark) -> Result<()> {
             $before(CallKind::BlockOn, 0)?;
             $device.block_on(mark)
+        }
+        fn export_mark(&$self, stream: RawStream) -> Result<(RawMark, MarkName)> {
+            $before(CallKind::Export, 0)?;
+            $device.export_mark(stream)
+        }
+        fn import_mark(&$self, name: &MarkName) -> Result<RawMark> {
+            $before(CallKind::Import, 0)?;
+            $device.import_mark(name)
+        }
+        fn end_mark(&$self, mark: RawMark, stream: RawStream) -> Result<()> {
+            $before(CallKind::Mark, 0)?;
+            $device.end_mark(mark, stream)
         }
         fn has_graphs(&$self) -> bool {
             $device.has_graphs()

@@ -64,6 +64,11 @@ pub(crate) fn is_pageable() -> bool {
     *SETTING
 }
 
+/// Whether events pass between processes. The calls are there all the same, as in a real driver.
+pub(crate) fn has_ipc_events() -> bool {
+    setting("FAKECUDA_IPC_EVENTS", 1) != 0
+}
+
 fn primary(ordinal: i32) -> Result<MutexGuard<'static, Primary>, Code> {
     let primary = usize::try_from(ordinal).ok().and_then(|ordinal| PRIMARIES.get(ordinal));
     Ok(primary.ok_or(Code::INVALID_DEVICE)?.lock().unwrap_or_else(PoisonError::into_inner))

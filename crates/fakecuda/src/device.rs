@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use millpond_driver::cuda::abi::{Code, Context, Event, Stream};
+use millpond_driver::cuda::abi::{Code, Context, Event, EventName, Stream};
 use millpond_driver::{CopyKind, Driver, HostConfig, HostDriver, RawMark, RawStream, StreamFlags, Task, Work};
 
+use crate::between::{Named, Opened};
 use crate::contexts::{self, is_pageable};
 use crate::graphs::{Action, Graphs};
 use crate::memory::{Memory, Side, code};
@@ -42,8 +43,7 @@ pub(crate) struct State {
     per_thread: HashMap<ThreadId, RawStream>,
     /// The ends of closed streams, whose work goes on.
     ended: Vec<RawMark>,
-    /// Whose they are, and what was recorded last, if anything.
-    events: HashMap<usize, (Context, Option<RawMark>)>,
+    events: HashMap<usize, Known>,
     pub(crate) memory: Memory,
     pub(crate) graphs: Graphs,
     /// Answered by every call once something went wrong for good.
@@ -55,6 +55,34 @@ struct Open {
     raw: RawStream,
     is_blocking: bool,
     context: Context,
+}
+
+/// An event.
+#[derive(Debug)]
+struct Known {
+    context: Context,
+    /// What was recorded last, if anything.
+    recorded: Option<RawMark>,
+    reach: Reach,
+}
+
+/// Who can wait for an event.
+#[derive(Debug)]
+enum Reach {
+    /// This process.
+    Own,
+    /// Also others, to whom it may be named.
+    Others(Option<Named>),
+    /// It is another process's.
+    Opened(Arc<Opened>),
+}
+
+/// What it means to wait for an event.
+enum Awaited {
+    /// It was never recorded: nobody has to.
+    Nothing,
+    Mark(RawMark),
+    Opened(Arc<Opened>),
 }
 
 /// Handles look like pointers and are never used again.
@@ -152,7 +180,7 @@ impl Device {
     /// A context is gone: what was in it with it, once that is over.
     pub(crate) fn destroy_context(&self, context: Context) -> Result<(), Code> {
         let mut state = self.state()?;
-        state.events.retain(|_, (of, _)| *of != context);
+        state.events.retain(|_, it| it.context != context);
         let gone: Vec<usize> =
             state.streams.iter().filter(|(_, it)| it.context == context).map(|(it, _)| *it).collect();
         drop(state);
@@ -210,14 +238,48 @@ impl Device {
         answer(self.host.wait(later, answer(self.host.mark(earlier))?))
     }
 
-    pub(crate) fn open_event(&self) -> Result<Event, Code> {
+    pub(crate) fn open_event(&self, is_interprocess: bool) -> Result<Event, Code> {
+        self.add_event(if is_interprocess { Reach::Others(None) } else { Reach::Own })
+    }
+
+    fn add_event(&self, reach: Reach) -> Result<Event, Code> {
         let handle = fresh_handle();
-        self.state()?.events.insert(handle, (contexts::current(), None));
+        let known = Known { context: contexts::current(), recorded: None, reach };
+        self.state()?.events.insert(handle, known);
         Ok(Event(handle))
     }
 
     pub(crate) fn close_event(&self, event: Event) -> Result<(), Code> {
-        self.state()?.events.remove(&event.0).map(drop).ok_or(Code::INVALID_HANDLE)
+        let known = self.state()?.events.remove(&event.0).ok_or(Code::INVALID_HANDLE)?;
+        let Reach::Others(Some(named)) = known.reach else { return Ok(()) };
+        named.close().inspect_err(|code| {
+            if let Ok(mut state) = self.state() {
+                state.fault = Some(*code);
+            }
+        })
+    }
+
+    /// Names an event to other processes.
+    pub(crate) fn name_event(&self, event: Event) -> Result<EventName, Code> {
+        let mut state = self.state()?;
+        let known = state.events.get_mut(&event.0).ok_or(Code::INVALID_HANDLE)?;
+        let (Reach::Others(named @ None), Some(mark)) = (&mut known.reach, known.recorded) else {
+            return Err(Code::INVALID_HANDLE);
+        };
+        let (fresh, name) = Named::new()?;
+        let tell = fresh.teller();
+        *named = Some(fresh);
+        let raw = answer(self.host.open_stream(StreamFlags::default()))?;
+        answer(self.host.wait(raw, mark))?;
+        // SAFETY: the work touches no device memory.
+        answer(unsafe { self.host.submit(raw, &mut Some(Work::Run(Box::new(tell)))) })?;
+        answer(self.host.close_stream(raw))?;
+        Ok(name)
+    }
+
+    /// Opens an event of another process.
+    pub(crate) fn open_named_event(&self, name: &EventName) -> Result<Event, Code> {
+        self.add_event(Reach::Opened(Arc::new(Opened::new(name)?)))
     }
 
     pub(crate) fn record(&self, event: Event, stream: Stream) -> Result<(), Code> {
@@ -226,50 +288,76 @@ impl Device {
         let raw = self.begin(&mut state, stream)?;
         let mark = answer(self.host.mark(raw))?;
         // A stream and its event are of one context.
-        match state.events.get_mut(&event.0) {
-            Some((context, recorded)) if *context == contexts::current() => *recorded = Some(mark),
-            _ => return Err(Code::INVALID_HANDLE),
+        let known = state.events.get_mut(&event.0).filter(|known| known.context == contexts::current());
+        let known = known.ok_or(Code::INVALID_HANDLE)?;
+        match &known.reach {
+            // Others wait for the record before.
+            Reach::Others(Some(_)) => return Err(Code::ILLEGAL_STATE),
+            Reach::Opened(opened) => {
+                let opened = Arc::clone(opened);
+                // SAFETY: the work touches no device memory.
+                answer(unsafe { self.host.submit(raw, &mut Some(Work::Run(Box::new(move || opened.end())))) })?;
+            }
+            _ => known.recorded = Some(mark),
         }
         Ok(())
     }
 
-    /// An event that was never recorded is over, and nobody has to wait for it.
-    fn recorded(&self, event: Event) -> Result<Option<RawMark>, Code> {
-        self.state()?.events.get(&event.0).map(|(_, mark)| *mark).ok_or(Code::INVALID_HANDLE)
+    fn recorded(&self, event: Event) -> Result<Awaited, Code> {
+        let state = self.state()?;
+        let known = state.events.get(&event.0).ok_or(Code::INVALID_HANDLE)?;
+        Ok(match (&known.reach, known.recorded) {
+            (Reach::Opened(opened), _) => Awaited::Opened(Arc::clone(opened)),
+            (_, Some(mark)) => Awaited::Mark(mark),
+            (_, None) => Awaited::Nothing,
+        })
     }
 
     /// The event may be of another context, also of another device.
     pub(crate) fn wait(&self, stream: Stream, event: Event) -> Result<(), Code> {
-        let mut fence = None;
-        let mark = match self.recorded(event) {
+        let mut owner = None;
+        let awaited = match self.recorded(event) {
             Err(_) => {
                 let others = contexts::devices().filter(|(ordinal, _)| *ordinal != self.ordinal);
                 let found = others.into_iter().find_map(|(_, other)| Some((other.recorded(event).ok()?, other)));
-                let (mark, other) = found.ok_or(Code::INVALID_HANDLE)?;
-                fence = mark.map(|mark| answer(other.host.fence(mark))).transpose()?;
-                None
+                let (awaited, other) = found.ok_or(Code::INVALID_HANDLE)?;
+                owner = Some(other);
+                awaited
             }
             own => own?,
         };
         let mut state = self.state()?;
         state.graphs.spoil(stream, Code::CAPTURE_ISOLATION)?;
         let raw = self.begin(&mut state, stream)?;
-        match (mark, fence) {
-            (Some(mark), _) => answer(self.host.wait(raw, mark)),
-            (None, Some(fence)) => answer(self.host.wait_abroad(raw, &fence)),
-            (None, None) => Ok(()),
+        match (awaited, owner) {
+            (Awaited::Nothing, _) => Ok(()),
+            (Awaited::Mark(mark), None) => answer(self.host.wait(raw, mark)),
+            (Awaited::Mark(mark), Some(owner)) => answer(self.host.wait_abroad(raw, &answer(owner.host.fence(mark))?)),
+            // SAFETY: the work touches no device memory.
+            (Awaited::Opened(opened), _) => {
+                answer(unsafe { self.host.submit(raw, &mut Some(Work::Run(Box::new(move || opened.block())))) })
+            }
         }
     }
 
     pub(crate) fn query(&self, event: Event) -> Result<(), Code> {
-        match self.recorded(event)?.map_or(Ok(true), |mark| answer(self.host.is_over(mark)))? {
-            true => Ok(()),
-            false => Err(Code::NOT_READY),
-        }
+        let is_over = match self.recorded(event)? {
+            Awaited::Nothing => true,
+            Awaited::Mark(mark) => answer(self.host.is_over(mark))?,
+            Awaited::Opened(opened) => opened.is_over(),
+        };
+        if is_over { Ok(()) } else { Err(Code::NOT_READY) }
     }
 
     pub(crate) fn block_on(&self, event: Event) -> Result<(), Code> {
-        self.recorded(event)?.map_or(Ok(()), |mark| answer(self.host.block_on(mark)))
+        match self.recorded(event)? {
+            Awaited::Nothing => Ok(()),
+            Awaited::Mark(mark) => answer(self.host.block_on(mark)),
+            Awaited::Opened(opened) => {
+                opened.block();
+                Ok(())
+            }
+        }
     }
 
     /// Waits for all that was submitted to a stream.

@@ -9,7 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond_core::units::MIB;
 use millpond_driver::cuda::abi::{
-    AccessDesc, Allocation, AllocationProp, Code, Context, Event, Location, STREAM_NON_BLOCKING, Stream, attribute,
+    AccessDesc, Allocation, AllocationProp, Code, Context, EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, Event, Location,
+    STREAM_NON_BLOCKING, Stream, attribute,
 };
 use millpond_driver::{CopyKind, Driver};
 
@@ -87,6 +88,7 @@ macro_rules! exports {
     };
 }
 
+mod between;
 mod graphs;
 
 exports! {
@@ -122,7 +124,7 @@ exports! {
             attribute::CAPABILITY_MAJOR => 9,
             attribute::CAPABILITY_MINOR | attribute::MEMORY_POOLS => 0,
             attribute::VIRTUAL_MEMORY | attribute::FILE_DESCRIPTORS => 1,
-            attribute::IPC_EVENTS => 0,
+            attribute::IPC_EVENTS => c_int::from(contexts::has_ipc_events()),
             _ => return Err(Code::INVALID_VALUE),
         };
         // SAFETY: the caller's place.
@@ -292,8 +294,12 @@ exports! {
         }
         current_device()?.wait(stream, event)
     }
-    "cuEventCreate" cuEventCreate(event: *mut Event, _flags: c_uint) {
-        let opened = current_device()?.open_event()?;
+    "cuEventCreate" cuEventCreate(event: *mut Event, flags: c_uint) {
+        let is_interprocess = flags & EVENT_INTERPROCESS != 0;
+        if flags > 7 || is_interprocess && flags & EVENT_DISABLE_TIMING == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let opened = current_device()?.open_event(is_interprocess)?;
         // SAFETY: the caller's place.
         unsafe { put(event, opened) }
     }
@@ -388,7 +394,10 @@ unsafe extern "C" fn cuGetProcAddress_v2(
 ) -> Code {
     // SAFETY: the caller's string.
     let symbol = unsafe { CStr::from_ptr(symbol) }.to_string_lossy();
-    let found = find(&symbol).or_else(|| graphs::find(&symbol)).filter(|_| !faults::is_hidden(&symbol));
+    let found = find(&symbol)
+        .or_else(|| graphs::find(&symbol))
+        .or_else(|| between::find(&symbol))
+        .filter(|_| !faults::is_hidden(&symbol));
     if !status.is_null() {
         // SAFETY: the caller's place. 1 is `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND`.
         unsafe { status.write(c_int::from(found.is_none())) };

@@ -9,13 +9,15 @@
 //! * A graph's memory must be there when it is launched; a capture is spoilt by what cannot be captured.
 //! * Streams and events are known by the context that made them, which must be the current one; a stream may wait for
 //!   any context's event. A context that is destroyed takes its own with it; memory is the device's.
+//! * An event for other processes is recorded once and named once, cannot be opened by its own process, and is not
+//!   destroyed while another has it open; one whose process is killed before is never over by itself.
 //! * Copies and fills in another device's memory need access to it; the last of the default devices is nobody's peer.
 //!
 //! As a Rust library it is what tests link: where the shared one is ([`library`]), and how its calls are made to fail
 //! ([`Hooks`]). Settings, read when they are first needed: `FAKECUDA_DEVICES` (65), `FAKECUDA_BYTES` of each (64 GiB),
 //! and `FAKECUDA_FAIL`, a list such as `cuMemCreate@3=2,cuMemMap@0=999`: the call of that number, from 0, answers this
 //! code. With `FAKECUDA_PAGEABLE=1` host memory counts as pageable: copies to and from it are over when their calls
-//! return. Without it none waits, as for pinned memory.
+//! return. Without it none waits, as for pinned memory. With `FAKECUDA_IPC_EVENTS=0` events do not pass between processes.
 //!
 //! | module | one line |
 //! |---|---|
@@ -23,9 +25,11 @@
 //! | `contexts` | devices, primary contexts, and which is current where |
 //! | `device` | one device: streams, events, work |
 //! | `graphs` | its graphs: built, captured, launched |
+//! | `between` | its events that pass between processes |
 //! | `memory` | its memory: chunks, mappings, and who uses them |
 //! | `faults` | calls made to fail |
 
+mod between;
 mod contexts;
 mod device;
 mod exports;

@@ -33,6 +33,9 @@ pub const USES_MAX: usize = 1024;
 /// The most chains that an event of another process can be ordered after.
 pub const POINTS_MAX: usize = 4096;
 
+/// How long a device's name of an event is, in bytes.
+pub const EVENT_NAME_BYTES: usize = 64;
+
 /// A physical chunk of an exporter: never used again for another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ChunkName {
@@ -72,13 +75,16 @@ pub struct MemoryGrant {
     pub uses: Vec<ForeignUse>,
 }
 
-/// An event. A socket comes with it: one byte in it says that the event is over, its end that the exporter is gone.
+/// An event. A socket comes with it: one byte from the exporter says that the event is over, its end that the exporter
+/// is gone; one byte from the importer that it has let go of what the name stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventGrant {
     /// Where it was recorded.
     pub point: ForeignPoint,
     /// What came before that on other chains.
     pub known: Vec<ForeignPoint>,
+    /// By which the importer's device can wait for it, where the exporter's has such names.
+    pub name: Option<[u8; EVENT_NAME_BYTES]>,
 }
 
 /// What an importer asks.
@@ -221,7 +227,7 @@ impl Reply {
             }
             Reply::Event(grant) => {
                 writer.u8(2).point(&grant.point);
-                writer.list(&grant.known, Writer::point)
+                writer.list(&grant.known, Writer::point).name(grant.name.as_ref())
             }
             Reply::Pool(pool) => writer.u8(3).u32(*pool),
             Reply::Parts(parts) => writer.u8(4).list(parts, Writer::part),
@@ -251,7 +257,11 @@ impl Reply {
                 born: reader.one_use()?,
                 uses: reader.list(USES_MAX, Reader::one_use)?,
             }),
-            2 => Reply::Event(EventGrant { point: reader.point()?, known: reader.list(POINTS_MAX, Reader::point)? }),
+            2 => Reply::Event(EventGrant {
+                point: reader.point()?,
+                known: reader.list(POINTS_MAX, Reader::point)?,
+                name: reader.name()?,
+            }),
             3 => Reply::Pool(reader.u32()?),
             4 => Reply::Parts(reader.list(PARTS_MAX, Reader::part)?),
             5 => Reply::Chunks(reader.u32()?),
@@ -276,6 +286,12 @@ impl Writer {
         self.u64(part.bytes);
     }
 
+    fn name(&mut self, name: Option<&[u8; EVENT_NAME_BYTES]>) -> &mut Self {
+        self.u8(u8::from(name.is_some()));
+        name.into_iter().flatten().for_each(|byte| drop(self.u8(*byte)));
+        self
+    }
+
     fn point(&mut self, point: &ForeignPoint) {
         self.u128(point.device).u32(point.slot).u64(point.seq);
     }
@@ -294,6 +310,19 @@ impl Reader<'_> {
 
     fn part(&mut self) -> Result<Part, Malformed> {
         Ok(Part { chunk: self.chunk()?, bytes: self.u64()? })
+    }
+
+    fn name(&mut self) -> Result<Option<[u8; EVENT_NAME_BYTES]>, Malformed> {
+        match self.u8()? {
+            0 => return Ok(None),
+            1 => {}
+            _ => return Err(Malformed::Unknown("the name")),
+        }
+        let mut name = [0; EVENT_NAME_BYTES];
+        for byte in &mut name {
+            *byte = self.u8()?;
+        }
+        Ok(Some(name))
     }
 
     fn point(&mut self) -> Result<ForeignPoint, Malformed> {

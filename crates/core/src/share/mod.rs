@@ -14,7 +14,7 @@ mod wire;
 
 pub use desk::{ConnectionId, Counts, Desk, Full, LeaseId, TICKETS_MAX};
 pub use message::{ChunkName, EventGrant, MemoryGrant, Part, Refusal, Reply, Request};
-pub use message::{FETCH_CHUNKS_MAX, MESSAGE_BYTES_MAX, PARTS_MAX, POINTS_MAX, USES_MAX};
+pub use message::{EVENT_NAME_BYTES, FETCH_CHUNKS_MAX, MESSAGE_BYTES_MAX, PARTS_MAX, POINTS_MAX, USES_MAX};
 pub use ticket::{TICKET_BYTES, Ticket, TicketError, TicketKind};
 pub use wire::Malformed;
 

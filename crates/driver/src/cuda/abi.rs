@@ -195,6 +195,13 @@ pub const STREAM_DEFAULT: c_uint = 0;
 pub const STREAM_NON_BLOCKING: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`
 pub const EVENT_DISABLE_TIMING: c_uint = 2;
+/// `CU_EVENT_INTERPROCESS`: only together with the one above.
+pub const EVENT_INTERPROCESS: c_uint = 4;
+
+/// An event's name in other processes (`CUipcEventHandle`). It is passed by value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct EventName(pub [u8; 64]);
 
 /// Numbers of `CUdevice_attribute`.
 pub mod attribute {
@@ -220,4 +227,5 @@ const _: () = assert!(offset_of!(AllocationProp, handle_types) == 4 && offset_of
 const _: () = assert!(offset_of!(AllocationProp, win32_meta_data) == 16);
 const _: () = assert!(offset_of!(AllocationProp, compression) == 24 && offset_of!(AllocationProp, usage) == 26);
 const _: () = assert!(size_of::<AccessDesc>() == 12 && offset_of!(AccessDesc, flags) == 8);
+const _: () = assert!(size_of::<EventName>() == 64 && align_of::<EventName>() == 1);
 const _: () = assert!(size_of::<Code>() == 4 && size_of::<Stream>() == size_of::<*const ()>());

@@ -3,6 +3,8 @@
 //! Knows events and the handles of marks. An event costs a microsecond to make and a tenth to record, so forgotten ones
 //! are kept. What waits for a recorded event waits for that record, also where the event is recorded again meanwhile.
 //!
+//! Marks that pass between processes are kept apart, in `abroad`, and found here where the table has no such slot.
+//!
 //! Invariants: `event-stays`: an event is destroyed only with the table, so that a stale mark asks at worst a wrong
 //! question; `odd-live`: a slot's generation is odd while a mark of it lives.
 
@@ -10,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::abi::{Code, EVENT_DISABLE_TIMING, Event, Stream};
+use super::abroad::Abroad;
 use super::gpu::{Entered, Gpu};
 use super::slots::Slots;
 use crate::ledger::failed;
@@ -28,11 +31,12 @@ struct Slot {
 pub(super) struct Marks {
     gpu: Arc<Gpu>,
     slots: Slots<Slot>,
+    pub(super) abroad: Abroad,
 }
 
 impl Marks {
     pub(super) fn new(gpu: Arc<Gpu>) -> Self {
-        Self { gpu, slots: Slots::new() }
+        Self { abroad: Abroad::new(gpu.clone()), gpu, slots: Slots::new() }
     }
 
     /// Marks the end of a stream's present work. The stream is held by the caller.
@@ -96,7 +100,7 @@ impl Marks {
 
     pub(super) fn forget(&self, mark: RawMark) {
         let (number, generation) = unpack(mark);
-        let Some(slot) = self.slots.find(number) else { return };
+        let Some(slot) = self.slots.find(number) else { return self.abroad.forget(mark) };
         let next = generation.wrapping_add(1);
         let is_ours = generation % 2 == 1
             && slot.generation.compare_exchange(generation, next, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -112,7 +116,8 @@ impl Marks {
             Some(slot) if generation % 2 == 1 && slot.generation.load(Ordering::Acquire) == generation => {
                 Ok(Event(slot.event.load(Ordering::Acquire)))
             }
-            _ => Err(DriverError::UnknownHandle { call, what: "mark", handle: mark.0 }),
+            None => self.abroad.find(call, mark),
+            Some(_) => Err(DriverError::UnknownHandle { call, what: "mark", handle: mark.0 }),
         }
     }
 }

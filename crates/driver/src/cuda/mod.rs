@@ -9,11 +9,13 @@
 //! | `table` | the library and its functions |
 //! | `gpu` | the primary context; what result codes mean |
 //! | `memory`, `streams`, `marks` | what the contract calls so |
+//! | `abroad` | marks that pass between processes |
 //! | `graphs` | graphs of the device |
 //! | `slots` | numbered places, found without a lock |
 //! | [`survey`] | what CUDA there is on this machine |
 
 pub mod abi;
+mod abroad;
 mod gpu;
 mod graphs;
 mod marks;
@@ -41,8 +43,8 @@ use table::{Api, Table};
 
 use crate::ledger::failed;
 use crate::{
-    CopyKind, Driver, Fence, HeldMemory, Node, Peer, PeerAccess, Properties, RawChunk, RawExec, RawGraph, RawMark,
-    RawStream, Result, StreamFlags, Task, Work, panics,
+    CopyKind, Driver, Fence, HeldMemory, MarkName, Node, Peer, PeerAccess, Properties, RawChunk, RawExec, RawGraph,
+    RawMark, RawStream, Result, StreamFlags, Task, Work, panics,
 };
 
 /// How a CUDA device is opened.
@@ -316,6 +318,20 @@ unsafe impl Driver for CudaDriver {
 
     fn forget(&self, mark: RawMark) {
         self.marks.forget(mark);
+    }
+
+    fn export_mark(&self, stream: RawStream) -> Result<(RawMark, MarkName)> {
+        let stream = self.streams.hold_to_mark("export_mark", stream)?;
+        self.marks.abroad.export(stream.native)
+    }
+
+    fn import_mark(&self, name: &MarkName) -> Result<RawMark> {
+        self.marks.abroad.import(name)
+    }
+
+    fn end_mark(&self, mark: RawMark, stream: RawStream) -> Result<()> {
+        let stream = self.streams.hold_to_mark("end_mark", stream)?;
+        self.marks.abroad.end(mark, stream.native)
     }
 
     fn has_graphs(&self) -> bool {

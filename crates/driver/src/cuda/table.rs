@@ -12,7 +12,7 @@ use std::fmt;
 use std::path::Path;
 
 use super::abi::graph::{CopyParams, Graph, GraphExec, GraphNode, HostFunction, HostParams, MemsetParams, UserObject};
-use super::abi::{AccessDesc, Address, Allocation, AllocationProp, Code, Context, Device, Event, Stream};
+use super::abi::{AccessDesc, Address, Allocation, AllocationProp, Code, Context, Device, Event, EventName, Stream};
 use crate::ledger::failed;
 use crate::{DriverError, Result};
 
@@ -130,6 +130,13 @@ table! {
         (*mut Allocation, *mut c_void, c_int);
 }
 
+table! {
+    /// The functions that let other processes wait for events. Where one of them is missing, none does.
+    EventTable:
+    name = "cuIpcGetEventHandle" / "cuIpcGetEventHandle" (*mut EventName, Event);
+    open = "cuIpcOpenEventHandle" / "cuIpcOpenEventHandle" (*mut Event, EventName);
+}
+
 /// The library, loaded, with its tables.
 pub(super) struct Api {
     pub(super) table: Table,
@@ -137,6 +144,8 @@ pub(super) struct Api {
     pub(super) graphs: Option<GraphTable>,
     /// None where a function is missing.
     pub(super) shares: Option<ShareTable>,
+    /// None where a function is missing.
+    pub(super) events: Option<EventTable>,
     /// What was loaded, as it was asked for.
     pub(super) name: String,
 }
@@ -166,7 +175,8 @@ impl Api {
             None => by_name(versioned).ok_or_else(|| missing(&name, versioned)),
         };
         let (graphs, shares) = (GraphTable::resolve(&find).ok(), ShareTable::resolve(&find).ok());
-        Ok(Self { table: Table::resolve(&find)?, graphs, shares, name })
+        let events = EventTable::resolve(&find).ok();
+        Ok(Self { table: Table::resolve(&find)?, graphs, shares, events, name })
     }
 
     /// What a code means, in the library's words where it has any.

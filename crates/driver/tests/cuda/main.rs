@@ -1,6 +1,7 @@
 //! What is the CUDA driver's own, over `fakecuda`: what is missing, what fails, whose context and whose stream it is.
 //! What it shares with other devices is in the conformance suite.
 
+mod abroad;
 mod failing;
 mod graphs;
 mod missing;

@@ -39,7 +39,8 @@ fn replies() -> Vec<Reply> {
     };
     let mut replies = vec![
         Reply::Memory(memory),
-        Reply::Event(EventGrant { point: point(7), known: vec![point(1), point(2)] }),
+        Reply::Event(EventGrant { point: point(7), known: vec![point(1), point(2)], name: None }),
+        Reply::Event(EventGrant { point: point(7), known: Vec::new(), name: Some([9; EVENT_NAME_BYTES]) }),
         Reply::Pool(3),
         Reply::Parts(vec![part; PARTS_MAX]),
         Reply::Chunks(64),

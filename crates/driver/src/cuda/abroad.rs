@@ -1,0 +1,152 @@
+//! Marks that pass between processes: interprocess events, each recorded once.
+//!
+//! Whoever opened an event sees the process that made it record again, and sees nonsense once that destroys it: so an
+//! event is made for one mark, never recorded again by its maker, and destroyed when its mark is forgotten, which the
+//! caller does after all who opened it. Events that were given away and not forgotten are left to the context.
+//!
+//! Knows nothing of other marks, but that their numbers are below [`APART`].
+//!
+//! Invariants: `ours-to-destroy`: an event in the list was made or opened here, and leaves it to be destroyed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::abi::{EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, Event, EventName, Stream, attribute};
+use super::gpu::Gpu;
+use super::survey;
+use super::table::EventTable;
+use crate::ledger::failed;
+use crate::{DriverError, MarkName, RawMark, Result};
+
+/// The lower half of these marks: no slot of other marks has this number.
+const APART: u64 = 1 << 31;
+
+/// An event that passes between processes.
+#[derive(Clone, Copy, Debug)]
+struct Passing {
+    event: Event,
+    /// Whether another process made it.
+    is_opened: bool,
+}
+
+/// The marks of one device that pass between processes.
+#[derive(Debug)]
+pub(super) struct Abroad {
+    gpu: Arc<Gpu>,
+    /// The functions for it, where the device can.
+    table: Option<EventTable>,
+    passing: Mutex<Numbered>,
+}
+
+#[derive(Debug, Default)]
+struct Numbered {
+    events: HashMap<u32, Passing>,
+    next: u32,
+}
+
+impl Abroad {
+    pub(super) fn new(gpu: Arc<Gpu>) -> Self {
+        // A driver that does not know the attribute is asked for the thing itself.
+        let may = survey::attribute(&gpu.api, gpu.device, attribute::IPC_EVENTS) != Ok(0);
+        let table = gpu.api.events.filter(|_| may);
+        Self { gpu, table, passing: Mutex::default() }
+    }
+
+    fn table(&self, call: &'static str) -> Result<EventTable> {
+        self.table.ok_or_else(|| failed(call, "this device has no events for other processes"))
+    }
+
+    /// Marks the end of a stream's present work for other processes. The stream is held by the caller.
+    pub(super) fn export(&self, stream: Stream) -> Result<(RawMark, MarkName)> {
+        const CALL: &str = "export_mark";
+        let functions = self.table(CALL)?;
+        let (entered, mut event, mut name) = (self.gpu.enter(CALL)?, Event::default(), EventName([0; 64]));
+        let flags = EVENT_DISABLE_TIMING | EVENT_INTERPROCESS;
+        // SAFETY: a place for an event (context-current).
+        self.gpu.check(CALL, unsafe { (entered.table.open_event)(&raw mut event, flags) })?;
+        // SAFETY: an event that was made just now, and a stream that is held open.
+        let recorded = self.gpu.check(CALL, unsafe { (entered.table.record_event)(event, stream) });
+        // SAFETY: a place for a name, and the same event.
+        let named = recorded.and_then(|()| self.gpu.check(CALL, unsafe { (functions.name)(&raw mut name, event) }));
+        if let Err(error) = named {
+            // SAFETY: nobody knows of it. A refusal leaves it to the context.
+            let _ = unsafe { (entered.table.close_event)(event) };
+            return Err(error);
+        }
+        Ok((self.add(Passing { event, is_opened: false }), name.0))
+    }
+
+    /// Opens a mark of another process.
+    pub(super) fn import(&self, name: &MarkName) -> Result<RawMark> {
+        const CALL: &str = "import_mark";
+        let (functions, mut event) = (self.table(CALL)?, Event::default());
+        let _entered = self.gpu.enter(CALL)?;
+        // SAFETY: a place for an event, and a name, which the library checks (context-current).
+        self.gpu.check(CALL, unsafe { (functions.open)(&raw mut event, EventName(*name)) })?;
+        Ok(self.add(Passing { event, is_opened: true }))
+    }
+
+    /// Records an opened event, whose maker is gone, in a stream that is held by the caller.
+    pub(super) fn end(&self, mark: RawMark, stream: Stream) -> Result<()> {
+        const CALL: &str = "end_mark";
+        let passing = self.lock().events.get(&number(CALL, mark)?).copied();
+        let Some(Passing { event, is_opened: true }) = passing else { return Err(unknown(CALL, mark)) };
+        let entered = self.gpu.enter(CALL)?;
+        // SAFETY: an event that this process opened and has not closed (ours-to-destroy), and a stream that is held.
+        self.gpu.check(CALL, unsafe { (entered.table.record_event)(event, stream) })
+    }
+
+    /// The event of a mark, as long as that is not forgotten.
+    #[cold]
+    pub(super) fn find(&self, call: &'static str, mark: RawMark) -> Result<Event> {
+        let passing = self.lock().events.get(&number(call, mark)?).copied();
+        passing.map(|passing| passing.event).ok_or_else(|| unknown(call, mark))
+    }
+
+    #[cold]
+    pub(super) fn forget(&self, mark: RawMark) {
+        let Ok(number) = number("forget", mark) else { return };
+        let Some(passing) = self.lock().events.remove(&number) else { return };
+        self.destroy(passing);
+    }
+
+    fn destroy(&self, passing: Passing) {
+        if let Ok(entered) = self.gpu.enter("forget") {
+            // SAFETY: for the last time (ours-to-destroy); nobody else has it open, by the contract. A refusal leaves
+            // it to the context.
+            let _ = unsafe { (entered.table.close_event)(passing.event) };
+        }
+    }
+
+    fn add(&self, passing: Passing) -> RawMark {
+        let mut numbered = self.lock();
+        let mut number = numbered.next;
+        while numbered.events.contains_key(&number) {
+            number = number.wrapping_add(1);
+        }
+        numbered.next = number.wrapping_add(1);
+        numbered.events.insert(number, passing);
+        RawMark(u64::from(number) << 32 | APART)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Numbered> {
+        self.passing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Abroad {
+    fn drop(&mut self) {
+        let events = std::mem::take(&mut self.lock().events);
+        events.into_values().filter(|passing| passing.is_opened).for_each(|passing| self.destroy(passing));
+    }
+}
+
+/// Which of these marks it is.
+fn number(call: &'static str, mark: RawMark) -> Result<u32> {
+    if mark.0 & u64::from(u32::MAX) == APART { Ok((mark.0 >> 32) as u32) } else { Err(unknown(call, mark)) }
+}
+
+#[cold]
+fn unknown(call: &'static str, mark: RawMark) -> DriverError {
+    DriverError::UnknownHandle { call, what: "mark", handle: mark.0 }
+}
