@@ -92,7 +92,8 @@ pub use pool::Pool;
 pub use raw::{AccessList, LiveAllocation, PoolPicture, RawMemory};
 pub use report::{Reporter, Violations};
 pub use share::{
-    Peers, Refusal, ShareError, SharedPool, SharingStatistics, TICKET_BYTES, Ticket, TicketError, TicketKind,
+    MemoryFile, Peers, Refusal, ShareError, SharedPool, SharingStatistics, TICKET_BYTES, Ticket, TicketError,
+    TicketKind,
 };
 pub use statistics::PoolStatistics;
 pub use stream::{Stream, StreamKind};

@@ -288,7 +288,7 @@ impl Writer {
 
     fn name(&mut self, name: Option<&[u8; EVENT_NAME_BYTES]>) -> &mut Self {
         self.u8(u8::from(name.is_some()));
-        name.into_iter().flatten().for_each(|byte| drop(self.u8(*byte)));
+        self.0.extend(name.into_iter().flatten());
         self
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Whoever opened an event sees the process that made it record again, and sees nonsense once that destroys it: so an
 //! event is made for one mark, never recorded again by its maker, and destroyed when its mark is forgotten, which the
-//! caller does after all who opened it. Events that were given away and not forgotten are left to the context.
+//! caller does after all who opened it. Events that were given away and not forgotten stay, and
+//! the context with them.
 //!
 //! Knows nothing of other marks, but that their numbers are below [`APART`].
 //!
@@ -137,7 +138,12 @@ impl Abroad {
 impl Drop for Abroad {
     fn drop(&mut self) {
         let events = std::mem::take(&mut self.lock().events);
-        events.into_values().filter(|passing| passing.is_opened).for_each(|passing| self.destroy(passing));
+        let (opened, given): (Vec<_>, Vec<_>) = events.into_values().partition(|passing| passing.is_opened);
+        opened.into_iter().for_each(|passing| self.destroy(passing));
+        if !given.is_empty() {
+            // Others may have them open: the context stays with the process.
+            std::mem::forget(self.gpu.clone());
+        }
     }
 }
 

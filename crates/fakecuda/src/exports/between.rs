@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use millpond_driver::cuda::abi::{Code, Event, EventName};
 
-use super::{Outcome, entry, put};
+use super::{entry, put};
 use crate::contexts::current_device;
 
 exports! {

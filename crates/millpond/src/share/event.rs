@@ -1,9 +1,12 @@
 //! Events between processes: what the order knows of them, and how the device learns that they are over.
 //!
-//! The exporter announces an event through a socket of its own: when the work before it is over, a closure of a stream
-//! made for that writes one byte. The importer makes a stream whose only work waits for the byte: its mark is the
-//! event's. Both are work like any other, so that nobody waits who did not ask to. Where the exporter goes before, the
-//! wait ends: its work is over with it. On a device that runs no closures the caller waits for the byte.
+//! The exporter announces an event through a socket of its own, the *line*: when the work before it is over, a closure
+//! of a stream made for that writes one byte. Where its device has marks with names (CUDA), that stream is marked so as
+//! well, and the name goes along: the importer's device then waits by itself, and the line tells when neither side
+//! needs the mark any more. Without a name, or where the importer's device does not open it, the importer makes a
+//! stream whose only work waits for the byte. All of it is work like any other, so that nobody waits who did not ask
+//! to; but on a device that runs no closures and opens no name the caller waits for the byte. Where the exporter goes
+//! before, the wait ends: its work is over with it.
 //!
 //! Knows snapshots and marks; no memory.
 
@@ -12,10 +15,9 @@ use std::sync::Arc;
 
 use millpond_core::order::Snapshot;
 use millpond_core::share::{EventGrant, POINTS_MAX, Reply, Ticket, TicketKind};
-use millpond_driver::{Driver, RawStream, StreamFlags, Work};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+use millpond_driver::{Driver, MarkName, RawMark, RawStream, StreamFlags, Work};
 
+use super::awaits::{Line, Opened};
 use super::error::ShareError;
 use super::exporter::Target;
 use super::import::check_kind;
@@ -32,40 +34,72 @@ pub(super) struct Announced {
     mark: Arc<Mark>,
 }
 
+/// A mark that an importer was told the name of: kept until it has let go. Where the exporter goes before, the mark is
+/// never forgotten: the importer may have it open.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) line: Arc<OwnedFd>,
+    mark: RawMark,
+}
+
+impl Named {
+    /// Nobody else has it open any more.
+    pub(super) fn forget(self, context: &Context) {
+        context.driver.forget(self.mark);
+    }
+}
+
+/// Says that the event is over when it is dropped: by then it is, or the device runs nothing any more.
+struct Over(Arc<OwnedFd>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        // Who imported it may be gone.
+        let _ = socket::send(&self.0, &[1], &[], false);
+    }
+}
+
 impl Announced {
-    /// A socket that gets a byte when the event is over.
-    pub(super) fn announce(&self, context: &Context) -> Result<OwnedFd> {
+    /// The importer's end of the line; and where the device has marks with names, that and what stands behind it.
+    pub(super) fn announce(&self, context: &Context) -> Result<(OwnedFd, Option<(MarkName, Named)>)> {
         let (own, theirs) = socket::pair().map_err(ShareError::system("announce an event"))?;
-        let say = move || {
-            // Who imported it may be gone.
-            let _ = socket::send(&own, &[1], &[], false);
-        };
-        match context.driver.peek(self.mark.raw) {
-            Ok(true) => say(),
-            _ => run_alone(context, |stream| context.driver.wait(stream, self.mark.raw), Box::new(say)).map(drop)?,
+        let line = Arc::new(own);
+        let over = Over(Arc::clone(&line));
+        if let Ok(true) = context.driver.peek(self.mark.raw) {
+            return Ok((theirs, None));
         }
-        Ok(theirs)
+        let mut named = None;
+        let before = |stream| {
+            context.driver.wait(stream, self.mark.raw)?;
+            // A device that has no such marks, or refuses, leaves it to the byte.
+            named = context.driver.export_mark(stream).ok();
+            Ok(())
+        };
+        let announced = run_alone(context, before, Some(Box::new(move || drop(over))));
+        let named = named.map(|(mark, name)| (name, Named { line, mark }));
+        match announced {
+            Ok(_) => Ok((theirs, named)),
+            Err(error) => {
+                named.into_iter().for_each(|(_, named)| named.forget(context));
+                Err(error)
+            }
+        }
     }
 }
 
 /// Does something in a stream made for it; the mark of its end.
-fn run_alone(
+pub(super) fn run_alone(
     context: &Context,
     before: impl FnOnce(RawStream) -> millpond_driver::Result<()>,
-    task: Box<dyn FnOnce() + Send>,
+    task: Option<Box<dyn FnOnce() + Send>>,
 ) -> Result<Mark> {
     let raw = context.driver.open_stream(StreamFlags::default())?;
-    let mut work = Some(Work::Run(task));
+    let mut work = task.map(Work::Run);
     let done = before(raw).and_then(|()| shell::submit_task(context, raw, &mut work));
     let mark = done.and_then(|()| context.driver.mark(raw));
     // What the driver refuses to close stays open until the device goes.
     let _ = context.driver.close_stream(raw);
     Ok(Mark::new(mark?, &context.driver))
-}
-
-/// Waits for the byte, or for the end of whoever would send it.
-fn hear(file: &OwnedFd) {
-    while poll(&mut [PollFd::new(file, PollFlags::IN)], None) == Err(Errno::INTR) {}
 }
 
 impl Event {
@@ -85,7 +119,7 @@ impl Event {
         if known.len() > POINTS_MAX {
             return Err(ShareError::Full(format!("the event comes after more than {POINTS_MAX} streams")).into());
         }
-        let grant = EventGrant { point: abroad(snapshot.point()), known };
+        let grant = EventGrant { point: abroad(snapshot.point()), known, name: None };
         exporter.issue(TicketKind::Event, Target::Event(Announced { grant, mark: Arc::clone(mark) }), 0)
     }
 }
@@ -99,20 +133,35 @@ impl Context {
         let (Reply::Event(grant), Some(file)) = (reply, files.pop()) else {
             return Err(ShareError::answer("it is for something else"));
         };
+        let line = Line::new(file, Arc::clone(&peer));
         let here = |point| self.point_here(number, point);
         let known: Option<Vec<_>> = grant.known.iter().copied().map(here).collect();
         let (Some(point), Some(known)) = (here(grant.point), known) else {
             return Err(ShareError::answer("its order cannot be true"));
         };
-        let mark = match self.properties.runs_closures {
-            true => run_alone(self, |_| Ok(()), Box::new(move || hear(&file)))?,
+        // A name that the device does not open leaves it to the byte.
+        let opened = grant.name.and_then(|name| self.driver.import_mark(&name).ok());
+        let mark = match opened {
+            Some(raw) => {
+                let opened = Opened::new(Mark::new(raw, &self.driver), line);
+                let mark = Arc::new(run_alone(self, |stream| self.driver.wait(stream, raw), None)?);
+                self.share.awaits.add(self, opened, Arc::clone(&mark));
+                mark
+            }
+            None if self.properties.runs_closures => Arc::new(run_alone(
+                self,
+                |_| Ok(()),
+                Some(Box::new(move || {
+                    line.hear_end();
+                })),
+            )?),
             // Host functions wait for each other there: one that waits for another process may be what that waits for.
-            false => {
-                hear(&file);
-                run_alone(self, |_| Ok(()), Box::new(|| ()))?
+            None => {
+                line.hear_end();
+                Arc::new(run_alone(self, |_| Ok(()), None)?)
             }
         };
         let snapshot = Snapshot::foreign(point, known);
-        Ok(Event { traced: None, at: At::Live { snapshot, mark: Arc::new(mark), context: Arc::clone(self) } })
+        Ok(Event { traced: None, at: At::Live { snapshot, mark, context: Arc::clone(self) } })
     }
 }

@@ -5,10 +5,15 @@
 //! was told of it is then served, and no verdict depends on how fast the thread is. Locks: the server's, then a pool's
 //! heap, then lives; nobody who holds one of those takes the server's.
 //!
-//! An importer that breaks the rules of the messages, or does not read what it asked for, is treated as gone.
+//! An importer that breaks the rules of the messages, or does not read what it asked for, is treated as gone. What one
+//! that is gone has not given back comes back when its process is over, and not with its socket: work of a process that
+//! was killed may run on for a moment. Where the system has no files of processes, the socket's end has to do.
+
+mod leaving;
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -20,7 +25,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use super::error::ShareError;
-use super::event::Announced;
+use super::event::{Announced, Named};
 use super::lend::{Lease, Offer};
 use super::socket::{self, Received};
 use crate::context::{Context, lock};
@@ -58,6 +63,12 @@ struct Returning {
 struct Connection {
     socket: OwnedFd,
     process: u32,
+    /// Readable once the process is over.
+    life: Option<OwnedFd>,
+    /// Nothing is heard of it any more; its process has yet to end.
+    is_leaving: bool,
+    /// Marks that it was told the names of, by their numbers here.
+    named: FxHashMap<u64, Named>,
     /// Who stands for it in a trace.
     host: Option<HostId>,
     pools: FxHashSet<u32>,
@@ -72,7 +83,6 @@ struct Server {
     listener: OwnedFd,
     desk: Desk<Target, Lease>,
     connections: FxHashMap<u64, Connection>,
-    next: u64,
     room: Vec<u8>,
 }
 
@@ -81,6 +91,8 @@ pub(crate) struct Exporter {
     pub(super) number: u128,
     context: Weak<Context>,
     epoll: OwnedFd,
+    /// What is listened to next gets this number.
+    next: AtomicU64,
     stop: OwnedFd,
     server: Mutex<Server>,
 }
@@ -110,9 +122,16 @@ impl Exporter {
             epoll::add(&epoll, file, data, epoll::EventFlags::IN).map_err(system("listen for importers"))?;
         }
         let (desk, connections) = Default::default();
-        let server = Server { listener, desk, connections, next: FIRST, room: socket::room() };
+        let server = Server { listener, desk, connections, room: socket::room() };
         let context = Arc::downgrade(context);
-        let exporter = Arc::new(Exporter { number, context, epoll, stop, server: Mutex::new(server) });
+        let exporter = Arc::new(Exporter {
+            number,
+            context,
+            epoll,
+            next: AtomicU64::new(FIRST),
+            stop,
+            server: Mutex::new(server),
+        });
         let served = Arc::clone(&exporter);
         std::thread::Builder::new().name("millpond share".into()).spawn(move || served.serve()).map_err(|error| {
             ShareError::System { call: "start the thread for importers", reason: error.to_string() }
@@ -143,7 +162,8 @@ impl Exporter {
     pub(super) fn counts(&self) -> (Counts, usize, usize) {
         self.settle();
         let server = lock(&self.server);
-        (server.desk.counts(), server.desk.leases().count(), server.connections.len())
+        let importers = server.connections.values().filter(|connection| !connection.is_leaving).count();
+        (server.desk.counts(), server.desk.leases().count(), importers)
     }
 
     /// Serves all that importers have said so far. Called with no locks held.
@@ -194,11 +214,15 @@ impl Exporter {
             match *number {
                 STOP => {}
                 LISTENER => self.admit(context, server),
-                number => {
-                    if self.serve_one(context, server, number, ended).is_err() {
-                        self.close(context, server, number, ended);
+                number => match server.connections.get(&number).map(|connection| connection.is_leaving) {
+                    Some(true) => self.close(context, server, number, ended),
+                    Some(false) => {
+                        if self.serve_one(context, server, number, ended).is_err() {
+                            self.leave(context, server, number, ended);
+                        }
                     }
-                }
+                    None => self.hear(context, server, number),
+                },
             }
         }
     }
@@ -219,16 +243,13 @@ impl Exporter {
                 let _ = socket::send(&connection, &no, &[], false);
                 continue;
             }
-            let number = server.next;
-            let data = epoll::EventData::new_u64(number);
-            if epoll::add(&self.epoll, &connection, data, epoll::EventFlags::IN).is_err() {
-                continue;
-            }
-            server.next += 1;
+            let Ok(number) = self.listen(&connection) else { continue };
+            let life = socket::life(&connection, party);
             let host = context.tracer.as_ref().map(|tracer| tracer.process(party.process));
-            let (pools, fetched, returning, devices) = Default::default();
-            let process = party.process;
-            let connection = Connection { socket: connection, process, host, pools, fetched, returning, devices };
+            let (pools, fetched, returning, devices, named) = Default::default();
+            let (socket, process, is_leaving) = (connection, party.process, false);
+            let connection =
+                Connection { socket, process, life, is_leaving, named, host, pools, fetched, returning, devices };
             server.connections.insert(number, connection);
         }
     }
@@ -334,8 +355,18 @@ impl Exporter {
                 Ok((Reply::Memory(grant), Vec::new()))
             }
             Target::Event(announced) => {
-                let file = announced.announce(context).map_err(|_| Refusal::System)?;
-                Ok((Reply::Event(announced.grant), vec![file]))
+                let (file, named) = announced.announce(context).map_err(|_| Refusal::System)?;
+                let mut grant = announced.grant;
+                if let Some((name, named)) = named {
+                    let number = self.listen(&*named.line);
+                    let Ok(number) = number else {
+                        named.forget(context);
+                        return Err(Refusal::System);
+                    };
+                    connection.named.insert(number, named);
+                    grant.name = Some(name);
+                }
+                Ok((Reply::Event(grant), vec![file]))
             }
             Target::Pool(pool) => {
                 let pool = pool.upgrade().ok_or(Refusal::Stale)?;
@@ -345,25 +376,11 @@ impl Exporter {
         }
     }
 
-    /// An importer is gone: all that it held is given back.
-    fn close(&self, context: &Context, server: &mut Server, number: u64, ended: &mut Vec<Lease>) {
-        let Some(connection) = server.connections.remove(&number) else { return };
-        let _ = epoll::delete(&self.epoll, &connection.socket);
-        let lost = server.desk.disconnect(ConnectionId(number));
-        if let (Some(tracer), Some(host)) = (&context.tracer, connection.host) {
-            tracer.process_ended(host, connection.process);
-        }
-        lost.iter().for_each(Lease::lost);
-        ended.extend(lost);
-        for (_, mut returning) in connection.returning {
-            returning.over();
-            returning.lease.known(&returning.points);
-            ended.push(returning.lease);
-        }
-        let others = |device: &u128| server.connections.values().any(|other| other.devices.contains(device));
-        for device in connection.devices.iter().filter(|device| !others(device) && **device != self.number) {
-            context.forget_abroad(*device);
-        }
+    /// Listens to a file, by a number that no other has.
+    fn listen(&self, file: impl AsFd) -> rustix::io::Result<u64> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        epoll::add(&self.epoll, file, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
+        Ok(number)
     }
 }
 

@@ -80,7 +80,7 @@ pub(super) struct Lease {
 
 impl Heap {
     /// The chunks under a held block, and how far into the first it begins.
-    fn parts(&self, pool: u32, range: Range) -> Option<(Vec<Part>, u64)> {
+    pub(super) fn parts(&self, pool: u32, range: Range) -> Option<(Vec<Part>, u64)> {
         let mut parts = Vec::new();
         let mut offset = None;
         for (chunk, whole) in self.pool.chunks_under(range) {

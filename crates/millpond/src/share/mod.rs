@@ -14,14 +14,18 @@
 //! | `import` | memory of another process, mapped and freed |
 //! | `returns` | imports given back while their uses may run |
 //! | `event`, `pool` | events and whole pools |
+//! | `awaits` | marks of other processes that this device has open |
+//! | `files` | memory for programs that do not know Millpond |
 //! | `abroad` | chains of other processes in this order |
 //! | `socket` | packets with files |
 //! | `traced` | what a trace says of it |
 
 mod abroad;
+mod awaits;
 mod error;
 mod event;
 mod exporter;
+mod files;
 mod import;
 mod lend;
 mod peer;
@@ -39,16 +43,19 @@ pub use millpond_core::share::{Refusal, TICKET_BYTES, Ticket, TicketError, Ticke
 use rustc_hash::FxHashMap;
 
 pub use error::ShareError;
+pub use files::MemoryFile;
 pub(crate) use import::{Imported, drop_import, free_import};
 pub(crate) use lend::{Lent, check_free, own_points, park};
 pub use pool::SharedPool;
 pub(crate) use traced::TracedShares;
 
-use crate::allocation::{Allocation, Origin};
+use crate::allocation::{Allocation, Origin, Owned};
 use crate::context::{Context, lock};
 use crate::error::Result;
+use crate::pool::PoolShared;
 use crate::{Buffer, Device, Event};
 use abroad::Abroad;
+use awaits::Awaits;
 use exporter::{Exporter, Target};
 use lend::Offer;
 use peer::Peer;
@@ -116,6 +123,7 @@ pub(crate) struct Sharing {
     abroad: Abroad,
     imports: Mutex<FxHashMap<AllocId, Arc<Allocation>>>,
     returns: Returns,
+    awaits: Awaits,
 }
 
 impl Sharing {
@@ -209,6 +217,20 @@ impl<T: Pod> Buffer<T> {
     /// [`ShareError`]: the pool is not [shareable](crate::PoolConfig::shareable), the buffer is imported itself, is
     /// empty or a graph's; the system refused.
     pub fn export(&self) -> Result<Ticket> {
+        let (owned, pool, bytes) = self.shareable()?;
+        let (allocation, context) = (&owned.allocation, &pool.context);
+        let exporter = context.exporter()?;
+        let (generation, base) = (owned.generation, context.hosts.base());
+        let offer = Offer { allocation: Arc::downgrade(allocation), generation, base };
+        let ticket = exporter.issue(TicketKind::Memory, Target::Memory(offer), bytes)?;
+        if let Some(tracer) = &context.tracer {
+            tracer.exported(allocation.id, generation, ticket.nonce);
+        }
+        Ok(ticket)
+    }
+
+    /// The allocation, its pool and its size in bytes, where other processes may get at it.
+    fn shareable(&self) -> Result<(&Owned, &Arc<PoolShared>, u64)> {
         let not = |what: String, why| ShareError::NotExportable { what, why };
         let Some(owned) = self.owned() else { return Err(not("the buffer".into(), "it is empty").into()) };
         let allocation = &owned.allocation;
@@ -219,7 +241,6 @@ impl<T: Pod> Buffer<T> {
                 return Err(not(allocation.id.to_string(), "it is memory of a graph").into());
             }
         };
-        let context = &pool.context;
         let (bytes, what) = {
             let life = allocation.life();
             if life.freed.is_some() || life.generation != owned.generation {
@@ -227,17 +248,10 @@ impl<T: Pod> Buffer<T> {
             }
             (life.bytes, allocation.describe(&life))
         };
-        if !pool.shareable {
-            return Err(ShareError::NotShareable { what }.into());
+        match pool.shareable {
+            true => Ok((owned, pool, bytes)),
+            false => Err(ShareError::NotShareable { what }.into()),
         }
-        let exporter = context.exporter()?;
-        let (generation, base) = (owned.generation, context.hosts.base());
-        let offer = Offer { allocation: Arc::downgrade(allocation), generation, base };
-        let ticket = exporter.issue(TicketKind::Memory, Target::Memory(offer), bytes)?;
-        if let Some(tracer) = &context.tracer {
-            tracer.exported(allocation.id, generation, ticket.nonce);
-        }
-        Ok(ticket)
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Peer {
     pub(super) number: u128,
     /// Its process.
     pub(super) process: u32,
+    /// Readable once that is over; none where the system has no such thing.
+    pub(super) life: Option<OwnedFd>,
     socket: OwnedFd,
     turn: Mutex<Vec<u8>>,
     is_gone: AtomicBool,
@@ -70,9 +72,9 @@ impl Peer {
         if !context.share.allows(party.user) {
             return Err(ShareError::OtherUser { user: party.user }.into());
         }
-        let turn = Mutex::new(socket::room());
+        let (turn, life) = (Mutex::new(socket::room()), socket::life(&socket, party));
         let (is_gone, unsaid, chunks) = Default::default();
-        Ok(Peer { number, process: party.process, socket, turn, is_gone, unsaid, chunks })
+        Ok(Peer { number, process: party.process, life, socket, turn, is_gone, unsaid, chunks })
     }
 
     pub(super) fn is_gone(&self) -> bool {

@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use millpond_core::share::{FETCH_CHUNKS_MAX, MESSAGE_BYTES_MAX};
 use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, Result};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// How long an importer waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -81,6 +83,26 @@ pub(super) fn connect(exporter: u128) -> Result<OwnedFd> {
 pub(super) fn party(connection: &OwnedFd) -> Result<Party> {
     let cred = socket_peercred(connection)?;
     Ok(Party { process: cred.pid.as_raw_nonzero().get() as u32, user: cred.uid.as_raw() })
+}
+
+/// A file that can be read from once a process is over, and with it all that it had open; none where the system has no
+/// such files or does not show the process. While the process's connection stands, the number is still its own.
+pub(super) fn life(connection: &OwnedFd, party: Party) -> Option<OwnedFd> {
+    let process = Pid::from_raw(i32::try_from(party.process).ok()?)?;
+    let file = pidfd_open(process, PidfdFlags::empty()).ok()?;
+    let mut ends = [PollFd::new(connection, PollFlags::RDHUP)];
+    let _ = poll(&mut ends, Some(&Timespec::default()));
+    (!ends[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP)).then_some(file)
+}
+
+/// Waits until a file can be read from, or is at its end.
+pub(super) fn wait_for(file: &OwnedFd) {
+    while poll(&mut [PollFd::new(file, PollFlags::IN)], None) == Err(Errno::INTR) {}
+}
+
+/// Nothing is said or heard any more.
+pub(super) fn hang_up(connection: &OwnedFd) {
+    let _ = net::shutdown(connection, net::Shutdown::Both);
 }
 
 /// Two ends that know each other: what is told through one reaches whoever has the other.

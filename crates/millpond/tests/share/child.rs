@@ -2,11 +2,15 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::BorrowedFd;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
 
 use millpond::{Buffer, Event, Result, SharedPool, Ticket};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{Shutdown, SocketType, shutdown, sockopt};
 
-use crate::{Side, copy_in, device, fill, import, is_filled};
+use crate::{Side, copy_in, device, fill, gate, import, is_filled};
 
 const ROLE: &str = "MILLPOND_SHARE_CHILD";
 /// Before what the child says: the test program writes lines of its own.
@@ -26,9 +30,15 @@ impl Child {
 
     /// One with a device of this kind.
     pub(crate) fn on(kind: &str) -> Child {
+        Self::with(kind, &[])
+    }
+
+    /// As [`on`](Self::on), with settings.
+    pub(crate) fn with(kind: &str, settings: &[(&str, &str)]) -> Child {
         let program = std::env::current_exe().expect("this program");
         let mut command = Command::new(program);
         command.args(["child::obeys", "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, kind);
+        command.envs(settings.iter().copied());
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child");
         let (input, output) = (process.stdin.take().expect("piped"), process.stdout.take().expect("piped"));
         Child { process, input, output: BufReader::new(output) }
@@ -71,6 +81,13 @@ impl Child {
         }
     }
 
+    /// Whether it says something within so many seconds, and thousandths of one.
+    pub(crate) fn speaks_within(&self, seconds: i64, thousandths: i64) -> bool {
+        let patience = Timespec { tv_sec: seconds, tv_nsec: thousandths * 1_000_000 };
+        let mut files = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
+        !self.output.buffer().is_empty() || poll(&mut files, Some(&patience)).is_ok_and(|count| count > 0)
+    }
+
     /// Stops it, or lets it go on.
     pub(crate) fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([signal, &self.id().to_string()]).status().expect("it runs");
@@ -96,6 +113,7 @@ struct State {
     buffers: HashMap<String, Buffer<u32>>,
     events: Vec<Event>,
     pools: Vec<SharedPool>,
+    gates: Vec<mpsc::Sender<()>>,
 }
 
 /// The child itself; nothing where nobody asked for one.
@@ -103,7 +121,7 @@ struct State {
 fn obeys() {
     let Ok(kind) = std::env::var(ROLE) else { return };
     let side = Side::of(device(&kind));
-    let mut state = State { side, buffers: HashMap::new(), events: Vec::new(), pools: Vec::new() };
+    let mut state = State { side, buffers: HashMap::new(), events: Vec::new(), pools: Vec::new(), gates: Vec::new() };
     for line in std::io::stdin().lines() {
         let line = line.expect("the parent writes text");
         let words: Vec<&str> = line.split(' ').collect();
@@ -161,6 +179,15 @@ impl State {
                 done()
             }
             ["export", name] => Ok(self.buffers[name].export()?.to_string()),
+            ["gate"] => {
+                self.gates.push(gate(stream)?);
+                done()
+            }
+            ["open"] => {
+                self.gates.clear();
+                done()
+            }
+            ["hang-up"] => Ok(hang_up().to_string()),
             ["leases"] => Ok(device.sharing().leases.to_string()),
             ["counts"] => {
                 let sharing = device.sharing();
@@ -169,6 +196,16 @@ impl State {
             _ => panic!("the parent said {words:?}"),
         }
     }
+}
+
+/// Shuts all connections between exporters and importers down: how many.
+fn hang_up() -> usize {
+    let files = std::fs::read_dir("/proc/self/fd").expect("it is there").flatten();
+    let numbers: Vec<i32> = files.filter_map(|file| file.file_name().to_str()?.parse().ok()).collect();
+    // SAFETY: nothing else runs here that closes them meanwhile; a number that is none is answered as such.
+    let files = numbers.into_iter().map(|number| unsafe { BorrowedFd::borrow_raw(number) });
+    let is_one = |file: &BorrowedFd| sockopt::socket_type(file) == Ok(SocketType::SEQPACKET);
+    files.filter(is_one).filter(|file| shutdown(file, Shutdown::Both).is_ok()).count()
 }
 
 fn number(text: &str) -> u32 {

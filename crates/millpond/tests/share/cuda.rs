@@ -1,15 +1,17 @@
-//! The same between CUDA devices: chunks are shareable handles there. Over `fakecuda`, and with
-//! `MILLPOND_TEST_DEVICE=cuda` on a GPU.
+//! The same between CUDA devices: chunks are shareable handles there, and events are interprocess events. Over
+//! `fakecuda`, and with `MILLPOND_TEST_DEVICE=cuda` on a GPU.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use crate::child::Child;
-use crate::{Side, copy_in, device, eventually, is_filled};
+use crate::kills::{ALONE, alone, held};
+use crate::{Side, copy_in, device, eventually, gate, is_filled, kind, random};
 
 #[test]
 fn memory_and_events_pass_between_processes() {
-    match std::env::var("MILLPOND_TEST_DEVICE").as_deref() {
-        Ok("cuda") => passes("cuda"),
-        _ => passes("fake"),
-    }
+    passes(kind());
 }
 
 fn passes(kind: &str) {
@@ -46,6 +48,185 @@ fn passes(kind: &str) {
     side.assert_empty();
     let sharing = side.device.sharing();
     assert_eq!((sharing.lent, sharing.released, sharing.lost), (2, 1, 1), "on {kind}");
+}
+
+/// A gate in a stream, and after it bytes that were not there before.
+fn gated(side: &Side, buffer: &millpond::Buffer<u32>) -> mpsc::Sender<()> {
+    let go = gate(&side.stream).unwrap();
+    side.stream.memset(buffer.write(), 7).unwrap();
+    go
+}
+
+/// The importer is told to wait, and says that it does, while the exporter's work cannot even begin.
+#[test]
+fn importing_an_event_waits_for_nothing() {
+    let side = Side::of(device(kind()));
+    let buffer = side.stream.alloc::<u32>(&side.pool, 100_000).unwrap();
+    copy_in(&side.stream, &buffer, 1).unwrap();
+    side.stream.synchronize().unwrap();
+    let mut child = Child::on(kind());
+    let go = gated(&side, &buffer);
+    child.must(format!("import x {}", buffer.export().unwrap()));
+    child.tell(format!("wait {}", side.stream.record().unwrap().export().unwrap()));
+    if kind() == "cuda" && !child.speaks_within(20, 0) {
+        println!("skipped: this machine's driver lets no event pass between processes, so that importing waits");
+        drop(go);
+        child.hear();
+        return child.kill();
+    }
+    assert_eq!(child.hear().unwrap(), "ok");
+    child.tell("check x 1");
+    drop(go);
+    assert_eq!(child.hear().unwrap(), "wrong", "the bytes behind the gate are there");
+    child.must("free x");
+    child.must("sync");
+    child.end();
+    side.stream.free(buffer).unwrap();
+    side.assert_empty();
+}
+
+/// A driver that opens no event of another process: importing waits for the event itself, and the order is the same.
+#[test]
+fn where_the_importers_driver_refuses_importing_waits() {
+    let side = Side::of(device("fake"));
+    let buffer = side.stream.alloc::<u32>(&side.pool, 100_000).unwrap();
+    copy_in(&side.stream, &buffer, 1).unwrap();
+    side.stream.synchronize().unwrap();
+    for setting in [("FAKECUDA_FAIL", "cuIpcOpenEventHandle@0=801"), ("FAKECUDA_IPC_EVENTS", "0")] {
+        let mut child = Child::with("fake", &[setting]);
+        let go = gated(&side, &buffer);
+        child.must(format!("import x {}", buffer.export().unwrap()));
+        child.tell(format!("wait {}", side.stream.record().unwrap().export().unwrap()));
+        assert!(!child.speaks_within(0, 100), "it waits");
+        drop(go);
+        assert_eq!(child.hear().unwrap(), "ok");
+        assert_eq!(child.must("check x 1"), "wrong");
+        child.must("free x");
+        child.must("sync");
+        child.end();
+        side.stream.synchronize().unwrap();
+        copy_in(&side.stream, &buffer, 1).unwrap();
+    }
+    side.stream.synchronize().unwrap();
+    side.stream.free(buffer).unwrap();
+    side.assert_empty();
+}
+
+#[test]
+fn where_the_exporters_driver_refuses_importing_waits() {
+    let side = Side::of(device("fake"));
+    for refusal in ["cuIpcGetEventHandle@0=801", "cuEventRecord@1=999"] {
+        let mut child = Child::with("fake", &[("FAKECUDA_FAIL", refusal)]);
+        child.must("gate");
+        let ticket = child.must("record").parse().unwrap();
+        let imported = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let import = scope.spawn(|| {
+                let event = side.device.import_event(&ticket).unwrap();
+                imported.store(true, Ordering::Release);
+                side.stream.wait(&event).unwrap();
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!imported.load(Ordering::Acquire), "it waits after {refusal}");
+            child.must("open");
+            import.join().unwrap();
+        });
+        side.stream.synchronize().unwrap();
+        child.end();
+    }
+}
+
+#[test]
+fn an_event_of_a_killed_exporter_ends_the_wait() {
+    alone("cuda::killed_exporter");
+}
+
+/// A device that waits for ever would hang all that comes after: this runs in a process of its own.
+#[test]
+fn killed_exporter() {
+    if std::env::var_os(ALONE).is_none() {
+        return;
+    }
+    let side = Side::of(device(kind()));
+    let mut child = Child::on(kind());
+    child.must("gate");
+    let ticket = child.must("record").parse().unwrap();
+    let (done, import) = mpsc::channel();
+    let device = side.device.clone();
+    // Where its driver lets no event pass, importing waits: it ends as well.
+    std::thread::spawn(move || done.send(device.import_event(&ticket)));
+    let early = import.recv_timeout(Duration::from_secs(5));
+    if let Ok(event) = &early {
+        let event = event.as_ref().unwrap();
+        side.stream.wait(event).unwrap();
+        assert!(!event.is_over().unwrap(), "its gate is closed");
+    }
+    child.kill();
+    let event = early.or_else(|_| import.recv_timeout(Duration::from_secs(20))).expect("importing ends").unwrap();
+    side.stream.wait(&event).unwrap();
+    let killed = Instant::now();
+    while !event.is_over().unwrap() || !side.stream.is_idle().unwrap() {
+        if killed.elapsed() > Duration::from_secs(20) {
+            eprintln!("the device waits for an event of a process that was killed");
+            std::process::abort();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    side.assert_empty();
+}
+
+#[test]
+fn importers_that_are_killed_leave_nothing() {
+    alone("cuda::killed_importers");
+}
+
+#[test]
+fn killed_importers() {
+    if std::env::var_os(ALONE).is_none() {
+        return;
+    }
+    // A process takes a second to have a GPU.
+    let rounds = if kind() == "cuda" { 8 } else { 40 };
+    let side = Side::of(device(kind()));
+    let event = |side: &Side| side.stream.record().unwrap().export().unwrap();
+    let warm = side.stream.alloc::<u32>(&side.pool, 100).unwrap();
+    drop((warm.export().unwrap(), event(&side), warm));
+    side.assert_empty();
+    let before = held();
+    for round in 0..rounds {
+        let buffer = side.stream.alloc::<u32>(&side.pool, 300_000).unwrap();
+        copy_in(&side.stream, &buffer, 0).unwrap();
+        let mut child = Child::on(kind());
+        let go = gated(&side, &buffer);
+        child.tell(format!("import x {}", buffer.export().unwrap()));
+        child.tell(format!("wait {}", event(&side)));
+        child.tell(format!("hold {}", event(&side)));
+        child.tell(format!("copy x {round}"));
+        child.tell("free x");
+        child.tell(format!("hold {}", event(&side)));
+        for _ in 0..round % 6 {
+            child.hear();
+        }
+        std::thread::sleep(Duration::from_micros(random() % 3000));
+        if round % 2 == 0 {
+            drop(go);
+            child.kill();
+        } else {
+            child.kill();
+            drop(go);
+        }
+        side.stream.free(buffer).unwrap();
+    }
+    side.assert_empty();
+    let sharing = side.device.sharing();
+    println!("{sharing:?}");
+    assert_eq!((sharing.leases, sharing.importers), (0, 0));
+    assert_eq!(sharing.lent, sharing.released + sharing.reclaimed);
+    assert!(sharing.lost > 0, "some were killed while they held it");
+    if kind() == "fake" {
+        // A GPU's driver has files of its own.
+        eventually("no file or mapping is left", || held() == before);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::{Side, eventually, random};
 
 /// Open files and mappings of this process. Threads come and go with mappings of their own, so that those are counted
 /// by what is mapped: chunks and memory files.
-fn held() -> (usize, usize) {
+pub(crate) fn held() -> (usize, usize) {
     let files = fs::read_dir("/proc/self/fd").expect("it is there").count();
     let maps = fs::read_to_string("/proc/self/maps").expect("it is there");
     (files, maps.lines().filter(|line| line.contains("memfd:millpond")).count())
@@ -25,10 +25,10 @@ fn a_thousand_imports_by_eight_processes_with_kills_leave_nothing() {
     alone("kills::thousand");
 }
 
-const ALONE: &str = "MILLPOND_SHARE_ALONE";
+pub(crate) const ALONE: &str = "MILLPOND_SHARE_ALONE";
 
 /// Runs one test of this program in a process where nothing else runs.
-fn alone(test: &str) {
+pub(crate) fn alone(test: &str) {
     let program = std::env::current_exe().expect("this program");
     let mut command = std::process::Command::new(program);
     let output = command.args([test, "--exact", "--nocapture"]).env(ALONE, "1").output().expect("it runs");

@@ -5,11 +5,13 @@ mod cuda;
 mod failing;
 mod kills;
 mod order;
+mod plain;
 mod processes;
 mod tickets;
 mod traced;
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 
 use millpond::{Buffer, Device, HostConfig, Pool, PoolConfig, Result, Stream, Ticket};
 
@@ -52,6 +54,14 @@ fn pattern(seed: u32, index: usize) -> u32 {
     (index as u32).wrapping_mul(2_654_435_761) ^ seed
 }
 
+/// The kind of CUDA device that there is: `cuda` where `MILLPOND_TEST_DEVICE` asks for it, else `fake`.
+fn kind() -> &'static str {
+    match std::env::var("MILLPOND_TEST_DEVICE").as_deref() {
+        Ok("cuda") => "cuda",
+        _ => "fake",
+    }
+}
+
 /// A device of a kind that `MILLPOND_TEST_DEVICE` knows.
 fn device(kind: &str) -> Device {
     let config = millpond::CudaConfig { library: Some(fakecuda::library()), ..Default::default() };
@@ -69,6 +79,15 @@ fn fill(stream: &Stream, buffer: &Buffer<u32>, seed: u32) -> Result<()> {
 
 fn is_filled(stream: &Stream, buffer: &Buffer<u32>, seed: u32) -> Result<bool> {
     Ok(stream.copy_to_host(buffer.read())?.iter().enumerate().all(|(i, x)| *x == pattern(seed, i)))
+}
+
+/// Work that goes on until the other end is dropped.
+fn gate(stream: &Stream) -> Result<mpsc::Sender<()>> {
+    let (go, gate) = mpsc::channel::<()>();
+    let wait = move || gate.recv().unwrap_or_default();
+    // SAFETY: it uses no memory.
+    unsafe { stream.enqueue((), |queue, ()| queue.host_function(wait)) }?;
+    Ok(go)
 }
 
 /// As [`fill`], where kernels are no closures.

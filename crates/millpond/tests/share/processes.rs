@@ -213,6 +213,26 @@ fn chunks_of_a_shared_pool_are_fetched_once() {
     side.assert_empty();
 }
 
+/// The end of a process gives back what it held, and not the end of its socket: what it does may outlive that.
+#[test]
+fn a_process_that_hung_up_holds_what_it_has_until_it_ends() {
+    let side = Side::new();
+    let buffer = side.filled(1000, 1);
+    let mut child = Child::new();
+    child.must(format!("import x {}", buffer.export().unwrap()));
+    assert_ne!(child.must("hang-up"), "0");
+    eventually("nothing is heard of it", || side.device.sharing().importers == 0);
+    assert_eq!((side.device.sharing().leases, side.device.sharing().lost), (1, 0));
+    let refused = side.stream.free(buffer).unwrap_err();
+    assert!(refused.to_string().contains(&format!("process {} holds it", child.id())), "{refused}");
+    assert_eq!(child.must("check x 1"), "right");
+    child.kill();
+    side.stream.free(refused.buffer).unwrap();
+    let sharing = side.device.sharing();
+    assert_eq!((sharing.leases, sharing.lost, sharing.reclaimed), (0, 1, 1));
+    side.assert_empty();
+}
+
 #[test]
 fn the_exporter_sees_what_it_lost() {
     let side = Side::new();

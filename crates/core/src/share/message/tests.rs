@@ -88,7 +88,11 @@ fn the_largest_messages_fit_a_packet() {
         born: one_use(3),
         uses: vec![one_use(4); USES_MAX],
     });
-    let event = Reply::Event(EventGrant { point: point(7), known: vec![point(1); POINTS_MAX] });
+    let event = Reply::Event(EventGrant {
+        point: point(7),
+        known: vec![point(1); POINTS_MAX],
+        name: Some([7; EVENT_NAME_BYTES]),
+    });
     let release = Request::Release { lease: LeaseId(1), uses: vec![one_use(4); USES_MAX] }.to_bytes();
     assert!(release.len() <= MESSAGE_BYTES_MAX && Request::from_bytes(&release).is_ok());
     for reply in [largest, event] {
