@@ -77,6 +77,8 @@ typedef enum {
     MILLPOND_NOT_READY = 9,
     // A fault of the library itself.
     MILLPOND_ERROR_INTERNAL = 10,
+    // Something is not shared with another process; the text says why.
+    MILLPOND_ERROR_SHARE = 11,
 } millpond_status;
 
 // A pool's attributes, with CUDA's names. Values are 64 bits wide.

@@ -37,6 +37,8 @@ pub enum millpond_status {
     MILLPOND_NOT_READY = 9,
     /// A fault of the library itself.
     MILLPOND_ERROR_INTERNAL = 10,
+    /// Something is not shared with another process; the text says why.
+    MILLPOND_ERROR_SHARE = 11,
 }
 
 use millpond_status::*;
@@ -98,6 +100,7 @@ impl Failure {
             Failure::Refused(Error::Capture(_)) => MILLPOND_ERROR_CAPTURE,
             Failure::Refused(Error::Graph(_)) => MILLPOND_ERROR_GRAPH,
             Failure::Refused(Error::DeviceLost { .. }) => MILLPOND_ERROR_DEVICE_LOST,
+            Failure::Refused(Error::Share(_)) => MILLPOND_ERROR_SHARE,
             Failure::Refused(_) => MILLPOND_ERROR_DRIVER,
             Failure::Handle(_) => MILLPOND_ERROR_INVALID_HANDLE,
             Failure::NotReady => MILLPOND_NOT_READY,
@@ -202,6 +205,7 @@ pub extern "C" fn millpond_status_name(status: i32) -> *const c_char {
         8 => c"MILLPOND_ERROR_DEVICE_LOST",
         9 => c"MILLPOND_NOT_READY",
         10 => c"MILLPOND_ERROR_INTERNAL",
+        11 => c"MILLPOND_ERROR_SHARE",
         _ => c"unknown",
     };
     name.as_ptr()
@@ -212,4 +216,26 @@ pub extern "C" fn millpond_status_name(status: i32) -> *const c_char {
 pub extern "C" fn millpond_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     VERSION.as_ptr().cast()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond::{Device, HostConfig};
+
+    /// What a Rust caller in the same program may hand on.
+    #[test]
+    fn refusals_to_share_have_a_code_of_their_own() {
+        let device = Device::host(HostConfig::default()).unwrap();
+        let failure = Failure::from(device.default_pool().export().unwrap_err());
+        assert_eq!(failed("export", &failure), MILLPOND_ERROR_SHARE);
+        // SAFETY: it is a text that lives until the next failure.
+        let text = unsafe { CStr::from_ptr(millpond_last_error()) }.to_string_lossy();
+        assert!(text.starts_with("export: ") && text.contains("PoolConfig::shareable"), "{text}");
+        for (number, status) in [(10, MILLPOND_ERROR_INTERNAL), (11, MILLPOND_ERROR_SHARE)] {
+            // SAFETY: names live for ever.
+            let name = unsafe { CStr::from_ptr(millpond_status_name(number)) }.to_string_lossy();
+            assert_eq!((status as i32, name.into_owned()), (number, format!("{status:?}")));
+        }
+    }
 }

@@ -35,7 +35,13 @@ fn without_cuda_it_says_what_is_missing() {
 
 #[test]
 fn devices_are_listed_with_what_they_lack() {
-    let settings = [("MILLPOND_LIBCUDA", &*fake()), ("FAKECUDA_DEVICES", "2"), ("FAKECUDA_BYTES", "8589934592")];
+    let library = fake();
+    let settings = [
+        ("MILLPOND_LIBCUDA", &*library),
+        ("FAKECUDA_DEVICES", "2"),
+        ("FAKECUDA_BYTES", "8589934592"),
+        ("FAKECUDA_IPC_EVENTS", "0"),
+    ];
     let report = json(&settings);
     let devices_found = report["cuda"]["devices"].as_array().unwrap();
     assert_eq!((devices_found.len(), &report["cuda"]["version"]), (2, &"13.0".into()));

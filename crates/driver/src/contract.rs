@@ -338,10 +338,9 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// Forgets a mark that is not used any more (CUDA: gives the event back). Unknown marks are ignored.
     fn forget(&self, mark: RawMark);
 
-    /// As [`mark`](Driver::mark), with a name by which other processes can open it, from when the work is submitted until
-    /// the mark is forgotten (CUDA: an event made with `CU_EVENT_INTERPROCESS` and recorded this once, and
-    /// `cuIpcGetEventHandle`). Whoever gave the name away forgets the mark after all who opened it did. A device
-    /// without such marks refuses.
+    /// As [`mark`](Driver::mark), with a name by which other processes can open it until it is forgotten (CUDA: an
+    /// event made with `CU_EVENT_INTERPROCESS` and recorded this once, and `cuIpcGetEventHandle`). Whoever gave the
+    /// name away forgets the mark after all who opened it did. A device without such marks refuses.
     fn export_mark(&self, _stream: RawStream) -> Result<(RawMark, MarkName)> {
         Err(not_shared("export_mark"))
     }

@@ -1,4 +1,5 @@
-//! Cases about chunks that are handed out as files, and marks as names. A device that cannot must say so, and do nothing.
+//! Cases about chunks that are handed out as files, and marks as names. A device that cannot must say so, and do
+//! nothing.
 
 use std::fs::File;
 use std::sync::mpsc;

@@ -2,7 +2,8 @@
 //!
 //! The processes are devices of this one: an importer that is gone has given back all, after all that it did. What one
 //! tells another without an event the library cannot see; programs that need more of it than an export carries along
-//! are not run here.
+//! are not run here. Nor are those that race with an importer that is at it: each process is checked against what it
+//! was told, so that the race would be a real one.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -41,13 +42,19 @@ struct Run {
     pools: HashMap<PoolId, Pool>,
     memory: HashMap<Memory, (ProcessId, Held)>,
     tickets: HashMap<TicketId, Vec<Ticket>>,
+    /// What a ticket, and what an import is of.
+    offered: HashMap<TicketId, Memory>,
+    imported: HashMap<Memory, Memory>,
+    /// The lines that race.
+    races: BTreeSet<u32>,
     found: BTreeSet<Expected>,
     line: u32,
 }
 
 /// Runs a program; what was refused, and where.
 pub(super) fn run(program: &Program) -> Result<BTreeSet<Expected>, Cannot> {
-    let mut run = Run::default();
+    let races = program.expected().iter().filter(|it| it.kind == Kind::Race).map(|it| it.line).collect();
+    let mut run = Run { races, ..Run::default() };
     for op in program.ops() {
         run.step(op)?;
     }
@@ -157,6 +164,7 @@ impl Run {
         Ok(match tickets {
             Ok(tickets) => {
                 self.tickets.insert(ticket, tickets);
+                self.offered.insert(ticket, memory);
                 Said::Done
             }
             Err(error) => Said::Refused(error, Act::Read),
@@ -164,6 +172,7 @@ impl Run {
     }
 
     fn import(&mut self, process: ProcessId, ticket: TicketId, memory: Memory) -> Result<Said, Cannot> {
+        self.imported.extend(self.offered.get(&ticket).map(|offered| (memory, *offered)));
         let Some(ticket) = self.tickets.get_mut(&ticket).and_then(Vec::pop) else {
             self.memory.insert(memory, (process, Held::Gone(None)));
             return Ok(Said::Done);
@@ -211,6 +220,9 @@ impl Run {
 
     fn launch(&mut self, stream: StreamId, accesses: &[Access]) -> Result<Said, Cannot> {
         let on = self.stream(stream)?.1.clone();
+        if self.races.contains(&self.line) && accesses.iter().any(|access| self.is_at_it(access.memory)) {
+            return cannot("it races with another process that is at it");
+        }
         let act = accesses.iter().map(|access| access.act).find(|act| *act == Act::Write).unwrap_or(Act::Read);
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         for access in accesses {
@@ -226,6 +238,13 @@ impl Run {
             }
         }
         Ok(said(on_slices!(reads, writes, |declared, kernel| on.launch(declared, kernel)), act))
+    }
+
+    /// Whether an importer other than the one that knows the memory by this name has it.
+    fn is_at_it(&self, memory: Memory) -> bool {
+        let owned = *self.imported.get(&memory).unwrap_or(&memory);
+        let others = self.imported.iter().filter(|(import, of)| **import != memory && **of == owned);
+        others.into_iter().any(|(import, _)| matches!(self.memory.get(import), Some((_, Held::Buffer(_)))))
     }
 
     /// A process is gone, and all its work with it.

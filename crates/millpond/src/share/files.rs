@@ -30,12 +30,13 @@ pub struct MemoryFile {
 }
 
 impl<T: Pod> Buffer<T> {
-    /// The memory under this buffer as files, for programs that do not know Millpond: mapped behind one another they
-    /// have the buffer in one piece, from the first one's offset on (CUDA: `cuMemExportToShareableHandle` of each chunk).
+    /// The memory under this buffer as files, for programs that do not know Millpond (CUDA:
+    /// `cuMemExportToShareableHandle` of each chunk). Mapped behind one another they have the buffer in one piece, from
+    /// the first one's offset on.
     ///
-    /// For processes with Millpond there are tickets ([`export`](Self::export)): they count who holds the memory and say
-    /// what is ordered. Files do neither: keep the buffer until the other program is done. Once it is freed, its bytes
-    /// are the pool's next allocations'; the files stay valid, and reach those.
+    /// For processes with Millpond there are tickets ([`export`](Self::export)): they count who holds the memory, and
+    /// say what is ordered. Files do neither: keep the buffer until the other program is done. Once it is freed, its
+    /// bytes are the pool's next allocations'; the files stay valid, and reach those.
     ///
     /// # Errors
     /// As of [`export`](Self::export), and what the driver refuses.

@@ -276,8 +276,9 @@ impl Device {
     }
 
     /// Imports an event of another process: streams can wait for it, and the host (CUDA: `cudaIpcOpenEventHandle`).
-    /// Where the exporter goes before it is over, waiting ends: its work is over with it. On a device that does not run
-    /// closures as kernels (CUDA) this call itself waits until the event is over.
+    /// Where the exporter goes before it is over, waiting ends: its work is over with it. Nothing is waited for here;
+    /// but a CUDA device whose driver does not let the event pass between the processes makes this call wait until it
+    /// is over.
     ///
     /// # Errors
     /// As of [`import`](Self::import).
