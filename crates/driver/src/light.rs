@@ -22,8 +22,8 @@ use std::ops::{Deref, DerefMut};
 use super::light_sync as sync;
 use sync::{AtomicBool, AtomicU64, Ordering};
 
-/// So many turns in a row make an owner, the first time: about what its end costs.
-const PATIENCE: u32 = 4096;
+/// So many turns in a row make an owner, the first time. The end of that costs what some thousand turns gain.
+const PATIENCE: u32 = 1024;
 
 /// Stands for no thread.
 const NOBODY: u64 = 0;

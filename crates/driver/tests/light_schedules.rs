@@ -52,7 +52,7 @@ fn program() {
         let (lock, inside, done) = (Arc::clone(&lock), Arc::clone(&inside), Arc::clone(&done));
         thread::spawn(move || {
             for turn in 0..TURNS {
-                let guard = if (number + turn) % 3 == 0 { lock.try_lock() } else { Some(lock.lock()) };
+                let guard = if (number + turn).is_multiple_of(3) { lock.try_lock() } else { Some(lock.lock()) };
                 let Some(mut guard) = guard else { continue };
                 assert!(!inside.swap(true, Ordering::SeqCst), "two threads are inside");
                 *guard += 1;

@@ -4,6 +4,7 @@
 //! `cargo bench -p millpond --bench device -- [host|sim|cuda] [TRACE...]`, where a trace is plain lines
 //! (`a ID BYTES STREAM`, `f ID STREAM`). Checks are on. Each figure is the median of several rounds.
 
+use std::alloc::{GlobalAlloc, Layout};
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
@@ -235,29 +236,49 @@ fn random_allocations(device: &Device) {
     }
 }
 
-/// Pairs of all threads together, each on its own stream.
+/// Pairs of all threads together, each on its own stream. Beside it what the machine gives to threads that share nothing:
+/// pairs of a malloc with a heap for each thread.
 fn threads(device: &Device) {
-    const PAIRS: u32 = 300_000;
     let pool = keeping(device);
+    let layout = Layout::from_size_align(64, 8).expect("a layout");
     for count in [1, 2, 4, 8, 16] {
-        let total = |_| {
-            let barrier = Barrier::new(count);
-            let run = || {
-                let stream = device.non_blocking_stream().expect("a stream");
-                pair(&stream, &pool, 64 << 10);
-                barrier.wait();
-                let start = Instant::now();
-                (0..PAIRS).for_each(|_| pair(&stream, &pool, 64 << 10));
-                start.elapsed().as_secs_f64()
-            };
-            let seconds = std::thread::scope(|scope| {
-                let threads: Vec<_> = (0..count).map(|_| scope.spawn(run)).collect();
-                threads.into_iter().map(|thread| thread.join().expect("a thread")).fold(0.0, f64::max)
-            });
-            f64::from(PAIRS) * count as f64 / seconds / 1e6
-        };
-        row(format!("threads {count}"), median((0..3).map(total).collect()), "Mpairs/s");
+        let ours = pairs_of_threads(count, || {
+            let (stream, pool) = (device.non_blocking_stream().expect("a stream"), &pool);
+            move || pair(&stream, pool, 64 << 10)
+        });
+        row(format!("threads {count}"), ours, "Mpairs/s");
+        let theirs = pairs_of_threads(count, || {
+            || {
+                // SAFETY: the layout has a size, and the memory goes back as it came.
+                let memory = black_box(unsafe { mimalloc::MiMalloc.alloc(layout) });
+                // SAFETY: as above.
+                unsafe { mimalloc::MiMalloc.dealloc(memory, layout) };
+            }
+        });
+        println!("threads {count}\tmimalloc\t{theirs:.4}\tMpairs/s");
     }
+}
+
+/// Millions of calls a second of so many threads together; each makes its own `call`.
+fn pairs_of_threads<C: FnMut()>(count: usize, make: impl Fn() -> C + Sync) -> f64 {
+    const PAIRS: u32 = 1_000_000;
+    let total = |_| {
+        let barrier = Barrier::new(count);
+        let run = || {
+            let mut call = make();
+            call();
+            barrier.wait();
+            let start = Instant::now();
+            (0..PAIRS).for_each(|_| call());
+            start.elapsed().as_secs_f64()
+        };
+        let seconds = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..count).map(|_| scope.spawn(run)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("a thread")).fold(0.0, f64::max)
+        });
+        f64::from(PAIRS) * count as f64 / seconds / 1e6
+    };
+    median((0..3).map(total).collect())
 }
 
 fn launches(name: &str, exec: &GraphExec, stream: &Stream) {

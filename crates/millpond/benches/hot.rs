@@ -16,9 +16,11 @@ fn main() {
     if std::env::args().any(|arg| arg == "--test") {
         return;
     }
-    // `-- replacement` runs that workload alone, for a profiler.
-    if std::env::args().any(|arg| arg == "replacement") {
-        return replacement(&Device::sim(SimConfig::default()).expect("a simulated device"));
+    // `-- replacement` and `-- hand-over` run that workload alone, for a profiler.
+    for (name, workload) in [("replacement", replacement as fn(&Device)), ("hand-over", hand_over)] {
+        if std::env::args().any(|arg| arg == name) {
+            return workload(&Device::sim(SimConfig::default()).expect("a simulated device"));
+        }
     }
     let quick = std::env::args().any(|arg| arg == "quick");
     let device = Device::sim(SimConfig::default()).expect("a simulated device");
@@ -42,6 +44,7 @@ fn main() {
     if quick {
         return;
     }
+    hand_over(&device);
     replacement(&device);
     for holes in [4_096, 16_384, 65_536] {
         separated_holes(&device, holes);
@@ -89,6 +92,18 @@ impl Random {
         let exponent = 9.0 + 15.0 * (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         exponent.exp2() as usize
     }
+}
+
+/// Allocated on one stream, handed over by an event, freed on another.
+fn hand_over(device: &Device) {
+    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).expect("a pool");
+    let (left, right) = (device.stream().expect("a stream"), device.stream().expect("a stream"));
+    let ns = rounds(50_000, || {
+        let buffer: Buffer<u8> = left.alloc(&pool, 64 << 10).expect("memory");
+        right.wait(&left.record().expect("an event")).expect("a wait");
+        right.free(buffer).expect("a right free");
+    });
+    println!("{:<52} {ns:>10.1}", "alloc, hand-over to another stream, free");
 }
 
 /// 1000 live allocations of random sizes; one at random is replaced.

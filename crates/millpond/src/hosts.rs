@@ -37,9 +37,9 @@ pub struct Told {
 
 /// The hosts of one device.
 #[derive(Debug)]
+#[repr(align(128))] // Every operation reads the epoch: no lock that is taken shares its cache line.
 pub(crate) struct Hosts {
     pub(crate) knowledge: Arc<Knowledge>,
-    /// Beside the device's other fields: every operation reads it.
     epoch: AtomicU64,
 }
 

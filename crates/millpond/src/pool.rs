@@ -83,6 +83,7 @@ struct ShelfRef {
 
 /// The heap with all that is kept in step with it.
 #[derive(Debug)]
+#[repr(align(128))] // What streams read that are served from their shelves is on other cache lines than its lock.
 pub(crate) struct Heap {
     pub(crate) pool: millpond_core::pool::Pool,
     /// The driver's handle of each chunk.

@@ -5,7 +5,9 @@
 //!
 //! Invariants: `one-taker`: a number is with one taker at a time; `place-stays`: a place lives as long as the table.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
+
+use crate::Light;
 
 /// Places of one segment.
 const SEGMENT: usize = 256;
@@ -16,7 +18,7 @@ const SEGMENTS: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     segments: Box<[OnceLock<Box<[T]>>]>,
-    free: Mutex<Free>,
+    free: Light<Free>,
 }
 
 #[derive(Debug, Default)]
@@ -29,13 +31,13 @@ struct Free {
 
 impl<T: Default> Slots<T> {
     pub(super) fn new() -> Self {
-        Self { segments: (0..SEGMENTS).map(|_| OnceLock::new()).collect(), free: Mutex::default() }
+        Self { segments: (0..SEGMENTS).map(|_| OnceLock::new()).collect(), free: Light::new(Free::default()) }
     }
 
     /// A place for the caller alone, the last one given back where there is one; none where all are taken.
     pub(super) fn take(&self) -> Option<(u32, &T)> {
         let number = {
-            let mut free = self.lock();
+            let mut free = self.free.lock();
             match free.back.pop() {
                 Some(number) => number,
                 None if free.end < SEGMENT * SEGMENTS => {
@@ -52,7 +54,7 @@ impl<T: Default> Slots<T> {
 
     /// Gives a number back. INVARIANT: one-taker.
     pub(super) fn give_back(&self, number: u32) {
-        self.lock().back.push(number);
+        self.free.lock().back.push(number);
     }
 
     /// The place of a number, if it was ever taken.
@@ -64,10 +66,6 @@ impl<T: Default> Slots<T> {
     /// All places that were ever taken, and some that were not.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.segments.iter().filter_map(OnceLock::get).flat_map(|segment| segment.iter())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,0 +1,33 @@
+//! What the device is asked for memory that is allocated on one stream, handed over by an event, and freed on another.
+
+use millpond::{Buffer, CallKind, Device, HostConfig, PoolConfig, SimConfig};
+
+const ROUNDS: u64 = 2_000;
+
+fn one_mark_and_one_wait(device: &Device) {
+    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).unwrap();
+    let (left, right) = (device.non_blocking_stream().unwrap(), device.non_blocking_stream().unwrap());
+    let hand_over = || {
+        let buffer: Buffer<u8> = left.alloc(&pool, 64 << 10).unwrap();
+        right.wait(&left.record().unwrap()).unwrap();
+        right.free(buffer).unwrap();
+    };
+    (0..100).for_each(|_| hand_over());
+    let before = device.driver_calls();
+    (0..ROUNDS).for_each(|_| hand_over());
+    let calls = device.driver_calls() - before;
+    assert_eq!(calls[CallKind::Wait], ROUNDS, "{calls}");
+    // Memory freed over there comes back here once the device is past that: asked for some tens of blocks at a time.
+    assert!((ROUNDS..ROUNDS + ROUNDS / 16).contains(&calls[CallKind::Mark]), "{calls}");
+    assert!(calls[CallKind::IsOver] <= ROUNDS / 16 && calls.memory() == 0, "{calls}");
+}
+
+#[test]
+fn a_hand_over_is_one_mark_and_one_wait_on_the_simulator() {
+    one_mark_and_one_wait(&Device::sim(SimConfig::default()).unwrap());
+}
+
+#[test]
+fn a_hand_over_is_one_mark_and_one_wait_on_the_host_device() {
+    one_mark_and_one_wait(&Device::host(HostConfig::default()).unwrap());
+}
