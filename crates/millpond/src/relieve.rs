@@ -227,7 +227,12 @@ impl Context {
         let before = reserved();
         // What a pool cannot give back now it keeps.
         pools.iter().for_each(|pool| drop(pool.trim_to(0)));
-        reserved() < before
+        let is_more = reserved() < before;
+        if !is_more {
+            // Nor does what failed keep what it got on its way.
+            let _ = trim_graph_memory(self);
+        }
+        is_more
     }
 }
 
