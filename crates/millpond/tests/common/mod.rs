@@ -21,6 +21,7 @@ use millpond::{
 
 /// A device under test.
 pub(crate) struct Subject {
+    pub(crate) make: Make,
     pub(crate) device: Device,
     /// Whether what is written can be read back.
     pub(crate) has_memory: bool,
@@ -90,7 +91,12 @@ impl Subject {
         };
         let device = device.expect("a device");
         let runs_closures = device.properties().runs_closures;
-        Subject { device, has_memory: sim.is_none(), is_parallel, runs_closures, is_instant, sim }
+        Subject { make, device, has_memory: sim.is_none(), is_parallel, runs_closures, is_instant, sim }
+    }
+
+    /// A second device of the same kind.
+    pub(crate) fn another(&self) -> Subject {
+        Self::new(self.make)
     }
 
     pub(crate) fn stream(&self) -> Stream {
@@ -199,6 +205,21 @@ pub(crate) fn on_devices_with_memory(body: impl Fn(&Subject)) {
 /// ... of every kind that runs closures as kernels.
 pub(crate) fn on_devices_that_run_closures(body: impl Fn(&Subject)) {
     on(|subject| subject.runs_closures && subject.has_memory, "its kernels are no closures", body);
+}
+
+/// ... of every kind where work of several streams runs at once: the host on threads, and CUDA.
+pub(crate) fn on_parallel_devices(body: impl Fn(&Subject) -> Result<(), Error>) {
+    on(|subject| subject.is_parallel, "its work does not run at once", in_order(body));
+}
+
+/// ... of those that run closures as kernels.
+pub(crate) fn on_parallel_devices_that_run_closures(body: impl Fn(&Subject) -> Result<(), Error>) {
+    on(|subject| subject.is_parallel && subject.runs_closures, "its kernels are no closures", in_order(body));
+}
+
+/// A body that nothing is refused of.
+fn in_order(body: impl Fn(&Subject) -> Result<(), Error>) -> impl Fn(&Subject) {
+    move |subject| body(subject).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// ... of every kind where a stream can be kept busy.

@@ -6,351 +6,420 @@ use std::time::Duration;
 use millpond::{CaptureError, CaptureMode, Error, GraphError, Instantiate, Kind, Result};
 use millpond_core::graph::GraphFaultKind as FaultKind;
 
-use crate::made::device;
+use crate::common::{on_parallel_devices_that_run_closures, visit};
+use crate::made::{each, expect};
 
+/// Skipped where kernels are no closures: functions of the host may run one after the other there.
 #[test]
-fn a_side_stream_forks_and_joins_and_runs_at_the_same_time() -> Result<()> {
-    let device = device();
-    let (left, right) = (device.stream()?, device.stream()?);
-    let x = left.alloc::<u32>(&device.default_pool(), 2)?;
-    let y = left.alloc::<u32>(&device.default_pool(), 2)?;
-    let (to_right, from_left) = mpsc::channel::<()>();
-    let (to_left, from_right) = mpsc::channel::<()>();
-    let (graph, ()) = left.capture(|s| {
-        s.memset(x.write(), 0)?;
-        right.wait(&s.record()?)?;
-        // Each needs the other to run: no launch would end if they ran one after the other.
-        s.launch(x.write(), move |x| {
-            to_right.send(()).unwrap();
-            from_right.recv_timeout(Duration::from_secs(20)).expect("the other branch runs meanwhile");
-            x[0] += 1;
+fn a_side_stream_forks_and_joins_and_runs_at_the_same_time() {
+    on_parallel_devices_that_run_closures(|on| {
+        let device = &on.device;
+        let (left, right) = (device.stream()?, device.stream()?);
+        let x = left.alloc::<u32>(&device.default_pool(), 2)?;
+        let y = left.alloc::<u32>(&device.default_pool(), 2)?;
+        let (to_right, from_left) = mpsc::channel::<()>();
+        let (to_left, from_right) = mpsc::channel::<()>();
+        let (graph, ()) = left.capture(|s| {
+            s.memset(x.write(), 0)?;
+            right.wait(&s.record()?)?;
+            // Each needs the other to run: no launch would end if they ran one after the other.
+            s.launch(x.write(), move |x| {
+                to_right.send(()).unwrap();
+                from_right.recv_timeout(Duration::from_secs(20)).expect("the other branch runs meanwhile");
+                x[0] += 1;
+            })?;
+            right.launch(y.write(), move |y| {
+                to_left.send(()).unwrap();
+                from_left.recv_timeout(Duration::from_secs(20)).expect("the other branch runs meanwhile");
+                y[0] = 5;
+            })?;
+            s.wait(&right.record()?)?;
+            s.launch((x.write(), y.read()), |(x, y)| x[1] = x[0] + y[0])
         })?;
-        right.launch(y.write(), move |y| {
-            to_left.send(()).unwrap();
-            from_left.recv_timeout(Duration::from_secs(20)).expect("the other branch runs meanwhile");
-            y[0] = 5;
+        let exec = graph.instantiate(Instantiate::default())?;
+        for _ in 0..20 {
+            let _ = exec.launch(&left)?;
+            assert_eq!(left.copy_to_host(x.read())?, [1, 6]);
+        }
+        // The side stream is an ordinary one again.
+        right.wait(&left.record()?)?;
+        right.launch(y.write(), |y| y[0] = 0)?;
+        Ok(())
+    });
+}
+
+/// Branches of a device's own graph may run at once, and both are over where they meet.
+#[test]
+fn a_side_stream_forks_and_joins() {
+    each(|on| {
+        let (pool, [left, right]) = (on.device.default_pool(), on.streams());
+        let [x, y, z] = [(); 3].map(|()| left.alloc::<u32>(&pool, 1 << 16).unwrap());
+        let (graph, ()) = left.capture(|s| {
+            s.memset(x.write(), 1)?;
+            right.wait(&s.record()?)?;
+            right.copy(x.read(), y.write())?;
+            right.memset(z.write(), 3)?;
+            s.wait(&right.record()?)?;
+            s.memset(x.write(), 2)
         })?;
-        s.wait(&right.record()?)?;
-        s.launch((x.write(), y.read()), |(x, y)| x[1] = x[0] + y[0])
-    })?;
-    let exec = graph.instantiate(Instantiate::default())?;
-    for _ in 0..20 {
-        let _ = exec.launch(&left)?;
-        assert_eq!(left.copy_to_host(x.read())?, [1, 6]);
-    }
-    // The side stream is an ordinary one again.
-    right.wait(&left.record()?)?;
-    right.launch(y.write(), |y| y[0] = 0)?;
-    Ok(())
+        let exec = graph.instantiate(Instantiate::default())?;
+        for _ in 0..20 {
+            let _ = exec.launch(&left)?;
+            for (it, byte) in [(&x, 2), (&y, 1), (&z, 3)] {
+                expect(&left, it.read(), byte);
+            }
+        }
+        // The side stream is an ordinary one again.
+        right.wait(&left.record()?)?;
+        right.memset(y.write(), 0)?;
+        expect(&right, y.read(), 0);
+        Ok(())
+    });
 }
 
 #[test]
-fn a_refused_argument_leaves_the_capture_as_it_was() -> Result<()> {
-    let device = device();
-    let stream = device.stream()?;
-    let plain = stream.alloc::<u32>(&device.default_pool(), 4)?;
-    let (graph, plain) = stream.capture(|s| {
-        s.launch(plain.write(), |x| x.fill(3))?;
-        let refused = s.free(plain).unwrap_err();
-        assert!(matches!(refused.error.capture(), Some(CaptureError::NotGraphMemory { .. })), "{refused}");
-        let two = [refused.buffer.write(), refused.buffer.write()];
-        assert!(s.launch(two, |_| ()).unwrap_err().invalid().is_some());
-        Ok(refused.buffer)
-    })?;
-    let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
-    assert_eq!(stream.copy_to_host(plain.read())?, [3; 4]);
-    Ok(())
+fn a_refused_argument_leaves_the_capture_as_it_was() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let plain = stream.alloc::<u32>(&device.default_pool(), 4)?;
+        let (graph, plain) = stream.capture(|s| {
+            s.memset(plain.write(), 3)?;
+            let refused = s.free(plain).unwrap_err();
+            assert!(matches!(refused.error.capture(), Some(CaptureError::NotGraphMemory { .. })), "{refused}");
+            let two = [refused.buffer.write(), refused.buffer.write()];
+            assert!(visit(s, two).unwrap_err().invalid().is_some());
+            Ok(refused.buffer)
+        })?;
+        let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
+        expect(&stream, plain.read(), 3);
+        Ok(())
+    });
 }
 
 #[test]
-fn host_bytes_are_kept_by_the_graph_and_drops_are_free_nodes() -> Result<()> {
-    let device = device();
-    let stream = device.stream()?;
-    let out = stream.alloc::<u32>(&device.default_pool(), 3)?;
-    let (graph, ()) = stream.capture(|s| {
-        let staged = s.alloc::<u32>(&device.default_pool(), 3)?;
-        s.copy_from_host(staged.write(), &[4, 5, 6])?;
-        s.copy(staged.read(), out.write())
-    })?;
-    assert_eq!(graph.len(), 4, "alloc, two copies, free");
-    let exec = graph.instantiate(Instantiate::default())?;
-    for _ in 0..3 {
-        stream.memset(out.write(), 0)?;
+fn host_bytes_are_kept_by_the_graph_and_drops_are_free_nodes() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let out = stream.alloc::<u32>(&device.default_pool(), 3)?;
+        let (graph, ()) = stream.capture(|s| {
+            let staged = s.alloc::<u32>(&device.default_pool(), 3)?;
+            s.copy_from_host(staged.write(), &[4, 5, 6])?;
+            s.copy(staged.read(), out.write())
+        })?;
+        assert_eq!(graph.len(), 4, "alloc, two copies, free");
+        let exec = graph.instantiate(Instantiate::default())?;
+        for _ in 0..3 {
+            stream.memset(out.write(), 0)?;
+            let _ = exec.launch(&stream)?;
+            assert_eq!(stream.copy_to_host(out.read())?, [4, 5, 6]);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn memory_of_a_capture_has_no_life_before_the_launch() {
+    each(|on| {
+        let device = &on.device;
+        let (stream, other) = (device.stream()?, device.stream()?);
+        stream.begin_capture()?;
+        let buffer = stream.alloc::<u32>(&device.default_pool(), 8)?;
+        let is_refused = |error: &Error| matches!(error.capture(), Some(CaptureError::NotLaunched { .. }));
+        assert!(is_refused(&visit(&other, buffer.read()).unwrap_err()));
+        let refused = other.free(buffer).unwrap_err();
+        assert!(is_refused(&refused.error));
+        assert!(other.free_address(refused.buffer.address()).unwrap_err().invalid().is_some());
+        stream.free(refused.buffer)?;
+        let exec = stream.end_capture()?.instantiate(Instantiate::default())?;
         let _ = exec.launch(&stream)?;
-        assert_eq!(stream.copy_to_host(out.read())?, [4, 5, 6]);
-    }
-    Ok(())
+        Ok(())
+    });
 }
 
 #[test]
-fn memory_of_a_capture_has_no_life_before_the_launch() -> Result<()> {
-    let device = device();
-    let (stream, other) = (device.stream()?, device.stream()?);
-    stream.begin_capture()?;
-    let buffer = stream.alloc::<u32>(&device.default_pool(), 8)?;
-    let is_refused = |error: &Error| matches!(error.capture(), Some(CaptureError::NotLaunched { .. }));
-    assert!(is_refused(&other.launch(buffer.read(), |_| ()).unwrap_err()));
-    let refused = other.free(buffer).unwrap_err();
-    assert!(is_refused(&refused.error));
-    assert!(other.free_address(refused.buffer.address()).unwrap_err().invalid().is_some());
-    stream.free(refused.buffer)?;
-    let exec = stream.end_capture()?.instantiate(Instantiate::default())?;
-    let _ = exec.launch(&stream)?;
-    Ok(())
+fn a_kernel_captured_with_memory_that_was_freed_since_is_refused() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let x = stream.alloc::<u32>(&device.default_pool(), 8)?;
+        let (graph, ()) = stream.capture(|s| s.memset(x.write(), 1))?;
+        let exec = graph.instantiate(Instantiate::default())?;
+        let _ = exec.launch(&stream)?;
+        stream.free(x)?;
+        assert_eq!(exec.launch(&stream).unwrap_err().violation().unwrap().kind, Kind::UseAfterFree);
+        let _again = stream.alloc::<u32>(&device.default_pool(), 8)?;
+        let refused = exec.launch(&stream).unwrap_err();
+        assert!(matches!(refused.graph(), Some(GraphError::Outlived { .. })), "{refused}");
+        Ok(())
+    });
 }
 
 #[test]
-fn a_kernel_captured_with_memory_that_was_freed_since_is_refused() -> Result<()> {
-    let device = device();
-    let stream = device.stream()?;
-    let x = stream.alloc::<u32>(&device.default_pool(), 8)?;
-    let (graph, ()) = stream.capture(|s| s.launch(x.write(), |x| x.fill(1)))?;
-    let exec = graph.instantiate(Instantiate::default())?;
-    let _ = exec.launch(&stream)?;
-    stream.free(x)?;
-    assert_eq!(exec.launch(&stream).unwrap_err().violation().unwrap().kind, Kind::UseAfterFree);
-    let _again = stream.alloc::<u32>(&device.default_pool(), 8)?;
-    let refused = exec.launch(&stream).unwrap_err();
-    assert!(matches!(refused.graph(), Some(GraphError::Outlived { .. })), "{refused}");
-    Ok(())
-}
-
-#[test]
-fn a_launch_into_a_capturing_stream_is_a_child_node() -> Result<()> {
-    let device = device();
-    let stream = device.stream()?;
-    let (inner, out) = stream.capture(|s| {
-        let out = s.alloc::<u32>(&device.default_pool(), 4)?;
-        s.launch(out.write(), |x| x.fill(2))?;
-        Ok(out.into_alloc_node())
-    })?;
-    let inner = inner.instantiate(Instantiate::default())?;
-    let (outer, ()) = stream.capture(|s| {
-        let launch = inner.launch(s)?;
-        assert!(matches!(launch.take(out).unwrap_err().graph(), Some(GraphError::Taken)));
-        s.launch(out.write(), |x| x.iter_mut().for_each(|x| *x += 1))
-    })?;
-    let exec = outer.instantiate(Instantiate::default())?;
-    let buffer = exec.launch(&stream)?.take(out)?;
-    assert_eq!(stream.copy_to_host(buffer.read())?, [3; 4]);
-    Ok(())
+fn a_launch_into_a_capturing_stream_is_a_child_node() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let (inner, out) = stream.capture(|s| {
+            let out = s.alloc::<u32>(&device.default_pool(), 4)?;
+            s.memset(out.write(), 2)?;
+            Ok(out.into_alloc_node())
+        })?;
+        let inner = inner.instantiate(Instantiate::default())?;
+        let copied = stream.alloc::<u32>(&device.default_pool(), 4)?;
+        let (outer, ()) = stream.capture(|s| {
+            let launch = inner.launch(s)?;
+            assert!(matches!(launch.take(out).unwrap_err().graph(), Some(GraphError::Taken)));
+            s.copy(out.read(), copied.write())?;
+            s.memset(out.write(), 3)
+        })?;
+        let exec = outer.instantiate(Instantiate::default())?;
+        let buffer = exec.launch(&stream)?.take(out)?;
+        expect(&stream, buffer.read(), 3);
+        expect(&stream, copied.read(), 2);
+        Ok(())
+    });
 }
 
 /// What is wrong in a capture is refused where it is made, with both nodes; the capture goes on without it.
 #[test]
-fn a_wrong_order_in_a_capture_is_refused_at_its_line() -> Result<()> {
-    let device = device();
-    let (left, right) = (device.stream()?, device.stream()?);
-    let pool = device.default_pool();
-    let outside = left.alloc::<u32>(&pool, 4)?;
-    let fault = |error: Error| match error.graph() {
-        Some(GraphError::Faults(faults)) => (faults[0].kind, faults[0].to_string()),
-        _ => panic!("{error}"),
-    };
-    let (graph, ()) = left.capture(|s| {
-        right.wait(&s.record()?)?;
-        let x = s.alloc::<u32>(&pool, 4)?;
-        x.set_name("x");
-        let (kind, text) = fault(right.launch(x.write(), |x| x.fill(0)).unwrap_err());
-        assert_eq!(kind, FaultKind::UseBeforeAlloc);
-        assert!(text.contains("`x`") && text.contains("no path from its alloc node"), "{text}");
-        assert!(text.contains("help: add an edge from node 0") && text.contains("capture.rs"), "{text}");
-        let refused = right.free(x).unwrap_err();
-        assert_eq!(fault(refused.error).0, FaultKind::FreeBeforeAlloc);
-        let x = refused.buffer;
-        s.launch(x.write(), |x| x.fill(1))?;
-        s.launch(outside.write(), |x| x.fill(1))?;
-        assert_eq!(fault(right.launch(outside.read(), |_| ()).unwrap_err()).0, FaultKind::Race);
-        let allocated = s.record()?;
-        right.wait(&allocated)?;
-        s.launch(x.read(), |x| assert_eq!(x, [1; 4]))?;
-        let refused = right.free(x).unwrap_err();
-        let (kind, text) = fault(refused.error);
-        assert_eq!(kind, FaultKind::FreeBeforeUse);
-        assert!(text.contains("which reads it"), "{text}");
-        let view = refused.buffer.view();
-        s.free(refused.buffer)?;
-        assert_eq!(fault(s.launch(view.read(), |_| ()).unwrap_err()).0, FaultKind::UseAfterFree);
-        right.launch((), |()| ())?;
-        s.wait(&right.record()?)
-    })?;
-    // Of all this only what was right is in the graph: alloc, three kernels, the free, the kernel of the side stream.
-    assert_eq!(graph.len(), 6);
-    let _ = graph.instantiate(Instantiate::default())?.launch(&left)?;
-    assert_eq!(left.copy_to_host(outside.read())?, [1; 4]);
-    Ok(())
+fn a_wrong_order_in_a_capture_is_refused_at_its_line() {
+    each(|on| {
+        let device = &on.device;
+        let (left, right) = (device.stream()?, device.stream()?);
+        let pool = device.default_pool();
+        let (outside, copied) = (left.alloc::<u32>(&pool, 4)?, left.alloc::<u32>(&pool, 4)?);
+        let fault = |error: Error| match error.graph() {
+            Some(GraphError::Faults(faults)) => (faults[0].kind, faults[0].to_string()),
+            _ => panic!("{error}"),
+        };
+        let (graph, ()) = left.capture(|s| {
+            right.wait(&s.record()?)?;
+            let x = s.alloc::<u32>(&pool, 4)?;
+            x.set_name("x");
+            let (kind, text) = fault(right.memset(x.write(), 0).unwrap_err());
+            assert_eq!(kind, FaultKind::UseBeforeAlloc);
+            assert!(text.contains("`x`") && text.contains("no path from its alloc node"), "{text}");
+            assert!(text.contains("help: add an edge from node 0") && text.contains("capture.rs"), "{text}");
+            let refused = right.free(x).unwrap_err();
+            assert_eq!(fault(refused.error).0, FaultKind::FreeBeforeAlloc);
+            let x = refused.buffer;
+            s.memset(x.write(), 1)?;
+            s.memset(outside.write(), 1)?;
+            assert_eq!(fault(visit(&right, outside.read()).unwrap_err()).0, FaultKind::Race);
+            let allocated = s.record()?;
+            right.wait(&allocated)?;
+            s.copy(x.read(), copied.write())?;
+            let refused = right.free(x).unwrap_err();
+            let (kind, text) = fault(refused.error);
+            assert_eq!(kind, FaultKind::FreeBeforeUse);
+            assert!(text.contains("which reads it"), "{text}");
+            let view = refused.buffer.view();
+            s.free(refused.buffer)?;
+            assert_eq!(fault(visit(s, view.read()).unwrap_err()).0, FaultKind::UseAfterFree);
+            visit(&right, ())?;
+            s.wait(&right.record()?)
+        })?;
+        // Of all this only what was right is in the graph: alloc, fills, a copy, the free, the kernel of the side stream.
+        assert_eq!(graph.len(), 6);
+        let _ = graph.instantiate(Instantiate::default())?.launch(&left)?;
+        expect(&left, outside.read(), 1);
+        expect(&left, copied.read(), 1);
+        Ok(())
+    });
 }
 
 #[test]
-fn a_name_given_in_a_capture_is_the_outputs_name() -> Result<()> {
-    let device = device();
-    let (stream, other) = (device.stream()?, device.stream()?);
-    let (graph, out) = stream.capture(|s| {
-        let out = s.alloc::<u32>(&device.default_pool(), 4)?;
-        out.set_name("total");
-        Ok(out.into_alloc_node())
-    })?;
-    let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
-    let refused = other.launch(out.read(), |_| ()).unwrap_err();
-    assert!(refused.to_string().contains("`total`"), "{refused}");
-    stream.free_address(out.address())
+fn a_name_given_in_a_capture_is_the_outputs_name() {
+    each(|on| {
+        let device = &on.device;
+        let (stream, other) = (device.stream()?, device.stream()?);
+        let (graph, out) = stream.capture(|s| {
+            let out = s.alloc::<u32>(&device.default_pool(), 4)?;
+            out.set_name("total");
+            Ok(out.into_alloc_node())
+        })?;
+        let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
+        let refused = visit(&other, out.read()).unwrap_err();
+        assert!(refused.to_string().contains("`total`"), "{refused}");
+        stream.free_address(out.address())
+    });
 }
 
 #[test]
-fn memory_of_a_capture_is_known_by_views_and_addresses() -> Result<()> {
-    let device = device();
-    let stream = device.stream()?;
-    let out = stream.alloc::<u32>(&device.default_pool(), 2)?;
-    let (graph, ()) = stream.capture(|s| {
-        let x = s.alloc::<u32>(&device.default_pool(), 4)?;
-        s.launch(x.write(), |x| x.copy_from_slice(&[1, 2, 3, 4]))?;
-        s.copy(x.view().slice(1..3)?.read(), out.write())?;
-        let address = x.into_address();
-        s.free_address(address)?;
-        assert!(matches!(s.free_address(address).unwrap_err().graph(), Some(GraphError::Faults(_))));
-        // The address serves again: the last one there is meant.
-        let y = s.alloc::<u32>(&device.default_pool(), 4)?;
-        assert_eq!(y.address(), address);
-        s.free_address(y.into_address())
-    })?;
-    assert_eq!(graph.len(), 6);
-    let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
-    assert_eq!(stream.copy_to_host(out.read())?, [2, 3]);
-    Ok(())
+fn memory_of_a_capture_is_known_by_views_and_addresses() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let out = stream.alloc::<u32>(&device.default_pool(), 2)?;
+        let (graph, ()) = stream.capture(|s| {
+            let x = s.alloc::<u32>(&device.default_pool(), 4)?;
+            s.copy_from_host(x.write(), &[1, 2, 3, 4])?;
+            s.copy(x.view().slice(1..3)?.read(), out.write())?;
+            let address = x.into_address();
+            s.free_address(address)?;
+            assert!(matches!(s.free_address(address).unwrap_err().graph(), Some(GraphError::Faults(_))));
+            // The address serves again: the last one there is meant.
+            let y = s.alloc::<u32>(&device.default_pool(), 4)?;
+            assert_eq!(y.address(), address);
+            s.free_address(y.into_address())
+        })?;
+        assert_eq!(graph.len(), 6);
+        let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
+        assert_eq!(stream.copy_to_host(out.read())?, [2, 3]);
+        Ok(())
+    });
 }
 
 /// What another thread may do while a capture goes on, by its mode.
 #[test]
-fn modes_say_whose_calls_are_refused() -> Result<()> {
-    let table = [
-        (CaptureMode::Global, false, false),
-        (CaptureMode::ThreadLocal, true, false),
-        (CaptureMode::Relaxed, true, true),
-    ];
-    for (mode, others_may, own_may) in table {
-        for is_own in [false, true] {
-            let device = device();
+fn modes_say_whose_calls_are_refused() {
+    each(|on| {
+        let device = &on.device;
+        let table = [
+            (CaptureMode::Global, false, false),
+            (CaptureMode::ThreadLocal, true, false),
+            (CaptureMode::Relaxed, true, true),
+        ];
+        for (mode, others_may, own_may) in table {
+            for is_own in [false, true] {
+                let stream = device.stream()?;
+                stream.begin_capture_in(mode)?;
+                let there = device.clone();
+                let call = move || there.synchronize();
+                let result = if is_own { call() } else { std::thread::spawn(call).join().unwrap() };
+                let may = if is_own { own_may } else { others_may };
+                assert_eq!(result.is_ok(), may, "{mode:?}, own thread: {is_own}");
+                assert_eq!(stream.end_capture().is_ok(), may);
+            }
             let stream = device.stream()?;
             stream.begin_capture_in(mode)?;
-            let there = device.clone();
-            let call = move || there.synchronize();
-            let result = if is_own { call() } else { std::thread::spawn(call).join().unwrap() };
-            let may = if is_own { own_may } else { others_may };
-            assert_eq!(result.is_ok(), may, "{mode:?}, own thread: {is_own}");
-            assert_eq!(stream.end_capture().is_ok(), may);
+            let there = stream.clone();
+            let ended = std::thread::spawn(move || there.end_capture().map(|_| ())).join().unwrap();
+            assert_eq!(ended.is_ok(), mode == CaptureMode::Relaxed);
         }
-        let device = device();
-        let stream = device.stream()?;
-        stream.begin_capture_in(mode)?;
-        let there = stream.clone();
-        let ended = std::thread::spawn(move || there.end_capture().map(|_| ())).join().unwrap();
-        assert_eq!(ended.is_ok(), mode == CaptureMode::Relaxed);
-    }
-    Ok(())
+        Ok(())
+    });
 }
 
 /// Captured nodes are added to a graph that is there, and know what its nodes did.
 #[test]
-fn a_capture_goes_on_in_a_graph() -> Result<()> {
-    let device = device();
-    let stream = device.stream()?;
-    let out = stream.alloc::<u32>(&device.default_pool(), 4)?;
-    let mut graph = device.graph()?;
-    let x = graph.add_alloc::<u32>(&[], 4)?;
-    let alloc = graph.node_of(x).unwrap();
-    let fill = graph.add_kernel(&[alloc], x.write(), |x| x.fill(4))?;
-    let refused = stream.capture_to(&mut graph, &[], CaptureMode::Global, |s| s.copy(x.read(), out.write()));
-    assert!(matches!(refused.unwrap_err().graph(), Some(GraphError::Faults(_))), "nothing comes after the alloc node");
-    assert_eq!(graph.len(), 2, "as before");
-    stream.capture_to(&mut graph, &[fill], CaptureMode::Global, |s| {
-        s.copy(x.read(), out.write())?;
-        s.free_alloc_node(x)
-    })?;
-    assert_eq!(graph.len(), 4);
-    let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
-    assert_eq!(stream.copy_to_host(out.read())?, [4; 4]);
-    Ok(())
+fn a_capture_goes_on_in_a_graph() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let out = stream.alloc::<u32>(&device.default_pool(), 4)?;
+        let mut graph = device.graph()?;
+        let x = graph.add_alloc::<u32>(&[], 4)?;
+        let alloc = graph.node_of(x).unwrap();
+        let fill = graph.add_memset(&[alloc], x.write(), 4)?;
+        let refused = stream.capture_to(&mut graph, &[], CaptureMode::Global, |s| s.copy(x.read(), out.write()));
+        assert!(
+            matches!(refused.unwrap_err().graph(), Some(GraphError::Faults(_))),
+            "nothing comes after the alloc node"
+        );
+        assert_eq!(graph.len(), 2, "as before");
+        stream.capture_to(&mut graph, &[fill], CaptureMode::Global, |s| {
+            s.copy(x.read(), out.write())?;
+            s.free_alloc_node(x)
+        })?;
+        assert_eq!(graph.len(), 4);
+        let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
+        expect(&stream, out.read(), 4);
+        Ok(())
+    });
 }
 
 /// Two captures at once, each in its own thread.
 #[test]
-fn threads_capture_beside_each_other() -> Result<()> {
-    let device = device();
-    let capture = |value: u32| -> Result<()> {
-        let stream = device.stream()?;
-        for _ in 0..20 {
-            stream.begin_capture_in(CaptureMode::ThreadLocal)?;
-            let x = stream.alloc::<u32>(&device.default_pool(), 64)?;
-            stream.launch(x.write(), move |x| x.fill(value))?;
-            stream.launch(x.read(), move |x| assert!(x.iter().all(|x| *x == value)))?;
-            stream.free(x)?;
-            let exec = stream.end_capture()?.instantiate(Instantiate::default())?;
-            let _ = exec.launch(&stream)?;
-            stream.synchronize()?;
-        }
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..3).map(|value| scope.spawn(move || capture(value))).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().unwrap())
-    })
+fn threads_capture_beside_each_other() {
+    each(|on| {
+        let device = &on.device;
+        let capture = |value: u8| -> Result<()> {
+            let stream = device.stream()?;
+            let copied = stream.alloc::<u32>(&device.default_pool(), 64)?;
+            for _ in 0..20 {
+                stream.begin_capture_in(CaptureMode::ThreadLocal)?;
+                let x = stream.alloc::<u32>(&device.default_pool(), 64)?;
+                stream.memset(x.write(), value)?;
+                stream.copy(x.read(), copied.write())?;
+                stream.free(x)?;
+                let exec = stream.end_capture()?.instantiate(Instantiate::default())?;
+                stream.memset(copied.write(), 99)?;
+                let _ = exec.launch(&stream)?;
+                stream.synchronize()?;
+                // Other threads may capture in a mode that forbids nothing here.
+                expect(&stream, copied.read(), value);
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3).map(|value| scope.spawn(move || capture(value))).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+        })
+    });
 }
 
 /// Graphs of nothing, and nodes of no elements.
 #[test]
-fn nothing_is_launched_like_anything() -> Result<()> {
-    let device = device();
-    let stream = device.per_thread_stream()?;
-    let x = stream.alloc::<u32>(&device.default_pool(), 4)?;
-    let none = x.view().slice(2..2)?;
-    let mut graph = device.graph()?;
-    let first = graph.add_memset(&[], none.write(), 1)?;
-    let copy = graph.add_copy_from_host(&[first], none.write(), &[])?;
-    let last = graph.add_copy(&[copy], none.read(), x.view().slice(0..0)?.write());
-    assert!(last.unwrap_err().invalid().is_some(), "one allocation written and used a second time");
-    let mut removed = device.graph()?;
-    let node = removed.add_empty(&[])?;
-    removed.remove_node(node)?;
-    let (captured, ()) = stream.capture(|s| {
-        let empty = s.alloc::<u32>(&device.default_pool(), 0)?;
-        s.launch(empty.write(), |x| assert!(x.is_empty()))
-    })?;
-    for graph in [&graph, &removed, &captured, &device.graph()?] {
-        let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
-        exec.upload(&stream)?;
-        let _ = exec.launch(&stream)?;
-        let (outer, ()) = stream.capture(|s| exec.launch(s).map(|_| ()))?;
-        let _ = outer.instantiate(Instantiate::default())?.launch(&stream)?;
-    }
-    stream.synchronize()
+fn nothing_is_launched_like_anything() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.per_thread_stream()?;
+        let x = stream.alloc::<u32>(&device.default_pool(), 4)?;
+        let none = x.view().slice(2..2)?;
+        let mut graph = device.graph()?;
+        let first = graph.add_memset(&[], none.write(), 1)?;
+        let copy = graph.add_copy_from_host(&[first], none.write(), &[])?;
+        let last = graph.add_copy(&[copy], none.read(), x.view().slice(0..0)?.write());
+        assert!(last.unwrap_err().invalid().is_some(), "one allocation written and used a second time");
+        let mut removed = device.graph()?;
+        let node = removed.add_empty(&[])?;
+        removed.remove_node(node)?;
+        let (captured, ()) = stream.capture(|s| {
+            let empty = s.alloc::<u32>(&device.default_pool(), 0)?;
+            visit(s, empty.write())
+        })?;
+        for graph in [&graph, &removed, &captured, &device.graph()?] {
+            let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+            exec.upload(&stream)?;
+            let _ = exec.launch(&stream)?;
+            let (outer, ()) = stream.capture(|s| exec.launch(s).map(|_| ()))?;
+            let _ = outer.instantiate(Instantiate::default())?.launch(&stream)?;
+        }
+        stream.synchronize()
+    });
 }
 
 /// What a graph makes and another one uses must be ordered by whoever launches them.
 #[test]
-fn a_consumer_graph_is_checked_against_the_producers_launch() -> Result<()> {
-    let device = device();
-    let (a, b) = (device.stream()?, device.stream()?);
-    let result = b.alloc::<u32>(&device.default_pool(), 16)?;
-    let (producer, out) = a.capture(|s| {
-        let out = s.alloc::<u32>(&device.default_pool(), 16)?;
-        s.launch(out.write(), |x| x.fill(5))?;
-        Ok(out.into_alloc_node())
-    })?;
-    let (consumer, ()) = b.capture(|s| s.copy(out.read(), result.write()))?;
-    let (produce, consume) =
-        (producer.instantiate(Instantiate::default())?, consumer.instantiate(Instantiate::default())?);
-    assert!(matches!(consume.launch(&b).unwrap_err().graph(), Some(GraphError::NotLive(_))));
-    for _ in 0..3 {
-        let _ = produce.launch(&a)?;
-        assert_eq!(consume.launch(&b).unwrap_err().violation().unwrap().kind, Kind::UseBeforeAlloc);
-        b.wait(&a.record()?)?;
-        let _ = consume.launch(&b)?;
-        assert_eq!(a.free_address(out.address()).unwrap_err().violation().unwrap().kind, Kind::FreeBeforeUse);
-        a.wait(&b.record()?)?;
-        a.free_address(out.address())?;
-        assert_eq!(consume.launch(&b).unwrap_err().violation().unwrap().kind, Kind::UseAfterFree);
-        assert_eq!(b.copy_to_host(result.read())?, [5; 16]);
-        b.launch(result.write(), |x| x.fill(0))?;
-    }
-    Ok(())
+fn a_consumer_graph_is_checked_against_the_producers_launch() {
+    each(|on| {
+        let device = &on.device;
+        let (a, b) = (device.stream()?, device.stream()?);
+        let result = b.alloc::<u32>(&device.default_pool(), 16)?;
+        let (producer, out) = a.capture(|s| {
+            let out = s.alloc::<u32>(&device.default_pool(), 16)?;
+            s.memset(out.write(), 5)?;
+            Ok(out.into_alloc_node())
+        })?;
+        let (consumer, ()) = b.capture(|s| s.copy(out.read(), result.write()))?;
+        let (produce, consume) =
+            (producer.instantiate(Instantiate::default())?, consumer.instantiate(Instantiate::default())?);
+        assert!(matches!(consume.launch(&b).unwrap_err().graph(), Some(GraphError::NotLive(_))));
+        for _ in 0..3 {
+            let _ = produce.launch(&a)?;
+            assert_eq!(consume.launch(&b).unwrap_err().violation().unwrap().kind, Kind::UseBeforeAlloc);
+            b.wait(&a.record()?)?;
+            let _ = consume.launch(&b)?;
+            assert_eq!(a.free_address(out.address()).unwrap_err().violation().unwrap().kind, Kind::FreeBeforeUse);
+            a.wait(&b.record()?)?;
+            a.free_address(out.address())?;
+            assert_eq!(consume.launch(&b).unwrap_err().violation().unwrap().kind, Kind::UseAfterFree);
+            expect(&b, result.read(), 5);
+            b.memset(result.write(), 0)?;
+        }
+        Ok(())
+    });
 }

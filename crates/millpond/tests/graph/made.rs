@@ -1,10 +1,39 @@
 //! What tests begin with.
 
-use millpond::{Device, Error, Graph, GraphError, GraphNode, HostConfig, MemAllocNode};
+use std::sync::{PoisonError, RwLock};
+
+use millpond::{Device, Error, Graph, GraphError, GraphNode, MemAllocNode, Result, Stream};
 use millpond_core::graph::GraphError as Change;
 
-pub(crate) fn device() -> Device {
-    Device::host(HostConfig::default()).unwrap()
+use crate::common::{Subject, on_parallel_devices};
+
+/// Tests share the context of a GPU: one that uses its legacy stream, which comes after all that others have in it,
+/// runs alone.
+static CONTEXT: RwLock<()> = RwLock::new(());
+
+/// Runs a body on every kind of device that runs graphs as programs see them: the host on threads, and CUDA.
+pub(crate) fn each(body: impl Fn(&Subject) -> Result<()>) {
+    let _beside = CONTEXT.read().unwrap_or_else(PoisonError::into_inner);
+    on_parallel_devices(body);
+}
+
+/// ... while no other such test runs.
+pub(crate) fn each_alone(body: impl Fn(&Subject) -> Result<()>) {
+    let _alone = CONTEXT.write().unwrap_or_else(PoisonError::into_inner);
+    on_parallel_devices(body);
+}
+
+/// What a fill with a byte makes of an element.
+pub(crate) const fn filled(byte: u8) -> u32 {
+    u32::from_ne_bytes([byte; 4])
+}
+
+/// Asserts that all bytes are `byte`; the stream comes after what wrote them.
+#[track_caller]
+pub(crate) fn expect(stream: &Stream, x: millpond::Read<'_, u32>, byte: u8) {
+    let found = stream.copy_to_host(x).unwrap_or_else(|error| panic!("{error}"));
+    let wrong = found.iter().find(|x| **x != filled(byte));
+    assert!(wrong.is_none(), "not {byte}: {wrong:x?} of {}", found.len());
 }
 
 /// The refusal of a change of a graph.

@@ -1,4 +1,4 @@
-//! Graphs that own memory, on the host device: ways, captures, event nodes, memory, random programs, threads, failing
+//! Graphs that own memory, on the host and on CUDA: ways, captures, event nodes, memory, random programs, threads, failing
 //! drivers; who may free what, what each misuse is answered with, and what is allowed beyond CUDA.
 
 #[path = "../common/again.rs"]
@@ -6,6 +6,8 @@ mod again;
 mod beyond_cuda;
 mod capture;
 mod capture_refusals;
+#[path = "../common/mod.rs"]
+mod common;
 #[path = "../common/each_call.rs"]
 mod each_call;
 mod events;

@@ -1,11 +1,11 @@
 //! Where graphs' memory is shared, and what is reserved for it.
 
 use std::collections::BTreeSet;
-use std::sync::mpsc;
 
 use millpond::{CallKind, Device, Graph, GraphError, GraphExec, Instantiate, MIB, MemAllocNode, Result};
 
-use crate::made::device;
+use crate::common::Subject;
+use crate::made::{each, expect};
 
 /// `count` allocations of `bytes`, all live at once, then freed but for `kept` of them.
 fn wide(device: &Device, count: usize, bytes: usize, kept: usize) -> Result<(Graph, Vec<MemAllocNode<u8>>)> {
@@ -15,7 +15,7 @@ fn wide(device: &Device, count: usize, bytes: usize, kept: usize) -> Result<(Gra
     for _ in 0..count {
         let x = graph.add_alloc::<u8>(&last, bytes)?;
         let alloc = graph.node_of(x).unwrap();
-        last = vec![graph.add_kernel(&[alloc], x.write(), |x| x[0] = 1)?];
+        last = vec![graph.add_memset(&[alloc], x.write(), 1)?];
         nodes.push(x);
     }
     for x in &nodes[kept..] {
@@ -30,33 +30,35 @@ fn instances(graphs: &[(Graph, Vec<MemAllocNode<u8>>)]) -> Vec<GraphExec> {
 }
 
 #[test]
-fn graphs_launched_in_one_stream_share_their_memory() -> Result<()> {
-    let device = device();
-    let stream = device.stream()?;
-    let graphs: Vec<_> = (0..8).map(|_| wide(&device, 32, 4 * MIB as usize, 0).unwrap()).collect();
-    let execs = instances(&graphs);
-    assert_eq!(device.graph_memory().reserved_bytes, 0, "no memory before the first launch");
-    for _ in 0..2 {
-        for exec in &execs {
-            let _ = exec.launch(&stream)?;
+fn graphs_launched_in_one_stream_share_their_memory() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let graphs: Vec<_> = (0..8).map(|_| wide(device, 32, 4 * MIB as usize, 0).unwrap()).collect();
+        let execs = instances(&graphs);
+        assert_eq!(device.graph_memory().reserved_bytes, 0, "no memory before the first launch");
+        for _ in 0..2 {
+            for exec in &execs {
+                let _ = exec.launch(&stream)?;
+            }
         }
-    }
-    assert_eq!(device.graph_memory().reserved_high_bytes, 128 * MIB);
-    stream.synchronize()?;
-    device.trim_graph_memory()?;
-    assert_eq!((device.graph_memory().reserved_bytes, device.graph_memory().used_bytes), (0, 0));
-    assert_eq!(device.graph_memory().reserved_high_bytes, 128 * MIB);
-    device.reset_graph_memory_high();
-    assert_eq!(device.graph_memory().reserved_high_bytes, 0);
-    // A trimmed graph is bound again.
-    let _ = execs[3].launch(&stream)?;
-    assert_eq!(device.graph_memory().reserved_bytes, 128 * MIB);
-    Ok(())
+        assert_eq!(device.graph_memory().reserved_high_bytes, 128 * MIB);
+        stream.synchronize()?;
+        device.trim_graph_memory()?;
+        assert_eq!((device.graph_memory().reserved_bytes, device.graph_memory().used_bytes), (0, 0));
+        assert_eq!(device.graph_memory().reserved_high_bytes, 128 * MIB);
+        device.reset_graph_memory_high();
+        assert_eq!(device.graph_memory().reserved_high_bytes, 0);
+        // A trimmed graph is bound again.
+        let _ = execs[3].launch(&stream)?;
+        assert_eq!(device.graph_memory().reserved_bytes, 128 * MIB);
+        Ok(())
+    });
 }
 
 /// What a program of graphs reserves at most, in bytes.
-fn footprint(run: impl FnOnce(&Device) -> Result<()>) -> u64 {
-    let device = device();
+fn footprint(on: &Subject, run: impl FnOnce(&Device) -> Result<()>) -> u64 {
+    let device = on.another().device;
     run(&device).expect("a right program");
     device.graph_memory().reserved_high_bytes
 }
@@ -69,33 +71,36 @@ fn launched_in_turn(device: &Device, graphs: &[(Graph, Vec<MemAllocNode<u8>>)]) 
 /// The table of footprints: what CUDA reserves (measured on an H200), and what we reserve at most.
 #[test]
 fn footprints_are_those_of_the_table() {
-    let of_eight = |kept| {
-        footprint(|device| {
-            let graphs: Vec<_> = (0..8).map(|_| wide(device, 32, 4 * MIB as usize, kept).unwrap()).collect();
-            launched_in_turn(device, &graphs)
-        })
-    };
-    let rows = [
-        ("8 graphs of 32 x 4 MiB, all live, in one stream", "128 MiB", of_eight(0), 130 * MIB),
-        (
-            "64 live allocations of 100000 B",
-            "32 MiB",
-            footprint(|device| launched_in_turn(device, &[wide(device, 64, 100_000, 0)?])),
-            8 * MIB,
-        ),
-        (
-            "chain of 100 kernels of 4 MiB, neighbours overlapping",
-            "32 MiB",
-            footprint(|device| launched_in_turn(device, &[(overlapping(device, 100)?, Vec::new())])),
-            12 * MIB,
-        ),
-        ("8 graphs, each leaving 4 MiB unfreed", "one per orphan", of_eight(1), (128 + 8 * 4 + 2) * MIB),
-    ];
-    println!("{:<56} {:>16} {:>12} {:>12}", "program", "CUDA", "reserved", "at most");
-    for (program, cuda, reserved, most) in rows {
-        println!("{program:<56} {cuda:>16} {:>8} MiB {:>8} MiB", reserved / MIB, most / MIB);
-        assert!(reserved <= most, "{program}: {reserved} B");
-    }
+    each(|on| {
+        let of_eight = |kept| {
+            footprint(on, |device| {
+                let graphs: Vec<_> = (0..8).map(|_| wide(device, 32, 4 * MIB as usize, kept).unwrap()).collect();
+                launched_in_turn(device, &graphs)
+            })
+        };
+        let rows = [
+            ("8 graphs of 32 x 4 MiB, all live, in one stream", "128 MiB", of_eight(0), 130 * MIB),
+            (
+                "64 live allocations of 100000 B",
+                "32 MiB",
+                footprint(on, |device| launched_in_turn(device, &[wide(device, 64, 100_000, 0)?])),
+                8 * MIB,
+            ),
+            (
+                "chain of 100 kernels of 4 MiB, neighbours overlapping",
+                "32 MiB",
+                footprint(on, |device| launched_in_turn(device, &[(overlapping(device, 100)?, Vec::new())])),
+                12 * MIB,
+            ),
+            ("8 graphs, each leaving 4 MiB unfreed", "one per orphan", of_eight(1), (128 + 8 * 4 + 2) * MIB),
+        ];
+        println!("{:<56} {:>16} {:>12} {:>12}", "program", "CUDA", "reserved", "at most");
+        for (program, cuda, reserved, most) in rows {
+            println!("{program:<56} {cuda:>16} {:>8} MiB {:>8} MiB", reserved / MIB, most / MIB);
+            assert!(reserved <= most, "{program}: {reserved} B");
+        }
+        Ok(())
+    });
 }
 
 /// A chain of kernels with an allocation each, whose life reaches into the next kernel's.
@@ -118,159 +123,173 @@ fn overlapping(device: &Device, count: usize) -> Result<Graph> {
 }
 
 #[test]
-fn unfreed_outputs_keep_their_memory_and_their_bytes() -> Result<()> {
-    let device = device();
-    let stream = device.stream()?;
-    let graphs: Vec<_> = (0..8).map(|_| wide(&device, 32, 4 * MIB as usize, 1).unwrap()).collect();
-    let execs = instances(&graphs);
-    let mut outputs = Vec::new();
-    for (round, (exec, (_, nodes))) in execs.iter().zip(&graphs).enumerate() {
-        let output = exec.launch(&stream)?.take(nodes[0])?;
-        stream.memset(output.write(), round as u8)?;
-        outputs.push(output);
-    }
-    let reserved = device.graph_memory().reserved_high_bytes;
-    assert!(reserved <= (128 + 8 * 4 + 2) * MIB, "{reserved}");
-    stream.synchronize()?;
-    device.trim_graph_memory()?;
-    assert_eq!(device.graph_memory().reserved_bytes, 32 * MIB, "trim takes all but what is unfreed");
-    for (round, output) in outputs.into_iter().enumerate() {
-        assert!(stream.copy_to_host(output.read())?.iter().all(|byte| *byte == round as u8));
-        stream.free(output)?;
-    }
-    Ok(())
+fn unfreed_outputs_keep_their_memory_and_their_bytes() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let graphs: Vec<_> = (0..8).map(|_| wide(device, 32, 4 * MIB as usize, 1).unwrap()).collect();
+        let execs = instances(&graphs);
+        let mut outputs = Vec::new();
+        for (round, (exec, (_, nodes))) in execs.iter().zip(&graphs).enumerate() {
+            let output = exec.launch(&stream)?.take(nodes[0])?;
+            stream.memset(output.write(), round as u8)?;
+            outputs.push(output);
+        }
+        let reserved = device.graph_memory().reserved_high_bytes;
+        assert!(reserved <= (128 + 8 * 4 + 2) * MIB, "{reserved}");
+        stream.synchronize()?;
+        device.trim_graph_memory()?;
+        assert_eq!(device.graph_memory().reserved_bytes, 32 * MIB, "trim takes all but what is unfreed");
+        for (round, output) in outputs.into_iter().enumerate() {
+            assert!(stream.copy_to_host(output.read())?.iter().all(|byte| *byte == round as u8));
+            stream.free(output)?;
+        }
+        Ok(())
+    });
 }
 
 #[test]
-fn launches_that_may_run_at_once_share_nothing() -> Result<()> {
-    let device = device();
-    let (left, right) = (device.stream()?, device.stream()?);
-    let (go, wait) = mpsc::channel::<()>();
-    left.launch((), move |()| wait.recv().unwrap())?;
-    let graphs: Vec<_> = (0..2).map(|_| wide(&device, 4, 4 * MIB as usize, 0).unwrap()).collect();
-    let execs = instances(&graphs);
-    let _ = execs[0].launch(&left)?;
-    let _ = execs[1].launch(&right)?;
-    assert_eq!(device.graph_memory().reserved_bytes, 32 * MIB);
-    go.send(()).unwrap();
-    device.synchronize()
+fn launches_that_may_run_at_once_share_nothing() {
+    each(|on| {
+        let device = &on.device;
+        let (left, right) = (device.stream()?, device.stream()?);
+        let busy = on.hold(&left, ());
+        let graphs: Vec<_> = (0..2).map(|_| wide(device, 4, 4 * MIB as usize, 0).unwrap()).collect();
+        let execs = instances(&graphs);
+        let _ = execs[0].launch(&left)?;
+        let _ = execs[1].launch(&right)?;
+        assert_eq!(device.graph_memory().reserved_bytes, 32 * MIB);
+        drop(busy);
+        device.synchronize()
+    });
 }
 
 #[test]
-fn an_upload_binds_ahead() -> Result<()> {
-    let device = device();
-    let stream = device.stream()?;
-    let (graph, _) = wide(&device, 4, 4 * MIB as usize, 0)?;
-    let exec = graph.instantiate(Instantiate::default())?;
-    exec.upload(&stream)?;
-    assert_eq!(device.graph_memory().reserved_bytes, 16 * MIB);
-    let before = device.driver_calls();
-    let _ = exec.launch(&stream)?;
-    assert_eq!(device.driver_calls()[CallKind::Map], before[CallKind::Map]);
-    Ok(())
+fn an_upload_binds_ahead() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let (graph, _) = wide(device, 4, 4 * MIB as usize, 0)?;
+        let exec = graph.instantiate(Instantiate::default())?;
+        exec.upload(&stream)?;
+        assert_eq!(device.graph_memory().reserved_bytes, 16 * MIB);
+        let before = device.driver_calls();
+        let _ = exec.launch(&stream)?;
+        assert_eq!(device.driver_calls()[CallKind::Map], before[CallKind::Map]);
+        Ok(())
+    });
 }
 
 /// A graph like one that is gone has its addresses, with the memory still mapped there, until that is trimmed.
 #[test]
-fn a_graph_like_one_before_it_has_no_mapping_to_do() -> Result<()> {
-    let device = device();
-    let stream = device.stream()?;
-    let used = || (device.graph_memory().used_bytes, device.graph_memory().reserved_bytes);
-    let run = |count| {
-        let before = device.driver_calls();
-        let (graph, _) = wide(&device, count, 4 * MIB as usize, 0)?;
-        let exec = graph.instantiate(Instantiate::default())?;
-        assert_eq!(used().0, 0, "nothing is used before the first launch");
-        let _ = exec.launch(&stream)?;
-        assert_eq!(used().0, 4 * count as u64 * MIB);
-        stream.synchronize()?;
-        Result::<_>::Ok((device.driver_calls() - before).memory())
-    };
-    assert!(run(4)? > 0);
-    for count in [4, 3, 1, 4] {
-        assert_eq!(used(), (0, 16 * MIB));
-        assert_eq!(run(count)?, 0, "calls about memory");
-    }
-    device.trim_graph_memory()?;
-    assert_eq!(used(), (0, 0));
-    let calls = device.driver_calls();
-    assert_eq!(calls[CallKind::Reserve] - calls[CallKind::Unreserve], 1, "the default pool's addresses are left");
-    assert!(run(5)? > 0);
-    Ok(())
+fn a_graph_like_one_before_it_has_no_mapping_to_do() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let used = || (device.graph_memory().used_bytes, device.graph_memory().reserved_bytes);
+        let run = |count| {
+            let before = device.driver_calls();
+            let (graph, _) = wide(device, count, 4 * MIB as usize, 0)?;
+            let exec = graph.instantiate(Instantiate::default())?;
+            assert_eq!(used().0, 0, "nothing is used before the first launch");
+            let _ = exec.launch(&stream)?;
+            assert_eq!(used().0, 4 * count as u64 * MIB);
+            stream.synchronize()?;
+            Result::<_>::Ok((device.driver_calls() - before).memory())
+        };
+        assert!(run(4)? > 0);
+        for count in [4, 3, 1, 4] {
+            assert_eq!(used(), (0, 16 * MIB));
+            assert_eq!(run(count)?, 0, "calls about memory");
+        }
+        device.trim_graph_memory()?;
+        assert_eq!(used(), (0, 0));
+        let calls = device.driver_calls();
+        assert_eq!(calls[CallKind::Reserve] - calls[CallKind::Unreserve], 1, "the default pool's addresses are left");
+        assert!(run(5)? > 0);
+        Ok(())
+    });
 }
 
 /// Many graphs at once leave no more addresses behind than serve again.
 #[test]
-fn few_addresses_are_kept() -> Result<()> {
-    let device = device();
-    let held = || device.driver_calls()[CallKind::Reserve] - device.driver_calls()[CallKind::Unreserve];
-    let before = held();
-    let graphs: Vec<_> = (0..100).map(|_| wide(&device, 1, 4096, 0).unwrap()).collect();
-    assert_eq!(held() - before, 100);
-    drop(graphs);
-    assert!(held() - before <= 16, "{}", held() - before);
-    let again: Vec<_> = (0..20).map(|_| wide(&device, 1, 4096, 1).unwrap()).collect();
-    let starts: BTreeSet<u64> = again.iter().map(|(_, nodes)| nodes[0].address()).collect();
-    assert_eq!((held() - before, starts.len()), (20, 20), "those that are there have addresses of their own");
-    Ok(())
+fn few_addresses_are_kept() {
+    each(|on| {
+        let device = &on.device;
+        let held = || device.driver_calls()[CallKind::Reserve] - device.driver_calls()[CallKind::Unreserve];
+        let before = held();
+        let graphs: Vec<_> = (0..100).map(|_| wide(device, 1, 4096, 0).unwrap()).collect();
+        assert_eq!(held() - before, 100);
+        drop(graphs);
+        assert!(held() - before <= 16, "{}", held() - before);
+        let again: Vec<_> = (0..20).map(|_| wide(device, 1, 4096, 1).unwrap()).collect();
+        let starts: BTreeSet<u64> = again.iter().map(|(_, nodes)| nodes[0].address()).collect();
+        assert_eq!((held() - before, starts.len()), (20, 20), "those that are there have addresses of their own");
+        Ok(())
+    });
 }
 
 /// A clone has the addresses of its original: what the original left unfreed is not overwritten.
 #[test]
-fn a_clone_is_refused_where_the_originals_output_lives() -> Result<()> {
-    let device = device();
-    let stream = device.stream()?;
-    let mut graph = device.graph()?;
-    let out = graph.add_alloc::<u32>(&[], 1000)?;
-    let alloc = graph.node_of(out).unwrap();
-    graph.add_kernel(&[alloc], out.write(), |x| x.fill(7))?;
-    let mut clone = graph.clone();
-    let theirs = clone.alloc_node::<u32>(clone.find(alloc).unwrap(), 1000)?;
-    let last = clone.nodes().last().copied().unwrap();
-    clone.add_free(&[last], theirs)?;
-    let settings = Instantiate { auto_free_on_launch: true };
-    let (exec, other) = (graph.instantiate(settings)?, clone.instantiate(settings)?);
-    let buffer = exec.launch(&stream)?.take(out)?;
-    let refused = other.launch(&stream).unwrap_err();
-    assert!(matches!(refused.graph(), Some(GraphError::AddressesTaken { .. })), "{refused}");
-    assert_eq!(stream.copy_to_host(buffer.read())?, [7; 1000]);
-    stream.free(buffer)?;
-    let _ = other.launch(&stream)?;
-    let _ = exec.launch(&stream)?;
-    let _ = exec.launch(&stream)?;
-    stream.free_address(out.address())
+fn a_clone_is_refused_where_the_originals_output_lives() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let mut graph = device.graph()?;
+        let out = graph.add_alloc::<u32>(&[], 1000)?;
+        let alloc = graph.node_of(out).unwrap();
+        graph.add_memset(&[alloc], out.write(), 7)?;
+        let mut clone = graph.clone();
+        let theirs = clone.alloc_node::<u32>(clone.find(alloc).unwrap(), 1000)?;
+        let last = clone.nodes().last().copied().unwrap();
+        clone.add_free(&[last], theirs)?;
+        let settings = Instantiate { auto_free_on_launch: true };
+        let (exec, other) = (graph.instantiate(settings)?, clone.instantiate(settings)?);
+        let buffer = exec.launch(&stream)?.take(out)?;
+        let refused = other.launch(&stream).unwrap_err();
+        assert!(matches!(refused.graph(), Some(GraphError::AddressesTaken { .. })), "{refused}");
+        expect(&stream, buffer.read(), 7);
+        stream.free(buffer)?;
+        let _ = other.launch(&stream)?;
+        let _ = exec.launch(&stream)?;
+        let _ = exec.launch(&stream)?;
+        stream.free_address(out.address())
+    });
 }
 
 /// A graph and the child graph in it are live at once: their pages are apart, whatever they shared before.
 #[test]
-fn a_child_graph_has_pages_of_its_own() -> Result<()> {
-    let device = device();
-    let stream = device.stream()?;
-    let len = MIB as usize;
-    let result = stream.alloc::<u32>(&device.default_pool(), 2)?;
-    let mut child = device.graph()?;
-    let x = child.add_alloc::<u32>(&[], len)?;
-    let alloc = child.node_of(x).unwrap();
-    child.add_kernel(&[alloc], x.write(), |x| x.fill(1))?;
-    let mut parent = device.graph()?;
-    let y = parent.add_alloc::<u32>(&[], len)?;
-    let fill = parent.add_kernel(&[parent.node_of(y).unwrap()], y.write(), |y| y.fill(2))?;
-    let node = parent.add_child(&[fill], &child)?;
-    let sum = parent.add_kernel(&[node], (x.read(), y.read(), result.write()), |(x, y, r)| {
-        r.copy_from_slice(&[x.iter().sum(), y.iter().sum()]);
-    })?;
-    parent.add_free(&[sum], x)?;
-    parent.add_free(&[sum], y)?;
-    let parent = parent.instantiate(Instantiate::default())?;
-    let child = child.instantiate(Instantiate::default())?;
-    for round in 0..4 {
-        if round != 1 {
-            let _ = child.launch(&stream)?;
-            stream.free_address(x.address())?;
+fn a_child_graph_has_pages_of_its_own() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let len = MIB as usize;
+        let pool = device.default_pool();
+        let (first, second) = (stream.alloc::<u32>(&pool, len)?, stream.alloc::<u32>(&pool, len)?);
+        let mut child = device.graph()?;
+        let x = child.add_alloc::<u32>(&[], len)?;
+        let alloc = child.node_of(x).unwrap();
+        child.add_memset(&[alloc], x.write(), 1)?;
+        let mut parent = device.graph()?;
+        let y = parent.add_alloc::<u32>(&[], len)?;
+        let fill = parent.add_memset(&[parent.node_of(y).unwrap()], y.write(), 2)?;
+        let node = parent.add_child(&[fill], &child)?;
+        let copies =
+            [parent.add_copy(&[node], x.read(), first.write())?, parent.add_copy(&[node], y.read(), second.write())?];
+        parent.add_free(&copies[..1], x)?;
+        parent.add_free(&copies[1..], y)?;
+        let parent = parent.instantiate(Instantiate::default())?;
+        let child = child.instantiate(Instantiate::default())?;
+        for round in 0..4 {
+            if round != 1 {
+                let _ = child.launch(&stream)?;
+                stream.free_address(x.address())?;
+            }
+            let _ = parent.launch(&stream)?;
+            expect(&stream, first.read(), 1);
+            expect(&stream, second.read(), 2);
         }
-        let _ = parent.launch(&stream)?;
-        assert_eq!(stream.copy_to_host(result.read())?, [len as u32, 2 * len as u32]);
-    }
-    assert_eq!(device.graph_memory().reserved_high_bytes, 8 * MIB);
-    Ok(())
+        assert_eq!(device.graph_memory().reserved_high_bytes, 8 * MIB);
+        Ok(())
+    });
 }

@@ -1,10 +1,15 @@
 //! Graphs built node by node: what is refused, and what is allowed beyond CUDA.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
 use millpond::driver::DriverError;
-use millpond::{Error, Graph, GraphError, Instantiate, Kind, Result};
+use millpond::{Error, Graph, GraphError, Instantiate, Kind};
 use millpond_core::graph::{GraphError as Change, GraphFaultKind};
 
-use crate::made::{change, device, with_alloc};
+use crate::common::visit;
+use crate::made::{change, each, expect, with_alloc};
 
 fn fault(graph: &Graph) -> (GraphFaultKind, String) {
     match graph.instantiate(Instantiate::default()).unwrap_err().graph() {
@@ -14,157 +19,182 @@ fn fault(graph: &Graph) -> (GraphFaultKind, String) {
 }
 
 #[test]
-fn missing_paths_are_named() -> Result<()> {
-    let device = device();
-    let (mut graph, x, alloc) = with_alloc(&device);
-    let kernel = graph.add_kernel(&[], x.write(), |_| ())?;
-    assert_eq!(fault(&graph), (GraphFaultKind::UseBeforeAlloc, "add an edge from node 0 to node 1".into()));
-    graph.add_edge(alloc, kernel)?;
-    let free = graph.add_free(&[alloc], x)?;
-    assert_eq!(fault(&graph), (GraphFaultKind::FreeBeforeUse, "add an edge from node 1 to node 2".into()));
-    graph.add_edge(kernel, free)?;
-    let late = graph.add_kernel(&[free], x.read(), |_| ())?;
-    assert_eq!(fault(&graph).0, GraphFaultKind::UseAfterFree);
-    graph.remove_node(late)?;
-    let racing = graph.add_kernel(&[alloc], x.read(), |_| ())?;
-    graph.add_edge(racing, free)?;
-    assert_eq!(fault(&graph).0, GraphFaultKind::Race);
-    graph.add_edge(kernel, racing)?;
-    let stream = device.stream()?;
-    let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
-    Ok(())
+fn missing_paths_are_named() {
+    each(|on| {
+        let device = &on.device;
+        let (mut graph, x, alloc) = with_alloc(device);
+        let stream = device.stream()?;
+        let sink = stream.alloc::<u32>(&device.default_pool(), 16)?;
+        let fill = graph.add_memset(&[], x.write(), 1)?;
+        assert_eq!(fault(&graph), (GraphFaultKind::UseBeforeAlloc, "add an edge from node 0 to node 1".into()));
+        graph.add_edge(alloc, fill)?;
+        let free = graph.add_free(&[alloc], x)?;
+        assert_eq!(fault(&graph), (GraphFaultKind::FreeBeforeUse, "add an edge from node 1 to node 2".into()));
+        graph.add_edge(fill, free)?;
+        let late = graph.add_copy(&[free], x.read(), sink.write())?;
+        assert_eq!(fault(&graph).0, GraphFaultKind::UseAfterFree);
+        graph.remove_node(late)?;
+        let racing = graph.add_copy(&[alloc], x.read(), sink.write())?;
+        graph.add_edge(racing, free)?;
+        assert_eq!(fault(&graph).0, GraphFaultKind::Race);
+        graph.add_edge(fill, racing)?;
+        let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
+        expect(&stream, sink.read(), 1);
+        Ok(())
+    });
 }
 
 #[test]
-fn who_may_free_what() -> Result<()> {
-    let device = device();
-    let stream = device.stream()?;
-    let (mut owner, x, alloc) = with_alloc(&device);
-    // Never launched: by address and by name.
-    assert!(stream.free_address(x.address()).unwrap_err().invalid().is_some());
-    assert!(device.free_address(x.address()).unwrap_err().invalid().is_some());
-    // Freed in its graph: not outside, not twice, not by another graph.
-    let free = owner.add_free(&[alloc], x)?;
-    assert!(matches!(change(owner.add_free(&[alloc], x).unwrap_err()), Change::FreedAlready { .. }));
-    let exec = owner.instantiate(Instantiate::default())?;
-    let launch = exec.launch(&stream)?;
-    assert!(matches!(launch.take(x).unwrap_err().graph(), Some(GraphError::NoOutput)));
-    stream.synchronize()?;
-    assert!(device.free_address(x.address()).unwrap_err().invalid().is_some());
-    // Freed by another graph: then not by a third, nor by the owner.
-    owner.remove_node(free)?;
-    let mut other = device.graph()?;
-    let other_free = other.add_free(&[], x)?;
-    let mut third = device.graph()?;
-    let by_other = |error: Error| matches!(error.graph(), Some(GraphError::FreedByOther { .. }));
-    assert!(by_other(third.add_free(&[], x).unwrap_err()));
-    assert!(by_other(owner.add_free(&[alloc], x).unwrap_err()));
-    other.remove_node(other_free)?;
-    third.add_free(&[], x)?;
-    drop(third);
-    owner.add_free(&[alloc], x)?;
-    Ok(())
+fn who_may_free_what() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let (mut owner, x, alloc) = with_alloc(device);
+        // Never launched: by address and by name.
+        assert!(stream.free_address(x.address()).unwrap_err().invalid().is_some());
+        assert!(device.free_address(x.address()).unwrap_err().invalid().is_some());
+        // Freed in its graph: not outside, not twice, not by another graph.
+        let free = owner.add_free(&[alloc], x)?;
+        assert!(matches!(change(owner.add_free(&[alloc], x).unwrap_err()), Change::FreedAlready { .. }));
+        let exec = owner.instantiate(Instantiate::default())?;
+        let launch = exec.launch(&stream)?;
+        assert!(matches!(launch.take(x).unwrap_err().graph(), Some(GraphError::NoOutput)));
+        stream.synchronize()?;
+        assert!(device.free_address(x.address()).unwrap_err().invalid().is_some());
+        // Freed by another graph: then not by a third, nor by the owner.
+        owner.remove_node(free)?;
+        let mut other = device.graph()?;
+        let other_free = other.add_free(&[], x)?;
+        let mut third = device.graph()?;
+        let by_other = |error: Error| matches!(error.graph(), Some(GraphError::FreedByOther { .. }));
+        assert!(by_other(third.add_free(&[], x).unwrap_err()));
+        assert!(by_other(owner.add_free(&[alloc], x).unwrap_err()));
+        other.remove_node(other_free)?;
+        third.add_free(&[], x)?;
+        drop(third);
+        owner.add_free(&[alloc], x)?;
+        Ok(())
+    });
 }
 
 #[test]
-fn live_memory_is_freed_by_stream_host_address_or_capture() -> Result<()> {
-    let device = device();
-    let (stream, other) = (device.stream()?, device.stream()?);
-    let (graph, x, _) = with_alloc(&device);
-    let exec = graph.instantiate(Instantiate::default())?;
-    let _ = exec.launch(&stream)?;
-    assert!(stream.free_address(x.address() + 256).unwrap_err().invalid().is_some());
-    assert_eq!(other.free_address(x.address()).unwrap_err().violation().unwrap().kind, Kind::FreeBeforeAlloc);
-    stream.free_address(x.address())?;
-    let _ = exec.launch(&stream)?;
-    stream.synchronize()?;
-    device.free_address(x.address())?;
-    let buffer = exec.launch(&stream)?.take(x)?;
-    let (freeing, ()) = stream.capture(|s| s.free(buffer).map_err(Error::from))?;
-    let freeing = freeing.instantiate(Instantiate::default())?;
-    let _ = freeing.launch(&stream)?;
-    // A dropped buffer frees, too.
-    drop(exec.launch(&stream)?.take(x)?);
-    let launch = exec.launch(&stream)?;
-    let buffer = launch.take(x)?;
-    assert!(matches!(launch.take(x).unwrap_err().graph(), Some(GraphError::Taken)));
-    other.wait(&stream.record()?)?;
-    other.free(buffer)?;
-    assert_eq!(stream.launch(x.read(), |_| ()).unwrap_err().violation().unwrap().kind, Kind::UseAfterFree);
-    Ok(())
+fn live_memory_is_freed_by_stream_host_address_or_capture() {
+    each(|on| {
+        let device = &on.device;
+        let (stream, other) = (device.stream()?, device.stream()?);
+        let (graph, x, _) = with_alloc(device);
+        let exec = graph.instantiate(Instantiate::default())?;
+        let _ = exec.launch(&stream)?;
+        assert!(stream.free_address(x.address() + 256).unwrap_err().invalid().is_some());
+        assert_eq!(other.free_address(x.address()).unwrap_err().violation().unwrap().kind, Kind::FreeBeforeAlloc);
+        stream.free_address(x.address())?;
+        let _ = exec.launch(&stream)?;
+        stream.synchronize()?;
+        device.free_address(x.address())?;
+        let buffer = exec.launch(&stream)?.take(x)?;
+        let (freeing, ()) = stream.capture(|s| s.free(buffer).map_err(Error::from))?;
+        let freeing = freeing.instantiate(Instantiate::default())?;
+        let _ = freeing.launch(&stream)?;
+        // A dropped buffer frees, too.
+        drop(exec.launch(&stream)?.take(x)?);
+        let launch = exec.launch(&stream)?;
+        let buffer = launch.take(x)?;
+        assert!(matches!(launch.take(x).unwrap_err().graph(), Some(GraphError::Taken)));
+        other.wait(&stream.record()?)?;
+        other.free(buffer)?;
+        assert_eq!(visit(&stream, x.read()).unwrap_err().violation().unwrap().kind, Kind::UseAfterFree);
+        Ok(())
+    });
 }
 
 #[test]
-fn sizes_that_cannot_be() -> Result<()> {
-    let device = device();
-    let mut graph = device.graph()?;
-    assert!(matches!(change(graph.add_alloc::<u8>(&[], 0).unwrap_err()), Change::NoBytes));
-    let huge = graph.add_alloc::<u8>(&[], 1 << 50).unwrap_err();
-    assert!(matches!(huge, Error::Driver(ref error) if matches!(**error, DriverError::OutOfMemory { .. })), "{huge}");
-    let (other, _, node) = with_alloc(&device);
-    assert!(matches!(change(graph.add_empty(&[node]).unwrap_err()), Change::UnknownNode(_)));
-    drop(other);
-    assert!(graph.is_empty());
-    Ok(())
+fn sizes_that_cannot_be() {
+    each(|on| {
+        let device = &on.device;
+        let mut graph = device.graph()?;
+        assert!(matches!(change(graph.add_alloc::<u8>(&[], 0).unwrap_err()), Change::NoBytes));
+        let huge = graph.add_alloc::<u8>(&[], 1 << 50).unwrap_err();
+        assert!(
+            matches!(huge, Error::Driver(ref error) if matches!(**error, DriverError::OutOfMemory { .. })),
+            "{huge}"
+        );
+        let (other, _, node) = with_alloc(device);
+        assert!(matches!(change(graph.add_empty(&[node]).unwrap_err()), Change::UnknownNode(_)));
+        drop(other);
+        assert!(graph.is_empty());
+        Ok(())
+    });
 }
 
 #[test]
-fn clones_and_second_instances_run_one_after_the_other() -> Result<()> {
-    let device = device();
-    let (left, right) = (device.stream()?, device.stream()?);
-    let out = left.alloc::<u32>(&device.default_pool(), 16)?;
-    right.wait(&left.record()?)?;
-    let (mut graph, x, alloc) = with_alloc(&device);
-    let write = graph.add_kernel(&[alloc], x.write(), |x| {
-        x.fill(1);
-        std::thread::sleep(std::time::Duration::from_millis(2));
-        assert!(x.iter().all(|x| *x == 1));
-        x.fill(2);
-    })?;
-    let copy = graph.add_copy(&[write], x.read(), out.write())?;
-    graph.add_free(&[copy], x)?;
-    let clone = graph.clone();
-    assert_eq!(clone.len(), graph.len());
-    let execs = [&graph, &graph, &clone].map(|graph| graph.instantiate(Instantiate::default()).unwrap());
-    // Nothing in the program orders the two streams: that the graphs share addresses does.
-    for round in 0..6 {
-        let _ = execs[round % 3].launch([&left, &right][round % 2])?;
-    }
-    left.wait(&right.record()?)?;
-    assert_eq!(left.copy_to_host(out.read())?, [2; 16]);
-    Ok(())
+fn clones_and_second_instances_run_one_after_the_other() {
+    each(|on| {
+        let device = &on.device;
+        let (left, right) = (device.stream()?, device.stream()?);
+        let (early, late) = (left.alloc::<u32>(&device.default_pool(), 16)?, left.alloc(&device.default_pool(), 16)?);
+        right.wait(&left.record()?)?;
+        let (mut graph, x, alloc) = with_alloc(device);
+        let running = Arc::new(AtomicU32::new(0));
+        let (begun, over) = (Arc::clone(&running), Arc::clone(&running));
+        let begin = graph.add_host_function(&[alloc], move || assert_eq!(begun.fetch_add(1, Ordering::AcqRel), 0))?;
+        let fill = graph.add_memset(&[begin], x.write(), 1)?;
+        let pause = graph.add_host_function(&[fill], || std::thread::sleep(Duration::from_millis(2)))?;
+        let copy = graph.add_copy(&[pause], x.read(), early.write())?;
+        let fill = graph.add_memset(&[copy], x.write(), 2)?;
+        let copy = graph.add_copy(&[fill], x.read(), late.write())?;
+        let end = graph.add_host_function(&[copy], move || assert_eq!(over.fetch_sub(1, Ordering::AcqRel), 1))?;
+        graph.add_free(&[end], x)?;
+        let clone = graph.clone();
+        assert_eq!(clone.len(), graph.len());
+        let execs = [&graph, &graph, &clone].map(|graph| graph.instantiate(Instantiate::default()).unwrap());
+        // Nothing in the program orders the two streams: that the graphs share addresses does.
+        for round in 0..6 {
+            let _ = execs[round % 3].launch([&left, &right][round % 2])?;
+        }
+        left.wait(&right.record()?)?;
+        expect(&left, early.read(), 1);
+        expect(&left, late.read(), 2);
+        Ok(())
+    });
 }
 
 #[test]
-fn child_graphs_may_hold_memory_nodes_once() -> Result<()> {
-    let device = device();
-    let stream = device.stream()?;
-    let (mut child, x, alloc) = with_alloc(&device);
-    child.add_memset(&[alloc], x.write(), 1)?;
-    let mut parent = device.graph()?;
-    let node = parent.add_child(&[], &child)?;
-    let add = parent.add_kernel(&[node], x.write(), |x| x.iter_mut().for_each(|x| *x += 1))?;
-    let exec = parent.instantiate(Instantiate::default())?;
-    let buffer = exec.launch(&stream)?.take(x)?;
-    assert_eq!(stream.copy_to_host(buffer.read())?, [0x0101_0102; 16]);
-    parent.add_child(&[add], &child)?;
-    assert!(parent.instantiate(Instantiate::default()).unwrap_err().graph().is_some());
-    Ok(())
+fn child_graphs_may_hold_memory_nodes_once() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let (mut child, x, alloc) = with_alloc(device);
+        child.add_memset(&[alloc], x.write(), 1)?;
+        let mut parent = device.graph()?;
+        let node = parent.add_child(&[], &child)?;
+        let copied = stream.alloc::<u32>(&device.default_pool(), 16)?;
+        let copy = parent.add_copy(&[node], x.read(), copied.write())?;
+        let last = parent.add_memset(&[copy], x.write(), 2)?;
+        let exec = parent.instantiate(Instantiate::default())?;
+        let buffer = exec.launch(&stream)?.take(x)?;
+        expect(&stream, copied.read(), 1);
+        expect(&stream, buffer.read(), 2);
+        parent.add_child(&[last], &child)?;
+        assert!(parent.instantiate(Instantiate::default()).unwrap_err().graph().is_some());
+        Ok(())
+    });
 }
 
 #[test]
-fn a_race_between_a_graph_and_a_stream_is_refused_at_the_launch() -> Result<()> {
-    let device = device();
-    let (left, right) = (device.stream()?, device.stream()?);
-    let x = left.alloc::<u32>(&device.default_pool(), 16)?;
-    let mut graph = device.graph()?;
-    graph.add_memset(&[], x.write(), 0)?;
-    let exec = graph.instantiate(Instantiate::default())?;
-    assert_eq!(exec.launch(&right).unwrap_err().violation().unwrap().kind, Kind::UseBeforeAlloc);
-    right.wait(&left.record()?)?;
-    left.launch(x.read(), |_| ())?;
-    assert_eq!(exec.launch(&right).unwrap_err().violation().unwrap().kind, Kind::Race);
-    let _ = exec.launch(&left)?;
-    assert_eq!(right.launch(x.read(), |_| ()).unwrap_err().violation().unwrap().kind, Kind::Race);
-    Ok(())
+fn a_race_between_a_graph_and_a_stream_is_refused_at_the_launch() {
+    each(|on| {
+        let device = &on.device;
+        let (left, right) = (device.stream()?, device.stream()?);
+        let x = left.alloc::<u32>(&device.default_pool(), 16)?;
+        let mut graph = device.graph()?;
+        graph.add_memset(&[], x.write(), 0)?;
+        let exec = graph.instantiate(Instantiate::default())?;
+        assert_eq!(exec.launch(&right).unwrap_err().violation().unwrap().kind, Kind::UseBeforeAlloc);
+        right.wait(&left.record()?)?;
+        visit(&left, x.read())?;
+        assert_eq!(exec.launch(&right).unwrap_err().violation().unwrap().kind, Kind::Race);
+        let _ = exec.launch(&left)?;
+        assert_eq!(visit(&right, x.read()).unwrap_err().violation().unwrap().kind, Kind::Race);
+        Ok(())
+    });
 }

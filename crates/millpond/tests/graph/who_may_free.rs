@@ -2,7 +2,10 @@
 //!
 //! What is refused leaves everything as it was: the graph is launched rightly after it.
 
-use millpond::{Buffer, Device, Graph, HostConfig, Instantiate, MemAllocNode, Result, Stream};
+use millpond::{Buffer, Device, Graph, Instantiate, MemAllocNode, Result, Stream};
+
+use crate::common::{Subject, visit};
+use crate::made::each;
 
 /// Who frees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,8 +45,8 @@ struct Case {
 }
 
 /// Two nodes: an alloc node, and one that writes its memory.
-fn case() -> Result<Case> {
-    let device = Device::host(HostConfig::default())?;
+fn case(on: &Subject) -> Result<Case> {
+    let device = on.device.clone();
     let stream = device.stream()?;
     let mut owner = device.graph()?;
     let memory = owner.add_alloc::<u32>(&[], 16)?;
@@ -120,7 +123,7 @@ impl Case {
                     None => s.free_alloc_node(memory),
                 });
                 // The capture goes on, whatever the answer.
-                s.launch((), |()| ())
+                visit(s, ())
             })
             .unwrap();
         answer.map_err(|_| Refused)?;
@@ -130,19 +133,22 @@ impl Case {
 }
 
 /// One row: answers by stream, host, captured free, the owner's free node, another graph's free node.
-fn row(make: impl Fn() -> Result<Case>, answers: [Answer; 5]) {
-    for (by, expected) in [By::Stream, By::Host, By::Capture, By::OwnNode, By::OtherNode].into_iter().zip(answers) {
-        let mut case = make().unwrap();
-        let answer = case.free(by).err().unwrap_or(Fine);
-        assert_eq!(answer, expected, "freed by {by:?}");
-    }
+fn row(make: impl Fn(&Subject) -> Result<Case>, answers: [Answer; 5]) {
+    each(|on| {
+        for (by, expected) in [By::Stream, By::Host, By::Capture, By::OwnNode, By::OtherNode].into_iter().zip(answers) {
+            let mut case = make(on).unwrap();
+            let answer = case.free(by).err().unwrap_or(Fine);
+            assert_eq!(answer, expected, "freed by {by:?}");
+        }
+        Ok(())
+    });
 }
 
 /// `cudaMallocAsync`: a captured free, and a free node, take graph memory only.
 #[test]
 fn memory_of_a_pool() {
-    let make = || {
-        let mut case = case()?;
+    let make = |on: &Subject| {
+        let mut case = case(on)?;
         case.pool_memory = Some(case.stream.alloc::<u32>(&case.device.default_pool(), 16)?);
         Ok(case)
     };
@@ -151,7 +157,7 @@ fn memory_of_a_pool() {
 
 #[test]
 fn memory_of_an_alloc_node_that_no_graph_frees_once_it_is_launched() {
-    row(|| case()?.launched(), [Fine, Fine, Fine, Fine, Fine]);
+    row(|on| case(on)?.launched(), [Fine, Fine, Fine, Fine, Fine]);
 }
 
 /// Nodes may name it before it is live; what they do is looked at when they are launched.
@@ -162,15 +168,15 @@ fn memory_of_an_alloc_node_before_the_first_launch() {
 
 #[test]
 fn memory_that_its_own_graph_frees() {
-    row(|| case()?.freed_by_owner(), [Refused; 5]);
-    row(|| case()?.freed_by_owner()?.launched(), [Refused; 5]);
+    row(|on| case(on)?.freed_by_owner(), [Refused; 5]);
+    row(|on| case(on)?.freed_by_owner()?.launched(), [Refused; 5]);
 }
 
 /// A stream or the host may free it as well, while it is live.
 #[test]
 fn memory_that_another_graph_frees() {
-    let make = || {
-        let mut case = case()?.launched()?;
+    let make = |on: &Subject| {
+        let mut case = case(on)?.launched()?;
         let mut other = case.device.graph()?;
         other.add_free(&[], case.memory)?;
         case._other = Some(other);
@@ -182,8 +188,8 @@ fn memory_that_another_graph_frees() {
 /// It is freed once; until the next launch it is not live.
 #[test]
 fn memory_that_was_freed_since_the_launch() {
-    let make = || {
-        let case = case()?.launched()?;
+    let make = |on: &Subject| {
+        let case = case(on)?.launched()?;
         case.stream.free_address(case.memory.address())?;
         Ok(case)
     };
@@ -192,43 +198,47 @@ fn memory_that_was_freed_since_the_launch() {
 
 /// A free node that is gone frees nothing: removed, its graph dropped, or captured in vain.
 #[test]
-fn memory_whose_free_node_is_gone() -> Result<()> {
-    let Case { device, stream, mut owner, memory, .. } = case()?;
-    let mut other = device.graph()?;
-    let free = other.add_free(&[], memory)?;
-    other.remove_node(free)?;
-    let failed = stream.capture_to(&mut other, &[], millpond::CaptureMode::Global, |s| {
-        s.free_alloc_node(memory)?;
-        s.synchronize()
+fn memory_whose_free_node_is_gone() {
+    each(|on| {
+        let Case { device, stream, mut owner, memory, .. } = case(on)?;
+        let mut other = device.graph()?;
+        let free = other.add_free(&[], memory)?;
+        other.remove_node(free)?;
+        let failed = stream.capture_to(&mut other, &[], millpond::CaptureMode::Global, |s| {
+            s.free_alloc_node(memory)?;
+            s.synchronize()
+        });
+        assert!(failed.is_err() && other.is_empty());
+        let mut third = device.graph()?;
+        third.add_free(&[], memory)?;
+        drop(third);
+        let leaf = owner.nodes().last().copied().unwrap();
+        let free = owner.add_free(&[leaf], memory)?;
+        assert!(other.add_free(&[], memory).is_err());
+        // A copy has its own free node for its own memory.
+        let clone = owner.clone();
+        owner.remove_node(free)?;
+        other.add_free(&[], memory)?;
+        let theirs = clone.alloc_node::<u32>(clone.find(clone.nodes()[0]).unwrap(), 16)?;
+        assert!(device.graph()?.add_free(&[], theirs).is_err());
+        let _ = clone.instantiate(Instantiate::default())?.launch(&stream)?;
+        Ok(())
     });
-    assert!(failed.is_err() && other.is_empty());
-    let mut third = device.graph()?;
-    third.add_free(&[], memory)?;
-    drop(third);
-    let leaf = owner.nodes().last().copied().unwrap();
-    let free = owner.add_free(&[leaf], memory)?;
-    assert!(other.add_free(&[], memory).is_err());
-    // A copy has its own free node for its own memory.
-    let clone = owner.clone();
-    owner.remove_node(free)?;
-    other.add_free(&[], memory)?;
-    let theirs = clone.alloc_node::<u32>(clone.find(clone.nodes()[0]).unwrap(), 16)?;
-    assert!(device.graph()?.add_free(&[], theirs).is_err());
-    let _ = clone.instantiate(Instantiate::default())?.launch(&stream)?;
-    Ok(())
 }
 
 /// A copy that is a child leaves its memory to its parent: each parent may free its own.
 #[test]
-fn memory_of_a_child_graph_is_freed_by_each_parent() -> Result<()> {
-    let Case { device, stream, owner, memory, .. } = case()?;
-    let parents = [device.graph()?, device.graph()?].map(|mut parent| {
-        let child = parent.add_child(&[], &owner).unwrap();
-        parent.add_free(&[child], memory).unwrap();
-        parent.instantiate(Instantiate::default()).unwrap()
+fn memory_of_a_child_graph_is_freed_by_each_parent() {
+    each(|on| {
+        let Case { device, stream, owner, memory, .. } = case(on)?;
+        let parents = [device.graph()?, device.graph()?].map(|mut parent| {
+            let child = parent.add_child(&[], &owner).unwrap();
+            parent.add_free(&[child], memory).unwrap();
+            parent.instantiate(Instantiate::default()).unwrap()
+        });
+        for exec in parents.iter().chain(&parents) {
+            let _ = exec.launch(&stream)?;
+        }
+        Ok(())
     });
-    for exec in parents.iter().chain(&parents) {
-        let _ = exec.launch(&stream)?;
-    }
-    Ok(())
 }

@@ -1,13 +1,15 @@
 //! Wrong graphs are refused when they are built or launched: what a person is told, case by case. Each message names
 //! both sides with their places, and what is missing between them.
 
-use millpond::{Device, Error, GraphError, GraphNode, HostConfig, Instantiate, MemAllocNode, Result, Stream};
+use millpond::{Buffer, Device, Error, GraphError, GraphNode, Instantiate, MemAllocNode, Result, Stream};
 use millpond_core::graph::GraphFaultKind;
 
-fn device() -> (Device, Stream, Stream) {
-    let device = Device::host(HostConfig::default()).unwrap();
-    let streams = (device.stream().unwrap(), device.stream().unwrap());
-    (device, streams.0, streams.1)
+use crate::common::{Subject, visit};
+use crate::made::each;
+
+fn device(on: &Subject) -> (&Device, Stream, Stream) {
+    let [a, b] = on.streams();
+    (&on.device, a, b)
 }
 
 /// Each of the parts is in the message, in this order.
@@ -29,281 +31,335 @@ fn kind(error: &Error) -> GraphFaultKind {
     }
 }
 
-/// A graph with one named allocation, its alloc node, and a named kernel that writes it, with no edge between.
+/// A graph with one named allocation, its alloc node, and a named fill that writes it, with no edge between.
 fn pair(device: &Device) -> Result<(millpond::Graph, MemAllocNode<u32>, GraphNode, GraphNode)> {
     let mut graph = device.graph()?;
     let x = graph.add_alloc::<u32>(&[], 16)?;
     let alloc = graph.node_of(x).unwrap();
-    let kernel = graph.add_kernel(&[], x.write(), |_| ())?;
+    let fill = graph.add_memset(&[], x.write(), 0)?;
     graph.set_name(alloc, "activations")?;
-    graph.set_name(kernel, "relu")?;
-    Ok((graph, x, alloc, kernel))
+    graph.set_name(fill, "zero")?;
+    Ok((graph, x, alloc, fill))
 }
 
 #[test]
-fn a_use_without_a_path_from_the_alloc_node() -> Result<()> {
-    let (device, a, b) = device();
-    let (graph, ..) = pair(&device)?;
-    let refused = graph.instantiate(Instantiate::default()).unwrap_err();
-    assert_eq!(kind(&refused), GraphFaultKind::UseBeforeAlloc);
-    let parts = [
-        "`activations` (graph allocation 0, 64 B) is written by kernel `relu` with no path from its alloc node",
-        "allocated  node 0, mem alloc `activations`",
-        "wrong_graphs.rs:",
-        "written    node 1, kernel `relu`",
-        "wrong_graphs.rs:",
-        "help: add an edge from node 0 to node 1",
-    ];
-    assert_says(&refused, &parts);
-    // In a capture at its line.
-    a.begin_capture()?;
-    b.wait(&a.record()?)?;
-    let x = a.alloc::<u32>(&device.default_pool(), 16)?;
-    x.set_name("x");
-    let refused = b.launch(x.read(), |_| ()).unwrap_err();
-    assert_eq!(kind(&refused), GraphFaultKind::UseBeforeAlloc);
-    assert_says(&refused, &["`x`", "is read by kernel (node 1)", "help: add an edge from node 0 to node 1"]);
-    // In a child graph: by the path to it.
-    let mut parent = device.graph()?;
-    parent.add_child(&[], &graph)?;
-    assert_says(&parent.instantiate(Instantiate::default()).unwrap_err(), &["add an edge from node 0.0 to node 0.1"]);
-    Ok(())
+fn a_use_without_a_path_from_the_alloc_node() {
+    each(|on| {
+        let (device, a, b) = device(on);
+        let (graph, ..) = pair(device)?;
+        let refused = graph.instantiate(Instantiate::default()).unwrap_err();
+        assert_eq!(kind(&refused), GraphFaultKind::UseBeforeAlloc);
+        let parts = [
+            "`activations` (graph allocation 0, 64 B) is written by memset `zero` with no path from its alloc node",
+            "allocated  node 0, mem alloc `activations`",
+            "wrong_graphs.rs:",
+            "written    node 1, memset `zero`",
+            "wrong_graphs.rs:",
+            "help: add an edge from node 0 to node 1",
+        ];
+        assert_says(&refused, &parts);
+        // In a capture at its line.
+        a.begin_capture()?;
+        b.wait(&a.record()?)?;
+        let x = a.alloc::<u32>(&device.default_pool(), 16)?;
+        x.set_name("x");
+        let refused = visit(&b, x.read()).unwrap_err();
+        assert_eq!(kind(&refused), GraphFaultKind::UseBeforeAlloc);
+        assert_says(&refused, &["`x`", "is read by kernel (node 1)", "help: add an edge from node 0 to node 1"]);
+        // In a child graph: by the path to it.
+        let mut parent = device.graph()?;
+        parent.add_child(&[], &graph)?;
+        assert_says(
+            &parent.instantiate(Instantiate::default()).unwrap_err(),
+            &["add an edge from node 0.0 to node 0.1"],
+        );
+        Ok(())
+    });
 }
 
 #[test]
-fn a_free_without_a_path_from_every_use() -> Result<()> {
-    let (device, a, b) = device();
-    let (mut graph, x, alloc, kernel) = pair(&device)?;
-    graph.add_edge(alloc, kernel)?;
-    graph.add_free(&[alloc], x)?;
-    let refused = graph.instantiate(Instantiate::default()).unwrap_err();
-    assert_eq!(kind(&refused), GraphFaultKind::FreeBeforeUse);
-    let parts = [
-        "`activations`",
-        "is freed by mem free (node 2) with no path from kernel `relu`, which writes it, to that",
-        "written    node 1, kernel `relu`",
-        "freed      node 2, mem free",
-        "help: add an edge from node 1 to node 2",
-    ];
-    assert_says(&refused, &parts);
-    a.begin_capture()?;
-    let y = a.alloc::<u32>(&device.default_pool(), 16)?;
-    b.wait(&a.record()?)?;
-    a.launch(y.read(), |_| ())?;
-    let refused = b.free(y).unwrap_err();
-    assert_eq!(kind(&refused.error), GraphFaultKind::FreeBeforeUse);
-    assert_says(&refused, &["with no path from kernel (node 1), which reads it", "add an edge from node 1 to node 2"]);
-    Ok(())
+fn a_free_without_a_path_from_every_use() {
+    each(|on| {
+        let (device, a, b) = device(on);
+        let (mut graph, x, alloc, fill) = pair(device)?;
+        graph.add_edge(alloc, fill)?;
+        graph.add_free(&[alloc], x)?;
+        let refused = graph.instantiate(Instantiate::default()).unwrap_err();
+        assert_eq!(kind(&refused), GraphFaultKind::FreeBeforeUse);
+        let parts = [
+            "`activations`",
+            "is freed by mem free (node 2) with no path from memset `zero`, which writes it, to that",
+            "written    node 1, memset `zero`",
+            "freed      node 2, mem free",
+            "help: add an edge from node 1 to node 2",
+        ];
+        assert_says(&refused, &parts);
+        a.begin_capture()?;
+        let y = a.alloc::<u32>(&device.default_pool(), 16)?;
+        b.wait(&a.record()?)?;
+        visit(&a, y.read())?;
+        let refused = b.free(y).unwrap_err();
+        assert_eq!(kind(&refused.error), GraphFaultKind::FreeBeforeUse);
+        assert_says(
+            &refused,
+            &["with no path from kernel (node 1), which reads it", "add an edge from node 1 to node 2"],
+        );
+        Ok(())
+    });
 }
 
 /// Every use that is missing is listed, not the first alone.
 #[test]
-fn every_missing_edge_is_a_fault() -> Result<()> {
-    let (device, ..) = device();
-    let (mut graph, x, alloc, kernel) = pair(&device)?;
-    graph.remove_node(kernel)?;
-    let reads: Vec<_> = (0..3).map(|_| graph.add_kernel(&[alloc], x.read(), |_| ()).unwrap()).collect();
-    let free = graph.add_free(&[alloc], x)?;
-    for missing in (1..=3).rev() {
-        match graph.instantiate(Instantiate::default()).unwrap_err().graph() {
-            Some(GraphError::Faults(faults)) => {
-                assert!(!faults.is_empty() && faults.len() <= missing);
-                assert_says(&faults[0], &["help: add an edge from", "to node 5"]);
+fn every_missing_edge_is_a_fault() {
+    each(|on| {
+        let (device, a, _) = device(on);
+        let (mut graph, x, alloc, fill) = pair(device)?;
+        graph.remove_node(fill)?;
+        let sinks: Vec<_> = (0..3).map(|_| a.alloc::<u32>(&device.default_pool(), 16).unwrap()).collect();
+        let mut read = |sink: &Buffer<u32>| graph.add_copy(&[alloc], x.read(), sink.write());
+        let reads: Vec<_> = sinks.iter().map(|sink| read(sink).unwrap()).collect();
+        let free = graph.add_free(&[alloc], x)?;
+        for missing in (1..=3).rev() {
+            match graph.instantiate(Instantiate::default()).unwrap_err().graph() {
+                Some(GraphError::Faults(faults)) => {
+                    assert!(!faults.is_empty() && faults.len() <= missing);
+                    assert_says(&faults[0], &["help: add an edge from", "to node 5"]);
+                }
+                other => panic!("{other:?}"),
             }
-            other => panic!("{other:?}"),
+            graph.add_edge(reads[missing - 1], free)?;
         }
-        graph.add_edge(reads[missing - 1], free)?;
-    }
-    graph.instantiate(Instantiate::default()).map(|_| ())
+        graph.instantiate(Instantiate::default()).map(|_| ())
+    });
 }
 
 #[test]
-fn two_frees() -> Result<()> {
-    let (device, a, _) = device();
-    let (mut graph, x, alloc, kernel) = pair(&device)?;
-    graph.add_edge(alloc, kernel)?;
-    graph.add_free(&[kernel], x)?;
-    let refused = graph.add_free(&[kernel], x).unwrap_err();
-    let parts = ["`activations` (graph allocation 0) is freed already, by node 2, mem free at ", "wrong_graphs.rs:"];
-    assert_says(&refused, &parts);
-    assert_says(
-        &device.graph()?.add_free(&[], x).unwrap_err(),
-        &["graph 0 has a free node for that allocation already"],
-    );
-    // One in the graph and one in its child, found when they come together.
-    let mut parent = device.graph()?;
-    let child = parent.add_child(&[], &graph)?;
-    parent.add_free(&[child], x)?;
-    let refused = parent.instantiate(Instantiate::default()).unwrap_err();
-    assert_eq!(kind(&refused), GraphFaultKind::DoubleFree);
-    assert_says(&refused, &["but it is freed already", "node 0.2, mem free", "node 1, mem free", "help: remove node"]);
-    a.begin_capture()?;
-    let address = a.alloc::<u32>(&device.default_pool(), 16)?.into_address();
-    a.free_address(address)?;
-    let refused = a.free_address(address).unwrap_err();
-    assert_eq!(kind(&refused), GraphFaultKind::DoubleFree);
-    assert_says(
-        &refused,
-        &["is freed by mem free (node 2), but it is freed already", "node 1, mem free", "help: remove"],
-    );
-    Ok(())
-}
-
-#[test]
-fn foreign_pointers() -> Result<()> {
-    let (device, a, _) = device();
-    let on_the_host = 0u64;
-    a.begin_capture()?;
-    for address in [0x7000, (&raw const on_the_host) as u64] {
+fn two_frees() {
+    each(|on| {
+        let (device, a, _) = device(on);
+        let (mut graph, x, alloc, fill) = pair(device)?;
+        graph.add_edge(alloc, fill)?;
+        graph.add_free(&[fill], x)?;
+        let refused = graph.add_free(&[fill], x).unwrap_err();
+        let parts =
+            ["`activations` (graph allocation 0) is freed already, by node 2, mem free at ", "wrong_graphs.rs:"];
+        assert_says(&refused, &parts);
+        assert_says(
+            &device.graph()?.add_free(&[], x).unwrap_err(),
+            &["graph 0 has a free node for that allocation already"],
+        );
+        // One in the graph and one in its child, found when they come together.
+        let mut parent = device.graph()?;
+        let child = parent.add_child(&[], &graph)?;
+        parent.add_free(&[child], x)?;
+        let refused = parent.instantiate(Instantiate::default()).unwrap_err();
+        assert_eq!(kind(&refused), GraphFaultKind::DoubleFree);
+        assert_says(
+            &refused,
+            &["but it is freed already", "node 0.2, mem free", "node 1, mem free", "help: remove node"],
+        );
+        a.begin_capture()?;
+        let address = a.alloc::<u32>(&device.default_pool(), 16)?.into_address();
+        a.free_address(address)?;
         let refused = a.free_address(address).unwrap_err();
-        assert_says(&refused, &[&format!("{address:#x} is not the start of a live allocation")]);
-    }
-    a.end_capture()?;
-    let plain = a.alloc::<u32>(&device.default_pool(), 16)?;
-    let refused = device.graph()?.add_free(&[], plain.into_alloc_node()).unwrap_err();
-    assert_says(&refused, &["a free node frees memory of an alloc node; this is none"]);
-    Ok(())
+        assert_eq!(kind(&refused), GraphFaultKind::DoubleFree);
+        assert_says(
+            &refused,
+            &["is freed by mem free (node 2), but it is freed already", "node 1, mem free", "help: remove"],
+        );
+        Ok(())
+    });
 }
 
 #[test]
-fn a_side_stream_that_is_not_joined() -> Result<()> {
-    let (_device, a, b) = device();
-    a.begin_capture()?;
-    b.wait(&a.record()?)?;
-    b.launch((), |()| ())?;
-    let parts = [
-        "stream 2 was not joined: make stream 1 wait for an event recorded on stream 2 after node 0 (kernel at ",
-        "wrong_graphs.rs:",
-    ];
-    assert_says(&a.end_capture().unwrap_err(), &parts);
-    Ok(())
+fn foreign_pointers() {
+    each(|on| {
+        let (device, a, _) = device(on);
+        let on_the_host = 0u64;
+        a.begin_capture()?;
+        for address in [0x7000, (&raw const on_the_host) as u64] {
+            let refused = a.free_address(address).unwrap_err();
+            assert_says(&refused, &[&format!("{address:#x} is not the start of a live allocation")]);
+        }
+        a.end_capture()?;
+        let plain = a.alloc::<u32>(&device.default_pool(), 16)?;
+        let refused = device.graph()?.add_free(&[], plain.into_alloc_node()).unwrap_err();
+        assert_says(&refused, &["a free node frees memory of an alloc node; this is none"]);
+        Ok(())
+    });
 }
 
 #[test]
-fn an_event_from_outside() -> Result<()> {
-    let (_device, a, b) = device();
-    a.begin_capture()?;
-    let parts = ["stream 1 is being captured and cannot wait for an event recorded outside; an external wait can"];
-    assert_says(&a.wait(&b.record()?).unwrap_err(), &parts);
-    assert_says(&a.end_capture().unwrap_err(), &["is invalid because of an earlier error; end it and begin anew"]);
-    Ok(())
+fn a_side_stream_that_is_not_joined() {
+    each(|on| {
+        let (_device, a, b) = device(on);
+        a.begin_capture()?;
+        b.wait(&a.record()?)?;
+        visit(&b, ())?;
+        let parts = [
+            "stream 2 was not joined: make stream 1 wait for an event recorded on stream 2 after node 0 (kernel at ",
+            "wrong_graphs.rs:",
+        ];
+        assert_says(&a.end_capture().unwrap_err(), &parts);
+        Ok(())
+    });
 }
 
 #[test]
-fn a_synchronise_or_an_immediate_free_while_capturing() -> Result<()> {
-    let (device, a, _) = device();
-    a.begin_capture()?;
-    assert_says(&a.synchronize().unwrap_err(), &["synchronize while capture 1 goes on", "the capture is invalid now"]);
-    let _ = a.end_capture();
-    a.begin_capture()?;
-    let x = a.alloc::<u32>(&device.default_pool(), 16)?;
-    assert_says(&device.free(x).unwrap_err(), &["free while capture 2 goes on", "the capture is invalid now"]);
-    let _ = a.end_capture();
-    Ok(())
+fn an_event_from_outside() {
+    each(|on| {
+        let (_device, a, b) = device(on);
+        a.begin_capture()?;
+        let parts = ["stream 1 is being captured and cannot wait for an event recorded outside; an external wait can"];
+        assert_says(&a.wait(&b.record()?).unwrap_err(), &parts);
+        assert_says(&a.end_capture().unwrap_err(), &["is invalid because of an earlier error; end it and begin anew"]);
+        Ok(())
+    });
 }
 
 #[test]
-fn a_free_of_uncaptured_memory_inside_a_capture() -> Result<()> {
-    let (device, a, _) = device();
-    let plain = a.alloc::<u32>(&device.default_pool(), 16)?;
-    plain.set_name("weights");
-    a.begin_capture()?;
-    let refused = a.free(plain).unwrap_err();
-    let parts =
-        ["`weights`", "64 B", "wrong_graphs.rs:", "is not from a graph: free it outside the capture (which goes on)"];
-    assert_says(&refused, &parts);
-    a.end_capture().map(|_| ())
+fn a_synchronise_or_an_immediate_free_while_capturing() {
+    each(|on| {
+        let (device, a, _) = device(on);
+        a.begin_capture()?;
+        assert_says(
+            &a.synchronize().unwrap_err(),
+            &["synchronize while capture 1 goes on", "the capture is invalid now"],
+        );
+        let _ = a.end_capture();
+        a.begin_capture()?;
+        let x = a.alloc::<u32>(&device.default_pool(), 16)?;
+        assert_says(&device.free(x).unwrap_err(), &["free while capture 2 goes on", "the capture is invalid now"]);
+        let _ = a.end_capture();
+        Ok(())
+    });
 }
 
 #[test]
-fn an_auto_free_relaunch_while_a_consumer_is_not_ordered_before_it() -> Result<()> {
-    let (device, a, b) = device();
-    let (mut graph, x, alloc, kernel) = pair(&device)?;
-    graph.add_edge(alloc, kernel)?;
-    let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
-    let _ = exec.launch(&a)?;
-    b.wait(&a.record()?)?;
-    b.launch(x.read(), |_| ())?;
-    let parts = [
-        "`activations`",
-        "is freed on stream 1 with nothing ordering that after a read on stream 2",
-        "read       stream 2, op 2",
-        "wrong_graphs.rs:",
-        "freed      stream 1, op",
-        "(auto free on launch)",
-        "help: make stream 1 wait for an event recorded on stream 2 at or after op 2",
-    ];
-    assert_says(&exec.launch(&a).unwrap_err(), &parts);
-    Ok(())
+fn a_free_of_uncaptured_memory_inside_a_capture() {
+    each(|on| {
+        let (device, a, _) = device(on);
+        let plain = a.alloc::<u32>(&device.default_pool(), 16)?;
+        plain.set_name("weights");
+        a.begin_capture()?;
+        let refused = a.free(plain).unwrap_err();
+        let parts = [
+            "`weights`",
+            "64 B",
+            "wrong_graphs.rs:",
+            "is not from a graph: free it outside the capture (which goes on)",
+        ];
+        assert_says(&refused, &parts);
+        a.end_capture().map(|_| ())
+    });
+}
+
+#[test]
+fn an_auto_free_relaunch_while_a_consumer_is_not_ordered_before_it() {
+    each(|on| {
+        let (device, a, b) = device(on);
+        let (mut graph, x, alloc, fill) = pair(device)?;
+        graph.add_edge(alloc, fill)?;
+        let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+        let _ = exec.launch(&a)?;
+        b.wait(&a.record()?)?;
+        visit(&b, x.read())?;
+        let parts = [
+            "`activations`",
+            "is freed on stream 1 with nothing ordering that after a read on stream 2",
+            "read       stream 2, op 2",
+            "wrong_graphs.rs:",
+            "freed      stream 1, op",
+            "(auto free on launch)",
+            "help: make stream 1 wait for an event recorded on stream 2 at or after op 2",
+        ];
+        assert_says(&exec.launch(&a).unwrap_err(), &parts);
+        Ok(())
+    });
 }
 
 /// The node that uses it is named, whether its place serves another allocation by now or not.
 #[test]
-fn a_kernel_captured_with_memory_that_was_freed_since() -> Result<()> {
-    let (device, a, _) = device();
-    let x = a.alloc::<u32>(&device.default_pool(), 16)?;
-    x.set_name("weights");
-    let (graph, ()) = a.capture(|s| s.launch(x.read(), |_| ()))?;
-    let exec = graph.instantiate(Instantiate::default())?;
-    a.free(x)?;
-    let parts = [
-        "`weights`",
-        "is read on stream 1, but it is freed already",
-        "freed      stream 1",
-        "read       stream 1",
-        "(node 0, kernel at ",
-        "wrong_graphs.rs:",
-    ];
-    assert_says(&exec.launch(&a).unwrap_err(), &parts);
-    let _again = a.alloc::<u32>(&device.default_pool(), 16)?;
-    let parts =
-        ["node 0, kernel at ", "wrong_graphs.rs:", "uses allocation 0, which was freed since", "make the graph anew"];
-    assert_says(&exec.launch(&a).unwrap_err(), &parts);
-    Ok(())
+fn a_kernel_captured_with_memory_that_was_freed_since() {
+    each(|on| {
+        let (device, a, _) = device(on);
+        let x = a.alloc::<u32>(&device.default_pool(), 16)?;
+        x.set_name("weights");
+        let (graph, ()) = a.capture(|s| visit(s, x.read()))?;
+        let exec = graph.instantiate(Instantiate::default())?;
+        a.free(x)?;
+        let parts = [
+            "`weights`",
+            "is read on stream 1, but it is freed already",
+            "freed      stream 1",
+            "read       stream 1",
+            "(node 0, kernel at ",
+            "wrong_graphs.rs:",
+        ];
+        assert_says(&exec.launch(&a).unwrap_err(), &parts);
+        let _again = a.alloc::<u32>(&device.default_pool(), 16)?;
+        let parts = [
+            "node 0, kernel at ",
+            "wrong_graphs.rs:",
+            "uses allocation 0, which was freed since",
+            "make the graph anew",
+        ];
+        assert_says(&exec.launch(&a).unwrap_err(), &parts);
+        Ok(())
+    });
 }
 
 /// What the graph does to outside memory, unordered with a stream: the node is named, too.
 #[test]
-fn a_node_that_is_not_ordered_after_a_stream() -> Result<()> {
-    let (device, a, b) = device();
-    let x = a.alloc::<u32>(&device.default_pool(), 16)?;
-    let mut graph = device.graph()?;
-    graph.add_empty(&[])?;
-    let fill = graph.add_memset(&[], x.write(), 0)?;
-    graph.set_name(fill, "zero")?;
-    let exec = graph.instantiate(Instantiate::default())?;
-    let parts = [
-        "is written on stream 2",
-        "(node 1, memset `zero` at ",
-        "help: make stream 2 wait for an event recorded on stream 1",
-    ];
-    assert_says(&exec.launch(&b).unwrap_err(), &parts);
-    Ok(())
+fn a_node_that_is_not_ordered_after_a_stream() {
+    each(|on| {
+        let (device, a, b) = device(on);
+        let x = a.alloc::<u32>(&device.default_pool(), 16)?;
+        let mut graph = device.graph()?;
+        graph.add_empty(&[])?;
+        let fill = graph.add_memset(&[], x.write(), 0)?;
+        graph.set_name(fill, "zero")?;
+        let exec = graph.instantiate(Instantiate::default())?;
+        let parts = [
+            "is written on stream 2",
+            "(node 1, memset `zero` at ",
+            "help: make stream 2 wait for an event recorded on stream 1",
+        ];
+        assert_says(&exec.launch(&b).unwrap_err(), &parts);
+        Ok(())
+    });
 }
 
 #[test]
-fn a_relaunch_with_unfreed_memory() -> Result<()> {
-    let (device, a, _) = device();
-    let (mut graph, _, alloc, kernel) = pair(&device)?;
-    graph.add_edge(alloc, kernel)?;
-    let exec = graph.instantiate(Instantiate::default())?;
-    let _ = exec.launch(&a)?;
-    let parts = [
-        "`activations` (graph allocation 0) of an earlier launch is not freed (1 in all)",
-        "free it, or instantiate with auto free on launch",
-    ];
-    assert_says(&exec.launch(&a).unwrap_err(), &parts);
-    Ok(())
+fn a_relaunch_with_unfreed_memory() {
+    each(|on| {
+        let (device, a, _) = device(on);
+        let (mut graph, _, alloc, fill) = pair(device)?;
+        graph.add_edge(alloc, fill)?;
+        let exec = graph.instantiate(Instantiate::default())?;
+        let _ = exec.launch(&a)?;
+        let parts = [
+            "`activations` (graph allocation 0) of an earlier launch is not freed (1 in all)",
+            "free it, or instantiate with auto free on launch",
+        ];
+        assert_says(&exec.launch(&a).unwrap_err(), &parts);
+        Ok(())
+    });
 }
 
 #[test]
-fn two_unordered_nodes_of_which_one_writes() -> Result<()> {
-    let (device, ..) = device();
-    let (mut graph, x, alloc, kernel) = pair(&device)?;
-    graph.add_edge(alloc, kernel)?;
-    graph.add_memset(&[alloc], x.write(), 0)?;
-    let refused = graph.instantiate(Instantiate::default()).unwrap_err();
-    assert_eq!(kind(&refused), GraphFaultKind::Race);
-    assert_says(&refused, &["with no path between them", "help: add an edge between node 1 and node 2, either way"]);
-    Ok(())
+fn two_unordered_nodes_of_which_one_writes() {
+    each(|on| {
+        let (device, ..) = device(on);
+        let (mut graph, x, alloc, fill) = pair(device)?;
+        graph.add_edge(alloc, fill)?;
+        graph.add_memset(&[alloc], x.write(), 0)?;
+        let refused = graph.instantiate(Instantiate::default()).unwrap_err();
+        assert_eq!(kind(&refused), GraphFaultKind::Race);
+        assert_says(
+            &refused,
+            &["with no path between them", "help: add an edge between node 1 and node 2, either way"],
+        );
+        Ok(())
+    });
 }
