@@ -171,7 +171,7 @@ pub(crate) fn visit_for<A: Access + Clone>(
 
 /// A CUDA device of at most so many bytes. Over `fakecuda` tests run side by side, each on a device of its own; on a
 /// GPU they share one, so that they have to run one after the other where they use its legacy stream.
-fn cuda(make: Make, total_bytes: u64) -> CudaConfig {
+pub(crate) fn cuda(make: Make, total_bytes: u64) -> CudaConfig {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let limit_bytes = Some(total_bytes);
     match make {

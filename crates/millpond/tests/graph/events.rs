@@ -4,10 +4,10 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use millpond::{Device, ExternalEvent, GraphExec, HostConfig, Instantiate, Kind, MemAllocNode, Result, Schedule};
+use millpond::{Device, ExternalEvent, GraphExec, Instantiate, Kind, MemAllocNode, Result};
 
 use crate::common::visit;
-use crate::made::{each, expect};
+use crate::made::{each, each_seed, expect};
 
 const LEN: usize = 1 << 16;
 
@@ -214,10 +214,7 @@ fn a_record_in_the_graph_replaces_what_the_outside_recorded() {
 /// The same verdicts on every schedule, with execs that come and go.
 #[test]
 fn event_nodes_with_execs_that_come_and_go() {
-    for seed in 1..=30 {
-        let seeded = HostConfig { schedule: Schedule::Seeded(seed), ..HostConfig::default() };
-        come_and_go(&Device::host(seeded).unwrap()).unwrap();
-    }
+    each_seed(1..=30, come_and_go);
     each(|on| come_and_go(&on.device));
 }
 

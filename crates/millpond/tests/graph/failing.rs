@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use millpond::driver::{CallKind, HostConfig, HostDriver, SimConfig, SimDriver};
+use millpond::driver::{CallKind, CudaDriver, HostConfig, HostDriver, SimConfig, SimDriver};
 use millpond::{
-    Buffer, Completion, Device, ExternalEvent, Graph, GraphExec, Instantiate, MemAllocNode, Schedule, Stream, Watch,
+    Buffer, Device, ExternalEvent, GIB, Graph, GraphExec, Instantiate, MemAllocNode, Schedule, Stream, Watch,
 };
 
 use crate::again::again;
+use crate::common::{Make, cuda, makes};
 use crate::each_call::fail_each_call;
 
 #[track_caller]
@@ -52,13 +53,11 @@ impl Program {
             let scratch: Buffer<u32> = again(|| s.alloc(&pool, LEN));
             let fork = again(|| s.record());
             again(|| b.wait(&fork));
-            again(|| b.launch(scratch.write(), |x| x.fill(2)));
-            again(|| s.launch(out.write(), |x| x.fill(1)));
+            again(|| b.memset(scratch.write(), 3));
+            again(|| s.memset(out.write(), 1));
             let join = again(|| b.record());
             again(|| s.wait(&join));
-            again(|| {
-                s.launch((scratch.read(), out.write()), |(x, out)| out.iter_mut().zip(x).for_each(|(o, x)| *o += x))
-            });
+            again(|| s.copy(scratch.read(), out.write()));
             again(|| s.record_external(event));
             Ok(out.into_alloc_node())
         });
@@ -87,7 +86,7 @@ impl Program {
         for _ in 0..2 {
             let buffer = again(|| auto.launch(a)).take(out).expect("this launch's");
             again(|| b.wait_external(event));
-            self.check(b, &buffer, 3);
+            self.check(b, &buffer, 0x0303_0303);
             let used = again(|| b.record());
             again(|| a.wait(&used));
         }
@@ -131,9 +130,15 @@ fn run(device: Device) {
     program.end();
 }
 
+/// The kinds of devices that are asked for, of those.
+fn asked(of: impl Fn(Make) -> bool) -> impl Iterator<Item = Make> {
+    makes().into_iter().filter(move |make| of(*make))
+}
+
 #[test]
 fn every_call_fails_once_on_the_simulator() {
-    for completion in [Completion::AtOnce, Completion::AtBlock] {
+    for make in asked(|make| matches!(make, Make::Sim(_))) {
+        let Make::Sim(completion) = make else { unreachable!() };
         let kinds = fail_each_call(100, run, || {
             let config = SimConfig { completion, watch: Watch::Contract, ..Default::default() };
             let sim = Arc::new(SimDriver::new(config));
@@ -148,10 +153,23 @@ fn every_call_fails_once_on_the_simulator() {
 
 #[test]
 fn every_call_fails_once_on_the_host() {
-    for schedule in [Schedule::Parallel, Schedule::Seeded(1)] {
+    for make in asked(|make| matches!(make, Make::Parallel | Make::Seeded(1))) {
+        let schedule = if make == Make::Parallel { Schedule::Parallel } else { Schedule::Seeded(1) };
         fail_each_call(100, run, || {
             let config = HostConfig { schedule, ..Default::default() };
             (Arc::new(HostDriver::new(config).expect("a host device")), None)
         });
+    }
+}
+
+#[test]
+fn every_call_fails_once_on_cuda() {
+    for make in asked(|make| matches!(make, Make::Fake | Make::Cuda)) {
+        let kinds = fail_each_call(100, run, || {
+            (Arc::new(CudaDriver::new(cuda(make, 64 * GIB)).expect("a CUDA device")), None)
+        });
+        for kind in [CallKind::Create, CallKind::Map, CallKind::Instantiate, CallKind::LaunchGraph, CallKind::Mark] {
+            assert!(kinds.contains(&kind), "{kind:?} has failed");
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! What tests begin with.
 
+use std::ops::RangeInclusive;
 use std::sync::{PoisonError, RwLock};
 
-use millpond::{Device, Error, Graph, GraphError, GraphNode, MemAllocNode, Result, Stream};
+use millpond::{Device, Error, Graph, GraphError, GraphNode, HostConfig, MemAllocNode, Read, Result, Schedule, Stream};
 use millpond_core::graph::GraphError as Change;
 
-use crate::common::{Subject, on_parallel_devices};
+use crate::common::{Make, Subject, makes, on_parallel_devices};
 
 /// Tests share the context of a GPU: one that uses its legacy stream, which comes after all that others have in it,
 /// runs alone.
@@ -23,6 +24,17 @@ pub(crate) fn each_alone(body: impl Fn(&Subject) -> Result<()>) {
     on_parallel_devices(body);
 }
 
+/// Runs a body on the host's device, under a schedule for each seed, where that is a kind of device to be tested.
+pub(crate) fn each_seed(seeds: RangeInclusive<u64>, body: impl Fn(&Device) -> Result<()>) {
+    if !makes().contains(&Make::Parallel) {
+        return eprintln!("skipped: seeded schedules are the host's");
+    }
+    for seed in seeds {
+        let device = Device::host(HostConfig { schedule: Schedule::Seeded(seed), ..HostConfig::default() });
+        device.and_then(|device| body(&device)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}
+
 /// What a fill with a byte makes of an element.
 pub(crate) const fn filled(byte: u8) -> u32 {
     u32::from_ne_bytes([byte; 4])
@@ -30,7 +42,7 @@ pub(crate) const fn filled(byte: u8) -> u32 {
 
 /// Asserts that all bytes are `byte`; the stream comes after what wrote them.
 #[track_caller]
-pub(crate) fn expect(stream: &Stream, x: millpond::Read<'_, u32>, byte: u8) {
+pub(crate) fn expect(stream: &Stream, x: Read<'_, u32>, byte: u8) {
     let found = stream.copy_to_host(x).unwrap_or_else(|error| panic!("{error}"));
     let wrong = found.iter().find(|x| **x != filled(byte));
     assert!(wrong.is_none(), "not {byte}: {wrong:x?} of {}", found.len());

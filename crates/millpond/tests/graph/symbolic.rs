@@ -1,12 +1,11 @@
 //! Graphs with symbolic addresses: placed as a whole at each instantiation, each instance at addresses of its own.
 
 use millpond::{
-    Buffer, CaptureMode, Device, Error, Graph, GraphError, GraphExec, HostConfig, Instantiate, Kind, MIB, MemAllocNode,
-    Result, Schedule,
+    Buffer, CaptureMode, Device, Error, Graph, GraphError, GraphExec, Instantiate, Kind, MIB, MemAllocNode, Result,
 };
 
 use crate::common::visit;
-use crate::made::{each, expect};
+use crate::made::{each, each_seed, expect};
 
 fn instance(graph: &Graph) -> Result<GraphExec> {
     graph.instantiate(Instantiate::default())
@@ -244,8 +243,7 @@ fn wrong_orders_are_refused_as_with_fixed_addresses() {
 /// Two thousand lives in chains that meet: placed, run under a seeded schedule, and no byte is lost.
 #[test]
 fn many_lives_are_placed_and_keep_their_bytes() {
-    let seeded = HostConfig { schedule: Schedule::Seeded(7), ..HostConfig::default() };
-    many_lives(&Device::host(seeded).unwrap()).unwrap();
+    each_seed(7..=7, many_lives);
     each(|on| many_lives(&on.device));
 }
 
