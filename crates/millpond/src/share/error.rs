@@ -57,7 +57,7 @@ pub enum ShareError {
     /// Nobody is there to ask.
     #[error(
         "the exporter of this ticket is gone: its process has ended or its device was dropped; what was imported \
-         from it before stays valid"
+         from it before stays valid (a ticket of another machine or network namespace is good only there)"
     )]
     ExporterGone,
     /// The exporter runs as another user.

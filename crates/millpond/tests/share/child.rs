@@ -187,6 +187,14 @@ impl State {
                 self.gates.clear();
                 done()
             }
+            ["fail", call, after] => {
+                fakecuda::Hooks::load().fail(call, number(after).into(), fakecuda::Code::UNKNOWN);
+                done()
+            }
+            ["reset"] => {
+                fakecuda::Hooks::load().reset();
+                done()
+            }
             ["hang-up"] => Ok(hang_up().to_string()),
             ["leases"] => Ok(device.sharing().leases.to_string()),
             ["counts"] => {

@@ -136,6 +136,44 @@ fn where_the_exporters_driver_refuses_importing_waits() {
     }
 }
 
+/// Whatever call of an import fails, the next import goes well, and the exporter's event is let go of.
+#[test]
+fn every_call_of_an_events_import_may_fail() {
+    let side = Side::of(device("fake"));
+    let mut child = Child::on("fake");
+    let calls = [
+        "cuIpcOpenEventHandle",
+        "cuStreamCreate",
+        "cuStreamWaitEvent",
+        "cuEventCreate",
+        "cuEventRecord",
+        "cuStreamDestroy",
+    ];
+    let mut failed = Vec::new();
+    for (call, after) in calls.into_iter().flat_map(|call| [(call, 0), (call, 1)]) {
+        child.must(format!("fail {call} {after}"));
+        for is_armed in [true, false] {
+            let go = gate(&side.stream).unwrap();
+            child.tell(format!("wait {}", side.stream.record().unwrap().export().unwrap()));
+            // Where the event is not opened, importing waits for it.
+            child.speaks_within(0, 200);
+            drop(go);
+            let said = child.hear().unwrap();
+            assert!(is_armed || said == "ok", "after {call}: {said}");
+            if said != "ok" {
+                failed.push(call);
+            }
+            child.must("reset");
+        }
+        child.must("sync");
+        side.stream.synchronize().unwrap();
+    }
+    failed.dedup();
+    assert_eq!(failed, ["cuStreamCreate", "cuStreamWaitEvent", "cuEventRecord"], "the others are done without");
+    child.end();
+    side.assert_empty();
+}
+
 #[test]
 fn an_event_of_a_killed_exporter_ends_the_wait() {
     alone("cuda::killed_exporter");

@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
@@ -31,8 +31,7 @@ fn files(buffer: &Buffer<u32>) -> Result<Vec<MemoryFile>, Error> {
 fn program() -> &'static PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        let folder = std::env::temp_dir().join(format!("millpond-plain-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder of our own");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let (source, program) = (folder.join("plain.c"), folder.join("plain"));
         fs::write(&source, include_str!("plain.c")).expect("the source can be written");
         let mut compile = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
