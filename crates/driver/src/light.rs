@@ -4,15 +4,15 @@
 //! store to give it back. That swap costs more than all else that serves memory from a shelf. The departure: a thread
 //! that has taken the lock many times in a row becomes its *owner* (a biased lock), and from then on says in `held`
 //! that it is inside, with a plain store. Whoever else wants the lock takes the spin lock and ends the ownership first.
-//! Between the owner's store to `held` and its look at `owner` nothing orders the processor: the other side makes up for
-//! it, with a system call that stops every processor of the process for a moment (`membarrier`). It costs some
+//! Between the owner's store to `held` and its look at `owner` nothing orders the processor: the other side makes up
+//! for it, with a system call that stops every processor of the process for a moment (`membarrier`). It costs some
 //! microseconds, so each time it takes twice as many turns in a row to become the owner again. Where the system has no
 //! such call there are no owners, and the lock is the simple one.
 //!
 //! Invariants: **one-writer**: of all threads only the first that became the owner ever can, so `held` is written by
 //! one thread. **seen-or-stopped**: once `revoke` is through, either the owner's `held` is seen, or the owner will see
-//! that it owns nothing. **taken-first**: who is not the owner is inside only with `taken`, while there is no owner, and
-//! after `held` was seen false.
+//! that it owns nothing. **taken-first**: who is not the owner is inside only with `taken`, while there is no owner,
+//! and after `held` was seen false.
 
 use std::cell::UnsafeCell;
 use std::fmt;

@@ -236,8 +236,8 @@ fn random_allocations(device: &Device) {
     }
 }
 
-/// Pairs of all threads together, each on its own stream. Beside it what the machine gives to threads that share nothing:
-/// pairs of a malloc with a heap for each thread.
+/// Pairs of all threads together, each on its own stream. Beside it what the machine gives to threads that share
+/// nothing: pairs of a malloc with a heap for each thread.
 fn threads(device: &Device) {
     let pool = keeping(device);
     let layout = Layout::from_size_align(64, 8).expect("a layout");

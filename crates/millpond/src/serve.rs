@@ -54,18 +54,20 @@ impl StreamShared {
         if self.has_heard(&state) { self.take_from_shelf(&mut state, pool, bytes, caller) } else { None }
     }
 
-    /// Everything else: what was to be heard is, and the shelf is asked again before the heap is.
+    /// Everything else: the shelf has none; or something was to be heard, and the shelf was not asked.
     #[cold]
     #[inline(never)]
     fn alloc_by_rule(&self, pool: &Arc<PoolShared>, bytes: u64, caller: &'static Location<'static>) -> Result<Owned> {
         let mut state = self.state.lock();
-        if self.enter(&mut state)? == Mode::Capturing {
-            return self.capture_alloc(&state, pool, bytes, caller);
+        if !self.has_heard(&state) {
+            if self.enter(&mut state)? == Mode::Capturing {
+                return self.capture_alloc(&state, pool, bytes, caller);
+            }
+            if let Some((allocation, generation)) = self.take_from_shelf(&mut state, pool, bytes, caller) {
+                return Ok(Owned { address: allocation.address(), allocation, generation });
+            }
         }
-        match self.take_from_shelf(&mut state, pool, bytes, caller) {
-            Some((allocation, generation)) => Ok(Owned { address: allocation.address(), allocation, generation }),
-            None => self.alloc_slow(&mut state, pool, bytes, caller),
-        }
+        self.alloc_slow(&mut state, pool, bytes, caller)
     }
 
     /// A life begins in a block of the shelf, where one fits.

@@ -229,6 +229,7 @@ impl StreamShared {
     }
 
     /// The present end of the stream, for the order and for the device.
+    #[inline(always)] // What it returns is made in its caller's place, not copied there.
     pub(crate) fn record(&self, state: &mut State) -> Result<Record> {
         let raw = self.context.driver.mark(self.raw)?;
         let snapshot = state.chain.snapshot();
