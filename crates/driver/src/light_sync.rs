@@ -72,7 +72,7 @@ pub(crate) fn relax() {
 mod tests {
     use std::sync::mpsc::channel;
 
-    use super::{can_stop_all, thread_number};
+    use super::{AtomicBool, Ordering, can_stop_all, thread_number};
     use crate::light::Light;
 
     const NOBODY: u64 = 0;
@@ -152,5 +152,31 @@ mod tests {
             [u64::MAX, 64, 16].into_iter().for_each(|every| drop(scope.spawn(add(every))));
         });
         assert_eq!(*lock.lock(), 3 * ROUNDS);
+    }
+
+    /// Without the barrier some in a hundred of these ends lose a turn: the owner's store is not seen yet.
+    #[test]
+    fn an_owner_at_full_speed_loses_no_turn_when_another_comes() {
+        for _ in 0..200 {
+            let (lock, is_over) = (Light::with_patience(0_u64, 1), AtomicBool::new(false));
+            let own = || {
+                let mut turns = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    *lock.lock() += 1;
+                    turns += 1;
+                }
+                turns
+            };
+            let come = || {
+                (0..20).for_each(|_| *lock.lock() += 1);
+                is_over.store(true, Ordering::Relaxed);
+                20
+            };
+            let turns: u64 = std::thread::scope(|scope| {
+                let (own, come) = (scope.spawn(own), scope.spawn(come));
+                own.join().expect("no panic") + come.join().expect("no panic")
+            });
+            assert_eq!(*lock.lock(), turns);
+        }
     }
 }
