@@ -6,7 +6,8 @@
 //! * a chain's knowledge is shared by reference (record clones an [`Arc`], O(1)) and copied only when it changes;
 //! * what the host has seen completed is one more shared reference, the [`Base`]: a device synchronisation reaches a
 //!   thousand streams by a thousand pointer copies, and entries that the base covers are forgotten;
-//! * a wait for something already known does nothing (*closed-clock* makes that right).
+//! * a wait for something already known does nothing (*closed-clock* makes that right), nor does what the host was told
+//!   of this chain alone.
 //!
 //! Invariants: **closed-clock**: a chain that covers a point covers all that comes before it. **growing-clock**: a
 //! chain's knowledge never shrinks. **merge-advances**: every merge takes a new position, so that a record before and
@@ -15,6 +16,7 @@
 use std::sync::Arc;
 
 use super::clock::Clock;
+use super::host::Edition;
 use super::{Base, Host, Knows};
 use crate::ids::{Point, Seq, Slot};
 
@@ -96,6 +98,8 @@ pub struct Chain {
     slot: Slot,
     /// The last position taken.
     seq: Seq,
+    /// What it heard last, of which host.
+    heard: Edition,
     knowledge: Arc<Knowledge>,
 }
 
@@ -106,7 +110,7 @@ impl Chain {
     /// A slot is used again only once every host that can make a chain covers all its former points: then the new
     /// chain really comes after them, positions go on counting, and no generation is needed to tell the lives apart.
     pub fn new(slot: Slot, seq: Seq, base: Arc<Base>) -> Self {
-        Self { slot, seq: seq + 1, knowledge: Knowledge::of(base) }
+        Self { slot, seq: seq + 1, heard: base.edition(), knowledge: Knowledge::of(base) }
     }
 
     /// The last position taken.
@@ -134,8 +138,8 @@ impl Chain {
         Snapshot { point: self.last(), knowledge: Arc::clone(&self.knowledge) }
     }
 
-    /// Makes of an older snapshot what [`snapshot`](Chain::snapshot) gives now. Where the chain has learned nothing since,
-    /// no shared count is touched.
+    /// Makes of an older snapshot what [`snapshot`](Chain::snapshot) gives now. Where the chain has learned nothing
+    /// since, no shared count is touched.
     #[inline]
     pub fn renew(&self, snapshot: &mut Snapshot) {
         match Arc::ptr_eq(&snapshot.knowledge, &self.knowledge) {
@@ -180,12 +184,12 @@ impl Chain {
         self.seq += 1;
     }
 
-    /// Puts all later points after what a host knows, because that host submits here now. A pointer comparison where
-    /// the host has learned nothing since it last did.
+    /// Puts all later points after what a host knows, because that host submits here now. Two comparisons where the
+    /// host has learned nothing since it last did.
     #[inline]
     pub fn hear(&mut self, base: &Arc<Base>) {
-        if !Arc::ptr_eq(&self.knowledge.base, base) {
-            self.adopt(base);
+        if self.heard != base.edition() {
+            self.hear_news(base, None);
         }
     }
 
@@ -193,23 +197,30 @@ impl Chain {
     /// knowledge as it is.
     #[inline]
     pub fn hear_host(&mut self, host: &Host) {
-        let (mine, news) = (&self.knowledge, host.knowledge());
-        if Arc::ptr_eq(&mine.base, &news.base) {
-            return;
-        }
-        if mine.waited.is_empty() && news.base.includes(&mine.base) && !mine.base.includes(&news.base) {
-            self.knowledge = Arc::clone(news);
-            self.seq += 1;
-        } else {
-            self.adopt(&news.base);
+        if self.heard != host.base().edition() {
+            self.hear_news(host.base(), Some(host.knowledge()));
         }
     }
 
     /// The cold half of [`hear`](Chain::hear): once for each synchronisation of the host.
     #[cold]
-    fn adopt(&mut self, base: &Arc<Base>) {
-        if !self.knowledge.base.includes(base) && Arc::make_mut(&mut self.knowledge).adopt(base) {
-            self.seq += 1;
+    fn hear_news(&mut self, base: &Arc<Base>, shared: Option<&Arc<Knowledge>>) {
+        let heard = std::mem::replace(&mut self.heard, base.edition());
+        if self.knowledge.base.includes(base) {
+            return;
+        }
+        self.seq += 1;
+        if base.came_from(self.slot, heard) {
+            // The host waited for this chain and nothing else: it knows all that.
+            return;
+        }
+        match shared {
+            Some(shared) if self.knowledge.waited.is_empty() && base.includes(&self.knowledge.base) => {
+                self.knowledge = Arc::clone(shared);
+            }
+            _ => {
+                Arc::make_mut(&mut self.knowledge).adopt(base);
+            }
         }
     }
 }
@@ -313,6 +324,35 @@ mod tests {
         // Of another chain it becomes that one's.
         c.renew(&mut kept);
         assert_eq!(kept.point(), c.last());
+    }
+
+    #[test]
+    fn a_host_that_waited_for_the_chain_alone_tells_it_nothing() {
+        let (mut host, mut a, mut b) = (Host::new(0), chain(0), chain(1));
+        a.hear_host(&host);
+        b.hear_host(&host);
+        for _ in 0..3 {
+            let (on_a, before) = (a.submit(), a.snapshot());
+            host.learn(&before);
+            a.hear_host(&host);
+            assert!(a.seq() > before.point().seq && Arc::ptr_eq(&a.knowledge, &before.knowledge));
+            b.hear_host(&host);
+            assert!(b.covers(on_a));
+        }
+        // Of two syncs in between one was for another chain.
+        let on_b = b.submit();
+        host.learn(&b.snapshot());
+        a.submit();
+        host.learn(&a.snapshot());
+        assert!(!a.covers(on_b));
+        a.hear_host(&host);
+        assert!(a.covers(on_b));
+        // And of both at once.
+        let on_b = b.submit();
+        a.submit();
+        host.learn_all(&[a.snapshot(), b.snapshot()]);
+        a.hear(host.base());
+        assert!(a.covers(on_b));
     }
 
     #[test]

@@ -19,14 +19,30 @@ pub struct Base {
     /// The host that it is of; its later bases include its earlier ones.
     host: u32,
     version: u64,
+    /// The chain that it was told of since the version before, where that was one.
+    news: Option<Slot>,
     clock: Clock,
 }
+
+/// Tells bases apart: the host, and how often it had learned something.
+pub(super) type Edition = (u32, u64);
 
 impl Base {
     /// Whether the host had been told that everything up to `point` is over.
     #[inline]
     pub fn covers(&self, point: Point) -> bool {
         self.clock.covers(point)
+    }
+
+    #[inline]
+    pub(super) fn edition(&self) -> Edition {
+        (self.host, self.version)
+    }
+
+    /// Whether all that is in here beyond an earlier base is what a chain on `slot` knew. (An earlier one on that slot,
+    /// too, comes before it with all that it knew.)
+    pub(super) fn came_from(&self, slot: Slot, earlier: Edition) -> bool {
+        self.news == Some(slot) && (earlier.0, earlier.1 + 1) == self.edition()
     }
 
     /// Whether everything in `other` is in here, as far as can be told at once: an earlier base of the same host, or
@@ -62,7 +78,9 @@ pub struct Host {
 impl Host {
     /// A host that knows nothing. `number` tells the hosts of one order apart.
     pub fn new(number: u32) -> Self {
-        Self { knowledge: Knowledge::of(Arc::new(Base { host: number, version: 0, clock: Clock::default() })) }
+        Self {
+            knowledge: Knowledge::of(Arc::new(Base { host: number, version: 0, news: None, clock: Clock::default() })),
+        }
     }
 
     /// All it knows now, to be heard by the chains that it submits to.
@@ -83,21 +101,22 @@ impl Host {
         if self.base().covers(snapshot.point()) {
             return false;
         }
-        self.join(&snapshot.to_clock());
+        self.join(&snapshot.to_clock(), Some(snapshot.point().slot));
         true
     }
 
     /// It was told of all these at once (CUDA: `cudaDeviceSynchronize`). Whether that was news.
     pub fn learn_all<'a>(&mut self, snapshots: impl IntoIterator<Item = &'a Snapshot>) -> bool {
-        let mut news = Clock::default();
-        for snapshot in snapshots {
+        let (mut news, mut from) = (Clock::default(), None);
+        for (at, snapshot) in snapshots.into_iter().enumerate() {
+            from = (at == 0).then(|| snapshot.point().slot);
             if !self.base().covers(snapshot.point()) && !news.covers(snapshot.point()) {
                 news.join(&snapshot.to_clock());
             }
         }
         let learned = !news.is_empty();
         if learned {
-            self.join(&news);
+            self.join(&news, from);
         }
         learned
     }
@@ -106,14 +125,15 @@ impl Host {
     pub fn hear(&mut self, other: &Base) -> bool {
         let news = !self.base().includes(other);
         if news {
-            self.join(&other.clock);
+            self.join(&other.clock, None);
         }
         news
     }
 
-    fn join(&mut self, clock: &Clock) {
+    fn join(&mut self, clock: &Clock, news: Option<Slot>) {
         let mut base = Base::clone(self.base());
         base.version += 1;
+        base.news = news;
         base.clock.join(clock);
         self.knowledge = Knowledge::of(Arc::new(base));
     }

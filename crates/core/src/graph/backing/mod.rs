@@ -57,8 +57,8 @@ pub struct Blocked {
 /// What graph memory takes, in bytes (CUDA: `cudaGraphMemAttributeType`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BackingStatistics {
-    /// Physical memory mapped under the addresses of at least one graph that is there. A free does not change it, a trim
-    /// does.
+    /// Physical memory mapped under the addresses of at least one graph that is there. A free does not change it, a
+    /// trim does.
     pub used: u64,
     /// The most that was used since the last reset.
     pub used_high: u64,
