@@ -1,7 +1,7 @@
 //! Time of the pool's own work, without a driver: pairs, random replacement, many holes.
 //!
-//! `cargo bench -p millpond-core --bench pool_speed -- [shelf|pairs|holes|replacement]`. In nanoseconds a pair, of
-//! many short runs the least and the median: the machine is shared, and the least is what the code costs.
+//! `cargo bench -p millpond-core --bench pool_speed -- [shelf|pairs|holes|replacement|random]`. In nanoseconds a pair,
+//! of many short runs the least and the median: the machine is shared, and the least is what the code costs.
 
 use millpond_core::ids::{BlockId, Point, Slot};
 use millpond_core::order::{Completed, Knows};
@@ -183,6 +183,34 @@ fn choose(random: &mut Random) {
     std::hint::black_box((random.next() % 1000, size(random)));
 }
 
+/// RMM's `random_allocations` with its parameters, 2 N steps over at most 16 000 MiB: what the driver calls of a step
+/// would cost, and the ratio.
+fn random_allocations(count: u64, most: u64) {
+    let mut random = Random(0x1234_5678_9ABC_DEF1);
+    let mut bench = Bench::new();
+    let mut live: Vec<(BlockId, u64)> = Vec::new();
+    let (mut bytes, mut peak, mut made) = (0, 0, 0);
+    for _ in 0..2 * count {
+        let size = (1 + random.next() % most) * MIB;
+        let (chance, index) = (random.next() % 100, random.next() % count);
+        if live.is_empty() || (chance < 73 && made < count && bytes + size < 16_000 * MIB) {
+            live.push((bench.alloc(size), size));
+            (bytes, made) = (bytes + size, made + 1);
+            peak = peak.max(bytes);
+        } else {
+            let (block, size) = live.swap_remove(index as usize % live.len());
+            bytes -= size;
+            bench.free(block);
+        }
+    }
+    println!(
+        "random_allocations {count} x {most} MiB: ratio {:.4}, driver calls {:.0} ns a step, {} growths",
+        bench.pool.reserved_high() as f64 / peak as f64,
+        bench.priced_ns as f64 / (2 * count) as f64,
+        bench.grown,
+    );
+}
+
 fn main() {
     let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
     if "shelf".contains(&wanted) {
@@ -200,5 +228,10 @@ fn main() {
     }
     if "replacement".contains(&wanted) {
         replacement();
+    }
+    if "random".contains(&wanted) {
+        for count in [1_000, 10_000] {
+            [1, 64, 1024].into_iter().for_each(|most| random_allocations(count, most));
+        }
     }
 }

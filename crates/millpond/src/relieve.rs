@@ -60,6 +60,9 @@ impl StreamShared {
         caller: &'static Location<'static>,
     ) -> Result<Owned> {
         self.check_pool(pool)?;
+        if let Some(shelf) = state.shelf(pool) {
+            shelf.shed();
+        }
         let mut heap = pool.lock();
         self.return_fallen_to(state, pool, &mut heap);
         let grant = match heap.pool.fit(bytes, &state.chain) {

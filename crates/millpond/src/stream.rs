@@ -152,6 +152,11 @@ impl PoolShelf {
         std::ptr::eq(self.owner.as_ptr(), pool)
     }
 
+    /// What lies on the shelf goes with what fell off it.
+    pub(crate) fn shed(&mut self) {
+        self.fallen.extend(self.shelf.drain());
+    }
+
     /// Takes everything off, for the heap, with where it was freed.
     pub(crate) fn clear(&mut self, slot: Slot) -> impl Iterator<Item = (Arc<Allocation>, Point)> + '_ {
         let all = self.fallen.drain(..).chain(self.shelf.drain());

@@ -106,6 +106,9 @@ impl Replay {
         if let Some(put) = who.shelf.take(rounded) {
             return put.block;
         }
+        for put in who.shelf.drain() {
+            self.pool.free(put.block, put.freed, None::<&Stream>);
+        }
         match self.pool.fit(rounded, who) {
             Ok(grant) => grant.block,
             Err(_) => self.shortage(rounded, stream).block,

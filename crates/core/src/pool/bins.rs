@@ -83,7 +83,7 @@ impl Bins {
         }
     }
 
-    /// The smallest of up to [`LOOK`] blocks of the request's own bin that have `bytes` or more, else the first of the
+    /// The smallest of up to [`LOOK`] blocks of the request's own bin that have `bytes` or more, else of those of the
     /// next bin up.
     #[inline]
     pub(super) fn find(&self, blocks: &Blocks, bytes: u64) -> Option<u32> {
@@ -94,7 +94,7 @@ impl Bins {
         if let Some(id) = self.smallest(blocks, own, bytes) {
             return Some(id);
         }
-        Some(self.heads[self.next_bin(own + 1)?])
+        self.smallest(blocks, self.next_bin(own + 1)?, bytes)
     }
 
     /// The first of up to `looks` blocks of `bytes` or more that is good, from small to large.

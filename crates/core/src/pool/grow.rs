@@ -139,7 +139,7 @@ impl Pool {
         }
         self.budget.spend(found.price);
         self.torn |= !found.clear.is_empty();
-        let made = self.create(&found.fill, goal.limits.tight.min(cap).saturating_sub(total));
+        let made = self.create(&found.fill, goal.limits, total, cap);
         let mut steps = found.clear;
         steps.extend(found.maps);
         steps.extend(made);
@@ -195,12 +195,14 @@ impl Pool {
         }
     }
 
-    /// New chunks for what is still open. The last of a segment may be larger than what it lacks, by up to `room`
-    /// bytes.
-    fn create(&mut self, fill: &Fill, mut room: u64) -> Vec<Step> {
-        let size = self.budget.chunk_bytes(self.held);
+    /// New chunks for what is still open; `total` bytes are reserved with them. The last of a segment may be larger
+    /// than what it lacks, up to the tight limit and the cap.
+    fn create(&mut self, fill: &Fill, limits: Limits, total: u64, cap: u64) -> Vec<Step> {
+        let mut room = limits.tight.min(cap).saturating_sub(total);
         let mut steps = Vec::new();
         for segment in &fill.segments {
+            let lacks = segment.to - segment.from;
+            let size = self.budget.chunk_bytes(self.held, lacks, limits.loose.saturating_sub(total));
             let mut at = segment.from;
             while at < segment.to {
                 let lacks = segment.to - at;

@@ -2,16 +2,22 @@
 //!
 //! The simple version is a map from size to a stack of any height. It was measured to cost 1 to 40 % of footprint on
 //! recorded programs: a block on a shelf can neither merge nor serve a smaller request, and what is put in its stead is
-//! in the way later. So the shelf is the [`PLACES`] blocks freed last, of whatever size: enough for what allocates and
-//! frees in a loop, and too few to shape the heap. Without a table of sizes there is nothing to look up, and a take or
-//! a put is a few nanoseconds.
+//! in the way later. So the shelf is the [`PLACES`] blocks freed last: enough for what allocates and frees in a loop,
+//! and too few to shape the heap. Without a table of sizes there is nothing to look up, and a take or a put is a few
+//! nanoseconds. A large block rests here only in such a loop: where it was the last that was asked for, and one of its
+//! size was freed before it. Who asks in vain and goes to the heap drains the shelf there first.
 //!
 //! Knows sizes only. It lives in its stream's state, behind that stream's lock.
 //!
-//! Invariants: of one size, what was put last is taken first; nothing falls off while there is room.
+//! Invariants: of one size, what was put last is taken first; but for large blocks nothing falls off while there is
+//! room.
+
+use crate::units::MIB;
 
 /// How many blocks it holds at most.
 const PLACES: usize = 4;
+/// A block of more bytes is large: to keep it from the heap costs memory.
+const LARGE: u64 = MIB;
 
 /// The blocks freed last, by exact size, last in first out.
 #[derive(Debug)]
@@ -20,6 +26,9 @@ pub struct Shelf<T> {
     top: u32,
     kept: u32,
     served: u64,
+    /// The size asked for last, and that of the large block put last.
+    asked: u64,
+    large: u64,
     /// 0 is no size of a block: the place is empty.
     sizes: [u64; PLACES],
     items: [Option<T>; PLACES],
@@ -34,7 +43,8 @@ impl<T> Default for Shelf<T> {
 impl<T> Shelf<T> {
     /// An empty shelf.
     pub fn new() -> Self {
-        Self { top: 0, kept: 0, served: 0, sizes: [0; PLACES], items: std::array::from_fn(|_| None) }
+        let (sizes, items) = ([0; PLACES], std::array::from_fn(|_| None));
+        Self { top: 0, kept: 0, served: 0, asked: 0, large: 0, sizes, items }
     }
 
     /// How many blocks lie on it.
@@ -50,6 +60,7 @@ impl<T> Shelf<T> {
     /// The block of exactly `bytes` that was put last.
     #[inline]
     pub fn take(&mut self, bytes: u64) -> Option<T> {
+        self.asked = bytes;
         for back in 0..PLACES {
             let place = (self.top as usize + PLACES - back) % PLACES;
             if self.sizes[place] == bytes {
@@ -74,10 +85,14 @@ impl<T> Shelf<T> {
     /// Puts a block of `bytes`, not 0.
     ///
     /// # Errors
-    /// The block that lay longest, for which there is no room any more: it goes back to the pool.
+    /// The block that goes back to the pool: that which lay longest, for which there is no room any more; or this one,
+    /// large and not in a loop.
     #[inline]
     pub fn put(&mut self, bytes: u64, item: T) -> Result<(), T> {
         debug_assert_ne!(bytes, 0, "no block is empty");
+        if bytes > LARGE && (std::mem::replace(&mut self.large, bytes), self.asked) != (bytes, bytes) {
+            return Err(item);
+        }
         let oldest = self.make_room();
         self.top = Self::after(self.top) as u32;
         let place = self.top as usize;
@@ -180,6 +195,18 @@ mod tests {
             }
             assert_eq!(shelf.len(), twin.len());
         }
+    }
+
+    #[test]
+    fn a_large_block_rests_only_in_a_loop() {
+        let mut shelf = Shelf::new();
+        assert_eq!((shelf.take(2 * MIB), shelf.put(2 * MIB, 0)), (None, Err(0)));
+        assert_eq!((shelf.take(2 * MIB), shelf.put(2 * MIB, 1)), (None, Ok(())), "the second time around");
+        assert_eq!((shelf.take(2 * MIB), shelf.put(2 * MIB, 2)), (Some(1), Ok(())));
+        assert_eq!((shelf.take(2 * MIB), shelf.take(512)), (Some(2), None));
+        assert_eq!(shelf.put(2 * MIB, 3), Err(3), "another was asked for in between");
+        assert_eq!((shelf.take(4 * MIB), shelf.put(4 * MIB, 4)), (None, Err(4)), "another size");
+        assert_eq!(shelf.put(MIB, 5), Ok(()), "not large");
     }
 
     #[test]

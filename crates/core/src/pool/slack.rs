@@ -3,23 +3,32 @@
 //! BOUND, exactly. *Held* are the bytes of held blocks, each rounded up to the grain. When a request makes `reserved`
 //! rise, then after it
 //!
-//! > reserved <= (1 + slack) x held + one granule, or no chunk was left that is idle and over.
+//! > reserved <= held + slack + one granule, or no chunk was left that is idle and over.
+//!
+//! A *fixed* slack is a part of the held bytes. The *adaptive* one is 0.5 % of them and another 3 %, these at most 48
+//! granules (96 MiB): a small pool may use more for its size than a large one, as a driver call costs the same in both.
 //!
 //! A chunk is *over* when the pool knows all frees on it to be over (those of a block merged with a later one count
 //! from then on) and no older mapping of it is left. Of chunks that are idle but not over, those whose frees precede
 //! the request are used too where they fit; at most 256 of the others are passed by. A chunk that is not idle can never
 //! be used: one held block of 512 bytes pins the whole chunk that it is in. So what the bound leaves open is the free
 //! part of chunks that held blocks overlap, and memory whose last use is still to come. The former is kept small by
-//! placing blocks in the smallest free blocks that fit, which lie in such chunks, and by the size of chunks, which
-//! follows the held bytes. It is measured (docs/slack.md), not promised: no allocator that may not move a block can.
+//! placing blocks in the smallest free blocks that fit, which lie in such chunks, and by the size of chunks. It is
+//! measured (docs/slack.md), not promised: no allocator that may not move a block can.
 //!
 //! A request that does not make `reserved` rise leaves it as it is: idle memory goes back at a synchronisation (release
 //! threshold), by trimming, or when something must grow.
 //!
-//! *Adaptive* slack has two limits. Growth up to the tight one is free. Between the two, idle chunks are used first as
-//! long as the allowance lasts: each request and each free adds a little time to it, each call to a driver takes what
-//! it was measured to cost. Beyond the loose limit chunks are used at any price. So a program for which little moving
-//! is enough stays tight, and one that would have to move all the time pays for it with a little memory instead.
+//! *Adaptive* slack has two limits. Growth up to the tight one, 0.5 %, is free. Between the two, idle chunks are used
+//! first as long as the allowance lasts: each request and each free adds a little time to it, each call to a driver
+//! takes what it was measured to cost. Beyond the loose limit chunks are used at any price. So a program for which
+//! little moving is enough stays tight, and one that would have to move all the time pays for it with a little memory
+//! instead.
+//!
+//! *Chunks.* Calls are paid by the chunk, hardly by the byte, but one block pins the whole of a chunk. So a large
+//! request gets chunks of its own size: the block that it leaves frees them. Small ones, of which many come to lie on a
+//! chunk, get chunks that are a small part of what is held. And no chunk passes what is left below the loose limit: a
+//! pool that has its fill of pinned memory grows in small ones, which can be moved.
 //!
 //! Knows prices and sums; neither blocks nor chunks.
 
@@ -37,14 +46,18 @@ pub(super) const DESTROY_NS: u64 = 9_000;
 pub(super) const DESTROY_NS_PER_MIB: u64 = 280;
 
 /// What a request or a free adds to the allowance.
-const EARNED_NS: i64 = 800;
+const EARNED_NS: i64 = 50;
 /// The allowance does not pass this.
 const ALLOWANCE_MAX_NS: i64 = 20_000_000;
-/// Adaptive slack: the tight and the loose limit.
+/// Adaptive slack: the tight limit; what the loose one adds to it, and the most of that in granules.
 const TIGHT: f64 = 0.005;
-const LOOSE: f64 = 0.03;
-/// A chunk is at most this part of the held bytes.
+const LOOSER: f64 = 0.03;
+const LOOSER_GRANULES: u64 = 48;
+/// A chunk is at most this part of the held bytes, but for large requests.
 const CHUNK_PART: u64 = 512;
+/// In granules: what a request must lack at least to get chunks of its size, and the largest of these.
+const LARGE_GRANULES: u64 = 4;
+const LARGE_CHUNK_GRANULES: u64 = 16;
 
 /// What it costs to unmap and destroy a chunk.
 pub(super) fn release_price(bytes: u64) -> u64 {
@@ -103,20 +116,29 @@ impl Budget {
 
     /// The limits when `held` bytes are held.
     pub(super) fn limits(&self, held: u64) -> Limits {
-        let limit = |slack: f64| held.saturating_add((held as f64 * slack.max(0.0)) as u64) + self.granule;
+        let part = |slack: f64| (held as f64 * slack.max(0.0)) as u64;
+        let limit = |slack: u64| held.saturating_add(slack) + self.granule;
         match self.slack {
-            Slack::Adaptive => Limits { tight: limit(TIGHT), loose: limit(LOOSE) },
-            Slack::Fixed(slack) => Limits { tight: limit(slack), loose: limit(slack) },
+            Slack::Adaptive => {
+                let (tight, looser) = (part(TIGHT), part(LOOSER).min(LOOSER_GRANULES * self.granule));
+                Limits { tight: limit(tight), loose: limit(tight + looser) }
+            }
+            Slack::Fixed(slack) => Limits { tight: limit(part(slack)), loose: limit(part(slack)) },
         }
     }
 
-    /// How large chunks are when `held` bytes are held.
-    pub(super) fn chunk_bytes(&self, held: u64) -> u64 {
+    /// How large chunks are when `held` bytes are held, for a hole that lacks `lacks`, with `room` bytes left below the
+    /// loose limit.
+    pub(super) fn chunk_bytes(&self, held: u64, lacks: u64, room: u64) -> u64 {
         let part = match self.slack {
             Slack::Adaptive => held / CHUNK_PART,
             Slack::Fixed(slack) => (held as f64 * slack.clamp(0.0, 1.0) / 8.0) as u64,
         };
-        let bytes = round_up(part, self.granule).unwrap_or(self.chunk_max);
+        let own = match lacks >= LARGE_GRANULES * self.granule {
+            true => lacks.min(room).min(LARGE_CHUNK_GRANULES * self.granule),
+            false => 0,
+        };
+        let bytes = round_up(part.max(own), self.granule).unwrap_or(self.chunk_max);
         bytes.clamp(self.granule, self.chunk_max)
     }
 }

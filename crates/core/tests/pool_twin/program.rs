@@ -90,7 +90,7 @@ impl Program {
                     self.drain_steps();
                 }
                 94..95 => {
-                    self.pool.count_served(1000);
+                    self.pool.count_served(16_000);
                     self.pool.mend();
                     self.drain_steps();
                 }
@@ -233,10 +233,12 @@ impl Program {
         if reserved <= before || reserved <= self.pool.bound() || !self.style.config.reuse.allow_opportunistic {
             return;
         }
-        if let Slack::Fixed(slack) = self.style.config.slack {
-            let limit = self.pool.held() as f64 * (1.0 + slack) + self.device.granule as f64;
-            assert!((self.pool.bound() as f64 - limit).abs() <= 1.0);
-        }
+        let (held, granule) = (self.pool.held() as f64, self.device.granule as f64);
+        let slack = match self.style.config.slack {
+            Slack::Fixed(slack) => slack * held,
+            Slack::Adaptive => 0.005 * held + (0.03 * held).min(48.0 * granule),
+        };
+        assert!((self.pool.bound() as f64 - (held + slack + granule)).abs() <= 2.0);
         assert_eq!(self.pool.idle_over(), 0, "grown from {before} to {reserved} past {}", self.pool.bound());
         // A free that was merged with a later one is over for the pool when both are; where all are, it must know.
         let all_over = self.device.freed.iter().all(|freed| freed.after.is_over(&self.order.over));

@@ -102,7 +102,7 @@ fn other_streams_shelves_are_emptied_first() {
         let pool = keeping(on);
         let streams: [Stream; 4] = on.streams();
         for stream in &streams {
-            // 15 MiB of four sizes stay on each shelf.
+            // 15 MiB of four sizes stay with each stream: on its shelf, or fallen off it.
             let held: Vec<_> = [1, 2, 4, 8].map(|count| stream.alloc::<u8>(&pool, mib(count)).unwrap()).into();
             held.iter().for_each(|x| touch(stream, x));
             held.into_iter().for_each(|x| stream.free(x).unwrap());
