@@ -67,7 +67,7 @@ fn free_of_card(subject: &Subject) -> u64 {
 impl Whole<'_> {
     /// A pool that keeps all that it has, in chunks that can be moved.
     fn pool(&self) -> Pool {
-        let chunk_bytes_max = (self.piece as u64 / 4).max(2 * MIB);
+        let chunk_bytes_max = (self.piece as u64 / 16 / (2 * MIB) * (2 * MIB)).max(2 * MIB);
         self.on.pool(PoolConfig { release_threshold: u64::MAX, chunk_bytes_max, ..PoolConfig::default() })
     }
 
@@ -75,9 +75,14 @@ impl Whole<'_> {
     fn fill(&self, stream: &Stream, pool: &Pool, marks: &mut Marks) -> (Vec<Piece>, OutOfMemory) {
         let mut pieces = Vec::new();
         loop {
+            let before = pool.statistics().reserved_bytes;
             match stream.alloc::<u8>(pool, self.piece) {
                 Ok(x) => pieces.push(marks.write(stream, x)),
-                Err(Error::OutOfMemory(report)) => return (pieces, *report),
+                Err(Error::OutOfMemory(report)) => {
+                    let after = pool.statistics().reserved_bytes;
+                    assert!(after <= before, "a refusal keeps nothing: {before} B before, {after} B after: {report}");
+                    return (pieces, *report);
+                }
                 Err(other) => panic!("{other}"),
             }
             assert!(pieces.len() as u64 <= PIECES, "there is more than {} MiB", self.free / MIB);
@@ -91,7 +96,6 @@ impl Whole<'_> {
         assert_eq!((report.pool, report.exhausted.requested), (pool.id(), requested as u64), "{text}");
         assert_eq!(report.device_bytes, self.on.device.properties().total_bytes, "{text}");
         assert!(report.exhausted.held >= statistics.used_bytes, "{statistics:?}: {text}");
-        assert_eq!(statistics.reserved_bytes, report.exhausted.held, "a refusal keeps nothing idle: {text}");
         assert!(text.contains("out of memory") && text.contains("limit.rs:"), "{text}");
         assert_eq!(report.largest.len() as u64, (statistics.used_bytes / self.piece as u64).min(5), "{text}");
     }
@@ -185,7 +189,9 @@ fn idle_memory_of_one_pool_serves_the_others() {
         let large = third.alloc::<u8>(&pools[1], 2 * whole.piece).expect("idle memory of the first pool");
         let large = marks.write(&third, large);
         let (small, report) = whole.fill(&third, &pools[2], &mut marks);
-        assert_eq!(small.len(), count - 2, "what was freed, less the large one");
+        // What was freed, less the large one. Chunks under the ends of freed pieces can lie under live ones, too.
+        let least = count - count / 4 - 2;
+        assert!((least..count).contains(&small.len()), "{} pieces of {count} that were freed: {report}", small.len());
         let others: u64 = pools[..2].iter().map(|pool| pool.statistics().reserved_bytes).sum();
         assert_eq!(report.other_pools_bytes, others);
         whole.check(&report, &pools[2], whole.piece);

@@ -65,7 +65,14 @@ impl Cuda {
         let (mut module, mut kernel) = (0, Kernel::default());
         must(&table, "cuModuleLoadData", table.load(&raw mut module, PTX.as_ptr().cast()));
         must(&table, "cuModuleGetFunction", table.kernel_of(&raw mut kernel, module, c"touch".as_ptr()));
-        Cuda { table, device, context, kernel }
+        let cuda = Cuda { table, device, context, kernel };
+        // It is loaded when it is launched for the first time, which must not be in a capture.
+        let (stream, mut at) = (cuda.stream(), 0);
+        cuda.must("cuMemAlloc", cuda.table.alloc_now(&raw mut at, 4096));
+        cuda.must("cuLaunchKernel", cuda.touch(at, stream));
+        cuda.finish(stream);
+        cuda.must("cuMemFree", cuda.table.free_now(at));
+        cuda
     }
 
     /// What a test's setting needs.
