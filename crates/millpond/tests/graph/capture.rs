@@ -221,7 +221,7 @@ fn a_wrong_order_in_a_capture_is_refused_at_its_line() {
             visit(&right, ())?;
             s.wait(&right.record()?)
         })?;
-        // Of all this only what was right is in the graph: alloc, fills, a copy, the free, the kernel of the side stream.
+        // Of all this only what was right is in the graph: alloc, two fills, a copy, the free, and the kernel.
         assert_eq!(graph.len(), 6);
         let _ = graph.instantiate(Instantiate::default())?.launch(&left)?;
         expect(&left, outside.read(), 1);

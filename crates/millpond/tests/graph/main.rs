@@ -1,5 +1,8 @@
-//! Graphs that own memory, on the host and on CUDA: ways, captures, event nodes, memory, random programs, threads, failing
-//! drivers; who may free what, what each misuse is answered with, and what is allowed beyond CUDA.
+//! Graphs that own memory, on the host and on CUDA: ways, captures, event nodes, memory, random programs, threads,
+//! failing drivers; who may free what, what each misuse is answered with, and what is allowed beyond CUDA.
+//!
+//! `MILLPOND_TEST_DEVICE` picks a kind of device as in `common`. Nodes are what every kind runs: fills, copies,
+//! functions of the host, uses that are declared. What needs closures as kernels says where it is skipped.
 
 #[path = "../common/again.rs"]
 mod again;

@@ -3,7 +3,7 @@
 //! Each allocation is written with a pattern of its own by one node, read by others, and freed by one that comes after
 //! them (or left to the next launch). Several graphs are launched in turn on streams that are ordered now and then,
 //! under seeded schedules and on threads; memory is smaller than the sum of all graphs, so that pages change hands.
-//! What nodes read they copy to memory of their own outside, which they wipe first, and which is looked at now and then.
+//! What nodes read they copy to memory outside, which they wipe first, and which is looked at now and then.
 //! Outputs are read by outside streams that wait for the stream or for an event that the graph records, and freed by
 //! streams, by the next launch, or by a graph of their own. Some launches are refused: then nothing has happened.
 
