@@ -333,9 +333,10 @@ impl Device {
             (Awaited::Nothing, _) => Ok(()),
             (Awaited::Mark(mark), None) => answer(self.host.wait(raw, mark)),
             (Awaited::Mark(mark), Some(owner)) => answer(self.host.wait_abroad(raw, &answer(owner.host.fence(mark))?)),
-            // SAFETY: the work touches no device memory.
             (Awaited::Opened(opened), _) => {
-                answer(unsafe { self.host.submit(raw, &mut Some(Work::Run(Box::new(move || opened.block())))) })
+                let mut work = Some(Work::Run(Box::new(move || opened.block())));
+                // SAFETY: the work touches no device memory.
+                answer(unsafe { self.host.submit(raw, &mut work) })
             }
         }
     }

@@ -44,7 +44,7 @@ pub(super) struct Named {
 
 impl Named {
     /// Nobody else has it open any more.
-    pub(super) fn forget(self, context: &Context) {
+    pub(super) fn forget(&self, context: &Context) {
         context.driver.forget(self.mark);
     }
 }

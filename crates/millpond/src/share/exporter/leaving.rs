@@ -2,6 +2,8 @@
 //!
 //! Knows connections and what they hold; no message.
 
+use std::sync::Arc;
+
 use millpond_core::share::ConnectionId;
 use rustix::event::epoll;
 
@@ -11,22 +13,23 @@ use crate::share::lend::Lease;
 use crate::share::socket::{self, Received};
 
 impl Exporter {
-    /// An importer let go of a mark that it was told the name of, or is gone: then the mark stays until it is over.
+    /// An importer let go of a mark that it was told the name of, or is gone: then the mark stays until its process is
+    /// over.
     pub(super) fn hear(&self, context: &Context, server: &mut Server, number: u64) {
         let Server { connections, room, .. } = server;
         let Some(named) = connections.values_mut().map(|it| &mut it.named).find(|named| named.contains_key(&number))
         else {
             return;
         };
-        let heard = named.get(&number).map(|named| socket::receive(&*named.line, room, false));
-        if let Some(Ok(Received::Nothing)) | None = heard {
+        let Some(line) = named.get(&number).map(|named| Arc::clone(&named.line)) else { return };
+        let heard = socket::receive(&*line, room, false);
+        if let Ok(Received::Nothing) = heard {
             return;
         }
-        let Some(ended) = named.remove(&number) else { return };
-        let _ = epoll::delete(&self.epoll, &*ended.line);
-        match heard {
-            Some(Ok(Received::Packet(..))) => ended.forget(context),
-            _ => drop(named.insert(number, ended)),
+        let _ = epoll::delete(&self.epoll, &*line);
+        if let (Ok(Received::Packet(..)), Some(ended)) = (&heard, named.get(&number)) {
+            ended.forget(context);
+            named.remove(&number);
         }
     }
 
