@@ -35,7 +35,7 @@ pub enum CallKind {
     CloseStream,
     /// [`Driver::submit`](crate::Driver::submit)
     Submit,
-    /// [`Driver::mark`](crate::Driver::mark) and [`Driver::end_mark`](crate::Driver::end_mark)
+    /// [`Driver::mark`](crate::Driver::mark)
     Mark,
     /// [`Driver::wait`](crate::Driver::wait)
     Wait,

@@ -346,15 +346,9 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     }
 
     /// Opens a mark of another process (CUDA: `cuIpcOpenEventHandle`). A stranger's name is checked. A process cannot
-    /// open its own.
+    /// open its own. Where the process that made it is killed before it is over, it may never be.
     fn import_mark(&self, _name: &MarkName) -> Result<RawMark> {
         Err(not_shared("import_mark"))
-    }
-
-    /// The process that made an opened mark is gone before it was over: from now on the mark is over when `stream`'s
-    /// present work is, also for what waits for it already (CUDA: `cuEventRecord` by this process).
-    fn end_mark(&self, _mark: RawMark, _stream: RawStream) -> Result<()> {
-        Err(not_shared("end_mark"))
     }
 
     /// Whether there are graphs of the device's own: the calls below. Where not, they refuse.

@@ -218,10 +218,6 @@ macro_rules! delegate {
             $before(CallKind::Import, 0)?;
             $device.import_mark(name)
         }
-        fn end_mark(&$self, mark: RawMark, stream: RawStream) -> Result<()> {
-            $before(CallKind::Mark, 0)?;
-            $device.end_mark(mark, stream)
-        }
         fn has_graphs(&$self) -> bool {
             $device.has_graphs()
         }

@@ -1,17 +1,15 @@
 //! Events between processes: a pipe each, with a byte in it once the event is over.
 //!
 //! The name of an event says where its maker has the pipe, so that nothing is left behind when that is killed. As with
-//! the real driver a maker that goes before does not end a wait: its event is never over, until one who opened it
-//! records it again.
+//! the real driver a maker that goes before does not end a wait: its event is never over.
 //!
-//! Stricter than the real one: an event is recorded before it gets a name and not again by its maker after that, gets
+//! Stricter than the real one: an event is recorded before it gets a name and not again after that, by nobody, gets
 //! one name, and is not destroyed by its maker while another process has it open.
 //!
 //! Knows files; no streams.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use millpond_driver::cuda::abi::{Code, EventName};
@@ -37,8 +35,6 @@ pub(crate) struct Named {
 #[derive(Debug)]
 pub(crate) struct Opened {
     reader: OwnedFd,
-    /// It was recorded again, here, and that is over.
-    is_ended: AtomicBool,
 }
 
 impl Named {
@@ -92,13 +88,13 @@ impl Opened {
         let reader = rustix::fs::open(path, flags, Mode::empty()).map_err(|_| Code::INVALID_HANDLE)?;
         let file = fstat(&reader).map_err(|_| Code::INVALID_HANDLE)?.st_ino;
         match file.to_le_bytes() == name.0[16..24] {
-            true => Ok(Opened { reader, is_ended: AtomicBool::new(false) }),
+            true => Ok(Opened { reader }),
             false => Err(Code::INVALID_HANDLE),
         }
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.is_ended.load(Ordering::Acquire) || self.look(Timespec::default()).contains(PollFlags::IN)
+        self.look(Timespec::default()).contains(PollFlags::IN)
     }
 
     pub(crate) fn block(&self) {
@@ -109,11 +105,6 @@ impl Opened {
                 std::thread::sleep(REST);
             }
         }
-    }
-
-    /// What was recorded here instead is over.
-    pub(crate) fn end(&self) {
-        self.is_ended.store(true, Ordering::Release);
     }
 
     fn look(&self, patience: Timespec) -> PollFlags {

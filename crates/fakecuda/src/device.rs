@@ -291,13 +291,8 @@ impl Device {
         let known = state.events.get_mut(&event.0).filter(|known| known.context == contexts::current());
         let known = known.ok_or(Code::INVALID_HANDLE)?;
         match &known.reach {
-            // Others wait for the record before.
-            Reach::Others(Some(_)) => return Err(Code::ILLEGAL_STATE),
-            Reach::Opened(opened) => {
-                let opened = Arc::clone(opened);
-                // SAFETY: the work touches no device memory.
-                answer(unsafe { self.host.submit(raw, &mut Some(Work::Run(Box::new(move || opened.end())))) })?;
-            }
+            // Others wait for the record before, or made it.
+            Reach::Others(Some(_)) | Reach::Opened(_) => return Err(Code::ILLEGAL_STATE),
             _ => known.recorded = Some(mark),
         }
         Ok(())

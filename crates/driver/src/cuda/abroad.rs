@@ -87,16 +87,6 @@ impl Abroad {
         Ok(self.add(Passing { event, is_opened: true }))
     }
 
-    /// Records an opened event, whose maker is gone, in a stream that is held by the caller.
-    pub(super) fn end(&self, mark: RawMark, stream: Stream) -> Result<()> {
-        const CALL: &str = "end_mark";
-        let passing = self.lock().events.get(&number(CALL, mark)?).copied();
-        let Some(Passing { event, is_opened: true }) = passing else { return Err(unknown(CALL, mark)) };
-        let entered = self.gpu.enter(CALL)?;
-        // SAFETY: an event that this process opened and has not closed (ours-to-destroy), and a stream that is held.
-        self.gpu.check(CALL, unsafe { (entered.table.record_event)(event, stream) })
-    }
-
     /// The event of a mark, as long as that is not forgotten.
     #[cold]
     pub(super) fn find(&self, call: &'static str, mark: RawMark) -> Result<Event> {

@@ -329,11 +329,6 @@ unsafe impl Driver for CudaDriver {
         self.marks.abroad.import(name)
     }
 
-    fn end_mark(&self, mark: RawMark, stream: RawStream) -> Result<()> {
-        let stream = self.streams.hold_to_mark("end_mark", stream)?;
-        self.marks.abroad.end(mark, stream.native)
-    }
-
     fn has_graphs(&self) -> bool {
         self.graphs.is_some()
     }

@@ -1,9 +1,9 @@
 //! Marks of other processes that this device has open: each is kept until the device is past it.
 //!
 //! One thread listens to the lines of all of them. An exporter that says that its event is over is followed by the
-//! device in no time; one that is gone before it could is not, and then the mark is ended here, once the exporter's
-//! process is over and with it all its work. Either way the mark is closed before the exporter hears of it: it must not
-//! destroy what others have open.
+//! device in no time, and the mark is closed before the exporter hears of it: it must not destroy what others have
+//! open. The mark of one that is gone before it could say so stays open: the device may wait for it for ever, and knows
+//! no way to stop.
 //!
 //! The thread starts with the first such mark and ends with the last. Knows marks and lines; no order.
 
@@ -15,7 +15,6 @@ use rustc_hash::FxHashMap;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::event::run_alone;
 use super::peer::Peer;
 use super::socket::{self, Received};
 use crate::context::{Context, lock};
@@ -55,26 +54,23 @@ impl Drop for Line {
 /// A mark of another process: closed first, and then that is said.
 #[derive(Debug)]
 pub(super) struct Opened {
-    mark: Mark,
+    _mark: Mark,
     line: Line,
 }
 
 impl Opened {
     pub(super) fn new(mark: Mark, line: Line) -> Opened {
-        Opened { mark, line }
+        Opened { _mark: mark, line }
     }
 
-    /// Ends it where its exporter does not any more; closes it when the device is `past` it.
+    /// Closes it when the device is `past` it.
     fn finish(self, context: &Context, past: &Mark) {
-        if !self.line.hear_end() {
-            let ended = run_alone(context, |stream| context.driver.end_mark(self.mark.raw, stream), None);
-            if ended.is_err() {
-                // The device waits for what will never be.
-                return;
-            }
+        match self.line.hear_end() {
+            // A device that is lost is past everything.
+            true => drop(context.driver.block_on(past.raw)),
+            // Nobody is left to hear that it is closed, and the device may wait for it.
+            false => std::mem::forget(self),
         }
-        // A device that is lost is past everything.
-        let _ = context.driver.block_on(past.raw);
     }
 }
 

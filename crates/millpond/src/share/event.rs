@@ -6,7 +6,7 @@
 //! needs the mark any more. Without a name, or where the importer's device does not open it, the importer makes a
 //! stream whose only work waits for the byte. All of it is work like any other, so that nobody waits who did not ask
 //! to; but on a device that runs no closures and opens no name the caller waits for the byte. Where the exporter goes
-//! before, the wait ends: its work is over with it.
+//! before, the wait for a byte ends: its work is over with it. The wait for a name does not: no device can be told.
 //!
 //! Knows snapshots and marks; no memory.
 
@@ -88,7 +88,7 @@ impl Announced {
 }
 
 /// Does something in a stream made for it; the mark of its end.
-pub(super) fn run_alone(
+fn run_alone(
     context: &Context,
     before: impl FnOnce(RawStream) -> millpond_driver::Result<()>,
     task: Option<Box<dyn FnOnce() + Send>>,

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::child::Child;
 use crate::kills::{ALONE, alone, held};
@@ -171,45 +171,6 @@ fn every_call_of_an_events_import_may_fail() {
     failed.dedup();
     assert_eq!(failed, ["cuStreamCreate", "cuStreamWaitEvent", "cuEventRecord"], "the others are done without");
     child.end();
-    side.assert_empty();
-}
-
-#[test]
-fn an_event_of_a_killed_exporter_ends_the_wait() {
-    alone("cuda::killed_exporter");
-}
-
-/// A device that waits for ever would hang all that comes after: this runs in a process of its own.
-#[test]
-fn killed_exporter() {
-    if std::env::var_os(ALONE).is_none() {
-        return;
-    }
-    let side = Side::of(device(kind()));
-    let mut child = Child::on(kind());
-    child.must("gate");
-    let ticket = child.must("record").parse().unwrap();
-    let (done, import) = mpsc::channel();
-    let device = side.device.clone();
-    // Where its driver lets no event pass, importing waits: it ends as well.
-    std::thread::spawn(move || done.send(device.import_event(&ticket)));
-    let early = import.recv_timeout(Duration::from_secs(5));
-    if let Ok(event) = &early {
-        let event = event.as_ref().unwrap();
-        side.stream.wait(event).unwrap();
-        assert!(!event.is_over().unwrap(), "its gate is closed");
-    }
-    child.kill();
-    let event = early.or_else(|_| import.recv_timeout(Duration::from_secs(20))).expect("importing ends").unwrap();
-    side.stream.wait(&event).unwrap();
-    let killed = Instant::now();
-    while !event.is_over().unwrap() || !side.stream.is_idle().unwrap() {
-        if killed.elapsed() > Duration::from_secs(20) {
-            eprintln!("the device waits for an event of a process that was killed");
-            std::process::abort();
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
     side.assert_empty();
 }
 
