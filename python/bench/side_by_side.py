@@ -22,6 +22,11 @@ FIGURES = {
     "issue": r"issued by the host in ([\d.]+) ms",
     "ratio": r"ratio ([\d.]+)",
 }
+PAIRS = {
+    "default": ("millpond", "default"),
+    "expandable": ("millpond", "expandable"),
+    "itself": ("default", "default"),
+}
 
 
 def pair(program, allocators, options):
@@ -46,10 +51,11 @@ def pair(program, allocators, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--against", nargs="+", choices=PAIRS, default=list(PAIRS))
     options = parser.parse_args()
     print(f"{'program':8}{'allocator':11}{'against':11}{'median':>8}{'sum':>8}{'issue':>8}{'step ms':>10}{'other':>10}{'ratio':>8}{'other':>8}")
     for program in ("gpt2", "resnet"):
-        for one, other in (("millpond", "default"), ("millpond", "expandable"), ("default", "default")):
+        for one, other in (PAIRS[name] for name in options.against):
             ways = [pair(program, (one, other), options), pair(program, (other, one), options)[::-1]]
             mean = lambda values: math.exp(sum(map(math.log, values)) / len(values))
             against = [mean([ours[name] / theirs[name] for ours, theirs in ways]) for name in ("median", "sum", "issue")]

@@ -75,7 +75,8 @@ fn the_library_gives_the_verdicts_of_the_checker() {
 #[test]
 fn and_on_cuda() {
     if let Some(place) = Place::wished() {
-        verdicts_are_as_stated(place, 190);
+        // Some want a second GPU.
+        verdicts_are_as_stated(place, 180);
     }
 }
 
