@@ -151,8 +151,8 @@ pub unsafe extern "C" fn millpond_trusted_free(
     guard("millpond_trusted_free", || free(device, pointer as u64, stream as u64))
 }
 
-/// The allocation function for CuPy's CFunctionAllocator, with a stream as its parameter. Null for 0 bytes, and where it
-/// is refused: millpond_last_error says why.
+/// The allocation function for CuPy's CFunctionAllocator, with a stream as its parameter. Null for 0 bytes, and where
+/// it is refused: millpond_last_error says why.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_cupy_malloc(stream: *mut c_void, bytes: usize, device: i32) -> *mut c_void {
     let mut address = 0;
