@@ -19,17 +19,20 @@ def allocator(cupy=None):
     """What ``cupy.cuda.set_allocator`` takes: a function of a size, which allocates on the current stream.
 
     A block is freed on the stream that allocated it, as CuPy's own pool does: arrays that other streams use must be
-    ordered with that one by the program. Raises ``OutOfMemory``, with the report of who holds what.
+    ordered with that one by the program. Every stream that allocated is kept open: the library asks later how far it
+    is. One that CuPy does not own (``ExternalStream``) must not be destroyed by the program either. Raises ``OutOfMemory``, with the report of who holds what.
     """
     cupy = cupy or _cupy()
     current, of_stream = cupy.cuda.get_current_stream, {}
     calls = address_of("millpond_cupy_malloc"), address_of("millpond_cupy_free")
 
     def malloc(nbytes):
-        stream = current().ptr
+        now = current()
+        stream = now.ptr
         own = of_stream.get(stream)
         if own is None:
-            own = of_stream[stream] = cupy.cuda.memory.CFunctionAllocator(stream, *calls, calls)
+            # CuPy's stream is destroyed with its last name: this one stays.
+            own = of_stream[stream] = cupy.cuda.memory.CFunctionAllocator(stream, *calls, now)
         memory = own.malloc(nbytes)
         while nbytes and not memory.ptr:
             # CuPy takes no for an answer; asked this way, the library says why.

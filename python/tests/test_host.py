@@ -198,7 +198,7 @@ class PlayedCuPy:
 
     def __init__(self, device):
         self.cuda = self.memory = self
-        self.id, self.ptr = device, 0
+        self.id, self.ptr, self.owners = device, 0, []
 
     def Device(self):
         return self
@@ -211,6 +211,7 @@ class PlayedCuPy:
         malloc = ctypes.CFUNCTYPE(pointer, pointer, ctypes.c_size_t, ctypes.c_int)(malloc)
         free = ctypes.CFUNCTYPE(None, pointer, pointer, ctypes.c_int)(free)
         device = self.id
+        self.owners.append(owner)
 
         class Memory:
             def __init__(self, nbytes):
@@ -236,6 +237,12 @@ class CuPy(unittest.TestCase):
         self.assertEqual(malloc(0).ptr, 0)
         cupy.ptr = 7
         self.assertEqual(malloc(MIB).ptr, address)
+
+    def test_a_stream_that_allocated_is_kept(self):
+        cupy = PlayedCuPy(32)
+        malloc = millpond.cupy.allocator(cupy)
+        malloc(MIB), malloc(MIB)
+        self.assertEqual(cupy.owners, [cupy.get_current_stream()])
 
     def test_out_of_memory_is_an_exception(self):
         with self.assertRaisesRegex(millpond.OutOfMemory, "out of memory"):
