@@ -536,8 +536,8 @@ millpond_status millpond_trusted_malloc(void **pointer, size_t bytes, int32_t de
 // As millpond_torch_free, with a status.
 millpond_status millpond_trusted_free(void *pointer, int32_t device, void *stream);
 
-// The allocation function for CuPy's CFunctionAllocator, with a stream as its parameter. Null for 0 bytes, and where it
-// is refused: millpond_last_error says why.
+// The allocation function for CuPy's CFunctionAllocator, with a stream as its parameter. Null for 0 bytes, and where
+// it is refused: millpond_last_error says why.
 void *millpond_cupy_malloc(void *stream,
                            size_t bytes,
                            int32_t device);

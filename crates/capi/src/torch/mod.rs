@@ -7,8 +7,8 @@
 //! The hot path shares no lock between streams: the device is a place in an array, the stream is found in a table
 //! without a lock ([`streams`]), memory comes from the stream's shelf, the buffer goes to its place in `pointers`.
 //!
-//! A stream is known by its handle, is never forgotten, and is asked later how far it is: it must not be destroyed while
-//! the library is used. PyTorch's own streams never are; of CuPy's the Python package keeps those that allocated.
+//! A stream is known by its handle, is never forgotten, and is asked later how far it is: it must not be destroyed
+//! while the library is used. PyTorch's own streams never are; of CuPy's the Python package keeps those that allocated.
 
 mod devices;
 mod private;
