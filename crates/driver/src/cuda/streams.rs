@@ -6,18 +6,18 @@
 //! A stream may be of another context of the device: memory is the device's, and calls for that stream are made in its
 //! context.
 //!
-//! Invariants: `open-native`: while a slot's lock is held, its stream is not closed; `own-thread`: work
+//! Invariants: `open-native`: while a slot's lock is held for reading, its stream is not closed; `own-thread`: work
 //! goes to the per-thread default stream on the thread that it was opened on, for the handle names another one
 //! elsewhere.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::ThreadId;
 
 use super::abi::{Context, EVENT_DISABLE_TIMING, Event, STREAM_DEFAULT, STREAM_NON_BLOCKING, Stream};
 use super::gpu::{Entered, Gpu};
 use super::slots::Slots;
 use crate::ledger::failed;
-use crate::{DriverError, Light, LightGuard, RawStream, Result, Tie};
+use crate::{DriverError, RawStream, Result, Tie};
 
 /// What stands for a stream of another context in ours: events belong to one context, and that one may go before the
 /// stream's marks do. `follower` waits for each mark of the stream in its turn, so that marks of it are marks of ours.
@@ -53,15 +53,9 @@ struct Occupant {
 }
 
 /// A stream's place; no cache line is shared with another's.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(128))]
-struct Slot(Light<Occupant>);
-
-impl Default for Slot {
-    fn default() -> Self {
-        Self(Light::new(Occupant::default()))
-    }
-}
+struct Slot(RwLock<Occupant>);
 
 /// The streams of one device.
 #[derive(Debug)]
@@ -81,7 +75,7 @@ pub(super) struct Held<'a> {
     /// Whether the handle names another stream on this thread.
     is_elsewhere: bool,
     stand_in: Option<Stream>,
-    _slot: LightGuard<'a, Occupant>,
+    _slot: RwLockReadGuard<'a, Occupant>,
 }
 
 impl Streams {
@@ -159,7 +153,7 @@ impl Streams {
         const CALL: &str = "close_stream";
         let (number, generation) = unpack(stream);
         let slot = self.slots.find(number).ok_or_else(|| unknown(CALL, stream))?;
-        let mut occupant = slot.0.lock();
+        let mut occupant = slot.0.write().unwrap_or_else(PoisonError::into_inner);
         let open = occupant.open.filter(|_| occupant.generation == generation).ok_or_else(|| unknown(CALL, stream))?;
         if open.is_owned {
             let entered = self.gpu.enter(CALL)?;
@@ -184,7 +178,7 @@ impl Streams {
     fn find(&self, call: &'static str, stream: RawStream) -> Result<Held<'_>> {
         let (number, generation) = unpack(stream);
         let slot = self.slots.find(number).ok_or_else(|| unknown(call, stream))?;
-        let occupant = slot.0.lock();
+        let occupant = slot.0.read().unwrap_or_else(PoisonError::into_inner);
         match occupant.open {
             Some(open) if occupant.generation == generation => {
                 let is_elsewhere = open.thread.is_some_and(|thread| thread != std::thread::current().id());
@@ -291,7 +285,7 @@ impl Streams {
     fn change<R>(&self, call: &'static str, stream: RawStream, act: impl FnOnce(&mut Open) -> Result<R>) -> Result<R> {
         let (number, generation) = unpack(stream);
         let slot = self.slots.find(number).ok_or_else(|| unknown(call, stream))?;
-        let mut occupant = slot.0.lock();
+        let mut occupant = slot.0.write().unwrap_or_else(PoisonError::into_inner);
         let is_live = occupant.generation == generation;
         let open = occupant.open.as_mut().filter(|_| is_live).ok_or_else(|| unknown(call, stream))?;
         if open.thread.is_some_and(|thread| thread != std::thread::current().id()) {
@@ -306,7 +300,7 @@ impl Streams {
             self.destroy(open);
             return Err(failed(call, "too many streams are open"));
         };
-        let mut occupant = slot.0.lock();
+        let mut occupant = slot.0.write().unwrap_or_else(PoisonError::into_inner);
         occupant.generation += 1;
         occupant.open = Some(open);
         Ok(RawStream(u64::from(occupant.generation) << 32 | u64::from(number)))
@@ -323,7 +317,7 @@ impl Streams {
 impl Drop for Streams {
     fn drop(&mut self) {
         for slot in self.slots.iter() {
-            let open = slot.0.lock().open.take();
+            let open = slot.0.write().unwrap_or_else(PoisonError::into_inner).open.take();
             open.into_iter().for_each(|open| {
                 open.bridge.into_iter().for_each(|bridge| self.take_down(bridge));
                 self.destroy(open);
