@@ -11,6 +11,21 @@ use crate::graph::{CaptureError, GraphError, GraphFault, GraphFaultKind, Memory 
 use crate::ids::{GraphId, StreamId};
 use crate::op::Act;
 
+impl From<GraphFaultKind> for Kind {
+    /// What a fault of a graph is to the checker.
+    fn from(fault: GraphFaultKind) -> Kind {
+        match fault {
+            GraphFaultKind::UseBeforeAlloc => Kind::UseBeforeAlloc,
+            GraphFaultKind::UseAfterFree => Kind::UseAfterFree,
+            GraphFaultKind::FreeBeforeAlloc => Kind::FreeBeforeAlloc,
+            GraphFaultKind::FreeBeforeUse => Kind::FreeBeforeUse,
+            GraphFaultKind::Race => Kind::Race,
+            GraphFaultKind::DoubleFree => Kind::DoubleFree,
+            GraphFaultKind::SharedBytes => Kind::SharedAddresses,
+        }
+    }
+}
+
 impl Checker {
     fn node_side(&self, call: Call<'_>, site: &NodeSite) -> Side {
         let numbers: Vec<String> = site.origin.iter().map(|node| node.0.to_string()).collect();
@@ -28,15 +43,7 @@ impl Checker {
     }
 
     pub(super) fn graph_fault(&self, call: Call<'_>, graph: GraphId, fault: &GraphFault) -> Finding {
-        let kind = match fault.kind {
-            GraphFaultKind::UseBeforeAlloc => Kind::UseBeforeAlloc,
-            GraphFaultKind::UseAfterFree => Kind::UseAfterFree,
-            GraphFaultKind::FreeBeforeAlloc => Kind::FreeBeforeAlloc,
-            GraphFaultKind::FreeBeforeUse => Kind::FreeBeforeUse,
-            GraphFaultKind::Race => Kind::Race,
-            GraphFaultKind::DoubleFree => Kind::DoubleFree,
-            GraphFaultKind::SharedBytes => Kind::SharedAddresses,
-        };
+        let kind = fault.kind.into();
         let mut fault = fault.clone();
         let named = match fault.subject.memory {
             NodeMemory::Own(alloc) => self.graphs.names_of(graph).into_iter().flatten().find(|(it, _)| *it == alloc),

@@ -22,7 +22,7 @@ pub(crate) use place::Place;
 pub(crate) use timing::Timing;
 
 use kernels::Accesses;
-use verdicts::{fault_kind, kind_of};
+use verdicts::kind_of;
 
 /// Why a program is not run.
 #[derive(Debug)]
@@ -407,7 +407,7 @@ impl Run {
                 // A captured node is refused before it is there: at this line.
                 let graph = self.captures.values().next().map_or(self.instantiating, |capture| capture.graph);
                 let line = self.lines.get(&graph).and_then(|lines| lines.get(at)).copied().unwrap_or(self.line);
-                self.found.insert(Expected { line, kind: fault_kind(fault.kind) });
+                self.found.insert(Expected { line, kind: fault.kind.into() });
             }
             return;
         }

@@ -2,20 +2,8 @@
 
 use millpond::{Error, Invalid};
 use millpond_core::check::Kind;
-use millpond_core::graph::{CaptureError as CaptureRule, GraphError as GraphRule, GraphFaultKind};
+use millpond_core::graph::{CaptureError as CaptureRule, GraphError as GraphRule};
 use millpond_core::op::Act;
-
-pub(super) fn fault_kind(kind: GraphFaultKind) -> Kind {
-    match kind {
-        GraphFaultKind::UseBeforeAlloc => Kind::UseBeforeAlloc,
-        GraphFaultKind::UseAfterFree => Kind::UseAfterFree,
-        GraphFaultKind::FreeBeforeAlloc => Kind::FreeBeforeAlloc,
-        GraphFaultKind::FreeBeforeUse => Kind::FreeBeforeUse,
-        GraphFaultKind::Race => Kind::Race,
-        GraphFaultKind::DoubleFree => Kind::DoubleFree,
-        _ => Kind::SharedAddresses,
-    }
-}
 
 /// What the library's refusal is to the checker; none where it follows from an earlier one.
 pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
