@@ -20,7 +20,8 @@ def allocator(cupy=None):
 
     A block is freed on the stream that allocated it, as CuPy's own pool does: arrays that other streams use must be
     ordered with that one by the program. Every stream that allocated is kept open: the library asks later how far it
-    is. One that CuPy does not own (``ExternalStream``) must not be destroyed by the program either. Raises ``OutOfMemory``, with the report of who holds what.
+    is. One that CuPy does not own (``ExternalStream``) must not be destroyed by the program either. Raises
+    ``OutOfMemory``, with the report of who holds what.
     """
     cupy = cupy or _cupy()
     current, of_stream = cupy.cuda.get_current_stream, {}

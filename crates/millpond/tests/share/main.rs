@@ -50,6 +50,18 @@ impl Side {
     }
 }
 
+impl Side {
+    /// Asserts that all is here again of what importers had, some of whom were killed.
+    #[track_caller]
+    fn assert_reclaimed(&self) {
+        self.assert_empty();
+        let sharing = self.device.sharing();
+        assert_eq!((sharing.leases, sharing.importers), (0, 0), "{sharing:?}");
+        assert_eq!(sharing.lent, sharing.released + sharing.reclaimed, "{sharing:?}");
+        assert!(sharing.lost > 0, "some were killed while they held it: {sharing:?}");
+    }
+}
+
 fn pattern(seed: u32, index: usize) -> u32 {
     (index as u32).wrapping_mul(2_654_435_761) ^ seed
 }
