@@ -28,7 +28,7 @@ const PATIENCE: u32 = 1024;
 /// Stands for no thread.
 const NOBODY: u64 = 0;
 
-/// A lock held for some tens of nanoseconds, nearly always by one thread.
+/// A lock held for a short time, nearly always by one thread. Who waits for it does not sleep, but lets others go on.
 pub struct Light<T> {
     /// The number of the thread that owns it.
     owner: AtomicU64,
