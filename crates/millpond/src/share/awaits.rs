@@ -54,22 +54,25 @@ impl Drop for Line {
 /// A mark of another process: closed first, and then that is said.
 #[derive(Debug)]
 pub(super) struct Opened {
-    _mark: Mark,
+    mark: Mark,
     line: Line,
 }
 
 impl Opened {
     pub(super) fn new(mark: Mark, line: Line) -> Opened {
-        Opened { _mark: mark, line }
+        Opened { mark, line }
     }
 
     /// Closes it when the device is `past` it.
     fn finish(self, context: &Context, past: &Mark) {
-        match self.line.hear_end() {
+        let Opened { mark, line } = self;
+        if line.hear_end() {
             // A device that is lost is past everything.
-            true => drop(context.driver.block_on(past.raw)),
-            // Nobody is left to hear that it is closed, and the device may wait for it.
-            false => std::mem::forget(self),
+            let _ = context.driver.block_on(past.raw);
+            drop(mark);
+        } else {
+            // The device may wait for it.
+            std::mem::forget(mark);
         }
     }
 }
