@@ -6,7 +6,8 @@
 //! Marks that pass between processes are kept apart, in `abroad`, and found here where the table has no such slot.
 //!
 //! Invariants: `event-stays`: an event is destroyed only with the table, so that a stale mark asks at worst a wrong
-//! question; `odd-live`: a slot's generation is odd while a mark of it lives.
+//! question; `odd-live`: a slot's generation is odd while a mark of it lives; `last-forgets`: a mark lives until each of
+//! its holders has forgotten it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -16,12 +17,16 @@ use super::abroad::Abroad;
 use super::gpu::{Entered, Gpu};
 use super::slots::Slots;
 use crate::ledger::failed;
-use crate::{DriverError, RawMark, Result};
+use crate::{RawMark, Result};
 
 /// An event and who has it.
 #[derive(Debug, Default)]
 struct Slot {
     generation: AtomicU32,
+    /// Who is still to forget the mark.
+    holders: AtomicU32,
+    /// The last generation whose mark is known to be over.
+    over: AtomicU32,
     /// 0 until one is made.
     event: AtomicUsize,
 }
@@ -47,6 +52,7 @@ impl Marks {
             self.slots.give_back(number);
             return Err(error);
         }
+        slot.holders.store(1, Ordering::Relaxed);
         let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
         slot.generation.store(generation, Ordering::Release);
         Ok(RawMark(u64::from(generation) << 32 | u64::from(number)))
@@ -65,6 +71,12 @@ impl Marks {
         self.gpu.check(CALL, unsafe { (entered.table.record_event)(event, stream) })
     }
 
+    /// One more holds the mark, which somebody does already (last-forgets). Not one that passes between processes.
+    pub(super) fn share(&self, mark: RawMark) -> bool {
+        let slot = self.live(mark);
+        slot.inspect(|slot| _ = slot.holders.fetch_add(1, Ordering::Relaxed)).is_some()
+    }
+
     /// The stream, held by the caller in its context, waits for a mark.
     pub(super) fn wait(&self, entered: &Entered<'_>, stream: Stream, mark: RawMark) -> Result<()> {
         const CALL: &str = "wait";
@@ -81,13 +93,26 @@ impl Marks {
     #[inline]
     pub(super) fn is_over(&self, mark: RawMark) -> Result<bool> {
         const CALL: &str = "is_over";
+        if self.is_known_over(mark) {
+            return self.gpu.check_lost().map(|()| true);
+        }
         let (event, entered) = (self.find(CALL, mark)?, self.gpu.enter(CALL)?);
         // SAFETY: an event of ours (event-stays).
         match unsafe { (entered.table.query_event)(event) } {
-            Code::SUCCESS => Ok(true),
+            Code::SUCCESS => {
+                let slot = self.live(mark);
+                slot.into_iter().for_each(|slot| slot.over.store(unpack(mark).1, Ordering::Relaxed));
+                Ok(true)
+            }
             Code::NOT_READY => Ok(false),
             code => Err(self.gpu.refusal(CALL, code)),
         }
+    }
+
+    /// Whether somebody was told so.
+    #[inline]
+    pub(super) fn is_known_over(&self, mark: RawMark) -> bool {
+        self.live(mark).is_some_and(|slot| slot.over.load(Ordering::Relaxed) == unpack(mark).1)
     }
 
     pub(super) fn block_on(&self, mark: RawMark) -> Result<()> {
@@ -100,25 +125,27 @@ impl Marks {
 
     pub(super) fn forget(&self, mark: RawMark) {
         let (number, generation) = unpack(mark);
-        let Some(slot) = self.slots.find(number) else { return self.abroad.forget(mark) };
-        let next = generation.wrapping_add(1);
-        let is_ours = generation % 2 == 1
-            && slot.generation.compare_exchange(generation, next, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        if is_ours {
+        let Some(slot) = self.live(mark) else { return self.abroad.forget(mark) };
+        if slot.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            slot.generation.store(generation.wrapping_add(1), Ordering::Release);
             self.slots.give_back(number);
         }
     }
 
     #[inline]
     fn find(&self, call: &'static str, mark: RawMark) -> Result<Event> {
-        let (number, generation) = unpack(mark);
-        match self.slots.find(number) {
-            Some(slot) if generation % 2 == 1 && slot.generation.load(Ordering::Acquire) == generation => {
-                Ok(Event(slot.event.load(Ordering::Acquire)))
-            }
+        match self.live(mark) {
+            Some(slot) => Ok(Event(slot.event.load(Ordering::Acquire))),
             None => self.abroad.find(call, mark),
-            Some(_) => Err(DriverError::UnknownHandle { call, what: "mark", handle: mark.0 }),
         }
+    }
+
+    /// The slot of a mark that is not forgotten.
+    #[inline]
+    fn live(&self, mark: RawMark) -> Option<&Slot> {
+        let (number, generation) = unpack(mark);
+        let slot = self.slots.find(number)?;
+        (generation % 2 == 1 && slot.generation.load(Ordering::Acquire) == generation).then_some(slot)
     }
 }
 

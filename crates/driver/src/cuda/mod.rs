@@ -9,6 +9,7 @@
 //! | `table` | the library and its functions |
 //! | `gpu` | the primary context; what result codes mean |
 //! | `memory`, `streams`, `marks` | what the contract calls so |
+//! | `ends` | which mark stands at the end of a stream, so that not each is recorded |
 //! | `abroad` | marks that pass between processes |
 //! | `graphs` | graphs of the device |
 //! | `slots` | numbered places, found without a lock |
@@ -16,6 +17,7 @@
 
 pub mod abi;
 mod abroad;
+mod ends;
 mod gpu;
 mod graphs;
 mod marks;
@@ -37,7 +39,7 @@ use gpu::{Gpu, Lost};
 use graphs::Graphs;
 use marks::Marks;
 use memory::Memory;
-use streams::Streams;
+use streams::{Held, Streams};
 pub use table::LIBRARY_VARIABLE;
 use table::{Api, Table};
 
@@ -109,8 +111,26 @@ impl CudaDriver {
 }
 
 impl CudaDriver {
+    /// A stream that does not capture, for something to be submitted to it.
+    fn hold_busy(&self, call: &'static str, stream: RawStream) -> Result<Busy<'_>> {
+        Ok(Busy { held: self.streams.hold_idle(call, stream)?, marks: &self.marks })
+    }
+
     fn graphs(&self, call: &'static str) -> Result<&Graphs> {
         self.graphs.as_ref().ok_or_else(|| failed(call, "the driver library has no graphs"))
+    }
+}
+
+/// A stream to which something is submitted while this lives: its end is another afterwards.
+struct Busy<'a> {
+    held: Held<'a>,
+    marks: &'a Marks,
+}
+
+impl Drop for Busy<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.held.end.into_iter().for_each(|end| end.note(self.marks));
     }
 }
 
@@ -243,9 +263,9 @@ unsafe impl Driver for CudaDriver {
         let Fence::Event(event) = *fence else {
             return Err(failed(CALL, "streams of a CUDA device wait for CUDA devices only"));
         };
-        let stream = self.streams.hold_idle(CALL, stream)?;
+        let stream = &self.hold_busy(CALL, stream)?.held;
         self.gpu.check_lost()?;
-        let entered = self.streams.enter(CALL, &stream)?;
+        let entered = self.streams.enter(CALL, stream)?;
         // SAFETY: an event of another driver of the process, whose mark the caller keeps, and a stream that is held.
         self.gpu.check(CALL, unsafe { (entered.table.wait_event)(stream.native, Event(event), 0) })
     }
@@ -260,11 +280,11 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn native_stream(&self, stream: RawStream) -> Option<u64> {
-        self.streams.hold("native_stream", stream).ok().map(|stream| stream.native.0 as u64)
+        self.streams.hand_out("native_stream", stream).ok().map(|native| native.0 as u64)
     }
 
     fn close_stream(&self, stream: RawStream) -> Result<()> {
-        self.streams.close(stream)
+        self.streams.close(stream, &self.marks)
     }
 
     unsafe fn submit(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()> {
@@ -272,12 +292,13 @@ unsafe impl Driver for CudaDriver {
         if matches!(work, Some(Work::Protect { .. })) {
             return Err(failed(CALL, "CUDA does not change protection in stream order"));
         }
-        let stream = match work {
+        let held = match work {
             Some(Work::Run(_)) => self.streams.hold_idle(CALL, stream)?,
             _ => self.streams.hold(CALL, stream)?,
         };
+        let stream = &Busy { held, marks: &self.marks }.held;
         self.gpu.check_lost()?;
-        let entered = self.streams.enter(CALL, &stream)?;
+        let entered = self.streams.enter(CALL, stream)?;
         let code = match work.take() {
             None => Code::SUCCESS,
             Some(Work::Run(task)) => {
@@ -297,14 +318,20 @@ unsafe impl Driver for CudaDriver {
 
     fn mark(&self, stream: RawStream) -> Result<RawMark> {
         let stream = self.streams.hold_to_mark("mark", stream)?;
-        self.marks.record(stream.native)
+        match stream.end {
+            Some(end) => end.mark(&self.marks, stream.native),
+            None => self.marks.record(stream.native),
+        }
     }
 
     fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()> {
         let stream = self.streams.hold_idle("wait", stream)?;
         self.gpu.check_lost()?;
-        let entered = self.streams.enter("wait", &stream)?;
-        self.marks.wait(&entered, stream.native, mark)
+        if self.marks.is_known_over(mark) {
+            return Ok(());
+        }
+        let wait = || self.marks.wait(&self.streams.enter("wait", &stream)?, stream.native, mark);
+        stream.end.map_or_else(wait, |end| end.wait(&self.marks, mark, wait))
     }
 
     #[inline]
@@ -339,14 +366,14 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn upload(&self, exec: RawExec, stream: RawStream) -> Result<()> {
-        let stream = self.streams.hold_idle("upload", stream)?;
-        self.graphs("upload")?.upload(exec, stream.native, self.streams.context(&stream))
+        let stream = &self.hold_busy("upload", stream)?.held;
+        self.graphs("upload")?.upload(exec, stream.native, self.streams.context(stream))
     }
 
     unsafe fn launch(&self, exec: RawExec, stream: RawStream) -> Result<()> {
-        let stream = self.streams.hold_idle("launch", stream)?;
+        let stream = &self.hold_busy("launch", stream)?.held;
         // SAFETY: the caller's promise is handed on.
-        unsafe { self.graphs("launch")?.launch(exec, stream.native, self.streams.context(&stream)) }
+        unsafe { self.graphs("launch")?.launch(exec, stream.native, self.streams.context(stream)) }
     }
 
     fn destroy_exec(&self, exec: RawExec) -> Result<()> {

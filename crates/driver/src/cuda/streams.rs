@@ -1,6 +1,6 @@
 //! Streams: ours, the default ones, and those taken over from the program.
 //!
-//! Knows which are open and who may use them; no marks, no work. CUDA gives a closed stream's handle to the next one
+//! Knows which are open and who may use them; no work. CUDA gives a closed stream's handle to the next one
 //! and does not always notice a stale one, so our handles are numbers of our own.
 //!
 //! A stream may be of another context of the device: memory is the device's, and calls for that stream are made in its
@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::ThreadId;
 
 use super::abi::{Context, EVENT_DISABLE_TIMING, Event, STREAM_DEFAULT, STREAM_NON_BLOCKING, Stream};
+use super::ends::End;
 use super::gpu::{Entered, Gpu};
+use super::marks::Marks;
 use super::slots::Slots;
 use crate::ledger::failed;
 use crate::{DriverError, RawStream, Result, Tie};
@@ -43,6 +45,9 @@ struct Open {
     thread: Option<ThreadId>,
     /// Whether it captures, and who is marked in its stead.
     stand_in: Option<Stream>,
+    /// Whether nothing comes to it but by this driver: it is ours, no other stream's work ties it, and nobody was told
+    /// its handle.
+    is_alone: bool,
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +60,11 @@ struct Occupant {
 /// A stream's place; no cache line is shared with another's.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Slot(RwLock<Occupant>);
+struct Slot {
+    occupant: RwLock<Occupant>,
+    /// Of a stream that is alone.
+    end: End,
+}
 
 /// The streams of one device.
 #[derive(Debug)]
@@ -75,6 +84,9 @@ pub(super) struct Held<'a> {
     /// Whether the handle names another stream on this thread.
     is_elsewhere: bool,
     stand_in: Option<Stream>,
+    is_alone: bool,
+    /// What is known of its end, where that can be.
+    pub(super) end: Option<&'a End>,
     _slot: RwLockReadGuard<'a, Occupant>,
 }
 
@@ -96,7 +108,7 @@ impl Streams {
         let mut native = Stream::default();
         // SAFETY: a place for a stream (context-current).
         self.gpu.check(CALL, unsafe { (entered.table.open_stream)(&raw mut native, flags) })?;
-        self.enlist(CALL, Open { native, bridge: None, is_owned: true, thread: None, stand_in: None })
+        self.enlist(CALL, Open { is_alone: tie == Tie::Free, ..owned(native) })
     }
 
     /// # Safety
@@ -117,7 +129,7 @@ impl Streams {
             return Err(failed(CALL, "the stream is of another device: adopt it there"));
         }
         let bridge = if context == self.gpu.context() { None } else { Some(self.bridge(CALL, context)?) };
-        self.enlist(CALL, Open { native, bridge, is_owned: false, thread: None, stand_in: None })
+        self.enlist(CALL, Open { bridge, is_owned: false, ..owned(native) })
     }
 
     fn bridge(&self, call: &'static str, context: Context) -> Result<Bridge> {
@@ -148,12 +160,24 @@ impl Streams {
         self.destroy(owned(bridge.follower));
     }
 
+    /// The handle of a stream, for foreign code: what comes to it is not known from now on.
+    pub(super) fn hand_out(&self, call: &'static str, stream: RawStream) -> Result<Stream> {
+        let Held { native, is_alone, .. } = self.hold(call, stream)?;
+        if is_alone {
+            self.change(call, stream, |open| {
+                open.is_alone = false;
+                Ok(())
+            })?;
+        }
+        Ok(native)
+    }
+
     /// Where the device refuses, it stays open.
-    pub(super) fn close(&self, stream: RawStream) -> Result<()> {
+    pub(super) fn close(&self, stream: RawStream, marks: &Marks) -> Result<()> {
         const CALL: &str = "close_stream";
         let (number, generation) = unpack(stream);
         let slot = self.slots.find(number).ok_or_else(|| unknown(CALL, stream))?;
-        let mut occupant = slot.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut occupant = slot.occupant.write().unwrap_or_else(PoisonError::into_inner);
         let open = occupant.open.filter(|_| occupant.generation == generation).ok_or_else(|| unknown(CALL, stream))?;
         if open.is_owned {
             let entered = self.gpu.enter(CALL)?;
@@ -161,6 +185,7 @@ impl Streams {
             self.gpu.check(CALL, unsafe { (entered.table.close_stream)(open.native) })?;
         }
         occupant.open = None;
+        slot.end.clear(marks);
         drop(occupant);
         self.slots.give_back(number);
         open.bridge.into_iter().for_each(|bridge| self.take_down(bridge));
@@ -178,12 +203,13 @@ impl Streams {
     fn find(&self, call: &'static str, stream: RawStream) -> Result<Held<'_>> {
         let (number, generation) = unpack(stream);
         let slot = self.slots.find(number).ok_or_else(|| unknown(call, stream))?;
-        let occupant = slot.0.read().unwrap_or_else(PoisonError::into_inner);
+        let occupant = slot.occupant.read().unwrap_or_else(PoisonError::into_inner);
         match occupant.open {
             Some(open) if occupant.generation == generation => {
                 let is_elsewhere = open.thread.is_some_and(|thread| thread != std::thread::current().id());
-                let Open { native, bridge, stand_in, .. } = open;
-                Ok(Held { native, bridge, is_elsewhere, stand_in, _slot: occupant })
+                let Open { native, bridge, stand_in, is_alone, .. } = open;
+                let end = (is_alone && stand_in.is_none()).then_some(&slot.end);
+                Ok(Held { native, bridge, is_elsewhere, stand_in, is_alone, end, _slot: occupant })
             }
             _ => Err(unknown(call, stream)),
         }
@@ -285,7 +311,7 @@ impl Streams {
     fn change<R>(&self, call: &'static str, stream: RawStream, act: impl FnOnce(&mut Open) -> Result<R>) -> Result<R> {
         let (number, generation) = unpack(stream);
         let slot = self.slots.find(number).ok_or_else(|| unknown(call, stream))?;
-        let mut occupant = slot.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut occupant = slot.occupant.write().unwrap_or_else(PoisonError::into_inner);
         let is_live = occupant.generation == generation;
         let open = occupant.open.as_mut().filter(|_| is_live).ok_or_else(|| unknown(call, stream))?;
         if open.thread.is_some_and(|thread| thread != std::thread::current().id()) {
@@ -300,7 +326,7 @@ impl Streams {
             self.destroy(open);
             return Err(failed(call, "too many streams are open"));
         };
-        let mut occupant = slot.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut occupant = slot.occupant.write().unwrap_or_else(PoisonError::into_inner);
         occupant.generation += 1;
         occupant.open = Some(open);
         Ok(RawStream(u64::from(occupant.generation) << 32 | u64::from(number)))
@@ -317,7 +343,7 @@ impl Streams {
 impl Drop for Streams {
     fn drop(&mut self) {
         for slot in self.slots.iter() {
-            let open = slot.0.write().unwrap_or_else(PoisonError::into_inner).open.take();
+            let open = slot.occupant.write().unwrap_or_else(PoisonError::into_inner).open.take();
             open.into_iter().for_each(|open| {
                 open.bridge.into_iter().for_each(|bridge| self.take_down(bridge));
                 self.destroy(open);
@@ -333,12 +359,12 @@ impl Drop for Streams {
 /// A default stream, which nobody destroys.
 fn default_stream(native: Stream) -> Open {
     let thread = (native == Stream::PER_THREAD).then(|| std::thread::current().id());
-    Open { native, bridge: None, is_owned: false, thread, stand_in: None }
+    Open { is_owned: false, thread, ..owned(native) }
 }
 
 /// A stream of ours.
 fn owned(native: Stream) -> Open {
-    Open { native, bridge: None, is_owned: true, thread: None, stand_in: None }
+    Open { native, bridge: None, is_owned: true, thread: None, stand_in: None, is_alone: false }
 }
 
 fn unpack(stream: RawStream) -> (u32, u32) {

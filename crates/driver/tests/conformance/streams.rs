@@ -278,7 +278,8 @@ pub(crate) fn work_submits_work(subject: &Subject) {
     subject.close(other);
 }
 
-/// Random programs on a few streams: an item may only begin when all that the program puts before it has ended.
+/// Random programs on a few streams: an item may only begin when all that the program puts before it has ended, and
+/// what is said to be over has ended. Marks are asked for more often than something comes.
 pub(crate) fn random_programs_keep_their_order(subject: &Subject) {
     for seed in 0..20 {
         random_program(subject, seed);
@@ -287,49 +288,61 @@ pub(crate) fn random_programs_keep_their_order(subject: &Subject) {
 
 fn random_program(subject: &Subject, seed: u64) {
     const STREAMS: usize = 5;
-    const ITEMS: usize = 150;
+    const STEPS: usize = 500;
     let mut random = Random(seed);
     let streams: Vec<RawStream> = (0..STREAMS).map(|_| subject.stream()).collect();
     // For each stream, the items that are before its next point.
     let mut known: Vec<Vec<usize>> = vec![Vec::new(); STREAMS];
-    let ended: Arc<Vec<AtomicU64>> = Arc::new((0..ITEMS).map(|_| AtomicU64::new(0)).collect());
+    let ended: Arc<Vec<AtomicU64>> = Arc::new((0..STEPS).map(|_| AtomicU64::new(0)).collect());
+    let has_ended = |items: &[usize]| items.iter().all(|&item| ended[item].load(Ordering::Relaxed) == 1);
     let wrong = Arc::new(AtomicUsize::new(0));
     let mut marks: Vec<(RawMark, Vec<usize>)> = Vec::new();
-    for item in 0..ITEMS {
+    let mut items = 0;
+    for _ in 0..STEPS {
         let stream = random.below(STREAMS);
-        let (before, ended, wrong) = (known[stream].clone(), ended.clone(), wrong.clone());
-        let pause = random.below(4) == 0;
-        subject.run(streams[stream], move || {
-            let missing = before.iter().filter(|&&item| ended[item].load(Ordering::Relaxed) == 0).count();
-            wrong.fetch_add(missing, Ordering::Relaxed);
-            if pause {
-                std::thread::yield_now();
+        match random.below(8) {
+            0 | 1 => {
+                let (item, before, ended, wrong) = (items, known[stream].clone(), ended.clone(), wrong.clone());
+                let pause = random.below(4) == 0;
+                subject.run(streams[stream], move || {
+                    let missing = before.iter().filter(|&&item| ended[item].load(Ordering::Relaxed) == 0).count();
+                    wrong.fetch_add(missing, Ordering::Relaxed);
+                    if pause {
+                        std::thread::yield_now();
+                    }
+                    ended[item].store(1, Ordering::Relaxed);
+                });
+                known[stream].push(item);
+                items += 1;
             }
-            ended[item].store(1, Ordering::Relaxed);
-        });
-        known[stream].push(item);
-        if random.below(3) == 0 {
-            marks.push((subject.mark(streams[stream]), known[stream].clone()));
-        }
-        if random.below(2) == 0 && !marks.is_empty() {
-            let (mark, items) = &marks[random.below(marks.len())];
-            let waiter = random.below(STREAMS);
-            subject.wait(streams[waiter], *mark);
-            known[waiter].extend(items);
-            known[waiter].sort_unstable();
-            known[waiter].dedup();
+            2..5 => marks.push((subject.mark(streams[stream]), known[stream].clone())),
+            _ if marks.is_empty() => {}
+            5 | 6 => {
+                let (mark, before) = &marks[random.below(marks.len())];
+                subject.wait(streams[stream], *mark);
+                known[stream].extend(before);
+                known[stream].sort_unstable();
+                known[stream].dedup();
+            }
+            _ => {
+                let (mark, before) = marks.swap_remove(random.below(marks.len()));
+                let is_over = subject.driver.is_over(mark).unwrap();
+                assert!(!is_over || has_ended(&before), "seed {seed}: a mark is early");
+                subject.driver.forget(mark);
+            }
         }
     }
-    for (mark, items) in marks {
+    for (mark, before) in marks {
         subject.driver.block_on(mark).unwrap();
-        assert!(items.iter().all(|&item| ended[item].load(Ordering::Relaxed) == 1), "seed {seed}: a mark is early");
+        assert!(has_ended(&before), "seed {seed}: a mark is early");
+        subject.driver.forget(mark);
     }
     for stream in streams {
         subject.finish(stream);
         subject.close(stream);
     }
     assert_eq!(wrong.load(Ordering::Relaxed), 0, "seed {seed}: items began before what they wait for had ended");
-    assert!(ended.iter().all(|item| item.load(Ordering::Relaxed) == 1), "seed {seed}: an item did not run");
+    assert!(has_ended(&(0..items).collect::<Vec<_>>()), "seed {seed}: an item did not run");
 }
 
 pub(crate) fn threads_share_a_device(subject: &Subject) {

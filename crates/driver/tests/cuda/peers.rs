@@ -90,6 +90,7 @@ fn a_stream_waits_for_a_mark_of_another_device() {
     assert_eq!(there.is_over(end), Ok(false));
     // The mark may be forgotten, and its event used again, while the other waits.
     here.forget(mark);
+    here.close_stream(early).unwrap();
     let again = here.mark(stream(&here)).unwrap();
     go.send(()).unwrap();
     there.block_on(end).unwrap();

@@ -149,7 +149,7 @@ fn a_threads_default_stream_is_its_own() {
 #[test]
 fn events_are_used_again() {
     let driver = driver();
-    let (first, second) = (stream(&driver), stream(&driver));
+    let (first, second) = (tied(&driver, Tie::Blocking), tied(&driver, Tie::Blocking));
     let mut marks = Vec::new();
     for _ in 0..1000 {
         let mark = driver.mark(first).unwrap();
@@ -165,11 +165,62 @@ fn events_are_used_again() {
     let mark = driver.mark(first).unwrap();
     driver.wait(second, mark).unwrap();
     driver.forget(mark);
-    let idle = stream(&driver);
+    let idle = tied(&driver, Tie::Blocking);
     let again = driver.mark(idle).unwrap();
     assert_eq!((again.0 as u32, driver.is_over(again)), (mark.0 as u32, Ok(true)));
     let waits = driver.mark(second).unwrap();
     assert_eq!(driver.is_over(waits), Ok(false), "it waits for the first record");
+    drop(go);
+    driver.block_on(waits).unwrap();
+}
+
+/// A stream that only the driver submits to is marked once, until something comes to it; a wait that it knows is none.
+#[test]
+fn the_end_of_a_stream_is_marked_once() {
+    let driver = driver();
+    let (own, other) = (stream(&driver), stream(&driver));
+    let (end, again) = (driver.mark(own).unwrap(), driver.mark(own).unwrap());
+    assert_eq!(end, again);
+    driver.wait(other, end).unwrap();
+    let waits = driver.mark(other).unwrap();
+    driver.wait(other, again).unwrap();
+    assert_eq!(driver.mark(other), Ok(waits), "nothing came to it");
+    driver.forget(end);
+    assert_eq!(driver.is_over(again), Ok(true), "somebody holds it yet");
+    let (go, gate) = channel::<()>();
+    run(&driver, own, move || gate.recv().unwrap_or_default());
+    let later = driver.mark(own).unwrap();
+    assert_ne!(later, again);
+    assert_eq!((driver.is_over(again), driver.is_over(later)), (Ok(true), Ok(false)));
+    driver.forget(again);
+    driver.wait(other, later).unwrap();
+    let waits = driver.mark(other).unwrap();
+    assert_eq!(driver.is_over(waits), Ok(false));
+    drop(go);
+    driver.block_on(waits).unwrap();
+    // Whose handle foreign code has may get work from there; a blocking one comes after the legacy stream's.
+    assert_eq!(driver.mark(own), driver.mark(own));
+    driver.native_stream(own).unwrap();
+    assert_ne!(driver.mark(own), driver.mark(own));
+    let blocking = tied(&driver, Tie::Blocking);
+    assert_ne!(driver.mark(blocking), driver.mark(blocking));
+}
+
+/// What the library refuses is no mark and no wait: the next attempt makes one.
+#[test]
+fn an_end_that_could_not_be_marked_is_marked_again() {
+    let (driver, wishes) = (driver(), crate::Wishes::new());
+    let (own, other) = (stream(&driver), stream(&driver));
+    wishes.fail("cuEventRecord", 999);
+    assert!(driver.mark(own).is_err());
+    let (go, gate) = channel::<()>();
+    run(&driver, own, move || gate.recv().unwrap_or_default());
+    let end = driver.mark(own).unwrap();
+    wishes.fail("cuStreamWaitEvent", 999);
+    assert!(driver.wait(other, end).is_err());
+    driver.wait(other, end).unwrap();
+    let waits = driver.mark(other).unwrap();
+    assert_eq!(driver.is_over(waits), Ok(false));
     drop(go);
     driver.block_on(waits).unwrap();
 }
