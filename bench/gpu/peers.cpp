@@ -281,6 +281,21 @@ struct Bench {
                 peer.free(memory, 64 * KIB, right);
             }), "ns");
         CHECK(cudaDeviceSynchronize());
+        std::vector<double> times;
+        for (int round = 0; round < 7; round++) {
+            double start = seconds();
+            for (int i = 0; i < 100; i++) {
+                void *memory = peer.alloc(64 * KIB, left);
+                CHECK(cudaMemsetAsync(memory, 0, 64 * KIB, left));
+                CHECK(cudaEventRecord(event, left));
+                CHECK(cudaStreamWaitEvent(right, event, 0));
+                CHECK(cudaMemsetAsync(memory, 1, 64 * KIB, right));
+                peer.free(memory, 64 * KIB, right);
+            }
+            times.push_back((seconds() - start) * 1e9 / 100);
+            CHECK(cudaDeviceSynchronize());
+        }
+        row("hand-over of work", median(times), "ns");
     }
 
     void trace(const std::string &path) const {

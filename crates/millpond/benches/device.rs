@@ -138,6 +138,21 @@ fn hand_over(device: &Device) {
     };
     row("hand-over", rounds(5_000, call), "ns");
     device.synchronize().expect("a device");
+    // With work in both streams, and no more of it than the device takes at once.
+    let round = |_| {
+        let start = Instant::now();
+        for _ in 0..100 {
+            let buffer: Buffer<u8> = left.alloc(&pool, 64 << 10).expect("memory");
+            left.memset(buffer.write(), 0).expect("a fill");
+            right.wait(&left.record().expect("an event")).expect("a wait");
+            right.memset(buffer.write(), 1).expect("a fill");
+            right.free(buffer).expect("a right free");
+        }
+        let ns = start.elapsed().as_nanos() as f64 / 100.0;
+        device.synchronize().expect("a device");
+        ns
+    };
+    row("hand-over of work", median((0..ROUNDS).map(round).collect()), "ns");
 }
 
 /// A 1 KiB pair among many free holes of 1 KiB that nothing joins.
