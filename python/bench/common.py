@@ -23,7 +23,7 @@ def arguments(description):
     parser.add_argument("--allocator", choices=ALLOCATORS, default="default")
     parser.add_argument("--passes", type=int, default=2, help="how often every shape comes, after one pass to warm up")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=None, help="largest batch")
+    parser.add_argument("--batch", type=int, default=None, help="largest batch, a multiple of 8")
     parser.add_argument("--distributed", action="store_true", help="one process a GPU, under torchrun, with NCCL")
     return parser.parse_args()
 
@@ -40,6 +40,11 @@ def torch_with(allocator):
 
         millpond.torch.enable()
     return torch
+
+
+def batches(largest):
+    """Eight batches of equal steps, up to the largest."""
+    return [largest * eighth // 8 for eighth in range(1, 9)]
 
 
 def passes(options, *dimensions):
