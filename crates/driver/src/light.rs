@@ -9,10 +9,10 @@
 //! microseconds, so each time it takes twice as many turns in a row to become the owner again. Where the system has no
 //! such call there are no owners, and the lock is the simple one.
 //!
-//! Invariants: **one-writer**: of all threads only the first that became the owner ever can, so `held` is written by
-//! one thread. **seen-or-stopped**: once `revoke` is through, either the owner's `held` is seen, or the owner will see
-//! that it owns nothing. **taken-first**: who is not the owner is inside only with `taken`, while there is no owner,
-//! and after `held` was seen false.
+//! Invariants: **one-writer**: of all threads only the first that became the owner ever can, and another only when that
+//! one has ended, so `held` is written by one thread at a time. **seen-or-stopped**: once `revoke` is through, either
+//! the owner's `held` is seen, or the owner will see that it owns nothing. **taken-first**: who is not the owner is
+//! inside only with `taken`, while there is no owner, and after `held` was seen false.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -48,7 +48,7 @@ struct Turns {
     last: u64,
     /// Turns that the last one still needs in a row.
     left: u32,
-    /// The only thread that can be the owner, once there was one.
+    /// The only thread that can be the owner, once there was one, until it ends.
     first: u64,
     patience: u32,
 }
@@ -175,19 +175,18 @@ impl<T> Light<T> {
             (turns.last, turns.left) = (me, turns.patience);
         }
         turns.left = turns.left.saturating_sub(1);
-        if turns.left == 0 && (turns.first == NOBODY || turns.first == me) {
-            self.own(turns, me)
-        } else {
-            self.guard(false)
-        }
+        if turns.left == 0 { self.own(turns, me) } else { self.guard(false) }
     }
 
-    /// This thread, which is inside, becomes the owner. INVARIANT: one-writer.
+    /// This thread, which is inside, becomes the owner where it can. INVARIANT: one-writer.
     #[cold]
     fn own(&self, turns: &mut Turns, me: u64) -> LightGuard<'_, T> {
-        turns.patience = turns.patience.saturating_mul(2);
+        let is_heir = turns.first != NOBODY && turns.first != me;
+        if !is_heir {
+            turns.patience = turns.patience.saturating_mul(2);
+        }
         turns.left = turns.patience;
-        if !sync::can_stop_all() {
+        if (is_heir && !sync::has_ended(turns.first)) || sync::has_ended(me) || !sync::can_stop_all() {
             return self.guard(false);
         }
         turns.first = me;

@@ -2,8 +2,9 @@
 //! this file, in which a controlled scheduler chooses every interleaving.
 
 use std::cell::Cell;
-use std::sync::OnceLock;
+use std::collections::BTreeSet;
 use std::sync::atomic::compiler_fence;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
@@ -14,6 +15,24 @@ const UNNUMBERED: u64 = u64::MAX;
 
 thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(UNNUMBERED) };
+    static END: End = const { End };
+}
+
+/// The numbers of threads that can still use locks by them.
+static LIVING: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+
+/// Dropped when its thread ends.
+struct End;
+
+impl Drop for End {
+    /// What the thread drops after this is done by another number.
+    fn drop(&mut self) {
+        living().remove(&NUMBER.replace(UNNUMBERED));
+    }
+}
+
+fn living() -> MutexGuard<'static, BTreeSet<u64>> {
+    LIVING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Tells the calling thread from all others that ever were; one without a number is like none that has one.
@@ -36,7 +55,17 @@ fn number_thread() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
     NUMBER.set(number);
+    if END.try_with(|_| ()).is_ok() {
+        living().insert(number);
+    }
     number
+}
+
+/// Whether the thread of a number uses no lock by it any more; all that it did with locks is seen then. One that is
+/// about to end counts as ended.
+#[cold]
+pub(crate) fn has_ended(number: u64) -> bool {
+    !living().contains(&number)
 }
 
 /// Keeps the compiler's order of what is before and after. The processor's is the business of [`stop_all`].
@@ -102,6 +131,54 @@ mod tests {
         (0..2).for_each(|_| *lock.lock() += 1);
         std::thread::scope(|scope| scope.spawn(|| (0..100).for_each(|_| *lock.lock() += 1)).join()).expect("no panic");
         assert_eq!(lock.owner(), NOBODY);
+    }
+
+    #[test]
+    fn when_the_first_owner_has_ended_another_can_be_one() {
+        if !can_stop_all() {
+            return eprintln!("skipped: the system has no membarrier, so locks have no owners");
+        }
+        let lock = Light::with_patience(0, 2);
+        let own = || {
+            (0..100).for_each(|_| *lock.lock() += 1);
+            assert_eq!(lock.owner(), thread_number());
+        };
+        for _ in 0..3 {
+            std::thread::scope(|scope| scope.spawn(own).join()).expect("no panic");
+        }
+        own();
+        std::thread::scope(|scope| scope.spawn(|| (0..100).for_each(|_| *lock.lock() += 1)).join()).expect("no panic");
+        assert_eq!((lock.owner(), *lock.lock()), (NOBODY, 500), "this thread goes on");
+    }
+
+    /// Dropped when its thread ends, before or after that is known.
+    struct Last(std::sync::Arc<Light<u64>>);
+
+    impl Drop for Last {
+        fn drop(&mut self) {
+            (0..100).for_each(|_| *self.0.lock() += 1);
+        }
+    }
+
+    #[test]
+    fn a_thread_uses_locks_to_its_end() {
+        thread_local!(static LAST: std::cell::RefCell<Option<Last>> = const { std::cell::RefCell::new(None) });
+        let lock = std::sync::Arc::new(Light::with_patience(0, 2));
+        // What is made first is dropped first or last, as the system likes: both are tried.
+        for is_first in [false, true] {
+            let theirs = lock.clone();
+            let run = move || {
+                if is_first {
+                    LAST.set(Some(Last(theirs.clone())));
+                }
+                (0..100).for_each(|_| *theirs.lock() += 1);
+                LAST.set(Some(Last(theirs)));
+            };
+            std::thread::spawn(run).join().expect("no panic");
+        }
+        assert_eq!(*lock.lock(), 500);
+        (0..100).for_each(|_| *lock.lock() += 1);
+        assert!(!can_stop_all() || lock.owner() == thread_number(), "they have ended");
     }
 
     #[test]
