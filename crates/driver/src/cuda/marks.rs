@@ -6,8 +6,8 @@
 //! Marks that pass between processes are kept apart, in `abroad`, and found here where the table has no such slot.
 //!
 //! Invariants: `event-stays`: an event is destroyed only with the table, so that a stale mark asks at worst a wrong
-//! question; `odd-live`: a slot's generation is odd while a mark of it lives; `last-forgets`: a mark lives until each of
-//! its holders has forgotten it.
+//! question; `odd-live`: a slot's generation is odd while a mark of it lives; `last-forgets`: a mark lives until each
+//! of its holders has forgotten it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
