@@ -27,7 +27,7 @@ const VERSION: c_int = 13_000;
 type Outcome = Result<(), Code>;
 
 /// What every function does around its own work.
-fn entry(function: &str, work: impl FnOnce() -> Outcome) -> Code {
+fn entry(function: &'static str, work: impl FnOnce() -> Outcome) -> Code {
     if let Some(code) = faults::strike(function) {
         if let (true, Ok(device)) = (code.is_sticky(), current_device()) {
             device.lose(code);
@@ -429,6 +429,16 @@ unsafe extern "C" fn fakecuda_fail(function: *const c_char, after: u64, code: c_
 unsafe extern "C" fn fakecuda_hide(function: *const c_char) {
     // SAFETY: the caller's string.
     faults::hide(unsafe { CStr::from_ptr(function) }.to_string_lossy().into_owned());
+}
+
+/// Of `Hooks::calls`.
+///
+/// # Safety
+/// A string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fakecuda_calls(function: *const c_char) -> u64 {
+    // SAFETY: the caller's string.
+    faults::calls(&unsafe { CStr::from_ptr(function) }.to_string_lossy())
 }
 
 /// Of `Hooks::reset`.

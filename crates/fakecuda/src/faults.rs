@@ -1,8 +1,9 @@
-//! Calls made to fail: by the setting, for all threads, or by hooks, for the thread that asks.
+//! Calls made to fail: by the setting, for all threads, or by hooks, for the thread that asks; and calls counted.
 //!
 //! Knows names and codes.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use millpond_driver::cuda::abi::Code;
@@ -18,6 +19,7 @@ struct Rule {
 thread_local! {
     static RULES: RefCell<Vec<Rule>> = const { RefCell::new(Vec::new()) };
     static HIDDEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static CALLS: RefCell<HashMap<&'static str, u64>> = RefCell::default();
 }
 
 static FROM_SETTING: LazyLock<Mutex<Vec<Rule>>> = LazyLock::new(|| {
@@ -49,8 +51,14 @@ pub(crate) fn is_hidden(function: &str) -> bool {
     HIDDEN.with_borrow(|hidden| hidden.iter().any(|it| it == function))
 }
 
-/// What this call is to answer instead of doing anything.
-pub(crate) fn strike(function: &str) -> Option<Code> {
+/// So many calls of a function this thread has made.
+pub(crate) fn calls(function: &str) -> u64 {
+    CALLS.with_borrow(|calls| calls.get(function).copied().unwrap_or_default())
+}
+
+/// A call: what it is to answer instead of doing anything.
+pub(crate) fn strike(function: &'static str) -> Option<Code> {
+    CALLS.with_borrow_mut(|calls| *calls.entry(function).or_default() += 1);
     let own = RULES.with_borrow_mut(|rules| strike_in(rules, function));
     own.or_else(|| strike_in(&mut FROM_SETTING.lock().unwrap_or_else(PoisonError::into_inner), function))
 }

@@ -14,11 +14,11 @@
 //! * Copies and fills in another device's memory need access to it; the last of the default devices is nobody's peer.
 //!
 //! As a Rust library it is what tests link: where the shared one is ([`library`]), and how its calls are made to fail
-//! ([`Hooks`]). Settings, read when they are first needed: `FAKECUDA_DEVICES` (65), `FAKECUDA_BYTES` of each (64 GiB),
-//! and `FAKECUDA_FAIL`, a list such as `cuMemCreate@3=2,cuMemMap@0=999`: the call of that number, from 0, answers this
-//! code. With `FAKECUDA_PAGEABLE=1` host memory counts as pageable: copies to and from it are over when their calls
-//! return. Without it none waits, as for pinned memory. With `FAKECUDA_IPC_EVENTS=0` the devices say that no events
-//! pass between processes.
+//! and counted ([`Hooks`]). Settings, read when they are first needed: `FAKECUDA_DEVICES` (65), `FAKECUDA_BYTES` of
+//! each (64 GiB), and `FAKECUDA_FAIL`, a list such as `cuMemCreate@3=2,cuMemMap@0=999`: the call of that number, from
+//! 0, answers this code. With `FAKECUDA_PAGEABLE=1` host memory counts as pageable: copies to and from it are over
+//! when their calls return. Without it none waits, as for pinned memory. With `FAKECUDA_IPC_EVENTS=0` the devices say
+//! that no events pass between processes.
 //!
 //! | module | one line |
 //! |---|---|
@@ -84,6 +84,15 @@ impl Hooks {
         let hook = unsafe { self.0.get::<unsafe extern "C" fn(*const c_char)>("fakecuda_hide") };
         // SAFETY: a string that lives long enough.
         unsafe { hook.expect("fakecuda has its hooks")(function.as_ptr()) };
+    }
+
+    /// How many calls of a function this thread has made, failed ones included.
+    pub fn calls(&self, function: &str) -> u64 {
+        let function = CString::new(function).expect("a name without a 0");
+        // SAFETY: `exports` has it with this signature.
+        let hook = unsafe { self.0.get::<unsafe extern "C" fn(*const c_char) -> u64>("fakecuda_calls") };
+        // SAFETY: a string that lives long enough.
+        unsafe { hook.expect("fakecuda has its hooks")(function.as_ptr()) }
     }
 
     /// Takes every wish of this thread back.
