@@ -84,6 +84,11 @@ impl Arena {
     pub(crate) fn contains(&self, range: Range) -> bool {
         lock(&self.ranges).iter().any(|own| own.contains(range.start))
     }
+
+    /// Whether these addresses are its own, and of one reservation.
+    pub(crate) fn spans(&self, range: Range) -> bool {
+        lock(&self.ranges).iter().any(|own| own.start <= range.start && range.end() <= own.end())
+    }
 }
 
 impl Drop for Arena {

@@ -200,11 +200,11 @@ impl GraphExec {
         if family.values().any(|(body, _)| body.has_late) {
             check_addresses(&core, body)?;
         }
-        let native = Native::of(context, &core, body);
-        let program = Arc::new(if native.is_some() { Program::default() } else { Program::new(&core, body) });
         let outputs = outputs(context, &core, &family, room.as_ref(), old);
         let outsides = outsides(&core, &family);
         let arenas = arenas(context, &core, &family, room.as_ref());
+        let native = Native::of(context, &core, body, &arenas);
+        let program = Arc::new(if native.is_some() { Program::default() } else { Program::new(&core, body) });
         let grants = family.values().map(|(body, _)| Arc::clone(&body.grant)).collect();
         let mut shared = ExecShared {
             context: Arc::clone(context),

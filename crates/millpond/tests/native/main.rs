@@ -7,6 +7,7 @@
 mod again;
 mod capture;
 mod contexts;
+mod counted;
 mod failing;
 #[path = "../common/gpus.rs"]
 mod gpus;
