@@ -199,26 +199,24 @@ fn trace(device: &Device, path: &str) {
     let name = path.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or(path);
     let (mut times, mut peak) = (Vec::new(), 0);
     for pass in 0..4 {
-        let mut live: Vec<Option<Buffer<u8>>> = (0..ids).map(|_| None).collect();
+        let mut live: Vec<Option<(Buffer<u8>, usize)>> = (0..ids).map(|_| None).collect();
         let mut used = 0;
         let start = Instant::now();
         for event in &events {
             match *event {
                 Event::Alloc { id, bytes, stream } => {
-                    live[id] = Some(streams[stream].alloc(&pool, bytes).expect("memory"));
+                    live[id] = Some((streams[stream].alloc(&pool, bytes).expect("memory"), stream));
                     used += bytes;
                     peak = peak.max(used);
                 }
                 Event::Free { id, stream } => {
-                    let buffer = live[id].take().expect("a live allocation");
+                    let (buffer, home) = live[id].take().expect("a live allocation");
                     used -= buffer.len();
-                    // What ordered the two in the program was not recorded: a free on another stream is by address,
-                    // after a wait.
-                    if let Err(refused) = streams[stream].free(buffer) {
-                        let all: Vec<_> = streams.iter().map(|from| from.record().expect("an event")).collect();
-                        all.iter().for_each(|event| streams[stream].wait(event).expect("a wait"));
-                        streams[stream].free(refused.buffer).expect("ordered by now");
+                    if home != stream {
+                        // What ordered the two in the program was not recorded: an event does here.
+                        streams[stream].wait(&streams[home].record().expect("an event")).expect("a wait");
                     }
+                    streams[stream].free(buffer).expect("ordered");
                 }
             }
         }
