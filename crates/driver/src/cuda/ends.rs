@@ -7,15 +7,13 @@
 //! Invariants: `noted-after`: what is submitted is noted here after it was, so that a mark from before it may be handed
 //! out only until then; `held-here`: a mark that is kept here is shared, and no other comes to be called so.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use super::abi::Stream;
 use super::marks::Marks;
-use crate::{RawMark, Result};
+use crate::{Light, RawMark, Result};
 
 /// What is known of the end of a stream.
 #[derive(Debug, Default)]
-pub(super) struct End(Mutex<Known>);
+pub(super) struct End(Light<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -29,7 +27,7 @@ impl End {
     /// Marks the end of the stream, which the caller holds.
     pub(super) fn mark(&self, marks: &Marks, stream: Stream) -> Result<RawMark> {
         // Held until the record is made: what comes meanwhile is noted after it.
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         if let Some(last) = known.last.filter(|&last| marks.share(last)) {
             return Ok(last);
         }
@@ -40,7 +38,7 @@ impl End {
 
     /// The stream waits for a mark as `wait` does it, where it did not just do that.
     pub(super) fn wait(&self, marks: &Marks, mark: RawMark, wait: impl FnOnce() -> Result<()>) -> Result<()> {
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         if known.waited == Some(mark) {
             return Ok(());
         }
@@ -53,17 +51,13 @@ impl End {
 
     /// Something was submitted to the stream (noted-after).
     pub(super) fn note(&self, marks: &Marks) {
-        let last = self.lock().last.take();
+        let last = self.0.lock().last.take();
         last.into_iter().for_each(|mark| marks.forget(mark));
     }
 
     /// Nothing is known any more.
     pub(super) fn clear(&self, marks: &Marks) {
-        let Known { last, waited } = std::mem::take(&mut *self.lock());
+        let Known { last, waited } = std::mem::take(&mut *self.0.lock());
         last.into_iter().chain(waited).for_each(|mark| marks.forget(mark));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
