@@ -67,7 +67,7 @@ def main():
 
     # PyTorch's choice for this GPU compiles a plan for every shape, and again where its cache is full.
     torch.backends.cuda.enable_cudnn_sdp(False)
-    batches, lengths = common.batches(OPTIONS.batch or 16), range(128, LENGTH + 1, 128)
+    batches, lengths = common.batches(OPTIONS.batch or 64), range(128, LENGTH + 1, 128)
     for is_warm, shape in common.passes(OPTIONS, batches, lengths):
         figures.step(is_warm, lambda: step(*shape))
     figures.report("GPT-2")

@@ -62,7 +62,7 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
-    batches, sides = common.batches(OPTIONS.batch or 128), range(160, 289, 32)
+    batches, sides = common.batches(OPTIONS.batch or 256), range(160, 289, 32)
     for is_warm, shape in common.passes(OPTIONS, batches, sides):
         figures.step(is_warm, lambda: step(*shape))
     figures.report("ResNet-50")
