@@ -11,6 +11,7 @@ mod counted;
 mod failing;
 #[path = "../common/gpus.rs"]
 mod gpus;
+mod joined;
 mod launches;
 mod peers;
 
