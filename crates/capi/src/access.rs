@@ -45,7 +45,8 @@ pub(crate) fn graph_memory(device: &DeviceEntry, own: Option<&Names>, address: u
 /// The memory at a pointer.
 pub(crate) fn part(device: &DeviceEntry, own: Option<&Names>, pointer: u64, bytes: usize) -> Result<Part> {
     let graph = graph_memory(device, own, pointer).and_then(|(node, _)| RawMemory::of_node(node));
-    let memory = match graph.or_else(|| POINTERS.containing(pointer)) {
+    let known = graph.or_else(|| POINTERS.peek(pointer)).or_else(|| device.device.memory_around(pointer));
+    let memory = match known.or_else(|| POINTERS.containing(pointer)) {
         Some(memory) => memory,
         // A buffer that Rust code owns, or the refusal that names what is nearest.
         None => device.device.memory_at(pointer)?,

@@ -1,221 +1,212 @@
 //! Which buffer is at an address.
 //!
 //! Simple version: a map from addresses to buffers behind a lock. Departures: every allocation and free of every thread
-//! comes through here, so there is no lock and no hashing. Allocations begin at multiples of 512 B, which leaves 38
-//! bits of a 47-bit address: a tree of three levels with one place for each multiple, made where it is first needed and
-//! never taken away. A place costs 40 B of memory for each 512 B of address that was ever the start of an allocation,
-//! rounded up to the system's pages; memory that the system hands out zeroed costs nothing until it is touched.
+//! comes through here, and between two of them a program has used the near caches for itself; so what a look costs is
+//! the cache lines and pages that it touches. They are one: an address is hashed to a bucket, which has its own lock
+//! beside the few buffers that it has room for, and all buckets together are 1 MiB. (A tree by address needs no hash
+//! and has three lines and pages to touch, of which the last is some other for each 50 KiB of addresses.) Where a
+//! bucket has no room the buffer goes to a map of the bucket's own, so that nothing depends on how many there are.
 //!
-//! A place is taken by one compare-and-swap; who has taken it owns the buffer (one-place). Two frees of one pointer:
-//! one takes the place, the other finds it empty.
+//! Who holds the bucket has taken what he takes (one-place). Two frees of one pointer: one takes the buffer, the other
+//! finds nothing.
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::cell::UnsafeCell;
-use std::hint::spin_loop;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use millpond::{Buffer, RawMemory};
+use rustc_hash::FxHashMap;
 
-/// Allocations begin at multiples of this.
+/// Allocations begin at multiples of this, as a power of two.
 const GRAIN_BITS: u32 = 9;
-const LEAF_BITS: u32 = 12;
-const MIDDLE_BITS: u32 = 12;
-const ROOT_BITS: u32 = 14;
-const LEAF: usize = 1 << LEAF_BITS;
-const MIDDLE: usize = 1 << MIDDLE_BITS;
-const ROOT: usize = 1 << ROOT_BITS;
+const BUCKET_BITS: u32 = 13;
+/// Buffers that a bucket has room for: with four thousand live ones, one in a thousand finds none.
+const ROOM: usize = 3;
 
-const EMPTY: u32 = 0;
-const FULL: u32 = 1;
-/// Full, and other streams than the buffer's own were recorded as users.
-const SHARED: u32 = 2;
-/// Somebody is at it, for some nanoseconds.
-const BUSY: u32 = 3;
+/// Of a bucket's state: who is at it holds it; beside it a bit for each place that is full, and whether `far` is used.
+const HELD: u32 = 1 << 31;
+const FAR: u32 = 1 << ROOM;
+/// A bit for each place whose buffer has other users than its own stream, which are recorded elsewhere.
+const SHARED: u32 = 8;
 
-struct Place {
+/// The buffers of some addresses.
+#[repr(align(128))] // No cache line is shared with another bucket.
+struct Bucket {
     state: AtomicU32,
-    buffer: UnsafeCell<MaybeUninit<Buffer<u8>>>,
+    places: UnsafeCell<Places>,
 }
 
-// SAFETY: the buffer is reached only by the thread that has brought the state to BUSY (one-place), and buffers may be
-// sent between threads.
-unsafe impl Sync for Place {}
+struct Places {
+    near: [MaybeUninit<Buffer<u8>>; ROOM],
+    /// What there was no room for, and whether its users are recorded elsewhere.
+    far: Option<Box<FxHashMap<u64, (Buffer<u8>, bool)>>>,
+}
 
-struct Leaf([Place; LEAF]);
-struct Middle([AtomicPtr<Leaf>; MIDDLE]);
+// SAFETY: the places are reached only by who holds the bucket (one-place), and buffers may be sent between threads.
+unsafe impl Sync for Bucket {}
 
-/// The tree.
+/// Holds a bucket, for some nanoseconds. The state without the hold is here, to be left behind.
+struct Held<'a> {
+    bucket: &'a Bucket,
+    state: u32,
+}
+
+/// The buckets.
 pub(crate) struct Pointers {
-    root: [AtomicPtr<Middle>; ROOT],
+    buckets: [Bucket; 1 << BUCKET_BITS],
 }
 
 /// All buffers of the C side.
-pub(crate) static POINTERS: Pointers = Pointers { root: [const { AtomicPtr::new(std::ptr::null_mut()) }; ROOT] };
+pub(crate) static POINTERS: Pointers = Pointers { buckets: [const { Bucket::new() }; 1 << BUCKET_BITS] };
 
-/// A node that was made, or that another thread made meanwhile.
-#[cold]
-fn make<T>(at: &AtomicPtr<T>) -> &T {
-    let layout = Layout::new::<T>();
-    // SAFETY: the layout has a size.
-    let fresh = unsafe { alloc_zeroed(layout) }.cast::<T>();
-    if fresh.is_null() {
-        handle_alloc_error(layout);
+impl Bucket {
+    const fn new() -> Self {
+        let places = Places { near: [const { MaybeUninit::uninit() }; ROOM], far: None };
+        Self { state: AtomicU32::new(0), places: UnsafeCell::new(places) }
     }
-    match at.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: zeros are a node without children, or empty places; it is never taken away.
-        Ok(_) => unsafe { &*fresh },
-        Err(theirs) => {
-            // SAFETY: it was allocated above with this layout, and nobody has seen it.
-            unsafe { std::alloc::dealloc(fresh.cast(), layout) };
-            // SAFETY: published nodes are never taken away.
-            unsafe { &*theirs }
-        }
-    }
-}
 
-#[inline]
-fn node<T>(at: &AtomicPtr<T>) -> Option<&T> {
-    // SAFETY: null, or a published node, which is never taken away.
-    unsafe { at.load(Ordering::Acquire).as_ref() }
-}
-
-impl Place {
     #[inline]
-    fn buffer(&self) -> *mut Buffer<u8> {
-        self.buffer.get().cast()
-    }
-
-    /// Brings a full place to BUSY: what it was.
-    #[inline]
-    fn hold(&self) -> Option<u32> {
+    fn hold(&self) -> Held<'_> {
         loop {
-            match self.state.load(Ordering::Relaxed) {
-                EMPTY => return None,
-                BUSY => spin_loop(),
-                full => {
-                    if self.state.compare_exchange(full, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                        return Some(full);
-                    }
-                }
+            let state = self.state.load(Ordering::Relaxed);
+            let take = |state| self.state.compare_exchange(state, state | HELD, Ordering::Acquire, Ordering::Relaxed);
+            if state & HELD == 0 && take(state).is_ok() {
+                return Held { bucket: self, state };
             }
+            std::thread::yield_now();
         }
     }
+}
 
-    /// What a held place has, to be left there.
-    fn peek(&self) -> Option<RawMemory> {
-        let full = self.hold()?;
-        // SAFETY: one-place: this thread holds the place, and it was full.
-        let memory = unsafe { &*self.buffer() }.raw();
-        self.state.store(full, Ordering::Release);
-        memory
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.bucket.state.store(self.state, Ordering::Release);
+    }
+}
+
+impl Held<'_> {
+    #[inline]
+    fn places(&self) -> &Places {
+        // SAFETY: one-place: this thread holds the bucket.
+        unsafe { &*self.bucket.places.get() }
+    }
+
+    #[inline]
+    fn places_mut(&mut self) -> &mut Places {
+        // SAFETY: one-place: this thread holds the bucket.
+        unsafe { &mut *self.bucket.places.get() }
+    }
+
+    /// The buffer in a place, if it is full.
+    #[inline]
+    fn near(&self, place: usize) -> Option<&Buffer<u8>> {
+        // SAFETY: the bit says that a buffer is there.
+        (self.state & 1 << place != 0).then(|| unsafe { self.places().near[place].assume_init_ref() })
+    }
+
+    /// The place of the buffer at an address.
+    #[inline]
+    fn find(&self, address: u64) -> Option<usize> {
+        (0..ROOM).find(|&place| self.near(place).is_some_and(|buffer| buffer.address() == address))
+    }
+
+    #[inline(always)] // What it returns is made in its caller's place, not copied there.
+    fn take(&mut self, address: u64) -> Option<(Buffer<u8>, bool)> {
+        let Some(place) = self.find(address) else {
+            return if self.state & FAR == 0 { None } else { self.take_far(address) };
+        };
+        let is_shared = self.state & 1 << place << SHARED != 0;
+        self.state &= !(1 << place | 1 << place << SHARED);
+        // SAFETY: the bit said that a buffer is there, and it is taken once.
+        Some((unsafe { self.places().near[place].assume_init_read() }, is_shared))
+    }
+
+    #[inline(always)] // As for `take`.
+    fn put(&mut self, buffer: Buffer<u8>) {
+        let place = (self.state & (FAR - 1)).trailing_ones() as usize;
+        if place == ROOM {
+            return self.put_far(buffer);
+        }
+        self.places_mut().near[place].write(buffer);
+        self.state |= 1 << place;
+    }
+
+    #[cold]
+    fn take_far(&mut self, address: u64) -> Option<(Buffer<u8>, bool)> {
+        self.places_mut().far.as_mut()?.remove(&address)
+    }
+
+    #[cold]
+    fn put_far(&mut self, buffer: Buffer<u8>) {
+        self.state |= FAR;
+        self.places_mut().far.get_or_insert_default().insert(buffer.address(), (buffer, false));
+    }
+
+    /// Notes that the users of the buffer at an address are recorded elsewhere, if it is here.
+    fn share(&mut self, address: u64) -> bool {
+        if let Some(place) = self.find(address) {
+            self.state |= 1 << place << SHARED;
+            return true;
+        }
+        let far = self.places_mut().far.as_mut().and_then(|far| far.get_mut(&address));
+        far.map(|(_, is_shared)| *is_shared = true).is_some()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Buffer<u8>> {
+        let far = self.places().far.iter().flat_map(|far| far.values().map(|(buffer, _)| buffer));
+        (0..ROOM).filter_map(|place| self.near(place)).chain(far)
     }
 }
 
 impl Pointers {
     #[inline]
-    fn path(address: u64) -> (usize, usize, usize) {
-        let number = (address >> GRAIN_BITS) as usize;
-        let root = (number >> (LEAF_BITS + MIDDLE_BITS)) & (ROOT - 1);
-        (root, (number >> LEAF_BITS) & (MIDDLE - 1), number & (LEAF - 1))
+    fn hold(&self, address: u64) -> Held<'_> {
+        let hash = (address >> GRAIN_BITS).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - BUCKET_BITS);
+        self.buckets[hash as usize].hold()
     }
 
-    #[inline]
-    fn find_place(&self, address: u64) -> Option<&Place> {
-        let (root, middle, leaf) = Self::path(address);
-        if address & ((1 << GRAIN_BITS) - 1) != 0 || address >> (GRAIN_BITS + LEAF_BITS + MIDDLE_BITS + ROOT_BITS) != 0
-        {
-            return None;
-        }
-        Some(&node(&node(&self.root[root])?.0[middle])?.0[leaf])
-    }
-
-    /// Puts a buffer at its address. What lay there before is of a life that is over; it comes back to be dropped.
-    #[inline]
+    /// Puts a buffer at its address, which is not null. What lay there before is of a life that is over, such as that
+    /// of a graph's allocation which a launch has freed; it comes back to be dropped.
+    #[inline(always)] // As for `take`.
     pub(crate) fn insert(&self, buffer: Buffer<u8>) -> Option<Buffer<u8>> {
-        let (root, middle, leaf) = Self::path(buffer.address());
-        let at = &self.root[root];
-        let at = &node(at).unwrap_or_else(|| make(at)).0[middle];
-        let place = &node(at).unwrap_or_else(|| make(at)).0[leaf];
-        let stale = match place.state.compare_exchange(EMPTY, BUSY, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => None,
-            Err(_) => self.displace(place),
-        };
-        // SAFETY: one-place: this thread holds the place, and nothing is in it.
-        unsafe { place.buffer().write(buffer) };
-        place.state.store(FULL, Ordering::Release);
-        stale
-    }
-
-    /// Cold: a life that ended without passing here, such as that of a graph's allocation which a launch has freed.
-    #[cold]
-    fn displace(&self, place: &Place) -> Option<Buffer<u8>> {
-        loop {
-            if place.hold().is_some() {
-                // SAFETY: one-place: this thread holds the place, and it was full.
-                return Some(unsafe { place.buffer().read() });
-            }
-            if place.state.compare_exchange(EMPTY, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return None;
-            }
-        }
+        let mut bucket = self.hold(buffer.address());
+        let stale = bucket.take(buffer.address());
+        bucket.put(buffer);
+        stale.map(|(buffer, _)| buffer)
     }
 
     /// Takes the buffer at an address out, and whether its users were recorded.
-    #[inline]
+    #[inline(always)] // As for `take`.
     pub(crate) fn remove(&self, address: u64) -> Option<(Buffer<u8>, bool)> {
-        let place = self.find_place(address)?;
-        let full = place.hold()?;
-        // SAFETY: one-place: this thread holds the place, and it was full.
-        let buffer = unsafe { place.buffer().read() };
-        place.state.store(EMPTY, Ordering::Release);
-        Some((buffer, full == SHARED))
+        self.hold(address).take(address)
     }
 
     /// The memory that starts at an address.
     pub(crate) fn peek(&self, address: u64) -> Option<RawMemory> {
-        self.find_place(address)?.peek()
+        let bucket = self.hold(address);
+        bucket.all().find(|buffer| buffer.address() == address)?.raw()
     }
 
     /// Notes that the users of the buffer at an address are recorded elsewhere: by `note`, while it cannot leave.
     pub(crate) fn share(&self, address: u64, note: impl FnOnce()) -> bool {
-        let held = self.find_place(address).and_then(|place| place.hold().map(|_| place));
-        let Some(place) = held else { return false };
-        note();
-        place.state.store(SHARED, Ordering::Release);
-        true
+        let mut bucket = self.hold(address);
+        let is_here = bucket.share(address);
+        if is_here {
+            note();
+        }
+        is_here
     }
 
-    /// The memory that an address lies in. One that is not its start costs a search downwards.
+    /// The memory that an address lies in. One that is not its start costs a look at everything that there is.
+    #[cold]
     pub(crate) fn containing(&self, address: u64) -> Option<RawMemory> {
-        let within = |memory: &RawMemory| address - memory.address() < memory.bytes().max(1);
-        if let Some(memory) = self.peek(address) {
-            return Some(memory);
-        }
-        let (mut root, mut middle, mut leaf) = Self::path(address);
-        loop {
-            if let Some(branch) = node(&self.root[root]) {
-                loop {
-                    if let Some(places) = node(&branch.0[middle]) {
-                        let below = places.0[..=leaf].iter().rev().find_map(Place::peek);
-                        if let Some(memory) = below {
-                            return Some(memory).filter(within);
-                        }
-                    }
-                    leaf = LEAF - 1;
-                    match middle.checked_sub(1) {
-                        Some(next) => middle = next,
-                        None => break,
-                    }
-                }
-            }
-            (middle, leaf) = (MIDDLE - 1, LEAF - 1);
-            root = root.checked_sub(1)?;
-        }
+        let is_in = |buffer: &&Buffer<u8>| address.wrapping_sub(buffer.address()) < buffer.bytes();
+        self.buckets.iter().find_map(|bucket| bucket.hold().all().find(is_in)?.raw())
     }
 }
 
-const _: () = assert!(size_of::<Place>() == 40);
+const _: () = assert!(size_of::<Bucket>() == 128);
 
 #[cfg(test)]
 mod tests {
@@ -241,6 +232,28 @@ mod tests {
         POINTERS.insert(buffer);
         assert!(POINTERS.share(start, || ()) && !POINTERS.share(start + 512, || ()));
         assert!(POINTERS.remove(start).expect("it is there").1);
+    }
+
+    #[test]
+    fn what_a_bucket_has_no_room_for_is_found_as_well() {
+        let device = Device::host(HostConfig::default()).expect("a host device");
+        let stream = device.stream().expect("a stream");
+        static POINTERS: Pointers = Pointers { buckets: [const { Bucket::new() }; 1 << BUCKET_BITS] };
+        // So many that some buckets overflow, whatever the hash.
+        let alloc = |_| stream.alloc::<u8>(&device.default_pool(), 512).expect("memory");
+        let buffers: Vec<_> = (0..(ROOM + 1) << BUCKET_BITS).map(alloc).collect();
+        let addresses: Vec<_> = buffers.iter().map(Buffer::address).collect();
+        assert!(buffers.into_iter().all(|buffer| POINTERS.insert(buffer).is_none()));
+        assert!(POINTERS.buckets.iter().any(|bucket| bucket.hold().state & FAR != 0));
+        for &address in &addresses {
+            assert_eq!(POINTERS.peek(address).map(|memory| memory.address()), Some(address));
+        }
+        assert!(addresses.iter().skip(1).step_by(2).all(|&address| POINTERS.share(address, || ())));
+        for (number, &address) in addresses.iter().enumerate() {
+            let (buffer, is_shared) = POINTERS.remove(address).expect("it is there");
+            assert_eq!((buffer.address(), is_shared), (address, number % 2 == 1));
+        }
+        assert!(addresses.iter().all(|&address| POINTERS.remove(address).is_none()));
     }
 
     #[test]

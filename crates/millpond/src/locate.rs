@@ -80,6 +80,20 @@ impl PoolShared {
         Err(Invalid::Pointer { pointer, nearest }.into())
     }
 
+    /// The live allocation of a pool that `pointer` lies in, and its bytes.
+    pub(crate) fn find_around(context: &Context, pointer: u64) -> Option<(Owned, u64)> {
+        let pool = context.pools().into_iter().find(|pool| pool.contains(pointer))?;
+        let heap = pool.lock();
+        let Located::Held { block, offset } = heap.pool.locate(pointer) else { return None };
+        let allocation = heap.allocation_in(block.block)?;
+        let life = allocation.life();
+        if life.freed.is_some() || offset >= life.bytes {
+            return None;
+        }
+        let (generation, address) = (life.generation, block.range.start);
+        Some((Owned { allocation: Arc::clone(allocation), generation, address }, life.bytes))
+    }
+
     fn find_here(context: &Context, pointer: u64) -> std::result::Result<Owned, Nearest> {
         match context.pools().iter().find(|pool| pool.contains(pointer)) {
             Some(pool) => {

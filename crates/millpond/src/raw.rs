@@ -215,6 +215,12 @@ impl Device {
         let bytes = owned.allocation.life().bytes;
         Ok(RawMemory { whose: Whose::Life(owned), bytes })
     }
+
+    /// The live allocation of a pool of the device that an address lies in, whoever owns it.
+    pub fn memory_around(&self, address: u64) -> Option<RawMemory> {
+        let (owned, bytes) = PoolShared::find_around(self.context(), address)?;
+        Some(RawMemory { whose: Whose::Life(owned), bytes })
+    }
 }
 
 /// A live allocation, for a picture of memory.
