@@ -14,6 +14,7 @@ use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use millpond::driver::prefetch;
 use millpond::{Buffer, RawMemory};
 use rustc_hash::FxHashMap;
 
@@ -30,7 +31,7 @@ const FAR: u32 = 1 << ROOM;
 const SHARED: u32 = 8;
 
 /// The buffers of some addresses.
-#[repr(align(128))] // No cache line is shared with another bucket.
+#[repr(C, align(128))] // No cache line is shared with another bucket.
 struct Bucket {
     state: AtomicU32,
     places: UnsafeCell<Places>,
@@ -161,9 +162,20 @@ impl Held<'_> {
 
 impl Pointers {
     #[inline]
-    fn hold(&self, address: u64) -> Held<'_> {
+    fn bucket(&self, address: u64) -> &Bucket {
         let hash = (address >> GRAIN_BITS).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - BUCKET_BITS);
-        self.buckets[hash as usize].hold()
+        &self.buckets[hash as usize]
+    }
+
+    #[inline]
+    fn hold(&self, address: u64) -> Held<'_> {
+        self.bucket(address).hold()
+    }
+
+    /// An address will be looked up soon.
+    #[inline]
+    pub(crate) fn expect(&self, address: u64) {
+        prefetch(self.bucket(address));
     }
 
     /// Puts a buffer at its address, which is not null. What lay there before is of a life that is over, such as that

@@ -11,6 +11,7 @@
 //! | `failures` | calls made to fail on demand |
 //! | `tap` | [`Counting`] and [`Failing`]: drivers around drivers |
 //! | `light` | [`Light`]: a lock for what one thread uses nearly always |
+//! | `prefetch` | [`prefetch`]: memory that is wanted soon |
 //! | `ledger` | ranges, chunks and mappings, as bookkeeping |
 //! | `peers` | devices that know each other |
 //! | `sim` | [`SimDriver`]: no memory, no threads; every call is data |
@@ -28,6 +29,7 @@ mod light;
 mod light_sync;
 mod panics;
 mod peers;
+mod prefetch;
 mod sim;
 mod tap;
 
@@ -42,5 +44,6 @@ pub use graphs::{Node, NodeWork, RawExec, RawGraph, Repeated};
 pub use host::{HostConfig, HostDriver, STREAMS_MAX, Schedule, WORKERS_MAX};
 pub use light::{Light, LightGuard};
 pub use peers::{Fence, HeldMemory, HostFence, Peer, PeerAccess};
+pub use prefetch::prefetch;
 pub use sim::{Call, Completion, SimConfig, SimDriver, Violation, Watch, WorkCall};
 pub use tap::{Counting, Failing, Tap, Tapped};

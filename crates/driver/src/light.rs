@@ -29,6 +29,8 @@ const PATIENCE: u32 = 1024;
 const NOBODY: u64 = 0;
 
 /// A lock held for a short time, nearly always by one thread. Who waits for it does not sleep, but lets others go on.
+/// Beside the lock lies what comes first in the value.
+#[repr(C)]
 pub struct Light<T> {
     /// The number of the thread that owns it.
     owner: AtomicU64,

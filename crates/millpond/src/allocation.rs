@@ -7,11 +7,11 @@
 //! Invariant **one-owner**: an allocation is with exactly one of: a live buffer, a shelf, or the table's vacant
 //! entries. The pool's table refers to it only to answer questions about pointers and views.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Act, Fault, History, Kind, Site, Subject, Use, Violation};
-use millpond_core::ids::{AllocId, Point, Slot, StreamId};
+use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
 use millpond_core::units::{Bytes, Range};
 use millpond_driver::{Light, LightGuard};
 
@@ -24,16 +24,18 @@ use crate::tracing::Tracer;
 
 /// An entry: its fixed part. Blocks and lives pass through [`life`](Allocation::life).
 #[derive(Debug)]
-#[repr(align(128))] // No cache line is shared with another entry, which another stream may serve.
+#[repr(C, align(128))] // No cache line is shared with another entry, which another stream may serve.
 pub(crate) struct Allocation {
-    pub(crate) id: AllocId,
-    /// Its place in the table of where it is from.
-    pub(crate) index: u32,
-    /// The number of its device.
-    pub(crate) device: u32,
     pub(crate) origin: Origin,
     /// Where the block of a pool begins, for who owns it.
     address: AtomicU64,
+    /// That block.
+    block: AtomicU32,
+    /// Its place in the table of where it is from.
+    pub(crate) index: u32,
+    pub(crate) id: AllocId,
+    /// The number of its device.
+    pub(crate) device: u32,
     life: Light<Life>,
 }
 
@@ -50,22 +52,24 @@ pub(crate) enum Origin {
     Captured(Arc<Session>),
 }
 
-/// One life of an allocation, in one block.
+/// One life of an allocation, in one block. What each alloc and free needs comes first, so that it is two pairs of cache
+/// lines with what is fixed; the uses are last.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Life {
     pub(crate) generation: u64,
-    /// Its addresses, rounded up to the pool's grain.
-    pub(crate) range: Range,
     /// Bytes as asked for.
     pub(crate) bytes: u64,
-    /// The stream that took the block from the heap: where a drop frees it.
-    pub(crate) home: Weak<StreamShared>,
-    pub(crate) history: History,
-    /// The free, once it has happened.
-    pub(crate) freed: Option<Use>,
-    pub(crate) name: Option<Arc<str>>,
     /// Other processes that hold it.
     pub(crate) lent: Option<Box<Lent>>,
+    /// Its addresses, rounded up to the pool's grain.
+    pub(crate) range: Range,
+    /// The stream that took the block from the heap: where a drop frees it.
+    pub(crate) home: Weak<StreamShared>,
+    pub(crate) name: Option<Arc<str>>,
+    /// The free, once it has happened.
+    pub(crate) freed: Option<Use>,
+    pub(crate) history: History,
 }
 
 /// What the program owns: one life of an allocation, and where it is.
@@ -85,12 +89,12 @@ impl Allocation {
             range: Range::default(),
             bytes: 0,
             home: Weak::new(),
-            history: History::new(nowhere),
-            freed: Some(nowhere),
             name: None,
             lent: None,
+            freed: Some(nowhere),
+            history: History::new(nowhere),
         };
-        Self { id, index, device, origin, address: AtomicU64::new(0), life: Light::new(life) }
+        Self { id, index, device, origin, block: AtomicU32::new(0), address: AtomicU64::new(0), life: Light::new(life) }
     }
 
     /// Who writes down what is done to it, where somebody does. Memory of a capture is its graph's.
@@ -135,8 +139,16 @@ impl Allocation {
         self.address.load(Ordering::Relaxed)
     }
 
-    /// It has another block.
-    pub(crate) fn set_address(&self, address: u64) {
+    /// The block that it has of a pool.
+    #[inline]
+    pub(crate) fn block(&self) -> BlockId {
+        BlockId(self.block.load(Ordering::Relaxed))
+    }
+
+    /// It has another block, which begins at `address`.
+    #[inline]
+    pub(crate) fn set_block(&self, block: BlockId, address: u64) {
+        self.block.store(block.0, Ordering::Relaxed);
         self.address.store(address, Ordering::Relaxed);
     }
 

@@ -11,7 +11,7 @@ use millpond_core::ids::{AllocId, BlockId, ChunkId, PoolId};
 use millpond_core::order::Knows;
 use millpond_core::pool::{Frontier, PoolConfig, ReusePolicy};
 use millpond_core::units::Range;
-use millpond_driver::RawChunk;
+use millpond_driver::{RawChunk, prefetch};
 
 use crate::allocation::{Allocation, Origin};
 use crate::context::{Context, lock};
@@ -95,12 +95,10 @@ pub(crate) struct Heap {
     /// Whether chunks are made to be handed to other processes.
     pub(crate) shareable: bool,
     next_serial: u64,
-    /// All allocations there ever were.
-    table: Vec<Entry>,
+    /// All allocations there ever were; the name of a held block is the index of its own.
+    table: Vec<Arc<Allocation>>,
     /// Those without a block. The reference that is here goes out with a block and comes back with it, uncounted.
     vacant: Vec<Arc<Allocation>>,
-    /// The allocation in each block.
-    by_block: Vec<u32>,
     shelves: Vec<ShelfRef>,
     /// Bytes in use, less what the shelves' counts say.
     used: i64,
@@ -118,13 +116,6 @@ pub(crate) struct Chunk {
     serial: u64,
 }
 
-/// An allocation of the table, and its block while it has one.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    allocation: Arc<Allocation>,
-    block: BlockId,
-}
-
 impl Heap {
     fn new(pool: millpond_core::pool::Pool, grants: Arc<Mutex<Grants>>) -> Self {
         Self {
@@ -136,7 +127,6 @@ impl Heap {
             next_serial: 0,
             table: Vec::new(),
             vacant: Vec::new(),
-            by_block: Vec::new(),
             shelves: Vec::new(),
             used: 0,
             used_high: 0,
@@ -171,28 +161,29 @@ impl Heap {
         self.chunks.iter().flatten().find(|chunk| chunk.serial == serial).map(|chunk| chunk.raw)
     }
 
+    /// The allocation that [`enlist`](Self::enlist) hands out next is asked for from memory.
+    #[inline]
+    pub(crate) fn expect_enlist(&self) {
+        if let Some(next) = self.vacant.last() {
+            prefetch(&**next);
+        }
+    }
+
     /// An allocation for a block that just left the heap.
     #[inline]
     pub(crate) fn enlist(&mut self, pool: &Arc<PoolShared>, block: BlockId) -> Arc<Allocation> {
-        if self.vacant.is_empty() {
-            self.add_entry(pool);
-        }
-        let allocation = self.vacant.pop().expect("an entry was added");
-        if self.by_block.len() <= block.index() {
-            self.by_block.resize(block.index() + 1, u32::MAX);
-        }
-        self.by_block[block.index()] = allocation.index;
-        self.table[allocation.index as usize].block = block;
+        let allocation = self.vacant.pop().unwrap_or_else(|| self.add_entry(pool));
+        self.pool.set_name(block, allocation.index);
         allocation
     }
 
     #[cold]
-    fn add_entry(&mut self, pool: &Arc<PoolShared>) {
+    fn add_entry(&mut self, pool: &Arc<PoolShared>) -> Arc<Allocation> {
         let index = self.table.len() as u32;
         let id = AllocId(pool.context.next_alloc.fetch_add(1, Ordering::Relaxed));
         let allocation = Arc::new(Allocation::new(id, index, pool.context.number, Origin::Pool(Arc::clone(pool))));
-        self.vacant.push(Arc::clone(&allocation));
-        self.table.push(Entry { allocation, block: BlockId(u32::MAX) });
+        self.table.push(Arc::clone(&allocation));
+        allocation
     }
 
     /// The block of a freed allocation returns to the heap.
@@ -203,7 +194,7 @@ impl Heap {
         after: impl Into<Frontier>,
         who: Option<&impl Knows>,
     ) {
-        self.pool.free(self.table[allocation.index as usize].block, after, who);
+        self.pool.free(allocation.block(), after, who);
         self.vacant.push(allocation);
     }
 
@@ -213,21 +204,19 @@ impl Heap {
     }
 
     /// The table, which refers to its pool: taken out so that the pool can go.
-    pub(crate) fn take_table(&mut self) -> Vec<Entry> {
+    pub(crate) fn take_table(&mut self) -> Vec<Arc<Allocation>> {
         self.vacant.clear();
-        self.by_block.clear();
         std::mem::take(&mut self.table)
     }
 
     /// The allocation in a block, once it is entered.
     pub(crate) fn allocation_in(&self, block: BlockId) -> Option<&Arc<Allocation>> {
-        let index = self.by_block.get(block.index()).copied().unwrap_or(u32::MAX);
-        self.table.get(index as usize).filter(|entry| entry.block == block).map(|entry| &entry.allocation)
+        self.table.get(self.pool.name(block)? as usize)
     }
 
     /// All entries of the table.
     pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
-        self.table.iter().map(|entry| &entry.allocation)
+        self.table.iter()
     }
 
     /// Counts bytes that went to the program (or came back) without a shelf, and keeps the high mark. What the shelves
@@ -325,7 +314,7 @@ impl PoolShared {
 
     /// The allocation that a view names; whether the life it means still lasts is for the caller to see.
     pub(crate) fn resolve(&self, index: u32) -> Option<Arc<Allocation>> {
-        self.lock().table.get(index as usize).map(|entry| Arc::clone(&entry.allocation))
+        self.lock().table.get(index as usize).cloned()
     }
 
     /// Whether `pointer` is one of this pool's addresses.
@@ -335,8 +324,7 @@ impl PoolShared {
 
     /// The largest live allocations, for a report.
     pub(crate) fn largest(&self, heap: &Heap, count: usize) -> Vec<Holder> {
-        let all = heap.table.iter().map(|entry| &entry.allocation);
-        let mut live: Vec<_> = all.filter(|it| it.life().freed.is_none()).collect();
+        let mut live: Vec<_> = heap.allocations().filter(|it| it.life().freed.is_none()).collect();
         live.sort_by_key(|it| std::cmp::Reverse(it.life().bytes));
         live.truncate(count);
         let holder = |it: &Arc<Allocation>| {

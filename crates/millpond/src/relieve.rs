@@ -9,19 +9,19 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::check::Act;
-use millpond_core::ids::Point;
+use millpond_core::ids::{Point, Slot};
 use millpond_core::order::Chain;
 use millpond_core::pool::{Exhausted, Grant};
 use millpond_driver::{Access, DriverError};
 
-use crate::allocation::{Allocation, Owned};
+use crate::allocation::Owned;
 use crate::context::Context;
 use crate::error::{Error, Invalid, OutOfMemory, Result};
 use crate::graph::trim_graph_memory;
 use crate::pool::{Heap, PoolShared};
 use crate::progress::Told;
 use crate::shell;
-use crate::stream::{State, StreamShared};
+use crate::stream::{Shelved, State, StreamShared};
 
 /// How many of the largest allocations a report names.
 const REPORTED: usize = 5;
@@ -60,11 +60,9 @@ impl StreamShared {
         caller: &'static Location<'static>,
     ) -> Result<Owned> {
         self.check_pool(pool)?;
-        if let Some(shelf) = state.shelf(pool) {
-            shelf.shed();
-        }
         let mut heap = pool.lock();
-        self.return_fallen_to(state, pool, &mut heap);
+        heap.expect_enlist();
+        state.return_to(&mut heap, pool, true);
         let grant = match heap.pool.fit(bytes, &state.chain) {
             Ok(grant) => grant,
             Err(_) => {
@@ -78,7 +76,7 @@ impl StreamShared {
             self.settle_grant(state, pool, &mut heap, &grant)?;
         }
         let allocation = heap.enlist(pool, grant.block);
-        allocation.set_address(grant.range.start);
+        allocation.set_block(grant.block, grant.range.start);
         heap.count_used(bytes as i64);
         let born = self.next_use(state, Act::Allocate, caller);
         // The life begins under the heap's lock, so that whoever finds the block there finds whose it is.
@@ -249,8 +247,9 @@ impl PoolShared {
                 let served = shelf.shelf.count_served();
                 let mut heap = self.lock();
                 heap.pool.count_served(served);
-                for (allocation, free) in shelf.clear(stream.slot) {
-                    heap.give_back(allocation, free, None::<&Chain>);
+                for freed in shelf.clear() {
+                    let free = Point { slot: stream.slot, seq: freed.seq };
+                    heap.give_back(freed.allocation, free, None::<&Chain>);
                 }
             }
         };
@@ -272,10 +271,11 @@ impl PoolShared {
     }
 
     /// Freed blocks return to the heap.
-    pub(crate) fn take_back(&self, fallen: impl IntoIterator<Item = (Arc<Allocation>, Point)>) {
+    pub(crate) fn take_back(&self, slot: Slot, fallen: impl IntoIterator<Item = Shelved>) {
         let mut heap = self.lock();
-        for (allocation, free) in fallen {
-            heap.give_back(allocation, free, None::<&Chain>);
+        for freed in fallen {
+            let free = Point { slot, seq: freed.seq };
+            heap.give_back(freed.allocation, free, None::<&Chain>);
         }
     }
 

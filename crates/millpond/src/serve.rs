@@ -14,7 +14,7 @@ use millpond_core::ids::{Point, Seq};
 use millpond_core::order::{Chain, Knows};
 use millpond_core::pool::Frontier;
 use millpond_core::units::{Range, round_up};
-use millpond_driver::{Access, LightGuard};
+use millpond_driver::{Access, LightGuard, prefetch};
 
 use crate::allocation::{Allocation, Life, Origin, Owned, freed_fault, site, violation};
 use crate::error::{CaptureError, Error, Result};
@@ -124,6 +124,7 @@ impl StreamShared {
     fn try_free(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
         // In parts, which stay in registers: put together again only where the path is cold.
         let Owned { allocation, generation, address } = owned;
+        prefetch(&*allocation);
         let mut state = self.state.lock();
         match self.enter(&mut state).and_then(|mode| self.check_device(&allocation).map(|()| mode)) {
             Ok(Mode::Live) => {}
@@ -280,21 +281,7 @@ impl StreamShared {
     /// What fell off the shelf returns to the heap.
     #[cold]
     fn return_fallen(&self, state: &mut State, pool: &PoolShared) {
-        let mut heap = pool.lock();
-        self.return_fallen_to(state, pool, &mut heap);
-    }
-
-    #[inline]
-    pub(crate) fn return_fallen_to(&self, state: &mut State, pool: &PoolShared, heap: &mut crate::pool::Heap) {
-        let Some(shelf) = state.shelf(pool) else { return };
-        let mut fallen = std::mem::take(&mut shelf.fallen);
-        for Shelved { allocation, seq, .. } in fallen.drain(..) {
-            heap.give_back(allocation, Point { slot: self.slot, seq }, Some(&state.chain));
-        }
-        // The room is kept.
-        if let Some(shelf) = state.shelf(pool) {
-            shelf.fallen = fallen;
-        }
+        state.return_to(&mut pool.lock(), pool, false);
     }
 
     /// A block goes to the heap without resting on a shelf.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use millpond_core::check::Place;
 use millpond_core::graph::NodeId;
 use millpond_core::ids::{Point, Seq, Slot, StreamId};
-use millpond_core::order::Chain;
+use millpond_core::order::{Chain, Knows};
 use millpond_core::pool::Shelf;
 use millpond_driver::{Driver, Light, RawMark, RawStream};
 use smallvec::SmallVec;
@@ -23,7 +23,7 @@ use crate::error::{Invalid, Result};
 use crate::event::{At, Event, Mark};
 use crate::external::Record;
 use crate::graph::Session;
-use crate::pool::PoolShared;
+use crate::pool::{Heap, PoolShared};
 use crate::progress::Progress;
 use crate::shelf_count::ShelfCount;
 use crate::tracing::Tracer;
@@ -152,15 +152,9 @@ impl PoolShelf {
         std::ptr::eq(self.owner.as_ptr(), pool)
     }
 
-    /// What lies on the shelf goes with what fell off it.
-    pub(crate) fn shed(&mut self) {
-        self.fallen.extend(self.shelf.drain());
-    }
-
-    /// Takes everything off, for the heap, with where it was freed.
-    pub(crate) fn clear(&mut self, slot: Slot) -> impl Iterator<Item = (Arc<Allocation>, Point)> + '_ {
-        let all = self.fallen.drain(..).chain(self.shelf.drain());
-        all.map(move |shelved| (shelved.allocation, Point { slot, seq: shelved.seq }))
+    /// Takes everything off: first what fell off before.
+    pub(crate) fn clear(&mut self) -> impl Iterator<Item = Shelved> + '_ {
+        self.fallen.drain(..).chain(self.shelf.drain())
     }
 }
 
@@ -189,6 +183,22 @@ impl State {
     #[inline]
     pub(crate) fn shelf(&mut self, pool: &PoolShared) -> Option<&mut PoolShelf> {
         self.shelves.iter_mut().find(|shelf| shelf.is_for(pool))
+    }
+
+    /// What fell off a pool's shelf returns to the heap, and what lies on it where `all` does; the stream's chain stands
+    /// after all of these frees.
+    #[inline]
+    pub(crate) fn return_to(&mut self, heap: &mut Heap, pool: &PoolShared, all: bool) {
+        let Self { shelves, chain, .. } = self;
+        let Some(shelf) = shelves.iter_mut().find(|shelf| shelf.is_for(pool)) else { return };
+        let give_back = |freed: Shelved| {
+            let free = Point { slot: chain.slot(), seq: freed.seq };
+            heap.give_back(freed.allocation, free, Some(&*chain));
+        };
+        match all {
+            true => shelf.clear().for_each(give_back),
+            false => shelf.fallen.drain(..).for_each(give_back),
+        }
     }
 
     /// The shelf for a pool, made where there is none.
@@ -302,7 +312,7 @@ impl StreamShared {
         lock(&self.context.streams).retain(|stream| !Weak::ptr_eq(stream, &self.me));
         for mut shelf in shelves {
             if let Some(pool) = shelf.owner.upgrade() {
-                pool.take_back(shelf.clear(self.slot));
+                pool.take_back(self.slot, shelf.clear());
                 pool.remove_shelf(&shelf.count);
                 pool.trim_if_destroyed();
             }

@@ -54,13 +54,15 @@ fn free(ordinal: i32, address: u64, handle: u64) -> Result<()> {
     if address == 0 {
         return Ok(());
     }
+    POINTERS.expect(address);
     let device = device(ordinal)?;
+    let stream = device.stream(handle)?;
     match POINTERS.remove(address) {
-        Some((buffer, false)) => match device.stream(handle)?.free(buffer) {
+        Some((buffer, false)) => match stream.free(buffer) {
             Ok(()) => Ok(()),
-            Err(refused) => free_elsewhere(device.stream(handle)?, refused.buffer),
+            Err(refused) => free_elsewhere(stream, refused.buffer),
         },
-        Some((buffer, true)) => free_shared(device, buffer, device.stream(handle)?),
+        Some((buffer, true)) => free_shared(device, buffer, stream),
         None => free_unknown(device, address),
     }
 }

@@ -35,6 +35,7 @@ pub struct Fault {
 
 /// One life of an allocation: its birth and the uses that something later may have to come after.
 #[derive(Clone, Debug)]
+#[repr(C)] // What each alloc and free needs lies together: the birth, and how many uses there are.
 pub struct History {
     born: Use,
     uses: SmallVec<[Use; 2]>,

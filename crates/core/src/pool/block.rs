@@ -37,7 +37,7 @@ pub(super) struct Block {
     /// Neighbours by address.
     pub(super) below: u32,
     pub(super) above: u32,
-    /// Neighbours in its bin.
+    /// Neighbours in its bin. Held: `bin_prev` is what its holder calls it.
     pub(super) bin_prev: u32,
     pub(super) bin_next: u32,
     /// Neighbours in the queue of its lane.
@@ -100,6 +100,13 @@ impl Blocks {
     /// The block of a number that came from outside, if it is one.
     pub(super) fn lookup(&self, id: BlockId) -> Option<&Block> {
         self.slab.get(id.index()).filter(|block| block.state != State::Unused)
+    }
+
+    /// A block, in no index, is handed out; its holder has no name for it yet.
+    #[inline]
+    pub(super) fn hold(&mut self, id: u32) {
+        let block = &mut self[id];
+        (block.state, block.bin_prev) = (State::Held, NONE);
     }
 
     /// Cuts a block in two, `bytes` to the lower. The lower part keeps the number; returns that of the upper.

@@ -99,7 +99,7 @@ impl Pool {
     fn occupy(&mut self, window: &Window, who: &impl Knows, reach: Reach, refusals: u32) -> Option<Grant> {
         let segments = window.segments(&self.heap, self.space.granule());
         let target = self.heap.carve(window.range);
-        self.heap.blocks[target].state = State::Held;
+        self.heap.blocks.hold(target);
         self.space.pin(window.range);
         self.hold(window.range.bytes);
         let mut after = self.heap.blocks[target].after.clone();

@@ -83,7 +83,7 @@ impl Heap {
     pub(super) fn take(&mut self, id: u32, bytes: u64) -> u32 {
         if self.blocks[id].bytes == bytes {
             self.unindex(id);
-            self.blocks[id].state = State::Held;
+            self.blocks.hold(id);
             return id;
         }
         let home = self.blocks[id].home;

@@ -60,6 +60,23 @@ impl Pool {
         self.heap.blocks.lookup(block).filter(|at| at.state == State::Held).map(super::block::Block::range)
     }
 
+    /// What the holder of a block calls it; `None` where it has not said, or the number is not that of a held block.
+    pub fn name(&self, block: BlockId) -> Option<u32> {
+        let held = self.heap.blocks.lookup(block).filter(|at| at.state == State::Held)?;
+        Some(held.bin_prev).filter(|&name| name != NONE)
+    }
+
+    /// The holder of a block calls it so, until it is freed. A number is no name where it is `u32::MAX`.
+    ///
+    /// # Panics
+    /// Where `block` is not held.
+    #[inline]
+    pub fn set_name(&mut self, block: BlockId, name: u32) {
+        let at = &mut self.heap.blocks[block.0];
+        assert!(at.state == State::Held, "the block is held");
+        at.bin_prev = name;
+    }
+
     /// The held blocks, upwards.
     pub fn held_blocks(&self) -> impl Iterator<Item = (BlockId, Range)> + '_ {
         let blocks = &self.heap.blocks;
