@@ -2,6 +2,10 @@
 //!
 //! Run with `cargo bench -p millpond --bench hot`. The device is the simulator: no memory is touched, so that what is
 //! timed is Millpond. Each figure is the median of several rounds; peers run in the same process, one after the other.
+//!
+//! `-- cold [TRACE]` times a recorded program's calls (plain lines: `a ID BYTES STREAM`, `f ID STREAM`; without one,
+//! random replacement) as that program does them: on a thread that owns no lock, and between two calls all of the near
+//! caches are used for something else.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
@@ -15,6 +19,11 @@ const ROUNDS: usize = 9;
 fn main() {
     if std::env::args().any(|arg| arg == "--test") {
         return;
+    }
+    let words: Vec<String> = std::env::args().skip_while(|word| word != "cold").skip(1).collect();
+    if std::env::args().any(|arg| arg == "cold") {
+        let events = words.iter().find(|word| !word.starts_with('-')).map_or_else(replaced, |path| read(path));
+        return cold(&Device::sim(SimConfig::default()).expect("a simulated device"), &events);
     }
     // `-- replacement` and `-- hand-over` run that workload alone, for a profiler.
     for (name, workload) in [("replacement", replacement as fn(&Device)), ("hand-over", hand_over)] {
@@ -125,6 +134,80 @@ fn replacement(device: &Device) {
     let ratio = statistics.reserved_high_bytes as f64 / statistics.used_high_bytes as f64;
     println!("{:<52} {ns:>10.1}", "random replacement, 1000 live, 512 B..16 MiB");
     println!("{:<52} {ratio:>10.3}", "    peak reserved / peak used");
+}
+
+/// One event of a program: with bytes an allocation, without a free.
+struct Event {
+    id: usize,
+    bytes: Option<usize>,
+}
+
+fn read(path: &str) -> Vec<Event> {
+    let event = |line: &str| {
+        let mut words = line.split(' ');
+        let is_alloc = words.next() == Some("a");
+        let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
+        Event { id: number(), bytes: is_alloc.then(number) }
+    };
+    std::fs::read_to_string(path).expect("a trace").lines().map(event).collect()
+}
+
+/// Random replacement as events.
+fn replaced() -> Vec<Event> {
+    let mut random = Random(0x1234_5678_9ABC_DEF1);
+    let mut events: Vec<Event> = (0..1000).map(|id| Event { id, bytes: Some(random.size()) }).collect();
+    for _ in 0..20_000 {
+        let id = random.next() as usize % 1000;
+        events.extend([Event { id, bytes: None }, Event { id, bytes: Some(random.size()) }]);
+    }
+    events
+}
+
+/// The last of these events are timed, in the third pass; by then the pool has all the memory that it needs.
+const TIMED: usize = 16_000;
+
+fn cold(device: &Device, events: &[Event]) {
+    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).expect("a pool");
+    let stream = device.non_blocking_stream().expect("a stream");
+    pass(&stream, &pool, events, None);
+    // Another thread: the locks that the first one owns are taken by a swap from now on.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut times = [Vec::new(), Vec::new()];
+            pass(&stream, &pool, events, None);
+            pass(&stream, &pool, events, Some(&mut times));
+            for (work, mut times) in ["alloc", "free"].into_iter().zip(times) {
+                times.sort_by(f64::total_cmp);
+                let (count, median) = (times.len() - times.len() / 100, times[times.len() / 2]);
+                let mean = times[..count].iter().sum::<f64>() / count as f64;
+                println!("{work:<5} out of far caches: median {median:>6.0} ns, mean of all but the slowest hundredth {mean:>6.0} ns");
+            }
+        });
+    });
+}
+
+/// All events once; those to be timed each after all of the near caches were used for something else.
+fn pass(stream: &Stream, pool: &Pool, events: &[Event], mut times: Option<&mut [Vec<f64>; 2]>) {
+    let ids = events.iter().map(|event| event.id + 1).max().unwrap_or(0);
+    let mut live: Vec<Option<Buffer<u8>>> = (0..ids).map(|_| None).collect();
+    let junk = vec![1u8; 2 << 20];
+    let clock = (0..1000).map(|_| Instant::now().elapsed()).min().expect("a look at the clock");
+    for (number, &Event { id, bytes }) in events.iter().enumerate() {
+        let mut times = times.as_deref_mut().filter(|_| number + TIMED >= events.len());
+        if times.is_some() {
+            black_box(junk.iter().step_by(64).map(|&byte| u64::from(byte)).sum::<u64>());
+        }
+        let start = Instant::now();
+        match bytes {
+            Some(bytes) => live[id] = Some(stream.alloc(pool, bytes).expect("memory")),
+            None => stream.free(live[id].take().expect("a live allocation")).expect("a right free"),
+        }
+        let taken = start.elapsed().saturating_sub(clock);
+        if let Some(times) = &mut times {
+            times[usize::from(bytes.is_none())].push(taken.as_nanos() as f64);
+        }
+    }
+    live.into_iter().flatten().for_each(|buffer| stream.free(buffer).expect("a right free"));
 }
 
 /// A 1 KiB pair among many free holes of 1 KiB that nothing joins.
