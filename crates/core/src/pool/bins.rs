@@ -23,17 +23,18 @@ const DOUBLINGS: usize = 50;
 /// One index of free blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Bins {
-    heads: Box<[u32; DOUBLINGS * PER_DOUBLING]>,
     /// Which doublings have a bin that is not empty.
     coarse: u64,
     /// Which bins of a doubling are not empty.
     fine: [u16; DOUBLINGS],
     grain_shift: u32,
+    /// The first block of each bin.
+    heads: [u32; DOUBLINGS * PER_DOUBLING],
 }
 
 impl Bins {
     pub(super) fn new(grain_shift: u32) -> Self {
-        Self { heads: Box::new([NONE; DOUBLINGS * PER_DOUBLING]), coarse: 0, fine: [0; DOUBLINGS], grain_shift }
+        Self { coarse: 0, fine: [0; DOUBLINGS], grain_shift, heads: [NONE; DOUBLINGS * PER_DOUBLING] }
     }
 
     /// The bin of a size: the small sizes have one each, then sixteen to a doubling.
