@@ -24,7 +24,7 @@ impl Stream {
     #[track_caller]
     pub fn copy_from_host<T: Pod>(&self, to: Write<'_, T>, from: &[T]) -> Result<()> {
         check_lengths("copy_from_host", from.len(), to.len())?;
-        let shared = &self.owner.shared;
+        let shared = &self.shared;
         let driver = &*shared.context.driver;
         shared.operate(&to, true, Location::caller(), |to, place| {
             let state = match to {
@@ -58,7 +58,7 @@ impl Stream {
     /// As for [`launch`](Self::launch) and [`synchronize`](Self::synchronize).
     #[track_caller]
     pub fn copy_to_host<T: Pod>(&self, from: Read<'_, T>) -> Result<Vec<T>> {
-        let shared = &self.owner.shared;
+        let shared = &self.shared;
         shared.refuse_in_capture("copy_to_host")?;
         let mut to = vec![T::zeroed(); from.len()];
         let target = to.as_mut_ptr() as u64;
@@ -85,7 +85,7 @@ impl Stream {
     #[track_caller]
     pub fn copy<T: Pod>(&self, from: Read<'_, T>, to: Write<'_, T>) -> Result<()> {
         check_lengths("copy", from.len(), to.len())?;
-        let shared = &self.owner.shared;
+        let shared = &self.shared;
         let bytes = (from.len() * size_of::<T>()) as u64;
         shared.operate(&(from, to), true, Location::caller(), |goes, (from, to)| match (bytes, goes) {
             (0, _) => Ok(()),
@@ -106,7 +106,7 @@ impl Stream {
     /// As for [`launch`](Self::launch).
     #[track_caller]
     pub fn memset<T: Pod>(&self, to: Write<'_, T>, value: u8) -> Result<()> {
-        let shared = &self.owner.shared;
+        let shared = &self.shared;
         let bytes = (to.len() * size_of::<T>()) as u64;
         shared.operate(&to, true, Location::caller(), |goes, place| match (bytes, goes) {
             (0, _) => Ok(()),

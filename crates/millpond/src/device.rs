@@ -32,7 +32,7 @@ use crate::serve::not_launched;
 use crate::share::{Sharing, check_free, free_import};
 use crate::stream::{Keep, Role, State, Stream, StreamShared};
 use crate::tracing::Tracer;
-use crate::{Buffer, peers, pool};
+use crate::{Buffer, peers};
 
 /// A pool's addresses, as a multiple of the memory that it may have: addresses are cheap, and room keeps blocks apart.
 const ADDRESSES_PER_BYTE: u64 = 8;
@@ -206,7 +206,7 @@ impl Device {
     /// # Errors
     /// [`Invalid::OtherDevice`] for a pool of another device.
     pub fn set_current_pool(&self, pool: &Pool) -> Result<Pool> {
-        if pool.owner.shared.context.number != self.shared.context.number {
+        if pool.shared.context.number != self.shared.context.number {
             return Err(Invalid::OtherDevice { what: pool.id().to_string(), with: "the device".into() }.into());
         }
         Ok(std::mem::replace(&mut *lock(&self.shared.current_pool), pool.clone()))
@@ -400,7 +400,7 @@ fn enlist_stream(context: &Arc<Context>, role: Role, keep: Option<Keep>, open: O
     if let Some(tracer) = &context.tracer {
         tracer.stream(id, role);
     }
-    Ok(Stream { owner: Arc::new(crate::stream::Owner { shared, keep }) })
+    Ok(Stream::new(shared, keep))
 }
 
 fn open_pool(context: &Arc<Context>, config: PoolConfig) -> Result<Pool> {
@@ -433,5 +433,5 @@ fn open_pool(context: &Arc<Context>, config: PoolConfig) -> Result<Pool> {
     if let Some(tracer) = &context.tracer {
         tracer.pool(id, shareable);
     }
-    Ok(Pool { owner: Arc::new(pool::Owner { shared }) })
+    Ok(Pool::new(shared))
 }

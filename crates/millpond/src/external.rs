@@ -130,7 +130,7 @@ impl Stream {
     #[track_caller]
     pub fn record_external(&self, event: &ExternalEvent) -> Result<()> {
         let place = Place::Source(Location::caller());
-        let shared = &self.owner.shared;
+        let shared = &self.shared;
         event.check_stream(shared)?;
         let mut state = shared.state.lock();
         match shared.enter(&mut state)? {
@@ -155,7 +155,7 @@ impl Stream {
     #[track_caller]
     pub fn wait_external(&self, event: &ExternalEvent) -> Result<()> {
         let place = Place::Source(Location::caller());
-        let shared = &self.owner.shared;
+        let shared = &self.shared;
         let mut state = shared.state.lock();
         match shared.enter(&mut state)? {
             Mode::Capturing => {

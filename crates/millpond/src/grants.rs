@@ -197,7 +197,7 @@ impl Pool {
     /// [`Invalid::NotPeers`] where the device can have no access to this one's memory (CUDA:
     /// `cudaErrorInvalidDevice`). The driver refused: then nothing is granted.
     pub fn grant(&self, device: &Device, access: PeerAccess) -> Result<()> {
-        let (pool, context) = (&*self.owner.shared, device.context());
+        let (pool, context) = (&*self.shared, device.context());
         if context.number == pool.context.number {
             return match access {
                 PeerAccess::ReadWrite => Ok(()),
@@ -234,7 +234,7 @@ impl Pool {
 
     /// What a device may do with memory of this pool (CUDA: `cudaMemPoolGetAccess`).
     pub fn access_of(&self, device: &Device) -> PeerAccess {
-        let (pool, number) = (&*self.owner.shared, device.context().number);
+        let (pool, number) = (&*self.shared, device.context().number);
         if number == pool.context.number { PeerAccess::ReadWrite } else { lock(&pool.grants).access(number) }
     }
 }

@@ -331,7 +331,7 @@ impl Stream {
         if bytes == 0 {
             return Ok(Buffer::new(None, len));
         }
-        self.owner.shared.alloc(&pool.owner.shared, bytes, caller).map(|owned| Buffer::new(Some(owned), len))
+        self.shared.alloc(&pool.shared, bytes, caller).map(|owned| Buffer::new(Some(owned), len))
     }
 
     /// Frees a buffer at this point of the stream (CUDA: `cudaFreeAsync`). It may have been allocated and used on other
@@ -345,8 +345,7 @@ impl Stream {
         let caller = Location::caller();
         let (owned, len) = buffer.into_owned();
         let Some(owned) = owned else { return Ok(()) };
-        self.owner
-            .shared
+        self.shared
             .free(owned, caller)
             .map_err(|(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), len) })
     }
@@ -363,7 +362,7 @@ impl Stream {
         if address == 0 {
             return Ok(());
         }
-        let shared = &self.owner.shared;
+        let shared = &self.shared;
         let capture = shared.state.lock().capture.clone().filter(|capture| capture.is_open());
         let captured = capture.and_then(|capture| shared.context.graphs.find_captured(&capture, address));
         let owned = captured.map_or_else(|| PoolShared::find_on(&shared.context, address), Ok)?;
@@ -384,7 +383,7 @@ impl Stream {
         accesses: A,
         kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
     ) -> Result<()> {
-        self.owner.shared.launch(accesses, kernel, Location::caller())
+        self.shared.launch(accesses, kernel, Location::caller())
     }
 
     /// Declares a use and submits nothing: it is checked and recorded as a [`launch`](Self::launch) that does nothing.
@@ -395,9 +394,9 @@ impl Stream {
     /// As for [`launch`](Self::launch), on every kind of device.
     #[track_caller]
     pub fn declare<A: Access>(&self, accesses: A) -> Result<()> {
-        self.owner.shared.operate(&accesses, true, Location::caller(), |to, _| {
+        self.shared.operate(&accesses, true, Location::caller(), |to, _| {
             if let To::Graph(payload) = to
-                && self.owner.shared.context.driver.has_graphs()
+                && self.shared.context.driver.has_graphs()
             {
                 *payload = Payload::Open;
             }
@@ -425,7 +424,7 @@ impl Stream {
         accesses: A,
         submit: impl FnOnce(&Queue<'_>, A::Place) -> Result<R>,
     ) -> Result<R> {
-        let shared = &*self.owner.shared;
+        let shared = &*self.shared;
         shared.operate(&accesses, false, Location::caller(), |to, place| match to {
             To::Device(_) => submit(&Queue { stream: shared, captures: false }, place),
             To::Graph(payload) => {

@@ -28,13 +28,14 @@ use crate::stream::StreamShared;
 /// of them (CUDA: `cudaMemPoolDestroy`).
 #[derive(Clone, Debug)]
 pub struct Pool {
-    pub(crate) owner: Arc<Owner>,
+    pub(crate) shared: Arc<PoolShared>,
+    _owner: Arc<Owner>,
 }
 
 /// Destroys the pool when the last handle goes.
 #[derive(Debug)]
-pub(crate) struct Owner {
-    pub(crate) shared: Arc<PoolShared>,
+struct Owner {
+    shared: Arc<PoolShared>,
 }
 
 impl Drop for Owner {
@@ -363,19 +364,23 @@ impl Drop for PoolShared {
 }
 
 impl Pool {
+    pub(crate) fn new(shared: Arc<PoolShared>) -> Self {
+        Self { shared: Arc::clone(&shared), _owner: Arc::new(Owner { shared }) }
+    }
+
     /// Its number on its device.
     pub fn id(&self) -> PoolId {
-        self.owner.shared.id
+        self.shared.id
     }
 
     /// What is used and reserved, now and at most (CUDA: `cudaMemPoolAttrUsedMemCurrent` and its siblings).
     pub fn statistics(&self) -> PoolStatistics {
-        self.owner.shared.statistics()
+        self.shared.statistics()
     }
 
     /// Sets the high mark of used bytes to the current value (CUDA: `cudaMemPoolAttrUsedMemHigh` set to 0).
     pub fn reset_used_high(&self) {
-        let mut heap = self.owner.shared.lock();
+        let mut heap = self.shared.lock();
         heap.settle();
         heap.used_high = 0;
         heap.used_high = heap.settle();
@@ -383,23 +388,23 @@ impl Pool {
 
     /// Sets the high mark of reserved bytes to the current value (CUDA: `cudaMemPoolAttrReservedMemHigh` set to 0).
     pub fn reset_reserved_high(&self) {
-        self.owner.shared.lock().pool.reset_reserved_high();
+        self.shared.lock().pool.reset_reserved_high();
     }
 
     /// When memory freed on one stream may serve another, for later allocations (CUDA: `cudaMemPoolReuse...`).
     pub fn set_reuse(&self, reuse: ReusePolicy) {
-        self.owner.shared.lock().pool.set_reuse(reuse);
+        self.shared.lock().pool.set_reuse(reuse);
     }
 
     /// Bytes to keep at a synchronisation (CUDA: `cudaMemPoolAttrReleaseThreshold`). The default is 0: everything
     /// idle goes back to the system whenever the host synchronises.
     pub fn set_release_threshold(&self, bytes: u64) {
-        self.owner.shared.lock().pool.set_release_threshold(bytes);
+        self.shared.lock().pool.set_release_threshold(bytes);
     }
 
     /// The settings.
     pub fn config(&self) -> PoolConfig {
-        self.owner.shared.lock().pool.config().clone()
+        self.shared.lock().pool.config().clone()
     }
 
     /// Gives memory back to the system until `keep_bytes` are left, as far as it is not in use: not under live
@@ -408,6 +413,6 @@ impl Pool {
     /// # Errors
     /// The device refused to unmap; what was given back before stays so.
     pub fn trim_to(&self, keep_bytes: u64) -> Result<()> {
-        self.owner.shared.trim_to(keep_bytes)
+        self.shared.trim_to(keep_bytes)
     }
 }

@@ -162,7 +162,7 @@ impl Stream {
     /// # Errors
     /// The memory was freed; the stream is closed.
     pub fn record_use(&self, memory: &RawMemory) -> Result<()> {
-        let shared = &self.owner.shared;
+        let shared = &self.shared;
         let mut state = shared.state.lock();
         let Whose::Life(Owned { allocation, generation, .. }) = &memory.whose else { return Ok(()) };
         if shared.enter(&mut state)? == Mode::Capturing {

@@ -36,15 +36,16 @@ pub use millpond_core::order::StreamKind;
 /// and work already in it still runs (CUDA: `cudaStreamDestroy`).
 #[derive(Clone, Debug)]
 pub struct Stream {
-    pub(crate) owner: Arc<Owner>,
+    pub(crate) shared: Arc<StreamShared>,
+    _owner: Arc<Owner>,
 }
 
 /// Closes the stream when the last handle goes.
 #[derive(Debug)]
-pub(crate) struct Owner {
-    pub(crate) shared: Arc<StreamShared>,
+struct Owner {
+    shared: Arc<StreamShared>,
     /// What keeps a foreign stream open.
-    pub(crate) keep: Option<Keep>,
+    keep: Option<Keep>,
 }
 
 /// Something of the program, to be dropped when it is needed no more.
@@ -321,9 +322,13 @@ impl StreamShared {
 }
 
 impl Stream {
+    pub(crate) fn new(shared: Arc<StreamShared>, keep: Option<Keep>) -> Self {
+        Self { shared: Arc::clone(&shared), _owner: Arc::new(Owner { shared, keep }) }
+    }
+
     /// Its number on its device.
     pub fn id(&self) -> StreamId {
-        self.owner.shared.id
+        self.shared.id
     }
 
     /// Whether what is done on it becomes nodes of a graph (CUDA: `cudaStreamIsCapturing`).
@@ -331,8 +336,8 @@ impl Stream {
     /// # Errors
     /// The stream is closed.
     pub fn is_capturing(&self) -> Result<bool> {
-        let mut state = self.owner.shared.state.lock();
-        Ok(self.owner.shared.enter(&mut state)? == Mode::Capturing)
+        let mut state = self.shared.state.lock();
+        Ok(self.shared.enter(&mut state)? == Mode::Capturing)
     }
 
     /// Records an event: everything submitted to the stream so far (CUDA: `cudaEventRecord`).
@@ -341,7 +346,7 @@ impl Stream {
     /// The stream belongs to a device that is lost, or the driver refused.
     #[track_caller]
     pub fn record(&self) -> Result<Event> {
-        let shared = &self.owner.shared;
+        let shared = &self.shared;
         let mut state = shared.state.lock();
         if shared.enter(&mut state)? == Mode::Capturing {
             return shared.capture_record(&state);
@@ -362,7 +367,7 @@ impl Stream {
     /// takes events of its own device only.
     #[track_caller]
     pub fn wait(&self, event: &Event) -> Result<()> {
-        let shared = &self.owner.shared;
+        let shared = &self.shared;
         let is_abroad = event.device() != shared.context.number;
         let mut state = shared.state.lock();
         let mode = shared.enter(&mut state)?;
@@ -393,7 +398,7 @@ impl Stream {
     /// The device is lost.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
-        self.owner.shared.refuse_in_capture("synchronize")?;
+        self.shared.refuse_in_capture("synchronize")?;
         self.record()?.synchronize()
     }
 
@@ -404,7 +409,7 @@ impl Stream {
     /// The device is lost.
     #[track_caller]
     pub fn is_idle(&self) -> Result<bool> {
-        self.owner.shared.refuse_in_capture("is_idle")?;
+        self.shared.refuse_in_capture("is_idle")?;
         self.record()?.is_over()
     }
 }

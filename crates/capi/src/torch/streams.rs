@@ -1,11 +1,10 @@
 //! Foreign streams by their handle, found without a lock.
 //!
 //! Simple version: a map behind a lock. Departure: every allocation and free asks, from every thread, so readers look
-//! into a table of pointers that only ever fills; who adds holds a lock. A program has some tens of streams. What does
-//! not fit any more goes to the map.
+//! into a table that only ever fills, each stream in its place without a pointer to follow; who adds holds a lock. A
+//! program has some tens of streams. What does not fit any more goes to the map.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use millpond::Stream;
 use rustc_hash::FxHashMap;
@@ -26,7 +25,7 @@ struct Known {
 
 /// The foreign streams of a device.
 pub(super) struct Streams {
-    places: [AtomicPtr<Known>; PLACES],
+    places: [OnceLock<Known>; PLACES],
     rest: Mutex<Rest>,
 }
 
@@ -38,7 +37,7 @@ struct Rest {
 
 impl Streams {
     pub(super) fn new() -> Self {
-        Self { places: [const { AtomicPtr::new(std::ptr::null_mut()) }; PLACES], rest: Mutex::default() }
+        Self { places: [const { OnceLock::new() }; PLACES], rest: Mutex::default() }
     }
 
     #[inline]
@@ -51,8 +50,7 @@ impl Streams {
     pub(super) fn find(&'static self, handle: u64, open: impl FnOnce() -> Result<Stream>) -> Result<&'static Stream> {
         let mut at = Self::start(handle);
         loop {
-            // SAFETY: null, or a stream that was published and is never forgotten.
-            match unsafe { self.places[at].load(Ordering::Acquire).as_ref() } {
+            match self.places[at].get() {
                 Some(known) if known.handle == handle => return Ok(&known.stream),
                 Some(_) => at = (at + 1) % PLACES,
                 None => return self.add(handle, open),
@@ -68,29 +66,26 @@ impl Streams {
             return Ok(&known.stream);
         }
         let mut at = Self::start(handle);
-        // SAFETY: as above.
-        while let Some(known) = unsafe { self.places[at].load(Ordering::Acquire).as_ref() } {
+        while let Some(known) = self.places[at].get() {
             if known.handle == handle {
                 return Ok(&known.stream);
             }
             at = (at + 1) % PLACES;
         }
-        let known = Box::leak(Box::new(Known { handle, stream: open()? }));
+        let known = Known { handle, stream: open()? };
         if rest.taken < TAKEN_MAX {
             rest.taken += 1;
-            self.places[at].store(known, Ordering::Release);
-        } else {
-            rest.overflow.insert(handle, known);
+            return Ok(&self.places[at].get_or_init(|| known).stream);
         }
+        let known = Box::leak(Box::new(known));
+        rest.overflow.insert(handle, known);
         Ok(&known.stream)
     }
 
     /// All of them.
     pub(super) fn all(&'static self) -> Vec<&'static Stream> {
         let rest = lock(&self.rest);
-        // SAFETY: as above.
-        let known = |place: &'static AtomicPtr<Known>| unsafe { place.load(Ordering::Acquire).as_ref() };
         let overflow = rest.overflow.values().copied();
-        self.places.iter().filter_map(known).chain(overflow).map(|known| &known.stream).collect()
+        self.places.iter().filter_map(OnceLock::get).chain(overflow).map(|known| &known.stream).collect()
     }
 }

@@ -339,11 +339,11 @@ impl Stream {
     /// # Errors
     /// As for [`begin_capture`](Self::begin_capture).
     pub fn begin_capture_in(&self, mode: CaptureMode) -> Result<()> {
-        self.begin(Body::new(&self.owner.shared.context, Addressing::Fixed), &[], mode).map(|_| ())
+        self.begin(Body::new(&self.shared.context, Addressing::Fixed), &[], mode).map(|_| ())
     }
 
     fn begin(&self, mut body: Body, tails: &[NodeId], mode: CaptureMode) -> Result<Arc<Session>> {
-        let shared = &self.owner.shared;
+        let shared = &self.shared;
         let mut state = shared.state.lock();
         let _ = shared.enter(&mut state)?;
         let graphs = &shared.context.graphs;
@@ -373,7 +373,7 @@ impl Stream {
     /// # Errors
     /// A side stream was not joined, with its leaf; the capture is invalid; this stream did not begin one.
     pub fn end_capture(&self) -> Result<Graph> {
-        let shared = &self.owner.shared;
+        let shared = &self.shared;
         let mut state = shared.state.lock();
         // Where that is refused the capture is invalid, and its end says why.
         let seen = shared.close_window(&mut state);
@@ -416,7 +416,7 @@ impl Stream {
         mode: CaptureMode,
         record: impl FnOnce(&Stream) -> Result<R>,
     ) -> Result<R> {
-        if graph.body.context.number != self.owner.shared.context.number {
+        if graph.body.context.number != self.shared.context.number {
             return Err(Invalid::OtherDevice { what: "a graph".into(), with: self.id().to_string() }.into());
         }
         if graph.body.core.addressing() == Addressing::Symbolic {

@@ -203,7 +203,7 @@ impl Stream {
     pub fn free_alloc_node<T: bytemuck::Pod>(&self, memory: MemAllocNode<T>) -> Result<()> {
         let caller = Location::caller();
         let Some(name) = memory.name else { return Ok(()) };
-        let shared = &self.owner.shared;
+        let shared = &self.shared;
         let mut state = shared.state.lock();
         let _ = shared.enter(&mut state)?;
         if name.device != shared.context.number {

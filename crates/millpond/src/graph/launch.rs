@@ -95,7 +95,7 @@ impl GraphExec {
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<Launch> {
         let caller = Location::caller();
-        let (exec, shared) = (&*self.shared, &*stream.owner.shared);
+        let (exec, shared) = (&*self.shared, &*stream.shared);
         if exec.context.number != shared.context.number {
             return Err(Invalid::OtherDevice { what: "a graph".into(), with: shared.id.to_string() }.into());
         }
@@ -134,7 +134,7 @@ impl GraphExec {
     }
 
     fn upload_once(&self, stream: &Stream) -> Result<()> {
-        let (exec, shared) = (&*self.shared, &*stream.owner.shared);
+        let (exec, shared) = (&*self.shared, &*stream.shared);
         if exec.context.number != shared.context.number {
             return Err(Invalid::OtherDevice { what: "a graph".into(), with: shared.id.to_string() }.into());
         }

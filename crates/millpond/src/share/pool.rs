@@ -33,7 +33,7 @@ impl Pool {
     /// # Errors
     /// [`ShareError`]: the pool is not shareable, or the system refused.
     pub fn export(&self) -> Result<Ticket> {
-        let shared = &self.owner.shared;
+        let shared = &self.shared;
         if !shared.shareable {
             return Err(ShareError::NotShareable { what: shared.id.to_string() }.into());
         }
