@@ -21,7 +21,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`Shortage`] where none is found. Try again after [`retire`](Self::retire), then [`grow`](Self::grow).
-    #[inline]
+    #[inline(always)] // What it returns is made in its caller's place, not copied there.
     pub fn fit(&mut self, bytes: u64, who: &impl Knows) -> Result<Grant, Shortage> {
         debug_assert!(self.plan.steps.is_empty(), "STEPWISE: a chunk that is to be unmapped must not be pinned");
         let bytes = self.rounded(bytes).ok_or(Shortage)?;
