@@ -39,9 +39,12 @@ struct Bucket {
 
 struct Places {
     near: [MaybeUninit<Buffer<u8>>; ROOM],
-    /// What there was no room for, and whether its users are recorded elsewhere.
-    far: Option<Box<FxHashMap<u64, (Buffer<u8>, bool)>>>,
+    /// What there was no room for.
+    far: Option<Box<Far>>,
 }
+
+/// Buffers by address, and whether their users are recorded elsewhere.
+type Far = FxHashMap<u64, (Buffer<u8>, bool)>;
 
 // SAFETY: the places are reached only by who holds the bucket (one-place), and buffers may be sent between threads.
 unsafe impl Sync for Bucket {}

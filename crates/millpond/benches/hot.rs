@@ -180,7 +180,8 @@ fn cold(device: &Device, events: &[Event]) {
                 times.sort_by(f64::total_cmp);
                 let (count, median) = (times.len() - times.len() / 100, times[times.len() / 2]);
                 let mean = times[..count].iter().sum::<f64>() / count as f64;
-                println!("{work:<5} out of far caches: median {median:>6.0} ns, mean of all but the slowest hundredth {mean:>6.0} ns");
+                println!("{:<52} {median:>10.1}", format!("{work} out of far caches, median"));
+                println!("{:<52} {mean:>10.1}", "    mean of all but the slowest hundredth");
             }
         });
     });

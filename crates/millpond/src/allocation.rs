@@ -52,8 +52,8 @@ pub(crate) enum Origin {
     Captured(Arc<Session>),
 }
 
-/// One life of an allocation, in one block. What each alloc and free needs comes first, so that it is two pairs of cache
-/// lines with what is fixed; the uses are last.
+/// One life of an allocation, in one block. What each alloc and free needs comes first, so that it is two pairs of
+/// cache lines with what is fixed; the uses are last.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Life {

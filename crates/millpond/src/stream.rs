@@ -186,8 +186,8 @@ impl State {
         self.shelves.iter_mut().find(|shelf| shelf.is_for(pool))
     }
 
-    /// What fell off a pool's shelf returns to the heap, and what lies on it where `all` does; the stream's chain stands
-    /// after all of these frees.
+    /// What fell off a pool's shelf returns to the heap, and what lies on it where `all` does; the stream's chain
+    /// stands after all of these frees.
     #[inline]
     pub(crate) fn return_to(&mut self, heap: &mut Heap, pool: &PoolShared, all: bool) {
         let Self { shelves, chain, .. } = self;
