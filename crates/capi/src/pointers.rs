@@ -240,13 +240,18 @@ mod tests {
         assert_eq!(found(start + 1), Some(start));
         assert_eq!(found(start + (6 << 20) - 1), Some(start));
         assert_eq!(found(start + (6 << 20)), None);
+        let around = |address| device.memory_around(address).map(|memory| memory.address());
+        assert_eq!((around(start + (6 << 20) - 1), around(start + (6 << 20))), (Some(start), None));
         assert!(POINTERS.remove(start + 512).is_none() && POINTERS.remove(start + 1).is_none());
         assert!(POINTERS.remove(u64::MAX).is_none() && POINTERS.remove(0).is_none());
         let (buffer, shared) = POINTERS.remove(start).expect("it is there");
         assert!(!shared && POINTERS.remove(start).is_none());
         POINTERS.insert(buffer);
         assert!(POINTERS.share(start, || ()) && !POINTERS.share(start + 512, || ()));
-        assert!(POINTERS.remove(start).expect("it is there").1);
+        let (buffer, shared) = POINTERS.remove(start).expect("it is there");
+        assert!(shared);
+        stream.free(buffer).expect("a right free");
+        assert_eq!(around(start + 1), None, "it is free");
     }
 
     #[test]
