@@ -385,6 +385,31 @@ struct Bench {
                 row("random_allocations " + std::to_string(count) + " x " + std::to_string(most) + " MiB", ns, "ns/step");
             }
     }
+
+    // RMM's `multi_stream_allocations`: four kernels over so many streams, each with 8 B of its own, until the device
+    // is through. Where it has a kernel that spins, here is a fill that takes a while.
+    void multi_stream() const {
+        for (size_t count : {1, 2, 4}) {
+            peer.fresh();
+            std::vector<std::pair<cudaStream_t, void *>> streams;
+            for (size_t i = 0; i < count; i++) {
+                cudaStream_t s = stream();
+                streams.emplace_back(s, peer.alloc(256 * MIB, s));
+            }
+            double ns = rounds(10, [&] {
+                for (size_t kernel = 0; kernel < 4; kernel++) {
+                    auto [s, busy] = streams[kernel % count];
+                    void *own = peer.alloc(8, s);
+                    CHECK(cudaMemsetAsync(own, 0, 8, s));
+                    CHECK(cudaMemsetAsync(busy, 0, 256 * MIB, s));
+                    peer.free(own, 8, s);
+                }
+                CHECK(cudaDeviceSynchronize());
+            });
+            for (auto [s, busy] : streams) peer.free(busy, 256 * MIB, s);
+            row("multi_stream_allocations " + std::to_string(count), ns / 1e3, "us");
+        }
+    }
 };
 
 // Graphs of N memsets in a chain, each with 4 MiB whose life overlaps the next: memory nodes, and memory taken before.
@@ -534,5 +559,6 @@ int main(int count, char **words) {
     bench.holes();
     for (int i = 2; i < count; i++) bench.trace(words[i]);
     bench.random_allocations();
+    bench.multi_stream();
     bench.threads();
 }

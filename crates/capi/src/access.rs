@@ -48,7 +48,7 @@ pub(crate) fn part(device: &DeviceEntry, own: Option<&Names>, pointer: u64, byte
     let known = graph.or_else(|| POINTERS.peek(pointer)).or_else(|| device.device.memory_around(pointer));
     let memory = match known.or_else(|| POINTERS.containing(pointer)) {
         Some(memory) => memory,
-        // A buffer that Rust code owns, or the refusal that names what is nearest.
+        // The refusal that names what is nearest.
         None => device.device.memory_at(pointer)?,
     };
     let offset = pointer - memory.address();

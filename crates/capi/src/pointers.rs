@@ -21,14 +21,14 @@ use rustc_hash::FxHashMap;
 /// Allocations begin at multiples of this, as a power of two.
 const GRAIN_BITS: u32 = 9;
 const BUCKET_BITS: u32 = 13;
-/// Buffers that a bucket has room for: with four thousand live ones, one in a thousand finds none.
+/// Buffers that a bucket has room for: with four thousand live ones, four in a thousand find none.
 const ROOM: usize = 3;
 
 /// Of a bucket's state: who is at it holds it; beside it a bit for each place that is full, and whether `far` is used.
 const HELD: u32 = 1 << 31;
 const FAR: u32 = 1 << ROOM;
 /// A bit for each place whose buffer has other users than its own stream, which are recorded elsewhere.
-const SHARED: u32 = 8;
+const SHARED_SHIFT: u32 = 8;
 
 /// The buffers of some addresses.
 #[repr(C, align(128))] // No cache line is shared with another bucket.
@@ -120,8 +120,8 @@ impl Held<'_> {
         let Some(place) = self.find(address) else {
             return if self.state & FAR == 0 { None } else { self.take_far(address) };
         };
-        let is_shared = self.state & 1 << place << SHARED != 0;
-        self.state &= !(1 << place | 1 << place << SHARED);
+        let is_shared = self.state & 1 << place << SHARED_SHIFT != 0;
+        self.state &= !(1 << place | 1 << place << SHARED_SHIFT);
         // SAFETY: the bit said that a buffer is there, and it is taken once.
         Some((unsafe { self.places().near[place].assume_init_read() }, is_shared))
     }
@@ -138,7 +138,12 @@ impl Held<'_> {
 
     #[cold]
     fn take_far(&mut self, address: u64) -> Option<(Buffer<u8>, bool)> {
-        self.places_mut().far.as_mut()?.remove(&address)
+        let far = self.places_mut().far.as_mut()?;
+        let (taken, is_empty) = (far.remove(&address), far.is_empty());
+        if is_empty {
+            self.state &= !FAR;
+        }
+        taken
     }
 
     #[cold]
@@ -150,7 +155,7 @@ impl Held<'_> {
     /// Notes that the users of the buffer at an address are recorded elsewhere, if it is here.
     fn share(&mut self, address: u64) -> bool {
         if let Some(place) = self.find(address) {
-            self.state |= 1 << place << SHARED;
+            self.state |= 1 << place << SHARED_SHIFT;
             return true;
         }
         let far = self.places_mut().far.as_mut().and_then(|far| far.get_mut(&address));

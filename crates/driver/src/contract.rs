@@ -317,7 +317,8 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// with it touches the same bytes in a conflicting way. Host memory of a copy lives until then, too.
     unsafe fn submit(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()>;
 
-    /// Marks the end of a stream's present work (CUDA: `cuEventRecord`).
+    /// Marks the end of a stream's present work (CUDA: `cuEventRecord`). It may be a mark that was returned before:
+    /// each return is forgotten once.
     fn mark(&self, stream: RawStream) -> Result<RawMark>;
 
     /// Makes later work of `stream` wait for a mark (CUDA: `cuStreamWaitEvent`).

@@ -36,6 +36,7 @@ fn main() {
     [4_096, 16_384, 65_536].into_iter().for_each(|count| holes(&device, count));
     words.iter().skip(1).for_each(|path| trace(&device, path));
     random_allocations(&device);
+    multi_stream(&device);
     threads(&device);
     [1, 10, 100].into_iter().for_each(|count| chain(&device, count));
     for (outputs, fills) in [(2, Fills::Alike), (16, Fills::Alike), (16, Fills::Unlike)] {
@@ -257,6 +258,31 @@ fn random_allocations(device: &Device) {
             let ns = start.elapsed().as_nanos() as f64 / (2 * count) as f64;
             row(format!("random_allocations {count} x {most} MiB"), ns, "ns/step");
         }
+    }
+}
+
+/// RMM's `multi_stream_allocations`: four kernels over so many streams, each with 8 B of its own, until the device is
+/// through. Where it has a kernel that spins, here is a fill that takes a while.
+fn multi_stream(device: &Device) {
+    for count in [1, 2, 4] {
+        let pool = keeping(device);
+        let busy = |_| {
+            let stream = device.non_blocking_stream().expect("a stream");
+            let buffer: Buffer<u8> = stream.alloc(&pool, 256 * MIB as usize).expect("memory");
+            (stream, buffer)
+        };
+        let streams: Vec<_> = (0..count).map(busy).collect();
+        let ns = rounds(10, || {
+            for kernel in 0..4 {
+                let (stream, busy) = &streams[kernel % count];
+                let own: Buffer<u8> = stream.alloc(&pool, 8).expect("memory");
+                stream.memset(own.write(), 0).expect("a fill");
+                stream.memset(busy.write(), 0).expect("a fill");
+                stream.free(own).expect("a right free");
+            }
+            device.synchronize().expect("a device");
+        });
+        row(format!("multi_stream_allocations {count}"), ns / 1e3, "us");
     }
 }
 

@@ -67,7 +67,7 @@ impl Event {
     /// after it, as a synchronisation does.
     ///
     /// # Errors
-    /// The device is lost.
+    /// The device is lost; it is not asked again about what is known to be over.
     #[track_caller]
     pub fn is_over(&self) -> Result<bool> {
         let (snapshot, mark, context) = self.live()?;

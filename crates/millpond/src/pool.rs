@@ -212,7 +212,7 @@ impl Heap {
 
     /// The allocation in a block, once it is entered.
     pub(crate) fn allocation_in(&self, block: BlockId) -> Option<&Arc<Allocation>> {
-        self.table.get(self.pool.name(block)? as usize)
+        self.table.get(self.pool.name(block)? as usize).filter(|allocation| allocation.block() == block)
     }
 
     /// All entries of the table.

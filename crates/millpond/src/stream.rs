@@ -406,7 +406,7 @@ impl Stream {
     /// then on after it.
     ///
     /// # Errors
-    /// The device is lost.
+    /// The device is lost; it is not asked again about what is known to be over.
     #[track_caller]
     pub fn is_idle(&self) -> Result<bool> {
         self.shared.refuse_in_capture("is_idle")?;

@@ -25,7 +25,7 @@ struct Slot {
     generation: AtomicU32,
     /// Who is still to forget the mark.
     holders: AtomicU32,
-    /// The last generation whose mark is known to be over.
+    /// The generation of the mark, once that is known to be over. What its work wrote is seen then.
     over: AtomicU32,
     /// 0 until one is made.
     event: AtomicUsize,
@@ -53,6 +53,8 @@ impl Marks {
             return Err(error);
         }
         slot.holders.store(1, Ordering::Relaxed);
+        // No generation of a mark: else one of long ago could come again.
+        slot.over.store(0, Ordering::Relaxed);
         let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
         slot.generation.store(generation, Ordering::Release);
         Ok(RawMark(u64::from(generation) << 32 | u64::from(number)))
@@ -101,7 +103,7 @@ impl Marks {
         match unsafe { (entered.table.query_event)(event) } {
             Code::SUCCESS => {
                 let slot = self.live(mark);
-                slot.into_iter().for_each(|slot| slot.over.store(unpack(mark).1, Ordering::Relaxed));
+                slot.into_iter().for_each(|slot| slot.over.store(unpack(mark).1, Ordering::Release));
                 Ok(true)
             }
             Code::NOT_READY => Ok(false),
@@ -112,7 +114,7 @@ impl Marks {
     /// Whether somebody was told so.
     #[inline]
     pub(super) fn is_known_over(&self, mark: RawMark) -> bool {
-        self.live(mark).is_some_and(|slot| slot.over.load(Ordering::Relaxed) == unpack(mark).1)
+        self.live(mark).is_some_and(|slot| slot.over.load(Ordering::Acquire) == unpack(mark).1)
     }
 
     pub(super) fn block_on(&self, mark: RawMark) -> Result<()> {

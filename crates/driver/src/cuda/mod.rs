@@ -1,7 +1,7 @@
 //! CUDA devices: memory by the virtual memory calls, streams and events of the driver API, in the primary context.
 //!
-//! The driver library is loaded at run time, so that one binary runs with and without it. This file joins `memory`,
-//! `streams` and `marks`, which do not know each other: it submits the items of streams.
+//! The driver library is loaded at run time, so that one binary runs with and without it. This file joins `memory`
+//! and `streams`, which do not know each other: it submits the items of streams.
 //!
 //! | module | one line |
 //! |---|---|

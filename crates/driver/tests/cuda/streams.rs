@@ -206,6 +206,50 @@ fn the_end_of_a_stream_is_marked_once() {
     assert_ne!(driver.mark(blocking), driver.mark(blocking));
 }
 
+/// A capture has an end of its own; before and after it the stream's is what it was.
+#[test]
+fn a_capture_is_not_what_came_to_the_stream() {
+    let driver = driver();
+    let own = stream(&driver);
+    let (go, gate) = channel::<()>();
+    run(&driver, own, move || gate.recv().unwrap_or_default());
+    let before = driver.mark(own).unwrap();
+    driver.begin_capture(own).unwrap();
+    let meanwhile = driver.mark(own).unwrap();
+    assert_ne!(meanwhile, before);
+    assert_eq!(driver.is_over(meanwhile), Ok(false), "it covers what the stream had before");
+    assert!(driver.end_capture(own).unwrap().is_none());
+    let after = driver.mark(own).unwrap();
+    assert_eq!((after, driver.is_over(after)), (before, Ok(false)));
+    drop(go);
+    driver.block_on(after).unwrap();
+    assert_eq!(driver.is_over(meanwhile), Ok(true));
+}
+
+/// What is known to be over is not waited for, nor asked again.
+#[test]
+fn what_is_over_is_known() {
+    let (driver, hooks) = (driver(), fakecuda::Hooks::load());
+    let (own, other) = (tied(&driver, Tie::Blocking), stream(&driver));
+    let calls = || (hooks.calls("cuEventQuery"), hooks.calls("cuStreamWaitEvent"));
+    let mark = driver.mark(own).unwrap();
+    let start = calls();
+    driver.wait(other, mark).unwrap();
+    assert_eq!(driver.is_over(mark), Ok(true));
+    assert_eq!(calls(), (start.0 + 1, start.1 + 1));
+    driver.wait(own, mark).unwrap();
+    assert_eq!((driver.is_over(mark), calls()), (Ok(true), (start.0 + 1, start.1 + 1)));
+    // Its event serves another mark, of which nothing is known.
+    driver.forget(mark);
+    driver.close_stream(other).unwrap();
+    let (go, gate) = channel::<()>();
+    run(&driver, own, move || gate.recv().unwrap_or_default());
+    let later = driver.mark(own).unwrap();
+    assert_eq!((later.0 as u32, driver.is_over(later)), (mark.0 as u32, Ok(false)));
+    drop(go);
+    driver.block_on(later).unwrap();
+}
+
 /// What the library refuses is no mark and no wait: the next attempt makes one.
 #[test]
 fn an_end_that_could_not_be_marked_is_marked_again() {
