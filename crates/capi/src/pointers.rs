@@ -251,7 +251,7 @@ mod tests {
         assert!(POINTERS.remove(u64::MAX).is_none() && POINTERS.remove(0).is_none());
         let (buffer, shared) = POINTERS.remove(start).expect("it is there");
         assert!(!shared && POINTERS.remove(start).is_none());
-        POINTERS.insert(buffer);
+        assert!(POINTERS.insert(buffer).is_none());
         assert!(POINTERS.share(start, || ()) && !POINTERS.share(start + 512, || ()));
         let (buffer, shared) = POINTERS.remove(start).expect("it is there");
         assert!(shared);
@@ -279,6 +279,7 @@ mod tests {
             assert_eq!((buffer.address(), is_shared), (address, number % 2 == 1));
         }
         assert!(addresses.iter().all(|&address| POINTERS.remove(address).is_none()));
+        assert!(POINTERS.buckets.iter().all(|bucket| bucket.hold().state == 0), "nothing is left");
     }
 
     #[test]

@@ -73,6 +73,28 @@ fn a_stream_gets_back_at_once_what_it_freed() {
     assert_eq!(pool.fit(1000, &own).unwrap().range, first.range);
 }
 
+/// The name is the holder's: blocks that come of a cut or a merge, or are held anew, have none.
+#[test]
+fn a_held_block_has_the_name_that_its_holder_gave_it() {
+    let (mut pool, own) = (pool(PoolConfig::default()), stream(0));
+    let blocks: Vec<_> = (0..4).map(|_| alloc(&mut pool, 1024, &own).block).collect();
+    assert!(blocks.iter().all(|&block| pool.name(block).is_none()));
+    blocks.iter().enumerate().for_each(|(name, &block)| pool.set_name(block, name as u32));
+    for &block in &blocks[1..3] {
+        pool.free(block, at(0, 2), Some(&own));
+        assert_eq!(pool.name(block), None, "it is free");
+    }
+    pool.audit().unwrap();
+    let merged = pool.fit(2048, &own).unwrap();
+    assert_eq!(pool.name(merged.block), None);
+    pool.set_name(merged.block, 9);
+    assert_eq!((pool.name(blocks[0]), pool.name(merged.block), pool.name(blocks[3])), (Some(0), Some(9), Some(3)));
+    pool.free(merged.block, at(0, 3), Some(&own));
+    let cut = pool.fit(1024, &own).unwrap();
+    assert_eq!(pool.name(cut.block), None);
+    pool.audit().unwrap();
+}
+
 #[test]
 fn another_stream_gets_it_when_the_free_comes_before_or_is_over() {
     for (follow, retired, expected) in
