@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use millpond_core::ids::{AllocId, BlockId, ChunkId, PoolId};
+use millpond_core::ids::{AllocId, BlockId, ChunkId, Point, PoolId, Slot};
 use millpond_core::order::Knows;
 use millpond_core::pool::{Frontier, PoolConfig, ReusePolicy};
 use millpond_core::units::Range;
@@ -20,7 +20,7 @@ use crate::grants::Grants;
 use crate::shelf_count::ShelfCount;
 use crate::shell::Closing;
 use crate::statistics::PoolStatistics;
-use crate::stream::StreamShared;
+use crate::stream::{Shelved, StreamShared};
 
 /// A pool of a device. Clones name the same pool; it is destroyed when the last one is dropped.
 ///
@@ -197,6 +197,12 @@ impl Heap {
     ) {
         self.pool.free(allocation.block(), after, who);
         self.vacant.push(allocation);
+    }
+
+    /// Blocks freed on the stream in `slot` return from its shelf.
+    #[inline]
+    pub(crate) fn take_back(&mut self, slot: Slot, freed: impl Iterator<Item = Shelved>, who: Option<&impl Knows>) {
+        freed.for_each(|Shelved { allocation, seq }| self.give_back(allocation, Point { slot, seq }, who));
     }
 
     /// Whether no block is held any more.

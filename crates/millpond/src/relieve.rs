@@ -9,7 +9,6 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::check::Act;
-use millpond_core::ids::{Point, Slot};
 use millpond_core::order::Chain;
 use millpond_core::pool::{Exhausted, Grant};
 use millpond_driver::{Access, DriverError};
@@ -21,7 +20,7 @@ use crate::graph::trim_graph_memory;
 use crate::pool::{Heap, PoolShared};
 use crate::progress::Told;
 use crate::shell;
-use crate::stream::{Shelved, State, StreamShared};
+use crate::stream::{State, StreamShared};
 
 /// How many of the largest allocations a report names.
 const REPORTED: usize = 5;
@@ -247,10 +246,7 @@ impl PoolShared {
                 let served = shelf.shelf.count_served();
                 let mut heap = self.lock();
                 heap.pool.count_served(served);
-                for freed in shelf.clear() {
-                    let free = Point { slot: stream.slot, seq: freed.seq };
-                    heap.give_back(freed.allocation, free, None::<&Chain>);
-                }
+                heap.take_back(stream.slot, shelf.clear(), None::<&Chain>);
             }
         };
         let own = own.map(|(stream, state)| {
@@ -267,15 +263,6 @@ impl PoolShared {
                     std::thread::yield_now();
                 }
             }
-        }
-    }
-
-    /// Freed blocks return to the heap.
-    pub(crate) fn take_back(&self, slot: Slot, fallen: impl IntoIterator<Item = Shelved>) {
-        let mut heap = self.lock();
-        for freed in fallen {
-            let free = Point { slot, seq: freed.seq };
-            heap.give_back(freed.allocation, free, None::<&Chain>);
         }
     }
 

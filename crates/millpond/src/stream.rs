@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use millpond_core::check::Place;
 use millpond_core::graph::NodeId;
-use millpond_core::ids::{Point, Seq, Slot, StreamId};
+use millpond_core::ids::{Seq, Slot, StreamId};
 use millpond_core::order::{Chain, Knows};
 use millpond_core::pool::Shelf;
 use millpond_driver::{Driver, Light, RawMark, RawStream};
@@ -192,13 +192,9 @@ impl State {
     pub(crate) fn return_to(&mut self, heap: &mut Heap, pool: &PoolShared, all: bool) {
         let Self { shelves, chain, .. } = self;
         let Some(shelf) = shelves.iter_mut().find(|shelf| shelf.is_for(pool)) else { return };
-        let give_back = |freed: Shelved| {
-            let free = Point { slot: chain.slot(), seq: freed.seq };
-            heap.give_back(freed.allocation, free, Some(&*chain));
-        };
         match all {
-            true => shelf.clear().for_each(give_back),
-            false => shelf.fallen.drain(..).for_each(give_back),
+            true => heap.take_back(chain.slot(), shelf.clear(), Some(&*chain)),
+            false => heap.take_back(chain.slot(), shelf.fallen.drain(..), Some(&*chain)),
         }
     }
 
@@ -313,7 +309,7 @@ impl StreamShared {
         lock(&self.context.streams).retain(|stream| !Weak::ptr_eq(stream, &self.me));
         for mut shelf in shelves {
             if let Some(pool) = shelf.owner.upgrade() {
-                pool.take_back(self.slot, shelf.clear());
+                pool.lock().take_back(self.slot, shelf.clear(), None::<&Chain>);
                 pool.remove_shelf(&shelf.count);
                 pool.trim_if_destroyed();
             }

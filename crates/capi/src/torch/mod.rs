@@ -59,10 +59,10 @@ fn free(ordinal: i32, address: u64, handle: u64) -> Result<()> {
     let stream = device.stream(handle);
     // A stream that cannot be had is refused below: the buffer is out then, and free after what used it.
     match POINTERS.remove(address) {
-        Some((buffer, false)) => match stream?.free(buffer) {
-            Ok(()) => Ok(()),
-            Err(refused) => free_elsewhere(device.stream(handle)?, refused.buffer),
-        },
+        Some((buffer, false)) => {
+            let stream = stream?;
+            stream.free(buffer).or_else(|refused| free_elsewhere(stream, refused.buffer))
+        }
         Some((buffer, true)) => free_shared(device, buffer, stream?),
         None => free_unknown(device, address),
     }
