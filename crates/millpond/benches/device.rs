@@ -4,12 +4,16 @@
 //! `cargo bench -p millpond --bench device -- [host|sim|cuda] [TRACE...]`, where a trace is plain lines
 //! (`a ID BYTES STREAM`, `f ID STREAM`). Checks are on. Each figure is the median of several rounds.
 
+#[path = "common/numbers.rs"]
+mod numbers;
+
 use std::alloc::{GlobalAlloc, Layout};
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
 use millpond::{Buffer, Device, GraphExec, HostConfig, Instantiate, KIB, MIB, Pool, PoolConfig, SimConfig, Stream};
+use numbers::Random;
 
 const ROUNDS: usize = 7;
 
@@ -79,29 +83,6 @@ fn rounds(calls: u32, mut call: impl FnMut()) -> f64 {
         start.elapsed().as_nanos() as f64 / f64::from(calls)
     };
     median((0..ROUNDS).map(round).collect())
-}
-
-struct Random(u64);
-
-impl Default for Random {
-    fn default() -> Self {
-        Self(0x1234_5678_9ABC_DEF1)
-    }
-}
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// Log-uniform between 512 B and 16 MiB.
-    fn size(&mut self) -> usize {
-        let exponent = 9.0 + 15.0 * (self.next() >> 11) as f64 / (1u64 << 53) as f64;
-        exponent.exp2() as usize
-    }
 }
 
 fn pairs(device: &Device) {

@@ -7,12 +7,16 @@
 //! random replacement) as that program does them: on a thread that owns no lock, and between two calls all of the near
 //! caches are used for something else.
 
+#[path = "common/numbers.rs"]
+mod numbers;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
 use millpond::{Buffer, Device, KIB, MIB, Pool, PoolConfig, SimConfig, Stream};
+use numbers::Random;
 
 const ROUNDS: usize = 9;
 
@@ -86,23 +90,6 @@ fn rounds(calls: u32, mut call: impl FnMut()) -> f64 {
     times[ROUNDS / 2]
 }
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// Log-uniform between 512 B and 16 MiB.
-    fn size(&mut self) -> usize {
-        let exponent = 9.0 + 15.0 * (self.next() >> 11) as f64 / (1u64 << 53) as f64;
-        exponent.exp2() as usize
-    }
-}
-
 /// Allocated on one stream, handed over by an event, freed on another.
 fn hand_over(device: &Device) {
     let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).expect("a pool");
@@ -119,7 +106,7 @@ fn hand_over(device: &Device) {
 fn replacement(device: &Device) {
     let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).expect("a pool");
     let stream = device.stream().expect("a stream");
-    let mut random = Random(0x1234_5678_9ABC_DEF1);
+    let mut random = Random::default();
     let mut live: Vec<Buffer<u8>> = (0..1000).map(|_| stream.alloc(&pool, random.size()).expect("memory")).collect();
     let mut replace = || {
         let at = random.next() as usize % live.len();
@@ -154,7 +141,7 @@ fn read(path: &str) -> Vec<Event> {
 
 /// Random replacement as events.
 fn replaced() -> Vec<Event> {
-    let mut random = Random(0x1234_5678_9ABC_DEF1);
+    let mut random = Random::default();
     let mut events: Vec<Event> = (0..1000).map(|id| Event { id, bytes: Some(random.size()) }).collect();
     for _ in 0..20_000 {
         let id = random.next() as usize % 1000;

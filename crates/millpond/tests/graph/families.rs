@@ -18,8 +18,9 @@ use millpond::{
     Schedule, Stream,
 };
 
-use super::random::{Random, Seen};
+use super::random::Seen;
 use crate::common::{Make, makes};
+use crate::numbers::Random;
 
 /// A graph in the making, with what it leaves live.
 struct Made {

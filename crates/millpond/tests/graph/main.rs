@@ -20,6 +20,8 @@ mod footprint;
 mod made;
 mod memory;
 mod misuse;
+#[path = "../common/numbers.rs"]
+mod numbers;
 mod random;
 mod refusals;
 mod symbolic;

@@ -16,21 +16,7 @@ use millpond::{
 
 use crate::common::{Make, makes};
 use crate::made::each;
-
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(super) fn below(&mut self, limit: usize) -> usize {
-        (self.next() >> 16) as usize % limit
-    }
-}
+use crate::numbers::Random;
 
 /// What the nodes saw.
 #[derive(Default)]

@@ -1,20 +1,10 @@
-//! Random graphs of fills and copies: whichever fills are joined, and whichever graph of the device serves again, each
-//! launch leaves what its nodes say, in the order of their edges.
+//! Random graphs of fills and copies: whichever fills are joined, each launch leaves what its nodes say, in the order
+//! of their edges. That some are joined is counted in `counted`.
 
 use millpond::{Buffer, Device, Graph, GraphNode, Instantiate, MIB, MemAllocNode, Result, Stream};
 
+use crate::numbers::Random;
 use crate::{expect, subject};
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 33) as usize % bound
-    }
-}
 
 /// A graph with the value that each of its outputs has in the end.
 struct Made {

@@ -13,6 +13,8 @@ mod failing;
 mod gpus;
 mod joined;
 mod launches;
+#[path = "../common/numbers.rs"]
+mod numbers;
 mod peers;
 
 use std::sync::Arc;
