@@ -10,6 +10,7 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use crate::graphs::{Node, RawExec, RawGraph};
 use crate::peers::{Fence, HeldMemory, Peer, PeerAccess};
@@ -114,6 +115,13 @@ pub enum Work {
         /// Which sides are device memory.
         kind: CopyKind,
     },
+    /// Copy bytes to device memory, and keep them for as long as that takes (CUDA: `cuMemcpyHtoDAsync`).
+    Upload {
+        /// First destination address.
+        to: u64,
+        /// The bytes.
+        from: Arc<[u8]>,
+    },
     /// Set each byte (CUDA: `cuMemsetD8Async`).
     Fill {
         /// First address.
@@ -140,6 +148,7 @@ impl fmt::Debug for Work {
         match self {
             Work::Run(_) => f.write_str("Run"),
             Work::Copy { to, from, bytes, kind } => write!(f, "Copy {kind:?} {bytes} B {from:#x} -> {to:#x}"),
+            Work::Upload { to, from } => write!(f, "Upload {} B to {to:#x}", from.len()),
             Work::Fill { at, bytes, value } => write!(f, "Fill {bytes} B at {at:#x} with {value:#04x}"),
             Work::Protect { at, bytes, access } => write!(f, "Protect {bytes} B at {at:#x} as {access:?}"),
         }
@@ -158,6 +167,17 @@ pub enum DriverError {
         /// What it asked for.
         bytes: u64,
     },
+    /// The process has no more addresses in one piece, or none that it could take and leave some to others (CUDA:
+    /// `CUDA_ERROR_OUT_OF_MEMORY`).
+    #[error("{call}: no {bytes} B of addresses are left in one piece: {reason}")]
+    OutOfAddresses {
+        /// The call that failed.
+        call: &'static str,
+        /// What it asked for.
+        bytes: u64,
+        /// What limits them, and what to do.
+        reason: String,
+    },
     /// The handle names nothing (any more).
     #[error("{call}: no {what} with handle {handle:#x}")]
     UnknownHandle {
@@ -175,6 +195,13 @@ pub enum DriverError {
         call: &'static str,
         /// The system's reason.
         reason: String,
+    },
+    /// Other code of the process captures the stream: it can be neither asked nor waited for, and what is submitted to
+    /// it does not run now.
+    #[error("{call}: the program is capturing this stream into a graph; call this before the capture or after its end")]
+    Captured {
+        /// The call that was refused. The capture goes on.
+        call: &'static str,
     },
     /// A kernel faulted or panicked; nothing more will run on this device.
     #[error("the device is lost: {reason}")]
@@ -200,7 +227,7 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     fn properties(&self) -> Properties;
 
     /// Reserves `bytes` of virtual addresses, a multiple of the granularity (CUDA: `cuMemAddressReserve`).
-    /// Costs no memory.
+    /// Costs no memory. Where there are no more, the error is [`DriverError::OutOfAddresses`]: fewer may be had.
     fn reserve(&self, bytes: u64) -> Result<u64>;
 
     /// Gives a reservation back (CUDA: `cuMemAddressFree`).
@@ -233,11 +260,24 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
         Err(not_shared("export"))
     }
 
+    /// As [`export`](Driver::export), for somebody who is to read only: the file does not let its holder write.
+    fn export_to_read(&self, _chunk: RawChunk) -> Result<OwnedFd> {
+        Err(DriverError::Failed {
+            call: "export_to_read",
+            reason: "the device cannot hand out memory that can only be read".into(),
+        })
+    }
+
     /// A chunk of memory that another device exported, which must have exactly `bytes` (CUDA:
     /// `cuMemImportFromShareableHandle`). The size is a stranger's word: the driver checks it, here or when the chunk
     /// is mapped. The memory lives until its last holder in any process lets go.
     fn import(&self, _file: OwnedFd, _bytes: u64) -> Result<RawChunk> {
         Err(not_shared("import"))
+    }
+
+    /// As [`import`](Driver::import), to be mapped readable only.
+    fn import_to_read(&self, _file: OwnedFd, _bytes: u64) -> Result<RawChunk> {
+        Err(not_shared("import_to_read"))
     }
 
     /// Maps a whole chunk at `at`, readable and writable (CUDA: `cuMemMap` and `cuMemSetAccess`). A chunk may be
@@ -306,6 +346,19 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Whether foreign code is capturing the stream, or it cannot be told. One whose handle foreign code has is neither
+    /// marked nor made to wait nor given work meanwhile: [`DriverError::Captured`].
+    fn is_captured(&self, _stream: RawStream) -> bool {
+        false
+    }
+
+    /// Marks the end of all work that the device has, in whatever stream and by whomever (CUDA: `cuCtxRecordEvent`, for
+    /// the primary context; where the library does not have it, this waits for that context). Not while any stream
+    /// captures. None where the device has no work but this driver's.
+    fn mark_all(&self) -> Result<Option<RawMark>> {
+        Ok(None)
+    }
+
     /// Closes a stream; work already in it still runs (CUDA: `cuStreamDestroy`). Its marks stay valid.
     fn close_stream(&self, stream: RawStream) -> Result<()>;
 
@@ -314,12 +367,19 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     ///
     /// # Safety
     /// Every address that the work touches is mapped until the work is over, and no other work that is not ordered
-    /// with it touches the same bytes in a conflicting way. Host memory of a copy lives until then, too.
+    /// with it touches the same bytes in a conflicting way. Host memory of a [`Work::Copy`] lives until then, too.
     unsafe fn submit(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()>;
 
     /// Marks the end of a stream's present work (CUDA: `cuEventRecord`). It may be a mark that was returned before:
     /// each return is forgotten once.
     fn mark(&self, stream: RawStream) -> Result<RawMark>;
+
+    /// As [`mark`](Driver::mark), for who only wants to ask how far the stream is: no work is ordered by it. Refused
+    /// where the device has no such mark, as for the default stream of another thread: what stands for that one is the
+    /// legacy default stream, whose marks order all streams that it ties.
+    fn mark_apart(&self, stream: RawStream) -> Result<RawMark> {
+        self.mark(stream)
+    }
 
     /// Makes later work of `stream` wait for a mark (CUDA: `cuStreamWaitEvent`).
     fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()>;
@@ -335,6 +395,10 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
 
     /// Waits on the calling thread until the work before the mark is over (CUDA: `cuEventSynchronize`).
     fn block_on(&self, mark: RawMark) -> Result<()>;
+
+    /// The program has let a stream go; the caller holds no lock. A device whose work runs only where somebody waits
+    /// runs here what is left once no stream is open: that work may own what keeps the device.
+    fn settle(&self) {}
 
     /// Forgets a mark that is not used any more (CUDA: gives the event back). Unknown marks are ignored.
     fn forget(&self, mark: RawMark);

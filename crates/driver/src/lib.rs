@@ -12,8 +12,10 @@
 //! | `tap` | [`Counting`] and [`Failing`]: drivers around drivers |
 //! | `light` | [`Light`]: a lock for what one thread uses nearly always |
 //! | `prefetch` | [`prefetch`]: memory that is wanted soon |
+//! | [`process`] | what becomes of the process as a whole |
 //! | `ledger` | ranges, chunks and mappings, as bookkeeping |
 //! | `peers` | devices that know each other |
+//! | `sockets` | who is at the other end of a socket |
 //! | `sim` | [`SimDriver`]: no memory, no threads; every call is data |
 //! | `host` | [`HostDriver`]: real memory and real threads on a machine without a GPU |
 //! | [`cuda`] | [`CudaDriver`]: NVIDIA GPUs, their library loaded at run time |
@@ -30,7 +32,9 @@ mod light_sync;
 mod panics;
 mod peers;
 mod prefetch;
+pub mod process;
 mod sim;
+mod sockets;
 mod tap;
 
 pub use calls::{CallCounts, CallKind, Counters};
@@ -43,7 +47,8 @@ pub use failures::Failures;
 pub use graphs::{Node, NodeWork, RawExec, RawGraph, Repeated};
 pub use host::{HostConfig, HostDriver, STREAMS_MAX, Schedule, WORKERS_MAX};
 pub use light::{Light, LightGuard};
-pub use peers::{Fence, HeldMemory, HostFence, Peer, PeerAccess};
+pub use peers::{Fence, HeldMemory, HostFence, HostWaiter, Peer, PeerAccess, Waiter};
 pub use prefetch::prefetch;
 pub use sim::{Call, Completion, SimConfig, SimDriver, Violation, Watch, WorkCall};
+pub use sockets::{SocketPeer, is_unread, refuse_files, socket_peer, socket_peer_file};
 pub use tap::{Counting, Failing, Tap, Tapped};

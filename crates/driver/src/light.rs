@@ -7,7 +7,8 @@
 //! Between the owner's store to `held` and its look at `owner` nothing orders the processor: the other side makes up
 //! for it, with a system call that stops every processor of the process for a moment (`membarrier`). It costs some
 //! microseconds, so each time it takes twice as many turns in a row to become the owner again. Where the system has no
-//! such call there are no owners, and the lock is the simple one.
+//! such call there are no owners, and the lock is the simple one. In a forked process whoever had the lock may not be
+//! there: all locks are one there, which nobody has at first (`light_sync.rs`), and callers refuse to do anything.
 //!
 //! Invariants: **one-writer**: of all threads only the first that became the owner ever can, and another only when that
 //! one has ended, so `held` is written by one thread at a time. **seen-or-stopped**: once `revoke` is through, either
@@ -64,8 +65,19 @@ unsafe impl<T: Send> Sync for Light<T> {}
 #[must_use]
 pub struct LightGuard<'a, T> {
     lock: &'a Light<T>,
-    is_own: bool,
+    way: Way,
     stays: PhantomData<*const ()>,
+}
+
+/// How a lock was taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By the owner, with `held`.
+    Own,
+    /// By another thread, with `taken`.
+    Taken,
+    /// In a forked process.
+    Forked,
 }
 
 impl<T> Light<T> {
@@ -94,13 +106,13 @@ impl<T> Light<T> {
     /// Takes the lock. A thread that has it already waits for ever.
     #[inline]
     pub fn lock(&self) -> LightGuard<'_, T> {
-        if self.lock_own() { self.guard(true) } else { self.lock_shared() }
+        if self.lock_own() { self.guard(Way::Own) } else { self.lock_shared() }
     }
 
     /// Takes the lock where it is free this moment.
     #[inline]
     pub fn try_lock(&self) -> Option<LightGuard<'_, T>> {
-        if self.lock_own() { Some(self.guard(true)) } else { self.try_shared() }
+        if self.lock_own() { Some(self.guard(Way::Own)) } else { self.try_shared() }
     }
 
     /// The value: nobody else can have the lock.
@@ -127,6 +139,10 @@ impl<T> Light<T> {
     /// Everybody else's way in.
     #[inline(never)]
     fn lock_shared(&self) -> LightGuard<'_, T> {
+        if sync::is_forked() {
+            sync::enter_forked();
+            return self.guard(Way::Forked);
+        }
         while !self.take() {
             while self.taken.load(Ordering::Relaxed) {
                 sync::relax();
@@ -141,8 +157,8 @@ impl<T> Light<T> {
 
     #[inline(never)]
     fn try_shared(&self) -> Option<LightGuard<'_, T>> {
-        // An owner that is inside is not disturbed.
-        if self.held.load(Ordering::Relaxed) || !self.take() {
+        // An owner that is inside is not disturbed; in a forked process it may not be there.
+        if sync::is_forked() || self.held.load(Ordering::Relaxed) || !self.take() {
             return None;
         }
         self.revoke();
@@ -177,7 +193,7 @@ impl<T> Light<T> {
             (turns.last, turns.left) = (me, turns.patience);
         }
         turns.left = turns.left.saturating_sub(1);
-        if turns.left == 0 { self.own(turns, me) } else { self.guard(false) }
+        if turns.left == 0 { self.own(turns, me) } else { self.guard(Way::Taken) }
     }
 
     /// This thread, which is inside, becomes the owner where it can. INVARIANT: one-writer.
@@ -189,18 +205,18 @@ impl<T> Light<T> {
         }
         turns.left = turns.patience;
         if (is_heir && !sync::has_ended(turns.first)) || sync::has_ended(me) || !sync::can_stop_all() {
-            return self.guard(false);
+            return self.guard(Way::Taken);
         }
         turns.first = me;
         self.held.store(true, Ordering::Relaxed);
         self.owner.store(me, Ordering::Relaxed);
         self.taken.store(false, Ordering::Release);
-        self.guard(true)
+        self.guard(Way::Own)
     }
 
     #[inline]
-    fn guard(&self, is_own: bool) -> LightGuard<'_, T> {
-        LightGuard { lock: self, is_own, stays: PhantomData }
+    fn guard(&self, way: Way) -> LightGuard<'_, T> {
+        LightGuard { lock: self, way, stays: PhantomData }
     }
 }
 
@@ -222,8 +238,11 @@ impl<T> LightGuard<'_, T> {
 impl<T> Drop for LightGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        let flag = if self.is_own { &self.lock.held } else { &self.lock.taken };
-        flag.store(false, Ordering::Release);
+        match self.way {
+            Way::Own => self.lock.held.store(false, Ordering::Release),
+            Way::Taken => self.lock.taken.store(false, Ordering::Release),
+            Way::Forked => sync::leave_forked(),
+        }
     }
 }
 

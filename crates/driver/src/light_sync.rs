@@ -27,6 +27,9 @@ struct End;
 impl Drop for End {
     /// What the thread drops after this is done by another number.
     fn drop(&mut self) {
+        if is_forked() {
+            return;
+        }
         living().remove(&NUMBER.replace(UNNUMBERED));
     }
 }
@@ -48,6 +51,11 @@ pub(crate) fn new_thread_number() -> u64 {
         UNNUMBERED => number_thread(),
         number => number,
     }
+}
+
+/// The calling thread is one that never had a number: in a forked process, whose locks name threads of the parent.
+pub(crate) fn forget_thread_number() {
+    NUMBER.set(UNNUMBERED);
 }
 
 #[cold]
@@ -89,6 +97,36 @@ pub(crate) fn stop_all() {
     if !is_done {
         eprintln!("millpond: the system refuses membarrier, which it has offered before: the process cannot go on");
         std::process::abort();
+    }
+}
+
+pub(crate) use crate::process::is_forked;
+
+/// In a forked process, whose locks may be held by threads that are not there: all of them are one, which a thread can
+/// take again that has it. Whoever waits for it looks at little, and changes nothing.
+static FORKED: AtomicU64 = AtomicU64::new(0);
+static FORKED_DEPTH: AtomicU64 = AtomicU64::new(0);
+
+/// What tells the threads of a forked process apart: where each has its number.
+fn forked_thread() -> u64 {
+    NUMBER.with(|number| std::ptr::from_ref(number).addr() as u64)
+}
+
+#[cold]
+pub(crate) fn enter_forked() {
+    let me = forked_thread();
+    while FORKED.load(Ordering::Acquire) != me {
+        if FORKED.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            relax();
+        }
+    }
+    FORKED_DEPTH.fetch_add(1, Ordering::Relaxed);
+}
+
+#[cold]
+pub(crate) fn leave_forked() {
+    if FORKED_DEPTH.fetch_sub(1, Ordering::Relaxed) == 1 {
+        FORKED.store(0, Ordering::Release);
     }
 }
 

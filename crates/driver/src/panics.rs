@@ -3,13 +3,22 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+/// What a caught panic carries. Dropping it runs a caller's code.
+pub(crate) type Payload = Box<dyn Any + Send>;
+
 /// The message of a caught panic. A payload that panics while it is dropped is let go.
-pub(crate) fn message(payload: Box<dyn Any + Send>) -> String {
+pub(crate) fn message(payload: Payload) -> String {
+    let text = text(&payload);
+    drop_quietly(payload);
+    text
+}
+
+/// The message of a caught panic, whose payload is dropped where that may run a caller's code.
+pub(crate) fn text(payload: &Payload) -> String {
     let text = match payload.downcast_ref::<&'static str>() {
         Some(text) => Some((*text).to_owned()),
         None => payload.downcast_ref::<String>().cloned(),
     };
-    drop_quietly(payload);
     text.unwrap_or_else(|| "a panic without a message".to_owned())
 }
 

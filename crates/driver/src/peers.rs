@@ -1,10 +1,11 @@
 //! Devices that know each other: whose memory whose work may use, and marks that streams of other devices wait for.
 //!
-//! Plain data, but for the queues of host devices, which are asked by a trait. Who lets whom in is decided above.
+//! Plain data, but for the queues of host devices, which are asked by a trait and wake who waits
+//! by another. Who lets whom in is decided above.
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Who a device is to others of its process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -65,6 +66,33 @@ pub trait HostFence: Send + Sync {
     /// Whether the work before the mark is over. With a seeded schedule: runs one ready item where it is not.
     fn is_over(&self) -> Result<bool, String>;
 
-    /// Waits until it is over.
-    fn block(&self) -> Result<(), String>;
+    /// Whether the work before the mark is over. Where it is not, the waiter is woken once, when it is over or the
+    /// device is lost. Waits for nothing, so that no thread is kept.
+    fn park(&self, waiter: Waiter) -> Result<bool, String>;
+}
+
+/// A stream of a host device that is parked until another device wakes it. It keeps no device.
+pub struct Waiter {
+    device: Weak<dyn HostWaiter>,
+    stream: u64,
+}
+
+impl Waiter {
+    /// The waiter of a stream, by the number that its device knows.
+    pub fn new(device: Weak<dyn HostWaiter>, stream: u64) -> Self {
+        Self { device, stream }
+    }
+
+    /// Wakes the stream, where its device is still there. Not under a lock: the device may end by it.
+    pub fn wake(self) {
+        if let Some(device) = self.device.upgrade() {
+            device.wake(self.stream);
+        }
+    }
+}
+
+/// A host device whose streams wait for other devices.
+pub trait HostWaiter: Send + Sync {
+    /// What a stream was parked for is over, or its device is lost.
+    fn wake(self: Arc<Self>, stream: u64);
 }

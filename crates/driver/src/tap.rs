@@ -7,6 +7,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use crate::process::refuse_forked;
 use crate::{
     CallCounts, CallKind, Counters, Driver, DriverError, Failures, Fence, HeldMemory, MarkName, Node, Peer, PeerAccess,
     Properties, RawChunk, RawExec, RawGraph, RawMark, RawStream, Result, StreamFlags, Work,
@@ -22,7 +23,8 @@ impl Tap for Counters {
     #[inline]
     fn before(&self, kind: CallKind, _bytes: u64) -> Result<()> {
         self.count(kind);
-        Ok(())
+        // A forked process has the parent's handles, and none of its threads.
+        refuse_forked()
     }
 }
 
@@ -135,6 +137,14 @@ macro_rules! delegate {
             $before(CallKind::Import, bytes)?;
             $device.import(file, bytes)
         }
+        fn export_to_read(&$self, chunk: RawChunk) -> Result<OwnedFd> {
+            $before(CallKind::Export, 0)?;
+            $device.export_to_read(chunk)
+        }
+        fn import_to_read(&$self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
+            $before(CallKind::Import, bytes)?;
+            $device.import_to_read(file, bytes)
+        }
         unsafe fn map(&$self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
             $before(CallKind::Map, bytes)?;
             // SAFETY: the caller's promise is handed on as it is.
@@ -181,6 +191,13 @@ macro_rules! delegate {
         fn native_stream(&$self, stream: RawStream) -> Option<u64> {
             $device.native_stream(stream)
         }
+        fn is_captured(&$self, stream: RawStream) -> bool {
+            $device.is_captured(stream)
+        }
+        fn mark_all(&$self) -> Result<Option<RawMark>> {
+            $before(CallKind::Mark, 0)?;
+            $device.mark_all()
+        }
         fn close_stream(&$self, stream: RawStream) -> Result<()> {
             $before(CallKind::CloseStream, 0)?;
             $device.close_stream(stream)
@@ -193,6 +210,10 @@ macro_rules! delegate {
         fn mark(&$self, stream: RawStream) -> Result<RawMark> {
             $before(CallKind::Mark, 0)?;
             $device.mark(stream)
+        }
+        fn mark_apart(&$self, stream: RawStream) -> Result<RawMark> {
+            $before(CallKind::Mark, 0)?;
+            $device.mark_apart(stream)
         }
         fn wait(&$self, stream: RawStream, mark: RawMark) -> Result<()> {
             $before(CallKind::Wait, 0)?;
@@ -209,6 +230,9 @@ macro_rules! delegate {
         fn block_on(&$self, mark: RawMark) -> Result<()> {
             $before(CallKind::BlockOn, 0)?;
             $device.block_on(mark)
+        }
+        fn settle(&$self) {
+            $device.settle();
         }
         fn export_mark(&$self, stream: RawStream) -> Result<(RawMark, MarkName)> {
             $before(CallKind::Export, 0)?;
@@ -259,9 +283,10 @@ unsafe impl<D: Driver, T: Tap> Driver for Tapped<D, T> {
     delegate!(self, self.device, |kind, bytes| self.tap.before(kind, bytes));
 
     fn forget(&self, mark: RawMark) {
-        // Forgetting cannot fail, so a refusal would have nowhere to go; no tap refuses it (`CallKind::can_fail`).
-        let _ = self.tap.before(CallKind::Forget, 0);
-        self.device.forget(mark);
+        // Forgetting cannot fail, so a refusal would have nowhere to go; it is refused in a forked process only.
+        if self.tap.before(CallKind::Forget, 0).is_ok() {
+            self.device.forget(mark);
+        }
     }
 }
 

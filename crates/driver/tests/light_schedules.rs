@@ -18,6 +18,15 @@ mod light_sync {
         thread_number()
     }
 
+    /// No process forks here.
+    pub(crate) fn is_forked() -> bool {
+        false
+    }
+
+    pub(crate) fn enter_forked() {}
+
+    pub(crate) fn leave_forked() {}
+
     /// Another thread may run in between, as where a processor is interrupted.
     pub(crate) fn half_fence() {
         shuttle::thread::yield_now();

@@ -18,6 +18,7 @@ mod sync {
     pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering};
     pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use shuttle::thread::{self, JoinHandle, ThreadId};
+    pub(crate) use shuttle::thread_local;
 
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().expect("nothing panics under a lock")
@@ -50,7 +51,7 @@ mod sync {
 use std::sync::Arc;
 use std::time::Duration;
 
-use millpond_driver::HostFence;
+use millpond_driver::{HostFence, HostWaiter, Waiter};
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
 use streams::{Abroad, Execute, Packed, Refusal, Schedule, Streams};
@@ -298,9 +299,6 @@ fn devices_wait_for_each_other() {
     explore(|schedule| {
         let (here, there) = (device(schedule), device(schedule));
         let (left, right) = (here.open(0).unwrap(), there.open(0).unwrap());
-        let fence = |device: &Device, stream: Packed| -> Arc<dyn HostFence> {
-            Arc::new(Abroad { streams: device.clone(), mark: device.mark(stream).unwrap() })
-        };
         let step = Arc::new(AtomicUsize::new(0));
         for round in 0..2 {
             let (first, second) = (step.clone(), step.clone());
@@ -321,6 +319,139 @@ fn devices_wait_for_each_other() {
     });
 }
 
+/// A mark of a device, for another.
+fn fence(device: &Device, stream: Packed) -> Arc<dyn HostFence> {
+    Arc::new(Abroad { streams: device.clone(), mark: device.mark(stream).unwrap() })
+}
+
+/// Waits of two devices that cross, in several streams each: parking meets waking on both sides.
+#[test]
+fn parked_waits_of_two_devices_cross() {
+    explore_parallel(|| {
+        let devices = [device(Schedule::Parallel), device(Schedule::Parallel)];
+        let streams = [0, 1, 0, 1].map(|on: usize| (on, devices[on].open(0).unwrap()));
+        let count = Arc::new(AtomicUsize::new(0));
+        for round in 0..6 {
+            let ((from, source), (to, target)) = (streams[round % 4], streams[(round * 3 + 1) % 4]);
+            let counted = count.clone();
+            submit(&devices[from], source, move || {
+                counted.fetch_add(1, Ordering::SeqCst);
+            });
+            devices[to].wait_abroad(target, fence(&devices[from], source)).unwrap();
+        }
+        for (on, stream) in streams {
+            devices[on].block_on(devices[on].mark(stream).unwrap()).unwrap();
+        }
+        assert_eq!(count.load(Ordering::SeqCst), 6);
+        devices.iter().for_each(|device| device.end());
+    });
+}
+
+/// Each of several streams is woken once, whichever of them was parked in time.
+#[test]
+fn many_streams_park_behind_one_mark_while_it_is_reached() {
+    explore_parallel(|| {
+        let (here, there) = (device(Schedule::Parallel), device(Schedule::Parallel));
+        let first = there.open(0).unwrap();
+        submit(&there, first, thread::yield_now);
+        let event = fence(&there, first);
+        let count = Arc::new(AtomicUsize::new(0));
+        let streams = [(); 3].map(|()| here.open(0).unwrap());
+        for &stream in &streams {
+            here.wait_abroad(stream, event.clone()).unwrap();
+            let count = count.clone();
+            submit(&here, stream, move || {
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        for stream in streams {
+            here.block_on(here.mark(stream).unwrap()).unwrap();
+        }
+        assert_eq!(count.load(Ordering::SeqCst), 3);
+        here.end();
+        there.end();
+    });
+}
+
+/// Work of one device ends another that waits for that very work: the other's last worker outlives the wait.
+#[test]
+fn work_ends_a_device_that_waits_for_it() {
+    explore_parallel(|| {
+        let (here, there) = (device(Schedule::Parallel), device(Schedule::Parallel));
+        let (left, right) = (here.open(0).unwrap(), there.open(0).unwrap());
+        let (hand, handed) = shuttle::sync::mpsc::channel::<Ending>();
+        let (done, seen) = shuttle::sync::mpsc::channel();
+        submit(&there, right, move || drop(handed.recv().unwrap()));
+        here.wait_abroad(left, fence(&there, right)).unwrap();
+        submit(&here, left, move || done.send(()).unwrap());
+        hand.send(Ending(here.clone())).unwrap();
+        drop(here);
+        assert_eq!(seen.recv(), Ok(()), "work from before the end still runs");
+        there.block_on(there.mark(right).unwrap()).unwrap();
+        there.end();
+    });
+}
+
+/// A stream of threads waits for a seeded device that nobody asks.
+#[test]
+fn a_seeded_device_is_run_for_those_that_wait_for_it() {
+    shuttle::check_random(
+        || {
+            let (here, there) = (device(Schedule::Parallel), device(Schedule::Seeded(7)));
+            let (left, right) = (here.open(0).unwrap(), there.open(0).unwrap());
+            let (done, seen) = shuttle::sync::mpsc::channel();
+            for _ in 0..2 {
+                let done = done.clone();
+                submit(&there, right, thread::yield_now);
+                here.wait_abroad(left, fence(&there, right)).unwrap();
+                submit(&here, left, move || done.send(()).unwrap());
+            }
+            assert_eq!((seen.recv(), seen.recv()), (Ok(()), Ok(())));
+            here.end();
+            there.end();
+        },
+        schedules(),
+    );
+}
+
+/// What is lost is dropped where its destructors may block on the device, also by way of another thread.
+#[test]
+fn lost_work_blocks_as_it_is_dropped() {
+    struct Guard(Option<Box<dyn FnOnce() + Send>>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            self.0.take().expect("it is dropped once")();
+        }
+    }
+    explore(|schedule| {
+        let device = device(schedule);
+        let stream = device.open(0).unwrap();
+        submit(&device, stream, || std::panic::resume_unwind(Box::new("boom")));
+        let mark = device.mark(stream).unwrap();
+        let (weak, answers) = (Arc::downgrade(&device), Arc::new(AtomicUsize::new(0)));
+        let answered = answers.clone();
+        let guard = Guard(Some(Box::new(move || {
+            let Some(device) = weak.upgrade() else { return };
+            let other = thread::spawn({
+                let device = device.clone();
+                move || device.block_on(mark)
+            });
+            assert!(device.block_on(mark).is_err() && other.join().unwrap().is_err());
+            answered.fetch_add(1, Ordering::SeqCst);
+        })));
+        let task: Task = Box::new(move || {
+            let _held = &guard;
+        });
+        let mut task = Some(task);
+        // The loss may have come before it; the guard is dropped here then.
+        let _ = device.submit(stream, &mut task);
+        drop(task);
+        assert!(device.block_on(mark).is_err());
+        device.end();
+        assert_eq!(answers.load(Ordering::SeqCst), 1);
+    });
+}
+
 /// A device that is lost takes those along that wait for it, and nobody hangs.
 #[test]
 fn a_lost_device_meets_one_that_waits_for_it() {
@@ -328,12 +459,9 @@ fn a_lost_device_meets_one_that_waits_for_it() {
         let (here, there) = (device(Schedule::Parallel), device(Schedule::Parallel));
         let (left, right) = (here.open(0).unwrap(), there.open(0).unwrap());
         submit(&here, left, || std::panic::resume_unwind(Box::new("boom")));
-        if let Ok(mark) = here.mark(left) {
-            let fence: Arc<dyn HostFence> = Arc::new(Abroad { streams: here.clone(), mark });
-            there.wait_abroad(right, fence).unwrap();
-            let after = there.mark(right).unwrap();
-            assert!(matches!(there.block_on(after), Err(Refusal::Lost(reason)) if reason.contains("boom")));
-        }
+        there.wait_abroad(right, fence(&here, left)).unwrap();
+        let after = there.mark(right).unwrap();
+        assert!(matches!(there.block_on(after), Err(Refusal::Lost(reason)) if reason.contains("boom")));
         here.end();
         there.end();
     });

@@ -122,7 +122,8 @@ pub(crate) fn current_ordinal() -> Result<i32, Code> {
     let context = current();
     let other = others().get(&context.0).copied();
     let is_primary = || (FIRST..FIRST + count()).contains(&context.0).then(|| (context.0 - FIRST) as i32);
-    other.or_else(is_primary).ok_or(Code::INVALID_CONTEXT)
+    let is_gone = context != Context::default();
+    other.or_else(is_primary).ok_or(if is_gone { Code::CONTEXT_IS_DESTROYED } else { Code::INVALID_CONTEXT })
 }
 
 /// The device of the thread's current context.

@@ -5,6 +5,8 @@
 //!
 //! Locks: `state` is not held while anything waits or runs.
 
+mod all_work;
+
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -113,6 +115,22 @@ pub(crate) fn answer<T>(result: millpond_driver::Result<T>) -> Result<T, Code> {
     result.map_err(|error| code(&error))
 }
 
+impl State {
+    pub(crate) fn check_open(&self, stream: Stream) -> Result<(), Code> {
+        let is_default = matches!(stream, Stream(0) | Stream::LEGACY | Stream::PER_THREAD);
+        if is_default || self.streams.contains_key(&stream.0) { Ok(()) } else { Err(Code::INVALID_HANDLE) }
+    }
+
+    /// Whether a stream captures that the legacy one would come after.
+    pub(crate) fn is_tie_captured(&self) -> bool {
+        let is_tied = |stream| match stream {
+            Stream::PER_THREAD => true,
+            other => self.streams.get(&other.0).is_some_and(|open| open.is_blocking),
+        };
+        self.graphs.captures_any(is_tied)
+    }
+}
+
 impl Device {
     pub(crate) fn new(ordinal: i32, total_bytes: u64) -> Result<Self, Code> {
         let host = HostDriver::new(HostConfig { total_bytes, ..HostConfig::default() });
@@ -139,6 +157,7 @@ impl Device {
         &self,
         act: impl FnOnce(&mut Memory, &HostDriver) -> Result<T, Code>,
     ) -> Result<T, Code> {
+        self.check_unsafe()?;
         let mut state = self.state()?;
         let result = act(&mut state.memory, &self.host);
         if let Err(code) = result
@@ -337,6 +356,7 @@ impl Device {
     }
 
     pub(crate) fn query(&self, event: Event) -> Result<(), Code> {
+        self.check_unsafe()?;
         let is_over = match self.recorded(event)? {
             Awaited::Nothing => true,
             Awaited::Mark(mark) => answer(self.host.is_over(mark))?,
@@ -346,6 +366,7 @@ impl Device {
     }
 
     pub(crate) fn block_on(&self, event: Event) -> Result<(), Code> {
+        self.check_unsafe()?;
         match self.recorded(event)? {
             Awaited::Nothing => Ok(()),
             Awaited::Mark(mark) => answer(self.host.block_on(mark)),
@@ -364,17 +385,6 @@ impl Device {
         let mark = answer(self.host.mark(raw))?;
         drop(state);
         answer(self.host.block_on(mark))
-    }
-
-    /// Waits for all that was submitted, to closed streams as well.
-    pub(crate) fn synchronize(&self) -> Result<(), Code> {
-        let mut state = self.state()?;
-        let open = state.streams.values().map(|open| open.raw);
-        let all = open.chain(state.legacy).chain(state.per_thread.values().copied());
-        let mut marks: Vec<RawMark> = all.map(|raw| answer(self.host.mark(raw))).collect::<Result<_, _>>()?;
-        marks.append(&mut state.ended);
-        drop(state);
-        marks.into_iter().try_for_each(|mark| answer(self.host.block_on(mark)))
     }
 
     /// Submits a copy or a fill that uses these parts of the memory: its end, unless a capture took it.

@@ -181,6 +181,12 @@ exports! {
     "cuCtxSynchronize" cuCtxSynchronize() {
         current_device()?.synchronize()
     }
+    "cuCtxRecordEvent" cuCtxRecordEvent(context: Context, event: Event) {
+        if context != contexts::current() {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        current_device()?.record_all(event)
+    }
     "cuMemGetAllocationGranularity" cuMemGetAllocationGranularity(
         bytes: *mut usize, property: *const AllocationProp, which: c_int
     ) {

@@ -7,11 +7,13 @@
 //! marked nor made to wait, or its capture is invalid; memory must be there when a node that uses it is added; where it
 //! is not when the graph is launched, the device is lost.
 
+use std::cell::Cell;
 use std::collections::HashMap;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
 
-use millpond_driver::cuda::abi::graph::{Graph as GraphHandle, GraphExec, GraphNode, UserObject};
+use millpond_driver::cuda::abi::graph::{CAPTURE_RELAXED, Graph as GraphHandle, GraphExec, GraphNode, UserObject};
 use millpond_driver::cuda::abi::{Code, Stream};
 use millpond_driver::{CopyKind, Driver, RawMark, RawStream, StreamFlags, Work};
 
@@ -70,14 +72,42 @@ struct Exec {
     last: Mutex<Option<RawMark>>,
 }
 
+/// A stream that captures. Each thread has a default stream of its own, by one handle.
+type Key = (usize, Option<ThreadId>);
+
+fn key(stream: Stream) -> Key {
+    (stream.0, (stream == Stream::PER_THREAD).then(|| std::thread::current().id()))
+}
+
+/// What a stream captures.
+#[derive(Debug)]
+struct Capture {
+    /// None where something spoilt it.
+    graph: Option<Graph>,
+    mode: c_int,
+    thread: ThreadId,
+}
+
+const GLOBAL: c_int = 0;
+
+thread_local! {
+    /// What the thread lets captures forbid it.
+    static MODE: Cell<c_int> = const { Cell::new(GLOBAL) };
+}
+
+/// Sets the thread's mode; the one before.
+pub(crate) fn exchange_mode(mode: c_int) -> Result<c_int, Code> {
+    if (GLOBAL..=CAPTURE_RELAXED).contains(&mode) { Ok(MODE.replace(mode)) } else { Err(Code::INVALID_VALUE) }
+}
+
 /// The graphs of one device.
 #[derive(Debug, Default)]
 pub(crate) struct Graphs {
     graphs: HashMap<usize, Graph>,
     execs: HashMap<usize, Arc<Exec>>,
     objects: HashMap<usize, Arc<Object>>,
-    /// What streams captured so far; none where something spoilt it.
-    captures: HashMap<usize, Option<Graph>>,
+    /// What streams captured so far.
+    captures: HashMap<Key, Capture>,
     lanes: Vec<RawStream>,
 }
 
@@ -122,8 +152,8 @@ impl Graphs {
 
     /// A captured stream's work: whether that is where it went.
     pub(crate) fn capture(&mut self, stream: Stream, action: Action) -> Result<bool, Code> {
-        let Some(capture) = self.captures.get_mut(&stream.0) else { return Ok(false) };
-        let graph = capture.as_mut().ok_or(Code::CAPTURE_INVALIDATED)?;
+        let Some(capture) = self.captures.get_mut(&key(stream)) else { return Ok(false) };
+        let graph = capture.graph.as_mut().ok_or(Code::CAPTURE_INVALIDATED)?;
         let after: Vec<GraphNode> = graph.nodes.last().copied().into_iter().collect();
         graph.push(action, &after)?;
         Ok(true)
@@ -131,17 +161,22 @@ impl Graphs {
 
     /// What a captured stream cannot do spoils the capture.
     pub(crate) fn spoil(&mut self, stream: Stream, code: Code) -> Result<(), Code> {
-        match self.captures.get_mut(&stream.0) {
+        match self.captures.get_mut(&key(stream)) {
             None => Ok(()),
             Some(capture) => {
-                *capture = None;
+                capture.graph = None;
                 Err(code)
             }
         }
     }
 
+    /// Whether one of these streams captures; default streams of threads are such.
+    pub(crate) fn captures_any(&self, is_one: impl Fn(Stream) -> bool) -> bool {
+        self.captures.keys().any(|(stream, _)| is_one(Stream(*stream)))
+    }
+
     pub(crate) fn forget_stream(&mut self, stream: Stream) {
-        self.captures.remove(&stream.0);
+        self.captures.remove(&key(stream));
     }
 }
 
@@ -225,27 +260,62 @@ impl Device {
         self.begin(&mut state, stream).map(drop)
     }
 
-    pub(crate) fn begin_capture(&self, stream: Stream) -> Result<(), Code> {
+    pub(crate) fn begin_capture(&self, stream: Stream, mode: c_int) -> Result<(), Code> {
         let mut state = self.state()?;
         if matches!(stream, Stream(0) | Stream::LEGACY) {
             return Err(Code::CAPTURE_UNSUPPORTED);
         }
         self.begin(&mut state, stream)?;
-        match state.graphs.captures.insert(stream.0, Some(Graph::default())) {
-            None => Ok(()),
-            Some(_) => Err(Code::ILLEGAL_STATE),
+        if state.graphs.captures.contains_key(&key(stream)) {
+            return Err(Code::ILLEGAL_STATE);
         }
+        let (graph, thread) = (Some(Graph::default()), std::thread::current().id());
+        state.graphs.captures.insert(key(stream), Capture { graph, mode, thread });
+        Ok(())
     }
 
-    /// Whether the stream captures, validly.
-    pub(crate) fn captures(&self, stream: Stream) -> Result<bool, Code> {
-        Ok(self.state()?.graphs.captures.contains_key(&stream.0))
+    /// A call that captures may forbid, as they do not see it: it spoils those that forbid it to this thread.
+    pub(crate) fn check_unsafe(&self) -> Result<(), Code> {
+        let (mode, thread) = (MODE.get(), std::thread::current().id());
+        let forbids = |capture: &&mut Capture| match (mode, capture.mode) {
+            (CAPTURE_RELAXED, _) | (_, CAPTURE_RELAXED) => false,
+            (GLOBAL, GLOBAL) => true,
+            _ => capture.thread == thread,
+        };
+        let mut is_forbidden = false;
+        for capture in self.state()?.graphs.captures.values_mut().filter(forbids) {
+            capture.graph = None;
+            is_forbidden = true;
+        }
+        if is_forbidden { Err(Code::CAPTURE_UNSUPPORTED) } else { Ok(()) }
+    }
+
+    /// Whether the stream captures: 1, or 2 where something spoilt that. The legacy stream cannot be asked while one
+    /// captures that it ties.
+    pub(crate) fn capture_status(&self, stream: Stream) -> Result<c_int, Code> {
+        let state = self.state()?;
+        if matches!(stream, Stream(0) | Stream::LEGACY) && state.is_tie_captured() {
+            return Err(Code::CAPTURE_IMPLICIT);
+        }
+        state.check_open(stream)?;
+        Ok(match state.graphs.captures.get(&key(stream)) {
+            None => 0,
+            Some(Capture { graph: Some(_), .. }) => 1,
+            Some(Capture { graph: None, .. }) => 2,
+        })
+    }
+
+    /// Whether any stream captures; what asks for all work spoils it.
+    pub(crate) fn spoil_all(&self) -> Result<(), Code> {
+        let captures = &mut self.state()?.graphs.captures;
+        captures.values_mut().for_each(|capture| capture.graph = None);
+        if captures.is_empty() { Ok(()) } else { Err(Code::CAPTURE_UNSUPPORTED) }
     }
 
     pub(crate) fn end_capture(&self, stream: Stream) -> Result<GraphHandle, Code> {
         let mut state = self.state()?;
-        let captured = state.graphs.captures.remove(&stream.0).ok_or(Code::ILLEGAL_STATE)?;
-        let graph = captured.ok_or(Code::CAPTURE_INVALIDATED)?;
+        let captured = state.graphs.captures.remove(&key(stream)).ok_or(Code::ILLEGAL_STATE)?;
+        let graph = captured.graph.ok_or(Code::CAPTURE_INVALIDATED)?;
         let handle = fresh_handle();
         state.graphs.graphs.insert(handle, graph);
         Ok(GraphHandle(handle))

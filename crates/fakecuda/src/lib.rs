@@ -6,7 +6,9 @@
 //! * A chunk is mapped whole, from offset 0; mapped memory is inaccessible until access is set.
 //! * Copies and fills outside accessible memory are refused; memory unmapped under work in flight loses the device.
 //! * Host functions run one at a time, and may not call in here.
-//! * A graph's memory must be there when it is launched; a capture is spoilt by what cannot be captured.
+//! * A graph's memory must be there when it is launched; a capture is spoilt by what cannot be captured, and by who
+//!   asks for all work of the device, or waits for it.
+//! * A capture that is not relaxed forbids questions, waits and calls for memory to the threads that its mode names.
 //! * Streams and events are known by the context that made them, which must be the current one; a stream may wait for
 //!   any context's event. A context that is destroyed takes its own with it; memory is the device's.
 //! * An event for other processes is recorded once and named once, cannot be opened by its own process, and is not

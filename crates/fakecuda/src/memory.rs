@@ -63,7 +63,7 @@ const USES_KEPT: usize = 256;
 /// The host device's refusal as a code.
 pub(crate) fn code(error: &DriverError) -> Code {
     match error {
-        DriverError::OutOfMemory { .. } => Code::OUT_OF_MEMORY,
+        DriverError::OutOfMemory { .. } | DriverError::OutOfAddresses { .. } => Code::OUT_OF_MEMORY,
         DriverError::UnknownHandle { what: "stream" | "mark", .. } => Code::INVALID_HANDLE,
         DriverError::Lost { .. } => Code::LAUNCH_FAILED,
         _ => Code::INVALID_VALUE,

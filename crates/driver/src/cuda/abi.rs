@@ -39,6 +39,8 @@ impl Code {
     pub const NOT_READY: Code = Code(600);
     /// `CUDA_ERROR_ILLEGAL_ADDRESS`
     pub const ILLEGAL_ADDRESS: Code = Code(700);
+    /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`: the current one, or that of a handle.
+    pub const CONTEXT_IS_DESTROYED: Code = Code(709);
     /// `CUDA_ERROR_LAUNCH_FAILED`
     pub const LAUNCH_FAILED: Code = Code(719);
     /// `CUDA_ERROR_NOT_PERMITTED`

@@ -4,12 +4,18 @@
 //!
 //! Invariants:
 //! * `context-current`: a call of the table is made while the primary context is the thread's current one;
-//! * `lost-for-good`: once a call answered a sticky code, or a host function panicked, no work is submitted any more.
-//!   Questions and memory calls are still made: the context itself refuses where it is the one that is lost.
+//! * `lost-for-good`: once a call in the primary context answered a sticky code, or a host function panicked, no work
+//!   is submitted any more. Questions and memory calls are still made: the context itself refuses where it is the one
+//!   that is lost. What another context answers, or one that the program has destroyed, says nothing of the primary
+//!   one;
+//! * `left-alone`: the thread's current context is after each call what it was before. The one exception is a thread
+//!   that has none: it keeps the primary context of device 0, which the runtime library would use there anyway.
 
+use std::ffi::c_int;
 use std::sync::OnceLock;
 
-use super::abi::{Code, Context, Device};
+use super::abi::graph::CAPTURE_RELAXED;
+use super::abi::{Code, Context, Device, EVENT_DISABLE_TIMING, Event};
 use super::table::{Api, Table};
 use crate::ledger::failed;
 use crate::{DriverError, Result};
@@ -23,6 +29,8 @@ pub(super) struct Gpu {
     pub(super) api: Api,
     pub(super) device: Device,
     context: Context,
+    /// Whether the runtime library uses it on threads without a current context.
+    is_first: bool,
     pub(super) lost: std::sync::Arc<Lost>,
 }
 
@@ -31,11 +39,32 @@ pub(super) struct Gpu {
 pub(super) struct Entered<'a> {
     /// The functions, usable as long as this lives.
     pub(super) table: &'a Table,
+    gpu: &'a Gpu,
     was_pushed: bool,
+    /// The mode that the thread had before, where another was set.
+    mode: Option<c_int>,
+    /// Whether the current context is the primary one.
+    is_primary: bool,
+}
+
+impl Entered<'_> {
+    /// An error for a code other than success; a sticky one of the primary context loses the device (lost-for-good).
+    #[inline]
+    pub(super) fn check(&self, call: &'static str, code: Code) -> Result<()> {
+        match code {
+            Code::SUCCESS => Ok(()),
+            _ if self.is_primary => Err(self.gpu.refusal(call, code)),
+            _ => Err(failed(call, self.gpu.api.explain(code))),
+        }
+    }
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
+        if let Some(mode) = &mut self.mode {
+            // SAFETY: a place for a mode, which is one. A refusal leaves the thread free to do what captures forbid.
+            let _ = unsafe { (self.table.exchange_mode)(mode) };
+        }
         if self.was_pushed {
             let mut ours = Context::default();
             // SAFETY: `ours` is a place for a context. A refusal leaves our context current, which harms nobody who
@@ -62,17 +91,27 @@ impl Gpu {
         check(&api, CALL, unsafe { (api.table.device)(&raw mut device, ordinal) })?;
         // SAFETY: a place for a context, and a device.
         check(&api, CALL, unsafe { (api.table.retain_primary)(&raw mut context, device) })?;
-        Ok(Self { api, device, context, lost: Default::default() })
+        Ok(Self { api, device, context, is_first: ordinal == 0, lost: Default::default() })
     }
 
-    /// Makes the primary context current for the calls to come. A thread without a current context keeps this one; a
-    /// thread with another one gets it back.
+    /// Makes the primary context current for the calls to come (left-alone).
     ///
     /// # Errors
     /// The library refuses.
     #[inline]
     pub(super) fn enter(&self, call: &'static str) -> Result<Entered<'_>> {
         self.enter_other(call, self.context)
+    }
+
+    /// As [`enter`](Self::enter), for calls that are nothing to a capture of the program's, but that it may forbid as
+    /// possibly unsafe, to its thread or to all: questions, and calls for memory.
+    pub(super) fn enter_apart(&self, call: &'static str) -> Result<Entered<'_>> {
+        let mut entered = self.enter(call)?;
+        let mut mode = CAPTURE_RELAXED;
+        // SAFETY: a place for a mode, which is one.
+        self.check(call, unsafe { (entered.table.exchange_mode)(&raw mut mode) })?;
+        entered.mode = Some(mode);
+        Ok(entered)
     }
 
     /// As [`enter`](Self::enter), for another context of the device: that of a stream which the program made there.
@@ -83,7 +122,7 @@ impl Gpu {
         // SAFETY: a place for a context.
         self.check(call, unsafe { (table.current_context)(&raw mut current) })?;
         if current == context {
-            return Ok(Entered { table, was_pushed: false });
+            return Ok(self.entered(context, false));
         }
         self.change_context(call, current, context)
     }
@@ -92,12 +131,27 @@ impl Gpu {
     #[cold]
     fn change_context(&self, call: &'static str, current: Context, context: Context) -> Result<Entered<'_>> {
         let table = &self.api.table;
-        let was_pushed = current != Context::default() || context != self.context;
-        let change = if was_pushed { table.push_context } else { table.set_context };
+        let is_kept = current == Context::default() && context == self.context && self.is_first;
+        let change = if is_kept { table.set_context } else { table.push_context };
         // SAFETY: ours is retained; another is its program's, which keeps it while its streams are used.
         let code = unsafe { change(context) };
-        self.check(call, code)?;
-        Ok(Entered { table, was_pushed })
+        match context == self.context {
+            true => self.check(call, code)?,
+            false if code != Code::SUCCESS => return Err(failed(call, self.api.explain(code))),
+            false => {}
+        }
+        Ok(self.entered(context, !is_kept))
+    }
+
+    fn entered(&self, context: Context, was_pushed: bool) -> Entered<'_> {
+        Entered { table: &self.api.table, gpu: self, was_pushed, mode: None, is_primary: context == self.context }
+    }
+
+    /// Waits until nothing of the context runs any more; whether that is so.
+    pub(super) fn synchronize(&self) -> bool {
+        let entered = self.enter("close");
+        // SAFETY: no argument that could be wrong (context-current).
+        entered.is_ok_and(|entered| unsafe { (entered.table.synchronize_context)() } == Code::SUCCESS)
     }
 
     /// The primary context.
@@ -112,7 +166,7 @@ impl Gpu {
         }
         let (entered, mut device) = (self.enter_other(call, context)?, Device::default());
         // SAFETY: a place for a device (context-current, the other one).
-        self.check(call, unsafe { (entered.table.context_device)(&raw mut device) })?;
+        entered.check(call, unsafe { (entered.table.context_device)(&raw mut device) })?;
         Ok(device == self.device)
     }
 
@@ -125,11 +179,31 @@ impl Gpu {
     /// Cold: what a code says in the words of the contract.
     #[cold]
     pub(super) fn refusal(&self, call: &'static str, code: Code) -> DriverError {
-        if code.is_sticky() {
+        let is_of_another = code == Code::CONTEXT_IS_DESTROYED && self.is_alive();
+        if code.is_sticky() && !is_of_another {
             let reason = self.lost.get_or_init(|| format!("{call}: {}", self.api.explain(code)));
             return DriverError::Lost { reason: reason.clone() };
         }
         failed(call, self.api.explain(code))
+    }
+
+    /// Whether the primary context still is: the code of a destroyed context also stands for a handle of one.
+    #[cold]
+    fn is_alive(&self) -> bool {
+        let (table, mut event, mut popped) = (&self.api.table, Event::default(), Context::default());
+        // SAFETY: a context that is retained.
+        if unsafe { (table.push_context)(self.context) } != Code::SUCCESS {
+            return false;
+        }
+        // SAFETY: a place for an event (context-current).
+        let is_alive = unsafe { (table.open_event)(&raw mut event, EVENT_DISABLE_TIMING) } == Code::SUCCESS;
+        if is_alive {
+            // SAFETY: an event of ours, for the last time.
+            let _ = unsafe { (table.close_event)(event) };
+        }
+        // SAFETY: a place for a context, which was pushed above.
+        let _ = unsafe { (table.pop_context)(&raw mut popped) };
+        is_alive
     }
 
     /// As [`refusal`](Self::refusal), for a call that wants memory of so many bytes.

@@ -16,6 +16,7 @@ use super::abi::{Code, EVENT_DISABLE_TIMING, Event, Stream};
 use super::abroad::Abroad;
 use super::gpu::{Entered, Gpu};
 use super::slots::Slots;
+use super::table::AllTable;
 use crate::ledger::failed;
 use crate::{RawMark, Result};
 
@@ -46,9 +47,20 @@ impl Marks {
 
     /// Marks the end of a stream's present work. The stream is held by the caller.
     pub(super) fn record(&self, stream: Stream) -> Result<RawMark> {
+        // SAFETY: an event of ours (event-stays) and a stream that is held open.
+        self.record_by(|entered, event| unsafe { (entered.table.record_event)(event, stream) })
+    }
+
+    /// Marks the end of all work that the context has at present.
+    pub(super) fn record_all(&self, table: &AllTable) -> Result<RawMark> {
+        // SAFETY: our context, and an event of it (event-stays).
+        self.record_by(|_, event| unsafe { (table.record)(self.gpu.context(), event) })
+    }
+
+    fn record_by(&self, record: impl FnOnce(&Entered<'_>, Event) -> Code) -> Result<RawMark> {
         const CALL: &str = "mark";
         let (number, slot) = self.slots.take().ok_or_else(|| failed(CALL, "too many marks are kept"))?;
-        if let Err(error) = self.record_in(slot, stream) {
+        if let Err(error) = self.record_in(slot, record) {
             self.slots.give_back(number);
             return Err(error);
         }
@@ -60,7 +72,7 @@ impl Marks {
         Ok(RawMark(u64::from(generation) << 32 | u64::from(number)))
     }
 
-    fn record_in(&self, slot: &Slot, stream: Stream) -> Result<()> {
+    fn record_in(&self, slot: &Slot, record: impl FnOnce(&Entered<'_>, Event) -> Code) -> Result<()> {
         const CALL: &str = "mark";
         let entered = self.gpu.enter(CALL)?;
         let mut event = Event(slot.event.load(Ordering::Relaxed));
@@ -69,8 +81,7 @@ impl Marks {
             self.gpu.check(CALL, unsafe { (entered.table.open_event)(&raw mut event, EVENT_DISABLE_TIMING) })?;
             slot.event.store(event.0, Ordering::Release);
         }
-        // SAFETY: an event of ours (event-stays) and a stream that is held open.
-        self.gpu.check(CALL, unsafe { (entered.table.record_event)(event, stream) })
+        self.gpu.check(CALL, record(&entered, event))
     }
 
     /// One more holds the mark, which somebody does already (last-forgets). Not one that passes between processes.
@@ -84,7 +95,7 @@ impl Marks {
         const CALL: &str = "wait";
         let event = self.event(mark)?;
         // SAFETY: an event of ours (event-stays) and a stream that is held open.
-        self.gpu.check(CALL, unsafe { (entered.table.wait_event)(stream, event, 0) })
+        entered.check(CALL, unsafe { (entered.table.wait_event)(stream, event, 0) })
     }
 
     /// The event of a mark, as long as that is not forgotten.
@@ -98,7 +109,7 @@ impl Marks {
         if self.is_known_over(mark) {
             return self.gpu.check_lost().map(|()| true);
         }
-        let (event, entered) = (self.find(CALL, mark)?, self.gpu.enter(CALL)?);
+        let (event, entered) = (self.find(CALL, mark)?, self.gpu.enter_apart(CALL)?);
         // SAFETY: an event of ours (event-stays).
         match unsafe { (entered.table.query_event)(event) } {
             Code::SUCCESS => {
@@ -119,7 +130,7 @@ impl Marks {
 
     pub(super) fn block_on(&self, mark: RawMark) -> Result<()> {
         const CALL: &str = "block_on";
-        let (event, entered) = (self.find(CALL, mark)?, self.gpu.enter(CALL)?);
+        let (event, entered) = (self.find(CALL, mark)?, self.gpu.enter_apart(CALL)?);
         // SAFETY: an event of ours (event-stays).
         self.gpu.check(CALL, unsafe { (entered.table.block_on_event)(event) })?;
         self.gpu.check_lost()

@@ -14,7 +14,7 @@ use super::gpu::Gpu;
 use super::survey;
 use super::table::ShareTable;
 use crate::ledger::{Ledger, failed};
-use crate::{PeerAccess, RawChunk, Result};
+use crate::{DriverError, PeerAccess, RawChunk, Result};
 
 /// The memory of one device, as far as this driver mapped it.
 #[derive(Debug)]
@@ -49,9 +49,13 @@ impl Memory {
         const CALL: &str = "reserve";
         let mut ledger = self.lock();
         ledger.check_size(CALL, bytes)?;
-        let (entered, mut at) = (self.gpu.enter(CALL)?, Address::default());
+        let (entered, mut at) = (self.gpu.enter_apart(CALL)?, Address::default());
         // SAFETY: a place for an address.
         let code = unsafe { (entered.table.reserve)(&raw mut at, bytes as usize, self.granularity as usize, 0, 0) };
+        if code == Code::OUT_OF_MEMORY {
+            let reason = "the driver has no more for this process: drop pools, or give them `max_bytes`".into();
+            return Err(DriverError::OutOfAddresses { call: CALL, bytes, reason });
+        }
         self.gpu.check(CALL, code)?;
         ledger.add_range(at, bytes);
         Ok(at)
@@ -63,7 +67,7 @@ impl Memory {
         const CALL: &str = "unreserve";
         let mut ledger = self.lock();
         ledger.check_unreserve(at, bytes)?;
-        let entered = self.gpu.enter(CALL)?;
+        let entered = self.gpu.enter_apart(CALL)?;
         // SAFETY: a range of ours without mappings; that nothing uses it is the caller's promise.
         self.gpu.check(CALL, unsafe { (entered.table.unreserve)(at, bytes as usize) })?;
         ledger.remove_range(at);
@@ -96,7 +100,7 @@ impl Memory {
         let shares = self.shares(CALL)?;
         let ledger = self.lock();
         let handle = *ledger.live(CALL, chunk)?.1;
-        let (_entered, mut file) = (self.gpu.enter(CALL)?, -1);
+        let (_entered, mut file) = (self.gpu.enter_apart(CALL)?, -1);
         let place = (&raw mut file).cast();
         // SAFETY: a place for a number, which a file is by this kind of handle, and a handle of ours (ours-only).
         self.gpu.check(CALL, unsafe { (shares.export)(place, handle, AllocationProp::FILE_DESCRIPTOR, 0) })?;
@@ -104,7 +108,11 @@ impl Memory {
             return Err(failed(CALL, "the driver answered no file"));
         }
         // SAFETY: an open file that was made for the caller.
-        Ok(unsafe { OwnedFd::from_raw_fd(file) })
+        let file = unsafe { OwnedFd::from_raw_fd(file) };
+        // The library leaves it open in programs that this one starts.
+        rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::CLOEXEC)
+            .map_err(|error| failed(CALL, error.to_string()))?;
+        Ok(file)
     }
 
     /// A chunk of memory that another process exported. CUDA does not tell its size; that it has these bytes is found
@@ -113,7 +121,7 @@ impl Memory {
         const CALL: &str = "import";
         let shares = self.shares(CALL)?;
         self.add(bytes, || {
-            let (_entered, mut handle) = (self.gpu.enter(CALL)?, 0);
+            let (_entered, mut handle) = (self.gpu.enter_apart(CALL)?, 0);
             let number = std::ptr::without_provenance_mut(file.as_raw_fd() as usize);
             // SAFETY: a place for a handle, and an open file's number in place of a pointer, as the header has it.
             match unsafe { (shares.import)(&raw mut handle, number, AllocationProp::FILE_DESCRIPTOR) } {
@@ -137,7 +145,7 @@ impl Memory {
     }
 
     fn create_physical(&self, call: &'static str, property: AllocationProp, bytes: u64) -> Result<Allocation> {
-        let (entered, mut handle) = (self.gpu.enter(call)?, 0);
+        let (entered, mut handle) = (self.gpu.enter_apart(call)?, 0);
         // SAFETY: a place for a handle, and a property.
         match unsafe { (entered.table.create)(&raw mut handle, bytes as usize, &raw const property, 0) } {
             Code::SUCCESS => Ok(handle),
@@ -149,7 +157,7 @@ impl Memory {
         const CALL: &str = "destroy";
         let mut ledger = self.lock();
         let handle = *ledger.live(CALL, chunk)?.1;
-        let entered = self.gpu.enter(CALL)?;
+        let entered = self.gpu.enter_apart(CALL)?;
         // SAFETY: a handle of ours that is not released (ours-only). CUDA keeps the memory while it is mapped.
         self.gpu.check(CALL, unsafe { (entered.table.release)(handle) })?;
         if let Some(gone) = ledger.destroy(chunk)? {
@@ -164,7 +172,7 @@ impl Memory {
         const CALL: &str = "map";
         let mut ledger = self.lock();
         let handle = *ledger.check_map(chunk, at, bytes)?;
-        let entered = self.gpu.enter(CALL)?;
+        let entered = self.gpu.enter_apart(CALL)?;
         // SAFETY: a whole handle of ours, in a hole of a range of ours.
         let mapped = unsafe { (entered.table.map)(at, bytes as usize, 0, handle, 0) };
         if mapped != Code::SUCCESS {
@@ -188,7 +196,7 @@ impl Memory {
         const CALL: &str = "unmap";
         let mut ledger = self.lock();
         ledger.check_unmap(at, bytes)?;
-        let entered = self.gpu.enter(CALL)?;
+        let entered = self.gpu.enter_apart(CALL)?;
         // SAFETY: a mapping of ours (ours-only); that nothing uses it is the caller's promise.
         self.gpu.check(CALL, unsafe { (entered.table.unmap)(at, bytes as usize) })?;
         if let Some(gone) = ledger.remove_mapping(at) {
@@ -203,7 +211,7 @@ impl Memory {
         if device == self.gpu.device {
             return Ok(true);
         }
-        let (entered, mut can) = (self.gpu.enter(CALL)?, 0);
+        let (entered, mut can) = (self.gpu.enter_apart(CALL)?, 0);
         // SAFETY: a place for a number.
         self.gpu.check(CALL, unsafe { (entered.table.can_access_peer)(&raw mut can, device, self.gpu.device) })?;
         Ok(can != 0)
@@ -219,7 +227,7 @@ impl Memory {
         if access.is_empty() {
             return Ok(());
         }
-        let entered = self.gpu.enter(CALL)?;
+        let entered = self.gpu.enter_apart(CALL)?;
         // SAFETY: a mapping of ours, and so many descriptions.
         let code = unsafe { (entered.table.set_access)(at, bytes as usize, access.as_ptr(), access.len()) };
         self.gpu.check(CALL, code)
@@ -252,7 +260,7 @@ impl Drop for Memory {
         if ledger.ranges().next().is_none() && ledger.live_chunks().next().is_none() {
             return;
         }
-        let Ok(entered) = self.gpu.enter("close") else { return };
+        let Ok(entered) = self.gpu.enter_apart("close") else { return };
         // SAFETY: no argument that could be wrong (context-current).
         if unsafe { (entered.table.synchronize_context)() } != Code::SUCCESS {
             return;

@@ -12,6 +12,7 @@
 //! | `ends` | which mark stands at the end of a stream, so that not each is recorded |
 //! | `abroad` | marks that pass between processes |
 //! | `graphs` | graphs of the device |
+//! | `uploads` | host bytes that copies in flight read |
 //! | `slots` | numbered places, found without a lock |
 //! | [`survey`] | what CUDA there is on this machine |
 
@@ -26,6 +27,7 @@ mod slots;
 mod streams;
 pub mod survey;
 mod table;
+mod uploads;
 
 use std::ffi::c_void;
 use std::fmt;
@@ -42,6 +44,7 @@ use memory::Memory;
 use streams::{Held, Streams};
 pub use table::LIBRARY_VARIABLE;
 use table::{Api, Table};
+use uploads::Uploads;
 
 use crate::ledger::failed;
 use crate::{
@@ -63,16 +66,17 @@ pub struct CudaConfig {
 
 /// A CUDA device.
 ///
-/// It shares the device's primary context with all else in the process that does. A thread without a current context
-/// gets this one by its first call, and keeps it.
+/// It shares the device's primary context with all else in the process that does. Which context is current on a thread
+/// is left as it is; but a thread without one keeps that of device 0, which the runtime library would use there.
 ///
 /// Closures run as host functions: see [`Work::Run`] for what they must not do. One that panics loses the device for
 /// this driver. What waits in a context that is lost never runs, and the closures in it are leaked.
 ///
-/// Dropping it waits for the context only where memory was left mapped.
+/// Dropping it waits for the context only where memory was left mapped, or a copy still reads host bytes.
 pub struct CudaDriver {
     // Dropped in this order: graphs, events and streams before the memory that their work uses.
     graphs: Option<Graphs>,
+    uploads: Uploads,
     marks: Marks,
     streams: Streams,
     kept: Kept,
@@ -101,7 +105,8 @@ impl CudaDriver {
         let (memory, streams) = (Arc::new(Memory::new(gpu.clone(), total_bytes)?), Streams::new(gpu.clone()));
         let kept = Kept { gpu: gpu.clone(), memory: Mutex::default() };
         let graphs = gpu.api.graphs.map(|table| Graphs::new(gpu.clone(), table));
-        Ok(Self { graphs, marks: Marks::new(gpu.clone()), streams, kept, memory, gpu, name, total_bytes })
+        let (uploads, marks) = (Uploads::new(gpu.clone()), Marks::new(gpu.clone()));
+        Ok(Self { graphs, uploads, marks, streams, kept, memory, gpu, name, total_bytes })
     }
 
     /// Bytes of all chunks of this driver that are not destroyed or still mapped.
@@ -114,6 +119,37 @@ impl CudaDriver {
     /// A stream that does not capture, for something to be submitted to it.
     fn hold_busy(&self, call: &'static str, stream: RawStream) -> Result<Busy<'_>> {
         Ok(Busy { held: self.streams.hold_idle(call, stream)?, marks: &self.marks })
+    }
+
+    /// # Safety
+    /// As of `Driver::submit`; the bytes of an upload live until the work is over.
+    unsafe fn submit_work(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()> {
+        const CALL: &str = "submit";
+        if matches!(work, Some(Work::Protect { .. })) {
+            return Err(failed(CALL, "CUDA does not change protection in stream order"));
+        }
+        let held = match work {
+            Some(Work::Run(_)) => self.streams.hold_idle(CALL, stream)?,
+            _ => self.streams.hold_to_submit(CALL, stream)?,
+        };
+        let stream = &Busy { held, marks: &self.marks }.held;
+        self.gpu.check_lost()?;
+        let entered = self.streams.enter(CALL, stream)?;
+        let code = match work.take() {
+            None => Code::SUCCESS,
+            Some(Work::Run(task)) => {
+                let (code, refused) = submit_task(entered.table, stream.native, task, &self.gpu.lost);
+                *work = refused.map(Work::Run);
+                code
+            }
+            Some(other) => {
+                // SAFETY: the caller's promise is handed on.
+                let code = unsafe { submit_bytes(entered.table, stream.native, &other) };
+                *work = (code != Code::SUCCESS).then_some(other);
+                code
+            }
+        };
+        entered.check(CALL, code)
     }
 
     fn graphs(&self, call: &'static str) -> Result<&Graphs> {
@@ -153,13 +189,7 @@ impl Drop for Kept {
     /// It goes once nothing of the context runs any more. Where that cannot be waited for it stays with the process.
     fn drop(&mut self) {
         let kept = std::mem::take(self.memory.get_mut().unwrap_or_else(PoisonError::into_inner));
-        if kept.is_empty() {
-            return;
-        }
-        let entered = self.gpu.enter("close");
-        // SAFETY: no argument that could be wrong (context-current).
-        let over = entered.is_ok_and(|entered| unsafe { (entered.table.synchronize_context)() } == Code::SUCCESS);
-        if !over {
+        if !kept.is_empty() && !self.gpu.synchronize() {
             std::mem::forget(kept);
         }
     }
@@ -267,7 +297,7 @@ unsafe impl Driver for CudaDriver {
         self.gpu.check_lost()?;
         let entered = self.streams.enter(CALL, stream)?;
         // SAFETY: an event of another driver of the process, whose mark the caller keeps, and a stream that is held.
-        self.gpu.check(CALL, unsafe { (entered.table.wait_event)(stream.native, Event(event), 0) })
+        entered.check(CALL, unsafe { (entered.table.wait_event)(stream.native, Event(event), 0) })
     }
 
     fn open_stream(&self, flags: StreamFlags) -> Result<RawStream> {
@@ -283,45 +313,51 @@ unsafe impl Driver for CudaDriver {
         self.streams.hand_out("native_stream", stream).ok().map(|native| native.0 as u64)
     }
 
+    fn is_captured(&self, stream: RawStream) -> bool {
+        self.streams.is_foreign_captured("is_captured", stream).unwrap_or(true)
+    }
+
+    fn mark_all(&self) -> Result<Option<RawMark>> {
+        if let Some(table) = &self.gpu.api.all {
+            return self.marks.record_all(table).map(Some);
+        }
+        const CALL: &str = "mark_all";
+        let entered = self.gpu.enter(CALL)?;
+        // SAFETY: no argument that could be wrong (context-current).
+        entered.check(CALL, unsafe { (entered.table.synchronize_context)() })?;
+        self.marks.record(self.streams.stand_in()?).map(Some)
+    }
+
     fn close_stream(&self, stream: RawStream) -> Result<()> {
         self.streams.close(stream, &self.marks)
     }
 
     unsafe fn submit(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()> {
-        const CALL: &str = "submit";
-        if matches!(work, Some(Work::Protect { .. })) {
-            return Err(failed(CALL, "CUDA does not change protection in stream order"));
+        let bytes = if let Some(Work::Upload { from, .. }) = work { Some(from.clone()) } else { None };
+        // SAFETY: the caller's promise is handed on, and the bytes of an upload are kept.
+        unsafe { self.submit_work(stream, work) }?;
+        if let Some(bytes) = bytes {
+            self.uploads.add(&self.marks, self.mark(stream).ok(), bytes);
         }
-        let held = match work {
-            Some(Work::Run(_)) => self.streams.hold_idle(CALL, stream)?,
-            _ => self.streams.hold(CALL, stream)?,
-        };
-        let stream = &Busy { held, marks: &self.marks }.held;
-        self.gpu.check_lost()?;
-        let entered = self.streams.enter(CALL, stream)?;
-        let code = match work.take() {
-            None => Code::SUCCESS,
-            Some(Work::Run(task)) => {
-                let (code, refused) = submit_task(entered.table, stream.native, task, &self.gpu.lost);
-                *work = refused.map(Work::Run);
-                code
-            }
-            Some(other) => {
-                // SAFETY: the caller's promise is handed on.
-                let code = unsafe { submit_bytes(entered.table, stream.native, &other) };
-                *work = (code != Code::SUCCESS).then_some(other);
-                code
-            }
-        };
-        self.gpu.check(CALL, code)
+        Ok(())
     }
 
     fn mark(&self, stream: RawStream) -> Result<RawMark> {
-        let stream = self.streams.hold_to_mark("mark", stream)?;
-        match stream.end {
-            Some(end) => end.mark(&self.marks, stream.native),
-            None => self.marks.record(stream.native),
+        const CALL: &str = "mark";
+        let stream = self.streams.hold_to_mark(CALL, stream)?;
+        if let Some(end) = stream.end {
+            return end.mark(&self.marks, stream.native);
         }
+        let mark = self.marks.record(stream.native)?;
+        // Another thread may have begun to capture it between the question and the mark, which is a node then: who asks
+        // for it would spoil the capture.
+        self.streams.check_captured(CALL, &stream).inspect_err(|_| self.marks.forget(mark))?;
+        Ok(mark)
+    }
+
+    fn mark_apart(&self, stream: RawStream) -> Result<RawMark> {
+        drop(self.streams.hold("mark_apart", stream)?);
+        self.mark(stream)
     }
 
     fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()> {
@@ -422,6 +458,8 @@ unsafe fn submit_bytes(table: &Table, stream: Stream, work: &Work) -> Code {
             // SAFETY: as above.
             CopyKind::DeviceToDevice => unsafe { (table.copy)(to, from, bytes as usize, stream) },
         },
+        // SAFETY: as above; the bytes are kept.
+        Work::Upload { to, ref from } => unsafe { (table.copy_in)(to, from.as_ptr().cast(), from.len(), stream) },
         // SAFETY: the range is mapped until the work is over, by the caller's promise.
         Work::Fill { at, bytes, value } => unsafe { (table.fill)(at, value, bytes as usize, stream) },
         Work::Run(_) | Work::Protect { .. } => Code::NOT_SUPPORTED,

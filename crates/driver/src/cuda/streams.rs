@@ -6,6 +6,9 @@
 //! A stream may be of another context of the device: memory is the device's, and calls for that stream are made in its
 //! context.
 //!
+//! A stream whose handle the program has is *foreign*: it may capture it. Such a stream is asked first whether it
+//! captures, and then neither marked nor made to wait nor given work (`not-captured`).
+//!
 //! Invariants: `open-native`: while a slot's lock is held for reading, its stream is not closed; `own-thread`: work
 //! goes to the per-thread default stream on the thread that it was opened on, for the handle names another one
 //! elsewhere.
@@ -13,7 +16,7 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::ThreadId;
 
-use super::abi::{Context, EVENT_DISABLE_TIMING, Event, STREAM_DEFAULT, STREAM_NON_BLOCKING, Stream};
+use super::abi::{Code, Context, EVENT_DISABLE_TIMING, Event, STREAM_DEFAULT, STREAM_NON_BLOCKING, Stream};
 use super::ends::End;
 use super::gpu::{Entered, Gpu};
 use super::marks::Marks;
@@ -48,6 +51,8 @@ struct Open {
     /// Whether nothing comes to it but by this driver: it is ours, no other stream's work ties it, and nobody was told
     /// its handle.
     is_alone: bool,
+    /// Whether the program has its handle.
+    is_foreign: bool,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +89,7 @@ pub(super) struct Held<'a> {
     /// Whether the handle names another stream on this thread.
     is_elsewhere: bool,
     stand_in: Option<Stream>,
-    is_alone: bool,
+    is_foreign: bool,
     /// What is known of its end, where that can be.
     pub(super) end: Option<&'a End>,
     _slot: RwLockReadGuard<'a, Occupant>,
@@ -98,7 +103,7 @@ impl Streams {
     pub(super) fn open(&self, tie: Tie) -> Result<RawStream> {
         const CALL: &str = "open_stream";
         self.gpu.check_lost()?;
-        let entered = self.gpu.enter(CALL)?;
+        let entered = self.gpu.enter_apart(CALL)?;
         let flags = match tie {
             Tie::Legacy => return self.enlist(CALL, default_stream(Stream::LEGACY)),
             Tie::PerThread => return self.enlist(CALL, default_stream(Stream::PER_THREAD)),
@@ -129,7 +134,7 @@ impl Streams {
             return Err(failed(CALL, "the stream is of another device: adopt it there"));
         }
         let bridge = if context == self.gpu.context() { None } else { Some(self.bridge(CALL, context)?) };
-        self.enlist(CALL, Open { bridge, is_owned: false, ..owned(native) })
+        self.enlist(CALL, Open { bridge, is_owned: false, is_foreign: true, ..owned(native) })
     }
 
     fn bridge(&self, call: &'static str, context: Context) -> Result<Bridge> {
@@ -140,7 +145,7 @@ impl Streams {
         drop(entered);
         let opened = self.gpu.enter_other(call, context).and_then(|entered| {
             // SAFETY: a place for an event, in the stream's context.
-            self.gpu.check(call, unsafe { (entered.table.open_event)(&raw mut event, EVENT_DISABLE_TIMING) })
+            entered.check(call, unsafe { (entered.table.open_event)(&raw mut event, EVENT_DISABLE_TIMING) })
         });
         match opened {
             Ok(()) => Ok(Bridge { context, event, follower }),
@@ -162,10 +167,10 @@ impl Streams {
 
     /// The handle of a stream, for foreign code: what comes to it is not known from now on.
     pub(super) fn hand_out(&self, call: &'static str, stream: RawStream) -> Result<Stream> {
-        let Held { native, is_alone, .. } = self.hold(call, stream)?;
-        if is_alone {
+        let Held { native, is_foreign, .. } = self.hold(call, stream)?;
+        if !is_foreign {
             self.change(call, stream, |open| {
-                open.is_alone = false;
+                (open.is_alone, open.is_foreign) = (false, true);
                 Ok(())
             })?;
         }
@@ -180,7 +185,7 @@ impl Streams {
         let mut occupant = slot.occupant.write().unwrap_or_else(PoisonError::into_inner);
         let open = occupant.open.filter(|_| occupant.generation == generation).ok_or_else(|| unknown(CALL, stream))?;
         if open.is_owned {
-            let entered = self.gpu.enter(CALL)?;
+            let entered = self.gpu.enter_apart(CALL)?;
             // SAFETY: ours, open, and used by nobody else at present (open-native).
             self.gpu.check(CALL, unsafe { (entered.table.close_stream)(open.native) })?;
         }
@@ -207,9 +212,9 @@ impl Streams {
         match occupant.open {
             Some(open) if occupant.generation == generation => {
                 let is_elsewhere = open.thread.is_some_and(|thread| thread != std::thread::current().id());
-                let Open { native, bridge, stand_in, is_alone, .. } = open;
+                let Open { native, bridge, stand_in, is_alone, is_foreign, .. } = open;
                 let end = (is_alone && stand_in.is_none()).then_some(&slot.end);
-                Ok(Held { native, bridge, is_elsewhere, stand_in, is_alone, end, _slot: occupant })
+                Ok(Held { native, bridge, is_elsewhere, stand_in, is_foreign, end, _slot: occupant })
             }
             _ => Err(unknown(call, stream)),
         }
@@ -224,10 +229,40 @@ impl Streams {
             held.native = Stream::LEGACY;
         }
         if let Some(stand_in) = held.stand_in {
-            (held.native, held.bridge) = (stand_in, None);
+            (held.native, held.bridge, held.is_foreign) = (stand_in, None, false);
         }
+        self.check_captured(call, &held)?;
         self.cross(call, &mut held)?;
         Ok(held)
+    }
+
+    /// Refuses a stream that the program captures (not-captured).
+    #[inline]
+    pub(super) fn check_captured(&self, call: &'static str, held: &Held<'_>) -> Result<()> {
+        if held.is_foreign && self.is_captured(call, held)? { Err(DriverError::Captured { call }) } else { Ok(()) }
+    }
+
+    /// Whether the program captures a stream, as far as that can be asked on this thread.
+    pub(super) fn is_foreign_captured(&self, call: &'static str, stream: RawStream) -> Result<bool> {
+        let mut held = self.find(call, stream)?;
+        if held.is_elsewhere {
+            held.native = Stream::LEGACY;
+        }
+        Ok(held.is_foreign && self.is_captured(call, &held)?)
+    }
+
+    /// Whether the program captures a foreign stream. What this driver captures itself is not asked.
+    pub(super) fn is_captured(&self, call: &'static str, held: &Held<'_>) -> Result<bool> {
+        if held.stand_in.is_some() {
+            return Ok(false);
+        }
+        let (entered, mut status) = (self.enter(call, held)?, 0);
+        // SAFETY: a stream that is held in its context, and a place for a number.
+        match unsafe { (entered.table.is_capturing)(held.native, &raw mut status) } {
+            // The legacy stream cannot be used while a stream captures that it ties.
+            Code::CAPTURE_IMPLICIT => Ok(true),
+            code => entered.check(call, code).map(|()| status != 0),
+        }
     }
 
     /// Puts the follower of a stream of another context after it, to be marked in its stead.
@@ -237,7 +272,7 @@ impl Streams {
         let _one = self.crossing.lock().unwrap_or_else(PoisonError::into_inner);
         let entered = self.gpu.enter_other(call, context)?;
         // SAFETY: an event and a stream of that context, which is current.
-        self.gpu.check(call, unsafe { (entered.table.record_event)(event, held.native) })?;
+        entered.check(call, unsafe { (entered.table.record_event)(event, held.native) })?;
         drop(entered);
         let entered = self.gpu.enter(call)?;
         // SAFETY: a stream of ours and an event of the same device.
@@ -262,7 +297,19 @@ impl Streams {
     #[inline]
     pub(super) fn hold_idle(&self, call: &'static str, stream: RawStream) -> Result<Held<'_>> {
         let held = self.hold(call, stream)?;
-        if held.stand_in.is_none() { Ok(held) } else { Err(failed(call, "the stream captures")) }
+        if held.stand_in.is_some() {
+            return Err(failed(call, "the stream captures"));
+        }
+        self.check_captured(call, &held)?;
+        Ok(held)
+    }
+
+    /// As [`hold`](Self::hold), for a stream that the program does not capture: what this driver captures is kept.
+    #[inline]
+    pub(super) fn hold_to_submit(&self, call: &'static str, stream: RawStream) -> Result<Held<'_>> {
+        let held = self.hold(call, stream)?;
+        self.check_captured(call, &held)?;
+        Ok(held)
     }
 
     /// A stream to be marked in the stead of those that capture: it is made to come after what they had before.
@@ -359,12 +406,12 @@ impl Drop for Streams {
 /// A default stream, which nobody destroys.
 fn default_stream(native: Stream) -> Open {
     let thread = (native == Stream::PER_THREAD).then(|| std::thread::current().id());
-    Open { is_owned: false, thread, ..owned(native) }
+    Open { is_owned: false, thread, is_foreign: true, ..owned(native) }
 }
 
 /// A stream of ours.
 fn owned(native: Stream) -> Open {
-    Open { native, bridge: None, is_owned: true, thread: None, stand_in: None, is_alone: false }
+    Open { native, bridge: None, is_owned: true, thread: None, stand_in: None, is_alone: false, is_foreign: false }
 }
 
 fn unpack(stream: RawStream) -> (u32, u32) {

@@ -22,6 +22,8 @@ pub const LIBRARY_VARIABLE: &str = "MILLPOND_LIBCUDA";
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 /// The interface that functions are asked for: CUDA 12.0.
 const INTERFACE: c_int = 12_000;
+/// That of functions which are younger.
+const LATER: c_int = 12_050;
 
 type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Code;
 
@@ -82,6 +84,8 @@ table! {
     open_stream = "cuStreamCreate" / "cuStreamCreate" (*mut Stream, c_uint);
     close_stream = "cuStreamDestroy" / "cuStreamDestroy_v2" (Stream);
     stream_context = "cuStreamGetCtx" / "cuStreamGetCtx" (Stream, *mut Context);
+    exchange_mode = "cuThreadExchangeStreamCaptureMode" / "cuThreadExchangeStreamCaptureMode" (*mut c_int);
+    is_capturing = "cuStreamIsCapturing" / "cuStreamIsCapturing" (Stream, *mut c_int);
     wait_event = "cuStreamWaitEvent" / "cuStreamWaitEvent" (Stream, Event, c_uint);
     open_event = "cuEventCreate" / "cuEventCreate" (*mut Event, c_uint);
     close_event = "cuEventDestroy" / "cuEventDestroy_v2" (Event);
@@ -137,6 +141,12 @@ table! {
     open = "cuIpcOpenEventHandle" / "cuIpcOpenEventHandle" (*mut Event, EventName);
 }
 
+table! {
+    /// The functions that know all work of a context. Where one of them is missing, that can only be waited for.
+    AllTable:
+    record = "cuCtxRecordEvent" / "cuCtxRecordEvent" (Context, Event);
+}
+
 /// The library, loaded, with its tables.
 pub(super) struct Api {
     pub(super) table: Table,
@@ -146,6 +156,8 @@ pub(super) struct Api {
     pub(super) shares: Option<ShareTable>,
     /// None where a function is missing.
     pub(super) events: Option<EventTable>,
+    /// None where a function is missing.
+    pub(super) all: Option<AllTable>,
     /// What was loaded, as it was asked for.
     pub(super) name: String,
 }
@@ -175,8 +187,8 @@ impl Api {
             None => by_name(versioned).ok_or_else(|| missing(&name, versioned)),
         };
         let (graphs, shares) = (GraphTable::resolve(&find).ok(), ShareTable::resolve(&find).ok());
-        let events = EventTable::resolve(&find).ok();
-        Ok(Self { table: Table::resolve(&find)?, graphs, shares, events, name })
+        let (events, all) = (EventTable::resolve(&find).ok(), AllTable::resolve(&find).ok());
+        Ok(Self { table: Table::resolve(&find)?, graphs, shares, events, all, name })
     }
 
     /// What a code means, in the library's words where it has any.
@@ -235,10 +247,12 @@ fn lookup(library: &libloading::Library, symbol: &str) -> Option<*mut c_void> {
 
 fn ask_for(ask: GetProcAddress, symbol: &str) -> Option<*mut c_void> {
     let symbol = CString::new(symbol).ok()?;
-    let (mut function, mut status) = (std::ptr::null_mut(), 0);
-    // SAFETY: a string and two places, as the header wants them.
-    let answer = unsafe { ask(symbol.as_ptr(), &raw mut function, INTERFACE, 0, &raw mut status) };
-    (answer == Code::SUCCESS && !function.is_null()).then_some(function)
+    [INTERFACE, LATER].into_iter().find_map(|interface| {
+        let (mut function, mut status) = (std::ptr::null_mut(), 0);
+        // SAFETY: a string and two places, as the header wants them.
+        let answer = unsafe { ask(symbol.as_ptr(), &raw mut function, interface, 0, &raw mut status) };
+        (answer == Code::SUCCESS && !function.is_null()).then_some(function)
+    })
 }
 
 #[cold]

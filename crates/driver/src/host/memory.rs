@@ -35,6 +35,8 @@ enum Backing {
     Extent(u64),
     /// A sealed file of its own.
     File(OwnedFd),
+    /// A sealed file of another process, and whether it may be written to.
+    Import(OwnedFd, bool),
 }
 
 /// Where in the device's file new chunks go. Extents are used again only whole, by chunks of their size: programs
@@ -66,6 +68,10 @@ pub(super) struct Memory {
 /// The least step by which the device's file grows. Its size costs nothing; steps are system calls.
 const FILE_STEP_BYTES: u64 = GIB;
 
+/// A reservation leaves others as many addresses as it takes, up to this many: a process without any cannot even start
+/// a thread.
+const ROOM_BYTES: u64 = GIB;
+
 impl Memory {
     pub(super) fn new(granularity: u64, total_bytes: u64) -> Result<Self> {
         let file = os::open_file().map_err(|error| refusal("open", error))?;
@@ -73,16 +79,21 @@ impl Memory {
         Ok(Self { granularity, file, state: Mutex::new(State { ledger, extents: Extents::default() }) })
     }
 
-    /// Addresses come from the system aligned to a page only, so one granule more is asked for and the ends cut off.
+    /// Addresses come from the system aligned to a page only, so one granule more is asked for, and the room that is to
+    /// stay; then the ends are cut off.
     pub(super) fn reserve(&self, bytes: u64) -> Result<u64> {
         const CALL: &str = "reserve";
         let mut state = self.lock();
         state.ledger.check_size(CALL, bytes)?;
-        let asked = bytes.checked_add(self.granularity).and_then(|asked| usize::try_from(asked).ok());
-        let asked = asked.ok_or_else(|| refusal(CALL, Errno::NOMEM))?;
-        let start = os::reserve(asked).map_err(|error| refusal(CALL, error))?;
+        let spare = self.granularity + bytes.min(ROOM_BYTES);
+        let asked = bytes.checked_add(spare).and_then(|asked| usize::try_from(asked).ok());
+        let start = asked.ok_or(Errno::NOMEM).and_then(os::reserve).map_err(|error| match error {
+            Errno::NOMEM => state.no_addresses(CALL, bytes),
+            error => refusal(CALL, error),
+        })?;
+        let asked = bytes + spare;
         let at = start.next_multiple_of(self.granularity);
-        for (cut, size) in [(start, at - start), (at + bytes, start + asked as u64 - (at + bytes))] {
+        for (cut, size) in [(start, at - start), (at + bytes, start + asked - (at + bytes))] {
             if size > 0 {
                 // SAFETY: just reserved, and nobody knows of it. A refusal leaves a few addresses unused, no more.
                 let _ = unsafe { os::release(cut, size as usize) };
@@ -117,7 +128,7 @@ impl Memory {
 
     /// A chunk with a file of its own, which [`Self::export`] can hand out.
     pub(super) fn create_shareable(&self, bytes: u64) -> Result<RawChunk> {
-        self.adopt(bytes, || os::open_sealed_file(bytes))
+        self.adopt(bytes, || os::open_sealed_file(bytes).map(Backing::File))
     }
 
     /// Another holder of a shareable chunk's memory.
@@ -125,20 +136,31 @@ impl Memory {
         const CALL: &str = "export";
         let state = self.lock();
         match state.ledger.live(CALL, chunk)?.1 {
-            Backing::File(file) => file.try_clone().map_err(|error| failed(CALL, error.to_string())),
+            Backing::File(file) | Backing::Import(file, _) => {
+                file.try_clone().map_err(|error| refusal(CALL, Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+            }
             Backing::Extent(_) => Err(failed(CALL, "the chunk was not created shareable")),
         }
     }
 
+    /// As [`export`](Self::export), for somebody who is to read only.
+    pub(super) fn export_to_read(&self, chunk: RawChunk) -> Result<OwnedFd> {
+        let file = self.export(chunk)?;
+        os::reopen_to_read(&file).map_err(|error| refusal("export", error))
+    }
+
     /// A chunk of memory that another device exported: a sealed file of exactly `bytes`.
-    pub(super) fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
+    pub(super) fn import(&self, file: OwnedFd, bytes: u64, writes: bool) -> Result<RawChunk> {
         const CALL: &str = "import";
         let found = os::sealed_bytes(&file).map_err(|_| failed(CALL, "the file is not an exported chunk"))?;
         if found != bytes {
             return Err(failed(CALL, format!("the file has {found} B, and {bytes} B were announced")));
         }
         self.lock().ledger.check_size(CALL, bytes)?;
-        self.adopt(bytes, || Ok(file))
+        if writes && !os::can_write(&file).map_err(|error| refusal(CALL, error))? {
+            return Err(failed(CALL, "the file can only be read, and memory to be written to was announced"));
+        }
+        self.adopt(bytes, || Ok(Backing::Import(file, writes)))
     }
 
     pub(super) fn destroy(&self, chunk: RawChunk) -> Result<()> {
@@ -153,9 +175,15 @@ impl Memory {
         let mut state = self.lock();
         let outcome = match state.ledger.check_map(chunk, at, bytes)? {
             // SAFETY: the ledger found the place inside a range of ours, with nothing mapped there.
-            Backing::Extent(offset) => unsafe { os::map(at, bytes as usize, &self.file, *offset) },
+            Backing::Extent(offset) => unsafe { os::map(at, bytes as usize, &self.file, *offset, true) },
             // SAFETY: as above.
-            Backing::File(file) => unsafe { os::map(at, bytes as usize, file, 0) },
+            Backing::File(file) => unsafe { os::map(at, bytes as usize, file, 0, true) },
+            Backing::Import(file, writes) => {
+                // SAFETY: as above.
+                let mapped = unsafe { os::map(at, bytes as usize, file, 0, *writes) };
+                // SAFETY: it was mapped just now.
+                mapped.and_then(|()| unsafe { os::keep_from_forks(at, bytes as usize) })
+            }
         };
         if let Err(error) = outcome {
             return Err(self.undo_map(at, bytes, error));
@@ -187,7 +215,7 @@ impl Memory {
         let state = self.lock();
         let own = state.ledger.backings().map(|backing| match backing {
             Backing::Extent(_) => Ok(0),
-            Backing::File(file) => os::resident_bytes(file),
+            Backing::File(file) | Backing::Import(file, _) => os::resident_bytes(file),
         });
         let shared = std::iter::once(os::resident_bytes(&self.file));
         own.chain(shared).sum::<rustix::io::Result<u64>>().map_err(|error| refusal("resident_bytes", error))
@@ -198,11 +226,11 @@ impl Memory {
     }
 
     /// Writes a chunk down that is a file by itself.
-    fn adopt(&self, bytes: u64, file: impl FnOnce() -> rustix::io::Result<OwnedFd>) -> Result<RawChunk> {
+    fn adopt(&self, bytes: u64, backing: impl FnOnce() -> rustix::io::Result<Backing>) -> Result<RawChunk> {
         let mut state = self.lock();
         state.ledger.set_aside(bytes)?;
-        match file() {
-            Ok(file) => Ok(state.ledger.add_chunk(bytes, Backing::File(file))),
+        match backing() {
+            Ok(backing) => Ok(state.ledger.add_chunk(bytes, backing)),
             Err(error) => {
                 state.ledger.settle(bytes);
                 Err(refusal("create", error))
@@ -215,7 +243,7 @@ impl Memory {
     fn give_back(&self, leftover: Option<Leftover<Backing>>) {
         let Some(Leftover { bytes, backing }) = leftover else { return };
         let offset = match backing {
-            Backing::File(file) => {
+            Backing::File(file) | Backing::Import(file, _) => {
                 drop(file);
                 None
             }
@@ -249,6 +277,25 @@ impl Drop for Memory {
     }
 }
 
+impl State {
+    /// Cold: the process has no more addresses, in words.
+    #[cold]
+    fn no_addresses(&self, call: &'static str, bytes: u64) -> DriverError {
+        let (count, reserved) = self.ledger.ranges().fold((0u64, 0u64), |(n, sum), (_, bytes)| (n + 1, sum + bytes));
+        let limit = match os::address_limit() {
+            Some(limit) => format!("the process may have {limit} B (RLIMIT_AS, `ulimit -v`)"),
+            None => {
+                "the machine's are used up, or the process has as many mappings as it may (vm.max_map_count)".into()
+            }
+        };
+        let reason = format!(
+            "{limit}, and {reserved} B are reserved for {count} pools and graphs of this device; raise the limit, drop \
+             pools, or give them `max_bytes`"
+        );
+        DriverError::OutOfAddresses { call, bytes, reason }
+    }
+}
+
 impl Extents {
     /// An extent without pages. INVARIANTS: one-extent, zero-fresh.
     fn take(&mut self, bytes: u64, file: &OwnedFd) -> Result<u64> {
@@ -260,8 +307,9 @@ impl Extents {
         let end = end.ok_or(DriverError::OutOfMemory { call: "create", bytes })?;
         if end > self.file_bytes {
             let grown = end.max(self.file_bytes + FILE_STEP_BYTES).min(i64::MAX as u64);
-            os::resize(file, grown).map_err(|error| refusal("create", error))?;
-            self.file_bytes = grown;
+            // Where the file may not have the whole step, what is needed now may do.
+            let outcome = os::resize(file, grown).map(|()| grown).or_else(|_| os::resize(file, end).map(|()| end));
+            self.file_bytes = outcome.map_err(|error| refusal("create", error))?;
         }
         self.end = end;
         Ok(offset)
@@ -270,16 +318,85 @@ impl Extents {
 
 /// The system's refusal in words. Running out of mappings looks like running out of memory (both are `ENOMEM`), and
 /// only the former happens to calls that get no memory.
-fn refusal(call: &'static str, error: Errno) -> DriverError {
+pub(super) fn refusal(call: &'static str, error: Errno) -> DriverError {
     match (call, error) {
         ("map" | "unmap" | "protect", Errno::NOMEM) => failed(
             call,
             "the process has as many memory mappings as the system allows (vm.max_map_count): use larger chunks, or \
              raise the limit",
         ),
-        ("create", Errno::MFILE | Errno::NFILE) => {
-            failed(call, "the process has as many files open as it may (RLIMIT_NOFILE)")
+        (_, Errno::MFILE | Errno::NFILE) => {
+            failed(call, "the process has as many files open as it may (RLIMIT_NOFILE, `ulimit -n`): raise the limit")
         }
+        (_, Errno::FBIG) => {
+            let limit = os::file_limit().map_or("fewer".to_owned(), |limit| limit.to_string());
+            failed(
+                call,
+                format!(
+                    "device memory lies in memory files, and a file of this process may have {limit} B (RLIMIT_FSIZE, \
+                     `ulimit -f`): raise the limit"
+                ),
+            )
+        }
+        ("open" | "create", Errno::NOSYS | Errno::PERM | Errno::ACCESS) => {
+            failed(call, format!("the system allows no memory files (memfd_create): {error}"))
+        }
+        ("map" | "reserve", Errno::AGAIN) => failed(
+            call,
+            "the process may lock no more memory (RLIMIT_MEMLOCK, `ulimit -l`), and locks all that it maps",
+        ),
         _ => failed(call, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use millpond_core::units::MIB;
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create};
+
+    use super::*;
+
+    /// Files that are given away: of this user alone, sealed, plain; and what another gives is looked at first.
+    #[test]
+    #[cfg_attr(miri, ignore)] // It has no files in memory.
+    fn files_of_chunks_are_sealed_and_others_are_refused() {
+        let host = Memory::new(2 * MIB, GIB).unwrap();
+        let chunk = host.create_shareable(2 * MIB).unwrap();
+        let file = host.export(chunk).unwrap();
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        assert!(fcntl_get_seals(&file).unwrap().contains(seals));
+        assert!(ftruncate(&file, 0).is_err() && fcntl_add_seals(&file, SealFlags::WRITE).is_err());
+        assert_eq!(std::fs::File::from(file).metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        host.destroy(chunk).unwrap();
+
+        let made = |flags: MemfdFlags, seals: SealFlags| {
+            let file = memfd_create("other", flags | MemfdFlags::ALLOW_SEALING).ok()?;
+            ftruncate(&file, 2 * MIB).unwrap();
+            fcntl_add_seals(&file, seals).unwrap();
+            Some(file)
+        };
+        let sized = SealFlags::SHRINK | SealFlags::GROW;
+        for (flags, seals) in [
+            (MemfdFlags::empty(), SealFlags::empty()),
+            (MemfdFlags::empty(), SealFlags::SHRINK),
+            // Of huge pages there may be none when one is touched.
+            (MemfdFlags::HUGETLB, sized),
+        ] {
+            let Some(file) = made(flags, seals) else { continue };
+            assert!(host.import(file, 2 * MIB, false).is_err(), "{flags:?} {seals:?}");
+        }
+        let good = host.import(made(MemfdFlags::empty(), sized).unwrap(), 2 * MIB, true).unwrap();
+        host.destroy(good).unwrap();
+        let other = std::fs::File::open("/dev/null").unwrap();
+        assert!(host.import(other.into(), 2 * MIB, false).is_err());
+        let chunk = host.create_shareable(2 * MIB).unwrap();
+        let file = host.export_to_read(chunk).unwrap();
+        assert!(rustix::io::write(&file, b"x").is_err());
+        assert!(host.import(file, 2 * MIB, true).is_err(), "it cannot be written to");
+        let read = host.import(host.export_to_read(chunk).unwrap(), 2 * MIB, false).unwrap();
+        host.destroy(read).unwrap();
+        host.destroy(chunk).unwrap();
     }
 }

@@ -60,15 +60,16 @@ const PROTECT_BYTES: u64 = 4096;
 
 /// The host device.
 ///
-/// Dropping it waits until all work is done, and gives all its memory back. Where work itself drops the last reference,
-/// that waits for nothing, and the memory goes after the work.
+/// Dropping it waits until all work is done, and gives all its memory back. Where work of any host device drops the
+/// last reference, that waits for nothing, and the memory goes after the work.
 ///
 /// A closure that panics loses the device: no further work begins, what waits is dropped, and calls that need work done
 /// return [`DriverError::Lost`] with the message of the panic. A call that names a mark returns it only once nothing of
 /// the mark's stream runs any more, so memory can be taken from under lost work.
 ///
-/// With [`Schedule::Seeded`], a closure that blocks on a mark which waits for the closure itself gets an error, where
-/// it would hang with [`Schedule::Parallel`].
+/// A closure that blocks on a mark behind itself in its own stream gets an error. With [`Schedule::Seeded`] it gets one
+/// also where the mark waits for the closure by way of other streams of the device, where it would hang with
+/// [`Schedule::Parallel`].
 pub struct HostDriver {
     config: HostConfig,
     memory: Arc<Memory>,
@@ -94,7 +95,7 @@ impl HostDriver {
         let kept = Kept::default();
         let executor = Executor { _memory: memory.clone(), _kept: Arc::clone(&kept) };
         let streams = Streams::new(executor, config.schedule, WORKER_IDLE_LIFE)
-            .map_err(|error| failed("open", format!("no thread: {error}")))?;
+            .map_err(|error| failed("open", no_thread(&error)))?;
         Ok(Self { config, memory, streams, kept })
     }
 
@@ -178,7 +179,15 @@ unsafe impl Driver for HostDriver {
     }
 
     fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
-        self.memory.import(file, bytes)
+        self.memory.import(file, bytes, true)
+    }
+
+    fn export_to_read(&self, chunk: RawChunk) -> Result<OwnedFd> {
+        self.memory.export_to_read(chunk)
+    }
+
+    fn import_to_read(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
+        self.memory.import(file, bytes, false)
     }
 
     unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
@@ -219,6 +228,7 @@ unsafe impl Driver for HostDriver {
     }
 
     fn fence(&self, mark: RawMark) -> Result<Fence> {
+        self.peek(mark).map_err(|_| DriverError::UnknownHandle { call: "fence", what: "mark", handle: mark.0 })?;
         Ok(Fence::Host(Arc::new(Abroad { streams: Arc::clone(&self.streams), mark: Packed(mark.0) })))
     }
 
@@ -275,6 +285,10 @@ unsafe impl Driver for HostDriver {
         self.streams.block_on(Packed(mark.0)).map_err(|why| explain("block_on", mark.0, why))
     }
 
+    fn settle(&self) {
+        self.streams.settle();
+    }
+
     /// Marks are numbers: there is nothing to forget.
     fn forget(&self, _mark: RawMark) {}
 }
@@ -299,6 +313,8 @@ impl Execute for Executor {
                 // do not overlap, and nothing unordered with this work conflicts.
                 unsafe { std::ptr::copy_nonoverlapping(from, to, bytes as usize) };
             }
+            // SAFETY: as above, from bytes that the work keeps.
+            Work::Upload { to, from } => unsafe { pointer(to).copy_from_nonoverlapping(from.as_ptr(), from.len()) },
             // SAFETY: as above, for one range.
             Work::Fill { at, bytes, value } => unsafe { pointer(at).write_bytes(value, bytes as usize) },
             Work::Protect { at, bytes, access } => {
@@ -306,11 +322,20 @@ impl Execute for Executor {
                 // SAFETY: whole pages (checked at submission), mapped and used by ordered work only, by the promise of
                 // `submit`.
                 unsafe { os::protect(at, bytes as usize, allowed) }
-                    .map_err(|error| format!("protecting {bytes} B at {at:#x}: {error}"))?;
+                    .map_err(|error| format!("{bytes} B at {at:#x}: {}", memory::refusal("protect", error)))?;
             }
         }
         Ok(())
     }
+}
+
+/// Cold: the system's refusal of a thread, in words.
+#[cold]
+fn no_thread(error: &std::io::Error) -> String {
+    format!(
+        "the system refuses a thread, and a device needs at least one: {error} (the limits are RLIMIT_NPROC, \
+         `ulimit -u`, and the control group's pids.max; each takes addresses, too: RLIMIT_AS, `ulimit -v`)"
+    )
 }
 
 fn page_bytes() -> u64 {
@@ -330,6 +355,7 @@ fn explain(call: &'static str, handle: u64, why: Refusal) -> DriverError {
         Refusal::UnknownMark => DriverError::UnknownHandle { call, what: "mark", handle },
         Refusal::Full => failed(call, format!("{STREAMS_MAX} streams are open")),
         Refusal::Stuck => failed(call, "the mark waits for the work that blocks on it"),
+        Refusal::Spent => failed(call, why.to_string()),
         Refusal::Lost(reason) => DriverError::Lost { reason },
     }
 }

@@ -4,12 +4,13 @@
 //! its mappings, and it can be handed to another process.
 
 use std::ffi::c_void;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::null_mut;
 
-use rustix::fs::{self, FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{self, FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::{Errno, Result};
 use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 
 /// Reserves addresses; touching them faults. They cost nothing.
 pub(super) fn reserve(bytes: usize) -> Result<u64> {
@@ -28,12 +29,12 @@ pub(super) unsafe fn release(at: u64, bytes: usize) -> Result<()> {
     unsafe { mm::munmap(pointer(at), bytes) }
 }
 
-/// Puts `bytes` of a file from `offset` on at `at`, readable and writable, in place of what was there.
+/// Puts `bytes` of a file from `offset` on at `at`, readable and, if wanted, writable, in place of what was there.
 ///
 /// # Safety
 /// `at..at + bytes` is whole pages inside one [`reserve`], and nothing uses what was there.
-pub(super) unsafe fn map(at: u64, bytes: usize, file: impl AsFd, offset: u64) -> Result<()> {
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
+pub(super) unsafe fn map(at: u64, bytes: usize, file: impl AsFd, offset: u64, writes: bool) -> Result<()> {
+    let protection = if writes { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
     let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
     // SAFETY: the caller's condition: `FIXED` replaces only pages of our own reservation.
     unsafe { mm::mmap(pointer(at), bytes, protection, flags, file, offset) }.map(drop)
@@ -59,32 +60,83 @@ pub(super) unsafe fn protect(at: u64, bytes: usize, allowed: bool) -> Result<()>
     unsafe { mm::mprotect(pointer(at), bytes, flags) }
 }
 
-/// A memory file of no bytes that can grow; it has no name and ends with its last holder.
+/// Memory files of other kinds than this are refused: of huge pages there may be none when one is touched.
+const TMPFS: u64 = 0x0102_1994;
+
+/// A memory file that only this user may open, and nobody run. Where the system is older than that seal, without it.
+fn create_file(name: &str) -> Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = match fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => fs::memfd_create(name, flags),
+        made => made,
+    }?;
+    fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+    Ok(file)
+}
+
+/// A memory file of no bytes that can grow and not shrink; it has no name and ends with its last holder.
 pub(super) fn open_file() -> Result<OwnedFd> {
-    fs::memfd_create("millpond", MemfdFlags::CLOEXEC)
+    let file = create_file("millpond")?;
+    fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(file)
 }
 
 /// A memory file of exactly `bytes`, which nobody who gets hold of it can resize: a holder in another process must
 /// not be able to take pages from under our mappings.
 pub(super) fn open_sealed_file(bytes: u64) -> Result<OwnedFd> {
-    let file = fs::memfd_create("millpond chunk", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    fs::ftruncate(&file, bytes)?;
+    let file = create_file("millpond chunk")?;
+    resize(&file, bytes)?;
     fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
 }
 
-/// The size of a file that can be neither shrunk nor grown; an error for any other.
+/// The size of a memory file of plain pages that can be neither shrunk nor grown; an error for any other.
 pub(super) fn sealed_bytes(file: impl AsFd) -> Result<u64> {
     let needed = SealFlags::SHRINK | SealFlags::GROW;
-    if !fs::fcntl_get_seals(&file)?.contains(needed) {
+    let is_plain = fs::fstatfs(&file)?.f_type as u64 == TMPFS;
+    if !is_plain || !fs::fcntl_get_seals(&file)?.contains(needed) {
         return Err(Errno::PERM);
     }
     Ok(fs::fstat(&file)?.st_size as u64)
 }
 
-/// Sets a file's size. Bytes past the old size are zero and cost nothing until they are touched.
+/// Another description of a memory file, that can only be read from.
+pub(super) fn reopen_to_read(file: impl AsFd) -> Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Whether a file can be written to by whoever has this description of it.
+pub(super) fn can_write(file: impl AsFd) -> Result<bool> {
+    Ok(fs::fcntl_getfl(file)? & OFlags::ACCMODE == OFlags::RDWR)
+}
+
+/// Processes forked from this one do not get what is mapped there.
+///
+/// # Safety
+/// `at..at + bytes` is whole pages, mapped by [`map`].
+pub(super) unsafe fn keep_from_forks(at: u64, bytes: usize) -> Result<()> {
+    // SAFETY: the advice changes what a fork copies, and nothing here.
+    unsafe { mm::madvise(pointer(at), bytes, mm::Advice::LinuxDontFork) }
+}
+
+/// Sets a file's size. Bytes past the old size are zero and cost nothing until they are touched. The system ends a
+/// process that asks for more than it may have (`SIGXFSZ`), so that is not asked for.
 pub(super) fn resize(file: impl AsFd, bytes: u64) -> Result<()> {
+    if file_limit().is_some_and(|limit| bytes > limit) {
+        return Err(Errno::FBIG);
+    }
     fs::ftruncate(file, bytes)
+}
+
+/// The most bytes that a file of this process may have, where there is a limit.
+pub(super) fn file_limit() -> Option<u64> {
+    getrlimit(Resource::Fsize).current
+}
+
+/// The most bytes of addresses that this process may have, where there is a limit.
+pub(super) fn address_limit() -> Option<u64> {
+    getrlimit(Resource::As).current
 }
 
 /// Gives the pages of a part of a file back to the system; it reads as zero from then on.

@@ -7,6 +7,7 @@ use std::time::Duration;
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::thread::{self, JoinHandle, ThreadId};
+pub(crate) use std::thread_local;
 
 /// Locks. No code of a caller runs under a lock of the streams, so a poisoned one holds whole data.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -100,3 +100,23 @@ fn a_loss_drops_what_waits() {
     device.end();
     assert_eq!((Arc::strong_count(&held), held.load(Ordering::Relaxed)), (1, 0));
 }
+
+/// The numbers of a stream's work end after years: it is told, and its slot is not used again.
+#[test]
+fn a_stream_that_has_used_up_its_numbers_is_told() {
+    let device = device(Schedule::Parallel);
+    let stream = device.open(0).unwrap();
+    device.skip_to(stream, (1 << 48) - 2);
+    device.submit(stream, &mut Some(Box::new(|| ()))).unwrap();
+    let last = device.mark(stream).unwrap();
+    device.block_on(last).unwrap();
+    let mut refused: Option<Task> = Some(Box::new(|| ()));
+    assert_eq!(device.submit(stream, &mut refused), Err(Refusal::Spent));
+    assert!(refused.is_some());
+    assert_eq!(device.mark(stream), Ok(last));
+    device.close(stream).unwrap();
+    let next = device.open(0).unwrap();
+    assert_ne!(next.slot(), stream.slot());
+    assert_eq!(device.is_over(last), Ok(true));
+    device.end();
+}

@@ -38,13 +38,13 @@ pub enum Call {
     Refused { kind: CallKind, error: DriverError },
 }
 
-/// [`Work`] without its closure.
+/// [`Work`] without what it owns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // As in `Work`.
 pub enum WorkCall {
     /// [`Work::Run`]
     Run,
-    /// [`Work::Copy`]
+    /// [`Work::Copy`], or [`Work::Upload`] from where its bytes are
     Copy { to: u64, from: u64, bytes: u64, kind: CopyKind },
     /// [`Work::Fill`]
     Fill { at: u64, bytes: u64, value: u8 },
@@ -72,6 +72,10 @@ impl From<&Work> for WorkCall {
         match *work {
             Work::Run(_) => WorkCall::Run,
             Work::Copy { to, from, bytes, kind } => WorkCall::Copy { to, from, bytes, kind },
+            Work::Upload { to, ref from } => {
+                let (from, bytes) = (from.as_ptr() as u64, from.len() as u64);
+                WorkCall::Copy { to, from, bytes, kind: CopyKind::HostToDevice }
+            }
             Work::Fill { at, bytes, value } => WorkCall::Fill { at, bytes, value },
             Work::Protect { at, bytes, access } => WorkCall::Protect { at, bytes, access },
         }

@@ -1,5 +1,7 @@
 //! Cases about ranges, chunks and mappings.
 
+use std::sync::Arc;
+
 use millpond_driver::{Access, CopyKind, RawChunk, Work};
 
 use crate::subject::Subject;
@@ -153,6 +155,36 @@ pub(crate) fn refused_calls_change_nothing(subject: &Subject) {
     assert!(driver.destroy(chunk).is_err(), "destroyed twice");
     subject.unreserve(at, 4 * granule).unwrap();
     assert!(subject.unreserve(at, 4 * granule).is_err(), "given back twice");
+}
+
+/// The bytes go on to live until the copy has completed, and no longer than the device.
+pub(crate) fn an_upload_keeps_its_bytes(subject: &Subject) {
+    let granule = subject.granule();
+    let at = subject.driver.reserve(granule).unwrap();
+    let chunk = subject.driver.create(granule).unwrap();
+    subject.map(chunk, at, granule).unwrap();
+    let stream = subject.stream();
+    for round in 0..8u8 {
+        subject.submit(stream, Work::Fill { at, bytes: granule, value: 0 });
+        let from: Arc<[u8]> = vec![round + 1; granule as usize].into();
+        let watch = Arc::downgrade(&from);
+        subject.submit(stream, Work::Upload { to: at, from });
+        // What they were is written over, were they given back by now.
+        let other = vec![0xEEu8; granule as usize];
+        subject.finish(stream);
+        subject.expect(at, granule, round + 1);
+        drop(other);
+        if subject.has_memory {
+            // A device may look only with the next copy.
+            subject.submit(stream, Work::Upload { to: at, from: vec![0].into() });
+            subject.finish(stream);
+            assert!(watch.upgrade().is_none(), "nobody needs the bytes any more");
+        }
+    }
+    subject.close(stream);
+    subject.unmap(at, granule).unwrap();
+    subject.driver.destroy(chunk).unwrap();
+    subject.unreserve(at, granule).unwrap();
 }
 
 pub(crate) fn protection_changes_in_stream_order(subject: &Subject) {

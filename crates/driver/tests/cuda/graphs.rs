@@ -98,6 +98,7 @@ fn end_by_hand(driver: &CudaDriver, stream: RawStream) {
     type End = unsafe extern "C" fn(usize, *mut usize) -> Code;
     // SAFETY: of this signature by the header.
     let end = unsafe { library.get::<End>("cuStreamEndCapture") }.unwrap();
+    crate::streams::Foreign::new().enter(driver);
     let mut graph = 0;
     // SAFETY: an open stream, and a place for a graph.
     assert_eq!(unsafe { end(native, &raw mut graph) }, Code::SUCCESS);

@@ -9,10 +9,10 @@ use millpond_driver::{CudaDriver, Driver, Peer, RawStream, StreamFlags, Tie, Wor
 use crate::{config, driver, finish, run, stream};
 
 /// The library as another user of it in the process.
-struct Foreign(libloading::Library);
+pub(crate) struct Foreign(libloading::Library);
 
 impl Foreign {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // SAFETY: the test's own library.
         Self(unsafe { libloading::Library::new(fakecuda::library()) }.unwrap())
     }
@@ -20,6 +20,21 @@ impl Foreign {
     fn function<F: Copy>(&self, name: &str) -> F {
         // SAFETY: the callers below give the signatures of the header.
         *unsafe { self.0.get::<F>(name) }.unwrap()
+    }
+
+    /// The primary context of a driver's device is current from now on.
+    pub(crate) fn enter(&self, driver: &CudaDriver) {
+        let Some(Peer::Cuda(ordinal)) = driver.peer() else { panic!("it is a CUDA device") };
+        let mut context = Context::default();
+        let retain = self.function::<unsafe extern "C" fn(*mut Context, i32) -> Code>("cuDevicePrimaryCtxRetain");
+        // SAFETY: a place for a context.
+        assert_eq!(unsafe { retain(&raw mut context, ordinal) }, Code::SUCCESS);
+        let set = self.function::<unsafe extern "C" fn(Context) -> Code>("cuCtxSetCurrent");
+        // SAFETY: it is retained.
+        assert_eq!(unsafe { set(context) }, Code::SUCCESS);
+        let release = self.function::<unsafe extern "C" fn(i32) -> Code>("cuDevicePrimaryCtxRelease_v2");
+        // SAFETY: retained above; the driver holds it, too.
+        assert_eq!(unsafe { release(ordinal) }, Code::SUCCESS);
     }
 
     fn open_stream(&self) -> u64 {
@@ -74,6 +89,7 @@ fn a_foreign_stream_is_used_and_left_open() {
     let (driver, foreign) = (driver(), Foreign::new());
     driver.properties();
     let own = stream(&driver);
+    foreign.enter(&driver);
     let native = foreign.open_stream();
     let adopted = adopt(&driver, native);
     assert_eq!(driver.native_stream(adopted), Some(native));
@@ -91,6 +107,7 @@ fn a_foreign_stream_is_used_and_left_open() {
 #[test]
 fn a_stream_of_another_device_is_refused() {
     let (here, there, foreign) = (driver(), driver(), Foreign::new());
+    foreign.enter(&here);
     let native = foreign.open_stream();
     drop((here, stream(&there)));
     // SAFETY: it is open, and not of this device.
@@ -269,17 +286,20 @@ fn an_end_that_could_not_be_marked_is_marked_again() {
     driver.block_on(waits).unwrap();
 }
 
-/// A thread's own context is current again after each call; a thread without one keeps the driver's.
+/// A thread's own context is current again after each call, and a thread without one is left without; but it keeps that
+/// of device 0, which the runtime library would use there.
 #[test]
 fn contexts_of_others_are_left_as_they_were() {
-    let (here, there, foreign) = (driver(), CudaDriver::new(config()).unwrap(), Foreign::new());
+    let at = |ordinal| CudaDriver::new(millpond_driver::CudaConfig { ordinal, ..config() }).unwrap();
+    let (here, first, foreign) = (at(63), at(0), Foreign::new());
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            assert_eq!(foreign.current(), Context::default());
             finish(&here, stream(&here));
+            assert_eq!(foreign.current(), Context::default());
+            finish(&first, stream(&first));
             let context = foreign.current();
             assert_ne!(context, Context::default());
-            finish(&there, stream(&there));
+            finish(&here, stream(&here));
             assert_eq!(foreign.current(), context);
         });
     });

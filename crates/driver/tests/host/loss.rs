@@ -1,7 +1,7 @@
 //! A closure that panics loses the device, and nothing hangs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use millpond_driver::{Driver, DriverError, RawMark};
@@ -147,4 +147,74 @@ fn destructors_may_panic_too() {
     });
     drop(go);
     assert_eq!(block(&device, device.mark(stream).unwrap()), Err(lost(0, "a panic without a message")));
+}
+
+/// Runs something as it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Work that is lost is dropped where nothing of the device runs: what its destructors ask of the device is answered,
+/// on their own thread and on others that they wait for.
+#[test]
+fn lost_work_may_synchronise_as_it_is_dropped() {
+    for device in [parallel(), seeded(1)] {
+        let (left, right) = (stream(&*device), stream(&*device));
+        let (go, gate) = mpsc::channel::<()>();
+        let (said, heard) = mpsc::channel();
+        run(&*device, left, move || {
+            let _ = gate.recv();
+            boom();
+        });
+        let guard = |stream| {
+            let (device, said) = (device.clone(), said.clone());
+            let mark = device.mark(stream).unwrap();
+            OnDrop(move || {
+                let own = device.block_on(mark);
+                let other = std::thread::spawn({
+                    let device = device.clone();
+                    move || device.block_on(mark)
+                });
+                said.send((own, other.join().unwrap())).unwrap();
+            })
+        };
+        run(&*device, right, || ());
+        device.wait(right, device.mark(left).unwrap()).unwrap();
+        for (stream, guard) in [(left, guard(left)), (right, guard(left)), (left, guard(right))] {
+            run(&*device, stream, move || {
+                let _held = &guard;
+            });
+        }
+        let mark = device.mark(left).unwrap();
+        drop(go);
+        let asking = std::thread::spawn(move || device.block_on(mark));
+        for _ in 0..3 {
+            let answers = heard.recv_timeout(Duration::from_secs(60)).expect("nothing hangs");
+            assert!(answers.0.is_err() && answers.1.is_err(), "{answers:?}");
+        }
+        assert!(asking.join().unwrap().is_err());
+    }
+}
+
+/// The payload of a panic is dropped where nothing runs any more, too.
+#[test]
+fn a_payload_may_synchronise_as_it_is_dropped() {
+    for device in [parallel(), seeded(1)] {
+        let stream = stream(&*device);
+        let (said, heard) = mpsc::channel();
+        let asked = Arc::downgrade(&device);
+        run(&*device, stream, move || {
+            let payload = OnDrop(move || {
+                let device = asked.upgrade().expect("the test holds it");
+                said.send(device.block_on(device.mark(stream).unwrap())).unwrap();
+            });
+            std::panic::resume_unwind(Box::new(Mutex::new(payload)));
+        });
+        assert!(block(&device, device.mark(stream).unwrap()).is_err());
+        assert_eq!(heard.recv_timeout(Duration::from_secs(60)), Ok(Err(lost(0, "a panic without a message"))));
+    }
 }

@@ -67,6 +67,24 @@ fn seeded_work_that_waits_for_itself_is_told() {
 }
 
 #[test]
+fn work_that_waits_for_itself_is_told() {
+    for device in [parallel(), seeded(1)] {
+        let stream = stream(&*device);
+        let (answer, answered) = mpsc::channel();
+        let inner = device.clone();
+        run(&*device, stream, move || {
+            let own = inner.mark(stream).unwrap();
+            answer.send((inner.is_over(own), inner.block_on(own))).unwrap();
+        });
+        let asking = std::thread::spawn(move || finish(&*device, stream));
+        let (over, blocked) = answered.recv_timeout(Duration::from_secs(60)).expect("nothing hangs");
+        assert_eq!(over, Ok(false));
+        assert!(matches!(blocked, Err(DriverError::Failed { call: "block_on", .. })), "{blocked:?}");
+        asking.join().unwrap();
+    }
+}
+
+#[test]
 fn workers_come_with_work_and_go_without() {
     const STREAMS: usize = 20;
     let device = parallel();

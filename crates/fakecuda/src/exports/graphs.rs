@@ -12,7 +12,7 @@ use millpond_driver::cuda::abi::{Code, Context, Stream};
 use super::{Outcome, entry, put, read};
 use crate::contexts::{self, current_device};
 use crate::device::HostFunction;
-use crate::graphs::Action;
+use crate::graphs::{Action, exchange_mode};
 
 /// The dependencies of a node.
 ///
@@ -176,15 +176,21 @@ exports! {
         current_device()?.close_exec(exec)
     }
     "cuStreamBeginCapture" cuStreamBeginCapture_v2(stream: Stream, mode: c_int) {
-        if mode != CAPTURE_RELAXED {
-            return Err(Code::NOT_SUPPORTED);
+        if !(0..=CAPTURE_RELAXED).contains(&mode) {
+            return Err(Code::INVALID_VALUE);
         }
-        current_device()?.begin_capture(stream)
+        current_device()?.begin_capture(stream, mode)
+    }
+    "cuThreadExchangeStreamCaptureMode" cuThreadExchangeStreamCaptureMode(mode: *mut c_int) {
+        // SAFETY: the caller's place.
+        let before = exchange_mode(unsafe { read(mode) }?)?;
+        // SAFETY: the caller's place.
+        unsafe { put(mode, before) }
     }
     "cuStreamIsCapturing" cuStreamIsCapturing(stream: Stream, status: *mut c_int) {
-        let captures = current_device()?.captures(stream)?;
+        let captures = current_device()?.capture_status(stream)?;
         // SAFETY: the caller's place.
-        unsafe { put(status, c_int::from(captures)) }
+        unsafe { put(status, captures) }
     }
     "cuStreamEndCapture" cuStreamEndCapture(stream: Stream, graph: *mut Graph) {
         let captured = current_device()?.end_capture(stream)?;

@@ -4,13 +4,17 @@
 //! schedule's matter: threads (`workers`) or whoever waits (`seeded`). This file is what callers ask for.
 //!
 //! Locks: a slot's queue, then (under it) the lock of `workers` or `seeded`; never two queues, and none while an item
-//! runs or is dropped, for that is the caller's code and may call in here.
+//! runs, anything of a caller is dropped or another device is woken, for that may call in here: it is left in `after`.
 //!
 //! Invariants, beside those of the slots and workers:
 //! * `one-place`: a busy stream is in exactly one place: with a thread, ready, or parked behind one mark;
-//! * `past-marks`: a mark is made after the work it covers, so streams never wait for each other in a circle;
+//! * `past-marks`: a mark is made after the work it covers, so streams never wait for each other in a circle, nor do
+//!   those of several devices;
 //! * `lost-for-good`: once the device is lost no item begins to run; what waits is dropped.
 
+mod abroad;
+mod after;
+mod at_work;
 mod seeded;
 mod slot;
 mod turn;
@@ -20,6 +24,9 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+pub(crate) use abroad::Abroad;
+use abroad::Wait;
+use after::After;
 use seeded::{Duty, Seeded};
 pub(crate) use slot::Packed;
 pub use slot::STREAMS_MAX;
@@ -30,7 +37,7 @@ use workers::Workers;
 
 use crate::HostFence;
 
-use super::sync::{self, JoinHandle, MutexGuard, Ordering, lock, sleep, spawn};
+use super::sync::{self, AtomicU64, JoinHandle, MutexGuard, Ordering, lock, sleep_for, spawn};
 
 /// How items are run; the streams know nothing else of them.
 pub(crate) trait Execute: Send + Sync + 'static {
@@ -50,30 +57,12 @@ pub(crate) enum Refusal {
     UnknownMark,
     /// Too many streams are open.
     Full,
-    /// Seeded only: the thread that would run the work is the one that waits for it.
+    /// The stream has no numbers left for more work.
+    Spent,
+    /// The thread that runs the work, or would run it, is the one that waits for it.
     Stuck,
     /// An item panicked or failed.
     Lost(String),
-}
-
-/// A mark, for other devices.
-pub(crate) struct Abroad<E: Execute> {
-    pub(crate) streams: Arc<Streams<E>>,
-    pub(crate) mark: Packed,
-}
-
-impl<E: Execute> HostFence for Abroad<E> {
-    fn is_over(&self) -> Result<bool, String> {
-        self.streams.is_over(self.mark).map_err(|why| why.to_string())
-    }
-
-    /// A device that was lost after the mark's work was over has done that work.
-    fn block(&self) -> Result<(), String> {
-        match self.streams.block_on(self.mark) {
-            Err(why) if self.streams.peek(self.mark) != Ok(true) => Err(why.to_string()),
-            _ => Ok(()),
-        }
-    }
 }
 
 impl fmt::Display for Refusal {
@@ -82,6 +71,7 @@ impl fmt::Display for Refusal {
             Refusal::UnknownStream => "the stream is not open",
             Refusal::UnknownMark => "the mark was never made",
             Refusal::Full => "too many streams are open",
+            Refusal::Spent => "the stream has had all the work that it can number: open another one",
             Refusal::Stuck => "nobody is left to run what is waited for",
             Refusal::Lost(reason) => reason,
         })
@@ -96,7 +86,9 @@ pub enum Schedule {
     Parallel,
     /// Nobody but who waits: a thread that blocks on a mark runs ready work until the mark is over, one that asks
     /// whether a mark is over runs one ready item where it is not. The seed chooses among the streams that are ready,
-    /// so that orders can be explored and, where one thread uses the device, repeated.
+    /// so that orders can be explored and, where one thread uses the device, repeated. What is left when the program
+    /// lets the last stream go is run then; work that owns a stream's or the device's handle itself waits for ever
+    /// where nobody waits for it.
     Seeded(u64),
 }
 
@@ -111,6 +103,8 @@ pub(crate) struct Streams<E: Execute> {
     table: Table<E::Item>,
     drive: Drive,
     lost: OnceLock<String>,
+    /// Streams that are open.
+    open: AtomicU64,
 }
 
 /// A slot and its locked queue.
@@ -119,6 +113,9 @@ type Locked<'a, I> = (&'a Slot<I>, MutexGuard<'a, Queue<I>>);
 /// How many items of one stream a worker runs before others get a turn.
 const TURN_ITEMS: u32 = 64;
 
+/// Where the system refused a thread and work is ready, who waits asks for one again after this long.
+const REFUSED_FOR: Duration = Duration::from_millis(100);
+
 impl<E: Execute> Streams<E> {
     /// Streams without work.
     pub(crate) fn new(executor: E, schedule: Schedule, idle_life: Duration) -> std::io::Result<Arc<Self>> {
@@ -126,7 +123,8 @@ impl<E: Execute> Streams<E> {
             Schedule::Parallel => Drive::Workers(Workers::new(idle_life)),
             Schedule::Seeded(seed) => Drive::Seeded(Seeded::new(seed)),
         };
-        let streams = Arc::new(Self { executor, table: Table::new(), drive, lost: OnceLock::new() });
+        let streams =
+            Arc::new(Self { executor, table: Table::new(), drive, lost: OnceLock::new(), open: AtomicU64::new(0) });
         if let Drive::Workers(workers) = &streams.drive {
             workers.start(|| streams.spawn_worker())?;
         }
@@ -141,12 +139,14 @@ impl<E: Execute> Streams<E> {
         queue.label = label;
         let generation = slot.generation.load(Ordering::Relaxed) + 1;
         slot.generation.store(generation, Ordering::Release);
+        self.open.fetch_add(1, Ordering::Relaxed);
         Ok(Packed::new(index, generation))
     }
 
     pub(crate) fn close(&self, stream: Packed) -> Result<(), Refusal> {
         let (slot, queue) = self.lock_stream(stream)?;
         slot.generation.store(stream.number() + 1, Ordering::Release);
+        self.open.fetch_sub(1, Ordering::Relaxed);
         if !queue.busy {
             drop(queue);
             self.table.give_back(stream.slot());
@@ -156,8 +156,7 @@ impl<E: Execute> Streams<E> {
 
     /// Takes the item out where it succeeds.
     pub(crate) fn submit(self: &Arc<Self>, stream: Packed, item: &mut Option<E::Item>) -> Result<(), Refusal> {
-        let (slot, mut queue) = self.lock_stream(stream)?;
-        self.check_lost()?;
+        let (slot, mut queue) = self.lock_to_append(stream)?;
         let Some(item) = item.take() else { return Ok(()) };
         if append(slot, &mut queue, Entry::Work(item)) {
             drop(queue);
@@ -178,8 +177,7 @@ impl<E: Execute> Streams<E> {
 
     pub(crate) fn wait(self: &Arc<Self>, stream: Packed, mark: Packed) -> Result<(), Refusal> {
         let over = self.is_done(mark)?;
-        let (slot, mut queue) = self.lock_stream(stream)?;
-        self.check_lost()?;
+        let (slot, mut queue) = self.lock_to_append(stream)?;
         // A stream's own mark, also of the slot's earlier streams, lies behind it already.
         if over || mark.slot() == stream.slot() {
             return Ok(());
@@ -194,13 +192,17 @@ impl<E: Execute> Streams<E> {
         Ok(())
     }
 
-    /// As [`wait`](Self::wait), for another device's mark. With threads the wait keeps one.
+    /// As [`wait`](Self::wait), for another device's mark.
     pub(crate) fn wait_abroad(self: &Arc<Self>, stream: Packed, fence: Arc<dyn HostFence>) -> Result<(), Refusal> {
-        let (slot, mut queue) = self.lock_stream(stream)?;
-        self.check_lost()?;
-        if append(slot, &mut queue, Entry::Abroad(fence)) {
+        let (slot, mut queue) = self.lock_to_append(stream)?;
+        if append(slot, &mut queue, Entry::Abroad(Arc::clone(&fence))) {
             drop(queue);
-            self.make_ready(stream.slot());
+            // As in `wait`. A seeded device asks when it is run.
+            let is_parked = matches!(&self.drive, Drive::Workers(_))
+                && matches!(self.await_abroad(stream.slot(), &*fence), Ok(Wait::Parked));
+            if !is_parked {
+                self.make_ready(stream.slot());
+            }
         }
         Ok(())
     }
@@ -223,27 +225,59 @@ impl<E: Execute> Streams<E> {
         if self.is_done(mark)? {
             return self.check_lost();
         }
+        if at_work::runs_before(self.address(), mark) {
+            return Err(Refusal::Stuck);
+        }
         match &self.drive {
-            Drive::Workers(_) => self.sleep_until(mark),
+            Drive::Workers(workers) => self.sleep_until(workers, mark),
             Drive::Seeded(seeded) => self.run_until(seeded, mark),
         }
     }
 
-    /// Waits until all work is done and no thread of ours runs, and ends. Where an item of a stream does this itself,
-    /// it does not wait: its worker and the others finish the work and end by themselves.
+    /// Waits until all work is done and no thread of ours runs, and ends. Where work of this or another device does
+    /// this, that may be work that ours waits for: then nobody waits, and the streams go with the last thread that
+    /// sees to them.
     ///
     /// The caller is the last one that could submit.
     pub(crate) fn end(self: &Arc<Self>) {
-        if let Drive::Workers(workers) = &self.drive
-            && workers.is_worker()
-        {
-            drop(workers.end());
+        if !at_work::is_at_work() {
+            return self.finish_all();
+        }
+        match &self.drive {
+            Drive::Workers(workers) => drop(workers.end()),
+            Drive::Seeded(_) => self.spawn_to_finish(),
+        }
+    }
+
+    /// Seeded: where no stream is open, nobody has a reason to wait for what is left, which may own what keeps the
+    /// device. So it is run: here, or where this is work of some device, by a thread.
+    ///
+    /// The caller holds no lock.
+    pub(crate) fn settle(self: &Arc<Self>) {
+        if !matches!(self.drive, Drive::Seeded(_)) || self.open.load(Ordering::Relaxed) > 0 {
             return;
         }
+        let is_left = |index| self.table.slot(index).is_busy();
+        match self.table.indices().any(is_left) {
+            true if at_work::is_at_work() => self.spawn_to_finish(),
+            true => self.finish_all(),
+            false => {}
+        }
+    }
+
+    fn spawn_to_finish(self: &Arc<Self>) {
+        let streams = self.clone();
+        if let Err(error) = spawn("millpond-seeded", move || streams.finish_all()) {
+            self.lose_now(format!("no thread is left to finish the work of a dropped device: {error}"));
+        }
+    }
+
+    fn finish_all(self: &Arc<Self>) {
         for index in self.table.indices() {
             let last = Packed::new(index, self.table.slot(index).submitted.load(Ordering::Acquire));
-            // Lost work is dropped, not waited for; stuck work cannot be, as nobody else is there.
-            let _ = self.block_on(last);
+            if let Err(Refusal::Stuck) = self.block_on(last) {
+                self.lose_now("the device was dropped, and nobody is left to run its work".to_owned());
+            }
         }
         if let Drive::Workers(workers) = &self.drive {
             for worker in workers.end() {
@@ -251,6 +285,18 @@ impl<E: Execute> Streams<E> {
                 let _ = worker.join();
             }
         }
+    }
+
+    /// Loses the device outside a turn.
+    fn lose_now(&self, reason: String) {
+        let mut after = After::new();
+        self.lose(reason, &mut after);
+        after.settle();
+    }
+
+    /// By which items are told from those of other devices.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     /// Threads that run work at present.
@@ -283,6 +329,21 @@ impl<E: Execute> Streams<E> {
         }
     }
 
+    /// As [`lock_stream`](Self::lock_stream), for one more entry.
+    fn lock_to_append(&self, stream: Packed) -> Result<Locked<'_, E::Item>, Refusal> {
+        let locked = self.lock_stream(stream)?;
+        self.check_lost()?;
+        if locked.0.has_tickets() { Ok(locked) } else { Err(Refusal::Spent) }
+    }
+
+    /// A stream with so much work behind it.
+    #[cfg(test)]
+    pub(crate) fn skip_to(&self, stream: Packed, ticket: u64) {
+        let slot = self.table.slot(stream.slot());
+        slot.submitted.store(ticket, Ordering::Relaxed);
+        slot.done.store(ticket, Ordering::Relaxed);
+    }
+
     #[inline]
     fn is_done(&self, mark: Packed) -> Result<bool, Refusal> {
         let slot = self.table.find(mark.slot()).ok_or(Refusal::UnknownMark)?;
@@ -311,7 +372,7 @@ impl<E: Execute> Streams<E> {
         Ok(slot.has_done(mark.number()))
     }
 
-    fn sleep_until(&self, mark: Packed) -> Result<(), Refusal> {
+    fn sleep_until(self: &Arc<Self>, workers: &Workers, mark: Packed) -> Result<(), Refusal> {
         let slot = self.table.slot(mark.slot());
         let mut queue = lock(&slot.queue);
         while !slot.has_done(mark.number()) {
@@ -320,8 +381,12 @@ impl<E: Execute> Streams<E> {
             }
             queue.due = queue.due.min(mark.number());
             queue.blocked += 1;
-            queue = sleep(&slot.over, queue);
+            let (guard, overdue) = sleep_for(&slot.over, queue, REFUSED_FOR);
+            queue = guard;
             queue.blocked -= 1;
+            if overdue {
+                workers.ask_again(|| self.spawn_worker());
+            }
         }
         self.check_lost()
     }
@@ -338,13 +403,16 @@ impl<E: Execute> Streams<E> {
         }
     }
 
-    /// Seeded: runs an item of a stream that was chosen.
+    /// Seeded: runs an item of a stream that was chosen. What it leaves is settled when the caller does not count as
+    /// running any more.
     fn run_one(self: &Arc<Self>, seeded: &Seeded, slot: SlotIndex) {
-        let next = match self.see_to(slot, 1) {
+        let mut after = After::new();
+        let next = match self.see_to(slot, 1, &mut after) {
             Left::Ready(next) => Some(next),
             Left::Alone => None,
         };
         seeded.ran(next);
+        after.settle();
     }
 
     fn make_ready(self: &Arc<Self>, slot: SlotIndex) {
@@ -358,10 +426,14 @@ impl<E: Execute> Streams<E> {
         let streams = self.clone();
         spawn("millpond-host", move || {
             let Drive::Workers(workers) = &streams.drive else { unreachable!("only workers are spawned") };
+            at_work::become_worker();
+            let mut after = After::new();
             while let Some(mut slot) = workers.take(|| streams.spawn_worker()) {
-                while let Left::Ready(next) = streams.see_to(slot, TURN_ITEMS) {
+                while let Left::Ready(next) = streams.see_to(slot, TURN_ITEMS, &mut after) {
+                    after.settle();
                     slot = workers.rotate(next);
                 }
+                after.settle();
             }
         })
     }

@@ -3,7 +3,7 @@
 //! Knows no work and no stream, only slot numbers. A program that uses the device from one thread gets the same order
 //! from the same seed each time; other seeds explore other orders.
 
-use super::slot::SlotIndex;
+use super::slot::{Packed, SlotIndex};
 use super::sync::{Condvar, Mutex, MutexGuard, ThreadId, lock, sleep, thread};
 
 /// The ready streams and the seed's choices among them.
@@ -19,6 +19,9 @@ struct State {
     running: Vec<ThreadId>,
     /// Threads that wait for what others run. Notifying nobody would be a system call all the same.
     waiting: u32,
+    /// Marks that devices with threads wait for, and whether a thread sees them through.
+    wanted: Vec<Packed>,
+    seen_through: bool,
     random: u64,
 }
 
@@ -36,7 +39,8 @@ pub(crate) enum Duty {
 
 impl Seeded {
     pub(crate) fn new(seed: u64) -> Self {
-        let state = State { ready: Vec::new(), running: Vec::new(), waiting: 0, random: seed };
+        let (ready, running, wanted) = Default::default();
+        let state = State { ready, running, waiting: 0, wanted, seen_through: false, random: seed };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -87,6 +91,26 @@ impl Seeded {
         state.running.swap_remove(place.expect("who ran was counted as running"));
         state.ready.extend(next);
         self.announce(state);
+    }
+
+    /// Another device waits for a mark; whether the caller has to find a thread that sees such marks through.
+    pub(crate) fn want(&self, mark: Packed) -> bool {
+        let mut state = lock(&self.state);
+        state.wanted.push(mark);
+        !std::mem::replace(&mut state.seen_through, true)
+    }
+
+    /// For that thread: the next mark, or `None` when it is to end.
+    pub(crate) fn wanted(&self) -> Option<Packed> {
+        let mut state = lock(&self.state);
+        let next = state.wanted.pop();
+        state.seen_through = next.is_some();
+        next
+    }
+
+    /// There is no such thread: the next who waits tries again.
+    pub(crate) fn give_up(&self) {
+        lock(&self.state).seen_through = false;
     }
 
     /// Lets threads that wait look again.

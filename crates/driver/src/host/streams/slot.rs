@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-use crate::HostFence;
+use crate::{HostFence, Waiter};
 
 use super::sync::{AtomicU64, Condvar, Mutex, Ordering, lock};
 
@@ -26,14 +26,21 @@ pub const STREAMS_MAX: usize = 1 << SLOT_BITS;
 
 const SLOT_BITS: u32 = 16;
 
+/// The largest number of a [`Packed`].
+const NUMBER_MAX: u64 = u64::MAX >> SLOT_BITS;
+
+/// Tickets that a slot must have left, to serve a further stream.
+const TICKETS_LEFT: u64 = 1 << 40;
+
 /// A number that carries a slot in its low bits and something that only grows above: a stream's handle (its
-/// generation) or a mark (a ticket). 48 bits at 100 ns each last for 300 days on one slot.
+/// generation) or a mark (a ticket). 48 bits at 100 ns each last for 300 days on one slot; a stream that has used them
+/// up takes no more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Packed(pub(crate) u64);
 
 impl Packed {
     pub(crate) fn new(slot: SlotIndex, number: u64) -> Self {
-        debug_assert!(number >> (64 - SLOT_BITS) == 0);
+        debug_assert!(number <= NUMBER_MAX);
         Self(number << SLOT_BITS | u64::from(slot))
     }
 
@@ -82,6 +89,8 @@ pub(crate) struct Queue<I> {
     pub(crate) label: u32,
     /// Streams parked behind this one: ticket and slot.
     pub(crate) parked: Vec<(u64, SlotIndex)>,
+    /// Streams of other devices parked behind this one: ticket and waiter.
+    pub(crate) abroad: Vec<(u64, Waiter)>,
     /// Threads that sleep on `Slot::over`. Notifying nobody would be a system call all the same.
     pub(crate) blocked: u32,
     /// The least ticket that a parked stream or a blocked thread waits for.
@@ -99,6 +108,7 @@ impl<I> Slot<I> {
             running: false,
             label: 0,
             parked: Vec::new(),
+            abroad: Vec::new(),
             blocked: 0,
             due: NOBODY,
         };
@@ -117,6 +127,22 @@ impl<I> Slot<I> {
         self.done.load(Ordering::Acquire) >= ticket
     }
 
+    /// Whether work is left.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.done.load(Ordering::Acquire) < self.submitted.load(Ordering::Acquire)
+    }
+
+    /// Whether there is a number for another entry. Steady under the lock of `queue`.
+    pub(crate) fn has_tickets(&self) -> bool {
+        self.submitted.load(Ordering::Relaxed) < NUMBER_MAX
+    }
+
+    /// Whether there are numbers for another stream and its work.
+    fn serves_again(&self) -> bool {
+        let [generation, submitted] = [&self.generation, &self.submitted].map(|it| it.load(Ordering::Relaxed));
+        generation < NUMBER_MAX - 1 && submitted < NUMBER_MAX - TICKETS_LEFT
+    }
+
     /// Whether no stream lives in the slot. Steady under the lock of `queue`.
     pub(crate) fn is_closed(&self) -> bool {
         self.generation.load(Ordering::Acquire).is_multiple_of(2)
@@ -124,28 +150,23 @@ impl<I> Slot<I> {
 }
 
 impl<I> Queue<I> {
-    /// Counts the item at the front as done and takes out what waited for that, one at a time through `wake`; whether
-    /// a blocked thread may have waited as well. Called with the slot's lock held, like all that writes `done`.
-    pub(crate) fn finish(&mut self, slot: &Slot<I>, wake: impl FnMut(SlotIndex)) -> bool {
+    /// Counts the item at the front as done and takes out what waited for that: streams one at a time through `wake`,
+    /// other devices' into `waiters`; whether a blocked thread may have waited as well. Called with the slot's lock
+    /// held, like all that writes `done`.
+    pub(crate) fn finish(&mut self, slot: &Slot<I>, waiters: &mut Vec<Waiter>, wake: impl FnMut(SlotIndex)) -> bool {
         let done = slot.done.load(Ordering::Relaxed) + 1;
         debug_assert!(done <= slot.submitted.load(Ordering::Relaxed), "ticket-order");
         slot.done.store(done, Ordering::Release);
-        done >= self.due && self.release(done, wake)
+        done >= self.due && self.release(done, waiters, wake)
     }
 
     /// Cold: somebody waited for this very item.
     #[cold]
-    fn release(&mut self, done: u64, mut wake: impl FnMut(SlotIndex)) -> bool {
-        self.due = NOBODY;
-        self.parked.retain(|&(ticket, slot)| {
-            let due = ticket <= done;
-            if due {
-                wake(slot);
-            } else {
-                self.due = self.due.min(ticket);
-            }
-            !due
-        });
+    fn release(&mut self, done: u64, waiters: &mut Vec<Waiter>, wake: impl FnMut(SlotIndex)) -> bool {
+        self.parked.extract_if(.., |&mut (ticket, _)| ticket <= done).map(|(_, slot)| slot).for_each(wake);
+        waiters.extend(self.abroad.extract_if(.., |(ticket, _)| *ticket <= done).map(|(_, waiter)| waiter));
+        let (parked, abroad) = (self.parked.iter().map(|it| it.0), self.abroad.iter().map(|it| it.0));
+        self.due = parked.chain(abroad).min().unwrap_or(NOBODY);
         // Threads that wait for a later ticket are woken too, and write it into `due` again.
         self.blocked > 0
     }
@@ -200,13 +221,15 @@ impl<I> Table<I> {
         Some(index)
     }
 
-    /// Leaves a closed slot to a later stream. INVARIANT: drained-slot.
+    /// Leaves a closed slot to a later stream, unless its numbers are nearly used up. INVARIANT: drained-slot.
     pub(crate) fn give_back(&self, index: SlotIndex) {
         debug_assert!({
             let slot = self.slot(index);
             slot.is_closed() && slot.done.load(Ordering::Relaxed) == slot.submitted.load(Ordering::Relaxed)
         });
-        lock(&self.free).slots.push(index);
+        if self.slot(index).serves_again() {
+            lock(&self.free).slots.push(index);
+        }
     }
 
     /// Every slot that was ever in use. Takes the lock under which they are made, so none is missed.

@@ -7,7 +7,7 @@
 //!     the front is   nothing          -> the stream is idle; leave it
 //!                    a wait, over     -> count it as done, and wake who waited for that
 //!                    a wait, not over -> park the stream behind the mark's stream; leave it
-//!                    a wait abroad    -> unlock, wait for the other device, lock, count it as done
+//!                    a wait abroad    -> the same, at the other device
 //!                    work             -> unlock, run it, lock, count it as done, and wake who waited for that
 //! ```
 //!
@@ -17,15 +17,18 @@
 //! 2. a turn ends after some items, so that others get theirs;
 //! 3. who leaves a stream sees to the first stream that it woke: handing work back and forth between two streams then
 //!    wakes no thread (1240 ns a hand-over became 500 on two busy cores). It never runs another item while it holds a
-//!    woken stream.
+//!    woken stream;
+//! 4. what wakes other devices or runs destructors of callers is put on a list (`after`), for when nothing is locked
+//!    and nothing runs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::abroad::Wait;
+use super::after::After;
 use super::slot::{Entry, Queue, Slot, SlotIndex};
-use super::sync::{MutexGuard, lock, thread};
-use super::{Drive, Execute, Packed, Streams};
-use crate::HostFence;
+use super::sync::{MutexGuard, Ordering, lock};
+use super::{Drive, Execute, Locked, Packed, Streams, at_work};
 
 /// What became of a stream that was seen to.
 pub(super) enum Left {
@@ -37,14 +40,15 @@ pub(super) enum Left {
 }
 
 impl<E: Execute> Streams<E> {
-    /// Sees to a stream, as the head of this file has it, for up to so many items.
-    pub(super) fn see_to(self: &Arc<Self>, index: SlotIndex, mut items: u32) -> Left {
+    /// Sees to a stream, as the head of this file has it, for up to so many items. The caller settles what is left in
+    /// `after`, as soon as it holds nothing.
+    pub(super) fn see_to(self: &Arc<Self>, index: SlotIndex, mut items: u32, after: &mut After<E::Item>) -> Left {
         let slot = self.table.slot(index);
         let mut woken = None;
         let mut queue = lock(&slot.queue);
         loop {
             if self.is_lost() {
-                abandon(slot, queue);
+                abandon(slot, queue, after);
                 return Left::Alone;
             }
             match queue.entries.front() {
@@ -54,7 +58,7 @@ impl<E: Execute> Streams<E> {
                 }
                 Some(&Entry::Wait(mark)) if self.table.slot(mark.slot()).has_done(mark.number()) => {
                     queue.entries.pop_front();
-                    self.finish(slot, &mut queue, &mut woken);
+                    self.finish(slot, &mut queue, &mut woken, after);
                 }
                 Some(&Entry::Wait(mark)) => {
                     drop(queue);
@@ -63,95 +67,107 @@ impl<E: Execute> Streams<E> {
                     }
                     queue = lock(&slot.queue);
                 }
-                Some(Entry::Abroad(fence)) => {
-                    let fence = Arc::clone(fence);
-                    if let Some(other) = woken.take() {
-                        self.make_ready(other);
-                    }
-                    queue.running = true;
+                // Nobody who was woken waits for what may take long.
+                Some(Entry::Abroad(_) | Entry::Work(_)) if woken.is_some() || !after.is_empty() => {
                     drop(queue);
-                    let outcome = self.await_abroad(&*fence);
+                    woken.take().into_iter().for_each(|other| self.make_ready(other));
+                    after.settle();
                     queue = lock(&slot.queue);
-                    queue.running = false;
-                    match outcome {
-                        Ok(false) => return Left::Ready(index),
-                        // A device that was lost meanwhile has dropped the entry.
-                        Ok(true) if !self.is_lost() => {
-                            queue.entries.pop_front();
-                            self.finish(slot, &mut queue, &mut woken);
-                        }
-                        Ok(true) => {}
-                        Err(reason) => {
-                            let reason = format!("stream {} waits for a device that is lost: {reason}", queue.label);
-                            drop(queue);
-                            self.lose(reason);
-                            queue = lock(&slot.queue);
-                        }
-                    }
                 }
+                Some(Entry::Abroad(_)) => match self.pass_abroad(index, (slot, queue), &mut woken, after) {
+                    Ok(locked) => queue = locked,
+                    Err(left) => return left,
+                },
                 Some(Entry::Work(_)) => {
-                    if let Some(other) = woken.take() {
-                        self.make_ready(other);
-                    }
                     if items == 0 {
                         return Left::Ready(index);
                     }
                     items -= 1;
-                    queue = self.run_front(slot, queue, &mut woken);
+                    queue = self.run_front(index, (slot, queue), &mut woken, after);
                 }
             }
         }
     }
 
-    /// Waits for another device, where a thread is there to wait; else looks and says whether it is over. That may run
-    /// work of the other device on this thread: it never blocks there, so that devices may wait for each other.
-    fn await_abroad(&self, fence: &dyn HostFence) -> Result<bool, String> {
-        match &self.drive {
-            Drive::Workers(_) => fence.block().map(|()| true),
-            Drive::Seeded(_) => fence.is_over().inspect(|over| {
-                if !over {
-                    thread::yield_now();
-                }
-            }),
+    /// Waits for another device with the wait at the front; the queue again, where the stream goes on at once.
+    fn pass_abroad<'a>(
+        self: &Arc<Self>,
+        index: SlotIndex,
+        (slot, queue): Locked<'a, E::Item>,
+        woken: &mut Option<SlotIndex>,
+        after: &mut After<E::Item>,
+    ) -> Result<MutexGuard<'a, Queue<E::Item>>, Left> {
+        let Some(Entry::Abroad(fence)) = queue.entries.front() else { unreachable!("the front waits abroad") };
+        let (fence, label) = (Arc::clone(fence), queue.label);
+        drop(queue);
+        let outcome = self.await_abroad(index, &*fence);
+        after.drop_fence(fence);
+        match outcome {
+            Ok(Wait::Parked) => return Err(Left::Alone),
+            Ok(Wait::Asks) => return Err(Left::Ready(index)),
+            Ok(Wait::Over) => {}
+            Err(why) => self.lose(format!("stream {label} waits for a device that is lost: {why}"), after),
         }
+        let mut queue = lock(&slot.queue);
+        // A device that was lost meanwhile has dropped the entry.
+        if let Some(Entry::Abroad(fence)) = queue.entries.pop_front() {
+            after.drop_fence(fence);
+            self.finish(slot, &mut queue, woken, after);
+        }
+        Ok(queue)
     }
 
-    /// Takes the item at the front, runs it without the lock, and counts it as done.
+    /// Takes the item at the front, runs it without the lock, and counts it as done. Where it fails, the device is lost
+    /// after it: nothing of the stream runs any more when others hear of that.
     fn run_front<'a>(
         self: &Arc<Self>,
-        slot: &'a Slot<E::Item>,
-        mut queue: MutexGuard<'a, Queue<E::Item>>,
+        index: SlotIndex,
+        (slot, mut queue): Locked<'a, E::Item>,
         woken: &mut Option<SlotIndex>,
+        after: &mut After<E::Item>,
     ) -> MutexGuard<'a, Queue<E::Item>> {
         let Some(Entry::Work(item)) = queue.entries.pop_front() else { unreachable!("the front is work") };
+        let ticket = slot.done.load(Ordering::Relaxed) + 1;
         queue.running = true;
         drop(queue);
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.executor.execute(item)));
+        let outcome = at_work::run(self.address(), index, ticket, || {
+            catch_unwind(AssertUnwindSafe(|| self.executor.execute(item)))
+        });
         let failure = match outcome {
             Ok(Ok(())) => None,
             Ok(Err(reason)) => Some(reason),
-            Err(payload) => Some(format!("a kernel panicked: {}", crate::panics::message(payload))),
+            Err(payload) => {
+                let reason = format!("a kernel panicked: {}", crate::panics::text(&payload));
+                after.payloads.push(payload);
+                Some(reason)
+            }
         };
         let mut queue = lock(&slot.queue);
+        queue.running = false;
         if let Some(reason) = failure {
             let reason = format!("stream {}: {reason}", queue.label);
             drop(queue);
-            self.lose(reason);
+            self.lose(reason, after);
             queue = lock(&slot.queue);
         } else {
-            self.finish(slot, &mut queue, woken);
+            self.finish(slot, &mut queue, woken, after);
         }
-        queue.running = false;
         queue
     }
 
     /// Counts the front as done and wakes who waited for it; the first stream goes to `woken` if there is room.
-    fn finish(self: &Arc<Self>, slot: &Slot<E::Item>, queue: &mut Queue<E::Item>, woken: &mut Option<SlotIndex>) {
+    fn finish(
+        self: &Arc<Self>,
+        slot: &Slot<E::Item>,
+        queue: &mut Queue<E::Item>,
+        woken: &mut Option<SlotIndex>,
+        after: &mut After<E::Item>,
+    ) {
         let wake = |parked| match woken {
             None => *woken = Some(parked),
             Some(_) => self.make_ready(parked),
         };
-        if queue.finish(slot, wake) {
+        if queue.finish(slot, &mut after.waiters, wake) {
             slot.over.notify_all();
         }
     }
@@ -180,25 +196,30 @@ impl<E: Execute> Streams<E> {
     }
 
     /// Cold: ends the device, for the first reason given. INVARIANT: lost-for-good. A submission that did not see
-    /// the loss under its slot's lock has put its item where the sweep finds it.
+    /// the loss under its slot's lock has put its item where the sweep finds it. Nothing is dropped before all are
+    /// woken.
     #[cold]
-    fn lose(&self, reason: String) {
+    pub(super) fn lose(&self, reason: String, after: &mut After<E::Item>) {
         // The first reason stays.
         let _ = self.lost.set(reason);
         for index in self.table.indices() {
             let slot = self.table.slot(index);
-            abandon(slot, lock(&slot.queue));
+            abandon(slot, lock(&slot.queue), after);
+        }
+        if let Drive::Workers(workers) = &self.drive {
+            workers.lose();
         }
     }
 }
 
-/// Drops what waits in a stream of a lost device and wakes who blocks on it. The items are dropped without the lock.
-fn abandon<I>(slot: &Slot<I>, mut queue: MutexGuard<'_, Queue<I>>) {
-    let dropped = std::mem::take(&mut queue.entries);
+/// Takes out what waits in a stream of a lost device and wakes who blocks on it; other devices, where nothing of it
+/// runs.
+fn abandon<I>(slot: &Slot<I>, mut queue: MutexGuard<'_, Queue<I>>, after: &mut After<I>) {
+    after.entries.extend(queue.entries.drain(..));
     queue.parked.clear();
+    if !queue.running {
+        after.waiters.extend(queue.abroad.drain(..).map(|(_, waiter)| waiter));
+    }
     drop(queue);
     slot.over.notify_all();
-    for entry in dropped {
-        crate::panics::drop_quietly(entry);
-    }
 }

@@ -12,8 +12,9 @@
 //! Invariants:
 //! * `no-lost-wake`: where streams are ready, a worker is on its way to look, or all that may be are busy and will
 //!   look; a worker sleeps only when it has seen under the lock that none is ready;
-//! * `last-worker`: until the device ends there is at least one worker, so what is ready is taken sooner or later even
-//!   where the system refuses more threads.
+//! * `last-worker`: until the device has ended and no stream is away, there is at least one worker, so what is ready is
+//!   taken sooner or later even where the system refuses more threads. A stream is *away* while another device has to
+//!   wake it; those of a lost device have nothing left to take.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -41,12 +42,23 @@ struct State {
     coming: bool,
     /// Live workers.
     workers: Vec<JoinHandle<()>>,
+    /// Streams that other devices wake. INVARIANT: away-counted.
+    away: usize,
     ending: bool,
+    lost: bool,
 }
 
 impl Workers {
     pub(crate) fn new(idle_life: Duration) -> Self {
-        let state = State { ready: VecDeque::new(), idle: 0, coming: false, workers: Vec::new(), ending: false };
+        let state = State {
+            ready: VecDeque::new(),
+            idle: 0,
+            coming: false,
+            workers: Vec::new(),
+            away: 0,
+            ending: false,
+            lost: false,
+        };
         Self { state: Mutex::new(state), changed: Condvar::new(), idle_life }
     }
 
@@ -65,6 +77,11 @@ impl Workers {
         self.send_for(state, spawn);
     }
 
+    /// Where the system refused a worker, it may have one now.
+    pub(crate) fn ask_again(&self, spawn: impl FnOnce() -> std::io::Result<JoinHandle<()>>) {
+        self.send_for(lock(&self.state), spawn);
+    }
+
     /// Sees that somebody comes for what is ready. INVARIANT: no-lost-wake.
     fn send_for(&self, mut state: MutexGuard<'_, State>, spawn: impl FnOnce() -> std::io::Result<JoinHandle<()>>) {
         if state.ready.is_empty() || state.coming {
@@ -76,7 +93,7 @@ impl Workers {
             self.changed.notify_one();
         } else if state.workers.len() < WORKERS_MAX {
             // Under the lock, so that the worker finds its own handle written down. Where the system refuses, the
-            // workers there are take the stream later (last-worker).
+            // workers there are take the stream later (last-worker), or who waits asks again.
             if let Ok(worker) = spawn() {
                 state.coming = true;
                 state.workers.push(worker);
@@ -105,7 +122,10 @@ impl Workers {
                 self.send_for(state, spawn);
                 return Some(slot);
             }
-            if state.ending {
+            if state.ending && (state.away == 0 || state.lost) {
+                drop(state);
+                // One that waited for a stream to come back waits for nothing any more.
+                self.changed.notify_all();
                 return None;
             }
             state.idle += 1;
@@ -121,13 +141,31 @@ impl Workers {
         }
     }
 
-    /// Whether the calling thread is a worker.
-    pub(crate) fn is_worker(&self) -> bool {
-        let me = thread::current().id();
-        lock(&self.state).workers.iter().any(|worker| worker.thread().id() == me)
+    /// A stream goes away, and may come back at once.
+    pub(crate) fn depart(&self) {
+        lock(&self.state).away += 1;
     }
 
-    /// Lets the workers end when nothing is ready. Their handles, for who can wait for them.
+    /// It did not go after all; the calling worker has it.
+    pub(crate) fn stay(&self) {
+        lock(&self.state).away -= 1;
+    }
+
+    /// A stream is not away any more, and ready where it has something to do.
+    pub(crate) fn come_back(&self, ready: Option<SlotIndex>, spawn: impl FnOnce() -> std::io::Result<JoinHandle<()>>) {
+        let mut state = lock(&self.state);
+        state.away -= 1;
+        state.ready.extend(ready);
+        self.send_for(state, spawn);
+    }
+
+    /// The device is lost: nobody has to be there for streams that are away.
+    pub(crate) fn lose(&self) {
+        lock(&self.state).lost = true;
+        self.changed.notify_all();
+    }
+
+    /// Lets the workers end when nothing is ready or away. Their handles, for who can wait for them.
     pub(crate) fn end(&self) -> Vec<JoinHandle<()>> {
         let mut state = lock(&self.state);
         state.ending = true;

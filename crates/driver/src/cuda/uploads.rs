@@ -1,0 +1,48 @@
+//! Host bytes that copies to the device read, until these are over.
+//!
+//! Knows bytes and the marks behind their copies; nothing of streams. What is over is let go with the next copy.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::gpu::Gpu;
+use super::marks::Marks;
+use crate::RawMark;
+
+/// Bytes, and the mark after the copy that reads them, where one was to be had.
+type Upload = (Option<RawMark>, Arc<[u8]>);
+
+/// See the module.
+pub(super) struct Uploads {
+    gpu: Arc<Gpu>,
+    in_flight: Mutex<Vec<Upload>>,
+}
+
+impl Uploads {
+    pub(super) fn new(gpu: Arc<Gpu>) -> Self {
+        Self { gpu, in_flight: Mutex::default() }
+    }
+
+    /// A copy of these bytes was submitted.
+    pub(super) fn add(&self, marks: &Marks, after: Option<RawMark>, bytes: Arc<[u8]>) {
+        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        in_flight.retain(|(after, _)| match *after {
+            Some(mark) if matches!(marks.is_over(mark), Ok(true)) => {
+                marks.forget(mark);
+                false
+            }
+            // Without a mark it is over with the context's work.
+            _ => true,
+        });
+        in_flight.push((after, bytes));
+    }
+}
+
+impl Drop for Uploads {
+    /// They go once nothing of the context runs any more. Where that cannot be waited for they stay with the process.
+    fn drop(&mut self) {
+        let in_flight = std::mem::take(self.in_flight.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if !in_flight.is_empty() && !self.gpu.synchronize() {
+            std::mem::forget(in_flight);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What the calling thread runs at this moment: items of streams, one inside the other.
+//!
+//! By this a call finds out that it would wait for itself: a block on a mark behind the item that blocks, and the end
+//! of a device inside an item of any device. Knows no queue.
+
+use std::cell::{Cell, RefCell};
+
+use super::slot::{Packed, SlotIndex};
+use super::sync::thread_local;
+
+thread_local! {
+    /// Whether the thread is a worker of some device.
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+    /// The items that the thread runs.
+    static ITEMS: RefCell<Vec<Item>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An item that is being run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Item {
+    /// The address of its device's streams, which stay there while the item runs.
+    device: usize,
+    slot: SlotIndex,
+    ticket: u64,
+}
+
+/// The calling thread is a worker from now on, also while it ends.
+pub(super) fn become_worker() {
+    IS_WORKER.with(|is_worker| is_worker.set(true));
+}
+
+/// Whether the calling thread runs work of any device: nothing that it waits for may need it.
+pub(super) fn is_at_work() -> bool {
+    IS_WORKER.with(Cell::get) || ITEMS.try_with(|items| !items.borrow().is_empty()).unwrap_or(false)
+}
+
+/// Whether the calling thread runs an item that the mark covers.
+pub(super) fn runs_before(device: usize, mark: Packed) -> bool {
+    let covers = |item: &Item| item.device == device && item.slot == mark.slot() && item.ticket <= mark.number();
+    ITEMS.try_with(|items| items.borrow().iter().any(covers)).unwrap_or(false)
+}
+
+/// Runs an item's code, which does not unwind.
+pub(super) fn run<T>(device: usize, slot: SlotIndex, ticket: u64, code: impl FnOnce() -> T) -> T {
+    // A thread that ends has no list any more: what its last destructors run is not known here.
+    let is_known = ITEMS.try_with(|items| items.borrow_mut().push(Item { device, slot, ticket })).is_ok();
+    let outcome = code();
+    if is_known {
+        let _ = ITEMS.try_with(|items| items.borrow_mut().pop());
+    }
+    outcome
+}

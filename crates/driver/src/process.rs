@@ -1,0 +1,69 @@
+//! What becomes of the process as a whole: it ends, and it forks. Knows nothing of devices.
+//!
+//! A forked process has one thread, that which forked: locks that others held are held for ever, threads that served
+//! devices are not there, and mappings of shared memory are still the parent's memory. So nothing of the library can be
+//! used there, and everything that could wait, or change what is shared, asks [`is_forked`] first. What is hot does
+//! not: in the new process the thread has lost the number by which it owns locks, so that every
+//! [`Light`](crate::Light) lock is taken by its slow way, which asks.
+
+use std::ffi::c_int;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::light_sync::forget_thread_number;
+use crate::{DriverError, Result};
+
+/// A function that the system calls. It must not panic.
+pub type Handler = extern "C" fn();
+
+// SAFETY: functions of the C library that every program has, with its types; they keep the handlers they are given.
+unsafe extern "C" {
+    safe fn atexit(handler: Handler) -> c_int;
+    safe fn pthread_atfork(before: Option<Handler>, parent: Option<Handler>, child: Option<Handler>) -> c_int;
+}
+
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Has `handler` called when the process ends by `exit`, or `main` returns. Whether it will be.
+pub fn at_exit(handler: Handler) -> bool {
+    atexit(handler) == 0
+}
+
+/// From now on a process that is forked from this one knows it. The handlers are called on the thread that forks:
+/// before, and after it in both processes. Only the first call counts.
+pub fn watch_forks(before: Handler, parent: Handler, child: Handler) {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        // Where the system has no room for a handler forked processes are as they were.
+        let _ = pthread_atfork(None, None, Some(mark_child));
+        let _ = pthread_atfork(Some(before), Some(parent), Some(child));
+    });
+}
+
+/// Whether this process was forked from one that used the library.
+#[inline]
+pub fn is_forked() -> bool {
+    IS_FORKED.load(Ordering::Relaxed)
+}
+
+/// Refuses where the process was forked from one that used the library.
+///
+/// # Errors
+/// [`DriverError::Lost`], which says so.
+#[inline]
+pub fn refuse_forked() -> Result<()> {
+    if is_forked() { Err(forked()) } else { Ok(()) }
+}
+
+#[cold]
+fn forked() -> DriverError {
+    let reason = "this process was forked from the one that opened it, and it stays with that: use no device after a \
+                  fork, or exec a program that opens its own";
+    DriverError::Lost { reason: reason.into() }
+}
+
+/// In the new process, before `fork` returns there.
+extern "C" fn mark_child() {
+    IS_FORKED.store(true, Ordering::Relaxed);
+    forget_thread_number();
+}

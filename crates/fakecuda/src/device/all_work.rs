@@ -1,0 +1,39 @@
+//! All work of a device at once: waited for, and an event after it. Either spoils what is being captured.
+//!
+//! Knows the device's streams, also closed ones; see the module above.
+
+use millpond_driver::cuda::abi::{Code, Event};
+use millpond_driver::{Driver, RawMark, StreamFlags};
+
+use super::{Device, State, answer};
+use crate::contexts;
+
+impl Device {
+    /// Waits for all that was submitted, to closed streams as well.
+    pub(crate) fn synchronize(&self) -> Result<(), Code> {
+        self.spoil_all()?;
+        let marks = self.marks(&*self.state()?)?;
+        marks.into_iter().try_for_each(|mark| answer(self.host.block_on(mark)))
+    }
+
+    /// The ends of all that was submitted, to closed streams as well.
+    fn marks(&self, state: &State) -> Result<Vec<RawMark>, Code> {
+        let open = state.streams.values().map(|open| open.raw);
+        let all = open.chain(state.legacy).chain(state.per_thread.values().copied());
+        let marks = all.map(|raw| answer(self.host.mark(raw)));
+        marks.chain(state.ended.iter().copied().map(Ok)).collect()
+    }
+
+    /// An event after all that was submitted.
+    pub(crate) fn record_all(&self, event: Event) -> Result<(), Code> {
+        self.spoil_all()?;
+        let mut state = self.state()?;
+        let raw = answer(self.host.open_stream(StreamFlags::default()))?;
+        self.marks(&state)?.into_iter().try_for_each(|mark| answer(self.host.wait(raw, mark)))?;
+        let mark = answer(self.host.mark(raw))?;
+        answer(self.host.close_stream(raw))?;
+        let known = state.events.get_mut(&event.0).filter(|known| known.context == contexts::current());
+        known.ok_or(Code::INVALID_HANDLE)?.recorded = Some(mark);
+        Ok(())
+    }
+}
