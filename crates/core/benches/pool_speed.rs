@@ -3,9 +3,9 @@
 //! `cargo bench -p millpond-core --bench pool_speed -- [shelf|pairs|holes|replacement|random]`. In nanoseconds a pair,
 //! of many short runs the least and the median: the machine is shared, and the least is what the code costs.
 
-use millpond_core::ids::{BlockId, Point, Slot};
-use millpond_core::order::{Completed, Knows};
-use millpond_core::pool::{Grant, Pool, PoolConfig, Shelf, Step};
+use millpond_core::ids::{BlockId, Point, Seq, Slot};
+use millpond_core::order::{Completed, Knows, Learns};
+use millpond_core::pool::{Freed, Grant, Pool, PoolConfig, Shelf, Step};
 use millpond_core::units::{GIB, KIB, MIB, Range};
 use std::time::Instant;
 
@@ -18,6 +18,12 @@ impl Knows for One {
 
     fn covers(&self, _: Point) -> bool {
         true
+    }
+}
+
+impl Learns for One {
+    fn learned(&self) -> Seq {
+        0
     }
 }
 
@@ -85,7 +91,7 @@ impl Bench {
 
     fn free(&mut self, block: BlockId) {
         self.who.0 += 1;
-        self.pool.free(block, Point { slot: Slot(0), seq: self.who.0 }, Some(&self.who));
+        self.pool.free(block, Freed::at(&self.who, self.who.0));
     }
 }
 

@@ -1,8 +1,8 @@
 //! The pool's contract, case by case: who may reuse what, how memory moves, and what goes back when.
 
-use millpond_core::ids::{ChunkId, Point, Slot};
-use millpond_core::order::{Completed, Knows};
-use millpond_core::pool::{Frontier, Grant, Located, Pool, PoolConfig, ReusePolicy, Slack, Step};
+use millpond_core::ids::{ChunkId, Point, Seq, Slot};
+use millpond_core::order::{Completed, Knows, Learns};
+use millpond_core::pool::{Freed, Frontier, Grant, Located, Pool, PoolConfig, ReusePolicy, Slack, Step};
 use millpond_core::units::{MIB, Range};
 
 const BASE: u64 = 1 << 40;
@@ -20,6 +20,12 @@ impl Knows for Stream {
 
     fn covers(&self, point: Point) -> bool {
         point.slot.0 == self.slot || self.known.iter().any(|&(slot, seq)| slot == point.slot.0 && seq >= point.seq)
+    }
+}
+
+impl Learns for Stream {
+    fn learned(&self) -> Seq {
+        0
     }
 }
 
@@ -69,7 +75,7 @@ fn a_stream_gets_back_at_once_what_it_freed() {
     let (mut pool, own) = (pool(PoolConfig::default()), stream(0));
     let first = alloc(&mut pool, 1000, &own);
     assert_eq!(first.range, Range::new(BASE, 1024));
-    pool.free(first.block, at(0, 2), Some(&own));
+    pool.free(first.block, Freed::at(&own, 2));
     assert_eq!(pool.fit(1000, &own).unwrap().range, first.range);
 }
 
@@ -81,7 +87,7 @@ fn a_held_block_has_the_name_that_its_holder_gave_it() {
     assert!(blocks.iter().all(|&block| pool.name(block).is_none()));
     blocks.iter().enumerate().for_each(|(name, &block)| pool.set_name(block, name as u32));
     for &block in &blocks[1..3] {
-        pool.free(block, at(0, 2), Some(&own));
+        pool.free(block, Freed::at(&own, 2));
         assert_eq!(pool.name(block), None, "it is free");
     }
     pool.audit().unwrap();
@@ -89,7 +95,7 @@ fn a_held_block_has_the_name_that_its_holder_gave_it() {
     assert_eq!(pool.name(merged.block), None);
     pool.set_name(merged.block, 9);
     assert_eq!((pool.name(blocks[0]), pool.name(merged.block), pool.name(blocks[3])), (Some(0), Some(9), Some(3)));
-    pool.free(merged.block, at(0, 3), Some(&own));
+    pool.free(merged.block, Freed::at(&own, 3));
     let cut = pool.fit(1024, &own).unwrap();
     assert_eq!(pool.name(cut.block), None);
     pool.audit().unwrap();
@@ -103,7 +109,7 @@ fn another_stream_gets_it_when_the_free_comes_before_or_is_over() {
         let reuse = ReusePolicy { follow_event_dependencies: follow, ..ReusePolicy::default() };
         let mut pool = pool(PoolConfig { reuse, ..PoolConfig::default() });
         let freed = alloc(&mut pool, 2 * MIB, &stream(0));
-        pool.free(freed.block, at(0, 5), None::<&Stream>);
+        pool.free(freed.block, Freed::after(at(0, 5)));
         assert!(pool.fit(2 * MIB, &stream(1)).is_err(), "nothing orders stream 1 after the free");
         if retired {
             pool.retire(&Past(5));
@@ -120,7 +126,7 @@ fn the_last_resort_is_a_wait() {
     let limited = PoolConfig { max_bytes: 3 * MIB, ..PoolConfig::default() };
     let mut pool = pool(limited.clone());
     let freed = alloc(&mut pool, 4 * MIB, &stream(0));
-    pool.free(freed.block, Frontier::of([at(0, 5), at(2, 1)]), None::<&Stream>);
+    pool.free(freed.block, Freed::after(Frontier::of([at(0, 5), at(2, 1)])));
     let half = Stream { slot: 1, known: vec![(2, 1)] };
     let grant = pool.grow(4 * MIB, &half, &Past(0), 0).unwrap();
     assert_eq!((grant.range, grant.after.points().collect::<Vec<_>>()), (freed.range, vec![at(0, 5)]));
@@ -129,7 +135,7 @@ fn the_last_resort_is_a_wait() {
     let reuse = ReusePolicy { allow_internal_dependencies: false, ..ReusePolicy::default() };
     let mut pool = self::pool(PoolConfig { reuse, ..limited });
     let freed = alloc(&mut pool, 4 * MIB, &stream(0));
-    pool.free(freed.block, at(0, 5), None::<&Stream>);
+    pool.free(freed.block, Freed::after(at(0, 5)));
     let refused = pool.grow(MIB, &stream(1), &Past(0), 0).unwrap_err();
     assert_eq!((refused.requested, refused.held, refused.reserved), (MIB, 0, 4 * MIB));
     assert_eq!((refused.idle, refused.limit), (4 * MIB, 3 * MIB));
@@ -141,7 +147,7 @@ fn memory_in_use_is_mapped_a_second_time_for_a_stream_that_comes_after() {
     let (mut pool, own) = (pool(PoolConfig { slack: Slack::Fixed(0.0), ..PoolConfig::default() }), stream(0));
     let low = alloc(&mut pool, 6 * MIB, &own);
     let kept = alloc(&mut pool, 2 * MIB, &own);
-    pool.free(low.block, at(0, 3), Some(&own));
+    pool.free(low.block, Freed::at(&own, 3));
     let grant = pool.grow(8 * MIB, &own, &Past(0), 0).unwrap();
     let steps = apply_all(&mut pool);
     let moved = |chunk: u32| (ChunkId(chunk), grant.range.start + u64::from(chunk) * 2 * MIB);
@@ -164,7 +170,7 @@ fn memory_in_use_is_mapped_a_second_time_for_a_stream_that_comes_after() {
     }
 
     for (block, seq) in [(kept.block, 4), (grant.block, 5), (other.block, 6)] {
-        pool.free(block, at(0, seq), Some(&own));
+        pool.free(block, Freed::at(&own, seq));
     }
     pool.trim(0, &Past(6));
     apply_all(&mut pool);
@@ -176,7 +182,7 @@ fn idle_memory_is_moved_before_the_pool_grows() {
     let (mut pool, own) = (pool(PoolConfig { slack: Slack::Fixed(0.0), ..PoolConfig::default() }), stream(0));
     let blocks: Vec<Grant> = (0..8).map(|_| alloc(&mut pool, 2 * MIB, &own)).collect();
     for (seq, grant) in blocks.iter().step_by(2).enumerate() {
-        pool.free(grant.block, at(0, seq as u64), Some(&own));
+        pool.free(grant.block, Freed::at(&own, seq as u64));
     }
     let grant = pool.grow(8 * MIB, &own, &Past(9), 0).unwrap();
     let steps = apply_all(&mut pool);
@@ -192,7 +198,7 @@ fn refused_memory_is_looked_for_among_the_idle() {
     let (mut pool, own) = (pool(PoolConfig { slack: Slack::Fixed(9.0), ..PoolConfig::default() }), stream(0));
     let low = alloc(&mut pool, 2 * MIB, &own);
     let kept = alloc(&mut pool, 2 * MIB, &own);
-    pool.free(low.block, at(0, 1), Some(&own));
+    pool.free(low.block, Freed::at(&own, 1));
     pool.retire(&Past(1));
     let grant = pool.grow(4 * MIB, &own, &Past(1), 0).unwrap();
     assert!(matches!(pool.next_step(), Some(Step::Create { .. })), "there is slack enough");
@@ -205,8 +211,8 @@ fn refused_memory_is_looked_for_among_the_idle() {
         pool.applied();
     }
     assert_eq!((created, pool.reserved()), (2 * MIB, 6 * MIB), "idle memory first, the rest new");
-    pool.free(grant.block, at(0, 2), Some(&own));
-    pool.free(kept.block, at(0, 3), Some(&own));
+    pool.free(grant.block, Freed::at(&own, 2));
+    pool.free(kept.block, Freed::at(&own, 3));
     let grant = pool.grow(8 * MIB, &own, &Past(3), 2);
     assert!(grant.is_err(), "no more than was given back");
     assert!(pool.grow(6 * MIB, &own, &Past(3), 3).is_err(), "three refusals are the end");
@@ -233,7 +239,7 @@ fn a_synchronisation_gives_back_what_passes_the_threshold() {
     let mut pool = pool(PoolConfig { release_threshold: 3 * MIB, ..PoolConfig::default() });
     let blocks: Vec<Grant> = (0..4).map(|_| alloc(&mut pool, 2 * MIB, &stream(0))).collect();
     for (grant, (slot, seq)) in blocks.iter().zip([(0, 1), (1, 3), (2, 1), (3, 3)]) {
-        pool.free(grant.block, at(slot, seq), None::<&Stream>);
+        pool.free(grant.block, Freed::after(at(slot, seq)));
     }
     pool.synchronized(&Past(2));
     apply_all(&mut pool);
@@ -254,12 +260,12 @@ fn torn() -> Pool {
     let (mut pool, own) = (pool(config), stream(0));
     let [low, middle, high, _held, top] = [8, 4, 18, 2, 2].map(|mib| alloc(&mut pool, mib * MIB, &own));
     // Half of the middle is moved to the top, where there is more room.
-    pool.free(middle.block, at(0, 1), Some(&own));
-    pool.free(top.block, at(0, 1), Some(&own));
+    pool.free(middle.block, Freed::at(&own, 1));
+    pool.free(top.block, Freed::at(&own, 1));
     pool.retire(&Past(1));
     let large = alloc(&mut pool, 8 * MIB, &own);
     for free in [low, high, large] {
-        pool.free(free.block, at(0, 2), Some(&own));
+        pool.free(free.block, Freed::at(&own, 2));
     }
     pool.synchronized(&Past(2));
     apply_all(&mut pool);
@@ -290,7 +296,7 @@ fn what_moving_tore_apart_is_mended_when_moves_are_earned() {
 fn without_a_synchronisation_nothing_goes_back() {
     let (mut pool, own) = (pool(PoolConfig::default()), stream(0));
     let grant = alloc(&mut pool, 32 * MIB, &own);
-    pool.free(grant.block, at(0, 1), Some(&own));
+    pool.free(grant.block, Freed::at(&own, 1));
     pool.retire(&Past(1));
     assert_eq!((pool.reserved(), pool.next_step()), (32 * MIB, None));
 }
@@ -309,10 +315,10 @@ fn a_grant_that_is_cancelled_goes_back() {
 fn a_large_free_block_is_not_taken_along_by_a_small_one() {
     let mut pool = pool(PoolConfig::default());
     let grant = alloc(&mut pool, 32 * MIB, &stream(0));
-    pool.free(grant.block, at(0, 1), None::<&Stream>);
+    pool.free(grant.block, Freed::after(at(0, 1)));
     pool.retire(&Past(1));
     let small = pool.fit(512, &stream(0)).unwrap();
-    pool.free(small.block, at(0, 2), Some(&stream(0)));
+    pool.free(small.block, Freed::at(&stream(0), 2));
     assert!(pool.fit(31 * MIB, &stream(1)).is_ok(), "open to everybody before, and now");
 }
 
@@ -321,8 +327,8 @@ fn a_large_free_block_is_not_taken_along_by_a_small_one() {
 fn a_second_free_is_refused() {
     let (mut pool, own) = (pool(PoolConfig::default()), stream(0));
     let grant = alloc(&mut pool, 512, &own);
-    pool.free(grant.block, at(0, 1), Some(&own));
-    pool.free(grant.block, at(0, 2), Some(&own));
+    pool.free(grant.block, Freed::at(&own, 1));
+    pool.free(grant.block, Freed::at(&own, 2));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::trace::{Event, Trace};
 use millpond_core::ids::{BlockId, Point, Slot};
 use millpond_core::order::{Completed, Knows};
-use millpond_core::pool::{Grant, Pool, PoolConfig, Shelf, Slack, Step};
+use millpond_core::pool::{Freed, Grant, Pool, PoolConfig, Shelf, Slack, Step};
 use millpond_core::units::{GIB, MIB, Range};
 use std::time::Instant;
 
@@ -107,7 +107,7 @@ impl Replay {
             return put.block;
         }
         for put in who.shelf.drain() {
-            self.pool.free(put.block, put.freed, None::<&Stream>);
+            self.pool.free(put.block, Freed::after(put.freed));
         }
         match self.pool.fit(rounded, who) {
             Ok(grant) => grant.block,
@@ -129,7 +129,7 @@ impl Replay {
         for stream in &mut self.streams {
             self.pool.count_served(stream.shelf.count_served());
             for put in stream.shelf.drain() {
-                self.pool.free(put.block, put.freed, None::<&Stream>);
+                self.pool.free(put.block, Freed::after(put.freed));
             }
         }
     }
@@ -161,7 +161,7 @@ impl Replay {
         who.seq += 1;
         let freed = Point { slot: who.slot, seq: who.seq };
         if let Err(put) = who.shelf.put(rounded, Put { block, freed }) {
-            self.pool.free(put.block, put.freed, None::<&Stream>);
+            self.pool.free(put.block, Freed::after(put.freed));
         }
     }
 

@@ -12,11 +12,12 @@ use super::finding::Finding;
 use super::graphs::Captured;
 use super::kind::Kind;
 use super::lives::{Found, Named};
+use super::names::Names;
 use super::timeline::Seat;
 use super::violation::Site;
 use crate::graph::{
-    Access as NodeAccess, Addressing, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label,
-    Memory as NodeMemory, Uses, Work,
+    Addressing, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory,
+    Uses, Work,
 };
 use crate::ids::{EventId, GraphId, NodeId, StreamId};
 use crate::op::{Access, Act, CaptureMode, Memory, Name, StreamRole, What};
@@ -79,7 +80,7 @@ impl Checker {
             let (node, alloc) = graph.add_alloc(tails, bytes, label)?;
             Ok((node, (graph.id(), alloc)))
         })?;
-        self.graphs.captured.entry(graph).or_default().names.push((alloc, memory));
+        self.graphs.name_own(graph, alloc, memory);
         self.lives.name(memory, Named::Node { graph, alloc });
         Ok(())
     }
@@ -92,7 +93,10 @@ impl Checker {
         name: Option<Name>,
     ) -> Step {
         let graph = self.captured_graph(seat);
-        let accesses = self.node_accesses(call, graph, accesses, seat)?;
+        let sites: SmallVec<[Site; 2]> = accesses.iter().map(|it| self.site(call, seat, it.act)).collect();
+        let named = accesses;
+        let accesses = self.node_accesses(call, graph, named, &sites)?;
+        self.refuse_aliased_node(call, self.site(call, seat, Act::Write), named, &accesses)?;
         let may_share = !self.settings.races;
         self.look_at(call, seat, name, |uses, graph, tails, label| {
             uses.check(graph, tails, &accesses, may_share, "kernel", label)
@@ -171,7 +175,9 @@ impl Checker {
             let sentence = format!("{} waits for captured work that it comes after already", self.title(call, stream));
             let mut finding = Finding::new(Kind::RedundantWait, sentence, "leave this wait out");
             finding.later = Some(self.side(call, site, "waited"));
-            self.advise(finding);
+            self.advise_against(call.place, finding);
+        } else {
+            self.needs(call.place);
         }
         Ok(())
     }
@@ -202,10 +208,13 @@ impl Checker {
     }
 
     /// An instance launched into a capture: a child node.
-    pub(super) fn capture_child(&mut self, call: Call<'_>, seat: Seat, child: Arc<Graph>) -> Step {
+    pub(super) fn capture_child(&mut self, call: Call<'_>, seat: Seat, child: Arc<Graph>, names: &Names) -> Step {
+        let into = self.captured_graph(seat);
         self.captured_node(call, seat, "launched", None, |graph, tails, label| {
             Ok((graph.add_child(tails, child, label)?, ()))
-        })
+        })?;
+        self.graphs.adopt(into, names);
+        Ok(())
     }
 
     /// Looks at a node that is about to be captured: what is wrong with it is wrong at its line.
@@ -263,21 +272,6 @@ impl Checker {
         self.graphs.captures.graph(stream).map_or(GraphId(u32::MAX), |graph| graph.id())
     }
 
-    fn node_accesses(
-        &self,
-        call: Call<'_>,
-        graph: GraphId,
-        accesses: &[Access],
-        seat: Seat,
-    ) -> Step<SmallVec<[NodeAccess; 2]>> {
-        let of = |access: &Access| {
-            let later = self.site(call, seat, access.act);
-            let memory = self.node_memory(call, graph, access.memory, later)?;
-            Ok(NodeAccess { memory, act: access.act })
-        };
-        accesses.iter().map(of).collect()
-    }
-
     pub(super) fn begin_capture(
         &mut self,
         call: Call<'_>,
@@ -319,7 +313,7 @@ impl Checker {
                 Ok(())
             }
             Err(error) => {
-                names.iter().for_each(|(_, memory)| self.lives.name(*memory, Named::Void));
+                self.graphs.release(&names).into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
                 self.graphs.void_graphs.extend(graph);
                 // That it is invalid was said when it became so.
                 match error {

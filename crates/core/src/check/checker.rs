@@ -68,6 +68,8 @@ pub(super) struct Call<'a> {
 
 /// Advice is given once for a place; so many places are remembered.
 const ADVISED: usize = 4096;
+/// So many lines of waits are remembered; in a program of more no wait is said to be needless.
+const NEEDED: usize = 1 << 16;
 
 /// The checker: see the module.
 #[derive(Debug)]
@@ -85,6 +87,10 @@ pub struct Checker {
     pub(super) reach: FxHashMap<(PoolId, DeviceId), Reach>,
     pub(super) graphs: Graphs,
     advised: FxHashSet<(Kind, String)>,
+    /// Advice to leave a wait out, by its line: given at the end, where no execution of that line needed it.
+    doubtful: Vec<(Place, Finding)>,
+    /// Lines of waits that some execution needed.
+    needed: FxHashSet<Place>,
     /// Findings beside the one that an operation is refused with.
     pub(super) more: Vec<Finding>,
 }
@@ -103,6 +109,8 @@ impl Checker {
             reach: FxHashMap::default(),
             graphs: Graphs::default(),
             advised: FxHashSet::default(),
+            doubtful: Vec::new(),
+            needed: FxHashSet::default(),
             more: Vec::new(),
         }
     }
@@ -149,6 +157,10 @@ impl Checker {
     /// The program is over: what was never freed, and what is wrong with graphs that were never instantiated.
     pub fn finish(&mut self, names: &Names, findings: &mut Vec<Finding>) {
         let call = Call { host: HostId(0), place: Place::Unknown, names };
+        if self.needed.len() < NEEDED {
+            let unneeded = self.doubtful.drain(..).filter(|(place, _)| !self.needed.contains(place));
+            findings.extend(unneeded.map(|(_, finding)| finding));
+        }
         self.check_leftover_graphs(call);
         if self.settings.leaks {
             self.find_leaks(call);
@@ -320,6 +332,24 @@ impl Checker {
         let spot = finding.spot().map(ToString::to_string).unwrap_or_default();
         if self.settings.advice && self.advised.len() < ADVISED && self.advised.insert((finding.kind, spot)) {
             self.more.push(finding);
+        }
+    }
+
+    /// Advises to leave a wait out; where its line is known that has to hold each time it is reached.
+    #[cold]
+    pub(super) fn advise_against(&mut self, place: Place, finding: Finding) {
+        let told = self.more.len();
+        self.advise(finding);
+        if place != Place::Unknown {
+            self.doubtful.extend(self.more.drain(told..).map(|finding| (place, finding)));
+        }
+    }
+
+    /// A wait at this line does something.
+    #[inline]
+    pub(super) fn needs(&mut self, place: Place) {
+        if self.settings.advice && place != Place::Unknown && self.needed.len() < NEEDED {
+            self.needed.insert(place);
         }
     }
 }

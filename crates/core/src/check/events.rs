@@ -153,6 +153,7 @@ impl Checker {
                     let what = recorded.snapshot.clone();
                     let (recorded, site) = (Some(recorded.site), site);
                     stream.learned.push(Learned { what, verb: "waited for", recorded, site });
+                    self.needs(call.place);
                     None
                 } else {
                     Some((Kind::RedundantWait, Some(recorded.site)))
@@ -265,6 +266,9 @@ impl Checker {
         let mut finding = Finding::new(kind, sentence, help);
         finding.earlier = recorded.map(|site| self.side(call, site, "recorded"));
         finding.later = Some(self.side(call, site, "waited"));
-        self.advise(finding);
+        match (kind, recorded) {
+            (Kind::EmptyWait, Some(_)) => self.advise(finding),
+            _ => self.advise_against(call.place, finding),
+        }
     }
 }

@@ -70,15 +70,7 @@ impl Checker {
             before.act.noun(),
             self.by(call, before.stream)
         );
-        // An edge that suffices for all that the earlier stream did to it, not for this one operation only.
-        let slot = fault.earlier.point.slot;
-        let conflicts = |known: &&Use| {
-            let is_read = after.act == Act::Read && (known.site.act != Act::Write || !self.settings.races);
-            known.point.slot == slot && known.site.stream == before.stream && !is_read
-        };
-        let uses = self.lives.at(life).history.uses().iter().filter(conflicts).copied();
-        let newest = uses.chain([fault.earlier]).max_by_key(|known| known.point.seq).unwrap_or(fault.earlier);
-        let mut finding = Finding::new(fault.kind, sentence, self.missing_edge(call, newest, after));
+        let mut finding = Finding::new(fault.kind, sentence, self.missing_edge(call, fault.newest, after));
         finding.subject = Some(subject);
         finding.earlier = Some(self.act_side(call, before));
         finding.later = Some(self.act_side(call, after));
@@ -146,7 +138,7 @@ impl Checker {
         match self.lives.find(memory) {
             Found::Named(Named::Life(life)) => Ok(Target { life, is_lease: false }),
             Found::Named(Named::Lease(life)) => Ok(Target { life, is_lease: true }),
-            Found::Named(Named::Node { graph, alloc }) => match self.output(graph, alloc) {
+            Found::Named(Named::Node { .. }) => match self.output(memory) {
                 Some(Ok(life)) => Ok(Target { life, is_lease: false }),
                 Some(Err(freed)) => Err(self.after_free(call, memory, Some(freed), later)),
                 None => Err(self.never_allocated(call, memory, later)),

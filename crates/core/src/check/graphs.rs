@@ -14,11 +14,12 @@ use super::checker::{Call, Checker, Step, quiet};
 use super::finding::Finding;
 use super::kind::Kind;
 use super::launches::{Family, Instance};
-use super::lives::{Found, Named, Source};
+use super::lives::{Found, Named};
+use super::names::{Key, Names};
 use super::violation::Site;
 use crate::graph::{
     Access as NodeAccess, Addressing, Captures, Draft, EventKey, Graph, GraphAllocId, GraphError, Label,
-    Memory as NodeMemory, Refusal, Uses, Work,
+    Memory as NodeMemory, Pin, Refusal, Uses, Work,
 };
 use crate::ids::{ExecId, GraphId, NodeId, StreamId};
 use crate::op::{Access, Act, Memory, Name, NodeOp, What};
@@ -27,8 +28,7 @@ use crate::op::{Access, Act, Memory, Name, NodeOp, What};
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) graph: Graph,
-    /// The names of its allocations, those of the graphs it was copied from left out.
-    pub(super) names: Vec<(GraphAllocId, Memory)>,
+    pub(super) names: Names,
     /// Whose addresses its allocations have; none where each instance has its own.
     pub(super) family: Option<GraphId>,
     /// Whether it was ever looked at as a whole.
@@ -38,7 +38,7 @@ pub(super) struct Made {
 /// A graph that is being captured.
 #[derive(Debug, Default)]
 pub(super) struct Captured {
-    pub(super) names: Vec<(GraphAllocId, Memory)>,
+    pub(super) names: Names,
     pub(super) family: Option<GraphId>,
     /// What its nodes did so far.
     pub(super) uses: Uses,
@@ -63,8 +63,10 @@ pub(super) struct Graphs {
     pub(super) void_execs: FxHashSet<ExecId>,
     /// What the program calls memory of alloc nodes, where it says so.
     pub(super) called: FxHashMap<Memory, Name>,
-    /// The instance that was launched last of a graph with memory that outlives it.
-    pub(super) latest: FxHashMap<GraphId, ExecId>,
+    /// The launch that gave an alloc node's memory its latest life, by the node's name: the instance, the number there.
+    pub(super) latest: FxHashMap<Memory, (ExecId, GraphAllocId)>,
+    /// How many graphs and instances have a name of an alloc node's memory.
+    pub(super) holds: FxHashMap<Memory, u32>,
 }
 
 impl Graphs {
@@ -78,12 +80,6 @@ impl Graphs {
         self.capturing > 0 && self.captures.of(stream).is_some()
     }
 
-    /// The names of a graph's memory, also while it is captured.
-    pub(super) fn names_of(&self, graph: GraphId) -> Option<&[(GraphAllocId, Memory)]> {
-        let captured = self.captured.get(&graph).map(|captured| &captured.names[..]);
-        captured.or_else(|| self.graphs.get(&graph).map(|made| &made.names[..]))
-    }
-
     pub(super) fn entries(&self) -> usize {
         self.graphs.len() + self.execs.len() + self.latest.len() + self.captured.len()
     }
@@ -95,20 +91,61 @@ impl Checker {
     }
 
     /// What a name means to a node of a graph.
-    pub(super) fn node_memory(&self, call: Call<'_>, graph: GraphId, memory: Memory, later: Site) -> Step<NodeMemory> {
-        match self.lives.find(memory) {
-            Found::Named(Named::Node { graph: owner, alloc }) if owner == graph => Ok(NodeMemory::Own(alloc)),
-            Found::Named(Named::Node { graph, alloc }) => Ok(NodeMemory::Foreign { graph, alloc }),
+    pub(super) fn node_memory(
+        &mut self,
+        call: Call<'_>,
+        graph: GraphId,
+        memory: Memory,
+        later: Site,
+    ) -> Step<NodeMemory> {
+        let (key, name) = match self.lives.find(memory) {
+            Found::Named(Named::Node { graph: owner, alloc }) => {
+                let here = self.graphs.names_of(graph).and_then(|names| names.key(memory));
+                (here.unwrap_or((owner, alloc)), memory)
+            }
             _ => {
                 let target = self.resolve(call, memory, later)?;
-                match self.lives.at(target.life).source {
-                    Source::Launch(exec, alloc) if later.act == Act::Free => {
-                        Ok(self.foreign(exec, alloc).unwrap_or(NodeMemory::Own(alloc)))
-                    }
-                    _ => Ok(NodeMemory::External { id: memory.id, generation: memory.generation }),
+                let Some(named) = self.left_by_launch(target.life, later.act) else {
+                    return Ok(NodeMemory::External { id: memory.id, generation: memory.generation });
+                };
+                if later.act != Act::Free {
+                    self.pin(graph, named.0, memory);
                 }
+                named
             }
+        };
+        if key.0 == graph {
+            return Ok(NodeMemory::Own(key.1));
         }
+        self.graphs.name_foreign(graph, key, name);
+        Ok(NodeMemory::Foreign { graph: key.0, alloc: key.1 })
+    }
+
+    /// A node names one life of what a launch left.
+    fn pin(&mut self, graph: GraphId, (owner, alloc): Key, memory: Memory) {
+        let origin = self.graphs.captured.get(&graph).and_then(|captured| captured.origin);
+        let graph = match origin {
+            Some(stream) => self.graphs.captures.graph(stream),
+            None => self.graphs.graphs.get_mut(&graph).map(|made| &mut made.graph),
+        };
+        if let Some(graph) = graph {
+            graph.pin(Pin { graph: owner, alloc, id: memory.id, generation: memory.generation });
+        }
+    }
+
+    /// What the accesses of a node come to.
+    pub(super) fn node_accesses(
+        &mut self,
+        call: Call<'_>,
+        graph: GraphId,
+        accesses: &[Access],
+        sites: &[Site],
+    ) -> Step<SmallVec<[NodeAccess; 2]>> {
+        let mut found = SmallVec::new();
+        for (access, site) in accesses.iter().zip(sites) {
+            found.push(NodeAccess { memory: self.node_memory(call, graph, access.memory, *site)?, act: access.act });
+        }
+        Ok(found)
     }
 
     /// Another graph's memory is freed by one node of all graphs.
@@ -127,7 +164,7 @@ impl Checker {
         match *what {
             What::GraphCreate { graph, symbolic } => {
                 let family = (!symbolic).then_some(graph);
-                self.add_graph(Graph::new(graph, 512, Addressing::Symbolic), Vec::new(), family);
+                self.add_graph(Graph::new(graph, 512, Addressing::Symbolic), Names::default(), family);
                 Ok(())
             }
             What::GraphNode { graph, ref node, ref after, name } => self.add_node(call, graph, node, after, name),
@@ -136,15 +173,16 @@ impl Checker {
             What::GraphNodeRemove { graph, node } => self.edit(call, graph, |graph| graph.remove_node(node).map(drop)),
             What::GraphClone { graph, copy } => {
                 let made = self.made(call, graph)?;
-                let (copied, family) = (made.graph.duplicate(copy), made.family);
-                self.add_graph(copied, Vec::new(), family);
+                let (copied, family, names) = (made.graph.duplicate(copy), made.family, made.names.copied(graph, copy));
+                self.graphs.hold(&names);
+                self.add_graph(copied, names, family);
                 Ok(())
             }
             What::GraphDestroy { graph } => {
                 self.made(call, graph)?;
                 self.check_whole(call, graph);
                 if let Some(made) = self.graphs.graphs.remove(&graph) {
-                    self.forget_names(graph, &made.names);
+                    self.forget_names(&made.names);
                 }
                 Ok(())
             }
@@ -163,19 +201,15 @@ impl Checker {
         }
     }
 
-    pub(super) fn add_graph(&mut self, graph: Graph, names: Vec<(GraphAllocId, Memory)>, family: Option<GraphId>) {
+    pub(super) fn add_graph(&mut self, graph: Graph, names: Names, family: Option<GraphId>) {
         self.graphs.graphs.insert(graph.id(), Made { graph, names, family, is_checked: false });
     }
 
-    /// Names of a graph's memory lead nowhere once neither it nor an instance that was launched is there.
-    pub(super) fn forget_names(&mut self, graph: GraphId, names: &[(GraphAllocId, Memory)]) {
-        if self.graphs.graphs.contains_key(&graph) || self.graphs.latest.contains_key(&graph) {
-            return;
-        }
-        for (_, memory) in names {
-            self.graphs.called.remove(memory);
-            if let Found::Named(Named::Node { .. }) = self.lives.find(*memory) {
-                self.lives.remove(*memory);
+    /// A graph or an instance is gone: names of memory that no other one has lead nowhere.
+    pub(super) fn forget_names(&mut self, names: &Names) {
+        for memory in self.graphs.release(names) {
+            if let Found::Named(Named::Node { .. }) = self.lives.find(memory) {
+                self.lives.remove(memory);
             }
         }
     }
@@ -218,7 +252,7 @@ impl Checker {
             NodeOp::Alloc { memory, bytes } => {
                 let added = self.made(call, graph)?.graph.add_alloc(after, bytes, label);
                 let (_, alloc) = added.map_err(|error| self.graph_refused_at(call, error))?;
-                self.made(call, graph)?.names.push((alloc, memory));
+                self.graphs.name_own(graph, alloc, memory);
                 self.lives.name(memory, Named::Node { graph, alloc });
                 Ok(())
             }
@@ -229,16 +263,17 @@ impl Checker {
                 self.edit(call, graph, |graph| graph.add_free(after, found, label).map(drop))
             }
             NodeOp::Child(child) => {
-                let child = Arc::new(self.made(call, child)?.graph.clone());
-                self.edit(call, graph, |graph| graph.add_child(after, child, label).map(drop))
+                let made = self.made(call, child)?;
+                let (child, names) = (Arc::new(made.graph.clone()), made.names.clone());
+                self.edit(call, graph, |graph| graph.add_child(after, child, label).map(drop))?;
+                self.graphs.adopt(graph, &names);
+                Ok(())
             }
             ref other => {
-                let (work, accesses) = work(other);
-                let of = |access: &Access| {
-                    let memory = self.node_memory(call, graph, access.memory, self.host_site(call, access.act))?;
-                    Ok(NodeAccess { memory, act: access.act })
-                };
-                let accesses: SmallVec<[NodeAccess; 2]> = accesses.iter().map(of).collect::<Step<_>>()?;
+                let (work, named) = work(other);
+                let sites: SmallVec<[Site; 2]> = named.iter().map(|it| self.host_site(call, it.act)).collect();
+                let accesses = self.node_accesses(call, graph, named, &sites)?;
+                self.refuse_aliased_node(call, self.host_site(call, Act::Write), named, &accesses)?;
                 let may_share = !self.settings.races;
                 self.edit(call, graph, |graph| {
                     let node = graph.add_work(work, after, &accesses, label)?;

@@ -31,6 +31,16 @@ pub struct Fault {
     pub kind: Kind,
     /// The other side.
     pub earlier: Use,
+    /// The newest thing that its stream did and that has to come first, too: what comes after it comes after the other
+    /// side.
+    pub newest: Use,
+}
+
+impl Fault {
+    /// A fault with nothing newer to come after than the other side.
+    pub fn new(kind: Kind, earlier: Use) -> Self {
+        Self { kind, earlier, newest: earlier }
+    }
 }
 
 /// One life of an allocation: its birth and the uses that something later may have to come after.
@@ -69,15 +79,13 @@ impl History {
     /// are looked for, a write after every use and a read after every write.
     #[inline]
     pub fn check_use(&self, act: Act, who: &impl Knows, races: bool) -> Result<(), Fault> {
+        let writes = |earlier: &&Use| act == Act::Write && earlier.site.act != Act::Free;
+        let conflicts = |earlier: &&Use| earlier.site.act == Act::Write || writes(earlier);
         if !who.covers(self.born.point) {
-            return Err(Fault { kind: Kind::UseBeforeAlloc, earlier: self.born });
+            return Err(self.fault(Kind::UseBeforeAlloc, self.born, |it| races && conflicts(&it)));
         }
-        if races {
-            let writes = |earlier: &&Use| act == Act::Write && earlier.site.act != Act::Free;
-            let conflicts = |earlier: &&Use| earlier.site.act == Act::Write || writes(earlier);
-            if let Some(earlier) = self.uses.iter().filter(conflicts).find(|earlier| !who.covers(earlier.point)) {
-                return Err(Fault { kind: Kind::Race, earlier: *earlier });
-            }
+        if races && let Some(earlier) = self.uses.iter().filter(conflicts).find(|earlier| !who.covers(earlier.point)) {
+            return Err(self.fault(Kind::Race, *earlier, |it| conflicts(&it)));
         }
         Ok(())
     }
@@ -114,12 +122,23 @@ impl History {
     #[inline]
     pub fn check_free(&self, who: &impl Knows) -> Result<(), Fault> {
         if !who.covers(self.born.point) {
-            return Err(Fault { kind: Kind::FreeBeforeAlloc, earlier: self.born });
+            return Err(self.fault(Kind::FreeBeforeAlloc, self.born, |_| true));
         }
         match self.uses.iter().find(|earlier| !who.covers(earlier.point)) {
-            Some(earlier) => Err(Fault { kind: Kind::FreeBeforeUse, earlier: *earlier }),
+            Some(earlier) => Err(self.fault(Kind::FreeBeforeUse, *earlier, |_| true)),
             None => Ok(()),
         }
+    }
+
+    /// The fault, and how far its stream has to be come after for all that it did, which one edge does.
+    #[cold]
+    fn fault(&self, kind: Kind, earlier: Use, must_precede: impl Fn(&Use) -> bool) -> Fault {
+        let of_stream = |it: &&Use| {
+            (it.point.slot, it.site.stream) == (earlier.point.slot, earlier.site.stream) && must_precede(it)
+        };
+        let uses = self.uses.iter().filter(of_stream).copied();
+        let newest = uses.chain([earlier]).max_by_key(|it| it.point.seq).unwrap_or(earlier);
+        Fault { kind, earlier, newest }
     }
 
     /// The points after which the memory is free for certain: of its birth and all uses.
@@ -196,6 +215,26 @@ mod tests {
         let write = at(&mut s0, Act::Write);
         history.add_use(write, &s0);
         assert_eq!(history.uses().len(), 1, "a write outweighs all that it comes after");
+    }
+
+    #[test]
+    fn a_fault_says_how_far_the_other_stream_has_to_be_come_after() {
+        let (mut s0, mut s1) = (chain(0), chain(1));
+        let born = at(&mut s0, Act::Allocate);
+        let mut history = History::new(born);
+        let (alloc, write) = (born.site.op, born.site.op + 1);
+        let allocated = s0.snapshot();
+        use_on(&mut history, &mut s0, Act::Write);
+        let newest = |fault: Fault| (fault.earlier.site.op, fault.newest.site.op);
+        assert_eq!(newest(history.check_use(Act::Read, &s1, true).unwrap_err()), (alloc, write));
+        assert_eq!(
+            newest(history.check_use(Act::Read, &s1, false).unwrap_err()),
+            (alloc, alloc),
+            "no write has to precede it"
+        );
+        assert_eq!(newest(history.check_free(&s1).unwrap_err()), (alloc, write));
+        s1.wait(&allocated);
+        assert_eq!(newest(history.check_use(Act::Read, &s1, true).unwrap_err()), (write, write));
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub enum Kind {
     WrongDevice,
     /// Work of a device uses memory of another whose pool does not grant it that.
     NoAccess,
+    /// One operation names memory twice, once to write it.
+    Aliased,
     /// A pool is used after it was destroyed.
     PoolAfterDestroy,
     /// Memory or an event is given to another process that cannot be.
@@ -88,6 +90,7 @@ impl Kind {
         Kind::UnknownName,
         Kind::WrongDevice,
         Kind::NoAccess,
+        Kind::Aliased,
         Kind::PoolAfterDestroy,
         Kind::NotShareable,
         Kind::FreeWhileImported,
@@ -123,6 +126,7 @@ impl Kind {
             Kind::UnknownName => "unknown-name",
             Kind::WrongDevice => "wrong-device",
             Kind::NoAccess => "no-access",
+            Kind::Aliased => "aliased",
             Kind::PoolAfterDestroy => "pool-after-destroy",
             Kind::NotShareable => "not-shareable",
             Kind::FreeWhileImported => "free-while-imported",

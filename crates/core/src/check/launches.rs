@@ -13,6 +13,7 @@ use super::finding::Finding;
 use super::history::Use;
 use super::kind::Kind;
 use super::lives::{Freed, LifeId, Named, Source};
+use super::names::{Key, Names};
 use super::timeline::Seat;
 use super::violation::Site;
 use crate::graph::{Demand, Exec, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Standing};
@@ -42,7 +43,7 @@ pub(super) struct Instance {
     /// As it was instantiated, for launches into captures.
     graph: Arc<Graph>,
     family: Option<GraphId>,
-    names: Vec<(GraphAllocId, Memory)>,
+    names: Names,
     outputs: FxHashMap<GraphAllocId, Output>,
     last: Option<Last>,
     is_destroyed: bool,
@@ -67,6 +68,10 @@ impl Checker {
         let made = self.made(call, graph)?;
         let (copy, names) = (Arc::new(made.graph.clone()), made.names.clone());
         let instance = draft.instantiate(0, auto_free);
+        if let Some(pin) = instance.outdated() {
+            return Err(self.made_anew(call, pin));
+        }
+        self.graphs.hold(&names);
         let lanes = Lanes::new(&instance, || self.time.open_slot());
         if let Some(family) = family {
             self.graphs.families.entry(family).or_default().instances += 1;
@@ -94,7 +99,7 @@ impl Checker {
 
     pub(super) fn update(&mut self, call: Call<'_>, exec: ExecId, graph: GraphId) -> Step {
         self.instance(call, exec)?;
-        self.made(call, graph)?;
+        let names = self.made(call, graph)?.names.clone();
         let Some(draft) = self.check_whole(call, graph) else { return Err(quiet()) };
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return Ok(()) };
         if let Err(error) = instance.exec.update(draft) {
@@ -102,7 +107,9 @@ impl Checker {
             finding.later = Some(self.side(call, self.host_site(call, Act::Read), "updated"));
             return Err(Box::new(finding));
         }
-        Ok(())
+        let (new, outdated) = (instance.names.learn_all(&names), instance.exec.outdated());
+        self.graphs.hold_each(&new);
+        outdated.map_or(Ok(()), |pin| Err(self.made_anew(call, pin)))
     }
 
     /// An instance is launched on a stream, or becomes a child node of its capture.
@@ -111,7 +118,7 @@ impl Checker {
         self.instance(call, exec)?;
         let Some(instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
         let launched = match self.graphs.is_captured(stream) {
-            true => self.capture_child(call, seat, Arc::clone(&instance.graph)).map(|()| None),
+            true => self.capture_child(call, seat, Arc::clone(&instance.graph), &instance.names).map(|()| None),
             false => self.try_launch(call, seat, exec, &instance).map(Some),
         };
         if launched.is_err() {
@@ -158,6 +165,9 @@ impl Checker {
             self.check_demand(call, seat, instance, demand, &waited)?;
             waited.truncate(before);
         }
+        for pin in instance.exec.pins() {
+            self.resolve(call, Memory { id: pin.id, generation: pin.generation }, self.site(call, seat, Act::Read))?;
+        }
         Ok(freed)
     }
 
@@ -179,7 +189,7 @@ impl Checker {
         waited: &[&Snapshot],
     ) -> Step {
         let later = self.site(call, seat, demand.act);
-        let Some(memory) = self.name_of(instance, demand.memory) else { return Ok(()) };
+        let Some(memory) = Self::name_of(instance, demand.memory) else { return Ok(()) };
         let checked = self.resolve(call, memory, later).and_then(|target| {
             let knows = Standing { stream: &self.time.at(seat).chain, waited };
             let history = &self.lives.at(target.life).history;
@@ -204,16 +214,15 @@ impl Checker {
         })
     }
 
-    /// The program's name for memory of the outside that a node names.
-    fn name_of(&self, instance: &Instance, memory: NodeMemory) -> Option<Memory> {
+    /// The program's name for memory that a node names.
+    fn name_of(instance: &Instance, memory: NodeMemory) -> Option<Memory> {
         match memory {
             NodeMemory::External { id, generation } => Some(Memory { id, generation }),
-            NodeMemory::Foreign { graph, alloc } => {
-                let latest = self.graphs.latest.get(&graph).and_then(|exec| self.graphs.execs.get(exec));
-                let names = latest.map(|it| &it.names).or_else(|| Some(&self.graphs.graphs.get(&graph)?.names))?;
-                names.iter().find(|(it, _)| *it == alloc).map(|(_, memory)| *memory)
-            }
-            NodeMemory::Own(alloc) => instance.names.iter().find(|(it, _)| *it == alloc).map(|(_, memory)| *memory),
+            NodeMemory::Foreign { graph, alloc } => match instance.exec.pins_of(graph, alloc).first() {
+                Some(pin) => Some(Memory { id: pin.id, generation: pin.generation }),
+                None => instance.names.of((graph, alloc)),
+            },
+            NodeMemory::Own(alloc) => instance.name(alloc),
         }
     }
 
@@ -323,9 +332,6 @@ impl Checker {
             family.holder = (!instance.exec.outputs().is_empty()).then_some(exec);
         }
         instance.last = Some(Last { snapshot, site });
-        if !instance.exec.outputs().is_empty() {
-            self.graphs.latest.insert(instance.graph.id(), exec);
-        }
         self.graphs.execs.insert(exec, instance);
         self.time.at_mut(seat).last_work = Some((point.seq, point.seq));
         self.done(seat, "launched", call.place);
@@ -352,11 +358,13 @@ impl Checker {
                     let place = if node.label.place == Default::default() { call.place } else { node.label.place };
                     let born = Use { point, site: Site { place, ..site } };
                     let bytes = instance.exec.allocs()[alloc.index()].bytes;
-                    let memory = self.name_of(instance, mark.memory).unwrap_or(Memory::first(u32::MAX));
+                    let memory = Self::name_of(instance, mark.memory);
+                    let Some(memory) = memory else { continue };
                     let label = || node.label.name.as_deref().and_then(|name| call.names.find(name));
                     let name: Option<Name> = self.graphs.called.get(&memory).copied().or_else(label);
                     let life = self.lives.begin(memory, born, bytes, name, Source::Launch(exec, alloc));
                     instance.outputs.insert(alloc, Output::Live(life));
+                    self.graphs.latest.insert(memory, (exec, alloc));
                 }
                 (NodeMemory::Own(alloc), act) => {
                     if let (Some(life), true) = (instance.live(alloc), act != Act::Free) {
@@ -376,7 +384,7 @@ impl Checker {
         (memory, act): (NodeMemory, Act),
         new: Use,
     ) {
-        let Some(memory) = self.name_of(instance, memory) else { return };
+        let Some(memory) = Self::name_of(instance, memory) else { return };
         let Ok(target) = self.resolve(call, memory, new.site) else { return };
         match act {
             Act::Free => self.end(target.life, new),
@@ -384,19 +392,22 @@ impl Checker {
         }
     }
 
-    /// The life that the latest launch gave memory of a graph; what freed it; none where there was no launch.
-    pub(super) fn output(&self, graph: GraphId, alloc: GraphAllocId) -> Option<Result<LifeId, Freed>> {
-        let instance = self.graphs.execs.get(self.graphs.latest.get(&graph)?)?;
-        match instance.outputs.get(&alloc)? {
+    /// The life that the latest launch gave memory of an alloc node; what freed it; none where there was no launch.
+    pub(super) fn output(&self, memory: Memory) -> Option<Result<LifeId, Freed>> {
+        let (exec, alloc) = self.graphs.latest.get(&memory)?;
+        match self.graphs.execs.get(exec)?.outputs.get(alloc)? {
             Output::Live(life) => Some(Ok(*life)),
             Output::Freed(freed) => Some(Err(*freed)),
         }
     }
 
-    /// Memory of an instance as other graphs name it.
-    pub(super) fn foreign(&self, exec: ExecId, alloc: GraphAllocId) -> Option<NodeMemory> {
-        let allocs = self.graphs.execs.get(&exec)?.exec.allocs();
-        allocs.get(alloc.index()).map(|it| NodeMemory::Foreign { graph: it.graph, alloc: it.alloc })
+    /// What a launch left, as other graphs name it: by its alloc node. Of a graph with symbolic addresses each instance
+    /// has its own, which nodes use by the name of its life.
+    pub(super) fn left_by_launch(&self, life: LifeId, act: Act) -> Option<(Key, Memory)> {
+        let Source::Launch(exec, alloc) = self.lives.at(life).source else { return None };
+        let instance = self.graphs.execs.get(&exec)?;
+        let is_named = act == Act::Free || instance.family.is_some();
+        is_named.then(|| Some((instance.key(alloc), instance.name(alloc)?)))?
     }
 
     /// Memory of an instance was freed from outside.
@@ -417,8 +428,8 @@ impl Checker {
     pub(super) fn take(&mut self, call: Call<'_>, exec: ExecId, node: Memory, memory: Memory) -> Step {
         let site = self.host_site(call, Act::Read);
         let instance = self.instance(call, exec)?;
-        let alloc = instance.names.iter().find(|(_, name)| *name == node).map(|(alloc, _)| *alloc);
-        match alloc.and_then(|alloc| instance.outputs.get(&alloc)) {
+        let alloc = instance.outputs.keys().find(|alloc| instance.name(**alloc) == Some(node));
+        match alloc.and_then(|alloc| instance.outputs.get(alloc)) {
             Some(Output::Live(life)) => {
                 let life = *life;
                 self.lives.at_mut(life).memory = memory;
@@ -446,7 +457,6 @@ impl Checker {
             return;
         }
         let Some(instance) = self.graphs.execs.remove(&exec) else { return };
-        instance.lanes.close().for_each(|last| self.time.close_slot(last));
         if let Some(id) = instance.family
             && let Some(family) = self.graphs.families.get_mut(&id)
         {
@@ -455,15 +465,30 @@ impl Checker {
                 self.graphs.families.remove(&id);
             }
         }
-        let graph = instance.graph.id();
-        if self.graphs.latest.get(&graph) == Some(&exec) {
-            self.graphs.latest.remove(&graph);
-            self.forget_names(graph, &instance.names);
+        for alloc in instance.exec.outputs() {
+            if let Some(memory) = instance.name(*alloc)
+                && self.graphs.latest.get(&memory).is_some_and(|(latest, _)| *latest == exec)
+            {
+                self.graphs.latest.remove(&memory);
+            }
         }
+        self.forget_names(&instance.names);
+        instance.lanes.close().for_each(|last| self.time.close_slot(last));
     }
 }
 
 impl Instance {
+    /// An allocation, as graphs name it.
+    fn key(&self, alloc: GraphAllocId) -> Key {
+        let it = &self.exec.allocs()[alloc.index()];
+        (it.graph, it.alloc)
+    }
+
+    /// An allocation, as the program names it.
+    fn name(&self, alloc: GraphAllocId) -> Option<Memory> {
+        self.names.of(self.key(alloc))
+    }
+
     fn live(&self, alloc: GraphAllocId) -> Option<LifeId> {
         match self.outputs.get(&alloc) {
             Some(Output::Live(life)) => Some(*life),

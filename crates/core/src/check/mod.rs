@@ -14,6 +14,7 @@ mod history;
 mod kind;
 mod launches;
 mod lives;
+mod names;
 mod refusals;
 mod ring;
 mod shares;

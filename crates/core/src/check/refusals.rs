@@ -7,7 +7,7 @@ use super::finding::{Finding, Side};
 use super::kind::Kind;
 use super::timeline::Seat;
 use super::violation::{Site, Subject};
-use crate::graph::{CaptureError, GraphError, GraphFault, GraphFaultKind, Memory as NodeMemory, NodeSite};
+use crate::graph::{CaptureError, GraphError, GraphFault, GraphFaultKind, Memory as NodeMemory, NodeSite, Pin};
 use crate::ids::{GraphId, StreamId};
 use crate::op::Act;
 
@@ -45,11 +45,10 @@ impl Checker {
     pub(super) fn graph_fault(&self, call: Call<'_>, graph: GraphId, fault: &GraphFault) -> Finding {
         let kind = fault.kind.into();
         let mut fault = fault.clone();
-        let named = match fault.subject.memory {
-            NodeMemory::Own(alloc) => self.graphs.names_of(graph).into_iter().flatten().find(|(it, _)| *it == alloc),
+        let memory = match fault.subject.memory {
+            NodeMemory::Own(alloc) => self.graphs.names_of(graph).and_then(|names| names.of((graph, alloc))),
             _ => None,
         };
-        let memory = named.map(|(_, memory)| *memory);
         if let Some(name) = memory.and_then(|memory| self.graphs.called.get(&memory)) {
             fault.subject.name = call.names.text(*name).map(ToString::to_string);
         }
@@ -88,6 +87,16 @@ impl Checker {
         };
         let mut finding = Finding::new(kind, error.to_string(), help);
         finding.later = Some(self.side(call, self.host_site(call, Act::Read), "added"));
+        Box::new(finding)
+    }
+
+    /// A graph names what an earlier launch of a graph left that is in it.
+    #[cold]
+    pub(super) fn made_anew(&self, call: Call<'_>, pin: Pin) -> Refused {
+        let sentence =
+            format!("{} is what an earlier launch left, and each launch of this graph makes it anew", pin.id);
+        let mut finding = Finding::new(Kind::GraphRefused, sentence, "name its alloc node in the graph");
+        finding.later = Some(self.side(call, self.host_site(call, Act::Read), "instantiated"));
         Box::new(finding)
     }
 

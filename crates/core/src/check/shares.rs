@@ -43,8 +43,10 @@ impl Checker {
     /// Takes an offer. That waits for nothing: the importer's uses must come after the allocation by other means.
     pub(super) fn import(&mut self, call: Call<'_>, ticket: TicketId, memory: Memory) -> Step {
         let site = self.host_site(call, Act::Allocate);
-        let Some(Ticket { life }) = self.lives.tickets.get(&ticket).copied() else {
-            let help = "import it before the owner frees it, and after it is exported";
+        // Each is good for one import.
+        let Some(Ticket { life }) = self.lives.tickets.remove(&ticket) else {
+            let help =
+                "import it once, after it is exported and before the owner frees it; export again for each importer";
             let mut finding = Finding::new(Kind::UnknownName, format!("{ticket} is no offer (any more)"), help);
             finding.later = Some(self.side(call, site, "imported"));
             return Err(Box::new(finding));

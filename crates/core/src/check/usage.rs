@@ -6,13 +6,14 @@
 
 use smallvec::SmallVec;
 
-use super::checker::{Call, Checker, Step};
+use super::checker::{Call, Checker, Refused, Step};
 use super::finding::Finding;
 use super::history::Use;
 use super::kind::Kind;
 use super::lives::{Freed, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use super::violation::Site;
+use crate::graph::Access as NodeAccess;
 use crate::ids::{DeviceId, Point, PoolId, Slot, StreamId};
 use crate::op::{Access, Act, Memory, Name, Reach, Space, Start};
 use crate::order::Knows;
@@ -26,6 +27,11 @@ pub(super) struct Target {
     pub(super) life: LifeId,
     /// Whether by an import.
     pub(super) is_lease: bool,
+}
+
+/// Whether one of two uses is a write.
+fn writes(accesses: &[Access], pair: [usize; 2]) -> bool {
+    pair.iter().any(|at| accesses[*at].act == Act::Write)
 }
 
 impl Checker {
@@ -105,6 +111,7 @@ impl Checker {
         for access in accesses {
             targets.push(self.check_access(call, seat, *access)?);
         }
+        self.refuse_aliased(call, seat, accesses, &targets)?;
         if start == Start::Early && self.settings.weak_order {
             self.check_early(call, seat, accesses, &targets)?;
         }
@@ -139,6 +146,43 @@ impl Checker {
             Ok(()) => Ok(target),
             Err(fault) => Err(self.unordered(call, target.life, fault, self.site(call, seat, access.act))),
         }
+    }
+
+    /// Memory that an operation writes it names once: the parts that it gets would else overlap.
+    #[inline]
+    fn refuse_aliased(&self, call: Call<'_>, seat: Seat, accesses: &[Access], targets: &[Target]) -> Step {
+        let twice =
+            |at: usize| (0..at).any(|other| targets[other].life == targets[at].life && writes(accesses, [other, at]));
+        match (1..targets.len()).find(|at| twice(*at)) {
+            Some(at) => {
+                Err(self.aliased(call, self.lives.at(targets[at].life).memory, self.site(call, seat, Act::Write)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// As [`refuse_aliased`](Self::refuse_aliased), for the uses of a node.
+    pub(super) fn refuse_aliased_node(
+        &self,
+        call: Call<'_>,
+        site: Site,
+        accesses: &[Access],
+        found: &[NodeAccess],
+    ) -> Step {
+        let twice =
+            |at: usize| (0..at).any(|other| found[other].memory == found[at].memory && writes(accesses, [other, at]));
+        match (1..found.len()).find(|at| twice(*at)) {
+            Some(at) => Err(self.aliased(call, accesses[at].memory, Site { act: Act::Write, ..site })),
+            None => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn aliased(&self, call: Call<'_>, memory: Memory, later: Site) -> Refused {
+        let sentence = format!("{} is named twice by one operation, and written", memory.id);
+        let mut finding = Finding::new(Kind::Aliased, sentence, "name it once, as written");
+        finding.later = Some(self.act_side(call, later));
+        Box::new(finding)
     }
 
     /// Whether the memory's pool lets the stream's device do this.

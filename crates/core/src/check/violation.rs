@@ -57,6 +57,8 @@ pub struct Violation {
     pub subject: Subject,
     /// The side that was there first.
     pub earlier: Site,
+    /// The newest operation of that side's stream that has to come first, too.
+    pub newest: Site,
     /// The side that is refused.
     pub later: Site,
     /// What does it where the later side is the launch of a graph: a node, or the launch itself.
@@ -83,11 +85,11 @@ impl Violation {
             _ => match earlier.place {
                 Place::Process(process) => format!(
                     "make {} wait for an event that process {process} records on its {} at or after op {} and exports",
-                    later.stream, earlier.stream, earlier.op
+                    later.stream, earlier.stream, self.newest.op
                 ),
                 _ => format!(
                     "make {} wait for an event recorded on {} at or after op {}",
-                    later.stream, earlier.stream, earlier.op
+                    later.stream, earlier.stream, self.newest.op
                 ),
             },
         }

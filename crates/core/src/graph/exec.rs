@@ -14,6 +14,7 @@ use super::flat::{Flat, FlatAlloc, FlatNode};
 use super::graph::Graph;
 use super::index::Index;
 use super::node::{GraphAllocId, GraphId, NodeId, NodeKind};
+use super::pins::Pin;
 use super::place::{Placed, place};
 use super::summary::Summary;
 use super::validate::validate;
@@ -123,7 +124,7 @@ impl Draft {
         for (alloc, range) in placed.ranges {
             flat.allocs[alloc.index()].range = Some(Range::new(base + range.start, range.bytes));
         }
-        let Flat { nodes, allocs, index, granularity, .. } = flat;
+        let Flat { nodes, allocs, index, granularity, pins, .. } = flat;
         let outputs =
             (0..allocs.len()).filter(|&at| allocs[at].is_output()).map(|at| GraphAllocId(at as u32)).collect();
         Exec {
@@ -133,6 +134,7 @@ impl Draft {
             index,
             granularity,
             summary,
+            pins,
             outputs,
             live: 0,
             launches: 0,
@@ -151,6 +153,7 @@ pub struct Exec {
     index: Index,
     granularity: u64,
     summary: Summary,
+    pins: Vec<Pin>,
     outputs: Vec<GraphAllocId>,
     is_live: Vec<bool>,
     live: usize,
@@ -177,6 +180,25 @@ impl Exec {
     /// What the outside sees.
     pub fn summary(&self) -> &Summary {
         &self.summary
+    }
+
+    /// What it names of other graphs' memory by one life.
+    pub fn pins(&self) -> &[Pin] {
+        &self.pins
+    }
+
+    /// The lives of one allocation that it names: each launch must find all of them there, so one at most.
+    pub fn pins_of(&self, graph: GraphId, alloc: GraphAllocId) -> &[Pin] {
+        let of = |pin: &Pin| (pin.graph, pin.alloc);
+        let from = self.pins.partition_point(|pin| of(pin) < (graph, alloc));
+        let many = self.pins[from..].partition_point(|pin| of(pin) == (graph, alloc));
+        &self.pins[from..from + many]
+    }
+
+    /// A life that a node names and that each launch would make anew: its graph is in here.
+    pub fn outdated(&self) -> Option<Pin> {
+        let is_own = |pin: &&Pin| self.allocs.iter().any(|it| (it.graph, it.alloc) == (pin.graph, pin.alloc));
+        self.pins.iter().find(is_own).copied()
     }
 
     /// The allocations that a launch leaves unfreed.
@@ -316,6 +338,7 @@ impl Exec {
         }
         self.nodes = draft.flat.nodes;
         self.summary = draft.summary;
+        self.pins = draft.flat.pins;
         Ok(())
     }
 }

@@ -64,6 +64,14 @@ impl NodeSite {
         format!("node {}", numbers.join("."))
     }
 
+    /// The node to change, where an edge to `other` is missing: nodes of one graph have edges, so that it is the child
+    /// node around this one where the other is outside of that.
+    fn end(&self, other: &NodeSite) -> String {
+        let shared = self.origin.iter().zip(&other.origin).take_while(|(own, other)| own == other).count();
+        let numbers: Vec<String> = self.origin.iter().take(shared + 1).map(|node| node.0.to_string()).collect();
+        format!("node {}", numbers.join("."))
+    }
+
     /// Kind, name, number and place in a few words.
     pub fn describe(&self) -> String {
         let name = self.label.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
@@ -143,11 +151,17 @@ impl GraphFault {
         match self.kind {
             GraphFaultKind::DoubleFree => format!("remove {later} or {earlier}"),
             GraphFaultKind::UseAfterFree => format!("free it after {later}, or allocate anew"),
-            GraphFaultKind::Race => format!("add an edge between {earlier} and {later}, either way"),
+            GraphFaultKind::Race => {
+                format!(
+                    "add an edge between {} and {}, either way",
+                    self.earlier.end(&self.later),
+                    self.later.end(&self.earlier)
+                )
+            }
             GraphFaultKind::SharedBytes if self.earlier.act != Act::Free => {
                 format!("free it before {later}, or make these graphs with symbolic addresses")
             }
-            _ => format!("add an edge from {earlier} to {later}"),
+            _ => format!("add an edge from {} to {}", self.earlier.end(&self.later), self.later.end(&self.earlier)),
         }
     }
 
@@ -207,3 +221,31 @@ impl fmt::Display for GraphFault {
 }
 
 impl std::error::Error for GraphFault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Access, Addressing, Draft, Graph, GraphId, Refusal, Work};
+    use std::sync::Arc;
+
+    #[test]
+    fn an_edge_to_a_node_of_a_child_is_one_to_the_child() {
+        let memory = Memory::External { id: crate::ids::AllocId(0), generation: 1 };
+        let write = [Access { memory, act: Act::Write }];
+        let graph = |id| Graph::new(GraphId(id), 512, Addressing::Symbolic);
+        let (mut child, mut outer) = (graph(0), graph(1));
+        child.add_work(Work::Kernel, &[], &write, Label::default()).unwrap();
+        outer.add_child(&[], Arc::new(child.clone()), Label::default()).unwrap();
+        outer.add_work(Work::Kernel, &[], &write, Label::default()).unwrap();
+        let help = |graph: &Graph| match Draft::new(graph).unwrap_err() {
+            Refusal::Faults(faults) => faults[0].help(),
+            other => panic!("{other}"),
+        };
+        assert_eq!(help(&outer), "add an edge between node 0 and node 1, either way");
+        // Both in the child: the edge is the child's.
+        child.add_work(Work::Kernel, &[], &write, Label::default()).unwrap();
+        let mut outer = graph(2);
+        outer.add_child(&[], Arc::new(child), Label::default()).unwrap();
+        assert_eq!(help(&outer), "add an edge between node 0.0 and node 0.1, either way");
+    }
+}

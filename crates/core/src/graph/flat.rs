@@ -12,6 +12,7 @@ use smallvec::{SmallVec, smallvec};
 use super::graph::{FreedBy, Graph};
 use super::index::Index;
 use super::node::{Access, GraphAllocId, GraphId, Label, Memory, NodeId, NodeKind};
+use super::pins::Pin;
 use crate::units::Range;
 
 /// Where a node comes from: its number in the outermost graph; for a node of a child graph the number of the child node
@@ -70,6 +71,8 @@ pub(super) struct Flat {
     pub(super) granularity: u64,
     /// Whether addresses may be shared without a path: something was removed, or a child is in here.
     pub(super) is_doubtful: bool,
+    /// What the graphs in here name of others by one life, rising.
+    pub(super) pins: Vec<Pin>,
     /// How often a graph is in here, and where its allocations begin.
     graphs: FxHashMap<GraphId, (u32, u32)>,
 }
@@ -83,6 +86,8 @@ impl Flat {
             ..Flat::default()
         };
         flat.inline(graph, &[], &[]);
+        flat.pins.sort_unstable();
+        flat.pins.dedup();
         if flat.graphs.len() > 1 || flat.graphs.values().any(|(times, _)| *times > 1) {
             flat.is_doubtful = true;
             flat.adopt();
@@ -103,6 +108,7 @@ impl Flat {
         let times = self.graphs.entry(graph.id).or_insert((0, base));
         times.0 += 1;
         self.is_doubtful |= graph.is_shrunk;
+        self.pins.extend(graph.pins.all());
         self.allocs.extend(graph.allocs.iter().enumerate().map(|(at, alloc)| FlatAlloc {
             graph: graph.id,
             alloc: GraphAllocId(at as u32),

@@ -25,6 +25,7 @@ use super::fault::NodeSite;
 use super::flat::Origin;
 use super::index::Index;
 use super::node::{Access, EventKey, GraphAllocId, GraphId, Label, Memory, Node, NodeId, NodeKind, Work};
+use super::pins::Pins;
 use crate::op::Act;
 use crate::units::Range;
 
@@ -88,6 +89,7 @@ pub struct Graph {
     addresses: Addresses,
     /// Free nodes for memory of other graphs.
     foreign_frees: FxHashMap<Memory, NodeId>,
+    pub(super) pins: Pins,
     depth: usize,
 }
 
@@ -107,6 +109,7 @@ impl Graph {
             is_shrunk: false,
             addresses: Addresses::new(granularity),
             foreign_frees: FxHashMap::default(),
+            pins: Pins::default(),
             depth: 1,
         }
     }

@@ -16,6 +16,7 @@
 //! | `life` | what nodes do to one piece of memory, and what of it is wrong |
 //! | `validate` | is the graph's own order right |
 //! | `place` | symbolic addresses, all together |
+//! | `pins` | lives that nodes name of what other graphs left |
 //! | `summary` | what the outside sees of a graph |
 //! | `exec` | instances: what a launch may do and leaves behind |
 //! | `lanes` | launches seen from inside, where events are recorded in them |
@@ -38,6 +39,7 @@ mod lanes;
 mod life;
 mod named;
 mod node;
+mod pins;
 mod place;
 mod summary;
 mod uses;
@@ -54,6 +56,7 @@ pub use graph::{Addressing, DEPTH_MAX, FreedBy, Graph, GraphAlloc};
 pub use index::Index;
 pub use lanes::{Lanes, Standing};
 pub use node::{Access, EventKey, GraphAllocId, GraphId, Label, Memory, Node, NodeId, NodeKind, Work};
+pub use pins::Pin;
 pub use place::PLANNED_MAX;
 pub use summary::{Demand, Mark, Summary};
 pub use uses::Uses;

@@ -59,7 +59,7 @@ impl Names {
 }
 
 /// Where an operation stands in the program's source.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Place {
     /// Not known.
     #[default]

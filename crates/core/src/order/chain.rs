@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use super::clock::Clock;
 use super::host::Edition;
-use super::{Base, Host, Knows};
+use super::{Base, Host, Knows, Learns};
 use crate::ids::{Point, Seq, Slot};
 
 /// What a chain knows of the others: what its host knew when it last submitted, and what the chain waited for beyond.
@@ -98,6 +98,8 @@ pub struct Chain {
     slot: Slot,
     /// The last position taken.
     seq: Seq,
+    /// The position of the last merge.
+    learned: Seq,
     /// What it heard last, of which host.
     heard: Edition,
     knowledge: Arc<Knowledge>,
@@ -110,7 +112,7 @@ impl Chain {
     /// A slot is used again only once every host that can make a chain covers all its former points: then the new
     /// chain really comes after them, positions go on counting, and no generation is needed to tell the lives apart.
     pub fn new(slot: Slot, seq: Seq, base: Arc<Base>) -> Self {
-        Self { slot, seq: seq + 1, heard: base.edition(), knowledge: Knowledge::of(base) }
+        Self { slot, seq: seq + 1, learned: seq + 1, heard: base.edition(), knowledge: Knowledge::of(base) }
     }
 
     /// The last position taken.
@@ -182,6 +184,7 @@ impl Chain {
             waited.prune(|point| base.covers(point));
         }
         self.seq += 1;
+        self.learned = self.seq;
     }
 
     /// Puts all later points after what a host knows, because that host submits here now. Two comparisons where the
@@ -214,6 +217,7 @@ impl Chain {
             // The host waited for this chain and nothing else: it knows all that.
             return;
         }
+        self.learned = self.seq;
         match shared {
             Some(shared) if self.knowledge.waited.is_empty() && base.includes(&self.knowledge.base) => {
                 self.knowledge = Arc::clone(shared);
@@ -262,6 +266,13 @@ impl Knows for Chain {
     }
 }
 
+impl Learns for Chain {
+    #[inline]
+    fn learned(&self) -> Seq {
+        self.learned
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -294,6 +305,27 @@ mod tests {
         assert_ne!(early.point(), late.point());
         assert!(c.wait(&late), "the second record is news although nothing was submitted in between");
         assert!(c.covers(on_b));
+    }
+
+    #[test]
+    fn what_a_chain_knows_it_has_known_since_it_last_learned() {
+        let (mut a, mut b) = (chain(0), chain(1));
+        let (before, on_b) = (a.submit().seq, b.submit());
+        assert!(a.learned() <= before);
+        a.wait(&b.snapshot());
+        assert!(before < a.learned() && a.learned() <= a.seq() && a.covers(on_b));
+        let learned = a.learned();
+        a.submit();
+        a.wait(&b.snapshot());
+        assert_eq!(a.learned(), learned, "no news");
+        let mut host = Host::new(0);
+        host.learn(&a.snapshot());
+        a.hear_host(&host);
+        assert_eq!(a.learned(), learned, "the host knew nothing but this chain");
+        b.submit();
+        host.learn(&b.snapshot());
+        a.hear_host(&host);
+        assert_eq!(a.learned(), a.seq());
     }
 
     #[test]

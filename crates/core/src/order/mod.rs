@@ -16,7 +16,7 @@ pub use engine::{EventNumber, HostNumber, Order, OrderError, StreamKind};
 pub use host::{Base, Host};
 pub use slots::{Numbers, Slots};
 
-use crate::ids::{Point, Slot};
+use crate::ids::{Point, Seq, Slot};
 
 /// Somebody who stands at a point of the order and knows what lies before it: a stream about to submit.
 pub trait Knows {
@@ -25,6 +25,12 @@ pub trait Knows {
 
     /// Whether `point` comes before the next point of this chain (the relation *ordered*).
     fn covers(&self, point: Point) -> bool;
+}
+
+/// Somebody who takes one point after another and learns of other chains in between.
+pub trait Learns: Knows {
+    /// The last position at which it learned something: at every later point it knew what it knows now.
+    fn learned(&self) -> Seq;
 }
 
 /// What the device is known to be past (the relation *completed*).

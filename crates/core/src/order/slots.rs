@@ -8,7 +8,7 @@
 //! Devices of one process may order each other, so that their points must never look alike: their slots take fresh
 //! numbers from one [`Numbers`].
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::ids::{Point, Seq, Slot};
@@ -49,19 +49,21 @@ impl Numbers {
 pub struct Slots {
     numbers: Numbers,
     closed: VecDeque<Point>,
+    /// Where the positions of each number began in this order.
+    begun: HashMap<Slot, Seq>,
 }
 
 impl Slots {
     /// For an order that may meet others which take their numbers from there.
     pub fn beside(numbers: &Numbers) -> Self {
-        Self { numbers: numbers.clone(), closed: VecDeque::new() }
+        Self { numbers: numbers.clone(), ..Self::default() }
     }
 
-    /// The order is gone, and nobody is left who could name a point of it: others may have its numbers. All its chains
-    /// are closed.
-    pub fn retire(&mut self) {
-        let closed = std::mem::take(&mut self.closed);
-        self.numbers.lock().retired.extend(closed.into_iter().map(|last| (last.slot, last.seq)));
+    /// The order is gone, and all its chains are closed: others may have the numbers of those whose points nobody can
+    /// name any more, or that everybody comes after, which `is_free` says of a chain's last point.
+    pub fn retire(&mut self, is_free: impl Fn(Point) -> bool) {
+        let free = std::mem::take(&mut self.closed).into_iter().filter(|last| is_free(*last));
+        self.numbers.lock().retired.extend(free.map(|last| (last.slot, last.seq)));
     }
 
     /// A number for a new chain, and the position after which it goes on. `is_known` is what the opening host knows.
@@ -69,8 +71,17 @@ impl Slots {
         let ready = self.closed.iter().take(LOOK).position(|last| is_known(*last));
         match ready.and_then(|i| self.closed.remove(i)) {
             Some(last) => (last.slot, last.seq),
-            None => self.numbers.take(),
+            None => {
+                let (slot, seq) = self.numbers.take();
+                self.begun.insert(slot, seq);
+                (slot, seq)
+            }
         }
+    }
+
+    /// The position after which this order's chains on a number go on: what lies before is another order's.
+    pub fn begin(&self, slot: Slot) -> Seq {
+        self.begun.get(&slot).copied().unwrap_or(0)
     }
 
     /// A chain ended at `last`.
@@ -101,7 +112,11 @@ mod tests {
         assert_ne!(a, b);
         left.close(Point { slot: a, seq: 7 });
         assert_ne!(right.open(|_| true).0, a, "whose points are another order's");
-        left.retire();
+        let c = left.open(|_| false).0;
+        left.close(Point { slot: c, seq: 9 });
+        left.retire(|last| last.slot == a);
         assert_eq!(right.open(|_| true), (a, 7), "positions go on");
+        assert_eq!((right.begin(a), right.begin(b)), (7, 0));
+        assert_ne!(right.open(|_| true).0, c, "whose points somebody may name");
     }
 }

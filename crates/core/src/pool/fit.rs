@@ -36,6 +36,7 @@ impl Pool {
         };
         let held = self.heap.take(found, bytes);
         let range = self.heap.blocks[held].range();
+        self.heap.shadow.take(range, who);
         self.space.pin(range);
         self.hold(bytes);
         self.budget.earn(1);

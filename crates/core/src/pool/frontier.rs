@@ -92,7 +92,7 @@ impl Frontier {
 
     /// Whether `who` stands after all of its points (the relation *ordered*).
     #[inline]
-    pub fn is_known_to(&self, who: &impl Knows) -> bool {
+    pub fn is_known_to(&self, who: &(impl Knows + ?Sized)) -> bool {
         self.points().all(|point| who.covers(point))
     }
 

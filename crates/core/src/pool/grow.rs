@@ -99,6 +99,10 @@ impl Pool {
     fn occupy(&mut self, window: &Window, who: &impl Knows, reach: Reach, refusals: u32) -> Option<Grant> {
         let segments = window.segments(&self.heap, self.space.granule());
         let target = self.heap.carve(window.range);
+        match reach {
+            Reach::Waiting => self.heap.shadow.forget(window.range),
+            Reach::Near | Reach::Anywhere => self.heap.shadow.take(window.range, who),
+        }
         self.heap.blocks.hold(target);
         self.space.pin(window.range);
         self.hold(window.range.bytes);
@@ -139,7 +143,8 @@ impl Pool {
         }
         self.budget.spend(found.price);
         self.torn |= !found.clear.is_empty();
-        let made = self.create(&found.fill, goal.limits, total, cap);
+        // After a refusal nothing beyond what the request lacks: it may be just that for which there is no room.
+        let made = self.create(&found.fill, goal.limits, total, if goal.frugal { total } else { cap });
         let mut steps = found.clear;
         steps.extend(found.maps);
         steps.extend(made);

@@ -8,13 +8,15 @@
 //!
 //! Invariants: HOME: a free block is in the index that its state and frontier ask for, and in no other. MERGED: two
 //! neighbours that are both holes, or both open, or both free after one point of the same chain, do not exist.
-//! KEEPS: merging never makes a block usable earlier than each of its parts was.
+//! KEEPS: merging never makes a block usable earlier than each of its parts was
+//! (`shadow.rs` holds it).
 
 use super::bins::Bins;
 use super::block::{Block, Blocks, NONE, State};
 use super::frontier::Frontier;
 use super::landmarks::Landmarks;
 use super::lanes::Lanes;
+use super::shadow::Shadow;
 use crate::order::{Completed, Knows};
 use crate::units::Range;
 
@@ -30,6 +32,7 @@ pub(super) struct Heap {
     pub(super) holes: Bins,
     pub(super) lanes: Lanes,
     landmarks: Landmarks,
+    pub(super) shadow: Shadow,
     pub(super) range: Range,
 }
 
@@ -41,6 +44,7 @@ impl Heap {
             holes: Bins::new(grain_shift),
             lanes: Lanes::new(grain_shift),
             landmarks: Landmarks::new(range.start, grain_shift),
+            shadow: Shadow::default(),
             range,
         };
         heap.landmarks.insert(&heap.blocks, 0);
@@ -216,6 +220,7 @@ impl Heap {
                 let later = self.blocks[id].later;
                 if self.blocks[id].after.is_over(completed) {
                     self.unindex(id);
+                    self.shadow.free(self.blocks[id].range(), &Frontier::EMPTY);
                     self.release(id, State::Free, Frontier::EMPTY, |_| false);
                 } else if lane != super::lanes::MIXED {
                     break;

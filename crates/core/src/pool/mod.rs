@@ -9,7 +9,8 @@
 //! what the program holds. The departure is that idle chunks are given back or mapped elsewhere before the pool grows
 //! (`slack.rs`: when; `grow.rs`: how), so that what is reserved follows what is held.
 //!
-//! Knows points of an order by [`Knows`] and [`Completed`] only; nothing of streams, drivers, threads or time.
+//! Knows points of an order by [`Knows`](crate::order::Knows) and [`Completed`] only; nothing of streams, drivers,
+//! threads or time.
 //!
 //! Invariants, re-derived by [`Pool::audit`]; those of the parts are named there:
 //! * APART: no two held blocks share a byte, and a held block that is ready is wholly mapped.
@@ -24,6 +25,7 @@ mod bins;
 mod block;
 mod config;
 mod fit;
+mod freed;
 mod frontier;
 mod grow;
 mod heap;
@@ -31,6 +33,7 @@ mod landmarks;
 mod lanes;
 mod locate;
 mod mend;
+mod shadow;
 mod shelf;
 mod slack;
 mod steps;
@@ -38,13 +41,14 @@ mod trim;
 mod window;
 
 pub use config::{Exhausted, Grant, PoolConfig, ReusePolicy, Shortage, Slack};
+pub use freed::Freed;
 pub use frontier::Frontier;
 pub use locate::{Located, Neighbour};
 pub use shelf::Shelf;
 pub use steps::Step;
 
 use crate::ids::{BlockId, ChunkId};
-use crate::order::{Completed, Knows};
+use crate::order::Completed;
 use crate::space::Space;
 use crate::units::{Range, round_down, round_up};
 use block::State;
@@ -121,20 +125,20 @@ impl Pool {
         round_up(bytes.max(1), self.config.grain).filter(|&rounded| rounded <= self.heap.range.bytes)
     }
 
-    /// Frees a held block: it may be used again after all points of `after`.
-    ///
-    /// `who`, where given, stands at the free: a neighbour whose frees it knows merges with the block.
+    /// Frees a held block: it may be used again after the points of `freed`, and merges with neighbours whose frees
+    /// were known there.
     ///
     /// # Panics
     /// Where `block` is not held: ask [`locate`](Self::locate) first about numbers and addresses that are not certain.
     #[inline]
-    pub fn free(&mut self, block: BlockId, after: impl Into<Frontier>, who: Option<&impl Knows>) {
+    pub fn free(&mut self, block: BlockId, freed: Freed<'_>) {
         let at = self.heap.blocks.lookup(block).filter(|at| at.state == State::Held).expect("the block is held");
         let range = at.range();
         self.held -= range.bytes;
         self.space.unpin(range);
         self.budget.earn(1);
-        let after = after.into();
+        let Freed { after, who } = freed;
+        self.heap.shadow.free(range, &after);
         match who {
             Some(who) if self.config.reuse.follow_event_dependencies => {
                 self.heap.release(block.0, State::Free, after, |other| other.is_known_to(who));

@@ -116,7 +116,10 @@ impl Pool {
             let (mapped, end) = self.space.same_until(next, range.end());
             let rest = (end < range.end()).then(|| self.heap.split(id, end));
             match mapped {
-                true => self.heap.release(id, State::Free, after.clone(), |_| false),
+                true => {
+                    self.heap.shadow.free(Range::between(next, end), &after);
+                    self.heap.release(id, State::Free, after.clone(), |_| false);
+                }
                 false => self.heap.release(id, State::Hole, Frontier::EMPTY, |_| false),
             }
             (id, next) = (rest.unwrap_or(id), end);
@@ -131,6 +134,7 @@ impl Pool {
         if let Place::At(_) = self.space.chunk(chunk).place {
             let old = self.space.moved(chunk, range.start, pins);
             let block = self.heap.carve(old);
+            self.heap.shadow.forget(old);
             self.heap.blocks[block].state = State::Closed;
             after = self.heap.blocks[block].after.clone();
             self.closed.push(Closed { chunk, range: old, block });
@@ -145,6 +149,7 @@ impl Pool {
         let around = if pins == 0 { [range, Range::default()] } else { [below, above] };
         for free in around.into_iter().filter(|free| !free.is_empty()) {
             let id = self.heap.carve(free);
+            self.heap.shadow.free(free, &after);
             self.heap.release(id, State::Free, after.clone(), |_| false);
         }
     }
@@ -160,6 +165,7 @@ impl Pool {
                 self.heap.carve(range)
             }
         };
+        self.heap.shadow.forget(range);
         self.heap.release(id, State::Hole, Frontier::EMPTY, |_| false);
     }
 }

@@ -3,7 +3,9 @@
 //! Longest idle first, spare chunks before all; never under a held block or a use that is not over.
 
 use super::{Pool, Step};
+use crate::ids::ChunkId;
 use crate::order::Completed;
+use crate::units::Range;
 
 impl Pool {
     /// The host has synchronised: what that made certain is opened to everybody, whatever the reuse policy, and idle
@@ -19,6 +21,20 @@ impl Pool {
         self.retire(completed);
         self.open_closed(completed);
         self.release_down_to(keep);
+    }
+
+    /// Gives back the chunks under `range`, as far as no held block is on them and nothing uses them any more, whatever
+    /// is to be kept. Leaves steps.
+    pub fn discard(&mut self, range: Range) {
+        debug_assert!(self.plan.target.is_none(), "STEPWISE: all steps are taken before the pool shrinks");
+        let inside: Vec<_> = self.chunks_under(range).map(|(chunk, _)| chunk).collect();
+        let is_idle = |chunk: &ChunkId| self.space.chunk(*chunk).pins == 0 && self.is_late(*chunk);
+        let idle: Vec<_> =
+            inside.into_iter().filter(is_idle).map(|chunk| (chunk, self.space.chunk(chunk).range())).collect();
+        for (chunk, Range { start: at, bytes }) in idle {
+            self.plan.steps.push_back(Step::Unmap { chunk, at, bytes });
+            self.plan.steps.push_back(Step::Destroy { chunk, bytes });
+        }
     }
 
     fn release_down_to(&mut self, keep: u64) {

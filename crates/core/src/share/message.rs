@@ -13,7 +13,8 @@
 //! Known (lease)            ->      no answer: the importer's host was told so
 //! ```
 //!
-//! A release whose uses the importer's host knows to be over names none, and nothing follows it.
+//! A release whose uses the importer's host knows to be over names none, and nothing follows it. One question is on its
+//! way at a time: whoever asks again before the answer is read breaks the rules.
 //!
 //! Knows the wire, and nothing of files: those travel beside the packet.
 
@@ -73,6 +74,10 @@ pub struct MemoryGrant {
     pub born: ForeignUse,
     /// The uses so far that something later may have to come after.
     pub uses: Vec<ForeignUse>,
+    /// The exporter's device: whose own chains are named so.
+    pub device: u128,
+    /// Whether it may be written to.
+    pub can_write: bool,
 }
 
 /// An event. A socket comes with it: one byte from the exporter says that the event is over, its end that the exporter
@@ -85,6 +90,8 @@ pub struct EventGrant {
     pub known: Vec<ForeignPoint>,
     /// By which the importer's device can wait for it, where the exporter's has such names.
     pub name: Option<[u8; EVENT_NAME_BYTES]>,
+    /// The exporter's device: whose own chains are named so.
+    pub device: u128,
 }
 
 /// What an importer asks.
@@ -110,7 +117,8 @@ pub enum Request {
     Release {
         /// Which.
         lease: LeaseId,
-        /// What the importer did that its host does not know to be over, the free last.
+        /// What the importer did that its host does not know to be over, the free last: all on chains of one device,
+        /// its own.
         uses: Vec<ForeignUse>,
     },
     /// The uses that a release named are over.
@@ -164,9 +172,17 @@ pub enum Refusal {
     /// The exporter's device or system refused.
     #[error("the exporter's system refused to share it")]
     System,
+    /// The ticket's life was over, or its exporter revoked it.
+    #[error("the ticket is no longer good: it was not used in time, or was revoked; ask for a new one")]
+    Expired,
+    /// The exporter has no room for it: as many files are open as may be, or as much is lent as may be.
+    #[error(
+        "the exporter has too many files open, or too much lent; try again later, or raise its limit on open files"
+    )]
+    Full,
 }
 
-const REFUSALS: [Refusal; 8] = [
+const REFUSALS: [Refusal; 10] = [
     Refusal::Unknown,
     Refusal::Used,
     Refusal::Stale,
@@ -175,6 +191,8 @@ const REFUSALS: [Refusal; 8] = [
     Refusal::Malformed,
     Refusal::OtherUser,
     Refusal::System,
+    Refusal::Expired,
+    Refusal::Full,
 ];
 
 const ACTS: [Act; 4] = [Act::Allocate, Act::Read, Act::Write, Act::Free];
@@ -223,11 +241,11 @@ impl Reply {
                 writer.u8(1).u64(grant.lease.0).u64(grant.bytes).u64(grant.offset).u32(grant.part_count);
                 writer.list(&grant.parts, Writer::part).list(&grant.gone, Writer::chunk);
                 writer.one_use(&grant.born);
-                writer.list(&grant.uses, Writer::one_use)
+                writer.list(&grant.uses, Writer::one_use).u128(grant.device).u8(u8::from(grant.can_write))
             }
             Reply::Event(grant) => {
                 writer.u8(2).point(&grant.point);
-                writer.list(&grant.known, Writer::point).name(grant.name.as_ref())
+                writer.list(&grant.known, Writer::point).name(grant.name.as_ref()).u128(grant.device)
             }
             Reply::Pool(pool) => writer.u8(3).u32(*pool),
             Reply::Parts(parts) => writer.u8(4).list(parts, Writer::part),
@@ -256,11 +274,14 @@ impl Reply {
                 gone: reader.list(PARTS_MAX, Reader::chunk)?,
                 born: reader.one_use()?,
                 uses: reader.list(USES_MAX, Reader::one_use)?,
+                device: reader.u128()?,
+                can_write: reader.flag()?,
             }),
             2 => Reply::Event(EventGrant {
                 point: reader.point()?,
                 known: reader.list(POINTS_MAX, Reader::point)?,
                 name: reader.name()?,
+                device: reader.u128()?,
             }),
             3 => Reply::Pool(reader.u32()?),
             4 => Reply::Parts(reader.list(PARTS_MAX, Reader::part)?),
@@ -312,11 +333,17 @@ impl Reader<'_> {
         Ok(Part { chunk: self.chunk()?, bytes: self.u64()? })
     }
 
-    fn name(&mut self) -> Result<Option<[u8; EVENT_NAME_BYTES]>, Malformed> {
+    fn flag(&mut self) -> Result<bool, Malformed> {
         match self.u8()? {
-            0 => return Ok(None),
-            1 => {}
-            _ => return Err(Malformed::Unknown("the name")),
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed::Unknown("the flag")),
+        }
+    }
+
+    fn name(&mut self) -> Result<Option<[u8; EVENT_NAME_BYTES]>, Malformed> {
+        if !self.flag()? {
+            return Ok(None);
         }
         let mut name = [0; EVENT_NAME_BYTES];
         for byte in &mut name {

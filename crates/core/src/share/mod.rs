@@ -1,6 +1,6 @@
 //! What processes that share memory say to each other, and what an exporter remembers of it.
 //!
-//! Pure: tickets and messages as bytes, tickets and leases as bookkeeping; no socket, no memory, no thread. Nothing
+//! Pure: tickets and messages as bytes, the books of tickets; no socket, no memory, no thread. Nothing
 //! that comes from the other side is trusted: every decoder takes any bytes and returns a value or a reason, allocates
 //! no more than the bytes at hand can fill, and never panics.
 //!
@@ -12,7 +12,7 @@ mod message;
 mod ticket;
 mod wire;
 
-pub use desk::{ConnectionId, Counts, Desk, Full, LeaseId, TICKETS_MAX};
+pub use desk::{Desk, LeaseId, TICKETS_MAX};
 pub use message::{ChunkName, EventGrant, MemoryGrant, Part, Refusal, Reply, Request};
 pub use message::{EVENT_NAME_BYTES, FETCH_CHUNKS_MAX, MESSAGE_BYTES_MAX, PARTS_MAX, POINTS_MAX, USES_MAX};
 pub use ticket::{TICKET_BYTES, Ticket, TicketError, TicketKind};

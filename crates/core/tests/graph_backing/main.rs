@@ -179,6 +179,47 @@ fn concurrent_launches_take_the_sum_and_ordered_ones_the_most() {
     assert_eq!(world.reserved(), 5 * GRANULE);
 }
 
+/// Graphs that share memory, launched by streams that do not know each other: the device waits, and the host only where
+/// they meet so again and again. Then they have memory of their own.
+#[test]
+fn who_meets_again_and_again_gets_memory_of_its_own() {
+    let mut world = World::new(2);
+    let (a, b) = (one(&mut world, 0, 2, false), one(&mut world, 1, 2, false));
+    world.launch(ArenaKey(1), &b, &[], 0, None);
+    world.launch(ArenaKey(0), &a, &[], 0, None);
+    let (steps, over) = (world.steps, world.over.0.len());
+    for _ in 0..4 {
+        assert!(world.launch(ArenaKey(1), &b, &[], 1, None));
+        assert!(world.launch(ArenaKey(0), &a, &[], 0, None));
+    }
+    assert_eq!(
+        (world.steps, world.reserved(), world.over.0.len()),
+        (steps, 2 * GRANULE, over),
+        "the host waits for nothing"
+    );
+    assert!(world.launch(ArenaKey(1), &b, &[], 1, None));
+    assert_eq!(world.reserved(), 4 * GRANULE);
+    let (steps, over) = (world.steps, world.over.0.len());
+    for _ in 0..4 {
+        assert!(world.launch(ArenaKey(0), &a, &[], 0, None));
+        assert!(world.launch(ArenaKey(1), &b, &[], 1, None));
+    }
+    assert_eq!((world.steps, world.over.0.len()), (steps, over), "nor any more");
+}
+
+/// Under an unfreed output a chunk is not shared, whatever the device waits for: the host waits.
+#[test]
+fn an_unfreed_output_of_another_graph_is_worth_a_wait_of_the_host() {
+    let mut world = World::new(2);
+    let (a, b) = (one(&mut world, 0, 2, true), one(&mut world, 1, 2, false));
+    world.launch(ArenaKey(1), &b, &[], 0, None);
+    world.launch(ArenaKey(0), &a, &a, 0, None);
+    assert_eq!(world.reserved(), 2 * GRANULE);
+    assert!(world.backing.bind(&[ArenaKey(1)], &world.streams[1], &world.over).is_err());
+    assert!(world.launch(ArenaKey(1), &b, &[], 1, None));
+    assert_eq!(world.reserved(), 4 * GRANULE);
+}
+
 #[test]
 fn a_relaunch_costs_no_step_and_another_stream_none_where_it_waits() {
     let mut world = World::new(2);

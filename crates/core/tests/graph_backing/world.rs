@@ -14,7 +14,7 @@ pub(crate) const GRANULE: u64 = 2 * MIB;
 
 /// What the host was told is over.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Over(Vec<Snapshot>);
+pub(crate) struct Over(pub(crate) Vec<Snapshot>);
 
 impl Completed for Over {
     fn is_over(&self, point: Point) -> bool {

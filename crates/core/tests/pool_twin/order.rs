@@ -1,7 +1,7 @@
 //! The order of a random program, by plain vector clocks: one entry a stream, copied whole at every point.
 
-use millpond_core::ids::{Point, Slot};
-use millpond_core::order::{Completed, Knows};
+use millpond_core::ids::{Point, Seq, Slot};
+use millpond_core::order::{Completed, Knows, Learns};
 use millpond_core::pool::Frontier;
 
 /// What one stream knows: for each stream, the last point that comes before its next.
@@ -9,6 +9,13 @@ use millpond_core::pool::Frontier;
 pub(crate) struct Clock {
     pub(crate) slot: u32,
     pub(crate) known: Vec<u64>,
+    learned: Seq,
+}
+
+impl Learns for Clock {
+    fn learned(&self) -> Seq {
+        self.learned
+    }
 }
 
 impl Knows for Clock {
@@ -40,7 +47,7 @@ pub(crate) struct Order {
 
 impl Order {
     pub(crate) fn new(streams: u32) -> Self {
-        let clock = |slot| Clock { slot, known: vec![0; streams as usize] };
+        let clock = |slot| Clock { slot, known: vec![0; streams as usize], learned: 0 };
         let clocks: Vec<Clock> = (0..streams).map(clock).collect();
         let history = clocks.iter().map(|clock| vec![clock.clone()]).collect();
         Self { clocks, history, over: Over(vec![0; streams as usize]) }
@@ -60,7 +67,7 @@ impl Order {
         for (known, then) in self.clocks[stream].known.iter_mut().zip(then) {
             *known = (*known).max(then);
         }
-        self.step(stream);
+        self.clocks[stream].learned = self.step(stream).seq;
     }
 
     pub(crate) fn last(&self, stream: usize) -> Point {

@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::order::Order;
 use millpond_core::ids::{BlockId, Point};
-use millpond_core::pool::{Frontier, Grant, Located, Pool, PoolConfig, Slack};
+use millpond_core::pool::{Freed, Frontier, Grant, Located, Pool, PoolConfig, Slack};
 use millpond_core::units::Range;
 
 /// A small generator (splitmix64): the seed is all that a failure needs.
@@ -54,6 +54,8 @@ pub(crate) struct Program {
     order: Order,
     device: Device,
     live: Vec<Live>,
+    /// Freed by the program at a stream's point, and not returned to the pool yet.
+    shelved: Vec<(Live, Point)>,
 }
 
 impl Program {
@@ -65,6 +67,7 @@ impl Program {
             order: Order::new(style.streams),
             device: Device { granule, ..Device::default() },
             live: Vec::new(),
+            shelved: Vec::new(),
             random: Random(seed),
             style,
         }
@@ -73,6 +76,9 @@ impl Program {
     pub(crate) fn run(mut self, operations: u32) {
         for _ in 0..operations {
             let stream = self.random.below(u64::from(self.style.streams)) as usize;
+            if self.random.chance(5) {
+                self.unshelve();
+            }
             match self.random.below(100) {
                 0..42 => self.alloc(stream),
                 42..75 => self.free(stream),
@@ -108,8 +114,8 @@ impl Program {
         let bytes = 1 + self.random.below(1 << bits);
         let Some(grant) = self.request(stream, bytes) else { return };
         assert!(grant.range.bytes >= bytes && grant.range.bytes < bytes + self.style.config.grain);
-        for live in &self.live {
-            assert!(!live.range.overlaps(grant.range), "{} is in use: {}", grant.range, live.range);
+        for held in self.held() {
+            assert!(!held.overlaps(grant.range), "{} is in use: {held}", grant.range);
         }
         assert!(self.device.is_mapped(grant.range), "{} is not mapped", grant.range);
         if self.random.chance(5) {
@@ -163,7 +169,7 @@ impl Program {
                 self.pool.audit().unwrap();
                 return cancelled;
             }
-            let held: Vec<Range> = self.live.iter().map(|live| live.range).collect();
+            let held = self.held();
             self.device.apply(step, &self.order, &held);
             self.pool.applied();
             self.pool.audit().unwrap();
@@ -185,9 +191,23 @@ impl Program {
             after = Frontier::of([point, self.order.step(other)]);
         }
         self.device.free(live.range, &after);
-        let who = self.order.clocks[stream].clone();
-        let who = (after.points().eq([point]) && self.random.chance(70)).then_some(&who);
-        self.pool.free(live.block, after, who);
+        match (after.points().eq([point]), self.random.below(10)) {
+            (true, 0..4) => self.pool.free(live.block, Freed::at(&self.order.clocks[stream], point.seq)),
+            (true, 4..8) => self.shelved.push((live, point)),
+            _ => self.pool.free(live.block, Freed::after(after)),
+        }
+    }
+
+    /// A stream returns what it freed before: by now it may know more than it did there.
+    fn unshelve(&mut self) {
+        for (live, point) in std::mem::take(&mut self.shelved) {
+            self.pool.free(live.block, Freed::at(&self.order.clocks[point.slot.index()], point.seq));
+        }
+    }
+
+    /// All held blocks: the program's and those on the way back.
+    fn held(&self) -> Vec<Range> {
+        self.live.iter().chain(self.shelved.iter().map(|(live, _)| live)).map(|live| live.range).collect()
     }
 
     fn trim(&mut self) {
@@ -199,6 +219,7 @@ impl Program {
     }
 
     fn locate(&mut self) {
+        self.unshelve();
         let address = (1 << 30) + self.random.below(2 * self.device.reserved() + 4096);
         let inside = self.live.iter().find(|live| live.range.contains(address));
         let below = self.live.iter().filter(|live| live.range.end() <= address).map(|live| live.range).max();
@@ -219,7 +240,7 @@ impl Program {
     fn check(&self) {
         self.pool.audit().unwrap();
         assert_eq!(self.pool.reserved(), self.device.reserved());
-        assert_eq!(self.pool.held(), self.live.iter().map(|live| live.range.bytes).sum::<u64>());
+        assert_eq!(self.pool.held(), self.held().iter().map(|held| held.bytes).sum::<u64>());
         if self.style.config.max_bytes != 0 {
             let limit = self.style.config.max_bytes.next_multiple_of(self.device.granule);
             assert!(self.pool.reserved() <= limit, "{} passes the limit {limit}", self.pool.reserved());
@@ -255,6 +276,7 @@ impl Program {
         while !self.live.is_empty() {
             self.free(0);
         }
+        self.unshelve();
         self.order.complete_all();
         self.pool.trim(0, &self.order.over);
         self.drain_steps();

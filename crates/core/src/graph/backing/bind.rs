@@ -4,7 +4,9 @@
 //! Addresses and chunks are two questions. *Addresses* are the arenas' own; work of launches before, or on what they
 //! left, may still use them: the launching stream waits for that. *Chunks* are everybody's: one that is in use by
 //! somebody who is not ordered before this launch is left alone, and another one is mapped in its place. That needs the
-//! old mapping gone, so the host first waits until the last launch in the arena is over.
+//! old mapping gone, and the last launch in the arena over. While that one runs the host need not wait: the launching
+//! stream waits for whoever uses the chunk instead. Two graphs that meet so again and again would run one after the
+//! other for ever, so after [`DELAYS_MAX`] times the host does wait once, and they get memory of their own.
 //!
 //! Knows the tables; nothing of steps but their names.
 
@@ -12,6 +14,9 @@ use super::{ArenaKey, Backing, BackingStep, Blocked, Chunk, Tenure};
 use crate::ids::{ChunkId, Point};
 use crate::order::{Completed, Knows};
 use crate::pool::Frontier;
+
+/// So often in a row launches in an arena wait on the device for memory that others use.
+const DELAYS_MAX: u32 = 4;
 
 /// What a launch may count on: what its stream knows, what it will be made to wait for, what is over.
 struct Ground<'a, K, C> {
@@ -42,6 +47,8 @@ struct Wanted {
     holes: Vec<(bool, u64, ArenaKey)>,
     /// What still uses the addresses of the misfits.
     after: Frontier,
+    /// What uses the chunks of those misfits that will be free once that is over.
+    busy: Frontier,
 }
 
 impl Tenure {
@@ -86,8 +93,8 @@ impl Backing {
         }
         let mut waits = Frontier::EMPTY;
         arenas.iter().for_each(|arena| self.arenas[arena].add_waits(&mut waits, who, completed));
-        let ground = Ground { who, waits, completed };
-        self.find_memory(arenas, &ground).map(|()| ground.waits)
+        let mut ground = Ground { who, waits, completed };
+        self.find_memory(arenas, &mut ground).map(|()| ground.waits)
     }
 
     /// What [`bind`](Self::bind) returns where it has nothing to change: the hot half. `None` where it has.
@@ -112,13 +119,23 @@ impl Backing {
     fn find_memory(
         &mut self,
         arenas: &[ArenaKey],
-        ground: &Ground<'_, impl Knows, impl Completed>,
+        ground: &mut Ground<'_, impl Knows, impl Completed>,
     ) -> Result<(), Blocked> {
-        self.binds += 1;
-        let wanted = self.look(arenas, ground);
+        let mut wanted = self.look(arenas, ground);
+        let delays = arenas.iter().map(|arena| self.arenas[arena].delays).max().unwrap_or(0);
+        let mut now = 0;
         if !wanted.after.is_over(ground.completed) {
-            return Err(Blocked { after: wanted.after });
+            if delays < DELAYS_MAX {
+                now = delays + 1;
+                ground.waits.join(&wanted.busy);
+                wanted = self.look(arenas, ground);
+            }
+            if !wanted.after.is_over(ground.completed) {
+                arenas.iter().for_each(|arena| self.tenure(*arena).delays = 0);
+                return Err(Blocked { after: wanted.after });
+            }
         }
+        arenas.iter().for_each(|arena| self.tenure(*arena).delays = now);
         for (arena, at, chunk) in wanted.kept {
             self.take_over(at, chunk, arena);
         }
@@ -129,6 +146,7 @@ impl Backing {
 
     /// What has to change; marks the chunks that stay as taken.
     fn look(&mut self, arenas: &[ArenaKey], ground: &Ground<'_, impl Knows, impl Completed>) -> Wanted {
+        self.binds += 1;
         let mut wanted = Wanted::default();
         for &arena in arenas {
             let granules = std::mem::take(&mut self.tenure(arena).granules);
@@ -145,6 +163,9 @@ impl Backing {
                     self.chunks[id.index()].taken = self.binds;
                     wanted.kept.push((arena, at, id));
                 } else {
+                    if !fits && chunk.pins == 0 {
+                        self.last_use(chunk).for_each(|frontier| wanted.busy.join(frontier));
+                    }
                     has_misfits = true;
                     wanted.misfits.push((at, id));
                     wanted.holes.push((is_output, at, arena));

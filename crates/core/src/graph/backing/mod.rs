@@ -46,8 +46,8 @@ pub use steps::BackingStep;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ArenaKey(pub u64);
 
-/// A launch cannot be bound yet: addresses are to be unmapped that these points still use. Wait until they are over,
-/// and bind again. Nothing has changed.
+/// A launch cannot be bound yet: addresses are to be unmapped that these points still use, and no wait of the device is
+/// enough. Wait until they are over, behind all locks that their work may want, and bind again. No memory has changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Blocked {
     /// The points.
@@ -116,6 +116,8 @@ struct Tenure {
     unfreed: Vec<Range>,
     /// Whether it got chunks since its last launch.
     is_new: bool,
+    /// How often in a row its launches were made to wait for memory that others use.
+    delays: u32,
 }
 
 /// Graph memory of one device: see the module.
@@ -163,6 +165,7 @@ impl Backing {
             strange: 0,
             unfreed: Vec::new(),
             is_new: false,
+            delays: 0,
         });
         let known = tenure.granules.len();
         for &(range, is_output) in cover {

@@ -36,11 +36,13 @@ fn replies() -> Vec<Reply> {
         gone: vec![part.chunk],
         born: one_use(3),
         uses: vec![one_use(4), one_use(9)],
+        device: 3 << 90,
+        can_write: false,
     };
     let mut replies = vec![
         Reply::Memory(memory),
-        Reply::Event(EventGrant { point: point(7), known: vec![point(1), point(2)], name: None }),
-        Reply::Event(EventGrant { point: point(7), known: Vec::new(), name: Some([9; EVENT_NAME_BYTES]) }),
+        Reply::Event(EventGrant { point: point(7), known: vec![point(1), point(2)], name: None, device: 1 }),
+        Reply::Event(EventGrant { point: point(7), known: Vec::new(), name: Some([9; EVENT_NAME_BYTES]), device: 1 }),
         Reply::Pool(3),
         Reply::Parts(vec![part; PARTS_MAX]),
         Reply::Chunks(64),
@@ -87,11 +89,14 @@ fn the_largest_messages_fit_a_packet() {
         gone: vec![part.chunk; PARTS_MAX],
         born: one_use(3),
         uses: vec![one_use(4); USES_MAX],
+        device: 1,
+        can_write: true,
     });
     let event = Reply::Event(EventGrant {
         point: point(7),
         known: vec![point(1); POINTS_MAX],
         name: Some([7; EVENT_NAME_BYTES]),
+        device: 1,
     });
     let release = Request::Release { lease: LeaseId(1), uses: vec![one_use(4); USES_MAX] }.to_bytes();
     assert!(release.len() <= MESSAGE_BYTES_MAX && Request::from_bytes(&release).is_ok());

@@ -1,0 +1,122 @@
+//! What a program calls the memory of alloc nodes.
+//!
+//! A graph knows its allocations by number, a program by name. A copy of a graph goes by the names of its original,
+//! whose addresses it has, and a graph with children has their names beside its own. So a name says which place is
+//! meant, and leads to what the latest launch left there, of whichever graph and instance. A name is kept for as long
+//! as a graph or an instance has it. Knows no life.
+
+use rustc_hash::FxHashMap;
+
+use super::graphs::Graphs;
+use crate::graph::GraphAllocId;
+use crate::ids::GraphId;
+use crate::op::Memory;
+
+/// An alloc node's memory, as graphs name it.
+pub(super) type Key = (GraphId, GraphAllocId);
+
+/// The names that a graph has: see the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    memory: FxHashMap<Key, Memory>,
+    /// Of its own memory and its children's.
+    keys: FxHashMap<Memory, Key>,
+}
+
+impl Names {
+    /// What the program calls it.
+    pub(super) fn of(&self, key: Key) -> Option<Memory> {
+        self.memory.get(&key).copied()
+    }
+
+    /// What a name means to nodes of this graph, if it is memory of the graph or of a child.
+    pub(super) fn key(&self, memory: Memory) -> Option<Key> {
+        self.keys.get(&memory).copied()
+    }
+
+    /// The names of a copy.
+    pub(super) fn copied(&self, from: GraphId, to: GraphId) -> Self {
+        let key = |(graph, alloc): Key| (if graph == from { to } else { graph }, alloc);
+        Self {
+            memory: self.memory.iter().map(|(it, memory)| (key(*it), *memory)).collect(),
+            keys: self.keys.iter().map(|(memory, it)| (*memory, key(*it))).collect(),
+        }
+    }
+
+    /// Knows all that another graph knows: the names that are new.
+    pub(super) fn learn_all(&mut self, other: &Names) -> Vec<Memory> {
+        let new = other.memory.iter().filter(|(key, memory)| self.memory.insert(**key, **memory).is_none());
+        new.map(|(_, memory)| *memory).collect()
+    }
+
+    /// Knows another graph's memory by a name from now on. Whether it did not before.
+    fn learn(&mut self, key: Key, memory: Memory) -> bool {
+        self.memory.insert(key, memory).is_none()
+    }
+}
+
+impl Graphs {
+    /// The names of a graph, also while it is captured.
+    pub(super) fn names_of(&self, graph: GraphId) -> Option<&Names> {
+        let captured = self.captured.get(&graph).map(|captured| &captured.names);
+        captured.or_else(|| self.graphs.get(&graph).map(|made| &made.names))
+    }
+
+    fn names_mut(&mut self, graph: GraphId) -> Option<&mut Names> {
+        match self.captured.get_mut(&graph) {
+            Some(captured) => Some(&mut captured.names),
+            None => self.graphs.get_mut(&graph).map(|made| &mut made.names),
+        }
+    }
+
+    /// A graph has memory of its own by this name.
+    pub(super) fn name_own(&mut self, graph: GraphId, alloc: GraphAllocId, memory: Memory) {
+        self.name_foreign(graph, (graph, alloc), memory);
+        if let Some(names) = self.names_mut(graph) {
+            names.keys.insert(memory, (graph, alloc));
+        }
+    }
+
+    /// A graph uses another one's memory by this name.
+    pub(super) fn name_foreign(&mut self, graph: GraphId, key: Key, memory: Memory) {
+        if self.names_mut(graph).is_some_and(|names| names.learn(key, memory)) {
+            *self.holds.entry(memory).or_default() += 1;
+        }
+    }
+
+    /// A graph has a child with these names.
+    pub(super) fn adopt(&mut self, graph: GraphId, child: &Names) {
+        child.memory.iter().for_each(|(key, memory)| self.name_foreign(graph, *key, *memory));
+        if let Some(names) = self.names_mut(graph) {
+            for (memory, key) in &child.keys {
+                names.keys.entry(*memory).or_insert(*key);
+            }
+        }
+    }
+
+    /// Somebody else has these names, too.
+    pub(super) fn hold(&mut self, names: &Names) {
+        self.hold_each(names.memory.values());
+    }
+
+    /// As [`hold`](Self::hold), some of them.
+    pub(super) fn hold_each<'n>(&mut self, names: impl IntoIterator<Item = &'n Memory>) {
+        names.into_iter().for_each(|memory| *self.holds.entry(*memory).or_default() += 1);
+    }
+
+    /// Somebody has these names no longer: those that nobody has any more.
+    pub(super) fn release(&mut self, names: &Names) -> Vec<Memory> {
+        let mut gone = Vec::new();
+        for memory in names.memory.values() {
+            let Some(holds) = self.holds.get_mut(memory) else { continue };
+            *holds -= 1;
+            if *holds == 0 {
+                self.holds.remove(memory);
+                self.latest.remove(memory);
+                self.called.remove(memory);
+                gone.push(*memory);
+            }
+        }
+        gone
+    }
+}
