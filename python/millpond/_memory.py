@@ -6,6 +6,9 @@ import json
 
 from ._library import PoolStatistics, check, library
 
+#: More than any device has, and a number that C has: any number above is as much out of memory.
+_SIZE_MAX = (1 << 63) - 1
+
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
@@ -45,6 +48,9 @@ def empty_cache():
 
 def allocate(nbytes, device=0, stream=0):
     """Allocates on a stream, by its handle: the address, 0 for no bytes. Raises ``OutOfMemory``."""
+    if nbytes < 0:
+        raise ValueError(f"{nbytes} bytes")
+    nbytes = min(nbytes, _SIZE_MAX)  # ctypes would cut it to its lower bits.
     pointer = ctypes.c_void_p()
     check(library().millpond_trusted_malloc(ctypes.byref(pointer), nbytes, device, stream))
     return pointer.value or 0

@@ -57,6 +57,11 @@ class Memory(unittest.TestCase):
             millpond.allocate(1 << 50, device=11)
         self.assertIsInstance(caught.exception, MemoryError)
         self.assertIn("out of memory", str(caught.exception))
+        for nbytes in (1 << 63, (1 << 64) - 1, (1 << 64) + 512, 1 << 100):
+            with self.assertRaises(millpond.OutOfMemory):
+                millpond.allocate(nbytes, device=11)
+        with self.assertRaises(ValueError):
+            millpond.allocate(-1, device=11)
         with self.assertRaises(millpond.Error):
             millpond.statistics(1000)
         with self.assertRaises(millpond.Error):

@@ -556,6 +556,9 @@ void millpond_torch_record_stream(void *pointer,
 // For CUDAPluggableAllocator.set_begin_allocate_to_pool: memory that is allocated on the device from now on is kept
 // together under this key, and stays where it is until the pool is released: graphs that are captured meanwhile find
 // it there at every replay. `filter` is not asked: memory that other streams allocate meanwhile is in the pool, too.
+// So a device has one capture at a time: where another thread captures with another pool this throws a C++ exception
+// that says so (without a C++ runtime it is said on the standard error stream), and until this pool's end the calling
+// thread is refused memory.
 void millpond_torch_begin_allocate_to_pool(int32_t device,
                                            millpond_pool_key pool,
                                            const void *filter);
@@ -564,7 +567,7 @@ void millpond_torch_begin_allocate_to_pool(int32_t device,
 void millpond_torch_end_allocate_to_pool(int32_t device, millpond_pool_key pool);
 
 // For CUDAPluggableAllocator.set_release_pool: once for each begin. The memory goes back with the last of these and
-// the free of what is still allocated, after all work that the device's known streams have by then.
+// the free of what is still allocated, after all work that the device has by then, in whatever stream.
 void millpond_torch_release_pool(int32_t device,
                                  millpond_pool_key pool);
 
@@ -608,8 +611,8 @@ millpond_status millpond_launch(millpond_stream_t stream,
                                 const millpond_access *accesses,
                                 size_t count);
 
-// Declares, and checks, what the next kernel on this stream uses that the program launches itself (`<<<>>>`, cuBLAS).
-// Unordered accesses of one allocation pass: they may touch different halves. Not in a capture.
+// Declares, and checks as millpond_launch does, what the next kernel on this stream uses that the program launches
+// itself (`<<<>>>`, cuBLAS). In a capture of a CUDA device what comes to the stream up to its next call is a node.
 millpond_status millpond_declare(millpond_stream_t stream,
                                  const millpond_access *accesses,
                                  size_t count);

@@ -67,8 +67,8 @@ pub(crate) fn list(device: &DeviceEntry, own: Option<&Names>, accesses: &[millpo
     for access in accesses {
         let Part { memory, offset, .. } = part(device, own, access.pointer as u64, access.bytes)?;
         match access.mode {
-            MILLPOND_READ => list.read(memory, offset),
-            MILLPOND_WRITE => list.write(memory, offset),
+            MILLPOND_READ => list.read(memory, offset)?,
+            MILLPOND_WRITE => list.write(memory, offset)?,
             other => return Err(Failure::Value(format!("{other} is neither MILLPOND_READ nor MILLPOND_WRITE"))),
         }
     }

@@ -34,18 +34,14 @@ fn end(entry: &StreamEntry) -> Result<millpond_graph_t> {
     let ended = entry.stream.end_capture()?;
     let names = entry.device.add_names();
     lock(&entry.device.captured).retain(|&address| {
-        match POINTERS.remove(address) {
-            Some((buffer, _)) if ended.has_captured(&buffer) => names.add(buffer.into_alloc_node()),
-            // Of another capture, which goes on; or the place has another life by now.
-            Some((buffer, _)) => {
-                let is_captured = buffer.is_captured();
-                drop(POINTERS.insert(buffer));
-                return is_captured;
+        // One of another capture, which goes on, stays; so does another life in this place.
+        match POINTERS.remove_if(address, |buffer| ended.has_captured(buffer)) {
+            Some(buffer) => {
+                names.add(buffer.into_alloc_node());
+                false
             }
-            // Freed in its capture.
-            None => {}
+            None => POINTERS.is_captured(address),
         }
-        false
     });
     graph::add(ended, names, std::sync::Arc::clone(&entry.device))
 }

@@ -32,6 +32,8 @@ mod capture;
 mod device;
 mod event;
 mod exec;
+#[cfg(test)]
+mod forked;
 mod graph;
 mod handle;
 mod memory;

@@ -1,17 +1,17 @@
 //! Allocate and free by pointer.
 //!
 //! The hot path is `malloc_async` and `free_async`: the stream's entry, the library's own path, one place of
-//! `pointers`. A free that is refused puts the buffer back, so that nothing is lost.
+//! `pointers`. A buffer is in its place until the free has happened: one that is refused changes nothing.
 
 use std::ffi::{c_char, c_void};
 
-use millpond::{Buffer, Pool, Refused};
+use millpond::{Buffer, Pool, RawMemory};
 
 use crate::access::graph_memory;
 use crate::device::{DEVICES, DeviceEntry, lock, millpond_device_t};
-use crate::pointers::POINTERS;
+use crate::pointers::{Outcome, POINTERS};
 use crate::pool::{POOLS, millpond_pool_t};
-use crate::status::{Failure, Result, guard, millpond_status, place, text};
+use crate::status::{Failure, Result, guard, guard_hot, millpond_status, place, text};
 use crate::stream::{STREAMS, StreamEntry, millpond_stream_t};
 
 /// What is allocated belongs to the C side from here on.
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn millpond_malloc_async(
     bytes: usize,
     stream: millpond_stream_t,
 ) -> millpond_status {
-    guard("millpond_malloc_async", || {
+    guard_hot("millpond_malloc_async", || {
         let pointer = place(pointer, "pointer")?;
         STREAMS.with(stream, |entry| allocate(entry, None, bytes, pointer))
     })
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn millpond_malloc_from_pool_async(
     pool: millpond_pool_t,
     stream: millpond_stream_t,
 ) -> millpond_status {
-    guard("millpond_malloc_from_pool_async", || {
+    guard_hot("millpond_malloc_from_pool_async", || {
         let pointer = place(pointer, "pointer")?;
         let pool = POOLS.find(pool)?;
         STREAMS.with(stream, |entry| allocate(entry, Some(&pool), bytes, pointer))
@@ -69,28 +69,38 @@ pub unsafe extern "C" fn millpond_malloc_from_pool_async(
 /// the allocation and every declared use. Null has no effect. In a capture it is a free node.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_free_async(pointer: *mut c_void, stream: millpond_stream_t) -> millpond_status {
-    guard("millpond_free_async", || {
+    guard_hot("millpond_free_async", || {
         let address = pointer as u64;
-        STREAMS.with(stream, |entry| match POINTERS.remove(address) {
-            Some((buffer, _)) => match entry.stream.free(buffer) {
-                Ok(()) => Ok(()),
-                Err(refused) => put_back(&entry.device, refused),
-            },
-            None => free_unknown(entry, address),
+        POINTERS.expect(address);
+        STREAMS.with(stream, |entry| {
+            let mut freeing = entry.stream.freeing()?;
+            let outcome = POINTERS.free(address, |buffer| freeing.try_free(buffer));
+            drop(freeing);
+            match outcome {
+                Outcome::Freed => Ok(()),
+                Outcome::Kept(memory) => end(&memory, &entry.device, || entry.stream.free_raw(&memory)),
+                Outcome::Unknown => free_unknown(entry, address),
+            }
         })
     })
 }
 
-/// Cold: the free was refused. Where checks are off, or report only, the memory is free after all declared uses.
+/// Cold: memory is freed by name; then its buffer leaves, if it is still there. Where checks are off, or report only,
+/// and the free is refused, the memory is free after all declared uses.
 #[cold]
-fn put_back(device: &DeviceEntry, refused: Refused<u8>) -> Result<()> {
-    let Refused { error, buffer } = refused;
-    if device.lets_pass(&error) {
-        drop(buffer);
-        return Ok(());
+fn end(memory: &RawMemory, device: &DeviceEntry, free: impl FnOnce() -> millpond::Result<()>) -> Result<()> {
+    let freed = free();
+    let take = || POINTERS.remove_if(memory.address(), |buffer| memory.is_in(buffer));
+    match freed {
+        Ok(()) => {
+            // It owns nothing any more; in a capture the free node is its end.
+            take().map(Buffer::into_address);
+            Ok(())
+        }
+        // Where another thread has freed it meanwhile, it stays refused.
+        Err(error) if device.lets_pass(&error) => take().map(Buffer::drop_let_pass).ok_or(error.into()),
+        Err(error) => Err(error.into()),
     }
-    drop(POINTERS.insert(buffer));
-    Err(error.into())
 }
 
 /// Cold: no buffer of the C side is at the address: a graph's memory that a capture frees, or no allocation.
@@ -131,11 +141,8 @@ pub unsafe extern "C" fn millpond_malloc(
 pub unsafe extern "C" fn millpond_free(pointer: *mut c_void, device: millpond_device_t) -> millpond_status {
     guard("millpond_free", || {
         let device = DEVICES.find(device)?;
-        match POINTERS.remove(pointer as u64) {
-            Some((buffer, _)) => match device.device.free(buffer) {
-                Ok(()) => Ok(()),
-                Err(refused) => put_back(&device, refused),
-            },
+        match POINTERS.peek(pointer as u64) {
+            Some(memory) => end(&memory, &device, || device.device.free_raw(&memory)),
             None => Ok(device.device.free_address(pointer as u64)?),
         }
     })
@@ -152,4 +159,129 @@ pub unsafe extern "C" fn millpond_set_name(pointer: *mut c_void, name: *const c_
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::{null, null_mut};
+    use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
+    use std::thread::scope;
+
+    use millpond_status::*;
+
+    use super::*;
+    use crate::access::{MILLPOND_READ, millpond_access};
+    use crate::device::millpond_device_create_host;
+    use crate::stream::millpond_stream_create;
+    use crate::work::millpond_declare;
+
+    /// A stream as threads of a test share it.
+    #[derive(Clone, Copy)]
+    struct Shared(millpond_stream_t);
+
+    // SAFETY: a handle is a number.
+    unsafe impl Send for Shared {}
+    // SAFETY: as above.
+    unsafe impl Sync for Shared {}
+
+    impl Shared {
+        fn malloc(&self, bytes: usize) -> *mut c_void {
+            let mut pointer = null_mut();
+            // SAFETY: the pointer is valid for the call.
+            assert_eq!(unsafe { millpond_malloc_async(&mut pointer, bytes, self.0) }, MILLPOND_SUCCESS);
+            pointer
+        }
+
+        fn free(&self, pointer: *mut c_void) -> millpond_status {
+            // SAFETY: whatever the pointer is, the call says.
+            unsafe { millpond_free_async(pointer, self.0) }
+        }
+
+        fn declare(&self, pointer: *mut c_void) -> millpond_status {
+            let access = millpond_access { pointer, bytes: 0, mode: MILLPOND_READ };
+            // SAFETY: one access.
+            unsafe { millpond_declare(self.0, &access, 1) }
+        }
+    }
+
+    /// Two streams of a new host device.
+    fn two_streams() -> [Shared; 2] {
+        let mut device = null_mut();
+        // SAFETY: the pointers are valid for the calls.
+        assert_eq!(unsafe { millpond_device_create_host(&mut device, null()) }, MILLPOND_SUCCESS);
+        [(); 2].map(|()| {
+            let mut stream = null_mut();
+            // SAFETY: as above.
+            assert_eq!(unsafe { millpond_stream_create(&mut stream, device) }, MILLPOND_SUCCESS);
+            Shared(stream)
+        })
+    }
+
+    #[test]
+    fn a_refused_free_gives_nothing_away_whatever_another_thread_does() {
+        let [right, wrong] = two_streams();
+        let (shared, is_over) = (AtomicPtr::new(right.malloc(4096)), AtomicBool::new(false));
+        scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_over.load(SeqCst) {
+                        assert_ne!(wrong.free(shared.load(SeqCst)), MILLPOND_SUCCESS, "nothing orders the two streams");
+                    }
+                });
+            }
+            let refused = (0..400_000).find_map(|round| {
+                let pointer = shared.load(SeqCst);
+                let status = right.free(pointer);
+                if status != MILLPOND_SUCCESS {
+                    return Some(format!("round {round}: a right free is refused: {status:?}"));
+                }
+                let (again, other) = (right.malloc(4096), right.malloc(4096));
+                shared.store(again, SeqCst);
+                if again == other {
+                    return Some(format!("round {round}: two live allocations are at one address"));
+                }
+                assert_eq!(right.free(other), MILLPOND_SUCCESS);
+                None
+            });
+            is_over.store(true, SeqCst);
+            assert_eq!(refused, None);
+        });
+    }
+
+    #[test]
+    fn memory_is_found_and_named_while_a_free_of_it_is_refused() {
+        let [right, wrong] = two_streams();
+        let (pointer, is_over) = (AtomicPtr::new(right.malloc(4096)), AtomicBool::new(false));
+        scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    assert_eq!(wrong.free(pointer.load(SeqCst)), MILLPOND_ERROR_ORDER);
+                }
+            });
+            let (pointer, mut failed) = (pointer.load(SeqCst), None);
+            for round in 0..100_000 {
+                // SAFETY: the name ends with a zero.
+                let named = unsafe { millpond_set_name(pointer, c"weights".as_ptr()) };
+                let declared = right.declare(pointer);
+                if (named, declared) != (MILLPOND_SUCCESS, MILLPOND_SUCCESS) {
+                    failed = Some((round, named, declared));
+                    break;
+                }
+            }
+            is_over.store(true, SeqCst);
+            assert_eq!(failed, None);
+        });
+        assert_eq!(right.free(pointer.load(SeqCst)), MILLPOND_SUCCESS);
+    }
+
+    #[test]
+    fn of_many_threads_that_free_one_pointer_one_does() {
+        let [stream, _] = two_streams();
+        for _ in 0..500 {
+            let pointer = AtomicPtr::new(stream.malloc(4096));
+            let free = || stream.free(pointer.load(SeqCst)) == MILLPOND_SUCCESS;
+            let freed = scope(|scope| [(); 3].map(|()| scope.spawn(free)).map(|it| it.join().expect("no panic")));
+            assert_eq!(freed.iter().filter(|it| **it).count(), 1);
+        }
+    }
 }

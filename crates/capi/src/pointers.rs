@@ -7,8 +7,9 @@
 //! and has three lines and pages to touch, of which the last is some other for each 50 KiB of addresses.) Where a
 //! bucket has no room the buffer goes to a map of the bucket's own, so that nothing depends on how many there are.
 //!
-//! Who holds the bucket has taken what he takes (one-place). Two frees of one pointer: one takes the buffer, the other
-//! finds nothing.
+//! Who holds the bucket has taken what he takes (one-place). A buffer leaves with a free that happens and no sooner
+//! ([`Pointers::free`]), so that a free which is refused is seen by nobody. Two frees of one pointer: one takes the
+//! buffer, the other finds nothing.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -53,6 +54,23 @@ unsafe impl Sync for Bucket {}
 struct Held<'a> {
     bucket: &'a Bucket,
     state: u32,
+}
+
+/// What became of the buffer at an address that was to be freed.
+pub(crate) enum Outcome {
+    /// It was freed, and has left.
+    Freed,
+    /// It was not, and is in its place; this is what it is.
+    Kept(RawMemory),
+    /// There is none.
+    Unknown,
+}
+
+impl Outcome {
+    #[cold]
+    fn of_kept(buffer: &Buffer<u8>) -> Self {
+        buffer.raw().map_or(Outcome::Unknown, Outcome::Kept)
+    }
 }
 
 /// The buckets.
@@ -115,13 +133,47 @@ impl Held<'_> {
         (0..ROOM).find(|&place| self.near(place).is_some_and(|buffer| buffer.address() == address))
     }
 
+    /// Asks `free` for the buffer at an address, which stays in its place unless it was freed.
+    #[inline(always)] // What it calls is the hot path of a free.
+    fn free(&mut self, address: u64, free: impl FnOnce(&mut Buffer<u8>) -> bool) -> Outcome {
+        let Some(place) = self.find(address) else {
+            return if self.state & FAR == 0 { Outcome::Unknown } else { self.free_far(address, free) };
+        };
+        // SAFETY: the bit says that a buffer is there.
+        let buffer = unsafe { self.places_mut().near[place].assume_init_mut() };
+        if !free(buffer) {
+            return Outcome::of_kept(buffer);
+        }
+        // What is left there is empty: there is nothing to drop.
+        self.vacate(place);
+        Outcome::Freed
+    }
+
+    #[cold]
+    fn free_far(&mut self, address: u64, free: impl FnOnce(&mut Buffer<u8>) -> bool) -> Outcome {
+        let Some((buffer, _)) = self.places_mut().far.as_mut().and_then(|far| far.get_mut(&address)) else {
+            return Outcome::Unknown;
+        };
+        if !free(buffer) {
+            return Outcome::of_kept(buffer);
+        }
+        drop(self.take_far(address));
+        Outcome::Freed
+    }
+
+    /// Nothing is in a place any more.
+    #[inline]
+    fn vacate(&mut self, place: usize) {
+        self.state &= !(1 << place | 1 << place << SHARED_SHIFT);
+    }
+
     #[inline(always)] // What it returns is made in its caller's place, not copied there.
     fn take(&mut self, address: u64) -> Option<(Buffer<u8>, bool)> {
         let Some(place) = self.find(address) else {
             return if self.state & FAR == 0 { None } else { self.take_far(address) };
         };
         let is_shared = self.state & 1 << place << SHARED_SHIFT != 0;
-        self.state &= !(1 << place | 1 << place << SHARED_SHIFT);
+        self.vacate(place);
         // SAFETY: the bit said that a buffer is there, and it is taken once.
         Some((unsafe { self.places().near[place].assume_init_read() }, is_shared))
     }
@@ -202,10 +254,29 @@ impl Pointers {
         self.hold(address).take(address)
     }
 
+    /// Asks `free` for the buffer at an address, while nobody else can look: it says whether it was freed, and leaves
+    /// it empty then.
+    #[inline(always)] // As for `take`.
+    pub(crate) fn free(&self, address: u64, free: impl FnOnce(&mut Buffer<u8>) -> bool) -> Outcome {
+        self.hold(address).free(address, free)
+    }
+
+    /// Takes the buffer at an address out, where `is_it` says so of it.
+    pub(crate) fn remove_if(&self, address: u64, is_it: impl FnOnce(&Buffer<u8>) -> bool) -> Option<Buffer<u8>> {
+        let mut bucket = self.hold(address);
+        let is_it = bucket.all().find(|buffer| buffer.address() == address).is_some_and(is_it);
+        if is_it { bucket.take(address).map(|(buffer, _)| buffer) } else { None }
+    }
+
     /// The memory that starts at an address.
     pub(crate) fn peek(&self, address: u64) -> Option<RawMemory> {
         let bucket = self.hold(address);
         bucket.all().find(|buffer| buffer.address() == address)?.raw()
+    }
+
+    /// Whether the buffer at an address was allocated in a capture.
+    pub(crate) fn is_captured(&self, address: u64) -> bool {
+        self.hold(address).all().any(|buffer| buffer.address() == address && buffer.is_captured())
     }
 
     /// Notes that the users of the buffer at an address are recorded elsewhere: by `note`, while it cannot leave.

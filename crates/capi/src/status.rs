@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use millpond::driver::process;
 use millpond::{Error, Place, Violation};
 
 /// What became of a call. Everything but `MILLPOND_SUCCESS` means that nothing has happened; `millpond_last_error` has
@@ -85,6 +86,7 @@ impl fmt::Display for Failure {
 fn without_places(violation: &Violation) -> Violation {
     let mut violation = violation.clone();
     violation.earlier.place = Place::Unknown;
+    violation.newest.place = Place::Unknown;
     violation.later.place = Place::Unknown;
     violation
 }
@@ -113,9 +115,19 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Runs the body of an entry (no-unwind).
+/// Runs the body of an entry (no-unwind). A forked process is refused: nobody is left there who would give back what
+/// other threads of its parent had taken.
 #[inline]
 pub(crate) fn guard(call: &'static str, body: impl FnOnce() -> Result<()>) -> millpond_status {
+    guard_hot(call, || {
+        process::refuse_forked().map_err(Error::from)?;
+        body()
+    })
+}
+
+/// As [`guard`], where the body asks a stream before it takes anything that threads share.
+#[inline]
+pub(crate) fn guard_hot(call: &'static str, body: impl FnOnce() -> Result<()>) -> millpond_status {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => MILLPOND_SUCCESS,
         Ok(Err(failure)) => failed(call, &failure),

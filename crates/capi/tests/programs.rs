@@ -131,13 +131,45 @@ programs_on_cuda! {
     trace
 }
 
+/// The cases of `trusted.c`: work, streams and captures that only the program knows.
+macro_rules! trusted {
+    ($($case:ident)*) => {
+        mod trusted {
+            $(#[test]
+            fn $case() {
+                super::trusted_case(stringify!($case));
+            })*
+        }
+    };
+}
+
+trusted! {
+    recorded_user_of_a_graphs_memory recorded_user_of_memory_freed_in_a_recording default_streams_of_two_threads
+    replay_on_an_unknown_stream captures_that_are_not_announced freed_on_another_stream current_context
+    sizes_near_the_maximum pool_released_before_its_end two_captures_at_once
+}
+
+fn trusted_case(case: &str) {
+    run_command_on_cuda(Command::new(compiled("trusted")).arg(case));
+}
+
+/// A GPU has more memory than that.
+#[test]
+fn idle_memory_for_a_capture() {
+    let mut command = Command::new(compiled("trusted"));
+    run_command_on_cuda(command.arg("idle_memory_for_a_capture").env("FAKECUDA_BYTES", (96_u64 << 20).to_string()));
+}
+
 fn run_on_cuda(name: &str) {
-    let mut command = Command::new(compiled(name));
+    run_command_on_cuda(&mut Command::new(compiled(name)));
+}
+
+fn run_command_on_cuda(command: &mut Command) {
     command.env("LD_LIBRARY_PATH", library_folder()).env("MILLPOND_EXAMPLE_DEVICE", "0").env_remove("MILLPOND_TRACE");
     match std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default().as_str() {
         "" | "fake" => command.env("MILLPOND_LIBCUDA", fakecuda::library()),
-        "cuda" => &mut command,
+        "cuda" => &mut *command,
         other => return eprintln!("skipped: MILLPOND_TEST_DEVICE={other}"),
     };
-    println!("{}", run(&mut command, name));
+    println!("{}", run(command, "the program"));
 }

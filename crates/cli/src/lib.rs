@@ -14,6 +14,7 @@
 pub mod args;
 pub mod check;
 pub mod devices;
+mod output;
 pub mod plan;
 pub mod recorded;
 pub mod replay;

@@ -156,7 +156,7 @@ fn a_trace_is_checked_like_a_text() {
         let path = file("cut.trace", &bytes[..bytes.len() - cut]);
         let (status, out, err) = run(&[path.to_str().unwrap()]);
         match cut {
-            16 => assert_eq!((status, err.contains("was stopped")), (Status::Found, true), "{out}{err}"),
+            16 => assert_eq!((status, out.contains("the trace was cut")), (Status::Found, true), "{out}{err}"),
             _ => assert_eq!(status, Status::BadInput, "nothing is whole: {out}{err}"),
         }
     }
@@ -165,4 +165,48 @@ fn a_trace_is_checked_like_a_text() {
     let path = file("damaged.trace", &damaged);
     let (status, _, err) = run(&[path.to_str().unwrap()]);
     assert_eq!(status, Status::BadInput, "{err}");
+}
+
+#[test]
+fn a_trace_that_was_cut_is_never_fine() {
+    let mut writer = Writer::new();
+    let what = What::StreamCreate { stream: StreamId(1), role: StreamRole::Blocking, device: DeviceId(0) };
+    writer.push(&Op { host: HostId(0), place: Place::Unknown, what }, &Names::new());
+    let bytes = writer.finish();
+    let path = file("right.trace", &bytes);
+    assert_eq!(run(&[path.to_str().unwrap()]).0, Status::Fine);
+    let path = file("right-and-cut.trace", &bytes[..bytes.len() - 16]);
+    let (status, out, _) = run(&[path.to_str().unwrap()]);
+    assert_eq!(status, Status::BadInput);
+    assert!(out.contains("the trace was cut") && out.contains("1 operation, no violations"), "{out}");
+    let (status, out, _) = run(&["--json", path.to_str().unwrap()]);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((status, &report["was_stopped"]), (Status::BadInput, &true.into()));
+}
+
+#[test]
+fn nothing_to_check_is_not_all_well() {
+    let (bare, closed) = (Writer::new().seal(), Writer::new().finish());
+    for (name, content) in [("empty", &b""[..]), ("comment", b"# nothing\n"), ("bare", &bare), ("closed", &closed)] {
+        let path = file(name, content);
+        let (status, out, err) = run(&[path.to_str().unwrap()]);
+        assert_eq!(status, Status::BadInput, "{name}: {out}{err}");
+        assert!(err.contains("nothing to check"), "{name}: {err}");
+    }
+}
+
+#[test]
+fn what_a_litmus_program_expects_is_compared() {
+    let text = b"stream s\na = alloc s 64   !! free-before-use\nfree s a\n";
+    let path = file("unmet.litmus", text);
+    let (status, out, _) = run(&[path.to_str().unwrap()]);
+    assert_eq!(status, Status::Found);
+    assert!(out.contains("line 2: free-before-use was not found"), "{out}");
+    let (_, out, _) = run(&["--json", path.to_str().unwrap()]);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["unmet"].as_array().map(Vec::len), Some(1));
+    let text = b"stream s\na = alloc s 64\nfree s a\nfree s a   !! race\n";
+    let (status, out, _) = run(&[file("other.litmus", text).to_str().unwrap()]);
+    assert_eq!(status, Status::Found);
+    assert!(out.contains("line 4: race was not found") && out.contains("line 4: double-free was found"), "{out}");
 }

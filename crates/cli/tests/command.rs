@@ -75,3 +75,14 @@ fn status_tells_bad_input_and_errors_go_to_standard_error() {
         assert!(output.stdout.is_empty());
     }
 }
+
+#[test]
+fn who_stops_reading_gets_the_same_status() {
+    let wrong = path("../../litmus/measured/2-free-before-use.litmus");
+    for _ in 0..20 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+        let mut child = command.args(["check", &wrong]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(1));
+    }
+}

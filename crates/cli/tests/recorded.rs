@@ -271,3 +271,12 @@ fn what_is_no_file_is_refused() {
     let text = recorded::read_file(&data("elsewhere/missing.jsonl")).unwrap_err().to_string();
     assert!(text.contains("missing.jsonl: cannot be opened: no such file or directory\n  help:"), "{text}");
 }
+
+#[test]
+fn a_small_file_does_not_unpack_to_any_size() {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(b"\x80\x04").unwrap();
+    (0..64).for_each(|_| packed.write_all(&[b']'; 1 << 20]).unwrap());
+    let text = refusal(&packed.finish().unwrap());
+    assert!(text.contains("a gzipped snapshot of more than 200 times the size of its file"), "{text}");
+}

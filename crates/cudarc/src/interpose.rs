@@ -5,8 +5,9 @@
 //! those names. Then every `CudaSlice` of cudarc is Millpond's memory, allocated and freed in stream order.
 //!
 //! The program's order is trusted, as such programs say on which stream they allocate and free, and not what used the
-//! memory: a free is a point of its stream, after everything that was submitted there, and after the allocation.
-//! What is not Millpond's (other frees, allocations in captures, and of nothing) goes on to the library.
+//! memory; what that means is in [`Trusted`]. A stream that it closes is closed here first, by `cuStreamDestroy`.
+//! What is not Millpond's (other frees, allocations in captures, and of nothing) goes on to the library. A free of
+//! Millpond's memory in a capture is refused: the graph may use it at each launch.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -14,16 +15,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cudarc::driver::sys::{self, CUdeviceptr, CUresult, CUstream};
-use millpond::{Buffer, Device, Pool, PoolConfig, Stream};
+use millpond::driver::DriverError;
+use millpond::{Buffer, Device, Pool, PoolConfig, Trusted};
 
 use crate::error::Result;
 
 /// A device that serves.
 #[derive(Debug)]
 struct Served {
-    device: Device,
-    pool: Pool,
-    streams: Mutex<HashMap<u64, Stream>>,
+    trusted: Trusted,
     live: Mutex<HashMap<u64, Buffer<u8>>>,
 }
 
@@ -43,44 +43,39 @@ fn served(ordinal: c_int) -> millpond::Result<Arc<Served>> {
     let device = Device::cuda(u32::try_from(ordinal).unwrap_or(u32::MAX))?;
     // Nobody tells Millpond of synchronisations: what is idle goes back when it is wanted elsewhere.
     let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() })?;
-    let (streams, live) = Default::default();
-    let served = Arc::new(Served { device, pool, streams, live });
+    // SAFETY: the promise of who calls the functions below, which tell of streams that are closed.
+    let trusted = unsafe { device.trusted(pool, false) };
+    let served = Arc::new(Served { trusted, live: Mutex::default() });
     all.push((ordinal, Arc::clone(&served)));
     Ok(served)
 }
 
 impl Served {
-    fn stream(&self, native: u64) -> millpond::Result<Stream> {
-        let mut streams = lock(&self.streams);
-        if let Some(stream) = streams.get(&native) {
-            return Ok(stream.clone());
-        }
-        // SAFETY: the caller's promise: an open stream. It is known from then on by its handle; a program that closes
-        // it and gets another of the same handle has waited for its work, as cudarc's streams do not outlive theirs.
-        let stream = unsafe { self.device.adopt_untied(native) }?;
-        streams.insert(native, stream.clone());
-        Ok(stream)
-    }
-
     fn alloc(&self, bytes: usize, native: u64) -> millpond::Result<CUdeviceptr> {
-        let buffer = self.stream(native)?.alloc::<u8>(&self.pool, bytes)?;
+        let buffer = self.trusted.alloc(bytes, native)?;
         let address = buffer.address();
         lock(&self.live).insert(address, buffer);
         Ok(address)
     }
 
-    /// Whether it was ours.
+    /// Whether it was ours. What is refused stays live.
     fn free(&self, address: CUdeviceptr, native: u64) -> millpond::Result<bool> {
         let Some(buffer) = lock(&self.live).remove(&address) else { return Ok(false) };
-        let stream = self.stream(native)?;
-        if let Err(refused) = stream.free(buffer) {
-            // Allocated on another stream, and nothing that we know orders the two: free after the work of both.
-            if let Some(memory) = refused.buffer.raw() {
-                stream.record_use(&memory)?;
-            }
-        }
-        Ok(true)
+        let checked = self.trusted.check_captured(native, "free");
+        let freed = match checked {
+            Ok(()) => self.trusted.free(buffer, false, native).map_err(|refused| (refused.error, refused.buffer)),
+            Err(error) => Err((error, buffer)),
+        };
+        freed.map(|()| true).map_err(|(error, buffer)| {
+            lock(&self.live).insert(address, buffer);
+            error
+        })
     }
+}
+
+/// Those that serve.
+fn all() -> Vec<Arc<Served>> {
+    lock(&SERVED).iter().map(|(_, served)| Arc::clone(served)).collect()
 }
 
 /// The device of the current context, if it may serve what this stream does now: a capture would make nodes of it.
@@ -102,6 +97,9 @@ fn guard<T>(call: &str, act: impl FnOnce() -> millpond::Result<T>) -> std::resul
             eprintln!("millpond: {call}: {error}");
             match error {
                 millpond::Error::OutOfMemory(_) => Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY),
+                millpond::Error::Driver(error) if matches!(*error, DriverError::Captured { .. }) => {
+                    Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+                }
                 _ => Err(CUresult::CUDA_ERROR_UNKNOWN),
             }
         }
@@ -138,8 +136,7 @@ pub unsafe extern "C" fn cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize
 #[cfg_attr(feature = "interpose", unsafe(no_mangle))]
 #[allow(non_snake_case)]
 pub unsafe extern "C" fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> CUresult {
-    let devices: Vec<Arc<Served>> = lock(&SERVED).iter().map(|(_, served)| Arc::clone(served)).collect();
-    for served in devices {
+    for served in all() {
         match guard("cuMemFreeAsync", || served.free(address, stream as u64)) {
             Ok(true) => return CUresult::CUDA_SUCCESS,
             Ok(false) => {}
@@ -150,32 +147,51 @@ pub unsafe extern "C" fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) 
     unsafe { next_free(address, stream) }
 }
 
+/// `cuStreamDestroy`, after Millpond has marked the end of what is in the stream: its handle may name another one then.
+///
+/// # Safety
+/// As of the driver's function.
+#[cfg_attr(feature = "interpose", unsafe(no_mangle))]
+#[allow(non_snake_case)]
+pub unsafe extern "C" fn cuStreamDestroy_v2(stream: CUstream) -> CUresult {
+    let close = || {
+        all().iter().for_each(|served| served.trusted.close_stream(stream as u64));
+        Ok(())
+    };
+    if let Err(code) = guard("cuStreamDestroy", close) {
+        return code;
+    }
+    // SAFETY: the header's signature.
+    match unsafe { next::<Destroy>("cuStreamDestroy_v2") } {
+        // SAFETY: the caller's promise.
+        Some(destroy) => unsafe { destroy(stream) },
+        None => CUresult::CUDA_ERROR_NOT_FOUND,
+    }
+}
+
 type Alloc = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
 type Free = unsafe extern "C" fn(CUdeviceptr, CUstream) -> CUresult;
+type Destroy = unsafe extern "C" fn(CUstream) -> CUresult;
 
-/// The library's own functions.
-fn next() -> Option<&'static (Alloc, Free)> {
-    static NEXT: OnceLock<Option<(Alloc, Free)>> = OnceLock::new();
-    let find = || {
-        // SAFETY: the driver library, which is loaded already.
-        let library = unsafe { libloading::Library::new("libcuda.so.1") }.ok()?;
-        // SAFETY: the header's signature.
-        let alloc = *unsafe { library.get::<Alloc>("cuMemAllocAsync") }.ok()?;
-        // SAFETY: the header's signature.
-        let free = *unsafe { library.get::<Free>("cuMemFreeAsync") }.ok()?;
-        // It stays loaded.
-        std::mem::forget(library);
-        Some((alloc, free))
-    };
-    NEXT.get_or_init(find).as_ref()
+/// A function of the library's own.
+///
+/// # Safety
+/// The name is that of a function of this signature, by the header.
+unsafe fn next<F: Copy>(name: &str) -> Option<F> {
+    static LIBRARY: OnceLock<Option<libloading::Library>> = OnceLock::new();
+    // SAFETY: the driver library, which is loaded already.
+    let library = LIBRARY.get_or_init(|| unsafe { libloading::Library::new("libcuda.so.1") }.ok()).as_ref()?;
+    // SAFETY: the caller's promise.
+    unsafe { library.get::<F>(name) }.ok().map(|function| *function)
 }
 
 /// # Safety
 /// As of the driver's function.
 unsafe fn next_alloc(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
-    match next() {
+    // SAFETY: the header's signature.
+    match unsafe { next::<Alloc>("cuMemAllocAsync") } {
         // SAFETY: the caller's promise.
-        Some((alloc, _)) => unsafe { alloc(address, bytes, stream) },
+        Some(alloc) => unsafe { alloc(address, bytes, stream) },
         None => CUresult::CUDA_ERROR_NOT_FOUND,
     }
 }
@@ -183,9 +199,10 @@ unsafe fn next_alloc(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) 
 /// # Safety
 /// As of the driver's function.
 unsafe fn next_free(address: CUdeviceptr, stream: CUstream) -> CUresult {
-    match next() {
+    // SAFETY: the header's signature.
+    match unsafe { next::<Free>("cuMemFreeAsync") } {
         // SAFETY: the caller's promise.
-        Some((_, free)) => unsafe { free(address, stream) },
+        Some(free) => unsafe { free(address, stream) },
         None => CUresult::CUDA_ERROR_NOT_FOUND,
     }
 }
@@ -198,6 +215,6 @@ unsafe fn next_free(address: CUdeviceptr, stream: CUstream) -> CUresult {
 /// # Errors
 /// [`Error::Millpond`](crate::Error::Millpond) that says what is missing.
 pub fn pool(ordinal: u32) -> Result<Pool> {
-    std::hint::black_box((cuMemAllocAsync as Alloc, cuMemFreeAsync as Free));
-    Ok(served(c_int::try_from(ordinal).unwrap_or(-1))?.pool.clone())
+    std::hint::black_box((cuMemAllocAsync as Alloc, cuMemFreeAsync as Free, cuStreamDestroy_v2 as Destroy));
+    Ok(served(c_int::try_from(ordinal).unwrap_or(-1))?.trusted.pool().clone())
 }

@@ -3,10 +3,12 @@
 //! cudarc finds the driver library by its name alone. So each test starts itself once more, with a folder on the
 //! loader's path in which `fakecuda` has that name.
 
+use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -191,6 +193,62 @@ fn a_slice_is_one_of_cudarc_and_comes_back() -> Outcome {
     Ok(())
 }
 
+/// A gate that keeps streams of cudarc's busy, which Millpond does not see.
+static IS_OPEN: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" fn gate(_: *mut c_void) {
+    while !IS_OPEN.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Keeps a stream of cudarc's busy until [`IS_OPEN`].
+fn keep_busy(stream: &CudaStream) {
+    // SAFETY: an open stream; the function needs nothing.
+    unsafe { sys::cuLaunchHostFunc(stream.cu_stream(), Some(gate), std::ptr::null_mut()) }
+        .result()
+        .expect("a host function");
+}
+
+/// cudarc's own events know the last reader only, and to Millpond the readers are work of the program's own.
+#[test]
+fn a_slice_that_comes_back_waits_for_all_readers() -> Outcome {
+    const N: usize = 1 << 20;
+    let Some(context) = context("a_slice_that_comes_back_waits_for_all_readers") else { return Ok(()) };
+    let (home, slow, fast) = (context.stream()?, context.stream()?, context.stream()?);
+    let pool = context.device().default_pool();
+    // Copies to memory of another device handle, so that no use of these streams is declared.
+    let own = millpond::Device::cuda(0)?;
+    let reader = own.non_blocking_stream()?;
+    let copies: Vec<_> = (0..2).map(|_| reader.alloc::<u8>(&own.default_pool(), N)).collect::<millpond::Result<_>>()?;
+    reader.synchronize()?;
+    let mut x = Some(home.alloc::<u8>(&pool, N)?);
+    for round in 0..2 {
+        let mut slice = context.slice(&home, x.take().expect("it comes back"))?;
+        home.cudarc().memset_zeros(&mut slice)?;
+        if round == 1 {
+            keep_busy(slow.cudarc());
+            for (stream, copy) in [&slow, &fast].into_iter().zip(&copies) {
+                let (from, _used) = slice.device_ptr(stream.cudarc());
+                // SAFETY: both have as many bytes.
+                unsafe { result::memcpy_dtod_async(copy.address(), from, N, stream.cudarc().cu_stream()) }?;
+            }
+        }
+        x = Some(slice.into_buffer()?);
+    }
+    let x = x.expect("it came back");
+    home.memset(x.write(), 0xBB)?;
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!home.is_idle()?, "the slow reader has not begun");
+    IS_OPEN.store(true, Ordering::Release);
+    context.device().synchronize()?;
+    slow.cudarc().synchronize()?;
+    for copy in &copies {
+        assert!(reader.copy_to_host(copy.read())?.iter().all(|byte| *byte == 0));
+    }
+    Ok(())
+}
+
 /// cudarc's own events know the last reader only.
 #[test]
 fn a_slice_that_is_dropped_waits_for_all_readers() -> Outcome {
@@ -294,5 +352,138 @@ fn allocations_of_whole_programs_are_served() -> Outcome {
     assert_eq!(pool.statistics().used_bytes, 0);
     // SAFETY: it captures.
     unsafe { result::stream::end_capture(left.cu_stream()) }?;
+    Ok(())
+}
+
+/// Of whole programs: an allocation on a stream.
+fn take(bytes: usize, stream: &CudaStream) -> Result<u64, DriverError> {
+    let mut address = 0;
+    // SAFETY: an open stream of the current context.
+    unsafe { interpose::cuMemAllocAsync(&mut address, bytes, stream.cu_stream()) }.result().map(|()| address)
+}
+
+/// ... and a free.
+fn give(address: u64, stream: &CudaStream) -> Result<(), DriverError> {
+    // SAFETY: as above.
+    unsafe { interpose::cuMemFreeAsync(address, stream.cu_stream()) }.result()
+}
+
+const RELAXED: sys::CUstreamCaptureMode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+
+/// A graph uses what was allocated before its capture, at each launch: a free in the capture gives it to nobody.
+#[test]
+fn memory_is_not_freed_by_a_capture() -> Outcome {
+    const N: usize = 1 << 20;
+    let Some(context) = context("memory_is_not_freed_by_a_capture") else { return Ok(()) };
+    let stream = context.cudarc().new_stream()?;
+    let pool = interpose::pool(0)?;
+    let used = take(N, &stream)?;
+    stream.synchronize()?;
+    stream.begin_capture(RELAXED)?;
+    // SAFETY: it has as many bytes.
+    unsafe { result::memset_d8_async(used, 0x11, N, stream.cu_stream()) }?;
+    assert!(give(used, &stream).is_err());
+    // SAFETY: it captures.
+    let graph = unsafe { result::stream::end_capture(stream.cu_stream()) }?;
+    let other = take(N, &stream)?;
+    assert_ne!(other, used);
+    // SAFETY: it has as many bytes.
+    unsafe { result::memset_d8_async(other, 0x77, N, stream.cu_stream()) }?;
+    let mut exec = std::mem::MaybeUninit::uninit();
+    // SAFETY: a place for an instance.
+    unsafe { sys::cuGraphInstantiateWithFlags(exec.as_mut_ptr(), graph, 0) }.result()?;
+    // SAFETY: it was made just now.
+    let exec = unsafe { exec.assume_init() };
+    // SAFETY: the instance of this graph, whose memory is live.
+    unsafe { sys::cuGraphLaunch(exec, stream.cu_stream()) }.result()?;
+    for (address, value) in [(used, 0x11), (other, 0x77)] {
+        let mut found = vec![0_u8; N];
+        // SAFETY: both have as many, and the copy is waited for.
+        unsafe { result::memcpy_dtoh_async(&mut found, address, stream.cu_stream()) }?;
+        stream.synchronize()?;
+        assert!(found.iter().all(|byte| *byte == value));
+        // After the capture it is a free like any.
+        give(address, &stream)?;
+    }
+    assert_eq!(pool.statistics().used_bytes, 0);
+    Ok(())
+}
+
+/// One stream captures, another one allocates.
+#[test]
+fn captures_suffer_nothing_from_allocations() -> Outcome {
+    let Some(context) = context("captures_suffer_nothing_from_allocations") else { return Ok(()) };
+    let (left, right) = (context.cudarc().new_stream()?, context.cudarc().new_stream()?);
+    let _pool = interpose::pool(0)?;
+    let freed = take(8 << 20, &left)?;
+    // SAFETY: it has as many bytes.
+    unsafe { result::memset_d8_async(freed, 1, 8 << 20, left.cu_stream()) }?;
+    give(freed, &left)?;
+    let kept = take(1 << 20, &left)?;
+    left.begin_capture(RELAXED)?;
+    // SAFETY: it has as many bytes.
+    unsafe { result::memset_d8_async(kept, 0x11, 1 << 20, left.cu_stream()) }?;
+    let other = take(4 << 20, &right)?;
+    // SAFETY: it captures.
+    unsafe { result::stream::end_capture(left.cu_stream()) }?;
+    give(other, &right)?;
+    give(kept, &left)?;
+    Ok(())
+}
+
+/// The next stream may get the handle of one that was closed: it does not come after that one's work.
+#[test]
+fn memory_of_a_closed_stream_waits_for_its_work() -> Outcome {
+    const N: usize = 2 << 20;
+    let Some(context) = context("memory_of_a_closed_stream_waits_for_its_work") else { return Ok(()) };
+    let pool = interpose::pool(0)?;
+    pool.set_reuse(ReusePolicy { allow_internal_dependencies: false, ..Default::default() });
+    let open = || {
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: a place for a stream.
+        unsafe { sys::cuStreamCreate(&mut stream, 1) }.result().map(|()| stream)
+    };
+    let alloc = |stream| {
+        let mut address = 0;
+        // SAFETY: an open stream of the current context.
+        unsafe { interpose::cuMemAllocAsync(&mut address, N, stream) }.result().map(|()| address)
+    };
+    context.cudarc().bind_to_thread()?;
+    let closed = open()?;
+    let freed = alloc(closed)?;
+    // SAFETY: an open stream; the function needs nothing.
+    unsafe { sys::cuLaunchHostFunc(closed, Some(gate), std::ptr::null_mut()) }.result()?;
+    // SAFETY: it has as many bytes.
+    unsafe { result::memset_d8_async(freed, 1, N, closed) }?;
+    // SAFETY: an open stream.
+    unsafe { interpose::cuMemFreeAsync(freed, closed) }.result()?;
+    // SAFETY: an open stream, for the last time.
+    unsafe { interpose::cuStreamDestroy_v2(closed) }.result()?;
+    let others: Vec<_> = (0..8).map(|_| open()).collect::<Result<_, _>>()?;
+    for other in &others {
+        assert_ne!(alloc(*other)?, freed, "its fill has not begun");
+    }
+    IS_OPEN.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// A stream is taken over beside a capture, after the program has dropped another one.
+#[test]
+fn streams_are_taken_over_beside_a_capture() -> Outcome {
+    let Some(context) = context("streams_are_taken_over_beside_a_capture") else { return Ok(()) };
+    let left = context.stream()?;
+    let x = left.alloc::<u8>(&context.device().default_pool(), 4096)?;
+    for drops_one in [false, true] {
+        if drops_one {
+            drop(context.stream()?);
+        }
+        left.begin_capture()?;
+        left.memset(x.write(), 1)?;
+        std::thread::scope(|scope| {
+            let open = || context.stream().map(drop).map_err(|error| error.to_string());
+            scope.spawn(open).join().expect("no panic")
+        })?;
+        assert_eq!(left.end_capture()?.len(), 1);
+    }
     Ok(())
 }

@@ -53,6 +53,9 @@ impl Lower {
             [name, "=", "take", node, "from", exec] => {
                 let (node, exec) = (self.memory(node)?, self.exec(exec)?);
                 let memory = self.new_memory(name)?;
+                if let Some(bytes) = self.bytes_of(node) {
+                    self.note_bytes(memory, bytes);
+                }
                 self.push(What::Take { exec, node, memory })?;
             }
             _ => return Ok(false),
@@ -131,7 +134,9 @@ impl Lower {
         Ok(match *words {
             ["alloc", name, bytes] => {
                 let bytes = self.bytes(bytes)?;
-                NodeOp::Alloc { memory: self.fresh_memory(name)?, bytes }
+                let memory = self.fresh_memory(name)?;
+                self.note_bytes(memory, bytes);
+                NodeOp::Alloc { memory, bytes }
             }
             ["free", name] => {
                 let memory = self.memory(name)?;

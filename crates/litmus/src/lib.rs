@@ -24,10 +24,12 @@
 //! |---|---|
 //! | `text` | lines, words and expectations |
 //! | `lower` | names, and statements that become operations |
+//! | `bounds` | how large graphs become |
 //! | `streams`, `memory`, `graphs` | one statement each |
 //! | `model/` | a program as a device may run it: all schedules |
 #![forbid(unsafe_code)]
 
+mod bounds;
 mod graphs;
 mod lower;
 mod memory;

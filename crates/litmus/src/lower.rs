@@ -1,7 +1,8 @@
 //! Statements become operations: names are numbered, loops unrolled, threads told apart.
 //!
 //! Nothing is judged here beyond what a name is: a program that uses memory before it is allocated is a program, and
-//! the checker's to judge. Invariant **bounded**: no text becomes more than [`OPS_MAX`] operations.
+//! the checker's to judge. Invariant **bounded**: no text becomes more than [`OPS_MAX`] operations, nor larger graphs
+//! than `bounds.rs` allows.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -10,6 +11,7 @@ use millpond_core::check::Settings;
 use millpond_core::ids::{AllocId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId, TicketId};
 use millpond_core::op::{Memory, Name, Names, Op, Place, What};
 
+use crate::bounds::Sizes;
 use crate::text::Line;
 use crate::{Expected, Program, Refusal};
 
@@ -64,6 +66,7 @@ pub(crate) struct Lower {
     pub(crate) nodes: HashMap<(GraphId, String), NodeId>,
     /// How many nodes a graph has.
     pub(crate) sizes: HashMap<GraphId, u32>,
+    bounds: Sizes,
     ops: Vec<Op>,
     symbols: HashMap<String, Symbol>,
     counts: HashMap<Count, u32>,
@@ -72,6 +75,9 @@ pub(crate) struct Lower {
     freed: HashSet<Memory>,
     /// What memory is called, by its number.
     called: HashMap<AllocId, String>,
+    /// How large memory is, and what is offered, where that is known here.
+    bytes: HashMap<Memory, u64>,
+    pub(crate) offers: HashMap<TicketId, u64>,
     host: HostId,
     line: u32,
 }
@@ -83,6 +89,7 @@ pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
         settings: Settings::default(),
         nodes: HashMap::new(),
         sizes: HashMap::new(),
+        bounds: Sizes::default(),
         ops: Vec::new(),
         symbols: HashMap::from([("main".to_owned(), Symbol::Host(HostId(0)))]),
         // Number 0 is the legacy stream and the main thread.
@@ -90,6 +97,8 @@ pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
         promised: promised(lines),
         freed: HashSet::new(),
         called: HashMap::new(),
+        bytes: HashMap::new(),
+        offers: HashMap::new(),
         host: HostId(0),
         line: 0,
     };
@@ -169,6 +178,9 @@ impl Lower {
     pub(crate) fn push_by(&mut self, host: HostId, what: What) -> Result<(), Refusal> {
         if self.ops.len() >= OPS_MAX {
             return self.refuse("the program has too many operations", format!("at most {OPS_MAX} are read"));
+        }
+        if let Some(what) = self.bounds.take(&what) {
+            return self.refuse(what, "a litmus program is small: take fewer nodes, or launch them less often");
         }
         self.ops.push(Op { host, place: Place::Line(self.line), what });
         Ok(())
@@ -314,6 +326,16 @@ impl Lower {
         let memory = Memory::first(self.next(Count::Memory));
         self.define(name, Symbol::Memory(memory))?;
         Ok(memory)
+    }
+
+    /// Memory has so many bytes.
+    pub(crate) fn note_bytes(&mut self, memory: Memory, bytes: u64) {
+        self.bytes.insert(memory, bytes);
+    }
+
+    /// How many bytes memory has, where a line above says so.
+    pub(crate) fn bytes_of(&self, memory: Memory) -> Option<u64> {
+        self.bytes.get(&memory).copied()
     }
 
     /// The memory was freed by some line.

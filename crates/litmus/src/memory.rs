@@ -1,5 +1,7 @@
 //! Statements about memory: allocated, used, freed, shared.
 
+use std::ops::Range;
+
 use millpond_core::ids::{PoolId, TicketId};
 use millpond_core::op::{Access, Act, Memory, Space, Start, What};
 use smallvec::SmallVec;
@@ -71,11 +73,16 @@ impl Lower {
                 let memory = self.memory(memory)?;
                 let number = TicketId(self.next(Count::Ticket));
                 self.define(ticket, Symbol::Ticket(number))?;
+                let bytes = self.bytes_of(memory);
+                self.offers.extend(bytes.map(|bytes| (number, bytes)));
                 self.push(What::Export { memory, ticket: number })?;
             }
             [name, "=", "import", ticket] => {
                 let ticket = self.ticket(ticket)?;
                 let memory = self.new_memory(name)?;
+                if let Some(bytes) = self.offers.get(&ticket) {
+                    self.note_bytes(memory, *bytes);
+                }
                 self.push(What::Import { ticket, memory })?;
             }
             _ => return Ok(false),
@@ -91,12 +98,14 @@ impl Lower {
     fn alloc(&mut self, name: &str, stream: &str, bytes: &str, pool: PoolId) -> Result<(), Refusal> {
         let (stream, bytes) = (self.stream(stream)?, self.bytes(bytes)?);
         let (memory, name) = (self.new_memory(name)?, self.name(name));
+        self.note_bytes(memory, bytes);
         self.push(What::Alloc { memory, pool, stream, bytes, name })
     }
 
     fn alloc_now(&mut self, name: &str, space: Space, bytes: &str) -> Result<(), Refusal> {
         let bytes = self.bytes(bytes)?;
         let (memory, name) = (self.new_memory(name)?, self.name(name));
+        self.note_bytes(memory, bytes);
         self.push(What::AllocNow { memory, space, bytes, name })
     }
 
@@ -129,33 +138,63 @@ impl Lower {
         Ok(accesses)
     }
 
-    /// Adds what is named; a use of no bytes (`A[4..4]`) is no access. A write outweighs a read of the same memory.
+    /// Adds what is named; a use of no bytes (`A[4..4]`) is no access. What is read twice is read.
     fn add_accesses(&mut self, accesses: &mut SmallVec<[Access; 2]>, act: Act, names: &[&str]) -> Result<(), Refusal> {
         if names.is_empty() {
             return self.refuse("nothing is named", "name the memory: `read S A`");
         }
         for name in names {
-            let (name, is_empty) = self.range(name)?;
+            let (name, range) = self.range(name)?;
             let memory: Memory = self.memory(name)?;
-            if is_empty {
+            if let Some(range) = &range
+                && let Some(bytes) = self.bytes_of(memory).filter(|bytes| range.end > *bytes)
+            {
+                let what =
+                    format!("`{name}[{}..{}]` does not lie within: `{name}` has {bytes} B", range.start, range.end);
+                return self.refuse(what, "use bytes that it has");
+            }
+            if range.is_some_and(|range| range.is_empty()) {
                 continue;
             }
-            match accesses.iter_mut().find(|access| access.memory == memory) {
-                Some(access) if act == Act::Write => access.act = Act::Write,
-                Some(_) => {}
-                None => accesses.push(Access { memory, act }),
+            let access = Access { memory, act };
+            if act == Act::Write || !accesses.contains(&access) {
+                accesses.push(access);
             }
         }
         Ok(())
     }
 
-    /// A name with a range of bytes behind it, perhaps; whether that is empty.
-    fn range<'a>(&self, word: &'a str) -> Result<(&'a str, bool), Refusal> {
-        let Some((name, range)) = word.split_once('[') else { return Ok((word, false)) };
+    /// A name with a range of bytes behind it, perhaps.
+    fn range<'a>(&self, word: &'a str) -> Result<(&'a str, Option<Range<u64>>), Refusal> {
+        let Some((name, range)) = word.split_once('[') else { return Ok((word, None)) };
         let bounds = range.strip_suffix(']').and_then(|range| range.split_once(".."));
         match bounds.map(|(from, to)| (from.parse::<u64>(), to.parse::<u64>())) {
-            Some((Ok(from), Ok(to))) if from <= to => Ok((name, from == to)),
+            Some((Ok(from), Ok(to))) if from <= to => Ok((name, Some(from..to))),
             _ => self.refuse(format!("`{word}` has no range of bytes"), "write it as `A[0..512]`"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Program;
+
+    #[test]
+    fn a_range_lies_within_its_memory() {
+        let refused = |text: &str| Program::parse(text).expect_err("it does not lie within");
+        let imported = "process q\npool p shared\nstream s\na = alloc s 1024 from p\nexport a as k\nq: b = import k";
+        let taken = "graph g\nstream s\nnode n in g: alloc a 1024\nx = instantiate g\nlaunch x s\nb = take a from x";
+        for text in [
+            "stream s\na = alloc s 1024\nwrite s a[1000..2000]",
+            "graph g\nstream s\nnode n in g: alloc a 1024\nnode m in g after n: read a[0..1025]",
+            &format!("{imported}\nwrite s b[1..1025]"),
+            &format!("{taken}\nread s b[2..1030]"),
+        ] {
+            let refusal = refused(text);
+            let line = text.lines().count() as u32;
+            assert!(refusal.line == line && refusal.what.contains("has 1024 B"), "{refusal}");
+        }
+        let right = "stream s\na = alloc s 1024\nwrite s a[1000..1024]\nread s a[1024..1024]\nfree s a";
+        assert!(Program::parse(right).is_ok_and(|program| program.check().is_empty()));
     }
 }

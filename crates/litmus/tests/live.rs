@@ -10,6 +10,7 @@ mod device;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use millpond_core::check::Kind;
 use millpond_litmus::{Expected, Program};
@@ -124,7 +125,11 @@ fn every_device_goes_with_its_last_handle() {
         }
         let before = mappings();
         (0..200).for_each(|seed| drop(device::run(&program, Place::Host(Timing::Seeded(seed)))));
-        // Other tests of this process have devices, too, but fewer.
+        // Other tests of this process have devices, too, but fewer; threads that share memory end a little later.
+        let end = Instant::now() + Duration::from_secs(20);
+        while mappings() > before + 150 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         if mappings() > before + 150 {
             kept.push(path);
         }

@@ -2,10 +2,10 @@
 //! frees its import; the parent waits for both, checks, and frees last. Run with
 //! `cargo run -p millpond --example share_children`.
 //!
-//! Tickets are text: they pass by arguments and pipes here, and may pass by anything.
+//! Tickets are text: they pass by pipes here, and not as arguments, which every user of the machine can read.
 
 use std::error::Error;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
 use millpond::{Buffer, Device, HostConfig, PoolConfig, Ticket};
@@ -13,10 +13,13 @@ use millpond::{Buffer, Device, HostConfig, PoolConfig, Ticket};
 const LEN: usize = 1 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = std::env::args().collect();
-    match arguments.as_slice() {
-        [_, memory, event, number] => child(&memory.parse()?, &event.parse()?, number.parse()?),
-        _ => parent(),
+    match std::env::args().nth(1) {
+        Some(number) => {
+            let mut tickets = std::io::stdin().lines();
+            let mut ticket = || Ok::<Ticket, Box<dyn Error>>(tickets.next().ok_or("a ticket")??.parse()?);
+            child(&ticket()?, &ticket()?, number.parse()?)
+        }
+        None => parent(),
     }
 }
 
@@ -31,8 +34,9 @@ fn parent() -> Result<(), Box<dyn Error>> {
         // The child comes after this, though nothing was waited for here.
         let (memory, event) = (share.export()?, stream.record()?.export()?);
         let mut command = Command::new(std::env::current_exe()?);
-        command.args([memory.to_string(), event.to_string(), number.to_string()]);
-        shares.push((share, command.stdout(Stdio::piped()).spawn()?));
+        let mut child = command.arg(number.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        writeln!(child.stdin.take().ok_or("a pipe")?, "{memory}\n{event}")?;
+        shares.push((share, child));
     }
     for (number, (share, mut child)) in (1..=2).zip(shares) {
         let mut said = String::new();

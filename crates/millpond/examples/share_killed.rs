@@ -2,7 +2,7 @@
 //! Run with `cargo run -p millpond --example share_killed`.
 
 use std::error::Error;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use millpond::{Buffer, Device, HostConfig, PoolConfig, Ticket};
@@ -11,7 +11,7 @@ const LEN: usize = 1 << 18;
 
 fn main() -> Result<(), Box<dyn Error>> {
     match std::env::args().nth(1) {
-        Some(ticket) => child(&ticket.parse()?),
+        Some(_) => child(&std::io::stdin().lines().next().ok_or("a ticket")??.parse()?),
         None => parent(),
     }
 }
@@ -25,8 +25,11 @@ fn parent() -> Result<(), Box<dyn Error>> {
         stream.launch(buffer.write(), move |x| x.fill(round))?;
         // What the host was told is over goes with the ticket: the child needs no event.
         stream.synchronize()?;
-        let ticket = buffer.export()?.to_string();
-        let mut child = Command::new(std::env::current_exe()?).arg(ticket).stdout(Stdio::piped()).spawn()?;
+        let ticket = buffer.export()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        let mut child = command.arg("child").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        // By a pipe: arguments can be read by every user of the machine.
+        writeln!(child.stdin.take().ok_or("a pipe")?, "{ticket}")?;
         let mut said = String::new();
         BufReader::new(child.stdout.take().ok_or("a pipe")?).read_line(&mut said)?;
         child.kill()?;

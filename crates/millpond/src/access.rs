@@ -15,14 +15,17 @@ use millpond_core::check::Act;
 
 use crate::allocation::Owned;
 use crate::buffer::Named;
+use crate::count::Span;
 use crate::graph::NodeName;
 use crate::raw::AccessList;
 
 /// Whose memory: a buffer at hand, or a name to look up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'b> {
-    /// No memory: an empty buffer.
+    /// No memory, for elements without bytes: an empty buffer.
     Empty,
+    /// Elements that have bytes, and that there is no memory for: refused.
+    Nothing,
     Owned(&'b Owned),
     Named(Option<Named>),
     /// The memory of an alloc node: in a graph as it will be, else its life of now.
@@ -34,13 +37,6 @@ impl<'b> Source<'b> {
     pub(crate) fn of(owned: Option<&'b Owned>) -> Self {
         owned.map_or(Source::Empty, Source::Owned)
     }
-}
-
-/// Which elements of it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
-    pub(crate) start: usize,
-    pub(crate) len: usize,
 }
 
 /// One declared access, without its type.
@@ -111,20 +107,24 @@ macro_rules! access {
         #[must_use = "an access does nothing until it is given to a launch"]
         pub struct $name<'b, T: Pod> {
             source: Source<'b>,
-            span: Span,
-            element: PhantomData<T>,
+            span: Span<T>,
         }
 
         impl<'b, T: Pod> $name<'b, T> {
             #[inline]
-            pub(crate) fn new(source: Source<'b>, span: Span) -> Self {
-                Self { source, span, element: PhantomData }
+            pub(crate) fn new(source: Source<'b>, span: Span<T>) -> Self {
+                Self { source, span }
+            }
+
+            /// The bytes of what is declared.
+            pub(crate) fn bytes(&self) -> u64 {
+                self.span.count().bytes()
             }
 
             /// The number of declared elements.
             #[allow(clippy::len_without_is_empty)]
             pub fn len(&self) -> usize {
-                self.span.len
+                self.span.count().len()
             }
         }
 
@@ -136,13 +136,12 @@ macro_rules! access {
 
             #[inline]
             fn declare<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
-                let offset = (self.span.start * size_of::<T>()) as u64;
-                tell(Declared { act: $act, source: self.source, offset });
+                tell(Declared { act: $act, source: self.source, offset: self.span.offset() });
             }
 
             #[inline]
             fn place(&self, address: &mut dyn FnMut() -> u64) -> Elements<T> {
-                Elements { address: address(), len: self.span.len, element: PhantomData }
+                Elements { address: address(), len: self.span.count().len(), element: PhantomData }
             }
 
             fn moved(place: Elements<T>, address: &mut dyn FnMut() -> u64) -> Elements<T> {
@@ -156,8 +155,8 @@ macro_rules! access {
                     0 => std::ptr::NonNull::<T>::dangling().as_ptr(),
                     _ => place.address as *mut T,
                 };
-                // SAFETY: the address is that of `len` elements of a live block, aligned to the grain of 512 B or more,
-                // and any bytes are a `T: Pod`; the caller promises the rest (exclusive-write).
+                // SAFETY: the address is that of `len` elements of a live block, aligned to the grain of 512 B or more
+                // (countable), and any bytes are a `T: Pod`; the caller promises the rest (exclusive-write).
                 unsafe { $make(start, place.len) }
             }
         }

@@ -11,12 +11,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Act, Fault, History, Kind, Site, Subject, Use, Violation};
+use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
+use millpond_core::order::Chain;
 use millpond_core::units::{Bytes, Range};
 use millpond_driver::{Light, LightGuard};
 
 use crate::error::{Error, Invalid};
-use crate::graph::{Arena, Session};
+use crate::graph::{Arena, Session, name_captured};
 use crate::pool::PoolShared;
 use crate::share::{Imported, Lent};
 use crate::stream::StreamShared;
@@ -80,6 +82,47 @@ pub(crate) struct Owned {
     pub(crate) address: u64,
 }
 
+/// What its holder ends: freed where this is dropped, also while a panic goes through.
+pub(crate) struct Kept(Option<Owned>);
+
+impl From<Owned> for Kept {
+    fn from(owned: Owned) -> Self {
+        Self(Some(owned))
+    }
+}
+
+impl From<Kept> for Owned {
+    fn from(mut kept: Kept) -> Self {
+        kept.0.take().expect("it is taken once")
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(owned) = self.0.take() {
+            PoolShared::drop_allocation(owned);
+        }
+    }
+}
+
+impl Owned {
+    /// Gives the life a name, for messages. Where it is allocated in a capture, its alloc node has the name, too.
+    pub(crate) fn set_name(&self, name: &str) {
+        let name: Arc<str> = name.into();
+        let Self { allocation, generation, .. } = self;
+        if let Origin::Captured(session) = &allocation.origin {
+            name_captured(session, GraphAllocId(allocation.index), &name);
+        }
+        let mut life = allocation.life();
+        if life.generation == *generation {
+            life.name = Some(Arc::clone(&name));
+            if let Some(tracer) = allocation.tracer() {
+                tracer.named(allocation.id, *generation, &name);
+            }
+        }
+    }
+}
+
 impl Allocation {
     /// An entry that has had no life yet.
     pub(crate) fn new(id: AllocId, index: u32, device: u32, origin: Origin) -> Self {
@@ -126,6 +169,12 @@ impl Allocation {
     #[inline]
     pub(crate) fn is_import(&self) -> bool {
         matches!(self.origin, Origin::Imported(_))
+    }
+
+    /// Whether it is memory of another process that may not be written to.
+    #[inline]
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(&self.origin, Origin::Imported(imported) if !imported.can_write)
     }
 
     /// Whether a capture has allocated it.
@@ -194,6 +243,14 @@ impl Allocation {
 }
 
 impl Life {
+    /// Whether what `chain` does next frees it, with nothing more to look at: memory of a pool that is lent to nobody.
+    #[inline]
+    pub(crate) fn is_plainly_freed(&self, allocation: &Allocation, generation: u64, chain: &Chain) -> bool {
+        let is_plain = self.lent.is_none() && matches!(allocation.origin, Origin::Pool(_));
+        let is_live = self.freed.is_none() && self.generation == generation;
+        is_plain && is_live && self.history.check_free(chain).is_ok()
+    }
+
     /// A new life begins in the same place.
     #[inline]
     pub(crate) fn begin(&mut self, bytes: u64, born: Use) {
@@ -210,14 +267,15 @@ impl Life {
 /// Puts a fault into words: both sides, and how far `knows` says the later side comes after the earlier one's stream.
 #[cold]
 pub(crate) fn violation(subject: Subject, fault: Fault, later: Site, known: Option<u64>) -> Violation {
-    Violation { kind: fault.kind, subject, earlier: fault.earlier.site, later, within: None, known }
+    let (earlier, newest) = (fault.earlier.site, fault.newest.site);
+    Violation { kind: fault.kind, subject, earlier, newest, later, within: None, known }
 }
 
 /// The fault of touching a life that was freed.
 #[cold]
 pub(crate) fn freed_fault(free: Use, act: Act) -> Fault {
     let kind = if act == Act::Free { Kind::DoubleFree } else { Kind::UseAfterFree };
-    Fault { kind, earlier: free }
+    Fault::new(kind, free)
 }
 
 /// The site of an operation.

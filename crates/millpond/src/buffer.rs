@@ -4,18 +4,15 @@
 //! Neither gives access to bytes: a launch or a copy does, for accesses that it was told of (`access.rs`).
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
 
 use bytemuck::Pod;
-use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, PoolId};
 
-use crate::access::{Read, Source, Span, Write};
+use crate::access::{Read, Source, Write};
 use crate::allocation::{Origin, Owned};
-use crate::error::{Invalid, Result};
-use crate::graph::name_captured;
+use crate::count::{Count, Span};
+use crate::error::Result;
 use crate::pool::PoolShared;
 
 /// `len` elements of device memory, owned.
@@ -26,20 +23,26 @@ use crate::pool::PoolShared;
 /// A buffer of no elements has no memory and the null address, as in CUDA.
 pub struct Buffer<T: Pod> {
     owned: Option<Owned>,
-    len: usize,
-    element: PhantomData<T>,
+    count: Count<T>,
 }
 
 impl<T: Pod> Buffer<T> {
     #[inline]
-    pub(crate) fn new(owned: Option<Owned>, len: usize) -> Self {
-        Self { owned, len, element: PhantomData }
+    pub(crate) fn new(owned: Option<Owned>, count: Count<T>) -> Self {
+        Self { owned, count }
     }
 
     /// Takes the life out, so that nothing is left to drop.
     #[inline]
-    pub(crate) fn into_owned(mut self) -> (Option<Owned>, usize) {
-        (self.owned.take(), self.len)
+    pub(crate) fn into_owned(mut self) -> (Option<Owned>, Count<T>) {
+        (self.owned.take(), self.count)
+    }
+
+    /// Takes the life out, and leaves an empty buffer.
+    #[inline]
+    pub(crate) fn take_owned(&mut self) -> Option<Owned> {
+        self.count = Count::NONE;
+        self.owned.take()
     }
 
     /// The life that it owns; none where it is empty.
@@ -51,19 +54,19 @@ impl<T: Pod> Buffer<T> {
     /// The number of elements.
     #[inline]
     pub fn len(&self) -> usize {
-        self.len
+        self.count.len()
     }
 
     /// Whether it has no elements.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Its size in bytes.
     #[inline]
     pub fn bytes(&self) -> u64 {
-        (self.len * size_of::<T>()) as u64
+        self.count.bytes()
     }
 
     /// The device address of the first element; 0 where it is empty.
@@ -80,17 +83,7 @@ impl<T: Pod> Buffer<T> {
     /// Gives it a name, for messages. Where it is allocated in a capture, its alloc node has the name, too.
     pub fn set_name(&self, name: &str) {
         if let Some(owned) = &self.owned {
-            let name: Arc<str> = name.into();
-            if let Origin::Captured(session) = &owned.allocation.origin {
-                name_captured(session, GraphAllocId(owned.allocation.index), &name);
-            }
-            let mut life = owned.allocation.life();
-            if life.generation == owned.generation {
-                life.name = Some(Arc::clone(&name));
-                if let Some(tracer) = owned.allocation.tracer() {
-                    tracer.named(owned.allocation.id, owned.generation, &name);
-                }
-            }
+            owned.set_name(name);
         }
     }
 
@@ -107,19 +100,19 @@ impl<T: Pod> Buffer<T> {
             generation: owned.generation,
             address: owned.address,
         });
-        View { named, start: 0, len: self.len, element: PhantomData }
+        View { named, span: Span::all(self.count) }
     }
 
     /// Declares that a launch reads it.
     #[inline]
     pub fn read(&self) -> Read<'_, T> {
-        Read::new(Source::of(self.owned.as_ref()), Span { start: 0, len: self.len })
+        Read::new(Source::of(self.owned.as_ref()), Span::all(self.count))
     }
 
     /// Declares that a launch writes it, or reads and writes it.
     #[inline]
     pub fn write(&self) -> Write<'_, T> {
-        Write::new(Source::of(self.owned.as_ref()), Span { start: 0, len: self.len })
+        Write::new(Source::of(self.owned.as_ref()), Span::all(self.count))
     }
 
     /// Gives up ownership: the address, to be freed with
@@ -141,7 +134,7 @@ impl<T: Pod> Drop for Buffer<T> {
 
 impl<T: Pod> fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer").field("address", &self.address()).field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Buffer").field("address", &self.address()).field("len", &self.count).finish_non_exhaustive()
     }
 }
 
@@ -149,9 +142,7 @@ impl<T: Pod> fmt::Debug for Buffer<T> {
 /// outlive what it names; using it then is refused.
 pub struct View<T: Pod> {
     named: Option<Named>,
-    start: usize,
-    len: usize,
-    element: PhantomData<T>,
+    span: Span<T>,
 }
 
 /// Which life of which allocation.
@@ -176,25 +167,25 @@ impl<T: Pod> Copy for View<T> {}
 
 impl<T: Pod> fmt::Debug for View<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("View").field("start", &self.start).field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("View").field("span", &self.span).finish_non_exhaustive()
     }
 }
 
 impl<T: Pod> View<T> {
     /// The number of elements.
     pub fn len(&self) -> usize {
-        self.len
+        self.span.count().len()
     }
 
     /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// A part of it, by elements.
     ///
     /// # Errors
-    /// [`Invalid::Bounds`] where the range does not lie within.
+    /// [`Invalid::Bounds`](crate::Invalid::Bounds) where the range does not lie within.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<View<T>> {
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
@@ -204,21 +195,18 @@ impl<T: Pod> View<T> {
         let end = match range.end_bound() {
             Bound::Included(end) => end.saturating_add(1),
             Bound::Excluded(end) => *end,
-            Bound::Unbounded => self.len,
+            Bound::Unbounded => self.len(),
         };
-        if start > end || end > self.len {
-            return Err(Invalid::Bounds { start: start as u64, end: end as u64, len: self.len as u64 }.into());
-        }
-        Ok(View { start: self.start + start, len: end - start, ..*self })
+        Ok(View { span: self.span.part(start, end)?, ..*self })
     }
 
     /// Declares that a launch reads it.
     pub fn read(&self) -> Read<'static, T> {
-        Read::new(Source::Named(self.named), Span { start: self.start, len: self.len })
+        Read::new(Source::Named(self.named), self.span)
     }
 
     /// Declares that a launch writes it, or reads and writes it.
     pub fn write(&self) -> Write<'static, T> {
-        Write::new(Source::Named(self.named), Span { start: self.start, len: self.len })
+        Write::new(Source::Named(self.named), self.span)
     }
 }

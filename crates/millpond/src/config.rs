@@ -111,7 +111,10 @@ pub struct PoolConfig {
     /// multiples of a page and never rest on shelves; for finding bugs, not for speed. Default off.
     pub guard: bool,
     /// Make chunks that can be handed to other processes (CUDA: `cudaMemPoolProps::handleTypes`, file descriptors).
-    /// Each chunk then takes a file descriptor. Default off.
+    /// Each chunk then takes a file descriptor, and each allocation has chunks of its own, of the device's granularity:
+    /// whoever imports one reaches no other, and what another process was lent is destroyed with its free instead of
+    /// serving again; see [`Device::pool_sharing_chunks`](crate::Device::pool_sharing_chunks) for the other way.
+    /// Default off.
     pub shareable: bool,
 }
 
@@ -135,8 +138,8 @@ const PAGE: u64 = 4096;
 pub(crate) const GRAIN: u64 = 512;
 
 impl PoolConfig {
-    /// The core's settings, for a device of this granularity.
-    pub(crate) fn to_core(&self, granularity: u64) -> Result<millpond_core::pool::PoolConfig> {
+    /// The core's settings, for a device of this granularity; `is_apart` where each allocation has chunks of its own.
+    pub(crate) fn to_core(&self, granularity: u64, is_apart: bool) -> Result<millpond_core::pool::PoolConfig> {
         let refuse = |setting, reason: &str| Err(Invalid::Setting { setting, reason: reason.into() }.into());
         if let Slack::Fixed(part) = self.slack
             && !(part.is_finite() && part >= 0.0)
@@ -150,9 +153,13 @@ impl PoolConfig {
             return refuse("max_bytes", "it is larger than any memory; 0 means no limit");
         };
         Ok(millpond_core::pool::PoolConfig {
-            grain: if self.guard { PAGE } else { GRAIN },
+            grain: match (is_apart, self.guard) {
+                (true, _) => granularity,
+                (false, true) => PAGE,
+                (false, false) => GRAIN,
+            },
             granularity,
-            chunk_bytes_max: self.chunk_bytes_max,
+            chunk_bytes_max: if is_apart { granularity } else { self.chunk_bytes_max },
             slack: self.slack,
             reuse: self.reuse,
             release_threshold: self.release_threshold,

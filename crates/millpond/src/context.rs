@@ -3,22 +3,26 @@
 //! Held by every stream, pool and buffer; it refers to them weakly. Nothing here is touched where memory is served from
 //! a stream's shelf, but the epoch, which is read.
 
-use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
+use std::time::Duration;
 
-use millpond_core::order::{Completed, Slots, Snapshot};
-use millpond_driver::{Counting, Driver, Properties};
+use millpond_core::ids::PoolId;
+use millpond_core::order::{Slots, Snapshot};
+use millpond_driver::{Counting, Driver, Properties, process};
 
-use crate::ended::{End, Ended};
+use crate::error::{Invalid, Result};
 use crate::graph::{Graphs, trim_graph_memory};
 use crate::hosts::Hosts;
+use crate::in_flight::{End, InFlight};
 use crate::peers;
 use crate::pool::PoolShared;
 use crate::progress::{Chains, Progress};
 use crate::report::Violations;
 use crate::share::Sharing;
 use crate::shell::Closing;
-use crate::stream::{Staged, StreamShared, release_staging};
+use crate::stream::StreamShared;
 use crate::tracing::Tracer;
 
 /// A device's driver, and how often each of its calls was made.
@@ -36,12 +40,10 @@ pub(crate) struct Context {
     pub(crate) has_met: AtomicBool,
     pub(crate) chains: Chains,
     pub(crate) slots: Mutex<Slots>,
-    pub(crate) streams: Mutex<Vec<Weak<StreamShared>>>,
-    pub(crate) pools: RwLock<Vec<Weak<PoolShared>>>,
+    pub(crate) in_flight: InFlight,
+    /// The pools that live, in the order of their opening; each leaves when it goes.
+    pub(crate) pools: RwLock<BTreeMap<PoolId, Weak<PoolShared>>>,
     pub(crate) legacy: Legacy,
-    pub(crate) ended: Ended,
-    /// Host memory that copies of closed streams read.
-    pub(crate) staging: Mutex<Vec<Staged>>,
     /// Heaps of dropped pools with work in flight on their freed memory.
     pub(crate) closing: Mutex<Vec<Closing>>,
     /// What the device's graphs share.
@@ -62,6 +64,8 @@ pub(crate) struct Context {
 pub(crate) struct Legacy {
     /// Whether the legacy stream was ever used: before that nobody has to look.
     pub(crate) is_used: AtomicBool,
+    /// Whether the program submits to it by other ways.
+    pub(crate) is_shared: AtomicBool,
     /// Its last operation, for blocking streams to wait for, and its chain.
     pub(crate) last: Mutex<Option<(Snapshot, Arc<Progress>)>>,
     /// Blocking streams that may have work since.
@@ -71,19 +75,61 @@ pub(crate) struct Legacy {
 }
 
 /// Locks and, where another thread panicked under the lock, goes on: what these locks hold is whole at every moment.
+#[inline]
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    match mutex.try_lock() {
+        Ok(guard) => guard,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => wait_for(mutex),
+    }
+}
+
+/// Waits for a lock that another thread has. In a forked process that thread may not be there: calls that can be
+/// refused were refused before, and the others end the process rather than let it wait for ever.
+#[cold]
+fn wait_for<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    if process::is_forked() {
+        std::thread::sleep(FORKED_PATIENCE);
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                eprintln!("millpond: a forked process uses a device of its parent, which was in use when it forked");
+                std::process::abort();
+            }
+        }
+    }
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// So many numbers are left to requests that were let pass at the same time.
+const NUMBERS_MARGIN: u32 = 1 << 24;
+/// A forked process waits so long for a lock that one of its own threads may have.
+const FORKED_PATIENCE: Duration = Duration::from_millis(500);
+
 impl Context {
+    /// Refuses where numbers for allocations run out: two with one number would be one to locks, views and traces.
+    pub(crate) fn check_numbers(&self) -> Result<()> {
+        match self.next_alloc.load(Ordering::Relaxed) {
+            made if made < u32::MAX - NUMBERS_MARGIN => Ok(()),
+            made => Err(Invalid::NoNumbers { what: "allocations", made }.into()),
+        }
+    }
+
+    /// The next number for a stream or a pool.
+    pub(crate) fn next_number(next: &AtomicU32, what: &'static str) -> Result<u32> {
+        let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |made| made.checked_add(1));
+        taken.map_err(|made| Invalid::NoNumbers { what, made }.into())
+    }
+
     /// The pools that live.
     pub(crate) fn pools(&self) -> Vec<Arc<PoolShared>> {
-        self.pools.read().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
+        self.pools.read().unwrap_or_else(PoisonError::into_inner).values().filter_map(Weak::upgrade).collect()
     }
 
     /// The streams that live.
     pub(crate) fn streams(&self) -> Vec<Arc<StreamShared>> {
-        lock(&self.streams).iter().filter_map(Weak::upgrade).collect()
+        self.in_flight.live()
     }
 
     /// The host was told that everything up to the snapshots is over: streams hear of it with their next operation.
@@ -95,7 +141,6 @@ impl Context {
         }
         self.hosts.learn(snapshots);
         self.tell_exporters();
-        release_staging(&mut lock(&self.staging), &*self.driver);
     }
 
     /// The host has waited until everything up to the snapshots was over: beyond being told, pools may give memory back
@@ -107,15 +152,6 @@ impl Context {
             pool.synchronized();
         }
         self.finish_closing();
-    }
-
-    /// Whether all work of all streams, closed ones too, is over, also of other devices' streams that used its memory.
-    pub(crate) fn is_idle(&self) -> bool {
-        let poll = self.chains.poll(&*self.driver);
-        let last = |stream: &Arc<StreamShared>| stream.progress.last(stream.slot);
-        self.ended.is_over(&poll)
-            && poll.is_over_abroad()
-            && self.streams().iter().all(|stream| poll.is_over(last(stream)))
     }
 
     /// Gives the memory of dropped pools back, where nothing uses it any more.
@@ -133,23 +169,24 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if process::is_forked() {
+            // All of it is the parent's. The driver is not dropped: it would wait for threads that are not there.
+            std::mem::forget(Arc::clone(&self.driver));
+            return;
+        }
         // Once more: what the system refused so far. What it refuses now goes with the device.
         let _ = self.close_rest();
         self.finish_closing();
         self.stop_sharing();
         let _ = trim_graph_memory(self);
-        let staging = self.staging.get_mut().unwrap_or_else(PoisonError::into_inner);
-        release_staging(staging, &*self.driver);
-        for Staged { bytes, .. } in staging.drain(..) {
-            // The copy may still run, and nobody is left who would wait for it: the bytes are left to it.
-            Box::leak(bytes);
-        }
         if let Some(tracer) = &self.tracer {
             tracer.close();
         }
-        peers::leave(self.number);
-        if !*self.has_met.get_mut() {
-            self.slots.get_mut().unwrap_or_else(PoisonError::into_inner).retire();
-        }
+        peers::leave(self);
+        // What no other device has met, nobody can name; and what the program waited for, everybody comes after.
+        let (has_met, base) = (*self.has_met.get_mut(), self.hosts.base());
+        let is_one = !self.hosts.are_separate();
+        let slots = self.slots.get_mut().unwrap_or_else(PoisonError::into_inner);
+        slots.retire(|last| !has_met || (is_one && base.covers(last)));
     }
 }

@@ -1,19 +1,20 @@
 //! Copies in, out and across, and fills.
 //!
-//! Knows accesses and host slices. Host memory that a copy reads is staged, so that the caller's slice is free at once;
-//! host memory that a copy writes is handed out only when the copy is over.
+//! Knows accesses and host slices. Host memory that a copy reads is staged, so that the caller's slice is free at once,
+//! and the copy owns it; host memory that a copy writes is handed out only when the copy is over.
 
 use std::panic::Location;
+use std::sync::Arc;
 
 use bytemuck::Pod;
-use millpond_driver::{CopyKind, Driver};
+use millpond_driver::{CopyKind, DriverError};
 
 use crate::access::{Read, Write};
 use crate::error::{Invalid, Result};
 use crate::graph::Payload;
 use crate::launch::To;
 use crate::shell;
-use crate::stream::{Staged, Stream, release_staging};
+use crate::stream::Stream;
 
 impl Stream {
     /// Copies a host slice to the device, in stream order (CUDA: `cudaMemcpyAsync`, host to device). The slice is
@@ -25,29 +26,15 @@ impl Stream {
     pub fn copy_from_host<T: Pod>(&self, to: Write<'_, T>, from: &[T]) -> Result<()> {
         check_lengths("copy_from_host", from.len(), to.len())?;
         let shared = &self.shared;
-        let driver = &*shared.context.driver;
-        shared.operate(&to, true, Location::caller(), |to, place| {
-            let state = match to {
-                To::Device(state) => state,
-                To::Graph(payload) => {
-                    // The graph keeps the bytes.
-                    *payload = Payload::upload(place.address, bytemuck::cast_slice(from));
-                    return Ok(());
-                }
-            };
-            release_staging(&mut state.staging, driver);
-            if size_of_val(from) == 0 {
-                return Ok(());
+        // Staged before the stream's lock is taken: that takes as long as the bytes are many.
+        let staged: Arc<[u8]> = bytemuck::cast_slice(from).into();
+        shared.operate(&to, true, Location::caller(), |to, place| match to {
+            _ if staged.is_empty() => Ok(()),
+            To::Graph(payload) => {
+                *payload = Payload::Upload { to: place.address, from: staged };
+                Ok(())
             }
-            let staged: Box<[u8]> = bytemuck::cast_slice(from).into();
-            let (source, bytes) = (staged.as_ptr() as u64, staged.len() as u64);
-            shell::submit_copy(&shared.context, shared.raw, place.address, source, bytes, CopyKind::HostToDevice)?;
-            match driver.mark(shared.raw) {
-                Ok(over) => state.staging.push(Staged { over, bytes: staged }),
-                // Nobody can tell any more when the copy is over: the staged bytes are left to it.
-                Err(_) => drop(Box::leak(staged)),
-            }
-            Ok(())
+            To::Device => Ok(shell::submit_upload(&shared.context, shared.raw, place.address, staged)?),
         })
     }
 
@@ -60,14 +47,18 @@ impl Stream {
     pub fn copy_to_host<T: Pod>(&self, from: Read<'_, T>) -> Result<Vec<T>> {
         let shared = &self.shared;
         shared.refuse_in_capture("copy_to_host")?;
-        let mut to = vec![T::zeroed(); from.len()];
-        let target = to.as_mut_ptr() as u64;
-        let bytes = (to.len() * size_of::<T>()) as u64;
-        shared.operate(&from, true, Location::caller(), |_, place| match bytes {
-            0 => Ok(()),
-            _ => {
-                let kind = CopyKind::DeviceToHost;
-                Ok(shell::submit_copy(&shared.context, shared.raw, target, place.address, bytes, kind)?)
+        let bytes = from.bytes();
+        let mut to = Vec::new();
+        shared.operate(&from, true, Location::caller(), |_, place| {
+            // Once it is known that the memory is there, or any number could be asked for. Its pages come as they are
+            // written to.
+            to = bytemuck::allocation::try_zeroed_vec::<T>(from.len()).map_err(|()| no_room(bytes))?;
+            match (bytes, to.as_mut_ptr() as u64) {
+                (0, _) => Ok(()),
+                (_, target) => {
+                    let kind = CopyKind::DeviceToHost;
+                    Ok(shell::submit_copy(&shared.context, shared.raw, target, place.address, bytes, kind)?)
+                }
             }
         })?;
         if let Err(error) = self.synchronize() {
@@ -86,14 +77,14 @@ impl Stream {
     pub fn copy<T: Pod>(&self, from: Read<'_, T>, to: Write<'_, T>) -> Result<()> {
         check_lengths("copy", from.len(), to.len())?;
         let shared = &self.shared;
-        let bytes = (from.len() * size_of::<T>()) as u64;
+        let bytes = from.bytes();
         shared.operate(&(from, to), true, Location::caller(), |goes, (from, to)| match (bytes, goes) {
             (0, _) => Ok(()),
             (_, To::Graph(payload)) => {
                 *payload = Payload::Copy { to: to.address, from: from.address, bytes };
                 Ok(())
             }
-            (_, To::Device(_)) => {
+            (_, To::Device) => {
                 let kind = CopyKind::DeviceToDevice;
                 Ok(shell::submit_copy(&shared.context, shared.raw, to.address, from.address, bytes, kind)?)
             }
@@ -107,16 +98,22 @@ impl Stream {
     #[track_caller]
     pub fn memset<T: Pod>(&self, to: Write<'_, T>, value: u8) -> Result<()> {
         let shared = &self.shared;
-        let bytes = (to.len() * size_of::<T>()) as u64;
+        let bytes = to.bytes();
         shared.operate(&to, true, Location::caller(), |goes, place| match (bytes, goes) {
             (0, _) => Ok(()),
             (_, To::Graph(payload)) => {
                 *payload = Payload::Memset { at: place.address, bytes, value };
                 Ok(())
             }
-            (_, To::Device(_)) => Ok(shell::submit_fill(&shared.context, shared.raw, place.address, bytes, value)?),
+            (_, To::Device) => Ok(shell::submit_fill(&shared.context, shared.raw, place.address, bytes, value)?),
         })
     }
+}
+
+#[cold]
+fn no_room(bytes: u64) -> DriverError {
+    let reason = format!("the host has no {bytes} B of memory left for the copy");
+    DriverError::Failed { call: "copy_to_host", reason }
 }
 
 fn check_lengths(what: &'static str, left: usize, right: usize) -> Result<()> {

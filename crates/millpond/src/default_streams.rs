@@ -90,7 +90,8 @@ impl StreamShared {
         if other.is_closed {
             return Ok(());
         }
-        self.wait_for_chain(state, &other.chain.snapshot(), &stream.progress)?;
+        let end = stream.end(&mut other);
+        self.wait_for_chain(state, &end, &stream.progress)?;
         // It must note itself again with its next operation.
         other.is_noted = false;
         other.epoch = 0;

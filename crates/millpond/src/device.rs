@@ -2,42 +2,42 @@
 //!
 //! The handle, how devices are opened, and what concerns a device as a whole. Every kind of device is the same type.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::ThreadId;
 
-use bytemuck::Pod;
-use millpond_core::check::{Act, Use};
-use millpond_core::ids::{Point, PoolId, Slot, StreamId};
-use millpond_core::order::{Base, Chain, Knows, Slots, StreamKind};
-use millpond_core::pool::Frontier;
-use millpond_core::units::{GIB, Range, round_up};
+use millpond_core::ids::{PoolId, StreamId};
+use millpond_core::order::{Chain, Slots, StreamKind};
+use millpond_core::units::{GIB, MIB, Range, round_up};
 use millpond_driver::{
-    CallCounts, Counting, Driver, HostDriver, Light, Properties, RawStream, SimDriver, StreamFlags, Tie,
+    CallCounts, Counting, Driver, DriverError, HostDriver, Light, Properties, RawStream, SimDriver, StreamFlags, Tie,
+    process,
 };
 
-use crate::allocation::{Origin, Owned, freed_fault, site, violation};
 use crate::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig};
 use crate::context::{Context, Legacy, lock};
-use crate::ended::Ended;
-use crate::error::{Invalid, Refused, Result};
-use crate::event::Mark;
-use crate::graph::{Graphs, free_in_graph};
+use crate::error::{Invalid, Result};
+use crate::graph::Graphs;
 use crate::hosts::{Hosts, Told};
+use crate::in_flight::{Everything, InFlight};
+use crate::peers;
 use crate::pool::{Pool, PoolShared, Uses};
 use crate::progress::{Chains, Progress};
-use crate::serve::not_launched;
-use crate::share::{Sharing, check_free, free_import};
-use crate::stream::{Keep, Role, State, Stream, StreamShared};
+use crate::share::Sharing;
+use crate::stream::{Keep, Role, State, Stream, StreamShared, Submitters};
 use crate::tracing::Tracer;
-use crate::{Buffer, peers};
 
 /// A pool's addresses, as a multiple of the memory that it may have: addresses are cheap, and room keeps blocks apart.
 const ADDRESSES_PER_BYTE: u64 = 8;
-/// No pool has fewer addresses.
-const ADDRESSES_MIN: u64 = 64 * GIB;
+/// No pool asks for fewer addresses.
+const ADDRESSES_MIN: u64 = GIB;
+/// With each so many pools on a device the next ones ask for half of that, but not for less than their memory.
+const POOLS_A_HALVING: usize = 64;
+/// Where the system grants fewer, a pool makes do with half as many, and so on down to this.
+const ADDRESSES_LEAST: u64 = 64 * MIB;
 
 /// Tells the devices of a process apart. From 1 on: a stream that is named without a device is of the one at hand.
 static NEXT_DEVICE: AtomicU32 = AtomicU32::new(1);
@@ -50,8 +50,15 @@ pub struct Device {
 
 impl Drop for DeviceShared {
     fn drop(&mut self) {
+        if process::is_forked() {
+            return;
+        }
         self.context.graphs.forget_orphans();
         self.context.forget_imports();
+        if let Some(tracer) = &self.context.tracer {
+            // What still holds the device may hold it for ever. What cannot be written is lost, as in a crash.
+            let _ = tracer.flush();
+        }
     }
 }
 
@@ -64,6 +71,26 @@ struct DeviceShared {
     current_pool: Mutex<Pool>,
     legacy: Stream,
     per_thread: Mutex<HashMap<ThreadId, Stream>>,
+}
+
+/// The devices on which a thread has a default stream: those are closed when it ends.
+struct PerThread {
+    thread: ThreadId,
+    devices: Vec<Weak<DeviceShared>>,
+}
+
+thread_local! {
+    static PER_THREAD: RefCell<PerThread> =
+        RefCell::new(PerThread { thread: std::thread::current().id(), devices: Vec::new() });
+}
+
+impl Drop for PerThread {
+    fn drop(&mut self) {
+        for device in self.devices.iter().filter_map(Weak::upgrade) {
+            let stream = lock(&device.per_thread).remove(&self.thread);
+            drop(stream);
+        }
+    }
 }
 
 impl Device {
@@ -90,6 +117,7 @@ impl Device {
     /// # Errors
     /// The driver refused to open the default stream or to reserve addresses.
     pub fn with_driver(driver: Arc<dyn Driver>, config: DeviceConfig) -> Result<Device> {
+        process::refuse_forked()?;
         let number = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
         let properties = driver.properties();
         let context = Arc::new(Context {
@@ -101,14 +129,12 @@ impl Device {
             has_met: AtomicBool::new(false),
             chains: Chains::default(),
             slots: Mutex::new(Slots::beside(peers::numbers())),
-            streams: Mutex::default(),
+            in_flight: InFlight::default(),
             pools: std::sync::RwLock::default(),
             legacy: Legacy { is_used: AtomicBool::new(false), ..Legacy::default() },
-            ended: Ended::default(),
-            staging: Mutex::default(),
             closing: Mutex::default(),
             share: Sharing::default(),
-            tracer: Tracer::of(config.trace, config.host_threads),
+            tracer: Tracer::of(number, config.trace, config.host_threads),
             violations: config.violations,
             next_stream: AtomicU32::new(0),
             next_pool: AtomicU32::new(0),
@@ -116,7 +142,7 @@ impl Device {
         });
         peers::enter(&context);
         let legacy = open_stream(&context, Role::Legacy, Tie::Legacy)?;
-        let default_pool = open_pool(&context, PoolConfig::default())?;
+        let default_pool = open_pool(&context, PoolConfig::default(), false)?;
         let current_pool = Mutex::new(default_pool.clone());
         let per_thread = Mutex::default();
         Ok(Device { shared: Arc::new(DeviceShared { context, default_pool, current_pool, legacy, per_thread }) })
@@ -159,7 +185,9 @@ impl Device {
 
     /// A stream over one that the driver gets by `open`.
     pub(crate) fn stream_over(&self, kind: StreamKind, keep: Option<Keep>, open: OpenStream<'_>) -> Result<Stream> {
-        enlist_stream(&self.shared.context, Role::Ordinary(kind), keep, open)
+        let stream = enlist_stream(&self.shared.context, Role::Ordinary(kind), keep, open)?;
+        stream.shared.share();
+        Ok(stream)
     }
 
     /// The legacy default stream: its work comes after everything in all blocking streams, and their later work after
@@ -169,17 +197,26 @@ impl Device {
     }
 
     /// The calling thread's own default stream, a blocking one (CUDA: `cudaStreamPerThread`). On CUDA other threads can
-    /// record it and wait for it, but not submit to it: the driver has no name for it there.
+    /// record it and wait for it, but not submit to it: the driver has no name for it there. It is closed when the
+    /// thread has ended and nobody holds it.
     ///
     /// # Errors
     /// The driver refused to open it.
     pub fn per_thread_stream(&self) -> Result<Stream> {
-        let mut streams = lock(&self.shared.per_thread);
-        if let Some(stream) = streams.get(&std::thread::current().id()) {
-            return Ok(stream.clone());
+        let thread = std::thread::current().id();
+        let known = lock(&self.shared.per_thread).get(&thread).cloned();
+        if let Some(stream) = known {
+            return Ok(stream);
         }
         let stream = open_stream(&self.shared.context, Role::Ordinary(StreamKind::Blocking), Tie::PerThread)?;
-        streams.insert(std::thread::current().id(), stream.clone());
+        let device = Arc::downgrade(&self.shared);
+        // In a thread that is past the end of its own values nobody would close it: it is the caller's alone.
+        let _ = PER_THREAD.try_with(|own| {
+            let devices = &mut own.borrow_mut().devices;
+            devices.retain(|device| device.strong_count() > 0);
+            devices.push(device);
+            lock(&self.shared.per_thread).insert(thread, stream.clone());
+        });
         Ok(stream)
     }
 
@@ -188,7 +225,18 @@ impl Device {
     /// # Errors
     /// [`Invalid::Setting`] for a setting that cannot be had; the driver refused to reserve addresses.
     pub fn pool(&self, config: PoolConfig) -> Result<Pool> {
-        open_pool(&self.shared.context, config)
+        let is_apart = config.shareable;
+        open_pool(&self.shared.context, config, is_apart)
+    }
+
+    /// As [`pool`](Self::pool), for a shareable pool whose allocations lie beside each other on chunks as large as they
+    /// may be, as in any pool, and serve again after a lease. Small allocations then take less memory; **whoever
+    /// imports one can read and write all that lies on the same chunks, now and later**.
+    ///
+    /// # Errors
+    /// As of [`pool`](Self::pool).
+    pub fn pool_sharing_chunks(&self, config: PoolConfig) -> Result<Pool> {
+        open_pool(&self.shared.context, config, false)
     }
 
     /// The pool that the device came with (CUDA: `cudaDeviceGetDefaultMemPool`).
@@ -206,6 +254,7 @@ impl Device {
     /// # Errors
     /// [`Invalid::OtherDevice`] for a pool of another device.
     pub fn set_current_pool(&self, pool: &Pool) -> Result<Pool> {
+        process::refuse_forked()?;
         if pool.shared.context.number != self.shared.context.number {
             return Err(Invalid::OtherDevice { what: pool.id().to_string(), with: "the device".into() }.into());
         }
@@ -218,17 +267,19 @@ impl Device {
     /// The device is lost.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
+        process::refuse_forked()?;
         let context = &self.shared.context;
         context.graphs.refuse_in_capture("synchronize")?;
-        context.close_rest()?;
-        let mut ends = context.ended.open();
-        for shared in context.streams() {
-            let state = shared.state.lock();
+        let Everything { live, ended: mut ends } = context.everything()?;
+        for shared in live {
+            let mut state = shared.state.lock();
             // Looking at the legacy stream ties the others to it: it is let alone while nothing of ours is in it.
-            let is_bare = shared.role == Role::Legacy && !context.legacy.is_used.load(Ordering::Acquire);
-            if !state.is_closed && !is_bare {
-                let mark = Mark::new(context.driver.mark(shared.raw)?, &context.driver);
-                ends.push((state.chain.snapshot(), Arc::new(mark)));
+            if shared.role == Role::Legacy && !context.legacy.is_used.load(Ordering::Acquire) {
+                continue;
+            }
+            match state.is_closed {
+                true => ends.extend(context.end_of(&shared)?.map(|mark| (state.chain.snapshot(), mark))),
+                false => ends.push(shared.record(&mut state)?),
             }
         }
         let mut waited = Ok(());
@@ -241,93 +292,6 @@ impl Device {
         if let Some(tracer) = &context.tracer {
             tracer.synchronized(context.streams().iter().map(|stream| stream.id), Location::caller());
         }
-        Ok(())
-    }
-
-    /// Frees a buffer at once, without a stream (CUDA: `cudaFree` of stream-ordered memory). Nothing waits: the host
-    /// must have synchronised with everything that uses it.
-    ///
-    /// # Errors
-    /// A violation, with the buffer, where the host was not told that some use is over.
-    #[track_caller]
-    pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
-        let caller = Location::caller();
-        let (owned, len) = buffer.into_owned();
-        let Some(owned) = owned else { return Ok(()) };
-        self.free_now(&owned, caller).map_err(|error| Refused { error, buffer: Buffer::new(Some(owned), len) })
-    }
-
-    /// Frees memory at once by its address (CUDA: `cudaFree`). Null is fine and has no effect.
-    ///
-    /// # Errors
-    /// [`Invalid::Pointer`] where it is not the start of a live allocation; a violation as for [`free`](Self::free).
-    #[track_caller]
-    pub fn free_address(&self, address: u64) -> Result<()> {
-        let caller = Location::caller();
-        if address == 0 {
-            return Ok(());
-        }
-        let owned = PoolShared::find_on(&self.shared.context, address)?;
-        self.free_now(&owned, caller)
-    }
-
-    fn free_now(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
-        match self.free_now_once(owned, caller) {
-            Err(error) if error.is_abroad() => {
-                self.shared.context.settle_shares();
-                self.free_now_once(owned, caller)
-            }
-            done => done,
-        }
-    }
-
-    fn free_now_once(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
-        let Owned { allocation, generation, .. } = owned;
-        if allocation.device != self.shared.context.number {
-            return Err(allocation.elsewhere(self.name().to_string()));
-        }
-        self.shared.context.graphs.refuse_in_capture("free")?;
-        if let Origin::Captured(_) = allocation.origin {
-            return Err(not_launched(allocation));
-        }
-        let mut base = self.shared.context.hosts.base();
-        let mut life = allocation.life();
-        let later = site(Act::Free, StreamId::HOST, 0, caller);
-        let mut checked = match life.freed {
-            Some(free) => Err(freed_fault(free, Act::Free)),
-            None if life.generation != *generation => Err(freed_fault(life.history.born(), Act::Free)),
-            None => check_free(allocation, &life, &Host(&base)),
-        };
-        if checked.is_err() && life.freed.is_none() && self.shared.context.hear_abroad() {
-            base = self.shared.context.hosts.base();
-            checked = check_free(allocation, &life, &Host(&base));
-        }
-        if let Err(fault) = checked {
-            let Use { point, site } = fault.earlier;
-            let is_node = self.shared.context.chains.find(point.slot).is_some_and(|it| it.is_of_launches());
-            let known =
-                (!is_node && !base.covers(point)).then(|| base.seen(point.slot).saturating_sub(point.seq - site.op));
-            return Err(violation(allocation.subject(&life), fault, later, known).into());
-        }
-        life.freed = Some(Use { point: life.history.born().point, site: later });
-        if let Some(tracer) = &self.shared.context.tracer {
-            tracer.free_now(allocation.id, *generation, caller);
-        }
-        if allocation.is_import() {
-            free_import(allocation, life, None);
-            return Ok(());
-        }
-        let Origin::Pool(pool) = &allocation.origin else {
-            free_in_graph(allocation, life, Frontier::EMPTY);
-            return Ok(());
-        };
-        let bytes = life.bytes;
-        drop(life);
-        let mut heap = pool.lock();
-        heap.give_back(Arc::clone(allocation), Frontier::EMPTY, None::<&Chain>);
-        heap.count_used(-(bytes as i64));
-        drop(heap);
-        pool.trim_if_destroyed();
         Ok(())
     }
 
@@ -355,19 +319,6 @@ impl Device {
     }
 }
 
-/// The host as somebody who stands in the order: after everything that it was told.
-struct Host<'a>(&'a Base);
-
-impl Knows for Host<'_> {
-    fn slot(&self) -> Slot {
-        Slot(u32::MAX)
-    }
-
-    fn covers(&self, point: Point) -> bool {
-        self.0.covers(point)
-    }
-}
-
 /// What gets a stream from the driver, given its number.
 pub(crate) type OpenStream<'a> = &'a dyn Fn(&Context, StreamId) -> millpond_driver::Result<RawStream>;
 
@@ -376,7 +327,7 @@ fn open_stream(context: &Arc<Context>, role: Role, tie: Tie) -> Result<Stream> {
 }
 
 fn enlist_stream(context: &Arc<Context>, role: Role, keep: Option<Keep>, open: OpenStream<'_>) -> Result<Stream> {
-    let id = StreamId(context.next_stream.fetch_add(1, Ordering::Relaxed));
+    let id = StreamId(Context::next_number(&context.next_stream, "streams")?);
     let raw = open(context, id)?;
     let base = context.hosts.base();
     // Held until the chain is listed: slots are dense in that list.
@@ -387,23 +338,24 @@ fn enlist_stream(context: &Arc<Context>, role: Role, keep: Option<Keep>, open: O
     context.chains.insert(slot, Arc::clone(&progress));
     drop(slots);
     let shared = Arc::new_cyclic(|me| StreamShared {
+        seat: context.in_flight.enter(me.clone(), Arc::clone(&progress)),
         id,
         slot,
         raw,
         role,
+        submitters: Submitters::default(),
         context: Arc::clone(context),
         progress,
         me: me.clone(),
         state: Light::new(State::new(chain)),
     });
-    lock(&context.streams).push(Arc::downgrade(&shared));
     if let Some(tracer) = &context.tracer {
         tracer.stream(id, role);
     }
     Ok(Stream::new(shared, keep))
 }
 
-fn open_pool(context: &Arc<Context>, config: PoolConfig) -> Result<Pool> {
+fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Result<Pool> {
     let granularity = context.properties.granularity;
     let guard = config.guard;
     if guard && !context.properties.can_protect {
@@ -420,18 +372,32 @@ fn open_pool(context: &Arc<Context>, config: PoolConfig) -> Result<Pool> {
         0 => context.properties.total_bytes,
         limit => limit.min(context.properties.total_bytes),
     };
-    let core = config.to_core(granularity)?;
-    let addresses = memory.saturating_mul(ADDRESSES_PER_BYTE).max(ADDRESSES_MIN);
-    let addresses = round_up(addresses, granularity).unwrap_or(ADDRESSES_MIN);
-    let start = context.driver.reserve(addresses)?;
-    let id = PoolId(context.next_pool.fetch_add(1, Ordering::Relaxed));
-    let range = Range::new(start, addresses);
-    let shared = Arc::new(PoolShared::new(id, Arc::clone(context), core, Uses { guard, shareable }, range));
-    let mut pools = context.pools.write().unwrap_or_else(PoisonError::into_inner);
-    pools.retain(|pool| pool.strong_count() > 0);
-    pools.push(Arc::downgrade(&shared));
+    let core = config.to_core(granularity, is_apart)?;
+    let id = PoolId(Context::next_number(&context.next_pool, "pools")?);
+    let range = reserve_addresses(context, memory)?;
+    let uses = Uses { guard, shareable, is_apart };
+    let shared = Arc::new(PoolShared::new(id, Arc::clone(context), core, uses, range));
+    context.pools.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::downgrade(&shared));
     if let Some(tracer) = &context.tracer {
         tracer.pool(id, shareable);
     }
     Ok(Pool::new(shared))
+}
+
+/// Addresses for a pool that may have so much memory.
+fn reserve_addresses(context: &Context, memory: u64) -> Result<Range> {
+    let granularity = context.properties.granularity;
+    let pools = context.pools.read().unwrap_or_else(PoisonError::into_inner).len();
+    let multiple = (ADDRESSES_PER_BYTE >> (pools / POOLS_A_HALVING).min(8)).max(1);
+    let round = |bytes| round_up(bytes, granularity);
+    let mut bytes = round(memory.saturating_mul(multiple).max(ADDRESSES_MIN)).unwrap_or(1 << 63);
+    let least = round(ADDRESSES_LEAST.min(memory)).unwrap_or(granularity);
+    loop {
+        match context.driver.reserve(bytes) {
+            Err(DriverError::OutOfAddresses { .. }) if bytes > least => {
+                bytes = round(bytes / 2).unwrap_or(least).max(least);
+            }
+            outcome => return Ok(Range::new(outcome?, bytes)),
+        }
+    }
 }

@@ -90,6 +90,17 @@ impl Error {
         matches!(self, Error::Violation(violation) if matches!(violation.earlier.place, Place::Process(_)))
     }
 
+    /// Whether it is about what the program asked for, so that whoever reads its trace is to judge it, too. The others
+    /// are about the device, or about values that no operation has.
+    pub(crate) fn is_verdict(&self) -> bool {
+        let is_use = |it: &Invalid| matches!(it, Invalid::Stale | Invalid::NoAccess { .. } | Invalid::Aliased { .. });
+        let is_of_graph = |it: &GraphError| {
+            use GraphError::*;
+            matches!(it, Faults(_) | Unfreed(_) | AddressesTaken { .. } | NotLive(_) | Outlived { .. })
+        };
+        self.violation().is_some() || self.invalid().is_some_and(is_use) || self.graph().is_some_and(is_of_graph)
+    }
+
     /// The violation, if it is one.
     pub fn violation(&self) -> Option<&Violation> {
         match self {
@@ -251,6 +262,14 @@ pub enum Invalid {
         /// The buffer's elements.
         len: u64,
     },
+    /// The device has numbered so many streams, pools or allocations that no number is left.
+    #[error("the device has no numbers left for {what}, after {made} of them: open another device")]
+    NoNumbers {
+        /// What was to get one.
+        what: &'static str,
+        /// How many it has made.
+        made: u32,
+    },
     /// A setting that this device or pool cannot have.
     #[error("{setting}: {reason}")]
     Setting {
@@ -360,6 +379,8 @@ pub struct OutOfMemory {
     pub exhausted: Exhausted,
     /// Physical memory of the device, in bytes.
     pub device_bytes: u64,
+    /// Addresses of the pool, in bytes. Fewer than its memory only where the system granted no more.
+    pub address_bytes: u64,
     /// Physical memory of the device's other pools, in bytes.
     pub other_pools_bytes: u64,
     /// The largest live allocations: what they are and where they were made.
@@ -379,6 +400,11 @@ impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "out of memory in {}: {}", self.pool, self.exhausted)?;
         write!(f, "; the device has {}", Bytes(self.device_bytes))?;
+        let limit = self.exhausted.limit;
+        if self.address_bytes < if limit == 0 { self.device_bytes } else { limit.min(self.device_bytes) } {
+            let granted = Bytes(self.address_bytes);
+            write!(f, ", and the system granted the pool only {granted} of addresses (RLIMIT_AS, `ulimit -v`)")?;
+        }
         if self.other_pools_bytes > 0 {
             write!(f, ", other pools hold {}", Bytes(self.other_pools_bytes))?;
         }

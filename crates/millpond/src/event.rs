@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::order::Snapshot;
-use millpond_driver::{Driver, Fence, RawMark};
+use millpond_driver::{Driver, Fence, RawMark, process};
 
 use crate::context::{Context, CountedDriver};
 use crate::error::Result;
@@ -48,6 +48,10 @@ pub(crate) struct Mark {
 impl Mark {
     pub(crate) fn new(raw: RawMark, driver: &Arc<CountedDriver>) -> Self {
         Self { raw, driver: Arc::clone(driver) }
+    }
+
+    pub(crate) fn is_over(&self) -> millpond_driver::Result<bool> {
+        self.driver.is_over(self.raw)
     }
 
     /// For streams of other devices, as long as this lives.
@@ -106,6 +110,7 @@ impl Event {
 
     /// What the host can ask the device about; asking for a captured event ends that capture.
     fn live(&self) -> Result<(&Snapshot, &Mark, &Context)> {
+        process::refuse_forked()?;
         match &self.at {
             At::Live { snapshot, mark, context } => Ok((snapshot, mark, context)),
             At::Captured(at) => Err(at.refuse()),

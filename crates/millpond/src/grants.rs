@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use millpond_core::check::{Act, Use};
-use millpond_driver::{Driver, Peer, PeerAccess};
+use millpond_driver::{Driver, Peer, PeerAccess, process};
 use smallvec::SmallVec;
 
 use crate::allocation::{Allocation, Origin};
@@ -197,6 +197,7 @@ impl Pool {
     /// [`Invalid::NotPeers`] where the device can have no access to this one's memory (CUDA:
     /// `cudaErrorInvalidDevice`). The driver refused: then nothing is granted.
     pub fn grant(&self, device: &Device, access: PeerAccess) -> Result<()> {
+        process::refuse_forked()?;
         let (pool, context) = (&*self.shared, device.context());
         if context.number == pool.context.number {
             return match access {
@@ -229,6 +230,7 @@ impl Pool {
     /// [`Invalid::InUse`] with a use that the host was not told is over; the grant is as it was. The driver refused:
     /// the grant is as it was, or, where the driver also refuses to restore that, it is gone.
     pub fn revoke(&self, device: &Device) -> Result<()> {
+        process::refuse_forked()?;
         self.grant(device, PeerAccess::None)
     }
 

@@ -10,7 +10,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use millpond_core::ids::HostId;
 use millpond_core::order::{Base, Chain, Host, Snapshot};
@@ -49,7 +49,12 @@ pub(crate) struct Knowledge {
     number: u32,
     threads: HostThreads,
     one: Mutex<Host>,
+    /// As long as this is there the device is.
+    alive: Arc<()>,
 }
+
+/// One thread's host on a device, and whether that is there.
+type Own = (Weak<()>, Host);
 
 /// A number for another host: bases of several devices may meet.
 fn next_host() -> u32 {
@@ -59,12 +64,12 @@ fn next_host() -> u32 {
 
 thread_local! {
     /// This thread's host on each device that keeps threads apart, by the device's number.
-    static OWN: RefCell<HashMap<u32, Host>> = RefCell::new(HashMap::new());
+    static OWN: RefCell<HashMap<u32, Own>> = RefCell::new(HashMap::new());
 }
 
 impl Hosts {
     pub(crate) fn new(number: u32, threads: HostThreads) -> Self {
-        let knowledge = Arc::new(Knowledge { number, threads, one: Mutex::new(Host::new(next_host())) });
+        let knowledge = Arc::new(Knowledge { number, threads, ..Knowledge::default() });
         // Streams begin with 0, so that their first operation hears what there is.
         Self { knowledge, epoch: AtomicU64::new(1) }
     }
@@ -97,31 +102,59 @@ impl Hosts {
 
     /// The calling thread was told that everything up to these is over.
     pub(crate) fn learn<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot>) {
-        if self.knowledge.with(|host| host.learn_all(snapshots)) {
-            self.advance();
-        }
+        self.change(|host| host.learn_all(snapshots));
     }
 
     /// The calling thread heard from another.
     pub(crate) fn hear(&self, told: &Told) {
-        if self.knowledge.with(|host| host.hear(&told.base)) {
-            self.advance();
-        }
+        self.change(|host| host.hear(&told.base));
+    }
+
+    /// Changes what the calling thread knows. The epoch moves before anybody else can find that there is no news: that
+    /// one's next operation must hear of it as well.
+    fn change(&self, change: impl FnOnce(&mut Host) -> bool) {
+        self.knowledge.with(|host| {
+            if change(host) {
+                self.advance();
+            }
+        });
+    }
+}
+
+impl Default for Knowledge {
+    /// What one host knows that is told nothing.
+    fn default() -> Self {
+        let one = Mutex::new(Host::new(next_host()));
+        Self { number: 0, threads: HostThreads::One, one, alive: Arc::default() }
     }
 }
 
 impl Knowledge {
+    /// The calling thread heard from another; whether that is news.
+    pub(crate) fn hear(&self, base: &Base) -> bool {
+        self.with(|host| host.hear(base))
+    }
+
     /// What the calling thread knows.
     pub(crate) fn base(&self) -> Arc<Base> {
         self.with(|host| Arc::clone(host.base()))
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Host) -> R) -> R {
-        match self.threads {
-            HostThreads::One => f(&mut self.one.lock().unwrap_or_else(PoisonError::into_inner)),
-            HostThreads::Separate => {
-                OWN.with_borrow_mut(|own| f(own.entry(self.number).or_insert_with(|| Host::new(next_host()))))
-            }
+        if self.threads == HostThreads::One {
+            return f(&mut self.one.lock().unwrap_or_else(PoisonError::into_inner));
         }
+        let mut f = Some(f);
+        let mut call = |host: &mut Host| f.take().map(|f| f(host));
+        let done = OWN.try_with(|own| call(self.own(&mut own.borrow_mut())));
+        // A thread that ends has lost what it was told: from here on it is a new host at each call.
+        done.ok().flatten().or_else(|| call(&mut Host::new(next_host()))).expect("it is called once")
+    }
+
+    fn own<'a>(&self, own: &'a mut HashMap<u32, Own>) -> &'a mut Host {
+        if !own.contains_key(&self.number) {
+            own.retain(|_, (device, _)| device.strong_count() > 0);
+        }
+        &mut own.entry(self.number).or_insert_with(|| (Arc::downgrade(&self.alive), Host::new(next_host()))).1
     }
 }

@@ -9,20 +9,22 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::{Act, Use};
-use millpond_driver::{Driver, RawStream, Work};
+use millpond_driver::{Driver, DriverError, RawStream, Work};
 use smallvec::SmallVec;
 
 use crate::access::{Access, Declared, Source, task};
-use crate::allocation::{Allocation, Origin, freed_fault, site};
+use crate::allocation::{Allocation, Kept, Origin, Owned, freed_fault, site};
 use crate::buffer::{Buffer, Named};
-use crate::config::GRAIN;
 use crate::context::Context;
+use crate::count::Count;
 use crate::error::{CaptureError, Invalid, Refused, Result};
+use crate::garbage::Garbage;
 use crate::grants::Visit;
 use crate::graph::Payload;
 use crate::pool::Pool;
 use crate::serve::not_launched;
-use crate::stream::{Mode, State, Stream, StreamShared};
+use crate::share::{Hearing, ShareError};
+use crate::stream::{Mode, Stream, StreamShared};
 use crate::{PoolShared, peers, shell};
 
 /// What a launch does to one allocation.
@@ -54,7 +56,7 @@ impl Held<'_> {
 /// Where an operation that was declared goes.
 pub(crate) enum To<'a> {
     /// To the device, by this stream.
-    Device(&'a mut State),
+    Device,
     /// Into a graph, as what a node does.
     Graph(&'a mut Payload),
 }
@@ -73,21 +75,19 @@ impl StreamShared {
         work: impl FnOnce(To<'_>, A::Place) -> Result<R>,
     ) -> Result<R> {
         let mut work = Some(work);
-        let mut has_heard = false;
+        let mut hearing = Hearing::default();
         loop {
-            match self.try_operate(accesses, races, caller, &mut work, has_heard) {
+            match self.try_operate(accesses, races, caller, &mut work, &mut hearing) {
                 Ok(Some(done)) => return Ok(done),
-                Err(error) if has_heard || !error.is_abroad() || work.is_none() => {
-                    // What was refused has not begun.
+                // What other processes said before their programs told anybody is heard before memory that they hold is
+                // judged.
+                Ok(None) => hearing.hear(),
+                // What was refused has not begun.
+                Err(error) => {
                     if work.is_none() || !self.mend(&error) {
+                        self.note_refused(&error, |tracer| tracer.refused_launch(self.id, accesses, caller));
                         return Err(error);
                     }
-                }
-                _ => {
-                    // What other processes said before their programs told anybody is heard before memory that they
-                    // hold is judged.
-                    self.context.settle_shares();
-                    has_heard = true;
                 }
             }
         }
@@ -101,22 +101,22 @@ impl StreamShared {
         races: bool,
         caller: &'static Location<'static>,
         work: &mut Option<W>,
-        has_heard: bool,
+        hearing: &mut Hearing,
     ) -> Result<Option<R>> {
         let mut begin = |to: To<'_>, place: A::Place| (work.take().expect("it is begun once"))(to, place);
-        // Another device is let go behind the lock.
-        let mut _owners = SmallVec::<[Arc<Context>; 1]>::new();
+        let garbage = Garbage::default();
+        // What is looked up is let go behind the lock: it may be the last of its kind by then.
+        let mut wanted = Few::<Wanted<'_>>::new();
         let mut state = self.state.lock();
         if self.enter(&mut state)? == Mode::Capturing {
-            return self.capture_work(&mut state, accesses, !races, caller, begin).map(Some);
+            return self.capture_work((&mut state, &garbage), accesses, !races, caller, begin).map(Some);
         }
         let mut addresses = Few::<u64>::new();
-        let mut wanted = Few::<Wanted<'_>>::new();
         let mut failed = None;
         // Names are looked up first: the pool's lock comes after the stream's and before no allocation's.
         accesses.declare(&mut |declared| {
             if failed.is_none() {
-                failed = self.want(&declared, &mut addresses, &mut wanted, &mut _owners).err();
+                failed = self.want(&declared, &mut addresses, &mut wanted, &garbage).err();
             }
         });
         if let Some(error) = failed {
@@ -132,7 +132,7 @@ impl StreamShared {
         }
         wanted.dedup_by(|later, first| later.allocation.get().key() == first.allocation.get().key());
         let mut lives: Few<_> = wanted.iter().map(|wanted| wanted.allocation.get().life()).collect();
-        if !has_heard && lives.iter().any(|life| life.lent.is_some()) {
+        if hearing.needs(lives.iter().map(|life| &**life)) {
             return Ok(None);
         }
         let mut visit = match wanted.iter().any(|wanted| wanted.allocation.get().device != self.context.number) {
@@ -140,6 +140,10 @@ impl StreamShared {
             false => None,
         };
         for (wanted, life) in wanted.iter().zip(&lives) {
+            if wanted.act == Act::Write && wanted.allocation.get().is_read_only() {
+                let what = wanted.allocation.get().describe(life);
+                return Err(ShareError::ReadOnly { what }.into());
+            }
             let mut checked = match life.freed {
                 Some(free) if life.generation == wanted.generation => Err(freed_fault(free, wanted.act)),
                 _ if life.generation != wanted.generation => return Err(Invalid::Stale.into()),
@@ -155,7 +159,7 @@ impl StreamShared {
         }
         let mut address = addresses.iter();
         let place = accesses.place(&mut || address.next().copied().unwrap_or(0));
-        let result = begin(To::Device(&mut state), place)?;
+        let result = begin(To::Device, place)?;
         let point = state.chain.submit();
         for (wanted, life) in wanted.iter().zip(&mut lives) {
             let mut used = Use { point, site: site(wanted.act, self.id, state.op(), caller) };
@@ -171,9 +175,13 @@ impl StreamShared {
             let used = wanted.iter().map(|wanted| (wanted.allocation.get(), wanted.generation, wanted.act));
             tracer.launch(self.id, used, caller);
         }
+        // Published while the lives are held: who frees one of them finds this use among what is in flight.
+        match self.submitters.take_declared() {
+            false => self.leave(&mut state),
+            true => self.leave_declared(&mut state),
+        }
         drop(visit);
         drop(lives);
-        self.leave(&mut state);
         Ok(Some(result))
     }
 
@@ -183,7 +191,7 @@ impl StreamShared {
         declared: &Declared<'b>,
         addresses: &mut Few<u64>,
         wanted: &mut Few<Wanted<'b>>,
-        owners: &mut SmallVec<[Arc<Context>; 1]>,
+        garbage: &Garbage,
     ) -> Result<()> {
         let at = addresses.len();
         let (allocation, generation, address) = match declared.source {
@@ -191,11 +199,12 @@ impl StreamShared {
                 addresses.push(0);
                 return Ok(());
             }
+            Source::Nothing => return Err(Invalid::Stale.into()),
             Source::Owned(owned) => (Held::Borrowed(&owned.allocation), owned.generation, owned.address),
             Source::Named(Some(named)) if named.device != self.context.number => {
                 let owner = peers::find(named.device).ok_or(Invalid::Stale)?;
                 let allocation = owner.resolve(named)?;
-                owners.push(owner);
+                garbage.put(owner);
                 (Held::Found(allocation), named.generation, named.address)
             }
             Source::Named(Some(named)) => (Held::Found(self.context.resolve(named)?), named.generation, named.address),
@@ -247,11 +256,13 @@ fn is_aliased(pair: &[Wanted<'_>]) -> bool {
 pub struct Queue<'s> {
     stream: &'s StreamShared,
     captures: bool,
+    garbage: &'s Garbage,
 }
 
 impl Queue<'_> {
     /// The stream as foreign code knows it (CUDA: a `CUstream`), or else the driver's handle of it.
     pub fn raw_stream(&self) -> RawStream {
+        self.stream.share();
         let native = self.stream.context.driver.native_stream(self.stream.raw);
         native.map_or(self.stream.raw, RawStream)
     }
@@ -270,8 +281,8 @@ impl Queue<'_> {
         if self.captures {
             return Err(CaptureError::Uncapturable { call: "host_function" }.into());
         }
-        let mut refused = Some(Work::Run(Box::new(function)));
-        Ok(shell::submit_task(&self.stream.context, self.stream.raw, &mut refused)?)
+        let mut task = self.garbage.hold(Some(Work::Run(Box::new(function))));
+        Ok(shell::submit_task(&self.stream.context, self.stream.raw, &mut task)?)
     }
 }
 
@@ -304,6 +315,15 @@ impl StreamShared {
         Ok(())
     }
 
+    /// What cannot be counted in bytes is out of memory like anything else that is too large.
+    #[cold]
+    fn alloc_too_many<T: Pod>(&self, pool: &Pool, len: usize, caller: &'static Location<'static>) -> Result<Buffer<T>> {
+        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
+        // No device has so much.
+        PoolShared::drop_allocation(self.alloc(&pool.shared, bytes, caller)?);
+        Err(DriverError::OutOfMemory { call: "alloc", bytes }.into())
+    }
+
     pub(crate) fn check_closures(&self) -> Result<()> {
         let properties = &self.context.properties;
         match properties.runs_closures {
@@ -324,14 +344,12 @@ impl Stream {
     #[inline]
     #[track_caller]
     pub fn alloc<T: Pod>(&self, pool: &Pool, len: usize) -> Result<Buffer<T>> {
-        const { assert!(align_of::<T>() as u64 <= GRAIN, "allocations are aligned to 512 B, not to more") };
         let caller = Location::caller();
-        // What cannot be counted in bytes is out of memory like anything else that is too large.
-        let bytes = len.checked_mul(size_of::<T>()).map_or(u64::MAX, |bytes| bytes as u64);
-        if bytes == 0 {
-            return Ok(Buffer::new(None, len));
+        let Some(count) = Count::new(len) else { return self.shared.alloc_too_many(pool, len, caller) };
+        if count.bytes() == 0 {
+            return Ok(Buffer::new(None, count));
         }
-        self.shared.alloc(&pool.shared, bytes, caller).map(|owned| Buffer::new(Some(owned), len))
+        self.shared.alloc(&pool.shared, count.bytes(), caller).map(|owned| Buffer::new(Some(owned), count))
     }
 
     /// Frees a buffer at this point of the stream (CUDA: `cudaFreeAsync`). It may have been allocated and used on other
@@ -343,11 +361,11 @@ impl Stream {
     #[track_caller]
     pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
         let caller = Location::caller();
-        let (owned, len) = buffer.into_owned();
+        let (owned, count) = buffer.into_owned();
         let Some(owned) = owned else { return Ok(()) };
         self.shared
-            .free(owned, caller)
-            .map_err(|(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), len) })
+            .free::<Kept>(owned, caller)
+            .map_err(|(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), count) })
     }
 
     /// Frees memory by its address, which may have come from anywhere (CUDA: `cudaFreeAsync`). Null is fine and has no
@@ -365,8 +383,9 @@ impl Stream {
         let shared = &self.shared;
         let capture = shared.state.lock().capture.clone().filter(|capture| capture.is_open());
         let captured = capture.and_then(|capture| shared.context.graphs.find_captured(&capture, address));
-        let owned = captured.map_or_else(|| PoolShared::find_on(&shared.context, address), Ok)?;
-        shared.free(owned, caller).map_err(|(error, _)| error)
+        let found = captured.map_or_else(|| PoolShared::find_on(&shared.context, address), Ok);
+        let owned = found.inspect_err(|_| shared.note_second_free(address, caller))?;
+        shared.free::<Owned>(owned, caller).map_err(|(error, _)| error)
     }
 
     /// Runs a closure as a kernel on the device, at this point of the stream, with the slices of the declared
@@ -395,10 +414,10 @@ impl Stream {
     #[track_caller]
     pub fn declare<A: Access>(&self, accesses: A) -> Result<()> {
         self.shared.operate(&accesses, true, Location::caller(), |to, _| {
-            if let To::Graph(payload) = to
-                && self.shared.context.driver.has_graphs()
-            {
-                *payload = Payload::Open;
+            match to {
+                To::Device => self.shared.submitters.declare(),
+                To::Graph(payload) if self.shared.context.driver.has_graphs() => *payload = Payload::Open,
+                To::Graph(_) => {}
             }
             Ok(())
         })
@@ -424,11 +443,11 @@ impl Stream {
         accesses: A,
         submit: impl FnOnce(&Queue<'_>, A::Place) -> Result<R>,
     ) -> Result<R> {
-        let shared = &*self.shared;
-        shared.operate(&accesses, false, Location::caller(), |to, place| match to {
-            To::Device(_) => submit(&Queue { stream: shared, captures: false }, place),
+        let (stream, garbage) = (&*self.shared, &Garbage::default());
+        stream.operate(&accesses, false, Location::caller(), |to, place| match to {
+            To::Device => submit(&Queue { stream, captures: false, garbage }, place),
             To::Graph(payload) => {
-                shared.capture_foreign(payload, || submit(&Queue { stream: shared, captures: true }, place))
+                stream.capture_foreign(payload, || submit(&Queue { stream, captures: true, garbage }, place))
             }
         })
     }

@@ -35,16 +35,20 @@ mod buffer;
 mod config;
 mod context;
 mod copy;
+mod count;
 mod cuda;
 mod default_streams;
 mod device;
-mod ended;
 mod error;
 mod event;
 mod external;
+mod garbage;
 mod grants;
 mod graph;
+mod held;
+mod host_free;
 mod hosts;
+mod in_flight;
 mod launch;
 mod locate;
 mod peers;
@@ -62,6 +66,7 @@ mod statistics;
 mod stream;
 mod trace;
 mod tracing;
+mod trusted;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/graphs.md")]
 struct GraphsPage;
@@ -85,11 +90,12 @@ pub use error::{CaptureError, Error, GraphError, Holder, Invalid, Nearest, OutOf
 pub use event::Event;
 pub use external::ExternalEvent;
 pub use graph::{Graph, GraphExec, GraphMemoryStatistics, GraphNode, Instantiate, Launch, MemAllocNode};
+pub use held::Freeing;
 pub use hosts::{HostThreads, Told};
 pub use launch::Queue;
 pub use peers::DeviceName;
 pub use pool::Pool;
-pub use raw::{AccessList, LiveAllocation, PoolPicture, RawMemory};
+pub use raw::{AccessList, AllWork, LiveAllocation, PoolPicture, RawMemory};
 pub use report::{Reporter, Violations};
 pub use share::{
     MemoryFile, Peers, Refusal, ShareError, SharedPool, SharingStatistics, TICKET_BYTES, Ticket, TicketError,
@@ -98,6 +104,7 @@ pub use share::{
 pub use statistics::PoolStatistics;
 pub use stream::{Stream, StreamKind};
 pub use trace::Trace;
+pub use trusted::Trusted;
 
 pub use millpond_core::check::{Act, Kind, Place, Site, Subject, Violation};
 pub use millpond_core::graph::CaptureMode;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use millpond_core::pool::{Located, Neighbour};
-use millpond_driver::Driver;
+use millpond_driver::{Driver, process};
 
 use crate::allocation::{Allocation, Owned};
 use crate::context::Context;
@@ -17,16 +17,12 @@ use crate::peers;
 use crate::pool::{Heap, PoolShared};
 
 impl Heap {
-    /// What was freed there, where its entry has not served again since: the last of several.
-    fn freed_at(&self, pointer: u64) -> Option<String> {
-        let freed = self.allocations().filter_map(|it| {
+    /// What was freed there last, where its entry has not served again since.
+    fn freed_at(&self, pointer: u64) -> Option<&Arc<Allocation>> {
+        self.vacated().find(|it| {
             let life = it.life();
-            let free = life.freed.filter(|_| life.generation > 0 && life.range.start == pointer)?;
-            Some((it, free.site.op))
-        });
-        let (allocation, _) = freed.max_by_key(|(_, op)| *op)?;
-        let described = allocation.describe(&allocation.life());
-        Some(described)
+            life.generation > 0 && life.range.start == pointer
+        })
     }
 }
 
@@ -46,13 +42,27 @@ impl PoolShared {
                 _ => Err(Nearest::Inside { allocation: describe(block), offset }),
             },
             Located::Free { below, above } => Err(match heap.freed_at(pointer) {
-                Some(allocation) => Nearest::Freed { allocation },
+                Some(it) => Nearest::Freed { allocation: it.describe(&it.life()) },
                 None => Nearest::Between {
                     below: below.map(|it| (describe(it), pointer - it.range.end())),
                     above: above.map(|it| (describe(it), it.range.start - pointer)),
                 },
             }),
         }
+    }
+
+    /// The life that was freed last of those that began at `pointer`, where nothing lives there.
+    #[cold]
+    pub(crate) fn freed_on(context: &Context, pointer: u64) -> Option<(Arc<Allocation>, u64)> {
+        let pool = context.pools().into_iter().find(|pool| pool.contains(pointer))?;
+        let heap = pool.lock();
+        let allocation = match heap.pool.locate(pointer) {
+            Located::Held { block, offset: 0 } => heap.allocation_in(block.block),
+            Located::Free { .. } => heap.freed_at(pointer),
+            _ => None,
+        }?;
+        let life = allocation.life();
+        life.freed.map(|_| (Arc::clone(allocation), life.generation))
     }
 
     /// The live allocation that is nearest to an address of somebody else's, and how far away it is.
@@ -69,6 +79,7 @@ impl PoolShared {
 
     /// The live allocation that starts at `pointer`, of any pool of the device.
     pub(crate) fn find_on(context: &Context, pointer: u64) -> Result<Owned> {
+        process::refuse_forked()?;
         let nearest = match Self::find_here(context, pointer) {
             Ok(owned) => return Ok(owned),
             Err(Nearest::Outside { .. }) => Self::find_abroad(context, pointer).unwrap_or_else(|| {

@@ -6,12 +6,13 @@
 //! after what it waited for all the same: that is looked up where it would be missed ([`Context::hear_abroad`]), and
 //! costs nothing before. Locks: leaves; nothing is dropped under them that could own a device.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 
 use millpond_core::order::Numbers;
-use millpond_driver::Driver;
+use millpond_driver::{Driver, process};
 
 use crate::context::{Context, lock};
 use crate::device::Device;
@@ -21,26 +22,60 @@ use crate::hosts::{Knowledge, Told};
 use crate::stream::{State, StreamShared};
 
 /// Chains of all devices of the process.
-static NUMBERS: std::sync::LazyLock<Numbers> = std::sync::LazyLock::new(Numbers::default);
+static NUMBERS: LazyLock<Numbers> = LazyLock::new(Numbers::default);
 /// The devices of the process, and whether others may have to do with them.
-static DEVICES: Mutex<Vec<(u32, bool, Weak<Context>)>> = Mutex::new(Vec::new());
+static DEVICES: Mutex<Devices> = Mutex::new(Vec::new());
+/// By number.
+type Devices = Vec<(u32, bool, Weak<Context>)>;
 /// What hosts know of those devices that have met others.
 static MET: Mutex<Vec<(u32, Weak<Knowledge>)>> = Mutex::new(Vec::new());
+/// What hosts knew of those among them that are gone.
+static GONE: LazyLock<Arc<Knowledge>> = LazyLock::new(Arc::default);
 
 /// Where chains get their numbers from.
 pub(crate) fn numbers() -> &'static Numbers {
     &NUMBERS
 }
 
+thread_local! {
+    /// The devices, from before this thread forks until that is done: a forked process finds the list whole.
+    static FORKING: RefCell<Option<MutexGuard<'static, Devices>>> = const { RefCell::new(None) };
+}
+
+extern "C" fn before_fork() {
+    let _ = FORKING.try_with(|forking| *forking.borrow_mut() = Some(lock(&DEVICES)));
+}
+
+extern "C" fn in_parent() {
+    let _ = FORKING.try_with(|forking| forking.borrow_mut().take());
+}
+
+/// Every stream has something to hear from now on, and is refused where it would hear it.
+extern "C" fn in_child() {
+    let _ = FORKING.try_with(|forking| {
+        for (.., context) in forking.borrow_mut().take().iter().flat_map(|devices| devices.iter()) {
+            if let Some(context) = context.upgrade() {
+                context.hosts.advance();
+                // The parent's threads have it, too, here for ever.
+                std::mem::forget(context);
+            }
+        }
+    });
+}
+
 /// A device is open.
 pub(crate) fn enter(context: &Arc<Context>) {
+    process::watch_forks(before_fork, in_parent, in_child);
     lock(&DEVICES).push((context.number, context.driver.peer().is_some(), Arc::downgrade(context)));
 }
 
-/// A device is gone.
-pub(crate) fn leave(number: u32) {
-    lock(&DEVICES).retain(|(other, ..)| *other != number);
-    lock(&MET).retain(|(other, _)| *other != number);
+/// A device goes. What its host was told stays true.
+pub(crate) fn leave(context: &Context) {
+    if context.has_met.load(Ordering::Acquire) {
+        GONE.hear(&context.hosts.base());
+    }
+    lock(&DEVICES).retain(|(other, ..)| *other != context.number);
+    lock(&MET).retain(|(other, _)| *other != context.number);
 }
 
 /// The device of a number, while it is open. It must not be let go under a lock of a stream.
@@ -87,7 +122,7 @@ impl Context {
     #[cold]
     pub(crate) fn hear_abroad(&self) -> bool {
         let others: Vec<_> = match self.has_met.load(Ordering::Acquire) {
-            true => lock(&MET).iter().filter_map(|(_, known)| known.upgrade()).collect(),
+            true => lock(&MET).iter().filter_map(|(_, known)| known.upgrade()).chain([Arc::clone(&GONE)]).collect(),
             false => return false,
         };
         let mut is_news = false;

@@ -7,20 +7,21 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use millpond_core::ids::{AllocId, BlockId, ChunkId, Point, PoolId, Slot};
-use millpond_core::order::Knows;
-use millpond_core::pool::{Frontier, PoolConfig, ReusePolicy};
+use millpond_core::ids::{AllocId, BlockId, ChunkId, PoolId};
+use millpond_core::order::Chain;
+use millpond_core::pool::{Freed, PoolConfig, ReusePolicy};
 use millpond_core::units::Range;
-use millpond_driver::{RawChunk, prefetch};
+use millpond_driver::{RawChunk, prefetch, process};
 
 use crate::allocation::{Allocation, Origin};
 use crate::context::{Context, lock};
 use crate::error::{Holder, Invalid, Result};
 use crate::grants::Grants;
+use crate::share::Exposed;
 use crate::shelf_count::ShelfCount;
 use crate::shell::Closing;
 use crate::statistics::PoolStatistics;
-use crate::stream::{Shelved, StreamShared};
+use crate::stream::{PoolShelf, Shelved, StreamShared};
 
 /// A pool of a device. Clones name the same pool; it is destroyed when the last one is dropped.
 ///
@@ -40,6 +41,9 @@ struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        if process::is_forked() {
+            return;
+        }
         if let Some(tracer) = &self.shared.context.tracer {
             tracer.pool_closed(self.shared.id);
         }
@@ -58,7 +62,11 @@ pub(crate) struct PoolShared {
     pub(crate) guard: bool,
     /// Whether its memory can be handed to other processes.
     pub(crate) shareable: bool,
-    range: Range,
+    /// Whether each allocation is on chunks of its own.
+    pub(crate) is_apart: bool,
+    /// Another process has it as a whole, and keeps its chunks.
+    pub(crate) is_open: AtomicBool,
+    pub(crate) range: Range,
     destroyed: AtomicBool,
     /// For how many reasons freed blocks go to the heap at once: addresses are guarded, the pool is destroyed, and each
     /// request that has found no memory as yet.
@@ -73,6 +81,7 @@ pub(crate) struct PoolShared {
 pub(crate) struct Uses {
     pub(crate) guard: bool,
     pub(crate) shareable: bool,
+    pub(crate) is_apart: bool,
 }
 
 /// A stream's shelf in this pool, as the pool sees it.
@@ -95,6 +104,8 @@ pub(crate) struct Heap {
     pub(crate) grants: Arc<Mutex<Grants>>,
     /// Whether chunks are made to be handed to other processes.
     pub(crate) shareable: bool,
+    /// What other processes may reach.
+    pub(crate) exposed: Exposed,
     next_serial: u64,
     /// All allocations there ever were; the name of a held block is the index of its own.
     table: Vec<Arc<Allocation>>,
@@ -104,6 +115,8 @@ pub(crate) struct Heap {
     /// Bytes in use, less what the shelves' counts say.
     used: i64,
     used_high: u64,
+    /// How far shelves that are gone rose above what they left in use, since the last look.
+    peak: i64,
     /// What had left the heap at the last look: until the next, all that is used is part of it.
     out: u64,
     /// How often the lock was taken.
@@ -125,12 +138,14 @@ impl Heap {
             mappings: BTreeMap::new(),
             grants,
             shareable: false,
+            exposed: Exposed::default(),
             next_serial: 0,
             table: Vec::new(),
             vacant: Vec::new(),
             shelves: Vec::new(),
             used: 0,
             used_high: 0,
+            peak: 0,
             out: 0,
             lock_count: 0,
         }
@@ -189,20 +204,18 @@ impl Heap {
 
     /// The block of a freed allocation returns to the heap.
     #[inline]
-    pub(crate) fn give_back(
-        &mut self,
-        allocation: Arc<Allocation>,
-        after: impl Into<Frontier>,
-        who: Option<&impl Knows>,
-    ) {
-        self.pool.free(allocation.block(), after, who);
+    pub(crate) fn give_back(&mut self, allocation: Arc<Allocation>, freed: Freed<'_>) {
+        if self.exposed.holds(allocation.block()) {
+            return self.exposed.condemn(allocation, freed.into_points());
+        }
+        self.pool.free(allocation.block(), freed);
         self.vacant.push(allocation);
     }
 
-    /// Blocks freed on the stream in `slot` return from its shelf.
+    /// Blocks that a chain freed return from its shelf.
     #[inline]
-    pub(crate) fn take_back(&mut self, slot: Slot, freed: impl Iterator<Item = Shelved>, who: Option<&impl Knows>) {
-        freed.for_each(|Shelved { allocation, seq }| self.give_back(allocation, Point { slot, seq }, who));
+    pub(crate) fn take_back(&mut self, chain: &Chain, shelved: impl Iterator<Item = Shelved>) {
+        shelved.for_each(|Shelved { allocation, seq }| self.give_back(allocation, Freed::at(chain, seq)));
     }
 
     /// Whether no block is held any more.
@@ -219,6 +232,12 @@ impl Heap {
     /// The allocation in a block, once it is entered.
     pub(crate) fn allocation_in(&self, block: BlockId) -> Option<&Arc<Allocation>> {
         self.table.get(self.pool.name(block)? as usize).filter(|allocation| allocation.block() == block)
+    }
+
+    /// Those without a block, the last that lost one first: of several that had a block at one address that is the
+    /// order of their frees, whichever streams those were on.
+    pub(crate) fn vacated(&self) -> impl Iterator<Item = &Arc<Allocation>> {
+        self.vacant.iter().rev()
     }
 
     /// All entries of the table.
@@ -240,7 +259,7 @@ impl Heap {
     /// count together: exact where one of them has moved, and else not below what was used at once, nor above what had
     /// left the heap. What a stream does at the very moment of the look may be seen by the next one.
     fn settle(&mut self) -> u64 {
-        let (mut now, mut most) = (self.used, self.used);
+        let (mut now, mut most) = (self.used, self.used + std::mem::take(&mut self.peak));
         for shelf in &self.shelves {
             let (used, peak) = shelf.count.look();
             now += used;
@@ -255,13 +274,27 @@ impl Heap {
 
 impl PoolShared {
     pub(crate) fn new(id: PoolId, context: Arc<Context>, config: PoolConfig, uses: Uses, range: Range) -> Self {
-        let Uses { guard, shareable } = uses;
+        let Uses { guard, shareable, is_apart } = uses;
         let grain = config.grain;
         let grants = Arc::<Mutex<Grants>>::default();
         let mut heap = Heap::new(millpond_core::pool::Pool::new(config, range), Arc::clone(&grants));
         heap.shareable = shareable;
-        let (destroyed, bypasses) = (AtomicBool::new(false), AtomicU32::new(guard.into()));
-        Self { id, context, grain, guard, shareable, range, destroyed, bypasses, grants, heap: Mutex::new(heap) }
+        let (destroyed, bypasses, is_open) =
+            (AtomicBool::new(false), AtomicU32::new(guard.into()), AtomicBool::new(false));
+        Self {
+            id,
+            context,
+            grain,
+            guard,
+            shareable,
+            is_apart,
+            is_open,
+            range,
+            destroyed,
+            bypasses,
+            grants,
+            heap: Mutex::new(heap),
+        }
     }
 
     /// Takes the heap's lock, the one lock that streams share; counted.
@@ -302,16 +335,24 @@ impl PoolShared {
     /// Enters a stream's new shelf.
     pub(crate) fn add_shelf(&self, stream: Weak<StreamShared>) -> Arc<ShelfCount> {
         let count = Arc::<ShelfCount>::default();
-        self.lock().shelves.push(ShelfRef { stream, count: Arc::clone(&count) });
+        let mut heap = self.lock();
+        count.set_place(heap.shelves.len());
+        heap.shelves.push(ShelfRef { stream, count: Arc::clone(&count) });
         count
     }
 
-    /// A stream's shelf is empty and goes: what it counted is the heap's now.
-    pub(crate) fn remove_shelf(&self, count: &Arc<ShelfCount>) {
+    /// The shelf of a stream that is closed goes: what lies on it returns, what it counted is the heap's now.
+    pub(crate) fn return_shelf(&self, chain: &Chain, shelf: &mut PoolShelf) {
         let mut heap = self.lock();
-        heap.settle();
-        heap.used += count.look().0;
-        heap.shelves.retain(|shelf| !Arc::ptr_eq(&shelf.count, count));
+        heap.take_back(chain, shelf.clear());
+        let (used, peak) = shelf.count.look();
+        heap.used += used;
+        heap.peak += peak - used;
+        let at = shelf.count.place();
+        heap.shelves.swap_remove(at);
+        if let Some(moved) = heap.shelves.get(at) {
+            moved.count.set_place(at);
+        }
     }
 
     /// The streams with a shelf here.
@@ -345,6 +386,7 @@ impl PoolShared {
     fn destroy(&self) {
         self.destroyed.store(true, Ordering::Release);
         self.bypass_shelves(true);
+        self.lock().keep_no_exposed();
         self.trim_if_destroyed();
     }
 
@@ -363,6 +405,10 @@ impl PoolShared {
 
 impl Drop for PoolShared {
     fn drop(&mut self) {
+        if process::is_forked() {
+            return;
+        }
+        self.context.pools.write().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
         let heap = self.heap.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         lock(&self.context.closing).push(Closing { heap, range: self.range });
         self.context.finish_closing();
@@ -411,6 +457,15 @@ impl Pool {
     /// The settings.
     pub fn config(&self) -> PoolConfig {
         self.shared.lock().pool.config().clone()
+    }
+
+    /// Whether the pool's books are whole, every invariant derived anew: for tests, as slow as the pool is large.
+    ///
+    /// # Errors
+    /// What is not.
+    #[doc(hidden)]
+    pub fn audit(&self) -> std::result::Result<(), String> {
+        self.shared.lock().pool.audit()
     }
 
     /// Gives memory back to the system until `keep_bytes` are left, as far as it is not in use: not under live

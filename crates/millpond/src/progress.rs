@@ -4,7 +4,7 @@
 //! never reaches a verdict. Asking is lock-free on the stream: its last submitted position is published after the work
 //! of that position has gone to the driver, so a mark made after reading the position covers it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use millpond_core::ids::{Point, Seq, Slot};
@@ -26,6 +26,11 @@ pub(crate) struct Progress {
     completed: AtomicU64,
     /// The end of a closed stream.
     end: OnceLock<Arc<Mark>>,
+    /// Whether the program submits to the stream as well.
+    is_shared: AtomicBool,
+    /// A mark made ahead, and the position that it covers: no other can be had while foreign code captures the stream,
+    /// or where it is another thread's default stream.
+    ahead: Mutex<Option<(Mark, Seq)>>,
 }
 
 /// Where the work of a chain is.
@@ -48,7 +53,15 @@ impl Progress {
     }
 
     fn with_queue(queue: Queue, seq: Seq) -> Self {
-        Self { queue, submitted: AtomicU64::new(seq), completed: AtomicU64::new(seq), end: OnceLock::new() }
+        let (submitted, completed) = (AtomicU64::new(seq), AtomicU64::new(seq));
+        Self {
+            queue,
+            submitted,
+            completed,
+            end: OnceLock::new(),
+            is_shared: AtomicBool::new(false),
+            ahead: Mutex::default(),
+        }
     }
 
     /// The driver has all work up to `seq`. Called by the stream's owner only, under its lock.
@@ -86,10 +99,25 @@ impl Progress {
         let _ = self.end.set(end);
     }
 
+    /// The end of a closed stream, once it is marked.
+    pub(crate) fn end(&self) -> Option<Arc<Mark>> {
+        self.end.get().cloned()
+    }
+
     /// Does something with a mark after all work of the chain so far.
     pub(crate) fn with_mark<R>(
         &self,
         driver: &dyn Driver,
+        act: impl FnOnce(RawMark) -> millpond_driver::Result<R>,
+    ) -> millpond_driver::Result<R> {
+        self.with_mark_of(driver, |raw| driver.mark(raw), act)
+    }
+
+    /// As [`with_mark`](Self::with_mark), with a mark that `mark` makes.
+    fn with_mark_of<R>(
+        &self,
+        driver: &dyn Driver,
+        mark: impl FnOnce(RawStream) -> millpond_driver::Result<RawMark>,
         act: impl FnOnce(RawMark) -> millpond_driver::Result<R>,
     ) -> millpond_driver::Result<R> {
         if let Some(end) = self.end.get() {
@@ -103,7 +131,7 @@ impl Progress {
                 return last.map_or(Err(no_launch()), |mark| act(mark.raw));
             }
         };
-        match (driver.mark(raw), self.end.get()) {
+        match (mark(raw), self.end.get()) {
             (Ok(mark), _) => {
                 let done = act(mark);
                 driver.forget(mark);
@@ -116,7 +144,7 @@ impl Progress {
     }
 
     /// Whether `seq` is over, asking the device where it is not known to be. An error means no.
-    fn is_over(&self, seq: Seq, driver: &dyn Driver) -> bool {
+    pub(crate) fn is_over(&self, seq: Seq, driver: &dyn Driver) -> bool {
         if self.completed.load(Ordering::Acquire) >= seq {
             return true;
         }
@@ -124,11 +152,55 @@ impl Progress {
         if submitted < seq {
             return false;
         }
-        let over = self.with_mark(driver, |mark| driver.peek(mark));
-        if over == Ok(true) {
-            self.complete(submitted);
+        match self.with_mark_of(driver, |raw| driver.mark_apart(raw), |mark| driver.peek(mark)) {
+            Ok(true) => {
+                self.complete(submitted);
+                true
+            }
+            Ok(false) => false,
+            Err(_) => self.is_over_ahead(seq, driver),
         }
-        over == Ok(true)
+    }
+
+    /// The program submits to the stream as well from now on.
+    pub(crate) fn share(&self) {
+        self.is_shared.store(true, Ordering::Release);
+    }
+
+    /// Whether all its work is over. Of a shared stream's no position says that.
+    pub(crate) fn is_idle(&self, driver: &dyn Driver) -> bool {
+        let submitted = self.submitted.load(Ordering::Acquire);
+        match self.is_shared.load(Ordering::Acquire) {
+            true => self.with_mark_of(driver, |raw| driver.mark_apart(raw), |mark| driver.peek(mark)) == Ok(true),
+            false => self.is_over(submitted, driver),
+        }
+    }
+
+    /// Marks the stream, to be asked where it cannot be marked.
+    pub(crate) fn mark_ahead(&self, driver: &Arc<CountedDriver>) {
+        let Queue::Stream(raw) = self.queue else { return };
+        let submitted = self.submitted.load(Ordering::Acquire);
+        // Where it cannot be marked now it keeps the mark that it has.
+        if let Ok(mark) = driver.mark_apart(raw) {
+            let former = lock(&self.ahead).replace((Mark::new(mark, driver), submitted));
+            drop(former);
+        }
+    }
+
+    /// As [`is_over`](Self::is_over), by the mark made ahead.
+    #[cold]
+    fn is_over_ahead(&self, seq: Seq, driver: &dyn Driver) -> bool {
+        let mut ahead = lock(&self.ahead);
+        let Some((mark, covered)) = &*ahead else { return false };
+        let covered = *covered;
+        if driver.peek(mark.raw) != Ok(true) {
+            return false;
+        }
+        let mark = ahead.take();
+        drop(ahead);
+        drop(mark);
+        self.complete(covered);
+        covered >= seq
     }
 }
 

@@ -9,31 +9,34 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use millpond_core::check::{Act, Site};
-use millpond_core::ids::{AllocId, PoolId};
+use millpond_core::check::{Act, Site, Use};
+use millpond_core::ids::{AllocId, Point, PoolId};
 use millpond_core::units::Range;
+use millpond_driver::{Driver, DriverError};
 use smallvec::SmallVec;
 
 use crate::PoolShared;
-use crate::access::{Declared, Read, Source, Span, Write};
+use crate::access::{Declared, Read, Source, Write};
 use crate::allocation::{Allocation, Origin, Owned};
 use crate::buffer::Buffer;
+use crate::count::{Count, Span};
 use crate::device::Device;
-use crate::error::{Invalid, Result};
+use crate::error::{Invalid, Refused, Result};
+use crate::event::Mark;
 use crate::graph::{Graph, MemAllocNode, NodeName};
 use crate::statistics::PoolStatistics;
-use crate::stream::{Mode, Stream};
+use crate::stream::{Mode, Stream, StreamShared};
 
 /// Bytes of device memory by name: a life of an allocation, or what an alloc node allocates. Owns nothing; using it
 /// after the free is refused.
 #[derive(Clone, Debug)]
 pub struct RawMemory {
-    whose: Whose,
-    bytes: u64,
+    pub(crate) whose: Whose,
+    count: Count<u8>,
 }
 
 #[derive(Clone, Debug)]
-enum Whose {
+pub(crate) enum Whose {
     Life(Owned),
     Node(NodeName),
 }
@@ -41,7 +44,7 @@ enum Whose {
 impl RawMemory {
     /// The memory of an alloc node; `None` where it allocates nothing.
     pub fn of_node(node: MemAllocNode<u8>) -> Option<Self> {
-        node.name.map(|name| Self { whose: Whose::Node(name), bytes: node.len as u64 })
+        node.name.map(|name| Self { whose: Whose::Node(name), count: node.count })
     }
 
     /// The first address.
@@ -54,17 +57,20 @@ impl RawMemory {
 
     /// The size in bytes, as asked for.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.count.bytes()
     }
 
     /// Gives the life a name, for messages; a graph's memory has none.
     pub fn set_name(&self, name: &str) {
-        if let Whose::Life(Owned { allocation, generation, .. }) = &self.whose {
-            let mut life = allocation.life();
-            if life.generation == *generation {
-                life.name = Some(name.into());
-            }
+        if let Whose::Life(owned) = &self.whose {
+            owned.set_name(name);
         }
+    }
+
+    /// Whether it is what the buffer owns.
+    pub fn is_in(&self, buffer: &Buffer<u8>) -> bool {
+        let (Whose::Life(named), Some(owned)) = (&self.whose, buffer.owned()) else { return false };
+        Arc::ptr_eq(&named.allocation, &owned.allocation) && named.generation == owned.generation
     }
 
     fn source(&self) -> Source<'_> {
@@ -74,11 +80,10 @@ impl RawMemory {
         }
     }
 
-    fn span(&self, offset: u64, bytes: u64) -> Result<Span> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.bytes => Ok(Span { start: offset as usize, len: bytes as usize }),
-            end => Err(Invalid::Bounds { start: offset, end: end.unwrap_or(u64::MAX), len: self.bytes }.into()),
-        }
+    fn span(&self, offset: u64, bytes: u64) -> Result<Span<u8>> {
+        // What no slice can have lies within nothing.
+        let [start, end] = [offset, offset.saturating_add(bytes)].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+        Span::all(self.count).part(start, end)
     }
 
     /// Declares that a part of it is read.
@@ -101,8 +106,8 @@ impl RawMemory {
 impl<T: Pod> Buffer<T> {
     /// A name for this life that keeps no book with the pool; `None` where the buffer is empty.
     pub fn raw(&self) -> Option<RawMemory> {
-        let bytes = self.bytes();
-        self.owned().map(|owned| RawMemory { whose: Whose::Life(owned.clone()), bytes })
+        let count = Count::of_bytes(self.bytes())?;
+        self.owned().map(|owned| RawMemory { whose: Whose::Life(owned.clone()), count })
     }
 
     /// Whether it was allocated in a capture: memory of a graph, which is live only once that was launched.
@@ -123,25 +128,32 @@ impl Graph {
 }
 
 /// Accesses of one launch, counted at run time. The kernel gets no slices: it has its addresses from elsewhere.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct AccessList {
     items: SmallVec<[(Act, RawMemory, u64); 4]>,
 }
 
 impl AccessList {
     /// Adds a read at `offset` bytes from the start.
-    pub fn read(&mut self, memory: RawMemory, offset: u64) {
-        self.items.push((Act::Read, memory, offset));
+    ///
+    /// # Errors
+    /// [`Invalid::Bounds`] where that does not lie within.
+    pub fn read(&mut self, memory: RawMemory, offset: u64) -> Result<()> {
+        self.add(Act::Read, memory, offset)
     }
 
     /// Adds a write, or a read and a write.
-    pub fn write(&mut self, memory: RawMemory, offset: u64) {
-        self.items.push((Act::Write, memory, offset));
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn write(&mut self, memory: RawMemory, offset: u64) -> Result<()> {
+        self.add(Act::Write, memory, offset)
     }
 
-    /// What is in the list.
-    pub fn memory(&self) -> impl Iterator<Item = &RawMemory> {
-        self.items.iter().map(|(_, memory, _)| memory)
+    fn add(&mut self, act: Act, memory: RawMemory, offset: u64) -> Result<()> {
+        let span = memory.span(offset, 0)?;
+        self.items.push((act, memory, span.offset()));
+        Ok(())
     }
 }
 
@@ -162,9 +174,93 @@ impl Stream {
     /// # Errors
     /// The memory was freed; the stream is closed.
     pub fn record_use(&self, memory: &RawMemory) -> Result<()> {
+        self.add_use(memory, Act::Write, true)
+    }
+
+    /// Says that the accesses of an operation happen at this point of the stream although it was refused: the program
+    /// goes on as it is. As [`record_use`](Self::record_use) for each; in a trace is what was refused.
+    pub fn record_refused(&self, list: &AccessList) {
+        for (act, memory, _) in &list.items {
+            // A use of memory that was freed is the wrong order that is let pass; there is nothing to record.
+            let _ = self.add_use(memory, *act, false);
+        }
+    }
+
+    fn add_use(&self, memory: &RawMemory, act: Act, is_traced: bool) -> Result<()> {
+        match &memory.whose {
+            Whose::Life(owned) => self.shared.record_use(owned, act, is_traced),
+            Whose::Node(_) => Ok(()),
+        }
+    }
+
+    /// Frees a buffer at this point of the stream, where the memory is this stream's alone; else it is refused,
+    /// whatever else the stream is known to come after.
+    #[inline]
+    pub(crate) fn free_own(&self, buffer: Buffer<u8>) -> std::result::Result<(), Refused<u8>> {
+        let (owned, len) = buffer.into_owned();
+        let Some(owned) = owned else { return Ok(()) };
+        let refuse = |(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), len) };
+        self.shared.free_own(owned, Location::caller()).map_err(refuse)
+    }
+
+    /// Frees a buffer after all work so far of this stream, of the one that allocated it, and of `users`.
+    #[cold]
+    pub(crate) fn free_elsewhere(&self, buffer: Buffer<u8>, users: &[Stream]) -> std::result::Result<(), Refused<u8>> {
+        let Some(owned) = buffer.owned() else { return Ok(()) };
+        let context = &self.shared.context;
+        let born = owned.allocation.life().history.born().point.slot;
+        let home = context.streams().into_iter().find(|stream| stream.slot == born);
+        let all = users.iter().map(|user| &user.shared).chain(&home).chain([&self.shared]);
+        let recorded = all.into_iter().try_for_each(|stream| match stream.record_use(owned, Act::Write, true) {
+            // It has an end, and nothing comes to it any more.
+            Err(error) if matches!(error.invalid(), Some(Invalid::StreamClosed(_))) => {
+                stream.record_end(owned);
+                Ok(())
+            }
+            done => done,
+        });
+        if home.is_none()
+            && let Some(progress) = context.chains.find(born)
+        {
+            add_end(owned, progress.last(born));
+        }
+        if let Err(error) = recorded {
+            return Err(Refused { error, buffer });
+        }
+        drop(buffer);
+        Ok(())
+    }
+
+    /// Marks what the stream has, for when it cannot be marked.
+    pub(crate) fn mark_ahead(&self) {
+        self.shared.progress.mark_ahead(&self.shared.context.driver);
+    }
+
+    /// Refuses a stream that the program captures by other ways than [`begin_capture`](Self::begin_capture).
+    pub(crate) fn check_captured(&self, call: &'static str) -> Result<()> {
         let shared = &self.shared;
+        match shared.submitters.are_shared() && shared.context.driver.is_captured(shared.raw) {
+            true => Err(DriverError::Captured { call }.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A free of the memory comes after the end of a stream that is closed.
+fn add_end(owned: &Owned, point: Point) {
+    let site = Site { act: Act::Write, ..Site::default() };
+    owned.allocation.life().history.add_apart(Use { point, site });
+}
+
+impl StreamShared {
+    fn record_end(&self, owned: &Owned) {
+        add_end(owned, self.progress.last(self.slot));
+    }
+
+    fn record_use(&self, owned: &Owned, act: Act, is_traced: bool) -> Result<()> {
+        let shared = self;
         let mut state = shared.state.lock();
-        let Whose::Life(Owned { allocation, generation, .. }) = &memory.whose else { return Ok(()) };
+        let Owned { allocation, generation, .. } = owned;
         if shared.enter(&mut state)? == Mode::Capturing {
             return Ok(());
         }
@@ -172,7 +268,7 @@ impl Stream {
         if life.generation != *generation || life.freed.is_some() {
             return Err(Invalid::Stale.into());
         }
-        let mut used = shared.next_use(&mut state, Act::Write, Location::caller());
+        let mut used = shared.next_use(&mut state, act, Location::caller());
         if allocation.device != shared.context.number
             && let Origin::Pool(pool) = &allocation.origin
         {
@@ -182,8 +278,9 @@ impl Stream {
         }
         life.history.add_use(used, &state.chain);
         // Of another device's memory a trace would want to know who let this one in.
-        if let Some(tracer) = shared.context.tracer.as_ref().filter(|_| allocation.device == shared.context.number) {
-            tracer.launch(shared.id, [(&**allocation, *generation, Act::Write)].into_iter(), Location::caller());
+        let is_own = allocation.device == shared.context.number;
+        if let Some(tracer) = shared.context.tracer.as_ref().filter(|_| is_traced && is_own) {
+            tracer.launch(shared.id, [(&**allocation, *generation, act)].into_iter(), Location::caller());
         }
         drop(life);
         shared.leave(&mut state);
@@ -191,10 +288,57 @@ impl Stream {
     }
 }
 
+/// All work that a device had at a moment, in whatever stream and by whomever.
+#[derive(Debug)]
+pub struct AllWork(Vec<Mark>);
+
+impl AllWork {
+    /// Whether it is over.
+    ///
+    /// # Errors
+    /// The device is lost.
+    pub fn is_over(&mut self) -> Result<bool> {
+        while let Some(mark) = self.0.last() {
+            if !mark.is_over()? {
+                return Ok(false);
+            }
+            self.0.pop();
+        }
+        Ok(true)
+    }
+}
+
 impl Device {
+    /// All work that the device has by now: also that of streams which were never taken over. Where the device has no
+    /// mark for it this waits for it. Not while any stream captures: that would end the capture.
+    ///
+    /// # Errors
+    /// A stream is known to capture; the device is lost.
+    pub fn all_work(&self) -> Result<AllWork> {
+        let context = self.context();
+        let streams = context.streams();
+        if streams.iter().any(|it| it.submitters.are_shared() && context.driver.is_captured(it.raw)) {
+            return Err(DriverError::Captured { call: "all_work" }.into());
+        }
+        if let Some(mark) = context.driver.mark_all()? {
+            return Ok(AllWork(vec![Mark::new(mark, &context.driver)]));
+        }
+        let mark = |stream: &Arc<StreamShared>| Ok(Mark::new(context.driver.mark(stream.raw)?, &context.driver));
+        streams.iter().map(mark).collect::<Result<_>>().map(AllWork)
+    }
+
     /// Gives the memory of dropped pools back whose last uses are over by now. That is else done at synchronisations.
     pub fn reclaim(&self) {
         self.context().finish_closing();
+    }
+
+    /// Marks the streams that the program submits to as well, before it captures one: what they have done by then can
+    /// be asked while they are captured, and their freed memory serves the capture.
+    pub fn mark_ahead(&self) {
+        let context = self.context();
+        let streams = context.streams();
+        let shared = streams.iter().filter(|stream| stream.submitters.are_shared());
+        shared.for_each(|stream| stream.progress.mark_ahead(&context.driver));
     }
 
     /// Whether the memory is of this device.
@@ -212,14 +356,14 @@ impl Device {
     /// [`Invalid::Pointer`] with what is there instead, or nearest.
     pub fn memory_at(&self, address: u64) -> Result<RawMemory> {
         let owned = PoolShared::find_on(self.context(), address)?;
-        let bytes = owned.allocation.life().bytes;
-        Ok(RawMemory { whose: Whose::Life(owned), bytes })
+        let count = Count::of_bytes(owned.allocation.life().bytes).ok_or(Invalid::Stale)?;
+        Ok(RawMemory { whose: Whose::Life(owned), count })
     }
 
     /// The live allocation of a pool of the device that an address lies in, whoever owns it.
     pub fn memory_around(&self, address: u64) -> Option<RawMemory> {
         let (owned, bytes) = PoolShared::find_around(self.context(), address)?;
-        Some(RawMemory { whose: Whose::Life(owned), bytes })
+        Some(RawMemory { whose: Whose::Life(owned), count: Count::of_bytes(bytes)? })
     }
 }
 
@@ -313,7 +457,7 @@ mod tests {
         assert_eq!(device.picture()[0].live.len(), 1);
         let list = || {
             let mut list = AccessList::default();
-            list.write(memory.clone(), 0);
+            list.write(memory.clone(), 0).expect("within");
             list
         };
         left.launch(list(), |()| ()).expect("ordered");

@@ -9,9 +9,8 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::check::Act;
-use millpond_core::order::Chain;
-use millpond_core::pool::{Exhausted, Grant};
-use millpond_driver::{Access, DriverError};
+use millpond_core::pool::{Exhausted, Freed, Grant};
+use millpond_driver::{Access, DriverError, process};
 
 use crate::allocation::Owned;
 use crate::context::Context;
@@ -42,6 +41,7 @@ impl StreamShared {
     /// Refuses a pool that is destroyed or another device's.
     pub(crate) fn check_pool(&self, pool: &PoolShared) -> Result<()> {
         pool.check_alive()?;
+        self.context.check_numbers()?;
         match pool.context.number == self.context.number {
             true => Ok(()),
             false => Err(Invalid::OtherDevice { what: pool.id.to_string(), with: self.id.to_string() }.into()),
@@ -111,7 +111,7 @@ impl StreamShared {
             // The block goes back as it came: free after what it was free after, and after what this stream did.
             let mut after = grant.after.clone();
             after.join(&state.chain.last().into());
-            heap.pool.free(grant.block, after, None::<&Chain>);
+            heap.pool.free(grant.block, Freed::after(after));
             Error::from(error)
         })
     }
@@ -122,6 +122,7 @@ impl StreamShared {
         pool.drain_shelves(Some((self, state)), 0);
         let mut shortage = None;
         let mut heap = pool.lock();
+        pool.destroy_exposed(&mut heap);
         // What the host was told is over may serve anybody, whatever the policy, also what lay on a shelf meanwhile.
         heap.pool.retire(&Told(&self.context.hosts.base()));
         let reserved = heap.pool.reserved();
@@ -206,6 +207,7 @@ impl StreamShared {
             pool: pool.id,
             exhausted,
             device_bytes: self.context.properties.total_bytes,
+            address_bytes: pool.range.bytes,
             // Another thread may hold another pool: its figure is then left out rather than waited for.
             other_pools_bytes: others.filter_map(|other| Some(other.heap.try_lock().ok()?.pool.reserved())).sum(),
             largest: pool.largest(heap, REPORTED),
@@ -241,22 +243,23 @@ impl PoolShared {
     /// other streams that stay busy for so many looks keep theirs.
     pub(crate) fn drain_shelves(&self, own: Option<(&StreamShared, &mut State)>, patience: u32) {
         // To the heap under the stream's lock: a block is always on the shelf or in the heap, for whoever looks.
-        let clear = |stream: &StreamShared, state: &mut State| {
-            if let Some(shelf) = state.shelf(self) {
+        let clear = |state: &mut State| {
+            let State { chain, shelves, .. } = state;
+            if let Some(shelf) = shelves.iter_mut().find(|shelf| shelf.is_for(self)) {
                 let served = shelf.shelf.count_served();
                 let mut heap = self.lock();
                 heap.pool.count_served(served);
-                heap.take_back(stream.slot, shelf.clear(), None::<&Chain>);
+                heap.take_back(chain, shelf.clear());
             }
         };
         let own = own.map(|(stream, state)| {
-            clear(stream, state);
+            clear(state);
             stream.id
         });
         for stream in self.streams().iter().filter(|stream| Some(stream.id) != own) {
             for look in 0..=patience {
                 if let Some(mut state) = stream.state.try_lock() {
-                    clear(stream, &mut state);
+                    clear(&mut state);
                     break;
                 }
                 if look < patience {
@@ -268,12 +271,21 @@ impl PoolShared {
 
     /// Gives memory back to the system until `keep_bytes` are left, as far as nothing uses it.
     pub(crate) fn trim_to(&self, keep_bytes: u64) -> Result<()> {
+        process::refuse_forked()?;
         self.drain_shelves(None, 0);
         let mut heap = self.lock();
+        self.destroy_exposed(&mut heap);
         let poll = self.context.chains.poll(&*self.context.driver);
         heap.pool.trim(keep_bytes, &poll);
         drop(poll);
         Ok(shell::apply_steps(&self.context, &mut heap)?)
+    }
+
+    /// What other processes may still reach, and nobody uses any more, is destroyed.
+    pub(crate) fn destroy_exposed(&self, heap: &mut Heap) {
+        if heap.exposed.is_condemned() {
+            heap.destroy_exposed(&self.context);
+        }
     }
 
     /// A destroyed pool's memory goes back to the system with the free of what lies on it.
@@ -294,6 +306,7 @@ impl PoolShared {
     pub(crate) fn synchronized(&self) {
         let mut heap = self.lock();
         let base = self.context.hosts.base();
+        self.destroy_exposed(&mut heap);
         heap.pool.retire(&Told(&base));
         if heap.pool.reserved() > heap.pool.config().release_threshold || heap.pool.is_torn() {
             drop(heap);

@@ -5,14 +5,18 @@
 //! the program said, without that edge: the checker says the same of it.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::check::{Act, Kind, Place, Violation};
 use millpond_core::ids::StreamId;
+use millpond_core::order::Knows;
 use millpond_driver::Driver;
 
+use crate::PoolShared;
 use crate::error::{Error, Result};
 use crate::stream::StreamShared;
+use crate::tracing::Tracer;
 
 /// What becomes of a violation: a setting of devices ([`DeviceConfig::violations`](crate::DeviceConfig::violations)).
 #[derive(Clone, Debug, Default)]
@@ -79,6 +83,27 @@ impl StreamShared {
         is_order && is_there && self.follow(violation.earlier.stream).unwrap_or(false)
     }
 
+    /// Has an operation written down that was refused, if it is the program that is wrong. What a capture refuses is no
+    /// node, and not written. No lock is held.
+    #[cold]
+    pub(crate) fn note_refused(&self, error: &Error, write: impl FnOnce(&Tracer)) {
+        let tracer = self.context.tracer.as_deref().filter(|_| error.is_verdict());
+        if let Some(tracer) = tracer.filter(|_| self.state.lock().capture.is_none()) {
+            write(tracer);
+        }
+    }
+
+    /// As [`note_refused`](Self::note_refused), for a free by address of what was freed before.
+    #[cold]
+    pub(crate) fn note_second_free(&self, address: u64, caller: &'static Location<'static>) {
+        let Some(tracer) = self.context.tracer.as_deref().filter(|_| self.state.lock().capture.is_none()) else {
+            return;
+        };
+        if let Some((allocation, generation)) = PoolShared::freed_on(&self.context, address) {
+            tracer.free(allocation.id, generation, self.id, caller);
+        }
+    }
+
     /// Puts later work of this stream after all work of another. Whether that is news.
     fn follow(&self, stream: StreamId) -> Result<bool> {
         let other = self.context.streams().into_iter().find(|it| it.id == stream && it.id != self.id);
@@ -88,15 +113,17 @@ impl StreamShared {
                 if state.is_closed || state.capture.is_some() {
                     return Ok(false);
                 }
-                vec![other.record(&mut state)?]
+                // A record of a shared stream is always new: that alone would not mend anything.
+                let last = state.chain.last();
+                vec![(last, other.record(&mut state)?)]
             }
             // It is closed: its end is among those that nobody has waited for.
-            None => self.context.ended.open(),
+            None => self.context.in_flight.ended().into_iter().map(|end| (end.0.point(), end)).collect(),
         };
         let mut state = self.state.lock();
         let mut is_news = false;
-        for (snapshot, mark) in &ends {
-            if !state.chain.knows_of(snapshot) {
+        for (last, (snapshot, mark)) in &ends {
+            if !state.chain.covers(*last) {
                 self.context.driver.wait(self.raw, mark.raw)?;
                 state.chain.wait(snapshot);
                 is_news = true;

@@ -9,18 +9,18 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Fault, Place, Site, Subject, Use};
-use millpond_core::ids::{Point, Seq};
-use millpond_core::order::{Chain, Knows};
-use millpond_core::pool::Frontier;
+use millpond_core::check::{Act, Fault, Kind, Place, Site, Subject, Use};
+use millpond_core::ids::Seq;
+use millpond_core::order::Knows;
+use millpond_core::pool::{Freed, Frontier};
 use millpond_core::units::{Range, round_up};
-use millpond_driver::{Access, LightGuard, prefetch};
+use millpond_driver::{Access, LightGuard, prefetch, process};
 
 use crate::allocation::{Allocation, Life, Origin, Owned, freed_fault, site, violation};
 use crate::error::{CaptureError, Error, Result};
 use crate::graph::{drop_in_graph, free_in_graph};
 use crate::pool::PoolShared;
-use crate::share::{check_free, drop_import, free_import, own_points, park};
+use crate::share::{Hearing, check_free, drop_import, free_import, own_points, park};
 use crate::shell;
 use crate::stream::{Mode, Shelved, State, StreamShared};
 
@@ -95,33 +95,52 @@ impl StreamShared {
         Some((allocation, generation))
     }
 
-    /// Frees an allocation at this point of the stream, if that comes after its allocation and every use.
+    /// Frees an allocation at this point of the stream, if that comes after its allocation and every use. `Holder` is
+    /// what has it while the program's reporter is called.
     #[inline(always)] // As for `alloc`.
-    pub(crate) fn free(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
-        self.try_free(owned, caller).or_else(|refused| self.free_again(refused, caller))
+    pub(crate) fn free<Holder>(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult
+    where
+        Holder: From<Owned> + Into<Owned>,
+    {
+        self.try_free::<false>(owned, caller).or_else(|refused| self.free_again::<Holder>(refused, caller))
+    }
+
+    /// As [`free`](Self::free), if all that is known of the allocation is this stream's.
+    #[inline(always)] // As for `alloc`.
+    pub(crate) fn free_own(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
+        self.try_free::<true>(owned, caller)
     }
 
     /// A free that is refused is tried again once what other processes said is heard, and for as long as what it misses
     /// can be put in.
     #[cold]
-    fn free_again(&self, mut refused: (Error, Owned), caller: &'static Location<'static>) -> FreeResult {
+    fn free_again<Holder>(&self, refused: (Error, Owned), caller: &'static Location<'static>) -> FreeResult
+    where
+        Holder: From<Owned> + Into<Owned>,
+    {
+        let (mut error, mut held) = (refused.0, Holder::from(refused.1));
         let mut is_settled = false;
         loop {
-            if refused.0.is_abroad() && !is_settled {
-                self.context.settle_shares();
+            if error.is_abroad() && !is_settled {
+                let owned = held.into();
+                Hearing::of(&owned.allocation);
+                held = owned.into();
                 is_settled = true;
-            } else if !self.mend(&refused.0) {
-                return Err(refused);
+            } else if !self.mend(&error) {
+                let owned = held.into();
+                let Owned { allocation, generation, .. } = &owned;
+                self.note_refused(&error, |tracer| tracer.free(allocation.id, *generation, self.id, caller));
+                return Err((error, owned));
             }
-            match self.try_free(refused.1, caller) {
+            match self.try_free::<false>(held.into(), caller) {
                 Ok(()) => return Ok(()),
-                Err(again) => refused = again,
+                Err(again) => (error, held) = (again.0, again.1.into()),
             }
         }
     }
 
     #[inline(always)] // As for `alloc`.
-    fn try_free(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
+    fn try_free<const OWN: bool>(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
         // In parts, which stay in registers: put together again only where the path is cold.
         let Owned { allocation, generation, address } = owned;
         prefetch(&*allocation);
@@ -133,9 +152,16 @@ impl StreamShared {
             }
         }
         let life = allocation.life();
-        let is_plain = life.lent.is_none() && matches!(allocation.origin, Origin::Pool(_));
-        let is_live = life.freed.is_none() && life.generation == generation;
-        if !is_plain || !is_live || life.history.check_free(&state.chain).is_err() {
+        let is_plainly_freed = life.is_plainly_freed(&allocation, generation, &state.chain);
+        if OWN && is_plainly_freed && life.history.points().any(|point| point.slot != self.slot) {
+            let earlier = life.history.born();
+            let fault = Fault::new(Kind::FreeBeforeAlloc, earlier);
+            let later = site(Act::Free, self.id, state.op() + 1, caller);
+            let error = self.refuse(&state, &allocation, allocation.subject(&life), fault, later);
+            drop(life);
+            return Err((error, Owned { allocation, generation, address }));
+        }
+        if !is_plainly_freed {
             drop(life);
             return self.free_by_rule(&mut state, Owned { allocation, generation, address }, caller);
         }
@@ -184,9 +210,14 @@ impl StreamShared {
             return Err((error, owned));
         }
         if let Origin::Pool(_) = owned.allocation.origin {
+            let was_lent = life.lent.is_some();
             let (rounded, bytes, seq) = self.end_life(state, life, (&owned.allocation, owned.generation), caller);
             let Owned { allocation, .. } = owned;
-            self.shelve(state, Shelved { allocation, seq }, rounded, bytes);
+            match was_lent {
+                // Others may reach it still: that is the heap's to see to.
+                true => self.free_to_heap(state, Shelved { allocation, seq }, rounded, bytes),
+                false => self.shelve(state, Shelved { allocation, seq }, rounded, bytes),
+            }
             self.leave(state);
             return Ok(());
         }
@@ -205,7 +236,7 @@ impl StreamShared {
 
     /// The life of a pool's memory ends at this stream's next point: the block's bytes, the life's, and that point.
     #[inline(always)] // As for `alloc`.
-    fn end_life(
+    pub(crate) fn end_life(
         &self,
         state: &mut State,
         mut life: LightGuard<'_, Life>,
@@ -261,7 +292,7 @@ impl StreamShared {
 
     /// Puts a freed block on the stream's shelf; what falls off waits for the next visit to the heap.
     #[inline(always)] // As for `alloc`.
-    fn shelve(&self, state: &mut State, freed: Shelved, rounded: u64, bytes: u64) {
+    pub(crate) fn shelve(&self, state: &mut State, freed: Shelved, rounded: u64, bytes: u64) {
         let Shelved { allocation, seq } = freed;
         let pool = allocation.pool();
         if pool.bypasses_shelves() {
@@ -294,9 +325,9 @@ impl StreamShared {
             let _ = shell::submit_protect(&self.context, self.raw, range, Access::None);
         }
         let mut heap = pool.lock();
-        let free = Point { slot: self.slot, seq: freed.seq };
-        heap.give_back(freed.allocation, free, Some(&state.chain));
+        heap.give_back(freed.allocation, Freed::at(&state.chain, freed.seq));
         heap.count_used(-(bytes as i64));
+        pool.destroy_exposed(&mut heap);
         drop(heap);
         pool.trim_if_destroyed();
     }
@@ -315,6 +346,12 @@ impl PoolShared {
     /// Frees an allocation whose buffer was dropped: after everything declared so far. Never waits, never fails, adds
     /// no order.
     pub(crate) fn drop_allocation(owned: Owned) {
+        Self::end_allocation(owned, true);
+    }
+
+    /// As [`drop_allocation`](Self::drop_allocation), and whether a trace is told: not where it has the free that the
+    /// program asked for.
+    pub(crate) fn end_allocation(owned: Owned, is_traced: bool) {
         let Owned { allocation, generation, .. } = owned;
         if allocation.is_import() {
             return drop_import(&allocation, generation);
@@ -324,17 +361,21 @@ impl PoolShared {
         }
         let home = allocation.life().home.upgrade();
         let mut state = home.as_ref().and_then(|home| Some((home, home.state.try_lock()?)));
+        // In a forked process nothing is free, as it is the parent's.
+        if state.is_none() && process::is_forked() {
+            return;
+        }
         let mut life = allocation.life();
         if life.freed.is_some() || life.generation != generation {
             return;
         }
-        if let Some(tracer) = &allocation.pool().context.tracer {
+        if let Some(tracer) = allocation.pool().context.tracer.as_ref().filter(|_| is_traced) {
             tracer.dropped(allocation.id, generation);
         }
         let (rounded, bytes) = (life.range.bytes, life.bytes);
         let waits = park(&mut life);
         if let Some((home, state)) = &mut state
-            && !waits
+            && life.lent.is_none()
             && !state.is_closed
             && life.history.points().all(|point| state.chain.covers(point))
         {
@@ -356,8 +397,9 @@ impl PoolShared {
         }
         let pool = Arc::clone(allocation.pool());
         let mut heap = pool.lock();
-        heap.give_back(allocation, after, None::<&Chain>);
+        heap.give_back(allocation, Freed::after(after));
         heap.count_used(-(bytes as i64));
+        pool.destroy_exposed(&mut heap);
         drop(heap);
         pool.trim_if_destroyed();
     }

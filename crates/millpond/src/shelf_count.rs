@@ -2,7 +2,7 @@
 //!
 //! Knows two numbers, which its stream alone raises and lowers, under that one's lock. Looks come under the pool's.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 /// What a stream's shelf did to the used bytes since the heap was told. Written by the stream alone, under its lock.
 #[derive(Debug, Default)]
@@ -12,9 +12,19 @@ pub(crate) struct ShelfCount {
     used: AtomicI64,
     /// The highest that was since the last look.
     peak: AtomicI64,
+    /// Where it is in the pool's list, which changes it under its lock.
+    place: AtomicUsize,
 }
 
 impl ShelfCount {
+    pub(crate) fn place(&self) -> usize {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_place(&self, place: usize) {
+        self.place.store(place, Ordering::Relaxed);
+    }
+
     /// The shelf served a request.
     #[inline]
     pub(crate) fn take(&self, bytes: u64) {

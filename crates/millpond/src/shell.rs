@@ -6,8 +6,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use millpond_core::ids::{ChunkId, Point};
-use millpond_core::order::Completed;
+use millpond_core::ids::ChunkId;
 use millpond_core::pool::Step;
 use millpond_core::units::Range;
 use millpond_driver::{Access, CopyKind, Driver, DriverError, Node, RawChunk, RawExec, RawStream, Result, Work};
@@ -15,13 +14,14 @@ use millpond_driver::{Access, CopyKind, Driver, DriverError, Node, RawChunk, Raw
 use crate::context::Context;
 use crate::device::Device;
 use crate::grants::open_mapping;
-use crate::pool::Heap;
+use crate::pool::{Heap, Pool};
 use crate::stream::{Keep, Stream, StreamKind};
+use crate::trusted::Trusted;
 
 /// CUDA's handle of the legacy default stream, beside 0.
-const LEGACY: u64 = 1;
+pub(crate) const LEGACY: u64 = 1;
 /// CUDA's handle of the calling thread's default stream.
-const PER_THREAD: u64 = 2;
+pub(crate) const PER_THREAD: u64 = 2;
 
 /// Takes the heap's steps one by one; at the first that fails the heap forgets the rest.
 pub(crate) fn apply_steps(context: &Context, heap: &mut Heap) -> Result<()> {
@@ -88,31 +88,25 @@ pub(crate) struct Closing {
     pub(crate) range: Range,
 }
 
-/// Everything is over: the device was asked.
-struct Over;
-
-impl Completed for Over {
-    fn is_over(&self, _: Point) -> bool {
-        true
-    }
-}
-
 impl Closing {
-    /// Gives everything back, if no work is in flight any more; whether that is done with. Never waits. What the system
-    /// refuses to take back is tried again, until the device goes.
+    /// Gives back what no work uses any more; whether that was all. Never waits. What the system refuses to take back
+    /// is tried again, until the device goes.
     pub(crate) fn finish(&mut self, context: &Context) -> bool {
-        context.is_idle() && matches!(self.give_back(context), Ok(()) | Err(DriverError::Lost { .. }))
+        let poll = context.chains.poll(&*context.driver);
+        self.heap.pool.trim(0, &poll);
+        drop(poll);
+        matches!(self.give_back(context), Ok(true) | Err(DriverError::Lost { .. }))
     }
 
-    fn give_back(&mut self, context: &Context) -> Result<()> {
-        self.heap.pool.trim(0, &Over);
+    fn give_back(&mut self, context: &Context) -> Result<bool> {
         apply_steps(context, &mut self.heap)?;
-        // Blocks that the program leaked are held for ever, with their addresses.
-        if self.heap.pool.reserved() > 0 {
-            return Ok(());
+        match (self.heap.pool.idle(), self.heap.pool.reserved()) {
+            // SAFETY: all mappings are gone, and with them all work that used these addresses (SAFE).
+            (_, 0) => unsafe { context.driver.unreserve(self.range.start, self.range.bytes) }.map(|()| true),
+            // Blocks that the program leaked are held for ever, with their addresses.
+            (0, _) => Ok(true),
+            _ => Ok(false),
         }
-        // SAFETY: all mappings are gone, and no work that uses these addresses is left.
-        unsafe { context.driver.unreserve(self.range.start, self.range.bytes) }
     }
 }
 
@@ -150,6 +144,12 @@ pub(crate) fn unmap_import(context: &Context, at: u64, bytes: u64) -> Result<()>
 pub(crate) fn unreserve_import(context: &Context, range: Range) -> Result<()> {
     // SAFETY: as for `unmap_import`; all its mappings were taken away.
     unsafe { context.driver.unreserve(range.start, range.bytes) }
+}
+
+/// A default stream that the program uses as well.
+fn shared(stream: Stream) -> Stream {
+    stream.shared.share();
+    stream
 }
 
 impl Device {
@@ -192,8 +192,8 @@ impl Device {
     /// As of the two above.
     unsafe fn adopt(&self, native: u64, kind: StreamKind, keep: Option<Keep>) -> crate::Result<Stream> {
         match native {
-            0 | LEGACY => Ok(self.legacy_stream()),
-            PER_THREAD => self.per_thread_stream(),
+            0 | LEGACY => Ok(shared(self.legacy_stream())),
+            PER_THREAD => self.per_thread_stream().map(shared),
             // SAFETY: the caller's promise.
             _ => self.stream_over(kind, keep, &|context, _| unsafe { context.driver.adopt_stream(native) }),
         }
@@ -214,6 +214,19 @@ impl Device {
     }
 }
 
+impl Device {
+    /// The device for a program whose order is trusted. Its memory comes from `pool`.
+    ///
+    /// # Safety
+    /// The handles that its calls get are open streams of the device (CUDA: a `CUstream` as a number). `stay_open` says
+    /// that they stay open as long as the answer lives; without it they do until
+    /// [`close_stream`](Trusted::close_stream) was called with them.
+    pub unsafe fn trusted(&self, pool: Pool, stay_open: bool) -> Trusted {
+        // SAFETY: the caller's promise.
+        Trusted::new(self, pool, stay_open, |device, native| unsafe { device.adopt_untied(native) })
+    }
+}
+
 /// Appends a checked launch: a closure that runs as a kernel. Where the device refuses it stays in `task`, to be
 /// dropped where no locks are held: dropping a closure runs its owner's code.
 pub(crate) fn submit_task(context: &Context, stream: RawStream, task: &mut Option<Work>) -> Result<()> {
@@ -222,9 +235,15 @@ pub(crate) fn submit_task(context: &Context, stream: RawStream, task: &mut Optio
     unsafe { context.driver.submit(stream, task) }
 }
 
+/// Appends a checked copy of host bytes to the device, which keeps them for it.
+pub(crate) fn submit_upload(context: &Context, stream: RawStream, to: u64, from: Arc<[u8]>) -> Result<()> {
+    // SAFETY: as for `submit_task`.
+    unsafe { context.driver.submit(stream, &mut Some(Work::Upload { to, from })) }
+}
+
 /// Appends a checked copy.
 ///
-/// `host` memory on either side must live until the work is over; the callers keep it.
+/// Host memory that it writes must live until the work is over; the callers keep it.
 pub(crate) fn submit_copy(
     context: &Context,
     stream: RawStream,

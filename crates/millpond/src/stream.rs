@@ -5,24 +5,25 @@
 
 use std::any::Any;
 use std::panic::Location;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::Place;
 use millpond_core::graph::NodeId;
 use millpond_core::ids::{Seq, Slot, StreamId};
-use millpond_core::order::{Chain, Knows};
+use millpond_core::order::{Chain, Snapshot};
 use millpond_core::pool::Shelf;
-use millpond_driver::{Driver, Light, RawMark, RawStream};
+use millpond_driver::{Driver, Light, RawStream, process};
 use smallvec::SmallVec;
 
 use crate::allocation::Allocation;
 use crate::context::{Context, lock};
-use crate::ended::Unclosed;
 use crate::error::{Invalid, Result};
 use crate::event::{At, Event, Mark};
 use crate::external::Record;
+use crate::garbage::Garbage;
 use crate::graph::Session;
+use crate::in_flight::{Seat, Unclosed};
 use crate::pool::{Heap, PoolShared};
 use crate::progress::Progress;
 use crate::shelf_count::ShelfCount;
@@ -66,6 +67,40 @@ pub(crate) enum Role {
     Legacy,
 }
 
+/// Who submits to a stream: this library alone, or the program as well, by the handle that it has of it.
+///
+/// Of a shared stream nothing is known but what is asked: each record is a point of its own (always-new,
+/// [`StreamShared::end`]), so that no wait for it is taken for one that was done before.
+#[derive(Debug, Default)]
+pub(crate) struct Submitters {
+    is_shared: AtomicBool,
+    /// Whether the work of the operation under way is still to come, by the program. Changed under the stream's lock.
+    is_declared: AtomicBool,
+}
+
+impl Submitters {
+    /// Whether the program submits to it, too.
+    #[inline]
+    pub(crate) fn are_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Acquire)
+    }
+
+    /// The program submits the work of the operation under way itself, afterwards.
+    pub(crate) fn declare(&self) {
+        self.is_declared.store(self.are_shared(), Ordering::Relaxed);
+    }
+
+    /// Whether that was said of the operation under way.
+    #[inline]
+    pub(crate) fn take_declared(&self) -> bool {
+        let is_declared = self.is_declared.load(Ordering::Relaxed);
+        if is_declared {
+            self.is_declared.store(false, Ordering::Relaxed);
+        }
+        is_declared
+    }
+}
+
 /// A stream, as the rest of the crate knows it.
 #[derive(Debug)]
 #[repr(align(128))] // No cache line is shared with another stream's.
@@ -73,29 +108,14 @@ pub(crate) struct StreamShared {
     pub(crate) id: StreamId,
     pub(crate) slot: Slot,
     pub(crate) raw: RawStream,
+    /// Where it is among the device's work in flight.
+    pub(crate) seat: Seat,
     pub(crate) role: Role,
+    pub(crate) submitters: Submitters,
     pub(crate) context: Arc<Context>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) me: Weak<StreamShared>,
     pub(crate) state: Light<State>,
-}
-
-/// Host memory that a copy reads, and when that is over.
-#[derive(Debug)]
-pub(crate) struct Staged {
-    pub(crate) over: RawMark,
-    pub(crate) bytes: Box<[u8]>,
-}
-
-/// Lets staged host memory go whose copies are over.
-pub(crate) fn release_staging(staging: &mut Vec<Staged>, driver: &dyn Driver) {
-    staging.retain(|staged| {
-        let waits = matches!(driver.peek(staged.over), Ok(false));
-        if !waits {
-            driver.forget(staged.over);
-        }
-        waits
-    });
 }
 
 /// What a stream's own lock guards.
@@ -113,9 +133,7 @@ pub(crate) struct State {
     pub(crate) capture: Option<Arc<Session>>,
     /// The node of it that gets what now comes to the device's stream.
     pub(crate) window: Option<NodeId>,
-    shelves: SmallVec<[PoolShelf; 1]>,
-    /// Host memory that copies in flight read.
-    pub(crate) staging: Vec<Staged>,
+    pub(crate) shelves: SmallVec<[PoolShelf; 1]>,
 }
 
 /// What becomes of an operation.
@@ -149,7 +167,7 @@ pub(crate) struct Shelved {
 impl PoolShelf {
     /// Whether it is this pool's. Numbers do not tell: another device has pools of the same numbers.
     #[inline]
-    fn is_for(&self, pool: &PoolShared) -> bool {
+    pub(crate) fn is_for(&self, pool: &PoolShared) -> bool {
         std::ptr::eq(self.owner.as_ptr(), pool)
     }
 
@@ -170,7 +188,6 @@ impl State {
             capture: None,
             window: None,
             shelves: SmallVec::new(),
-            staging: Vec::new(),
         }
     }
 
@@ -186,15 +203,14 @@ impl State {
         self.shelves.iter_mut().find(|shelf| shelf.is_for(pool))
     }
 
-    /// What fell off a pool's shelf returns to the heap, and what lies on it where `all` does; the stream's chain
-    /// stands after all of these frees.
+    /// What fell off a pool's shelf returns to the heap, and what lies on it where `all` does.
     #[inline]
     pub(crate) fn return_to(&mut self, heap: &mut Heap, pool: &PoolShared, all: bool) {
         let Self { shelves, chain, .. } = self;
         let Some(shelf) = shelves.iter_mut().find(|shelf| shelf.is_for(pool)) else { return };
         match all {
-            true => heap.take_back(chain.slot(), shelf.clear(), Some(&*chain)),
-            false => heap.take_back(chain.slot(), shelf.fallen.drain(..), Some(&*chain)),
+            true => heap.take_back(chain, shelf.clear()),
+            false => heap.take_back(chain, shelf.fallen.drain(..)),
         }
     }
 
@@ -240,18 +256,54 @@ impl StreamShared {
         }
     }
 
+    /// As [`leave`](Self::leave), where the program submits the work of the last point only now: before the stream's
+    /// next operation nobody can say that it is over.
+    #[cold]
+    pub(crate) fn leave_declared(&self, state: &mut State) {
+        self.progress.publish(state.chain.seq() - 1);
+        if self.role == Role::Legacy {
+            self.publish_legacy(state);
+        }
+    }
+
     /// The present end of the stream, for the order and for the device.
     #[inline(always)] // What it returns is made in its caller's place, not copied there.
     pub(crate) fn record(&self, state: &mut State) -> Result<Record> {
         let raw = self.context.driver.mark(self.raw)?;
-        let snapshot = state.chain.snapshot();
+        let snapshot = self.end(state);
         self.leave(state);
         Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
+    }
+
+    /// The program has the stream's handle from now on, and submits to it as well.
+    pub(crate) fn share(&self) {
+        self.submitters.is_shared.store(true, Ordering::Release);
+        self.progress.share();
+        if self.role == Role::Legacy {
+            self.context.legacy.is_shared.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether work that only the program knows may be in it: its own, or the legacy default stream's, which ties it.
+    fn is_shared(&self) -> bool {
+        let is_tied = self.role == Role::Ordinary(StreamKind::Blocking);
+        self.submitters.are_shared() || (is_tied && self.context.legacy.is_shared.load(Ordering::Acquire))
+    }
+
+    /// The present end of the stream, for the order: of a shared stream a point that nobody knows yet, since the
+    /// program may have submitted work after the last one.
+    #[inline]
+    pub(crate) fn end(&self, state: &mut State) -> Snapshot {
+        if self.is_shared() {
+            state.chain.submit();
+        }
+        state.chain.snapshot()
     }
 
     /// The cold half of [`enter`](Self::enter): a new stream, a host that was told something, or a legacy operation.
     #[cold]
     fn hear(&self, state: &mut State) -> Result<Mode> {
+        process::refuse_forked()?;
         if state.is_closed {
             return Err(Invalid::StreamClosed(self.id).into());
         }
@@ -281,6 +333,10 @@ impl StreamShared {
     /// Closes the stream: its shelves go back to their pools, its number can be used again once its work is known to
     /// be over.
     fn close(&self, keep: Option<Keep>) {
+        if process::is_forked() {
+            return;
+        }
+        let garbage = Garbage::default();
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.is_closed, true) {
             return;
@@ -291,29 +347,42 @@ impl StreamShared {
         state.epoch = 0;
         // What came to it meanwhile has no end any more.
         let _ = self.close_window(&mut state);
-        let recorded = state.capture.take().map(|_| self.context.graphs.abandon(self.id));
-        let shelves = std::mem::take(&mut state.shelves);
-        lock(&self.context.staging).append(&mut state.staging);
-        self.context.close_stream(Unclosed {
+        if state.capture.take().is_some() {
+            self.context.graphs.abandon(self.id, &mut state, &garbage);
+        }
+        let mut shelves = std::mem::take(&mut state.shelves);
+        let closed = self.context.close_stream(Unclosed {
+            seat: self.seat,
             raw: self.raw,
             progress: Arc::clone(&self.progress),
-            snapshot: state.chain.snapshot(),
+            snapshot: self.last_end(&mut state),
             is_noted: std::mem::take(&mut state.is_noted),
             // Marking the legacy stream ties the others to it: nothing of ours is in it before it is used.
-            is_marked: self.role == Role::Legacy && !self.context.legacy.is_used.load(Ordering::Acquire),
+            needs_mark: self.role != Role::Legacy || self.context.legacy.is_used.load(Ordering::Acquire),
             _keep: keep,
         });
         lock(&self.context.slots).close(state.chain.last());
-        drop(state);
-        drop(recorded);
-        lock(&self.context.streams).retain(|stream| !Weak::ptr_eq(stream, &self.me));
-        for mut shelf in shelves {
-            if let Some(pool) = shelf.owner.upgrade() {
-                pool.lock().take_back(self.slot, shelf.clear(), None::<&Chain>);
-                pool.remove_shelf(&shelf.count);
-                pool.trim_if_destroyed();
+        // A pool goes, if this was the last to know it, behind the locks.
+        let pools: SmallVec<[_; 1]> = shelves.iter().filter_map(|shelf| shelf.owner.upgrade()).collect();
+        for pool in &pools {
+            for shelf in shelves.iter_mut().filter(|shelf| shelf.is_for(pool)) {
+                pool.return_shelf(&state.chain, shelf);
             }
         }
+        drop(state);
+        // What the program gave goes behind the locks.
+        drop(closed);
+        pools.iter().for_each(|pool| pool.trim_if_destroyed());
+        self.context.driver.settle();
+    }
+}
+
+impl StreamShared {
+    /// The end of a stream that is closed: whatever the program has in it counts as submitted.
+    fn last_end(&self, state: &mut State) -> Snapshot {
+        let end = self.end(state);
+        self.progress.publish(end.point().seq);
+        end
     }
 }
 

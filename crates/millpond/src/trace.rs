@@ -2,16 +2,20 @@
 //!
 //! Knows operations and bytes; who makes them is in `tracing.rs`. What cannot be written is left out from then on and
 //! said once, on standard error: tracing never makes a program fail. A process that was forked from the one that opened
-//! the file writes nothing.
+//! the file writes nothing. When the process ends, by `exit` or because `main` returns, traces that are open then are
+//! written to their end, whoever still holds a device; what is done after that (destructors of the program's statics)
+//! is written as it comes.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, TryLockError, Weak};
+use std::time::Duration;
 
 use millpond_core::op::{Names, Op};
 use millpond_core::trace::ops::Writer;
+use millpond_driver::process;
 
 use crate::context::lock;
 
@@ -21,8 +25,9 @@ const VARIABLE: &str = "MILLPOND_TRACE";
 /// A trace of what the program does, written to a file as it runs: a setting of devices
 /// ([`DeviceConfig::trace`](crate::DeviceConfig::trace)). Clones name the same file.
 ///
-/// It is flushed whenever 64 KiB are full, when the host synchronises with a whole device, when the last of its
-/// devices closes, and by [`flush`](Self::flush). `millpond check` finds wrong orders in it, `millpond view` draws it.
+/// It is flushed whenever 64 KiB are full, when the host synchronises with a whole device, when the last handle of a
+/// device goes, at the end of the process, and by [`flush`](Self::flush). `millpond check` finds wrong orders in it,
+/// `millpond view` draws it.
 ///
 /// Without a setting a device is traced where the environment variable `MILLPOND_TRACE` names a file. If another
 /// running process writes that file already (a parent that hands its environment down), the process's number is
@@ -50,6 +55,10 @@ pub(crate) struct Output {
     pub(crate) names: Names,
     /// None once it could not be written.
     file: Option<File>,
+    /// Whether its end is written, and nothing came after.
+    is_finished: bool,
+    /// Whether the process is about to end: nobody comes to flush.
+    is_ending: bool,
     /// The process that opened it: one that was forked from it must not write.
     process: u32,
     /// Numbers of events that are gone, and the next.
@@ -71,13 +80,17 @@ impl Trace {
             writer: Writer::new(),
             names: Names::new(),
             file: Some(file),
+            is_finished: false,
+            is_ending: false,
             process: std::process::id(),
             free_events: Vec::new(),
             next_event: 0,
         };
         output.write(|writer| writer.seal())?;
         let (devices, open, hosts, execs) = Default::default();
-        Ok(Trace { shared: Arc::new(Shared { path, devices, open, hosts, execs, output: Mutex::new(output) }) })
+        let shared = Arc::new(Shared { path, devices, open, hosts, execs, output: Mutex::new(output) });
+        finish_at_exit(&shared);
+        Ok(Trace { shared })
     }
 
     /// The file.
@@ -114,6 +127,49 @@ impl Trace {
     }
 }
 
+/// The traces of this process.
+static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+/// A thread that is in the middle of a write when the process ends is waited for so many times, a millisecond each.
+const LOOKS_AT_EXIT: u32 = 200;
+
+/// A trace is written to its end when the process ends.
+fn finish_at_exit(shared: &Arc<Shared>) {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // Where the system has no room for a handler the last frame is lost, as in a crash.
+        let _ = process::at_exit(finish_all);
+    });
+    let mut open = lock(&OPEN);
+    open.retain(|trace| trace.strong_count() > 0);
+    open.push(Arc::downgrade(shared));
+}
+
+/// The process ends.
+extern "C" fn finish_all() {
+    let Some(open) = patiently(&OPEN) else { return };
+    for shared in open.iter().filter_map(Weak::upgrade) {
+        if let Some(mut output) = patiently(&shared.output) {
+            output.is_ending = true;
+            // What cannot be written is lost, as in a crash.
+            let _ = output.finish();
+        }
+    }
+}
+
+/// Takes a lock that another thread may hold for ever: `exit` can be called in the middle of anything.
+fn patiently<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    (0..LOOKS_AT_EXIT).find_map(|look| {
+        if look > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        match mutex.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    })
+}
+
 /// Two are equal where they are the same trace.
 impl PartialEq for Trace {
     fn eq(&self, other: &Self) -> bool {
@@ -134,16 +190,23 @@ impl Output {
     #[inline]
     pub(crate) fn push(&mut self, op: &Op) {
         self.writer.push(op, &self.names);
-        if self.writer.is_full() {
+        self.is_finished = false;
+        if self.writer.is_full() || self.is_ending {
             self.flush_full();
         }
     }
 
     #[cold]
     pub(crate) fn flush_full(&mut self) {
-        if let Err(error) = self.write(Writer::seal) {
+        let written = if self.is_ending { self.finish() } else { self.write(Writer::seal) };
+        if let Err(error) = written {
             eprintln!("millpond: the trace ends here: {error}");
         }
+    }
+
+    /// Writes what there is, and that nothing is missing.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_finished, true) { Ok(()) } else { self.write(Writer::finish) }
     }
 
     /// Appends what the writer hands out; after a failure nothing more.

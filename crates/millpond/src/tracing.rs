@@ -1,9 +1,10 @@
 //! Writes what the program does into a file, operation by operation, as it is decided.
 //!
 //! Each site of the library that decides something has one line that calls the [`Tracer`] of its device, where there is
-//! one. What was refused did not happen and is not written. Streams, memory and graphs of several devices share one
-//! trace: numbers of later devices begin higher. A capture is written as the nodes that it makes, so that a graph looks
-//! the same however it was built. The file is in `trace.rs`. Locks: the output's is the last of all.
+//! one. What was refused because the program is wrong is written as what it asked for: whoever reads the trace refuses
+//! it, too. What the device could not do did not happen and is not written. Streams, memory and graphs of several
+//! devices share one trace: numbers of later devices begin higher. A capture is written as the nodes that it makes, so
+//! that a graph looks the same however it was built. The file is in `trace.rs`. Locks: the output's is the last of all.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,12 +14,14 @@ use millpond_core::graph::{Access as NodeAccess, GraphAllocId, Memory as NodeMem
 use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, PoolId, StreamId};
 use millpond_core::op::{Access, Mark, Memory, Name, NodeOp, Op, Place, Reach, Start, StreamRole, What};
 use millpond_core::trace::ops::Writer;
-use millpond_driver::PeerAccess;
+use millpond_driver::{PeerAccess, process};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::allocation::Allocation;
+use crate::access::{Access as Declare, Source};
+use crate::allocation::{Allocation, Owned};
 use crate::context::lock;
+use crate::peers;
 use crate::share::TracedShares;
 use crate::stream::Role;
 use crate::trace::{Shared, Trace};
@@ -31,6 +34,8 @@ const DEVICE_SHIFT: u32 = 24;
 #[derive(Debug)]
 pub(crate) struct Tracer {
     shared: Arc<Shared>,
+    /// The device's number in the process, and in the trace.
+    context: u32,
     device: u32,
     threads: HostThreads,
     /// What the trace calls memory of alloc nodes.
@@ -50,6 +55,9 @@ pub(crate) struct TracedEvent {
 
 impl Drop for TracedEvent {
     fn drop(&mut self) {
+        if process::is_forked() {
+            return;
+        }
         self.tracer.push(Place::Unknown, What::EventDestroy { event: self.id });
         lock(&self.tracer.shared.output).free_events.push(self.id.0);
     }
@@ -64,19 +72,19 @@ fn life(id: AllocId, generation: u64) -> Memory {
 
 impl Tracer {
     /// For a new device: by its setting, or as the environment asks.
-    pub(crate) fn of(setting: Option<Trace>, threads: HostThreads) -> Option<Arc<Tracer>> {
+    pub(crate) fn of(context: u32, setting: Option<Trace>, threads: HostThreads) -> Option<Arc<Tracer>> {
         let trace = setting.or_else(Trace::of_environment)?;
         let device = trace.shared.devices.fetch_add(1, Ordering::Relaxed);
         trace.shared.open.fetch_add(1, Ordering::Relaxed);
         let (nodes, next_node, shares) = Default::default();
-        Some(Arc::new(Tracer { shared: trace.shared, device, threads, nodes, next_node, shares }))
+        Some(Arc::new(Tracer { shared: trace.shared, context, device, threads, nodes, next_node, shares }))
     }
 
     /// The device is gone.
     pub(crate) fn close(&self) {
         if self.shared.open.fetch_sub(1, Ordering::AcqRel) == 1 {
             // What cannot be written is lost, as in a crash.
-            let _ = lock(&self.shared.output).write(Writer::finish);
+            let _ = lock(&self.shared.output).finish();
         }
     }
 
@@ -117,6 +125,9 @@ impl Tracer {
 
     #[inline]
     pub(crate) fn push_op(&self, op: &Op) {
+        if process::is_forked() {
+            return;
+        }
         lock(&self.shared.output).push(op);
     }
 
@@ -132,6 +143,9 @@ impl Tracer {
     }
 
     fn push_named(&self, text: &str, what: impl FnOnce(Name) -> What) {
+        if process::is_forked() {
+            return;
+        }
         let mut output = lock(&self.shared.output);
         let name = output.names.intern(text);
         let op = Op { host: self.host(), place: Place::Unknown, what: what(name) };
@@ -179,7 +193,7 @@ impl Tracer {
     /// An event of another trace has no name here.
     #[cold]
     pub(crate) fn wait(&self, stream: StreamId, event: &TracedEvent, place: Place) {
-        if !Arc::ptr_eq(&event.tracer.shared, &self.shared) {
+        if !self.is_beside(&event.tracer) {
             return;
         }
         self.push(place, What::EventWait { event: event.id, stream: self.stream_id(stream), external: false });
@@ -235,7 +249,7 @@ impl Tracer {
     /// A pool lets another device in, or not any more; a device of another trace has no name here.
     #[cold]
     pub(crate) fn pool_access(&self, pool: PoolId, device: &Tracer, access: PeerAccess) {
-        if !Arc::ptr_eq(&device.shared, &self.shared) {
+        if !self.is_beside(device) {
             return;
         }
         let reach = match access {
@@ -281,7 +295,17 @@ impl Tracer {
         self.push_named(text, |name| What::SetName { memory, name });
     }
 
+    /// Whether the other writes the same trace.
+    fn is_beside(&self, other: &Tracer) -> bool {
+        Arc::ptr_eq(&other.shared, &self.shared)
+    }
+
     /// Memory of another device has the name that its device gives it; in another trace, or none, it has none here.
+    fn memory_of(&self, allocation: &Allocation, generation: u64) -> Option<Memory> {
+        let owner = allocation.tracer().filter(|owner| self.is_beside(owner))?;
+        Some(owner.memory(allocation.id, generation))
+    }
+
     #[cold]
     pub(crate) fn launch<'a>(
         &self,
@@ -290,11 +314,31 @@ impl Tracer {
         caller: Caller,
     ) {
         let access = |(allocation, generation, act): (&Allocation, u64, _)| {
-            let owner = allocation.tracer().filter(|owner| Arc::ptr_eq(&owner.shared, &self.shared))?;
-            Some(Access { memory: owner.memory(allocation.id, generation), act })
+            Some(Access { memory: self.memory_of(allocation, generation)?, act })
         };
         let (stream, accesses) = (self.stream_id(stream), accesses.filter_map(access).collect());
         self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
+    }
+
+    /// A launch that was refused.
+    #[cold]
+    pub(crate) fn refused_launch<A: Declare>(&self, stream: StreamId, accesses: &A, caller: Caller) {
+        let mut used = SmallVec::new();
+        accesses.declare(&mut |declared| {
+            let memory = match declared.source {
+                Source::Empty | Source::Nothing | Source::Named(None) => None,
+                Source::Owned(Owned { allocation, generation, .. }) => self.memory_of(allocation, *generation),
+                Source::Named(Some(named)) if named.device != self.context => {
+                    let owner = peers::find(named.device).and_then(|owner| owner.tracer.clone());
+                    owner.filter(|it| self.is_beside(it)).map(|it| it.memory(named.id, named.generation))
+                }
+                Source::Named(Some(named)) => Some(self.memory(named.id, named.generation)),
+                Source::Node(name) => Some(self.alloc_node(name.graph, name.alloc)),
+            };
+            used.extend(memory.map(|memory| Access { memory, act: declared.act }));
+        });
+        let stream = self.stream_id(stream);
+        self.push(Place::Source(caller), What::Launch { stream, accesses: used, start: Start::Ordered, name: None });
     }
 
     // Graphs.

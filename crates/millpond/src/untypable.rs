@@ -162,3 +162,32 @@ pub struct ForeignAccess;
 /// # }
 /// ```
 pub struct QueueOutside;
+
+/// Memory is aligned to 512 B: elements that need more are not to be had, by whatever name.
+/// ```compile_fail,E0080
+/// # use bytemuck::{Pod, Zeroable};
+/// #[derive(Clone, Copy)]
+/// #[repr(C, align(4096))]
+/// struct Page([u8; 4096]);
+/// unsafe impl Zeroable for Page {}
+/// unsafe impl Pod for Page {}
+/// # fn it(graph: &millpond::Graph, node: millpond::GraphNode) -> millpond::Result<()> {
+/// let _ = graph.alloc_node::<Page>(node, 1)?;
+/// # Ok(())
+/// # }
+/// # let _ = it as fn(&millpond::Graph, millpond::GraphNode) -> millpond::Result<()>;
+/// ```
+/// ```
+/// # use bytemuck::{Pod, Zeroable};
+/// #[derive(Clone, Copy)]
+/// #[repr(C, align(512))]
+/// struct Page([u8; 4096]);
+/// unsafe impl Zeroable for Page {}
+/// unsafe impl Pod for Page {}
+/// # fn it(graph: &millpond::Graph, node: millpond::GraphNode) -> millpond::Result<()> {
+/// let _ = graph.alloc_node::<Page>(node, 1)?;
+/// # Ok(())
+/// # }
+/// # let _ = it as fn(&millpond::Graph, millpond::GraphNode) -> millpond::Result<()>;
+/// ```
+pub struct AlignedToMore;

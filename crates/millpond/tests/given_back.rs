@@ -1,8 +1,8 @@
-//! Physical memory really goes back to the system: the process's own figures say so.
+//! Physical memory really goes back to the system: the process's own figures say so. Chain numbers go back, too.
 
 use std::os::unix::fs::MetadataExt;
 
-use millpond::{Device, HostConfig, MIB, PoolConfig};
+use millpond::{Device, HostConfig, MIB, PeerAccess, PoolConfig};
 
 /// Bytes that this process's memory files have, as the system counts them.
 fn resident() -> u64 {
@@ -51,4 +51,36 @@ fn memory_goes_back_with_the_threshold_by_trimming_and_with_its_device() {
     stream.synchronize().unwrap();
     drop((buffer, stream, pool, device));
     assert!(resident() <= before);
+}
+
+/// Chain numbers of devices that met others serve again once the program has waited for them; and what it knew of a
+/// device that is gone it still knows.
+#[test]
+fn devices_that_met_and_went_leave_nothing() {
+    let keep = Device::host(HostConfig::default()).unwrap();
+    let (stream, pool) = (keep.stream().unwrap(), keep.default_pool());
+    // The other test of this process takes a few, too.
+    let (rounds, streams) = (300, 8);
+    let number = |text: String| -> usize {
+        let at = text.find("Slot(").expect("an event names its chain") + 5;
+        text[at..].split(')').next().unwrap().parse().unwrap()
+    };
+    let mut seen = Vec::new();
+    for _ in 0..rounds {
+        let device = Device::host(HostConfig::default()).unwrap();
+        pool.grant(&device, PeerAccess::ReadWrite).unwrap();
+        let x = stream.alloc::<u8>(&pool, 64).unwrap();
+        let start = stream.record().unwrap();
+        for _ in 0..streams {
+            let other = device.stream().unwrap();
+            other.wait(&start).unwrap();
+            other.launch(x.read(), |_| ()).unwrap();
+            seen.push(number(format!("{:?}", other.record().unwrap())));
+        }
+        device.synchronize().unwrap();
+        drop(device);
+        stream.free(x).unwrap_or_else(|refused| panic!("{}", refused.error));
+    }
+    let (first, last) = (seen[0], *seen.iter().max().unwrap());
+    assert!(last < first + rounds * streams / 2, "{last} chains, at first {first}");
 }

@@ -76,3 +76,21 @@ fn guarded_memory_serves_again() {
         stream.free(buffer).unwrap();
     }
 }
+
+/// The free of a destroyed pool's last block closes it in stream order: its memory goes after that, not before.
+#[test]
+fn a_destroyed_pool_keeps_its_last_block_until_it_is_closed() {
+    let schedule = millpond::Schedule::Seeded(1);
+    let device = Device::host(HostConfig { schedule, ..Default::default() }).unwrap();
+    let stream = device.stream().unwrap();
+    let pool = device.pool(PoolConfig { guard: true, ..Default::default() }).unwrap();
+    let x = stream.alloc::<u8>(&pool, 4096).unwrap();
+    stream.memset(x.write(), 1).unwrap();
+    stream.synchronize().unwrap();
+    drop(pool);
+    stream.free(x).unwrap();
+    stream.synchronize().unwrap();
+    let again = stream.alloc::<u8>(&device.default_pool(), 4096).unwrap();
+    stream.memset(again.write(), 1).unwrap();
+    stream.synchronize().unwrap();
+}

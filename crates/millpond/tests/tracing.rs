@@ -50,7 +50,7 @@ fn program_on(make: Make) {
     let x = left.alloc::<f32>(&pool, 1024).unwrap();
     x.set_name("weights");
     left.memset(x.write(), 1).unwrap();
-    assert!(visit(&right, x.read()).is_err(), "what is refused did not happen");
+    assert!(visit(&right, x.read()).is_err(), "nothing orders it after the allocation");
     right.wait(&left.record().unwrap()).unwrap();
     let line = line!() + 1;
     visit(&right, x.read()).unwrap();
@@ -63,9 +63,10 @@ fn program_on(make: Make) {
     let (ops, finished) = read(&path);
     assert!(finished, "every device is closed");
     let launches: Vec<_> = ops.iter().filter(|(op, _)| matches!(op.what, What::Launch { .. })).collect();
-    let What::Launch { stream, accesses, .. } = &launches[1].0.what else { unreachable!() };
-    assert_eq!((launches.len(), accesses.len(), accesses[0].act), (2, 1, Act::Read));
-    assert!(launches[1].1.ends_with(&format!("tests/tracing.rs:{line}")), "{}", launches[1].1);
+    assert_eq!(launches[1].0.what, launches[2].0.what, "what was refused is there as well");
+    let What::Launch { stream, accesses, .. } = &launches[2].0.what else { unreachable!() };
+    assert_eq!((launches.len(), accesses.len(), accesses[0].act), (3, 1, Act::Read));
+    assert!(launches[2].1.ends_with(&format!("tests/tracing.rs:{line}")), "{}", launches[2].1);
     let memory = accesses[0].memory;
     let position = |of: &dyn Fn(&What) -> bool| ops.iter().position(|(op, _)| of(&op.what)).unwrap();
     let order = [
@@ -178,6 +179,66 @@ fn threads_and_devices_are_told_apart() {
     assert_eq!((made, streams.len()), (3, 3));
 }
 
+/// What a checker finds in a trace, in order.
+fn found(path: &Path) -> Vec<Kind> {
+    let (mut reader, mut checker, mut findings) = (Reader::new(), Checker::new(Settings::default()), Vec::new());
+    reader.feed(&std::fs::read(path).unwrap());
+    while let Some(op) = reader.next_op().unwrap() {
+        checker.check(&op, reader.names(), &mut findings);
+    }
+    assert!(reader.is_finished());
+    checker.finish(reader.names(), &mut findings);
+    findings.iter().map(|finding| finding.kind).collect()
+}
+
+#[test]
+fn what_is_refused_is_in_the_trace_and_refused_there() {
+    for make in makes() {
+        let (path, trace, device) = traced(make, "refused");
+        let pool = device.default_pool();
+        let (left, right) = (device.non_blocking_stream().unwrap(), device.non_blocking_stream().unwrap());
+        let x = left.alloc::<u8>(&pool, 512).unwrap();
+        left.memset(x.write(), 1).unwrap();
+        assert!(right.memset(x.write(), 2).is_err(), "use before the allocation");
+        let x = right.free(x).unwrap_err().buffer;
+        let x = device.free(x).unwrap_err().buffer;
+        let view = x.view();
+        left.free(x).unwrap();
+        assert!(visit(&left, view.read()).is_err(), "use after the free");
+        let y = left.alloc::<u8>(&pool, 512).unwrap();
+        assert!(visit(&left, view.read()).is_err(), "its place has another life");
+        let address = y.address();
+        left.free(y).unwrap();
+        assert!(left.free_address(address).is_err() && device.free_address(address).is_err(), "freed already");
+        let mut graph = device.graph().unwrap();
+        let a = graph.add_alloc::<u8>(&[], 512).unwrap();
+        assert!(visit(&left, (a.read(),)).is_err(), "not launched yet");
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        let taken = exec.launch(&left).unwrap().take(a).unwrap();
+        assert!(exec.launch(&left).is_err(), "what the launch before left is not freed");
+        left.free(taken).unwrap();
+        let mut wrong = device.graph().unwrap();
+        let b = wrong.add_alloc::<u8>(&[], 512).unwrap();
+        wrong.add_memset(&[], b.write(), 1).unwrap();
+        assert!(wrong.instantiate(Instantiate::default()).is_err(), "nothing orders the two nodes");
+        drop((left, right, exec, graph, wrong, pool, device, trace));
+        use Kind::*;
+        let expected = [
+            UseBeforeAlloc,
+            FreeBeforeAlloc,
+            FreeBeforeAlloc,
+            UseAfterFree,
+            UseAfterFree,
+            DoubleFree,
+            DoubleFree,
+            UseBeforeAlloc,
+            UnfreedLaunch,
+            UseBeforeAlloc,
+        ];
+        assert_eq!(found(&path), expected, "on {make:?}");
+    }
+}
+
 #[test]
 fn a_crash_loses_what_was_not_flushed() {
     let (path, trace, device) = traced(Make::Parallel, "crash");
@@ -236,6 +297,18 @@ fn program() {
     let device = Device::host(HostConfig::default()).unwrap();
     let stream = device.stream().unwrap();
     drop(stream.alloc::<u8>(&device.default_pool(), 4096).unwrap());
+    if std::env::var_os("OPEN").is_some() {
+        // As in a program of C, or of a language that destroys nothing at its end.
+        std::mem::forget((device, stream));
+        return;
+    }
+    if std::env::var_os("SHARED").is_some() {
+        let pool = device.pool(PoolConfig { shareable: true, ..PoolConfig::default() }).unwrap();
+        let shared = stream.alloc::<u8>(&pool, 4096).unwrap();
+        shared.export().unwrap();
+        stream.free(shared).unwrap();
+        return;
+    }
     if std::env::var_os("AGAIN").is_some() {
         assert!(run(|command| command.env_remove("AGAIN")).success());
     }
@@ -259,6 +332,19 @@ fn the_environment_asks_for_a_trace_and_children_get_their_own() {
         assert!(finished && ops.iter().any(|(op, _)| matches!(op.what, What::Alloc { bytes: 4096, .. })));
     }
     children.iter().for_each(|child| std::fs::remove_file(child).unwrap());
+}
+
+#[test]
+fn the_trace_of_a_process_that_ended_is_whole_whoever_holds_the_device() {
+    for (name, times) in [("OPEN", 1), ("SHARED", 20)] {
+        let path = file(&format!("ended-{name}.trace"));
+        for _ in 0..times {
+            assert!(run(|command| command.env("MILLPOND_TRACE", &path).env(name, "1")).success());
+            let (ops, finished) = read(&path);
+            assert!(finished, "{name}: {} operations", ops.len());
+            assert!(ops.iter().any(|(op, _)| matches!(op.what, What::Drop { .. })), "{name}: its last is missing");
+        }
+    }
 }
 
 /// Two devices in one trace: what one does to the other's memory is judged as if they were one.

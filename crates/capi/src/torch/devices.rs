@@ -3,11 +3,9 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use millpond::{CudaConfig, Device, DeviceConfig, HostConfig, Pool, PoolConfig, Stream, StreamKind};
-use rustc_hash::FxHashMap;
+use millpond::{CudaConfig, Device, DeviceConfig, HostConfig, PoolConfig, Stream, StreamKind, Trusted};
 
 use super::private::Private;
-use super::streams::Streams;
 use crate::device::{DeviceEntry, lock};
 use crate::pool::{figures, millpond_pool_statistics};
 use crate::status::{Failure, Result};
@@ -18,10 +16,7 @@ const DEVICES_MAX: usize = 64;
 /// A device as PyTorch's allocator sees it.
 pub(super) struct TorchDevice {
     pub(super) entry: Arc<DeviceEntry>,
-    pub(super) pool: Pool,
-    streams: Streams,
-    /// Streams that were recorded as users, by address.
-    pub(super) users: Mutex<FxHashMap<u64, Vec<Stream>>>,
+    pub(super) trusted: Trusted,
     pub(super) private: Private,
 }
 
@@ -79,8 +74,9 @@ fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
     // Nobody tells the library of synchronisations: what is idle goes back when it is wanted elsewhere, or on demand.
     let pool = entry.device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() })?;
     let private = Private::new(&entry.device)?;
-    let (streams, users) = (Streams::new(), Mutex::default());
-    let device: &'static TorchDevice = Box::leak(Box::new(TorchDevice { entry, pool, streams, users, private }));
+    // SAFETY: the promise of C callers: open streams of the device, for good.
+    let trusted = unsafe { entry.device.trusted(pool, true) };
+    let device: &'static TorchDevice = Box::leak(Box::new(TorchDevice { entry, trusted, private }));
     Ok(place.get_or_init(|| device))
 }
 
@@ -109,30 +105,10 @@ pub(crate) fn adopt(device: &Device, handle: u64) -> Result<Stream> {
     Ok(unsafe { device.adopt_stream(handle, StreamKind::NonBlocking) }?)
 }
 
-/// As `adopt`, for trusted order: a default stream is a stream like any other, as CUDA itself ties its work.
-fn adopt_trusted(device: &Device, handle: u64) -> Result<Stream> {
-    // SAFETY: the promise of C callers: an open stream of the device, for good.
-    Ok(unsafe { device.adopt_untied(handle) }?)
-}
-
 impl TorchDevice {
-    /// The stream of a handle.
-    #[inline]
-    pub(super) fn stream(&'static self, handle: u64) -> Result<&'static Stream> {
-        self.streams.find(handle, || match KIND.load(Ordering::Acquire) {
-            HOST => Ok(self.entry.device.non_blocking_stream()?),
-            _ => adopt_trusted(&self.entry.device, handle),
-        })
-    }
-
-    /// All streams that were ever asked for.
-    pub(super) fn streams(&'static self) -> Vec<&'static Stream> {
-        self.streams.all()
-    }
-
     /// What is used and reserved, private pools included.
     pub(super) fn statistics(&self) -> millpond_pool_statistics {
-        let (shared, private) = (figures(&self.pool), self.private.figures());
+        let (shared, private) = (figures(self.trusted.pool()), self.private.figures());
         millpond_pool_statistics {
             used_bytes: shared.used_bytes + private.used_bytes,
             used_high_bytes: shared.used_high_bytes + private.used_high_bytes,
@@ -143,8 +119,8 @@ impl TorchDevice {
 
     /// High marks begin anew.
     pub(super) fn reset_peaks(&self) {
-        self.pool.reset_used_high();
-        self.pool.reset_reserved_high();
+        self.trusted.pool().reset_used_high();
+        self.trusted.pool().reset_reserved_high();
         self.private.reset_peaks();
     }
 }

@@ -4,22 +4,19 @@
 //! memory is used on the stream that allocated it, or on streams that it has recorded for it. So nothing is checked
 //! here; a free is a point of its stream, after everything that was submitted there.
 //!
-//! The hot path shares no lock between streams: the device is a place in an array, the stream is found in a table
-//! without a lock ([`streams`]), memory comes from the stream's shelf, the buffer goes to its place in `pointers`.
+//! What such a program means is in [`Trusted`](millpond::Trusted); here are its entry points, the buffers by address
+//! ([`pointers`](crate::pointers)), and the memory of graphs that it captures ([`private`]).
 //!
 //! A stream is known by its handle, is never forgotten, and is asked later how far it is: it must not be destroyed
 //! while the library is used. PyTorch's own streams never are; of CuPy's the Python package keeps those that allocated.
+//! PyTorch says when it captures, by beginning a private pool. CuPy does not: its streams are asked each time.
 
 mod devices;
 mod private;
-mod streams;
 mod throw;
 
 use std::ffi::{c_char, c_void};
 
-use millpond::Stream;
-
-use crate::device::lock;
 use crate::picture::{hand_out, picture};
 use crate::pointers::POINTERS;
 use crate::pool::millpond_pool_statistics;
@@ -40,7 +37,7 @@ fn allocate(ordinal: i32, bytes: usize, handle: u64) -> Result<u64> {
 
 #[inline]
 fn allocate_shared(device: &'static TorchDevice, bytes: usize, handle: u64) -> Result<u64> {
-    let buffer = device.stream(handle)?.alloc::<u8>(&device.pool, bytes)?;
+    let buffer = device.trusted.alloc(bytes, handle)?;
     let address = buffer.address();
     if address != 0 {
         drop(POINTERS.insert(buffer));
@@ -56,46 +53,47 @@ fn free(ordinal: i32, address: u64, handle: u64) -> Result<()> {
     }
     POINTERS.expect(address);
     let device = device(ordinal)?;
-    let stream = device.stream(handle);
-    // A stream that cannot be had is refused below: the buffer is out then, and free after what used it.
     match POINTERS.remove(address) {
-        Some((buffer, false)) => {
-            let stream = stream?;
-            stream.free(buffer).or_else(|refused| free_elsewhere(stream, refused.buffer))
+        Some((buffer, is_shared)) => {
+            device.trusted.free(buffer, is_shared, handle).map_err(|refused| keep(refused, is_shared))
         }
-        Some((buffer, true)) => free_shared(device, buffer, stream?),
-        None => free_unknown(device, address),
+        None => free_unknown(device, address, handle),
     }
 }
 
-/// Cold: it was allocated on another stream, and nothing orders the two: it is free after the work of both.
+/// Cold: what is refused to be freed stays live.
 #[cold]
-fn free_elsewhere(stream: &Stream, buffer: millpond::Buffer<u8>) -> Result<()> {
-    if let Some(memory) = buffer.raw() {
-        stream.record_use(&memory)?;
+fn keep(refused: millpond::Refused<u8>, is_shared: bool) -> Failure {
+    let address = refused.buffer.address();
+    drop(POINTERS.insert(refused.buffer));
+    if is_shared {
+        POINTERS.share(address, || ());
     }
-    drop(buffer);
-    Ok(())
+    refused.error.into()
 }
 
-/// Cold: other streams were recorded as users: it is free after all their work so far.
-#[cold]
-fn free_shared(device: &TorchDevice, buffer: millpond::Buffer<u8>, stream: &Stream) -> Result<()> {
-    let users = lock(&device.users).remove(&buffer.address()).unwrap_or_default();
-    if let Some(memory) = buffer.raw() {
-        stream.record_use(&memory)?;
-        for user in users {
-            user.record_use(&memory)?;
-        }
+/// As [`allocate`], of a program that does not say when it captures.
+fn allocate_asking(ordinal: i32, bytes: usize, handle: u64) -> Result<u64> {
+    let device = device(ordinal)?;
+    if !device.private.is_recording() {
+        device.trusted.check_captured(handle, "allocate")?;
     }
-    drop(buffer);
-    Ok(())
+    allocate(ordinal, bytes, handle)
+}
+
+/// As [`free`], of a program that does not say when it captures. Memory of private pools may be freed in a capture.
+fn free_asking(ordinal: i32, address: u64, handle: u64) -> Result<()> {
+    let device = device(ordinal)?;
+    if address != 0 && POINTERS.peek(address).is_some() {
+        device.trusted.check_captured(handle, "free")?;
+    }
+    free(ordinal, address, handle)
 }
 
 /// Cold: memory of a private pool, or nothing of ours.
 #[cold]
-fn free_unknown(device: &'static TorchDevice, address: u64) -> Result<()> {
-    match device.private.free(address) {
+fn free_unknown(device: &'static TorchDevice, address: u64, handle: u64) -> Result<()> {
+    match device.private.free(address, handle, &device.trusted)? {
         true => Ok(()),
         false => Err(Failure::Value(format!("{address:#x} is not the start of a live allocation"))),
     }
@@ -160,7 +158,7 @@ pub unsafe extern "C" fn millpond_trusted_free(
 pub unsafe extern "C" fn millpond_cupy_malloc(stream: *mut c_void, bytes: usize, device: i32) -> *mut c_void {
     let mut address = 0;
     guard("millpond_cupy_malloc", || {
-        address = allocate(device, bytes, stream as u64)?;
+        address = allocate_asking(device, bytes, stream as u64)?;
         Ok(())
     });
     address as *mut c_void
@@ -170,8 +168,8 @@ pub unsafe extern "C" fn millpond_cupy_malloc(stream: *mut c_void, bytes: usize,
 /// the standard error stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_cupy_free(stream: *mut c_void, pointer: *mut c_void, device: i32) {
-    if guard("millpond_cupy_free", || free(device, pointer as u64, stream as u64)) != millpond_status::MILLPOND_SUCCESS
-    {
+    let status = guard("millpond_cupy_free", || free_asking(device, pointer as u64, stream as u64));
+    if status != millpond_status::MILLPOND_SUCCESS {
         throw::say(millpond_last_error());
     }
 }
@@ -183,21 +181,15 @@ pub unsafe extern "C" fn millpond_torch_record_stream(pointer: *mut c_void, stre
     let status = guard("millpond_torch_record_stream", || {
         let address = pointer as u64;
         for device in devices::open() {
-            if device.private.share(address) {
+            if device.private.share(address, stream as u64, &device.trusted)? {
                 return Ok(());
             }
         }
         let Some(memory) = POINTERS.peek(address) else { return Ok(()) };
         let owner = devices::open().find(|device| device.entry.device.owns(&memory));
         let Some(device) = owner else { return Ok(()) };
-        let user = device.stream(stream as u64)?;
-        let note = || {
-            let mut users = lock(&device.users);
-            let users = users.entry(address).or_default();
-            if !users.iter().any(|it| it.id() == user.id()) {
-                users.push(user.clone());
-            }
-        };
+        let user = device.trusted.stream(stream as u64)?;
+        let note = || device.trusted.record_stream(address, &user);
         POINTERS.share(address, note);
         Ok(())
     });
@@ -209,8 +201,11 @@ pub unsafe extern "C" fn millpond_torch_record_stream(pointer: *mut c_void, stre
 /// For CUDAPluggableAllocator.set_begin_allocate_to_pool: memory that is allocated on the device from now on is kept
 /// together under this key, and stays where it is until the pool is released: graphs that are captured meanwhile find
 /// it there at every replay. `filter` is not asked: memory that other streams allocate meanwhile is in the pool, too.
+/// So a device has one capture at a time: where another thread captures with another pool this throws a C++ exception
+/// that says so (without a C++ runtime it is said on the standard error stream), and until this pool's end the calling
+/// thread is refused memory.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn millpond_torch_begin_allocate_to_pool(
+pub unsafe extern "C-unwind" fn millpond_torch_begin_allocate_to_pool(
     device: i32,
     pool: millpond_pool_key,
     filter: *const c_void,
@@ -218,7 +213,13 @@ pub unsafe extern "C" fn millpond_torch_begin_allocate_to_pool(
     let _ = filter;
     let status = guard("millpond_torch_begin_allocate_to_pool", || devices::device(device)?.private.begin(pool));
     if status != millpond_status::MILLPOND_SUCCESS {
-        throw::say(millpond_last_error());
+        throw::throw(millpond_last_error());
+        // It could not be thrown: the program believes that it records.
+        let refuse = || {
+            devices::device(device)?.private.refuse(pool);
+            Ok(())
+        };
+        let _ = guard("millpond_torch_begin_allocate_to_pool", refuse);
     }
 }
 
@@ -235,7 +236,7 @@ pub unsafe extern "C" fn millpond_torch_end_allocate_to_pool(device: i32, pool: 
 }
 
 /// For CUDAPluggableAllocator.set_release_pool: once for each begin. The memory goes back with the last of these and
-/// the free of what is still allocated, after all work that the device's known streams have by then.
+/// the free of what is still allocated, after all work that the device has by then, in whatever stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_release_pool(device: i32, pool: millpond_pool_key) {
     let status = guard("millpond_torch_release_pool", || {
@@ -257,7 +258,7 @@ pub unsafe extern "C" fn millpond_torch_empty_cache() {
                 return Ok(());
             }
             device.private.trim();
-            Ok(device.pool.trim_to(0)?)
+            Ok(device.trusted.pool().trim_to(0)?)
         })
     });
     if status != millpond_status::MILLPOND_SUCCESS {

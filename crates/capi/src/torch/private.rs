@@ -6,23 +6,29 @@
 //! and served here: the smallest free block that fits, of those freed on the same stream. A capture is an order of its
 //! own, in which no stream of ours has work, so no other stream's block is ever free for it.
 //!
-//! While the program captures, no stream may be asked what is over: that would end the capture. So the segments of each
-//! pool come from a pool of the library of their own, which is fresh and has nothing to ask; and what is released
-//! meanwhile waits for the end.
+//! Outside of captures memory of these pools is used like any other: a graph's output is read on another stream, which
+//! is recorded for it. A block that is freed then is *parked*: nobody's until the work is over that those streams have
+//! by then. A stream that captures cannot be marked for that, and is marked once it does not.
 //!
-//! Knows streams by their handles only. Not the hot path: captures are rare.
+//! Nor may any stream be asked what is over that captures. So the segments of each pool come from a pool of the library
+//! of their own, which is fresh and has nothing to ask; and what is released meanwhile waits for the end. Graphs are
+//! replayed on streams that the library never heard of: a pool's memory goes back once all work is over that the device
+//! has when it is released.
+//!
+//! Not the hot path: captures are rare.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ThreadId;
 
-use millpond::{Buffer, Device, MIB, Pool, PoolConfig, Stream};
+use millpond::{AllWork, Buffer, Device, Error, Event, MIB, Pool, PoolConfig, Stream, Trusted};
 
 use super::devices::TorchDevice;
 use crate::device::lock;
 use crate::pool::millpond_pool_statistics;
-use crate::status::Result;
+use crate::status::{Failure, Result};
 
 /// What the program calls a pool: PyTorch's `MempoolId_t`, a pair.
 #[repr(C)]
@@ -43,7 +49,7 @@ const SEGMENT: u64 = 2 * MIB;
 #[derive(Clone, Copy, Debug)]
 struct Block {
     bytes: u64,
-    /// The handle of the stream that it is for.
+    /// The number of the stream that it is for.
     stream: u64,
     state: State,
 }
@@ -52,10 +58,33 @@ struct Block {
 enum State {
     Free,
     Held,
-    /// Held, and other streams were recorded as users.
-    Shared,
-    /// Freed with other users: nobody's until the recording ends.
+    /// Freed, and other streams still use it: nobody's.
     Parked,
+}
+
+/// A stream that used a freed block.
+enum User {
+    /// It captures, or was not asked yet.
+    Unmarked(Stream),
+    /// It is done with the block once this is over.
+    Marked(Event),
+}
+
+impl User {
+    /// Whether it is done with the block. A device that is lost does no work any more.
+    fn is_done(&mut self) -> bool {
+        let is_lost = |error: &Error| matches!(error, Error::DeviceLost { .. });
+        if let User::Unmarked(stream) = self {
+            match stream.record() {
+                Ok(event) => *self = User::Marked(event),
+                Err(error) => return is_lost(&error),
+            }
+        }
+        match self {
+            User::Marked(event) => event.is_over().unwrap_or_else(|error| is_lost(&error)),
+            User::Unmarked(_) => false,
+        }
+    }
 }
 
 /// One pool.
@@ -70,13 +99,17 @@ struct Kept {
     free: BTreeSet<(u64, u64, u64)>,
     /// Segments by their start.
     segments: BTreeMap<u64, Buffer<u8>>,
+    /// Streams that were recorded as users of held blocks.
+    users: BTreeMap<u64, Vec<Stream>>,
+    /// Who still uses parked blocks.
+    parked: BTreeMap<u64, Vec<User>>,
 }
 
 impl Kept {
     fn new(device: &Device) -> Result<Self> {
         let source = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() })?;
-        let (blocks, free, segments) = Default::default();
-        Ok(Self { source, uses: 0, blocks, free, segments })
+        let (blocks, free, segments, users, parked) = Default::default();
+        Ok(Self { source, uses: 0, blocks, free, segments, users, parked })
     }
 
     /// The smallest free block that fits, split where much is left.
@@ -124,19 +157,70 @@ impl Kept {
         self.blocks.remove(&address);
     }
 
-    fn is_idle(&self) -> bool {
-        self.uses == 0 && self.blocks.values().all(|block| matches!(block.state, State::Free | State::Parked))
+    /// A held block is freed on a stream, which is one of its users unless it is the block's own.
+    fn give_back(&mut self, address: u64, block: Block, on: Option<Stream>) {
+        let mut users = self.users.remove(&address).unwrap_or_default();
+        users.extend(on);
+        match users.is_empty() {
+            true => self.release(address),
+            false => {
+                self.blocks.insert(address, Block { state: State::Parked, ..block });
+                self.parked.insert(address, users.into_iter().map(User::Unmarked).collect());
+            }
+        }
     }
+
+    /// Marks the users of parked blocks that can be marked. Blocks are free whose users are done.
+    fn settle(&mut self) {
+        let mut done = Vec::new();
+        for (address, users) in &mut self.parked {
+            users.retain_mut(|user| !user.is_done());
+            done.extend(users.is_empty().then_some(*address));
+        }
+        for address in done {
+            self.parked.remove(&address);
+            self.release(address);
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.uses == 0 && self.blocks.values().all(|block| block.state != State::Held)
+    }
+}
+
+/// A pool that nobody has any more, and the work that may still be at its memory, once that was asked for.
+struct Gone {
+    kept: Kept,
+    work: Option<AllWork>,
+}
+
+impl Gone {
+    fn is_over(&mut self, device: &Device) -> bool {
+        if self.work.is_none() {
+            self.work = device.all_work().ok();
+        }
+        let is_lost = |error| matches!(error, Error::DeviceLost { .. });
+        self.work.as_mut().is_some_and(|work| work.is_over().unwrap_or_else(is_lost))
+    }
+}
+
+/// A recording into a pool.
+struct Recording {
+    key: millpond_pool_key,
+    /// Who began it.
+    thread: ThreadId,
 }
 
 /// What a lock guards.
 #[derive(Default)]
 struct Pools {
     pools: BTreeMap<millpond_pool_key, Kept>,
-    /// Pools that are being recorded into; the last one counts.
-    recording: Vec<millpond_pool_key>,
-    /// Pools that nobody has any more, until no recording goes on.
-    gone: Vec<Kept>,
+    /// Pools that are being recorded into, all by one thread; the last one counts.
+    recording: Vec<Recording>,
+    /// Those that were refused, and whose threads could not be told: they get no memory until their end.
+    refused: Vec<Recording>,
+    /// Pools that nobody has any more, until the work is over that they may be used by.
+    gone: Vec<Gone>,
     used_high: u64,
     reserved_high: u64,
 }
@@ -152,7 +236,7 @@ impl Pools {
 
     /// Bytes used and reserved now; the high marks follow.
     fn figures(&mut self) -> (u64, u64) {
-        let all = || self.pools.values().chain(&self.gone);
+        let all = || self.pools.values().chain(self.gone.iter().map(|gone| &gone.kept));
         let used = all().flat_map(|kept| kept.segments.values()).map(Buffer::bytes).sum();
         let reserved = all().map(|kept| kept.source.statistics().reserved_bytes).sum();
         self.used_high = self.used_high.max(used);
@@ -160,10 +244,20 @@ impl Pools {
         (used, reserved)
     }
 
-    /// The pool and the block of an address.
+    /// The pool and the held block of an address.
     fn find(&self, address: u64) -> Option<(millpond_pool_key, Block)> {
-        self.pools.iter().find_map(|(key, kept)| Some((*key, *kept.blocks.get(&address)?)))
+        let held = |kept: &Kept| kept.blocks.get(&address).copied().filter(|block| block.state == State::Held);
+        self.pools.iter().find_map(|(key, kept)| Some((*key, held(kept)?)))
     }
+
+    fn is_recording(&self, key: millpond_pool_key) -> bool {
+        self.recording.iter().any(|it| it.key == key)
+    }
+}
+
+/// What tells streams apart: a handle means another stream on another thread.
+fn number(stream: &Stream) -> u64 {
+    stream.id().0.into()
 }
 
 /// The private pools of a device.
@@ -188,135 +282,156 @@ impl Private {
 
     /// Allocations go to this pool from now on.
     pub(super) fn begin(&self, key: millpond_pool_key) -> Result<()> {
+        let thread = std::thread::current().id();
         let mut pools = lock(&self.pools);
+        let other = pools.recording.iter().find(|it| it.key != key && it.thread != thread).map(|it| it.key);
+        if let Some(other) = other {
+            return Err(Failure::Value(format!(
+                "another thread captures on this device, into the pool ({}, {}): what is allocated meanwhile would be \
+                 mixed with that of the pool ({}, {}); capture one graph at a time",
+                other.first, other.second, key.first, key.second
+            )));
+        }
         if pools.recording.is_empty() {
+            // The last moment at which streams can be asked that are to be captured.
+            self.settle(&mut pools);
+            self.device.mark_ahead();
             self.device.reclaim();
         }
         pools.pool(key, &self.device)?.uses += 1;
-        pools.recording.push(key);
-        self.recording.store(pools.recording.len(), Ordering::Release);
+        pools.recording.push(Recording { key, thread });
+        self.publish(&pools);
         Ok(())
+    }
+
+    /// A begin was refused, and the program goes on: what the thread allocates now is not what it takes it for.
+    pub(super) fn refuse(&self, key: millpond_pool_key) {
+        let mut pools = lock(&self.pools);
+        pools.refused.push(Recording { key, thread: std::thread::current().id() });
+        self.publish(&pools);
+    }
+
+    fn publish(&self, pools: &Pools) {
+        self.recording.store(pools.recording.len() + pools.refused.len(), Ordering::Release);
     }
 
     /// They do not any more.
     pub(super) fn end(&self, key: millpond_pool_key) {
+        let thread = std::thread::current().id();
         let mut pools = lock(&self.pools);
-        if let Some(at) = pools.recording.iter().rposition(|it| *it == key) {
+        if let Some(at) = pools.refused.iter().rposition(|it| it.key == key && it.thread == thread) {
+            pools.refused.remove(at);
+        } else if let Some(at) = pools.recording.iter().rposition(|it| it.key == key) {
             pools.recording.remove(at);
         }
-        self.recording.store(pools.recording.len(), Ordering::Release);
-        if let Some(kept) = pools.pools.get_mut(&key) {
-            let parked = |(at, block): (&u64, &Block)| (block.state == State::Parked).then_some(*at);
-            let parked: Vec<u64> = kept.blocks.iter().filter_map(parked).collect();
-            parked.into_iter().for_each(|address| kept.release(address));
-        }
-        self.give_back_gone(&mut pools);
+        self.publish(&pools);
+        self.drop_idle(&mut pools, key);
+        self.settle(&mut pools);
     }
 
     /// Allocates from the pool that is recorded into.
     #[cold]
     pub(super) fn allocate(&self, device: &'static TorchDevice, bytes: u64, stream: u64) -> Result<u64> {
-        let Some(bytes) = bytes.checked_next_multiple_of(GRAIN) else {
-            return Ok(self.stream.alloc::<u8>(&device.pool, usize::MAX)?.address());
+        let rounded = bytes.checked_next_multiple_of(GRAIN);
+        let Some((bytes, size)) = rounded.and_then(|it| Some((it, it.checked_next_multiple_of(SEGMENT)?))) else {
+            return Ok(device.trusted.alloc(usize::MAX, stream)?.address());
         };
         if bytes == 0 {
             return Ok(0);
         }
-        // Known from now on: when the pool is released its work is waited for.
-        device.stream(stream)?;
+        let own = number(&device.trusted.stream(stream)?);
         let mut pools = lock(&self.pools);
-        let Some(key) = pools.recording.last().copied() else {
+        let thread = std::thread::current().id();
+        if let Some(Recording { key, .. }) = pools.refused.iter().find(|it| it.thread == thread) {
+            return Err(Failure::Value(format!(
+                "the begin of this thread's pool ({}, {}) was refused: its capture gets no memory until its end",
+                key.first, key.second
+            )));
+        }
+        let Some(key) = pools.recording.last().map(|it| it.key) else {
             // The recording ended this moment.
             drop(pools);
             return super::allocate_shared(device, bytes as usize, stream);
         };
         let kept = pools.pool(key, &self.device)?;
-        if let Some(address) = kept.take(stream, bytes) {
+        if let Some(address) = kept.take(own, bytes) {
             return Ok(address);
         }
-        let size = bytes.next_multiple_of(SEGMENT);
         let segment = self.stream.alloc::<u8>(&kept.source, size as usize)?;
         let start = segment.address();
         kept.segments.insert(start, segment);
-        kept.put(start, Block { bytes: size, stream, state: State::Free });
-        let address = kept.take(stream, bytes).expect("a segment was added that fits");
+        kept.put(start, Block { bytes: size, stream: own, state: State::Free });
+        let address = kept.take(own, bytes).expect("a segment was added that fits");
         pools.figures();
         Ok(address)
     }
 
-    /// Frees a block; whether it is one of these pools'.
-    pub(super) fn free(&self, address: u64) -> bool {
+    /// Frees a block on a stream; whether it is one of these pools'.
+    pub(super) fn free(&self, address: u64, stream: u64, trusted: &Trusted) -> Result<bool> {
         let mut pools = lock(&self.pools);
-        let Some((key, block)) = pools.find(address) else { return false };
-        let Pools { pools: all, recording, .. } = &mut *pools;
-        let kept = all.get_mut(&key).expect("its block was found");
-        match block.state {
-            State::Free | State::Parked => return false,
-            State::Shared if recording.contains(&key) => {
-                kept.blocks.insert(address, Block { state: State::Parked, ..block });
-            }
-            State::Held | State::Shared => kept.release(address),
-        }
+        let Some((key, block)) = pools.find(address) else { return Ok(false) };
+        let elsewhere = Some(trusted.stream(stream)?).filter(|it| number(it) != block.stream);
+        pools.pool(key, &self.device)?.give_back(address, block, elsewhere);
         self.drop_idle(&mut pools, key);
-        true
+        self.settle(&mut pools);
+        Ok(true)
     }
 
-    /// Notes that other streams use a block; whether it is one of these pools'.
-    pub(super) fn share(&self, address: u64) -> bool {
+    /// Notes that another stream uses a block; whether it is one of these pools'.
+    pub(super) fn share(&self, address: u64, stream: u64, trusted: &Trusted) -> Result<bool> {
         let mut pools = lock(&self.pools);
-        let Some((key, block)) = pools.find(address) else { return false };
-        if block.state == State::Held {
-            let kept = pools.pools.get_mut(&key).expect("its block was found");
-            kept.blocks.insert(address, Block { state: State::Shared, ..block });
+        let Some((key, block)) = pools.find(address) else { return Ok(false) };
+        let user = trusted.stream(stream)?;
+        if block.stream != number(&user) {
+            let users = pools.pool(key, &self.device)?.users.entry(address).or_default();
+            if !users.iter().any(|it| it.id() == user.id()) {
+                users.push(user);
+            }
         }
-        true
+        Ok(true)
     }
 
-    /// One begin less.
+    /// One begin less. A capture that failed may never come to its end: the last release is one, too.
     pub(super) fn release(&self, key: millpond_pool_key) {
         let mut pools = lock(&self.pools);
         if let Some(kept) = pools.pools.get_mut(&key) {
             kept.uses = kept.uses.saturating_sub(1);
+            if kept.uses == 0 {
+                pools.recording.retain(|it| it.key != key);
+                self.publish(&pools);
+            }
         }
         self.drop_idle(&mut pools, key);
+        self.settle(&mut pools);
     }
 
     /// A pool that nobody has goes.
     fn drop_idle(&self, pools: &mut Pools, key: millpond_pool_key) {
-        if pools.pools.get(&key).is_some_and(Kept::is_idle) && !pools.recording.contains(&key) {
-            pools.gone.extend(pools.pools.remove(&key));
-            self.give_back_gone(pools);
+        if pools.pools.get(&key).is_some_and(Kept::is_idle) && !pools.is_recording(key) {
+            pools.gone.extend(pools.pools.remove(&key).map(|kept| Gone { kept, work: None }));
         }
     }
 
-    /// The memory of pools that nobody has goes back, after all work that the streams have now: replays in flight may
-    /// still be at it.
-    fn give_back_gone(&self, pools: &mut Pools) {
-        if !pools.recording.is_empty() {
-            return;
-        }
-        let device = super::devices::open().find(|device| std::ptr::eq(&device.private, self));
-        let streams = device.map(TorchDevice::streams).unwrap_or_default();
-        for kept in pools.gone.drain(..) {
-            for segment in kept.segments.into_values() {
-                if let Some(memory) = segment.raw() {
-                    // A stream that refuses is of a device that is lost: nothing runs there any more.
-                    streams.iter().for_each(|stream| drop(stream.record_use(&memory)));
-                }
-            }
+    /// What waits for work to be over is looked at, where nobody captures.
+    fn settle(&self, pools: &mut Pools) {
+        if pools.recording.is_empty() {
+            pools.pools.values_mut().for_each(Kept::settle);
+            pools.gone.retain_mut(|gone| !gone.is_over(&self.device));
         }
     }
 
     /// Memory of pools that are gone goes back to the system as far as its last uses are over; not in a recording.
     pub(super) fn trim(&self) {
-        let pools = lock(&self.pools);
+        let mut pools = lock(&self.pools);
         if pools.recording.is_empty() {
+            self.settle(&mut pools);
             self.device.reclaim();
         }
     }
 
     pub(super) fn figures(&self) -> millpond_pool_statistics {
         let mut pools = lock(&self.pools);
+        self.settle(&mut pools);
         let (used_bytes, reserved_bytes) = pools.figures();
         let (used_high_bytes, reserved_high_bytes) = (pools.used_high, pools.reserved_high);
         millpond_pool_statistics { used_bytes, used_high_bytes, reserved_bytes, reserved_high_bytes }

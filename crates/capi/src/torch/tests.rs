@@ -41,14 +41,15 @@ fn a_freed_block_serves_its_stream_again() {
 #[test]
 fn recorded_streams_hold_memory_back_until_their_work_is_over() {
     let first = alloc(1 << 20, 1, 1);
-    let user = devices::device(1).ok().expect("it is open").stream(2).ok().expect("it opens");
+    let Ok(device) = devices::device(1) else { panic!("it is open") };
+    let Ok(user) = device.trusted.stream(2) else { panic!("it opens") };
     let (go, gate) = std::sync::mpsc::channel::<()>();
     user.launch((), move |()| gate.recv().expect("the test sends")).expect("a launch");
     // SAFETY: no pointer is looked into.
     unsafe { millpond_torch_record_stream(first, handle(2)) };
     free(first, 1, 1);
     assert_eq!(used(1), 0);
-    let pool = &devices::device(1).ok().expect("it is open").pool;
+    let pool = devices::device(1).ok().expect("it is open").trusted.pool();
     pool.set_reuse(millpond::ReusePolicy { allow_internal_dependencies: false, ..Default::default() });
     let second = alloc(1 << 20, 1, 1);
     assert_ne!(second, first, "stream 2 still works");

@@ -37,7 +37,10 @@ pub struct Judged {
     pub violations: u64,
     /// How many pieces of advice.
     pub advice: u64,
-    /// Whether it is the trace of a program that was stopped: what lives at its end is not told as leaked.
+    /// Where a litmus program expects something else than was found, in words.
+    pub unmet: Vec<String>,
+    /// Whether it is the trace of a program that was stopped: what it did after that is not known, and what lives at
+    /// its end is not told as leaked.
     pub was_stopped: bool,
     /// A schedule for each finding, where that is asked for.
     pub witnesses: Vec<Witness>,
@@ -70,6 +73,15 @@ fn judge_until<O: Ops>(ops: &mut O, settings: Settings, is_whole: fn(&O) -> bool
 }
 
 impl Judged {
+    /// What it is to whoever only looks at the status. Where nothing is wrong in a part the rest may be.
+    fn status(&self) -> Status {
+        match self {
+            _ if self.violations > 0 || !self.unmet.is_empty() => Status::Found,
+            _ if self.was_stopped => Status::BadInput,
+            _ => Status::Fine,
+        }
+    }
+
     fn take(&mut self, found: &mut Vec<Finding>) {
         for finding in found.drain(..) {
             match finding.kind.is_advice() {
@@ -93,14 +105,7 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<
     for path in &args.files {
         match check_file(path, args) {
             Ok((source, judged)) => {
-                if judged.was_stopped {
-                    let what =
-                        "the program was stopped while it was traced: what it had flushed is checked, without leaks";
-                    writeln!(err, "note: {}: {what}", path.display())?;
-                }
-                if judged.violations > 0 {
-                    status = status.max(Status::Found);
-                }
+                status = status.max(judged.status());
                 match args.json {
                     true => reports.push(Report::new(path, &judged)),
                     false => show(path, &source, &judged, out)?,
@@ -108,7 +113,7 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<
             }
             Err(unreadable) => {
                 complain(err, &format!("{}: {unreadable}", path.display()))?;
-                status = Status::BadInput;
+                status = status.max(Status::BadInput);
             }
         }
     }
@@ -125,12 +130,22 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<
 }
 
 fn check_file(path: &Path, args: &Args) -> Result<(String, Judged), Unreadable> {
+    match judge_file(path, args)? {
+        (_, judged) if judged.operations == 0 => Err(Unreadable::Nothing),
+        judged => Ok(judged),
+    }
+}
+
+fn judge_file(path: &Path, args: &Args) -> Result<(String, Judged), Unreadable> {
     match open(path)? {
         Source::Litmus { text, program } => {
             let mut judged = match judge(&mut program.cursor(), args.settings(program.settings())) {
                 Ok(judged) => judged,
                 Err(never) => match never {},
             };
+            if !program.expected().is_empty() {
+                judged.unmet = program.differences(&judged.findings);
+            }
             if args.witness {
                 judged.findings.truncate(SHOWN_MAX);
                 judged.witnesses = witness::witnesses(&text, &program, &judged.findings);
@@ -156,6 +171,13 @@ fn show(path: &Path, text: &str, judged: &Judged, out: &mut dyn Write) -> io::Re
     let hidden = (judged.violations + judged.advice).saturating_sub(SHOWN_MAX as u64);
     if hidden > 0 {
         writeln!(out, "... and {hidden} more")?;
+    }
+    for unmet in &judged.unmet {
+        writeln!(out, "{}: {unmet}", path.display())?;
+    }
+    if judged.was_stopped {
+        let what = "the trace was cut: the program was stopped, and what it did last is missing";
+        writeln!(out, "{}: {what}; what is there is checked, without leaks", path.display())?;
     }
     writeln!(out, "{}: {}", path.display(), summary(judged))
 }

@@ -29,6 +29,8 @@ pub enum Unreadable {
     Trace(Damage),
     /// It is neither.
     Neither,
+    /// It has no operation.
+    Nothing,
     /// A schedule is asked for, and it is a trace.
     NoWitness,
 }
@@ -40,6 +42,10 @@ impl fmt::Display for Unreadable {
             Unreadable::Read(error) => write!(f, "cannot be read: {error}"),
             Unreadable::Litmus(Refusal { line, what, help }) => write!(f, "line {line}: {what}\n  help: {help}"),
             Unreadable::Trace(damage) => damage.fmt(f),
+            Unreadable::Nothing => f.write_str(
+                "no operation is in it: there is nothing to check\n  help: a program that opens no device, or was \
+                 stopped before it had written anything, leaves such a trace",
+            ),
             Unreadable::NoWitness => f.write_str(
                 "an operation trace has no witness: it is not run again\n  help: leave --witness out, or write what is \
                  wrong as a litmus program",

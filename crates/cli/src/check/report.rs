@@ -16,6 +16,9 @@ pub struct Report {
     pub operations: u64,
     /// Whether it is the trace of a program that was stopped: leaks are not looked for then.
     pub was_stopped: bool,
+    /// Where a litmus program expects something else than was found.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unmet: Vec<String>,
     /// How many violations were found.
     pub violations: u64,
     /// How many pieces of advice.
@@ -74,6 +77,7 @@ impl Report {
             file: path.display().to_string(),
             operations: judged.operations,
             was_stopped: judged.was_stopped,
+            unmet: judged.unmet.clone(),
             violations: judged.violations,
             advice: judged.advice,
             findings: judged

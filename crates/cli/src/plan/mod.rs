@@ -8,14 +8,13 @@ mod progress;
 mod report;
 mod svg;
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use millpond_core::plan::{Budget, Effort, Outcome, Plan, Progress, solve, verify};
 
 use crate::args::Plan as Args;
+use crate::output::write_file;
 use crate::recorded::Refusal;
 use crate::{Status, complain};
 
@@ -76,21 +75,12 @@ fn place(instance: &Instance, args: &Args, end: Instant) -> Outcome {
 /// Writes the files that were asked for.
 fn write_files(args: &Args, instance: &Instance, outcome: &Outcome) -> Result<(), Refusal> {
     if let Some(path) = &args.output {
-        write_file(path, |file| write_offsets(file, instance, &outcome.plan))?;
+        write_file(path, &[&args.file], |file| write_offsets(file, instance, &outcome.plan))?;
     }
     if let Some(path) = &args.svg {
-        write_file(path, |file| svg::write(file, instance, outcome, args.capacity))?;
+        write_file(path, &[&args.file], |file| svg::write(file, instance, outcome, args.capacity))?;
     }
     Ok(())
-}
-
-fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Refusal> {
-    let written = File::create(path).and_then(|file| {
-        let mut file = BufWriter::new(file);
-        write(&mut file)?;
-        file.flush()
-    });
-    written.map_err(|error| Refusal::from_write(path, &error))
 }
 
 /// The rows of the instance with an offset each.

@@ -1,6 +1,8 @@
 //! Bytes and lines from a source that may be hostile: bounded, with places, never trusted to end.
 
-use std::io::{BufRead, BufReader, Chain, Cursor, Read};
+use std::cell::Cell;
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
+use std::rc::Rc;
 
 use super::{Place, Refusal};
 
@@ -25,11 +27,47 @@ pub(crate) fn prefix<R: Read>(mut source: R) -> Result<(Vec<u8>, Source<R>), Ref
     Ok((head.clone(), BufReader::with_capacity(1 << 16, Cursor::new(head).chain(source))))
 }
 
-/// All bytes of a source.
-pub(crate) fn whole(source: &mut impl Read) -> Result<Vec<u8>, Refusal> {
+/// A gzipped snapshot is so many times smaller than what is in it, at most: gzip itself comes to a thousand, where
+/// there is nothing but repetition. What is small may be anything.
+const PACKED_MAX: u64 = 200;
+const PACKED_ALWAYS: u64 = 32 << 20;
+
+/// A source that counts what was read of it.
+pub(crate) struct Counted<R> {
+    source: R,
+    read: Rc<Cell<u64>>,
+}
+
+impl<R> Counted<R> {
+    /// The source, and the count.
+    pub(crate) fn new(source: R) -> (Self, Rc<Cell<u64>>) {
+        let read = Rc::<Cell<u64>>::default();
+        (Self { source, read: Rc::clone(&read) }, read)
+    }
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.source.read(buffer)?;
+        self.read.set(self.read.get() + count as u64);
+        Ok(count)
+    }
+}
+
+/// All bytes of a source; `packed` is how many bytes of a gzipped file were read for them.
+pub(crate) fn whole(source: &mut impl Read, packed: Option<&Cell<u64>>) -> Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::new();
-    let read = source.by_ref().take(WHOLE_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Refusal::from_read(Place::Byte(bytes.len() as u64), &error))?;
+    while bytes.len() as u64 <= WHOLE_MAX {
+        let piece = source.by_ref().take(PACKED_ALWAYS / 8).read_to_end(&mut bytes);
+        if piece.map_err(|error| Refusal::from_read(Place::Byte(bytes.len() as u64), &error))? == 0 {
+            break;
+        }
+        let most = packed.map_or(u64::MAX, |packed| PACKED_ALWAYS.max(packed.get().saturating_mul(PACKED_MAX)));
+        if bytes.len() as u64 > most {
+            let reason = format!("a gzipped snapshot of more than {PACKED_MAX} times the size of its file");
+            return Err(Refusal::new(Place::Byte(most), reason).help("no snapshot is that empty: record it again"));
+        }
+    }
     if bytes.len() as u64 > WHOLE_MAX {
         let help = "record fewer events: _record_memory_history(max_entries=1000000)";
         return Err(Refusal::new(Place::Byte(WHOLE_MAX), "more than 512 MiB of snapshot").help(help));
@@ -94,8 +132,6 @@ pub(crate) fn shown(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
 
     #[test]

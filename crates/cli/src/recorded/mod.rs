@@ -24,6 +24,7 @@ pub mod rmm;
 pub mod snapshot;
 mod steps;
 
+use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -110,14 +111,18 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 /// Where it is not a right recording.
 pub fn read(name: &str, source: impl Read) -> Result<Vec<Recorded>, Refusal> {
     let (head, source) = input::prefix(source)?;
-    if head.starts_with(GZIP) { read_unzipped(name, MultiGzDecoder::new(source)) } else { read_unzipped(name, source) }
+    if !head.starts_with(GZIP) {
+        return read_unzipped(name, source, None);
+    }
+    let (source, packed) = input::Counted::new(source);
+    read_unzipped(name, MultiGzDecoder::new(BufReader::new(source)), Some(&packed))
 }
 
 /// Reads a recording that is not compressed (any more).
-fn read_unzipped(name: &str, source: impl Read) -> Result<Vec<Recorded>, Refusal> {
+fn read_unzipped(name: &str, source: impl Read, packed: Option<&Cell<u64>>) -> Result<Vec<Recorded>, Refusal> {
     let (head, mut source) = input::prefix(source)?;
     match sniff(&head)? {
-        Format::Snapshot => snapshot::read(name, &input::whole(&mut source)?),
+        Format::Snapshot => snapshot::read(name, &input::whole(&mut source, packed)?),
         Format::JsonLines => Ok(vec![json_lines::read(name, source)?]),
         Format::Rmm => Ok(vec![rmm::read(name, source)?]),
         Format::Plain => Ok(vec![plain::read(name, source)?]),

@@ -6,7 +6,7 @@
 //!
 //! Values are small and `Copy`: text is a range of the input, containers are numbers of nodes in one table. So
 //! what a pickle shares through its memo is shared here (a pickle that refers to itself a billion times over stays
-//! small), nothing recurses, and the memory taken is bounded by [`VALUES_MAX`].
+//! small), nothing recurses, and the memory taken is bounded by [`VALUES_MAX`] and in proportion to the input.
 //!
 //! Why not a library: serde-pickle 1.2 refuses snapshots (as recursive, for their stack frames are shared), and copies
 //! whatever is shared.
@@ -15,6 +15,11 @@ use super::{Place, Refusal};
 
 /// The most values and containers of a pickle, of 16 and 32 bytes each: a snapshot of 8 million events.
 pub const VALUES_MAX: usize = 1 << 27;
+
+/// Memory for values and containers: so much for each byte of the input, and so much in any case. A list of small
+/// numbers takes up to 16 B for each of its bytes, the stack's room included; a byte that makes an empty container 48.
+const MEMORY_PER_BYTE: usize = 20;
+const MEMORY_ALWAYS: usize = 64 << 20;
 
 /// A value.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -73,6 +78,9 @@ impl<'a> Pickle<'a> {
             }
             if machine.made > VALUES_MAX {
                 return Err(machine.too_many());
+            }
+            if machine.taken > MEMORY_ALWAYS + MEMORY_PER_BYTE * input.len() {
+                return Err(machine.too_large());
             }
         };
         Ok(Self { input, nodes: machine.nodes, top })
@@ -148,6 +156,8 @@ struct Machine<'a> {
     nodes: Vec<Node>,
     /// How many values were made so far.
     made: usize,
+    /// Bytes of memory that values, containers and the memo have taken so far.
+    taken: usize,
 }
 
 type Step<T> = Result<T, Refusal>;
@@ -247,6 +257,7 @@ impl<'a> Machine<'a> {
             return Err(self.refuse("a dict with a key and no value"));
         }
         let node = self.nodes.len() as u32;
+        self.taken += size_of::<Node>() + items.capacity() * size_of::<Value>();
         self.nodes.push(Node { at: self.began as u32, items });
         self.push(match code {
             b']' | b'l' => Value::List(node),
@@ -272,7 +283,10 @@ impl<'a> Machine<'a> {
             (Some(Value::Dict(node)), b's' | b'u') if items.len() % 2 == 0 => node,
             _ => return Err(self.refuse("items are added to what is no list or dict")),
         };
-        self.nodes[node as usize].items.extend_from_slice(&items);
+        let target = &mut self.nodes[node as usize].items;
+        let before = target.capacity();
+        target.extend_from_slice(&items);
+        self.taken += (target.capacity() - before) * size_of::<Value>();
         Ok(())
     }
 
@@ -305,7 +319,9 @@ impl<'a> Machine<'a> {
 
     fn push(&mut self, value: Value) {
         self.made += 1;
+        let before = self.stack.capacity();
         self.stack.push(value);
+        self.taken += (self.stack.capacity() - before) * size_of::<Value>();
     }
 
     /// The height of the stack below which nothing may be taken.
@@ -366,6 +382,12 @@ impl<'a> Machine<'a> {
     fn too_many(&self) -> Refusal {
         Refusal::new(Place::Byte(self.began as u64), format!("a pickle of more than {VALUES_MAX} values"))
             .help("record fewer events: _record_memory_history(max_entries=1000000)")
+    }
+
+    #[cold]
+    fn too_large(&self) -> Refusal {
+        let reason = format!("the pickle takes more memory than {MEMORY_PER_BYTE} times its size");
+        Refusal::new(Place::Byte(self.began as u64), reason).help("no snapshot does that: write it again")
     }
 
     #[cold]

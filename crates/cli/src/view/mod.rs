@@ -27,12 +27,12 @@ mod scene;
 mod served;
 mod traced;
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
 use millpond_core::units::Bytes;
 
 use crate::args::View;
+use crate::output::write_file;
 use crate::recorded::{self, Place, Recorded, Refusal};
 use crate::replay::Open;
 use crate::{Status, complain};
@@ -115,20 +115,14 @@ fn write_page(args: &View, scene: &Scene, out: &mut dyn Write, err: &mut dyn Wri
         embed::write_page(out, scene)?;
         return Ok(Status::Fine);
     };
-    let written = File::create(path).and_then(|file| {
-        let mut file = BufWriter::new(file);
-        let bytes = embed::write_page(&mut file, scene)?;
-        file.flush()?;
-        Ok(bytes)
-    });
-    match written {
+    match write_file(path, &[&args.file], |mut file| embed::write_page(&mut file, scene)) {
         Ok(bytes) => {
             let (path, events) = (path.display(), scene.events());
             writeln!(out, "{path}: {} of page for {events} allocations and frees; open it in a browser", Bytes(bytes))?;
             Ok(Status::Fine)
         }
-        Err(error) => {
-            complain(err, &Refusal::from_write(path, &error).to_string())?;
+        Err(refusal) => {
+            complain(err, &refusal.to_string())?;
             Ok(Status::BadInput)
         }
     }

@@ -37,6 +37,7 @@ impl Run {
             What::GraphClone { graph, copy } => {
                 let made = self.graphs.get(graph).expect("it is there").clone();
                 self.graphs.insert(*copy, made);
+                self.copies.insert(*copy, *graph);
                 Ok(Said::Done)
             }
             What::GraphDestroy { graph } => {
@@ -138,7 +139,7 @@ impl Run {
             .memory
             .iter()
             .filter_map(|(memory, held)| match held {
-                Held::Node(node, owner) if *owner == graph => Some((*memory, *node)),
+                Held::Node(node, owner) => Some((*memory, self.named_by_copy(graph, *owner, *node).unwrap_or(*node))),
                 _ => None,
             })
             .collect();
@@ -157,6 +158,20 @@ impl Run {
             }
         }
         Ok(Said::Done)
+    }
+
+    /// What a copy calls the memory of an alloc node of its original.
+    fn named_by_copy(
+        &self,
+        copy: GraphId,
+        owner: GraphId,
+        node: millpond::MemAllocNode<u8>,
+    ) -> Option<millpond::MemAllocNode<u8>> {
+        if self.copies.get(&copy) != Some(&owner) {
+            return None;
+        }
+        let (owner, copy) = (self.graphs.get(&owner)?, self.graphs.get(&copy)?);
+        copy.alloc_node(copy.find(owner.node_of(node)?)?, node.len()).ok()
     }
 
     fn add_node(&mut self, graph: GraphId, node: &NodeOp, after: &[NodeId]) -> Result<Said, Cannot> {

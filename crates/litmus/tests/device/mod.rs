@@ -61,6 +61,8 @@ struct Run {
     /// For an alloc node's memory the name of what the latest launch gave.
     names: HashMap<Memory, Memory>,
     graphs: HashMap<GraphId, Graph>,
+    /// The graph that each copy is of.
+    copies: HashMap<GraphId, GraphId>,
     nodes: HashMap<GraphId, Vec<GraphNode>>,
     /// Where each node of a graph was made.
     lines: HashMap<GraphId, Vec<u32>>,
@@ -112,6 +114,7 @@ pub(crate) fn run(program: &Program, place: Place) -> Result<BTreeSet<Expected>,
         externals: HashMap::new(),
         names: HashMap::new(),
         graphs: HashMap::new(),
+        copies: HashMap::new(),
         nodes: HashMap::new(),
         lines: HashMap::new(),
         execs: HashMap::new(),

@@ -16,9 +16,6 @@ use millpond_litmus::{Expected, Program};
 use super::kernels::on_slices;
 use super::{Cannot, Said, cannot, kind_of, said};
 
-/// How often a program may import one export: each import takes a ticket.
-const TICKETS: usize = 4;
-
 /// Whether a program has other processes.
 pub(super) fn has(program: &Program) -> bool {
     program.ops().iter().any(|op| matches!(op.what, What::HostStart { process } if process != ProcessId(0)))
@@ -41,7 +38,7 @@ struct Run {
     private: BTreeSet<EventId>,
     pools: HashMap<PoolId, Pool>,
     memory: HashMap<Memory, (ProcessId, Held)>,
-    tickets: HashMap<TicketId, Vec<Ticket>>,
+    tickets: HashMap<TicketId, Ticket>,
     /// What a ticket, and what an import is of.
     offered: HashMap<TicketId, Memory>,
     imported: HashMap<Memory, Memory>,
@@ -125,7 +122,7 @@ impl Run {
         let Said::Refused(error, act) = said else { return Ok(()) };
         let kind = match error.share() {
             Some(ShareError::NotShareable { .. } | ShareError::Imported { .. }) => Some(Kind::NotShareable),
-            Some(ShareError::Refused { why: Refusal::Stale, .. }) => Some(Kind::UnknownName),
+            Some(ShareError::Refused { why: Refusal::Stale | Refusal::Used, .. }) => Some(Kind::UnknownName),
             Some(other) => return cannot(&other.to_string()),
             None => kind_of(&error, act),
         };
@@ -160,10 +157,9 @@ impl Run {
         let Some((_, Held::Buffer(buffer))) = self.memory.get(&memory) else {
             return cannot("only a buffer can be exported");
         };
-        let tickets: Result<Vec<Ticket>, Error> = (0..TICKETS).map(|_| buffer.export()).collect();
-        Ok(match tickets {
-            Ok(tickets) => {
-                self.tickets.insert(ticket, tickets);
+        Ok(match buffer.export() {
+            Ok(made) => {
+                self.tickets.insert(ticket, made);
                 self.offered.insert(ticket, memory);
                 Said::Done
             }
@@ -173,7 +169,7 @@ impl Run {
 
     fn import(&mut self, process: ProcessId, ticket: TicketId, memory: Memory) -> Result<Said, Cannot> {
         self.imported.extend(self.offered.get(&ticket).map(|offered| (memory, *offered)));
-        let Some(ticket) = self.tickets.get_mut(&ticket).and_then(Vec::pop) else {
+        let Some(ticket) = self.tickets.get(&ticket).cloned() else {
             self.memory.insert(memory, (process, Held::Gone(None)));
             return Ok(Said::Done);
         };

@@ -14,6 +14,7 @@ pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
         Error::InvalidArgument(invalid) => match &**invalid {
             Invalid::Stale | Invalid::Pointer { .. } => after,
             Invalid::NoAccess { .. } => Kind::NoAccess,
+            Invalid::Aliased { .. } => Kind::Aliased,
             other => panic!("not a verdict: {other}"),
         },
         Error::Capture(capture) => match &**capture {
@@ -36,7 +37,7 @@ pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
         Error::Graph(graph) => match &**graph {
             millpond::GraphError::Change(GraphRule::FreedAlready { .. })
             | millpond::GraphError::FreedByOther { .. } => Kind::DoubleFree,
-            millpond::GraphError::Change(_) => Kind::GraphRefused,
+            millpond::GraphError::Change(_) | millpond::GraphError::MadeAnew { .. } => Kind::GraphRefused,
             millpond::GraphError::Unfreed(_) => Kind::UnfreedLaunch,
             millpond::GraphError::AddressesTaken { .. } => Kind::SharedAddresses,
             millpond::GraphError::NotLive(_) => before,

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use millpond_core::check::Place;
 use millpond_core::graph::{ArenaKey, GraphId};
 use millpond_core::units::{Bytes, GIB, Range, round_up};
-use millpond_driver::Driver;
+use millpond_driver::{Driver, DriverError, process};
 
 use crate::context::{Context, lock};
 use crate::error::{Nearest, Result};
@@ -71,10 +71,15 @@ impl Arena {
     /// Addresses for at least `bytes` that nobody else has.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Range> {
         let granularity = self.context.properties.granularity;
-        let bytes = round_up(bytes.max(STEP), granularity).unwrap_or(bytes);
+        let [needed, bytes] = [bytes, bytes.max(STEP)].map(|it| round_up(it, granularity).unwrap_or(it));
         let range = match self.context.graphs.take_spare(bytes) {
             Some(spare) => spare,
-            None => Range::new(self.context.driver.reserve(bytes)?, bytes),
+            None => match self.context.driver.reserve(bytes) {
+                Err(DriverError::OutOfAddresses { .. }) if needed < bytes => {
+                    Range::new(self.context.driver.reserve(needed)?, needed)
+                }
+                start => Range::new(start?, bytes),
+            },
         };
         lock(&self.ranges).push(range);
         Ok(range)
@@ -93,6 +98,9 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
+        if process::is_forked() {
+            return;
+        }
         let ranges = std::mem::take(self.ranges.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner));
         self.context.graphs.close(self.key, ranges);
         self.context.graphs.finish_closing(&self.context);

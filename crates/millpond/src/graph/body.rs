@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use millpond_core::check::{Act, Place};
 use millpond_core::graph::{
     Access as NodeAccess, Addressing, Graph as CoreGraph, GraphAllocId, GraphError as CoreError, GraphId, Label,
-    Memory, NodeId, NodeKind,
+    Memory, NodeId, NodeKind, Pin,
 };
 use millpond_core::ids::AllocId;
 use millpond_core::op::NodeOp;
@@ -24,8 +24,10 @@ use crate::access::{Access, Declared, Source};
 use crate::allocation::{Allocation, Origin};
 use crate::buffer::Named;
 use crate::context::{Context, lock};
+use crate::count::Count;
 use crate::error::{Invalid, Result};
 use crate::external::ExternalEvent;
+use crate::garbage::{Garbage, Held};
 use crate::share::ShareError;
 use crate::tracing::Tracer;
 
@@ -203,6 +205,7 @@ impl Body {
                 resolved.named.push(None);
                 return Ok(());
             }
+            Source::Nothing => return Err(Invalid::Stale.into()),
             Source::Owned(owned) => (self.memory_of(&owned.allocation, owned.generation)?, owned.address),
             Source::Named(Some(named)) => (self.memory_named(named)?, named.address),
             Source::Node(name) => (self.memory_of_node(name)?, name.address),
@@ -270,20 +273,38 @@ impl Body {
                 false => Memory::Foreign { graph, alloc },
             });
         }
+        if let Some(memory) = self.core.pinned(allocation.id, generation) {
+            return Ok(memory);
+        }
         if allocation.is_import() {
             return Err(ShareError::NotInGraphs { what: allocation.id.to_string() }.into());
         }
         self.held.entry(allocation.id).or_insert_with(|| Arc::clone(allocation));
+        if let Origin::Graph(_) = allocation.origin
+            && let Some((graph, alloc)) = self.context.graphs.key_of(allocation)
+        {
+            let id = allocation.id;
+            return match graph == self.core.id() {
+                true => Err(GraphError::MadeAnew { graph, allocation: id.to_string() }.into()),
+                false => Ok(self.core.pin(Pin { graph, alloc, id, generation })),
+            };
+        }
         // A graph that was kept over four billion lives of one allocation would take a new one for its own.
         Ok(Memory::External { id: allocation.id, generation })
     }
 
-    /// A node that works.
+    /// The name that a trace has for memory: of the life that is meant, where one is.
+    fn traced(&self, memory: Memory) -> Memory {
+        let life = |Pin { id, generation, .. }| Memory::External { id, generation };
+        self.core.pin_of(memory).map_or(memory, life)
+    }
+
+    /// A node that works. What it does may own what the program likes, and is not dropped here.
     pub(crate) fn add_work(
         &mut self,
         dependencies: &[NodeId],
         accesses: &[NodeAccess],
-        payload: Payload,
+        payload: Held<'_, Payload>,
         may_share: bool,
         place: Place,
     ) -> Result<NodeId> {
@@ -291,15 +312,18 @@ impl Body {
         let node = self.core.add_work(payload.work(), dependencies, accesses, label)?;
         self.core.set_may_share(node, may_share);
         if let Some(tracer) = &self.context.tracer {
-            tracer.node(self.core.id(), dependencies, payload.traced(tracer, self.core.id(), accesses), place);
+            let traced = |access: &NodeAccess| NodeAccess { memory: self.traced(access.memory), act: access.act };
+            let accesses: SmallVec<[NodeAccess; 4]> = accesses.iter().map(traced).collect();
+            tracer.node(self.core.id(), dependencies, payload.traced(tracer, self.core.id(), &accesses), place);
         }
-        self.keep(node, payload);
+        self.keep(node, payload.take());
         Ok(node)
     }
 
     /// An event record or wait node.
     pub(crate) fn add_event(
         &mut self,
+        garbage: &Garbage,
         dependencies: &[NodeId],
         node: EventNode,
         event: &ExternalEvent,
@@ -310,7 +334,7 @@ impl Body {
             EventNode::Record => Payload::EventRecord(event.clone()),
             EventNode::Wait => Payload::EventWait(event.clone()),
         };
-        self.add_work(dependencies, &[], payload, false, place)
+        self.add_work(dependencies, &[], garbage.hold(payload), false, place)
     }
 
     /// An alloc node; its address is 0 where that is symbolic.
@@ -396,8 +420,8 @@ impl Body {
     }
 
     /// A name for an allocation of this graph.
-    pub(crate) fn name<T: bytemuck::Pod>(&self, alloc: GraphAllocId, address: u64, len: usize) -> MemAllocNode<T> {
+    pub(crate) fn name<T: bytemuck::Pod>(&self, alloc: GraphAllocId, address: u64, count: Count<T>) -> MemAllocNode<T> {
         let (device, graph) = (self.context.number, self.core.id());
-        MemAllocNode::new(Some(NodeName { device, graph, alloc, address }), len)
+        MemAllocNode::new(Some(NodeName { device, graph, alloc, address }), count)
     }
 }

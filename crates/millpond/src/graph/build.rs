@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use millpond_core::check::Place;
 use millpond_core::graph::{Addressing, GraphAllocId, Memory, NodeId, NodeKind};
+use millpond_driver::{DriverError, process};
 
 use super::body::Body;
 use super::error::GraphError;
@@ -13,10 +14,11 @@ use super::exec::{GraphExec, Instantiate};
 use super::node::{GraphNode, MemAllocNode, NodeName};
 use super::payload::{EventNode, Payload};
 use crate::access::{Access, Read, Write};
-use crate::config::GRAIN;
+use crate::count::Count;
 use crate::device::Device;
 use crate::error::{Invalid, Result};
 use crate::external::ExternalEvent;
+use crate::garbage::Garbage;
 
 /// A graph in the making, by capture ([`Stream::capture`](crate::Stream::capture)) or node by node
 /// ([`Device::graph`]).
@@ -45,6 +47,7 @@ impl Device {
     /// # Errors
     /// None today; a device may refuse graphs.
     pub fn graph(&self) -> Result<Graph> {
+        process::refuse_forked()?;
         Ok(Graph { body: Arc::new(Body::new(self.context(), Addressing::Fixed)) })
     }
 
@@ -77,12 +80,14 @@ impl Device {
     /// # }
     /// ```
     pub fn symbolic_graph(&self) -> Result<Graph> {
+        process::refuse_forked()?;
         Ok(Graph { body: Arc::new(Body::new(self.context(), Addressing::Symbolic)) })
     }
 }
 
 impl Graph {
     pub(super) fn dependencies(&self, nodes: &[GraphNode]) -> Result<Vec<NodeId>> {
+        process::refuse_forked()?;
         nodes.iter().map(|node| self.own(*node)).collect()
     }
 
@@ -92,6 +97,7 @@ impl Graph {
     }
 
     fn own(&self, node: GraphNode) -> Result<NodeId> {
+        process::refuse_forked()?;
         match (node.device, node.graph) == (self.body.context.number, self.body.core.id()) {
             true => Ok(node.id),
             false => Err(millpond_core::graph::GraphError::UnknownNode(node.id).into()),
@@ -154,7 +160,8 @@ impl Graph {
         if let Some(places) = resolved.late {
             payload = payload.late(places);
         }
-        let id = self.edit().add_work(&dependencies, &resolved.accesses, payload, false, place)?;
+        let garbage = Garbage::default();
+        let id = self.edit().add_work(&dependencies, &resolved.accesses, garbage.hold(payload), false, place)?;
         Ok(self.named(id))
     }
 
@@ -196,8 +203,7 @@ impl Graph {
         if left != right {
             return Err(Invalid::Length { what: "add_copy", left, right }.into());
         }
-        let bytes = left * size_of::<T>() as u64;
-        let place = Place::Source(Location::caller());
+        let (bytes, place) = (from.bytes(), Place::Source(Location::caller()));
         self.add(dependencies, &(from, to), place, |_, (from, to), _| match bytes {
             0 => Payload::Nothing,
             _ => Payload::Copy { to: to.address, from: from.address, bytes },
@@ -229,8 +235,7 @@ impl Graph {
     /// As for [`add_kernel`](Self::add_kernel).
     #[track_caller]
     pub fn add_memset<T: Pod>(&mut self, dependencies: &[GraphNode], to: Write<'_, T>, value: u8) -> Result<GraphNode> {
-        let bytes = (to.len() * size_of::<T>()) as u64;
-        let place = Place::Source(Location::caller());
+        let (bytes, place) = (to.bytes(), Place::Source(Location::caller()));
         self.add(dependencies, &to, place, |_, to, _| match bytes {
             0 => Payload::Nothing,
             _ => Payload::Memset { at: to.address, bytes, value },
@@ -290,7 +295,7 @@ impl Graph {
         place: Place,
     ) -> Result<GraphNode> {
         let dependencies = self.dependencies(dependencies)?;
-        let id = self.edit().add_event(&dependencies, node, event, place)?;
+        let id = self.edit().add_event(&Garbage::default(), &dependencies, node, event, place)?;
         Ok(self.named(id))
     }
 
@@ -301,12 +306,12 @@ impl Graph {
     /// A bad dependency; no bytes; more than the device's memory.
     #[track_caller]
     pub fn add_alloc<T: Pod>(&mut self, dependencies: &[GraphNode], len: usize) -> Result<MemAllocNode<T>> {
-        const { assert!(align_of::<T>() as u64 <= GRAIN, "allocations are aligned to 512 B, not to more") };
         let place = Place::Source(Location::caller());
         let dependencies = self.dependencies(dependencies)?;
-        let bytes = len.checked_mul(size_of::<T>()).map_or(u64::MAX, |bytes| bytes as u64);
-        let (_, alloc, address) = self.edit().add_alloc(&dependencies, bytes, place)?;
-        Ok(self.body.name(alloc, address, len))
+        let too_many = DriverError::OutOfMemory { call: "alloc node", bytes: u64::MAX };
+        let count = Count::new(len).ok_or(too_many)?;
+        let (_, alloc, address) = self.edit().add_alloc(&dependencies, count.bytes(), place)?;
+        Ok(self.body.name(alloc, address, count))
     }
 
     /// A free node (CUDA: `cudaGraphAddMemFreeNode`), for memory of this graph or of another one that leaves it live.
@@ -390,7 +395,8 @@ impl Graph {
         if let Some((graph, alloc)) = freed {
             self.body.context.graphs.withdraw(graph, alloc, &self.body.grant);
         }
-        self.edit().payloads[id.index()] = Payload::Nothing;
+        // Dropped last: what a kernel owns may panic then.
+        let _former = std::mem::replace(&mut self.edit().payloads[id.index()], Payload::Nothing);
         if let Some(tracer) = &self.body.context.tracer {
             tracer.node_removed(self.body.core.id(), id);
         }
@@ -414,11 +420,11 @@ impl Graph {
             NodeKind::MemAlloc(alloc) => Some(alloc),
             _ => None,
         });
-        let found = alloc.and_then(|alloc| Some((alloc, self.body.core.alloc(alloc)?)));
+        let found = alloc.and_then(|alloc| Some((alloc, self.body.core.alloc(alloc)?, Count::new(len)?)));
         match found {
-            Some((alloc, it)) if it.bytes == (len * size_of::<T>()) as u64 => {
+            Some((alloc, it, count)) if it.bytes == count.bytes() => {
                 let address = it.range.map_or(0, |range| range.start);
-                Ok(self.body.name(alloc, address, len))
+                Ok(self.body.name(alloc, address, count))
             }
             _ => Err(GraphError::NoOutput.into()),
         }

@@ -14,6 +14,7 @@ use millpond_core::graph::{
     GraphAllocId, GraphError as CoreError, GraphId, Label, Memory, NodeId, Uses,
 };
 use millpond_core::ids::StreamId;
+use millpond_driver::{LightGuard, process};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -26,7 +27,8 @@ use super::registry::Graphs;
 use crate::access::Access;
 use crate::context::{Context, lock};
 use crate::error::{Error, Invalid, Result};
-use crate::stream::Stream;
+use crate::garbage::{Garbage, Held};
+use crate::stream::{State, Stream};
 
 /// A capture, as its streams and its memory know it.
 #[derive(Debug)]
@@ -96,12 +98,22 @@ pub(crate) struct Recording {
     open: FxHashMap<CaptureId, Open>,
 }
 
-/// What was recorded of a capture whose stream is gone.
-struct Abandoned(Option<Open>);
+/// The core of a capture's graph, lent to the graph's body: it goes back however that ends.
+struct Lent<'a> {
+    core: &'a mut CoreGraph,
+    body: &'a mut Body,
+}
 
-impl Drop for Abandoned {
+impl<'a> Lent<'a> {
+    fn new(core: &'a mut CoreGraph, body: &'a mut Body) -> Self {
+        std::mem::swap(core, &mut body.core);
+        Self { core, body }
+    }
+}
+
+impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        self.0 = None;
+        std::mem::swap(self.core, &mut self.body.core);
     }
 }
 
@@ -154,13 +166,13 @@ impl Recording {
         let Open { body, session, uses, .. } = self.open.get_mut(&id).expect("every capture has its graph's body");
         let mut failed = None;
         let added = self.captures.operate(stream, |core, tails| {
-            std::mem::swap(core, &mut body.core);
-            let added = add(&mut Adding { body, session, tails, uses });
+            let lent = Lent::new(core, body);
+            let added = add(&mut Adding { body: lent.body, session, tails, uses });
             if let Ok((node, _)) = &added {
-                uses.added(&mut body.core, *node);
-                session.nodes.store(body.core.len() as u32, Ordering::Relaxed);
+                uses.added(&mut lent.body.core, *node);
+                session.nodes.store(lent.body.core.len() as u32, Ordering::Relaxed);
             }
-            std::mem::swap(core, &mut body.core);
+            drop(lent);
             added.map_err(|error| {
                 failed = Some(error);
                 CoreError::NotGraphMemory
@@ -181,12 +193,21 @@ impl Recording {
         if !self.captures.is_valid(id) {
             return Err(rule(millpond_core::graph::CaptureError::Invalidated(id)));
         }
-        let resolved = self.open.get_mut(&id).expect("every capture has its graph's body").body.resolve(accesses)?;
+        let body = &mut self.open.get_mut(&id).expect("every capture has its graph's body").body;
+        let Some(core) = self.captures.graph(stream) else {
+            return Err(rule(millpond_core::graph::CaptureError::NotCapturing(stream)));
+        };
+        let resolved = Lent::new(core, body).body.resolve(accesses)?;
         match resolved.late {
             // Of a child graph: what a capture adds has its addresses at once.
             Some(_) => Err(GraphError::SymbolicCapture(self.open[&id].session.id).into()),
             None => Ok(resolved),
         }
+    }
+
+    /// A capture is over. What its nodes own is garbage, unless it becomes a graph.
+    fn take_out<'g>(&mut self, capture: CaptureId, garbage: &'g Garbage) -> Option<Held<'g, Open>> {
+        self.open.remove(&capture).map(|open| garbage.hold(open))
     }
 
     /// What a node does is known now. Where that went wrong the capture is invalid.
@@ -237,19 +258,17 @@ impl Recording {
 }
 
 impl Graphs {
-    /// A stream is gone: a capture that began on it is over. What it had recorded is for the caller to drop, behind the
-    /// stream's lock.
+    /// A stream is gone, whose state is locked: a capture that began on it is over.
     #[cold]
-    pub(crate) fn abandon(&self, stream: StreamId) -> impl Drop + use<> {
+    pub(crate) fn abandon<'g>(&self, stream: StreamId, _: &mut LightGuard<'g, State>, garbage: &'g Garbage) {
         let mut recording = lock(&self.captures);
-        let ended = recording.captures.abandon(stream).and_then(|id| recording.open.remove(&id));
+        let ended = recording.captures.abandon(stream).and_then(|id| recording.take_out(id, garbage));
         drop(recording);
         if let Some(open) = &ended {
             self.open.fetch_sub(1, Ordering::AcqRel);
             open.session.is_open.store(false, Ordering::Release);
             self.leave_captured(&open.session);
         }
-        Abandoned(ended)
     }
 
     /// Refuses what acts at once or waits for everything, while a capture forbids it; that is invalid then.
@@ -267,11 +286,8 @@ fn with_open<R>(session: &Session, act: impl FnOnce(&mut Body, &mut Uses) -> R) 
     let mut recording = lock(&session.context.graphs.captures);
     let Recording { captures, open } = &mut *recording;
     let open = open.get_mut(&session.capture)?;
-    let core = captures.graph(open.origin)?;
-    std::mem::swap(core, &mut open.body.core);
-    let result = act(&mut open.body, &mut open.uses);
-    std::mem::swap(core, &mut open.body.core);
-    Some(result)
+    let lent = Lent::new(captures.graph(open.origin)?, &mut open.body);
+    Some(act(lent.body, &mut open.uses))
 }
 
 /// A buffer of a capture's memory was dropped: a free node after all its uses. Where the capture is over it stays live.
@@ -373,7 +389,9 @@ impl Stream {
     /// # Errors
     /// A side stream was not joined, with its leaf; the capture is invalid; this stream did not begin one.
     pub fn end_capture(&self) -> Result<Graph> {
+        process::refuse_forked()?;
         let shared = &self.shared;
+        let garbage = Garbage::default();
         let mut state = shared.state.lock();
         // Where that is refused the capture is invalid, and its end says why.
         let seen = shared.close_window(&mut state);
@@ -381,7 +399,7 @@ impl Stream {
         let mut recording = lock(&graphs.captures);
         let capture = recording.captures.of(shared.id);
         let ended = recording.captures.end(shared.id, thread()).map_err(rule)?;
-        let open = capture.and_then(|capture| recording.open.remove(&capture));
+        let open = capture.and_then(|capture| recording.take_out(capture, &garbage));
         drop(recording);
         let open = open.expect("every capture has its graph's body");
         graphs.open.fetch_sub(1, Ordering::AcqRel);
@@ -390,8 +408,9 @@ impl Stream {
         state.capture = None;
         drop(state);
         seen?;
-        let mut body = open.body;
-        body.core = ended.graph.map_err(rule)?;
+        let core = ended.graph.map_err(rule)?;
+        let mut body = open.take().body;
+        body.core = core;
         Ok(Graph { body: Arc::new(body) })
     }
 

@@ -8,6 +8,7 @@ use millpond_core::graph::{GraphAllocId, Memory};
 use millpond_core::ids::{AllocId, Point, Slot};
 use millpond_core::order::StreamKind;
 use millpond_core::units::Range;
+use millpond_driver::LightGuard;
 use std::sync::atomic::Ordering;
 
 use super::capture::Session;
@@ -18,9 +19,11 @@ use crate::access::Access;
 use crate::allocation::{Allocation, Origin, Owned, site};
 use crate::buffer::Buffer;
 use crate::context::lock;
+use crate::count::Count;
 use crate::error::{Error, Invalid, Result};
 use crate::event::{At, Event};
 use crate::external::ExternalEvent;
+use crate::garbage::Garbage;
 use crate::launch::To;
 use crate::pool::PoolShared;
 use crate::stream::{Role, State, Stream, StreamShared};
@@ -80,11 +83,12 @@ impl StreamShared {
         })
     }
 
-    /// A node that works. What it does is found out behind the lock: that may be foreign code.
+    /// A node that works. What it does is found out behind the lock of the captures: that may be foreign code. What a
+    /// refused node owned is garbage.
     #[cold]
-    pub(crate) fn capture_work<A: Access, R>(
+    pub(crate) fn capture_work<'g, A: Access, R>(
         &self,
-        state: &mut State,
+        (state, garbage): (&mut LightGuard<'g, State>, &'g Garbage),
         accesses: &A,
         may_share: bool,
         caller: &'static Location<'static>,
@@ -94,9 +98,9 @@ impl StreamShared {
         let resolved = lock(captures).resolve(self.id, accesses)?;
         let mut address = resolved.addresses.iter();
         let place = accesses.place(&mut || address.next().copied().unwrap_or(0));
-        let mut payload = Payload::Nothing;
+        let mut payload = garbage.hold(Payload::Nothing);
         let result = work(To::Graph(&mut payload), place)?;
-        let is_open = matches!(payload, Payload::Open);
+        let is_open = matches!(*payload, Payload::Open);
         let add = || {
             lock(captures).operate(self.id, |adding| {
                 let caller = Place::Source(caller);
@@ -116,8 +120,10 @@ impl StreamShared {
     /// A node that orders the graph with the outside.
     #[cold]
     pub(crate) fn capture_event(&self, node: EventNode, event: &ExternalEvent, place: Place) -> Result<()> {
+        // No other than the caller's event, which lives on: nothing of it is dropped here for the last time.
+        let garbage = Garbage::default();
         lock(&self.context.graphs.captures)
-            .operate(self.id, |adding| Ok((adding.body.add_event(adding.tails, node, event, place)?, ())))
+            .operate(self.id, |adding| Ok((adding.body.add_event(&garbage, adding.tails, node, event, place)?, ())))
     }
 
     /// An edge to come.
@@ -168,10 +174,10 @@ fn not_graph_memory(allocation: &Allocation) -> Error {
 
 impl Session {
     /// A name for an allocation of the capture.
-    fn name<T: bytemuck::Pod>(&self, owned: &Owned, len: usize) -> MemAllocNode<T> {
+    fn name<T: bytemuck::Pod>(&self, owned: &Owned, count: Count<T>) -> MemAllocNode<T> {
         let alloc = GraphAllocId(owned.allocation.index);
         let name = super::node::NodeName { device: self.context.number, graph: self.id, alloc, address: owned.address };
-        MemAllocNode::new(Some(name), len)
+        MemAllocNode::new(Some(name), count)
     }
 }
 
@@ -180,16 +186,16 @@ impl<T: bytemuck::Pod> Buffer<T> {
     /// [hands it out](crate::Launch::take). A buffer that was not allocated in a capture is dropped, and its name takes
     /// nothing.
     pub fn into_alloc_node(self) -> MemAllocNode<T> {
-        let (owned, len) = self.into_owned();
+        let (owned, count) = self.into_owned();
         match owned {
             Some(owned) => match &owned.allocation.origin {
-                Origin::Captured(session) => Arc::clone(session).name(&owned, len),
+                Origin::Captured(session) => Arc::clone(session).name(&owned, count),
                 _ => {
-                    drop(Buffer::<T>::new(Some(owned), len));
-                    MemAllocNode::new(None, len)
+                    drop(Buffer::new(Some(owned), count));
+                    MemAllocNode::new(None, count)
                 }
             },
-            None => MemAllocNode::new(None, len),
+            None => MemAllocNode::new(None, count),
         }
     }
 }

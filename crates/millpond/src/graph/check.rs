@@ -33,8 +33,8 @@ pub(crate) struct Found {
 pub(super) enum Role {
     /// What it leaves live, by its place among the outputs.
     Output(usize),
-    /// What it uses or frees, by its place among the outsides; which life, where one is meant.
-    Outside(usize, Option<u64>),
+    /// What it uses or frees, by its place among the outsides.
+    Outside(usize),
 }
 
 /// All of them, by number.
@@ -61,11 +61,11 @@ fn find(
 ) -> Result<Founds> {
     let mut found = Founds::new();
     for (index, outside) in outsides.iter().enumerate() {
-        let (allocation, generation) = match &outside.whose {
-            Whose::Life(allocation, generation) => (Arc::clone(allocation), Some(*generation)),
-            Whose::Node(graph, alloc) => (named(*graph, *alloc)?, None),
+        let allocation = match &outside.whose {
+            Whose::Held(allocation) => Arc::clone(allocation),
+            Whose::Node(graph, alloc) => named(*graph, *alloc)?,
         };
-        found.push(Found { allocation, role: Role::Outside(index, generation) });
+        found.push(Found { allocation, role: Role::Outside(index) });
     }
     let output =
         |(index, it): (usize, &Output)| Found { allocation: Arc::clone(&it.allocation), role: Role::Output(index) };
@@ -73,7 +73,7 @@ fn find(
     found.sort_by_key(|found| found.allocation.id);
     let same = |pair: &[Found]| pair[0].allocation.id == pair[1].allocation.id;
     match found.windows(2).any(same) {
-        // Two lives of one allocation, one of which is over; or a life by its name and by its node.
+        // Two lives of one allocation, one of which is over.
         true => Err(Invalid::Stale.into()),
         false => Ok(found),
     }
@@ -139,9 +139,9 @@ impl ExecShared {
                         let checked = life.history.check_free(who);
                         checked.map_err(|fault| Wrong { act: Act::Free, fault, site: None })
                     }
-                    Role::Outside(index, generation) => {
+                    Role::Outside(index) => {
                         let outside = &self.outsides[index];
-                        let is_live = outside.check_live(generation, &found.allocation, life)?;
+                        let is_live = outside.check_live(&found.allocation, life)?;
                         is_live.and_then(|()| outside.check(life, &state.chain, before, events))
                     }
                 };
@@ -208,14 +208,16 @@ fn within(refused: Error, node: Option<&NodeSite>) -> Error {
 
 impl Outside {
     /// Whether the memory is there, in the life that is meant.
-    fn check_live(&self, generation: Option<u64>, allocation: &Allocation, life: &Life) -> Result<Checked<'_>> {
-        if generation.is_some_and(|generation| life.generation != generation) {
+    fn check_live(&self, allocation: &Allocation, life: &Life) -> Result<Checked<'_>> {
+        if self.lives.iter().any(|generation| life.generation != *generation) {
             let node = self.sites.first().map(NodeSite::describe).unwrap_or_default();
             return Err(GraphError::Outlived { node, allocation: allocation.id.to_string() }.into());
         }
         let Some(free) = life.freed else { return Ok(Ok(())) };
         match &self.whose {
-            Whose::Node(graph, _) if life.generation == 0 || self.frees() => Err(GraphError::NotLive(*graph).into()),
+            Whose::Node(graph, _) if life.generation == 0 || (self.frees() && self.lives.is_empty()) => {
+                Err(GraphError::NotLive(*graph).into())
+            }
             _ => {
                 let act = self.demands.first().map_or(Act::Free, |demand| demand.act);
                 Ok(Err(Wrong { act, fault: freed_fault(free, act), site: self.sites.first() }))

@@ -66,6 +66,17 @@ pub enum GraphError {
         /// The allocation.
         allocation: String,
     },
+    /// A node names, by a buffer or a view, what an earlier launch left of a graph that is launched with it.
+    #[error(
+        "{allocation} is what an earlier launch of {graph} left, and each launch of this graph makes it anew: name \
+        its alloc node instead"
+    )]
+    MadeAnew {
+        /// The graph that allocates it.
+        graph: GraphId,
+        /// The allocation.
+        allocation: String,
+    },
     /// A clone of the graph, or another instance, has an unfreed allocation at the same addresses. Nothing was
     /// enqueued.
     #[error(

@@ -15,9 +15,9 @@ use millpond_core::graph::{
 };
 use millpond_core::ids::{AllocId, ExecId};
 use millpond_core::units::Range;
-use millpond_driver::{Driver, Light, RawStream, StreamFlags};
+use millpond_driver::{Driver, Light, RawStream, StreamFlags, process};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::arena::Arena;
 use super::body::{Body, Grant};
@@ -70,6 +70,8 @@ pub(crate) struct Output {
 #[derive(Debug)]
 pub(crate) struct Outside {
     pub(crate) whose: Whose,
+    /// Which of its lives, where one is meant: every launch must find all of these there.
+    pub(crate) lives: SmallVec<[u64; 1]>,
     /// What each launch must find right.
     pub(crate) demands: SmallVec<[Demand; 2]>,
     /// The first node of each, for people.
@@ -91,8 +93,8 @@ impl Outside {
 /// Whose memory.
 #[derive(Debug)]
 pub(crate) enum Whose {
-    /// One life of an allocation.
-    Life(Arc<Allocation>, u64),
+    /// An allocation outside of all graphs, or of an instance.
+    Held(Arc<Allocation>),
     /// What a launch of another graph left, whichever launch was the last.
     Node(GraphId, GraphAllocId),
 }
@@ -153,7 +155,7 @@ impl Room {
 /// What changes from launch to launch.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
-    /// The end of the last launch: of an instance without arenas, which have it otherwise, or that runs lane by lane.
+    /// The end of the last launch: of an instance without arenas, which have it otherwise.
     pub(crate) last: Option<Last>,
     /// Where the next launch's nodes lie in the order, where that is not one point.
     pub(crate) lanes: Lanes,
@@ -185,8 +187,15 @@ impl ExecShared {
 
 impl GraphExec {
     pub(crate) fn new(body: &Arc<Body>, settings: Instantiate) -> Result<Self> {
+        process::refuse_forked()?;
         body.check_instances()?;
-        Self::make(body, settings, None)
+        let made = Self::make(body, settings, None);
+        if let (Some(tracer), Err(error)) = (&body.context.tracer, &made)
+            && error.is_verdict()
+        {
+            tracer.exec(body.core.id(), settings.auto_free_on_launch);
+        }
+        made
     }
 
     /// An instance; in place of another one it has that one's addresses and live memory.
@@ -197,9 +206,13 @@ impl GraphExec {
         gather(body, &mut family)?;
         let room = Room::of(context, draft.room(), old)?;
         let core = draft.instantiate(room.as_ref().map_or(0, |room| room.range.start), settings.auto_free_on_launch);
+        if let Some(pin) = core.outdated() {
+            return Err(GraphError::MadeAnew { graph: pin.graph, allocation: pin.id.to_string() }.into());
+        }
         if family.values().any(|(body, _)| body.has_late) {
             check_addresses(&core, body)?;
         }
+        context.check_numbers()?;
         let outputs = outputs(context, &core, &family, room.as_ref(), old);
         let outsides = outsides(&core, &family);
         let arenas = arenas(context, &core, &family, room.as_ref());
@@ -257,6 +270,7 @@ impl GraphExec {
     /// [`GraphError::Update`] with the first node that differs in its edges, its kind or its memory;
     /// [`GraphError::Faults`] as for [`Graph::instantiate`]. The exec is as before.
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
+        process::refuse_forked()?;
         let mut old = draft(&self.shared.body)?.instantiate(0, false);
         old.update(draft(&graph.body)?).map_err(GraphError::Update)?;
         let settings = Instantiate { auto_free_on_launch: self.shared.auto_free };
@@ -367,17 +381,20 @@ fn outsides(core: &CoreExec, family: &Family<'_>) -> Vec<Outside> {
     let mut places: FxHashMap<Memory, usize> = FxHashMap::default();
     let mut outsides: Vec<Outside> = Vec::new();
     for demand in &core.summary().demands {
-        let whose = match demand.memory {
+        let (whose, lives): (Whose, SmallVec<[u64; 1]>) = match demand.memory {
             Memory::Own(_) => continue,
-            Memory::Foreign { graph, alloc } => Whose::Node(graph, alloc),
+            Memory::Foreign { graph, alloc } => {
+                let pins = core.pins_of(graph, alloc);
+                (Whose::Node(graph, alloc), pins.iter().map(|pin| pin.generation).collect())
+            }
             Memory::External { id, generation } => {
                 let held = family.values().find_map(|(body, _)| body.held.get(&id));
-                Whose::Life(Arc::clone(held.expect("a body holds what its nodes name")), generation)
+                (Whose::Held(Arc::clone(held.expect("a body holds what its nodes name"))), smallvec![generation])
             }
         };
         let at = *places.entry(demand.memory).or_insert_with(|| {
             let marks = marks_of(core, demand.memory);
-            outsides.push(Outside { whose, demands: SmallVec::new(), sites: SmallVec::new(), marks });
+            outsides.push(Outside { whose, lives, demands: SmallVec::new(), sites: SmallVec::new(), marks });
             outsides.len() - 1
         });
         let node = &core.nodes()[demand.node.index()];
@@ -433,6 +450,9 @@ fn addresses(core: &CoreExec) -> Vec<Range> {
 
 impl Drop for ExecShared {
     fn drop(&mut self) {
+        if process::is_forked() {
+            return;
+        }
         if let (Some(tracer), Some(exec)) = (&self.context.tracer, self.traced) {
             tracer.exec_closed(exec);
         }
@@ -445,16 +465,6 @@ impl Drop for ExecShared {
         let mut slots = lock(&self.context.slots);
         std::mem::take(&mut run.lanes).close().for_each(|last| slots.close(last));
         drop(slots);
-        // A graph of the device keeps for its launches what they need.
-        if let Some(Last { mark: Some(mark), .. }) = run.last.take()
-            && matches!(driver.peek(mark.raw), Ok(false))
-        {
-            // Not the events: they hold the device, which holds what is kept here.
-            let is_event = |it: &Payload| matches!(it, Payload::EventRecord(_) | Payload::EventWait(_));
-            let payloads = self.program.steps.iter().map(|step| &step.payload).filter(|it| !is_event(it));
-            let needed: Vec<Payload> = payloads.cloned().collect();
-            self.context.graphs.keep(mark, Box::new(needed));
-        }
         self.found = None;
         let outputs = std::mem::take(&mut self.outputs);
         self.context.graphs.leave(outputs.into_iter().map(|output| output.allocation));

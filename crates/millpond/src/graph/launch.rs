@@ -20,21 +20,21 @@ use millpond_core::ids::Point;
 use millpond_core::order::{Base, Chain, Knows, Snapshot};
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
-use millpond_driver::Driver;
+use millpond_driver::{Driver, process};
 use smallvec::SmallVec;
 
 use super::check::{Found, Launching, Lives, Role};
-use super::error::GraphError;
+use super::error::{CaptureError, GraphError};
 use super::events::{Events, standing};
 use super::exec::{ExecShared, GraphExec, Output, Run, use_of};
 use super::last::{Last, Lasts};
-use super::memory::{GraphMemory, bind, follow};
+use super::memory::{GraphMemory, Stopped, follow, wait};
 use super::node::MemAllocNode;
 use super::submit::{Submitted, TRIES};
 use crate::allocation::{Owned, site};
 use crate::buffer::Buffer;
 use crate::context::lock;
-use crate::error::{Invalid, Result};
+use crate::error::{Error, Invalid, Result};
 use crate::event::Mark;
 use crate::stream::{Mode, State, Stream, StreamShared};
 
@@ -58,11 +58,11 @@ impl Launch {
     /// # Errors
     /// The node is of another graph, or its graph frees it; it was taken before.
     pub fn take<T: Pod>(&self, node: MemAllocNode<T>) -> Result<Buffer<T>> {
+        process::refuse_forked()?;
         let Some(name) = node.name else {
-            return if node.len * size_of::<T>() == 0 {
-                Ok(Buffer::new(None, node.len))
-            } else {
-                Err(GraphError::NoOutput.into())
+            return match node.count.bytes() {
+                0 => Ok(Buffer::new(None, node.count)),
+                _ => Err(GraphError::NoOutput.into()),
             };
         };
         let exec = self.exec.as_deref().filter(|exec| name.device == exec.context.number);
@@ -80,7 +80,7 @@ impl Launch {
             return Err(GraphError::Taken.into());
         }
         drop(life);
-        Ok(Buffer::new(Some(Owned { allocation, generation, address: output.range.start }), node.len))
+        Ok(Buffer::new(Some(Owned { allocation, generation, address: output.range.start }), node.count))
     }
 }
 
@@ -99,22 +99,38 @@ impl GraphExec {
         if exec.context.number != shared.context.number {
             return Err(Invalid::OtherDevice { what: "a graph".into(), with: shared.id.to_string() }.into());
         }
+        process::refuse_forked()?;
         exec.context.settle_shares();
         let once = || {
+            // What is looked up is let go behind the locks: it may be the last of its kind by then.
+            let mut named = None;
             let mut state = shared.state.lock();
             match shared.enter(&mut state)? {
-                Mode::Capturing => shared.capture_launch(exec, caller),
+                Mode::Capturing => Ok(shared.capture_launch(exec, caller)?),
                 Mode::Live => {
                     // What the host was told of other devices that use this one's memory counts as well.
                     shared.hear_abroad(&mut state);
-                    exec.launch(shared, &mut state, &mut exec.run.lock(), caller)
+                    let found = match &exec.found {
+                        Some(found) => found,
+                        None => named.insert(exec.find()?),
+                    };
+                    exec.launch(shared, &mut state, &mut exec.run.lock(), found, caller)
                 }
             }
         };
         let begun = loop {
             match once() {
-                Err(error) if shared.mend(&error) || exec.context.makes_room(&error) => {}
-                launched => break launched?,
+                Ok(begun) => break begun,
+                Err(Stopped::Blocked(after)) => wait(&exec.context, &after)?,
+                Err(Stopped::Refused(error)) if shared.mend(&error) || exec.context.makes_room(&error) => {}
+                Err(Stopped::Refused(error)) => {
+                    shared.note_refused(&error, |tracer| {
+                        if let Some(id) = exec.traced {
+                            tracer.graph_launch(id, shared.id, std::iter::empty(), caller);
+                        }
+                    });
+                    return Err(error);
+                }
             }
         };
         let exec = (!exec.outputs.is_empty()).then(|| Arc::clone(&self.shared));
@@ -127,27 +143,34 @@ impl GraphExec {
     /// # Errors
     /// No memory is left; the device refused.
     pub fn upload(&self, stream: &Stream) -> Result<()> {
-        match self.upload_once(stream) {
-            Err(error) if self.shared.context.makes_room(&error) => self.upload(stream),
-            uploaded => uploaded,
+        let context = &self.shared.context;
+        loop {
+            match self.upload_once(stream) {
+                Ok(()) => return Ok(()),
+                Err(Stopped::Blocked(after)) => wait(context, &after)?,
+                Err(Stopped::Refused(error)) if context.makes_room(&error) => {}
+                Err(Stopped::Refused(error)) => return Err(error),
+            }
         }
     }
 
-    fn upload_once(&self, stream: &Stream) -> Result<()> {
+    fn upload_once(&self, stream: &Stream) -> std::result::Result<(), Stopped> {
         let (exec, shared) = (&*self.shared, &*stream.shared);
         if exec.context.number != shared.context.number {
-            return Err(Invalid::OtherDevice { what: "a graph".into(), with: shared.id.to_string() }.into());
+            return Err(
+                Error::from(Invalid::OtherDevice { what: "a graph".into(), with: shared.id.to_string() }).into()
+            );
         }
         let mut state = shared.state.lock();
         if shared.enter(&mut state)? == Mode::Capturing {
-            return Err(super::error::CaptureError::Uncapturable { call: "upload" }.into());
+            return Err(Error::from(CaptureError::Uncapturable { call: "upload" }).into());
         }
         let mut run = exec.run.lock();
-        let before = exec.before(&state, &run, Some(&*exec.context.graphs.memory()));
-        for last in before {
+        let mut memory = exec.context.graphs.memory();
+        for last in exec.before(&state, &run, Some(&*memory)) {
             last.before(shared, &mut state)?;
         }
-        let (waits, mut memory) = bind(&exec.context, &exec.arena_keys, &state.chain)?;
+        let waits = memory.bind(&exec.context, &exec.arena_keys, &state.chain)?;
         follow(&exec.context, shared.raw, &waits)?;
         // The binding counts as a use at this point: who takes the memory comes after it.
         let point = state.chain.submit();
@@ -158,7 +181,7 @@ impl GraphExec {
         exec.end(shared, &mut state, &mut run, base.as_ref(), Some(&mut memory));
         drop(memory);
         shared.leave(&mut state);
-        uploaded
+        Ok(uploaded?)
     }
 }
 
@@ -194,40 +217,29 @@ impl ExecShared {
         shared: &StreamShared,
         state: &mut State,
         run: &mut Run,
+        found: &[Found],
         caller: &'static Location<'static>,
-    ) -> Result<Begun> {
-        let named;
-        let found = match &self.found {
-            Some(found) => found,
-            None => {
-                named = self.find()?;
-                &named
-            }
-        };
+    ) -> std::result::Result<Begun, Stopped> {
         let waited = self.events.as_ref().map(Events::waited).unwrap_or_default();
         // Kept until the launch is recorded: else another thread's launch takes what it is bound to for idle.
         let mut memory = (!self.arenas.is_empty()).then(|| self.context.graphs.memory());
         let before = self.before(state, run, memory.as_deref());
-        let mut launching = Launching { shared, caller, before, waited };
+        let launching = Launching { shared, caller, before, waited };
         let mut lives = Lives::new();
         self.lock_lives(found, &mut lives, memory.as_deref_mut());
         self.check(found, &lives, &launching, state, memory.as_deref())?;
         let mut waits = Frontier::EMPTY;
-        if let Some(held) = &memory {
+        if let Some(held) = memory.as_deref_mut() {
             let hot = |who: &Standing<'_, Chain>| held.settled(&self.context, &self.arena_keys, who);
             match standing(&state.chain, &launching.before, None, None, hot) {
                 Some(settled) => waits = settled,
                 None => {
-                    // Binding may wait for the device, and must not under these locks. What was right is asked again.
+                    // Memory may be taken from pools, whose locks come before these. What was right is asked again.
                     lives.clear();
-                    drop(memory.take());
-                    let cold = |who: &Standing<'_, Chain>| bind(&self.context, &self.arena_keys, who);
-                    let (needed, mut bound) = standing(&state.chain, &launching.before, None, None, cold)?;
-                    waits = needed;
-                    launching.before = self.before(state, run, Some(&bound));
-                    self.lock_lives(found, &mut lives, Some(&mut bound));
-                    self.check(found, &lives, &launching, state, Some(&bound))?;
-                    memory = Some(bound);
+                    let cold = |who: &Standing<'_, Chain>| held.bind(&self.context, &self.arena_keys, who);
+                    waits = standing(&state.chain, &launching.before, None, None, cold)?;
+                    self.lock_lives(found, &mut lives, Some(held));
+                    self.check(found, &lives, &launching, state, Some(held))?;
                 }
             }
         }
@@ -243,7 +255,7 @@ impl ExecShared {
             Submitted::Whole(marks) => (Some(marks), None),
             // What was submitted runs, and is recorded.
             Submitted::Part(error) => (None, Some(error)),
-            Submitted::Nothing(error) => return Err(error),
+            Submitted::Nothing(error) => return Err(error.into()),
         };
         if let Some((events, knew, base)) = &inside {
             if let Some(marks) = marks {
@@ -275,7 +287,7 @@ impl ExecShared {
         self.end(shared, state, run, inside.as_ref().map(|(_, _, base)| base), memory.as_deref_mut());
         drop(memory);
         shared.leave(state);
-        refused.map_or(Ok(begun), Err)
+        Ok(refused.map_or(Ok(begun), Err)?)
     }
 
     /// Records what a launch does: uses and frees of outside memory, the end of lives that it frees by itself, new
@@ -323,7 +335,7 @@ impl ExecShared {
                     marks.for_each(|(node, act)| life.history.add_use(by(*node, *act), knew));
                     begun[index].set(life.generation);
                 }
-                Role::Outside(index, _) => {
+                Role::Outside(index) => {
                     for &(node, act) in &self.outsides[index].marks {
                         if act == Act::Free && is_whole {
                             let free = by(node, act);
@@ -367,8 +379,7 @@ impl ExecShared {
         if let Some(memory) = memory {
             self.arena_keys.iter().for_each(|it| Last::put(memory.last_mut(*it), shared, state, mark.as_ref()));
         }
-        // What runs lane by lane keeps the mark for when it is dropped.
-        if self.arenas.is_empty() || mark.is_some() {
+        if self.arenas.is_empty() {
             Last::put(&mut run.last, shared, state, mark.as_ref());
         }
     }

@@ -1,13 +1,12 @@
 //! Physical memory of all graphs of a device: what core's [`Backing`] decides is done here.
 //!
 //! Which chunk lies under which launch, and when it may change hands, is decided there; here are the driver's calls,
-//! one for each step, and the waiting, which is done without any lock that work of the device may need.
+//! one for each step. Nothing here waits for the device but [`wait`], which is called without any lock.
 //!
 //! One lock guards it, from where a launch finds its memory bound to where the launch is known to use it: nobody else
 //! takes that memory in between. Who frees an output holds that allocation's lock and must not wait for launches, so
 //! frees are listed beside it ([`Frees`]) and heard of by the next who takes the lock.
 
-use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use millpond_core::graph::{ArenaKey, Backing, BackingStep};
@@ -15,13 +14,13 @@ use millpond_core::ids::{ChunkId, Point};
 use millpond_core::order::{Completed, Knows};
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
-use millpond_driver::{Driver, DriverError, Light, RawChunk, RawStream};
+use millpond_driver::{Driver, DriverError, Light, RawChunk, RawStream, process};
 use rustc_hash::FxHashMap;
 
 use super::last::Last;
 use crate::Device;
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::shell;
 
 /// What the graphs of a device use and reserve, in bytes (CUDA: `cudaDeviceGetGraphMemAttribute`).
@@ -104,6 +103,26 @@ impl GraphMemory {
     #[inline]
     pub(crate) fn settled(&self, context: &Context, arenas: &[ArenaKey], knows: &impl Knows) -> Option<Frontier> {
         self.backing.settled(arenas, knows, &Asked(context))
+    }
+
+    /// Binds memory to the arenas of a launch by somebody who knows `knows`. Returns what the launching stream must be
+    /// made to wait for, on the device only: the order learns nothing of it. No allocation's lock may be held: pools
+    /// may have to give memory.
+    ///
+    /// The lock is to be kept until the launch is known to use the memory: else another thread's launch takes it for
+    /// idle.
+    pub(crate) fn bind(
+        &mut self,
+        context: &Context,
+        arenas: &[ArenaKey],
+        knows: &impl Knows,
+    ) -> std::result::Result<Frontier, Stopped> {
+        let over = context.chains.poll(&*context.driver);
+        let bound = self.backing.bind(arenas, knows, &over);
+        drop(over);
+        let waits = bound.map_err(|blocked| Stopped::Blocked(blocked.after))?;
+        self.apply(context)?;
+        Ok(waits)
     }
 
     /// A launch was made at `point`: what it freed of earlier ones, and the outputs that nothing was unfreed in the
@@ -200,31 +219,29 @@ impl Completed for Asked<'_> {
     }
 }
 
-/// Binds memory to the arenas of a launch by somebody who knows `knows`. Returns what the launching stream must be made
-/// to wait for, on the device only: the order learns nothing of it. May wait for the device: no allocation's lock may
-/// be held.
-///
-/// The guard is to be kept until the launch is known to use the memory: else another thread's launch takes it for idle.
-pub(crate) fn bind<'c>(
-    context: &'c Context,
-    arenas: &[ArenaKey],
-    knows: &impl Knows,
-) -> Result<(Frontier, MutexGuard<'c, GraphMemory>)> {
-    loop {
-        let mut memory = context.graphs.memory();
-        let over = context.chains.poll(&*context.driver);
-        let bound = memory.backing.bind(arenas, knows, &over);
-        drop(over);
-        match bound {
-            Ok(waits) => return memory.apply(context).map(|()| (waits, memory)),
-            Err(blocked) => {
-                // Not under the lock: work that is waited for may drop what has memory here.
-                drop(memory);
-                let driver = &*context.driver;
-                context.chains.each(&blocked.after, |chain| chain.block(driver))?;
-            }
-        }
+/// Why a launch is not made.
+pub(crate) enum Stopped {
+    /// Its memory is bound only once these points are over: to be [waited for](wait) behind all locks, and tried again.
+    Blocked(Frontier),
+    Refused(Error),
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Stopped::Refused(error)
     }
+}
+
+impl From<DriverError> for Stopped {
+    fn from(error: DriverError) -> Self {
+        Stopped::Refused(error.into())
+    }
+}
+
+/// Has the calling thread wait until these points are over. No lock may be held that their work could want, so none.
+pub(crate) fn wait(context: &Context, after: &Frontier) -> Result<()> {
+    let driver = &*context.driver;
+    Ok(context.chains.each(after, |chain| chain.block(driver))?)
 }
 
 /// Makes a stream wait, on the device only.
@@ -263,6 +280,7 @@ impl Device {
     /// # Errors
     /// The device refused; what was given back before stays so.
     pub fn trim_graph_memory(&self) -> Result<()> {
+        process::refuse_forked()?;
         trim(self.context())
     }
 }

@@ -1,12 +1,12 @@
 //! Names of nodes, and of what alloc nodes allocate. Plain values.
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use bytemuck::Pod;
 use millpond_core::graph::{GraphAllocId, GraphId, NodeId};
 
-use crate::access::{Read, Source, Span, Write};
+use crate::access::{Read, Source, Write};
+use crate::count::{Count, Span};
 
 /// A node of a graph, by name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -47,8 +47,7 @@ impl NodeName {
 pub struct MemAllocNode<T: Pod> {
     /// None for elements without bytes, and for what no graph allocates.
     pub(crate) name: Option<NodeName>,
-    pub(crate) len: usize,
-    element: PhantomData<T>,
+    pub(crate) count: Count<T>,
 }
 
 impl<T: Pod> Clone for MemAllocNode<T> {
@@ -61,13 +60,16 @@ impl<T: Pod> Copy for MemAllocNode<T> {}
 
 impl<T: Pod> fmt::Debug for MemAllocNode<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemAllocNode").field("address", &self.address()).field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("MemAllocNode")
+            .field("address", &self.address())
+            .field("len", &self.count)
+            .finish_non_exhaustive()
     }
 }
 
 impl<T: Pod> MemAllocNode<T> {
-    pub(crate) fn new(name: Option<NodeName>, len: usize) -> Self {
-        Self { name, len, element: PhantomData }
+    pub(crate) fn new(name: Option<NodeName>, count: Count<T>) -> Self {
+        Self { name, count }
     }
 
     /// The address, fixed for the life of the node; 0 where nothing is allocated, and where each instance has its own
@@ -78,25 +80,29 @@ impl<T: Pod> MemAllocNode<T> {
 
     /// The number of elements.
     pub fn len(&self) -> usize {
-        self.len
+        self.count.len()
     }
 
     /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     fn source(&self) -> Source<'static> {
-        self.name.map_or(Source::Empty, Source::Node)
+        match self.name {
+            Some(name) => Source::Node(name),
+            None if self.count.bytes() == 0 => Source::Empty,
+            None => Source::Nothing,
+        }
     }
 
     /// Declares that a node or a launch reads it.
     pub fn read(&self) -> Read<'static, T> {
-        Read::new(self.source(), Span { start: 0, len: self.len })
+        Read::new(self.source(), Span::all(self.count))
     }
 
     /// Declares that a node or a launch writes it, or reads and writes it.
     pub fn write(&self) -> Write<'static, T> {
-        Write::new(self.source(), Span { start: 0, len: self.len })
+        Write::new(self.source(), Span::all(self.count))
     }
 }

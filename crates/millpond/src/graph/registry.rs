@@ -2,7 +2,6 @@
 //!
 //! Knows allocations by the alloc node they are of; streams not at all.
 
-use std::any::Any;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
@@ -11,7 +10,7 @@ use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
 use millpond_core::ids::AllocId;
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
-use millpond_driver::{Driver, LightGuard};
+use millpond_driver::{LightGuard, process};
 use rustc_hash::FxHashMap;
 
 use super::arena::Arena;
@@ -23,10 +22,6 @@ use super::node::NodeName;
 use crate::allocation::{Allocation, Life, Origin, Owned};
 use crate::context::{Context, lock};
 use crate::error::{Invalid, Nearest, Result};
-use crate::event::Mark;
-
-/// Something that a launch in flight needs, and the end of the launch.
-type Kept = (Arc<Mark>, Box<dyn Any + Send>);
 
 /// So many spare ranges of addresses are kept.
 const SPARES: usize = 16;
@@ -54,14 +49,12 @@ pub(crate) struct Graphs {
     captured: Mutex<FxHashMap<AllocId, Arc<Allocation>>>,
     /// Which graph has the free node.
     grants: Mutex<FxHashMap<Key, Weak<Grant>>>,
-    /// Live memory of execs that are gone.
-    orphans: Mutex<Vec<Arc<Allocation>>>,
+    /// Live memory of execs that are gone, for as long as the device has a handle. It refers to the device.
+    orphans: Mutex<Option<Vec<Arc<Allocation>>>>,
     /// Addresses of arenas that are gone, until no work is left.
     closing: Mutex<Vec<(ArenaKey, Vec<Range>)>>,
     /// Addresses that arenas had, and what is mapped there, for arenas to come.
     spare: Mutex<Vec<Range>>,
-    /// What dropped execs leave to launches in flight.
-    kept: Mutex<Vec<Kept>>,
 }
 
 impl Graphs {
@@ -78,10 +71,9 @@ impl Graphs {
             numbers: Mutex::default(),
             captured: Mutex::default(),
             grants: Mutex::default(),
-            orphans: Mutex::default(),
+            orphans: Mutex::new(Some(Vec::new())),
             closing: Mutex::default(),
             spare: Mutex::default(),
-            kept: Mutex::default(),
         }
     }
 
@@ -197,15 +189,23 @@ impl Graphs {
 
     /// An exec is gone; its live outputs stay for whoever frees them by hand.
     pub(crate) fn leave(&self, outputs: impl Iterator<Item = Arc<Allocation>>) {
-        let live = outputs.filter(|allocation| allocation.life().freed.is_none());
-        lock(&self.orphans).extend(live);
+        let mut orphans = lock(&self.orphans);
+        // Asked under that lock: who frees one of them looks for it there afterwards.
+        let (live, mut gone): (Vec<_>, Vec<_>) = outputs.partition(|allocation| allocation.life().freed.is_none());
+        match &mut *orphans {
+            Some(orphans) => orphans.extend(live),
+            None => gone.extend(live),
+        }
+        drop(orphans);
+        // Behind the lock: the last reference to an allocation has its arena with it.
+        drop(gone);
         lock(&self.names).retain(|_, allocation| allocation.strong_count() > 0);
         lock(&self.numbers).retain(|_, allocation| allocation.strong_count() > 0);
     }
 
     /// The device's last handle is gone: what nobody holds is freed by nobody.
     pub(crate) fn forget_orphans(&self) {
-        let orphans = std::mem::take(&mut *lock(&self.orphans));
+        let orphans = lock(&self.orphans).take();
         drop(orphans);
     }
 
@@ -214,20 +214,8 @@ impl Graphs {
         lock(&self.closing).push((arena, ranges));
     }
 
-    /// Keeps something until a launch in flight is over.
-    pub(crate) fn keep(&self, mark: Arc<Mark>, what: Box<dyn Any + Send>) {
-        lock(&self.kept).push((mark, what));
-    }
-
     /// Gives back what nothing uses any more. Never waits.
     pub(crate) fn finish_closing(&self, context: &Context) {
-        let over: Vec<_> = {
-            let mut kept = lock(&self.kept);
-            let is_over = |kept: &mut Kept| !matches!(context.driver.peek(kept.0.raw), Ok(false));
-            kept.extract_if(.., is_over).collect()
-        };
-        // With what is kept goes its mark, unless others look at it still.
-        drop(over);
         let closing = std::mem::take(&mut *lock(&self.closing));
         if closing.is_empty() {
             return;
@@ -270,7 +258,7 @@ impl Graphs {
     }
 
     fn take_orphan(&self, allocation: &Arc<Allocation>) {
-        lock(&self.orphans).retain(|orphan| !Arc::ptr_eq(orphan, allocation));
+        lock(&self.orphans).iter_mut().for_each(|orphans| orphans.retain(|orphan| !Arc::ptr_eq(orphan, allocation)));
     }
 }
 
@@ -287,6 +275,9 @@ pub(crate) fn free_in_graph(allocation: &Arc<Allocation>, life: LightGuard<'_, L
 
 /// A buffer of a graph's memory was dropped: freed after everything declared so far.
 pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
+    if process::is_forked() {
+        return;
+    }
     if let Origin::Captured(session) = &allocation.origin {
         return drop_captured(session, GraphAllocId(allocation.index));
     }

@@ -1,5 +1,8 @@
 //! A program goes to the driver, lane by lane. Decides nothing.
 //!
+//! Invariant **self-sufficient**: work that was submitted owns what it needs (closures, bytes), so that the instance,
+//! its graph and the device's last handle can go while it runs.
+//!
 //! Invariant **rejoined**: whatever a launch has given to a lane comes before the launching stream's later work, even
 //! where the driver refused on the way.
 
@@ -126,11 +129,7 @@ fn submit_step(context: &Context, lane: RawStream, step: &Step) -> Result<()> {
         Payload::Copy { to, from, bytes } => {
             Ok(shell::submit_copy(context, lane, *to, *from, *bytes, CopyKind::DeviceToDevice)?)
         }
-        Payload::Upload { to, from } => {
-            // The program keeps the bytes, and a dropped exec leaves it to its launches in flight.
-            let (source, bytes) = (from.as_ptr() as u64, from.len() as u64);
-            Ok(shell::submit_copy(context, lane, *to, source, bytes, CopyKind::HostToDevice)?)
-        }
+        Payload::Upload { to, from } => Ok(shell::submit_upload(context, lane, *to, Arc::clone(from))?),
         Payload::Memset { at, bytes, value } => Ok(shell::submit_fill(context, lane, *at, *bytes, *value)?),
     }
 }

@@ -29,6 +29,12 @@ pub enum ShareError {
         /// Why it cannot.
         why: &'static str,
     },
+    /// It was imported to be read only.
+    #[error("{what} was exported to be read only, and is to be written to; let its exporter use `Buffer::export`")]
+    ReadOnly {
+        /// The allocation.
+        what: String,
+    },
     /// A graph cannot use it.
     #[error("{what} is imported, and graphs cannot use memory of other processes: launch on a stream")]
     NotInGraphs {

@@ -14,8 +14,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use millpond_core::order::Snapshot;
-use millpond_core::share::{EventGrant, POINTS_MAX, Reply, Ticket, TicketKind};
-use millpond_driver::{Driver, MarkName, RawMark, RawStream, StreamFlags, Work};
+use millpond_core::share::{EventGrant, ForeignPoint, POINTS_MAX, Reply, Ticket, TicketKind};
+use millpond_driver::{Driver, MarkName, RawMark, RawStream, StreamFlags, Work, process};
 
 use super::awaits::{Line, Opened};
 use super::error::ShareError;
@@ -114,31 +114,42 @@ impl Event {
             return Err(ShareError::NotExportable { what: "the event".into(), why }.into());
         };
         let exporter = context.exporter()?;
-        let abroad = |point| context.point_abroad(exporter.number, point);
-        let known: Vec<_> = snapshot.points().into_iter().map(abroad).collect();
+        let number = exporter.number;
+        let abroad = |point| context.point_abroad(number, point);
+        let points = snapshot.points().into_iter().filter_map(abroad);
+        let (mut known, theirs): (Vec<_>, Vec<_>) = points.partition(|point| point.device == number);
         if known.len() > POINTS_MAX {
             return Err(ShareError::Full(format!("the event comes after more than {POINTS_MAX} streams")).into());
         }
-        let grant = EventGrant { point: abroad(snapshot.point()), known, name: None };
-        exporter.issue(TicketKind::Event, Target::Event(Announced { grant, mark: Arc::clone(mark) }), 0)
+        // What others did is told as far as there is room: their number must not keep this device from exporting.
+        known.extend(theirs.into_iter().take(POINTS_MAX - known.len()));
+        // A chain that is forgotten is over.
+        let point = abroad(snapshot.point()).unwrap_or(ForeignPoint { device: number, slot: 0, seq: 0 });
+        let grant = EventGrant { point, known, name: None, device: number };
+        let announced = Target::Event(Announced { grant, mark: Arc::clone(mark) });
+        exporter.issue(TicketKind::Event, announced, 0, context.share.times().ticket_life)
     }
 }
 
 impl Context {
     pub(super) fn import_event(self: &Arc<Self>, ticket: &Ticket) -> Result<Event> {
+        process::refuse_forked()?;
         check_kind(ticket, TicketKind::Event)?;
         let number = self.share.number()?;
-        let peer = self.peer(ticket.exporter)?;
-        let (reply, mut files) = peer.claim(ticket)?;
+        let until = self.import_end();
+        let peer = self.peer(ticket.exporter, until)?;
+        let (reply, mut files) = peer.claim(ticket, until)?;
         let (Reply::Event(grant), Some(file)) = (reply, files.pop()) else {
             return Err(ShareError::answer("it is for something else"));
         };
         let line = Line::new(file, Arc::clone(&peer));
-        let here = |point| self.point_here(number, point);
-        let known: Option<Vec<_>> = grant.known.iter().copied().map(here).collect();
-        let (Some(point), Some(known)) = (here(grant.point), known) else {
+        let speaker = peer.speaker(self, grant.device)?;
+        let Some(point) = self.point_here(number, speaker, grant.point) else {
             return Err(ShareError::answer("its order cannot be true"));
         };
+        // What another process says of this device's own chains it need not believe: it orders those itself.
+        let theirs = grant.known.iter().filter(|known| known.device != number);
+        let known: Vec<_> = theirs.filter_map(|known| self.point_here(number, speaker, *known)).collect();
         // A name that the device does not open leaves it to the byte.
         let opened = grant.name.and_then(|name| self.driver.import_mark(&name).ok());
         let mark = match opened {

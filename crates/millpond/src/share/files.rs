@@ -8,6 +8,7 @@ use bytemuck::Pod;
 use millpond_core::units::Range;
 use millpond_driver::Driver;
 
+use super::lend::Lent;
 use crate::Buffer;
 use crate::error::Result;
 use crate::share::ShareError;
@@ -48,7 +49,7 @@ impl<T: Pod> Buffer<T> {
     pub unsafe fn export_files(&self) -> Result<Vec<MemoryFile>> {
         let (owned, pool, bytes) = self.shareable()?;
         let none = || ShareError::NotExportable { what: owned.allocation.id.to_string(), why: "it has no memory now" };
-        let heap = pool.lock();
+        let mut heap = pool.lock();
         let (parts, mut offset) = heap.parts(pool.id.0, Range::new(owned.address, bytes)).ok_or_else(none)?;
         let mut rest = bytes;
         let mut files = Vec::with_capacity(parts.len());
@@ -59,6 +60,7 @@ impl<T: Pod> Buffer<T> {
             files.push(MemoryFile { file, chunk_bytes: part.bytes, offset, bytes: here });
             (rest, offset) = (rest - here, 0);
         }
+        Lent::expose(&mut owned.allocation.life(), &mut heap, &owned.allocation, pool);
         Ok(files)
     }
 }

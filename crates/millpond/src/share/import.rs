@@ -10,18 +10,20 @@ use std::sync::{Arc, Mutex};
 use bytemuck::Pod;
 use millpond_core::check::{Act, Place, Site, Use};
 use millpond_core::ids::{AllocId, Point};
-use millpond_core::share::{ChunkName, ForeignUse, LeaseId, Request, Ticket, TicketKind, USES_MAX};
+use millpond_core::share::{ForeignUse, LeaseId, Request, Ticket, TicketKind, USES_MAX};
 use millpond_core::units::Range;
-use millpond_driver::{Driver, LightGuard};
+use millpond_driver::{Driver, LightGuard, process};
 
 use super::abroad::is_abroad;
+use super::claimed::Claimed;
 use super::error::ShareError;
-use super::peer::{Claimed, Peer};
+use super::peer::{Handle, Peer};
 use super::returns::Returning;
 use crate::allocation::{Allocation, Life, Origin, Owned};
 use crate::context::{Context, lock};
+use crate::count::Count;
 use crate::error::{Nearest, Result};
-use crate::{Buffer, shell};
+use crate::{Buffer, PoolShared, shell};
 
 /// Where an imported allocation is from.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(crate) struct Imported {
     pub(crate) context: Arc<Context>,
     pub(super) peer: Arc<Peer>,
     lease: LeaseId,
+    /// Whether it may be written to.
+    pub(crate) can_write: bool,
     /// Taken when the life ends.
     window: Mutex<Option<Window>>,
 }
@@ -38,7 +42,7 @@ pub(crate) struct Imported {
 pub(super) struct Window {
     peer: Arc<Peer>,
     range: Range,
-    mapped: Vec<(u64, u64, ChunkName)>,
+    mapped: Vec<(u64, u64, Handle)>,
 }
 
 impl Window {
@@ -56,7 +60,7 @@ impl Window {
                 context.share.returns.close(context, window);
                 return Err(error.into());
             }
-            window.mapped.push((at, part.bytes, part.chunk));
+            window.mapped.push((at, part.bytes, (part.chunk, claimed.grant.can_write)));
             at += part.bytes;
         }
         Ok(window)
@@ -82,13 +86,16 @@ impl Context {
     /// Imports what a ticket stands for; `pool` where it must be memory of that pool.
     pub(super) fn import(self: &Arc<Self>, ticket: &Ticket, pool: Option<u32>) -> Result<(Owned, u64)> {
         check_kind(ticket, TicketKind::Memory)?;
+        self.check_numbers()?;
         let number = self.share.number()?;
-        let peer = self.peer(ticket.exporter)?;
-        let claimed = peer.claim_memory(self, ticket)?;
+        let until = self.import_end();
+        let peer = self.peer(ticket.exporter, until)?;
+        let claimed = peer.claim_memory(self, ticket, until)?;
         if pool.is_some_and(|pool| claimed.grant.parts.iter().any(|part| part.chunk.pool != pool)) {
             return Err(ShareError::OtherPool.into());
         }
-        let here = |known: &ForeignUse| self.use_here(number, peer.process, known);
+        let speaker = peer.speaker(self, claimed.grant.device)?;
+        let here = |known: &ForeignUse| self.use_here(number, speaker, peer.process, known);
         let uses: Option<Vec<Use>> = claimed.grant.uses.iter().map(here).collect();
         let (Some(born), Some(uses)) = (here(&claimed.grant.born), uses) else {
             return Err(ShareError::answer("its order cannot be true"));
@@ -96,9 +103,10 @@ impl Context {
         let window = Window::open(self, &peer, &claimed)?;
         let (bytes, range) =
             (claimed.grant.bytes, Range::new(window.range.start + claimed.grant.offset, claimed.grant.bytes));
+        let can_write = claimed.grant.can_write;
         let (lease, _) = claimed.take();
         let id = AllocId(self.next_alloc.fetch_add(1, Ordering::Relaxed));
-        let imported = Imported { context: Arc::clone(self), peer, lease, window: Mutex::new(Some(window)) };
+        let imported = Imported { context: Arc::clone(self), peer, lease, can_write, window: Mutex::new(Some(window)) };
         let allocation = Arc::new(Allocation::new(id, 0, self.number, Origin::Imported(Arc::new(imported))));
         let mut life = allocation.life();
         life.begin(bytes, born);
@@ -163,7 +171,7 @@ pub(crate) fn free_import(allocation: &Arc<Allocation>, life: LightGuard<'_, Lif
     let number = context.share.number().unwrap_or_default();
     // A free comes after all other uses: where there are too many, it stands for them.
     let told = open.len().saturating_sub(USES_MAX);
-    let uses: Vec<ForeignUse> = open.iter().skip(told).map(|known| context.use_abroad(number, known)).collect();
+    let uses: Vec<ForeignUse> = open.iter().skip(told).filter_map(|known| context.use_abroad(number, known)).collect();
     imported.peer.tell(&Request::Release { lease: imported.lease, uses });
     let points: Vec<Point> = open.iter().map(|known| known.point).collect();
     match points.is_empty() {
@@ -177,6 +185,9 @@ pub(crate) fn free_import(allocation: &Arc<Allocation>, life: LightGuard<'_, Lif
 
 /// The buffer of an import was dropped: freed after everything declared so far.
 pub(crate) fn drop_import(allocation: &Arc<Allocation>, generation: u64) {
+    if process::is_forked() {
+        return;
+    }
     let mut life = allocation.life();
     if life.freed.is_some() || life.generation != generation {
         return;
@@ -199,17 +210,18 @@ pub(super) fn check_kind(ticket: &Ticket, wanted: TicketKind) -> Result<()> {
 impl Context {
     /// As [`import`](Self::import), as elements.
     pub(super) fn import_typed<T: Pod>(self: &Arc<Self>, ticket: &Ticket, pool: Option<u32>) -> Result<Buffer<T>> {
-        let element = size_of::<T>() as u64;
-        let length = |bytes: u64| match element > 0 && bytes.is_multiple_of(element) {
-            true => Ok(()),
-            false => Err(ShareError::Length { bytes, element }),
-        };
+        process::refuse_forked()?;
+        let refused = |bytes: u64| ShareError::Length { bytes, element: size_of::<T>() as u64 };
         // Before it is used up.
-        length(ticket.bytes)?;
+        Count::<T>::of_bytes(ticket.bytes).ok_or_else(|| refused(ticket.bytes))?;
         let (owned, bytes) = self.import(ticket, pool)?;
-        let buffer = Buffer::new(Some(owned), (bytes / element.max(1)) as usize);
-        // Where it is refused it is dropped, which gives it back.
-        length(bytes)?;
-        Ok(buffer)
+        match Count::of_bytes(bytes) {
+            Some(count) => Ok(Buffer::new(Some(owned), count)),
+            None => {
+                // Given back.
+                PoolShared::drop_allocation(owned);
+                Err(refused(bytes).into())
+            }
+        }
     }
 }

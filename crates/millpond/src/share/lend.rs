@@ -3,18 +3,20 @@
 //! Invariant **held-by-all**: a life that is lent ends only when its owner and all importers have let go and their uses
 //! are over: until then its block stays held, so that its chunks stay where they are. Knows lives and heaps; no socket.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Act, Fault, History, Kind, Place, Site, Use};
 use millpond_core::ids::{Point, Slot, StreamId};
-use millpond_core::order::{Base, Chain, Knows};
-use millpond_core::pool::Frontier;
+use millpond_core::order::{Base, Knows};
+use millpond_core::pool::{Freed, Frontier};
 use millpond_core::share::{ChunkName, ForeignUse, LeaseId, MemoryGrant, PARTS_MAX, Part, Refusal, USES_MAX};
 use millpond_core::units::Range;
 use millpond_driver::LightGuard;
 use smallvec::SmallVec;
 
 use super::abroad::is_abroad;
+use super::connection::Connection;
 use crate::allocation::{Allocation, Life, Origin};
 use crate::context::Context;
 use crate::pool::{Heap, PoolShared};
@@ -22,31 +24,102 @@ use crate::pool::{Heap, PoolShared};
 /// Who holds a life beside its owner.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lent {
-    /// The processes with a lease, once for each.
-    holders: SmallVec<[u32; 2]>,
-    /// Leases that were given back whose uses are not known to be over.
-    returning: u32,
+    holders: SmallVec<[Holder; 2]>,
     /// The owner has dropped it.
     is_dropped: bool,
+    /// Others may reach it, lease or no lease.
+    is_exposed: bool,
+}
+
+/// A lease of a life.
+#[derive(Clone, Debug)]
+struct Holder {
+    lease: LeaseId,
+    process: u32,
+    connection: Weak<Connection>,
+    phase: Phase,
+}
+
+/// How far a lease is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// The importer has it.
+    Held,
+    /// It was given back in the order of the program; its uses may run.
+    Returning,
+    /// Its uses are over, and its importer's host was not told so.
+    Over,
 }
 
 impl Lent {
     /// Why the owner may not free it now.
     fn fault(&self) -> Option<Fault> {
-        let process = *self.holders.first()?;
+        let process = self.holders.iter().find(|holder| holder.phase == Phase::Held)?.process;
         let site = Site { act: Act::Allocate, stream: StreamId::HOST, op: 0, place: Place::Process(process) };
         let point = Point { slot: Slot(0), seq: 0 };
-        Some(Fault { kind: Kind::FreeWhileImported, earlier: Use { point, site } })
+        Some(Fault::new(Kind::FreeWhileImported, Use { point, site }))
     }
 
-    fn let_go(&mut self, process: u32) {
-        if let Some(at) = self.holders.iter().position(|holder| *holder == process) {
-            self.holders.swap_remove(at);
+    /// Others may reach the block from now on: it never serves again, where the pool keeps allocations apart. A
+    /// destroyed pool serves nobody anyway, and goes with the last free.
+    pub(super) fn expose(life: &mut Life, heap: &mut Heap, allocation: &Allocation, pool: &PoolShared) {
+        if pool.is_apart && !pool.is_destroyed() {
+            heap.exposed.add(allocation.block());
+            life.lent.get_or_insert_default().is_exposed = true;
         }
     }
 
+    /// Whether nobody else needs its memory.
     fn is_over(&self) -> bool {
-        self.holders.is_empty() && self.returning == 0
+        self.holders.iter().all(|holder| holder.phase == Phase::Over)
+    }
+}
+
+/// Whom to hear before memory is judged: the importers that hold it, and nobody else. The same program gets the same
+/// verdicts however fast messages are read.
+#[derive(Debug, Default)]
+pub(crate) struct Hearing {
+    connections: Vec<Arc<Connection>>,
+    is_over: bool,
+}
+
+impl Hearing {
+    /// Whether somebody has to be heard who was not, of those that hold these lives.
+    #[inline]
+    pub(crate) fn needs<'l>(&mut self, lives: impl Iterator<Item = &'l Life> + Clone) -> bool {
+        !self.is_over
+            && lives.clone().any(|life| life.lent.as_ref().is_some_and(|lent| !lent.holders.is_empty()))
+            && self.collect(lives)
+    }
+
+    #[cold]
+    fn collect<'l>(&mut self, lives: impl Iterator<Item = &'l Life>) -> bool {
+        let holders = lives.filter_map(|life| life.lent.as_ref()).flat_map(|lent| &lent.holders);
+        for connection in holders.filter_map(|holder| holder.connection.upgrade()) {
+            if !self.connections.iter().any(|known| Arc::ptr_eq(known, &connection)) {
+                self.connections.push(connection);
+            }
+        }
+        true
+    }
+
+    /// Hears what they have said so far. Called with no locks held.
+    #[cold]
+    pub(crate) fn hear(&mut self) {
+        self.is_over = true;
+        self.connections.drain(..).for_each(|connection| connection.hear());
+    }
+
+    /// Hears the importers that hold one allocation.
+    #[cold]
+    pub(crate) fn of(allocation: &Allocation) {
+        let mut hearing = Hearing::default();
+        let life = allocation.life();
+        let needed = hearing.needs(std::iter::once(&*life));
+        drop(life);
+        if needed {
+            hearing.hear();
+        }
     }
 }
 
@@ -57,25 +130,21 @@ pub(super) struct Offer {
     pub(super) generation: u64,
     /// What the exporting host knew to be over when it gave the ticket away: it goes with the ticket.
     pub(super) base: Arc<Base>,
+    /// Whether importers may write to it.
+    pub(super) can_write: bool,
 }
 
-impl Offer {
-    /// Whether there still is what it stands for.
-    pub(super) fn is_good(&self) -> bool {
-        self.allocation.upgrade().is_some_and(|allocation| {
-            let life = allocation.life();
-            life.generation == self.generation && life.freed.is_none()
-        })
-    }
-}
-
-/// What a lease holds.
+/// What a lease holds. Dropped, it lets go: its importer is gone, or has said all that there is to say.
 #[derive(Debug)]
 pub(super) struct Lease {
+    pub(super) id: LeaseId,
     allocation: Arc<Allocation>,
     generation: u64,
-    process: u32,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Arc<[Part]>,
+    pub(super) can_write: bool,
+    /// What was done under it that its importer's host does not know to be over.
+    points: Vec<Point>,
+    phase: Phase,
 }
 
 impl Heap {
@@ -93,99 +162,151 @@ impl Heap {
 }
 
 impl Offer {
-    /// Lends it to a process: what it gets told, with lease number 0, and what the lease holds.
+    /// Lends it to a connection: what that gets told, and what the lease holds.
     pub(super) fn lend(
         &self,
         context: &Context,
         number: u128,
-        process: u32,
+        connection: &Arc<Connection>,
+        id: LeaseId,
     ) -> std::result::Result<(MemoryGrant, Lease), Refusal> {
         let allocation = self.allocation.upgrade().ok_or(Refusal::Stale)?;
         let Origin::Pool(pool) = &allocation.origin else { return Err(Refusal::Stale) };
-        let heap = pool.lock();
+        let mut heap = pool.lock();
         let mut life = allocation.life();
         if life.generation != self.generation || life.freed.is_some() {
             return Err(Refusal::Stale);
         }
         let range = Range::new(life.range.start, life.bytes);
         let (parts, offset) = heap.parts(pool.id.0, range).ok_or(Refusal::System)?;
-        drop(heap);
         let abroad = |known: &Use| {
-            let mut known_abroad = context.use_abroad(number, known);
+            let mut known_abroad = context.use_abroad(number, known)?;
             if self.base.covers(known.point) {
                 // Everybody comes after position 0.
                 (known_abroad.point.seq, known_abroad.op) = (0, 0);
             }
-            known_abroad
+            Some(known_abroad)
         };
         let is_open = |known: &&Use| !self.base.covers(known.point);
-        let uses: Vec<ForeignUse> = life.history.uses().iter().filter(is_open).map(abroad).collect();
+        // What processes did that are forgotten is over.
+        let uses: Vec<ForeignUse> = life.history.uses().iter().filter(is_open).filter_map(abroad).collect();
         if uses.len() > USES_MAX {
             return Err(Refusal::System);
         }
-        let born = abroad(&life.history.born());
-        life.lent.get_or_insert_default().holders.push(process);
+        let born = abroad(&life.history.born()).ok_or(Refusal::System)?;
+        let holder = Holder {
+            lease: id,
+            process: connection.process(),
+            connection: Arc::downgrade(connection),
+            phase: Phase::Held,
+        };
+        if connection.is_foreign() && !pool.is_open.load(Ordering::Acquire) {
+            Lent::expose(&mut life, &mut heap, &allocation, pool);
+        }
+        drop(heap);
+        life.lent.get_or_insert_default().holders.push(holder);
         let (bytes, generation) = (life.bytes, life.generation);
         drop(life);
         let first = parts.iter().copied().take(PARTS_MAX).collect();
-        let (lease, part_count) = (LeaseId(0), parts.len() as u32);
-        let grant = MemoryGrant { lease, bytes, offset, part_count, parts: first, gone: Vec::new(), born, uses };
-        Ok((grant, Lease { allocation, generation, process, parts }))
+        let (lease, part_count, gone) = (id, parts.len() as u32, Vec::new());
+        let grant = MemoryGrant {
+            lease,
+            bytes,
+            offset,
+            part_count,
+            parts: first,
+            gone,
+            born,
+            uses,
+            device: number,
+            can_write: self.can_write,
+        };
+        let (parts, points) = (parts.into(), Vec::new());
+        Ok((grant, Lease { id, allocation, generation, parts, can_write: self.can_write, points, phase: Phase::Held }))
     }
 }
 
 impl Lease {
-    /// The hold ends in the order of the program; the uses named are not over. The points that they have here.
-    pub(super) fn release(
-        &self,
-        context: &Context,
-        number: u128,
-        uses: &[ForeignUse],
-    ) -> std::result::Result<Vec<Point>, Refusal> {
-        let here = |known| context.use_here(number, self.process, known);
-        let uses: Vec<Use> = uses.iter().map(here).collect::<Option<_>>().ok_or(Refusal::Malformed)?;
-        self.change(|history, lent| {
-            lent.let_go(self.process);
-            lent.returning += u32::from(!uses.is_empty());
+    /// The hold ends in the order of the program; these uses may not be over.
+    pub(super) fn release(&mut self, uses: &[Use]) {
+        self.phase = Phase::Returning;
+        self.points = uses.iter().map(|known| known.point).collect();
+        self.change(|history, holder| {
+            holder.phase = Phase::Returning;
             uses.iter().for_each(|known| history.add_apart(*known));
+            true
         });
-        Ok(uses.iter().map(|known| known.point).collect())
     }
 
-    /// The uses of a hold that was given back are over.
-    pub(super) fn over(&self) {
-        self.change(|_, lent| lent.returning = lent.returning.saturating_sub(1));
+    /// Whether it was given back.
+    pub(super) fn is_returned(&self) -> bool {
+        self.phase != Phase::Held
     }
 
-    /// Whatever the owner does comes after the uses at these points.
-    pub(super) fn known(&self, points: &[Point]) {
-        let mut life = self.allocation.life();
-        if life.generation == self.generation {
-            life.history.settle(|point| points.contains(&point));
-        }
+    /// Whether it was given back, and there is nothing more to say of it.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_returned() && self.points.is_empty()
     }
 
-    /// The holder is gone.
-    pub(super) fn lost(&self) {
-        self.change(|_, lent| lent.let_go(self.process));
+    /// Whether its uses are over.
+    pub(super) fn is_over(&self) -> bool {
+        self.phase == Phase::Over
     }
 
-    /// Changes who holds the life, if it is still that one, and ends it where nobody does any more.
-    fn change(&self, act: impl FnOnce(&mut History, &mut Lent)) {
+    /// The uses that it was given back with are over; whether that is news.
+    pub(super) fn over(&mut self) -> bool {
+        let is_news = self.phase == Phase::Returning;
+        self.phase = Phase::Over;
+        self.change(|_, holder| {
+            holder.phase = Phase::Over;
+            true
+        });
+        is_news
+    }
+
+    /// What was done under it is left to be ordered by events.
+    pub(super) fn forget(mut self) -> Lease {
+        self.points.clear();
+        self
+    }
+
+    /// Changes the holder's part of the life, if it is still that one; whether the holder stays. Where nobody needs the
+    /// memory any more, and the owner has dropped it, the life ends.
+    fn change(&self, act: impl FnOnce(&mut History, &mut Holder) -> bool) {
         let mut life = self.allocation.life();
         if life.generation != self.generation {
             return;
         }
         let Life { history, lent, .. } = &mut *life;
         let Some(lent) = lent else { return };
-        act(history, lent);
-        if lent.is_over() {
-            let is_dropped = lent.is_dropped;
-            life.lent = None;
-            if is_dropped {
-                give_back(&self.allocation, life);
-            }
+        let Some(at) = lent.holders.iter().position(|holder| holder.lease == self.id) else { return };
+        if !act(history, &mut lent.holders[at]) {
+            lent.holders.swap_remove(at);
         }
+        let (is_over, is_dropped) = (lent.is_over(), lent.is_dropped);
+        if (lent.holders.is_empty() && !lent.is_exposed) || (is_over && is_dropped) {
+            life.lent = None;
+        }
+        if is_over && is_dropped {
+            give_back(&self.allocation, life);
+        }
+    }
+}
+
+impl Lease {
+    /// Lets go: whatever the owner does from now on comes after what was done under it. What is left is to be dropped
+    /// where no lock is held.
+    pub(super) fn let_go(&self) {
+        self.change(|history, _| {
+            history.settle(|point| self.points.contains(&point));
+            false
+        });
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }
 
@@ -197,7 +318,7 @@ pub(crate) fn check_free(allocation: &Allocation, life: &Life, who: &impl Knows)
         Origin::Imported(_) => {
             let own = life.history.uses().iter().filter(|known| !is_abroad(known));
             match own.copied().find(|earlier| !who.covers(earlier.point)) {
-                Some(earlier) => Err(Fault { kind: Kind::FreeBeforeUse, earlier }),
+                Some(earlier) => Err(Fault::new(Kind::FreeBeforeUse, earlier)),
                 None => Ok(()),
             }
         }
@@ -231,8 +352,9 @@ fn give_back(allocation: &Arc<Allocation>, life: LightGuard<'_, Life>) {
     drop(life);
     let pool: &Arc<PoolShared> = allocation.pool();
     let mut heap = pool.lock();
-    heap.give_back(Arc::clone(allocation), after, None::<&Chain>);
+    heap.give_back(Arc::clone(allocation), Freed::after(after));
     heap.count_used(-(bytes as i64));
+    pool.destroy_exposed(&mut heap);
     drop(heap);
     pool.trim_if_destroyed();
 }

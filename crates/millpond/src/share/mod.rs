@@ -8,9 +8,12 @@
 //!
 //! | file | one law |
 //! |---|---|
-//! | `exporter` | one thread that serves importers, and what it remembers of them |
+//! | `exporter` | tickets, and one thread that serves importers |
+//! | `exposed` | what others may reach after their leases: destroyed |
 //! | `lend` | a life with several holders, and when its memory is free again |
+//! | `connection` | an importer as its exporter knows it: what it said, what it holds |
 //! | `peer` | an exporter as an importer knows it; chunks fetched once |
+//! | `claimed` | memory granted, until it is mapped |
 //! | `import` | memory of another process, mapped and freed |
 //! | `returns` | imports given back while their uses may run |
 //! | `event`, `pool` | events and whole pools |
@@ -22,9 +25,12 @@
 
 mod abroad;
 mod awaits;
+mod claimed;
+mod connection;
 mod error;
 mod event;
 mod exporter;
+mod exposed;
 mod files;
 mod import;
 mod lend;
@@ -34,18 +40,22 @@ mod returns;
 mod socket;
 mod traced;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 use millpond_core::ids::AllocId;
 pub use millpond_core::share::{Refusal, TICKET_BYTES, Ticket, TicketError, TicketKind};
+use millpond_core::units::Range;
+use millpond_driver::{Driver, process};
 use rustc_hash::FxHashMap;
 
 pub use error::ShareError;
+pub(crate) use exposed::Exposed;
 pub use files::MemoryFile;
 pub(crate) use import::{Imported, drop_import, free_import};
-pub(crate) use lend::{Lent, check_free, own_points, park};
+pub(crate) use lend::{Hearing, Lent, check_free, own_points, park};
 pub use pool::SharedPool;
 pub(crate) use traced::TracedShares;
 
@@ -56,6 +66,7 @@ use crate::pool::PoolShared;
 use crate::{Buffer, Device, Event};
 use abroad::Abroad;
 use awaits::Awaits;
+use connection::Connection;
 use exporter::{Exporter, Target};
 use lend::Offer;
 use peer::Peer;
@@ -74,9 +85,9 @@ pub enum Peers {
 }
 
 impl Peers {
-    fn allow(&self, own: u32, user: u32) -> bool {
+    fn allow(&self, own: Option<u32>, user: u32) -> bool {
         match self {
-            Peers::SameUser => user == own,
+            Peers::SameUser => own == Some(user),
             Peers::Users(users) => users.contains(&user),
             Peers::Anyone => true,
         }
@@ -89,6 +100,10 @@ impl Peers {
 pub struct SharingStatistics {
     /// Tickets given out.
     pub tickets: u64,
+    /// Tickets that are out, unused.
+    pub unused_tickets: usize,
+    /// Tickets that were not used in time, were revoked, or had to make room for others.
+    pub expired: u64,
     /// Requests of importers that were refused.
     pub refused: u64,
     /// Allocations that importers hold at present.
@@ -103,6 +118,12 @@ pub struct SharingStatistics {
     pub lost: u64,
     /// Importers that are connected.
     pub importers: usize,
+    /// Connections of importers, those included that have claimed nothing and those whose process has yet to end.
+    pub connections: usize,
+    /// Exporters that this device is connected to.
+    pub exporters: usize,
+    /// Chains of other processes that this device's order knows.
+    pub foreign_chains: usize,
     /// Allocations that this device has imported and not freed.
     pub imports: usize,
     /// Imports that were freed and are still mapped: their last uses may run.
@@ -111,15 +132,32 @@ pub struct SharingStatistics {
     pub imported_chunks: usize,
 }
 
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    /// How long a new ticket is good.
+    ticket_life: Duration,
+    /// How long an import may wait for its exporter.
+    patience: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self { ticket_life: Duration::from_secs(600), patience: Duration::from_secs(30) }
+    }
+}
+
 /// The sharing side of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
-    /// The device's random number, by which it is known to others.
+    /// The device's random number, by which those know it that it talks to.
     number: OnceLock<u128>,
+    next_key: AtomicU64,
     exporter: Mutex<Option<Arc<Exporter>>>,
     has_exporter: AtomicBool,
     peers: Mutex<FxHashMap<u128, Arc<Peer>>>,
     allowed: Mutex<Peers>,
+    times: Mutex<Times>,
     abroad: Abroad,
     imports: Mutex<FxHashMap<AllocId, Arc<Allocation>>>,
     returns: Returns,
@@ -140,11 +178,32 @@ impl Sharing {
     fn allows(&self, user: u32) -> bool {
         lock(&self.allowed).allow(socket::own_user(), user)
     }
+
+    /// Stands for a process of which the system says nothing.
+    fn next_key(&self) -> u64 {
+        // Connections of importers count up from below.
+        u64::MAX - self.next_key.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn times(&self) -> Times {
+        *lock(&self.times)
+    }
+
+    /// Lets exporters go that are gone, where nothing of them is in use.
+    fn drop_gone_peers(&self) {
+        let gone: Vec<_> = {
+            let mut peers = lock(&self.peers);
+            peers.extract_if(|_, peer| Arc::strong_count(peer) == 1 && peer.is_gone()).collect()
+        };
+        // Behind the lock: files are closed.
+        drop(gone);
+    }
 }
 
 impl Context {
     /// The exporting side, opened with the first export.
     fn exporter(self: &Arc<Self>) -> Result<Arc<Exporter>> {
+        process::refuse_forked()?;
         let mut exporter = lock(&self.share.exporter);
         match &*exporter {
             Some(exporter) => Ok(Arc::clone(exporter)),
@@ -156,19 +215,26 @@ impl Context {
         }
     }
 
+    /// When an import that begins now has to be done.
+    fn import_end(&self) -> Instant {
+        let now = Instant::now();
+        now.checked_add(self.share.times().patience).unwrap_or(now + Duration::from_secs(1 << 30))
+    }
+
     /// The connection to an exporter.
-    fn peer(&self, number: u128) -> Result<Arc<Peer>> {
-        let known = lock(&self.share.peers).get(&number).cloned();
+    fn peer(&self, name: u128, until: Instant) -> Result<Arc<Peer>> {
+        let known = lock(&self.share.peers).get(&name).cloned();
         if let Some(peer) = known.filter(|peer| !peer.is_gone()) {
             return Ok(peer);
         }
-        let peer = Arc::new(Peer::connect(self, number)?);
-        let former = lock(&self.share.peers).insert(number, Arc::clone(&peer));
+        self.share.drop_gone_peers();
+        let peer = Arc::new(Peer::connect(self, name, until)?);
+        let former = lock(&self.share.peers).insert(name, Arc::clone(&peer));
         drop(former);
         Ok(peer)
     }
 
-    /// Serves all that importers have said so far: what was said before the program was told of it counts.
+    /// Serves all that importers have said so far that hold something.
     #[inline]
     pub(crate) fn settle_shares(&self) {
         if self.share.has_exporter.load(Ordering::Acquire) {
@@ -180,7 +246,7 @@ impl Context {
     fn settle_with_importers(&self) {
         let exporter = lock(&self.share.exporter).clone();
         if let Some(exporter) = exporter {
-            exporter.settle();
+            exporter.settle(Connection::has_leases);
         }
     }
 
@@ -203,6 +269,7 @@ impl Context {
         if let Some(exporter) = lock(&self.share.exporter).take() {
             exporter.stop();
         }
+        self.close_abroad();
     }
 }
 
@@ -211,18 +278,43 @@ impl<T: Pod> Buffer<T> {
     /// The buffer stays what it was: dropping it frees the memory once all importers are done with it. What the host
     /// was told is over by now, importers need not wait for.
     ///
-    /// Everybody who imports it can reach all of the chunks that it lies on, and so other allocations of the pool.
+    /// The importer can read and write it for as long as its process lives, whatever it says, and nothing else: see
+    /// [`PoolConfig::shareable`](crate::PoolConfig::shareable), and
+    /// [`Device::pool_sharing_chunks`](crate::Device::pool_sharing_chunks) for what asks for less. The ticket is the
+    /// right: whoever reads it can use it, so do not put it on a command line, which all users can read.
     ///
     /// # Errors
     /// [`ShareError`]: the pool is not [shareable](crate::PoolConfig::shareable), the buffer is imported itself, is
     /// empty or a graph's; the system refused.
     pub fn export(&self) -> Result<Ticket> {
+        self.export_as(true)
+    }
+
+    /// As [`export`](Self::export), for importers that only read: they get mappings that cannot be written to, and
+    /// launches there that declare writes are refused. A process of the same user that means harm can get around that,
+    /// as around much else (docs/sharing.md has the table).
+    ///
+    /// # Errors
+    /// As of [`export`](Self::export); the device cannot (CUDA).
+    pub fn export_read_only(&self) -> Result<Ticket> {
+        let (owned, pool, bytes) = self.shareable()?;
+        let heap = pool.lock();
+        let (parts, _) = heap.parts(pool.id.0, Range::new(owned.address, bytes)).unwrap_or_default();
+        for chunk in parts.iter().take(1).filter_map(|part| heap.chunk_of(part.chunk.serial)) {
+            pool.context.driver.export_to_read(chunk)?;
+        }
+        drop(heap);
+        self.export_as(false)
+    }
+
+    fn export_as(&self, can_write: bool) -> Result<Ticket> {
         let (owned, pool, bytes) = self.shareable()?;
         let (allocation, context) = (&owned.allocation, &pool.context);
         let exporter = context.exporter()?;
         let (generation, base) = (owned.generation, context.hosts.base());
-        let offer = Offer { allocation: Arc::downgrade(allocation), generation, base };
-        let ticket = exporter.issue(TicketKind::Memory, Target::Memory(offer), bytes)?;
+        let offer = Offer { allocation: Arc::downgrade(allocation), generation, base, can_write };
+        let ticket =
+            exporter.issue(TicketKind::Memory, Target::Memory(offer), bytes, context.share.times().ticket_life)?;
         if let Some(tracer) = &context.tracer {
             tracer.exported(allocation.id, generation, ticket.nonce);
         }
@@ -304,21 +396,45 @@ impl Device {
     pub fn sharing(&self) -> SharingStatistics {
         let share = &self.context().share;
         let exporter = lock(&share.exporter).clone();
-        let (counts, leases, importers) = exporter.map(|exporter| exporter.counts()).unwrap_or_default();
+        let counts = exporter.map(|exporter| exporter.counts()).unwrap_or_default();
+        share.drop_gone_peers();
         let peers: Vec<_> = lock(&share.peers).values().cloned().collect();
         SharingStatistics {
             tickets: counts.issued,
+            unused_tickets: counts.unused,
+            expired: counts.expired,
             refused: counts.refused,
-            leases,
+            leases: counts.leases,
             lent: counts.lent,
             released: counts.released,
             reclaimed: counts.reclaimed,
             lost: counts.lost,
-            importers,
+            importers: counts.importers,
+            connections: counts.connections,
+            exporters: peers.len(),
+            foreign_chains: self.context().chains_abroad(),
             imports: lock(&share.imports).len(),
             returning: share.returns.count(),
             imported_chunks: peers.iter().map(|peer| peer.chunk_count()).sum(),
         }
+    }
+
+    /// How long tickets are good that are given out from now on; 10 minutes unless told. A ticket that is not used in
+    /// time is refused, and so is one that had to make room: no more than 65 536 are out at a time.
+    pub fn set_ticket_life(&self, life: Duration) {
+        lock(&self.context().share.times).ticket_life = life;
+    }
+
+    /// How long an import may wait for its exporter, from now on; 30 s unless told. What the exporter answers later is
+    /// given back.
+    pub fn set_import_patience(&self, patience: Duration) {
+        lock(&self.context().share.times).patience = patience;
+    }
+
+    /// Makes a ticket of this device good no more; whether it was good. What was imported by it stays imported.
+    pub fn revoke(&self, ticket: &Ticket) -> bool {
+        let exporter = lock(&self.context().share.exporter).clone();
+        exporter.is_some_and(|exporter| exporter.revoke(ticket))
     }
 }
 
@@ -328,8 +444,11 @@ mod tests {
 
     #[test]
     fn only_the_own_user_is_allowed_unless_told() {
-        assert!(Peers::default().allow(7, 7) && !Peers::default().allow(7, 8) && !Peers::default().allow(7, 0));
-        assert!(Peers::Users(vec![8]).allow(7, 8) && !Peers::Users(vec![8]).allow(7, 7));
-        assert!(Peers::Anyone.allow(7, 8));
+        let own = Some(7);
+        assert!(Peers::default().allow(own, 7) && !Peers::default().allow(own, 8) && !Peers::default().allow(own, 0));
+        assert!(Peers::Users(vec![8]).allow(own, 8) && !Peers::Users(vec![8]).allow(own, 7));
+        assert!(Peers::Anyone.allow(own, 8));
+        // Where the system cannot tell users apart, nobody is the own one.
+        assert!(!Peers::default().allow(None, 65534));
     }
 }

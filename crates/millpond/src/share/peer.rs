@@ -3,38 +3,82 @@
 //! A chunk's file is fetched once and its handle kept while an import lies on it, or while its pool is imported as a
 //! whole. Nothing that the exporter says is trusted: sizes are checked against the files, and against each other.
 //!
-//! Locks: the turn (one question at a time), then the chunks. What is unsaid has a lock of its own, a leaf.
+//! An import has one deadline, whatever is asked for it. An answer that comes later is waited for by a thread, and what
+//! it grants is given back.
+//!
+//! Locks: all leaves; a turn (one question at a time) is no lock.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
-use millpond_core::share::{ChunkName, FETCH_CHUNKS_MAX, LeaseId, MemoryGrant, Part, Refusal, Reply, Request};
+use millpond_core::share::{ChunkName, FETCH_CHUNKS_MAX, Part, Reply, Request};
 use millpond_core::share::{Ticket, TicketKind};
 use millpond_driver::{Driver, RawChunk};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use rustix::io::Errno;
+use rustix::net::sockopt::Timeout;
 
+use super::abroad::Speaker;
+use super::claimed::{Claimed, check};
 use super::error::ShareError;
-use super::socket::{self, Received};
+use super::socket::{self, ProcessKey, Received};
 use crate::context::{Context, lock};
 use crate::error::{Error, Result};
 
 /// A connection to an exporter.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// The random number of its device.
-    pub(super) number: u128,
+    /// The name of its socket.
+    pub(super) name: u128,
     /// Its process.
     pub(super) process: u32,
+    key: ProcessKey,
     /// Readable once that is over; none where the system has no such thing.
     pub(super) life: Option<OwnedFd>,
     socket: OwnedFd,
-    turn: Mutex<Vec<u8>>,
-    is_gone: AtomicBool,
+    turn: Mutex<Turn>,
+    /// A turn has ended.
+    turned: Condvar,
+    /// As whom its chains are known here, once it has said which device it is.
+    speaker: OnceLock<Speaker>,
     unsaid: Mutex<Unsaid>,
     pub(super) chunks: Mutex<Chunks>,
+}
+
+/// Who asks.
+#[derive(Debug, Default)]
+struct Turn {
+    is_taken: bool,
+    room: Vec<u8>,
+}
+
+/// The right to ask, one question at a time. An answer that did not come in time is waited for all the same: until then
+/// nobody else asks.
+struct Asking<'p> {
+    peer: &'p Arc<Peer>,
+    room: Vec<u8>,
+    until: Instant,
+    is_owed: bool,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if !self.is_owed {
+            return self.peer.end_turn(std::mem::take(&mut self.room));
+        }
+        let (peer, mut room) = (Arc::clone(self.peer), std::mem::take(&mut self.room));
+        let late = std::thread::Builder::new().name("millpond late".into()).spawn(move || {
+            peer.hear_late(&mut room);
+            peer.end_turn(room);
+        });
+        if late.is_err() {
+            // Nothing will be heard of it any more, and the exporter notices.
+            socket::hang_up(&self.peer.socket);
+            self.peer.end_turn(Vec::new());
+        }
+    }
 }
 
 /// What was to be said when there was no room.
@@ -44,10 +88,13 @@ struct Unsaid {
     has_thread: bool,
 }
 
+/// A chunk, and whether it can be written to here.
+pub(super) type Handle = (ChunkName, bool);
+
 /// The chunks of an exporter that this process has files of.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
-    known: FxHashMap<ChunkName, Known>,
+    known: FxHashMap<Handle, Known>,
     /// Pools that are imported as a whole, and how often.
     pools: FxHashMap<u32, u32>,
     /// What the driver refused to destroy.
@@ -63,68 +110,125 @@ struct Known {
 }
 
 impl Peer {
-    pub(super) fn connect(context: &Context, number: u128) -> Result<Peer> {
-        let socket = socket::connect(number).map_err(|error| match error {
+    pub(super) fn connect(context: &Context, name: u128, until: Instant) -> Result<Peer> {
+        let connecting = "connect to the exporter";
+        let socket = socket::connect(name, until).map_err(|error| match error {
             Errno::CONNREFUSED | Errno::NOENT => Error::from(ShareError::ExporterGone),
-            other => ShareError::system("connect to the exporter")(other),
+            Errno::AGAIN => no_answer(),
+            other => ShareError::system(connecting)(other),
         })?;
-        let party = socket::party(&socket).map_err(ShareError::system("connect to the exporter"))?;
+        let party = socket::party(&socket).map_err(ShareError::system(connecting))?;
         if !context.share.allows(party.user) {
             return Err(ShareError::OtherUser { user: party.user }.into());
         }
-        let (turn, life) = (Mutex::new(socket::room()), socket::life(&socket, party));
-        let (is_gone, unsaid, chunks) = Default::default();
-        Ok(Peer { number, process: party.process, life, socket, turn, is_gone, unsaid, chunks })
+        let life = socket::life(&socket, party).map_err(|error| match error {
+            Errno::SRCH | Errno::INVAL => ShareError::ExporterGone.into(),
+            other => ShareError::system(connecting)(other),
+        })?;
+        let key = socket::process_key(party, life.as_ref(), context.share.next_key());
+        let (turn, turned, speaker, unsaid, chunks) = Default::default();
+        let process = party.process;
+        Ok(Peer { name, process, key, life, socket, turn, turned, speaker, unsaid, chunks })
     }
 
+    /// Whether nobody is there any more.
     pub(super) fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Acquire)
+        socket::is_hung_up(&self.socket)
     }
 
-    /// Asks, and waits for the answer.
-    fn ask(&self, room: &mut [u8], request: &Request) -> Result<(Reply, Vec<OwnedFd>)> {
-        let gone = || {
-            self.is_gone.store(true, Ordering::Release);
-            Error::from(ShareError::ExporterGone)
-        };
-        if self.is_gone() {
-            return Err(gone());
+    /// As whom its chains are known here. It says once which device it is.
+    pub(super) fn speaker(&self, context: &Arc<Context>, device: u128) -> Result<&Speaker> {
+        let speaker = self.speaker.get_or_init(|| context.speaker(self.key, device));
+        match speaker.device == device {
+            true => Ok(speaker),
+            false => Err(ShareError::answer("it says that it is another device than before")),
         }
+    }
+
+    fn begin_turn(self: &Arc<Self>, until: Instant) -> Result<Asking<'_>> {
+        let mut turn = lock(&self.turn);
+        while turn.is_taken {
+            let rest = until.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                return Err(no_answer());
+            }
+            turn = self.turned.wait_timeout(turn, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        turn.is_taken = true;
+        let mut room = std::mem::take(&mut turn.room);
+        if room.is_empty() {
+            room = socket::room();
+        }
+        Ok(Asking { peer: self, room, until, is_owed: false })
+    }
+
+    fn end_turn(&self, room: Vec<u8>) {
+        let mut turn = lock(&self.turn);
+        *turn = Turn { is_taken: false, room };
+        drop(turn);
+        self.turned.notify_one();
+    }
+
+    /// An answer came too late: what it grants is given back.
+    fn hear_late(self: &Arc<Self>, room: &mut [u8]) {
+        socket::wait_for(&self.socket);
+        if let Ok(Received::Packet(bytes, _)) = socket::receive(&self.socket, room, false)
+            && let Ok(Reply::Memory(grant)) = Reply::from_bytes(&room[..bytes])
+        {
+            self.tell(&Request::Release { lease: grant.lease, uses: Vec::new() });
+        }
+    }
+}
+
+fn no_answer() -> Error {
+    let reason = "it does not answer in time (`Device::set_import_patience`); the ticket may be used up".into();
+    ShareError::System { call: "wait for the exporter", reason }.into()
+}
+
+impl Asking<'_> {
+    /// Asks, and waits for the answer.
+    fn ask(&mut self, request: &Request) -> Result<(Reply, Vec<OwnedFd>)> {
+        let socket = &self.peer.socket;
+        let waits = |what| socket::wait_until(socket, what, self.until).map_err(|_| no_answer());
+        waits(Timeout::Send)?;
         // A connection that was refused has the reason lying there, though it takes nothing any more.
-        let sent = socket::send(&self.socket, &request.to_bytes(), &[], true);
-        match socket::receive(&self.socket, room, true) {
+        let sent = socket::send(socket, &request.to_bytes(), &[], true);
+        if sent == Err(Errno::AGAIN) {
+            return Err(no_answer());
+        }
+        if waits(Timeout::Recv).is_err() {
+            self.is_owed = true;
+            return Err(no_answer());
+        }
+        match socket::receive(socket, &mut self.room, true) {
             Ok(Received::Packet(bytes, files)) => {
-                let reply = Reply::from_bytes(&room[..bytes]).map_err(|why| ShareError::answer(why.to_string()))?;
+                let reply =
+                    Reply::from_bytes(&self.room[..bytes]).map_err(|why| ShareError::answer(why.to_string()))?;
                 Ok((reply, files))
             }
-            Ok(Received::End | Received::Nothing) => Err(gone()),
-            Err(_) if sent.is_err() => Err(gone()),
+            Ok(Received::End | Received::Nothing) => Err(ShareError::ExporterGone.into()),
+            Err(_) if sent.is_err() => Err(ShareError::ExporterGone.into()),
             Err(Errno::AGAIN) => {
-                // An answer that comes later would be taken for that of another question.
-                gone();
-                Err(ShareError::System { call: "wait for the exporter", reason: "it does not answer".into() }.into())
+                self.is_owed = true;
+                Err(no_answer())
             }
             Err(other) => Err(ShareError::system("hear the exporter")(other)),
         }
     }
 
-    /// Claims what a ticket stands for.
-    pub(super) fn claim(&self, ticket: &Ticket) -> Result<(Reply, Vec<OwnedFd>)> {
-        self.claim_with(&mut lock(&self.turn), ticket)
-    }
-
-    fn claim_with(&self, room: &mut [u8], ticket: &Ticket) -> Result<(Reply, Vec<OwnedFd>)> {
+    fn claim(&mut self, ticket: &Ticket) -> Result<(Reply, Vec<OwnedFd>)> {
         let (what, nonce) = (ticket.kind, ticket.nonce);
-        match self.ask(room, &Request::Claim { kind: what, nonce })? {
-            (Reply::Refused(why), _) => {
-                if why == Refusal::OtherUser {
-                    // It was the last that is said to this connection.
-                    self.is_gone.store(true, Ordering::Release);
-                }
-                Err(ShareError::Refused { what, why }.into())
-            }
+        match self.ask(&Request::Claim { kind: what, nonce })? {
+            (Reply::Refused(why), _) => Err(ShareError::Refused { what, why }.into()),
             answer => Ok(answer),
         }
+    }
+}
+
+impl Peer {
+    /// Claims what a ticket stands for.
+    pub(super) fn claim(self: &Arc<Self>, ticket: &Ticket, until: Instant) -> Result<(Reply, Vec<OwnedFd>)> {
+        self.begin_turn(until)?.claim(ticket)
     }
 
     /// Says something that has no answer, without waiting: where an exporter that does not listen has no more room, a
@@ -160,9 +264,14 @@ impl Peer {
     }
 
     /// Claims memory, with handles of all its chunks, each counted as used once more.
-    pub(super) fn claim_memory<'p>(self: &'p Arc<Self>, context: &'p Context, ticket: &Ticket) -> Result<Claimed<'p>> {
-        let mut room = lock(&self.turn);
-        let reply = match self.claim_with(&mut room, ticket)? {
+    pub(super) fn claim_memory<'p>(
+        self: &'p Arc<Self>,
+        context: &'p Context,
+        ticket: &Ticket,
+        until: Instant,
+    ) -> Result<Claimed<'p>> {
+        let mut asking = self.begin_turn(until)?;
+        let reply = match asking.claim(ticket)? {
             (Reply::Memory(grant), _) => grant,
             _ => return Err(ShareError::answer("it is for something else")),
         };
@@ -175,7 +284,7 @@ impl Peer {
         }
         while claimed.grant.parts.len() < claimed.grant.part_count as usize {
             let from = claimed.grant.parts.len() as u32;
-            match self.ask(&mut room, &Request::Parts { lease: claimed.grant.lease, from })? {
+            match asking.ask(&Request::Parts { lease: claimed.grant.lease, from })? {
                 (Reply::Parts(more), _) if !more.is_empty() => claimed.grant.parts.extend(more),
                 _ => return Err(ShareError::answer("chunks are missing")),
             }
@@ -184,7 +293,7 @@ impl Peer {
         self.drop_gone(context, &std::mem::take(&mut claimed.grant.gone));
         let parts = claimed.grant.parts.clone();
         for some in parts.chunks(FETCH_CHUNKS_MAX) {
-            self.hold(context, &mut room, some, &mut claimed.held)?;
+            self.hold(context, &mut asking, (some, claimed.grant.can_write), &mut claimed.held)?;
         }
         // In the order of the allocation again: those that were known came first.
         let order: FxHashMap<ChunkName, usize> = parts.iter().enumerate().map(|(at, part)| (part.chunk, at)).collect();
@@ -194,11 +303,17 @@ impl Peer {
 
     /// Counts chunks as used once more; of those that are not known yet it gets files, and handles for them. What is
     /// counted is in `held`, also where something fails.
-    fn hold(&self, context: &Context, room: &mut [u8], parts: &[Part], held: &mut Vec<(Part, RawChunk)>) -> Result<()> {
+    fn hold(
+        &self,
+        context: &Context,
+        asking: &mut Asking<'_>,
+        (parts, writes): (&[Part], bool),
+        held: &mut Vec<(Part, RawChunk)>,
+    ) -> Result<()> {
         let mut missing = Vec::new();
         let mut chunks = lock(&self.chunks);
         for part in parts {
-            match chunks.known.get_mut(&part.chunk) {
+            match chunks.known.get_mut(&(part.chunk, writes)) {
                 Some(known) if known.bytes == part.bytes => {
                     known.users += 1;
                     held.push((*part, known.raw));
@@ -212,28 +327,31 @@ impl Peer {
             return Ok(());
         }
         let names = missing.iter().map(|part| part.chunk).collect();
-        let files = match self.ask(room, &Request::Fetch(names))? {
+        let files = match asking.ask(&Request::Fetch(names))? {
             (Reply::Chunks(count), files) if count as usize == missing.len() && files.len() == missing.len() => files,
             (Reply::Refused(why), _) => return Err(ShareError::Refused { what: TicketKind::Memory, why }.into()),
             _ => return Err(ShareError::answer("files are missing")),
         };
         for (part, file) in missing.into_iter().zip(files) {
-            let raw = context.driver.import(file, part.bytes)?;
-            lock(&self.chunks).known.insert(part.chunk, Known { raw, bytes: part.bytes, users: 1 });
+            let raw = match writes {
+                true => context.driver.import(file, part.bytes)?,
+                false => context.driver.import_to_read(file, part.bytes)?,
+            };
+            lock(&self.chunks).known.insert((part.chunk, writes), Known { raw, bytes: part.bytes, users: 1 });
             held.push((part, raw));
         }
         Ok(())
     }
 
     /// One more mapping of a chunk that is in use.
-    pub(super) fn use_again(&self, name: ChunkName) {
+    pub(super) fn use_again(&self, name: Handle) {
         if let Some(known) = lock(&self.chunks).known.get_mut(&name) {
             known.users += 1;
         }
     }
 
     /// An import lies on a chunk no more.
-    pub(super) fn unuse(&self, names: impl IntoIterator<Item = ChunkName>) {
+    pub(super) fn unuse(&self, names: impl IntoIterator<Item = Handle>) {
         let mut chunks = lock(&self.chunks);
         for name in names {
             if let Some(known) = chunks.known.get_mut(&name) {
@@ -246,7 +364,7 @@ impl Peer {
     pub(super) fn drop_unused(&self, context: &Context) {
         let mut chunks = lock(&self.chunks);
         let Chunks { known, pools, rest } = &mut *chunks;
-        let unused = known.extract_if(|name, known| known.users == 0 && !pools.contains_key(&name.pool));
+        let unused = known.extract_if(|(name, _), known| known.users == 0 && !pools.contains_key(&name.pool));
         rest.extend(unused.map(|(_, known)| known.raw));
         rest.retain(|raw| context.driver.destroy(*raw).is_err());
     }
@@ -259,9 +377,9 @@ impl Peer {
     /// Chunks exist no more at the exporter.
     fn drop_gone(&self, context: &Context, gone: &[ChunkName]) {
         let mut chunks = lock(&self.chunks);
-        for name in gone {
-            if chunks.known.get(name).is_some_and(|known| known.users == 0)
-                && let Some(known) = chunks.known.remove(name)
+        for name in gone.iter().flat_map(|name| [(*name, true), (*name, false)]) {
+            if chunks.known.get(&name).is_some_and(|known| known.users == 0)
+                && let Some(known) = chunks.known.remove(&name)
             {
                 chunks.rest.push(known.raw);
             }
@@ -293,97 +411,5 @@ impl Peer {
     pub(super) fn chunk_count(&self) -> usize {
         let chunks = lock(&self.chunks);
         chunks.known.len() + chunks.rest.len()
-    }
-}
-
-/// Memory that was claimed, until it is mapped: dropped before that it is given back.
-pub(super) struct Claimed<'p> {
-    peer: &'p Arc<Peer>,
-    context: &'p Context,
-    pub(super) grant: MemoryGrant,
-    /// Each part with its handle, counted as used.
-    pub(super) held: Vec<(Part, RawChunk)>,
-    is_taken: bool,
-}
-
-impl Claimed<'_> {
-    /// It is mapped: whoever has it gives it back.
-    pub(super) fn take(mut self) -> (LeaseId, Vec<(Part, RawChunk)>) {
-        self.is_taken = true;
-        (self.grant.lease, std::mem::take(&mut self.held))
-    }
-}
-
-impl Drop for Claimed<'_> {
-    fn drop(&mut self) {
-        if self.is_taken {
-            return;
-        }
-        self.peer.unuse(self.held.iter().map(|(part, _)| part.chunk));
-        self.peer.drop_unused(self.context);
-        self.peer.tell(&Request::Release { lease: self.grant.lease, uses: Vec::new() });
-    }
-}
-
-/// What an exporter says of memory must fit together, whatever its intent.
-fn check(grant: &MemoryGrant, granularity: u64) -> Result<()> {
-    /// Allocations begin at multiples of this many bytes: types rely on it.
-    const GRAIN: u64 = crate::config::GRAIN;
-    let whole = |part: &Part| part.bytes > 0 && part.bytes.is_multiple_of(granularity);
-    if grant.parts.len() != grant.part_count as usize || !grant.parts.iter().all(whole) {
-        return Err(ShareError::answer(format!(
-            "its chunks are no multiples of {granularity} B, as this device's are"
-        )));
-    }
-    let mut names = FxHashSet::default();
-    if !grant.parts.iter().all(|part| names.insert(part.chunk)) {
-        return Err(ShareError::answer("it lies on one chunk twice"));
-    }
-    let sum = grant.parts.iter().try_fold(0u64, |sum, part| sum.checked_add(part.bytes));
-    let end = grant.offset.checked_add(grant.bytes);
-    let begins_in_first = grant.parts.first().is_some_and(|first| grant.offset < first.bytes);
-    if grant.bytes == 0 || !begins_in_first || !grant.offset.is_multiple_of(GRAIN) || end.is_none() || end > sum {
-        return Err(ShareError::answer("it does not lie on its chunks"));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use millpond_core::share::{ForeignPoint, ForeignUse};
-
-    use super::*;
-    use crate::MIB;
-
-    fn grant() -> MemoryGrant {
-        let part = |serial| Part { chunk: ChunkName { pool: 0, serial }, bytes: 2 * MIB };
-        let point = ForeignPoint { device: 1, slot: 0, seq: 1 };
-        let born = ForeignUse { point, act: millpond_core::op::Act::Allocate, stream: 0, op: 1 };
-        let (gone, uses) = Default::default();
-        let parts = vec![part(1), part(2)];
-        MemoryGrant { lease: LeaseId(1), bytes: 3 * MIB, offset: 512, part_count: 2, parts, gone, born, uses }
-    }
-
-    #[test]
-    fn what_does_not_fit_together_is_refused() {
-        check(&grant(), 2 * MIB).expect("it fits");
-        type Spoil = fn(&mut MemoryGrant);
-        let wrong: [(&str, Spoil); 10] = [
-            ("past the end", |it| it.bytes = 4 * MIB),
-            ("past all numbers", |it| it.bytes = u64::MAX),
-            ("nothing", |it| it.bytes = 0),
-            ("not in the first chunk", |it| it.offset = 2 * MIB),
-            ("not aligned", |it| it.offset = 8),
-            ("no chunks", |it| it.parts.clear()),
-            ("fewer than said", |it| it.part_count = 3),
-            ("a chunk twice", |it| it.parts[1].chunk = it.parts[0].chunk),
-            ("no granules", |it| it.parts[1].bytes = MIB),
-            ("more bytes than numbers", |it| it.parts[1].bytes = u64::MAX - 2 * MIB + 1),
-        ];
-        for (what, spoil) in wrong {
-            let mut grant = grant();
-            spoil(&mut grant);
-            assert!(check(&grant, 2 * MIB).is_err(), "{what}");
-        }
     }
 }

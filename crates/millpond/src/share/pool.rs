@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use bytemuck::Pod;
 use millpond_core::share::{Reply, Ticket, TicketKind};
+use millpond_driver::process;
 
 use super::error::ShareError;
 use super::exporter::Target;
@@ -38,15 +39,18 @@ impl Pool {
             return Err(ShareError::NotShareable { what: shared.id.to_string() }.into());
         }
         let target: Weak<_> = Arc::downgrade(shared);
-        shared.context.exporter()?.issue(TicketKind::Pool, Target::Pool(target), 0)
+        let life = shared.context.share.times().ticket_life;
+        shared.context.exporter()?.issue(TicketKind::Pool, Target::Pool(target), 0, life)
     }
 }
 
 impl Context {
     pub(super) fn import_pool(self: &Arc<Self>, ticket: &Ticket) -> Result<SharedPool> {
+        process::refuse_forked()?;
         check_kind(ticket, TicketKind::Pool)?;
-        let peer = self.peer(ticket.exporter)?;
-        let (Reply::Pool(pool), _) = peer.claim(ticket)? else {
+        let until = self.import_end();
+        let peer = self.peer(ticket.exporter, until)?;
+        let (Reply::Pool(pool), _) = peer.claim(ticket, until)? else {
             return Err(ShareError::answer("it is for something else"));
         };
         peer.keep_pool(self, pool, true);
@@ -64,7 +68,7 @@ impl SharedPool {
     /// As of [`Device::import`](crate::Device::import).
     #[allow(unsafe_code)] // It hands the caller's promise on and does nothing unsafe itself.
     pub unsafe fn import<T: Pod>(&self, ticket: &Ticket) -> Result<Buffer<T>> {
-        if ticket.exporter != self.peer.number {
+        if ticket.exporter != self.peer.name {
             return Err(ShareError::OtherPool.into());
         }
         self.context.import_typed(ticket, Some(self.pool))

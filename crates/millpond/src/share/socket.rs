@@ -1,37 +1,52 @@
 //! Packets with files between processes of one machine, and who is at the other end.
 //!
 //! Sockets have names that the exporting device's random number makes, in the system's abstract space: nothing to
-//! clean up, and nothing to connect to once the exporter is gone. Knows no message. What is sent never waits for a slow
+//! clean up, and nothing to connect to once the exporter is gone. The name is no other number: everybody sees it. Who
+//! is at the other end the system says, and never a message. Knows no message. What is sent never waits for a slow
 //! reader, and never raises a signal.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millpond_core::share::{FETCH_CHUNKS_MAX, MESSAGE_BYTES_MAX};
+use millpond_driver::{process, refuse_files, socket_peer, socket_peer_file};
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, Result};
-use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// How long an importer waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 128;
+/// The most files that the system sends with a packet.
+const FILES_MAX: usize = 253;
+/// The file system of the files of processes, where each process has a number of its own for ever (Linux 6.9).
+const PIDFS: u64 = 0x5049_4446;
 
 /// Who is at the other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Party {
-    /// Its process.
+    /// Its process; 0 where this process's namespace does not show it.
     pub(super) process: u32,
     /// Its user.
     pub(super) user: u32,
+}
+
+/// Tells processes apart, as long as they are connected.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum ProcessKey {
+    /// The number of its file: no other process ever has it.
+    File(u64),
+    /// Its process number.
+    Number(u32),
+    /// Not known: the connection stands for it.
+    Connection(u64),
 }
 
 /// What came.
@@ -52,9 +67,10 @@ fn socket() -> Result<OwnedFd> {
     net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// An exporter's socket.
+/// An exporter's socket. Where the system can forbid it, nobody sends files to it.
 pub(super) fn listen(exporter: u128) -> Result<OwnedFd> {
     let listener = socket()?;
+    let _ = refuse_files(&listener);
     rustix::io::ioctl_fionbio(&listener, true)?;
     net::bind(&listener, &address(exporter)?)?;
     net::listen(&listener, BACKLOG)?;
@@ -70,29 +86,77 @@ pub(super) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// A connection to an exporter; answers are waited for a while.
-pub(super) fn connect(exporter: u128) -> Result<OwnedFd> {
+/// A connection to an exporter, until a deadline.
+pub(super) fn connect(exporter: u128, until: Instant) -> Result<OwnedFd> {
     let connection = socket()?;
-    set_socket_timeout(&connection, Timeout::Recv, Some(PATIENCE))?;
-    set_socket_timeout(&connection, Timeout::Send, Some(PATIENCE))?;
+    wait_until(&connection, Timeout::Send, until)?;
     net::connect(&connection, &address(exporter)?)?;
     Ok(connection)
 }
 
+/// What is sent or received by waiting is waited for until then.
+pub(super) fn wait_until(connection: &OwnedFd, what: Timeout, until: Instant) -> Result<()> {
+    let rest = until.saturating_duration_since(Instant::now());
+    if rest.is_zero() {
+        return Err(Errno::AGAIN);
+    }
+    set_socket_timeout(connection, what, Some(rest.max(Duration::from_millis(1))))
+}
+
 /// Who made the other end.
 pub(super) fn party(connection: &OwnedFd) -> Result<Party> {
-    let cred = socket_peercred(connection)?;
-    Ok(Party { process: cred.pid.as_raw_nonzero().get() as u32, user: cred.uid.as_raw() })
+    let peer = socket_peer(connection).map_err(errno)?;
+    Ok(Party { process: peer.process, user: peer.user })
 }
 
 /// A file that can be read from once a process is over, and with it all that it had open; none where the system has no
-/// such files or does not show the process. While the process's connection stands, the number is still its own.
-pub(super) fn life(connection: &OwnedFd, party: Party) -> Option<OwnedFd> {
-    let process = Pid::from_raw(i32::try_from(party.process).ok()?)?;
-    let file = pidfd_open(process, PidfdFlags::empty()).ok()?;
+/// such files. That the system has no room for one is an error: nothing may be lent without it.
+pub(super) fn life(connection: &OwnedFd, party: Party) -> Result<Option<OwnedFd>> {
+    match socket_peer_file(connection).map_err(errno) {
+        Ok(file) => return Ok(Some(file)),
+        Err(Errno::NOPROTOOPT) => {}
+        Err(error) => return Err(error),
+    }
+    let Some(process) = i32::try_from(party.process).ok().and_then(Pid::from_raw) else { return Ok(None) };
+    let file = match pidfd_open(process, PidfdFlags::empty()) {
+        Ok(file) => file,
+        Err(Errno::NOSYS) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    // While the process's connection stands, the number is still its own.
+    match is_hung_up(connection) {
+        true => Err(Errno::SRCH),
+        false => Ok(Some(file)),
+    }
+}
+
+/// Tells a process from others; `connection` stands for it where nothing else does.
+pub(super) fn process_key(party: Party, life: Option<&OwnedFd>, connection: u64) -> ProcessKey {
+    let number = life.and_then(|life| {
+        let is_own = rustix::fs::fstatfs(life).is_ok_and(|system| system.f_type as u64 == PIDFS);
+        is_own.then(|| rustix::fs::fstat(life).ok().map(|file| file.st_ino)).flatten()
+    });
+    match (number, party.process) {
+        (Some(number), _) => ProcessKey::File(number),
+        (None, 0) => ProcessKey::Connection(connection),
+        (None, process) => ProcessKey::Number(process),
+    }
+}
+
+/// Whether the other end has gone or will say nothing more.
+pub(super) fn is_hung_up(connection: &OwnedFd) -> bool {
     let mut ends = [PollFd::new(connection, PollFlags::RDHUP)];
     let _ = poll(&mut ends, Some(&Timespec::default()));
-    (!ends[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP)).then_some(file)
+    ends[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR)
+}
+
+/// Whether a process is over, given its file.
+pub(super) fn is_over(life: &OwnedFd) -> bool {
+    poll(&mut [PollFd::new(life, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
 /// Waits until a file can be read from, or is at its end.
@@ -112,6 +176,10 @@ pub(super) fn pair() -> Result<(OwnedFd, OwnedFd)> {
 
 /// Sends a packet with files. `waits`: for room, for a while; else no room is an error.
 pub(super) fn send(connection: &OwnedFd, packet: &[u8], files: &[BorrowedFd<'_>], waits: bool) -> Result<()> {
+    if process::is_forked() {
+        // The line is the parent's: nobody speaks for it.
+        return Err(Errno::PERM);
+    }
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FETCH_CHUNKS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
@@ -132,9 +200,31 @@ pub(super) fn room() -> Vec<u8> {
     vec![0; MESSAGE_BYTES_MAX]
 }
 
+/// Takes a packet that may hold no files, without waiting and without touching a file: one with files stays where it
+/// is, and is an error. (What closing a stranger's file costs nobody knows.)
+pub(super) fn hear(connection: impl AsFd, room: &mut [u8]) -> Result<Received> {
+    let mut take = |flags| loop {
+        let (mut packet, mut none) = ([IoSliceMut::new(room)], RecvAncillaryBuffer::default());
+        match net::recvmsg(&connection, &mut packet, &mut none, flags | RecvFlags::DONTWAIT) {
+            // A reset is told once: what was sent before it lies behind it, or the end.
+            Err(Errno::INTR | Errno::CONNRESET) => {}
+            other => break other,
+        }
+    };
+    let seen = match take(RecvFlags::PEEK) {
+        Err(Errno::AGAIN) => return Ok(Received::Nothing),
+        other => other?,
+    };
+    if seen.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(Errno::MSGSIZE);
+    }
+    let got = take(RecvFlags::empty())?;
+    Ok(if got.bytes == 0 { Received::End } else { Received::Packet(got.bytes, Vec::new()) })
+}
+
 /// Takes a packet. `waits`: for a while; else for nothing.
 pub(super) fn receive(connection: impl AsFd, room: &mut [u8], waits: bool) -> Result<Received> {
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FETCH_CHUNKS_MAX))];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | if waits { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
     let got = loop {
@@ -151,8 +241,11 @@ pub(super) fn receive(connection: impl AsFd, room: &mut [u8], waits: bool) -> Re
             files.extend(received);
         }
     }
-    if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        // A packet that is too large, or files that this process has no room for.
+    if got.flags.contains(ReturnFlags::CTRUNC) {
+        // Files that this process has no room for: nobody sends more than there is room for here.
+        return Err(Errno::MFILE);
+    }
+    if got.flags.contains(ReturnFlags::TRUNC) {
         return Err(Errno::MSGSIZE);
     }
     Ok(if got.bytes == 0 { Received::End } else { Received::Packet(got.bytes, files) })
@@ -171,7 +264,17 @@ pub(super) fn random() -> Result<u128> {
     Ok(u128::from_ne_bytes(bytes))
 }
 
-/// This process's user.
-pub(super) fn own_user() -> u32 {
-    rustix::process::geteuid().as_raw()
+/// This process's user; none where its user namespace shows several users as one, this process's among them.
+pub(super) fn own_user() -> Option<u32> {
+    let user = rustix::process::geteuid().as_raw();
+    (user != UNMAPPED || shows_all_users()).then_some(user)
+}
+
+/// The user that others are shown as whom a user namespace does not know.
+const UNMAPPED: u32 = 65534;
+
+/// Whether this process's user namespace knows every user.
+fn shows_all_users() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
 }

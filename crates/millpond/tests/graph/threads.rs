@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use millpond::{Buffer, GraphError, Instantiate, Result};
 
+use crate::common::on_parallel_devices_that_run_closures;
 use crate::made::{each, expect};
+use crate::watchdog::ends;
 
 /// Each launch takes the memory to be its own for as long as it runs; two that overlapped would see each other.
 #[test]
@@ -130,5 +132,52 @@ fn threads_launch_graphs_of_their_own_beside_trims() {
             threads.into_iter().try_for_each(|thread| thread.join().unwrap())
         })?;
         device.synchronize()
+    });
+}
+
+/// Graphs that come to share memory, launched by threads on streams that do not know each other, while memory is
+/// trimmed: each sees its own bytes only, and nobody waits for ever.
+#[test]
+fn threads_launch_graphs_that_share_memory() {
+    on_parallel_devices_that_run_closures(|on| {
+        const ROUNDS: u32 = 60;
+        let device = &on.device;
+        let graph = |value: u32| {
+            let mut graph = device.graph()?;
+            let x = graph.add_alloc::<u32>(&[], 1 << 16)?;
+            let fill = graph.add_kernel(&[graph.node_of(x).unwrap()], x.write(), move |x| x.fill(value))?;
+            let right = move |x: &[u32]| assert!(x.iter().all(|it| *it == value), "another graph's bytes");
+            let look = graph.add_kernel(&[fill], x.read(), right)?;
+            graph.add_free(&[look], x)?;
+            graph.instantiate(Instantiate::default())
+        };
+        let execs = (1..=4).map(graph).collect::<Result<Vec<_>>>()?;
+        // In one stream, one after the other: they share.
+        let together = device.stream()?;
+        for exec in &execs {
+            let _ = exec.launch(&together)?;
+        }
+        ends(|| {
+            std::thread::scope(|scope| {
+                for (thread, exec) in execs.iter().enumerate() {
+                    let (next, together) = (&execs[(thread + 1) % execs.len()], &together);
+                    scope.spawn(move || {
+                        let stream = device.stream().unwrap();
+                        for round in 0..ROUNDS {
+                            let _ = exec.launch(&stream).unwrap();
+                            match round % 8 {
+                                2 => exec.upload(together).unwrap(),
+                                3 => drop(next.launch(&stream).unwrap()),
+                                5 => device.trim_graph_memory().unwrap(),
+                                6 => drop(exec.launch(together).unwrap()),
+                                7 => stream.synchronize().unwrap(),
+                                _ => {}
+                            }
+                        }
+                    });
+                }
+            });
+            device.synchronize()
+        })
     });
 }

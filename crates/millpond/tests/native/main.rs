@@ -16,11 +16,13 @@ mod launches;
 #[path = "../common/numbers.rs"]
 mod numbers;
 mod peers;
+mod shared_streams;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use millpond::driver::{CudaDriver, Driver, RawStream, Work};
+use millpond::driver::cuda::abi::{Code, Context};
+use millpond::driver::{CudaDriver, Driver, Peer, RawStream};
 use millpond::{CudaConfig, Device, DeviceConfig, Queue, Result, Stream};
 
 /// A device, and foreign code on it.
@@ -36,13 +38,54 @@ struct Foreign(Arc<CudaDriver>);
 impl Foreign {
     /// A fill of device memory.
     fn fill(&self, native: u64, at: u64, bytes: u64, value: u8) {
-        // SAFETY: an open stream of the primary context, for the length of this call.
-        let stream = unsafe { self.0.adopt_stream(native) }.expect("an open stream");
-        // SAFETY: the tests declare the memory to Millpond.
-        unsafe { self.0.submit(stream, &mut Some(Work::Fill { at, bytes, value })) }.expect("a fill");
-        self.0.close_stream(stream).expect("it was taken over");
+        let Some(Peer::Cuda(ordinal)) = self.0.peer() else { panic!("it is a CUDA device") };
+        let library = library();
+        library.in_primary(ordinal, || {
+            let fill = library.function::<unsafe extern "C" fn(u64, u8, usize, usize) -> Code>("cuMemsetD8Async");
+            // SAFETY: the tests declare the memory to Millpond, and the stream is open.
+            assert_eq!(unsafe { fill(at, value, bytes as usize, native as usize) }, Code::SUCCESS);
+        });
     }
 }
+
+/// The library as the program knows it.
+struct Library(libloading::Library);
+
+fn library() -> Library {
+    let name = match std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default().as_str() {
+        "cuda" => "libcuda.so.1".into(),
+        _ => fakecuda::library(),
+    };
+    // SAFETY: the library of the devices, which is loaded already.
+    Library(unsafe { libloading::Library::new(name) }.expect("the library of the devices"))
+}
+
+impl Library {
+    fn function<F: Copy>(&self, name: &str) -> F {
+        // SAFETY: the callers give the signatures of the header.
+        *unsafe { self.0.get::<F>(name) }.expect("a function of the library")
+    }
+
+    /// Does something while a device's primary context is the current one.
+    fn in_primary<R>(&self, ordinal: i32, act: impl FnOnce() -> R) -> R {
+        let mut context = Context::default();
+        let retain = self.function::<unsafe extern "C" fn(*mut Context, i32) -> Code>("cuDevicePrimaryCtxRetain");
+        // SAFETY: a place for a context.
+        assert_eq!(unsafe { retain(&raw mut context, ordinal) }, Code::SUCCESS);
+        // SAFETY: it is retained.
+        assert_eq!(unsafe { self.function::<ByContext>("cuCtxPushCurrent_v2")(context) }, Code::SUCCESS);
+        let done = act();
+        let pop = self.function::<unsafe extern "C" fn(*mut Context) -> Code>("cuCtxPopCurrent_v2");
+        // SAFETY: a place for a context.
+        assert_eq!(unsafe { pop(&raw mut context) }, Code::SUCCESS);
+        let release = self.function::<unsafe extern "C" fn(i32) -> Code>("cuDevicePrimaryCtxRelease_v2");
+        // SAFETY: retained above.
+        assert_eq!(unsafe { release(ordinal) }, Code::SUCCESS);
+        done
+    }
+}
+
+type ByContext = unsafe extern "C" fn(Context) -> Code;
 
 /// The settings of a device that no other test uses; none where another kind of device is to be tested.
 fn config() -> Option<CudaConfig> {

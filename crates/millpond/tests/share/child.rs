@@ -1,15 +1,20 @@
 //! A process of its own that does what it is told, line by line: this test program once more.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::BorrowedFd;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use millpond::{Buffer, Event, Result, SharedPool, Ticket};
+use millpond_core::share::{MemoryGrant, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{Shutdown, SocketType, shutdown, sockopt};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::raw::{Raw, claim, one_use};
 use crate::{Side, copy_in, device, fill, gate, import, is_filled};
 
 const ROLE: &str = "MILLPOND_SHARE_CHILD";
@@ -35,8 +40,15 @@ impl Child {
 
     /// As [`on`](Self::on), with settings.
     pub(crate) fn with(kind: &str, settings: &[(&str, &str)]) -> Child {
+        Self::started_by(&[], kind, settings)
+    }
+
+    /// One that another program starts, with these words before its own.
+    pub(crate) fn started_by(starter: &[&str], kind: &str, settings: &[(&str, &str)]) -> Child {
         let program = std::env::current_exe().expect("this program");
-        let mut command = Command::new(program);
+        let mut words = starter.iter().map(std::ffi::OsString::from).chain([program.into()]);
+        let mut command = Command::new(words.next().expect("there is one"));
+        command.args(words);
         command.args(["child::obeys", "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, kind);
         command.envs(settings.iter().copied());
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child");
@@ -92,6 +104,11 @@ impl Child {
     pub(crate) fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([signal, &self.id().to_string()]).status().expect("it runs");
         assert!(sent.success());
+        let state = || std::fs::read_to_string(format!("/proc/{}/stat", self.id())).expect("it is there");
+        // Stopped it is a moment later.
+        while signal == "-STOP" && !state().contains(") T ") {
+            std::thread::yield_now();
+        }
     }
 
     pub(crate) fn kill(mut self) {
@@ -107,6 +124,14 @@ impl Child {
     }
 }
 
+impl Drop for Child {
+    fn drop(&mut self) {
+        // A test that failed leaves none behind; one that ended is no more.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 /// What a child has.
 struct State {
     side: Side,
@@ -114,6 +139,9 @@ struct State {
     events: Vec<Event>,
     pools: Vec<SharedPool>,
     gates: Vec<mpsc::Sender<()>>,
+    raws: Vec<(Raw, Option<MemoryGrant>)>,
+    /// Files that are open for no purpose.
+    eaten: Vec<File>,
 }
 
 /// The child itself; nothing where nobody asked for one.
@@ -121,7 +149,8 @@ struct State {
 fn obeys() {
     let Ok(kind) = std::env::var(ROLE) else { return };
     let side = Side::of(device(&kind));
-    let mut state = State { side, buffers: HashMap::new(), events: Vec::new(), pools: Vec::new(), gates: Vec::new() };
+    let (buffers, events, pools, gates, raws, eaten) = Default::default();
+    let mut state = State { side, buffers, events, pools, gates, raws, eaten };
     for line in std::io::stdin().lines() {
         let line = line.expect("the parent writes text");
         let words: Vec<&str> = line.split(' ').collect();
@@ -195,6 +224,8 @@ impl State {
                 fakecuda::Hooks::load().reset();
                 done()
             }
+            ["raw" | "raw-storm" | "raw-release" | "raw-say" | "raw-fetch" | "raw-idle", ..] => Ok(self.act_raw(words)),
+            ["limit" | "eat" | "uneat" | "launches" | "sharing", ..] => self.act_limits(words),
             ["hang-up"] => Ok(hang_up().to_string()),
             ["leases"] => Ok(device.sharing().leases.to_string()),
             ["counts"] => {
@@ -202,6 +233,141 @@ impl State {
                 Ok(format!("{} {} {}", sharing.imports, sharing.returning, sharing.imported_chunks))
             }
             _ => panic!("the parent said {words:?}"),
+        }
+    }
+}
+
+impl State {
+    /// Files that are scarce, and what things cost.
+    fn act_limits(&mut self, words: &[&str]) -> Result<String> {
+        let Side { device, stream, .. } = &self.side;
+        let done = || Ok("ok".to_owned());
+        match *words {
+            ["limit", files] => {
+                let limit = Rlimit { current: Some(number(files).into()), ..getrlimit(Resource::Nofile) };
+                setrlimit(Resource::Nofile, limit).expect("it is lower than before");
+                done()
+            }
+            ["eat"] => {
+                self.eaten.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
+                done()
+            }
+            ["uneat"] => {
+                self.eaten.clear();
+                done()
+            }
+            // The longest of some launches, in microseconds.
+            ["launches", name, count] => {
+                let mut longest = Duration::ZERO;
+                for _ in 0..number(count) {
+                    let begin = Instant::now();
+                    stream.launch(self.buffers[name].read(), |_| ())?;
+                    stream.synchronize()?;
+                    longest = longest.max(begin.elapsed());
+                }
+                Ok(longest.as_micros().to_string())
+            }
+            ["sharing"] => {
+                let sharing = device.sharing();
+                Ok(format!("{} {} {}", sharing.leases, sharing.connections, sharing.foreign_chains))
+            }
+            _ => panic!("the parent said {words:?}"),
+        }
+    }
+
+    /// What an importer says that obeys no rules.
+    fn act_raw(&mut self, words: &[&str]) -> String {
+        let ticket = |text: &str| text.parse::<Ticket>().expect("a ticket");
+        let done = || "ok".to_owned();
+        match *words {
+            ["raw", text] => {
+                let raw = Raw::connect(&ticket(text)).expect("somebody listens");
+                let grant = raw.claim(&ticket(text));
+                let device = grant.device;
+                self.raws.push((raw, Some(grant)));
+                format!("{device:x}")
+            }
+            ["raw-idle", text, count] => {
+                let come = |_| Raw::connect(&ticket(text)).ok().map(|raw| (raw, None));
+                let come: Vec<_> = (0..number(count)).filter_map(come).collect();
+                self.raws.extend(come);
+                done()
+            }
+            // For as long as it lives.
+            ["raw-storm", kind, text, ref more @ ..] => {
+                storm(kind, &ticket(text), &more.iter().map(|text| ticket(text)).collect::<Vec<_>>())
+            }
+            // Of what was claimed last: as the device that is named, or what the grant names.
+            ["raw-release", device] => {
+                let (raw, grant) = self.raws.last().expect("it has claimed");
+                let grant = grant.as_ref().expect("it has claimed");
+                let uses = match device {
+                    "granted" => grant.uses.clone(),
+                    "untrue" => vec![one_use(1, 0, (1 << 60) + 1)],
+                    "many" => (1..1024).map(|device| one_use(device, 0, 1)).collect(),
+                    device => {
+                        let device = u128::from_str_radix(device, 16).expect("a number");
+                        (0..8).map(|slot| one_use(device, slot, 1 << 40)).collect()
+                    }
+                };
+                let _ = raw.say(&Request::Release { lease: grant.lease, uses });
+                done()
+            }
+            ["raw-say", word] => {
+                let (raw, grant) = self.raws.last().expect("it has claimed");
+                let lease = grant.as_ref().expect("it has claimed").lease;
+                let _ = raw.say(&if word == "over" { Request::Over(lease) } else { Request::Known(lease) });
+                done()
+            }
+            // Asks for files and does not read the answers: how often it could.
+            ["raw-fetch", count] => {
+                let (raw, grant) = self.raws.last().expect("it has claimed");
+                let chunk = grant.as_ref().expect("it has claimed").parts[0].chunk;
+                let ask = || {
+                    std::thread::sleep(Duration::from_millis(5));
+                    raw.say(&Request::Fetch(vec![chunk; 64]))
+                };
+                (0..number(count)).take_while(|_| ask().is_ok()).count().to_string()
+            }
+            _ => panic!("the parent said {words:?}"),
+        }
+    }
+}
+
+/// Does the same wrong thing again and again.
+fn storm(kind: &str, ticket: &Ticket, more: &[Ticket]) -> ! {
+    println!("{SAYS}storm");
+    let mut kept: Vec<Raw> = Vec::new();
+    let mut more = more.iter();
+    let mut round = 0u64;
+    loop {
+        round += 1;
+        let Ok(raw) = Raw::connect(ticket) else { continue };
+        match kind {
+            "connect" => {}
+            "idle" => {
+                kept.push(raw);
+                if kept.len() > 100 {
+                    kept.clear();
+                }
+            }
+            "garbage" => {
+                let bytes: Vec<u8> = (0..round % 300).map(|at| ((at * round) >> 3) as u8).collect();
+                while raw.send(&bytes, &[]).is_ok() {}
+            }
+            "talk" => while raw.say(&Request::Over(millpond_core::share::LeaseId(5))).is_ok() {},
+            "claim" => while raw.ask(&claim(&Ticket { nonce: u128::from(round), ..*ticket })).is_some() {},
+            // With a lease, until there are no more tickets.
+            _ => {
+                let Some(ticket) = more.next() else { continue };
+                let grant = raw.claim(ticket);
+                if kind == "fetch" {
+                    while raw.say(&Request::Fetch(vec![grant.parts[0].chunk; 64])).is_ok() {}
+                } else {
+                    let _ = raw.say(&Request::Release { lease: grant.lease, uses: vec![one_use(1, 0, u64::MAX)] });
+                }
+                kept.push(raw);
+            }
         }
     }
 }

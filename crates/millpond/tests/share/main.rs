@@ -3,10 +3,14 @@
 mod child;
 mod cuda;
 mod failing;
+mod hostile;
+mod isolation;
 mod kills;
+mod limits;
 mod order;
 mod plain;
 mod processes;
+mod raw;
 mod tickets;
 mod traced;
 

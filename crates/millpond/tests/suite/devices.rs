@@ -2,6 +2,8 @@
 //! words.
 
 use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 use millpond::driver::SimDriver;
 use millpond::{Device, DeviceConfig, Error, HostConfig, Invalid, PoolConfig, Schedule, Stream};
@@ -179,5 +181,110 @@ fn memory_outlives_the_stream_that_allocated_it() {
         drop(dropped);
         on.device.synchronize().unwrap();
         assert_eq!((pool.statistics().used_bytes, pool.statistics().reserved_bytes), (0, 0));
+    });
+}
+
+/// A host device with threads, where the tests are of host devices.
+fn parallel_pair() -> Option<(Device, Device)> {
+    let host = || Device::host(HostConfig::default()).unwrap();
+    makes().contains(&Make::Parallel).then(|| (host(), host()))
+}
+
+/// Runs something that must not hang.
+fn soon(body: impl FnOnce() + Send + 'static) {
+    let (done, seen) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        body();
+        let _ = done.send(());
+    });
+    if seen.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
+        panic!("it hangs");
+    }
+    thread.join().unwrap();
+}
+
+/// More streams than a device has threads wait for another device, which waits for the first one.
+#[test]
+fn hundreds_of_streams_wait_for_another_device() {
+    let Some((here, there)) = parallel_pair() else { return };
+    soon(move || {
+        let (first, across) = (here.stream().unwrap(), there.stream().unwrap());
+        let (go, gate) = std::sync::mpsc::channel::<()>();
+        first.launch((), move |()| gate.recv().unwrap_or_default()).unwrap();
+        (0..200).for_each(|_| first.launch((), |()| ()).unwrap());
+        across.wait(&first.record().unwrap()).unwrap();
+        across.launch((), |()| ()).unwrap();
+        let event = across.record().unwrap();
+        let streams: Vec<Stream> = (0..400).map(|_| here.stream().unwrap()).collect();
+        for stream in &streams {
+            stream.wait(&event).unwrap();
+            stream.launch((), |()| ()).unwrap();
+        }
+        drop(go);
+        streams.iter().for_each(|stream| stream.synchronize().unwrap());
+    });
+}
+
+/// A kernel owns the last handles of a device whose work waits for that kernel.
+#[test]
+fn a_kernel_drops_a_device_that_waits_for_it() {
+    let Some((here, there)) = parallel_pair() else { return };
+    soon(move || {
+        let (left, right) = (here.stream().unwrap(), there.stream().unwrap());
+        let (send, receive) = std::sync::mpsc::channel::<(Device, Stream)>();
+        let (done, seen) = std::sync::mpsc::channel();
+        right.launch((), move |()| drop(receive.recv().unwrap())).unwrap();
+        left.wait(&right.record().unwrap()).unwrap();
+        left.launch((), move |()| done.send(()).unwrap()).unwrap();
+        send.send((here, left)).unwrap();
+        right.synchronize().unwrap();
+        assert_eq!(seen.recv(), Ok(()), "its work is done all the same");
+    });
+}
+
+/// A kernel panics; one behind it owns a guard that synchronises as it is dropped.
+#[test]
+fn a_guard_among_lost_kernels_synchronises() {
+    struct Flush(Stream, std::sync::mpsc::Sender<bool>);
+    impl Drop for Flush {
+        fn drop(&mut self) {
+            let _ = self.1.send(self.0.synchronize().is_err());
+        }
+    }
+    let Some((device, _)) = parallel_pair() else { return };
+    soon(move || {
+        let stream = device.stream().unwrap();
+        let (go, gate) = std::sync::mpsc::channel::<()>();
+        let (said, heard) = std::sync::mpsc::channel();
+        let boom = move |()| {
+            let _ = gate.recv();
+            std::panic::resume_unwind(Box::new("boom"));
+        };
+        stream.launch((), boom).unwrap();
+        let guard = Flush(stream.clone(), said);
+        let held = move |()| {
+            let _held = &guard;
+        };
+        stream.launch((), held).unwrap();
+        drop(go);
+        assert!(stream.synchronize().is_err());
+        assert_eq!(heard.recv(), Ok(true));
+    });
+}
+
+/// A kernel that waits for its own stream is told.
+#[test]
+fn a_kernel_that_waits_for_itself_is_told() {
+    let Some((device, _)) = parallel_pair() else { return };
+    soon(move || {
+        let stream = device.stream().unwrap();
+        let (own, all) = (stream.clone(), device.clone());
+        let (said, heard) = std::sync::mpsc::channel();
+        let ask = move |()| said.send([own.synchronize(), all.synchronize()]).unwrap();
+        stream.launch((), ask).unwrap();
+        for answer in heard.recv().unwrap() {
+            assert!(answer.unwrap_err().to_string().contains("waits for the work that blocks on it"));
+        }
+        stream.synchronize().unwrap();
     });
 }

@@ -3,9 +3,9 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millpond::{Buffer, Error, MIB, OutOfMemory, Pool, PoolConfig, Stream};
+use millpond::{Buffer, Error, GIB, MIB, OutOfMemory, Pool, PoolConfig, Stream};
 
-use crate::common::{Random, Subject, on_every_device_of, reuse, touch};
+use crate::common::{Make, Random, Subject, on_every_device_of, reuse, touch};
 
 const TOTAL: u64 = 64 * MIB;
 
@@ -61,6 +61,19 @@ fn all_memory_can_be_had_and_no_more() {
             drop(held);
         }
         assert_eq!(pool.statistics().used_bytes, 0);
+    });
+}
+
+/// What an earlier request left does not make the last bytes unreachable, however large chunks are by then.
+#[test]
+fn all_of_a_large_device_can_be_had_after_a_small_block() {
+    on_every_device_of(64 * GIB, |on| {
+        if on.make == Make::Cuda {
+            return eprintln!("skipped: a GPU's memory is not a round number, and others use it, too");
+        }
+        let (stream, pool) = (on.stream(), keeping(on));
+        stream.free(stream.alloc::<u8>(&pool, 1).unwrap()).unwrap();
+        stream.alloc::<u8>(&pool, 64 * GIB as usize).unwrap();
     });
 }
 

@@ -7,6 +7,7 @@ mod common;
 #[path = "../common/each_call.rs"]
 mod each_call;
 
+mod closing;
 mod data;
 mod devices;
 mod exhaustion;

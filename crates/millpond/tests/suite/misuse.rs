@@ -235,6 +235,26 @@ fn memory_passes_through_a_bare_address() {
     });
 }
 
+/// One edge for all that the other stream did, and not one that is refused again.
+#[test]
+fn the_help_names_an_operation_that_is_late_enough() {
+    on_every_device(|on| {
+        let [stream, other] = on.streams();
+        let (x, _) = named(on, &stream, "x", 4096);
+        let early = stream.record().unwrap();
+        stream.memset(x.write(), 1).unwrap();
+        let refused = other.memset(x.write(), 2).unwrap_err();
+        assert_eq!(kind_of(&refused), Kind::UseBeforeAlloc);
+        assert!(refused.to_string().contains("recorded on stream 1 at or after op 2"), "{refused}");
+        other.wait(&early).unwrap();
+        let refused = other.memset(x.write(), 2).unwrap_err();
+        assert!(refused.to_string().contains("recorded on stream 1 at or after op 2"), "{refused}");
+        order(&stream, &other);
+        other.memset(x.write(), 2).unwrap();
+        other.free(x).unwrap();
+    });
+}
+
 /// CUDA frees it and says nothing.
 #[test]
 fn a_free_on_an_unordered_stream_is_refused() {

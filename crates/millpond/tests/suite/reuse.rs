@@ -293,3 +293,29 @@ fn data_is_right_under_every_policy() {
         }
     });
 }
+
+/// A block rests on its stream's shelf, and the stream learns of a neighbour's free only after that: whoever waited for
+/// the first free alone gets the first block alone.
+#[test]
+fn what_a_stream_learned_after_a_free_opens_no_neighbour_by_it() {
+    on_devices_that_hold(|on| {
+        let reuse = reuse(true, true, false);
+        let pool = on.pool(PoolConfig { max_bytes: 2 * MIB, reuse, ..Default::default() });
+        let [left, right, third] = on.streams();
+        let low = left.alloc::<u8>(&pool, 64 << 10).unwrap();
+        let high = right.alloc::<u8>(&pool, 64 << 10).unwrap();
+        let _rest = right.alloc::<u8>(&pool, (2048 - 64 - 64 - 128 - 256) << 10).unwrap();
+        assert_eq!(low.address() + (64 << 10), high.address(), "neighbours");
+        let busy = on.hold(&right, high.write());
+        right.free(high).unwrap();
+        let _miss = right.alloc::<u8>(&pool, 128 << 10).unwrap(); // the heap gets the upper block
+        left.free(low).unwrap(); // this one rests on a shelf
+        third.wait(&left.record().unwrap()).unwrap();
+        left.wait(&right.record().unwrap()).unwrap(); // news that came after the free
+        let _miss = left.alloc::<u8>(&pool, 256 << 10).unwrap(); // the heap gets the lower block
+        let both = third.alloc::<u8>(&pool, 128 << 10);
+        assert!(matches!(both, Err(Error::OutOfMemory(_))), "got {:?}", both.map(|x| x.address()));
+        third.alloc::<u8>(&pool, 64 << 10).unwrap();
+        drop(busy);
+    });
+}

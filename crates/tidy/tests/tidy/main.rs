@@ -27,6 +27,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("litmus", &["core"]),
     ("cli", &["core", "millpond", "litmus"]),
     ("fakecuda", &["core", "driver"]),
+    ("stress", &["millpond"]),
     ("tidy", &[]),
 ];
 

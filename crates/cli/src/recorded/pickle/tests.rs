@@ -85,3 +85,12 @@ fn broken_pickles_are_refused_at_their_byte() {
         assert!(text.starts_with(expected), "{bytes:?}: {text}");
     }
 }
+
+#[test]
+fn memory_is_in_proportion_to_the_input() {
+    let containers = [b"\x80\x04".as_slice(), &b"]".repeat(4 << 20), b"."].concat();
+    assert!(error(&containers).contains("takes more memory than 20 times its size"));
+    let numbers = [b"\x80\x04](".as_slice(), &b"K\x01".repeat(4 << 20), b"e."].concat();
+    let pickle = Pickle::read(&numbers).expect("a list of numbers is what it looks like");
+    assert_eq!(pickle.items(pickle.top()).map(<[Value]>::len), Some(4 << 20));
+}

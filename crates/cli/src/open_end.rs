@@ -1,0 +1,39 @@
+//! Output that somebody may stop to read: `millpond check x.trace | head -n 1`. What the command finds, and ends with,
+//! is the same as if all of it had been read.
+
+use std::io::{self, ErrorKind, Write};
+
+/// Passes everything on until the other end is closed; after that it takes everything and drops it.
+pub(crate) struct OpenEnd<W> {
+    output: W,
+    is_closed: bool,
+}
+
+impl<W> OpenEnd<W> {
+    pub(crate) fn new(output: W) -> Self {
+        Self { output, is_closed: false }
+    }
+
+    fn unless_closed<T>(&mut self, act: impl FnOnce(&mut W) -> io::Result<T>, closed: T) -> io::Result<T> {
+        if self.is_closed {
+            return Ok(closed);
+        }
+        match act(&mut self.output) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                self.is_closed = true;
+                Ok(closed)
+            }
+            done => done,
+        }
+    }
+}
+
+impl<W: Write> Write for OpenEnd<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.unless_closed(|output| output.write(bytes), bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.unless_closed(Write::flush, ())
+    }
+}

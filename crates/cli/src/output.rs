@@ -1,0 +1,86 @@
+//! Files that the command writes: beside their place first, and then put there whole. Whoever stops the command, or has
+//! no room, keeps the file that was there; and a file that is read is never the one that is written.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Error, Write};
+use std::path::{Path, PathBuf};
+
+use crate::recorded::Refusal;
+
+/// Writes a file by `write`. `inputs` are those that were read for it. What `write` returns.
+pub(crate) fn write_file<T>(
+    path: &Path,
+    inputs: &[&Path],
+    write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
+) -> Result<T, Refusal> {
+    let refuse = |error: Error| Refusal::from_write(path, &error);
+    let is_input = |input: &&Path| is_same(input, path);
+    if inputs.iter().any(is_input) {
+        return Err(refuse(Error::other("it is what is read: name another file")));
+    }
+    // What is no file (a pipe, a terminal, /dev/null) has no place beside it, and nothing to lose.
+    if fs::metadata(path).is_ok_and(|it| !it.is_file()) {
+        return File::create(path).and_then(|file| fill(file, write)).map_err(refuse);
+    }
+    let beside = beside(path);
+    let written = File::options().write(true).create_new(true).open(&beside).and_then(|file| fill(file, write));
+    written
+        .and_then(|done| fs::rename(&beside, target(path)).map(|()| done))
+        .inspect_err(|_| {
+            // What cannot be removed either is a name that says what it is.
+            let _ = fs::remove_file(&beside);
+        })
+        .map_err(refuse)
+}
+
+fn fill<T>(file: File, write: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> io::Result<T> {
+    let mut file = BufWriter::new(file);
+    let done = write(&mut file)?;
+    file.flush()?;
+    Ok(done)
+}
+
+/// A link's target is what is replaced, and not the link.
+fn target(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// A name of this process's own in the same folder.
+fn beside(path: &Path) -> PathBuf {
+    let target = target(path);
+    let mut name = target.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    target.with_file_name(name)
+}
+
+/// Whether two names lead to one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    match (fs::canonicalize(one), fs::canonicalize(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_there_whole_or_as_it_was() {
+        let folder = std::env::temp_dir().join(format!("millpond-output-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (path, link) = (folder.join("it"), folder.join("link"));
+        fs::write(&path, "before").unwrap();
+        let failed = write_file(&path, &[], |out| out.write_all(b"half").and(Err::<(), _>(Error::other("stopped"))));
+        assert!(failed.is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "before");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(write_file(&path, &[&link], |out| out.write_all(b"over the input")).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "before");
+        write_file(&path, &[&folder.join("other")], |out| out.write_all(b"after")).unwrap();
+        assert_eq!(fs::read_to_string(&link).unwrap(), "after");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing is left beside it");
+        write_file(Path::new("/dev/null"), &[], |out| out.write_all(b"nowhere")).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,442 @@
+//! An importer, as its exporter knows it: what it has said, and what it holds.
+//!
+//! Whoever must know now what an importer has said hears it ([`Connection::hear`]); so does the exporter's thread when
+//! something is there. Hearing takes packets in and does what they state: a lease ends, its uses are over. It closes,
+//! accepts and receives no file, sends nothing and answers nothing: questions are left to the thread, one at a time. So
+//! what it costs depends on how much a holder of leases says, and a holder can say only so much of each lease.
+//!
+//! Invariant **own-word**: who an importer is the system says: its process, and by its first release the device of that
+//! process which it speaks for. All that a message names is looked up among what this connection has. A message that
+//! breaks the rules ends the talk, and so does the end of the socket. What the importer still holds then comes back
+//! when its process is over: work of a process that was killed may run on for a moment. Where the system has no files
+//! of processes, the end of the talk has to do.
+//!
+//! Locks: a connection's, then heaps and lives, chains of others; nobody who holds one of those takes it. A lease lets
+//! go under it, so that whoever has heard finds it so, and is dropped behind it: the last reference to an allocation
+//! may have its whole pool with it.
+
+use std::cell::RefCell;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use millpond_core::ids::HostId;
+use millpond_core::share::{ChunkName, ForeignUse, LeaseId, PARTS_MAX, Part, Refusal, Request};
+use rustc_hash::{FxHashMap, FxHashSet};
+use rustix::io::Errno;
+
+use super::abroad::Speaker;
+use super::exporter::{Bell, Counters};
+use super::lend::Lease;
+use super::socket::{self, Party, Received};
+use crate::context::{Context, lock};
+
+/// Packets that are heard at once; no socket holds more of an importer that obeys the rules.
+const PACKETS_MAX: usize = 1024;
+/// No request is larger, in bytes.
+const REQUEST_BYTES_MAX: usize = 48 * 1024;
+/// The most leases of one importer.
+const LEASES_MAX: usize = 1 << 15;
+/// Leases remembered of one importer whose host was never told that their uses are over.
+const OVER_MAX: usize = 4096;
+/// Words about leases that are forgotten; whoever says more breaks the rules.
+const STRAYS_MAX: usize = 2 * OVER_MAX;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(super) number: u64,
+    pub(super) party: Party,
+    /// The exporting device, and its number.
+    context: Weak<Context>,
+    device: u128,
+    bell: Arc<Bell>,
+    counters: Arc<Counters>,
+    /// Readable once the process is over; none where the system has no such files. Set with the first claim.
+    life: OnceLock<Option<OwnedFd>>,
+    /// Whether a claim of it was granted.
+    has_claimed: AtomicBool,
+    state: Mutex<State>,
+    fetched: Mutex<Fetched>,
+}
+
+/// What becomes of an importer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// It is heard.
+    Talks,
+    /// Nothing is heard of it any more; its process has yet to end.
+    Leaves,
+    /// It has nothing any more.
+    Gone,
+}
+
+#[derive(Debug)]
+struct State {
+    stage: Stage,
+    /// Taken away by the exporter's thread, which alone closes it.
+    socket: Option<Arc<OwnedFd>>,
+    /// Asked and not answered.
+    question: Option<Request>,
+    leases: FxHashMap<LeaseId, Lease>,
+    /// How many of them are over, and not known to be by the importer's host.
+    over: usize,
+    strays: usize,
+    /// Marks that it was told the names of.
+    named: usize,
+    speaker: Option<Speaker>,
+    /// Who stands for it in a trace.
+    host: Option<HostId>,
+}
+
+/// The importer broke the rules.
+pub(super) struct Broken;
+
+impl Connection {
+    pub(super) fn new(
+        number: u64,
+        socket: OwnedFd,
+        party: Party,
+        (context, device): (&Arc<Context>, u128),
+        bell: &Arc<Bell>,
+        counters: &Arc<Counters>,
+    ) -> Connection {
+        let (leases, has_claimed) = Default::default();
+        let state = State {
+            stage: Stage::Talks,
+            socket: Some(Arc::new(socket)),
+            question: None,
+            leases,
+            over: 0,
+            strays: 0,
+            named: 0,
+            speaker: None,
+            host: None,
+        };
+        let (bell, counters, life) = (Arc::clone(bell), Arc::clone(counters), OnceLock::new());
+        let (state, fetched) = (Mutex::new(state), Mutex::default());
+        let context = Arc::downgrade(context);
+        Connection { number, party, context, device, bell, counters, life, has_claimed, state, fetched }
+    }
+
+    /// Its process, as messages name it.
+    pub(super) fn process(&self) -> u32 {
+        self.party.process
+    }
+
+    /// Whether it is another process than this.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.party.process != std::process::id()
+    }
+
+    /// Takes a file of its process, without which nothing is lent to it.
+    pub(super) fn identify(&self, socket: &OwnedFd) -> std::result::Result<(), Refusal> {
+        if self.life.get().is_some() {
+            return Ok(());
+        }
+        let life = socket::life(socket, self.party).map_err(|error| match error {
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM => Refusal::Full,
+            _ => Refusal::System,
+        })?;
+        // One thread identifies.
+        let _ = self.life.set(life);
+        Ok(())
+    }
+
+    pub(super) fn has_claimed(&self) -> bool {
+        self.has_claimed.load(Ordering::Acquire)
+    }
+
+    /// Hears what the importer has said so far. Called with no locks held.
+    pub(crate) fn hear(&self) {
+        if let Some(context) = self.context.upgrade() {
+            self.hear_some(&context, PACKETS_MAX);
+        }
+    }
+
+    /// As [`hear`](Self::hear), of so many packets.
+    pub(super) fn hear_some(&self, context: &Arc<Context>, packets: usize) {
+        let mut ended = Vec::new();
+        let mut state = lock(&self.state);
+        let before = (state.stage, state.question.is_some());
+        for _ in 0..packets {
+            if !self.hear_one(context, &mut state, &mut ended) {
+                break;
+            }
+        }
+        let has_news = before != (state.stage, state.question.is_some());
+        drop(state);
+        drop(ended);
+        if has_news {
+            self.bell.ring(self.number);
+        }
+    }
+
+    /// Takes one packet in; whether there may be more.
+    fn hear_one(&self, context: &Arc<Context>, state: &mut State, ended: &mut Vec<Lease>) -> bool {
+        match (state.stage, state.socket.clone()) {
+            (Stage::Talks, Some(socket)) => {
+                let heard = match read(&socket) {
+                    Ok(None) => return false,
+                    Ok(Some(request)) => self.take_in(context, state, request, ended),
+                    Err(broken) => Err(broken),
+                };
+                if heard.is_err() {
+                    self.leave(state);
+                }
+                true
+            }
+            (Stage::Talks | Stage::Leaves, _) => {
+                let lives = self.life.get().and_then(Option::as_ref).is_some_and(|life| !socket::is_over(life));
+                // What is over needs no more than the end of the talk.
+                if !lives || (state.named == 0 && state.leases.values().all(Lease::is_over)) {
+                    self.end(context, state, ended);
+                }
+                false
+            }
+            (Stage::Gone, _) => false,
+        }
+    }
+
+    /// Nothing more is heard of it.
+    fn leave(&self, state: &mut State) {
+        if state.stage == Stage::Talks {
+            state.stage = Stage::Leaves;
+            state.question = None;
+        }
+    }
+
+    /// All that it had is given back.
+    fn end(&self, context: &Context, state: &mut State, ended: &mut Vec<Lease>) {
+        state.stage = Stage::Gone;
+        let held = state.leases.values().filter(|lease| !lease.is_returned()).count();
+        self.counters.reclaimed(held);
+        state.leases.values().for_each(Lease::let_go);
+        ended.extend(state.leases.drain().map(|(_, lease)| lease));
+        state.speaker = None;
+        if let (Some(tracer), Some(host)) = (&context.tracer, state.host) {
+            tracer.process_ended(host, self.process());
+        }
+    }
+
+    /// What a packet says.
+    fn take_in(
+        &self,
+        context: &Arc<Context>,
+        state: &mut State,
+        request: Request,
+        ended: &mut Vec<Lease>,
+    ) -> std::result::Result<(), Broken> {
+        match request {
+            Request::Claim { .. } | Request::Parts { .. } | Request::Fetch(_) => {
+                match state.question.replace(request) {
+                    None => Ok(()),
+                    Some(_) => Err(Broken),
+                }
+            }
+            Request::Release { lease, uses } => self.release(context, state, lease, &uses, ended),
+            Request::Over(id) => {
+                let returned = state.leases.get_mut(&id).filter(|lease| lease.is_returned());
+                if !returned.is_some_and(Lease::over) {
+                    return state.stray();
+                }
+                state.over += 1;
+                if state.over > OVER_MAX {
+                    let oldest = state.leases.values().filter(|lease| lease.is_over()).map(|lease| lease.id).min();
+                    let oldest = oldest.and_then(|id| state.leases.remove(&id));
+                    state.over -= 1;
+                    ended.extend(oldest.map(Lease::forget).inspect(Lease::let_go));
+                }
+                Ok(())
+            }
+            Request::Known(id) => {
+                let known = match state.leases.get(&id).is_some_and(Lease::is_returned) {
+                    true => state.leases.remove(&id),
+                    false => None,
+                };
+                let Some(lease) = known else { return state.stray() };
+                state.over -= usize::from(lease.is_over());
+                lease.let_go();
+                ended.push(lease);
+                Ok(())
+            }
+        }
+    }
+
+    /// A hold ends in the order of the program. Everything is checked before anything changes.
+    fn release(
+        &self,
+        context: &Arc<Context>,
+        state: &mut State,
+        id: LeaseId,
+        uses: &[ForeignUse],
+        ended: &mut Vec<Lease>,
+    ) -> std::result::Result<(), Broken> {
+        let State { leases, speaker, .. } = state;
+        let lease = leases.get_mut(&id).filter(|lease| !lease.is_returned()).ok_or(Broken)?;
+        if let (None, Some(first)) = (&speaker, uses.first()) {
+            let key = socket::process_key(self.party, self.life.get().and_then(Option::as_ref), self.number);
+            *speaker = Some(context.speaker(key, first.point.device));
+        }
+        let uses = match speaker {
+            Some(speaker) if !uses.is_empty() => context.uses_here(self.device, speaker, self.process(), uses),
+            _ => Some(Vec::new()),
+        };
+        lease.release(&uses.ok_or(Broken)?);
+        self.counters.released();
+        if let (Some(tracer), Some(host)) = (&context.tracer, state.host) {
+            tracer.released(host, id);
+        }
+        if let Some(lease) = state.leases.remove(&id) {
+            match lease.is_settled() {
+                true => {
+                    lease.let_go();
+                    ended.push(lease);
+                }
+                false => drop(state.leases.insert(id, lease)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The next request, if one is there; the end of the talk breaks it as well.
+fn read(socket: &OwnedFd) -> std::result::Result<Option<Request>, Broken> {
+    thread_local! {
+        static ROOM: RefCell<Vec<u8>> = RefCell::new(vec![0; REQUEST_BYTES_MAX]);
+    }
+    ROOM.with_borrow_mut(|room| match socket::hear(socket, room) {
+        Ok(Received::Nothing) => Ok(None),
+        Ok(Received::Packet(bytes, _)) => Request::from_bytes(&room[..bytes]).map(Some).map_err(|_| Broken),
+        Ok(Received::End) | Err(_) => Err(Broken),
+    })
+}
+
+impl State {
+    /// A word about a lease that is forgotten, or never was.
+    fn stray(&mut self) -> std::result::Result<(), Broken> {
+        self.strays += 1;
+        if self.strays > STRAYS_MAX { Err(Broken) } else { Ok(()) }
+    }
+}
+
+/// What the exporter's thread does with it.
+impl Connection {
+    pub(super) fn stage(&self) -> Stage {
+        lock(&self.state).stage
+    }
+
+    /// The question that waits for its answer, and the socket for that.
+    pub(super) fn take_question(&self) -> Option<(Request, Arc<OwnedFd>)> {
+        let mut state = lock(&self.state);
+        let socket = state.socket.clone()?;
+        Some((state.question.take()?, socket))
+    }
+
+    /// It broke the rules, or there is no room for it.
+    pub(super) fn break_off(&self) {
+        self.leave(&mut lock(&self.state));
+    }
+
+    /// The socket, for the exporter's thread to close.
+    pub(super) fn take_socket(&self) -> Option<Arc<OwnedFd>> {
+        lock(&self.state).socket.take()
+    }
+
+    pub(super) fn life(&self) -> Option<&OwnedFd> {
+        self.life.get().and_then(Option::as_ref)
+    }
+
+    /// Whether it may have one lease more.
+    pub(super) fn has_room(&self) -> bool {
+        lock(&self.state).leases.len() < LEASES_MAX
+    }
+
+    /// It has a lease more; who stands for it in a trace. Given back where it leaves.
+    pub(super) fn lend(&self, context: &Context, lease: Lease) -> std::result::Result<Option<HostId>, Lease> {
+        let mut state = lock(&self.state);
+        if state.stage != Stage::Talks {
+            return Err(lease);
+        }
+        state.leases.insert(lease.id, lease);
+        self.counters.lent();
+        if state.host.is_none() {
+            state.host = context.tracer.as_ref().map(|tracer| tracer.process(self.process()));
+        }
+        Ok(state.host)
+    }
+
+    /// A claim of it was granted.
+    pub(super) fn claimed(&self) {
+        self.has_claimed.store(true, Ordering::Release);
+    }
+
+    /// The chunks under a lease of it.
+    pub(super) fn parts(&self, id: LeaseId) -> std::result::Result<Arc<[Part]>, Refusal> {
+        let state = lock(&self.state);
+        let lease = state.leases.get(&id).filter(|lease| !lease.is_returned()).ok_or(Refusal::NotLent)?;
+        Ok(Arc::clone(&lease.parts))
+    }
+
+    /// The chunks under all leases of it, and whether it may write to them.
+    pub(super) fn all_parts(&self) -> Vec<(Arc<[Part]>, bool)> {
+        let state = lock(&self.state);
+        state
+            .leases
+            .values()
+            .filter(|lease| !lease.is_returned())
+            .map(|lease| (Arc::clone(&lease.parts), lease.can_write))
+            .collect()
+    }
+
+    /// It was told the name of a mark more, or of so many fewer.
+    pub(super) fn count_named(&self, change: isize) {
+        let mut state = lock(&self.state);
+        state.named = state.named.saturating_add_signed(change);
+    }
+
+    /// Leases that it holds, and whether it is heard.
+    pub(super) fn counts(&self) -> (usize, bool) {
+        let state = lock(&self.state);
+        (state.leases.values().filter(|lease| !lease.is_returned()).count(), state.stage == Stage::Talks)
+    }
+
+    /// Whether something depends on what it says.
+    pub(super) fn has_leases(&self) -> bool {
+        !lock(&self.state).leases.is_empty()
+    }
+}
+
+/// What it has files of; only the exporter's thread asks.
+#[derive(Debug, Default)]
+pub(super) struct Fetched {
+    chunks: FxHashSet<ChunkName>,
+}
+
+impl Connection {
+    pub(super) fn fetched(&self, chunks: &[ChunkName]) {
+        lock(&self.fetched).chunks.extend(chunks);
+    }
+
+    /// Chunks that it has files of and that exist no more.
+    pub(super) fn forget_gone(&self, context: &Context) -> Vec<ChunkName> {
+        let mut fetched = lock(&self.fetched);
+        if fetched.chunks.is_empty() {
+            return Vec::new();
+        }
+        let pools = context.pools();
+        let mut gone = Vec::new();
+        let is_there = |name: &ChunkName| {
+            let pool = pools.iter().find(|pool| pool.id.0 == name.pool);
+            pool.is_some_and(|pool| pool.lock().chunk_of(name.serial).is_some())
+        };
+        fetched.chunks.retain(|name| {
+            let keeps = gone.len() == PARTS_MAX || is_there(name);
+            if !keeps {
+                gone.push(*name);
+            }
+            keeps
+        });
+        gone
+    }
+}

@@ -1,0 +1,124 @@
+//! A forked process: every call that can be refused is, nothing waits, what it drops at its end is its parent's still,
+//! and the parent loses nothing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use millpond::{Device, Error, HostConfig, Instantiate, PoolConfig};
+
+// SAFETY: functions of the C library, with its types.
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn waitpid(child: i32, status: *mut i32, options: i32) -> i32;
+    safe fn alarm(seconds: u32) -> u32;
+    safe fn exit(status: i32) -> !;
+}
+
+fn says_so<T>(what: &str, answer: Result<T, Error>) {
+    match answer {
+        Err(Error::DeviceLost { reason }) if reason.contains("forked") => {}
+        Err(other) => panic!("{what}: {other}"),
+        Ok(_) => panic!("{what}: no error"),
+    }
+}
+
+/// The program of the next test.
+#[test]
+#[ignore = "a program for another test"]
+fn program() {
+    let device = Device::host(HostConfig::default()).unwrap();
+    let pool = device.default_pool();
+    let shared = device.pool(PoolConfig { shareable: true, ..PoolConfig::default() }).unwrap();
+    let (stream, other) = (device.stream().unwrap(), device.non_blocking_stream().unwrap());
+    let a = stream.alloc::<u8>(&pool, 4096).unwrap();
+    let b = other.alloc::<u8>(&shared, 4096).unwrap();
+    let shelved = stream.alloc::<u8>(&pool, 4096).unwrap();
+    stream.memset(a.write(), 5).unwrap();
+    other.memset(b.write(), 6).unwrap();
+    stream.free(shelved).unwrap();
+    let event = stream.record().unwrap();
+    let mut graph = device.graph().unwrap();
+    let node = graph.add_alloc::<u8>(&[], 4096).unwrap();
+    let exec = graph.instantiate(Instantiate::default()).unwrap();
+    let left = exec.launch(&stream).unwrap().take(node).unwrap();
+    device.synchronize().unwrap();
+    // Another thread is in the middle of everything when this one forks.
+    let is_over = Arc::new(AtomicBool::new(false));
+    let busy = std::thread::spawn({
+        let (is_over, device, other, pool) = (Arc::clone(&is_over), device.clone(), other.clone(), pool.clone());
+        move || {
+            while !is_over.load(Ordering::Relaxed) {
+                let it = other.alloc::<u8>(&pool, 8192).unwrap();
+                other.free(it).unwrap();
+                device.pool(PoolConfig::default()).unwrap();
+            }
+        }
+    });
+    std::thread::sleep(Duration::from_millis(5));
+    // SAFETY: the child does what it is here to show.
+    let child = unsafe { fork() };
+    if child == 0 {
+        alarm(20);
+        let all = catch_unwind(AssertUnwindSafe(|| {
+            says_so("alloc", stream.alloc::<u8>(&pool, 4096));
+            says_so("alloc on a stream in use", other.alloc::<u8>(&pool, 4096));
+            says_so("memset", stream.memset(a.write(), 7));
+            says_so("launch", stream.launch(a.write(), |bytes| bytes.fill(8)));
+            says_so("copy_to_host", stream.copy_to_host(a.read()));
+            says_so("record", stream.record());
+            says_so("wait", other.wait(&event));
+            says_so("synchronize", stream.synchronize());
+            says_so("synchronize the device", device.synchronize());
+            says_so("event", event.synchronize());
+            says_so("stream", device.stream());
+            says_so("pool", device.pool(PoolConfig::default()));
+            says_so("graph", device.graph());
+            says_so("add a node", graph.add_empty(&[]));
+            says_so("instantiate", graph.instantiate(Instantiate::default()));
+            says_so("graph launch", exec.launch(&stream));
+            says_so("capture", stream.begin_capture());
+            says_so("export", b.export());
+            says_so("trim", pool.trim_to(0));
+            says_so("free by address", stream.free_address(a.address()));
+            says_so("a new device", Device::host(HostConfig::default()));
+            let a = stream.free(a).unwrap_err();
+            says_so("free", Err::<(), _>(a.error));
+            let b = device.free(b).unwrap_err();
+            says_so("free at once", Err::<(), _>(b.error));
+            drop((a.buffer, b.buffer, left, event, exec, graph, stream, other, pool, shared, device));
+        }));
+        exit(if all.is_ok() { 0 } else { 1 });
+    }
+    is_over.store(true, Ordering::Relaxed);
+    busy.join().unwrap();
+    let mut status = -1;
+    // SAFETY: the place is valid for the call.
+    unsafe { waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0, "the child's answers");
+    assert_eq!(stream.copy_to_host(a.read()).unwrap(), [5; 4096]);
+    assert_eq!(other.copy_to_host(b.read()).unwrap(), [6; 4096]);
+    stream.free(a).unwrap();
+    other.free(b).unwrap();
+    stream.free(left).unwrap();
+    drop(exec.launch(&stream).unwrap());
+    device.synchronize().unwrap();
+}
+
+#[test]
+fn a_forked_process_is_refused_and_its_parent_loses_nothing() {
+    for trace in [false, true] {
+        for _ in 0..5 {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "--ignored", "program"]);
+            if trace {
+                command.env("MILLPOND_TRACE", concat!(env!("CARGO_TARGET_TMPDIR"), "/forked.trace"));
+            }
+            let output = command.output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! What strangers, crowds and scarce files cost: nothing is used up for good, and nobody else waits.
+
+use std::time::{Duration, Instant};
+
+use millpond::{Error, Peers, Refusal, ShareError, Ticket};
+use millpond_core::share::Reply;
+
+use crate::child::Child;
+use crate::kills::{ALONE, alone, held};
+use crate::raw::{Raw, claim};
+use crate::{Side, eventually, fill, import, is_filled};
+
+fn refusal<T: std::fmt::Debug>(outcome: Result<T, Error>) -> Refusal {
+    match outcome {
+        Err(Error::Share(error)) => match *error {
+            ShareError::Refused { why, .. } => why,
+            other => panic!("{other}"),
+        },
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// One importer after the other; each gives memory back with work that its host never hears the end of.
+fn importers(count: u32) {
+    let there = Side::new();
+    let buffer = there.filled(1000, 1);
+    for round in 0..count {
+        let here = Side::new();
+        let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+        let event = there.stream.record().unwrap().export().unwrap();
+        here.stream.wait(&here.device.import_event(&event).unwrap()).unwrap();
+        fill(&here.stream, &imported, round).unwrap();
+        here.stream.free(imported).unwrap();
+        drop(here);
+        eventually("it is gone", || there.device.sharing().connections == 0);
+        fill(&there.stream, &buffer, 1).unwrap();
+        if round % 64 == 0 {
+            there.stream.synchronize().unwrap();
+            let sharing = there.device.sharing();
+            assert_eq!((sharing.leases, sharing.foreign_chains, sharing.connections), (0, 0, 0), "{sharing:?}");
+        }
+        there.stream.record().unwrap().export().unwrap_or_else(|error| panic!("after {round} importers: {error}"));
+    }
+    there.stream.free(buffer).unwrap();
+    there.assert_empty();
+}
+
+#[test]
+fn importers_one_after_another_leave_nothing() {
+    importers(150);
+}
+
+/// So many that a chain left by each would fill an event.
+#[test]
+#[ignore = "takes a while"]
+fn thousands_of_importers_leave_nothing() {
+    importers(4500);
+}
+
+#[test]
+fn exporters_one_after_another_leave_no_file() {
+    alone("limits::exporters");
+}
+
+#[test]
+fn exporters() {
+    if std::env::var_os(ALONE).is_none() {
+        return;
+    }
+    let here = Side::new();
+    drop(here.filled(1000, 0));
+    here.assert_empty();
+    let before = held();
+    for round in 0..100 {
+        let there = Side::new();
+        let buffer = there.filled(1000, round);
+        let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+        assert!(is_filled(&here.stream, &imported, round).unwrap());
+        here.stream.free(imported).unwrap();
+        here.stream.synchronize().unwrap();
+        there.stream.free(buffer).unwrap();
+        drop(there);
+        // The threads of devices that are dropped take a moment to end.
+        eventually("files are closed", || {
+            here.device.sharing();
+            held().0 < before.0 + 20
+        });
+    }
+    eventually("the last is let go", || here.device.sharing().exporters == 0);
+    here.assert_empty();
+    assert_eq!(here.device.sharing().foreign_chains, 0);
+    eventually("all files are closed", || held() == before);
+}
+
+#[test]
+fn tickets_end_and_can_be_revoked() {
+    let (there, here) = (Side::new(), Side::new());
+    let buffer = there.filled(1000, 1);
+    there.device.set_ticket_life(Duration::from_millis(20));
+    let (short, event) = (buffer.export().unwrap(), there.stream.record().unwrap().export().unwrap());
+    there.device.set_ticket_life(Duration::from_secs(600));
+    let (long, revoked) = (buffer.export().unwrap(), buffer.export().unwrap());
+    std::thread::sleep(Duration::from_millis(40));
+    assert_eq!(refusal(import(&here.device, &short)), Refusal::Expired);
+    assert_eq!(refusal(here.device.import_event(&event)), Refusal::Expired);
+    assert!(there.device.revoke(&revoked) && !there.device.revoke(&revoked) && !here.device.revoke(&long));
+    assert_eq!(refusal(import(&here.device, &revoked)), Refusal::Expired);
+    eventually("they are put away", || there.device.sharing().expired == 3);
+    let imported = import(&here.device, &long).unwrap();
+    assert!(!there.device.revoke(&long), "it is used");
+    assert!(is_filled(&here.stream, &imported, 1).unwrap());
+    drop(imported);
+    assert_eq!(there.device.sharing().unused_tickets, 0);
+}
+
+#[test]
+fn tickets_that_nobody_uses_keep_nobody_from_exporting() {
+    let (there, here) = (Side::new(), Side::new());
+    let buffer = there.filled(1000, 1);
+    let (first, event) = (buffer.export().unwrap(), there.stream.record().unwrap());
+    for _ in 0..66_000 {
+        event.export().unwrap();
+    }
+    let sharing = there.device.sharing();
+    assert!(sharing.unused_tickets <= 1 << 16 && sharing.expired >= 460, "{sharing:?}");
+    drop(import(&here.device, &buffer.export().unwrap()).unwrap());
+    assert_eq!(refusal(import(&here.device, &first)), Refusal::Expired);
+}
+
+#[test]
+fn guests_who_claim_nothing_are_few_and_go() {
+    let side = Side::new();
+    let buffer = side.filled(1000, 1);
+    let ticket = buffer.export().unwrap();
+    let (mut crowd, mut honest) = (Child::new(), Child::new());
+    crowd.must(format!("raw-idle {ticket} 200"));
+    eventually("they are there", || side.device.sharing().connections > 0);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(side.device.sharing().connections <= 64, "{:?}", side.device.sharing());
+    honest.must(format!("import x {ticket}"));
+    assert_eq!(honest.must("check x 1"), "right");
+    eventually("they have gone", || side.device.sharing().connections == 1);
+    assert_eq!(honest.must("check x 1"), "right");
+    crowd.kill();
+    honest.end();
+    side.stream.free(buffer).unwrap();
+}
+
+#[test]
+fn a_full_table_of_files_costs_no_launch_anything() {
+    let mut exporter = Child::new();
+    exporter.must("alloc x 1000 1");
+    exporter.must("sync");
+    let ticket: Ticket = exporter.must("export x").parse().unwrap();
+    let holder = Raw::connect(&ticket).unwrap();
+    holder.claim(&ticket);
+    let next: Ticket = exporter.must("export x").parse().unwrap();
+    exporter.must("limit 100");
+    exporter.must("eat");
+    // Nobody can take them in.
+    let waiting: Vec<_> = (0..50).map(|_| Raw::connect(&next).unwrap()).collect();
+    let longest: u64 = exporter.must("launches x 200").parse().unwrap();
+    assert!(longest < 1_000_000, "a launch on lent memory took {longest} us");
+    exporter.must("uneat");
+    drop(waiting);
+    let late = Raw::connect(&next).unwrap();
+    late.claim(&next);
+}
+
+/// Without a file of its process nothing is lent to an importer: the lease would end with its socket.
+#[test]
+fn without_a_file_of_the_importers_process_nothing_is_lent() {
+    let mut exporter = Child::new();
+    exporter.must("alloc x 1000 1");
+    exporter.must("sync");
+    let ticket: Ticket = exporter.must("export x").parse().unwrap();
+    let raw = Raw::connect(&ticket).unwrap();
+    eventually("it is let in", || exporter.must("sharing").starts_with("0 1 "));
+    exporter.must("limit 60");
+    exporter.must("eat");
+    assert!(matches!(raw.ask(&claim(&ticket)), Some((Reply::Refused(Refusal::Full), _))));
+    exporter.must("uneat");
+    raw.claim(&ticket);
+    // The connection goes, the process lives: the lease stays.
+    drop(raw);
+    std::thread::sleep(Duration::from_millis(50));
+    let refused = exporter.ask("free x");
+    assert!(refused.contains("holds it"), "{refused}");
+}
+
+#[test]
+fn an_importer_without_files_says_so_and_goes_on() {
+    let side = Side::new();
+    let buffer = side.filled(3_000_000, 1);
+    let mut child = Child::new();
+    child.must("alloc own 10 1");
+    child.must("limit 60");
+    child.must("eat");
+    let refused = child.ask(format!("import x {}", buffer.export().unwrap()));
+    assert!(refused.contains("Too many open files"), "{refused}");
+    child.must("uneat");
+    child.must(format!("import x {}", buffer.export().unwrap()));
+    assert_eq!(child.must("check x 1"), "right");
+    child.end();
+    side.stream.free(buffer).unwrap();
+    side.assert_empty();
+}
+
+/// A process that the exporter's namespace does not show has the number 0 there, and the other way round.
+#[test]
+fn processes_of_other_namespaces_share() {
+    let unshare = ["unshare", "--pid", "--fork", "--kill-child"];
+    let can = std::process::Command::new(unshare[0]).args(&unshare[1..]).arg("true").output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        println!("skipped: this user may make no process namespace");
+        return;
+    }
+    let side = Side::new();
+    let buffer = side.filled(1000, 1);
+    let mut child = Child::started_by(&unshare, "host", &[]);
+    child.must(format!("import x {}", buffer.export().unwrap()));
+    assert_eq!(child.must("check x 1"), "right");
+    assert!(side.stream.free(buffer).map_err(|refused| drop(refused.buffer)).is_err());
+    child.must("alloc y 1000 2");
+    child.must("sync");
+    let imported = import(&side.device, &child.must("export y").parse().unwrap()).unwrap();
+    assert!(is_filled(&side.stream, &imported, 2).unwrap());
+    drop(imported);
+    child.kill();
+    eventually("what it held is back", || side.device.sharing().leases == 0);
+    side.assert_empty();
+}
+
+/// Users whom a user namespace does not know look like one: nobody among them is the own user.
+#[test]
+fn users_that_look_the_same_are_not() {
+    let unshare = ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "unshare", "-U"];
+    let can = std::process::Command::new(unshare[0]).args(&unshare[1..]).arg("true").output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        println!("skipped: this user may make no user namespace");
+        return;
+    }
+    let mut child = Child::started_by(&unshare, "host", &[]);
+    child.must("alloc x 1000 1");
+    let ticket: Ticket = child.must("export x").parse().unwrap();
+    let side = Side::new();
+    side.device.set_peers(Peers::Anyone);
+    assert_eq!(refusal(import(&side.device, &ticket)), Refusal::OtherUser);
+    child.end();
+}
+
+/// Microseconds of the launch itself: the median and the 99th of a hundred.
+fn launches(side: &Side, buffer: &millpond::Buffer<u32>) -> (f64, f64) {
+    let mut times = Vec::new();
+    for _ in 0..3000 {
+        let begin = Instant::now();
+        side.stream.launch(buffer.read(), |_| ()).unwrap();
+        times.push(begin.elapsed().as_secs_f64() * 1e6);
+        side.stream.synchronize().unwrap();
+    }
+    times.sort_by(f64::total_cmp);
+    (times[times.len() / 2], times[times.len() * 99 / 100])
+}
+
+/// Sixteen hostile processes of every kind at once; what launches cost meanwhile, in one run. The figures are
+/// bench/results/share.txt's.
+#[test]
+#[ignore = "takes a while, and every core"]
+fn sixteen_hostile_clients_cost_no_launch_anything() {
+    let side = Side::new();
+    let (lent, other, bait) = (side.filled(1000, 1), side.filled(1000, 2), side.filled(1000, 3));
+    let mut honest = Child::new();
+    honest.must(format!("import x {}", lent.export().unwrap()));
+    let quiet = [launches(&side, &lent), launches(&side, &other)];
+    let kinds = ["connect", "idle", "garbage", "talk", "claim", "fetch", "release", "connect"];
+    let mut crowd = Vec::new();
+    for kind in kinds.iter().cycle().take(16) {
+        let tickets: Vec<String> = (0..20).map(|_| bait.export().unwrap().to_string()).collect();
+        let mut child = Child::new();
+        child.tell(format!("raw-storm {kind} {} {}", bait.export().unwrap(), tickets.join(" ")));
+        assert_eq!(child.hear().as_deref(), Some("storm"));
+        crowd.push(child);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let loud = [launches(&side, &lent), launches(&side, &other)];
+    let begin = Instant::now();
+    honest.must(format!("import y {}", lent.export().unwrap()));
+    println!("an honest import meanwhile: {:?}; {:?}", begin.elapsed(), side.device.sharing());
+    crowd.into_iter().for_each(Child::kill);
+    for (what, quiet, loud) in [("lent", quiet[0], loud[0]), ("unrelated", quiet[1], loud[1])] {
+        let ratio = loud.0 / quiet.0;
+        println!(
+            "launch on {what} memory: quiet {:.2} us (99 of 100: {:.1}), loud {:.2} us ({:.1}), ratio {ratio:.2}",
+            quiet.0, quiet.1, loud.0, loud.1
+        );
+        assert!(ratio < 3.0, "{what}: {ratio}");
+    }
+    honest.end();
+    eventually("all that they held is back", || side.device.sharing().leases == 0);
+}
+
+/// Processes one after the other: what is open, and what is used, before and after.
+#[test]
+#[ignore = "takes a while"]
+fn processes_one_after_another_leave_nothing() {
+    alone("limits::processes");
+}
+
+#[test]
+fn processes() {
+    if std::env::var_os(ALONE).is_none() {
+        return;
+    }
+    let count: u32 = std::env::var("MILLPOND_SHARE_PROCESSES").map_or(200, |count| count.parse().expect("a number"));
+    let side = Side::new();
+    let buffer = side.filled(1000, 7);
+    buffer.export().unwrap();
+    let (before, begin) = (held(), Instant::now());
+    for _ in 0..count {
+        let mut child = Child::new();
+        child.must(format!("import x {}", buffer.export().unwrap()));
+        child.must(format!("wait {}", side.stream.record().unwrap().export().unwrap()));
+        child.must("fill x 7");
+        child.must("free x");
+        child.kill();
+    }
+    let importers = begin.elapsed();
+    eventually("importers are gone", || side.device.sharing().connections == 0);
+    let begin = Instant::now();
+    for _ in 0..count {
+        let mut child = Child::new();
+        child.must("alloc x 1000 5");
+        child.must("sync");
+        let imported = import(&side.device, &child.must("export x").parse().unwrap()).unwrap();
+        assert!(is_filled(&side.stream, &imported, 5).unwrap());
+        side.stream.free(imported).unwrap();
+        side.stream.synchronize().unwrap();
+        child.kill();
+    }
+    eventually("exporters are let go", || side.device.sharing().exporters == 0);
+    eventually("files are closed", || held() == before);
+    let sharing = side.device.sharing();
+    assert_eq!((sharing.leases, sharing.foreign_chains, sharing.connections), (0, 0, 0), "{sharing:?}");
+    side.stream.record().unwrap().export().unwrap();
+    println!(
+        "{count} importers in {importers:?}, {count} exporters in {:?}; files and mappings {before:?} before, {:?} \
+         after; {sharing:?}",
+        begin.elapsed(),
+        held()
+    );
+    side.stream.free(buffer).unwrap();
+    side.assert_empty();
+}

@@ -1,0 +1,250 @@
+//! Streams, pools and threads that end while their work runs: it still counts, and nothing is left of them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+use millpond::{
+    CallKind, Device, DeviceConfig, HostConfig, HostThreads, PoolConfig, Reporter, Schedule, Stream, Violations,
+};
+
+use crate::common::{on_devices_that_run_closures, on_every_device, on_parallel_devices_that_run_closures};
+
+/// A synchronisation of the device comes after work of a stream that is closed at that moment.
+#[test]
+fn a_synchronisation_misses_no_stream_that_is_closed_meanwhile() {
+    let device = Device::host(HostConfig::default()).unwrap();
+    let _others: Vec<Stream> = (0..32).map(|_| device.stream().unwrap()).collect();
+    for round in 0..3000 {
+        let done = Arc::new(AtomicBool::new(false));
+        let stream = device.stream().unwrap();
+        let kernel = Arc::clone(&done);
+        let run = move |()| {
+            std::thread::sleep(Duration::from_micros(300));
+            kernel.store(true, Ordering::SeqCst);
+        };
+        stream.launch((), run).unwrap();
+        let start = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                (0..round % 40 * 20).for_each(|_| std::hint::spin_loop());
+                drop(stream);
+            });
+            start.wait();
+            device.synchronize().unwrap();
+            assert!(done.load(Ordering::SeqCst), "round {round}: the kernel was submitted before");
+        });
+    }
+}
+
+/// Memory of a dropped pool stays mapped under the kernels of streams that are closed at that moment.
+#[test]
+fn a_dropped_pool_waits_for_streams_that_are_closed_meanwhile() {
+    let device = Device::host(HostConfig::default()).unwrap();
+    let over = AtomicBool::new(false);
+    let end = Instant::now() + Duration::from_secs(2);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    let pool = device.pool(PoolConfig::default()).unwrap();
+                    let stream = device.non_blocking_stream().unwrap();
+                    let x = stream.alloc::<u64>(&pool, 1 << 10).unwrap();
+                    let write = |x: &mut [u64]| {
+                        std::thread::sleep(Duration::from_micros(500));
+                        x.fill(7);
+                    };
+                    stream.launch(x.write(), write).unwrap();
+                    drop(x);
+                    drop(pool);
+                    drop(stream);
+                }
+                over.store(true, Ordering::Relaxed);
+            });
+        }
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                device.reclaim();
+            }
+        });
+    });
+}
+
+/// A pool's memory goes back once its own last uses are over, though other work of the device never rests.
+#[test]
+fn a_dropped_pool_waits_for_its_own_work_only() {
+    on_parallel_devices_that_run_closures(|on| {
+        let [busy, stream] = on.streams();
+        let hold = on.hold(&busy, ());
+        let pool = on.pool(PoolConfig::default());
+        let x = stream.alloc::<u8>(&pool, 1 << 20)?;
+        stream.launch(x.write(), |x| x.fill(1))?;
+        drop((x, pool));
+        let given_back = || on.device.driver_calls()[CallKind::Unreserve];
+        let before = given_back();
+        stream.synchronize()?;
+        assert_eq!(given_back(), before + 1);
+        drop(hold);
+        Ok(())
+    });
+}
+
+/// Tens of thousands of streams, each with a shelf, are closed one after the other: a list that is walked for each of
+/// them would take minutes.
+#[test]
+fn very_many_streams_are_closed() {
+    on_every_device(|on| {
+        let many = if on.runs_closures { 20_000 } else { 500 };
+        let pool = on.pool(PoolConfig::default());
+        let streams: Vec<Stream> = (0..many).map(|_| on.device.stream().unwrap()).collect();
+        for stream in &streams {
+            stream.free(stream.alloc::<u8>(&pool, 512).unwrap()).unwrap();
+        }
+        drop(streams);
+        assert_eq!(pool.statistics().used_bytes, 0);
+        on.device.synchronize().unwrap();
+    });
+}
+
+/// A thread's default stream is closed with it.
+#[test]
+fn threads_that_end_leave_no_default_stream() {
+    on_devices_that_run_closures(|on| {
+        let closed = || on.device.driver_calls()[CallKind::CloseStream];
+        let before = closed();
+        for _ in 0..50 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| on.device.per_thread_stream().unwrap().launch((), |()| ()).unwrap());
+            });
+        }
+        // A scope waits for the closures of its threads, not for what their ends drop.
+        let end = Instant::now() + Duration::from_secs(20);
+        while closed() < before + 50 {
+            assert!(Instant::now() < end, "{} of 50 are closed", closed() - before);
+            std::thread::yield_now();
+        }
+    });
+}
+
+/// Handles that a thread keeps in a value of its own are dropped and used after the library's own values of the thread.
+#[test]
+fn handles_outlive_what_a_thread_knew() {
+    struct Last(Vec<Box<dyn FnOnce()>>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            self.0.drain(..).for_each(|act| act());
+        }
+    }
+    thread_local!(static LAST: Mutex<Last> = const { Mutex::new(Last(Vec::new())) });
+    let config = HostConfig { host_threads: HostThreads::Separate, ..Default::default() };
+    let device = Device::host(config).unwrap();
+    let done = Arc::new(Mutex::new(Vec::new()));
+    std::thread::spawn({
+        let (device, done) = (device.clone(), Arc::clone(&done));
+        move || {
+            // Made first, it is dropped last.
+            LAST.with(|last| last.lock().unwrap().0.clear());
+            let (stream, own) = (device.stream().unwrap(), device.per_thread_stream().unwrap());
+            let pool = device.pool(PoolConfig::default()).unwrap();
+            let x = stream.alloc::<u8>(&pool, 4096).unwrap();
+            stream.launch(x.write(), |x| x.fill(1)).unwrap();
+            stream.synchronize().unwrap();
+            let act = Box::new(move || {
+                let synchronised = stream.synchronize().is_ok() && own.synchronize().is_ok();
+                drop((x, pool));
+                let is_there = device.per_thread_stream().is_ok();
+                done.lock().unwrap().push((synchronised, is_there));
+            });
+            LAST.with(|last| last.lock().unwrap().0.push(act));
+        }
+    })
+    .join()
+    .unwrap();
+    assert_eq!(*done.lock().unwrap(), [(true, true)]);
+    device.synchronize().unwrap();
+}
+
+/// A reporter that panics, as a test's may, loses no memory.
+#[test]
+fn a_reporter_that_panics_loses_nothing() {
+    let violations = Violations::Report(Reporter::new(|violation| panic!("{}", violation.kind.name())));
+    let device = Device::host(HostConfig { violations, ..Default::default() }).unwrap();
+    let pool = device.pool(PoolConfig::default()).unwrap();
+    let (left, right) = (device.stream().unwrap(), device.stream().unwrap());
+    let x = left.alloc::<u8>(&pool, 1 << 20).unwrap();
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| right.free(x)));
+    assert!(panicked.is_err());
+    device.synchronize().unwrap();
+    assert_eq!(pool.statistics().used_bytes, 0);
+    // By its address the program still has it.
+    let address = left.alloc::<u8>(&pool, 1 << 20).unwrap().into_address();
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| right.free_address(address)));
+    assert!(panicked.is_err());
+    assert_eq!(pool.statistics().used_bytes, 1 << 20);
+    left.free_address(address).unwrap();
+}
+
+/// Nobody waits for work that owns memory of its device: it is run with the last handle, and nothing is left. Where a
+/// kernel of another device drops that handle, a thread does it.
+#[test]
+fn pending_work_keeps_no_device_whose_handles_are_gone() {
+    for (schedule, in_a_kernel) in
+        [(1, false), (1, true), (2, false), (2, true)].map(|(it, by)| (Schedule::Seeded(it), by))
+    {
+        let config = millpond::driver::HostConfig { schedule, ..Default::default() };
+        let driver = Arc::new(millpond::driver::HostDriver::new(config).unwrap());
+        let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
+        let (first, second) = (device.stream().unwrap(), device.non_blocking_stream().unwrap());
+        let ran = Arc::new(AtomicBool::new(false));
+        let [x, y] = [&first, &second].map(|stream| stream.alloc::<u8>(&device.default_pool(), 100).unwrap());
+        second.wait(&first.record().unwrap()).unwrap();
+        let owns = move |()| {
+            let _owned = &x;
+        };
+        first.launch((), owns).unwrap();
+        let done = Arc::clone(&ran);
+        second
+            .launch((), move |()| {
+                let _owned = &y;
+                done.store(true, Ordering::SeqCst);
+            })
+            .unwrap();
+        let event = second.record().unwrap();
+        drop(first);
+        if in_a_kernel {
+            let other = Device::host(HostConfig::default()).unwrap();
+            let stream = other.stream().unwrap();
+            let mut handles = Some((device, second));
+            stream.launch((), move |()| drop(handles.take())).unwrap();
+            stream.synchronize().unwrap();
+            event.synchronize().unwrap();
+        } else {
+            drop(device);
+            assert!(!ran.load(Ordering::SeqCst), "a stream is open");
+            drop(second);
+        }
+        assert!(ran.load(Ordering::SeqCst));
+        drop(event);
+        let end = Instant::now() + Duration::from_secs(10);
+        while Arc::strong_count(&driver) > 1 {
+            assert!(Instant::now() < end, "the device is left");
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// What a pool costs to open does not depend on how many there are.
+#[test]
+fn pools_leave_their_device_when_they_go() {
+    on_every_device(|on| {
+        let held: Vec<_> = (0..3).map(|_| on.pool(PoolConfig::default())).collect();
+        for _ in 0..1000 {
+            on.pool(PoolConfig::default());
+        }
+        let ids: Vec<_> = on.device.picture().iter().map(|pool| pool.id).collect();
+        let mut expected = vec![on.device.default_pool().id()];
+        expected.extend(held.iter().map(|pool| pool.id()));
+        assert_eq!(ids, expected);
+    });
+}
