@@ -1,0 +1,101 @@
+//! A naive device: what the calls that reached the driver make of memory. It knows streams, marks and waits.
+
+use millpond::driver::{Call, WorkCall};
+use rustc_hash::FxHashMap;
+
+use crate::clock::{Clock, Point};
+
+/// A write, by physical memory.
+#[derive(Clone, Copy, Debug)]
+struct Fill {
+    chunk: u64,
+    start: u64,
+    end: u64,
+    at: u64,
+    point: Point,
+}
+
+/// The naive device.
+#[derive(Default)]
+pub(super) struct Replay {
+    is_instant: bool,
+    streams: FxHashMap<u64, (usize, Clock)>,
+    marks: FxHashMap<u64, Clock>,
+    /// What the host has seen to be over.
+    over: Clock,
+    /// First address, bytes, chunk.
+    mapped: Vec<(u64, u64, u64)>,
+    fills: Vec<Fill>,
+}
+
+impl Replay {
+    pub(super) fn read(calls: &[Call], is_instant: bool) -> Result<Self, String> {
+        Self { is_instant, ..Self::default() }.go_on(calls)
+    }
+
+    pub(super) fn go_on(mut self, calls: &[Call]) -> Result<Self, String> {
+        calls.iter().try_for_each(|call| self.see(call))?;
+        Ok(self)
+    }
+
+    fn see(&mut self, call: &Call) -> Result<(), String> {
+        let next = self.streams.len();
+        match call {
+            Call::Submit { stream, work: WorkCall::Fill { at, bytes, .. } } => {
+                let over = self.over.clone();
+                let (chain, clock) = self.streams.entry(stream.0).or_insert_with(|| (next, Clock::default()));
+                clock.join(&over);
+                let point = clock.step(*chain);
+                let (clock, is_instant) = (clock.clone(), self.is_instant);
+                if is_instant {
+                    self.over.join(&clock);
+                }
+                self.fill(*at, *bytes, point, &clock)
+            }
+            Call::Mark { stream, mark } => {
+                let clock = self.streams.get(&stream.0).map_or_else(Clock::default, |(_, clock)| clock.clone());
+                self.marks.insert(mark.0, clock);
+                Ok(())
+            }
+            Call::Wait { stream, mark } => {
+                let (_, clock) = self.streams.entry(stream.0).or_insert_with(|| (next, Clock::default()));
+                clock.join(&self.marks[&mark.0]);
+                Ok(())
+            }
+            Call::BlockOn { mark } | Call::IsOver { mark, over: true } => {
+                let clock = self.marks[&mark.0].clone();
+                self.over.join(&clock);
+                Ok(())
+            }
+            Call::Map { chunk, at, bytes } => {
+                self.mapped.push((*at, *bytes, chunk.0));
+                Ok(())
+            }
+            Call::Unmap { at, bytes } => self.unmap(*at, *bytes),
+            _ => Ok(()),
+        }
+    }
+
+    fn fill(&mut self, at: u64, bytes: u64, point: Point, clock: &Clock) -> Result<(), String> {
+        let mapped = self.mapped.clone();
+        for (start, size, chunk) in mapped.iter().filter(|(start, size, _)| *start < at + bytes && at < start + size) {
+            let (from, to) = (at.max(*start), (at + bytes).min(start + size));
+            let new = Fill { chunk: *chunk, start: from - start, end: to - start, at: from, point };
+            let meets = |old: &&Fill| old.chunk == new.chunk && old.start < new.end && new.start < old.end;
+            if let Some(old) = self.fills.iter().filter(meets).find(|old| !clock.covers(old.point)) {
+                return Err(format!("the device writes one memory twice, unordered: {old:x?}, then {new:x?}"));
+            }
+            self.fills.push(new);
+        }
+        Ok(())
+    }
+
+    fn unmap(&mut self, at: u64, bytes: u64) -> Result<(), String> {
+        let is_under = |old: &&Fill| old.at < at + bytes && at < old.at + (old.end - old.start);
+        if let Some(old) = self.fills.iter().filter(is_under).find(|old| !self.over.covers(old.point)) {
+            return Err(format!("{bytes:#x} B at {at:#x} are unmapped, and nobody has seen that {old:x?} is over"));
+        }
+        self.mapped.retain(|(start, size, _)| !(*start < at + bytes && at < start + size));
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! The settings: in what surroundings programs run, and how often each kind of operation comes.
+
+use crate::op::{KINDS, Kind};
+
+/// One.
+#[derive(Debug)]
+pub struct Setting {
+    /// Its name, for `--only`.
+    pub name: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+    /// How often it is chosen.
+    pub share: u32,
+    /// Threads that run operations.
+    pub threads: usize,
+    /// Operations of each.
+    pub ops: usize,
+    /// Devices, one or two.
+    pub devices: usize,
+    /// On which kinds of devices it runs.
+    pub kinds: &'static [DeviceKind],
+    /// Memory of each device, in bytes.
+    pub total_bytes: u64,
+    /// Whether each thread knows only what it was told itself.
+    pub separate: bool,
+    /// How long kernels take at most, in microseconds.
+    pub slow: u64,
+    /// Which pools are made.
+    pub pools: Pools,
+    /// Whether some pools guard what is freed.
+    pub guards: bool,
+    /// What comes more or less often than usual.
+    pub weights: &'static [(Kind, u32)],
+}
+
+/// A kind of device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceKind {
+    /// The host, on threads.
+    Host,
+    /// The host, one thread with a seed.
+    Seeded,
+    /// The simulator whose work is over at once.
+    Sim,
+    /// The simulator whose work is over when somebody waits.
+    SimLate,
+    /// CUDA.
+    Cuda,
+}
+
+/// How pools may reuse memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pools {
+    /// Any policy.
+    Any,
+    /// By order and by what is over; the pool adds no waits of its own, so that the order of every reuse is checked.
+    Strict,
+    /// As strict, and never more than a few MiB each.
+    Tight,
+}
+
+use DeviceKind::{Cuda, Host, Seeded, Sim, SimLate};
+use Kind::*;
+
+const MIB: u64 = 1 << 20;
+const PLAIN: Setting = Setting {
+    name: "",
+    about: "",
+    share: 1,
+    threads: 1,
+    ops: 250,
+    devices: 1,
+    kinds: &[Host],
+    total_bytes: 1 << 32,
+    separate: false,
+    slow: 100,
+    pools: Pools::Any,
+    guards: false,
+    weights: &[],
+};
+
+const GRAPHS: &[(Kind, u32)] =
+    &[(Capture, 8), (Build, 8), (Clone, 3), (Launch, 24), (Upload, 2), (Update, 2), (DropExec, 3), (TrimGraphs, 2)];
+const SHARED: &[(Kind, u32)] = &[(Share, 4), (UseShared, 8), (Give, 12), (Take, 16)];
+
+/// All settings.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "order",
+        about: "one thread, exact verdicts, any pool",
+        share: 4,
+        kinds: &[Host, Seeded, Sim, SimLate, Cuda],
+        ..PLAIN
+    },
+    Setting {
+        name: "reuse",
+        about: "one thread, small pools that add no waits, slow kernels: who may get which bytes",
+        share: 6,
+        kinds: &[Host, Seeded, SimLate, Cuda],
+        pools: Pools::Tight,
+        slow: 2000,
+        weights: &[(Alloc, 50), (Free, 40), (Hold, 6), (SyncDevice, 0), (SyncStream, 1), (Wait, 20), (Record, 16)],
+        ..PLAIN
+    },
+    Setting {
+        name: "threads",
+        about: "threads that hand buffers on and use each other's streams",
+        share: 6,
+        threads: 3,
+        weights: SHARED,
+        kinds: &[Host, Cuda],
+        ..PLAIN
+    },
+    Setting {
+        name: "guards",
+        about: "threads with pools that close what is freed",
+        share: 2,
+        threads: 2,
+        guards: true,
+        weights: &[(Give, 8), (Take, 8), (MakePool, 8), (DropPool, 8)],
+        ..PLAIN
+    },
+    Setting {
+        name: "closing",
+        about: "threads that open and close streams and pools all the time, and synchronise",
+        share: 6,
+        threads: 3,
+        slow: 300,
+        weights: &[
+            (Open, 30),
+            (Close, 30),
+            (MakePool, 12),
+            (DropPool, 12),
+            (SyncDevice, 10),
+            (Share, 4),
+            (UseShared, 8),
+            (Give, 8),
+            (Take, 8),
+        ],
+        ..PLAIN
+    },
+    Setting {
+        name: "separate",
+        about: "threads that know only what they were told",
+        share: 3,
+        threads: 3,
+        separate: true,
+        weights: &[(Give, 12), (Take, 16), (Tell, 6), (Hear, 8), (Share, 2), (UseShared, 4)],
+        ..PLAIN
+    },
+    Setting {
+        name: "graphs",
+        about: "one thread, graphs by nodes and by capture, clones, children, updates",
+        share: 5,
+        kinds: &[Host, Seeded, Sim, SimLate, Cuda],
+        weights: GRAPHS,
+        ..PLAIN
+    },
+    Setting {
+        name: "graph-threads",
+        about: "threads with graphs, on little memory",
+        share: 4,
+        threads: 3,
+        total_bytes: 96 * MIB,
+        weights: &[
+            (Capture, 8),
+            (Build, 8),
+            (Clone, 3),
+            (Launch, 24),
+            (Upload, 2),
+            (Update, 2),
+            (DropExec, 3),
+            (TrimGraphs, 2),
+            (Share, 4),
+            (UseShared, 8),
+            (Give, 8),
+            (Take, 8),
+        ],
+        ..PLAIN
+    },
+    Setting {
+        name: "scarce",
+        about: "threads on a device that is nearly full",
+        share: 4,
+        threads: 3,
+        total_bytes: 24 * MIB,
+        weights: &[(Alloc, 50), (Give, 8), (Take, 8), (Trim, 8), (MakePool, 8), (DropPool, 8)],
+        ..PLAIN
+    },
+    Setting {
+        name: "owning",
+        about: "kernels that own buffers, streams and pools, and call the library when they are dropped",
+        share: 5,
+        threads: 2,
+        weights: &[(Owning, 24), (Launch, 10), (Build, 4), (DropExec, 4), (Give, 6), (Take, 6), (DropDevice, 1)],
+        ..PLAIN
+    },
+    Setting {
+        name: "panics",
+        about: "kernels that panic: the device is lost, and everything still ends",
+        share: 5,
+        threads: 2,
+        ops: 150,
+        weights: &[
+            (Panic, 1),
+            (Owning, 12),
+            (Hold, 4),
+            (Launch, 10),
+            (Build, 4),
+            (Capture, 3),
+            (Give, 6),
+            (Take, 6),
+            (DropDevice, 1),
+        ],
+        ..PLAIN
+    },
+    Setting {
+        name: "devices",
+        about: "two devices, with grants and events between them",
+        share: 4,
+        threads: 2,
+        devices: 2,
+        weights: &[(Grant, 8), (Give, 8), (Take, 8), (Owning, 4), (Launch, 6), (Build, 3), (Hold, 2)],
+        ..PLAIN
+    },
+    Setting {
+        name: "devices-exact",
+        about: "two devices, one thread",
+        share: 2,
+        devices: 2,
+        kinds: &[Host, Seeded],
+        weights: &[(Grant, 8), (Wait, 20)],
+        ..PLAIN
+    },
+    Setting {
+        name: "failing",
+        about: "a driver whose calls fail on demand",
+        share: 5,
+        kinds: &[Host, Seeded, SimLate, Cuda],
+        weights: &[(Fail, 16), (Mend, 8), (Capture, 3), (Build, 3), (Launch, 8), (DropExec, 2), (TrimGraphs, 1)],
+        ..PLAIN
+    },
+    Setting {
+        name: "failing-threads",
+        about: "such a driver, under threads",
+        share: 3,
+        threads: 3,
+        weights: &[(Fail, 10), (Mend, 8), (Share, 4), (UseShared, 8), (Give, 8), (Take, 8), (Open, 10), (Close, 10)],
+        ..PLAIN
+    },
+];
+
+impl Setting {
+    /// How often a kind comes.
+    pub fn weight_of(&self, kind: Kind) -> u32 {
+        let usual = || KINDS.iter().find(|(it, _)| *it == kind).map_or(0, |(_, weight)| *weight);
+        self.weights.iter().find(|(it, _)| *it == kind).map_or_else(usual, |(_, weight)| *weight)
+    }
+
+    /// Whether a kind comes at all.
+    pub fn has(&self, kind: Kind) -> bool {
+        self.weight_of(kind) > 0
+    }
+
+    /// Whether what one thread knows of one device is all that is known, so that every verdict is known before.
+    pub fn is_exact(&self) -> bool {
+        self.threads == 1 && self.devices == 1
+    }
+}
+
+/// The setting of that name.
+pub fn find(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name == name)
+}

@@ -1,0 +1,233 @@
+//! What kernels do: they look whether the bytes are right, write others, take their time, and say when they are done.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use millpond::{Buffer, Device, Pool, Stream};
+
+use crate::finding::finding;
+use crate::oracle::{Done, Oracle, Use};
+
+/// What is in a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Content {
+    /// Nobody knows.
+    Unknown,
+    /// Words that follow from a number.
+    Words(u64),
+    /// One byte, everywhere.
+    Bytes(u8),
+}
+
+impl Content {
+    /// The word at a place.
+    fn word(self, at: usize) -> Option<u64> {
+        match self {
+            Content::Unknown => None,
+            Content::Words(tag) => Some(tag.wrapping_add((at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15))),
+            Content::Bytes(byte) => Some(u64::from_ne_bytes([byte; 8])),
+        }
+    }
+
+    /// So many words of it.
+    pub(crate) fn words(self, len: usize) -> Vec<u64> {
+        let mut words = vec![0; len];
+        self.fill(&mut words);
+        words
+    }
+
+    fn fill(self, words: &mut [u64]) {
+        for at in places(words.len()) {
+            if let Some(word) = self.word(at) {
+                words[at] = word;
+            }
+        }
+    }
+
+    /// Whether this is what is there.
+    pub(crate) fn check(self, words: &[u64], oracle: &Oracle, who: &str) {
+        if self == Content::Unknown {
+            return;
+        }
+        let mut count = 0;
+        for at in places(words.len()) {
+            count += 1;
+            if Some(words[at]) != self.word(at) {
+                let (found, right) = (words[at], self.word(at).unwrap_or(0));
+                let len = words.len();
+                finding(&format!("{who}: word {at} of {len} is {found:#x}, and {right:#x} was written"));
+            }
+        }
+        oracle.figures.words.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// Which words of a buffer are written and looked at: all of a small one, one in 64 and the last of a large one.
+fn places(len: usize) -> impl Iterator<Item = usize> {
+    let step = if len <= 4096 { 1 } else { 64 };
+    (0..len).step_by(step).chain(len.checked_sub(1).filter(|_| step > 1))
+}
+
+/// A kernel that uses one buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Kernel {
+    /// Where it says what it does.
+    pub(crate) oracle: Arc<Oracle>,
+    /// Whose memory.
+    pub(crate) life: u64,
+    /// What it finds.
+    pub(crate) before: Content,
+    /// What it leaves.
+    pub(crate) after: Content,
+    /// Set when it has run.
+    pub(crate) done: Option<Done>,
+    /// How long it takes.
+    pub(crate) micros: u64,
+}
+
+impl Kernel {
+    fn who(&self, when: &str) -> String {
+        format!("a kernel of b{}, {when}", self.life)
+    }
+
+    /// Looks and writes.
+    pub(crate) fn write(&self, words: &mut [u64]) {
+        self.oracle.enter(words, true, self.life);
+        self.before.check(words, &self.oracle, &self.who("at its start"));
+        self.after.fill(words);
+        pause(self.micros);
+        self.after.check(words, &self.oracle, &self.who("after it has written"));
+        self.oracle.leave(words, true, self.life);
+        self.end();
+    }
+
+    /// Looks.
+    pub(crate) fn read(&self, words: &[u64]) {
+        self.oracle.enter(words, false, self.life);
+        self.before.check(words, &self.oracle, &self.who("at its start"));
+        pause(self.micros);
+        self.before.check(words, &self.oracle, &self.who("at its end"));
+        self.oracle.leave(words, false, self.life);
+        self.end();
+    }
+
+    /// Says that it has run.
+    pub(crate) fn end(&self) {
+        if let Some(done) = &self.done {
+            done.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Takes time.
+pub(crate) fn pause(micros: u64) {
+    let until = Instant::now() + Duration::from_micros(micros);
+    match micros {
+        0 => {}
+        1..60 => {
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+        }
+        _ => std::thread::sleep(Duration::from_micros(micros)),
+    }
+}
+
+/// What a kernel owns, and calls the library for when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Cargo {
+    /// Where it says what it does.
+    pub(crate) oracle: Arc<Oracle>,
+    /// A buffer, its number and what was done to it.
+    pub(crate) buffer: Option<(Buffer<u64>, u64, Vec<Use>)>,
+    /// A stream.
+    pub(crate) stream: Option<Stream>,
+    /// A pool.
+    pub(crate) pool: Option<Pool>,
+    /// A device.
+    pub(crate) device: Option<Device>,
+    /// What it does, bit by bit.
+    pub(crate) acts: u32,
+    /// The device of its kernel.
+    pub(crate) at: usize,
+    /// How far its kernel is.
+    pub(crate) stage: Arc<AtomicU8>,
+}
+
+/// A kernel that is not in a queue.
+pub(crate) const NEW: u8 = 0;
+/// A kernel in a queue: where it is dropped there, the device is lost, and the drop may wait.
+pub(crate) const QUEUED: u8 = 1;
+/// A kernel that has begun to run.
+pub(crate) const RUN: u8 = 2;
+
+impl Cargo {
+    /// Nothing as yet.
+    pub(crate) fn new(oracle: &Arc<Oracle>, at: usize, acts: u32) -> Self {
+        let (buffer, stream, pool, device, stage) = Default::default();
+        Self { oracle: Arc::clone(oracle), buffer, stream, pool, device, acts, at, stage }
+    }
+}
+
+impl Drop for Cargo {
+    fn drop(&mut self) {
+        let does = |bit: u32| self.acts >> bit & 1 == 1;
+        let waits = self.stage.load(Ordering::Acquire) == QUEUED && self.oracle.lost[self.at].load(Ordering::Acquire);
+        // Whatever they answer: nothing may panic or hang.
+        if let Some(stream) = &self.stream {
+            if does(0) {
+                let _ = stream.record().map(|event| event.is_over());
+            }
+            if let Some(pool) = self.pool.as_ref().filter(|_| does(1)) {
+                drop(stream.alloc::<u64>(pool, 100));
+            }
+            if does(2) {
+                let _ = stream.launch((), |()| ());
+            }
+            if waits && does(3) {
+                let _ = stream.synchronize();
+            }
+        }
+        if let Some(pool) = self.pool.as_ref().filter(|_| does(4)) {
+            let _ = pool.trim_to(0);
+        }
+        if let Some(device) = &self.device {
+            if does(5) {
+                drop(device.stream());
+            }
+            if waits && does(6) {
+                let _ = device.synchronize();
+            }
+        }
+        let release = |cargo: &mut Self| {
+            if let Some((buffer, life, uses)) = cargo.buffer.take() {
+                cargo.oracle.release(life, buffer.address(), &uses);
+                match &cargo.stream {
+                    Some(stream) if cargo.acts >> 7 & 1 == 1 => drop(stream.free(buffer)),
+                    _ => drop(buffer),
+                }
+            }
+        };
+        match self.acts >> 8 & 3 {
+            0 => {
+                drop(self.stream.take());
+                drop(self.pool.take());
+                drop(self.device.take());
+                release(self);
+            }
+            1 => {
+                release(self);
+                drop(self.device.take());
+                drop(self.pool.take());
+                drop(self.stream.take());
+            }
+            _ => {
+                drop(self.pool.take());
+                release(self);
+                drop(self.stream.take());
+                drop(self.device.take());
+            }
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! What the threads of a program share: devices, mailboxes, streams that all use; and how it all ends.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+use millpond::driver::{
+    CallKind, Completion, Counting, CudaDriver, Driver, Failing, HostDriver, Schedule, SimConfig, SimDriver, Watch,
+};
+use millpond::{
+    Buffer, CudaConfig, Device, DeviceConfig, Event, GIB, HostThreads, Pool, PoolConfig, ReusePolicy, Slack, Stream,
+    StreamId, Told,
+};
+
+use crate::clock::{Clock, Point};
+use crate::finding::finding;
+use crate::oracle::{Line, Oracle, Tie, Use, lock};
+use crate::random::Random;
+use crate::settings::{DeviceKind, Pools, Setting};
+use crate::work::Content;
+
+/// A driver that counts what reaches the device, and fails on demand before.
+pub(crate) type StressDriver = Failing<Counting<Arc<dyn Driver>>>;
+
+/// A device of the program.
+#[derive(Debug)]
+pub(crate) struct Dev {
+    /// Goes when the program drops it.
+    pub(crate) device: RwLock<Option<Device>>,
+    /// Stays to the end.
+    pub(crate) driver: Arc<StressDriver>,
+    /// What it is, where that can be asked what it still has.
+    inner: Inner,
+}
+
+/// The driver behind the taps.
+#[derive(Debug)]
+enum Inner {
+    Host(Arc<HostDriver>),
+    Sim(Arc<SimDriver>),
+    Other,
+}
+
+/// A stream at hand.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    /// The library's.
+    pub(crate) stream: Stream,
+    /// What is known of it.
+    pub(crate) line: Arc<Line>,
+}
+
+/// A pool at hand.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldPool {
+    /// The library's.
+    pub(crate) pool: Pool,
+    /// Its number in the program.
+    pub(crate) number: u64,
+    /// Its device.
+    pub(crate) device: usize,
+    /// Bytes that the program has of it.
+    pub(crate) used: Arc<AtomicU64>,
+    /// Whether it adds no waits of its own, so that every reuse must be in order or after the work.
+    pub(crate) is_strict: bool,
+}
+
+/// One life of a buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    /// Its number in the program.
+    pub(crate) id: u64,
+    /// Where it was allocated.
+    pub(crate) born: Point,
+    /// All uses.
+    pub(crate) uses: Vec<Use>,
+    /// What is in it.
+    pub(crate) content: Content,
+    /// Its device.
+    pub(crate) device: usize,
+    /// The bytes of its pool, where it is of one.
+    pub(crate) used: Option<Arc<AtomicU64>>,
+    /// Whether a graph may have freed it.
+    pub(crate) may_be_freed: bool,
+    /// The instance whose launch made it.
+    pub(crate) launched_by: Option<u64>,
+    /// Whether a graph uses it.
+    pub(crate) is_in_graph: bool,
+}
+
+/// A buffer at hand.
+#[derive(Debug)]
+pub(crate) struct Buf {
+    /// The library's.
+    pub(crate) buffer: Buffer<u64>,
+    /// What is known of it.
+    pub(crate) life: Life,
+    /// An event after its uses, from the thread that gave it.
+    pub(crate) after: Option<(Event, Clock)>,
+}
+
+/// What all threads of a program share.
+#[derive(Debug)]
+pub(crate) struct World {
+    /// Its surroundings.
+    pub(crate) setting: &'static Setting,
+    /// Which kind the devices are.
+    pub(crate) kind: DeviceKind,
+    /// The devices.
+    pub(crate) devices: Vec<Dev>,
+    /// What is known beside the library.
+    pub(crate) oracle: Arc<Oracle>,
+    /// What the host knows of each device, where threads are one.
+    pub(crate) hosts: Vec<Mutex<Clock>>,
+    /// Buffers on their way to another thread.
+    pub(crate) mail: Vec<Mutex<Option<Buf>>>,
+    /// What a thread told.
+    pub(crate) told: Mutex<Option<(usize, Told, Clock)>>,
+    /// Streams that all use.
+    pub(crate) shared: Vec<Mutex<Option<Held>>>,
+    /// Default streams that are known.
+    defaults: Mutex<Vec<(usize, StreamId, Arc<Line>)>>,
+    /// Whether something was ordered that the program did not follow.
+    has_lost_track: AtomicBool,
+    next: AtomicU64,
+    log: Option<Mutex<File>>,
+}
+
+impl World {
+    /// Fresh devices.
+    pub(crate) fn new(setting: &'static Setting, kind: DeviceKind, seed: u64, log: Option<File>) -> Self {
+        let devices = (0..setting.devices).map(|at| open(setting, kind, seed + at as u64)).collect();
+        Self {
+            setting,
+            kind,
+            devices,
+            oracle: Arc::default(),
+            hosts: (0..setting.devices).map(|_| Mutex::default()).collect(),
+            mail: (0..4).map(|_| Mutex::default()).collect(),
+            told: Mutex::default(),
+            shared: (0..3).map(|_| Mutex::default()).collect(),
+            defaults: Mutex::default(),
+            has_lost_track: AtomicBool::new(false),
+            next: AtomicU64::new(1),
+            log: log.map(Mutex::new),
+        }
+    }
+
+    /// A number that nothing else has.
+    pub(crate) fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What is known of a default stream, which may have been met before.
+    pub(crate) fn default_line(&self, device: usize, stream: &Stream, tie: Tie, knows: Clock) -> Arc<Line> {
+        let mut defaults = lock(&self.defaults);
+        if let Some((.., line)) = defaults.iter().find(|(at, id, _)| (*at, *id) == (device, stream.id())) {
+            return Arc::clone(line);
+        }
+        let line = self.oracle.open(device, tie, knows);
+        defaults.push((device, stream.id(), Arc::clone(&line)));
+        line
+    }
+
+    /// Something is ordered that the program does not follow: what is wrong cannot be told from now on.
+    pub(crate) fn lose_track(&self) {
+        self.has_lost_track.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether every verdict is known before.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.setting.is_exact() && !self.has_lost_track.load(Ordering::Relaxed)
+    }
+
+    /// Whether kernels are closures that really run.
+    pub(crate) fn runs_kernels(&self) -> bool {
+        matches!(self.kind, DeviceKind::Host | DeviceKind::Seeded)
+    }
+
+    /// Whether memory is real.
+    pub(crate) fn has_memory(&self) -> bool {
+        !matches!(self.kind, DeviceKind::Sim | DeviceKind::SimLate)
+    }
+
+    /// Writes a call down, where calls are written down.
+    pub(crate) fn say(&self, thread: usize, call: std::fmt::Arguments<'_>) {
+        if let Some(log) = &self.log {
+            // Unbuffered: the next call may end the process.
+            let _ = writeln!(lock(log), "/* thread {thread} */ {call}");
+        }
+    }
+
+    /// Settings of a pool.
+    pub(crate) fn pool_config(&self, number: u32) -> (PoolConfig, bool) {
+        let mut random = Random::new(u64::from(number));
+        let strict = match self.setting.pools {
+            Pools::Any => random.chance(40),
+            Pools::Strict | Pools::Tight => true,
+        };
+        let reuse = ReusePolicy {
+            follow_event_dependencies: random.chance(75),
+            allow_opportunistic: random.chance(60),
+            allow_internal_dependencies: !strict && random.chance(70),
+        };
+        let is_strict = !reuse.allow_internal_dependencies;
+        let max_bytes = match self.setting.pools {
+            Pools::Tight => (1 + random.below(3)) << 21,
+            _ if random.chance(20) => (1 + random.below(8)) << 21,
+            _ => 0,
+        };
+        let config = PoolConfig {
+            release_threshold: [0, 4 << 20, u64::MAX][random.below(3) as usize],
+            max_bytes,
+            reuse,
+            slack: if random.chance(50) { Slack::Adaptive } else { Slack::Fixed(0.5 * random.below(3) as f64) },
+            chunk_bytes_max: if random.chance(30) { 2 << 20 } else { 512 << 20 },
+            guard: self.setting.guards && self.runs_kernels() && random.chance(60),
+            shareable: matches!(self.kind, DeviceKind::Host) && random.chance(8),
+        };
+        (config, is_strict)
+    }
+
+    /// Everything is dropped: nothing may be left. Where the devices are waited for first, they have given everything
+    /// back by their own calls; else what is in use goes with the driver.
+    pub(crate) fn end(self, waits: bool) {
+        for slot in &self.mail {
+            if let Some(buf) = lock(slot).take() {
+                self.oracle.release(buf.life.id, buf.buffer.address(), &buf.life.uses);
+                drop(buf);
+            }
+        }
+        lock(&self.told).take();
+        self.shared.iter().for_each(|slot| drop(lock(slot).take()));
+        self.devices.iter().for_each(|dev| dev.driver.disarm());
+        let device = |dev: &Dev| dev.device.write().unwrap_or_else(|it| it.into_inner()).take();
+        let devices: Vec<Option<Device>> = self.devices.iter().map(device).collect();
+        let is_over = |device: &Option<Device>| device.as_ref().is_some_and(|device| device.synchronize().is_ok());
+        // Once more for what kernels that own things launch when they are dropped.
+        let is_over = waits && devices.iter().all(is_over) && devices.iter().all(is_over);
+        drop(devices);
+        for (at, dev) in self.devices.iter().enumerate() {
+            check_gone(at, dev, is_over);
+        }
+    }
+}
+
+/// Nothing of the library holds the driver, and the driver holds nothing.
+fn check_gone(at: usize, dev: &Dev, is_over: bool) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while Arc::strong_count(&dev.driver) > 1 {
+        if Instant::now() > until {
+            let count = Arc::strong_count(&dev.driver) - 1;
+            finding(&format!("device {at} is not gone: {count} references are left after everything was dropped"));
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    if let Inner::Sim(sim) = &dev.inner {
+        let violations = sim.violations();
+        if !violations.is_empty() {
+            finding(&format!("device {at}: the driver's contract was broken: {violations:?}"));
+        }
+    }
+    if !is_over {
+        return;
+    }
+    match &dev.inner {
+        Inner::Sim(sim) => {
+            // A wait that nothing follows is nothing. A lane of a graph that the driver refuses to close stays.
+            let may_stay =
+                |it: &String| it.ends_with("is open") && dev.driver.struck().contains(&CallKind::CloseStream);
+            let leaks = sim.leaks().into_iter().filter(|it| it != "None has not run" && !may_stay(it));
+            let leaks: Vec<String> = leaks.collect();
+            if !leaks.is_empty() {
+                finding(&format!("device {at} leaks: {leaks:?}"));
+            }
+        }
+        Inner::Host(host) if host.used_bytes() > 0 => {
+            finding(&format!("device {at} leaks {} B of memory", host.used_bytes()))
+        }
+        _ => {}
+    }
+    let counts = dev.driver.device().counts();
+    let pairs = [
+        (CallKind::Reserve, CallKind::Unreserve),
+        (CallKind::OpenStream, CallKind::CloseStream),
+        (CallKind::Instantiate, CallKind::DestroyExec),
+    ];
+    let struck = dev.driver.struck();
+    for (made, ended) in pairs {
+        if counts[made] != counts[ended] && !struck.contains(&ended) {
+            finding(&format!(
+                "device {at} leaks: {} calls of {}, {} of {}",
+                counts[made],
+                made.name(),
+                counts[ended],
+                ended.name()
+            ));
+        }
+    }
+}
+
+fn open(setting: &Setting, kind: DeviceKind, seed: u64) -> Dev {
+    let total_bytes = setting.total_bytes.min(64 * GIB);
+    let host = |schedule| {
+        let config = millpond::driver::HostConfig { total_bytes, schedule, ..Default::default() };
+        Arc::new(HostDriver::new(config).unwrap_or_else(|error| finding(&format!("no host device: {error}"))))
+    };
+    let sim = |completion| {
+        Arc::new(SimDriver::new(SimConfig { total_bytes, completion, watch: Watch::Contract, ..Default::default() }))
+    };
+    let (driver, inner): (Arc<dyn Driver>, _) = match kind {
+        DeviceKind::Host | DeviceKind::Seeded => {
+            let schedule = if kind == DeviceKind::Host { Schedule::Parallel } else { Schedule::Seeded(seed) };
+            let host = host(schedule);
+            (host.clone(), Inner::Host(host))
+        }
+        DeviceKind::Sim | DeviceKind::SimLate => {
+            let late = if kind == DeviceKind::Sim { Completion::AtOnce } else { Completion::AtBlock };
+            let sim = sim(late);
+            (sim.clone(), Inner::Sim(sim))
+        }
+        DeviceKind::Cuda => {
+            let library = std::env::var_os("MILLPOND_STRESS_CUDA_LIBRARY").map(PathBuf::from);
+            let config = CudaConfig { library, limit_bytes: Some(total_bytes), ..Default::default() };
+            let cuda = CudaDriver::new(config).unwrap_or_else(|error| {
+                eprintln!("no CUDA device: {error}");
+                std::process::exit(2)
+            });
+            (Arc::new(cuda), Inner::Other)
+        }
+    };
+    let driver = Arc::new(StressDriver::new(Counting::new(driver)));
+    let host_threads = if setting.separate { HostThreads::Separate } else { HostThreads::One };
+    let device = Device::with_driver(driver.clone(), DeviceConfig { host_threads, ..Default::default() });
+    let device = device.unwrap_or_else(|error| finding(&format!("no device: {error}")));
+    Dev { device: RwLock::new(Some(device)), driver, inner }
+}
