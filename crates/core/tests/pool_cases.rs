@@ -121,6 +121,29 @@ fn another_stream_gets_it_when_the_free_comes_before_or_is_over() {
     }
 }
 
+/// A free that comes back late, from a shelf, comes after nothing that its own stream did since: of three neighbours it
+/// merges with the one that must wait for it, and not with the one whose last user came later still.
+#[test]
+fn a_free_that_comes_back_late_opens_no_later_one_beside_it() {
+    for is_upwards in [false, true] {
+        let (mut pool, own) = (pool(PoolConfig::default()), stream(0));
+        let mut blocks: Vec<_> = (0..3).map(|_| alloc(&mut pool, 2 * MIB, &own)).collect();
+        if is_upwards {
+            blocks.reverse();
+        }
+        pool.free(blocks[0].block, Freed::after(at(0, 7)));
+        pool.free(blocks[1].block, Freed::after(Frontier::of([at(0, 6), at(3, 1)])));
+        pool.free(blocks[2].block, Freed::at(&own, 5));
+        pool.retire(&Past(6));
+        pool.audit().unwrap();
+        for _ in 0..2 {
+            let grant = pool.fit(2 * MIB, &stream(1)).unwrap();
+            assert_ne!(grant.range, blocks[0].range, "stream 0 uses it until 7");
+        }
+        assert!(pool.fit(2 * MIB, &stream(1)).is_err());
+    }
+}
+
 #[test]
 fn the_last_resort_is_a_wait() {
     let limited = PoolConfig { max_bytes: 3 * MIB, ..PoolConfig::default() };

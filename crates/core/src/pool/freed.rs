@@ -2,17 +2,37 @@
 //!
 //! Two neighbours become one block under the later free where whoever freed the later one knew of the earlier free *at
 //! that point*. What a chain has learned since says nothing of that point: another chain that waited for the free alone
-//! does not know it. So who freed is named by [`Freed::at`] only, which leaves out a chain that has learned since.
+//! does not know it, nor does it come after what the chain itself did later. So who freed is named by [`Freed::at`]
+//! only, which leaves out a chain that has learned since, and what is asked is the chain [as it stood](Then).
 
 use super::Frontier;
-use crate::ids::{Point, Seq};
+use crate::ids::{Point, Seq, Slot};
 use crate::order::{Knows, Learns};
 use std::fmt;
 
 /// A free: see the module.
 pub struct Freed<'k> {
     pub(super) after: Frontier,
-    pub(super) who: Option<&'k dyn Knows>,
+    pub(super) who: Option<Then<'k>>,
+}
+
+/// A chain as it stood at one of its points; it has learned nothing since.
+#[derive(Clone, Copy)]
+pub(super) struct Then<'k> {
+    chain: &'k dyn Knows,
+    seq: Seq,
+}
+
+impl Knows for Then<'_> {
+    #[inline]
+    fn slot(&self) -> Slot {
+        self.chain.slot()
+    }
+
+    #[inline]
+    fn covers(&self, point: Point) -> bool {
+        if point.slot == self.chain.slot() { point.seq <= self.seq } else { self.chain.covers(point) }
+    }
 }
 
 impl<'k> Freed<'k> {
@@ -32,7 +52,7 @@ impl<'k> Freed<'k> {
     pub fn at(chain: &'k impl Learns, seq: Seq) -> Self {
         let point = Point { slot: chain.slot(), seq };
         debug_assert!(chain.covers(point), "the chain has taken the point");
-        Self { after: point.into(), who: (seq >= chain.learned()).then_some(chain as &dyn Knows) }
+        Self { after: point.into(), who: (seq >= chain.learned()).then_some(Then { chain, seq }) }
     }
 }
 

@@ -141,7 +141,7 @@ impl Pool {
         self.heap.shadow.free(range, &after);
         match who {
             Some(who) if self.config.reuse.follow_event_dependencies => {
-                self.heap.release(block.0, State::Free, after, |other| other.is_known_to(who));
+                self.heap.release(block.0, State::Free, after, |other| other.is_known_to(&who));
             }
             _ => self.heap.release(block.0, State::Free, after, |_| false),
         }
