@@ -7,7 +7,7 @@
 //!
 //! Where the driver refuses to mark the end of a stream, or to close it, that is tried again with the next question.
 //! Locks: a stream's state, then the list of the unclosed, then the table. Nothing of the program's is dropped under
-//! any of them.
+//! any of them: what kept a stream open that is closed late is laid aside for who holds none.
 //!
 //! Knows marks, snapshots and how far chains are; no memory.
 
@@ -34,6 +34,8 @@ pub(crate) struct Seat(usize);
 pub(crate) struct InFlight {
     /// Streams that the program has closed and the driver has not.
     unclosed: Mutex<Vec<Unclosed>>,
+    /// What kept foreign streams open that were closed late.
+    let_go: Mutex<Vec<Keep>>,
     table: Mutex<Table>,
 }
 
@@ -74,7 +76,7 @@ pub(crate) struct Unclosed {
     /// Whether its end is still to be marked; not where nothing was ever in it.
     pub(crate) needs_mark: bool,
     /// What keeps a foreign stream open.
-    pub(crate) _keep: Option<Keep>,
+    pub(crate) keep: Option<Keep>,
 }
 
 /// With fewer closed streams nobody looks for those that are over.
@@ -84,7 +86,7 @@ impl Default for InFlight {
     fn default() -> Self {
         let table =
             Table { seats: Vec::new(), vacant: Vec::new(), sweep_at: SWEEP_MIN, closed: 0, over: Host::new(u32::MAX) };
-        Self { unclosed: Mutex::default(), table: Mutex::new(table) }
+        Self { unclosed: Mutex::default(), let_go: Mutex::default(), table: Mutex::new(table) }
     }
 }
 
@@ -206,12 +208,11 @@ impl Context {
                 list.push(unclosed);
                 return Err(error);
             }
-            drop(list);
-            drop(unclosed);
+            lock(&self.in_flight.let_go).extend(unclosed.keep);
         }
     }
 
-    /// Closes what the driver refused to close before.
+    /// Closes what the driver refused to close before. Locks of streams may be held.
     ///
     /// # Errors
     /// It refuses once more.
@@ -219,11 +220,19 @@ impl Context {
         self.close_rest_locked().map(drop)
     }
 
-    /// All work up to now.
+    /// Drops what kept streams open that are closed by now. No lock may be held.
+    pub(crate) fn let_go(&self) {
+        let gone = std::mem::take(&mut *lock(&self.in_flight.let_go));
+        drop(gone);
+    }
+
+    /// All work up to now. No lock may be held.
     ///
     /// # Errors
     /// The driver refuses to mark the end of a closed stream.
     pub(crate) fn everything(&self) -> millpond_driver::Result<Everything> {
+        self.close_rest()?;
+        self.let_go();
         let unclosed = self.close_rest_locked()?;
         let table = lock(&self.in_flight.table);
         let live = table.seats.iter().filter_map(Entry::live).collect();

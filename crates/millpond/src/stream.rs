@@ -359,7 +359,7 @@ impl StreamShared {
             is_noted: std::mem::take(&mut state.is_noted),
             // Marking the legacy stream ties the others to it: nothing of ours is in it before it is used.
             needs_mark: self.role != Role::Legacy || self.context.legacy.is_used.load(Ordering::Acquire),
-            _keep: keep,
+            keep,
         });
         lock(&self.context.slots).close(state.chain.last());
         // A pool goes, if this was the last to know it, behind the locks.
@@ -372,6 +372,7 @@ impl StreamShared {
         drop(state);
         // What the program gave goes behind the locks.
         drop(closed);
+        self.context.let_go();
         pools.iter().for_each(|pool| pool.trim_if_destroyed());
         self.context.driver.settle();
     }

@@ -17,6 +17,8 @@ mod launches;
 mod numbers;
 mod peers;
 mod shared_streams;
+#[path = "../common/watchdog.rs"]
+mod watchdog;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

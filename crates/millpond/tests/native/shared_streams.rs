@@ -1,13 +1,16 @@
 //! Streams that the program submits to as well: nothing is taken for known of them, and captures of the program's own
 //! are left alone.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use millpond::driver::cuda::abi::{Code, Stream as Native};
-use millpond::driver::{Driver, Peer, RawStream};
-use millpond::{Device, DeviceConfig, Event, PoolConfig, Result, Stream, StreamKind, Violations};
+use millpond::driver::{CudaDriver, Driver, DriverError, Failing, Peer, RawStream};
+use millpond::{CallKind, Device, DeviceConfig, Event, PoolConfig, Result, Stream, StreamKind, Violations};
 
+use crate::watchdog::ends;
 use crate::{Foreign, Library, Subject, config, library, subject};
 
 /// A stream of the program's own.
@@ -254,4 +257,41 @@ fn a_destroyed_context_does_not_lose_the_device() -> Result<()> {
     let x = own.alloc::<u8>(&device.default_pool(), 4096)?;
     own.memset(x.write(), 1)?;
     own.synchronize()
+}
+
+/// Uses a stream when it is dropped.
+struct Asks(Stream, Arc<AtomicBool>);
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        self.1.store(self.0.is_capturing().is_ok(), Ordering::Release);
+    }
+}
+
+/// What keeps a stream open is the program's: it goes behind all locks, also where the device closes the stream late.
+#[test]
+fn what_kept_a_stream_open_may_use_the_stream_that_closes_it() -> Result<()> {
+    let Some(config) = config() else { return Ok(()) };
+    let foreign = Foreign(Arc::new(CudaDriver::new(config.clone()).expect("a CUDA device")));
+    let driver: Arc<dyn Driver> = Arc::new(CudaDriver::new(config).expect("a CUDA device"));
+    let driver = Arc::new(Failing::new(driver));
+    let device = Device::with_driver(driver.clone(), DeviceConfig::default())?;
+    let legacy = device.legacy_stream();
+    let x = legacy.alloc::<u8>(&device.default_pool(), 4096)?;
+    for closes_by_synchronize in [false, true] {
+        let theirs = Theirs::new(&foreign);
+        let dropped = Arc::new(AtomicBool::new(false));
+        let keep = Arc::new(Asks(legacy.clone(), Arc::clone(&dropped)));
+        // SAFETY: it is closed when `theirs` goes, after the device has let it go.
+        let stream = unsafe { device.adopt_stream_keeping(theirs.native, StreamKind::NonBlocking, keep) }?;
+        driver.fail_next(CallKind::CloseStream, DriverError::Failed { call: "close_stream", reason: "planted".into() });
+        drop(stream);
+        assert!(!dropped.load(Ordering::Acquire), "it is open");
+        if !closes_by_synchronize {
+            ends(|| legacy.memset(x.write(), 1))?;
+        }
+        ends(|| device.synchronize())?;
+        assert!(dropped.load(Ordering::Acquire));
+    }
+    Ok(())
 }
