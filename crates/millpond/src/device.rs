@@ -279,7 +279,7 @@ impl Device {
             }
             match state.is_closed {
                 true => ends.extend(context.end_of(&shared)?.map(|mark| (state.chain.snapshot(), mark))),
-                false => ends.push(shared.record(&mut state)?),
+                false => ends.push(shared.record_for_host(&mut state)?),
             }
         }
         let mut waited = Ok(());

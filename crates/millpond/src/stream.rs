@@ -275,6 +275,15 @@ impl StreamShared {
         Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
     }
 
+    /// As [`record`](Self::record), for a host that waits and nobody else: of the legacy stream it publishes nothing, so
+    /// that no stream comes after it where the wait fails.
+    pub(crate) fn record_for_host(&self, state: &mut State) -> Result<Record> {
+        let raw = self.context.driver.mark(self.raw)?;
+        let snapshot = self.end(state);
+        self.progress.publish(snapshot.point().seq);
+        Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
+    }
+
     /// The program has the stream's handle from now on, and submits to it as well.
     pub(crate) fn share(&self) {
         self.submitters.is_shared.store(true, Ordering::Release);

@@ -317,3 +317,16 @@ fn what_was_refused_has_not_happened() {
         stream.free(x).unwrap();
     });
 }
+
+/// The legacy stream has heard of work that it did nothing after: a wait of the host that fails hands that on to nobody.
+#[test]
+fn a_wait_of_the_host_that_fails_orders_nothing() {
+    refusing(CallKind::BlockOn, |device, stream, _, x| {
+        let (legacy, other) = (device.legacy_stream(), device.stream().unwrap());
+        legacy.launch((), |()| ()).unwrap();
+        stream.launch(x.write(), |_| ()).unwrap();
+        assert!(!legacy.is_capturing().unwrap());
+        assert!(matches!(device.synchronize(), Err(Error::Driver(_))));
+        assert!(matches!(other.launch(x.write(), |_| ()), Err(Error::Violation(_))));
+    });
+}
