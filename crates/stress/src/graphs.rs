@@ -372,9 +372,20 @@ impl Thread<'_> {
         }
         let Ok(launched) = launched else {
             for buf in ended {
+                // What is freed first is freed as soon as some of it was submitted.
+                let again = is_partial.then(|| held.stream.declare(buf.buffer.read()));
+                let freed =
+                    |error: &Error| matches!(error, Error::Violation(it) if it.kind == millpond::Kind::UseAfterFree);
+                if again.as_ref().is_some_and(|again| again.as_ref().is_err_and(freed)) {
+                    self.say(format_args!("// b{} is freed", buf.life.id));
+                    continue;
+                }
                 self.world.oracle.restore(buf.life.id, buf.buffer.address(), buf.buffer.bytes());
                 let to = place(&self.bufs, op.c);
                 self.put(to, buf);
+                if again.is_some_and(|again| again.is_ok()) {
+                    self.used(&held, to, false, None);
+                }
             }
             return;
         };

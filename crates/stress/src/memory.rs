@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use millpond::Error;
+use millpond::driver::CallKind;
 
 use crate::op::{Kind, Op};
 use crate::oracle::{Done, Line, Use, lock};
@@ -235,6 +236,11 @@ impl Thread<'_> {
         self.publish(&held.line);
     }
 
+    /// How often work was submitted to a device.
+    fn submitted(&self, device: usize) -> u64 {
+        self.world.devices[device].driver.device().counts()[CallKind::Submit]
+    }
+
     /// A use was refused, and may have been done in part.
     pub(crate) fn may_be_used(&mut self, held: &Held, at: usize, writes: bool) {
         if let Some(buf) = &mut self.bufs[at] {
@@ -272,11 +278,17 @@ impl Thread<'_> {
         let call = format!("read of b{} on s{line}", life.id);
         if op.c >> 8 & 3 == 0 || self.world.kind == crate::settings::DeviceKind::Cuda {
             self.say(format_args!("s{line}.copy_to_host(b{}.read())?;", life.id));
+            let before = self.submitted(held.line.device);
             let words = held.stream.copy_to_host(buf.buffer.read());
             self.judge(&call, expect, words.as_ref().err());
             if matches!(words, Err(Error::Driver(_) | Error::DeviceLost { .. })) {
-                // Whether it was only the wait that failed, nobody says.
-                self.may_be_used(&held, at, false);
+                match self.world.setting.threads {
+                    // It was only the wait that failed, or the copy is not to be.
+                    1 if self.submitted(held.line.device) > before => self.used(&held, at, false, None),
+                    1 => {}
+                    // Which of both, nobody says.
+                    _ => self.may_be_used(&held, at, false),
+                }
             }
             if let Ok(words) = words {
                 if self.world.has_memory() {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use millpond::PeerAccess;
 use millpond::driver::{CallKind, DriverError};
 
+use crate::clock::Clock;
 use crate::finding::{MEANT, finding};
 use crate::op::{Kind, Op};
 use crate::oracle::{Tie, lock};
@@ -64,6 +65,8 @@ impl Thread<'_> {
         };
         self.judge("taking a default stream", Expect::Accepted, stream.as_ref().err());
         let Ok(stream) = stream else { return };
+        // The legacy stream was there before anybody knew anything.
+        let knows = if is_legacy { Clock::default() } else { knows };
         let line = self.world.default_line(at, &stream, tie, knows);
         if tie == Tie::Legacy && self.world.setting.threads > 1 {
             line.is_unsure.store(true, Ordering::Relaxed);
