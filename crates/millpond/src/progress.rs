@@ -229,7 +229,11 @@ impl Listed {
     /// Waits on the calling thread until all work of the chain so far is over.
     pub(crate) fn block(&self, driver: &dyn Driver) -> millpond_driver::Result<()> {
         let driver = self.abroad.as_ref().map_or(driver, |their| &**their);
-        self.progress.with_mark(driver, |mark| driver.block_on(mark))
+        let submitted = self.progress.submitted.load(Ordering::Acquire);
+        self.progress.with_mark(driver, |mark| driver.block_on(mark))?;
+        // Whoever waited for it need not ask: a device that blocks may refuse to answer.
+        self.progress.complete(submitted);
+        Ok(())
     }
 
     fn is_over(&self, seq: Seq, driver: &dyn Driver) -> bool {

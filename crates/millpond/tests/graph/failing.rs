@@ -3,14 +3,16 @@
 
 use std::sync::Arc;
 
-use millpond::driver::{CallKind, CudaDriver, HostConfig, HostDriver, SimConfig, SimDriver};
+use millpond::driver::{CallKind, CudaDriver, DriverError, Failing, HostConfig, HostDriver, SimConfig, SimDriver};
 use millpond::{
-    Buffer, Device, ExternalEvent, GIB, Graph, GraphExec, Instantiate, MemAllocNode, Schedule, Stream, Watch,
+    Buffer, Completion, Device, DeviceConfig, ExternalEvent, GIB, Graph, GraphExec, Instantiate, MemAllocNode,
+    Schedule, Stream, Watch,
 };
 
 use crate::again::again;
 use crate::common::{Make, cuda, makes};
 use crate::each_call::fail_each_call;
+use crate::watchdog::ends;
 
 #[track_caller]
 fn free_again(stream: &Stream, buffer: Buffer<u32>) {
@@ -176,4 +178,32 @@ fn every_call_fails_once_on_cuda() {
             assert!(kinds.contains(&kind), "{kind:?} has failed");
         }
     }
+}
+
+/// A launch finds another graph's output in its memory, and waits for its own last use of those addresses: that is over
+/// once it has waited, whether or not the device says so.
+#[test]
+fn a_launch_whose_device_does_not_say_what_is_over_waits_once() {
+    let sim = SimDriver::new(SimConfig { completion: Completion::AtBlock, ..Default::default() });
+    let driver = Arc::new(Failing::new(sim));
+    let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
+    let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
+    let graph = |frees: bool| {
+        let mut graph = device.graph().unwrap();
+        let x: MemAllocNode<u32> = graph.add_alloc(&[], LEN).unwrap();
+        let alloc = graph.node_of(x).unwrap();
+        let fill = graph.add_memset(&[alloc], x.write(), 3).unwrap();
+        if frees {
+            graph.add_free(&[fill], x).unwrap();
+        }
+        graph.instantiate(Instantiate::default()).unwrap()
+    };
+    let (inner, output) = (graph(true), graph(false));
+    let _ = inner.launch(&a).unwrap();
+    b.wait(&a.record().unwrap()).unwrap();
+    let _ = output.launch(&b).unwrap();
+    driver.fail_every(CallKind::IsOver, DriverError::Failed { call: "is_over", reason: "made to fail".into() });
+    let _ = ends(|| inner.launch(&a)).unwrap();
+    driver.disarm();
+    device.synchronize().unwrap();
 }
