@@ -40,6 +40,8 @@ pub struct Line {
     pub published: Mutex<Clock>,
     /// Whether something happened to it that the program did not see: other threads use it, or kernels do.
     pub is_unsure: AtomicBool,
+    /// Whether anything was ever done on it: what only its opener knew, the legacy stream does not come after.
+    pub has_worked: AtomicBool,
     pending: Mutex<VecDeque<(u64, Done)>>,
 }
 
@@ -129,6 +131,7 @@ impl Oracle {
             clock: Mutex::new(knows),
             published: Mutex::default(),
             is_unsure: AtomicBool::new(false),
+            has_worked: AtomicBool::new(false),
             pending: Mutex::default(),
         });
         lines.push(Arc::clone(&line));

@@ -201,7 +201,8 @@ impl<'w> Thread<'w> {
             }
             Tie::Legacy => {
                 let lines = self.world.oracle.lines_of(line.device);
-                lines.iter().filter(|it| it.tie != Tie::Free).for_each(|it| heard.join(&it.now()));
+                let tied = lines.iter().filter(|it| it.tie != Tie::Free && it.has_worked.load(Ordering::Acquire));
+                tied.for_each(|it| heard.join(&it.now()));
             }
         }
         heard.join(&line.now());
@@ -215,6 +216,7 @@ impl<'w> Thread<'w> {
         if let Some((_, heard)) = self.heard.take().filter(|(chain, _)| *chain == line.chain) {
             lock(&line.clock).join(&heard);
         }
+        line.has_worked.store(true, Ordering::Release);
         if line.tie == Tie::Legacy {
             let now = line.now();
             lock(&line.published).join(&now);
