@@ -39,7 +39,22 @@ enum Queue {
     /// In a stream of the driver.
     Stream(RawStream),
     /// In launches of a graph: the end of the last one.
-    Launches(Mutex<Option<Arc<Mark>>>),
+    Launches(Mutex<Option<LaunchEnd>>),
+}
+
+/// The end of a launch.
+#[derive(Clone, Debug)]
+pub(crate) enum LaunchEnd {
+    Marked(Arc<Mark>),
+    /// No mark could be had: whatever that stream has by the time of the question.
+    On(Arc<Progress>),
+}
+
+impl LaunchEnd {
+    /// By its mark, or else by the stream of the launch.
+    pub(crate) fn of(mark: Option<&Arc<Mark>>, stream: &Arc<Progress>) -> Self {
+        mark.map_or_else(|| Self::On(Arc::clone(stream)), |mark| Self::Marked(Arc::clone(mark)))
+    }
 }
 
 impl Progress {
@@ -71,7 +86,7 @@ impl Progress {
     }
 
     /// A launch was made whose end is `end`, with points up to `seq`. Launches come one after the other.
-    pub(crate) fn launched(&self, end: Arc<Mark>, seq: Seq) {
+    pub(crate) fn launched(&self, end: LaunchEnd, seq: Seq) {
         if let Queue::Launches(last) = &self.queue {
             *lock(last) = Some(end);
         }
@@ -128,7 +143,11 @@ impl Progress {
             Queue::Launches(last) => {
                 let last = lock(last).clone();
                 // Without a launch there is no work: nobody has a point of it to ask for.
-                return last.map_or(Err(no_launch()), |mark| act(mark.raw));
+                return match last {
+                    None => Err(no_launch()),
+                    Some(LaunchEnd::Marked(end)) => act(end.raw),
+                    Some(LaunchEnd::On(stream)) => stream.with_mark_of(driver, mark, act),
+                };
             }
         };
         match (mark(raw), self.end.get()) {

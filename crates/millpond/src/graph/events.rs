@@ -21,7 +21,7 @@ use super::program::Program;
 use crate::context::{Context, lock};
 use crate::event::Mark;
 use crate::external::{ExternalEvent, Record};
-use crate::progress::Progress;
+use crate::progress::{LaunchEnd, Progress};
 
 /// See the module.
 #[derive(Debug)]
@@ -120,9 +120,9 @@ impl Events {
     }
 
     /// The launch is over with `end`.
-    pub(crate) fn launched(&self, lanes: &mut Lanes, base: &Arc<Base>, end: &Arc<Mark>) {
+    pub(crate) fn launched(&self, lanes: &mut Lanes, base: &Arc<Base>, end: &LaunchEnd) {
         for (progress, snapshot) in self.progress.iter().zip(lanes.ends(base)) {
-            progress.launched(Arc::clone(end), snapshot.point().seq);
+            progress.launched(end.clone(), snapshot.point().seq);
         }
         lanes.advance();
     }

@@ -36,6 +36,7 @@ use crate::buffer::Buffer;
 use crate::context::lock;
 use crate::error::{Error, Invalid, Result};
 use crate::event::Mark;
+use crate::progress::LaunchEnd;
 use crate::stream::{Mode, State, Stream, StreamShared};
 
 /// One launch of a graph, and the memory that it leaves live.
@@ -370,14 +371,12 @@ impl ExecShared {
     ) {
         let mut mark = None;
         if self.native.is_none() {
-            // Where no mark can be had, time and again, the device is lost, and nothing runs any more.
-            let Some(raw) = (0..TRIES).find_map(|_| self.context.driver.mark(shared.raw).ok()) else {
-                return run.lanes.advance();
-            };
-            let made = mark.insert(Arc::new(Mark::new(raw, &self.context.driver)));
-            if let (Some(events), Some(base)) = (&self.events, base) {
-                events.launched(&mut run.lanes, base, made);
-            }
+            // Where no mark can be had, time and again, who comes after the launch asks its stream for one.
+            mark = (0..TRIES).find_map(|_| self.context.driver.mark(shared.raw).ok());
+        }
+        let mark = mark.map(|raw| Arc::new(Mark::new(raw, &self.context.driver)));
+        if let (Some(events), Some(base)) = (&self.events, base) {
+            events.launched(&mut run.lanes, base, &LaunchEnd::of(mark.as_ref(), &shared.progress));
         }
         if let Some(memory) = memory {
             self.arena_keys.iter().for_each(|it| Last::put(memory.last_mut(*it), shared, state, mark.as_ref()));

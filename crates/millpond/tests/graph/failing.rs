@@ -207,3 +207,24 @@ fn a_launch_whose_device_does_not_say_what_is_over_waits_once() {
     driver.disarm();
     device.synchronize().unwrap();
 }
+
+/// No mark can be had at the end of a launch: the next one, on another stream, comes after it all the same.
+#[test]
+fn a_launch_comes_after_one_whose_end_was_not_marked() {
+    let driver = Arc::new(Failing::new(SimDriver::default()));
+    let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
+    let (a, b) = (device.non_blocking_stream().unwrap(), device.non_blocking_stream().unwrap());
+    let mut graph = device.graph().unwrap();
+    graph.add_empty(&[]).unwrap();
+    let exec = graph.instantiate(Instantiate::default()).unwrap();
+    let x: Buffer<u32> = a.alloc(&device.default_pool(), LEN).unwrap();
+    a.memset(x.write(), 1).unwrap();
+    let _ = exec.launch(&a).unwrap();
+    a.memset(x.write(), 2).unwrap();
+    driver.fail_every(CallKind::Mark, DriverError::Failed { call: "mark", reason: "made to fail".into() });
+    let _ = exec.launch(&a).unwrap();
+    assert!(exec.launch(&b).is_err(), "it would run at the same time");
+    driver.disarm();
+    let _ = exec.launch(&b).unwrap();
+    b.free(x).unwrap();
+}
