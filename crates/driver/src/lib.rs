@@ -45,7 +45,7 @@ pub use contract::{
 pub use cuda::{CudaConfig, CudaDriver};
 pub use failures::Failures;
 pub use graphs::{Node, NodeWork, RawExec, RawGraph, Repeated};
-pub use host::{HostConfig, HostDriver, STREAMS_MAX, Schedule, WORKERS_MAX};
+pub use host::{HostConfig, HostDriver, STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item};
 pub use light::{Light, LightGuard};
 pub use peers::{Fence, HeldMemory, HostFence, HostWaiter, Peer, PeerAccess, Waiter};
 pub use prefetch::prefetch;

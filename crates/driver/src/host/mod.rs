@@ -24,7 +24,7 @@ use std::time::Duration;
 use memory::Memory;
 use millpond_core::units::{GIB, MIB};
 use streams::{Abroad, Execute, Packed, Refusal, Streams};
-pub use streams::{STREAMS_MAX, Schedule, WORKERS_MAX};
+pub use streams::{STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item};
 
 use crate::ledger::failed;
 use crate::{

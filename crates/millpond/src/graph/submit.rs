@@ -8,13 +8,13 @@
 
 use std::sync::Arc;
 
-use millpond_driver::{CopyKind, Driver, RawMark, RawStream, Work};
+use millpond_driver::{CopyKind, Driver, RawMark, RawStream, Work, drop_after_item};
 
 use super::events::Waited;
 use super::exec::{ExecShared, Run};
-use super::payload::Payload;
+use super::payload::{Kernel, Payload};
 use super::program::Step;
-use crate::context::Context;
+use crate::context::{Context, lock};
 use crate::error::{Error, Result};
 use crate::event::Mark;
 use crate::shell;
@@ -112,6 +112,24 @@ impl ExecShared {
     }
 }
 
+/// A kernel of a launch, which may outlive its graph. Then it is the last to have what the kernel owns, and that may
+/// wait for the launch when it is dropped: it is, but not by the item that runs the kernel.
+struct Launched(Option<Kernel>);
+
+impl Launched {
+    fn run(&self) {
+        self.0.iter().for_each(|kernel| lock(kernel)());
+    }
+}
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        if let Some(last) = self.0.take().and_then(Arc::into_inner) {
+            drop_after_item(Box::new(last));
+        }
+    }
+}
+
 fn submit_step(context: &Context, lane: RawStream, step: &Step) -> Result<()> {
     match &step.payload {
         Payload::Nothing
@@ -122,8 +140,8 @@ fn submit_step(context: &Context, lane: RawStream, step: &Step) -> Result<()> {
         | Payload::Late(_) => Ok(()),
         Payload::Foreign(foreign) => foreign.launch(context, lane),
         Payload::Kernel(kernel) | Payload::HostFunction(kernel) => {
-            let kernel = Arc::clone(kernel);
-            let task = Box::new(move || (kernel.lock().unwrap_or_else(std::sync::PoisonError::into_inner))());
+            let kernel = Launched(Some(Arc::clone(kernel)));
+            let task = Box::new(move || kernel.run());
             Ok(shell::submit_task(context, lane, &mut Some(Work::Run(task)))?)
         }
         Payload::Copy { to, from, bytes } => {

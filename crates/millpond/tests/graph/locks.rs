@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use millpond::{Buffer, Device, Error, Event, GraphError, GraphExec, HostConfig, Instantiate, Pool, Result, Stream};
@@ -211,4 +211,39 @@ fn a_kernel_may_use_the_stream_of_a_launch_that_waits_for_it() {
         device.graph_memory().reserved_bytes == 2 * device.properties().granularity
     });
     assert!(some_launch_waited);
+}
+
+/// Waits for a stream when it is dropped.
+struct Waits(Stream, Sender<Result<()>>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        let _ = self.1.send(self.0.synchronize());
+    }
+}
+
+/// Two branches of a graph that is gone by the time they run: their kernels are dropped by the device, which is then not
+/// what the launch still waits for.
+#[test]
+fn a_kernel_of_a_graph_that_is_gone_may_wait_for_its_launch_when_it_is_dropped() {
+    let (device, _) = device();
+    for _ in 0..20 {
+        let stream = device.stream().unwrap();
+        let (go, gate) = channel::<()>();
+        let (said, heard) = channel();
+        let mut graph = device.graph().unwrap();
+        for _ in 0..2 {
+            let waits = Waits(stream.clone(), said.clone());
+            graph.add_kernel(&[], (), move |()| _ = &waits).unwrap();
+        }
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        stream.launch((), move |()| _ = gate.recv()).unwrap();
+        let _ = exec.launch(&stream).unwrap();
+        stream.launch((), |()| ()).unwrap();
+        drop((exec, graph));
+        drop(go);
+        for _ in 0..2 {
+            assert_eq!(ends(|| heard.recv()).unwrap(), Ok(()));
+        }
+    }
 }

@@ -15,11 +15,13 @@ pub(super) struct After<I> {
     pub(super) waiters: Vec<Waiter>,
     pub(super) entries: Vec<Entry<I>>,
     pub(super) payloads: Vec<Payload>,
+    /// What items left, which may wait for any stream.
+    pub(super) left: Vec<Payload>,
 }
 
 impl<I> After<I> {
     pub(super) fn new() -> Self {
-        Self { waiters: Vec::new(), entries: Vec::new(), payloads: Vec::new() }
+        Self { waiters: Vec::new(), entries: Vec::new(), payloads: Vec::new(), left: Vec::new() }
     }
 
     /// A fence that was waited for. It may be the last to hold its device.
@@ -29,7 +31,13 @@ impl<I> After<I> {
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.waiters.is_empty() && self.entries.is_empty() && self.payloads.is_empty()
+        self.waiters.is_empty() && self.entries.is_empty() && self.payloads.is_empty() && self.left.is_empty()
+    }
+
+    /// Whether it may take as long as any work: who settles it must not have a stream to see to.
+    #[inline]
+    pub(super) fn may_wait(&self) -> bool {
+        !self.left.is_empty()
     }
 
     /// Does it. Everybody is woken before anything is dropped, for a destructor may wait for whom this wakes.
@@ -38,5 +46,6 @@ impl<I> After<I> {
         // What a destructor does may panic: each is dropped by itself.
         self.entries.drain(..).for_each(drop_quietly);
         self.payloads.drain(..).for_each(drop_quietly);
+        self.left.drain(..).for_each(drop_quietly);
     }
 }

@@ -7,12 +7,15 @@ use std::cell::{Cell, RefCell};
 
 use super::slot::{Packed, SlotIndex};
 use super::sync::thread_local;
+use crate::panics::Payload;
 
 thread_local! {
     /// Whether the thread is a worker of some device.
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
     /// The items that the thread runs.
     static ITEMS: RefCell<Vec<Item>> = const { RefCell::new(Vec::new()) };
+    /// What those items leave, to be dropped behind them.
+    static LEFT: RefCell<Vec<Payload>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An item that is being run.
@@ -40,13 +43,35 @@ pub(super) fn runs_before(device: usize, mark: Packed) -> bool {
     ITEMS.try_with(|items| items.borrow().iter().any(covers)).unwrap_or(false)
 }
 
-/// Runs an item's code, which does not unwind.
-pub(super) fn run<T>(device: usize, slot: SlotIndex, ticket: u64, code: impl FnOnce() -> T) -> T {
+/// Drops a value once the item of a host device that the calling thread runs is over, and its stream is with somebody
+/// else; at once where the thread runs none. So the drop may wait for work, also for that of the item's own stream.
+pub fn drop_after_item(value: Payload) {
+    let mut value = Some(value);
+    if ITEMS.try_with(|items| !items.borrow().is_empty()).unwrap_or(false) {
+        let _ = LEFT.try_with(|left| left.borrow_mut().extend(value.take()));
+    }
+    drop(value);
+}
+
+/// Runs an item's code, which does not unwind. What it leaves goes to `left`.
+pub(super) fn run<T>(
+    device: usize,
+    slot: SlotIndex,
+    ticket: u64,
+    left: &mut Vec<Payload>,
+    code: impl FnOnce() -> T,
+) -> T {
     // A thread that ends has no list any more: what its last destructors run is not known here.
     let is_known = ITEMS.try_with(|items| items.borrow_mut().push(Item { device, slot, ticket })).is_ok();
+    let before = LEFT.try_with(|left| left.borrow().len()).unwrap_or(0);
     let outcome = code();
     if is_known {
         let _ = ITEMS.try_with(|items| items.borrow_mut().pop());
     }
+    let _ = LEFT.try_with(|all| {
+        if all.borrow().len() > before {
+            left.extend(all.borrow_mut().drain(before..));
+        }
+    });
     outcome
 }

@@ -27,6 +27,7 @@ use std::time::Duration;
 pub(crate) use abroad::Abroad;
 use abroad::Wait;
 use after::After;
+pub use at_work::drop_after_item;
 use seeded::{Duty, Seeded};
 pub(crate) use slot::Packed;
 pub use slot::STREAMS_MAX;
@@ -430,6 +431,10 @@ impl<E: Execute> Streams<E> {
             let mut after = After::new();
             while let Some(mut slot) = workers.take(|| streams.spawn_worker()) {
                 while let Left::Ready(next) = streams.see_to(slot, TURN_ITEMS, &mut after) {
+                    if after.may_wait() {
+                        streams.make_ready(next);
+                        break;
+                    }
                     after.settle();
                     slot = workers.rotate(next);
                 }

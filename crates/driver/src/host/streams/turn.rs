@@ -71,6 +71,10 @@ impl<E: Execute> Streams<E> {
                 Some(Entry::Abroad(_) | Entry::Work(_)) if woken.is_some() || !after.is_empty() => {
                     drop(queue);
                     woken.take().into_iter().for_each(|other| self.make_ready(other));
+                    if after.may_wait() {
+                        self.make_ready(index);
+                        return Left::Alone;
+                    }
                     after.settle();
                     queue = lock(&slot.queue);
                 }
@@ -130,7 +134,7 @@ impl<E: Execute> Streams<E> {
         let ticket = slot.done.load(Ordering::Relaxed) + 1;
         queue.running = true;
         drop(queue);
-        let outcome = at_work::run(self.address(), index, ticket, || {
+        let outcome = at_work::run(self.address(), index, ticket, &mut after.left, || {
             catch_unwind(AssertUnwindSafe(|| self.executor.execute(item)))
         });
         let failure = match outcome {
