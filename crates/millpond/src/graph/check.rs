@@ -95,6 +95,18 @@ impl ExecShared {
         })
     }
 
+    /// Whether all memory from outside is live now.
+    #[cold]
+    pub(super) fn finds_outside(&self) -> bool {
+        self.outsides.iter().all(|outside| {
+            let allocation = match &outside.whose {
+                Whose::Held(allocation) => Some(Arc::clone(allocation)),
+                Whose::Node(graph, alloc) => self.context.graphs.named((*graph, *alloc)),
+            };
+            allocation.is_some_and(|it| matches!(outside.check_live(&it, &it.life()), Ok(Ok(()))))
+        })
+    }
+
     /// Locks the lives; the memory hears of all that was freed before.
     #[inline]
     pub(super) fn lock_lives<'f>(&self, found: &'f [Found], lives: &mut Lives<'f>, memory: Option<&mut GraphMemory>) {

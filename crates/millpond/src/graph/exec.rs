@@ -188,7 +188,11 @@ impl ExecShared {
     /// launch has been checked, and a device refuses nodes of memory that is not.
     #[cold]
     pub(crate) fn make_ready_ahead(&self, run: &mut Run) -> Result<()> {
+        if !self.finds_outside() {
+            return Ok(());
+        }
         match self.make_ready(run) {
+            // Another thread may free it this moment.
             Err(error) if self.outsides.is_empty() || matches!(error, Error::DeviceLost { .. }) => Err(error),
             _ => Ok(()),
         }
