@@ -384,7 +384,8 @@ impl PoolShared {
             life.freed = Some(Use { point: free, site });
             drop(life);
             home.shelve(state, Shelved { allocation, seq: free.seq }, rounded, bytes);
-            return home.leave(state);
+            // A drop is no operation, and may as well not have come here: no stream comes after it.
+            return home.progress.publish(free.seq);
         }
         let after = Frontier::of(own_points(&life));
         let last = life.history.uses().last().copied().unwrap_or(life.history.born());

@@ -353,8 +353,7 @@ impl Thread<'_> {
         let is_right =
             used.iter().filter_map(|(at, _)| self.bufs[(*at)?].as_ref()).all(|it| it.life.is_use_right(&knows, true));
         let expect = match is_there && held.line.device == device && made.outputs.is_empty() && !is_crowded {
-            true if is_right => Expect::Either,
-            true => self.expect(false, &held.line),
+            true => self.expect(is_right, &held.line),
             false => Expect::Either,
         };
         // What an earlier launch left, and this one frees first.
@@ -458,13 +457,25 @@ impl Thread<'_> {
 
     pub(crate) fn upload(&mut self, op: Op) {
         let (Some(held), Some(at)) = (self.stream(op.a), pick(&self.execs, op.b)) else { return };
-        let Some(exec) = self.execs[at].as_ref().map(|it| it.exec.clone()) else { return };
+        let Some(Instance { exec, device, last, is_crowded, .. }) = &self.execs[at] else { return };
+        let (exec, device, last, is_crowded) = (exec.clone(), *device, last.clone(), *is_crowded);
         self.hear(&held.line);
         self.say(format_args!("e.upload(&s{})?;", held.line.chain));
         let uploaded = exec.upload(&held.stream);
-        self.judge("upload", Expect::Either, uploaded.as_ref().err());
-        // It may have waited for the last launch.
-        self.world.lose_track();
+        let expect = if device == held.line.device { Expect::Accepted } else { Expect::Refused };
+        self.judge("upload", expect, uploaded.as_ref().err());
+        // It comes after the last launch, and the next launch after it.
+        match &uploaded {
+            Ok(()) if is_crowded => self.world.lose_track(),
+            Ok(()) => lock(&held.line.clock).join(&last),
+            Err(Error::InvalidArgument(_)) => return,
+            // It may have waited before it failed.
+            Err(_) => return self.world.lose_track(),
+        }
+        held.line.step(None);
+        self.publish(&held.line);
+        let now = held.line.now();
+        self.execs[at].iter_mut().for_each(|it| it.last = now.clone());
     }
 
     pub(crate) fn update(&mut self, op: Op) {

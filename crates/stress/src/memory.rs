@@ -202,9 +202,7 @@ impl Thread<'_> {
                 let kernel = self.kernel(&life, after, done.clone(), chance);
                 self.say(format_args!("s{line}.launch(b{id}.write(), |x| /* fills, {} us */)?;", kernel.micros));
                 match how {
-                    4 if life.launched_by.is_none() => {
-                        held.stream.launch(buf.buffer.view().write(), move |x| kernel.write(x))
-                    }
+                    4 => held.stream.launch(buf.buffer.view().write(), move |x| kernel.write(x)),
                     _ => held.stream.launch(buf.buffer.write(), move |x| kernel.write(x)),
                 }
             }

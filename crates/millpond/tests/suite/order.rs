@@ -345,3 +345,18 @@ fn foreign_work_may_share_an_allocation() {
         a.free(refused.buffer).unwrap();
     });
 }
+
+/// A buffer of the legacy stream is dropped: no operation of it, so that nothing comes after what it had heard of.
+#[test]
+fn a_drop_is_no_operation_of_the_legacy_stream() {
+    on_every_device(|on| {
+        let (pool, legacy, [a, b]) = (pool(on), on.device.legacy_stream(), on.streams());
+        let x = witness(&pool, &legacy);
+        let on_a = witness(&pool, &a);
+        assert!(!legacy.is_capturing().unwrap());
+        drop(x);
+        assert!(!comes_after(&b, &on_a));
+        visit(&legacy, ()).unwrap();
+        assert!(comes_after(&b, &on_a));
+    });
+}
