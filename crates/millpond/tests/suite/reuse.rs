@@ -3,10 +3,12 @@
 //! "While it is busy" is exact: a kernel is held until the answer is known. The pools here have a limit of one buffer's
 //! size where a reuse must happen, and none where it must not.
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use millpond::{Buffer, Error, MIB, Pool, PoolConfig, ReusePolicy, Stream};
+use millpond::driver::{SimConfig, SimDriver};
+use millpond::{Buffer, Completion, Device, DeviceConfig, Error, MIB, Pool, PoolConfig, ReusePolicy, Stream, Watch};
 
 use crate::common::{
     Subject, kind_of, on_devices_that_hold, on_devices_that_run_closures, on_every_device, order, reuse, touch, visit,
@@ -318,4 +320,36 @@ fn what_a_stream_learned_after_a_free_opens_no_neighbour_by_it() {
         third.alloc::<u8>(&pool, 64 << 10).unwrap();
         drop(busy);
     });
+}
+
+/// Three neighbours that are free after work of several streams: what a stream frees early, what it used later, and what
+/// it used last, which is not over. A block that rested on the stream's shelf meanwhile joins the second and says
+/// nothing of the third.
+#[test]
+fn a_block_from_a_shelf_does_not_vouch_for_what_its_stream_did_since() {
+    let config = SimConfig { completion: Completion::AtBlock, watch: Watch::Contract, ..Default::default() };
+    let sim = Arc::new(SimDriver::new(config));
+    let device = Device::with_driver(sim.clone(), DeviceConfig::default()).unwrap();
+    let pool = device.pool(PoolConfig::default()).unwrap();
+    let [first, second, stream] = [(); 3].map(|()| device.non_blocking_stream().unwrap());
+    let last = first.alloc::<u8>(&pool, 512).unwrap();
+    let later = second.alloc::<u8>(&pool, 512).unwrap();
+    let early = stream.alloc::<u8>(&pool, 512).unwrap();
+    assert_eq!((last.address() + 512, later.address() + 512), (later.address(), early.address()));
+    stream.wait(&first.record().unwrap()).unwrap();
+    stream.wait(&second.record().unwrap()).unwrap();
+    stream.free(early).unwrap();
+    stream.memset(later.write(), 1).unwrap();
+    let event = stream.record().unwrap();
+    stream.memset(last.write(), 2).unwrap();
+    // Where they were allocated nothing is left, so that each is free after points of two streams.
+    drop((first, second));
+    drop(last);
+    drop(later);
+    drop(stream);
+    event.synchronize().unwrap();
+    assert!(pool.statistics().reserved_bytes > 0, "the last fill is not over");
+    assert_eq!(sim.violations(), []);
+    device.synchronize().unwrap();
+    assert_eq!(pool.statistics().reserved_bytes, 0);
 }
