@@ -8,17 +8,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 use std::time::Duration;
 
-use millpond_core::ids::PoolId;
+use millpond_core::ids::{Point, PoolId};
 use millpond_core::order::{Slots, Snapshot};
 use millpond_driver::{Counting, Driver, Properties, process};
+use smallvec::SmallVec;
 
 use crate::error::{Invalid, Result};
+use crate::event::Mark;
 use crate::graph::{Graphs, trim_graph_memory};
 use crate::hosts::Hosts;
 use crate::in_flight::{End, InFlight};
 use crate::peers;
 use crate::pool::PoolShared;
-use crate::progress::{Chains, Progress};
+use crate::progress::{Chains, Progress, no_end};
 use crate::report::Violations;
 use crate::share::Sharing;
 use crate::shell::Closing;
@@ -130,6 +132,24 @@ impl Context {
     /// The streams that live.
     pub(crate) fn streams(&self) -> Vec<Arc<StreamShared>> {
         self.in_flight.live()
+    }
+
+    /// Whether what the marks of a position do not cover is over as well.
+    pub(crate) fn are_strays_over(&self, snapshot: &Snapshot) -> Result<bool> {
+        let strays = self.strays(snapshot).into_iter();
+        let over = strays.map(|end| end.map_or_else(|| Err(no_end()), |end| self.driver.is_over(end.raw)));
+        Ok(over.collect::<millpond_driver::Result<Vec<bool>>>()?.into_iter().all(|it| it))
+    }
+
+    /// Waits for what the marks of a position do not cover.
+    pub(crate) fn block_on_strays(&self, snapshot: &Snapshot) -> millpond_driver::Result<()> {
+        let mut strays = self.strays(snapshot).into_iter();
+        strays.try_for_each(|end| end.map_or_else(|| Err(no_end()), |end| self.driver.block_on(end.raw)))
+    }
+
+    fn strays(&self, snapshot: &Snapshot) -> SmallVec<[Option<Arc<Mark>>; 1]> {
+        let Point { slot, seq } = snapshot.point();
+        self.chains.find(slot).map_or_else(SmallVec::new, |chain| chain.strays(seq))
     }
 
     /// The host was told that everything up to the snapshots is over: streams hear of it with their next operation.

@@ -283,8 +283,8 @@ impl Device {
             }
         }
         let mut waited = Ok(());
-        for (_, mark) in &ends {
-            waited = waited.and(context.driver.block_on(mark.raw));
+        for (snapshot, mark) in &ends {
+            waited = waited.and(context.driver.block_on(mark.raw)).and(context.block_on_strays(snapshot));
         }
         waited?;
         context.synchronized(ends.iter().map(|(snapshot, _)| snapshot));

@@ -75,7 +75,7 @@ impl Event {
     #[track_caller]
     pub fn is_over(&self) -> Result<bool> {
         let (snapshot, mark, context) = self.live()?;
-        let over = context.driver.is_over(mark.raw)?;
+        let over = context.driver.is_over(mark.raw)? && context.are_strays_over(snapshot)?;
         if over {
             context.told([snapshot]);
             if let (Some(tracer), Some(event)) = (&context.tracer, &self.traced) {
@@ -93,6 +93,7 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         let (snapshot, mark, context) = self.live()?;
         context.driver.block_on(mark.raw)?;
+        context.block_on_strays(snapshot)?;
         context.synchronized([snapshot]);
         if let (Some(tracer), Some(event)) = (&context.tracer, &self.traced) {
             tracer.synchronized_with(event, Location::caller());

@@ -12,6 +12,8 @@ use millpond_core::order::Completed;
 use millpond_core::pool::Frontier;
 use millpond_driver::{Driver, DriverError, RawMark, RawStream};
 
+use smallvec::SmallVec;
+
 use crate::context::{CountedDriver, lock};
 use crate::event::Mark;
 
@@ -31,6 +33,18 @@ pub(crate) struct Progress {
     /// A mark made ahead, and the position that it covers: no other can be had while foreign code captures the stream,
     /// or where it is another thread's default stream.
     ahead: Mutex<Option<(Mark, Seq)>>,
+    /// Whether some of its work is where the stream's marks do not cover it.
+    has_strays: AtomicBool,
+    strays: Mutex<Vec<Stray>>,
+}
+
+/// Work of a launch that the driver took on another stream of its own, and would not put the launching stream after.
+#[derive(Debug)]
+struct Stray {
+    /// The launch.
+    seq: Seq,
+    /// The end of that work; where none could be had nobody ever knows.
+    end: Option<Arc<Mark>>,
 }
 
 /// Where the work of a chain is.
@@ -76,7 +90,43 @@ impl Progress {
             end: OnceLock::new(),
             is_shared: AtomicBool::new(false),
             ahead: Mutex::default(),
+            has_strays: AtomicBool::new(false),
+            strays: Mutex::default(),
         }
+    }
+
+    /// The launch that is being made has work with this end, which the stream does not come after.
+    #[cold]
+    pub(crate) fn stray(&self, end: Option<Arc<Mark>>) {
+        let seq = self.submitted.load(Ordering::Acquire) + 1;
+        lock(&self.strays).push(Stray { seq, end });
+        self.has_strays.store(true, Ordering::Release);
+    }
+
+    /// The ends of stray work up to `seq`, to be waited for as well. A device that marks none is lost.
+    pub(crate) fn strays(&self, seq: Seq) -> SmallVec<[Option<Arc<Mark>>; 1]> {
+        match self.has_strays.load(Ordering::Acquire) {
+            true => lock(&self.strays).iter().filter(|it| it.seq <= seq).map(|it| it.end.clone()).collect(),
+            false => SmallVec::new(),
+        }
+    }
+
+    /// The last position before stray work, as far as is known.
+    fn reach(&self) -> Seq {
+        match self.has_strays.load(Ordering::Acquire) {
+            true => lock(&self.strays).iter().map(|it| it.seq - 1).min().unwrap_or(Seq::MAX),
+            false => Seq::MAX,
+        }
+    }
+
+    /// As [`reach`](Self::reach), once the device was asked.
+    fn reach_now(&self, driver: &dyn Driver) -> Seq {
+        if self.has_strays.load(Ordering::Acquire) {
+            let is_over = |it: &mut Stray| it.end.as_ref().is_some_and(|end| driver.peek(end.raw) == Ok(true));
+            let over: Vec<Stray> = lock(&self.strays).extract_if(.., is_over).collect();
+            drop(over);
+        }
+        self.reach()
     }
 
     /// The driver has all work up to `seq`. Called by the stream's owner only, under its lock.
@@ -105,7 +155,7 @@ impl Progress {
 
     /// Everything up to `seq` is over.
     pub(crate) fn complete(&self, seq: Seq) {
-        self.completed.fetch_max(seq, Ordering::AcqRel);
+        self.completed.fetch_max(seq.min(self.reach()), Ordering::AcqRel);
     }
 
     /// The stream is closed; `end` is its last mark.
@@ -173,8 +223,9 @@ impl Progress {
         }
         match self.with_mark_of(driver, |raw| driver.mark_apart(raw), |mark| driver.peek(mark)) {
             Ok(true) => {
+                let reach = self.reach_now(driver);
                 self.complete(submitted);
-                true
+                seq <= reach
             }
             Ok(false) => false,
             Err(_) => self.is_over_ahead(seq, driver),
@@ -190,7 +241,10 @@ impl Progress {
     pub(crate) fn is_idle(&self, driver: &dyn Driver) -> bool {
         let submitted = self.submitted.load(Ordering::Acquire);
         match self.is_shared.load(Ordering::Acquire) {
-            true => self.with_mark_of(driver, |raw| driver.mark_apart(raw), |mark| driver.peek(mark)) == Ok(true),
+            true => {
+                let over = self.with_mark_of(driver, |raw| driver.mark_apart(raw), |mark| driver.peek(mark));
+                over == Ok(true) && self.reach_now(driver) == Seq::MAX
+            }
             false => self.is_over(submitted, driver),
         }
     }
@@ -218,9 +272,16 @@ impl Progress {
         let mark = ahead.take();
         drop(ahead);
         drop(mark);
+        let reach = self.reach_now(driver);
         self.complete(covered);
-        covered >= seq
+        covered.min(reach) >= seq
     }
+}
+
+/// What nobody can wait for.
+#[cold]
+pub(crate) fn no_end() -> DriverError {
+    DriverError::Failed { call: "mark", reason: "the device took a launch in part and marks no end of it".into() }
 }
 
 #[cold]
@@ -250,7 +311,11 @@ impl Listed {
         let driver = self.abroad.as_ref().map_or(driver, |their| &**their);
         let submitted = self.progress.submitted.load(Ordering::Acquire);
         self.progress.with_mark(driver, |mark| driver.block_on(mark))?;
+        for end in self.progress.strays(submitted) {
+            end.map_or_else(|| Err(no_end()), |end| driver.block_on(end.raw))?;
+        }
         // Whoever waited for it need not ask: a device that blocks may refuse to answer.
+        self.progress.reach_now(driver);
         self.progress.complete(submitted);
         Ok(())
     }

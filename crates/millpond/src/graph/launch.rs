@@ -255,7 +255,7 @@ impl ExecShared {
             self.make_ready(run)?;
         }
         let inside = self.events.as_ref().map(|events| (events, state.chain.snapshot(), self.context.hosts.base()));
-        let (marks, refused) = match self.submit(shared.raw, run, &launching.waited) {
+        let (marks, refused) = match self.submit(shared, run, &launching.waited) {
             Submitted::Whole(marks) => (Some(marks), None),
             // What was submitted runs, and is recorded.
             Submitted::Part(error) => (None, Some(error)),

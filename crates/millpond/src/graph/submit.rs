@@ -4,7 +4,8 @@
 //! its graph and the device's last handle can go while it runs.
 //!
 //! Invariant **rejoined**: whatever a launch has given to a lane comes before the launching stream's later work, even
-//! where the driver refused on the way.
+//! where the driver refused on the way. Where it refuses that as well, which a lost device does, the lane's work is known
+//! as stray: nobody takes the launch for over before it.
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use crate::context::{Context, lock};
 use crate::error::{Error, Result};
 use crate::event::Mark;
 use crate::shell;
+use crate::stream::StreamShared;
 
 /// What became of a program.
 pub(crate) enum Submitted {
@@ -34,7 +36,8 @@ pub(super) const TRIES: usize = 3;
 
 impl ExecShared {
     /// Gives the program to the driver.
-    pub(crate) fn submit(&self, raw: RawStream, run: &mut Run, waited: &Waited) -> Submitted {
+    pub(crate) fn submit(&self, stream: &StreamShared, run: &mut Run, waited: &Waited) -> Submitted {
+        let raw = stream.raw;
         if let Some(native) = &self.native {
             return native.submit(&self.context, raw);
         }
@@ -48,7 +51,7 @@ impl ExecShared {
         match result {
             Ok(()) => Submitted::Whole(recorded),
             Err(error) if has_work => {
-                self.lanes.iter().for_each(|lane| self.rejoin(raw, *lane));
+                self.lanes.iter().for_each(|lane| self.rejoin(stream, *lane));
                 Submitted::Part(error)
             }
             Err(error) => Submitted::Nothing(error),
@@ -97,18 +100,20 @@ impl ExecShared {
         Ok(())
     }
 
-    /// The stream comes after what a lane has. A device that refuses that time and again is lost.
+    /// The stream comes after what a lane has.
     #[cold]
-    fn rejoin(&self, raw: RawStream, lane: RawStream) {
+    fn rejoin(&self, stream: &StreamShared, lane: RawStream) {
         let driver = &*self.context.driver;
+        let mut end = None;
         for _ in 0..TRIES {
-            let Ok(mark) = driver.mark(lane) else { continue };
-            let joined = driver.wait(raw, mark);
-            driver.forget(mark);
-            if joined.is_ok() {
+            let Ok(raw) = driver.mark(lane) else { continue };
+            let mark = Mark::new(raw, &self.context.driver);
+            if driver.wait(stream.raw, raw).is_ok() {
                 return;
             }
+            end = Some(Arc::new(mark));
         }
+        stream.progress.stray(end);
     }
 }
 

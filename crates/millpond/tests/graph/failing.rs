@@ -228,3 +228,42 @@ fn a_launch_comes_after_one_whose_end_was_not_marked() {
     let _ = exec.launch(&b).unwrap();
     b.free(x).unwrap();
 }
+
+/// The device takes both branches of a graph, and then neither their end nor anything that would put the stream after the
+/// second: what runs there is not over when the stream's own work is, and keeps its memory.
+#[test]
+fn what_a_launch_has_left_on_a_lane_is_not_over_before_it_is() {
+    let driver = Arc::new(Failing::new(HostDriver::new(HostConfig::default()).unwrap()));
+    let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
+    let stream = device.stream().unwrap();
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let mut graph = device.graph().unwrap();
+    let [x, y]: [MemAllocNode<u32>; 2] = [(); 2].map(|()| graph.add_alloc(&[], LEN).unwrap());
+    let [on_x, on_y] = [x, y].map(|it| graph.node_of(it).unwrap());
+    let filled = graph.add_kernel(&[on_x], x.write(), |x: &mut [u32]| x.fill(1)).unwrap();
+    let held = graph
+        .add_kernel(&[on_y], y.write(), move |y: &mut [u32]| {
+            let _ = gate.recv();
+            y.fill(2);
+        })
+        .unwrap();
+    graph.add_free(&[filled], x).unwrap();
+    graph.add_free(&[held], y).unwrap();
+    let exec = graph.instantiate(Instantiate::default()).unwrap();
+    // The first wait puts the lane after the stream, the others the stream after the lane.
+    (1..=4).for_each(|nth| driver.fail_at_kind(CallKind::Wait, nth));
+    assert!(exec.launch(&stream).is_err());
+    driver.disarm();
+    drop((exec, graph));
+    let until = std::time::Instant::now() + std::time::Duration::from_millis(200);
+    while std::time::Instant::now() < until {
+        assert!(!stream.is_idle().unwrap());
+        device.trim_graph_memory().unwrap();
+        assert!(device.graph_memory().reserved_bytes > 0);
+    }
+    drop(go);
+    ends(|| device.synchronize()).unwrap();
+    assert!(stream.is_idle().unwrap());
+    device.trim_graph_memory().unwrap();
+    assert_eq!(device.graph_memory().reserved_bytes, 0);
+}
