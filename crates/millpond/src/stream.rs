@@ -275,8 +275,8 @@ impl StreamShared {
         Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
     }
 
-    /// As [`record`](Self::record), for a host that waits and nobody else: of the legacy stream it publishes nothing, so
-    /// that no stream comes after it where the wait fails.
+    /// As [`record`](Self::record), for a host that waits and nobody else: of the legacy stream it publishes nothing,
+    /// so that no stream comes after it where the wait fails.
     pub(crate) fn record_for_host(&self, state: &mut State) -> Result<Record> {
         let raw = self.context.driver.mark(self.raw)?;
         let snapshot = self.end(state);

@@ -7,7 +7,7 @@
 //! | `op` | operations as data; a program of a seed |
 //! | `clock`, `oracle` | the naive order, and what is known beside the library |
 //! | `world`, `thread` | what the threads of a program share, and have for themselves |
-//! | `memory`, `order`, `things`, `graphs` | what the operations do |
+//! | `memory`, `order`, `things`, `graphs`, `execs` | what the operations do |
 //! | `work` | what kernels do |
 //! | `program` | one program, from fresh devices to the last drop |
 //! | `parent` | processes that run programs; what they find is made small |
@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+mod execs;
 pub mod exhaust;
 pub mod finding;
 mod graphs;

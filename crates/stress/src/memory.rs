@@ -281,10 +281,9 @@ impl Thread<'_> {
             self.judge(&call, expect, words.as_ref().err());
             if matches!(words, Err(Error::Driver(_) | Error::DeviceLost { .. })) {
                 match self.world.setting.threads {
-                    // It was only the wait that failed, or the copy is not to be.
                     1 if self.submitted(held.line.device) > before => self.used(&held, at, false, None),
                     1 => {}
-                    // Which of both, nobody says.
+                    // Whether it was only the wait that failed, nobody says.
                     _ => self.may_be_used(&held, at, false),
                 }
             }

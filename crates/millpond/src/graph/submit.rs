@@ -4,8 +4,8 @@
 //! its graph and the device's last handle can go while it runs.
 //!
 //! Invariant **rejoined**: whatever a launch has given to a lane comes before the launching stream's later work, even
-//! where the driver refused on the way. Where it refuses that as well, which a lost device does, the lane's work is known
-//! as stray: nobody takes the launch for over before it.
+//! where the driver refused on the way. Where it refuses that as well, which a lost device does, the lane's work is
+//! known as stray: nobody takes the launch for over before it.
 
 use std::sync::Arc;
 

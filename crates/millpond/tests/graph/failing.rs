@@ -229,8 +229,8 @@ fn a_launch_comes_after_one_whose_end_was_not_marked() {
     b.free(x).unwrap();
 }
 
-/// The device takes both branches of a graph, and then neither their end nor anything that would put the stream after the
-/// second: what runs there is not over when the stream's own work is, and keeps its memory.
+/// The device takes both branches of a graph, and then neither their end nor anything that would put the stream after
+/// the second: what runs there is not over when the stream's own work is, and keeps its memory.
 #[test]
 fn what_a_launch_has_left_on_a_lane_is_not_over_before_it_is() {
     let driver = Arc::new(Failing::new(HostDriver::new(HostConfig::default()).unwrap()));

@@ -222,8 +222,8 @@ impl Drop for Waits {
     }
 }
 
-/// Two branches of a graph that is gone by the time they run: their kernels are dropped by the device, which is then not
-/// what the launch still waits for.
+/// Two branches of a graph that is gone by the time they run: their kernels are dropped by the device, which is then
+/// not what the launch still waits for.
 #[test]
 fn a_kernel_of_a_graph_that_is_gone_may_wait_for_its_launch_when_it_is_dropped() {
     let (device, _) = device();

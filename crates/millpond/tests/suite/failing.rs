@@ -318,7 +318,8 @@ fn what_was_refused_has_not_happened() {
     });
 }
 
-/// The legacy stream has heard of work that it did nothing after: a wait of the host that fails hands that on to nobody.
+/// The legacy stream has heard of work that it did nothing after: a wait of the host that fails hands that on to
+/// nobody.
 #[test]
 fn a_wait_of_the_host_that_fails_orders_nothing() {
     refusing(CallKind::BlockOn, |device, stream, _, x| {

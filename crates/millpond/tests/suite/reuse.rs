@@ -322,8 +322,8 @@ fn what_a_stream_learned_after_a_free_opens_no_neighbour_by_it() {
     });
 }
 
-/// Three neighbours that are free after work of several streams: what a stream frees early, what it used later, and what
-/// it used last, which is not over. A block that rested on the stream's shelf meanwhile joins the second and says
+/// Three neighbours that are free after work of several streams: what a stream frees early, what it used later, and
+/// what it used last, which is not over. A block that rested on the stream's shelf meanwhile joins the second and says
 /// nothing of the third.
 #[test]
 fn a_block_from_a_shelf_does_not_vouch_for_what_its_stream_did_since() {
