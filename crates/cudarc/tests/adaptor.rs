@@ -1,8 +1,9 @@
 //! The adaptor over a real cudarc: on a GPU with `MILLPOND_TEST_DEVICE=cuda`, and else over `fakecuda`.
 //!
 //! Each test starts itself once more, as a process of its own. cudarc finds the driver library by its name alone, so
-//! there `fakecuda` has that name in a folder on the loader's path. And what is interposed serves a whole process, which
-//! tells it of streams that are closed; cudarc's own streams do not in a test, so they must not meet the next one's.
+//! there `fakecuda` has that name in a folder on the loader's path. And what is interposed serves a whole process,
+//! which tells it of streams that are closed; cudarc's own streams do not in a test, so they must not meet the next
+//! one's.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -183,6 +183,8 @@ impl Context {
     #[must_use]
     pub(crate) fn close_stream(&self, mut unclosed: Unclosed) -> Option<Unclosed> {
         if !unclosed.needs_mark {
+            // Nobody else learns that by asking a stream that is closed.
+            unclosed.progress.complete(unclosed.snapshot.point().seq);
             drop(lock(&self.in_flight.table).leave(unclosed.seat.0));
         }
         if unclosed.close(self).is_ok() {

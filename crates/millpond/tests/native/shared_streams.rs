@@ -226,8 +226,8 @@ fn reports_of_shared_streams_end() -> Result<()> {
     device.synchronize()
 }
 
-/// A context that the program destroys is not the device's. To use its stream then breaks the promise of who adopted it,
-/// and the real library need not survive that: this is of one that answers.
+/// A context that the program destroys is not the device's. To use its stream then breaks the promise of who adopted
+/// it, and the real library need not survive that: this is of one that answers.
 #[test]
 fn a_destroyed_context_does_not_lose_the_device() -> Result<()> {
     let Some(Subject { device, foreign }) = subject() else { return Ok(()) };
