@@ -38,8 +38,8 @@ fn assert_all_right(seen: &Receiver<bool>, count: usize) {
 /// Sizes whose freed host memory is used again at once, and given back to the system at once.
 const LENS: [usize; 2] = [4096, 4 << 20];
 
-#[test]
-fn uploads_of_graphs_outlive_all_handles() {
+/// What `upload` submits to a stream, and the kernels behind it, run right when the last handles have gone before.
+fn outlives_all_handles(upload: impl Fn(&Device, &Stream, Buffer<u8>, u8, &Sender<bool>) -> Result<()>) {
     for len in LENS {
         let (seen, results) = channel();
         {
@@ -48,10 +48,7 @@ fn uploads_of_graphs_outlive_all_handles() {
             let go = hold(&stream).unwrap();
             for value in 0..4u8 {
                 let buffer = stream.alloc::<u8>(&pool, len).unwrap();
-                let mut graph = device.graph().unwrap();
-                let up = graph.add_copy_from_host(&[], buffer.write(), &vec![0x40 + value; len]).unwrap();
-                graph.add_kernel(&[up], buffer.read(), check(&seen, 0x40 + value)).unwrap();
-                let _ = graph.instantiate(Instantiate::default()).unwrap().launch(&stream).unwrap();
+                upload(&device, &stream, buffer, value, &seen).unwrap();
             }
             // The last handles go while nothing of this has begun: the device waits for it.
             drop(go);
@@ -61,23 +58,21 @@ fn uploads_of_graphs_outlive_all_handles() {
 }
 
 #[test]
+fn uploads_of_graphs_outlive_all_handles() {
+    outlives_all_handles(|device, stream, buffer, value, seen| {
+        let mut graph = device.graph()?;
+        let up = graph.add_copy_from_host(&[], buffer.write(), &vec![0x40 + value; buffer.len()])?;
+        graph.add_kernel(&[up], buffer.read(), check(seen, 0x40 + value))?;
+        graph.instantiate(Instantiate::default())?.launch(stream).map(drop)
+    });
+}
+
+#[test]
 fn staged_copies_outlive_all_handles() {
-    for len in LENS {
-        let (seen, results) = channel();
-        {
-            let device = Device::host(HostConfig::default()).unwrap();
-            let (stream, pool) = (device.stream().unwrap(), device.default_pool());
-            let go = hold(&stream).unwrap();
-            for value in 0..4u8 {
-                let buffer = stream.alloc::<u8>(&pool, len).unwrap();
-                stream.copy_from_host(buffer.write(), &vec![0x50 + value; len]).unwrap();
-                stream.launch(buffer.read(), check(&seen, 0x50 + value)).unwrap();
-            }
-            // The last handles go while nothing of this has begun: the device waits for it.
-            drop(go);
-        }
-        ends(|| assert_all_right(&results, 4));
-    }
+    outlives_all_handles(|_, stream, buffer, value, seen| {
+        stream.copy_from_host(buffer.write(), &vec![0x50 + value; buffer.len()])?;
+        stream.launch(buffer.read(), check(seen, 0x50 + value))
+    });
 }
 
 /// A host device, and whether it is still there.
