@@ -12,7 +12,8 @@ impl Thread<'_> {
         let (Some(held), Some(at)) = (self.stream(op.a), pick(&self.execs, op.b)) else { return };
         let Some(Instance { exec, device, last, is_crowded, .. }) = &self.execs[at] else { return };
         let (exec, device, last, is_crowded) = (exec.clone(), *device, last.clone(), *is_crowded);
-        self.hear(&held.line);
+        let mut knows = self.hear(&held.line);
+        knows.join(&last);
         self.say(format_args!("e.upload(&s{})?;", held.line.chain));
         let uploaded = exec.upload(&held.stream);
         let expect = if device == held.line.device { Expect::Accepted } else { Expect::Refused };
@@ -27,8 +28,8 @@ impl Thread<'_> {
         }
         held.line.step(None);
         self.publish(&held.line);
-        let now = held.line.now();
-        self.execs[at].iter_mut().for_each(|it| it.last = now.clone());
+        let end = self.end_of(&held.line, knows);
+        self.execs[at].iter_mut().for_each(|it| it.last = end.clone());
     }
 
     pub(crate) fn update(&mut self, op: Op) {

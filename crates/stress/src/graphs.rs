@@ -403,7 +403,7 @@ impl Thread<'_> {
                 buf.life.content = content;
             }
         }
-        self.take_launched(&held, &launched, &made, (number, frees, device), op);
+        self.take_launched(&held, &launched, &made, (number, frees, device), (knows, op));
     }
 
     /// What earlier launches of an instance left, taken out of the thread's hands.
@@ -422,13 +422,13 @@ impl Thread<'_> {
         launched: &Launch,
         made: &Made,
         (number, frees, device): (u64, bool, usize),
-        op: Op,
+        (knows, op): (Clock, Op),
     ) {
         let born = held.line.step(None);
         self.publish(&held.line);
-        let now = held.line.now();
+        let end = self.end_of(&held.line, knows);
         let launched_by = self.execs.iter_mut().flatten().filter(|it| it.number == number);
-        launched_by.for_each(|it| it.last = now.clone());
+        launched_by.for_each(|it| it.last = end.clone());
         for (at, (memory, content)) in made.outputs.iter().enumerate() {
             if op.c >> (at % 32) & 1 == 0 {
                 continue;

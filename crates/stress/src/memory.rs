@@ -292,9 +292,7 @@ impl Thread<'_> {
                     life.content.check(&words, &self.world.oracle, &format!("the host reads b{}", life.id));
                 }
                 self.used(&held, at, false, None);
-                // Others may have put work behind it meanwhile.
-                let is_alone = held.line.is_sure() || self.world.setting.threads == 1;
-                let over = if is_alone { held.line.now() } else { knows };
+                let over = self.end_of(&held.line, knows);
                 self.learn(held.line.device, &over, "copy_to_host");
             }
             return;

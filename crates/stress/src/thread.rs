@@ -223,6 +223,15 @@ impl<'w> Thread<'w> {
         }
     }
 
+    /// What comes before the end of the operation that was done last on a stream, given what it came after. Where others
+    /// use the stream their operations may stand in between or behind, and nobody says which.
+    pub(crate) fn end_of(&self, line: &Line, knows: Clock) -> Clock {
+        match line.is_sure() || self.world.setting.threads == 1 {
+            true => line.now(),
+            false => knows,
+        }
+    }
+
     /// What is expected of something that is right or wrong by what the oracle knows.
     pub(crate) fn expect(&self, is_right: bool, line: &Line) -> Expect {
         match is_right {
