@@ -5,7 +5,7 @@
 //! the call, and what a call may rely on before it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::clock::{Clock, Point};
@@ -89,6 +89,8 @@ pub struct Oracle {
     running: Mutex<Vec<(u64, u64, bool, u64)>>,
     /// Whether a kernel has panicked, by device.
     pub lost: [AtomicBool; 2],
+    /// Kernels that own handles of the library and are not dropped yet.
+    pub owners: AtomicUsize,
     /// What was counted.
     pub figures: Figures,
 }

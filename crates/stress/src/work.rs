@@ -166,6 +166,7 @@ impl Cargo {
     /// Nothing as yet.
     pub(crate) fn new(oracle: &Arc<Oracle>, at: usize, acts: u32) -> Self {
         let (buffer, stream, pool, device, stage) = Default::default();
+        oracle.owners.fetch_add(1, Ordering::AcqRel);
         Self { oracle: Arc::clone(oracle), buffer, stream, pool, device, acts, at, stage }
     }
 }
@@ -229,5 +230,6 @@ impl Drop for Cargo {
                 drop(self.device.take());
             }
         }
+        self.oracle.owners.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -238,11 +238,27 @@ impl World {
         let device = |dev: &Dev| dev.device.write().unwrap_or_else(|it| it.into_inner()).take();
         let devices: Vec<Option<Device>> = self.devices.iter().map(device).collect();
         let is_over = |device: &Option<Device>| device.as_ref().is_some_and(|device| device.synchronize().is_ok());
-        // Once more for what kernels that own things launch when they are dropped.
-        let is_over = waits && devices.iter().all(is_over) && devices.iter().all(is_over);
+        // Once more for what kernels that own things launch when they are dropped, which may be after they were over.
+        let is_over = waits && devices.iter().all(is_over) && self.await_owners() && devices.iter().all(is_over);
         drop(devices);
         for (at, dev) in self.devices.iter().enumerate() {
             check_gone(at, dev, is_over);
+        }
+    }
+}
+
+impl World {
+    /// Kernels that were over, or were dropped with their graphs, drop what they own.
+    fn await_owners(&self) -> bool {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            match self.oracle.owners.load(Ordering::Acquire) {
+                0 => return true,
+                left if Instant::now() > until => {
+                    finding(&format!("all work is over, and {left} kernels are not dropped with what they own"))
+                }
+                _ => std::thread::sleep(Duration::from_micros(100)),
+            }
         }
     }
 }
@@ -278,7 +294,10 @@ fn check_gone(at: usize, dev: &Dev, is_over: bool) {
             }
         }
         Inner::Host(host) if host.used_bytes() > 0 => {
-            finding(&format!("device {at} leaks {} B of memory", host.used_bytes()))
+            let counts = dev.driver.device().counts();
+            let calls = [CallKind::Create, CallKind::Destroy, CallKind::Map, CallKind::Unmap];
+            let calls = calls.map(|kind| format!("{} {}", counts[kind], kind.name())).join(", ");
+            finding(&format!("device {at} leaks {} B of memory: {calls}", host.used_bytes()))
         }
         _ => {}
     }
