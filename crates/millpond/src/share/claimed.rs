@@ -14,9 +14,9 @@ use crate::context::Context;
 use crate::error::Result;
 
 /// Memory that was claimed, until it is mapped: dropped before that it is given back.
-pub(super) struct Claimed<'p> {
-    pub(super) peer: &'p Arc<Peer>,
-    pub(super) context: &'p Context,
+pub(super) struct Claimed<'c> {
+    pub(super) peer: Arc<Peer>,
+    pub(super) context: &'c Context,
     pub(super) grant: MemoryGrant,
     /// Each part with its handle, counted as used.
     pub(super) held: Vec<(Part, RawChunk)>,

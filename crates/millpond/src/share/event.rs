@@ -137,8 +137,7 @@ impl Context {
         check_kind(ticket, TicketKind::Event)?;
         let number = self.share.number()?;
         let until = self.import_end();
-        let peer = self.peer(ticket.exporter, until)?;
-        let (reply, mut files) = peer.claim(ticket, until)?;
+        let (peer, (reply, mut files)) = self.ask_exporter(ticket, until, |peer| peer.claim(ticket, until))?;
         let (Reply::Event(grant), Some(file)) = (reply, files.pop()) else {
             return Err(ShareError::answer("it is for something else"));
         };

@@ -89,8 +89,7 @@ impl Context {
         self.check_numbers()?;
         let number = self.share.number()?;
         let until = self.import_end();
-        let peer = self.peer(ticket.exporter, until)?;
-        let claimed = peer.claim_memory(self, ticket, until)?;
+        let (peer, claimed) = self.ask_exporter(ticket, until, |peer| peer.claim_memory(self, ticket, until))?;
         if pool.is_some_and(|pool| claimed.grant.parts.iter().any(|part| part.chunk.pool != pool)) {
             return Err(ShareError::OtherPool.into());
         }

@@ -61,7 +61,7 @@ pub(crate) use traced::TracedShares;
 
 use crate::allocation::{Allocation, Origin, Owned};
 use crate::context::{Context, lock};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pool::PoolShared;
 use crate::{Buffer, Device, Event};
 use abroad::Abroad;
@@ -221,17 +221,28 @@ impl Context {
         now.checked_add(self.share.times().patience).unwrap_or(now + Duration::from_secs(1 << 30))
     }
 
-    /// The connection to an exporter.
-    fn peer(&self, name: u128, until: Instant) -> Result<Arc<Peer>> {
+    /// Asks an exporter, over the connection that there is, or else a new one: what was asked, and whom. An exporter closes
+    /// a connection behind some refusals; who asks next over that one connects again.
+    fn ask_exporter<R>(
+        &self,
+        ticket: &Ticket,
+        until: Instant,
+        ask: impl Fn(&Arc<Peer>) -> Result<R>,
+    ) -> Result<(Arc<Peer>, R)> {
+        let name = ticket.exporter;
         let known = lock(&self.share.peers).get(&name).cloned();
         if let Some(peer) = known.filter(|peer| !peer.is_gone()) {
-            return Ok(peer);
+            match ask(&peer) {
+                Err(Error::Share(error)) if *error == ShareError::ExporterGone && peer.is_gone() => {}
+                answer => return answer.map(|answer| (peer, answer)),
+            }
         }
         self.share.drop_gone_peers();
         let peer = Arc::new(Peer::connect(self, name, until)?);
         let former = lock(&self.share.peers).insert(name, Arc::clone(&peer));
         drop(former);
-        Ok(peer)
+        let answer = ask(&peer)?;
+        Ok((peer, answer))
     }
 
     /// Serves all that importers have said so far that hold something.

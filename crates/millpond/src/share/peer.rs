@@ -264,19 +264,19 @@ impl Peer {
     }
 
     /// Claims memory, with handles of all its chunks, each counted as used once more.
-    pub(super) fn claim_memory<'p>(
-        self: &'p Arc<Self>,
-        context: &'p Context,
+    pub(super) fn claim_memory<'c>(
+        self: &Arc<Self>,
+        context: &'c Context,
         ticket: &Ticket,
         until: Instant,
-    ) -> Result<Claimed<'p>> {
+    ) -> Result<Claimed<'c>> {
         let mut asking = self.begin_turn(until)?;
         let reply = match asking.claim(ticket)? {
             (Reply::Memory(grant), _) => grant,
             _ => return Err(ShareError::answer("it is for something else")),
         };
         // From here on what fails gives the lease back.
-        let mut claimed = Claimed { peer: self, grant: reply, held: Vec::new(), context, is_taken: false };
+        let mut claimed = Claimed { peer: Arc::clone(self), grant: reply, held: Vec::new(), context, is_taken: false };
         let granularity = context.properties.granularity;
         let count_max = context.properties.total_bytes / granularity;
         if u64::from(claimed.grant.part_count) > count_max {

@@ -49,8 +49,7 @@ impl Context {
         process::refuse_forked()?;
         check_kind(ticket, TicketKind::Pool)?;
         let until = self.import_end();
-        let peer = self.peer(ticket.exporter, until)?;
-        let (Reply::Pool(pool), _) = peer.claim(ticket, until)? else {
+        let (peer, (Reply::Pool(pool), _)) = self.ask_exporter(ticket, until, |peer| peer.claim(ticket, until))? else {
             return Err(ShareError::answer("it is for something else"));
         };
         peer.keep_pool(self, pool, true);

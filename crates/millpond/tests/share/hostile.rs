@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use millpond::{Kind, Ticket, TicketKind};
+use millpond::{Error, Kind, Refusal, ShareError, Ticket, TicketKind};
 use millpond_core::share::{ChunkName, LeaseId, MemoryGrant, Part, Reply, Request};
 
 use crate::child::Child;
@@ -203,6 +203,33 @@ fn an_import_has_one_deadline() {
     assert!(refused.contains("does not answer in time"), "{refused}");
     assert!(begin.elapsed() < Duration::from_secs(5));
     assert_eq!(served.join().unwrap(), LeaseId(77));
+}
+
+/// An exporter closes the connection behind some refusals, and the importer may ask again before it does.
+#[test]
+fn a_connection_that_is_closed_under_a_question_is_made_anew() {
+    let here = Side::new();
+    let name = u128::from(std::process::id()) << 64 | 8;
+    let exporter = RawExporter::new(name);
+    let served = std::thread::spawn(move || {
+        let refuse = |raw: &Raw, why| raw.send(&Reply::Refused(why).to_bytes(), &[]);
+        let first = exporter.accept();
+        assert!(first.receive().unwrap().is_some());
+        refuse(&first, Refusal::OtherUser).unwrap();
+        assert!(first.receive().unwrap().is_some());
+        drop(first);
+        let second = exporter.accept();
+        assert!(second.receive().unwrap().is_some());
+        refuse(&second, Refusal::Stale).unwrap();
+    });
+    for why in [Refusal::OtherUser, Refusal::Stale] {
+        let ticket = Ticket { kind: TicketKind::Memory, exporter: name, nonce: 1, bytes: 4000 };
+        match import(&here.device, &ticket) {
+            Err(Error::Share(error)) => assert_eq!(*error, ShareError::Refused { what: TicketKind::Memory, why }),
+            other => panic!("{other:?}"),
+        }
+    }
+    served.join().unwrap();
 }
 
 /// An exporter that answers when its importer has given up: what it grants goes back, and the next import is served.

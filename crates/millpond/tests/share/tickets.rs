@@ -130,8 +130,6 @@ fn only_allowed_users_are_served() {
     there.device.set_peers(Peers::Users(vec![other]));
     assert_refused(import(&here.device, &ticket), Refusal::OtherUser);
     there.device.set_peers(Peers::SameUser);
-    // The connection that was refused is being closed.
-    let here = Side::new();
     here.device.set_peers(Peers::Users(vec![other]));
     assert_eq!(refusal(import(&here.device, &ticket)), ShareError::OtherUser { user: other - 1 });
     here.device.set_peers(Peers::Anyone);
