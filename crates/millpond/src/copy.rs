@@ -10,7 +10,7 @@ use bytemuck::Pod;
 use millpond_driver::{CopyKind, DriverError};
 
 use crate::access::{Read, Write};
-use crate::error::{Invalid, Result};
+use crate::error::{CaptureError, Invalid, Result};
 use crate::graph::Payload;
 use crate::launch::To;
 use crate::shell;
@@ -28,13 +28,13 @@ impl Stream {
         let shared = &self.shared;
         // Staged before the stream's lock is taken: that takes as long as the bytes are many.
         let staged: Arc<[u8]> = bytemuck::cast_slice(from).into();
-        shared.operate(&to, true, Location::caller(), |to, place| match to {
+        shared.operate(&to, true, Location::caller(), |to| match to {
             _ if staged.is_empty() => Ok(()),
-            To::Graph(payload) => {
+            To::Graph(payload, place) => {
                 *payload = Payload::Upload { to: place.address, from: staged };
                 Ok(())
             }
-            To::Device => Ok(shell::submit_upload(&shared.context, shared.raw, place.address, staged)?),
+            To::Device(place) => Ok(shell::submit_upload(&shared.context, shared.raw, place.address, staged)?),
         })
     }
 
@@ -46,10 +46,13 @@ impl Stream {
     #[track_caller]
     pub fn copy_to_host<T: Pod>(&self, from: Read<'_, T>) -> Result<Vec<T>> {
         let shared = &self.shared;
-        shared.refuse_in_capture("copy_to_host")?;
+        const CALL: &str = "copy_to_host";
+        shared.refuse_in_capture(CALL)?;
         let bytes = from.bytes();
         let mut to = Vec::new();
-        shared.operate(&from, true, Location::caller(), |_, place| {
+        shared.operate(&from, true, Location::caller(), |goes| {
+            // Another thread may have begun a capture this moment.
+            let To::Device(place) = goes else { return Err(CaptureError::Uncapturable { call: CALL }.into()) };
             // Once it is known that the memory is there, or any number could be asked for. Its pages come as they are
             // written to.
             to = bytemuck::allocation::try_zeroed_vec::<T>(from.len()).map_err(|()| no_room(bytes))?;
@@ -78,13 +81,13 @@ impl Stream {
         check_lengths("copy", from.len(), to.len())?;
         let shared = &self.shared;
         let bytes = from.bytes();
-        shared.operate(&(from, to), true, Location::caller(), |goes, (from, to)| match (bytes, goes) {
+        shared.operate(&(from, to), true, Location::caller(), |goes| match (bytes, goes) {
             (0, _) => Ok(()),
-            (_, To::Graph(payload)) => {
+            (_, To::Graph(payload, (from, to))) => {
                 *payload = Payload::Copy { to: to.address, from: from.address, bytes };
                 Ok(())
             }
-            (_, To::Device) => {
+            (_, To::Device((from, to))) => {
                 let kind = CopyKind::DeviceToDevice;
                 Ok(shell::submit_copy(&shared.context, shared.raw, to.address, from.address, bytes, kind)?)
             }
@@ -99,13 +102,13 @@ impl Stream {
     pub fn memset<T: Pod>(&self, to: Write<'_, T>, value: u8) -> Result<()> {
         let shared = &self.shared;
         let bytes = to.bytes();
-        shared.operate(&to, true, Location::caller(), |goes, place| match (bytes, goes) {
+        shared.operate(&to, true, Location::caller(), |goes| match (bytes, goes) {
             (0, _) => Ok(()),
-            (_, To::Graph(payload)) => {
+            (_, To::Graph(payload, place)) => {
                 *payload = Payload::Memset { at: place.address, bytes, value };
                 Ok(())
             }
-            (_, To::Device) => Ok(shell::submit_fill(&shared.context, shared.raw, place.address, bytes, value)?),
+            (_, To::Device(place)) => Ok(shell::submit_fill(&shared.context, shared.raw, place.address, bytes, value)?),
         })
     }
 }

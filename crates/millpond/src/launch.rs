@@ -53,12 +53,13 @@ impl Held<'_> {
     }
 }
 
-/// Where an operation that was declared goes.
-pub(crate) enum To<'a> {
+/// Where an operation that was declared goes, with the addresses that it has there: nobody gets at them who does not
+/// look which it is.
+pub(crate) enum To<'a, P> {
     /// To the device, by this stream.
-    Device,
+    Device(P),
     /// Into a graph, as what a node does.
-    Graph(&'a mut Payload),
+    Graph(&'a mut Payload, P),
 }
 
 /// Nearly all launches declare few accesses.
@@ -72,7 +73,7 @@ impl StreamShared {
         accesses: &A,
         races: bool,
         caller: &'static Location<'static>,
-        work: impl FnOnce(To<'_>, A::Place) -> Result<R>,
+        work: impl FnOnce(To<'_, A::Place>) -> Result<R>,
     ) -> Result<R> {
         let mut work = Some(work);
         let mut hearing = Hearing::default();
@@ -95,7 +96,7 @@ impl StreamShared {
 
     /// As [`operate`](Self::operate), once. The work is taken where it is begun. Nothing, and nothing has happened,
     /// where other processes are to be heard first.
-    fn try_operate<A: Access, R, W: FnOnce(To<'_>, A::Place) -> Result<R>>(
+    fn try_operate<A: Access, R, W: FnOnce(To<'_, A::Place>) -> Result<R>>(
         &self,
         accesses: &A,
         races: bool,
@@ -103,7 +104,7 @@ impl StreamShared {
         work: &mut Option<W>,
         hearing: &mut Hearing,
     ) -> Result<Option<R>> {
-        let mut begin = |to: To<'_>, place: A::Place| (work.take().expect("it is begun once"))(to, place);
+        let mut begin = |to: To<'_, A::Place>| (work.take().expect("it is begun once"))(to);
         let garbage = Garbage::default();
         // What is looked up is let go behind the lock: it may be the last of its kind by then.
         let mut wanted = Few::<Wanted<'_>>::new();
@@ -159,7 +160,7 @@ impl StreamShared {
         }
         let mut address = addresses.iter();
         let place = accesses.place(&mut || address.next().copied().unwrap_or(0));
-        let result = begin(To::Device, place)?;
+        let result = begin(To::Device(place))?;
         let point = state.chain.submit();
         for (wanted, life) in wanted.iter().zip(&mut lives) {
             let mut used = Use { point, site: site(wanted.act, self.id, state.op(), caller) };
@@ -296,11 +297,14 @@ impl StreamShared {
         self.check_closures()?;
         // A kernel that is refused or not run is dropped here, behind the locks: it may own buffers.
         let (mut refused, mut unused) = (None, None);
-        self.operate(&accesses, true, caller, |to, place| {
-            if let To::Graph(payload) = to {
-                *payload = Payload::kernel::<A>(&self.context, place, kernel);
-                return Ok(());
-            }
+        self.operate(&accesses, true, caller, |to| {
+            let place = match to {
+                To::Device(place) => place,
+                To::Graph(payload, place) => {
+                    *payload = Payload::kernel::<A>(&self.context, place, kernel);
+                    return Ok(());
+                }
+            };
             // Where there is no memory there are no slices: the kernel is checked and recorded, and not run.
             refused = Some(Work::Run(match self.context.properties.has_memory {
                 true => task::<A>(place, kernel),
@@ -413,11 +417,11 @@ impl Stream {
     /// As for [`launch`](Self::launch), on every kind of device.
     #[track_caller]
     pub fn declare<A: Access>(&self, accesses: A) -> Result<()> {
-        self.shared.operate(&accesses, true, Location::caller(), |to, _| {
+        self.shared.operate(&accesses, true, Location::caller(), |to| {
             match to {
-                To::Device => self.shared.submitters.declare(),
-                To::Graph(payload) if self.shared.context.driver.has_graphs() => *payload = Payload::Open,
-                To::Graph(_) => {}
+                To::Device(_) => self.shared.submitters.declare(),
+                To::Graph(payload, _) if self.shared.context.driver.has_graphs() => *payload = Payload::Open,
+                To::Graph(..) => {}
             }
             Ok(())
         })
@@ -444,9 +448,9 @@ impl Stream {
         submit: impl FnOnce(&Queue<'_>, A::Place) -> Result<R>,
     ) -> Result<R> {
         let (stream, garbage) = (&*self.shared, &Garbage::default());
-        stream.operate(&accesses, false, Location::caller(), |to, place| match to {
-            To::Device => submit(&Queue { stream, captures: false, garbage }, place),
-            To::Graph(payload) => {
+        stream.operate(&accesses, false, Location::caller(), |to| match to {
+            To::Device(place) => submit(&Queue { stream, captures: false, garbage }, place),
+            To::Graph(payload, place) => {
                 stream.capture_foreign(payload, || submit(&Queue { stream, captures: true, garbage }, place))
             }
         })

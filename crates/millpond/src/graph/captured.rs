@@ -92,14 +92,14 @@ impl StreamShared {
         accesses: &A,
         may_share: bool,
         caller: &'static Location<'static>,
-        work: impl FnOnce(To<'_>, A::Place) -> Result<R>,
+        work: impl FnOnce(To<'_, A::Place>) -> Result<R>,
     ) -> Result<R> {
         let captures = &self.context.graphs.captures;
         let resolved = lock(captures).resolve(self.id, accesses)?;
         let mut address = resolved.addresses.iter();
         let place = accesses.place(&mut || address.next().copied().unwrap_or(0));
         let mut payload = garbage.hold(Payload::Nothing);
-        let result = work(To::Graph(&mut payload), place)?;
+        let result = work(To::Graph(&mut payload, place))?;
         let is_open = matches!(*payload, Payload::Open);
         let add = || {
             lock(captures).operate(self.id, |adding| {
