@@ -44,7 +44,11 @@ impl Device {
         let caller = Location::caller();
         let (owned, count) = buffer.into_owned();
         let Some(owned) = owned else { return Ok(()) };
-        self.free_now(&owned, caller).map_err(|error| Refused { error, buffer: Buffer::new(Some(owned), count) })
+        self.free_now(&owned, caller).map_err(|error| {
+            let refused = Refused { error, buffer: Buffer::new(Some(owned), count) };
+            self.context().report(&refused.error);
+            refused
+        })
     }
 
     /// Frees memory at once by its address (CUDA: `cudaFree`). Null is fine and has no effect.
@@ -67,7 +71,9 @@ impl Device {
                 tracer.free_now(allocation.id, generation, caller);
             }
         })?;
-        self.free_now(&owned, caller)
+        self.free_now(&owned, caller).inspect_err(|error| {
+            context.report(error);
+        })
     }
 
     pub(crate) fn free_now(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {

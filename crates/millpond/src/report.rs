@@ -14,6 +14,7 @@ use millpond_core::order::Knows;
 use millpond_driver::Driver;
 
 use crate::PoolShared;
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::stream::StreamShared;
 use crate::tracing::Tracer;
@@ -25,8 +26,9 @@ pub enum Violations {
     #[default]
     Refuse,
     /// The violation is handed to a reporter and the operation goes on: its stream waits for the other side's work
-    /// first, so that memory stays whole. What no wait can mend (a use after the free, a second free, a stale name,
-    /// another process's work) is reported and refused all the same.
+    /// first, so that memory stays whole. What no wait of one stream can mend is reported and refused all the same: a
+    /// use after the free, a second free, a stale name, work of another process or another device, a
+    /// [free by the host](crate::Device::free). What a capture refuses is an error of the capture and not reported.
     Report(Reporter),
 }
 
@@ -65,15 +67,24 @@ impl PartialEq for Violations {
 
 impl Eq for Violations {}
 
+impl Context {
+    /// Reports a refusal, where that is the setting. No lock is held.
+    #[cold]
+    pub(crate) fn report<'e>(&self, error: &'e Error) -> Option<&'e Violation> {
+        let (Violations::Report(reporter), Error::Violation(violation)) = (&self.violations, error) else {
+            return None;
+        };
+        (reporter.0)(violation);
+        Some(violation)
+    }
+}
+
 impl StreamShared {
     /// Reports a refusal, where that is the setting, and puts in what is missing. Whether the operation is to be tried
     /// again. No lock is held.
     #[cold]
     pub(crate) fn mend(&self, error: &Error) -> bool {
-        let (Violations::Report(reporter), Error::Violation(violation)) = (&self.context.violations, error) else {
-            return false;
-        };
-        (reporter.0)(violation);
+        let Some(violation) = self.context.report(error) else { return false };
         let is_order = matches!(
             violation.kind,
             Kind::UseBeforeAlloc | Kind::FreeBeforeAlloc | Kind::FreeBeforeUse | Kind::Race | Kind::AutoFreeBeforeUse

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use common::{Make, Subject, makes, visit};
-use millpond::{DeviceConfig, Error, Instantiate, Kind, Reporter, Trace, Violations};
+use millpond::{CaptureMode, DeviceConfig, Error, Instantiate, Kind, Reporter, Stream, Trace, Violations};
 use millpond_core::check::{Checker, Settings};
 use millpond_core::trace::ops::Reader;
 
@@ -68,6 +68,49 @@ fn a_launch_that_frees_too_early_is_mended() {
         assert_eq!(take(&told).len(), 1, "on {make:?}");
         let found = t.copy_to_host(kept.read()).unwrap();
         assert!(!on.has_memory || found == [3; 4096], "on {make:?}");
+    }
+}
+
+/// Between the question whether the stream captures and the copy another thread may begin a capture; here it is who is
+/// told of the violation.
+#[test]
+fn a_capture_that_begins_in_the_midst_of_a_copy_to_the_host_refuses_it() {
+    for make in makes() {
+        let stream = Arc::new(Mutex::new(None::<Stream>));
+        let begins = Arc::clone(&stream);
+        let reporter = Reporter::new(move |_| {
+            if let Some(stream) = begins.lock().unwrap().take() {
+                stream.begin_capture_in(CaptureMode::Relaxed).unwrap();
+            }
+        });
+        let config = DeviceConfig { violations: Violations::Report(reporter), ..DeviceConfig::default() };
+        let on = Subject::with(make, config);
+        let [left, right] = on.streams();
+        let a = left.alloc::<u8>(&on.device.default_pool(), 4096).unwrap();
+        left.memset(a.write(), 7).unwrap();
+        *stream.lock().unwrap() = Some(right.clone());
+        let refused = right.copy_to_host(a.read()).unwrap_err();
+        assert!(refused.capture().is_some(), "on {make:?}: {refused}");
+        assert!(right.end_capture().is_ok_and(|graph| graph.is_empty()), "on {make:?}");
+        left.free(a).unwrap();
+    }
+}
+
+/// A free without a stream has none that could wait.
+#[test]
+fn a_free_by_the_host_is_reported_and_refused() {
+    for make in makes() {
+        let (on, told) = subject(make, None);
+        let stream = on.stream();
+        let a = stream.alloc::<u8>(&on.device.default_pool(), 4096).unwrap();
+        stream.memset(a.write(), 7).unwrap();
+        let refused = on.device.free(a).unwrap_err();
+        assert_eq!(take(&told), [Kind::FreeBeforeAlloc]);
+        on.device.free_address(refused.buffer.address()).unwrap_err();
+        assert_eq!(take(&told), [Kind::FreeBeforeAlloc]);
+        stream.synchronize().unwrap();
+        on.device.free(refused.buffer).unwrap();
+        assert_eq!(take(&told), []);
     }
 }
 
