@@ -137,6 +137,21 @@ const PAGE: u64 = 4096;
 /// What blocks are multiples of otherwise: CUDA's alignment.
 pub(crate) const GRAIN: u64 = 512;
 
+/// More than any address space holds, in bytes.
+const BYTES_MAX: u64 = 1 << 56;
+
+/// Whether pools can be made of such a device's memory.
+pub(crate) fn check_memory(granularity: u64, total_bytes: u64) -> Result<()> {
+    let refuse = |setting, reason: String| Err(Invalid::Setting { setting, reason }.into());
+    if !granularity.is_power_of_two() || !(GRAIN..=BYTES_MAX).contains(&granularity) {
+        return refuse("granularity", format!("{granularity} B is not a power of two of {GRAIN} B at least"));
+    }
+    if total_bytes > BYTES_MAX {
+        return refuse("total_bytes", format!("{total_bytes} B is larger than any memory"));
+    }
+    Ok(())
+}
+
 impl PoolConfig {
     /// The core's settings, for a device of this granularity; `is_apart` where each allocation has chunks of its own.
     pub(crate) fn to_core(&self, granularity: u64, is_apart: bool) -> Result<millpond_core::pool::PoolConfig> {

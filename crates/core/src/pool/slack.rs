@@ -117,7 +117,7 @@ impl Budget {
     /// The limits when `held` bytes are held.
     pub(super) fn limits(&self, held: u64) -> Limits {
         let part = |slack: f64| (held as f64 * slack.max(0.0)) as u64;
-        let limit = |slack: u64| held.saturating_add(slack) + self.granule;
+        let limit = |slack: u64| held.saturating_add(slack).saturating_add(self.granule);
         match self.slack {
             Slack::Adaptive => {
                 let (tight, looser) = (part(TIGHT), part(LOOSER).min(LOOSER_GRANULES * self.granule));

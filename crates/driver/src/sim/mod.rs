@@ -235,7 +235,7 @@ unsafe impl Driver for SimDriver {
         self.call(
             CallKind::Reserve,
             bytes,
-            || self.fresh(bytes + granularity),
+            || self.fresh(bytes.saturating_add(granularity)),
             |state| state.reserve(bytes, granularity),
             |&at| Call::Reserve { bytes, at },
         )

@@ -1,7 +1,7 @@
 //! Pools by CUDA's rules: figures, limits, the current pool, and the end of a pool.
 
 use millpond::driver::CallKind;
-use millpond::{Error, Invalid, KIB, MIB, Pool, PoolConfig, ReusePolicy};
+use millpond::{Device, Error, Invalid, KIB, MIB, Pool, PoolConfig, ReusePolicy, SimConfig, Slack};
 
 use crate::common::{on_devices_with_memory, on_every_device, touch};
 
@@ -336,4 +336,35 @@ fn contents_are_ones_own() {
             assert!(stream.copy_to_host(x.read()).unwrap().iter().all(|&v| v == i as u32));
         }
     });
+}
+
+/// A device whose memory no pool can be made of is none; and extreme ones that can be had work.
+#[test]
+fn memory_that_cannot_be_had_is_refused() {
+    let setting = |config| match Device::sim(config).unwrap_err().invalid() {
+        Some(Invalid::Setting { setting, .. }) => *setting,
+        other => panic!("{other:?}"),
+    };
+    let usual = SimConfig::default();
+    for granularity in [0, 1, 256, 511, 4097, (2 << 20) + 1, 1 << 63, u64::MAX] {
+        assert_eq!(setting(SimConfig { granularity, ..usual.clone() }), "granularity");
+    }
+    for total_bytes in [(1 << 56) + 1, 1 << 63, u64::MAX] {
+        assert_eq!(setting(SimConfig { total_bytes, ..usual.clone() }), "total_bytes");
+    }
+    for (granularity, total_bytes) in [(512, 1 << 20), (2 << 20, 1 << 56), (1 << 29, 1 << 56)] {
+        let device = Device::sim(SimConfig { granularity, total_bytes, ..usual.clone() }).unwrap();
+        let stream = device.stream().unwrap();
+        for slack in [0.0, 1e-300, 1e308] {
+            let pool =
+                device.pool(PoolConfig { slack: Slack::Fixed(slack), chunk_bytes_max: 1 << 50, ..Default::default() });
+            let pool = pool.unwrap();
+            for bytes in [1usize, 1 << 20, 12 << 20] {
+                if let Ok(buffer) = stream.alloc::<u8>(&pool, bytes) {
+                    stream.free(buffer).unwrap();
+                }
+            }
+            pool.audit().unwrap();
+        }
+    }
 }
