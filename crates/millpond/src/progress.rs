@@ -291,37 +291,54 @@ fn no_launch() -> DriverError {
 
 /// A chain, and who can be asked about it.
 #[derive(Clone, Debug)]
-pub(crate) struct Listed {
-    progress: Arc<Progress>,
-    /// The driver of another device whose chain it is.
-    abroad: Option<Arc<CountedDriver>>,
+pub(crate) enum Listed {
+    /// The device, or the driver of another device whose chain it is.
+    Chain { progress: Arc<Progress>, abroad: Option<Arc<CountedDriver>> },
+    /// Nobody need be: another device's chain that ended there and is over.
+    Over(Seq),
 }
 
 impl Listed {
     /// Makes a stream of the device wait for all work of the chain so far.
     pub(crate) fn wait(&self, driver: &dyn Driver, raw: RawStream) -> millpond_driver::Result<()> {
-        match &self.abroad {
-            None => self.progress.with_mark(driver, |mark| driver.wait(raw, mark)),
-            Some(their) => self.progress.with_mark(&**their, |mark| driver.wait_abroad(raw, &their.fence(mark)?)),
+        match self {
+            Listed::Over(_) => Ok(()),
+            Listed::Chain { progress, abroad: None } => progress.with_mark(driver, |mark| driver.wait(raw, mark)),
+            Listed::Chain { progress, abroad: Some(their) } => {
+                progress.with_mark(&**their, |mark| driver.wait_abroad(raw, &their.fence(mark)?))
+            }
         }
     }
 
     /// Waits on the calling thread until all work of the chain so far is over.
     pub(crate) fn block(&self, driver: &dyn Driver) -> millpond_driver::Result<()> {
-        let driver = self.abroad.as_ref().map_or(driver, |their| &**their);
-        let submitted = self.progress.submitted.load(Ordering::Acquire);
-        self.progress.with_mark(driver, |mark| driver.block_on(mark))?;
-        for end in self.progress.strays(submitted) {
+        let Listed::Chain { progress, abroad } = self else { return Ok(()) };
+        let driver = abroad.as_ref().map_or(driver, |their| &**their);
+        let submitted = progress.submitted.load(Ordering::Acquire);
+        progress.with_mark(driver, |mark| driver.block_on(mark))?;
+        for end in progress.strays(submitted) {
             end.map_or_else(|| Err(no_end()), |end| driver.block_on(end.raw))?;
         }
         // Whoever waited for it need not ask: a device that blocks may refuse to answer.
-        self.progress.reach_now(driver);
-        self.progress.complete(submitted);
+        progress.reach_now(driver);
+        progress.complete(submitted);
         Ok(())
     }
 
     fn is_over(&self, seq: Seq, driver: &dyn Driver) -> bool {
-        self.progress.is_over(seq, self.abroad.as_ref().map_or(driver, |their| &**their))
+        match self {
+            Listed::Over(end) => seq <= *end,
+            Listed::Chain { progress, abroad } => {
+                progress.is_over(seq, abroad.as_ref().map_or(driver, |their| &**their))
+            }
+        }
+    }
+
+    /// Where it is another device's and closed, and all of it is over: the end.
+    fn is_over_for_good(&self) -> Option<Seq> {
+        let Listed::Chain { progress, abroad: Some(their) } = self else { return None };
+        let end = progress.submitted.load(Ordering::Acquire);
+        (progress.end.get().is_some() && progress.is_over(end, &**their)).then_some(end)
     }
 }
 
@@ -329,6 +346,8 @@ impl Listed {
 #[derive(Debug, Default)]
 pub(crate) struct Chains {
     by_slot: RwLock<Vec<Option<Listed>>>,
+    /// Chains of other devices that may yet come before those are looked for that are over.
+    until_sweep: AtomicU64,
 }
 
 impl Chains {
@@ -343,14 +362,35 @@ impl Chains {
 
     /// A chain begins in `slot`.
     pub(crate) fn insert(&self, slot: Slot, progress: Arc<Progress>) {
-        self.list(slot, Listed { progress, abroad: None });
+        self.list(slot, Listed::Chain { progress, abroad: None });
     }
 
     /// A chain of another device uses memory of this one.
     pub(crate) fn insert_abroad(&self, slot: Slot, progress: &Arc<Progress>, driver: &Arc<CountedDriver>) {
-        if self.listed(slot).is_none_or(|listed| !Arc::ptr_eq(&listed.progress, progress)) {
-            self.list(slot, Listed { progress: Arc::clone(progress), abroad: Some(Arc::clone(driver)) });
+        if self.find(slot).is_none_or(|known| !Arc::ptr_eq(&known, progress)) {
+            let until = self.until_sweep.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1));
+            if until.is_err() {
+                self.sweep();
+            }
+            self.list(slot, Listed::Chain { progress: Arc::clone(progress), abroad: Some(Arc::clone(driver)) });
         }
+    }
+
+    /// Lets other devices go whose chains are over: a device that is gone is not kept by those that it visited.
+    pub(crate) fn sweep(&self) {
+        let mut gone = Vec::new();
+        let mut by_slot = self.by_slot.write().unwrap_or_else(PoisonError::into_inner);
+        let mut left = 0;
+        for listed in by_slot.iter_mut().flatten() {
+            match listed.is_over_for_good() {
+                Some(end) => gone.push(std::mem::replace(listed, Listed::Over(end))),
+                None => left += u64::from(matches!(listed, Listed::Chain { abroad: Some(_), .. })),
+            }
+        }
+        self.until_sweep.store(SWEEP_MIN.max(left), Ordering::Release);
+        drop(by_slot);
+        // Behind the lock: they may be the last to know another device.
+        drop(gone);
     }
 
     fn list(&self, slot: Slot, listed: Listed) {
@@ -370,7 +410,10 @@ impl Chains {
 
     /// The progress of the chain in `slot`.
     pub(crate) fn find(&self, slot: Slot) -> Option<Arc<Progress>> {
-        Some(self.listed(slot)?.progress)
+        match self.listed(slot)? {
+            Listed::Chain { progress, .. } => Some(progress),
+            Listed::Over(_) => None,
+        }
     }
 
     /// Somebody to ask what is over.
@@ -378,6 +421,9 @@ impl Chains {
         Poll { by_slot: self.by_slot.read().unwrap_or_else(PoisonError::into_inner), driver }
     }
 }
+
+/// So many chains of other devices come before those are looked for that are over.
+const SWEEP_MIN: u64 = 8;
 
 /// Asks the device what is over.
 pub(crate) struct Poll<'a> {
@@ -388,8 +434,10 @@ pub(crate) struct Poll<'a> {
 impl Poll<'_> {
     /// Whether all work of other devices is over that is known here.
     pub(crate) fn is_over_abroad(&self) -> bool {
-        let abroad = self.by_slot.iter().flatten().filter(|chain| chain.abroad.is_some());
-        abroad.into_iter().all(|chain| chain.is_over(chain.progress.last(Slot(0)).seq, self.driver))
+        self.by_slot.iter().flatten().all(|chain| match chain {
+            Listed::Chain { progress, abroad: Some(_) } => chain.is_over(progress.last(Slot(0)).seq, self.driver),
+            Listed::Chain { abroad: None, .. } | Listed::Over(_) => true,
+        })
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use millpond::driver::SimDriver;
-use millpond::{Device, DeviceConfig, Error, HostConfig, Invalid, PoolConfig, Schedule, Stream};
+use millpond::driver::{HostDriver, SimDriver};
+use millpond::{Device, DeviceConfig, Error, HostConfig, Invalid, PeerAccess, PoolConfig, Schedule, Stream};
 
 use crate::common::{Make, Subject, makes, on_every_device, visit};
 
@@ -287,4 +287,40 @@ fn a_kernel_that_waits_for_itself_is_told() {
         }
         stream.synchronize().unwrap();
     });
+}
+
+/// A device that used another's memory goes with its last handle, and not with the other.
+#[test]
+fn a_device_is_not_kept_by_those_whose_memory_it_used() {
+    let home = Device::host(HostConfig::default()).unwrap();
+    let stream = home.stream().unwrap();
+    let pool = home.pool(PoolConfig::default()).unwrap();
+    let buffer = stream.alloc::<u32>(&pool, 64).unwrap();
+    let mut drivers = Vec::new();
+    for _ in 0..20 {
+        let driver = Arc::new(HostDriver::new(Default::default()).unwrap());
+        drivers.push(Arc::downgrade(&driver));
+        let visitor = Device::with_driver(driver, DeviceConfig::default()).unwrap();
+        pool.grant(&visitor, PeerAccess::ReadWrite).unwrap();
+        let there = visitor.stream().unwrap();
+        there.wait(&stream.record().unwrap()).unwrap();
+        there.launch(buffer.write(), |_| ()).unwrap();
+        stream.wait(&there.record().unwrap()).unwrap();
+        there.synchronize().unwrap();
+    }
+    // What they did counts as before.
+    stream.launch(buffer.write(), |_| ()).unwrap();
+    home.synchronize().unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while drivers.iter().any(|driver| driver.strong_count() > 0) {
+        assert!(
+            Instant::now() < end,
+            "a driver is kept: {:?}",
+            drivers.iter().map(|it| it.strong_count()).collect::<Vec<_>>()
+        );
+        std::thread::yield_now();
+    }
+    stream.free(buffer).unwrap();
+    assert_eq!(pool.statistics().used_bytes, 0);
+    pool.trim_to(0).unwrap();
 }
