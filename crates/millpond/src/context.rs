@@ -13,14 +13,15 @@ use millpond_core::order::{Slots, Snapshot};
 use millpond_driver::{Counting, Driver, Properties, process};
 use smallvec::SmallVec;
 
+use crate::default_streams::Legacy;
 use crate::error::{Invalid, Result};
 use crate::event::Mark;
 use crate::graph::{Graphs, trim_graph_memory};
 use crate::hosts::Hosts;
-use crate::in_flight::{End, InFlight};
+use crate::in_flight::InFlight;
 use crate::peers;
 use crate::pool::PoolShared;
-use crate::progress::{Chains, Progress, no_end};
+use crate::progress::{Chains, no_end};
 use crate::report::Violations;
 use crate::share::Sharing;
 use crate::shell::Closing;
@@ -59,21 +60,6 @@ pub(crate) struct Context {
     pub(crate) next_stream: AtomicU32,
     pub(crate) next_pool: AtomicU32,
     pub(crate) next_alloc: AtomicU32,
-}
-
-/// What ties the blocking streams to the legacy default stream.
-#[derive(Debug, Default)]
-pub(crate) struct Legacy {
-    /// Whether the legacy stream was ever used: before that nobody has to look.
-    pub(crate) is_used: AtomicBool,
-    /// Whether the program submits to it by other ways.
-    pub(crate) is_shared: AtomicBool,
-    /// Its last operation, for blocking streams to wait for, and its chain.
-    pub(crate) last: Mutex<Option<(Snapshot, Arc<Progress>)>>,
-    /// Blocking streams that may have work since.
-    pub(crate) blocking: Mutex<Vec<Weak<StreamShared>>>,
-    /// The last work of closed blocking streams.
-    pub(crate) ended: Mutex<Vec<End>>,
 }
 
 /// Locks and, where another thread panicked under the lock, goes on: what these locks hold is whole at every moment.

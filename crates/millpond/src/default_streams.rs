@@ -5,17 +5,76 @@
 //! the notes; its end is published with a new epoch, so that others hear of it with their next operation. Locks: the
 //! legacy stream's state may be held while another stream's is taken, never the other way round.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
-use millpond_core::order::Snapshot;
+use millpond_core::order::{Base, Host, Snapshot};
 use millpond_driver::{Driver, RawMark};
 
 use crate::context::{Context, lock};
 use crate::error::Result;
 use crate::event::Mark;
+use crate::hosts::next_host;
+use crate::in_flight::End;
 use crate::progress::Progress;
 use crate::stream::{State, StreamShared};
+
+/// What ties the blocking streams to the legacy default stream.
+#[derive(Debug, Default)]
+pub(crate) struct Legacy {
+    /// Whether the legacy stream was ever used: before that nobody has to look.
+    pub(crate) is_used: AtomicBool,
+    /// Whether the program submits to it by other ways.
+    pub(crate) is_shared: AtomicBool,
+    /// Its last operation, for blocking streams to wait for, and its chain.
+    last: Mutex<Option<(Snapshot, Arc<Progress>)>>,
+    noted: Mutex<Noted>,
+}
+
+/// What the legacy stream's next operation comes after. It may never be used: what is over is not kept for it.
+#[derive(Debug, Default)]
+struct Noted {
+    /// Blocking streams that may have work since the last.
+    blocking: Vec<Weak<StreamShared>>,
+    /// The last work of those that are closed.
+    ended: Vec<End>,
+    /// Somebody who was told of all ends that were not kept, once there are any.
+    over: Option<Host>,
+    /// With more in a list than so it is looked through for what need not be kept.
+    sweep_at: [usize; 2],
+}
+
+/// With fewer in a list nobody looks.
+const SWEEP_MIN: usize = 32;
+
+impl Legacy {
+    /// A blocking stream has work for the next operation.
+    fn note(&self, stream: Weak<StreamShared>) {
+        let mut noted = lock(&self.noted);
+        let Noted { blocking, sweep_at: [sweep_at, _], .. } = &mut *noted;
+        if blocking.len() >= SWEEP_MIN.max(*sweep_at) {
+            blocking.retain(|stream| stream.strong_count() > 0);
+            *sweep_at = 2 * blocking.len();
+        }
+        blocking.push(stream);
+    }
+
+    /// A blocking stream was closed that had work for the next operation; `base` is what the host knows to be over.
+    pub(crate) fn note_end(&self, end: End, base: &Base) {
+        let mut noted = lock(&self.noted);
+        let Noted { ended, over, sweep_at: [_, sweep_at], .. } = &mut *noted;
+        let mut gone = Vec::new();
+        if ended.len() >= SWEEP_MIN.max(*sweep_at) {
+            gone.extend(ended.extract_if(.., |(snapshot, _)| base.covers(snapshot.point())));
+            over.get_or_insert_with(|| Host::new(next_host())).learn_all(gone.iter().map(|(snapshot, _)| snapshot));
+            *sweep_at = 2 * ended.len();
+        }
+        ended.push(end);
+        drop(noted);
+        // Behind the lock: marks are the driver's.
+        drop(gone);
+    }
+}
 
 impl StreamShared {
     /// Puts later work after a snapshot, for the order and for the device; nothing where that is known.
@@ -61,7 +120,7 @@ impl StreamShared {
             self.wait_for_chain(state, snapshot, progress)?;
         }
         if !std::mem::replace(&mut state.is_noted, true) {
-            lock(&legacy.blocking).push(self.me.clone());
+            legacy.note(self.me.clone());
         }
         Ok(())
     }
@@ -70,17 +129,20 @@ impl StreamShared {
     pub(crate) fn gather_blocking(&self, state: &mut State) -> Result<()> {
         self.context.close_rest()?;
         let legacy = &self.context.legacy;
-        let noted = std::mem::take(&mut *lock(&legacy.blocking));
-        for (i, stream) in noted.iter().enumerate() {
+        let blocking = std::mem::take(&mut lock(&legacy.noted).blocking);
+        for (i, stream) in blocking.iter().enumerate() {
             if let Err(error) = stream.upgrade().map_or(Ok(()), |stream| self.gather_one(state, &stream)) {
-                lock(&legacy.blocking).extend_from_slice(&noted[i..]);
+                lock(&legacy.noted).blocking.extend_from_slice(&blocking[i..]);
                 return Err(error);
             }
         }
-        let mut ended = lock(&legacy.ended);
-        while let Some((snapshot, mark)) = ended.last() {
+        let mut noted = lock(&legacy.noted);
+        if let Some(over) = &noted.over {
+            state.chain.hear(over.base());
+        }
+        while let Some((snapshot, mark)) = noted.ended.last() {
             self.wait_for(state, snapshot, mark.raw)?;
-            ended.pop();
+            noted.ended.pop();
         }
         Ok(())
     }

@@ -17,8 +17,9 @@ use millpond_driver::{
     process,
 };
 
-use crate::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig};
-use crate::context::{Context, Legacy, lock};
+use crate::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig, check_memory};
+use crate::context::{Context, lock};
+use crate::default_streams::Legacy;
 use crate::error::{Invalid, Result};
 use crate::graph::Graphs;
 use crate::hosts::{Hosts, Told};
@@ -109,17 +110,20 @@ impl Device {
     /// A setting cannot be had.
     pub fn sim(config: SimConfig) -> Result<Device> {
         let (driver, device) = config.split();
+        check_memory(driver.granularity, driver.total_bytes)?;
         Self::with_driver(Arc::new(SimDriver::new(driver)), device)
     }
 
     /// A device of any kind.
     ///
     /// # Errors
-    /// The driver refused to open the default stream or to reserve addresses.
+    /// The driver refused to open the default stream or to reserve addresses; pools cannot be made of memory of its
+    /// [`Properties`].
     pub fn with_driver(driver: Arc<dyn Driver>, config: DeviceConfig) -> Result<Device> {
         process::refuse_forked()?;
-        let number = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
         let properties = driver.properties();
+        check_memory(properties.granularity, properties.total_bytes)?;
+        let number = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
         let context = Arc::new(Context {
             number,
             graphs: Graphs::new(properties.granularity),
@@ -131,7 +135,7 @@ impl Device {
             slots: Mutex::new(Slots::beside(peers::numbers())),
             in_flight: InFlight::default(),
             pools: std::sync::RwLock::default(),
-            legacy: Legacy { is_used: AtomicBool::new(false), ..Legacy::default() },
+            legacy: Legacy::default(),
             closing: Mutex::default(),
             share: Sharing::default(),
             tracer: Tracer::of(number, config.trace, config.host_threads),
@@ -289,6 +293,7 @@ impl Device {
         waited?;
         context.synchronized(ends.iter().map(|(snapshot, _)| snapshot));
         context.hear_of_ended();
+        context.chains.sweep();
         if let Some(tracer) = &context.tracer {
             tracer.synchronized(context.streams().iter().map(|stream| stream.id), Location::caller());
         }

@@ -57,7 +57,7 @@ pub(crate) struct Knowledge {
 type Own = (Weak<()>, Host);
 
 /// A number for another host: bases of several devices may meet.
-fn next_host() -> u32 {
+pub(crate) fn next_host() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -293,10 +293,10 @@ impl Unclosed {
 
     fn end(&self, context: &Context, end: Arc<Mark>) {
         self.progress.close(Arc::clone(&end));
-        if self.is_noted {
-            lock(&context.legacy.ended).push((self.snapshot.clone(), Arc::clone(&end)));
-        }
         let base = context.hosts.base();
+        if self.is_noted {
+            context.legacy.note_end((self.snapshot.clone(), Arc::clone(&end)), &base);
+        }
         let mut table = lock(&context.in_flight.table);
         table.close(self, Some(end));
         let over = if table.closed >= table.sweep_at { table.sweep(&base) } else { Vec::new() };

@@ -8,7 +8,9 @@ use millpond::{
     CallKind, Device, DeviceConfig, HostConfig, HostThreads, PoolConfig, Reporter, Schedule, Stream, Violations,
 };
 
-use crate::common::{on_devices_that_run_closures, on_every_device, on_parallel_devices_that_run_closures};
+use crate::common::{
+    Subject, makes, on_devices_that_run_closures, on_every_device, on_parallel_devices_that_run_closures,
+};
 
 /// A synchronisation of the device comes after work of a stream that is closed at that moment.
 #[test]
@@ -105,6 +107,47 @@ fn very_many_streams_are_closed() {
         assert_eq!(pool.statistics().used_bytes, 0);
         on.device.synchronize().unwrap();
     });
+}
+
+/// Streams that the legacy stream would come after, were it ever used, leave nothing of theirs once they are over.
+#[test]
+fn closed_streams_leave_no_marks_for_a_legacy_stream_that_nobody_uses() {
+    on_every_device(|on| {
+        for _ in 0..1000 {
+            let stream = on.device.stream().unwrap();
+            stream.memset(stream.alloc::<u8>(&on.device.default_pool(), 64).unwrap().write(), 1).unwrap();
+            stream.synchronize().unwrap();
+        }
+        on.device.synchronize().unwrap();
+        let calls = on.device.driver_calls();
+        let kept = calls[CallKind::Mark] - calls[CallKind::Forget];
+        assert!(kept < 200, "{kept} marks are kept of 1000 streams");
+    });
+}
+
+/// And if it is used after all, it comes after all of them.
+#[test]
+fn the_legacy_stream_comes_after_closed_streams_of_which_nothing_is_kept() {
+    for make in makes() {
+        let on = Subject::with(make, DeviceConfig { host_threads: HostThreads::Separate, ..DeviceConfig::default() });
+        let (pool, legacy) = (on.device.default_pool(), on.device.legacy_stream());
+        let buffer = legacy.alloc::<u8>(&pool, 64).unwrap();
+        // Another thread waits for each of them, so that this one was told of none.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for at in 0..200 {
+                    let stream = on.device.stream().unwrap();
+                    if at == 0 {
+                        stream.memset(buffer.write(), 1).unwrap();
+                    }
+                    stream.free(stream.alloc::<u8>(&pool, 64).unwrap()).unwrap();
+                    stream.synchronize().unwrap();
+                }
+            });
+        });
+        legacy.memset(buffer.write(), 2).unwrap();
+        legacy.free(buffer).unwrap();
+    }
 }
 
 /// A thread's default stream is closed with it.
