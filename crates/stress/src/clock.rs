@@ -39,6 +39,11 @@ impl Clock {
         Point { chain, seq: self.0[chain] }
     }
 
+    /// Comes after nothing of one stream.
+    pub fn forget(&mut self, chain: usize) {
+        self.0.iter_mut().skip(chain).take(1).for_each(|seq| *seq = 0);
+    }
+
     /// Whether the point comes before.
     pub fn covers(&self, point: Point) -> bool {
         self.at(point.chain) >= point.seq

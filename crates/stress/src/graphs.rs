@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering;
 use millpond::{Error, Graph, GraphExec, GraphNode, Instantiate, Launch, MemAllocNode, Result, Stream};
 
 use crate::clock::Clock;
+use crate::event_nodes::Marks;
+use crate::life::Act;
 use crate::op::{Kind, Op};
 use crate::oracle::{Oracle, lock};
 use crate::random::{Random, mix};
@@ -37,6 +39,8 @@ pub(crate) struct Made {
     pub(crate) is_wrong: bool,
     /// Graphs that are part of it, and have the same addresses there.
     pub(crate) children: Vec<u64>,
+    /// Events that it records and waits for.
+    pub(crate) marks: Marks,
 }
 
 /// An instance at hand.
@@ -57,23 +61,23 @@ pub(crate) struct Instance {
 }
 
 /// A graph in the making, node by node.
-struct Draft<'t> {
-    graph: Graph,
-    nodes: Vec<GraphNode>,
+pub(crate) struct Draft<'t> {
+    pub(crate) graph: Graph,
+    pub(crate) nodes: Vec<GraphNode>,
     /// Memory that is live at this point, what is in it, who wrote it and who has read it.
     live: Vec<(MemAllocNode<u64>, Content, Vec<GraphNode>)>,
     oracle: &'t Arc<Oracle>,
     runs_closures: bool,
-    random: Random,
+    pub(crate) random: Random,
 }
 
 impl Draft<'_> {
     fn kernel(&self, before: Content, after: Content) -> Kernel {
         let micros = if self.random.clone().chance(20) { 30 } else { 0 };
-        Kernel { oracle: Arc::clone(self.oracle), life: 0, before, after, done: None, micros }
+        Kernel { oracle: Arc::clone(self.oracle), life: 0, before, doubt: None, after, done: None, micros }
     }
 
-    fn some(&mut self) -> Vec<GraphNode> {
+    pub(crate) fn some(&mut self) -> Vec<GraphNode> {
         let count = self.nodes.len() as u64;
         let mut some: Vec<GraphNode> =
             (0..self.random.below(3).min(count)).map(|_| self.nodes[self.random.below(count) as usize]).collect();
@@ -184,6 +188,9 @@ impl Thread<'_> {
                 0..=2 => draft.alloc()?,
                 3 | 4 if !draft.live.is_empty() => draft.read()?,
                 5 | 6 if !draft.live.is_empty() => draft.free()?,
+                7 if self.world.setting.event_nodes && draft.random.chance(50) => {
+                    self.mark(&mut draft, &mut made.marks, at)?
+                }
                 _ => {
                     let after = draft.some();
                     let node = draft.graph.add_empty(&after)?;
@@ -198,7 +205,8 @@ impl Thread<'_> {
             && draft.random.chance(20)
         {
             let after = draft.some();
-            draft.graph.add_child(&after, &child.graph)?;
+            draft.nodes.push(draft.graph.add_child(&after, &child.graph)?);
+            made.marks.join(&child.made.marks);
             made.children = child.made.children.iter().copied().chain([child.number]).collect();
         }
         if runs_closures && draft.random.chance(5) && !draft.live.is_empty() {
@@ -207,6 +215,7 @@ impl Thread<'_> {
             draft.graph.add_kernel(&[], memory.write(), |x: &mut [u64]| x.fill(0))?;
             made.is_wrong = true;
         }
+        self.mark_end(&mut draft, &mut made.marks, at)?;
         made.outputs = draft.live.iter().map(|(memory, content, _)| (*memory, *content)).collect();
         Ok(Some(Built { graph: draft.graph, number: 0, device: at, made }))
     }
@@ -273,6 +282,7 @@ impl Thread<'_> {
                     oracle: Arc::clone(oracle),
                     life,
                     before: Content::Unknown,
+                    doubt: None,
                     after: content,
                     done: None,
                     micros: 0,
@@ -283,6 +293,7 @@ impl Thread<'_> {
         };
         let (graph, ()) = held.stream.capture(|stream| {
             for _ in 0..1 + random.below(4) {
+                self.mark_captured(stream, &mut made.marks, &mut random, held.line.device)?;
                 let buffer = stream.alloc::<u64>(&pool.pool, 1 + random.below(9000) as usize)?;
                 let content = Content::Words(mix(random.number()));
                 write(stream, &buffer, content, 0)?;
@@ -290,7 +301,8 @@ impl Thread<'_> {
                     side.stream.wait(&stream.record()?)?;
                     if runs_closures {
                         let (oracle, before) = (Arc::clone(oracle), content);
-                        let kernel = Kernel { oracle, life: 0, before, after: before, done: None, micros: 0 };
+                        let kernel =
+                            Kernel { oracle, life: 0, before, doubt: None, after: before, done: None, micros: 0 };
                         side.stream.launch(buffer.read(), move |x| kernel.read(x))?;
                     }
                     stream.wait(&side.stream.record()?)?;
@@ -351,8 +363,10 @@ impl Thread<'_> {
         knows.join(&last);
         let is_there = used.iter().all(|(at, _)| at.is_some());
         let is_right =
-            used.iter().filter_map(|(at, _)| self.bufs[(*at)?].as_ref()).all(|it| it.life.is_use_right(&knows, true));
-        let expect = match is_there && held.line.device == device && made.outputs.is_empty() && !is_crowded {
+            used.iter().filter_map(|(at, _)| self.bufs[(*at)?].as_ref()).all(|it| it.life.is_right(&knows, Act::Write));
+        let waited = self.waited_by(&made.marks);
+        let is_plain = made.outputs.is_empty() && !is_crowded && (is_right || waited.is_none());
+        let expect = match is_there && held.line.device == device && is_plain {
             true => self.expect(is_right, &held.line),
             false => Expect::Either,
         };
@@ -364,6 +378,7 @@ impl Thread<'_> {
         let is_partial = launched.as_ref().is_err_and(|error| !matches!(error, Error::Violation(_) | Error::Graph(_)));
         if is_partial {
             self.world.lose_track();
+            made.marks.unsure();
         }
         for at in used.iter().filter_map(|(at, _)| *at).filter(|_| is_partial) {
             // The driver may have got some of it before it refused the rest: that counts as a use of all.
@@ -389,6 +404,8 @@ impl Thread<'_> {
             return;
         };
         lock(&held.line.clock).join(&last);
+        // The launch is over after its wait nodes, and what comes before them.
+        waited.iter().for_each(|waited| lock(&held.line.clock).join(waited));
         if is_crowded {
             self.world.lose_track();
         }
@@ -426,7 +443,8 @@ impl Thread<'_> {
     ) {
         let born = held.line.step(None);
         self.publish(&held.line);
-        let end = self.end_of(&held.line, knows);
+        let end = self.end_of(&held.line, knows.clone());
+        made.marks.launched(&knows, &end);
         let launched_by = self.execs.iter_mut().flatten().filter(|it| it.number == number);
         launched_by.for_each(|it| it.last = end.clone());
         for (at, (memory, content)) in made.outputs.iter().enumerate() {
@@ -449,6 +467,10 @@ impl Thread<'_> {
                 may_be_freed: frees,
                 launched_by: Some(number),
                 is_in_graph: false,
+                from: None,
+                is_lent: false,
+                is_shareable: false,
+                doubt: None,
             };
             let to = place(&self.bufs, op.b);
             self.put(to, Buf { buffer, life, after: None });

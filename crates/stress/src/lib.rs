@@ -1,5 +1,5 @@
-//! Random programs of safe calls of `millpond`, run for as long as it is told, with every byte and every verdict
-//! checked; what fails is made small and printed.
+//! Random programs of calls of `millpond`, safe ones but for imports, run for as long as it is told, with every byte
+//! and every verdict checked; what fails is made small and printed.
 //!
 //! | file | one law |
 //! |---|---|
@@ -7,27 +7,37 @@
 //! | `op` | operations as data; a program of a seed |
 //! | `clock`, `oracle` | the naive order, and what is known beside the library |
 //! | `world`, `thread` | what the threads of a program share, and have for themselves |
-//! | `memory`, `order`, `things`, `graphs`, `execs` | what the operations do |
+//! | `memory`, `order`, `things`, `graphs`, `event_nodes`, `execs` | what the operations do |
+//! | `life` | what is known of one life of a buffer |
+//! | `sharing`, `sharing_ends`, `process` | memory lent to other processes and by them; how those end |
+//! | `importer`, `import` | what such a process does; the one call that is not safe |
 //! | `work` | what kernels do |
 //! | `program` | one program, from fresh devices to the last drop |
 //! | `parent` | processes that run programs; what they find is made small |
 //! | `exhaust` | every program of a few operations, against a naive device |
 //! | `finding` | what becomes of a finding |
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod clock;
+mod event_nodes;
 mod execs;
 pub mod exhaust;
 pub mod finding;
 mod graphs;
+mod import;
+pub mod importer;
+pub mod life;
 mod memory;
 pub mod op;
 pub mod oracle;
 mod order;
 pub mod parent;
+mod process;
 pub mod program;
 pub mod random;
 pub mod settings;
+mod sharing;
+mod sharing_ends;
 mod things;
 mod thread;
 mod work;

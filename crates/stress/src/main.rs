@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use millpond_stress::exhaust::exhaust;
 use millpond_stress::finding::watch_panics;
+use millpond_stress::importer;
 use millpond_stress::op::Program;
 use millpond_stress::parent::{self, Plan};
 use millpond_stress::program::{self, Count, Watched};
@@ -146,6 +147,12 @@ fn main() -> ExitCode {
         }
         Some("--list") => {
             list();
+            Ok(0)
+        }
+        // Started by programs that share memory.
+        Some("importer") => {
+            watch_panics();
+            find("sharing").into_iter().for_each(importer::obey);
             Ok(0)
         }
         Some("exhaust") => options(&words[1..]).and_then(|options| every(&options)),

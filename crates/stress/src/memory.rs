@@ -6,41 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use millpond::Error;
 use millpond::driver::CallKind;
 
+use crate::clock::Clock;
+use crate::life::Act;
 use crate::op::{Kind, Op};
-use crate::oracle::{Done, Line, Use, lock};
+use crate::oracle::{Done, lock};
 use crate::random::{Random, mix};
 use crate::thread::{Expect, Thread, pick, place};
 use crate::work::{Content, Kernel};
 use crate::world::{Buf, Held, Life};
-
-impl Life {
-    /// Whether a use of a stream that knows so much is in order.
-    pub(crate) fn is_use_right(&self, knows: &crate::clock::Clock, writes: bool) -> bool {
-        knows.covers(self.born) && self.uses.iter().filter(|it| writes || it.writes).all(|it| knows.covers(it.point))
-    }
-
-    /// Whether a free is.
-    pub(crate) fn is_free_right(&self, knows: &crate::clock::Clock) -> bool {
-        self.is_use_right(knows, true)
-    }
-
-    /// Whether launches of this thread may change it or free it: then no other thread has it.
-    pub(crate) fn is_of_graph(&self) -> bool {
-        self.launched_by.is_some() || self.is_in_graph
-    }
-
-    /// A use was accepted.
-    pub(crate) fn used(&mut self, line: &Line, writes: bool, done: Option<Done>) {
-        let point = line.step(done.as_ref());
-        // Of one stream the last of each kind says all.
-        self.uses.retain(|it| it.point.chain != point.chain || (it.writes && !writes) || it.done.is_some());
-        self.uses.push(Use { point, writes, done });
-        if self.uses.len() > 64 {
-            self.uses
-                .retain(|it| it.done.as_ref().is_none_or(|done| !done.load(Ordering::Acquire)) || it.point == point);
-        }
-    }
-}
 
 impl Thread<'_> {
     /// A flag for a kernel, where kernels run.
@@ -98,6 +71,10 @@ impl Thread<'_> {
             may_be_freed: false,
             launched_by: None,
             is_in_graph: false,
+            from: None,
+            is_lent: false,
+            is_shareable: pool.is_shareable,
+            doubt: None,
         };
         let at = place(&self.bufs, op.b);
         self.put(at, Buf { buffer, life, after: None });
@@ -109,7 +86,8 @@ impl Thread<'_> {
 
     /// Out of memory is right only where others have memory: alone, with nothing in use, a pool serves.
     fn check_full(&mut self, held: &Held, pool: &crate::world::HeldPool, len: usize, why: &str) {
-        let is_alone = self.world.is_exact() && !self.world.setting.has(Kind::Fail);
+        let is_alone =
+            self.world.is_exact() && !self.world.setting.has(Kind::Lend) && !self.world.setting.has(Kind::Fail);
         let is_empty = pool.used.load(Ordering::Relaxed) == 0 && self.pools.iter().flatten().count() <= 3;
         let limit = pool.pool.config().max_bytes;
         let bytes = len as u64 * 8;
@@ -139,7 +117,10 @@ impl Thread<'_> {
         let Buf { buffer, life, .. } = buf;
         self.say(format_args!("drop(b{});", life.id));
         self.forget(&buffer, &life);
-        self.world.oracle.release(life.id, buffer.address(), &life.uses);
+        match self.is_lent_out(&life) {
+            true => self.parked.push((life, buffer.address())),
+            false => self.world.oracle.release(life.id, buffer.address(), &life.uses),
+        }
         drop(buffer);
     }
 
@@ -157,10 +138,14 @@ impl Thread<'_> {
     pub(crate) fn order(&mut self, held: &Held, at: usize) {
         let Some(buf) = &self.bufs[at] else { return };
         let (life, after) = (buf.life.clone(), buf.after.clone());
-        let misses = |knows: &crate::clock::Clock| {
-            let points = life.uses.iter().map(|it| it.point).chain([life.born]);
-            points.filter(|point| !knows.covers(*point)).collect::<Vec<_>>()
+        let misses = |knows: &Clock| {
+            let is_import = life.from.is_some();
+            let uses = life.uses.iter().filter(|it| !it.is_before(knows, is_import)).map(|it| it.point);
+            uses.chain([life.born]).filter(|point| !knows.covers(*point)).collect::<Vec<_>>()
         };
+        if life.stays() {
+            self.order_abroad(held, at);
+        }
         let mut knows = self.hear(&held.line);
         if let Some((event, clock)) = after.filter(|_| !misses(&knows).is_empty()) {
             self.wait_for(held, &event, &clock);
@@ -187,10 +172,13 @@ impl Thread<'_> {
     }
 
     fn write_on(&mut self, held: &Held, at: usize, chance: u32) {
+        if !self.is_safe(held, at, Act::Write) {
+            return;
+        }
         let knows = self.hear(&held.line);
         let Some(buf) = &self.bufs[at] else { return };
         let life = buf.life.clone();
-        let expect = self.expect_of(held, &life, life.is_use_right(&knows, true));
+        let expect = self.expect_of(held, &life, &knows, Act::Write);
         let tag = mix(self.world.number() ^ u64::from(chance) << 32);
         let (mut done, after) = (self.flag(), Content::Words(tag));
         let (line, id) = (held.line.chain, life.id);
@@ -221,7 +209,7 @@ impl Thread<'_> {
         if wrote.is_ok() {
             self.used(held, at, true, done);
             if let Some(buf) = &mut self.bufs[at] {
-                buf.life.content = content;
+                (buf.life.content, buf.life.doubt) = (content, None);
             }
         }
     }
@@ -252,15 +240,19 @@ impl Thread<'_> {
 
     /// A kernel of a buffer.
     pub(crate) fn kernel(&self, life: &Life, after: Content, done: Option<Done>, chance: u32) -> Kernel {
-        let (oracle, before) = (Arc::clone(&self.world.oracle), life.content);
-        Kernel { oracle, life: life.id, before, after, done, micros: self.micros(chance) }
+        let (oracle, before, doubt) = (Arc::clone(&self.world.oracle), life.content, life.doubt.clone());
+        Kernel { oracle, life: life.id, before, doubt, after, done, micros: self.micros(chance) }
     }
 
     /// What is expected of a use or a free: of another device's memory nobody knows, for that must be let in.
-    pub(crate) fn expect_of(&self, held: &Held, life: &Life, is_right: bool) -> Expect {
-        match held.line.device == life.device && !life.may_be_freed {
-            true => self.expect(is_right, &held.line),
-            false => Expect::Either,
+    pub(crate) fn expect_of(&self, held: &Held, life: &Life, knows: &Clock, act: Act) -> Expect {
+        if act == Act::Free && (held.line.device != life.device || self.is_lent_out(life)) {
+            return Expect::Refused;
+        }
+        match (held.line.device == life.device && !life.may_be_freed, life.expect_abroad(knows, act)) {
+            (true, None) => self.expect(life.is_right(knows, act), &held.line),
+            (true, Some(expect)) => expect,
+            (false, _) => Expect::Either,
         }
     }
 
@@ -269,10 +261,13 @@ impl Thread<'_> {
         if !op.c.is_multiple_of(4) {
             self.order(&held, at);
         }
+        if !self.is_safe(&held, at, Act::Read) {
+            return;
+        }
         let knows = self.hear(&held.line);
         let Some(buf) = &self.bufs[at] else { return };
         let (life, line) = (buf.life.clone(), held.line.chain);
-        let expect = self.expect_of(&held, &life, life.is_use_right(&knows, false));
+        let expect = self.expect_of(&held, &life, &knows, Act::Read);
         let call = format!("read of b{} on s{line}", life.id);
         if op.c >> 8 & 3 == 0 || self.world.kind == crate::settings::DeviceKind::Cuda {
             self.say(format_args!("s{line}.copy_to_host(b{}.read())?;", life.id));
@@ -288,7 +283,7 @@ impl Thread<'_> {
                 }
             }
             if let Ok(words) = words {
-                if self.world.has_memory() {
+                if self.world.has_memory() && life.doubt.as_ref().is_none_or(|doubt| !doubt.is_true()) {
                     life.content.check(&words, &self.world.oracle, &format!("the host reads b{}", life.id));
                 }
                 self.used(&held, at, false, None);
@@ -319,6 +314,9 @@ impl Thread<'_> {
             self.order(&held, from);
             self.order(&held, to);
         }
+        if !self.is_safe(&held, from, Act::Read) || !self.is_safe(&held, to, Act::Write) {
+            return;
+        }
         let knows = self.hear(&held.line);
         let (Some(source), Some(target)) = (&self.bufs[from], &self.bufs[to]) else { return };
         if from == to {
@@ -329,11 +327,14 @@ impl Thread<'_> {
         let (Ok(read), Ok(write)) = (source.buffer.view().slice(..len), target.buffer.view().slice(..len)) else {
             return;
         };
-        let is_right = source.life.is_use_right(&knows, false) && target.life.is_use_right(&knows, true);
-        let mut expect = self.expect_of(&held, &source.life, is_right);
-        if self.expect_of(&held, &target.life, is_right) == Expect::Either {
-            expect = Expect::Either;
-        }
+        let both = [(&source.life, Act::Read), (&target.life, Act::Write)];
+        let both = both.map(|(life, act)| self.expect_of(&held, life, &knows, act));
+        let expect = match both.contains(&Expect::Either) {
+            true => Expect::Either,
+            false if both.contains(&Expect::Refused) => Expect::Refused,
+            false => Expect::Accepted,
+        };
+        let doubt = source.life.doubt.clone();
         // Of a large buffer only some words are known, and which depends on its length.
         let content = match source.life.content {
             Content::Words(_) if source.buffer.len() != target.buffer.len() && source.buffer.len() > 4096 => {
@@ -352,6 +353,7 @@ impl Thread<'_> {
             self.used(&held, to, true, None);
             if let Some(buf) = &mut self.bufs[to] {
                 buf.life.content = if is_whole { content } else { Content::Unknown };
+                buf.life.doubt = doubt;
             }
         }
     }
@@ -364,10 +366,7 @@ impl Thread<'_> {
         let knows = self.hear(&held.line);
         let Some(Buf { buffer, life, after }) = self.bufs[at].take() else { return };
         let (id, line, address, bytes) = (life.id, held.line.chain, buffer.address(), buffer.bytes());
-        let mut expect = self.expect_of(&held, &life, life.is_free_right(&knows));
-        if held.line.device != life.device {
-            expect = Expect::Refused;
-        }
+        let expect = self.expect_of(&held, &life, &knows, Act::Free);
         self.world.oracle.release(id, address, &life.uses);
         let call = format!("free of b{id} on s{line}");
         if op.kind == Kind::FreeAddress && life.used.is_some() {
@@ -424,11 +423,14 @@ impl Thread<'_> {
             self.bufs[at] = Some(Buf { buffer, life, after });
             return;
         };
-        let is_right = life.is_free_right(&self.host(life.device));
-        let expect = match is_right && !life.may_be_freed {
-            true => Expect::Accepted,
-            false if self.world.is_exact() && !life.may_be_freed => Expect::Refused,
-            false => Expect::Either,
+        let knows = self.host(life.device);
+        let expect = match (life.is_right(&knows, Act::Free), life.expect_abroad(&knows, Act::Free)) {
+            _ if self.is_lent_out(&life) => Expect::Refused,
+            _ if life.may_be_freed => Expect::Either,
+            (true, _) => Expect::Accepted,
+            (false, Some(expect)) => expect,
+            (false, None) if self.world.is_exact() => Expect::Refused,
+            (false, None) => Expect::Either,
         };
         let (id, address, bytes, view) = (life.id, buffer.address(), buffer.bytes(), buffer.view());
         self.world.oracle.release(id, address, &life.uses);
@@ -466,7 +468,7 @@ impl Thread<'_> {
 
     pub(crate) fn give(&mut self, op: Op) {
         let (Some(at), slot) = (pick(&self.bufs, op.b), op.c as usize % self.world.mail.len()) else { return };
-        if self.bufs[at].as_ref().is_some_and(|buf| buf.life.is_of_graph()) {
+        if self.bufs[at].as_ref().is_some_and(|buf| buf.life.stays()) {
             return;
         }
         if let Some(held) = self.stream(op.a).filter(|_| op.c >> 8 & 7 != 0) {

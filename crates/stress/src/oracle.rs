@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::clock::{Clock, Point};
 use crate::finding::finding;
+use crate::life::Party;
 
 /// Set by a kernel when it has done its work.
 pub type Done = Arc<AtomicBool>;
@@ -52,6 +53,10 @@ pub struct Use {
     pub point: Point,
     /// Whether it wrote.
     pub writes: bool,
+    /// Whether it only ended a hold: nothing but a free must come after it.
+    pub frees: bool,
+    /// The other process that did it.
+    pub party: Option<Arc<Party>>,
     /// Set when it has run; none for what has no kernel to say so.
     pub done: Option<Done>,
 }

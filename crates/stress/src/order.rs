@@ -4,6 +4,7 @@ use millpond::driver::{CallKind, DriverError};
 use millpond::{Error, Event};
 
 use crate::clock::Clock;
+use crate::event_nodes::External;
 use crate::op::{Kind, Op};
 use crate::oracle::lock;
 use crate::thread::{Expect, Thread, pick, place};
@@ -68,31 +69,31 @@ impl Thread<'_> {
         let Some(held) = self.stream(op.a) else { return };
         let at = place(&self.externals, op.b);
         let Some(device) = self.device(held.line.device) else { return };
-        let (event, old) = match self.externals[at].take() {
-            Some((event, old, device)) if device == held.line.device && op.c & 3 != 0 => (event, old),
-            _ => (device.external_event(), None),
+        let external = match self.externals[at].take() {
+            Some(external) if external.device == held.line.device && op.c & 3 != 0 => external,
+            _ => External::new(&device, held.line.device),
         };
         let knows = self.hear(&held.line);
         self.say(format_args!("s{}.record_external(&x{at})?;", held.line.chain));
-        let recorded = held.stream.record_external(&event);
+        let recorded = held.stream.record_external(&external.event);
         self.judge("record_external", Expect::Accepted, recorded.as_ref().err());
         if recorded.is_ok() {
             self.publish(&held.line);
+            external.hold(knows, false);
         }
-        let holds = if recorded.is_ok() { Some(knows) } else { old };
-        self.externals[at] = Some((event, holds, held.line.device));
+        self.externals[at] = Some(external);
     }
 
     pub(crate) fn wait_external(&mut self, op: Op) {
         let (Some(held), Some(at)) = (self.stream(op.a), pick(&self.externals, op.b)) else { return };
-        let Some((event, holds, _)) = self.externals[at].clone() else { return };
+        let Some(external) = self.externals[at].clone() else { return };
         self.hear(&held.line);
         self.say(format_args!("s{}.wait_external(&x{at})?;", held.line.chain));
-        let waited = held.stream.wait_external(&event);
+        let waited = held.stream.wait_external(&external.event);
         self.judge("wait_external", Expect::Accepted, waited.as_ref().err());
         // A wait for an event that was never recorded is nothing.
-        if let Some(holds) = holds.filter(|_| waited.is_ok()) {
-            lock(&held.line.clock).join(&holds);
+        if let Some(clock) = self.held_by(&external).filter(|_| waited.is_ok()) {
+            lock(&held.line.clock).join(&clock);
             self.publish(&held.line);
         }
     }

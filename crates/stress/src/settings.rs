@@ -29,6 +29,8 @@ pub struct Setting {
     pub pools: Pools,
     /// Whether some pools guard what is freed.
     pub guards: bool,
+    /// Whether graphs record external events and wait for them.
+    pub event_nodes: bool,
     /// What comes more or less often than usual.
     pub weights: &'static [(Kind, u32)],
 }
@@ -76,11 +78,27 @@ const PLAIN: Setting = Setting {
     slow: 100,
     pools: Pools::Any,
     guards: false,
+    event_nodes: false,
     weights: &[],
 };
 
 const GRAPHS: &[(Kind, u32)] =
     &[(Capture, 8), (Build, 8), (Clone, 3), (Launch, 24), (Upload, 2), (Update, 2), (DropExec, 3), (TrimGraphs, 2)];
+const SHARING: &[(Kind, u32)] = &[
+    (MakePool, 8),
+    (Spawn, 14),
+    (Lend, 30),
+    (Redeem, 5),
+    (Work, 40),
+    (Return, 16),
+    (Ask, 14),
+    (Borrow, 8),
+    (Repay, 6),
+    (Flood, 2),
+    (Kill, 2),
+    (HangUp, 1),
+    (DropDevice, 0),
+];
 const SHARED: &[(Kind, u32)] = &[(Share, 4), (UseShared, 8), (Give, 12), (Take, 16)];
 
 /// All settings.
@@ -150,8 +168,9 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "graphs",
-        about: "one thread, graphs by nodes and by capture, clones, children, updates",
+        about: "one thread, graphs by nodes and by capture, clones, children, updates, event nodes",
         share: 5,
+        event_nodes: true,
         kinds: &[Host, Seeded, Sim, SimLate, Cuda],
         weights: GRAPHS,
         ..PLAIN
@@ -161,6 +180,7 @@ pub const SETTINGS: &[Setting] = &[
         about: "threads with graphs, on little memory",
         share: 4,
         threads: 3,
+        event_nodes: true,
         total_bytes: 96 * MIB,
         weights: &[
             (Capture, 8),
@@ -230,6 +250,24 @@ pub const SETTINGS: &[Setting] = &[
         devices: 2,
         kinds: &[Host, Seeded],
         weights: &[(Grant, 8), (Wait, 20)],
+        ..PLAIN
+    },
+    Setting {
+        name: "sharing",
+        about: "threads that lend memory to processes and borrow theirs; some are killed",
+        share: 4,
+        threads: 2,
+        ops: 120,
+        weights: SHARING,
+        ..PLAIN
+    },
+    Setting {
+        name: "sharing-exact",
+        about: "one thread that does so, exact verdicts",
+        share: 3,
+        ops: 200,
+        pools: Pools::Strict,
+        weights: SHARING,
         ..PLAIN
     },
     Setting {

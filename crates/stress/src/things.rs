@@ -117,11 +117,16 @@ impl Thread<'_> {
         let (config, is_strict) = self.world.pool_config(op.c);
         let number = self.world.number();
         self.say(format_args!("let p{number} = device{at}.pool({config:?})?;"));
-        let pool = device.pool(config);
+        // Some lend more than was asked for.
+        let is_shareable = config.shareable;
+        let pool = match config.shareable && op.c >> 20 & 3 == 0 {
+            true => device.pool_sharing_chunks(config),
+            false => device.pool(config),
+        };
         self.judge("making a pool", Expect::Accepted, pool.as_ref().err());
         if let Ok(pool) = pool {
             let to = place(&self.pools, op.a);
-            self.pools[to] = Some(HeldPool { pool, number, device: at, used: Arc::default(), is_strict });
+            self.pools[to] = Some(HeldPool { pool, number, device: at, used: Arc::default(), is_strict, is_shareable });
         }
     }
 
@@ -160,7 +165,8 @@ impl Thread<'_> {
         }
         let used = pool.used.load(Ordering::Relaxed);
         let setting = self.world.setting;
-        if setting.is_exact() && !setting.has(Kind::Owning) && statistics.used_bytes != used {
+        if setting.is_exact() && !setting.has(Kind::Owning) && !setting.has(Kind::Lend) && statistics.used_bytes != used
+        {
             let counted = statistics.used_bytes;
             finding(&format!("p{} counts {counted} B as used, and the program has {used} B of it", pool.number));
         }
@@ -243,7 +249,7 @@ impl Thread<'_> {
     /// A buffer for a kernel to own: none that a launch may free.
     pub(crate) fn take_to_own(&mut self, number: u32) -> Option<Buf> {
         let at = pick(&self.bufs, number)?;
-        self.bufs[at].take_if(|buf| !buf.life.is_of_graph())
+        self.bufs[at].take_if(|buf| !buf.life.stays())
     }
 
     pub(crate) fn panic(&mut self, op: Op) {

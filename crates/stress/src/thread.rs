@@ -7,14 +7,16 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millpond::{Device, Error, Event, ExternalEvent, View};
+use millpond::{Device, Error, Event, View};
 
 use crate::clock::Clock;
+use crate::event_nodes::External;
 use crate::finding::finding;
 use crate::graphs::{Built, Instance};
 use crate::op::{Kind, Op};
 use crate::oracle::{Line, Tie, lock};
-use crate::world::{Buf, Held, HeldPool, World};
+use crate::sharing::{Importer, Offered};
+use crate::world::{Buf, Held, HeldPool, Life, World};
 
 /// What a call must answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,11 +44,17 @@ pub(crate) struct Thread<'w> {
     /// Events, and what comes before them.
     pub(crate) events: Vec<Option<(Event, Clock, usize)>>,
     /// External events, and what they hold.
-    pub(crate) externals: Vec<Option<(ExternalEvent, Option<Clock>, usize)>>,
+    pub(crate) externals: Vec<Option<External>>,
     /// Names of memory that is gone.
     pub(crate) stale: Vec<Option<(View<u64>, usize)>>,
     /// Graphs.
     pub(crate) graphs: Vec<Option<Built>>,
+    /// Other processes.
+    pub(crate) importers: Vec<Option<Importer>>,
+    /// Tickets that were not used, or once.
+    pub(crate) tickets: Vec<Option<Offered>>,
+    /// Buffers that were dropped while other processes had them, and where they are.
+    pub(crate) parked: Vec<(Life, u64)>,
     /// Instances.
     pub(crate) execs: Vec<Option<Instance>>,
     /// What it knows itself of each device, where threads are separate.
@@ -85,6 +93,9 @@ impl<'w> Thread<'w> {
             events: places(4),
             externals: places(2),
             stale: places(3),
+            importers: places(2),
+            tickets: places(3),
+            parked: Vec::new(),
             graphs: places(3),
             execs: places(4),
             own: vec![Clock::default(); world.devices.len()],
@@ -144,6 +155,16 @@ impl<'w> Thread<'w> {
             Kind::Fail => self.fail(op),
             Kind::Mend => self.mend(op),
             Kind::Grant => self.grant(op),
+            Kind::Spawn => self.spawn(op),
+            Kind::Lend => self.lend(op),
+            Kind::Redeem => self.redeem(op),
+            Kind::Work => self.work(op),
+            Kind::Return => self.give_return(op),
+            Kind::Ask => self.ask_importer(op),
+            Kind::Borrow => self.borrow(op),
+            Kind::Repay => self.repay(op),
+            Kind::Flood => self.flood(op),
+            Kind::Kill | Kind::HangUp => self.end_importer(op),
             Kind::Capture | Kind::Build => self.build(op),
             Kind::Clone => self.clone_graph(op),
             Kind::Launch => self.launch(op),
@@ -223,8 +244,8 @@ impl<'w> Thread<'w> {
         }
     }
 
-    /// What comes before the end of the operation that was done last on a stream, given what it came after. Where others
-    /// use the stream their operations may stand in between or behind, and nobody says which.
+    /// What comes before the end of the operation that was done last on a stream, given what it came after. Where
+    /// others use the stream their operations may stand in between or behind, and nobody says which.
     pub(crate) fn end_of(&self, line: &Line, knows: Clock) -> Clock {
         match line.is_sure() || self.world.setting.threads == 1 {
             true => line.now(),
@@ -274,6 +295,9 @@ impl<'w> Thread<'w> {
     /// Drops what is left.
     fn finish(mut self, order: u32) {
         self.say(format_args!("// the thread ends and drops what is left"));
+        if order & 64 == 0 {
+            self.end_importers(order >> 7);
+        }
         let bufs = std::mem::take(&mut self.bufs);
         let drop_bufs = || {
             for buf in bufs.into_iter().flatten() {
@@ -312,5 +336,6 @@ impl<'w> Thread<'w> {
                 self.graphs.clear();
             }
         }
+        self.end_importers(order >> 7);
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use millpond::{Buffer, Device, Pool, Stream};
 
 use crate::finding::finding;
+use crate::life::Doubt;
 use crate::oracle::{Done, Oracle, Use};
 
 /// What is in a buffer.
@@ -37,11 +38,38 @@ impl Content {
         words
     }
 
-    fn fill(self, words: &mut [u64]) {
+    pub(crate) fn fill(self, words: &mut [u64]) {
         for at in places(words.len()) {
             if let Some(word) = self.word(at) {
                 words[at] = word;
             }
+        }
+    }
+
+    /// The first word that is another, in words.
+    pub(crate) fn wrong(self, words: &[u64]) -> Option<String> {
+        let is_wrong = |at: &usize| self.word(*at).is_some_and(|word| word != words[*at]);
+        let at = places(words.len()).find(is_wrong)?;
+        let right = self.word(at).unwrap_or(0);
+        Some(format!("word {at} of {} is {:#x}, and {right:#x} was written", words.len(), words[at]))
+    }
+
+    /// For another process.
+    pub(crate) fn to_text(self) -> String {
+        match self {
+            Content::Unknown => "u".into(),
+            Content::Words(tag) => format!("w{tag}"),
+            Content::Bytes(byte) => format!("b{byte}"),
+        }
+    }
+
+    /// What another process said.
+    pub(crate) fn of_text(text: &str) -> Self {
+        let number = || text[1..].parse::<u64>().unwrap_or_default();
+        match text.as_bytes().first() {
+            Some(b'w') => Content::Words(number()),
+            Some(b'b') => Content::Bytes(number() as u8),
+            _ => Content::Unknown,
         }
     }
 
@@ -50,16 +78,10 @@ impl Content {
         if self == Content::Unknown {
             return;
         }
-        let mut count = 0;
-        for at in places(words.len()) {
-            count += 1;
-            if Some(words[at]) != self.word(at) {
-                let (found, right) = (words[at], self.word(at).unwrap_or(0));
-                let len = words.len();
-                finding(&format!("{who}: word {at} of {len} is {found:#x}, and {right:#x} was written"));
-            }
+        if let Some(wrong) = self.wrong(words) {
+            finding(&format!("{who}: {wrong}"));
         }
-        oracle.figures.words.fetch_add(count, Ordering::Relaxed);
+        oracle.figures.words.fetch_add(places(words.len()).count() as u64, Ordering::Relaxed);
     }
 }
 
@@ -78,6 +100,8 @@ pub(crate) struct Kernel {
     pub(crate) life: u64,
     /// What it finds.
     pub(crate) before: Content,
+    /// Whether that may be missing.
+    pub(crate) doubt: Option<Doubt>,
     /// What it leaves.
     pub(crate) after: Content,
     /// Set when it has run.
@@ -91,10 +115,18 @@ impl Kernel {
         format!("a kernel of b{}, {when}", self.life)
     }
 
+    /// Looks at what it finds.
+    fn look(&self, words: &[u64], when: &str) {
+        let is_wrong = self.before.wrong(words).is_some();
+        if !is_wrong || self.doubt.as_ref().is_none_or(|doubt| !doubt.is_true()) {
+            self.before.check(words, &self.oracle, &self.who(when));
+        }
+    }
+
     /// Looks and writes.
     pub(crate) fn write(&self, words: &mut [u64]) {
         self.oracle.enter(words, true, self.life);
-        self.before.check(words, &self.oracle, &self.who("at its start"));
+        self.look(words, "at its start");
         self.after.fill(words);
         pause(self.micros);
         self.after.check(words, &self.oracle, &self.who("after it has written"));
@@ -105,9 +137,9 @@ impl Kernel {
     /// Looks.
     pub(crate) fn read(&self, words: &[u64]) {
         self.oracle.enter(words, false, self.life);
-        self.before.check(words, &self.oracle, &self.who("at its start"));
+        self.look(words, "at its start");
         pause(self.micros);
-        self.before.check(words, &self.oracle, &self.who("at its end"));
+        self.look(words, "at its end");
         self.oracle.leave(words, false, self.life);
         self.end();
     }

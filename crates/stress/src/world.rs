@@ -17,6 +17,8 @@ use millpond::{
 
 use crate::clock::{Clock, Point};
 use crate::finding::finding;
+use crate::life::{Doubt, Party};
+use crate::op::Kind;
 use crate::oracle::{Line, Oracle, Tie, Use, lock};
 use crate::random::Random;
 use crate::settings::{DeviceKind, Pools, Setting};
@@ -66,6 +68,8 @@ pub(crate) struct HeldPool {
     pub(crate) used: Arc<AtomicU64>,
     /// Whether it adds no waits of its own, so that every reuse must be in order or after the work.
     pub(crate) is_strict: bool,
+    /// Whether it is for other processes.
+    pub(crate) is_shareable: bool,
 }
 
 /// One life of a buffer.
@@ -89,6 +93,14 @@ pub(crate) struct Life {
     pub(crate) launched_by: Option<u64>,
     /// Whether a graph uses it.
     pub(crate) is_in_graph: bool,
+    /// The other process whose memory it is.
+    pub(crate) from: Option<Arc<Party>>,
+    /// Whether another process has had a ticket for it.
+    pub(crate) is_lent: bool,
+    /// Whether its pool is for other processes.
+    pub(crate) is_shareable: bool,
+    /// Whether what is in it may never have been written.
+    pub(crate) doubt: Option<Doubt>,
 }
 
 /// A buffer at hand.
@@ -185,6 +197,11 @@ impl World {
         !matches!(self.kind, DeviceKind::Sim | DeviceKind::SimLate)
     }
 
+    /// Whether memory is lent to other processes.
+    pub(crate) fn shares(&self) -> bool {
+        self.setting.has(Kind::Lend)
+    }
+
     /// Writes a call down, where calls are written down.
     pub(crate) fn say(&self, thread: usize, call: std::fmt::Arguments<'_>) {
         if let Some(log) = &self.log {
@@ -218,7 +235,7 @@ impl World {
             slack: if random.chance(50) { Slack::Adaptive } else { Slack::Fixed(0.5 * random.below(3) as f64) },
             chunk_bytes_max: if random.chance(30) { 2 << 20 } else { 512 << 20 },
             guard: self.setting.guards && self.runs_kernels() && random.chance(60),
-            shareable: matches!(self.kind, DeviceKind::Host) && random.chance(8),
+            shareable: matches!(self.kind, DeviceKind::Host) && random.chance(if self.shares() { 85 } else { 8 }),
         };
         (config, is_strict)
     }
@@ -242,7 +259,7 @@ impl World {
         let is_over = waits && devices.iter().all(is_over) && self.await_owners() && devices.iter().all(is_over);
         drop(devices);
         for (at, dev) in self.devices.iter().enumerate() {
-            check_gone(at, dev, is_over);
+            check_gone(&format!("device {at}"), dev, is_over, self.shares());
         }
     }
 }
@@ -263,20 +280,21 @@ impl World {
     }
 }
 
-/// Nothing of the library holds the driver, and the driver holds nothing.
-fn check_gone(at: usize, dev: &Dev, is_over: bool) {
+/// Nothing of the library holds the driver, and the driver holds nothing: `waits` where other processes may have to let
+/// go first.
+pub(crate) fn check_gone(name: &str, dev: &Dev, is_over: bool, waits: bool) {
     let until = Instant::now() + Duration::from_secs(10);
     while Arc::strong_count(&dev.driver) > 1 {
         if Instant::now() > until {
             let count = Arc::strong_count(&dev.driver) - 1;
-            finding(&format!("device {at} is not gone: {count} references are left after everything was dropped"));
+            finding(&format!("{name} is not gone: {count} references are left after everything was dropped"));
         }
         std::thread::sleep(Duration::from_micros(200));
     }
     if let Inner::Sim(sim) = &dev.inner {
         let violations = sim.violations();
         if !violations.is_empty() {
-            finding(&format!("device {at}: the driver's contract was broken: {violations:?}"));
+            finding(&format!("{name}: the driver's contract was broken: {violations:?}"));
         }
     }
     if !is_over {
@@ -290,16 +308,21 @@ fn check_gone(at: usize, dev: &Dev, is_over: bool) {
             let leaks = sim.leaks().into_iter().filter(|it| it != "None has not run" && !may_stay(it));
             let leaks: Vec<String> = leaks.collect();
             if !leaks.is_empty() {
-                finding(&format!("device {at} leaks: {leaks:?}"));
+                finding(&format!("{name} leaks: {leaks:?}"));
             }
         }
-        Inner::Host(host) if host.used_bytes() > 0 => {
-            let counts = dev.driver.device().counts();
-            let calls = [CallKind::Create, CallKind::Destroy, CallKind::Map, CallKind::Unmap];
-            let calls = calls.map(|kind| format!("{} {}", counts[kind], kind.name())).join(", ");
-            finding(&format!("device {at} leaks {} B of memory: {calls}", host.used_bytes()))
+        Inner::Host(host) => {
+            while waits && host.used_bytes() > 0 && Instant::now() < until {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            if host.used_bytes() > 0 {
+                let counts = dev.driver.device().counts();
+                let calls = [CallKind::Create, CallKind::Destroy, CallKind::Map, CallKind::Unmap];
+                let calls = calls.map(|kind| format!("{} {}", counts[kind], kind.name())).join(", ");
+                finding(&format!("{name} leaks {} B of memory: {calls}", host.used_bytes()))
+            }
         }
-        _ => {}
+        Inner::Other => {}
     }
     let counts = dev.driver.device().counts();
     let pairs = [
@@ -311,7 +334,7 @@ fn check_gone(at: usize, dev: &Dev, is_over: bool) {
     for (made, ended) in pairs {
         if counts[made] != counts[ended] && !struck.contains(&ended) {
             finding(&format!(
-                "device {at} leaks: {} calls of {}, {} of {}",
+                "{name} leaks: {} calls of {}, {} of {}",
                 counts[made],
                 made.name(),
                 counts[ended],
@@ -321,7 +344,7 @@ fn check_gone(at: usize, dev: &Dev, is_over: bool) {
     }
 }
 
-fn open(setting: &Setting, kind: DeviceKind, seed: u64) -> Dev {
+pub(crate) fn open(setting: &Setting, kind: DeviceKind, seed: u64) -> Dev {
     let total_bytes = setting.total_bytes.min(64 * GIB);
     let host = |schedule| {
         let config = millpond::driver::HostConfig { total_bytes, schedule, ..Default::default() };

@@ -1,0 +1,190 @@
+//! An importer: a process of its own that does what a program tells it, line by line.
+//!
+//! It checks no order and knows nothing of the program: whether an answer is right, the program knows. What it has when
+//! it is told to begin anew must all be given back, and its device be gone; when nobody talks to it any more it ends.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use millpond::{Buffer, Device, Error, Pool, PoolConfig, Result, Stream, Ticket};
+
+use crate::finding::finding;
+use crate::import::import;
+use crate::oracle::lock;
+use crate::settings::{DeviceKind, Setting};
+use crate::work::{Content, pause};
+use crate::world::{Dev, check_gone, open};
+
+/// How many streams it has.
+pub(crate) const STREAMS: usize = 2;
+/// So long it may take to end where nobody talks to it any more.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What it has.
+struct State {
+    dev: Dev,
+    device: Device,
+    pool: Pool,
+    streams: Vec<Stream>,
+    bufs: HashMap<u64, Buffer<u64>>,
+}
+
+/// Obeys until nobody talks any more.
+pub fn obey(setting: &Setting) {
+    let lines = listen();
+    let mut state = State::new(setting);
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = match words[..] {
+            ["reset"] => {
+                state.end();
+                state = State::new(setting);
+                "ok".to_owned()
+            }
+            _ => state.act(&words).unwrap_or_else(|error| {
+                let kind = if matches!(error, Error::Violation(_)) { "refused" } else { "error" };
+                format!("{kind}: {error}").replace('\n', " | ")
+            }),
+        };
+        let mut out = std::io::stdout().lock();
+        if writeln!(out, "{answer}").and_then(|()| out.flush()).is_err() {
+            break;
+        }
+    }
+    // What it was told is done. Who has imported from it may hold that for longer than its device: nothing to look at.
+    let _ = state.device.synchronize();
+    drop(state);
+}
+
+/// What is said to it. It ends, whatever it does, soon after that does.
+fn listen() -> Receiver<String> {
+    let (tell, lines) = channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(std::io::Result::ok) {
+            if tell.send(line).is_err() {
+                return;
+            }
+        }
+        drop(tell);
+        std::thread::sleep(PATIENCE);
+        finding("an importer does not end when nobody talks to it any more");
+    });
+    lines
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| finding(&format!("an importer was told `{text}` for a number")))
+}
+
+impl State {
+    fn new(setting: &Setting) -> Self {
+        let dev = open(setting, DeviceKind::Host, 0);
+        let made = || {
+            let device = lock_device(&dev).clone().expect("just opened");
+            let pool = device.pool(PoolConfig { shareable: true, ..Default::default() })?;
+            let streams = (0..STREAMS).map(|_| device.non_blocking_stream()).collect::<Result<Vec<_>>>()?;
+            Ok((device, pool, streams))
+        };
+        let made: Result<_> = made();
+        let (device, pool, streams) = made.unwrap_or_else(|error| finding(&format!("an importer: {error}")));
+        Self { dev, device, pool, streams, bufs: HashMap::new() }
+    }
+
+    /// Gives all back and looks whether anything is left.
+    fn end(self) {
+        let Self { dev, device, pool, streams, bufs } = self;
+        drop((bufs, pool, streams));
+        if let Err(error) = device.synchronize() {
+            finding(&format!("an importer's device: {error}"));
+        }
+        drop((device, lock_device(&dev).take()));
+        check_gone("an importer's device", &dev, true, true);
+    }
+
+    fn act(&mut self, words: &[&str]) -> Result<String> {
+        let ok = || Ok("ok".to_owned());
+        let stream = |text: &str| &self.streams[number(text) as usize % STREAMS];
+        let buf = |text: &str| {
+            let buf = self.bufs.get(&number(text));
+            buf.unwrap_or_else(|| finding(&format!("an importer was told {words:?} and has no {text}")))
+        };
+        match *words {
+            ["import", name, ticket] => {
+                let buffer = import(&self.device, &ticket.parse::<Ticket>()?)?;
+                self.bufs.insert(number(name), buffer);
+                ok()
+            }
+            ["check", on, name, content] => check(stream(on), buf(name), content),
+            ["fill", on, name, content, micros] => {
+                let (content, micros) = (Content::of_text(content), number(micros));
+                let fill = move |x: &mut [u64]| {
+                    pause(micros);
+                    content.fill(x);
+                };
+                stream(on).launch(buf(name).write(), fill)?;
+                ok()
+            }
+            ["put", on, name, content] => {
+                let buffer = buf(name);
+                stream(on).copy_from_host(buffer.write(), &Content::of_text(content).words(buffer.len()))?;
+                ok()
+            }
+            ["free", on, name] => {
+                let on = stream(on).clone();
+                let Some(buffer) = self.bufs.remove(&number(name)) else { return Ok("error: it has none".into()) };
+                on.free(buffer).map_err(|refused| {
+                    self.bufs.insert(number(name), refused.buffer);
+                    refused.error
+                })?;
+                ok()
+            }
+            ["drop", name] => {
+                self.bufs.remove(&number(name));
+                ok()
+            }
+            ["wait", on, ticket] => {
+                stream(on).wait(&self.device.import_event(&ticket.parse::<Ticket>()?)?)?;
+                ok()
+            }
+            ["order", on, other] => {
+                stream(on).wait(&stream(other).record()?)?;
+                ok()
+            }
+            ["record", on] => Ok(format!("ok {}", stream(on).record()?.export()?)),
+            ["sync", on] => {
+                stream(on).synchronize()?;
+                ok()
+            }
+            ["alloc", on, name, len] => {
+                let buffer = stream(on).alloc(&self.pool, number(len) as usize)?;
+                self.bufs.insert(number(name), buffer);
+                ok()
+            }
+            ["export", name] => Ok(format!("ok {}", buf(name).export()?)),
+            _ => finding(&format!("an importer was told {words:?}")),
+        }
+    }
+}
+
+fn lock_device(dev: &Dev) -> std::sync::RwLockWriteGuard<'_, Option<Device>> {
+    dev.device.write().unwrap_or_else(|it| it.into_inner())
+}
+
+/// Looks by a kernel, and by copying.
+fn check(stream: &Stream, buffer: &Buffer<u64>, content: &str) -> Result<String> {
+    let content = Content::of_text(content);
+    let seen = Arc::new(Mutex::new(None));
+    let see = Arc::clone(&seen);
+    stream.launch(buffer.read(), move |x| *lock(&see) = Some(content.wrong(x)))?;
+    let words = stream.copy_to_host(buffer.read())?;
+    let by_kernel = lock(&seen).take();
+    Ok(match (by_kernel, content.wrong(&words)) {
+        (Some(None), None) => "right".into(),
+        (None, _) => "wrong: the copy came back before the kernel before it had run".into(),
+        (Some(Some(wrong)), _) => format!("wrong: a kernel sees {wrong}"),
+        (_, Some(wrong)) => format!("wrong: the host sees {wrong}"),
+    })
+}
