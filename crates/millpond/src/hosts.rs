@@ -23,7 +23,8 @@ pub enum HostThreads {
     #[default]
     One,
     /// Each thread knows what it was told itself; [`Device::tell`](crate::Device::tell) and
-    /// [`Device::hear`](crate::Device::hear) state an edge between two.
+    /// [`Device::hear`](crate::Device::hear) state an edge between two. A thread that ends forgets it with its
+    /// thread-local values: in the destructor of another one each call begins anew.
     Separate,
 }
 

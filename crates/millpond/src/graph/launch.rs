@@ -89,6 +89,9 @@ impl GraphExec {
     /// Launches the graph at this point of `stream` (CUDA: `cudaGraphLaunch`). It runs after the exec's launches
     /// before, on whichever streams those were. Where the stream captures, the graph becomes a child node.
     ///
+    /// Where memory has to be moved from under addresses of the graph that an earlier launch still uses, the call waits
+    /// for that launch; as does one that finds no memory left, for work in flight.
+    ///
     /// # Errors
     /// Nothing is enqueued where a launch is refused: memory of an earlier launch is not freed
     /// ([`GraphError::Unfreed`]); a violation, with both sides, for memory that the graph uses or frees, and for what a
@@ -122,7 +125,7 @@ impl GraphExec {
         let begun = loop {
             match once() {
                 Ok(begun) => break begun,
-                Err(Stopped::Blocked(after)) => wait(&exec.context, &after)?,
+                Err(Stopped::Blocked(blocked)) => wait(&exec.context, &blocked)?,
                 Err(Stopped::Refused(error)) if shared.mend(&error) || exec.context.makes_room(&error) => {}
                 Err(Stopped::Refused(error)) => {
                     shared.note_refused(&error, |tracer| {
@@ -139,7 +142,7 @@ impl GraphExec {
     }
 
     /// Binds the graph's memory ahead of a launch on `stream`, so that the launch has no mapping to do
-    /// (CUDA: `cudaGraphUpload`).
+    /// (CUDA: `cudaGraphUpload`). It may have to wait as a [`launch`](Self::launch) may.
     ///
     /// # Errors
     /// No memory is left; the device refused.
@@ -148,7 +151,7 @@ impl GraphExec {
         loop {
             match self.upload_once(stream) {
                 Ok(()) => return Ok(()),
-                Err(Stopped::Blocked(after)) => wait(context, &after)?,
+                Err(Stopped::Blocked(blocked)) => wait(context, &blocked)?,
                 Err(Stopped::Refused(error)) if context.makes_room(&error) => {}
                 Err(Stopped::Refused(error)) => return Err(error),
             }

@@ -8,8 +8,9 @@
 //! frees are listed beside it ([`Frees`]) and heard of by the next who takes the lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use millpond_core::graph::{ArenaKey, Backing, BackingStep};
+use millpond_core::graph::{ArenaKey, Backing, BackingStep, Blocked};
 use millpond_core::ids::{ChunkId, Point};
 use millpond_core::order::{Completed, Knows};
 use millpond_core::pool::Frontier;
@@ -120,7 +121,7 @@ impl GraphMemory {
         let over = context.chains.poll(&*context.driver);
         let bound = self.backing.bind(arenas, knows, &over);
         drop(over);
-        let waits = bound.map_err(|blocked| Stopped::Blocked(blocked.after))?;
+        let waits = bound.map_err(Stopped::Blocked)?;
         self.apply(context)?;
         Ok(waits)
     }
@@ -222,7 +223,7 @@ impl Completed for Asked<'_> {
 /// Why a launch is not made.
 pub(crate) enum Stopped {
     /// Its memory is bound only once these points are over: to be [waited for](wait) behind all locks, and tried again.
-    Blocked(Frontier),
+    Blocked(Blocked),
     Refused(Error),
 }
 
@@ -238,10 +239,22 @@ impl From<DriverError> for Stopped {
     }
 }
 
-/// Has the calling thread wait until these points are over. No lock may be held that their work could want, so none.
-pub(crate) fn wait(context: &Context, after: &Frontier) -> Result<()> {
+/// So long a launch waits at first for memory of its own, where it can share.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// Has the calling thread wait until a launch can be bound. No lock may be held that the work which it waits for could
+/// want, so none. Where it can do without it waits for some time only, four times as long each time that this was in
+/// vain: that work may itself wait for the calling thread.
+pub(crate) fn wait(context: &Context, blocked: &Blocked) -> Result<()> {
     let driver = &*context.driver;
-    Ok(context.chains.each(after, |chain| chain.block(driver))?)
+    let Some(in_vain) = blocked.in_vain else {
+        return Ok(context.chains.each(&blocked.after, |chain| chain.block(driver))?);
+    };
+    let until = Instant::now() + PATIENCE * 4u32.saturating_pow(in_vain.min(5));
+    while Instant::now() < until && !blocked.after.is_over(&context.chains.poll(driver)) {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    Ok(())
 }
 
 /// Makes a stream wait, on the device only.

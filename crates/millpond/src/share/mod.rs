@@ -221,8 +221,8 @@ impl Context {
         now.checked_add(self.share.times().patience).unwrap_or(now + Duration::from_secs(1 << 30))
     }
 
-    /// Asks an exporter, over the connection that there is, or else a new one: what was asked, and whom. An exporter closes
-    /// a connection behind some refusals; who asks next over that one connects again.
+    /// Asks an exporter, over the connection that there is, or else a new one: who answered, and what. An exporter
+    /// closes a connection behind some refusals; who asks next over that one connects again.
     fn ask_exporter<R>(
         &self,
         ticket: &Ticket,

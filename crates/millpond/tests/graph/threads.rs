@@ -2,12 +2,51 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use millpond::{Buffer, GraphError, Instantiate, Result};
 
 use crate::common::on_parallel_devices_that_run_closures;
 use crate::made::{each, expect};
 use crate::watchdog::ends;
+
+/// Two graphs meet on one chunk again and again, and a kernel of the one waits for what the host does after the other's
+/// launch.
+#[test]
+fn a_launch_waits_for_no_kernel_that_waits_for_the_host() {
+    on_parallel_devices_that_run_closures(|on| {
+        let (device, pool) = (&on.device, on.device.default_pool());
+        let [left, right] = on.streams();
+        let (go, gate) = std::sync::mpsc::channel::<()>();
+        let late = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&late);
+        let (graph, ()) = right.capture(|stream| {
+            let x = stream.alloc::<u32>(&pool, 1000)?;
+            stream.launch(x.write(), move |_| {
+                let came = gate.recv_timeout(Duration::from_secs(10)).is_ok();
+                count.fetch_add(u32::from(!came), Ordering::AcqRel);
+            })
+        })?;
+        let waits = graph.instantiate(Instantiate::default())?;
+        let (graph, ()) = left.capture(|stream| {
+            let x = stream.alloc::<u32>(&pool, 1000)?;
+            stream.launch(x.write(), |x| x.fill(2))
+        })?;
+        let meets = graph.instantiate(Instantiate::default())?;
+        for round in 0..20 {
+            let _ = waits.launch(&right)?;
+            left.wait(&right.record()?)?;
+            let _ = meets.launch(&left)?;
+            if round > 0 {
+                go.send(()).unwrap();
+            }
+        }
+        go.send(()).unwrap();
+        device.synchronize()?;
+        assert_eq!(late.load(Ordering::Acquire), 0, "kernels that nobody let go");
+        Ok(())
+    });
+}
 
 /// Each launch takes the memory to be its own for as long as it runs; two that overlapped would see each other.
 #[test]

@@ -6,7 +6,8 @@
 //! somebody who is not ordered before this launch is left alone, and another one is mapped in its place. That needs the
 //! old mapping gone, and the last launch in the arena over. While that one runs the host need not wait: the launching
 //! stream waits for whoever uses the chunk instead. Two graphs that meet so again and again would run one after the
-//! other for ever, so after [`DELAYS_MAX`] times the host does wait once, and they get memory of their own.
+//! other for ever, so after every [`DELAYS`] times the host may wait for a moment, so that they get memory of their own;
+//! where that was in vain [`IN_VAIN_MAX`] times, it does so no more.
 //!
 //! Knows the tables; nothing of steps but their names.
 
@@ -15,8 +16,10 @@ use crate::ids::{ChunkId, Point};
 use crate::order::{Completed, Knows};
 use crate::pool::Frontier;
 
-/// So often in a row launches in an arena wait on the device for memory that others use.
-const DELAYS_MAX: u32 = 4;
+/// So often in a row launches in an arena wait on the device for memory that others use, before the host may wait.
+const DELAYS: u32 = 4;
+/// So often in a row the host waits in vain.
+const IN_VAIN_MAX: u32 = 5;
 
 /// What a launch may count on: what its stream knows, what it will be made to wait for, what is over.
 struct Ground<'a, K, C> {
@@ -125,14 +128,16 @@ impl Backing {
         let delays = arenas.iter().map(|arena| self.arenas[arena].delays).max().unwrap_or(0);
         let mut now = 0;
         if !wanted.after.is_over(ground.completed) {
-            if delays < DELAYS_MAX {
-                now = delays + 1;
+            now = delays.saturating_add(1);
+            let in_vain =
+                Some(delays / (DELAYS + 1)).filter(|times| delays % (DELAYS + 1) == DELAYS && *times < IN_VAIN_MAX);
+            if in_vain.is_none() {
                 ground.waits.join(&wanted.busy);
                 wanted = self.look(arenas, ground);
             }
-            if !wanted.after.is_over(ground.completed) {
-                arenas.iter().for_each(|arena| self.tenure(*arena).delays = 0);
-                return Err(Blocked { after: wanted.after });
+            if in_vain.is_some() || !wanted.after.is_over(ground.completed) {
+                arenas.iter().for_each(|arena| self.tenure(*arena).delays = now);
+                return Err(Blocked { after: wanted.after, in_vain });
             }
         }
         arenas.iter().for_each(|arena| self.tenure(*arena).delays = now);

@@ -46,12 +46,15 @@ pub use steps::BackingStep;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ArenaKey(pub u64);
 
-/// A launch cannot be bound yet: addresses are to be unmapped that these points still use, and no wait of the device is
-/// enough. Wait until they are over, behind all locks that their work may want, and bind again. No memory has changed.
+/// A launch cannot be bound yet: addresses are to be unmapped that these points still use. Wait until they are over,
+/// behind all locks that their work may want, and bind again. No memory has changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Blocked {
     /// The points.
     pub after: Frontier,
+    /// Where binding again will do without, and the launch will wait on the device for memory that others use: how often
+    /// the host has waited in vain, in a row.
+    pub in_vain: Option<u32>,
 }
 
 /// What graph memory takes, in bytes (CUDA: `cudaGraphMemAttributeType`).
