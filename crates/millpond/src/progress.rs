@@ -334,6 +334,14 @@ impl Listed {
         }
     }
 
+    /// Whether `seq` is known to be over, without asking the device.
+    fn has_passed(&self, seq: Seq) -> bool {
+        match self {
+            Listed::Over(end) => seq <= *end,
+            Listed::Chain { progress, .. } => seq <= progress.completed.load(Ordering::Acquire),
+        }
+    }
+
     /// Where it is another device's and closed, and all of it is over: the end.
     fn is_over_for_good(&self) -> Option<Seq> {
         let Listed::Chain { progress, abroad: Some(their) } = self else { return None };
@@ -351,13 +359,15 @@ pub(crate) struct Chains {
 }
 
 impl Chains {
-    /// Acts on each chain of a frontier, stopping at the first refusal.
+    /// Acts on each chain of a frontier that is not known to have passed it, stopping at the first refusal. A point whose
+    /// chain has ended may have a number that another chain has by now: that one begins after it.
     pub(crate) fn each(
         &self,
         frontier: &Frontier,
         mut act: impl FnMut(&Listed) -> millpond_driver::Result<()>,
     ) -> millpond_driver::Result<()> {
-        frontier.points().filter_map(|point| self.listed(point.slot)).try_for_each(|chain| act(&chain))
+        let left = frontier.points().filter_map(|point| Some((point.seq, self.listed(point.slot)?)));
+        left.filter(|(seq, chain)| !chain.has_passed(*seq)).try_for_each(|(_, chain)| act(&chain))
     }
 
     /// A chain begins in `slot`.
@@ -454,5 +464,30 @@ pub(crate) struct Told<'a>(pub(crate) &'a millpond_core::order::Base);
 impl Completed for Told<'_> {
     fn is_over(&self, point: Point) -> bool {
         self.0.covers(point)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millpond_core::ids::{Point, Slot};
+    use millpond_core::pool::Frontier;
+
+    use super::{Chains, Progress};
+
+    /// A graph's lane has the number of a stream that is closed and over, and was never launched.
+    #[test]
+    fn a_point_before_the_chain_that_has_its_number_is_nobodys() {
+        let (chains, slot) = (Chains::default(), Slot(3));
+        chains.insert(slot, std::sync::Arc::new(Progress::of_launches(7)));
+        let asked = |seq| {
+            let mut count = 0;
+            let counts = |_: &_| {
+                count += 1;
+                Ok(())
+            };
+            chains.each(&Frontier::of([Point { slot, seq }]), counts).expect("nobody refuses");
+            count
+        };
+        assert_eq!((asked(6), asked(7), asked(8)), (0, 0, 1));
     }
 }
