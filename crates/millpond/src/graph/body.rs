@@ -216,7 +216,8 @@ impl Body {
         Ok(())
     }
 
-    fn check_device(&self, device: u32, what: impl FnOnce() -> String) -> Result<()> {
+    /// Numbers of graphs and allocations are a device's own: what is another's must not come in.
+    pub(crate) fn check_device(&self, device: u32, what: impl FnOnce() -> String) -> Result<()> {
         match device == self.context.number {
             true => Ok(()),
             false => Err(Invalid::OtherDevice { what: what(), with: self.core.id().to_string() }.into()),
@@ -394,6 +395,7 @@ impl Body {
 
     /// A whole graph as one node.
     pub(crate) fn add_child(&mut self, dependencies: &[NodeId], child: &Arc<Body>, place: Place) -> Result<NodeId> {
+        self.check_device(child.context.number, || "the child graph".into())?;
         child.check_limits("be a child graph")?;
         let core = Arc::new(child.core.clone());
         let node = self.core.add_child(dependencies, core, Label { name: None, place })?;

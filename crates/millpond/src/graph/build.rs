@@ -333,7 +333,7 @@ impl Graph {
     /// A whole graph as one node, as it is now (CUDA: `cudaGraphAddChildGraphNode`). Its memory nodes come with it.
     ///
     /// # Errors
-    /// A bad dependency; graphs nested too deeply.
+    /// A bad dependency; graphs nested too deeply; the child is of another device.
     #[track_caller]
     pub fn add_child(&mut self, dependencies: &[GraphNode], child: &Graph) -> Result<GraphNode> {
         let place = Place::Source(Location::caller());

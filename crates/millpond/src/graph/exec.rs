@@ -281,9 +281,10 @@ impl GraphExec {
     ///
     /// # Errors
     /// [`GraphError::Update`] with the first node that differs in its edges, its kind or its memory;
-    /// [`GraphError::Faults`] as for [`Graph::instantiate`]. The exec is as before.
+    /// [`GraphError::Faults`] as for [`Graph::instantiate`]; the graph is of another device. The exec is as before.
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         process::refuse_forked()?;
+        self.shared.body.check_device(graph.body.context.number, || "the graph".into())?;
         let mut old = draft(&self.shared.body)?.instantiate(0, false);
         old.update(draft(&graph.body)?).map_err(GraphError::Update)?;
         let settings = Instantiate { auto_free_on_launch: self.shared.auto_free };

@@ -423,6 +423,36 @@ fn names_of_another_device_are_refused() {
     });
 }
 
+/// Graphs of two devices have the same numbers: one taken into the other would find the other's memory.
+#[test]
+fn graphs_of_another_device_are_refused() {
+    each(|on| {
+        let second = on.another();
+        let (here, there) = (&on.device, &second.device);
+        let is_other = |outcome: Result<()>| {
+            let error = outcome.unwrap_err();
+            assert!(matches!(error.invalid(), Some(Invalid::OtherDevice { .. })), "{error}");
+        };
+        let (stream, mut graph, mut theirs) = (here.stream()?, here.graph()?, there.graph()?);
+        let buffer = there.stream()?.alloc::<u32>(&there.default_pool(), 16)?;
+        theirs.add_memset(&[], buffer.write(), 0)?;
+        graph.add_empty(&[])?;
+        is_other(graph.add_child(&[], &theirs).map(drop));
+        is_other(graph.add_memset(&[], buffer.write(), 0).map(drop));
+        let mut exec = instance(&graph)?;
+        is_other(exec.update(&theirs));
+        let child = instance(&theirs)?;
+        is_other(child.launch(&stream).map(drop));
+        is_other(child.upload(&stream));
+        stream.begin_capture()?;
+        is_other(child.launch(&stream).map(drop));
+        stream.end_capture()?;
+        assert_eq!(graph.len(), 1);
+        let _ = exec.launch(&stream)?;
+        stream.synchronize()
+    });
+}
+
 /// What a capture allocated that came to nothing is not taken for what the graph allocates later.
 #[test]
 fn names_of_a_capture_that_came_to_nothing_name_nothing() {
