@@ -102,9 +102,10 @@ impl Reader {
         &self.known.names
     }
 
-    /// Whether the last thing read is the mark that everything was written and closed, so that nothing is missing.
+    /// Whether the last thing in the trace is the mark that everything was written and closed, so that nothing is missing.
+    /// With bytes behind it that are no whole frame it is not.
     pub fn is_finished(&self) -> bool {
-        self.is_finished
+        self.is_finished && self.at == self.bytes.len()
     }
 
     /// No more bytes come.

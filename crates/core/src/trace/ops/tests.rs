@@ -212,6 +212,24 @@ proptest! {
     }
 
     #[test]
+    fn a_trace_that_goes_on_behind_its_end_is_not_whole(
+        ops in prop::collection::vec(op(), 0..20),
+        more in 1_usize..40,
+        part in 1_usize..200,
+    ) {
+        // Another trace's end, cut: frames may come behind the mark, where two programs wrote to one file.
+        let trace = written(&ops, 4);
+        let whole = [&trace[..], &trace[frame::header().len()..]].concat();
+        let more = more.min(whole.len() - trace.len() - 1);
+        let mut reader = Reader::new();
+        for bytes in whole[..trace.len() + more].chunks(part) {
+            reader.feed(bytes);
+            while matches!(reader.next_op(), Ok(Some(_))) {}
+        }
+        prop_assert!(!reader.is_finished(), "{more} bytes more");
+    }
+
+    #[test]
     fn a_changed_byte_is_found(
         ops in prop::collection::vec(op(), 1..40),
         at in any::<prop::sample::Index>(),
