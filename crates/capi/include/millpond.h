@@ -587,10 +587,6 @@ millpond_status millpond_torch_memory_picture(char **json, int32_t device);
 // ones, for tests on machines without a GPU. Only before the first of those calls.
 millpond_status millpond_torch_use_host(int32_t host);
 
-extern void *dlopen(const char *name, int flags);
-
-extern void *dlsym(void *handle, const char *name);
-
 // Begins a trace: all that is done on devices that are opened from now on is written to the file, what was in it is
 // gone. `millpond check FILE` finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment
 // variable MILLPOND_TRACE names a file for all devices of the process.

@@ -180,6 +180,9 @@ pub(crate) fn slice<'a, T>(pointer: *const T, count: usize, name: &'static str) 
     match (count, pointer.is_null()) {
         (0, _) => Ok(&[]),
         (_, true) => Err(Failure::Null(name)),
+        _ if count.checked_mul(size_of::<T>()).is_none_or(|bytes| isize::try_from(bytes).is_err()) => {
+            Err(Failure::Value(format!("`{name}` cannot have {count} elements: no memory is so large")))
+        }
         // SAFETY: the promise of C callers: valid for `count` elements.
         _ => Ok(unsafe { std::slice::from_raw_parts(pointer, count) }),
     }
@@ -234,6 +237,16 @@ pub extern "C" fn millpond_version() -> *const c_char {
 mod tests {
     use super::*;
     use millpond::{Device, HostConfig};
+
+    #[test]
+    fn counts_that_no_memory_has_are_refused() {
+        let value = 0u64;
+        for count in [usize::MAX, isize::MAX as usize / 8 + 1, usize::MAX / 8 + 2] {
+            assert!(matches!(slice(&raw const value, count, "from"), Err(Failure::Value(_))));
+        }
+        assert!(matches!(slice(std::ptr::null::<u64>(), 1, "from"), Err(Failure::Null("from"))));
+        assert!(slice(std::ptr::null::<u64>(), 0, "from").is_ok_and(<[u64]>::is_empty));
+    }
 
     /// What a Rust caller in the same program may hand on.
     #[test]
