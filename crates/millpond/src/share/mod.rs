@@ -276,6 +276,7 @@ impl Context {
 
     /// The device is gone.
     pub(crate) fn stop_sharing(&self) {
+        self.share.returns.finish_all(self);
         self.finish_imports();
         if let Some(exporter) = lock(&self.share.exporter).take() {
             exporter.stop();

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use millpond_core::ids::Point;
+use millpond_core::pool::Frontier;
 use millpond_core::share::{LeaseId, Request};
-use millpond_driver::Driver;
 
 use super::import::Window;
 use super::peer::Peer;
@@ -66,6 +66,12 @@ impl Returns {
         }
     }
 
+    /// The device is gone: what no thread could be had for is done now.
+    pub(super) fn finish_all(&self, context: &Context) {
+        let waiting = std::mem::take(&mut lock(&self.queue).waiting);
+        waiting.into_iter().for_each(|returning| returning.finish(context));
+    }
+
     /// Imports that were given back and are still mapped.
     pub(super) fn count(&self) -> usize {
         let queue = lock(&self.queue);
@@ -82,9 +88,17 @@ impl Returns {
         let is_known = |points: &[Point]| points.iter().all(|point| base.covers(*point));
         let known: Vec<_> = queue.unknown.extract_if(.., |(_, _, points)| is_known(points)).collect();
         self.unknown.store(queue.unknown.len(), Ordering::Release);
+        // Where no thread could be had nobody else does it.
+        let left = if queue.has_thread { Vec::new() } else { take_known(&mut queue.waiting, is_known) };
         drop(queue);
+        left.into_iter().for_each(|returning| returning.finish(context));
         known.iter().for_each(|(peer, lease, _)| peer.tell(&Request::Known(*lease)));
     }
+}
+
+/// Those whose uses are known to be over.
+fn take_known(waiting: &mut Vec<Returning>, is_known: impl Fn(&[Point]) -> bool) -> Vec<Returning> {
+    waiting.extract_if(.., |returning| is_known(&returning.points)).collect()
 }
 
 impl Returning {
@@ -103,17 +117,16 @@ impl Returning {
         }
         let own = Arc::clone(context);
         let thread = std::thread::Builder::new().name("millpond returns".into());
-        // Without a thread they wait for the next release, or for the device's end.
+        // Without a thread they wait for the next release, until the host is told that they are over, or for the
+        // device's end.
         queue.has_thread = thread.spawn(move || run(&own)).is_ok();
     }
 
     /// Waits until the uses are over, and gives all back.
     fn finish(mut self, context: &Context) {
         for point in &self.points {
-            if let Some(progress) = context.chains.find(point.slot) {
-                // A device that is lost runs nothing any more.
-                let _ = progress.with_mark(&*context.driver, |mark| context.driver.block_on(mark));
-            }
+            // A device that is lost runs nothing any more.
+            let _ = context.chains.each(&Frontier::of([*point]), |chain| chain.block(&*context.driver));
         }
         if let Some(window) = self.window.take() {
             context.share.returns.close(context, window);

@@ -225,7 +225,11 @@ impl State {
                 done()
             }
             ["raw" | "raw-storm" | "raw-release" | "raw-say" | "raw-fetch" | "raw-idle", ..] => Ok(self.act_raw(words)),
-            ["limit" | "eat" | "uneat" | "launches" | "sharing", ..] => self.act_limits(words),
+            ["limit" | "threads" | "eat" | "uneat" | "launches" | "sharing", ..] => self.act_limits(words),
+            ["anyone"] => {
+                device.set_peers(millpond::Peers::Anyone);
+                done()
+            }
             ["hang-up"] => Ok(hang_up().to_string()),
             ["leases"] => Ok(device.sharing().leases.to_string()),
             ["counts"] => {
@@ -246,6 +250,12 @@ impl State {
             ["limit", files] => {
                 let limit = Rlimit { current: Some(number(files).into()), ..getrlimit(Resource::Nofile) };
                 setrlimit(Resource::Nofile, limit).expect("it is lower than before");
+                done()
+            }
+            // No more threads than so many; an administrator has no limit.
+            ["threads", threads] => {
+                let limit = Rlimit { current: Some(number(threads).into()), ..getrlimit(Resource::Nproc) };
+                setrlimit(Resource::Nproc, limit).expect("it is lower than before");
                 done()
             }
             ["eat"] => {

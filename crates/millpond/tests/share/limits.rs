@@ -351,3 +351,34 @@ fn processes() {
     side.stream.free(buffer).unwrap();
     side.assert_empty();
 }
+
+/// An import is given back while its uses run, and no thread can be had to wait for them: the memory comes back once the
+/// importer's host is told that they are over.
+#[test]
+fn what_gets_no_thread_to_wait_is_given_back_all_the_same() {
+    let other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let can = std::process::Command::new(other[0]).args(&other[1..]).arg("true").status().is_ok_and(|it| it.success());
+    if !can {
+        eprintln!("skipped: who may not become another user cannot take its threads away");
+        return;
+    }
+    let there = Side::new();
+    there.device.set_peers(Peers::Anyone);
+    let buffer = there.filled(1000, 1);
+    let mut child = Child::started_by(&other, "host", &[]);
+    child.must("anyone");
+    child.must(format!("import a {}", buffer.export().unwrap()));
+    // Threads that it has already: of the device, and for what is said late.
+    assert_eq!(child.must("check a 1"), "right");
+    child.must("gate");
+    child.must("fill a 2");
+    child.must("threads 1");
+    child.must("drop a");
+    drop(buffer);
+    assert_eq!(child.must("counts").split(' ').nth(1), Some("1"), "it waits to be given back");
+    child.must("open");
+    child.must("sync");
+    eventually("it comes back", || there.device.sharing().leases == 0 && there.pool.statistics().used_bytes == 0);
+    assert_eq!(child.must("counts"), "0 0 0");
+    child.end();
+}
