@@ -48,7 +48,8 @@ impl Stream {
     /// are checked as by [`millpond::Stream::enqueue`]; then `submit` runs at once, on this thread, with cudarc's
     /// stream and the memory as [`In`](crate::In) and [`Out`](crate::Out).
     ///
-    /// While `submit` runs the stream is locked: it must not use this [`Stream`], nor drop a buffer.
+    /// While `submit` runs the stream is locked: it must not use this [`Stream`], nor drop a buffer. Nor may it begin a
+    /// capture: what it submits is taken to be done once.
     ///
     /// A launch is `unsafe` as always in cudarc: its kernel touches no memory of Millpond's but the declared accesses
     /// in the declared way, and it is built by the stream that the closure gets.

@@ -418,6 +418,27 @@ fn memory_is_not_freed_by_a_capture() -> Outcome {
     Ok(())
 }
 
+/// A capture that cudarc began: a launch of its graph would do the work again, when the memory is another's.
+#[test]
+fn work_in_a_capture_of_cudarc_is_refused() -> Outcome {
+    let Some(context) = context("work_in_a_capture_of_cudarc_is_refused") else { return Ok(()) };
+    let stream = context.stream()?;
+    let x = stream.alloc::<u8>(&context.device().default_pool(), 4096)?;
+    stream.run(x.write(), |s, mut x| s.memset_zeros(&mut x))?;
+    stream.cudarc().begin_capture(RELAXED)?;
+    let refused = stream.run(x.write(), |s, mut x| s.memset_zeros(&mut x)).expect_err("it would be a node");
+    assert!(refused.to_string().contains("capturing"), "{refused}");
+    let declared = stream.declare(x.write()).expect_err("work would follow that is a node");
+    assert!(declared.to_string().contains("capturing"), "{declared}");
+    // SAFETY: it captures.
+    let graph = unsafe { result::stream::end_capture(stream.cudarc().cu_stream()) }?;
+    // SAFETY: it was made just now.
+    unsafe { sys::cuGraphDestroy(graph) }.result()?;
+    stream.run(x.write(), |s, mut x| s.memset_zeros(&mut x))?;
+    stream.free(x)?;
+    Ok(())
+}
+
 /// One stream captures, another one allocates.
 #[test]
 fn captures_suffer_nothing_from_allocations() -> Outcome {

@@ -414,12 +414,16 @@ impl Stream {
     /// next call, becomes a node, where the device has graphs of its own.
     ///
     /// # Errors
-    /// As for [`launch`](Self::launch), on every kind of device.
+    /// As for [`launch`](Self::launch), on every kind of device; [`DriverError::Captured`] where the program captures the
+    /// stream by other ways than [`begin_capture`](Self::begin_capture).
     #[track_caller]
     pub fn declare<A: Access>(&self, accesses: A) -> Result<()> {
         self.shared.operate(&accesses, true, Location::caller(), |to| {
             match to {
-                To::Device(_) => self.shared.submitters.declare(),
+                To::Device(_) => {
+                    self.shared.check_captured("declare")?;
+                    self.shared.submitters.declare();
+                }
                 To::Graph(payload, _) if self.shared.context.driver.has_graphs() => *payload = Payload::Open,
                 To::Graph(..) => {}
             }
@@ -435,7 +439,8 @@ impl Stream {
     /// While `submit` runs the stream is locked: it must not use this [`Stream`] but the queue it is given.
     ///
     /// # Errors
-    /// As for [`launch`](Self::launch), and whatever `submit` returns.
+    /// As for [`launch`](Self::launch), whatever `submit` returns, and [`DriverError::Captured`] where the program
+    /// captures the stream by other ways than [`begin_capture`](Self::begin_capture).
     ///
     /// # Safety
     /// What `submit` submits goes to that stream, and touches no memory of Millpond's but the declared accesses in the
@@ -449,7 +454,10 @@ impl Stream {
     ) -> Result<R> {
         let (stream, garbage) = (&*self.shared, &Garbage::default());
         stream.operate(&accesses, false, Location::caller(), |to| match to {
-            To::Device(place) => submit(&Queue { stream, captures: false, garbage }, place),
+            To::Device(place) => {
+                stream.check_captured("enqueue")?;
+                submit(&Queue { stream, captures: false, garbage }, place)
+            }
             To::Graph(payload, place) => {
                 stream.capture_foreign(payload, || submit(&Queue { stream, captures: true, garbage }, place))
             }

@@ -238,11 +238,7 @@ impl Stream {
 
     /// Refuses a stream that the program captures by other ways than [`begin_capture`](Self::begin_capture).
     pub(crate) fn check_captured(&self, call: &'static str) -> Result<()> {
-        let shared = &self.shared;
-        match shared.submitters.are_shared() && shared.context.driver.is_captured(shared.raw) {
-            true => Err(DriverError::Captured { call }.into()),
-            false => Ok(()),
-        }
+        self.shared.check_captured(call)
     }
 }
 
@@ -253,6 +249,14 @@ fn add_end(owned: &Owned, point: Point) {
 }
 
 impl StreamShared {
+    /// Refuses what the program would do in a capture of its own, which is then no node that Millpond knows.
+    pub(crate) fn check_captured(&self, call: &'static str) -> Result<()> {
+        match self.submitters.are_shared() && self.context.driver.is_captured(self.raw) {
+            true => Err(DriverError::Captured { call }.into()),
+            false => Ok(()),
+        }
+    }
+
     fn record_end(&self, owned: &Owned) {
         add_end(owned, self.progress.last(self.slot));
     }
