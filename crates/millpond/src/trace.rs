@@ -209,6 +209,11 @@ impl Output {
         if std::mem::replace(&mut self.is_finished, true) { Ok(()) } else { self.write(Writer::finish) }
     }
 
+    /// A device is opened: a trace that was whole is not any more, whatever becomes of the program.
+    pub(crate) fn reopen(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.is_finished) { self.write(Writer::reopen) } else { Ok(()) }
+    }
+
     /// Appends what the writer hands out; after a failure nothing more.
     pub(crate) fn write(&mut self, bytes: impl FnOnce(&mut Writer) -> Vec<u8>) -> io::Result<()> {
         let bytes = bytes(&mut self.writer);

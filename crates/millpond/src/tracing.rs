@@ -75,16 +75,22 @@ impl Tracer {
     pub(crate) fn of(context: u32, setting: Option<Trace>, threads: HostThreads) -> Option<Arc<Tracer>> {
         let trace = setting.or_else(Trace::of_environment)?;
         let device = trace.shared.devices.fetch_add(1, Ordering::Relaxed);
+        let mut output = lock(&trace.shared.output);
         trace.shared.open.fetch_add(1, Ordering::Relaxed);
+        // What cannot be written now cannot be later either, and that is said then.
+        let _ = output.reopen();
+        drop(output);
         let (nodes, next_node, shares) = Default::default();
         Some(Arc::new(Tracer { shared: trace.shared, context, device, threads, nodes, next_node, shares }))
     }
 
     /// The device is gone.
     pub(crate) fn close(&self) {
+        // The last device and the next one: whoever comes second finds what the first has written.
+        let mut output = lock(&self.shared.output);
         if self.shared.open.fetch_sub(1, Ordering::AcqRel) == 1 {
             // What cannot be written is lost, as in a crash.
-            let _ = lock(&self.shared.output).finish();
+            let _ = output.finish();
         }
     }
 

@@ -265,6 +265,24 @@ fn endless() {
     }
 }
 
+/// A trace is whole between two devices, and not once the second is there: a program that is killed then has done more
+/// than what is written.
+#[test]
+fn a_trace_that_was_whole_goes_on_with_the_next_device() {
+    let path = file("goes-on.trace");
+    let trace = Trace::create(&path).unwrap();
+    let open = || Device::host(HostConfig { trace: Some(trace.clone()), ..Default::default() }).unwrap();
+    assert!(!read(&path).1);
+    for _ in 0..2 {
+        let device = open();
+        assert!(!read(&path).1, "a device is open");
+        let stream = device.stream().unwrap();
+        stream.free(stream.alloc::<u8>(&device.default_pool(), 64).unwrap()).unwrap();
+        drop((stream, device));
+        assert!(read(&path).1, "none is");
+    }
+}
+
 #[test]
 fn a_program_that_is_killed_leaves_what_it_had_flushed() {
     let path = file("killed.trace");

@@ -96,6 +96,12 @@ impl Writer {
         bytes
     }
 
+    /// As [`seal`](Self::seal), and a frame in any case: what was finished goes on, and is not whole before it is
+    /// finished again.
+    pub fn reopen(&mut self) -> Vec<u8> {
+        self.close(false)
+    }
+
     fn close(&mut self, is_end: bool) -> Vec<u8> {
         let mut next = Vec::with_capacity(FRAME_BYTES + 1024);
         next.resize(FRAME_HEAD, 0);
