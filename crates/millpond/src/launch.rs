@@ -414,8 +414,8 @@ impl Stream {
     /// next call, becomes a node, where the device has graphs of its own.
     ///
     /// # Errors
-    /// As for [`launch`](Self::launch), on every kind of device; [`DriverError::Captured`] where the program captures the
-    /// stream by other ways than [`begin_capture`](Self::begin_capture).
+    /// As for [`launch`](Self::launch), on every kind of device; [`DriverError::Captured`] where the program captures
+    /// the stream by other ways than [`begin_capture`](Self::begin_capture).
     #[track_caller]
     pub fn declare<A: Access>(&self, accesses: A) -> Result<()> {
         self.shared.operate(&accesses, true, Location::caller(), |to| {

@@ -359,8 +359,8 @@ pub(crate) struct Chains {
 }
 
 impl Chains {
-    /// Acts on each chain of a frontier that is not known to have passed it, stopping at the first refusal. A point whose
-    /// chain has ended may have a number that another chain has by now: that one begins after it.
+    /// Acts on each chain of a frontier that is not known to have passed it, stopping at the first refusal. A point
+    /// whose chain has ended may have a number that another chain has by now: that one begins after it.
     pub(crate) fn each(
         &self,
         frontier: &Frontier,

@@ -352,8 +352,8 @@ fn processes() {
     side.assert_empty();
 }
 
-/// An import is given back while its uses run, and no thread can be had to wait for them: the memory comes back once the
-/// importer's host is told that they are over.
+/// An import is given back while its uses run, and no thread can be had to wait for them: the memory comes back once
+/// the importer's host is told that they are over.
 #[test]
 fn what_gets_no_thread_to_wait_is_given_back_all_the_same() {
     let other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];

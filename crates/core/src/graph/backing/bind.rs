@@ -6,8 +6,8 @@
 //! somebody who is not ordered before this launch is left alone, and another one is mapped in its place. That needs the
 //! old mapping gone, and the last launch in the arena over. While that one runs the host need not wait: the launching
 //! stream waits for whoever uses the chunk instead. Two graphs that meet so again and again would run one after the
-//! other for ever, so after every [`DELAYS`] times the host may wait for a moment, so that they get memory of their own;
-//! where that was in vain [`IN_VAIN_MAX`] times, it does so no more.
+//! other for ever, so after every [`DELAYS`] times the host may wait for a moment, until they can have memory of their
+//! own; where that was in vain [`IN_VAIN_MAX`] times, it does so no more.
 //!
 //! Knows the tables; nothing of steps but their names.
 

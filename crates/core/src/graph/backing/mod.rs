@@ -52,8 +52,8 @@ pub struct ArenaKey(pub u64);
 pub struct Blocked {
     /// The points.
     pub after: Frontier,
-    /// Where binding again will do without, and the launch will wait on the device for memory that others use: how often
-    /// the host has waited in vain, in a row.
+    /// Where binding again will do without, and the launch will wait on the device for memory that others use: how
+    /// often the host has waited in vain, in a row.
     pub in_vain: Option<u32>,
 }
 

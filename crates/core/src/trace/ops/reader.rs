@@ -102,8 +102,8 @@ impl Reader {
         &self.known.names
     }
 
-    /// Whether the last thing in the trace is the mark that everything was written and closed, so that nothing is missing.
-    /// With bytes behind it that are no whole frame it is not.
+    /// Whether the last thing in the trace is the mark that everything was written and closed, so that nothing is
+    /// missing. With bytes behind it that are no whole frame it is not.
     pub fn is_finished(&self) -> bool {
         self.is_finished && self.at == self.bytes.len()
     }
