@@ -18,6 +18,7 @@ use crate::hosts::next_host;
 use crate::in_flight::End;
 use crate::progress::Progress;
 use crate::stream::{State, StreamShared};
+use crate::sweep::Sweep;
 
 /// What ties the blocking streams to the legacy default stream.
 #[derive(Debug, Default)]
@@ -38,23 +39,20 @@ struct Noted {
     blocking: Vec<Weak<StreamShared>>,
     /// The last work of those that are closed.
     ended: Vec<End>,
-    /// Somebody who was told of all ends that were not kept, once there are any.
+    /// Somebody who was told of the ends that were not kept, where there are any.
     over: Option<Host>,
-    /// With more in a list than so it is looked through for what need not be kept.
-    sweep_at: [usize; 2],
+    blocking_sweep: Sweep,
+    ended_sweep: Sweep,
 }
-
-/// With fewer in a list nobody looks.
-const SWEEP_MIN: usize = 32;
 
 impl Legacy {
     /// A blocking stream has work for the next operation.
     fn note(&self, stream: Weak<StreamShared>) {
         let mut noted = lock(&self.noted);
-        let Noted { blocking, sweep_at: [sweep_at, _], .. } = &mut *noted;
-        if blocking.len() >= SWEEP_MIN.max(*sweep_at) {
+        let Noted { blocking, blocking_sweep, .. } = &mut *noted;
+        if blocking_sweep.is_due(blocking.len()) {
             blocking.retain(|stream| stream.strong_count() > 0);
-            *sweep_at = 2 * blocking.len();
+            blocking_sweep.done(blocking.len());
         }
         blocking.push(stream);
     }
@@ -62,12 +60,12 @@ impl Legacy {
     /// A blocking stream was closed that had work for the next operation; `base` is what the host knows to be over.
     pub(crate) fn note_end(&self, end: End, base: &Base) {
         let mut noted = lock(&self.noted);
-        let Noted { ended, over, sweep_at: [_, sweep_at], .. } = &mut *noted;
+        let Noted { ended, over, ended_sweep, .. } = &mut *noted;
         let mut gone = Vec::new();
-        if ended.len() >= SWEEP_MIN.max(*sweep_at) {
+        if ended_sweep.is_due(ended.len()) {
             gone.extend(ended.extract_if(.., |(snapshot, _)| base.covers(snapshot.point())));
             over.get_or_insert_with(|| Host::new(next_host())).learn_all(gone.iter().map(|(snapshot, _)| snapshot));
-            *sweep_at = 2 * ended.len();
+            ended_sweep.done(ended.len());
         }
         ended.push(end);
         drop(noted);
@@ -137,7 +135,8 @@ impl StreamShared {
             }
         }
         let mut noted = lock(&legacy.noted);
-        if let Some(over) = &noted.over {
+        // From here on this chain knows of them itself.
+        if let Some(over) = noted.over.take() {
             state.chain.hear(over.base());
         }
         while let Some((snapshot, mark)) = noted.ended.last() {

@@ -21,6 +21,7 @@ use crate::event::Mark;
 use crate::hosts::Told;
 use crate::progress::Progress;
 use crate::stream::{Keep, StreamShared};
+use crate::sweep::Sweep;
 
 /// The end of a stream, for the order and for the device.
 pub(crate) type End = (Snapshot, Arc<Mark>);
@@ -43,9 +44,9 @@ pub(crate) struct InFlight {
 struct Table {
     seats: Vec<Entry>,
     vacant: Vec<usize>,
-    /// With so many closed streams those are looked for that a host has waited for.
-    sweep_at: usize,
+    /// How many are closed, and when those are looked for that a host has waited for.
     closed: usize,
+    sweep: Sweep,
     /// Somebody who was told of all those that left.
     over: Host,
 }
@@ -79,13 +80,10 @@ pub(crate) struct Unclosed {
     pub(crate) keep: Option<Keep>,
 }
 
-/// With fewer closed streams nobody looks for those that are over.
-const SWEEP_MIN: usize = 32;
-
 impl Default for InFlight {
     fn default() -> Self {
-        let table =
-            Table { seats: Vec::new(), vacant: Vec::new(), sweep_at: SWEEP_MIN, closed: 0, over: Host::new(u32::MAX) };
+        let (seats, vacant, sweep) = Default::default();
+        let table = Table { seats, vacant, closed: 0, sweep, over: Host::new(u32::MAX) };
         Self { unclosed: Mutex::default(), let_go: Mutex::default(), table: Mutex::new(table) }
     }
 }
@@ -173,7 +171,7 @@ impl Table {
                 over.push(self.leave(seat));
             }
         }
-        self.sweep_at = SWEEP_MIN.max(2 * self.closed).max(self.seats.len() / 4);
+        self.sweep.done(self.closed.max(self.seats.len() / 8));
         over
     }
 }
@@ -299,7 +297,7 @@ impl Unclosed {
         }
         let mut table = lock(&context.in_flight.table);
         table.close(self, Some(end));
-        let over = if table.closed >= table.sweep_at { table.sweep(&base) } else { Vec::new() };
+        let over = if table.sweep.is_due(table.closed) { table.sweep(&base) } else { Vec::new() };
         drop(table);
         drop(over);
     }

@@ -324,7 +324,7 @@ impl StreamShared {
     fn alloc_too_many<T: Pod>(&self, pool: &Pool, len: usize, caller: &'static Location<'static>) -> Result<Buffer<T>> {
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
         // No device has so much.
-        PoolShared::drop_allocation(self.alloc(&pool.shared, bytes, caller)?);
+        PoolShared::drop_allocation(self.alloc_by_rule(&pool.shared, bytes, caller)?);
         Err(DriverError::OutOfMemory { call: "alloc", bytes }.into())
     }
 

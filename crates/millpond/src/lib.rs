@@ -64,6 +64,7 @@ mod shelf_count;
 mod shell;
 mod statistics;
 mod stream;
+mod sweep;
 mod trace;
 mod tracing;
 mod trusted;

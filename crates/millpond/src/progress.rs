@@ -5,17 +5,17 @@
 //! of that position has gone to the driver, so a mark made after reading the position covers it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use millpond_core::ids::{Point, Seq, Slot};
 use millpond_core::order::Completed;
 use millpond_core::pool::Frontier;
 use millpond_driver::{Driver, DriverError, RawMark, RawStream};
-
 use smallvec::SmallVec;
 
 use crate::context::{CountedDriver, lock};
 use crate::event::Mark;
+use crate::sweep::Sweep;
 
 /// How far one chain is.
 #[derive(Debug)]
@@ -342,6 +342,10 @@ impl Listed {
         }
     }
 
+    fn is_abroad(&self) -> bool {
+        matches!(self, Listed::Chain { abroad: Some(_), .. })
+    }
+
     /// Where it is another device's and closed, and all of it is over: the end.
     fn is_over_for_good(&self) -> Option<Seq> {
         let Listed::Chain { progress, abroad: Some(their) } = self else { return None };
@@ -353,12 +357,58 @@ impl Listed {
 /// The chains of a device, and those of other devices that use its memory, by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Chains {
-    by_slot: RwLock<Vec<Option<Listed>>>,
-    /// Chains of other devices that may yet come before those are looked for that are over.
-    until_sweep: AtomicU64,
+    table: RwLock<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    by_slot: Vec<Option<Listed>>,
+    /// How many are of other devices, and when those are looked for that are over.
+    abroad: usize,
+    sweep: Sweep,
+}
+
+impl Table {
+    fn get(&self, slot: Slot) -> Option<&Listed> {
+        self.by_slot.get(slot.index())?.as_ref()
+    }
+
+    /// A chain has this slot from now on: the former one, to be dropped behind the lock.
+    #[must_use]
+    fn list(&mut self, slot: Slot, listed: Listed) -> Option<Listed> {
+        if self.by_slot.len() <= slot.index() {
+            self.by_slot.resize(slot.index() + 1, None);
+        }
+        self.abroad += usize::from(listed.is_abroad());
+        let former = self.by_slot[slot.index()].replace(listed);
+        self.abroad -= usize::from(former.as_ref().is_some_and(Listed::is_abroad));
+        former
+    }
+
+    /// Takes other devices' chains out that are over: to be dropped behind the lock.
+    #[must_use]
+    fn sweep(&mut self) -> Vec<Listed> {
+        let mut gone = Vec::new();
+        for listed in self.by_slot.iter_mut().flatten() {
+            if let Some(end) = listed.is_over_for_good() {
+                gone.push(std::mem::replace(listed, Listed::Over(end)));
+            }
+        }
+        self.abroad -= gone.len();
+        self.sweep.done(self.abroad);
+        gone
+    }
 }
 
 impl Chains {
+    fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Acts on each chain of a frontier that is not known to have passed it, stopping at the first refusal. A point
     /// whose chain has ended may have a number that another chain has by now: that one begins after it.
     pub(crate) fn each(
@@ -366,85 +416,63 @@ impl Chains {
         frontier: &Frontier,
         mut act: impl FnMut(&Listed) -> millpond_driver::Result<()>,
     ) -> millpond_driver::Result<()> {
-        let left = frontier.points().filter_map(|point| Some((point.seq, self.listed(point.slot)?)));
+        let left = frontier.points().filter_map(|point| Some((point.seq, self.read().get(point.slot)?.clone())));
         left.filter(|(seq, chain)| !chain.has_passed(*seq)).try_for_each(|(_, chain)| act(&chain))
     }
 
     /// A chain begins in `slot`.
     pub(crate) fn insert(&self, slot: Slot, progress: Arc<Progress>) {
-        self.list(slot, Listed::Chain { progress, abroad: None });
-    }
-
-    /// A chain of another device uses memory of this one.
-    pub(crate) fn insert_abroad(&self, slot: Slot, progress: &Arc<Progress>, driver: &Arc<CountedDriver>) {
-        if self.find(slot).is_none_or(|known| !Arc::ptr_eq(&known, progress)) {
-            let until = self.until_sweep.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1));
-            if until.is_err() {
-                self.sweep();
-            }
-            self.list(slot, Listed::Chain { progress: Arc::clone(progress), abroad: Some(Arc::clone(driver)) });
-        }
-    }
-
-    /// Lets other devices go whose chains are over: a device that is gone is not kept by those that it visited.
-    pub(crate) fn sweep(&self) {
-        let mut gone = Vec::new();
-        let mut by_slot = self.by_slot.write().unwrap_or_else(PoisonError::into_inner);
-        let mut left = 0;
-        for listed in by_slot.iter_mut().flatten() {
-            match listed.is_over_for_good() {
-                Some(end) => gone.push(std::mem::replace(listed, Listed::Over(end))),
-                None => left += u64::from(matches!(listed, Listed::Chain { abroad: Some(_), .. })),
-            }
-        }
-        self.until_sweep.store(SWEEP_MIN.max(left), Ordering::Release);
-        drop(by_slot);
-        // Behind the lock: they may be the last to know another device.
-        drop(gone);
-    }
-
-    fn list(&self, slot: Slot, listed: Listed) {
-        let mut by_slot = self.by_slot.write().unwrap_or_else(PoisonError::into_inner);
-        if by_slot.len() <= slot.index() {
-            by_slot.resize(slot.index() + 1, None);
-        }
-        let former = by_slot[slot.index()].replace(listed);
-        drop(by_slot);
+        let former = self.write().list(slot, Listed::Chain { progress, abroad: None });
         // Behind the lock: it may be the last to know another device.
         drop(former);
     }
 
-    fn listed(&self, slot: Slot) -> Option<Listed> {
-        self.by_slot.read().unwrap_or_else(PoisonError::into_inner).get(slot.index())?.clone()
+    /// A chain of another device uses memory of this one.
+    pub(crate) fn insert_abroad(&self, slot: Slot, progress: &Arc<Progress>, driver: &Arc<CountedDriver>) {
+        if self.find(slot).is_some_and(|known| Arc::ptr_eq(&known, progress)) {
+            return;
+        }
+        let listed = Listed::Chain { progress: Arc::clone(progress), abroad: Some(Arc::clone(driver)) };
+        let mut table = self.write();
+        let former = table.list(slot, listed);
+        let gone = if table.sweep.is_due(table.abroad) { table.sweep() } else { Vec::new() };
+        drop(table);
+        // As above.
+        drop((former, gone));
+    }
+
+    /// Lets other devices go whose chains are over: a device that is gone is not kept by those that it visited.
+    pub(crate) fn sweep(&self) {
+        if self.read().abroad > 0 {
+            let gone = self.write().sweep();
+            drop(gone);
+        }
     }
 
     /// The progress of the chain in `slot`.
     pub(crate) fn find(&self, slot: Slot) -> Option<Arc<Progress>> {
-        match self.listed(slot)? {
-            Listed::Chain { progress, .. } => Some(progress),
+        match self.read().get(slot)? {
+            Listed::Chain { progress, .. } => Some(Arc::clone(progress)),
             Listed::Over(_) => None,
         }
     }
 
     /// Somebody to ask what is over.
     pub(crate) fn poll<'a>(&'a self, driver: &'a dyn Driver) -> Poll<'a> {
-        Poll { by_slot: self.by_slot.read().unwrap_or_else(PoisonError::into_inner), driver }
+        Poll { table: self.read(), driver }
     }
 }
 
-/// So many chains of other devices come before those are looked for that are over.
-const SWEEP_MIN: u64 = 8;
-
 /// Asks the device what is over.
 pub(crate) struct Poll<'a> {
-    by_slot: RwLockReadGuard<'a, Vec<Option<Listed>>>,
+    table: RwLockReadGuard<'a, Table>,
     driver: &'a dyn Driver,
 }
 
 impl Poll<'_> {
     /// Whether all work of other devices is over that is known here.
     pub(crate) fn is_over_abroad(&self) -> bool {
-        self.by_slot.iter().flatten().all(|chain| match chain {
+        self.table.by_slot.iter().flatten().all(|chain| match chain {
             Listed::Chain { progress, abroad: Some(_) } => chain.is_over(progress.last(Slot(0)).seq, self.driver),
             Listed::Chain { abroad: None, .. } | Listed::Over(_) => true,
         })
@@ -453,8 +481,7 @@ impl Poll<'_> {
 
 impl Completed for Poll<'_> {
     fn is_over(&self, point: Point) -> bool {
-        let chain = self.by_slot.get(point.slot.index()).and_then(Option::as_ref);
-        chain.is_some_and(|chain| chain.is_over(point.seq, self.driver))
+        self.table.get(point.slot).is_some_and(|chain| chain.is_over(point.seq, self.driver))
     }
 }
 

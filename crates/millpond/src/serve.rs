@@ -44,6 +44,7 @@ impl StreamShared {
 
     /// Where there is nothing to hear and the shelf has a block: the entry, and which life of it begins. Two words, to
     /// be handed over in registers.
+    #[inline]
     fn alloc_at_once(
         &self,
         pool: &PoolShared,
@@ -57,7 +58,12 @@ impl StreamShared {
     /// Everything else: the shelf has none; or something was to be heard, and the shelf was not asked.
     #[cold]
     #[inline(never)]
-    fn alloc_by_rule(&self, pool: &Arc<PoolShared>, bytes: u64, caller: &'static Location<'static>) -> Result<Owned> {
+    pub(crate) fn alloc_by_rule(
+        &self,
+        pool: &Arc<PoolShared>,
+        bytes: u64,
+        caller: &'static Location<'static>,
+    ) -> Result<Owned> {
         let mut state = self.state.lock();
         if !self.has_heard(&state) {
             if self.enter(&mut state)? == Mode::Capturing {

@@ -21,6 +21,7 @@ pub use call::{Call, WorkCall};
 pub use config::{Completion, SimConfig, Violation, Watch};
 use state::State;
 
+use crate::ledger::failed;
 use crate::panics::message;
 use crate::{
     CallCounts, CallKind, Counters, Driver, DriverError, Failures, Properties, RawChunk, RawMark, RawStream, Result,
@@ -232,10 +233,11 @@ unsafe impl Driver for SimDriver {
 
     fn reserve(&self, bytes: u64) -> Result<u64> {
         let granularity = self.config.granularity;
+        let Some(step) = bytes.checked_add(granularity) else { return Err(failed("reserve", "no addresses left")) };
         self.call(
             CallKind::Reserve,
             bytes,
-            || self.fresh(bytes.saturating_add(granularity)),
+            || self.fresh(step),
             |state| state.reserve(bytes, granularity),
             |&at| Call::Reserve { bytes, at },
         )

@@ -250,7 +250,7 @@ pub(crate) fn wait(context: &Context, blocked: &Blocked) -> Result<()> {
     let Some(in_vain) = blocked.in_vain else {
         return Ok(context.chains.each(&blocked.after, |chain| chain.block(driver))?);
     };
-    let until = Instant::now() + PATIENCE * 4u32.saturating_pow(in_vain.min(5));
+    let until = Instant::now() + PATIENCE * 4u32.saturating_pow(in_vain);
     while Instant::now() < until && !blocked.after.is_over(&context.chains.poll(driver)) {
         std::thread::sleep(Duration::from_micros(50));
     }

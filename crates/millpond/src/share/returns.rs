@@ -89,16 +89,15 @@ impl Returns {
         let known: Vec<_> = queue.unknown.extract_if(.., |(_, _, points)| is_known(points)).collect();
         self.unknown.store(queue.unknown.len(), Ordering::Release);
         // Where no thread could be had nobody else does it.
-        let left = if queue.has_thread { Vec::new() } else { take_known(&mut queue.waiting, is_known) };
+        let is_over = |returning: &mut Returning| is_known(&returning.points);
+        let left: Vec<_> = match queue.has_thread {
+            true => Vec::new(),
+            false => queue.waiting.extract_if(.., is_over).collect(),
+        };
         drop(queue);
-        left.into_iter().for_each(|returning| returning.finish(context));
+        left.into_iter().for_each(|returning| returning.give_back(context));
         known.iter().for_each(|(peer, lease, _)| peer.tell(&Request::Known(*lease)));
     }
-}
-
-/// Those whose uses are known to be over.
-fn take_known(waiting: &mut Vec<Returning>, is_known: impl Fn(&[Point]) -> bool) -> Vec<Returning> {
-    waiting.extract_if(.., |returning| is_known(&returning.points)).collect()
 }
 
 impl Returning {
@@ -123,11 +122,16 @@ impl Returning {
     }
 
     /// Waits until the uses are over, and gives all back.
-    fn finish(mut self, context: &Context) {
+    fn finish(self, context: &Context) {
         for point in &self.points {
             // A device that is lost runs nothing any more.
             let _ = context.chains.each(&Frontier::of([*point]), |chain| chain.block(&*context.driver));
         }
+        self.give_back(context);
+    }
+
+    /// The uses are over.
+    fn give_back(mut self, context: &Context) {
         if let Some(window) = self.window.take() {
             context.share.returns.close(context, window);
         }

@@ -21,6 +21,12 @@ const DELAYS: u32 = 4;
 /// So often in a row the host waits in vain.
 const IN_VAIN_MAX: u32 = 5;
 
+/// Where the host may wait after so many delays: how often it did before.
+fn waits_in_vain(delays: u32) -> Option<u32> {
+    let (times, rest) = (delays / (DELAYS + 1), delays % (DELAYS + 1));
+    (rest == DELAYS && times < IN_VAIN_MAX).then_some(times)
+}
+
 /// What a launch may count on: what its stream knows, what it will be made to wait for, what is over.
 struct Ground<'a, K, C> {
     who: &'a K,
@@ -129,8 +135,7 @@ impl Backing {
         let mut now = 0;
         if !wanted.after.is_over(ground.completed) {
             now = delays.saturating_add(1);
-            let in_vain =
-                Some(delays / (DELAYS + 1)).filter(|times| delays % (DELAYS + 1) == DELAYS && *times < IN_VAIN_MAX);
+            let in_vain = waits_in_vain(delays);
             if in_vain.is_none() {
                 ground.waits.join(&wanted.busy);
                 wanted = self.look(arenas, ground);

@@ -1,0 +1,29 @@
+//! When a list is looked through for what need not be kept: at lengths that double.
+//!
+//! So each entry costs a constant time however long the list is used, and what is kept in vain is no more than what is
+//! needed, or a few. Knows no list.
+
+/// A list that is shorter is not looked through.
+const LEAST: usize = 32;
+
+/// The length at which the list is looked through next.
+#[derive(Debug)]
+pub(crate) struct Sweep(usize);
+
+impl Default for Sweep {
+    fn default() -> Self {
+        Sweep(LEAST)
+    }
+}
+
+impl Sweep {
+    /// Whether the list, which is so long, is to be looked through.
+    pub(crate) fn is_due(&self, len: usize) -> bool {
+        len >= self.0
+    }
+
+    /// It was, and so much is left.
+    pub(crate) fn done(&mut self, len: usize) {
+        self.0 = LEAST.max(2 * len);
+    }
+}
