@@ -26,6 +26,8 @@ pub(super) struct Knowledge {
     base: Arc<Base>,
     /// Holds nothing that `base` covers.
     waited: Clock,
+    /// Whether a snapshot has it that is not closed: whoever covers its point may not cover all of this.
+    is_open: bool,
 }
 
 impl Knowledge {
@@ -43,12 +45,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What another order recorded, in points of this one: the position, and what came before it on other chains. The
-    /// points are closed downwards, as those of [`points`](Self::points) are.
+    /// What another order recorded, in points of this one: the position, and what is over where that is passed on. The
+    /// points are closed downwards, as those of [`points`](Self::points) are; but who covers the position need not
+    /// cover them, as it may have been passed on before with less.
     pub fn foreign(point: Point, known: impl IntoIterator<Item = Point>) -> Self {
         let mut waited = Clock::default();
         known.into_iter().for_each(|point| waited.raise(point));
-        Self { point, knowledge: Arc::new(Knowledge { base: Arc::default(), waited }) }
+        Self { point, knowledge: Arc::new(Knowledge { base: Arc::default(), waited, is_open: true }) }
     }
 
     /// The position.
@@ -65,6 +68,12 @@ impl Snapshot {
     /// Whether `point` comes before or is at the recorded position.
     pub fn covers(&self, point: Point) -> bool {
         (point.slot == self.point.slot && point.seq <= self.point.seq) || self.knowledge.covers(point)
+    }
+
+    /// Whether all of it is known to somebody who covers these points.
+    #[inline]
+    pub(super) fn is_known(&self, covers: impl Fn(Point) -> bool) -> bool {
+        covers(self.point) && (!self.knowledge.is_open || self.knowledge.waited.points().all(covers))
     }
 
     /// How many chains it knows beyond what the host knew.
@@ -161,7 +170,7 @@ impl Chain {
     /// Whether the snapshot comes before the next point already, so that a wait for it would be no news.
     #[inline]
     pub fn knows_of(&self, snapshot: &Snapshot) -> bool {
-        self.covers(snapshot.point)
+        snapshot.is_known(|point| self.covers(point))
     }
 
     /// Puts all later points after the snapshot (CUDA: `cudaStreamWaitEvent`). Whether that was news.
@@ -180,7 +189,7 @@ impl Chain {
         mine.waited.join(&snapshot.knowledge.waited);
         mine.waited.raise(snapshot.point);
         if !Arc::ptr_eq(&mine.base, &snapshot.knowledge.base) && !mine.adopt(&snapshot.knowledge.base) {
-            let Knowledge { base, waited } = mine;
+            let Knowledge { base, waited, .. } = mine;
             waited.prune(|point| base.covers(point));
         }
         self.seq += 1;
@@ -232,7 +241,7 @@ impl Chain {
 impl Knowledge {
     /// What a host knows that waited for nothing.
     pub(super) fn of(base: Arc<Base>) -> Arc<Self> {
-        Arc::new(Self { base, waited: Clock::default() })
+        Arc::new(Self { base, waited: Clock::default(), is_open: false })
     }
 
     pub(super) fn base(&self) -> &Arc<Base> {
@@ -340,6 +349,17 @@ mod tests {
         let mut c = chain(2);
         assert!(c.wait(&snapshot) && c.covers(abroad(on_a)) && c.covers(abroad(on_b)));
         assert!(!c.covers(abroad(a.submit())) && !c.covers(abroad(b.submit())));
+    }
+
+    #[test]
+    fn what_is_passed_on_again_with_more_is_news() {
+        let position = Point { slot: Slot(10), seq: 5 };
+        let more = Point { slot: Slot(11), seq: 3 };
+        let (early, late) = (Snapshot::foreign(position, []), Snapshot::foreign(position, [more]));
+        let mut a = chain(0);
+        assert!(a.wait(&early) && !a.wait(&early) && a.wait(&late) && a.covers(more) && !a.wait(&late));
+        let mut host = Host::new(0);
+        assert!(host.learn(&early) && host.learn_all([&late]) && host.base().covers(more) && !host.learn(&late));
     }
 
     #[test]

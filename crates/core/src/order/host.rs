@@ -98,7 +98,7 @@ impl Host {
     /// It was told that everything up to the snapshot is over (CUDA: `cudaEventSynchronize`, `cudaStreamSynchronize`,
     /// or a query that returned success). Whether that was news.
     pub fn learn(&mut self, snapshot: &Snapshot) -> bool {
-        if self.base().covers(snapshot.point()) {
+        if snapshot.is_known(|point| self.base().covers(point)) {
             return false;
         }
         self.join(&snapshot.to_clock(), Some(snapshot.point().slot));
@@ -110,7 +110,7 @@ impl Host {
         let (mut news, mut from) = (Clock::default(), None);
         for (at, snapshot) in snapshots.into_iter().enumerate() {
             from = (at == 0).then(|| snapshot.point().slot);
-            if !self.base().covers(snapshot.point()) && !news.covers(snapshot.point()) {
+            if !snapshot.is_known(|point| self.base().covers(point) || news.covers(point)) {
                 news.join(&snapshot.to_clock());
             }
         }

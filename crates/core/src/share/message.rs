@@ -320,7 +320,7 @@ impl Writer {
     fn one_use(&mut self, known: &ForeignUse) {
         self.point(&known.point);
         let act = ACTS.iter().position(|act| *act == known.act).expect("every act is listed");
-        self.u8(act as u8).u32(known.stream).u64(known.op);
+        self.u8(act as u8).u32(known.stream).u64(known.op).u32(known.process);
     }
 }
 
@@ -364,7 +364,7 @@ impl Reader<'_> {
         if op > point.seq {
             return Err(Malformed::Unknown("the operation"));
         }
-        Ok(ForeignUse { point, act, stream, op })
+        Ok(ForeignUse { point, act, stream, op, process: self.u32()? })
     }
 }
 

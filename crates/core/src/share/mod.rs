@@ -32,7 +32,7 @@ pub struct ForeignPoint {
     pub seq: Seq,
 }
 
-/// A use of an allocation by the process that exports it.
+/// A use of an allocation, as one process tells another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForeignUse {
     /// Where in the order.
@@ -43,4 +43,6 @@ pub struct ForeignUse {
     pub stream: u32,
     /// The how many-th operation of that stream; at most `point.seq`.
     pub op: u64,
+    /// The process that did it, as the one that tells it knows that; 0 for itself.
+    pub process: u32,
 }

@@ -5,8 +5,10 @@
 //! speaker says of its own chains is believed; nobody else can name them with effect but in an event, which its
 //! importer chose to come after. What anybody says of this device's chains must be true of them already.
 //!
-//! When the last that needs a speaker is gone, its chains are forgotten, and their slots serve other chains: whose
-//! positions then go on counting, so that no point is ever mistaken for one of a chain before. What is said of a chain
+//! A speaker is needed while it holds something, and while somebody else holds memory that it used: that one was told
+//! of its uses, and has to be told that they are over ([`Context::over_abroad`]), which may be after the speaker's end.
+//! When the last that needs it is gone, its chains are forgotten, and their slots serve other chains: whose positions
+//! then go on counting, so that no point is ever mistaken for one of a chain before. What is said of a chain
 //! counts from where it began on its own device: two devices that import from each other would add up each other's
 //! positions otherwise.
 //!
@@ -18,6 +20,7 @@ use millpond_core::check::{Place, Site, Use};
 use millpond_core::ids::{Point, Seq, Slot, StreamId};
 use millpond_core::share::{ForeignPoint, ForeignUse, POINTS_MAX};
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 use super::socket::ProcessKey;
 use crate::context::{Context, lock};
@@ -61,6 +64,10 @@ struct Chain {
     origin: Seq,
     /// The last position heard of, here.
     last: Seq,
+    /// All up to this position is over, the speaker says, or its end.
+    over: Seq,
+    /// The process whose it is, as the speaker says where it tells another's uses; 0 where it did not.
+    process: u32,
 }
 
 /// A speaker, as long as somebody needs it.
@@ -68,7 +75,10 @@ struct Chain {
 struct Known {
     process: ProcessKey,
     device: u128,
+    /// What it holds, and what it is asked for.
     users: usize,
+    /// Those who were told of its uses.
+    told: usize,
     /// Its chains: devices and slots there.
     chains: Vec<(u128, u32)>,
 }
@@ -84,12 +94,46 @@ pub(super) struct Speaker {
 impl Drop for Speaker {
     fn drop(&mut self) {
         if let Some(context) = self.context.upgrade() {
-            context.forget_speaker(self.number);
+            context.release_speaker(self.number, |known| &mut known.users);
+        }
+    }
+}
+
+/// Somebody was told what these speakers did.
+#[derive(Debug)]
+pub(super) struct Told {
+    context: Weak<Context>,
+    numbers: SmallVec<[u64; 1]>,
+}
+
+impl Told {
+    /// What was done up to these points is over, and whoever comes after an event of this device comes after it.
+    pub(super) fn is_over(&self, points: &[Point]) {
+        let Some(context) = self.context.upgrade().filter(|_| !points.is_empty()) else { return };
+        let mut chains = lock(&context.share.abroad.chains);
+        for point in points {
+            chains.is_over(*point);
+        }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if let Some(context) = self.context.upgrade() {
+            self.numbers.iter().for_each(|number| context.release_speaker(*number, |known| &mut known.told));
         }
     }
 }
 
 impl Chains {
+    /// A chain is over up to a point.
+    fn is_over(&mut self, point: Point) {
+        let Some(name) = self.names.get(&point.slot) else { return };
+        if let Some(chain) = self.here.get_mut(name).filter(|chain| point.seq > chain.origin) {
+            chain.over = chain.over.max(point.seq);
+        }
+    }
+
     fn here(&mut self, name: Name, seq: Seq) -> Option<Point> {
         if seq == 0 {
             // Everybody comes after position 0.
@@ -126,7 +170,7 @@ impl Context {
             None => {
                 let number = chains.next;
                 chains.next += 1;
-                chains.speakers.insert(number, Known { process, device, users: 1, chains: Vec::new() });
+                chains.speakers.insert(number, Known { process, device, users: 1, told: 0, chains: Vec::new() });
                 number
             }
         };
@@ -153,8 +197,33 @@ impl Context {
     /// A use as other processes see it; none of a process that is forgotten.
     pub(super) fn use_abroad(&self, number: u128, known: &Use) -> Option<ForeignUse> {
         let point = self.point_abroad(number, known.point)?;
-        let Site { act, stream, op, .. } = known.site;
-        Some(ForeignUse { point, act, stream: stream.0, op: op.min(point.seq) })
+        let Site { act, stream, op, place } = known.site;
+        let process = if let Place::Process(process) = place { process } else { 0 };
+        Some(ForeignUse { point, act, stream: stream.0, op: op.min(point.seq), process })
+    }
+
+    /// Whose uses these are: they are to be told to somebody.
+    pub(super) fn tell(self: &Arc<Self>, uses: &[Use]) -> Told {
+        let mut chains = lock(&self.share.abroad.chains);
+        let chains = &mut *chains;
+        let mut numbers = SmallVec::new();
+        for (number, ..) in uses.iter().filter_map(|known| chains.names.get(&known.point.slot)) {
+            if !numbers.contains(number)
+                && let Some(known) = chains.speakers.get_mut(number)
+            {
+                known.told += 1;
+                numbers.push(*number);
+            }
+        }
+        Told { context: Arc::downgrade(self), numbers }
+    }
+
+    /// What others did that is over, as they call it: it comes before all that this device does from now on.
+    pub(super) fn over_abroad(&self) -> Vec<ForeignPoint> {
+        let chains = lock(&self.share.abroad.chains);
+        let over = chains.here.iter().filter(|(_, chain)| chain.over > chain.origin);
+        over.map(|(name, chain)| ForeignPoint { device: name.1, slot: name.2, seq: chain.over - chain.origin })
+            .collect()
     }
 
     /// What this order calls a point that a speaker names, in what it says of its own memory and events; none where it
@@ -219,33 +288,36 @@ impl Context {
             Point { slot, seq }
         });
         chains.foreign.insert(slot);
-        chains.here.insert(name, Chain { slot, origin, last: origin });
+        chains.here.insert(name, Chain { slot, origin, last: origin, over: origin, process: 0 });
         chains.names.insert(slot, name);
         chains.here(name, seq)
     }
 
-    /// Nobody needs a speaker any more, or one fewer does. Its process is over, or has given back all that it had:
+    /// One fewer needs a speaker. Where it has nothing any more, its process is over, or has given back all that it had:
     /// whatever it did is over.
-    fn forget_speaker(&self, number: u64) {
+    fn release_speaker(&self, number: u64, count: impl FnOnce(&mut Known) -> &mut usize) {
         let mut chains = lock(&self.share.abroad.chains);
-        let Some(known) = chains.speakers.get_mut(&number) else { return };
-        known.users -= 1;
+        let Chains { here, names, speakers, vacant, .. } = &mut *chains;
+        let Some(known) = speakers.get_mut(&number) else { return };
+        *count(known) -= 1;
         if known.users > 0 {
             return;
         }
-        let Some(known) = chains.speakers.remove(&number) else { return };
-        let mut ended = Vec::with_capacity(known.chains.len());
-        for (device, slot) in known.chains {
-            let Some(chain) = chains.here.remove(&(number, device, slot)) else { continue };
-            chains.names.remove(&chain.slot);
-            ended.push(Point { slot: chain.slot, seq: chain.last });
-        }
-        for point in &ended {
-            if let Some(progress) = self.chains.find(point.slot) {
-                progress.complete(point.seq);
+        for (device, slot) in &known.chains {
+            let Some(chain) = here.get_mut(&(number, *device, *slot)) else { continue };
+            chain.over = chain.last;
+            if let Some(progress) = self.chains.find(chain.slot) {
+                progress.complete(chain.last);
             }
         }
-        chains.vacant.extend(ended.iter().filter(|point| point.seq < WORN_OUT));
+        if known.told > 0 {
+            return;
+        }
+        for (device, slot) in speakers.remove(&number).into_iter().flat_map(|known| known.chains) {
+            let Some(chain) = here.remove(&(number, device, slot)) else { continue };
+            names.remove(&chain.slot);
+            vacant.extend((chain.last < WORN_OUT).then_some(Point { slot: chain.slot, seq: chain.last }));
+        }
     }
 
     /// The device goes: its slots for chains of others may serve other devices.
@@ -270,9 +342,35 @@ fn use_at(point: Point, process: u32, known: &ForeignUse) -> Use {
 }
 
 impl Context {
-    /// A use by another process, in what a speaker says of its own memory.
+    /// A use by a speaker's process or a third one, in what the speaker says of its own memory.
     pub(super) fn use_here(&self, number: u128, speaker: &Speaker, process: u32, known: &ForeignUse) -> Option<Use> {
-        Some(use_at(self.point_here(number, speaker, known.point)?, process, known))
+        let point = self.point_here(number, speaker, known.point)?;
+        if known.process == 0 {
+            return Some(use_at(point, process, known));
+        }
+        let mut chains = lock(&self.share.abroad.chains);
+        let Chains { here, names, .. } = &mut *chains;
+        if let Some(chain) = names.get(&point.slot).and_then(|name| here.get_mut(name)) {
+            chain.process = known.process;
+        }
+        Some(use_at(point, known.process, known))
+    }
+
+    /// Points of a speaker's own chains, by the names that others gave them who told its uses: as far as they told.
+    pub(super) fn told_by_others(&self, speaker: &Speaker, process: u32, points: &[ForeignPoint]) -> Vec<Point> {
+        let chains = lock(&self.share.abroad.chains);
+        let is_same = |name: &Name| name.0 != speaker.number && name.1 == speaker.device;
+        let is_told = |(name, chain): &(&Name, &Chain)| is_same(name) && chain.process == process && process != 0;
+        let told: Vec<_> = chains.here.iter().filter(is_told).collect();
+        let own = points.iter().filter(|point| point.device == speaker.device && point.seq > 0);
+        own.flat_map(|point| {
+            let same = told.iter().filter(|(name, _)| name.2 == point.slot);
+            same.map(|(_, chain)| Point {
+                slot: chain.slot,
+                seq: chain.last.min(chain.origin.saturating_add(point.seq)),
+            })
+        })
+        .collect()
     }
 }
 

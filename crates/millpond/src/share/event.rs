@@ -122,7 +122,8 @@ impl Event {
             return Err(ShareError::Full(format!("the event comes after more than {POINTS_MAX} streams")).into());
         }
         // What others did is told as far as there is room: their number must not keep this device from exporting.
-        known.extend(theirs.into_iter().take(POINTS_MAX - known.len()));
+        let room = POINTS_MAX - known.len();
+        known.extend(context.over_abroad().into_iter().chain(theirs).take(room));
         // A chain that is forgotten is over.
         let point = abroad(snapshot.point()).unwrap_or(ForeignPoint { device: number, slot: 0, seq: 0 });
         let grant = EventGrant { point, known, name: None, device: number };
@@ -148,7 +149,8 @@ impl Context {
         };
         // What another process says of this device's own chains it need not believe: it orders those itself.
         let theirs = grant.known.iter().filter(|known| known.device != number);
-        let known: Vec<_> = theirs.filter_map(|known| self.point_here(number, speaker, *known)).collect();
+        let mut known: Vec<_> = theirs.filter_map(|known| self.point_here(number, speaker, *known)).collect();
+        known.extend(self.told_by_others(speaker, peer.process, &[&grant.known[..], &[grant.point]].concat()));
         // A name that the device does not open leaves it to the byte.
         let opened = grant.name.and_then(|name| self.driver.import_mark(&name).ok());
         let mark = match opened {

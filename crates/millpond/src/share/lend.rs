@@ -15,7 +15,7 @@ use millpond_core::units::Range;
 use millpond_driver::LightGuard;
 use smallvec::SmallVec;
 
-use super::abroad::is_abroad;
+use super::abroad::{Told, is_abroad};
 use super::connection::Connection;
 use crate::allocation::{Allocation, Life, Origin};
 use crate::context::Context;
@@ -145,6 +145,8 @@ pub(super) struct Lease {
     /// What was done under it that its importer's host does not know to be over.
     points: Vec<Point>,
     phase: Phase,
+    /// Those whose uses its importer was told of.
+    told: Told,
 }
 
 impl Heap {
@@ -165,7 +167,7 @@ impl Offer {
     /// Lends it to a connection: what that gets told, and what the lease holds.
     pub(super) fn lend(
         &self,
-        context: &Context,
+        context: &Arc<Context>,
         number: u128,
         connection: &Arc<Connection>,
         id: LeaseId,
@@ -188,6 +190,7 @@ impl Offer {
             Some(known_abroad)
         };
         let is_open = |known: &&Use| !self.base.covers(known.point);
+        let told = context.tell(life.history.uses());
         // What processes did that are forgotten is over.
         let uses: Vec<ForeignUse> = life.history.uses().iter().filter(is_open).filter_map(abroad).collect();
         if uses.len() > USES_MAX {
@@ -222,7 +225,8 @@ impl Offer {
             can_write: self.can_write,
         };
         let (parts, points) = (parts.into(), Vec::new());
-        Ok((grant, Lease { id, allocation, generation, parts, can_write: self.can_write, points, phase: Phase::Held }))
+        let (can_write, phase) = (self.can_write, Phase::Held);
+        Ok((grant, Lease { id, allocation, generation, parts, can_write, points, phase, told }))
     }
 }
 
@@ -297,6 +301,7 @@ impl Lease {
     /// Lets go: whatever the owner does from now on comes after what was done under it. What is left is to be dropped
     /// where no lock is held.
     pub(super) fn let_go(&self) {
+        self.told.is_over(&self.points);
         self.change(|history, _| {
             history.settle(|point| self.points.contains(&point));
             false

@@ -7,7 +7,7 @@ fn point(seq: u64) -> ForeignPoint {
 }
 
 fn one_use(seq: u64) -> ForeignUse {
-    ForeignUse { point: point(seq), act: Act::Write, stream: 2, op: seq - 1 }
+    ForeignUse { point: point(seq), act: Act::Write, stream: 2, op: seq - 1, process: seq as u32 % 3 }
 }
 
 fn requests() -> Vec<Request> {
