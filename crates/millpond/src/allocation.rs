@@ -82,6 +82,14 @@ pub(crate) struct Owned {
     pub(crate) address: u64,
 }
 
+/// A life that has begun.
+impl From<(Arc<Allocation>, u64)> for Owned {
+    #[inline]
+    fn from((allocation, generation): (Arc<Allocation>, u64)) -> Self {
+        Self { address: allocation.address(), allocation, generation }
+    }
+}
+
 /// What its holder ends: freed where this is dropped, also while a panic goes through.
 pub(crate) struct Kept(Option<Owned>);
 

@@ -353,7 +353,12 @@ impl Stream {
         if count.bytes() == 0 {
             return Ok(Buffer::new(None, count));
         }
-        self.shared.alloc(&pool.shared, count.bytes(), caller).map(|owned| Buffer::new(Some(owned), count))
+        match self.shared.alloc_at_once(&pool.shared, count.bytes(), caller) {
+            Some(life) => Ok(Buffer::new(Some(life.into()), count)),
+            None => {
+                self.shared.alloc_by_rule(&pool.shared, count.bytes(), caller).map(|it| Buffer::new(Some(it), count))
+            }
+        }
     }
 
     /// Frees a buffer at this point of the stream (CUDA: `cudaFreeAsync`). It may have been allocated and used on other

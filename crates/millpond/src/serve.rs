@@ -28,24 +28,11 @@ use crate::stream::{Mode, Shelved, State, StreamShared};
 pub(crate) type FreeResult = std::result::Result<(), (Error, Owned)>;
 
 impl StreamShared {
-    /// Allocates `bytes`, not 0, from this point of the stream on.
-    #[inline(always)] // What it returns is made in its caller's place, not copied there.
-    pub(crate) fn alloc(
-        &self,
-        pool: &Arc<PoolShared>,
-        bytes: u64,
-        caller: &'static Location<'static>,
-    ) -> Result<Owned> {
-        match self.alloc_at_once(pool, bytes, caller) {
-            Some((allocation, generation)) => Ok(Owned { address: allocation.address(), allocation, generation }),
-            None => self.alloc_by_rule(pool, bytes, caller),
-        }
-    }
-
-    /// Where there is nothing to hear and the shelf has a block: the entry, and which life of it begins. Two words, to
-    /// be handed over in registers.
-    #[inline]
-    fn alloc_at_once(
+    /// Allocates `bytes`, not 0, from this point of the stream on, where there is nothing to hear and the shelf has a
+    /// block: the entry, and which life of it begins. A call, so that two words come back in registers: a result that is
+    /// returned in memory would be written in words, and read at once in vectors, which a processor waits for.
+    #[inline(never)]
+    pub(crate) fn alloc_at_once(
         &self,
         pool: &PoolShared,
         bytes: u64,
@@ -70,14 +57,14 @@ impl StreamShared {
                 return self.capture_alloc(&state, pool, bytes, caller);
             }
             if let Some((allocation, generation)) = self.take_from_shelf(&mut state, pool, bytes, caller) {
-                return Ok(Owned { address: allocation.address(), allocation, generation });
+                return Ok((allocation, generation).into());
             }
         }
         self.alloc_slow(&mut state, pool, bytes, caller)
     }
 
     /// A life begins in a block of the shelf, where one fits.
-    #[inline]
+    #[inline(always)]
     fn take_from_shelf(
         &self,
         state: &mut State,
