@@ -49,22 +49,29 @@ impl Stream {
         const CALL: &str = "copy_to_host";
         shared.refuse_in_capture(CALL)?;
         let bytes = from.bytes();
-        let mut to = Vec::new();
-        shared.operate(&from, true, Location::caller(), |goes| {
-            // Another thread may have begun a capture this moment.
-            let To::Device(place) = goes else { return Err(CaptureError::Uncapturable { call: CALL }.into()) };
-            // Once it is known that the memory is there, or any number could be asked for. Its pages come as they are
-            // written to.
-            to = bytemuck::allocation::try_zeroed_vec::<T>(from.len()).map_err(|()| no_room(bytes))?;
-            match (bytes, to.as_mut_ptr() as u64) {
-                (0, _) => Ok(()),
-                (_, target) => {
-                    let kind = CopyKind::DeviceToHost;
-                    Ok(shell::submit_copy(&shared.context, shared.raw, target, place.address, bytes, kind)?)
+        let (mut to, caller) = (Vec::new(), Location::caller());
+        let end = shared.operate_then(
+            &from,
+            true,
+            caller,
+            |goes| {
+                // Another thread may have begun a capture this moment.
+                let To::Device(place) = goes else { return Err(CaptureError::Uncapturable { call: CALL }.into()) };
+                // Once it is known that the memory is there, or any number could be asked for. Its pages come as they are
+                // written to.
+                to = bytemuck::allocation::try_zeroed_vec::<T>(from.len()).map_err(|()| no_room(bytes))?;
+                match (bytes, to.as_mut_ptr() as u64) {
+                    (0, _) => Ok(()),
+                    (_, target) => {
+                        let kind = CopyKind::DeviceToHost;
+                        Ok(shell::submit_copy(&shared.context, shared.raw, target, place.address, bytes, kind)?)
+                    }
                 }
-            }
-        })?;
-        if let Err(error) = self.synchronize() {
+            },
+            // The end of this copy: behind the lock the stream may be captured.
+            |state, ()| shared.record_event(state, caller),
+        )?;
+        if let Err(error) = end.and_then(|end| end.synchronize()) {
             // The copy may still run: its target is left to it.
             to.leak();
             return Err(error);

@@ -24,7 +24,7 @@ use crate::graph::Payload;
 use crate::pool::Pool;
 use crate::serve::not_launched;
 use crate::share::{Hearing, ShareError};
-use crate::stream::{Mode, Stream, StreamShared};
+use crate::stream::{Mode, State, Stream, StreamShared};
 use crate::{PoolShared, peers, shell};
 
 /// What a launch does to one allocation.
@@ -75,10 +75,22 @@ impl StreamShared {
         caller: &'static Location<'static>,
         work: impl FnOnce(To<'_, A::Place>) -> Result<R>,
     ) -> Result<R> {
+        self.operate_then(accesses, races, caller, work, |_, done| done)
+    }
+
+    /// As [`operate`](Self::operate); and `then`, before anybody else can use the stream.
+    pub(crate) fn operate_then<A: Access, R, T>(
+        &self,
+        accesses: &A,
+        races: bool,
+        caller: &'static Location<'static>,
+        work: impl FnOnce(To<'_, A::Place>) -> Result<R>,
+        then: impl Fn(&mut State, R) -> T,
+    ) -> Result<T> {
         let mut work = Some(work);
         let mut hearing = Hearing::default();
         loop {
-            match self.try_operate(accesses, races, caller, &mut work, &mut hearing) {
+            match self.try_operate(accesses, races, caller, &mut work, &then, &mut hearing) {
                 Ok(Some(done)) => return Ok(done),
                 // What other processes said before their programs told anybody is heard before memory that they hold is
                 // judged.
@@ -96,21 +108,23 @@ impl StreamShared {
 
     /// As [`operate`](Self::operate), once. The work is taken where it is begun. Nothing, and nothing has happened,
     /// where other processes are to be heard first.
-    fn try_operate<A: Access, R, W: FnOnce(To<'_, A::Place>) -> Result<R>>(
+    fn try_operate<A: Access, R, T, W: FnOnce(To<'_, A::Place>) -> Result<R>>(
         &self,
         accesses: &A,
         races: bool,
         caller: &'static Location<'static>,
         work: &mut Option<W>,
+        then: impl Fn(&mut State, R) -> T,
         hearing: &mut Hearing,
-    ) -> Result<Option<R>> {
+    ) -> Result<Option<T>> {
         let mut begin = |to: To<'_, A::Place>| (work.take().expect("it is begun once"))(to);
         let garbage = Garbage::default();
         // What is looked up is let go behind the lock: it may be the last of its kind by then.
         let mut wanted = Few::<Wanted<'_>>::new();
         let mut state = self.state.lock();
         if self.enter(&mut state)? == Mode::Capturing {
-            return self.capture_work((&mut state, &garbage), accesses, !races, caller, begin).map(Some);
+            let done = self.capture_work((&mut state, &garbage), accesses, !races, caller, begin)?;
+            return Ok(Some(then(&mut state, done)));
         }
         let mut addresses = Few::<u64>::new();
         let mut failed = None;
@@ -183,7 +197,7 @@ impl StreamShared {
         }
         drop(visit);
         drop(lives);
-        Ok(Some(result))
+        Ok(Some(then(&mut state, result)))
     }
 
     /// Finds the allocation of one declared access.
@@ -345,7 +359,7 @@ impl Stream {
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) with a report of who holds what, after everything idle was
     /// moved or given back; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a destroyed pool or one of
     /// another device.
-    #[inline]
+    #[inline(always)] // Thin: what it returns is made in its caller's place, not copied there.
     #[track_caller]
     pub fn alloc<T: Pod>(&self, pool: &Pool, len: usize) -> Result<Buffer<T>> {
         let caller = Location::caller();

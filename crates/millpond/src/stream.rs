@@ -275,6 +275,16 @@ impl StreamShared {
         Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
     }
 
+    /// The same, as the program has it.
+    pub(crate) fn record_event(&self, state: &mut State, caller: &'static Location<'static>) -> Result<Event> {
+        let (snapshot, mark) = self.record(state)?;
+        let traced = self.context.tracer.as_ref().map(Tracer::event);
+        if let (Some(tracer), Some(event)) = (&self.context.tracer, &traced) {
+            tracer.record(self.id, event, Place::Source(caller));
+        }
+        Ok(Event { traced, at: At::Live { snapshot, mark, context: Arc::clone(&self.context) } })
+    }
+
     /// As [`record`](Self::record), for a host that waits and nobody else: of the legacy stream it publishes nothing,
     /// so that no stream comes after it where the wait fails.
     pub(crate) fn record_for_host(&self, state: &mut State) -> Result<Record> {
@@ -423,15 +433,10 @@ impl Stream {
     pub fn record(&self) -> Result<Event> {
         let shared = &self.shared;
         let mut state = shared.state.lock();
-        if shared.enter(&mut state)? == Mode::Capturing {
-            return shared.capture_record(&state);
+        match shared.enter(&mut state)? {
+            Mode::Capturing => shared.capture_record(&state),
+            Mode::Live => shared.record_event(&mut state, Location::caller()),
         }
-        let (snapshot, mark) = shared.record(&mut state)?;
-        let traced = shared.context.tracer.as_ref().map(Tracer::event);
-        if let (Some(tracer), Some(event)) = (&shared.context.tracer, &traced) {
-            tracer.record(shared.id, event, Place::Source(Location::caller()));
-        }
-        Ok(Event { traced, at: At::Live { snapshot, mark, context: Arc::clone(&shared.context) } })
     }
 
     /// Makes all later work of this stream come after the event (CUDA: `cudaStreamWaitEvent`). Costs nothing where

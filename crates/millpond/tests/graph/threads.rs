@@ -1,10 +1,10 @@
 //! Several host threads and one exec: launches come one after the other, whoever makes them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use millpond::{Buffer, GraphError, Instantiate, Result};
+use millpond::{Buffer, Device, Error, GraphError, HostConfig, Instantiate, Result};
 
 use crate::common::on_parallel_devices_that_run_closures;
 use crate::made::{each, expect};
@@ -219,4 +219,43 @@ fn threads_launch_graphs_that_share_memory() {
             device.synchronize()
         })
     });
+}
+
+/// A copy to the host that another thread's capture stops has not begun: nobody has to come after it.
+#[test]
+fn a_copy_to_the_host_is_refused_whole_or_not_at_all() {
+    let device = Device::host(HostConfig::default()).unwrap();
+    let pool = device.default_pool();
+    let (legacy, other) = (device.legacy_stream(), device.non_blocking_stream().unwrap());
+    let captured = device.stream().unwrap();
+    let buffer = other.alloc::<u8>(&pool, 4096).unwrap();
+    other.memset(buffer.write(), 7).unwrap();
+    other.synchronize().unwrap();
+    let is_over = AtomicBool::new(false);
+    let copies = || {
+        let mut refused = 0;
+        for _ in 0..20_000 {
+            match legacy.copy_to_host(buffer.read()) {
+                Ok(bytes) => assert_eq!(bytes[..4], [7; 4]),
+                Err(Error::Capture(_)) => refused += 1,
+                Err(error) => return Err(error),
+            }
+            other.memset(buffer.write(), 7)?;
+            other.synchronize()?;
+        }
+        Ok(refused)
+    };
+    let refused = std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                // A copy that is refused invalidates the capture.
+                let _ = captured.begin_capture();
+                let _ = captured.end_capture();
+            }
+        });
+        let refused = copies();
+        is_over.store(true, Ordering::Release);
+        refused
+    });
+    assert!(refused.unwrap() > 0, "no capture met a copy");
 }
