@@ -2,6 +2,7 @@
 
 mod child;
 mod cuda;
+mod exporters;
 mod failing;
 mod hostile;
 mod isolation;
