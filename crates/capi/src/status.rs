@@ -88,6 +88,7 @@ fn without_places(violation: &Violation) -> Violation {
     violation.earlier.place = Place::Unknown;
     violation.newest.place = Place::Unknown;
     violation.later.place = Place::Unknown;
+    violation.others.iter_mut().for_each(|other| other.place = Place::Unknown);
     violation
 }
 

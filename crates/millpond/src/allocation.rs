@@ -276,7 +276,8 @@ impl Life {
 #[cold]
 pub(crate) fn violation(subject: Subject, fault: Fault, later: Site, known: Option<u64>) -> Violation {
     let (earlier, newest) = (fault.earlier.site, fault.newest.site);
-    Violation { kind: fault.kind, subject, earlier, newest, later, within: None, known }
+    let others = fault.others.iter().map(|other| other.site).collect();
+    Violation { kind: fault.kind, subject, earlier, newest, others, later, within: None, known }
 }
 
 /// The fault of touching a life that was freed.

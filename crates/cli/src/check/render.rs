@@ -31,7 +31,7 @@ impl Sources {
     pub(super) fn render(&mut self, finding: &Finding) -> String {
         let sides: Vec<(&Side, AnnotationKind)> = match (&finding.later, &finding.earlier) {
             (Some(later), earlier) => {
-                let earlier = earlier.iter().map(|side| (side, AnnotationKind::Context));
+                let earlier = earlier.iter().chain(&finding.others).map(|side| (side, AnnotationKind::Context));
                 std::iter::once((later, AnnotationKind::Primary)).chain(earlier).collect()
             }
             (None, earlier) => earlier.iter().map(|side| (side, AnnotationKind::Primary)).collect(),

@@ -40,6 +40,8 @@ pub struct Found {
     pub sentence: String,
     /// The side that was there first.
     pub earlier: Option<Shown>,
+    /// What else had to come first and does not: the newest of each further stream.
+    pub others: Vec<Shown>,
     /// The side that is refused.
     pub later: Option<Shown>,
     /// What orders the two, and what else there is to say.
@@ -100,6 +102,7 @@ impl Found {
             line: finding.line(),
             sentence: finding.sentence.clone(),
             earlier: finding.earlier.as_ref().map(Shown::new),
+            others: finding.others.iter().map(Shown::new).collect(),
             later: finding.later.as_ref().map(Shown::new),
             notes,
             help: finding.help.clone(),

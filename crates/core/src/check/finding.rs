@@ -110,6 +110,8 @@ pub struct Finding {
     pub sentence: String,
     /// The side that was there first.
     pub earlier: Option<Side>,
+    /// What else had to come first and does not: the newest of each further stream.
+    pub others: Vec<Side>,
     /// The side that is refused: the finding is *at* its place.
     pub later: Option<Side>,
     /// The graph that the sides are nodes of, if they are.
@@ -130,6 +132,7 @@ impl Finding {
             subject: None,
             sentence: sentence.into(),
             earlier: None,
+            others: Vec::new(),
             later: None,
             graph: None,
             known: None,
@@ -164,6 +167,9 @@ impl Finding {
         }
         if let Some(earlier) = &self.earlier {
             earlier.facts("earlier", &mut facts);
+        }
+        for other in &self.others {
+            other.facts("other", &mut facts);
         }
         if let Some(later) = &self.later {
             later.facts("later", &mut facts);
@@ -208,7 +214,7 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.sentence)?;
-        for side in [&self.earlier, &self.later].into_iter().flatten() {
+        for side in self.earlier.iter().chain(&self.others).chain(&self.later) {
             writeln!(f, "  {side}")?;
         }
         for line in self.known_lines().iter().chain(&self.notes) {

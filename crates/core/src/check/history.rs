@@ -25,7 +25,7 @@ pub struct Use {
 }
 
 /// Why an operation is wrong: what it had to come after and does not.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// The rule that is broken.
     pub kind: Kind,
@@ -34,12 +34,14 @@ pub struct Fault {
     /// The newest thing that its stream did and that has to come first, too: what comes after it comes after the other
     /// side.
     pub newest: Use,
+    /// What else it had to come after and does not: the newest of each further stream.
+    pub others: Vec<Use>,
 }
 
 impl Fault {
-    /// A fault with nothing newer to come after than the other side.
+    /// A fault with nothing to come after but the other side.
     pub fn new(kind: Kind, earlier: Use) -> Self {
-        Self { kind, earlier, newest: earlier }
+        Self { kind, earlier, newest: earlier, others: Vec::new() }
     }
 }
 
@@ -82,10 +84,10 @@ impl History {
         let writes = |earlier: &&Use| act == Act::Write && earlier.site.act != Act::Free;
         let conflicts = |earlier: &&Use| earlier.site.act == Act::Write || writes(earlier);
         if !who.covers(self.born.point) {
-            return Err(self.fault(Kind::UseBeforeAlloc, self.born, |it| races && conflicts(&it)));
+            return Err(self.fault(Kind::UseBeforeAlloc, self.born, who, |it| races && conflicts(&it)));
         }
         if races && let Some(earlier) = self.uses.iter().filter(conflicts).find(|earlier| !who.covers(earlier.point)) {
-            return Err(self.fault(Kind::Race, *earlier, |it| conflicts(&it)));
+            return Err(self.fault(Kind::Race, *earlier, who, |it| conflicts(&it)));
         }
         Ok(())
     }
@@ -122,23 +124,28 @@ impl History {
     #[inline]
     pub fn check_free(&self, who: &impl Knows) -> Result<(), Fault> {
         if !who.covers(self.born.point) {
-            return Err(self.fault(Kind::FreeBeforeAlloc, self.born, |_| true));
+            return Err(self.fault(Kind::FreeBeforeAlloc, self.born, who, |_| true));
         }
         match self.uses.iter().find(|earlier| !who.covers(earlier.point)) {
-            Some(earlier) => Err(self.fault(Kind::FreeBeforeUse, *earlier, |_| true)),
+            Some(earlier) => Err(self.fault(Kind::FreeBeforeUse, *earlier, who, |_| true)),
             None => Ok(()),
         }
     }
 
-    /// The fault, and how far its stream has to be come after for all that it did, which one edge does.
+    /// The fault, and how far each stream has to be come after for all that it did, which one edge does.
     #[cold]
-    fn fault(&self, kind: Kind, earlier: Use, must_precede: impl Fn(&Use) -> bool) -> Fault {
-        let of_stream = |it: &&Use| {
-            (it.point.slot, it.site.stream) == (earlier.point.slot, earlier.site.stream) && must_precede(it)
-        };
-        let uses = self.uses.iter().filter(of_stream).copied();
-        let newest = uses.chain([earlier]).max_by_key(|it| it.point.seq).unwrap_or(earlier);
-        Fault { kind, earlier, newest }
+    fn fault(&self, kind: Kind, earlier: Use, who: &impl Knows, must_precede: impl Fn(&Use) -> bool) -> Fault {
+        let chain = |it: &Use| (it.point.slot, it.site.stream);
+        let mut newest = vec![earlier];
+        for it in self.uses.iter().filter(|it| must_precede(it) && !who.covers(it.point)) {
+            match newest.iter_mut().find(|known| chain(known) == chain(it)) {
+                Some(known) if known.point.seq < it.point.seq => *known = *it,
+                Some(_) => {}
+                None => newest.push(*it),
+            }
+        }
+        let others = newest.split_off(1);
+        Fault { kind, earlier, newest: newest[0], others }
     }
 
     /// The points after which the memory is free for certain: of its birth and all uses.
@@ -181,8 +188,15 @@ mod tests {
         use_on(&mut history, &mut s1, Act::Read);
         use_on(&mut history, &mut s2, Act::Read);
         s0.wait(&s2.snapshot());
+        let mut stranger = chain(3);
+        stranger.submit();
+        let fault = history.check_free(&stranger).unwrap_err();
+        let streams = |uses: &[Use]| uses.iter().map(|it| it.site.stream.0).collect::<Vec<_>>();
+        assert_eq!((fault.kind, fault.earlier.site.stream), (Kind::FreeBeforeAlloc, StreamId(0)));
+        assert_eq!(streams(&fault.others), [1, 2], "all that it has to come after");
         let fault = history.check_free(&s0).unwrap_err();
         assert_eq!((fault.kind, fault.earlier.site.stream), (Kind::FreeBeforeUse, StreamId(1)));
+        assert_eq!(fault.others, [], "it knows the other");
         s0.wait(&s1.snapshot());
         history.check_free(&s0).unwrap();
     }

@@ -22,6 +22,19 @@ pub struct Site {
     pub place: Place,
 }
 
+impl Site {
+    /// An event that comes after it.
+    fn event(&self) -> String {
+        let Site { stream, op, place, .. } = self;
+        match place {
+            Place::Process(process) => {
+                format!("an event that process {process} records on its {stream} at or after op {op} and exports")
+            }
+            _ => format!("an event recorded on {stream} at or after op {op}"),
+        }
+    }
+}
+
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<10} {}, op {:<5} {}", self.act.past(), self.stream, self.op, self.place)
@@ -59,6 +72,8 @@ pub struct Violation {
     pub earlier: Site,
     /// The newest operation of that side's stream that has to come first, too.
     pub newest: Site,
+    /// What else has to come first and does not: the newest of each further stream.
+    pub others: Vec<Site>,
     /// The side that is refused.
     pub later: Site,
     /// What does it where the later side is the launch of a graph: a node, or the launch itself.
@@ -70,7 +85,7 @@ pub struct Violation {
 impl Violation {
     /// What to add to make the program right.
     pub fn help(&self) -> String {
-        let (earlier, later) = (&self.earlier, &self.later);
+        let later = &self.later;
         match self.kind {
             Kind::DoubleFree => "free it once".into(),
             Kind::UseAfterFree => {
@@ -82,16 +97,14 @@ impl Violation {
             Kind::FreeWhileImported => "let that process free its import first, and order this free after that; or \
                                         drop the buffer: its memory goes back when the last holder is done with it"
                 .into(),
-            _ => match earlier.place {
-                Place::Process(process) => format!(
-                    "make {} wait for an event that process {process} records on its {} at or after op {} and exports",
-                    later.stream, earlier.stream, self.newest.op
-                ),
-                _ => format!(
-                    "make {} wait for an event recorded on {} at or after op {}",
-                    later.stream, earlier.stream, self.newest.op
-                ),
-            },
+            _ => {
+                let sides = std::iter::once(&self.newest).chain(&self.others);
+                let events: Vec<String> = sides.map(|side| side.event()).collect();
+                match later.stream {
+                    StreamId::HOST => format!("synchronize {} before", events.join(", and ")),
+                    stream => format!("make {stream} wait for {}", events.join(", and for ")),
+                }
+            }
         }
     }
 
@@ -113,6 +126,9 @@ impl Violation {
         );
         if let Some(known) = self.known {
             facts += &format!(" known_op={known}");
+        }
+        for other in &self.others {
+            facts += &format!(" other_act={:?} other_stream={} other_op={}", other.act, other.stream.0, other.op);
         }
         facts
     }
@@ -152,7 +168,9 @@ impl Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.sentence())?;
-        writeln!(f, "  {}", self.earlier)?;
+        for side in std::iter::once(&self.earlier).chain(&self.others) {
+            writeln!(f, "  {side}")?;
+        }
         write!(f, "  {}", self.later)?;
         match &self.within {
             Some(within) => writeln!(f, "  ({within})")?,

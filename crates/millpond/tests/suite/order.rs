@@ -360,3 +360,39 @@ fn a_drop_is_no_operation_of_the_legacy_stream() {
         assert!(comes_after(&b, &on_a));
     });
 }
+
+/// Several streams have to be come after: the violation names them all, and what its help says settles it.
+#[test]
+fn all_that_is_missing_is_said_at_once() {
+    on_every_device(|on| {
+        let (pool, [owner, a, b, c]) = (pool(on), on.streams());
+        let x = owner.alloc::<u8>(&pool, 64).unwrap();
+        touch(&owner, &x);
+        for reader in [&a, &b, &c] {
+            order(&owner, reader);
+            visit(reader, x.read()).unwrap();
+        }
+        visit(&b, x.read()).unwrap();
+        order(&c, &owner);
+        let refused = owner.free(x).unwrap_err();
+        let violation = refused.error.violation().unwrap();
+        let streams: Vec<_> = std::iter::once(&violation.newest).chain(&violation.others).map(|it| it.stream).collect();
+        assert_eq!(streams, [a.id(), b.id()]);
+        let help = format!(
+            "make {} wait for an event recorded on {} at or after op {}, and for an event recorded on {} at or after op {}",
+            owner.id(),
+            a.id(),
+            violation.newest.op,
+            b.id(),
+            violation.others[0].op
+        );
+        assert!(refused.error.to_string().ends_with(&help), "{}", refused.error);
+        assert!(violation.facts().contains(" other_act=Read "), "{}", violation.facts());
+        // The host is told what it has to wait for, in its own words.
+        let by_host = on.device.free(refused.buffer).unwrap_err();
+        assert!(by_host.error.to_string().contains("help: synchronize an event recorded on"), "{}", by_host.error);
+        order(&a, &owner);
+        order(&b, &owner);
+        owner.free(by_host.buffer).unwrap();
+    });
+}
