@@ -275,9 +275,10 @@ impl Life {
 /// Puts a fault into words: both sides, and how far `knows` says the later side comes after the earlier one's stream.
 #[cold]
 pub(crate) fn violation(subject: Subject, fault: Fault, later: Site, known: Option<u64>) -> Violation {
-    let (earlier, newest) = (fault.earlier.site, fault.newest.site);
-    let others = fault.others.iter().map(|other| other.site).collect();
-    Violation { kind: fault.kind, subject, earlier, newest, others, later, within: None, known }
+    let Fault { kind, earlier, ends } = fault;
+    let (earlier, mut ends) = (earlier.site, ends.iter().map(|end| end.site));
+    let newest = ends.next().unwrap_or(earlier);
+    Violation { kind, subject, earlier, newest, others: ends.collect(), later, within: None, known }
 }
 
 /// The fault of touching a life that was freed.

@@ -272,7 +272,9 @@ impl StreamShared {
         let Use { point, site } = fault.earlier;
         if allocation.device != self.context.number || site.stream.device().is_some() {
             // Streams of several devices: both sides say which.
-            fault.earlier.site.stream = site.stream.of_device(allocation.device);
+            for side in std::iter::once(&mut fault.earlier).chain(&mut fault.ends) {
+                side.site.stream = side.site.stream.of_device(allocation.device);
+            }
             later.stream = later.stream.of_device(self.context.number);
         }
         let is_node = self.context.chains.find(point.slot).is_some_and(|progress| progress.is_of_launches());

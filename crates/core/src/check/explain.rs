@@ -70,12 +70,11 @@ impl Checker {
             before.act.noun(),
             self.by(call, before.stream)
         );
-        let ends = std::iter::once(&fault.newest).chain(&fault.others);
-        let edges: Vec<String> = ends.map(|end| self.missing_edge(call, *end, after)).collect();
+        let edges: Vec<String> = fault.ends.iter().map(|end| self.missing_edge(call, *end, after)).collect();
         let mut finding = Finding::new(fault.kind, sentence, edges.join("; "));
         finding.subject = Some(subject);
         finding.earlier = Some(self.act_side(call, before));
-        finding.others = fault.others.iter().map(|other| self.act_side(call, other.site)).collect();
+        finding.others = fault.ends.iter().skip(1).map(|end| self.act_side(call, end.site)).collect();
         finding.later = Some(self.act_side(call, after));
         finding.known = self.known(call, fault.earlier, after);
         Box::new(finding)

@@ -31,17 +31,15 @@ pub struct Fault {
     pub kind: Kind,
     /// The other side.
     pub earlier: Use,
-    /// The newest thing that its stream did and that has to come first, too: what comes after it comes after the other
-    /// side.
-    pub newest: Use,
-    /// What else it had to come after and does not: the newest of each further stream.
-    pub others: Vec<Use>,
+    /// The newest that each stream did and that has to come first, the other side's stream first: what comes after
+    /// these comes after all.
+    pub ends: Box<[Use]>,
 }
 
 impl Fault {
     /// A fault with nothing to come after but the other side.
     pub fn new(kind: Kind, earlier: Use) -> Self {
-        Self { kind, earlier, newest: earlier, others: Vec::new() }
+        Self { kind, earlier, ends: Box::new([earlier]) }
     }
 }
 
@@ -136,16 +134,15 @@ impl History {
     #[cold]
     fn fault(&self, kind: Kind, earlier: Use, who: &impl Knows, must_precede: impl Fn(&Use) -> bool) -> Fault {
         let chain = |it: &Use| (it.point.slot, it.site.stream);
-        let mut newest = vec![earlier];
+        let mut ends = vec![earlier];
         for it in self.uses.iter().filter(|it| must_precede(it) && !who.covers(it.point)) {
-            match newest.iter_mut().find(|known| chain(known) == chain(it)) {
+            match ends.iter_mut().find(|known| chain(known) == chain(it)) {
                 Some(known) if known.point.seq < it.point.seq => *known = *it,
                 Some(_) => {}
-                None => newest.push(*it),
+                None => ends.push(*it),
             }
         }
-        let others = newest.split_off(1);
-        Fault { kind, earlier, newest: newest[0], others }
+        Fault { kind, earlier, ends: ends.into() }
     }
 
     /// The points after which the memory is free for certain: of its birth and all uses.
@@ -193,10 +190,10 @@ mod tests {
         let fault = history.check_free(&stranger).unwrap_err();
         let streams = |uses: &[Use]| uses.iter().map(|it| it.site.stream.0).collect::<Vec<_>>();
         assert_eq!((fault.kind, fault.earlier.site.stream), (Kind::FreeBeforeAlloc, StreamId(0)));
-        assert_eq!(streams(&fault.others), [1, 2], "all that it has to come after");
+        assert_eq!(streams(&fault.ends), [0, 1, 2], "all that it has to come after");
         let fault = history.check_free(&s0).unwrap_err();
         assert_eq!((fault.kind, fault.earlier.site.stream), (Kind::FreeBeforeUse, StreamId(1)));
-        assert_eq!(fault.others, [], "it knows the other");
+        assert_eq!(streams(&fault.ends), [1], "it knows the other");
         s0.wait(&s1.snapshot());
         history.check_free(&s0).unwrap();
     }
@@ -239,7 +236,7 @@ mod tests {
         let (alloc, write) = (born.site.op, born.site.op + 1);
         let allocated = s0.snapshot();
         use_on(&mut history, &mut s0, Act::Write);
-        let newest = |fault: Fault| (fault.earlier.site.op, fault.newest.site.op);
+        let newest = |fault: Fault| (fault.earlier.site.op, fault.ends[0].site.op);
         assert_eq!(newest(history.check_use(Act::Read, &s1, true).unwrap_err()), (alloc, write));
         assert_eq!(
             newest(history.check_use(Act::Read, &s1, false).unwrap_err()),
