@@ -297,8 +297,13 @@ impl Unclosed {
         }
         let mut table = lock(&context.in_flight.table);
         table.close(self, Some(end));
-        let over = if table.sweep.is_due(table.closed) { table.sweep(&base) } else { Vec::new() };
+        let is_due = table.sweep.is_due(table.closed);
         drop(table);
-        drop(over);
+        if is_due {
+            // What the host was told of another device counts here.
+            context.hear_abroad();
+            let over = lock(&context.in_flight.table).sweep(&context.hosts.base());
+            drop(over);
+        }
     }
 }

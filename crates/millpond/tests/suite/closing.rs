@@ -125,6 +125,29 @@ fn closed_streams_leave_no_marks_for_a_legacy_stream_that_nobody_uses() {
     });
 }
 
+/// Closed streams whose ends the host was told of by another device leave nothing either.
+#[test]
+fn what_another_device_was_waited_for_ends_closed_streams() {
+    let host = || Device::host(HostConfig::default()).unwrap();
+    let (home, other) = (host(), host());
+    let (stream, pool) = (home.stream().unwrap(), home.default_pool());
+    let x = stream.alloc::<u8>(&pool, 64).unwrap();
+    for round in 0..2000 {
+        let visitor = other.stream().unwrap();
+        visitor.wait(&stream.record().unwrap()).unwrap();
+        visitor.launch((), |()| ()).unwrap();
+        stream.wait(&visitor.record().unwrap()).unwrap();
+        drop(visitor);
+        if round % 50 == 0 {
+            stream.synchronize().unwrap();
+        }
+    }
+    let calls = other.driver_calls();
+    let kept = calls[CallKind::Mark] - calls[CallKind::Forget];
+    assert!(kept < 300, "{kept} marks are kept of 2000 streams");
+    stream.free(x).unwrap();
+}
+
 /// And if it is used after all, it comes after all of them.
 #[test]
 fn the_legacy_stream_comes_after_closed_streams_of_which_nothing_is_kept() {
