@@ -13,6 +13,7 @@ use millpond_core::order::{Slots, Snapshot};
 use millpond_driver::{Counting, Driver, Properties, process};
 use smallvec::SmallVec;
 
+use crate::chains::Chains;
 use crate::default_streams::Legacy;
 use crate::error::{Invalid, Result};
 use crate::event::Mark;
@@ -21,7 +22,7 @@ use crate::hosts::Hosts;
 use crate::in_flight::InFlight;
 use crate::peers;
 use crate::pool::PoolShared;
-use crate::progress::{Chains, no_end};
+use crate::progress::no_end;
 use crate::report::Violations;
 use crate::share::Sharing;
 use crate::shell::Closing;

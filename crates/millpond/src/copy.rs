@@ -57,8 +57,8 @@ impl Stream {
             |goes| {
                 // Another thread may have begun a capture this moment.
                 let To::Device(place) = goes else { return Err(CaptureError::Uncapturable { call: CALL }.into()) };
-                // Once it is known that the memory is there, or any number could be asked for. Its pages come as they are
-                // written to.
+                // Once it is known that the memory is there, or any number could be asked for. Its pages come as they
+                // are written to.
                 to = bytemuck::allocation::try_zeroed_vec::<T>(from.len()).map_err(|()| no_room(bytes))?;
                 match (bytes, to.as_mut_ptr() as u64) {
                     (0, _) => Ok(()),

@@ -17,6 +17,7 @@ use millpond_driver::{
     process,
 };
 
+use crate::chains::Chains;
 use crate::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig, check_memory};
 use crate::context::{Context, lock};
 use crate::default_streams::Legacy;
@@ -26,7 +27,7 @@ use crate::hosts::{Hosts, Told};
 use crate::in_flight::{Everything, InFlight};
 use crate::peers;
 use crate::pool::{Pool, PoolShared, Uses};
-use crate::progress::{Chains, Progress};
+use crate::progress::Progress;
 use crate::share::Sharing;
 use crate::stream::{Keep, Role, State, Stream, StreamShared, Submitters};
 use crate::tracing::Tracer;

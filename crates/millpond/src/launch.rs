@@ -123,8 +123,8 @@ impl StreamShared {
         let mut wanted = Few::<Wanted<'_>>::new();
         let mut state = self.state.lock();
         if self.enter(&mut state)? == Mode::Capturing {
-            let done = self.capture_work((&mut state, &garbage), accesses, !races, caller, begin)?;
-            return Ok(Some(then(&mut state, done)));
+            let done = self.capture_work((&mut state, &garbage), accesses, !races, caller, begin);
+            return done.map(|done| Some(then(&mut state, done)));
         }
         let mut addresses = Few::<u64>::new();
         let mut failed = None;
@@ -172,8 +172,8 @@ impl StreamShared {
                 return Err(self.refuse(&state, allocation, allocation.subject(life), fault, later));
             }
         }
-        let mut address = addresses.iter();
-        let place = accesses.place(&mut || address.next().copied().unwrap_or(0));
+        let mut address = addresses.into_iter();
+        let place = accesses.place(&mut || address.next().unwrap_or(0));
         let result = begin(To::Device(place))?;
         let point = state.chain.submit();
         for (wanted, life) in wanted.iter().zip(&mut lives) {
@@ -195,8 +195,7 @@ impl StreamShared {
             false => self.leave(&mut state),
             true => self.leave_declared(&mut state),
         }
-        drop(visit);
-        drop(lives);
+        drop((visit, lives));
         Ok(Some(then(&mut state, result)))
     }
 

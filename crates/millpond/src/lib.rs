@@ -32,6 +32,7 @@
 mod access;
 mod allocation;
 mod buffer;
+mod chains;
 mod config;
 mod context;
 mod copy;
@@ -55,6 +56,7 @@ mod peers;
 mod pool;
 mod progress;
 mod raw;
+mod record;
 mod relieve;
 mod report;
 mod serve;

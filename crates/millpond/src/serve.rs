@@ -29,8 +29,8 @@ pub(crate) type FreeResult = std::result::Result<(), (Error, Owned)>;
 
 impl StreamShared {
     /// Allocates `bytes`, not 0, from this point of the stream on, where there is nothing to hear and the shelf has a
-    /// block: the entry, and which life of it begins. A call, so that two words come back in registers: a result that is
-    /// returned in memory would be written in words, and read at once in vectors, which a processor waits for.
+    /// block: the entry, and which life of it begins. A call, so that two words come back in registers: a result that
+    /// is returned in memory would be written in words, and read at once in vectors, which a processor waits for.
     #[inline(never)]
     pub(crate) fn alloc_at_once(
         &self,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use millpond_core::check::Place;
 use millpond_core::graph::NodeId;
 use millpond_core::ids::{Seq, Slot, StreamId};
-use millpond_core::order::{Chain, Snapshot};
+use millpond_core::order::Chain;
 use millpond_core::pool::Shelf;
 use millpond_driver::{Driver, Light, RawStream, process};
 use smallvec::SmallVec;
@@ -19,15 +19,13 @@ use smallvec::SmallVec;
 use crate::allocation::Allocation;
 use crate::context::{Context, lock};
 use crate::error::{Invalid, Result};
-use crate::event::{At, Event, Mark};
-use crate::external::Record;
+use crate::event::{At, Event};
 use crate::garbage::Garbage;
 use crate::graph::Session;
 use crate::in_flight::{Seat, Unclosed};
 use crate::pool::{Heap, PoolShared};
 use crate::progress::Progress;
 use crate::shelf_count::ShelfCount;
-use crate::tracing::Tracer;
 
 pub use millpond_core::order::StreamKind;
 
@@ -266,34 +264,6 @@ impl StreamShared {
         }
     }
 
-    /// The present end of the stream, for the order and for the device.
-    #[inline(always)] // What it returns is made in its caller's place, not copied there.
-    pub(crate) fn record(&self, state: &mut State) -> Result<Record> {
-        let raw = self.context.driver.mark(self.raw)?;
-        let snapshot = self.end(state);
-        self.leave(state);
-        Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
-    }
-
-    /// The same, as the program has it.
-    pub(crate) fn record_event(&self, state: &mut State, caller: &'static Location<'static>) -> Result<Event> {
-        let (snapshot, mark) = self.record(state)?;
-        let traced = self.context.tracer.as_ref().map(Tracer::event);
-        if let (Some(tracer), Some(event)) = (&self.context.tracer, &traced) {
-            tracer.record(self.id, event, Place::Source(caller));
-        }
-        Ok(Event { traced, at: At::Live { snapshot, mark, context: Arc::clone(&self.context) } })
-    }
-
-    /// As [`record`](Self::record), for a host that waits and nobody else: of the legacy stream it publishes nothing,
-    /// so that no stream comes after it where the wait fails.
-    pub(crate) fn record_for_host(&self, state: &mut State) -> Result<Record> {
-        let raw = self.context.driver.mark(self.raw)?;
-        let snapshot = self.end(state);
-        self.progress.publish(snapshot.point().seq);
-        Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
-    }
-
     /// The program has the stream's handle from now on, and submits to it as well.
     pub(crate) fn share(&self) {
         self.submitters.is_shared.store(true, Ordering::Release);
@@ -304,19 +274,9 @@ impl StreamShared {
     }
 
     /// Whether work that only the program knows may be in it: its own, or the legacy default stream's, which ties it.
-    fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         let is_tied = self.role == Role::Ordinary(StreamKind::Blocking);
         self.submitters.are_shared() || (is_tied && self.context.legacy.is_shared.load(Ordering::Acquire))
-    }
-
-    /// The present end of the stream, for the order: of a shared stream a point that nobody knows yet, since the
-    /// program may have submitted work after the last one.
-    #[inline]
-    pub(crate) fn end(&self, state: &mut State) -> Snapshot {
-        if self.is_shared() {
-            state.chain.submit();
-        }
-        state.chain.snapshot()
     }
 
     /// The cold half of [`enter`](Self::enter): a new stream, a host that was told something, or a legacy operation.
@@ -397,15 +357,6 @@ impl StreamShared {
     }
 }
 
-impl StreamShared {
-    /// The end of a stream that is closed: whatever the program has in it counts as submitted.
-    fn last_end(&self, state: &mut State) -> Snapshot {
-        let end = self.end(state);
-        self.progress.publish(end.point().seq);
-        end
-    }
-}
-
 impl Stream {
     pub(crate) fn new(shared: Arc<StreamShared>, keep: Option<Keep>) -> Self {
         Self { shared: Arc::clone(&shared), _owner: Arc::new(Owner { shared, keep }) }
@@ -478,8 +429,7 @@ impl Stream {
     /// The device is lost.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
-        self.shared.refuse_in_capture("synchronize")?;
-        self.record()?.synchronize()
+        self.shared.record_to_ask("synchronize", Location::caller())?.synchronize()
     }
 
     /// Whether all work submitted so far is over (CUDA: `cudaStreamQuery`). A yes orders what the host submits from
@@ -489,7 +439,6 @@ impl Stream {
     /// The device is lost; it is not asked again about what is known to be over.
     #[track_caller]
     pub fn is_idle(&self) -> Result<bool> {
-        self.shared.refuse_in_capture("is_idle")?;
-        self.record()?.is_over()
+        self.shared.record_to_ask("is_idle", Location::caller())?.is_over()
     }
 }

@@ -379,7 +379,8 @@ fn all_that_is_missing_is_said_at_once() {
         let streams: Vec<_> = std::iter::once(&violation.newest).chain(&violation.others).map(|it| it.stream).collect();
         assert_eq!(streams, [a.id(), b.id()]);
         let help = format!(
-            "make {} wait for an event recorded on {} at or after op {}, and for an event recorded on {} at or after op {}",
+            "make {} wait for an event recorded on {} at or after op {}, \
+             and for an event recorded on {} at or after op {}",
             owner.id(),
             a.id(),
             violation.newest.op,
