@@ -108,8 +108,16 @@ impl History {
         }
     }
 
-    /// Adds something that a free must come after, whoever did it and whatever that knew.
+    /// Adds something that a free must come after, whoever did it and whatever that knew. What its chain did before
+    /// comes before it at any rate.
     pub fn add_apart(&mut self, new: Use) {
+        let outweighs = |known: &Use| match known.site.act {
+            Act::Write => new.site.act == Act::Write,
+            Act::Read => new.site.act != Act::Free,
+            _ => true,
+        };
+        let is_before = |known: &Use| known.point.slot == new.point.slot && known.point.seq <= new.point.seq;
+        self.uses.retain(|known| !(is_before(known) && outweighs(known)));
         self.uses.push(new);
     }
 

@@ -1,19 +1,26 @@
 //! Chains of other processes in this device's order.
 //!
-//! A *speaker* is a device of another process: the process as the system names it, and the number that the device gave
-//! itself. Each chain of a speaker gets a slot of its own here, never one that a chain of this device had. What a
-//! speaker says of its own chains is believed; nobody else can name them with effect but in an event, which its
+//! A *speaker* is a device of another process: the number that the device gave itself, and the process as the system
+//! names it. Until that process talks to this one its device is known by hearsay: an exporter tells what others did to
+//! the memory that it lends, and events pass on what came before them. **one-name**: whoever speaks of a chain, it has
+//! one slot here, never one that a chain of this device had. The device's own word and what was heard of it before are
+//! one, unless the process is another one than was said: then each has slots of its own, so that nobody who takes
+//! another's number for his speaks for it.
+//!
+//! What a speaker says of its own chains is believed; nobody else can name them with effect but in an event, which its
 //! importer chose to come after. What anybody says of this device's chains must be true of them already.
 //!
-//! A speaker is needed while it holds something, and while somebody else holds memory that it used: that one was told
-//! of its uses, and has to be told that they are over ([`Context::over_abroad`]), which may be after the speaker's end.
-//! When the last that needs it is gone, its chains are forgotten, and their slots serve other chains: whose positions
-//! then go on counting, so that no point is ever mistaken for one of a chain before. What is said of a chain
-//! counts from where it began on its own device: two devices that import from each other would add up each other's
-//! positions otherwise.
+//! A speaker is needed while it holds something; while somebody else holds memory that it used, who was told of its
+//! uses and has to be told that they are over ([`Context::over_abroad`]); and while memory is imported here that it
+//! used. When the last that needs it is gone, its chains are forgotten, and their slots serve other chains: whose
+//! positions then go on counting, so that no point is ever mistaken for one of a chain before. What is known by hearsay
+//! alone has no end that could be seen: beyond so many chains that nobody needs, the oldest are forgotten. What is said
+//! of a chain counts from where it began on its own device: two devices that import from each other would add up each
+//! other's positions otherwise.
 //!
 //! Knows points and slots; no sockets, no memory. Its lock is a leaf but for the list of slots.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use millpond_core::check::{Place, Site, Use};
@@ -34,6 +41,8 @@ const WORN_OUT: Seq = 1 << 62;
 const CHAINS_MAX: usize = POINTS_MAX;
 /// The most chains of all speakers together.
 const ALL_CHAINS_MAX: usize = 1 << 16;
+/// So many chains that are known by hearsay and that nobody needs are remembered.
+const HEARSAY_MAX: usize = POINTS_MAX;
 
 /// The chains of others, both ways.
 #[derive(Debug, Default)]
@@ -41,15 +50,19 @@ pub(crate) struct Abroad {
     chains: Mutex<Chains>,
 }
 
-/// Whom a chain is of: the speaker that named it, the device, and the slot there.
-type Name = (u64, u128, u32);
+/// Whom a chain is of: the speaker, and the slot there.
+type Name = (u64, u32);
 
 #[derive(Debug, Default)]
 struct Chains {
     here: FxHashMap<Name, Chain>,
     names: FxHashMap<Slot, Name>,
-    speakers: FxHashMap<u64, Known>,
+    /// In the order in which they were heard of.
+    speakers: BTreeMap<u64, Known>,
+    by_device: FxHashMap<u128, SmallVec<[u64; 2]>>,
     next: u64,
+    /// Chains of speakers that nobody needs.
+    idle: usize,
     /// Slots of chains that are forgotten, and where they ended.
     vacant: Vec<Point>,
     /// All slots that chains of others ever had.
@@ -64,23 +77,32 @@ struct Chain {
     origin: Seq,
     /// The last position heard of, here.
     last: Seq,
+    /// The last that its own device spoke of.
+    said: Seq,
     /// All up to this position is over, the speaker says, or its end.
     over: Seq,
-    /// The process whose it is, as the speaker says where it tells another's uses; 0 where it did not.
-    process: u32,
 }
 
-/// A speaker, as long as somebody needs it.
+/// A speaker, or who is known by hearsay.
 #[derive(Debug)]
 struct Known {
-    process: ProcessKey,
     device: u128,
+    /// None of who has not spoken yet.
+    process: Option<ProcessKey>,
+    /// The process's number, as far as somebody said it; 0 where nobody did.
+    number: u32,
     /// What it holds, and what it is asked for.
     users: usize,
-    /// Those who were told of its uses.
-    told: usize,
-    /// Its chains: devices and slots there.
-    chains: Vec<(u128, u32)>,
+    /// Leases and imports whose histories have uses of it.
+    holds: usize,
+    /// Its chains: slots there.
+    chains: Vec<u32>,
+}
+
+impl Known {
+    fn is_needed(&self) -> bool {
+        self.users > 0 || self.holds > 0
+    }
 }
 
 /// Somebody needs this speaker.
@@ -99,14 +121,14 @@ impl Drop for Speaker {
     }
 }
 
-/// Somebody was told what these speakers did.
+/// Uses of these speakers are in the history of memory that is lent or imported.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct Hold {
     context: Weak<Context>,
     numbers: SmallVec<[u64; 1]>,
 }
 
-impl Told {
+impl Hold {
     /// What was done up to these points is over, and whoever comes after an event of this device comes after it.
     pub(super) fn is_over(&self, points: &[Point]) {
         let Some(context) = self.context.upgrade().filter(|_| !points.is_empty()) else { return };
@@ -117,10 +139,10 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for Hold {
     fn drop(&mut self) {
         if let Some(context) = self.context.upgrade() {
-            self.numbers.iter().for_each(|number| context.release_speaker(*number, |known| &mut known.told));
+            self.numbers.iter().for_each(|number| context.release_speaker(*number, |known| &mut known.holds));
         }
     }
 }
@@ -134,47 +156,92 @@ impl Chains {
         }
     }
 
-    fn here(&mut self, name: Name, seq: Seq) -> Option<Point> {
+    /// A point of a chain that is known, as this speaker names it.
+    fn here(&mut self, name: Name, seq: Seq, teller: u64) -> Option<Point> {
         if seq == 0 {
             // Everybody comes after position 0.
             return Some(Point { slot: Slot(0), seq });
         }
         let chain = self.here.get_mut(&name)?;
-        chain.last = chain.last.max(chain.origin + seq);
-        Some(Point { slot: chain.slot, seq: chain.origin + seq })
+        let seq = chain.origin + seq;
+        chain.last = chain.last.max(seq);
+        if teller == name.0 {
+            chain.said = chain.said.max(seq);
+        }
+        Some(Point { slot: chain.slot, seq })
     }
 
-    /// Whose word of that device there is: the speaker's own, else that of the one speaker that is that device.
-    fn owner(&self, speaker: &Speaker, device: u128) -> u64 {
-        if device == speaker.device {
-            return speaker.number;
+    /// All that go by this device's number, in the order in which they were heard of.
+    fn of_device(&self, device: u128) -> SmallVec<[u64; 2]> {
+        self.by_device.get(&device).cloned().unwrap_or_default()
+    }
+
+    /// The first of these that is so, or a new one.
+    fn find_or_add(&mut self, device: u128, tests: &[&dyn Fn(&Known) -> bool]) -> u64 {
+        let all = self.of_device(device);
+        let find = |test: &&dyn Fn(&Known) -> bool| all.iter().copied().find(|number| test(&self.speakers[number]));
+        if let Some(found) = tests.iter().find_map(find) {
+            return found;
         }
-        let mut direct = self.speakers.iter().filter(|(_, known)| known.device == device).map(|(number, _)| *number);
-        match (direct.next(), direct.next()) {
-            (Some(number), None) => number,
-            _ => speaker.number,
+        let number = self.next;
+        self.next += 1;
+        let (process, chains) = Default::default();
+        self.speakers.insert(number, Known { device, process, number: 0, users: 0, holds: 0, chains });
+        self.by_device.entry(device).or_default().push(number);
+        number
+    }
+
+    /// Needs a speaker once more.
+    fn need(&mut self, number: u64, count: impl FnOnce(&mut Known) -> &mut usize) {
+        let Some(known) = self.speakers.get_mut(&number) else { return };
+        if !known.is_needed() {
+            self.idle -= known.chains.len();
+        }
+        *count(known) += 1;
+    }
+
+    /// A speaker's chains have no names any more; their slots serve others.
+    fn forget(&mut self, number: u64) {
+        let Some(known) = self.speakers.remove(&number) else { return };
+        if !known.is_needed() {
+            self.idle -= known.chains.len();
+        }
+        if let Some(all) = self.by_device.get_mut(&known.device) {
+            all.retain(|other| *other != number);
+            if all.is_empty() {
+                self.by_device.remove(&known.device);
+            }
+        }
+        for slot in known.chains {
+            let Some(chain) = self.here.remove(&(number, slot)) else { continue };
+            self.names.remove(&chain.slot);
+            self.vacant.extend((chain.last < WORN_OUT).then_some(Point { slot: chain.slot, seq: chain.last }));
+        }
+    }
+
+    /// Makes room for one more chain by hearsay that nobody needs, but for those of one speaker.
+    fn forget_idle(&mut self, but: u64) {
+        while self.idle >= HEARSAY_MAX {
+            let mut all = self.speakers.iter();
+            let oldest = all.find(|(number, known)| **number != but && !known.is_needed()).map(|(number, _)| *number);
+            let Some(oldest) = oldest else { return };
+            self.forget(oldest);
         }
     }
 }
 
 impl Context {
-    /// A device of another process, as which it has to be known.
-    pub(super) fn speaker(self: &Arc<Self>, process: ProcessKey, device: u128) -> Speaker {
+    /// A device of another process, as which it has to be known. What was heard of it before is of the same one, unless
+    /// another process was said to have it.
+    pub(super) fn speaker(self: &Arc<Self>, process: ProcessKey, number: u32, device: u128) -> Speaker {
         let mut chains = lock(&self.share.abroad.chains);
-        let known = chains.speakers.iter_mut().find(|(_, known)| known.process == process && known.device == device);
-        let number = match known {
-            Some((number, known)) => {
-                known.users += 1;
-                *number
-            }
-            None => {
-                let number = chains.next;
-                chains.next += 1;
-                chains.speakers.insert(number, Known { process, device, users: 1, told: 0, chains: Vec::new() });
-                number
-            }
-        };
-        Speaker { context: Arc::downgrade(self), number, device }
+        let is_said = |known: &Known| known.process.is_none() && (known.number == 0 || known.number == number);
+        let found = chains.find_or_add(device, &[&|known| known.process == Some(process), &is_said]);
+        chains.need(found, |known| &mut known.users);
+        if let Some(known) = chains.speakers.get_mut(&found) {
+            (known.process, known.number) = (Some(process), number);
+        }
+        Speaker { context: Arc::downgrade(self), number: found, device }
     }
 
     /// How many chains of others are known.
@@ -190,8 +257,8 @@ impl Context {
             let seq = point.seq.saturating_sub(lock(&self.slots).begin(point.slot));
             return is_own.then_some(ForeignPoint { device: number, slot: point.slot.0, seq });
         };
-        let origin = chains.here.get(name)?.origin;
-        (point.seq > origin).then(|| ForeignPoint { device: name.1, slot: name.2, seq: point.seq - origin })
+        let (origin, device) = (chains.here.get(name)?.origin, chains.speakers.get(&name.0)?.device);
+        (point.seq > origin).then(|| ForeignPoint { device, slot: name.1, seq: point.seq - origin })
     }
 
     /// A use as other processes see it; none of a process that is forgotten.
@@ -202,45 +269,95 @@ impl Context {
         Some(ForeignUse { point, act, stream: stream.0, op: op.min(point.seq), process })
     }
 
-    /// Whose uses these are: they are to be told to somebody.
-    pub(super) fn tell(self: &Arc<Self>, uses: &[Use]) -> Told {
+    /// What was done to memory that a speaker lends, by its process and third ones, and those are needed while it is
+    /// held; none where it cannot be true. A third one is the process of that number, where it has spoken.
+    pub(super) fn uses_told(
+        self: &Arc<Self>,
+        number: u128,
+        speaker: &Speaker,
+        process: u32,
+        uses: &[ForeignUse],
+    ) -> Option<(Vec<Use>, Hold)> {
         let mut chains = lock(&self.share.abroad.chains);
-        let chains = &mut *chains;
-        let mut numbers = SmallVec::new();
-        for (number, ..) in uses.iter().filter_map(|known| chains.names.get(&known.point.slot)) {
-            if !numbers.contains(number)
-                && let Some(known) = chains.speakers.get_mut(number)
+        let mut numbers = SmallVec::<[u64; 1]>::new();
+        let mut told = |known: &ForeignUse| {
+            let it = self.use_told(&mut chains, number, speaker, process, known)?;
+            // At once: nothing that comes after it pushes it out.
+            if let Some((whose, _)) = chains.names.get(&it.point.slot).copied()
+                && !numbers.contains(&whose)
             {
-                known.told += 1;
-                numbers.push(*number);
+                chains.need(whose, |known| &mut known.holds);
+                numbers.push(whose);
+            }
+            Some(it)
+        };
+        let told: Option<Vec<Use>> = uses.iter().map(&mut told).collect();
+        drop(chains);
+        let hold = Hold { context: Arc::downgrade(self), numbers };
+        told.map(|told| (told, hold))
+    }
+
+    /// The speakers whose uses these are are needed while this is held.
+    pub(super) fn hold(self: &Arc<Self>, uses: &[Use]) -> Hold {
+        let mut chains = lock(&self.share.abroad.chains);
+        let mut numbers = SmallVec::new();
+        for known in uses {
+            let Some((number, _)) = chains.names.get(&known.point.slot).copied() else { continue };
+            if !numbers.contains(&number) {
+                chains.need(number, |known| &mut known.holds);
+                numbers.push(number);
             }
         }
-        Told { context: Arc::downgrade(self), numbers }
+        Hold { context: Arc::downgrade(self), numbers }
     }
 
     /// What others did that is over, as they call it: it comes before all that this device does from now on.
     pub(super) fn over_abroad(&self) -> Vec<ForeignPoint> {
         let chains = lock(&self.share.abroad.chains);
         let over = chains.here.iter().filter(|(_, chain)| chain.over > chain.origin);
-        over.map(|(name, chain)| ForeignPoint { device: name.1, slot: name.2, seq: chain.over - chain.origin })
-            .collect()
+        let point = |(name, chain): (&Name, &Chain)| {
+            let device = chains.speakers.get(&name.0)?.device;
+            Some(ForeignPoint { device, slot: name.1, seq: chain.over - chain.origin })
+        };
+        over.filter_map(point).collect()
     }
 
-    /// What this order calls a point that a speaker names, in what it says of its own memory and events; none where it
-    /// cannot be true.
-    pub(super) fn point_here(&self, number: u128, speaker: &Speaker, point: ForeignPoint) -> Option<Point> {
+    /// What this order calls a point of its own that another process names; none where it cannot be true.
+    fn own_point(&self, chains: &Chains, point: ForeignPoint) -> Option<Point> {
+        let slot = Slot(point.slot);
+        let progress = self.chains.find(slot).filter(|_| !chains.foreign.contains(&slot))?;
+        let seq = lock(&self.slots).begin(slot) + point.seq;
+        (seq <= progress.last(slot).seq).then_some(Point { slot, seq })
+    }
+
+    /// What this order calls a point that an event carries: of each that goes by that device's number, as whoever waits
+    /// for the event chose to believe it. None where it cannot be true.
+    pub(super) fn points_here(
+        &self,
+        number: u128,
+        speaker: &Speaker,
+        point: ForeignPoint,
+    ) -> Option<SmallVec<[Point; 1]>> {
         if point.seq > SEQ_MAX {
             return None;
         }
         let mut chains = lock(&self.share.abroad.chains);
         if point.device == number {
-            let slot = Slot(point.slot);
-            let progress = self.chains.find(slot).filter(|_| !chains.foreign.contains(&slot))?;
-            let seq = lock(&self.slots).begin(slot) + point.seq;
-            return (seq <= progress.last(slot).seq).then_some(Point { slot, seq });
+            return Some(SmallVec::from_iter([self.own_point(&chains, point)?]));
         }
-        let owner = chains.owner(speaker, point.device);
-        self.open_abroad(&mut chains, (owner, point.device, point.slot), point.seq)
+        let named = chains.of_device(point.device);
+        let mut points: SmallVec<_> =
+            named.iter().filter_map(|known| chains.here((*known, point.slot), point.seq, speaker.number)).collect();
+        points.dedup();
+        if points.is_empty() {
+            let first = chains.find_or_add(point.device, &[&|_| true]);
+            let opened = self.open_abroad(&mut chains, (first, point.slot), point.seq, speaker.number);
+            if chains.speakers.get(&first).is_some_and(|known| known.chains.is_empty() && !known.is_needed()) {
+                chains.forget(first);
+            }
+            points.push(opened?);
+        }
+        Some(points)
     }
 
     /// What a speaker did with memory that it was lent: all on chains of its own, or nothing of it is believed.
@@ -255,31 +372,60 @@ impl Context {
         if !uses.iter().all(is_own) {
             return None;
         }
+        let mut chains = lock(&self.share.abroad.chains);
         if speaker.device == number {
             // Only a device that has imported from itself may speak for itself.
-            let is_self = process == std::process::id();
-            return uses
-                .iter()
-                .map(|known| self.use_here(number, speaker, process, known).filter(|_| is_self))
-                .collect();
+            let own = |known: &ForeignUse| Some(use_at(self.own_point(&chains, known.point)?, process, known));
+            return uses.iter().map(own).collect::<Option<_>>().filter(|_| process == std::process::id());
         }
-        let mut chains = lock(&self.share.abroad.chains);
         let mut here = |known: &ForeignUse| {
-            let name = (speaker.number, speaker.device, known.point.slot);
-            let point = self.open_abroad(&mut chains, name, known.point.seq)?;
-            Some(use_at(point, process, known))
+            let (name, teller) = ((speaker.number, known.point.slot), speaker.number);
+            Some(use_at(self.open_abroad(&mut chains, name, known.point.seq, teller)?, process, known))
         };
         uses.iter().map(&mut here).collect()
     }
 
+    /// One of [`uses_told`](Self::uses_told).
+    fn use_told(
+        &self,
+        chains: &mut Chains,
+        number: u128,
+        speaker: &Speaker,
+        process: u32,
+        known: &ForeignUse,
+    ) -> Option<Use> {
+        if known.point.seq > SEQ_MAX {
+            return None;
+        }
+        let process = if known.process == 0 { process } else { known.process };
+        if known.point.device == number {
+            return Some(use_at(self.own_point(chains, known.point)?, process, known));
+        }
+        let whose = match known.process {
+            0 if known.point.device == speaker.device => speaker.number,
+            said => {
+                let is_nobodys = |other: &Known| other.process.is_none() && other.number == 0;
+                let whose = chains.find_or_add(known.point.device, &[&|other| other.number == said, &is_nobodys]);
+                if let Some(known) = chains.speakers.get_mut(&whose) {
+                    known.number = said;
+                }
+                whose
+            }
+        };
+        let name = (whose, known.point.slot);
+        Some(use_at(self.open_abroad(chains, name, known.point.seq, speaker.number)?, process, known))
+    }
+
     /// A point of a chain of others, which gets a slot with its first.
-    fn open_abroad(&self, chains: &mut Chains, name: Name, seq: Seq) -> Option<Point> {
-        if let Some(point) = chains.here(name, seq) {
+    fn open_abroad(&self, chains: &mut Chains, name: Name, seq: Seq, teller: u64) -> Option<Point> {
+        if let Some(point) = chains.here(name, seq, teller) {
             return Some(point);
         }
+        chains.forget_idle(name.0);
         let is_full = chains.here.len() >= ALL_CHAINS_MAX;
         let known = chains.speakers.get_mut(&name.0).filter(|known| !is_full && known.chains.len() < CHAINS_MAX)?;
-        known.chains.push((name.1, name.2));
+        known.chains.push(name.1);
+        chains.idle += usize::from(!known.is_needed());
         let Point { slot, seq: origin } = chains.vacant.pop().unwrap_or_else(|| {
             // A fresh slot: what had another before need not come before this chain.
             let mut slots = lock(&self.slots);
@@ -288,35 +434,33 @@ impl Context {
             Point { slot, seq }
         });
         chains.foreign.insert(slot);
-        chains.here.insert(name, Chain { slot, origin, last: origin, over: origin, process: 0 });
+        chains.here.insert(name, Chain { slot, origin, last: origin, said: origin, over: origin });
         chains.names.insert(slot, name);
-        chains.here(name, seq)
+        chains.here(name, seq, teller)
     }
 
-    /// One fewer needs a speaker. Where it has nothing any more, its process is over, or has given back all that it had:
-    /// whatever it did is over.
+    /// One fewer needs a speaker. Where it has nothing any more, its process is over, or has given back all that it
+    /// had: whatever it spoke of is over.
     fn release_speaker(&self, number: u64, count: impl FnOnce(&mut Known) -> &mut usize) {
         let mut chains = lock(&self.share.abroad.chains);
-        let Chains { here, names, speakers, vacant, .. } = &mut *chains;
+        let Chains { here, speakers, idle, .. } = &mut *chains;
         let Some(known) = speakers.get_mut(&number) else { return };
         *count(known) -= 1;
         if known.users > 0 {
             return;
         }
-        for (device, slot) in &known.chains {
-            let Some(chain) = here.get_mut(&(number, *device, *slot)) else { continue };
-            chain.over = chain.last;
+        for slot in &known.chains {
+            let Some(chain) = here.get_mut(&(number, *slot)) else { continue };
+            chain.over = chain.over.max(chain.said);
             if let Some(progress) = self.chains.find(chain.slot) {
-                progress.complete(chain.last);
+                progress.complete(chain.said);
             }
         }
-        if known.told > 0 {
-            return;
-        }
-        for (device, slot) in speakers.remove(&number).into_iter().flat_map(|known| known.chains) {
-            let Some(chain) = here.remove(&(number, device, slot)) else { continue };
-            names.remove(&chain.slot);
-            vacant.extend((chain.last < WORN_OUT).then_some(Point { slot: chain.slot, seq: chain.last }));
+        if !known.is_needed() {
+            *idle += known.chains.len();
+            if known.process.is_some() || known.chains.is_empty() {
+                chains.forget(number);
+            }
         }
     }
 
@@ -339,39 +483,6 @@ fn use_at(point: Point, process: u32, known: &ForeignUse) -> Use {
         place: Place::Process(process),
     };
     Use { point, site }
-}
-
-impl Context {
-    /// A use by a speaker's process or a third one, in what the speaker says of its own memory.
-    pub(super) fn use_here(&self, number: u128, speaker: &Speaker, process: u32, known: &ForeignUse) -> Option<Use> {
-        let point = self.point_here(number, speaker, known.point)?;
-        if known.process == 0 {
-            return Some(use_at(point, process, known));
-        }
-        let mut chains = lock(&self.share.abroad.chains);
-        let Chains { here, names, .. } = &mut *chains;
-        if let Some(chain) = names.get(&point.slot).and_then(|name| here.get_mut(name)) {
-            chain.process = known.process;
-        }
-        Some(use_at(point, known.process, known))
-    }
-
-    /// Points of a speaker's own chains, by the names that others gave them who told its uses: as far as they told.
-    pub(super) fn told_by_others(&self, speaker: &Speaker, process: u32, points: &[ForeignPoint]) -> Vec<Point> {
-        let chains = lock(&self.share.abroad.chains);
-        let is_same = |name: &Name| name.0 != speaker.number && name.1 == speaker.device;
-        let is_told = |(name, chain): &(&Name, &Chain)| is_same(name) && chain.process == process && process != 0;
-        let told: Vec<_> = chains.here.iter().filter(is_told).collect();
-        let own = points.iter().filter(|point| point.device == speaker.device && point.seq > 0);
-        own.flat_map(|point| {
-            let same = told.iter().filter(|(name, _)| name.2 == point.slot);
-            same.map(|(_, chain)| Point {
-                slot: chain.slot,
-                seq: chain.last.min(chain.origin.saturating_add(point.seq)),
-            })
-        })
-        .collect()
-    }
 }
 
 /// Whether another process did it.

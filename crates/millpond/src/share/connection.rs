@@ -276,7 +276,7 @@ impl Connection {
         let lease = leases.get_mut(&id).filter(|lease| !lease.is_returned()).ok_or(Broken)?;
         if let (None, Some(first)) = (&speaker, uses.first()) {
             let key = socket::process_key(self.party, self.life.get().and_then(Option::as_ref), self.number);
-            *speaker = Some(context.speaker(key, first.point.device));
+            *speaker = Some(context.speaker(key, self.process(), first.point.device));
         }
         let uses = match speaker {
             Some(speaker) if !uses.is_empty() => context.uses_here(self.device, speaker, self.process(), uses),

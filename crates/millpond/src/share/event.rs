@@ -18,6 +18,7 @@ use millpond_core::share::{EventGrant, ForeignPoint, POINTS_MAX, Reply, Ticket, 
 use millpond_driver::{Driver, MarkName, RawMark, RawStream, StreamFlags, Work, process};
 
 use super::awaits::{Line, Opened};
+use super::connection::Connection;
 use super::error::ShareError;
 use super::exporter::Target;
 use super::import::check_kind;
@@ -115,6 +116,8 @@ impl Event {
         };
         let exporter = context.exporter()?;
         let number = exporter.number;
+        // Whatever importers have said by now, or that they are gone, comes before it.
+        exporter.settle(Connection::has_leases);
         let abroad = |point| context.point_abroad(number, point);
         let points = snapshot.points().into_iter().filter_map(abroad);
         let (mut known, theirs): (Vec<_>, Vec<_>) = points.partition(|point| point.device == number);
@@ -144,13 +147,13 @@ impl Context {
         };
         let line = Line::new(file, Arc::clone(&peer));
         let speaker = peer.speaker(self, grant.device)?;
-        let Some(point) = self.point_here(number, speaker, grant.point) else {
+        let Some(points) = self.points_here(number, speaker, grant.point) else {
             return Err(ShareError::answer("its order cannot be true"));
         };
         // What another process says of this device's own chains it need not believe: it orders those itself.
         let theirs = grant.known.iter().filter(|known| known.device != number);
-        let mut known: Vec<_> = theirs.filter_map(|known| self.point_here(number, speaker, *known)).collect();
-        known.extend(self.told_by_others(speaker, peer.process, &[&grant.known[..], &[grant.point]].concat()));
+        let known = theirs.filter_map(|known| self.points_here(number, speaker, *known)).flatten();
+        let (point, known): (_, Vec<_>) = (points[0], points.iter().copied().skip(1).chain(known).collect());
         // A name that the device does not open leaves it to the byte.
         let opened = grant.name.and_then(|name| self.driver.import_mark(&name).ok());
         let mark = match opened {

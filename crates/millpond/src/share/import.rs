@@ -14,7 +14,7 @@ use millpond_core::share::{ForeignUse, LeaseId, Request, Ticket, TicketKind, USE
 use millpond_core::units::Range;
 use millpond_driver::{Driver, LightGuard, process};
 
-use super::abroad::is_abroad;
+use super::abroad::{Hold, is_abroad};
 use super::claimed::Claimed;
 use super::error::ShareError;
 use super::peer::{Handle, Peer};
@@ -35,6 +35,8 @@ pub(crate) struct Imported {
     pub(crate) can_write: bool,
     /// Taken when the life ends.
     window: Mutex<Option<Window>>,
+    /// Those whose uses are in its history.
+    _told: Hold,
 }
 
 /// Addresses with an exporter's chunks mapped there.
@@ -94,9 +96,8 @@ impl Context {
             return Err(ShareError::OtherPool.into());
         }
         let speaker = peer.speaker(self, claimed.grant.device)?;
-        let here = |known: &ForeignUse| self.use_here(number, speaker, peer.process, known);
-        let uses: Option<Vec<Use>> = claimed.grant.uses.iter().map(here).collect();
-        let (Some(born), Some(uses)) = (here(&claimed.grant.born), uses) else {
+        let uses = [&[claimed.grant.born], &claimed.grant.uses[..]].concat();
+        let Some((uses, told)) = self.uses_told(number, speaker, peer.process, &uses) else {
             return Err(ShareError::answer("its order cannot be true"));
         };
         let window = Window::open(self, &peer, &claimed)?;
@@ -105,11 +106,12 @@ impl Context {
         let can_write = claimed.grant.can_write;
         let (lease, _) = claimed.take();
         let id = AllocId(self.next_alloc.fetch_add(1, Ordering::Relaxed));
-        let imported = Imported { context: Arc::clone(self), peer, lease, can_write, window: Mutex::new(Some(window)) };
+        let (context, window, _told) = (Arc::clone(self), Mutex::new(Some(window)), told);
+        let imported = Imported { context, peer, lease, can_write, window, _told };
         let allocation = Arc::new(Allocation::new(id, 0, self.number, Origin::Imported(Arc::new(imported))));
         let mut life = allocation.life();
-        life.begin(bytes, born);
-        uses.into_iter().for_each(|known| life.history.add_apart(known));
+        life.begin(bytes, uses[0]);
+        uses[1..].iter().for_each(|known| life.history.add_apart(*known));
         life.range = range;
         let generation = life.generation;
         drop(life);

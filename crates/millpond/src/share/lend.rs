@@ -15,7 +15,7 @@ use millpond_core::units::Range;
 use millpond_driver::LightGuard;
 use smallvec::SmallVec;
 
-use super::abroad::{Told, is_abroad};
+use super::abroad::{Hold, is_abroad};
 use super::connection::Connection;
 use crate::allocation::{Allocation, Life, Origin};
 use crate::context::Context;
@@ -146,7 +146,7 @@ pub(super) struct Lease {
     points: Vec<Point>,
     phase: Phase,
     /// Those whose uses its importer was told of.
-    told: Told,
+    told: Hold,
 }
 
 impl Heap {
@@ -173,6 +173,8 @@ impl Offer {
         id: LeaseId,
     ) -> std::result::Result<(MemoryGrant, Lease), Refusal> {
         let allocation = self.allocation.upgrade().ok_or(Refusal::Stale)?;
+        // What its other holders have said by now is told.
+        Hearing::of(&allocation);
         let Origin::Pool(pool) = &allocation.origin else { return Err(Refusal::Stale) };
         let mut heap = pool.lock();
         let mut life = allocation.life();
@@ -190,7 +192,7 @@ impl Offer {
             Some(known_abroad)
         };
         let is_open = |known: &&Use| !self.base.covers(known.point);
-        let told = context.tell(life.history.uses());
+        let told = context.hold(life.history.uses());
         // What processes did that are forgotten is over.
         let uses: Vec<ForeignUse> = life.history.uses().iter().filter(is_open).filter_map(abroad).collect();
         if uses.len() > USES_MAX {

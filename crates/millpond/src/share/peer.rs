@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use millpond_core::share::{ChunkName, FETCH_CHUNKS_MAX, Part, Reply, Request};
 use millpond_core::share::{Ticket, TicketKind};
@@ -86,7 +86,14 @@ impl Drop for Asking<'_> {
 struct Unsaid {
     packets: VecDeque<Vec<u8>>,
     has_thread: bool,
+    /// How long callers have waited for room so far.
+    waited: Duration,
 }
+
+/// So long callers wait for room all in all: an exporter that listens makes it in no time.
+const ROOM_WAIT: Duration = Duration::from_secs(1);
+/// And so long at once.
+const ROOM_STEP: Duration = Duration::from_millis(20);
 
 /// A chunk, and whether it can be written to here.
 pub(super) type Handle = (ChunkName, bool);
@@ -138,7 +145,7 @@ impl Peer {
 
     /// As whom its chains are known here. It says once which device it is.
     pub(super) fn speaker(&self, context: &Arc<Context>, device: u128) -> Result<&Speaker> {
-        let speaker = self.speaker.get_or_init(|| context.speaker(self.key, device));
+        let speaker = self.speaker.get_or_init(|| context.speaker(self.key, self.process, device));
         match speaker.device == device {
             true => Ok(speaker),
             false => Err(ShareError::answer("it says that it is another device than before")),
@@ -231,14 +238,22 @@ impl Peer {
         self.begin_turn(until)?.claim(ticket)
     }
 
-    /// Says something that has no answer, without waiting: where an exporter that does not listen has no more room, a
-    /// thread says it later, in order. To one that is gone it is said in vain.
+    /// Says something that has no answer. An exporter that listens has room for it in a moment, so that it has been said
+    /// when this returns. Where one does not listen a thread says it later, in order: a second of waiting is all that
+    /// it ever costs. To one that is gone it is said in vain.
     pub(super) fn tell(self: &Arc<Self>, request: &Request) {
         let packet = request.to_bytes();
         let mut unsaid = lock(&self.unsaid);
-        let is_next = unsaid.packets.is_empty();
-        if is_next && socket::send(&self.socket, &packet, &[], false) != Err(Errno::AGAIN) {
-            return;
+        while unsaid.packets.is_empty() {
+            if socket::send(&self.socket, &packet, &[], false) != Err(Errno::AGAIN) {
+                return;
+            }
+            if unsaid.waited >= ROOM_WAIT {
+                break;
+            }
+            let begin = Instant::now();
+            socket::wait_for_room(&self.socket, ROOM_STEP);
+            unsaid.waited += begin.elapsed();
         }
         unsaid.packets.push_back(packet);
         if !unsaid.has_thread {

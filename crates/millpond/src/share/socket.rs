@@ -150,6 +150,12 @@ pub(super) fn is_hung_up(connection: &OwnedFd) -> bool {
     ends[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR)
 }
 
+/// Waits until a packet can be sent, for so long at most.
+pub(super) fn wait_for_room(connection: &OwnedFd, time: Duration) {
+    let patience = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+    let _ = poll(&mut [PollFd::new(connection, PollFlags::OUT)], Some(&patience));
+}
+
 /// Whether a process is over, given its file.
 pub(super) fn is_over(life: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(life, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)

@@ -12,6 +12,7 @@ mod order;
 mod plain;
 mod processes;
 mod raw;
+mod third;
 mod tickets;
 mod traced;
 

@@ -2,7 +2,6 @@
 
 use millpond::{Error, Kind, Nearest, Violation};
 
-use crate::child::Child;
 use crate::{Side, eventually, fill, import, is_filled};
 
 #[track_caller]
@@ -209,66 +208,4 @@ fn an_imports_address_that_nobody_frees_goes_with_its_device() {
     drop(here);
     there.stream.free(buffer).unwrap();
     there.assert_empty();
-}
-
-/// What the help says: an event of the process that did it.
-#[test]
-fn an_event_of_the_third_process_itself_orders_what_the_exporter_told_of_it() {
-    let (there, here, mut second) = (Side::new(), Side::new(), Child::new());
-    let buffer = there.filled(1000, 1);
-    second.must(format!("import x {}", buffer.export().unwrap()));
-    let early = second.must("record");
-    second.must("fill x 2");
-    second.must("free x");
-    let late = second.must("record");
-    eventually("it has given it back", || there.device.sharing().leases == 0);
-    let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
-    let wait_for = |ticket: String| here.stream.wait(&here.device.import_event(&ticket.parse().unwrap()).unwrap());
-    wait_for(early).unwrap();
-    let refused = here.stream.launch(imported.read(), |_| ()).unwrap_err().to_string();
-    let help = format!("wait for an event that process {} records on its stream 1", second.id());
-    assert!(refused.contains(&help), "{refused}");
-    wait_for(late).unwrap();
-    assert!(is_filled(&here.stream, &imported, 2).unwrap());
-}
-
-/// A third process is told what a second did, and that it is over: by the exporter, which has it from the second, or
-/// from the second's end.
-#[test]
-fn what_a_third_process_did_is_over_for_all() {
-    for is_killed in [false, true] {
-        let (there, here, mut second) = (Side::new(), Side::new(), Child::new());
-        let buffer = there.filled(1000, 1);
-        second.must(format!("import x {}", buffer.export().unwrap()));
-        second.must("gate");
-        second.must("fill x 2");
-        second.must("free x");
-        eventually("it has given it back", || there.device.sharing().leases == 0);
-        let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
-        let refused = fill(&here.stream, &imported, 3).unwrap_err();
-        assert_eq!(violation(&refused).kind, Kind::Race);
-        assert!(refused.to_string().contains(&format!("process {}", second.id())), "{refused}");
-        // An event of the exporter does not come after it yet.
-        let wait_for = |side: &Side| {
-            let event = there.stream.record().unwrap().export().unwrap();
-            side.stream.wait(&side.device.import_event(&event).unwrap()).unwrap();
-        };
-        wait_for(&here);
-        assert!(fill(&here.stream, &imported, 3).is_err());
-        let second = (!is_killed).then_some(second);
-        let second = second.map(|mut second| {
-            second.must("open");
-            second.must("sync");
-            second
-        });
-        eventually("it is over", || {
-            wait_for(&here);
-            fill(&here.stream, &imported, 3).is_ok()
-        });
-        here.stream.free(imported).unwrap();
-        here.stream.synchronize().unwrap();
-        there.stream.free(buffer).unwrap();
-        drop((here, second));
-        eventually("nobody of another process is known", || there.device.sharing().foreign_chains == 0);
-    }
 }
