@@ -238,9 +238,9 @@ impl Peer {
         self.begin_turn(until)?.claim(ticket)
     }
 
-    /// Says something that has no answer. An exporter that listens has room for it in a moment, so that it has been said
-    /// when this returns. Where one does not listen a thread says it later, in order: a second of waiting is all that
-    /// it ever costs. To one that is gone it is said in vain.
+    /// Says something that has no answer. An exporter that listens has room for it in a moment, so that it has been
+    /// said when this returns. Where one does not listen a thread says it later, in order: a second of waiting is all
+    /// that it ever costs. To one that is gone it is said in vain.
     pub(super) fn tell(self: &Arc<Self>, request: &Request) {
         let packet = request.to_bytes();
         let mut unsaid = lock(&self.unsaid);
