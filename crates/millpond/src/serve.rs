@@ -156,7 +156,7 @@ impl StreamShared {
         }
         if !is_plainly_freed {
             drop(life);
-            return self.free_by_rule(&mut state, Owned { allocation, generation, address }, caller);
+            return self.free_by_rule(state, Owned { allocation, generation, address }, caller);
         }
         let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), caller);
         self.shelve(&mut state, Shelved { allocation, seq }, rounded, bytes);
@@ -183,7 +183,13 @@ impl StreamShared {
     /// What is not plain: memory of graphs, captures and other processes; what is lent; and what is to be refused.
     #[cold]
     #[inline(never)]
-    fn free_by_rule(&self, state: &mut State, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
+    fn free_by_rule(
+        &self,
+        mut guard: LightGuard<'_, State>,
+        owned: Owned,
+        caller: &'static Location<'static>,
+    ) -> FreeResult {
+        let state = &mut *guard;
         if let Origin::Captured(_) = owned.allocation.origin {
             return Err((not_launched(&owned.allocation), owned));
         }
@@ -219,11 +225,15 @@ impl StreamShared {
         if let Some(tracer) = &self.context.tracer {
             tracer.free(owned.allocation.id, owned.generation, self.id, caller);
         }
-        match owned.allocation.is_import() {
-            true => free_import(&owned.allocation, life, Some(free)),
-            false => free_in_graph(&owned.allocation, life, free.point.into()),
+        if !owned.allocation.is_import() {
+            free_in_graph(&owned.allocation, life, free.point.into());
+            self.leave(state);
+            return Ok(());
         }
         self.leave(state);
+        // Behind the lock: its exporter may have to make room before it can be told.
+        drop(guard);
+        free_import(&owned.allocation, life, Some(free));
         Ok(())
     }
 
@@ -338,8 +348,8 @@ pub(crate) fn not_launched(allocation: &Allocation) -> Error {
 const FALLEN_MAX: usize = 32;
 
 impl PoolShared {
-    /// Frees an allocation whose buffer was dropped: after everything declared so far. Never waits, never fails, adds
-    /// no order.
+    /// Frees an allocation whose buffer was dropped: after everything declared so far. Never fails, adds no order, and
+    /// waits for nothing but room to tell an import's exporter of it.
     pub(crate) fn drop_allocation(owned: Owned) {
         Self::end_allocation(owned, true);
     }
