@@ -2,7 +2,6 @@
 //!
 //! Knows progress and drivers; no memory.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use millpond_core::ids::{Point, Seq, Slot};
@@ -11,8 +10,9 @@ use millpond_core::pool::Frontier;
 use millpond_driver::{Driver, RawStream};
 
 use crate::context::CountedDriver;
-use crate::progress::{Progress, no_end};
+use crate::progress::Progress;
 use crate::sweep::Sweep;
+
 /// A chain, and who can be asked about it.
 #[derive(Clone, Debug)]
 pub(crate) enum Listed {
@@ -36,17 +36,10 @@ impl Listed {
 
     /// Waits on the calling thread until all work of the chain so far is over.
     pub(crate) fn block(&self, driver: &dyn Driver) -> millpond_driver::Result<()> {
-        let Listed::Chain { progress, abroad } = self else { return Ok(()) };
-        let driver = abroad.as_ref().map_or(driver, |their| &**their);
-        let submitted = progress.submitted.load(Ordering::Acquire);
-        progress.with_mark(driver, |mark| driver.block_on(mark))?;
-        for end in progress.strays(submitted) {
-            end.map_or_else(|| Err(no_end()), |end| driver.block_on(end.raw))?;
+        match self {
+            Listed::Over(_) => Ok(()),
+            Listed::Chain { progress, abroad } => progress.block(abroad.as_ref().map_or(driver, |their| &**their)),
         }
-        // Whoever waited for it need not ask: a device that blocks may refuse to answer.
-        progress.reach_now(driver);
-        progress.complete(submitted);
-        Ok(())
     }
 
     fn is_over(&self, seq: Seq, driver: &dyn Driver) -> bool {
@@ -62,7 +55,7 @@ impl Listed {
     fn has_passed(&self, seq: Seq) -> bool {
         match self {
             Listed::Over(end) => seq <= *end,
-            Listed::Chain { progress, .. } => seq <= progress.completed.load(Ordering::Acquire),
+            Listed::Chain { progress, .. } => progress.has_passed(seq),
         }
     }
 
@@ -73,8 +66,7 @@ impl Listed {
     /// Where it is another device's and closed, and all of it is over: the end.
     fn is_over_for_good(&self) -> Option<Seq> {
         let Listed::Chain { progress, abroad: Some(their) } = self else { return None };
-        let end = progress.submitted.load(Ordering::Acquire);
-        (progress.end.get().is_some() && progress.is_over(end, &**their)).then_some(end)
+        progress.end_if_over(&**their)
     }
 }
 

@@ -21,11 +21,11 @@ use crate::event::Mark;
 pub(crate) struct Progress {
     queue: Queue,
     /// The last position whose work the driver has.
-    pub(crate) submitted: AtomicU64,
+    submitted: AtomicU64,
     /// The last position known to be over.
-    pub(crate) completed: AtomicU64,
+    completed: AtomicU64,
     /// The end of a closed stream.
-    pub(crate) end: OnceLock<Arc<Mark>>,
+    end: OnceLock<Arc<Mark>>,
     /// Whether the program submits to the stream as well.
     is_shared: AtomicBool,
     /// A mark made ahead, and the position that it covers: no other can be had while foreign code captures the stream,
@@ -118,7 +118,7 @@ impl Progress {
     }
 
     /// As [`reach`](Self::reach), once the device was asked.
-    pub(crate) fn reach_now(&self, driver: &dyn Driver) -> Seq {
+    fn reach_now(&self, driver: &dyn Driver) -> Seq {
         if self.has_strays.load(Ordering::Acquire) {
             let is_over = |it: &mut Stray| it.end.as_ref().is_some_and(|end| driver.peek(end.raw) == Ok(true));
             let over: Vec<Stray> = lock(&self.strays).extract_if(.., is_over).collect();
@@ -228,6 +228,30 @@ impl Progress {
             Ok(false) => false,
             Err(_) => self.is_over_ahead(seq, driver),
         }
+    }
+
+    /// Whether `seq` is known to be over, without asking the device.
+    pub(crate) fn has_passed(&self, seq: Seq) -> bool {
+        seq <= self.completed.load(Ordering::Acquire)
+    }
+
+    /// Waits on the calling thread until all work so far is over.
+    pub(crate) fn block(&self, driver: &dyn Driver) -> millpond_driver::Result<()> {
+        let submitted = self.submitted.load(Ordering::Acquire);
+        self.with_mark(driver, |mark| driver.block_on(mark))?;
+        for end in self.strays(submitted) {
+            end.map_or_else(|| Err(no_end()), |end| driver.block_on(end.raw))?;
+        }
+        // Whoever waited for it need not ask: a device that blocks may refuse to answer.
+        self.reach_now(driver);
+        self.complete(submitted);
+        Ok(())
+    }
+
+    /// Where the chain is closed and all of it is over: its end.
+    pub(crate) fn end_if_over(&self, driver: &dyn Driver) -> Option<Seq> {
+        let end = self.submitted.load(Ordering::Acquire);
+        (self.end.get().is_some() && self.is_over(end, driver)).then_some(end)
     }
 
     /// The program submits to the stream as well from now on.
