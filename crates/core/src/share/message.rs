@@ -20,7 +20,7 @@
 
 use super::ticket::TicketKind;
 use super::wire::{Malformed, Reader, Writer};
-use super::{ForeignPoint, ForeignUse, LeaseId};
+use super::{ForeignEnd, ForeignPoint, ForeignUse, LeaseId};
 use crate::check::Act;
 
 /// No packet is larger, in bytes.
@@ -85,9 +85,9 @@ pub struct MemoryGrant {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventGrant {
     /// Where it was recorded.
-    pub point: ForeignPoint,
+    pub end: ForeignEnd,
     /// What came before that on other chains.
-    pub known: Vec<ForeignPoint>,
+    pub known: Vec<ForeignEnd>,
     /// By which the importer's device can wait for it, where the exporter's has such names.
     pub name: Option<[u8; EVENT_NAME_BYTES]>,
     /// The exporter's device: whose own chains are named so.
@@ -244,8 +244,8 @@ impl Reply {
                 writer.list(&grant.uses, Writer::one_use).u128(grant.device).u8(u8::from(grant.can_write))
             }
             Reply::Event(grant) => {
-                writer.u8(2).point(&grant.point);
-                writer.list(&grant.known, Writer::point).name(grant.name.as_ref()).u128(grant.device)
+                writer.u8(2).foreign_end(&grant.end);
+                writer.list(&grant.known, Writer::foreign_end).name(grant.name.as_ref()).u128(grant.device)
             }
             Reply::Pool(pool) => writer.u8(3).u32(*pool),
             Reply::Parts(parts) => writer.u8(4).list(parts, Writer::part),
@@ -278,8 +278,8 @@ impl Reply {
                 can_write: reader.flag()?,
             }),
             2 => Reply::Event(EventGrant {
-                point: reader.point()?,
-                known: reader.list(POINTS_MAX, Reader::point)?,
+                end: reader.foreign_end()?,
+                known: reader.list(POINTS_MAX, Reader::foreign_end)?,
                 name: reader.name()?,
                 device: reader.u128()?,
             }),
@@ -315,6 +315,11 @@ impl Writer {
 
     fn point(&mut self, point: &ForeignPoint) {
         self.u128(point.device).u32(point.slot).u64(point.seq);
+    }
+
+    fn foreign_end(&mut self, end: &ForeignEnd) {
+        self.point(&end.point);
+        self.u32(end.process);
     }
 
     fn one_use(&mut self, known: &ForeignUse) {
@@ -354,6 +359,10 @@ impl Reader<'_> {
 
     fn point(&mut self) -> Result<ForeignPoint, Malformed> {
         Ok(ForeignPoint { device: self.u128()?, slot: self.u32()?, seq: self.u64()? })
+    }
+
+    fn foreign_end(&mut self) -> Result<ForeignEnd, Malformed> {
+        Ok(ForeignEnd { point: self.point()?, process: self.u32()? })
     }
 
     fn one_use(&mut self) -> Result<ForeignUse, Malformed> {

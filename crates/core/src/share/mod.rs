@@ -32,6 +32,15 @@ pub struct ForeignPoint {
     pub seq: Seq,
 }
 
+/// A point that an event comes after.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ForeignEnd {
+    /// Where in the order.
+    pub point: ForeignPoint,
+    /// The process whose device it is, as the one that tells it knows that; 0 for itself, or where that is not known.
+    pub process: u32,
+}
+
 /// A use of an allocation, as one process tells another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForeignUse {

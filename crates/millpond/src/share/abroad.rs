@@ -8,7 +8,9 @@
 //! another's number for his speaks for it.
 //!
 //! What a speaker says of its own chains is believed; nobody else can name them with effect but in an event, which its
-//! importer chose to come after. What anybody says of this device's chains must be true of them already.
+//! importer chose to come after, and by device and process together: an exporter passes on that its importers' work is
+//! over without being asked, and they can say whose device they like, but not which process they are. What anybody says
+//! of this device's chains must be true of them already.
 //!
 //! A speaker is needed while it holds something; while somebody else holds memory that it used, who was told of its
 //! uses and has to be told that they are over ([`Context::over_abroad`]); and while memory is imported here that it
@@ -25,7 +27,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use millpond_core::check::{Place, Site, Use};
 use millpond_core::ids::{Point, Seq, Slot, StreamId};
-use millpond_core::share::{ForeignPoint, ForeignUse, POINTS_MAX};
+use millpond_core::share::{ForeignEnd, ForeignPoint, ForeignUse, POINTS_MAX};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -43,6 +45,9 @@ const CHAINS_MAX: usize = POINTS_MAX;
 const ALL_CHAINS_MAX: usize = 1 << 16;
 /// So many chains that are known by hearsay and that nobody needs are remembered.
 const HEARSAY_MAX: usize = POINTS_MAX;
+
+/// The point that everybody comes after.
+const EVERYBODYS: Point = Point { slot: Slot(0), seq: 0 };
 
 /// The chains of others, both ways.
 #[derive(Debug, Default)]
@@ -159,8 +164,7 @@ impl Chains {
     /// A point of a chain that is known, as this speaker names it.
     fn here(&mut self, name: Name, seq: Seq, teller: u64) -> Option<Point> {
         if seq == 0 {
-            // Everybody comes after position 0.
-            return Some(Point { slot: Slot(0), seq });
+            return Some(EVERYBODYS);
         }
         let chain = self.here.get_mut(&name)?;
         let seq = chain.origin + seq;
@@ -171,16 +175,18 @@ impl Chains {
         Some(Point { slot: chain.slot, seq })
     }
 
-    /// All that go by this device's number, in the order in which they were heard of.
-    fn of_device(&self, device: u128) -> SmallVec<[u64; 2]> {
-        self.by_device.get(&device).cloned().unwrap_or_default()
+    /// What others call a position of a chain.
+    fn told(&self, name: &Name, seq: Seq) -> Option<ForeignEnd> {
+        let known = self.speakers.get(&name.0)?;
+        let point = ForeignPoint { device: known.device, slot: name.1, seq };
+        Some(ForeignEnd { point, process: known.number })
     }
 
-    /// The first of these that is so, or a new one.
-    fn find_or_add(&mut self, device: u128, tests: &[&dyn Fn(&Known) -> bool]) -> u64 {
-        let all = self.of_device(device);
-        let find = |test: &&dyn Fn(&Known) -> bool| all.iter().copied().find(|number| test(&self.speakers[number]));
-        if let Some(found) = tests.iter().find_map(find) {
+    /// The one that goes by this device's number and is so, or else so, or a new one.
+    fn find_or_add(&mut self, device: u128, is_it: impl Fn(&Known) -> bool, may_be_it: impl Fn(&Known) -> bool) -> u64 {
+        let all = self.by_device.get(&device).map_or(&[][..], |all| all);
+        let find = |test: &dyn Fn(&Known) -> bool| all.iter().copied().find(|number| test(&self.speakers[number]));
+        if let Some(found) = find(&is_it).or_else(|| find(&may_be_it)) {
             return found;
         }
         let number = self.next;
@@ -189,6 +195,16 @@ impl Chains {
         self.speakers.insert(number, Known { device, process, number: 0, users: 0, holds: 0, chains });
         self.by_device.entry(device).or_default().push(number);
         number
+    }
+
+    /// A device of a process with this number, 0 where nobody says it.
+    fn third(&mut self, device: u128, number: u32) -> u64 {
+        let is_nobodys = |known: &Known| known.process.is_none() && known.number == 0;
+        let third = self.find_or_add(device, |known| number != 0 && known.number == number, is_nobodys);
+        if let Some(known) = self.speakers.get_mut(&third) {
+            known.number = number;
+        }
+        third
     }
 
     /// Needs a speaker once more.
@@ -219,6 +235,13 @@ impl Chains {
         }
     }
 
+    /// Forgets a speaker that has no chain and that nobody needs.
+    fn forget_empty(&mut self, number: u64) {
+        if self.speakers.get(&number).is_some_and(|known| known.chains.is_empty() && !known.is_needed()) {
+            self.forget(number);
+        }
+    }
+
     /// Makes room for one more chain by hearsay that nobody needs, but for those of one speaker.
     fn forget_idle(&mut self, but: u64) {
         while self.idle >= HEARSAY_MAX {
@@ -236,7 +259,7 @@ impl Context {
     pub(super) fn speaker(self: &Arc<Self>, process: ProcessKey, number: u32, device: u128) -> Speaker {
         let mut chains = lock(&self.share.abroad.chains);
         let is_said = |known: &Known| known.process.is_none() && (known.number == 0 || known.number == number);
-        let found = chains.find_or_add(device, &[&|known| known.process == Some(process), &is_said]);
+        let found = chains.find_or_add(device, |known| known.process == Some(process), is_said);
         chains.need(found, |known| &mut known.users);
         if let Some(known) = chains.speakers.get_mut(&found) {
             (known.process, known.number) = (Some(process), number);
@@ -250,22 +273,22 @@ impl Context {
     }
 
     /// What another process calls a point of this order; none for a chain that is forgotten.
-    pub(super) fn point_abroad(&self, number: u128, point: Point) -> Option<ForeignPoint> {
+    pub(super) fn end_abroad(&self, number: u128, point: Point) -> Option<ForeignEnd> {
         let chains = lock(&self.share.abroad.chains);
         let Some(name) = chains.names.get(&point.slot) else {
             let is_own = !chains.foreign.contains(&point.slot);
             let seq = point.seq.saturating_sub(lock(&self.slots).begin(point.slot));
-            return is_own.then_some(ForeignPoint { device: number, slot: point.slot.0, seq });
+            let point = ForeignPoint { device: number, slot: point.slot.0, seq };
+            return is_own.then_some(ForeignEnd { point, process: 0 });
         };
-        let (origin, device) = (chains.here.get(name)?.origin, chains.speakers.get(&name.0)?.device);
-        (point.seq > origin).then(|| ForeignPoint { device, slot: name.1, seq: point.seq - origin })
+        let chain = chains.here.get(name)?;
+        (point.seq > chain.origin).then(|| chains.told(name, point.seq - chain.origin)).flatten()
     }
 
     /// A use as other processes see it; none of a process that is forgotten.
     pub(super) fn use_abroad(&self, number: u128, known: &Use) -> Option<ForeignUse> {
-        let point = self.point_abroad(number, known.point)?;
-        let Site { act, stream, op, place } = known.site;
-        let process = if let Place::Process(process) = place { process } else { 0 };
+        let ForeignEnd { point, process } = self.end_abroad(number, known.point)?;
+        let Site { act, stream, op, .. } = known.site;
         Some(ForeignUse { point, act, stream: stream.0, op: op.min(point.seq), process })
     }
 
@@ -281,7 +304,9 @@ impl Context {
         let mut chains = lock(&self.share.abroad.chains);
         let mut numbers = SmallVec::<[u64; 1]>::new();
         let mut told = |known: &ForeignUse| {
-            let it = self.use_told(&mut chains, number, speaker, process, known)?;
+            let end = ForeignEnd { point: known.point, process: known.process };
+            let point = self.point_told(&mut chains, number, speaker, &end)?;
+            let it = use_at(point, if known.process == 0 { process } else { known.process }, known);
             // At once: nothing that comes after it pushes it out.
             if let Some((whose, _)) = chains.names.get(&it.point.slot).copied()
                 && !numbers.contains(&whose)
@@ -311,15 +336,13 @@ impl Context {
         Hold { context: Arc::downgrade(self), numbers }
     }
 
-    /// What others did that is over, as they call it: it comes before all that this device does from now on.
-    pub(super) fn over_abroad(&self) -> Vec<ForeignPoint> {
+    /// What others did that is over, as they call it: it comes before all that this device does from now on. Of
+    /// processes that have a number here: an importer that takes another's device for its own speaks for itself only.
+    pub(super) fn over_abroad(&self) -> Vec<ForeignEnd> {
         let chains = lock(&self.share.abroad.chains);
         let over = chains.here.iter().filter(|(_, chain)| chain.over > chain.origin);
-        let point = |(name, chain): (&Name, &Chain)| {
-            let device = chains.speakers.get(&name.0)?.device;
-            Some(ForeignPoint { device, slot: name.1, seq: chain.over - chain.origin })
-        };
-        over.filter_map(point).collect()
+        let ends = over.filter_map(|(name, chain)| chains.told(name, chain.over - chain.origin));
+        ends.filter(|end| end.process != 0).collect()
     }
 
     /// What this order calls a point of its own that another process names; none where it cannot be true.
@@ -330,34 +353,35 @@ impl Context {
         (seq <= progress.last(slot).seq).then_some(Point { slot, seq })
     }
 
-    /// What this order calls a point that an event carries: of each that goes by that device's number, as whoever waits
-    /// for the event chose to believe it. None where it cannot be true.
-    pub(super) fn points_here(
-        &self,
-        number: u128,
-        speaker: &Speaker,
-        point: ForeignPoint,
-    ) -> Option<SmallVec<[Point; 1]>> {
+    /// What this order calls a point that a speaker's event comes after, as whoever waits for the event chose to
+    /// believe it; none where it cannot be true.
+    pub(super) fn point_here(&self, number: u128, speaker: &Speaker, end: &ForeignEnd) -> Option<Point> {
+        let mut chains = lock(&self.share.abroad.chains);
+        self.point_told(&mut chains, number, speaker, end)
+    }
+
+    /// What this order calls a point that a speaker names: one of this device's own, of the speaker's, or of a third
+    /// one, who is the process of the number that the speaker says, if it has spoken here.
+    fn point_told(&self, chains: &mut Chains, number: u128, speaker: &Speaker, end: &ForeignEnd) -> Option<Point> {
+        let ForeignEnd { point, process } = *end;
         if point.seq > SEQ_MAX {
             return None;
         }
-        let mut chains = lock(&self.share.abroad.chains);
         if point.device == number {
-            return Some(SmallVec::from_iter([self.own_point(&chains, point)?]));
+            return self.own_point(chains, point);
         }
-        let named = chains.of_device(point.device);
-        let mut points: SmallVec<_> =
-            named.iter().filter_map(|known| chains.here((*known, point.slot), point.seq, speaker.number)).collect();
-        points.dedup();
-        if points.is_empty() {
-            let first = chains.find_or_add(point.device, &[&|_| true]);
-            let opened = self.open_abroad(&mut chains, (first, point.slot), point.seq, speaker.number);
-            if chains.speakers.get(&first).is_some_and(|known| known.chains.is_empty() && !known.is_needed()) {
-                chains.forget(first);
-            }
-            points.push(opened?);
+        if point.seq == 0 {
+            return Some(EVERYBODYS);
         }
-        Some(points)
+        let whose = match process {
+            0 if point.device == speaker.device => speaker.number,
+            process => chains.third(point.device, process),
+        };
+        let opened = self.open_abroad(chains, (whose, point.slot), point.seq, speaker.number);
+        if opened.is_none() {
+            chains.forget_empty(whose);
+        }
+        opened
     }
 
     /// What a speaker did with memory that it was lent: all on chains of its own, or nothing of it is believed.
@@ -383,37 +407,6 @@ impl Context {
             Some(use_at(self.open_abroad(&mut chains, name, known.point.seq, teller)?, process, known))
         };
         uses.iter().map(&mut here).collect()
-    }
-
-    /// One of [`uses_told`](Self::uses_told).
-    fn use_told(
-        &self,
-        chains: &mut Chains,
-        number: u128,
-        speaker: &Speaker,
-        process: u32,
-        known: &ForeignUse,
-    ) -> Option<Use> {
-        if known.point.seq > SEQ_MAX {
-            return None;
-        }
-        let process = if known.process == 0 { process } else { known.process };
-        if known.point.device == number {
-            return Some(use_at(self.own_point(chains, known.point)?, process, known));
-        }
-        let whose = match known.process {
-            0 if known.point.device == speaker.device => speaker.number,
-            said => {
-                let is_nobodys = |other: &Known| other.process.is_none() && other.number == 0;
-                let whose = chains.find_or_add(known.point.device, &[&|other| other.number == said, &is_nobodys]);
-                if let Some(known) = chains.speakers.get_mut(&whose) {
-                    known.number = said;
-                }
-                whose
-            }
-        };
-        let name = (whose, known.point.slot);
-        Some(use_at(self.open_abroad(chains, name, known.point.seq, speaker.number)?, process, known))
     }
 
     /// A point of a chain of others, which gets a slot with its first.

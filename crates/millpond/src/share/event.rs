@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use millpond_core::order::Snapshot;
-use millpond_core::share::{EventGrant, ForeignPoint, POINTS_MAX, Reply, Ticket, TicketKind};
+use millpond_core::share::{EventGrant, ForeignEnd, ForeignPoint, POINTS_MAX, Reply, Ticket, TicketKind};
 use millpond_driver::{Driver, MarkName, RawMark, RawStream, StreamFlags, Work, process};
 
 use super::awaits::{Line, Opened};
@@ -118,9 +118,9 @@ impl Event {
         let number = exporter.number;
         // Whatever importers have said by now, or that they are gone, comes before it.
         exporter.settle(Connection::has_leases);
-        let abroad = |point| context.point_abroad(number, point);
-        let points = snapshot.points().into_iter().filter_map(abroad);
-        let (mut known, theirs): (Vec<_>, Vec<_>) = points.partition(|point| point.device == number);
+        let abroad = |point| context.end_abroad(number, point);
+        let ends = snapshot.points().into_iter().filter_map(abroad);
+        let (mut known, theirs): (Vec<_>, Vec<_>) = ends.partition(|end| end.point.device == number);
         if known.len() > POINTS_MAX {
             return Err(ShareError::Full(format!("the event comes after more than {POINTS_MAX} streams")).into());
         }
@@ -128,8 +128,9 @@ impl Event {
         let room = POINTS_MAX - known.len();
         known.extend(context.over_abroad().into_iter().chain(theirs).take(room));
         // A chain that is forgotten is over.
-        let point = abroad(snapshot.point()).unwrap_or(ForeignPoint { device: number, slot: 0, seq: 0 });
-        let grant = EventGrant { point, known, name: None, device: number };
+        let over = ForeignEnd { point: ForeignPoint { device: number, slot: 0, seq: 0 }, process: 0 };
+        let end = abroad(snapshot.point()).unwrap_or(over);
+        let grant = EventGrant { end, known, name: None, device: number };
         let announced = Target::Event(Announced { grant, mark: Arc::clone(mark) });
         exporter.issue(TicketKind::Event, announced, 0, context.share.times().ticket_life)
     }
@@ -147,13 +148,12 @@ impl Context {
         };
         let line = Line::new(file, Arc::clone(&peer));
         let speaker = peer.speaker(self, grant.device)?;
-        let Some(points) = self.points_here(number, speaker, grant.point) else {
+        let Some(point) = self.point_here(number, speaker, &grant.end) else {
             return Err(ShareError::answer("its order cannot be true"));
         };
         // What another process says of this device's own chains it need not believe: it orders those itself.
-        let theirs = grant.known.iter().filter(|known| known.device != number);
-        let known = theirs.filter_map(|known| self.points_here(number, speaker, *known)).flatten();
-        let (point, known): (_, Vec<_>) = (points[0], points.iter().copied().skip(1).chain(known).collect());
+        let theirs = grant.known.iter().filter(|end| end.point.device != number);
+        let known: Vec<_> = theirs.filter_map(|end| self.point_here(number, speaker, end)).collect();
         // A name that the device does not open leaves it to the byte.
         let opened = grant.name.and_then(|name| self.driver.import_mark(&name).ok());
         let mark = match opened {

@@ -221,3 +221,37 @@ fn hearsay_keeps_nobody_from_importing() {
     assert!(known <= 4096 + 700, "{known} chains are remembered");
     assert!(import(&here.device, &buffer.export().unwrap()).is_ok());
 }
+
+/// An importer that takes another's device for its own: what it says is over is its own work, for everybody.
+#[test]
+fn who_takes_anothers_number_says_nothing_of_its_work() {
+    let (there, here) = (Side::new(), Side::new());
+    let (mut second, mut evil) = (Child::new(), Child::new());
+    let (buffer, bait) = (there.filled(1000, 1), there.filled(1000, 1));
+    second.must("alloc m 1000 1");
+    let number = evil.must(format!("raw {}", second.must("export m")));
+    second.must(format!("import x {}", buffer.export().unwrap()));
+    second.must("gate");
+    second.must("fill x 2");
+    second.must("free x");
+    eventually("it has given it back", || there.device.sharing().leases == 0);
+    let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+    evil.must(format!("raw {}", bait.export().unwrap()));
+    evil.must(format!("raw-release {number}"));
+    evil.must("raw-say over");
+    evil.must("raw-say known");
+    let is_refused = || {
+        follow(&here, &there);
+        let refused = fill(&here.stream, &imported, 3).unwrap_err();
+        assert!(refused.to_string().contains(&format!("process {}", second.id())), "{refused}");
+    };
+    eventually("it is heard", || there.device.sharing().leases == 1);
+    is_refused();
+    evil.kill();
+    eventually("it is gone", || there.device.sharing().importers == 2);
+    is_refused();
+    second.must("open");
+    second.must("sync");
+    follow(&here, &there);
+    fill(&here.stream, &imported, 3).unwrap();
+}

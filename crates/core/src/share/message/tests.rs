@@ -6,6 +6,10 @@ fn point(seq: u64) -> ForeignPoint {
     ForeignPoint { device: 3 << 90, slot: 5, seq }
 }
 
+fn end(seq: u64) -> ForeignEnd {
+    ForeignEnd { point: point(seq), process: seq as u32 % 2 }
+}
+
 fn one_use(seq: u64) -> ForeignUse {
     ForeignUse { point: point(seq), act: Act::Write, stream: 2, op: seq - 1, process: seq as u32 % 3 }
 }
@@ -41,8 +45,8 @@ fn replies() -> Vec<Reply> {
     };
     let mut replies = vec![
         Reply::Memory(memory),
-        Reply::Event(EventGrant { point: point(7), known: vec![point(1), point(2)], name: None, device: 1 }),
-        Reply::Event(EventGrant { point: point(7), known: Vec::new(), name: Some([9; EVENT_NAME_BYTES]), device: 1 }),
+        Reply::Event(EventGrant { end: end(7), known: vec![end(1), end(2)], name: None, device: 1 }),
+        Reply::Event(EventGrant { end: end(7), known: Vec::new(), name: Some([9; EVENT_NAME_BYTES]), device: 1 }),
         Reply::Pool(3),
         Reply::Parts(vec![part; PARTS_MAX]),
         Reply::Chunks(64),
@@ -93,8 +97,8 @@ fn the_largest_messages_fit_a_packet() {
         can_write: true,
     });
     let event = Reply::Event(EventGrant {
-        point: point(7),
-        known: vec![point(1); POINTS_MAX],
+        end: end(7),
+        known: vec![end(1); POINTS_MAX],
         name: Some([7; EVENT_NAME_BYTES]),
         device: 1,
     });
