@@ -181,8 +181,7 @@ impl Device {
         let open = state.streams.remove(&stream.0).ok_or(Code::INVALID_HANDLE)?;
         state.graphs.forget_stream(stream);
         let end = answer(self.host.mark(open.raw))?;
-        state.ended.retain(|mark| self.host.is_over(*mark) == Ok(false));
-        state.ended.push(end);
+        self.note_end(&mut state, end);
         if open.is_blocking {
             // Its work goes on, and the legacy stream must still come after it.
             let legacy = self.legacy(&mut state)?;

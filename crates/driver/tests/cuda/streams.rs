@@ -60,6 +60,12 @@ impl Foreign {
         context
     }
 
+    fn synchronize(&self) {
+        let synchronize = self.function::<unsafe extern "C" fn() -> Code>("cuCtxSynchronize");
+        // SAFETY: no argument that could be wrong.
+        assert_eq!(unsafe { synchronize() }, Code::SUCCESS);
+    }
+
     fn destroy_context(&self, context: Context) {
         let destroy = self.function::<unsafe extern "C" fn(Context) -> Code>("cuCtxDestroy_v2");
         // SAFETY: a context of a test's own.
@@ -367,4 +373,17 @@ fn a_stream_of_another_context_that_fails_once() {
     driver.close_stream(adopted).unwrap();
     foreign.close_stream(native);
     foreign.destroy_context(context);
+}
+
+#[test]
+fn who_waits_for_the_device_has_waited_for_the_mark_of_all_its_work() {
+    let (driver, foreign) = (driver(), Foreign::new());
+    foreign.enter(&driver);
+    let streams: Vec<_> = (0..8).map(|_| stream(&driver)).collect();
+    for round in 0..400 {
+        streams.iter().for_each(|&stream| run(&driver, stream, || ()));
+        let mark = driver.mark_all().unwrap().expect("CUDA has one");
+        foreign.synchronize();
+        assert_eq!(driver.is_over(mark), Ok(true), "round {round}");
+    }
 }

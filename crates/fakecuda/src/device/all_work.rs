@@ -24,7 +24,13 @@ impl Device {
         marks.chain(state.ended.iter().copied().map(Ok)).collect()
     }
 
-    /// An event after all that was submitted.
+    /// Of what is closed the ends are kept that are not reached.
+    pub(super) fn note_end(&self, state: &mut State, end: RawMark) {
+        state.ended.retain(|mark| self.host.is_over(*mark) == Ok(false));
+        state.ended.push(end);
+    }
+
+    /// An event after all that was submitted. Who waits for the device later waits for it, too.
     pub(crate) fn record_all(&self, event: Event) -> Result<(), Code> {
         self.spoil_all()?;
         let mut state = self.state()?;
@@ -32,6 +38,7 @@ impl Device {
         self.marks(&state)?.into_iter().try_for_each(|mark| answer(self.host.wait(raw, mark)))?;
         let mark = answer(self.host.mark(raw))?;
         answer(self.host.close_stream(raw))?;
+        self.note_end(&mut state, mark);
         let known = state.events.get_mut(&event.0).filter(|known| known.context == contexts::current());
         known.ok_or(Code::INVALID_HANDLE)?.recorded = Some(mark);
         Ok(())
