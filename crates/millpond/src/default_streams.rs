@@ -125,7 +125,6 @@ impl StreamShared {
 
     /// The legacy stream comes after all work of the blocking streams.
     pub(crate) fn gather_blocking(&self, state: &mut State) -> Result<()> {
-        self.context.close_rest()?;
         let legacy = &self.context.legacy;
         let blocking = std::mem::take(&mut lock(&legacy.noted).blocking);
         for (i, stream) in blocking.iter().enumerate() {
@@ -134,6 +133,8 @@ impl StreamShared {
                 return Err(error);
             }
         }
+        // Only now: whoever was found closed above has its end among the others behind this, or this is refused.
+        self.context.close_rest()?;
         let mut noted = lock(&legacy.noted);
         // From here on this chain knows of them itself.
         if let Some(over) = noted.over.take() {
@@ -149,6 +150,7 @@ impl StreamShared {
     fn gather_one(&self, state: &mut State, stream: &StreamShared) -> Result<()> {
         let mut other = stream.state.lock();
         if other.is_closed {
+            // Its end is noted, or the device has refused to mark it so far.
             return Ok(());
         }
         let end = stream.end(&mut other);

@@ -1,10 +1,11 @@
 //! Every driver call fails once, in a program that uses everything: what failed has not happened and can be done
 //! again, no data is lost, and in the end all memory is given back.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millpond::driver::{CallKind, DriverError, Failing, HostConfig, HostDriver, SimDriver};
+use millpond::driver::{CallKind, Driver, DriverError, Failing, HostConfig, HostDriver, SimDriver, Tap, Tapped};
 use millpond::{
     Buffer, Device, DeviceConfig, Error, MIB, Pool, PoolConfig, Read, ReusePolicy, Schedule, Stream, Write,
 };
@@ -330,4 +331,51 @@ fn a_wait_of_the_host_that_fails_orders_nothing() {
         assert!(matches!(device.synchronize(), Err(Error::Driver(_))));
         assert!(matches!(other.launch(x.write(), |_| ()), Err(Error::Violation(_))));
     });
+}
+
+thread_local! {
+    /// What another thread does while this one's next wait is on its way to the device.
+    static MEANWHILE: RefCell<Option<Box<dyn FnOnce() + Send>>> = RefCell::default();
+}
+
+#[derive(Debug, Default)]
+struct AtWait;
+
+impl Tap for AtWait {
+    fn before(&self, kind: CallKind, _: u64) -> Result<(), DriverError> {
+        if kind == CallKind::Wait
+            && let Some(act) = MEANWHILE.take()
+        {
+            std::thread::spawn(act).join().expect("it does not panic");
+        }
+        Ok(())
+    }
+}
+
+/// The legacy stream collects the ends of the blocking streams one by one. One of them is closed meanwhile, and the
+/// device refuses to mark its end: the legacy stream and all that follow it come after its work, or it is refused.
+#[test]
+fn the_legacy_stream_comes_after_a_stream_that_is_badly_closed_meanwhile() {
+    let sim = || Arc::new(SimDriver::default()) as Arc<dyn Driver>;
+    let host = || Arc::new(HostDriver::new(HostConfig::default()).unwrap()) as Arc<dyn Driver>;
+    for (device, refusals) in [(sim(), 1), (sim(), 2), (host(), 1), (host(), 2)] {
+        let driver = Arc::new(Failing::new(Tapped::<_, AtWait>::new(device)));
+        let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
+        let [first, closed, other] = [(); 3].map(|()| device.stream().unwrap());
+        first.launch((), |()| ()).unwrap();
+        let x = closed.alloc::<u32>(&device.default_pool(), LEN).unwrap();
+        closed.launch(x.read(), |_| ()).unwrap();
+        let (legacy, fails) = (device.legacy_stream(), driver.clone());
+        MEANWHILE.set(Some(Box::new(move || {
+            (0..refusals).for_each(|nth| fails.fail_at_kind(CallKind::Mark, nth));
+            drop(closed);
+        })));
+        if refusals > 1 {
+            assert!(matches!(legacy.launch((), |()| ()), Err(Error::Driver(_))));
+        }
+        legacy.launch((), |()| ()).unwrap();
+        assert_eq!(driver.struck(), vec![CallKind::Mark; refusals as usize]);
+        other.launch(x.write(), |_| ()).unwrap();
+        other.free(x).unwrap();
+    }
 }
