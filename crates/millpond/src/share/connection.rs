@@ -39,7 +39,7 @@ const REQUEST_BYTES_MAX: usize = 48 * 1024;
 const LEASES_MAX: usize = 1 << 15;
 /// Leases remembered of one importer whose host was never told that their uses are over.
 const OVER_MAX: usize = 4096;
-/// Words about leases that are forgotten; whoever says more breaks the rules.
+/// Words about leases that are forgotten, beyond those that are owed; whoever says more breaks the rules.
 const STRAYS_MAX: usize = 2 * OVER_MAX;
 
 /// See the module.
@@ -79,8 +79,12 @@ struct State {
     /// Asked and not answered.
     question: Option<Request>,
     leases: FxHashMap<LeaseId, Lease>,
+    /// How many it has given back.
+    returned: u64,
     /// How many of them are over, and not known to be by the importer's host.
     over: usize,
+    /// Words that may yet come about leases that are forgotten.
+    owed: usize,
     strays: usize,
     /// Marks that it was told the names of.
     named: usize,
@@ -107,7 +111,9 @@ impl Connection {
             socket: Some(Arc::new(socket)),
             question: None,
             leases,
+            returned: 0,
             over: 0,
+            owed: 0,
             strays: 0,
             named: 0,
             speaker: None,
@@ -242,9 +248,13 @@ impl Connection {
                 }
                 state.over += 1;
                 if state.over > OVER_MAX {
-                    let oldest = state.leases.values().filter(|lease| lease.is_over()).map(|lease| lease.id).min();
+                    // As its host does, which remembers the last.
+                    let over = state.leases.values().filter(|lease| lease.is_over());
+                    let oldest = over.min_by_key(|lease| lease.returned).map(|lease| lease.id);
                     let oldest = oldest.and_then(|id| state.leases.remove(&id));
                     state.over -= 1;
+                    // Its host may yet be told.
+                    state.owed += 1;
                     ended.extend(oldest.map(Lease::forget).inspect(Lease::let_go));
                 }
                 Ok(())
@@ -255,7 +265,11 @@ impl Connection {
                     false => None,
                 };
                 let Some(lease) = known else { return state.stray() };
-                state.over -= usize::from(lease.is_over());
+                match lease.is_over() {
+                    true => state.over -= 1,
+                    // Its host was told before a thread of it came to say so.
+                    false => state.owed += 1,
+                }
                 lease.let_go();
                 ended.push(lease);
                 Ok(())
@@ -272,7 +286,7 @@ impl Connection {
         uses: &[ForeignUse],
         ended: &mut Vec<Lease>,
     ) -> std::result::Result<(), Broken> {
-        let State { leases, speaker, .. } = state;
+        let State { leases, speaker, returned, .. } = state;
         let lease = leases.get_mut(&id).filter(|lease| !lease.is_returned()).ok_or(Broken)?;
         if let (None, Some(first)) = (&speaker, uses.first()) {
             let key = socket::process_key(self.party, self.life.get().and_then(Option::as_ref), self.number);
@@ -282,7 +296,8 @@ impl Connection {
             Some(speaker) if !uses.is_empty() => context.uses_here(self.device, speaker, self.process(), uses),
             _ => Some(Vec::new()),
         };
-        lease.release(&uses.ok_or(Broken)?);
+        lease.release(&uses.ok_or(Broken)?, *returned);
+        *returned += 1;
         self.counters.released();
         if let (Some(tracer), Some(host)) = (&context.tracer, state.host) {
             tracer.released(host, id);
@@ -315,6 +330,10 @@ fn read(socket: &OwnedFd) -> std::result::Result<Option<Request>, Broken> {
 impl State {
     /// A word about a lease that is forgotten, or never was.
     fn stray(&mut self) -> std::result::Result<(), Broken> {
+        if self.owed > 0 {
+            self.owed -= 1;
+            return Ok(());
+        }
         self.strays += 1;
         if self.strays > STRAYS_MAX { Err(Broken) } else { Ok(()) }
     }

@@ -145,6 +145,8 @@ pub(super) struct Lease {
     /// What was done under it that its importer's host does not know to be over.
     points: Vec<Point>,
     phase: Phase,
+    /// How many of its connection were given back before it.
+    pub(super) returned: u64,
     /// Those whose uses its importer was told of.
     told: Hold,
 }
@@ -226,16 +228,16 @@ impl Offer {
             device: number,
             can_write: self.can_write,
         };
-        let (parts, points) = (parts.into(), Vec::new());
+        let (parts, points, returned) = (parts.into(), Vec::new(), 0);
         let (can_write, phase) = (self.can_write, Phase::Held);
-        Ok((grant, Lease { id, allocation, generation, parts, can_write, points, phase, told }))
+        Ok((grant, Lease { id, allocation, generation, parts, can_write, points, phase, returned, told }))
     }
 }
 
 impl Lease {
     /// The hold ends in the order of the program; these uses may not be over.
-    pub(super) fn release(&mut self, uses: &[Use]) {
-        self.phase = Phase::Returning;
+    pub(super) fn release(&mut self, uses: &[Use], returned: u64) {
+        (self.phase, self.returned) = (Phase::Returning, returned);
         self.points = uses.iter().map(|known| known.point).collect();
         self.change(|history, holder| {
             holder.phase = Phase::Returning;

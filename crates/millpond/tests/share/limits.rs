@@ -57,6 +57,39 @@ fn thousands_of_importers_leave_nothing() {
     importers(4500);
 }
 
+/// One importer gives back so many, all at once or in the order that is forgotten last, again and again.
+fn gives_back(rounds: usize, count: usize) {
+    let (there, here) = (Side::new(), Side::new());
+    let (kept, buffer) = (there.filled(1000, 1), there.filled(1000, 1));
+    let import_one = |_| import(&here.device, &buffer.export().unwrap()).unwrap();
+    let held = import(&here.device, &kept.export().unwrap()).unwrap();
+    for round in 0..rounds {
+        let all: Vec<_> = (0..count).map(import_one).collect();
+        all.into_iter().rev().for_each(|imported| here.stream.free(imported).unwrap());
+        if count > 4096 {
+            eventually("they are given back", || here.device.sharing().returning == 0);
+        }
+        here.stream.synchronize().unwrap();
+        let sharing = there.device.sharing();
+        assert_eq!((sharing.importers, sharing.leases), (1, 1), "round {round}: {sharing:?}");
+    }
+    drop(held);
+    there.stream.free(kept).unwrap();
+    there.stream.free(buffer).unwrap();
+}
+
+/// A host is told of the end of work before a thread of it says so to the exporter, or long after.
+#[test]
+fn who_gives_back_for_long_is_heard() {
+    gives_back(400, 30);
+}
+
+#[test]
+#[ignore = "takes a while"]
+fn who_is_told_of_much_late_is_heard() {
+    gives_back(12, 5000);
+}
+
 #[test]
 fn exporters_one_after_another_leave_no_file() {
     alone("limits::exporters");
