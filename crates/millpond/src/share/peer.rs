@@ -86,12 +86,21 @@ impl Drop for Asking<'_> {
 struct Unsaid {
     packets: VecDeque<Vec<u8>>,
     has_thread: bool,
-    /// How long callers have waited for room so far.
+    /// How long callers have waited for room so far, less what was made.
     waited: Duration,
+}
+
+impl Unsaid {
+    /// The exporter took a word, or is gone.
+    fn is_taken(&mut self) {
+        self.waited = self.waited.saturating_sub(ROOM_CREDIT);
+    }
 }
 
 /// So long callers wait for room all in all: an exporter that listens makes it in no time.
 const ROOM_WAIT: Duration = Duration::from_secs(1);
+/// And so much longer for each word that it takes: it listens, on a busy machine.
+const ROOM_CREDIT: Duration = Duration::from_millis(1);
 /// And so long at once.
 const ROOM_STEP: Duration = Duration::from_millis(20);
 
@@ -240,13 +249,13 @@ impl Peer {
 
     /// Says something that has no answer. An exporter that listens has room for it in a moment, so that it has been
     /// said when this returns. Where one does not listen a thread says it later, in order: a second of waiting is all
-    /// that it ever costs. To one that is gone it is said in vain.
+    /// that it ever costs, and a thousandth of one for each word that it takes. To one that is gone it is said in vain.
     pub(super) fn tell(self: &Arc<Self>, request: &Request) {
         let packet = request.to_bytes();
         let mut unsaid = lock(&self.unsaid);
         while unsaid.packets.is_empty() {
             if socket::send(&self.socket, &packet, &[], false) != Err(Errno::AGAIN) {
-                return;
+                return unsaid.is_taken();
             }
             if unsaid.waited >= ROOM_WAIT {
                 break;
@@ -273,7 +282,9 @@ impl Peer {
             };
             drop(unsaid);
             if socket::send(&self.socket, &packet, &[], true) != Err(Errno::AGAIN) {
-                lock(&self.unsaid).packets.pop_front();
+                let mut unsaid = lock(&self.unsaid);
+                unsaid.packets.pop_front();
+                unsaid.is_taken();
             }
         }
     }
