@@ -193,7 +193,7 @@ impl Sharing {
     fn drop_gone_peers(&self) {
         let gone: Vec<_> = {
             let mut peers = lock(&self.peers);
-            peers.extract_if(|_, peer| Arc::strong_count(peer) == 1 && peer.is_gone()).collect()
+            peers.extract_if(|_, peer| Arc::strong_count(peer) == 1 && peer.has_left()).collect()
         };
         // Behind the lock: files are closed.
         drop(gone);

@@ -37,6 +37,8 @@ pub(crate) struct Peer {
     key: ProcessKey,
     /// Readable once that is over; none where the system has no such thing.
     pub(super) life: Option<OwnedFd>,
+    /// When it was first seen to be gone.
+    left: OnceLock<Instant>,
     socket: OwnedFd,
     turn: Mutex<Turn>,
     /// A turn has ended.
@@ -97,6 +99,8 @@ impl Unsaid {
     }
 }
 
+/// A process that ends is over so long after it has closed its socket, at the latest.
+const PARTING: Duration = Duration::from_millis(250);
 /// So long callers wait for room all in all: an exporter that listens makes it in no time.
 const ROOM_WAIT: Duration = Duration::from_secs(1);
 /// And so much longer for each word that it takes: it listens, on a busy machine.
@@ -142,14 +146,22 @@ impl Peer {
             other => ShareError::system(connecting)(other),
         })?;
         let key = socket::process_key(party, life.as_ref(), context.share.next_key());
-        let (turn, turned, speaker, unsaid, chunks) = Default::default();
+        let (left, turn, turned, speaker, unsaid, chunks) = Default::default();
         let process = party.process;
-        Ok(Peer { name, process, key, life, socket, turn, turned, speaker, unsaid, chunks })
+        Ok(Peer { name, process, key, life, left, socket, turn, turned, speaker, unsaid, chunks })
     }
 
     /// Whether nobody is there any more.
     pub(super) fn is_gone(&self) -> bool {
         socket::is_hung_up(&self.socket)
+    }
+
+    /// Whether it is gone and its process is over, as everybody can see: until then others may still speak of what it
+    /// did. A process that ends closes its socket a moment before; one that goes on has let its device go.
+    pub(super) fn has_left(&self) -> bool {
+        let goes_on = |life| self.process != std::process::id() && !socket::is_over(life);
+        self.is_gone()
+            && (!self.life.as_ref().is_some_and(goes_on) || self.left.get_or_init(Instant::now).elapsed() > PARTING)
     }
 
     /// As whom its chains are known here. It says once which device it is.

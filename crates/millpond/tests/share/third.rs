@@ -142,6 +142,29 @@ fn who_is_gone_keeps_its_name_while_an_import_needs_it() {
     });
 }
 
+/// A process that ends has closed its sockets, and is not over yet: its exporter still tells of it.
+#[test]
+fn who_is_about_to_end_keeps_its_name() {
+    let (there, here, mut second) = (Side::new(), Side::new(), Child::new());
+    let (buffer, other) = (there.filled(1000, 1), there.filled(1000, 1));
+    second.must(format!("import x {}", buffer.export().unwrap()));
+    second.must(format!("import y {}", other.export().unwrap()));
+    second.must("fill x 2");
+    second.must("free x");
+    follow_ticket(&here, &second.must("record").parse().unwrap());
+    here.stream.synchronize().unwrap();
+    second.must("hang-up");
+    // What the event was heard by goes a moment later.
+    for _ in 0..5 {
+        here.device.sharing();
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+    assert!(is_filled(&here.stream, &imported, 2).unwrap());
+    second.kill();
+    eventually("it has gone", || here.device.sharing().exporters == 1);
+}
+
 /// The owner heard of its importer's work by a third one before the importer itself said anything.
 #[test]
 fn what_a_third_passes_on_before_the_first_release_counts() {
