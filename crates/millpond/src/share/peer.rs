@@ -127,6 +127,8 @@ struct Known {
     bytes: u64,
     /// Mappings of imports.
     users: u32,
+    /// The exporter has it no more.
+    is_gone: bool,
 }
 
 impl Peer {
@@ -375,7 +377,9 @@ impl Peer {
                 true => context.driver.import(file, part.bytes)?,
                 false => context.driver.import_to_read(file, part.bytes)?,
             };
-            lock(&self.chunks).known.insert((part.chunk, writes), Known { raw, bytes: part.bytes, users: 1 });
+            lock(&self.chunks)
+                .known
+                .insert((part.chunk, writes), Known { raw, bytes: part.bytes, users: 1, is_gone: false });
             held.push((part, raw));
         }
         Ok(())
@@ -402,7 +406,8 @@ impl Peer {
     pub(super) fn drop_unused(&self, context: &Context) {
         let mut chunks = lock(&self.chunks);
         let Chunks { known, pools, rest } = &mut *chunks;
-        let unused = known.extract_if(|(name, _), known| known.users == 0 && !pools.contains_key(&name.pool));
+        let is_kept = |name: &ChunkName, known: &Known| !known.is_gone && pools.contains_key(&name.pool);
+        let unused = known.extract_if(|(name, _), known| known.users == 0 && !is_kept(name, known));
         rest.extend(unused.map(|(_, known)| known.raw));
         rest.retain(|raw| context.driver.destroy(*raw).is_err());
     }
@@ -414,15 +419,18 @@ impl Peer {
 
     /// Chunks exist no more at the exporter.
     fn drop_gone(&self, context: &Context, gone: &[ChunkName]) {
+        if gone.is_empty() {
+            return;
+        }
         let mut chunks = lock(&self.chunks);
         for name in gone.iter().flat_map(|name| [(*name, true), (*name, false)]) {
-            if chunks.known.get(&name).is_some_and(|known| known.users == 0)
-                && let Some(known) = chunks.known.remove(&name)
-            {
-                chunks.rest.push(known.raw);
+            if let Some(known) = chunks.known.get_mut(&name) {
+                // It may still be mapped here: it goes with the last of that.
+                known.is_gone = true;
             }
         }
-        chunks.rest.retain(|raw| context.driver.destroy(*raw).is_err());
+        drop(chunks);
+        self.drop_unused(context);
     }
 
     /// A pool is imported as a whole, once more or once less.

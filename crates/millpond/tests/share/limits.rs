@@ -8,7 +8,7 @@ use millpond_core::share::Reply;
 use crate::child::Child;
 use crate::kills::{ALONE, alone, held};
 use crate::raw::{Raw, claim};
-use crate::{Side, eventually, fill, import, is_filled};
+use crate::{Side, eventually, fill, gate, import, is_filled};
 
 fn refusal<T: std::fmt::Debug>(outcome: Result<T, Error>) -> Refusal {
     match outcome {
@@ -414,4 +414,34 @@ fn what_gets_no_thread_to_wait_is_given_back_all_the_same() {
     eventually("it comes back", || there.device.sharing().leases == 0 && there.pool.statistics().used_bytes == 0);
     assert_eq!(child.must("counts"), "0 0 0");
     child.end();
+}
+
+/// A chunk is gone at its exporter while its import waits to be unmapped, and its pool is imported: it goes then.
+#[test]
+fn a_chunk_that_goes_while_it_is_mapped_is_not_kept() {
+    let (there, here) = (Side::new(), Side::new());
+    let shared = here.device.import_pool(&there.pool.export().unwrap()).unwrap();
+    // SAFETY: nobody else uses what this test imports.
+    let take = |buffer: &millpond::Buffer<u32>| unsafe { shared.import::<u32>(&buffer.export().unwrap()) }.unwrap();
+    let (first, second) = (there.filled(1000, 1), there.filled(1000, 2));
+    // One that waits for its last use, and one behind it whose use the host knows to be over.
+    let (waits, behind) = (take(&first), take(&second));
+    let (stream, other) = (&here.stream, here.device.stream().unwrap());
+    let go = gate(stream).unwrap();
+    stream.launch(waits.read(), |_| ()).unwrap();
+    stream.free(waits).unwrap();
+    other.launch(behind.read(), |_| ()).unwrap();
+    other.free(behind).unwrap();
+    other.synchronize().unwrap();
+    there.stream.free(second).unwrap();
+    there.stream.synchronize().unwrap();
+    there.pool.trim_to(0).unwrap();
+    assert_eq!(there.pool.statistics().reserved_bytes, 2 * millpond::MIB, "one is left");
+    let third = there.filled(1000, 3);
+    let imported = take(&third);
+    drop(go);
+    eventually("both are unmapped", || here.device.sharing().returning == 0);
+    drop(imported);
+    eventually("it is unmapped", || here.device.sharing().returning == 0);
+    assert_eq!(shared.chunks(), 2, "those that are there");
 }
