@@ -47,7 +47,7 @@ const ALL_CHAINS_MAX: usize = 1 << 16;
 const HEARSAY_MAX: usize = POINTS_MAX;
 
 /// The point that everybody comes after.
-const EVERYBODYS: Point = Point { slot: Slot(0), seq: 0 };
+pub(super) const EVERYBODYS: Point = Point { slot: Slot(0), seq: 0 };
 
 /// The chains of others, both ways.
 #[derive(Debug, Default)]

@@ -17,6 +17,7 @@ use millpond_core::order::Snapshot;
 use millpond_core::share::{EventGrant, ForeignEnd, ForeignPoint, POINTS_MAX, Reply, Ticket, TicketKind};
 use millpond_driver::{Driver, MarkName, RawMark, RawStream, StreamFlags, Work, process};
 
+use super::abroad::EVERYBODYS;
 use super::awaits::{Line, Opened};
 use super::connection::Connection;
 use super::error::ShareError;
@@ -151,7 +152,9 @@ impl Context {
         let Some(point) = self.point_here(number, speaker, &grant.end) else {
             return Err(ShareError::answer("its order cannot be true"));
         };
-        // What another process says of this device's own chains it need not believe: it orders those itself.
+        // What another process says of this device's own chains it need not believe: it orders those itself. Of an own
+        // position that comes back it does not know what came before that.
+        let point = if grant.end.point.device == number { EVERYBODYS } else { point };
         let theirs = grant.known.iter().filter(|end| end.point.device != number);
         let known: Vec<_> = theirs.filter_map(|end| self.point_here(number, speaker, end)).collect();
         // A name that the device does not open leaves it to the byte.

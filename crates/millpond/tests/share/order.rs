@@ -209,3 +209,19 @@ fn an_imports_address_that_nobody_frees_goes_with_its_device() {
     there.stream.free(buffer).unwrap();
     there.assert_empty();
 }
+
+/// An own event that another process exports again orders nothing here, and the event itself still does.
+#[test]
+fn an_own_event_that_comes_back_takes_no_edge_away() {
+    let (there, here) = (Side::new(), Side::new());
+    let (second, third) = (here.device.stream().unwrap(), here.device.stream().unwrap());
+    let buffer = here.stream.alloc::<u32>(&here.pool, 1000).unwrap();
+    fill(&here.stream, &buffer, 1).unwrap();
+    second.wait(&here.stream.record().unwrap()).unwrap();
+    let event = second.record().unwrap();
+    let abroad = there.device.import_event(&event.export().unwrap()).unwrap();
+    third.wait(&here.device.import_event(&abroad.export().unwrap()).unwrap()).unwrap();
+    assert_eq!(violation(&fill(&third, &buffer, 2).unwrap_err()).kind, Kind::UseBeforeAlloc);
+    third.wait(&event).unwrap();
+    fill(&third, &buffer, 2).unwrap();
+}
