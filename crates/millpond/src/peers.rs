@@ -83,6 +83,17 @@ pub(crate) fn find(number: u32) -> Option<Arc<Context>> {
     lock(&DEVICES).iter().find(|(other, ..)| *other == number)?.2.upgrade()
 }
 
+/// The other devices of the process that this one may have points of.
+pub(crate) fn met(context: &Context) -> Vec<Arc<Context>> {
+    let has_met = |context: &Context| context.has_met.load(Ordering::Acquire);
+    if !has_met(context) {
+        return Vec::new();
+    }
+    let all: Vec<_> =
+        lock(&DEVICES).iter().filter_map(|(number, _, other)| Some((*number, other.upgrade()?))).collect();
+    all.into_iter().filter(|(number, other)| *number != context.number && has_met(other)).map(|(_, it)| it).collect()
+}
+
 /// The numbers of all open devices that others may have to do with.
 pub(crate) fn numbers_of_peers() -> Vec<u32> {
     lock(&DEVICES).iter().filter(|(_, has_peers, _)| *has_peers).map(|(number, ..)| *number).collect()

@@ -89,6 +89,11 @@ impl Slots {
         self.begun.get(&slot).copied().unwrap_or(0)
     }
 
+    /// Whether a number is, or was, one of this order's.
+    pub fn has(&self, slot: Slot) -> bool {
+        self.begun.contains_key(&slot)
+    }
+
     /// A chain ended at `last`.
     pub fn close(&mut self, last: Point) {
         self.closed.push_back(last);

@@ -22,6 +22,8 @@
 //!
 //! Knows points and slots; no sockets, no memory. Its lock is a leaf but for the list of slots.
 
+mod namers;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -34,6 +36,7 @@ use smallvec::SmallVec;
 use super::socket::ProcessKey;
 use crate::context::{Context, lock};
 use crate::progress::Progress;
+pub(super) use namers::Namers;
 
 /// No chain gets this far: a stranger's number must not make positions run over.
 const SEQ_MAX: Seq = 1 << 48;
@@ -270,26 +273,6 @@ impl Context {
     /// How many chains of others are known.
     pub(super) fn chains_abroad(&self) -> usize {
         lock(&self.share.abroad.chains).here.len()
-    }
-
-    /// What another process calls a point of this order; none for a chain that is forgotten.
-    pub(super) fn end_abroad(&self, number: u128, point: Point) -> Option<ForeignEnd> {
-        let chains = lock(&self.share.abroad.chains);
-        let Some(name) = chains.names.get(&point.slot) else {
-            let is_own = !chains.foreign.contains(&point.slot);
-            let seq = point.seq.saturating_sub(lock(&self.slots).begin(point.slot));
-            let point = ForeignPoint { device: number, slot: point.slot.0, seq };
-            return is_own.then_some(ForeignEnd { point, process: 0 });
-        };
-        let chain = chains.here.get(name)?;
-        (point.seq > chain.origin).then(|| chains.told(name, point.seq - chain.origin)).flatten()
-    }
-
-    /// A use as other processes see it; none of a process that is forgotten.
-    pub(super) fn use_abroad(&self, number: u128, known: &Use) -> Option<ForeignUse> {
-        let ForeignEnd { point, process } = self.end_abroad(number, known.point)?;
-        let Site { act, stream, op, .. } = known.site;
-        Some(ForeignUse { point, act, stream: stream.0, op: op.min(point.seq), process })
     }
 
     /// What was done to memory that a speaker lends, by its process and third ones, and those are needed while it is

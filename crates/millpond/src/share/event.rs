@@ -17,7 +17,7 @@ use millpond_core::order::Snapshot;
 use millpond_core::share::{EventGrant, ForeignEnd, ForeignPoint, POINTS_MAX, Reply, Ticket, TicketKind};
 use millpond_driver::{Driver, MarkName, RawMark, RawStream, StreamFlags, Work, process};
 
-use super::abroad::EVERYBODYS;
+use super::abroad::{EVERYBODYS, Namers};
 use super::awaits::{Line, Opened};
 use super::connection::Connection;
 use super::error::ShareError;
@@ -119,7 +119,8 @@ impl Event {
         let number = exporter.number;
         // Whatever importers have said by now, or that they are gone, comes before it.
         exporter.settle(Connection::has_leases);
-        let abroad = |point| context.end_abroad(number, point);
+        let namers = Namers::new(context, number);
+        let abroad = |point| namers.end(point);
         let ends = snapshot.points().into_iter().filter_map(abroad);
         let (mut known, theirs): (Vec<_>, Vec<_>) = ends.partition(|end| end.point.device == number);
         if known.len() > POINTS_MAX {

@@ -14,7 +14,7 @@ use millpond_core::share::{ForeignUse, LeaseId, Request, Ticket, TicketKind, USE
 use millpond_core::units::Range;
 use millpond_driver::{Driver, LightGuard, process};
 
-use super::abroad::{Hold, is_abroad};
+use super::abroad::{Hold, Namers, is_abroad};
 use super::claimed::Claimed;
 use super::error::ShareError;
 use super::peer::{Handle, Peer};
@@ -169,10 +169,10 @@ pub(crate) fn free_import(allocation: &Arc<Allocation>, life: LightGuard<'_, Lif
     drop(life);
     lock(&context.share.imports).remove(&allocation.id);
     let Some(window) = lock(&imported.window).take() else { return };
-    let number = context.share.number().unwrap_or_default();
+    let namers = Namers::of_own(&context, context.share.number().unwrap_or_default());
     // A free comes after all other uses: where there are too many, it stands for them.
     let told = open.len().saturating_sub(USES_MAX);
-    let uses: Vec<ForeignUse> = open.iter().skip(told).filter_map(|known| context.use_abroad(number, known)).collect();
+    let uses: Vec<ForeignUse> = open.iter().skip(told).filter_map(|known| namers.use_abroad(known)).collect();
     imported.peer.tell(&Request::Release { lease: imported.lease, uses });
     let points: Vec<Point> = open.iter().map(|known| known.point).collect();
     match points.is_empty() {

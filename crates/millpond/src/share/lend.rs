@@ -15,7 +15,7 @@ use millpond_core::units::Range;
 use millpond_driver::LightGuard;
 use smallvec::SmallVec;
 
-use super::abroad::{Hold, is_abroad};
+use super::abroad::{Hold, Namers, is_abroad};
 use super::connection::Connection;
 use crate::allocation::{Allocation, Life, Origin};
 use crate::context::Context;
@@ -178,6 +178,7 @@ impl Offer {
         // What its other holders have said by now is told.
         Hearing::of(&allocation);
         let Origin::Pool(pool) = &allocation.origin else { return Err(Refusal::Stale) };
+        let namers = Namers::new(context, number);
         let mut heap = pool.lock();
         let mut life = allocation.life();
         if life.generation != self.generation || life.freed.is_some() {
@@ -186,7 +187,7 @@ impl Offer {
         let range = Range::new(life.range.start, life.bytes);
         let (parts, offset) = heap.parts(pool.id.0, range).ok_or(Refusal::System)?;
         let abroad = |known: &Use| {
-            let mut known_abroad = context.use_abroad(number, known)?;
+            let mut known_abroad = namers.use_abroad(known)?;
             if self.base.covers(known.point) {
                 // Everybody comes after position 0.
                 (known_abroad.point.seq, known_abroad.op) = (0, 0);

@@ -1,6 +1,6 @@
 //! What is refused between processes, with both sides named, and what makes it right.
 
-use millpond::{Error, Kind, Nearest, Violation};
+use millpond::{Error, Kind, Nearest, PeerAccess, Violation};
 
 use crate::{Side, eventually, fill, import, is_filled};
 
@@ -224,4 +224,36 @@ fn an_own_event_that_comes_back_takes_no_edge_away() {
     assert_eq!(violation(&fill(&third, &buffer, 2).unwrap_err()).kind, Kind::UseBeforeAlloc);
     third.wait(&event).unwrap();
     fill(&third, &buffer, 2).unwrap();
+}
+
+/// Two devices of one process: what one does with the other's memory, and what one heard of and the other passes on.
+#[test]
+fn devices_of_one_process_name_their_chains_alike() {
+    for meets_first in [false, true] {
+        let (there, other, second, here) = (Side::new(), Side::new(), Side::new(), Side::new());
+        let follow = |stream: &millpond::Stream, from: &millpond::Stream| {
+            let event = from.record().unwrap().export().unwrap();
+            stream.wait(&here.device.import_event(&event).unwrap()).unwrap();
+        };
+        if meets_first {
+            follow(&here.device.stream().unwrap(), &other.device.stream().unwrap());
+        }
+        there.pool.grant(&other.device, PeerAccess::ReadWrite).unwrap();
+        let buffer = there.filled(1000, 1);
+        other.stream.wait(&there.stream.record().unwrap()).unwrap();
+        fill(&other.stream, &buffer, 2).unwrap();
+        let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+        assert_eq!(violation(&fill(&here.stream, &imported, 3).unwrap_err()).kind, Kind::Race);
+        follow(&here.stream, &other.stream);
+        assert!(is_filled(&here.stream, &imported, 2).unwrap());
+        // From a third process to one, to the other, and on.
+        let far = second.stream.alloc::<u32>(&second.pool, 1000).unwrap();
+        fill(&second.stream, &far, 4).unwrap();
+        let imported = import(&here.device, &far.export().unwrap()).unwrap();
+        let event = second.stream.record().unwrap().export().unwrap();
+        other.stream.wait(&other.device.import_event(&event).unwrap()).unwrap();
+        there.stream.wait(&other.stream.record().unwrap()).unwrap();
+        follow(&here.stream, &there.stream);
+        assert!(is_filled(&here.stream, &imported, 4).unwrap());
+    }
 }

@@ -1,0 +1,69 @@
+//! What other processes call points of this order.
+//!
+//! Devices of this process that have met know points of each other: each chain is named by the device that has it,
+//! whichever tells of it, so that it has one name for everybody. Knows points and slots; holds devices, so that it must
+//! not be dropped under a lock.
+
+use std::sync::Arc;
+
+use millpond_core::check::{Site, Use};
+use millpond_core::ids::Point;
+use millpond_core::share::{ForeignEnd, ForeignPoint, ForeignUse};
+
+use crate::context::{Context, lock};
+use crate::peers;
+
+/// Those who know what a point is called.
+pub(in crate::share) struct Namers<'c> {
+    own: &'c Context,
+    number: u128,
+    /// Other devices of this process.
+    others: Vec<Arc<Context>>,
+}
+
+impl<'c> Namers<'c> {
+    /// For a device with this number.
+    pub(in crate::share) fn new(own: &'c Context, number: u128) -> Self {
+        Self { own, number, others: peers::met(own) }
+    }
+
+    /// As [`new`](Self::new), for points of that device's own chains.
+    pub(in crate::share) fn of_own(own: &'c Context, number: u128) -> Self {
+        Self { own, number, others: Vec::new() }
+    }
+
+    /// What another process calls a point of this order; none for a chain that is forgotten.
+    pub(in crate::share) fn end(&self, point: Point) -> Option<ForeignEnd> {
+        let has = |context: &Context| lock(&context.slots).has(point.slot);
+        let other = self.others.iter().filter(|_| !has(self.own)).find(|other| has(other));
+        let Some(other) = other else { return self.own.end_abroad(self.number, point) };
+        let number = other.share.number().ok()?;
+        let mut end = other.end_abroad(number, point)?;
+        if end.point.device == number {
+            end.process = std::process::id();
+        }
+        Some(end)
+    }
+
+    /// A use as other processes see it; none of a process that is forgotten.
+    pub(in crate::share) fn use_abroad(&self, known: &Use) -> Option<ForeignUse> {
+        let ForeignEnd { point, process } = self.end(known.point)?;
+        let Site { act, stream, op, .. } = known.site;
+        Some(ForeignUse { point, act, stream: stream.0, op: op.min(point.seq), process })
+    }
+}
+
+impl Context {
+    /// What another process calls a point of a chain that this device has.
+    fn end_abroad(&self, number: u128, point: Point) -> Option<ForeignEnd> {
+        let chains = lock(&self.share.abroad.chains);
+        let Some(name) = chains.names.get(&point.slot) else {
+            let is_own = !chains.foreign.contains(&point.slot);
+            let seq = point.seq.saturating_sub(lock(&self.slots).begin(point.slot));
+            let point = ForeignPoint { device: number, slot: point.slot.0, seq };
+            return is_own.then_some(ForeignEnd { point, process: 0 });
+        };
+        let chain = chains.here.get(name)?;
+        (point.seq > chain.origin).then(|| chains.told(name, point.seq - chain.origin)).flatten()
+    }
+}
