@@ -108,17 +108,23 @@ impl Returning {
         if queue.unknown.len() == UNKNOWN_MAX {
             queue.unknown.remove(0);
         }
-        queue.unknown.push((Arc::clone(&returning.peer), returning.lease, returning.points.clone()));
+        let points = returning.points.clone();
+        queue.unknown.push((Arc::clone(&returning.peer), returning.lease, points.clone()));
         returns.unknown.store(queue.unknown.len(), Ordering::Release);
         queue.waiting.push(returning);
-        if queue.has_thread {
-            return;
+        if !queue.has_thread {
+            let own = Arc::clone(context);
+            let thread = std::thread::Builder::new().name("millpond returns".into());
+            // Without a thread they wait for the next release, until the host is told that they are over, or for the
+            // device's end.
+            queue.has_thread = thread.spawn(move || run(&own)).is_ok();
         }
-        let own = Arc::clone(context);
-        let thread = std::thread::Builder::new().name("millpond returns".into());
-        // Without a thread they wait for the next release, until the host is told that they are over, or for the
-        // device's end.
-        queue.has_thread = thread.spawn(move || run(&own)).is_ok();
+        drop(queue);
+        // The host may have been told by another thread before this was in the list.
+        let base = context.hosts.base();
+        if points.iter().all(|point| base.covers(*point)) {
+            returns.told(context);
+        }
     }
 
     /// Waits until the uses are over, and gives all back.

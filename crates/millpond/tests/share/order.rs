@@ -139,6 +139,22 @@ fn what_the_importers_host_was_told_needs_no_event() {
     assert_eq!(sharing.imports, 0);
 }
 
+/// One thread drops an import, another waits for its last use: whichever is first, the exporter hears that it is over.
+#[test]
+fn an_import_that_is_dropped_while_the_host_is_told_is_known_to_be_over() {
+    let (there, here) = (Side::new(), Side::new());
+    for _ in 0..3000 {
+        let buffer = there.filled(100, 1);
+        let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+        fill(&here.stream, &imported, 2).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| here.stream.synchronize().unwrap());
+            drop(imported);
+        });
+        there.stream.free(buffer).unwrap();
+    }
+}
+
 #[test]
 fn an_importer_frees_after_its_own_uses() {
     let (there, here) = (Side::new(), Side::new());
