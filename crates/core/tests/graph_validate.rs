@@ -184,17 +184,20 @@ fn a_parent_uses_and_frees_what_its_child_allocates() {
 }
 
 #[test]
-fn two_copies_of_one_child_live_one_after_the_other() {
+fn a_child_and_its_copy_live_one_after_the_other() {
     let mut child = graph(1);
     let (node, alloc) = child.add_alloc(&[], 8, "x".into()).unwrap();
     child.add_free(&[node], own(alloc), Label::default()).unwrap();
-    let child = Arc::new(child);
+    let (copy, child) = (Arc::new(child.duplicate(GraphId(2))), Arc::new(child));
     let mut parent = graph(0);
     let one = parent.add_child(&[], Arc::clone(&child), Label::default()).unwrap();
-    let two = parent.add_child(&[], child, Label::default()).unwrap();
+    let two = parent.add_child(&[], copy, Label::default()).unwrap();
     assert_eq!(faults(&parent)[0].kind, GraphFaultKind::SharedBytes);
     parent.add_edge(one, two).unwrap();
     assert!(faults(&parent).is_empty());
+    // The same child a second time has no name of its own for its memory.
+    parent.add_child(&[two], child, Label::default()).unwrap();
+    assert!(matches!(Draft::new(&parent), Err(Refusal::ChildTwice(GraphId(1)))));
 }
 
 /// All pairs, by search: the rules as they are written down.

@@ -10,14 +10,14 @@ use smallvec::SmallVec;
 use super::checker::{Call, Checker, Step};
 use super::finding::Finding;
 use super::graphs::Captured;
+use super::homes::{Homes, empty_graph};
 use super::kind::Kind;
 use super::lives::{Found, Named};
 use super::names::Names;
 use super::timeline::Seat;
 use super::violation::Site;
 use crate::graph::{
-    Addressing, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory,
-    Uses, Work,
+    CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses, Work,
 };
 use crate::ids::{EventId, GraphId, NodeId, StreamId};
 use crate::op::{Access, Act, CaptureMode, Memory, Name, StreamRole, What};
@@ -76,10 +76,13 @@ impl Checker {
         bytes: u64,
         name: Option<Name>,
     ) -> Step {
-        let (graph, alloc) = self.captured_node(call, seat, "allocated", name, |graph, tails, label| {
-            let (node, alloc) = graph.add_alloc(tails, bytes, label)?;
+        let mut addresses = std::mem::take(&mut self.graphs.addresses);
+        let added = self.captured_node(call, seat, "allocated", name, |graph, tails, label| {
+            let (node, alloc) = addresses.add_alloc(graph, tails, bytes, label)?;
             Ok((node, (graph.id(), alloc)))
-        })?;
+        });
+        self.graphs.addresses = addresses;
+        let (graph, alloc) = added?;
         self.graphs.name_own(graph, alloc, memory);
         self.lives.name(memory, Named::Node { graph, alloc });
         Ok(())
@@ -208,12 +211,22 @@ impl Checker {
     }
 
     /// An instance launched into a capture: a child node.
-    pub(super) fn capture_child(&mut self, call: Call<'_>, seat: Seat, child: Arc<Graph>, names: &Names) -> Step {
+    pub(super) fn capture_child(
+        &mut self,
+        call: Call<'_>,
+        seat: Seat,
+        child: Arc<Graph>,
+        names: &Names,
+        homes: &Homes,
+    ) -> Step {
         let into = self.captured_graph(seat);
         self.captured_node(call, seat, "launched", None, |graph, tails, label| {
             Ok((graph.add_child(tails, child, label)?, ()))
         })?;
         self.graphs.adopt(into, names);
+        if let Some(captured) = self.graphs.captured.get_mut(&into) {
+            captured.homes.adopt(homes);
+        }
         Ok(())
     }
 
@@ -285,14 +298,13 @@ impl Checker {
         let begun = Some(Site { op: 0, ..self.site(call, seat, Act::Read) });
         let is_legacy = self.time.at(seat).role == StreamRole::Legacy;
         let origin = if is_legacy { crate::order::Order::LEGACY } else { stream };
-        let empty = Graph::new(graph, 512, Addressing::Symbolic);
+        let empty = empty_graph(graph, symbolic);
         match self.graphs.captures.begin(origin, empty, &[], u64::from(call.host.0), mode) {
             Ok(_) => {
                 self.graphs.capturing += 1;
-                let family = (!symbolic).then_some(graph);
-                self.graphs
-                    .captured
-                    .insert(graph, Captured { family, origin: Some(stream), begun, ..Captured::default() });
+                let homes = Homes::of(graph, symbolic);
+                let captured = Captured { homes, origin: Some(stream), begun, ..Captured::default() };
+                self.graphs.captured.insert(graph, captured);
                 Ok(())
             }
             Err((error, _)) => Err(self.capture_refused(call, error, stream)),
@@ -306,10 +318,10 @@ impl Checker {
         let ended = ended.map_err(|error| self.capture_refused(call, error, stream))?;
         self.graphs.capturing -= 1;
         let captured = graph.and_then(|graph| self.graphs.captured.remove(&graph)).unwrap_or_default();
-        let Captured { names, family, .. } = captured;
+        let Captured { names, homes, .. } = captured;
         match ended.graph {
             Ok(graph) => {
-                self.add_graph(graph, names, family);
+                self.add_graph(graph, names, homes);
                 Ok(())
             }
             Err(error) => {

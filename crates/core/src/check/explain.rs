@@ -180,7 +180,7 @@ impl Checker {
     }
 
     #[cold]
-    fn never_allocated(&self, call: Call<'_>, memory: Memory, later: Site) -> Refused {
+    pub(super) fn never_allocated(&self, call: Call<'_>, memory: Memory, later: Site) -> Refused {
         let kind = if later.act == Act::Free { Kind::FreeBeforeAlloc } else { Kind::UseBeforeAlloc };
         let (verb, by) = (later.act.past(), self.by(call, later.stream));
         let sentence = match self.lives.find(memory) {

@@ -3,7 +3,7 @@
 //! What a graph is, and what of it is wrong, is the [`graph`](crate::graph) module's to say, as in the library; here
 //! the program's names become numbers of graphs, and what is refused becomes findings. Knows no launch.
 //!
-//! The graphs have symbolic addresses: where memory lies is no question of the checker.
+//! Which allocations of a graph share bytes is decided as in the library, with addresses that nobody has.
 
 use std::sync::Arc;
 
@@ -12,14 +12,15 @@ use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Step, quiet};
 use super::finding::Finding;
+use super::homes::{Family, FreshAddresses, Homes, empty_graph};
 use super::kind::Kind;
-use super::launches::{Family, Instance};
-use super::lives::{Found, Named};
+use super::launches::Instance;
+use super::lives::{Found, Freed, Named};
 use super::names::{Key, Names};
 use super::violation::Site;
 use crate::graph::{
-    Access as NodeAccess, Addressing, Captures, Draft, EventKey, Graph, GraphAllocId, GraphError, Label,
-    Memory as NodeMemory, Pin, Refusal, Uses, Work,
+    Access as NodeAccess, Captures, Draft, EventKey, Graph, GraphAllocId, GraphError, Label, Memory as NodeMemory,
+    NodeKind, Pin, Refusal, Uses, Work,
 };
 use crate::ids::{ExecId, GraphId, NodeId, StreamId};
 use crate::op::{Access, Act, Memory, Name, NodeOp, What};
@@ -29,17 +30,28 @@ use crate::op::{Access, Act, Memory, Name, NodeOp, What};
 pub(super) struct Made {
     pub(super) graph: Graph,
     pub(super) names: Names,
-    /// Whose addresses its allocations have; none where each instance has its own.
-    pub(super) family: Option<GraphId>,
+    pub(super) homes: Homes,
     /// Whether it was ever looked at as a whole.
     is_checked: bool,
+    /// The numbers, as the program counts its nodes, of those that were refused; rising.
+    refused: Vec<u32>,
+}
+
+impl Made {
+    /// A node by the program's number; none where it was refused.
+    fn node(&self, node: NodeId) -> Option<NodeId> {
+        match self.refused.binary_search(&node.0) {
+            Ok(_) => None,
+            Err(before) => Some(NodeId(node.0 - before as u32)),
+        }
+    }
 }
 
 /// A graph that is being captured.
 #[derive(Debug, Default)]
 pub(super) struct Captured {
     pub(super) names: Names,
-    pub(super) family: Option<GraphId>,
+    pub(super) homes: Homes,
     /// What its nodes did so far.
     pub(super) uses: Uses,
     /// Where the capture began: on which stream, and in the program.
@@ -58,6 +70,7 @@ pub(super) struct Graphs {
     pub(super) graphs: FxHashMap<GraphId, Made>,
     pub(super) execs: FxHashMap<ExecId, Instance>,
     pub(super) families: FxHashMap<GraphId, Family>,
+    pub(super) addresses: FreshAddresses,
     /// Graphs and instances that are not there because something was refused.
     pub(super) void_graphs: FxHashSet<GraphId>,
     pub(super) void_execs: FxHashSet<ExecId>,
@@ -65,6 +78,10 @@ pub(super) struct Graphs {
     pub(super) called: FxHashMap<Memory, Name>,
     /// The launch that gave an alloc node's memory its latest life, by the node's name: the instance, the number there.
     pub(super) latest: FxHashMap<Memory, (ExecId, GraphAllocId)>,
+    /// Memory of other graphs that each graph has a free node for.
+    pub(super) grants: FxHashMap<GraphId, Vec<Key>>,
+    /// What freed an alloc node's memory last, by the node's name, where the instance that made it is gone.
+    pub(super) freed: FxHashMap<Memory, Freed>,
     /// How many graphs and instances have a name of an alloc node's memory.
     pub(super) holds: FxHashMap<Memory, u32>,
 }
@@ -78,6 +95,12 @@ impl Graphs {
     #[inline]
     pub(super) fn is_captured(&self, stream: StreamId) -> bool {
         self.capturing > 0 && self.captures.of(stream).is_some()
+    }
+
+    fn withdraw(&mut self, (graph, alloc): Key) {
+        if let Some(owner) = self.graphs.get_mut(&graph) {
+            owner.graph.withdraw_free(alloc);
+        }
     }
 
     pub(super) fn entries(&self) -> usize {
@@ -101,7 +124,9 @@ impl Checker {
         let (key, name) = match self.lives.find(memory) {
             Found::Named(Named::Node { graph: owner, alloc }) => {
                 let here = self.graphs.names_of(graph).and_then(|names| names.key(memory));
-                (here.unwrap_or((owner, alloc)), memory)
+                // Elsewhere it is what the latest launch left, of a copy perhaps.
+                let key = here.or_else(|| self.latest_key(memory));
+                (key.unwrap_or((owner, alloc)), memory)
             }
             _ => {
                 let target = self.resolve(call, memory, later)?;
@@ -151,31 +176,90 @@ impl Checker {
     /// Another graph's memory is freed by one node of all graphs.
     pub(super) fn grant(&mut self, call: Call<'_>, to: GraphId, memory: NodeMemory, later: Site) -> Step {
         let NodeMemory::Foreign { graph, alloc } = memory else { return Ok(()) };
-        let Some(owner) = self.graphs.graphs.get_mut(&graph) else { return Ok(()) };
-        owner.graph.grant_free(alloc, to).map_err(|error| {
-            let mut finding = Finding::new(Kind::DoubleFree, error.to_string(), "free it once");
+        // What a child of the graph makes is freed in each launch of the graph: no matter of the child's own launches.
+        if self.graphs.names_of(to).is_some_and(|names| names.makes((graph, alloc))) {
+            return Ok(());
+        }
+        let granted = match self.graphs.graphs.get_mut(&graph) {
+            Some(owner) => owner.graph.grant_free(alloc, to).map_err(|error| error.to_string()),
+            // An instance of it may be left.
+            None => match self.graphs.grants.iter().find(|(_, keys)| keys.contains(&(graph, alloc))) {
+                Some((by, _)) => Err(format!("{by} has a free node for {alloc} of {graph} already")),
+                None => Ok(()),
+            },
+        };
+        granted.map_err(|sentence| {
+            let mut finding = Finding::new(Kind::DoubleFree, sentence, "free it once");
             finding.later = Some(self.act_side(call, later));
             Box::new(finding)
-        })
+        })?;
+        self.graphs.grants.entry(to).or_default().push((graph, alloc));
+        Ok(())
+    }
+
+    /// A graph is gone: another one may free what it would have freed, unless an instance of it is left.
+    pub(super) fn withdraw_grants(&mut self, from: GraphId) {
+        let is_left = |it: &Instance| it.graph_id() == from;
+        if self.graphs.graphs.contains_key(&from) || self.graphs.execs.values().any(is_left) {
+            return;
+        }
+        for (graph, alloc) in self.graphs.grants.remove(&from).unwrap_or_default() {
+            self.graphs.withdraw((graph, alloc));
+        }
+    }
+
+    fn remove_node(&mut self, call: Call<'_>, graph: GraphId, node: NodeId) -> Step {
+        let mut freed = None;
+        self.edit(call, graph, |graph| {
+            if let NodeKind::MemFree(NodeMemory::Foreign { graph, alloc }) = graph.remove_node(node)? {
+                freed = Some((graph, alloc));
+            }
+            Ok(())
+        })?;
+        if let Some(key) = freed {
+            self.graphs.withdraw(key);
+            if let Some(grants) = self.graphs.grants.get_mut(&graph) {
+                grants.retain(|it| *it != key);
+            }
+        }
+        Ok(())
     }
 
     /// Graphs, captures, instances.
     pub(super) fn graph_step(&mut self, what: &What, call: Call<'_>) -> Step {
         match *what {
             What::GraphCreate { graph, symbolic } => {
-                let family = (!symbolic).then_some(graph);
-                self.add_graph(Graph::new(graph, 512, Addressing::Symbolic), Names::default(), family);
+                self.add_graph(empty_graph(graph, symbolic), Names::default(), Homes::of(graph, symbolic));
                 Ok(())
             }
-            What::GraphNode { graph, ref node, ref after, name } => self.add_node(call, graph, node, after, name),
-            What::GraphEdge { graph, from, to } => self.edit(call, graph, |graph| graph.add_edge(from, to)),
-            What::GraphEdgeRemove { graph, from, to } => self.edit(call, graph, |graph| graph.remove_edge(from, to)),
-            What::GraphNodeRemove { graph, node } => self.edit(call, graph, |graph| graph.remove_node(node).map(drop)),
+            What::GraphNode { graph, ref node, ref after, name } => {
+                let after = self.nodes(call, graph, after);
+                let added = after.and_then(|after| self.add_node(call, graph, node, &after, name));
+                // The program goes on counting.
+                if let (Err(_), Some(made)) = (&added, self.graphs.graphs.get_mut(&graph)) {
+                    made.refused.push((made.graph.len() + made.refused.len()) as u32);
+                }
+                added
+            }
+            What::GraphEdge { graph, from, to } => {
+                let ends = self.nodes(call, graph, &[from, to])?;
+                self.edit(call, graph, |graph| graph.add_edge(ends[0], ends[1]))
+            }
+            What::GraphEdgeRemove { graph, from, to } => {
+                let ends = self.nodes(call, graph, &[from, to])?;
+                self.edit(call, graph, |graph| graph.remove_edge(ends[0], ends[1]))
+            }
+            What::GraphNodeRemove { graph, node } => {
+                let node = self.nodes(call, graph, &[node])?[0];
+                self.remove_node(call, graph, node)
+            }
             What::GraphClone { graph, copy } => {
                 let made = self.made(call, graph)?;
-                let (copied, family, names) = (made.graph.duplicate(copy), made.family, made.names.copied(graph, copy));
+                let (copied, names) = (made.graph.duplicate(copy), made.names.copied(graph, copy));
+                let (homes, refused) = (made.homes.copied(graph, copy), made.refused.clone());
                 self.graphs.hold(&names);
-                self.add_graph(copied, names, family);
+                self.add_graph(copied, names, homes);
+                self.made(call, copy)?.refused = refused;
                 Ok(())
             }
             What::GraphDestroy { graph } => {
@@ -184,6 +268,7 @@ impl Checker {
                 if let Some(made) = self.graphs.graphs.remove(&graph) {
                     self.forget_names(&made.names);
                 }
+                self.withdraw_grants(graph);
                 Ok(())
             }
             What::CaptureBegin { stream, graph, mode, symbolic } => {
@@ -201,8 +286,8 @@ impl Checker {
         }
     }
 
-    pub(super) fn add_graph(&mut self, graph: Graph, names: Names, family: Option<GraphId>) {
-        self.graphs.graphs.insert(graph.id(), Made { graph, names, family, is_checked: false });
+    pub(super) fn add_graph(&mut self, graph: Graph, names: Names, homes: Homes) {
+        self.graphs.graphs.insert(graph.id(), Made { graph, names, homes, is_checked: false, refused: Vec::new() });
     }
 
     /// A graph or an instance is gone: names of memory that no other one has lead nowhere.
@@ -225,6 +310,12 @@ impl Checker {
             return Err(Box::new(finding));
         }
         Ok(self.graphs.graphs.get_mut(&graph).expect("the graph is there"))
+    }
+
+    /// Nodes by the program's numbers. What is done with one that was refused is not done.
+    fn nodes(&mut self, call: Call<'_>, graph: GraphId, nodes: &[NodeId]) -> Step<SmallVec<[NodeId; 4]>> {
+        let made = self.made(call, graph)?;
+        nodes.iter().map(|node| made.node(*node)).collect::<Option<_>>().ok_or_else(quiet)
     }
 
     fn edit(
@@ -250,7 +341,9 @@ impl Checker {
         let label = self.label(call, name);
         match *node {
             NodeOp::Alloc { memory, bytes } => {
-                let added = self.made(call, graph)?.graph.add_alloc(after, bytes, label);
+                let made = self.graphs.graphs.get_mut(&graph).ok_or_else(quiet)?;
+                made.is_checked = false;
+                let added = self.graphs.addresses.add_alloc(&mut made.graph, after, bytes, label);
                 let (_, alloc) = added.map_err(|error| self.graph_refused_at(call, error))?;
                 self.graphs.name_own(graph, alloc, memory);
                 self.lives.name(memory, Named::Node { graph, alloc });
@@ -264,9 +357,10 @@ impl Checker {
             }
             NodeOp::Child(child) => {
                 let made = self.made(call, child)?;
-                let (child, names) = (Arc::new(made.graph.clone()), made.names.clone());
+                let (child, names, homes) = (Arc::new(made.graph.clone()), made.names.clone(), made.homes.clone());
                 self.edit(call, graph, |graph| graph.add_child(after, child, label).map(drop))?;
                 self.graphs.adopt(graph, &names);
+                self.made(call, graph)?.homes.adopt(&homes);
                 Ok(())
             }
             ref other => {
@@ -299,7 +393,11 @@ impl Checker {
                 None
             }
             Err(refusal) => {
-                let mut finding = Finding::new(Kind::GraphRefused, refusal.to_string(), "make it smaller");
+                let help = match refusal {
+                    Refusal::ChildTwice(_) => "build the child anew for its second place",
+                    _ => "make it smaller",
+                };
+                let mut finding = Finding::new(Kind::GraphRefused, refusal.to_string(), help);
                 finding.later = Some(self.side(call, self.host_site(call, Act::Read), "instantiated"));
                 self.more.push(finding);
                 None

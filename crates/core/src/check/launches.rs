@@ -7,23 +7,28 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Refused, Step, quiet};
 use super::finding::Finding;
+use super::graphs::Graphs;
 use super::history::Use;
+use super::homes::{Family, Homes, Left};
 use super::kind::Kind;
-use super::lives::{Freed, LifeId, Named, Source};
+use super::lives::{Freed, LifeId, Source};
 use super::names::{Key, Names};
 use super::timeline::Seat;
+use super::usage::Target;
 use super::violation::Site;
 use crate::graph::{Demand, Exec, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Standing};
 use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use crate::op::{Act, Memory, Name};
 use crate::order::Snapshot;
+use crate::units::Range;
 
 /// What became of an allocation that a launch left behind.
 #[derive(Clone, Copy, Debug)]
-enum Output {
+pub(super) enum Output {
     Live(LifeId),
     Freed(Freed),
 }
@@ -38,52 +43,55 @@ struct Last {
 /// An instantiated graph of the program.
 #[derive(Debug)]
 pub(super) struct Instance {
-    exec: Exec,
-    lanes: Lanes,
+    pub(super) exec: Exec,
+    pub(super) lanes: Lanes,
     /// As it was instantiated, for launches into captures.
     graph: Arc<Graph>,
-    family: Option<GraphId>,
-    names: Names,
-    outputs: FxHashMap<GraphAllocId, Output>,
+    pub(super) homes: Homes,
+    /// Those whose addresses its allocations have.
+    pub(super) families: SmallVec<[GraphId; 1]>,
+    pub(super) names: Names,
+    pub(super) outputs: FxHashMap<GraphAllocId, Output>,
     last: Option<Last>,
-    is_destroyed: bool,
-}
-
-/// Instances with the same addresses: of one graph and its copies.
-#[derive(Debug, Default)]
-pub(super) struct Family {
-    /// The launch before, of any of them.
-    last: Option<Snapshot>,
-    /// The one whose memory is not all freed.
-    holder: Option<ExecId>,
-    /// How many instances there are.
-    instances: usize,
+    pub(super) is_destroyed: bool,
 }
 
 impl Checker {
     pub(super) fn instantiate(&mut self, call: Call<'_>, graph: GraphId, exec: ExecId, auto_free: bool) -> Step {
-        let made = self.made(call, graph)?;
-        let family = made.family.filter(|_| made.graph.allocs().next().is_some());
+        self.made(call, graph)?;
         let Some(draft) = self.check_whole(call, graph) else { return Err(quiet()) };
         let made = self.made(call, graph)?;
-        let (copy, names) = (Arc::new(made.graph.clone()), made.names.clone());
+        let (copy, names, homes) = (Arc::new(made.graph.clone()), made.names.clone(), made.homes.clone());
         let instance = draft.instantiate(0, auto_free);
         if let Some(pin) = instance.outdated() {
             return Err(self.made_anew(call, pin));
         }
         self.graphs.hold(&names);
         let lanes = Lanes::new(&instance, || self.time.open_slot());
-        if let Some(family) = family {
-            self.graphs.families.entry(family).or_default().instances += 1;
+        let mut families: SmallVec<[GraphId; 1]> = SmallVec::new();
+        for alloc in instance.allocs().iter().filter(|alloc| alloc.node.is_some()) {
+            families.extend(homes.family(alloc.graph).filter(|family| !families.contains(family)));
         }
-        let outputs = FxHashMap::default();
-        let new =
-            Instance { exec: instance, lanes, graph: copy, family, names, outputs, last: None, is_destroyed: false };
+        for family in &families {
+            self.graphs.families.entry(*family).or_default().instances += 1;
+        }
+        let (exec_made, outputs) = (instance, FxHashMap::default());
+        let new = Instance {
+            exec: exec_made,
+            lanes,
+            graph: copy,
+            homes,
+            families,
+            names,
+            outputs,
+            last: None,
+            is_destroyed: false,
+        };
         self.graphs.execs.insert(exec, new);
         Ok(())
     }
 
-    fn instance(&self, call: Call<'_>, exec: ExecId) -> Step<&Instance> {
+    pub(super) fn instance(&self, call: Call<'_>, exec: ExecId) -> Step<&Instance> {
         match self.graphs.execs.get(&exec) {
             Some(instance) if !instance.is_destroyed => Ok(instance),
             _ if self.graphs.void_execs.contains(&exec) => Err(quiet()),
@@ -118,7 +126,10 @@ impl Checker {
         self.instance(call, exec)?;
         let Some(instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
         let launched = match self.graphs.is_captured(stream) {
-            true => self.capture_child(call, seat, Arc::clone(&instance.graph), &instance.names).map(|()| None),
+            true => {
+                let (graph, Instance { names, homes, .. }) = (Arc::clone(&instance.graph), &instance);
+                self.capture_child(call, seat, graph, names, homes).map(|()| None)
+            }
             false => self.try_launch(call, seat, exec, &instance).map(Some),
         };
         if launched.is_err() {
@@ -137,17 +148,17 @@ impl Checker {
     /// Whether the launch is right; the lives that it frees by itself.
     fn try_launch(&self, call: Call<'_>, seat: Seat, exec: ExecId, instance: &Instance) -> Step<Vec<LifeId>> {
         let later = self.site(call, seat, Act::Free);
-        let family = instance.family.and_then(|family| self.graphs.families.get(&family));
-        if let Some(holder) = family.and_then(|family| family.holder).filter(|holder| *holder != exec) {
-            return Err(self.addresses_taken(call, seat, holder, instance));
-        }
         let mut waited: Vec<&Snapshot> = instance.last.iter().map(|last| &last.snapshot).collect();
-        waited.extend(family.and_then(|family| family.last.as_ref()));
+        waited.extend(self.families(instance).filter_map(|family| family.last.as_ref()));
         let chain = &self.time.at(seat).chain;
-        let freed = match instance.exec.check_launch() {
-            Ok(unfreed) => unfreed.filter_map(|alloc| instance.live(alloc)).collect::<Vec<LifeId>>(),
-            Err(_) => return Err(self.unfreed(call, seat, instance)),
-        };
+        let freed = self.left_unfreed(exec, instance);
+        if !freed.is_empty() && !instance.exec.auto_free_on_launch() {
+            return Err(self.unfreed(call, seat, instance, &freed));
+        }
+        if let Some(left) = self.families(instance).flat_map(|family| &family.left).find(|it| instance.is_taken_by(it))
+        {
+            return Err(self.addresses_taken(call, seat, left.by.0));
+        }
         for &life in &freed {
             let knows = Standing { stream: chain, waited: &waited };
             if let Err(mut fault) = self.lives.at(life).history.check_free(&knows) {
@@ -171,9 +182,23 @@ impl Checker {
         Ok(freed)
     }
 
+    fn families<'c>(&'c self, instance: &'c Instance) -> impl Iterator<Item = &'c Family> {
+        instance.families.iter().filter_map(|family| self.graphs.families.get(family))
+    }
+
+    /// What launches of this instance, or of others of its graph, left of what it makes anew.
+    fn left_unfreed(&self, exec: ExecId, instance: &Instance) -> Vec<LifeId> {
+        let mut unfreed: Vec<LifeId> = instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)).collect();
+        let others = self.families(instance).flat_map(|family| &family.left);
+        let others = others.filter(|left| left.by.0 != exec && instance.leaves(left.key));
+        unfreed.extend(others.filter_map(|left| self.graphs.execs.get(&left.by.0)?.live(left.by.1)));
+        unfreed
+    }
+
     /// What a wait node of a launch waits for.
     fn waited_for(&self, instance: &Instance, wait: NodeId) -> Option<&Snapshot> {
-        let (_, key) = instance.exec.summary().waits.iter().find(|(node, _)| *node == wait)?;
+        let summary = instance.exec.summary();
+        let (_, key) = summary.waits.iter().find(|(node, _)| *node == wait && !summary.waits_for_own(wait))?;
         match &self.events.get(&EventId(key.0 as u32))?.stands {
             super::events::Stands::Recorded(recorded) => Some(&recorded.snapshot),
             _ => None,
@@ -190,7 +215,7 @@ impl Checker {
     ) -> Step {
         let later = self.site(call, seat, demand.act);
         let Some(memory) = Self::name_of(instance, demand.memory) else { return Ok(()) };
-        let checked = self.resolve(call, memory, later).and_then(|target| {
+        let checked = self.demanded(call, instance, demand.memory, memory, later).and_then(|target| {
             let knows = Standing { stream: &self.time.at(seat).chain, waited };
             let history = &self.lives.at(target.life).history;
             let checked = match demand.act {
@@ -214,6 +239,26 @@ impl Checker {
         })
     }
 
+    /// The life that a node means by the name of another graph's memory: not one that a copy of that graph began.
+    fn demanded(
+        &self,
+        call: Call<'_>,
+        instance: &Instance,
+        wanted: NodeMemory,
+        memory: Memory,
+        later: Site,
+    ) -> Step<Target> {
+        let target = self.resolve(call, memory, later)?;
+        let NodeMemory::Foreign { graph, alloc } = wanted else { return Ok(target) };
+        let is_other = |exec, at| self.graphs.execs.get(&exec).is_some_and(|by| by.key(at) != (graph, alloc));
+        match self.lives.at(target.life).source {
+            Source::Launch(exec, at) if instance.exec.pins_of(graph, alloc).is_empty() && is_other(exec, at) => {
+                Err(self.never_allocated(call, memory, later))
+            }
+            _ => Ok(target),
+        }
+    }
+
     /// The program's name for memory that a node names.
     fn name_of(instance: &Instance, memory: NodeMemory) -> Option<Memory> {
         match memory {
@@ -227,18 +272,12 @@ impl Checker {
     }
 
     #[cold]
-    fn addresses_taken(&self, call: Call<'_>, seat: Seat, holder: ExecId, instance: &Instance) -> Refused {
+    fn addresses_taken(&self, call: Call<'_>, seat: Seat, holder: ExecId) -> Refused {
         let title = self.title(call, self.time.at(seat).id);
         let sentence =
             format!("a graph is launched on {title} with the addresses of {holder}, whose memory is not freed");
         let help = "free that first, or make the graph with symbolic addresses";
-        // Instances of one graph have its allocations in common; a copy has the same addresses only.
-        let is_same = |other: &Instance| other.graph.id() == instance.graph.id();
-        let kind = match self.graphs.execs.get(&holder).is_some_and(is_same) {
-            true => Kind::UnfreedLaunch,
-            false => Kind::SharedAddresses,
-        };
-        let mut finding = Finding::new(kind, sentence, help);
+        let mut finding = Finding::new(Kind::SharedAddresses, sentence, help);
         let last = self.graphs.execs.get(&holder).and_then(|instance| instance.last.as_ref());
         finding.earlier = last.map(|last| self.side(call, last.site, "launched"));
         finding.later = Some(self.side(call, self.site(call, seat, Act::Allocate), "launched"));
@@ -246,8 +285,7 @@ impl Checker {
     }
 
     #[cold]
-    fn unfreed(&self, call: Call<'_>, seat: Seat, instance: &Instance) -> Refused {
-        let left: Vec<LifeId> = instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)).collect();
+    fn unfreed(&self, call: Call<'_>, seat: Seat, instance: &Instance, left: &[LifeId]) -> Refused {
         let title = self.title(call, self.time.at(seat).id);
         let help = "free it, or instantiate with auto free on launch";
         let mut finding = match left.first() {
@@ -280,8 +318,7 @@ impl Checker {
         if let Some(last) = &instance.last {
             self.time.at_mut(seat).chain.wait(&last.snapshot);
         }
-        let family = instance.family.and_then(|family| self.graphs.families.get(&family));
-        if let Some(last) = family.and_then(|family| family.last.as_ref()) {
+        for last in instance.families.iter().filter_map(|family| self.graphs.families.get(family)?.last.as_ref()) {
             self.time.at_mut(seat).chain.wait(last);
         }
         let before = self.time.at(seat).chain.snapshot();
@@ -314,9 +351,14 @@ impl Checker {
         }
         let point = chain.submit();
         for life in freed {
-            // The instance is at hand here and not in the table, where `end` looks for it.
-            if let Some(Source::Launch(_, alloc)) = self.lives.end(life, Use { point, site }).map(|life| life.source) {
-                let _ = instance.exec.freed(alloc);
+            match self.lives.at(life).source {
+                // The instance is at hand here and not in the table, where `end` looks for it.
+                Source::Launch(by, alloc) if by == exec => {
+                    drop(self.lives.end(life, Use { point, site }));
+                    let _ = instance.exec.freed(alloc);
+                    self.graphs.unfreed_no_more(&instance.families, (exec, alloc));
+                }
+                _ => self.end(life, Use { point, site }),
             }
         }
         instance.outputs.clear();
@@ -327,9 +369,11 @@ impl Checker {
             self.events.entry(event).or_default().launched(snapshot, site);
         }
         let snapshot = self.time.at(seat).chain.snapshot();
-        if let Some(family) = instance.family.and_then(|family| self.graphs.families.get_mut(&family)) {
+        for id in &instance.families {
+            let Some(family) = self.graphs.families.get_mut(id) else { continue };
             family.last = Some(snapshot.clone());
-            family.holder = (!instance.exec.outputs().is_empty()).then_some(exec);
+            let outputs = instance.exec.outputs().iter();
+            family.left.extend(outputs.filter_map(|&alloc| instance.left(exec, alloc, *id)));
         }
         instance.last = Some(Last { snapshot, site });
         self.graphs.execs.insert(exec, instance);
@@ -391,105 +435,55 @@ impl Checker {
             _ => self.lives.at_mut(target.life).history.add_use(new, &self.time.at(seat).chain),
         }
     }
+}
 
-    /// The life that the latest launch gave memory of an alloc node; what freed it; none where there was no launch.
-    pub(super) fn output(&self, memory: Memory) -> Option<Result<LifeId, Freed>> {
-        let (exec, alloc) = self.graphs.latest.get(&memory)?;
-        match self.graphs.execs.get(exec)?.outputs.get(alloc)? {
-            Output::Live(life) => Some(Ok(*life)),
-            Output::Freed(freed) => Some(Err(*freed)),
-        }
-    }
-
-    /// What a launch left, as other graphs name it: by its alloc node. Of a graph with symbolic addresses each instance
-    /// has its own, which nodes use by the name of its life.
-    pub(super) fn left_by_launch(&self, life: LifeId, act: Act) -> Option<(Key, Memory)> {
-        let Source::Launch(exec, alloc) = self.lives.at(life).source else { return None };
-        let instance = self.graphs.execs.get(&exec)?;
-        let is_named = act == Act::Free || instance.family.is_some();
-        is_named.then(|| Some((instance.key(alloc), instance.name(alloc)?)))?
-    }
-
-    /// Memory of an instance was freed from outside.
-    pub(super) fn output_freed(&mut self, exec: ExecId, alloc: GraphAllocId, freed: Freed) {
-        let Some(instance) = self.graphs.execs.get_mut(&exec) else { return };
-        // That it was there to be freed was seen when its life was found.
-        let _ = instance.exec.freed(alloc);
-        instance.outputs.insert(alloc, Output::Freed(freed));
-        if instance.exec.unfreed().next().is_none()
-            && let Some(family) = instance.family.and_then(|family| self.graphs.families.get_mut(&family))
-        {
-            family.holder = None;
-        }
-        self.bury(exec);
-    }
-
-    /// Gives the latest launch's life a name of its own.
-    pub(super) fn take(&mut self, call: Call<'_>, exec: ExecId, node: Memory, memory: Memory) -> Step {
-        let site = self.host_site(call, Act::Read);
-        let instance = self.instance(call, exec)?;
-        let alloc = instance.outputs.keys().find(|alloc| instance.name(**alloc) == Some(node));
-        match alloc.and_then(|alloc| instance.outputs.get(alloc)) {
-            Some(Output::Live(life)) => {
-                let life = *life;
-                self.lives.at_mut(life).memory = memory;
-                self.lives.name(memory, Named::Life(life));
-                Ok(())
-            }
-            Some(Output::Freed(freed)) => Err(self.after_free(call, node, Some(*freed), site)),
-            None => self.resolve(call, node, site).map(drop),
-        }
-    }
-
-    pub(super) fn destroy_exec(&mut self, call: Call<'_>, exec: ExecId) -> Step {
-        self.instance(call, exec)?;
-        if let Some(instance) = self.graphs.execs.get_mut(&exec) {
-            instance.is_destroyed = true;
-        }
-        self.bury(exec);
-        Ok(())
-    }
-
-    /// An instance that is destroyed and left nothing that lives is forgotten.
-    fn bury(&mut self, exec: ExecId) {
-        let is_over = |it: &Instance| it.is_destroyed && it.exec.unfreed().next().is_none();
-        if !self.graphs.execs.get(&exec).is_some_and(is_over) {
-            return;
-        }
-        let Some(instance) = self.graphs.execs.remove(&exec) else { return };
-        if let Some(id) = instance.family
-            && let Some(family) = self.graphs.families.get_mut(&id)
-        {
-            family.instances -= 1;
-            if family.instances == 0 && !self.graphs.graphs.values().any(|made| made.family == Some(id)) {
-                self.graphs.families.remove(&id);
+impl Graphs {
+    /// What a launch left was freed.
+    pub(super) fn unfreed_no_more(&mut self, families: &[GraphId], by: (ExecId, GraphAllocId)) {
+        for family in families {
+            if let Some(family) = self.families.get_mut(family) {
+                family.left.retain(|left| left.by != by);
             }
         }
-        for alloc in instance.exec.outputs() {
-            if let Some(memory) = instance.name(*alloc)
-                && self.graphs.latest.get(&memory).is_some_and(|(latest, _)| *latest == exec)
-            {
-                self.graphs.latest.remove(&memory);
-            }
-        }
-        self.forget_names(&instance.names);
-        instance.lanes.close().for_each(|last| self.time.close_slot(last));
     }
 }
 
 impl Instance {
+    /// What its launch leaves of an allocation, if that is of the family.
+    fn left(&self, exec: ExecId, alloc: GraphAllocId, family: GraphId) -> Option<Left> {
+        let key = self.key(alloc);
+        let range = self.exec.allocs()[alloc.index()].range.filter(|_| self.homes.family(key.0) == Some(family))?;
+        Some(Left { key, range, by: (exec, alloc) })
+    }
+
+    /// Whether its launches leave that.
+    fn leaves(&self, key: Key) -> bool {
+        self.exec.outputs().iter().any(|alloc| self.key(*alloc) == key)
+    }
+
+    /// Whether what a launch left lies where this one allocates something else.
+    fn is_taken_by(&self, left: &Left) -> bool {
+        let overlaps = |range: &(Range, bool)| range.0.overlaps(left.range);
+        !self.leaves(left.key) && self.exec.cover().iter().any(overlaps)
+    }
+
+    /// The graph that it was made of.
+    pub(super) fn graph_id(&self) -> GraphId {
+        self.graph.id()
+    }
+
     /// An allocation, as graphs name it.
-    fn key(&self, alloc: GraphAllocId) -> Key {
+    pub(super) fn key(&self, alloc: GraphAllocId) -> Key {
         let it = &self.exec.allocs()[alloc.index()];
         (it.graph, it.alloc)
     }
 
     /// An allocation, as the program names it.
-    fn name(&self, alloc: GraphAllocId) -> Option<Memory> {
+    pub(super) fn name(&self, alloc: GraphAllocId) -> Option<Memory> {
         self.names.of(self.key(alloc))
     }
 
-    fn live(&self, alloc: GraphAllocId) -> Option<LifeId> {
+    pub(super) fn live(&self, alloc: GraphAllocId) -> Option<LifeId> {
         match self.outputs.get(&alloc) {
             Some(Output::Live(life)) => Some(*life),
             _ => None,

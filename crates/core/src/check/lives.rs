@@ -67,6 +67,9 @@ pub(super) struct Life {
     pub(super) settle_at: usize,
     /// Behind a pointer: nearly no memory has any, and a life should be small.
     pub(super) leases: Vec<Lease>,
+    /// What it was called before its present name; nearly no memory has such.
+    #[expect(clippy::box_collection, reason = "a life should be small")]
+    former: Option<Box<Vec<Memory>>>,
     /// The owner has dropped it while others held it: it ends with the last of those.
     pub(super) is_dropped: bool,
 }
@@ -220,6 +223,7 @@ impl Lives {
             is_doubtful: false,
             settle_at: 16,
             leases: Vec::new(),
+            former: None,
             is_dropped: false,
         };
         match self.vacant.pop() {
@@ -258,10 +262,24 @@ impl Lives {
         for lease in &life.leases {
             self.forget(lease.memory, freed);
         }
+        for former in life.former.iter().flat_map(|former| former.iter()) {
+            if matches!(self.current(*former), Some(Named::Life(named)) if named == id) {
+                self.forget(*former, freed);
+            }
+        }
         if !self.tickets.is_empty() {
             self.tickets.retain(|_, ticket| ticket.life != id);
         }
         Some(life)
+    }
+
+    /// A life gets a new name; the one before still leads to it.
+    pub(super) fn rename(&mut self, id: LifeId, memory: Memory) {
+        let old = std::mem::replace(&mut self.at_mut(id).memory, memory);
+        if matches!(self.current(old), Some(Named::Life(named)) if named == id) && old != memory {
+            self.at_mut(id).former.get_or_insert_default().push(old);
+        }
+        self.name(memory, Named::Life(id));
     }
 
     fn current(&self, memory: Memory) -> Option<Named> {

@@ -1,8 +1,9 @@
 //! Is the program's own order right?
 //!
 //! A verdict depends on the operations alone: who did what to an allocation, at which points, and which points come
-//! before which. This module never sees a pool or an address; where memory is placed and what the device has
-//! finished cannot change what it says (*timing-blind*).
+//! before which. This module never sees a pool or an address of a device; where memory is placed and what the device
+//! has finished cannot change what it says (*timing-blind*). Which allocations of a graph share bytes follows from the
+//! graph's edges: for that graphs have addresses here that no device has.
 
 mod captures;
 mod checker;
@@ -11,8 +12,10 @@ mod explain;
 mod finding;
 mod graphs;
 mod history;
+mod homes;
 mod kind;
 mod launches;
+mod left;
 mod lives;
 mod names;
 mod refusals;

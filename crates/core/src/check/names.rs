@@ -34,6 +34,11 @@ impl Names {
         self.keys.get(&memory).copied()
     }
 
+    /// Whether it is memory of the graph or of a child.
+    pub(super) fn makes(&self, key: Key) -> bool {
+        self.memory.get(&key).is_some_and(|memory| self.keys.get(memory) == Some(&key))
+    }
+
     /// The names of a copy.
     pub(super) fn copied(&self, from: GraphId, to: GraphId) -> Self {
         let key = |(graph, alloc): Key| (if graph == from { to } else { graph }, alloc);
@@ -113,6 +118,7 @@ impl Graphs {
             if *holds == 0 {
                 self.holds.remove(memory);
                 self.latest.remove(memory);
+                self.freed.remove(memory);
                 self.called.remove(memory);
                 gone.push(*memory);
             }

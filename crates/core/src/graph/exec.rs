@@ -30,6 +30,9 @@ pub enum Refusal {
     /// Its allocations pass the address space.
     #[error("the allocations of the graph are more than there are addresses")]
     TooLarge,
+    /// A graph with memory is in it twice: that would be live twice at one place.
+    #[error("{0} has memory nodes and is in this graph more than once: its addresses would be live twice")]
+    ChildTwice(GraphId),
 }
 
 /// Why a launch was refused.
@@ -107,6 +110,9 @@ impl Draft {
         let (lives, faults) = validate(&flat);
         if !faults.is_empty() {
             return Err(Refusal::Faults(faults));
+        }
+        if let Some(graph) = flat.twice {
+            return Err(Refusal::ChildTwice(graph));
         }
         let summary = Summary::new(&flat, &lives);
         let placed = place(&flat).ok_or(Refusal::TooLarge)?;

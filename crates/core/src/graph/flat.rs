@@ -9,7 +9,7 @@
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
-use super::graph::{FreedBy, Graph};
+use super::graph::{Addressing, FreedBy, Graph};
 use super::index::Index;
 use super::node::{Access, GraphAllocId, GraphId, Label, Memory, NodeId, NodeKind};
 use super::pins::Pin;
@@ -73,8 +73,19 @@ pub(super) struct Flat {
     pub(super) is_doubtful: bool,
     /// What the graphs in here name of others by one life, rising.
     pub(super) pins: Vec<Pin>,
+    /// A graph that is in here more than once although its memory has one name or one place.
+    pub(super) twice: Option<GraphId>,
     /// How often a graph is in here, and where its allocations begin.
     graphs: FxHashMap<GraphId, (u32, u32)>,
+}
+
+/// Whether a graph may be in another one more than once.
+fn may_repeat(graph: &Graph) -> bool {
+    match graph.addressing {
+        Addressing::Fixed => graph.allocs().next().is_none(),
+        // Each time has its own addresses; but what is left live has one name.
+        Addressing::Symbolic => graph.allocs().all(|(_, alloc)| matches!(alloc.freed, Some(FreedBy::Node(_)))),
+    }
 }
 
 impl Flat {
@@ -107,6 +118,9 @@ impl Flat {
         let base = self.allocs.len() as u32;
         let times = self.graphs.entry(graph.id).or_insert((0, base));
         times.0 += 1;
+        if times.0 > 1 && !may_repeat(graph) {
+            self.twice.get_or_insert(graph.id);
+        }
         self.is_doubtful |= graph.is_shrunk;
         self.pins.extend(graph.pins.all());
         self.allocs.extend(graph.allocs.iter().enumerate().map(|(at, alloc)| FlatAlloc {

@@ -7,7 +7,7 @@
 //! Knows nodes; nothing of streams. Invariants: **first**: if every [`Demand`] is met, so is every node's. **last**:
 //! what comes after every [`Mark`] of some memory comes after all that the graph did to it.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::flat::Flat;
@@ -54,6 +54,9 @@ pub struct Summary {
     pub records: Vec<(NodeId, EventKey)>,
     /// Nodes that wait for one.
     pub waits: Vec<(NodeId, EventKey)>,
+    /// Those of them that come after a node which records the same event, rising: what the event holds at the launch is
+    /// overwritten by then, and the edges of the graph say the rest.
+    own_waits: Vec<NodeId>,
 }
 
 impl Summary {
@@ -66,6 +69,12 @@ impl Summary {
                 _ => {}
             }
         }
+        let mut records: FxHashMap<EventKey, Vec<NodeId>> = FxHashMap::default();
+        summary.records.iter().for_each(|(node, key)| records.entry(*key).or_default().push(*node));
+        let is_own = |(wait, key): &&(NodeId, EventKey)| {
+            records.get(key).is_some_and(|records| records.iter().any(|record| flat.index.reaches(*record, *wait)))
+        };
+        summary.own_waits = summary.waits.iter().filter(is_own).map(|(wait, _)| *wait).collect();
         let mut known = FxHashSet::default();
         for &Outside { node, memory, act } in &lives.acts {
             let may_share = flat.nodes[node.index()].may_share;
@@ -81,6 +90,11 @@ impl Summary {
             summary.leave(*memory, life);
         }
         summary
+    }
+
+    /// Whether a wait node waits for a record of the same launch.
+    pub fn waits_for_own(&self, wait: NodeId) -> bool {
+        self.own_waits.binary_search(&wait).is_ok()
     }
 
     fn demand(&mut self, flat: &Flat, known: &mut FxHashSet<(Memory, u8, SmallVec<[NodeId; 2]>)>, mut new: Demand) {

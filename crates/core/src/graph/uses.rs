@@ -41,7 +41,15 @@ impl Uses {
             let act = if access.act == Act::Read { Act::Read } else { Act::Write };
             let shares = |other| may_share && graph.node(other).is_some_and(|node| node.may_share);
             let wrong = before_alloc(graph, tails, access.memory, (id, act)).or_else(|| {
-                self.lives.get(&access.memory)?.check_use(id, act, |node| is_before(graph, tails, node), shares)
+                let life = self.lives.get(&access.memory)?;
+                let wrong = life.check_use(id, act, |node| is_before(graph, tails, node), shares)?;
+                // The free was captured before: the use is the one that comes too late.
+                Some(match wrong.kind {
+                    GraphFaultKind::FreeBeforeUse => {
+                        Wrong { kind: GraphFaultKind::UseAfterFree, earlier: wrong.later, later: wrong.earlier }
+                    }
+                    _ => wrong,
+                })
             });
             wrong.map(|wrong| (access.memory, wrong))
         });

@@ -333,7 +333,11 @@ impl Lower<'_> {
             Work::Free(memory) => self.node_effect(launch, *memory, Act::Free),
             Work::Record(_) => Vec::new(),
             Work::Wait(event) => {
-                if let Some(Stands::Task(record)) = self.events.get(event) {
+                // A record of the same launch before it has overwritten what the event held.
+                let own = |(of, task): &(EventId, usize)| of == event && self.comes_after(&needs, *task);
+                if let Some(Stands::Task(record)) = self.events.get(event)
+                    && !launch.records.iter().any(own)
+                {
                     needs.push(*record);
                 }
                 Vec::new()
@@ -346,6 +350,21 @@ impl Lower<'_> {
             launch.records.push((event, task));
         }
         vec![task]
+    }
+
+    /// Whether one of some tasks is, or comes after, another one.
+    fn comes_after(&self, tasks: &[usize], task: usize) -> bool {
+        let (mut open, mut seen) = (tasks.to_vec(), Vec::new());
+        while let Some(at) = open.pop() {
+            if at == task {
+                return true;
+            }
+            if at > task && !seen.contains(&at) {
+                seen.push(at);
+                open.extend(&self.model.tasks[at].needs);
+            }
+        }
+        false
     }
 
     fn node_effect(&mut self, launch: &Launch, memory: Memory, act: Act) -> Vec<Effect> {

@@ -1,0 +1,105 @@
+//! What launches leave: live memory by the names of alloc nodes, its ends, and instances that are gone.
+//!
+//! Knows instances and lives; no stream.
+
+use super::checker::{Call, Checker, Step};
+use super::launches::{Instance, Output};
+use super::lives::{Freed, LifeId, Source};
+use super::names::Key;
+use crate::graph::GraphAllocId;
+use crate::ids::ExecId;
+use crate::op::{Act, Memory};
+
+impl Checker {
+    /// The life that the latest launch gave memory of an alloc node; what freed it; none where there was no launch.
+    pub(super) fn output(&self, memory: Memory) -> Option<Result<LifeId, Freed>> {
+        let Some((exec, alloc)) = self.graphs.latest.get(&memory) else {
+            return self.graphs.freed.get(&memory).map(|freed| Err(*freed));
+        };
+        match self.graphs.execs.get(exec)?.outputs.get(alloc)? {
+            Output::Live(life) => Some(Ok(*life)),
+            Output::Freed(freed) => Some(Err(*freed)),
+        }
+    }
+
+    /// The alloc node whose latest launch gave memory its latest life.
+    pub(super) fn latest_key(&self, memory: Memory) -> Option<Key> {
+        let (exec, alloc) = self.graphs.latest.get(&memory)?;
+        Some(self.graphs.execs.get(exec)?.key(*alloc))
+    }
+
+    /// What a launch left, as other graphs name it: by its alloc node. Of a graph with symbolic addresses each instance
+    /// has its own, which nodes use by the name of its life.
+    pub(super) fn left_by_launch(&self, life: LifeId, act: Act) -> Option<(Key, Memory)> {
+        let Source::Launch(exec, alloc) = self.lives.at(life).source else { return None };
+        let instance = self.graphs.execs.get(&exec)?;
+        let home = || instance.homes.family(instance.key(alloc).0);
+        let is_named = act == Act::Free || home().is_some();
+        is_named.then(|| Some((instance.key(alloc), instance.name(alloc)?)))?
+    }
+
+    /// Memory of an instance was freed from outside.
+    pub(super) fn output_freed(&mut self, exec: ExecId, alloc: GraphAllocId, freed: Freed) {
+        let Some(instance) = self.graphs.execs.get_mut(&exec) else { return };
+        // That it was there to be freed was seen when its life was found.
+        let _ = instance.exec.freed(alloc);
+        instance.outputs.insert(alloc, Output::Freed(freed));
+        let families = instance.families.clone();
+        self.graphs.unfreed_no_more(&families, (exec, alloc));
+        self.bury(exec);
+    }
+
+    /// Gives the latest launch's life a name of its own.
+    pub(super) fn take(&mut self, call: Call<'_>, exec: ExecId, node: Memory, memory: Memory) -> Step {
+        let site = self.host_site(call, Act::Read);
+        let instance = self.instance(call, exec)?;
+        let alloc = instance.outputs.keys().find(|alloc| instance.name(**alloc) == Some(node));
+        match alloc.and_then(|alloc| instance.outputs.get(alloc)) {
+            Some(Output::Live(life)) => {
+                let life = *life;
+                self.lives.rename(life, memory);
+                Ok(())
+            }
+            Some(Output::Freed(freed)) => Err(self.after_free(call, node, Some(*freed), site)),
+            None => self.resolve(call, node, site).map(drop),
+        }
+    }
+
+    pub(super) fn destroy_exec(&mut self, call: Call<'_>, exec: ExecId) -> Step {
+        self.instance(call, exec)?;
+        if let Some(instance) = self.graphs.execs.get_mut(&exec) {
+            instance.is_destroyed = true;
+        }
+        self.bury(exec);
+        Ok(())
+    }
+
+    /// An instance that is destroyed and left nothing that lives is forgotten.
+    fn bury(&mut self, exec: ExecId) {
+        let is_over = |it: &Instance| it.is_destroyed && it.exec.unfreed().next().is_none();
+        if !self.graphs.execs.get(&exec).is_some_and(is_over) {
+            return;
+        }
+        let Some(instance) = self.graphs.execs.remove(&exec) else { return };
+        self.withdraw_grants(instance.graph_id());
+        for id in &instance.families {
+            let Some(family) = self.graphs.families.get_mut(id) else { continue };
+            family.instances -= 1;
+            if family.instances == 0 && !self.graphs.graphs.values().any(|made| made.homes.has(*id)) {
+                self.graphs.families.remove(id);
+            }
+        }
+        for alloc in instance.exec.outputs() {
+            if let Some(memory) = instance.name(*alloc)
+                && self.graphs.latest.get(&memory).is_some_and(|(latest, _)| *latest == exec)
+            {
+                self.graphs.latest.remove(&memory);
+                if let Some(Output::Freed(freed)) = instance.outputs.get(alloc) {
+                    self.graphs.freed.insert(memory, *freed);
+                }
+            }
+        }
+        self.forget_names(&instance.names);
+        instance.lanes.close().for_each(|last| self.time.close_slot(last));
+    }
+}
