@@ -47,7 +47,9 @@ impl Stream {
     pub fn copy_to_host<T: Pod>(&self, from: Read<'_, T>) -> Result<Vec<T>> {
         let shared = &self.shared;
         const CALL: &str = "copy_to_host";
-        shared.refuse_in_capture(CALL)?;
+        shared.refuse_in_capture(CALL).inspect_err(|error| {
+            shared.note_refused(error, |tracer| tracer.asked(shared.id, true, Location::caller()));
+        })?;
         let bytes = from.bytes();
         let (mut to, caller) = (Vec::new(), Location::caller());
         let end = shared.operate_then(

@@ -274,7 +274,11 @@ impl Device {
     pub fn synchronize(&self) -> Result<()> {
         process::refuse_forked()?;
         let context = &self.shared.context;
-        context.graphs.refuse_in_capture("synchronize")?;
+        context.graphs.refuse_in_capture("synchronize").inspect_err(|error| {
+            if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
+                tracer.synchronized(context.streams().iter().map(|stream| stream.id), Location::caller());
+            }
+        })?;
         let Everything { live, ended: mut ends } = context.everything()?;
         for shared in live {
             let mut state = shared.state.lock();

@@ -96,9 +96,26 @@ impl Error {
         let is_use = |it: &Invalid| matches!(it, Invalid::Stale | Invalid::NoAccess { .. } | Invalid::Aliased { .. });
         let is_of_graph = |it: &GraphError| {
             use GraphError::*;
-            matches!(it, Faults(_) | Unfreed(_) | AddressesTaken { .. } | NotLive(_) | Outlived { .. })
+            matches!(
+                it,
+                Change(_)
+                    | FreedByOther { .. }
+                    | MadeAnew { .. }
+                    | ChildTwice(_)
+                    | Update(_)
+                    | Faults(_)
+                    | Unfreed(_)
+                    | AddressesTaken { .. }
+                    | NotLive { .. }
+                    | Freed { .. }
+                    | Outlived { .. }
+            )
         };
-        self.violation().is_some() || self.invalid().is_some_and(is_use) || self.graph().is_some_and(is_of_graph)
+        let is_of_capture = |it: &CaptureError| !matches!(it, CaptureError::Uncapturable { .. });
+        self.violation().is_some()
+            || self.invalid().is_some_and(is_use)
+            || self.graph().is_some_and(is_of_graph)
+            || self.capture().is_some_and(is_of_capture)
     }
 
     /// The violation, if it is one.

@@ -12,7 +12,7 @@ use millpond_driver::{Driver, Fence, RawMark, process};
 use crate::context::{Context, CountedDriver};
 use crate::error::Result;
 use crate::graph::CapturedAt;
-use crate::tracing::TracedEvent;
+use crate::tracing::{TracedEvent, Tracer};
 
 /// A position of a stream with everything that comes before it. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl Event {
     /// The device is lost; it is not asked again about what is known to be over.
     #[track_caller]
     pub fn is_over(&self) -> Result<bool> {
-        let (snapshot, mark, context) = self.live()?;
+        let (snapshot, mark, context) = self.live(Location::caller(), Tracer::event_over)?;
         let over = context.driver.is_over(mark.raw)? && context.are_strays_over(snapshot)?;
         if over {
             context.told([snapshot]);
@@ -91,7 +91,7 @@ impl Event {
     /// The device is lost.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
-        let (snapshot, mark, context) = self.live()?;
+        let (snapshot, mark, context) = self.live(Location::caller(), Tracer::synchronized_with)?;
         context.driver.block_on(mark.raw)?;
         context.block_on_strays(snapshot)?;
         context.synchronized([snapshot]);
@@ -110,11 +110,23 @@ impl Event {
     }
 
     /// What the host can ask the device about; asking for a captured event ends that capture.
-    fn live(&self) -> Result<(&Snapshot, &Mark, &Context)> {
+    fn live(
+        &self,
+        caller: &'static Location<'static>,
+        asked: impl FnOnce(&Tracer, &TracedEvent, &'static Location<'static>),
+    ) -> Result<(&Snapshot, &Mark, &Context)> {
         process::refuse_forked()?;
         match &self.at {
             At::Live { snapshot, mark, context } => Ok((snapshot, mark, context)),
-            At::Captured(at) => Err(at.refuse()),
+            At::Captured(at) => {
+                let error = at.refuse();
+                if let (Some(tracer), Some(event)) = (&at.session.context.tracer, &self.traced)
+                    && error.is_verdict()
+                {
+                    asked(tracer, event, caller);
+                }
+                Err(error)
+            }
         }
     }
 }

@@ -65,10 +65,9 @@ impl Device {
         let context = self.context();
         let owned = PoolShared::find_on(context, address).inspect_err(|_| {
             // A second free: whoever reads the trace says the same of it.
-            if let (Some(tracer), Some((allocation, generation))) =
-                (&context.tracer, PoolShared::freed_on(context, address))
-            {
-                tracer.free_now(allocation.id, generation, caller);
+            let tracer = context.tracer.as_ref();
+            if let Some((tracer, memory)) = tracer.and_then(|it| Some((it, context.freed_at(it, address)?))) {
+                tracer.free_now_of(memory, caller);
             }
         })?;
         self.free_now(&owned, caller).inspect_err(|error| {
@@ -88,7 +87,7 @@ impl Device {
         if let (Some(tracer), Err(error)) = (&context.tracer, &freed)
             && error.is_verdict()
         {
-            tracer.free_now(owned.allocation.id, owned.generation, caller);
+            tracer.free_owned(owned, None, caller);
         }
         freed
     }

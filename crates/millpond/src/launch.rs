@@ -8,12 +8,11 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use millpond_core::check::{Act, Use};
+use millpond_core::check::Use;
 use millpond_driver::{Driver, DriverError, RawStream, Work};
-use smallvec::SmallVec;
 
-use crate::access::{Access, Declared, Source, task};
-use crate::allocation::{Allocation, Kept, Origin, Owned, freed_fault, site};
+use crate::access::{Access, task};
+use crate::allocation::{Allocation, Kept, Owned, site};
 use crate::buffer::{Buffer, Named};
 use crate::context::Context;
 use crate::count::Count;
@@ -22,36 +21,10 @@ use crate::garbage::Garbage;
 use crate::grants::Visit;
 use crate::graph::Payload;
 use crate::pool::Pool;
-use crate::serve::not_launched;
-use crate::share::{Hearing, ShareError};
+use crate::share::Hearing;
 use crate::stream::{Mode, State, Stream, StreamShared};
-use crate::{PoolShared, peers, shell};
-
-/// What a launch does to one allocation.
-#[derive(Debug)]
-struct Wanted<'b> {
-    allocation: Held<'b>,
-    generation: u64,
-    act: Act,
-    /// Place among the declared accesses.
-    at: usize,
-}
-
-/// An allocation that a buffer keeps, or that was looked up.
-#[derive(Debug)]
-enum Held<'b> {
-    Borrowed(&'b Arc<Allocation>),
-    Found(Arc<Allocation>),
-}
-
-impl Held<'_> {
-    fn get(&self) -> &Allocation {
-        match self {
-            Held::Borrowed(allocation) => allocation,
-            Held::Found(allocation) => allocation,
-        }
-    }
-}
+use crate::wanted::{self, Few, Wanted};
+use crate::{PoolShared, shell};
 
 /// Where an operation that was declared goes, with the addresses that it has there: nobody gets at them who does not
 /// look which it is.
@@ -61,9 +34,6 @@ pub(crate) enum To<'a, P> {
     /// Into a graph, as what a node does.
     Graph(&'a mut Payload, P),
 }
-
-/// Nearly all launches declare few accesses.
-type Few<T> = SmallVec<[T; 4]>;
 
 impl StreamShared {
     /// Checks all accesses of one operation; then submits it by `work`, which gets their addresses; then records them.
@@ -98,7 +68,7 @@ impl StreamShared {
                 // What was refused has not begun.
                 Err(error) => {
                     if work.is_none() || !self.mend(&error) {
-                        self.note_refused(&error, |tracer| tracer.refused_launch(self.id, accesses, caller));
+                        self.note_refused(&error, |tracer| tracer.declared_launch(self.id, accesses, caller));
                         return Err(error);
                     }
                 }
@@ -134,18 +104,8 @@ impl StreamShared {
                 failed = self.want(&declared, &mut addresses, &mut wanted, &garbage).err();
             }
         });
-        if let Some(error) = failed {
-            return Err(error);
-        }
         wanted.sort_by_key(|wanted| wanted.allocation.get().key());
-        if wanted.windows(2).any(is_overtaken) {
-            return Err(Invalid::Stale.into());
-        }
-        if let Some(pair) = wanted.windows(2).find(|pair| is_aliased(pair)) {
-            let allocation = pair[0].allocation.get();
-            return Err(Invalid::Aliased { allocation: allocation.describe(&allocation.life()) }.into());
-        }
-        wanted.dedup_by(|later, first| later.allocation.get().key() == first.allocation.get().key());
+        let (mut refused, aliased) = wanted::join(&mut wanted);
         let mut lives: Few<_> = wanted.iter().map(|wanted| wanted.allocation.get().life()).collect();
         if hearing.needs(lives.iter().map(|life| &**life)) {
             return Ok(None);
@@ -155,22 +115,17 @@ impl StreamShared {
             false => None,
         };
         for (wanted, life) in wanted.iter().zip(&lives) {
-            if wanted.act == Act::Write && wanted.allocation.get().is_read_only() {
-                let what = wanted.allocation.get().describe(life);
-                return Err(ShareError::ReadOnly { what }.into());
+            let judged = self.judge(wanted, life, races, &mut state, caller);
+            // Of several the first that the program declares is told, wherever their locks come.
+            if let Err(error) = judged
+                && refused.as_ref().is_none_or(|(at, _)| wanted.at < *at)
+            {
+                refused = Some((wanted.at, error));
             }
-            let mut checked = match life.freed {
-                Some(free) if life.generation == wanted.generation => Err(freed_fault(free, wanted.act)),
-                _ if life.generation != wanted.generation => return Err(Invalid::Stale.into()),
-                _ => life.history.check_use(wanted.act, &state.chain, races),
-            };
-            if checked.is_err() && life.freed.is_none() && self.hear_abroad(&mut state) {
-                checked = life.history.check_use(wanted.act, &state.chain, races);
-            }
-            if let Err(fault) = checked {
-                let (allocation, later) = (wanted.allocation.get(), site(wanted.act, self.id, state.op() + 1, caller));
-                return Err(self.refuse(&state, allocation, allocation.subject(life), fault, later));
-            }
+        }
+        // What could not be found was declared after all that was.
+        if let Some(error) = refused.map(|(_, error)| error).or(failed).or(aliased) {
+            return Err(error);
         }
         let mut address = addresses.into_iter();
         let place = accesses.place(&mut || address.next().unwrap_or(0));
@@ -198,46 +153,6 @@ impl StreamShared {
         drop((visit, lives));
         Ok(Some(then(&mut state, result)))
     }
-
-    /// Finds the allocation of one declared access.
-    fn want<'b>(
-        &self,
-        declared: &Declared<'b>,
-        addresses: &mut Few<u64>,
-        wanted: &mut Few<Wanted<'b>>,
-        garbage: &Garbage,
-    ) -> Result<()> {
-        let at = addresses.len();
-        let (allocation, generation, address) = match declared.source {
-            Source::Empty | Source::Named(None) => {
-                addresses.push(0);
-                return Ok(());
-            }
-            Source::Nothing => return Err(Invalid::Stale.into()),
-            Source::Owned(owned) => (Held::Borrowed(&owned.allocation), owned.generation, owned.address),
-            Source::Named(Some(named)) if named.device != self.context.number => {
-                let owner = peers::find(named.device).ok_or(Invalid::Stale)?;
-                let allocation = owner.resolve(named)?;
-                garbage.put(owner);
-                (Held::Found(allocation), named.generation, named.address)
-            }
-            Source::Named(Some(named)) => (Held::Found(self.context.resolve(named)?), named.generation, named.address),
-            Source::Node(name) => {
-                if name.device != self.context.number {
-                    return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.id.to_string() }.into());
-                }
-                let allocation = self.context.graphs.resolve(name)?;
-                let generation = allocation.life().generation;
-                (Held::Found(allocation), generation, name.address)
-            }
-        };
-        if let Origin::Captured(_) = allocation.get().origin {
-            return Err(not_launched(allocation.get()));
-        }
-        addresses.push(address + declared.offset);
-        wanted.push(Wanted { allocation, generation, act: declared.act, at });
-        Ok(())
-    }
 }
 
 impl Context {
@@ -252,17 +167,6 @@ impl Context {
         let pool = pools.iter().find(|pool| pool.id == id);
         pool.and_then(|pool| pool.resolve(named.index)).ok_or_else(|| Invalid::Stale.into())
     }
-}
-
-/// Whether one launch names two lives of an allocation: one of them is over, and its place was used again.
-fn is_overtaken(pair: &[Wanted<'_>]) -> bool {
-    pair[0].allocation.get().key() == pair[1].allocation.get().key() && pair[0].generation != pair[1].generation
-}
-
-/// Whether one launch writes an allocation and uses it a second time.
-fn is_aliased(pair: &[Wanted<'_>]) -> bool {
-    let same = pair[0].allocation.get().key() == pair[1].allocation.get().key();
-    same && pair[0].at != pair[1].at && (pair[0].act == Act::Write || pair[1].act == Act::Write)
 }
 
 /// A stream in the hands of foreign code, for the length of an [`enqueue`](Stream::enqueue).
@@ -403,7 +307,14 @@ impl Stream {
             return Ok(());
         }
         let shared = &self.shared;
-        let capture = shared.state.lock().capture.clone().filter(|capture| capture.is_open());
+        let entered = shared.enter_to_free().inspect_err(|error| {
+            let found = PoolShared::find_on(&shared.context, address);
+            shared.note_refused(error, |tracer| match &found {
+                Ok(owned) => tracer.free_owned(owned, Some(shared.id), caller),
+                Err(_) => shared.note_second_free(address, caller),
+            });
+        });
+        let capture = entered?;
         let captured = capture.and_then(|capture| shared.context.graphs.find_captured(&capture, address));
         let found = captured.map_or_else(|| PoolShared::find_on(&shared.context, address), Ok);
         let owned = found.inspect_err(|_| shared.note_second_free(address, caller))?;

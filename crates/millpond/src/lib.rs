@@ -75,6 +75,7 @@ mod trusted;
 struct GraphsPage;
 #[cfg(doctest)]
 mod untypable;
+mod wanted;
 /// The examples of the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/devices.md")]

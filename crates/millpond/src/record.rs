@@ -37,6 +37,12 @@ impl StreamShared {
 
     /// The same, for a host that asks the device about it: a stream that captures has no such end.
     pub(crate) fn record_to_ask(&self, call: &'static str, caller: &'static Location<'static>) -> Result<Event> {
+        self.try_record_to_ask(call, caller).inspect_err(|error| {
+            self.note_refused(error, |tracer| tracer.asked(self.id, call != "is_idle", caller));
+        })
+    }
+
+    fn try_record_to_ask(&self, call: &'static str, caller: &'static Location<'static>) -> Result<Event> {
         let mut state = self.state.lock();
         while self.enter(&mut state)? == Mode::Capturing {
             // Not refused where the capture ended this moment.

@@ -16,8 +16,9 @@ use millpond_driver::Driver;
 use crate::PoolShared;
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::graph::freed_in_graphs;
 use crate::stream::StreamShared;
-use crate::tracing::Tracer;
+use crate::tracing::{TracedMemory, Tracer};
 
 /// What becomes of a violation: a setting of devices ([`DeviceConfig::violations`](crate::DeviceConfig::violations)).
 #[derive(Clone, Debug, Default)]
@@ -79,6 +80,17 @@ impl Context {
     }
 }
 
+impl Context {
+    /// What a trace calls memory that starts at an address and is not live.
+    #[cold]
+    pub(crate) fn freed_at(&self, tracer: &Tracer, address: u64) -> Option<TracedMemory> {
+        match PoolShared::freed_on(self, address) {
+            Some((allocation, generation)) => Some(tracer.memory(allocation.id, generation)),
+            None => freed_in_graphs(self, tracer, address),
+        }
+    }
+}
+
 impl StreamShared {
     /// Reports a refusal, where that is the setting, and puts in what is missing. Whether the operation is to be tried
     /// again. No lock is held.
@@ -94,24 +106,28 @@ impl StreamShared {
         is_order && is_there && self.follow(violation.earlier.stream).unwrap_or(false)
     }
 
-    /// Has an operation written down that was refused, if it is the program that is wrong. What a capture refuses is no
-    /// node, and not written. No lock is held.
+    /// Has an operation written down that was refused, if it is the program that is wrong. No lock is held.
     #[cold]
-    pub(crate) fn note_refused(&self, error: &Error, write: impl FnOnce(&Tracer)) {
-        let tracer = self.context.tracer.as_deref().filter(|_| error.is_verdict());
-        if let Some(tracer) = tracer.filter(|_| self.state.lock().capture.is_none()) {
+    pub(crate) fn note_refused(&self, error: &Error, write: impl FnOnce(&Arc<Tracer>)) {
+        if let Some(tracer) = self.tracer().filter(|_| error.is_verdict()) {
             write(tracer);
         }
+    }
+
+    /// Who writes the stream's operations down: nobody where it is captured into a graph that was there, whose nodes
+    /// are written as such.
+    fn tracer(&self) -> Option<&Arc<Tracer>> {
+        let tracer = self.context.tracer.as_ref()?;
+        let is_seen = self.state.lock().capture.as_ref().is_none_or(|session| session.is_traced);
+        is_seen.then_some(tracer)
     }
 
     /// As [`note_refused`](Self::note_refused), for a free by address of what was freed before.
     #[cold]
     pub(crate) fn note_second_free(&self, address: u64, caller: &'static Location<'static>) {
-        let Some(tracer) = self.context.tracer.as_deref().filter(|_| self.state.lock().capture.is_none()) else {
-            return;
-        };
-        if let Some((allocation, generation)) = PoolShared::freed_on(&self.context, address) {
-            tracer.free(allocation.id, generation, self.id, caller);
+        let Some(tracer) = self.tracer() else { return };
+        if let Some(memory) = self.context.freed_at(tracer, address) {
+            tracer.free_of(memory, self.id, caller);
         }
     }
 

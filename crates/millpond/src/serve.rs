@@ -18,7 +18,7 @@ use millpond_driver::{Access, LightGuard, prefetch, process};
 
 use crate::allocation::{Allocation, Life, Origin, Owned, freed_fault, site, violation};
 use crate::error::{CaptureError, Error, Result};
-use crate::graph::{drop_in_graph, free_in_graph};
+use crate::graph::{Session, drop_in_graph, free_in_graph};
 use crate::pool::PoolShared;
 use crate::share::{Hearing, check_free, drop_import, free_import, own_points, park};
 use crate::shell;
@@ -46,6 +46,17 @@ impl StreamShared {
     #[cold]
     #[inline(never)]
     pub(crate) fn alloc_by_rule(
+        &self,
+        pool: &Arc<PoolShared>,
+        bytes: u64,
+        caller: &'static Location<'static>,
+    ) -> Result<Owned> {
+        self.alloc_or_capture(pool, bytes, caller).inspect_err(|error| {
+            self.note_refused(error, |tracer| tracer.captured_alloc(None, pool.id, self.id, bytes, caller));
+        })
+    }
+
+    fn alloc_or_capture(
         &self,
         pool: &Arc<PoolShared>,
         bytes: u64,
@@ -121,8 +132,7 @@ impl StreamShared {
                 is_settled = true;
             } else if !self.mend(&error) {
                 let owned = held.into();
-                let Owned { allocation, generation, .. } = &owned;
-                self.note_refused(&error, |tracer| tracer.free(allocation.id, *generation, self.id, caller));
+                self.note_refused(&error, |tracer| tracer.free_owned(&owned, Some(self.id), caller));
                 return Err((error, owned));
             }
             match self.try_free::<false>(held.into(), caller) {
@@ -267,6 +277,13 @@ impl StreamShared {
             true => Ok(()),
             false => Err(allocation.elsewhere(format!("{} of {}", self.id, self.context.name()))),
         }
+    }
+
+    /// The capture that the stream is in, for a free by address.
+    pub(crate) fn enter_to_free(&self) -> Result<Option<Arc<Session>>> {
+        let mut state = self.state.lock();
+        let _ = self.enter(&mut state)?;
+        Ok(state.capture.clone())
     }
 
     /// A fault as an error, with how far this stream comes after the other side's.

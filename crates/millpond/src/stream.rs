@@ -382,12 +382,18 @@ impl Stream {
     /// The stream belongs to a device that is lost, or the driver refused.
     #[track_caller]
     pub fn record(&self) -> Result<Event> {
-        let shared = &self.shared;
-        let mut state = shared.state.lock();
-        match shared.enter(&mut state)? {
-            Mode::Capturing => shared.capture_record(&state),
-            Mode::Live => shared.record_event(&mut state, Location::caller()),
-        }
+        let (shared, caller) = (&self.shared, Location::caller());
+        let once = || {
+            let mut state = shared.state.lock();
+            match shared.enter(&mut state)? {
+                Mode::Capturing => shared.capture_record(&state, caller),
+                Mode::Live => shared.record_event(&mut state, caller),
+            }
+        };
+        once().inspect_err(|error| {
+            let place = Place::Source(caller);
+            shared.note_refused(error, |tracer| tracer.record(shared.id, &tracer.event(), place));
+        })
     }
 
     /// Makes all later work of this stream come after the event (CUDA: `cudaStreamWaitEvent`). Costs nothing where
@@ -398,6 +404,15 @@ impl Stream {
     /// takes events of its own device only.
     #[track_caller]
     pub fn wait(&self, event: &Event) -> Result<()> {
+        let caller = Location::caller();
+        self.try_wait(event, caller).inspect_err(|error| {
+            if let Some(event) = &event.traced {
+                self.shared.note_refused(error, |tracer| tracer.wait(self.shared.id, event, Place::Source(caller)));
+            }
+        })
+    }
+
+    fn try_wait(&self, event: &Event, caller: &'static Location<'static>) -> Result<()> {
         let shared = &self.shared;
         let is_abroad = event.device() != shared.context.number;
         let mut state = shared.state.lock();
@@ -409,7 +424,7 @@ impl Stream {
                     false => shared.wait_for(&mut state, snapshot, mark.raw)?,
                 }
                 if let (Some(tracer), Some(event)) = (&shared.context.tracer, &event.traced) {
-                    tracer.wait(shared.id, event, Place::Source(Location::caller()));
+                    tracer.wait(shared.id, event, Place::Source(caller));
                 }
                 shared.leave(&mut state);
                 Ok(())
@@ -418,7 +433,7 @@ impl Stream {
                 let (what, with) = ("an event".into(), shared.id.to_string());
                 Err(Invalid::OtherDevice { what, with }.into())
             }
-            _ => shared.capture_wait(&mut state, event),
+            _ => shared.capture_wait(&mut state, event, caller),
         }
     }
 

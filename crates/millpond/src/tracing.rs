@@ -10,16 +10,16 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use millpond_core::graph::{Access as NodeAccess, GraphAllocId, Memory as NodeMemory, NodeId};
-use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Mark, Memory, Name, NodeOp, Op, Place, Reach, Start, StreamRole, What};
+use millpond_core::graph::GraphAllocId;
+use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId, StreamId};
+use millpond_core::op::{Access, Mark, Memory, Name, Op, Place, Reach, Start, StreamRole, What};
 use millpond_core::trace::ops::Writer;
 use millpond_driver::{PeerAccess, process};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::access::{Access as Declare, Source};
-use crate::allocation::{Allocation, Owned};
+use crate::allocation::{Allocation, Origin, Owned};
 use crate::context::lock;
 use crate::peers;
 use crate::share::TracedShares;
@@ -33,13 +33,15 @@ const DEVICE_SHIFT: u32 = 24;
 /// Writes what one device does.
 #[derive(Debug)]
 pub(crate) struct Tracer {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// The device's number in the process, and in the trace.
     context: u32,
     device: u32,
     threads: HostThreads,
     /// What the trace calls memory of alloc nodes.
-    nodes: Mutex<FxHashMap<(GraphId, GraphAllocId), AllocId>>,
+    pub(crate) nodes: Mutex<FxHashMap<(GraphId, GraphAllocId), AllocId>>,
+    /// For graphs that were refused nodes: how many nodes each of those came after.
+    pub(crate) refused: Mutex<FxHashMap<GraphId, Vec<u32>>>,
     /// Counted down from the top, so that they never meet the device's own.
     next_node: AtomicU32,
     /// What the trace calls what is shared.
@@ -50,7 +52,7 @@ pub(crate) struct Tracer {
 #[derive(Debug)]
 pub(crate) struct TracedEvent {
     tracer: Arc<Tracer>,
-    id: EventId,
+    pub(crate) id: EventId,
 }
 
 impl Drop for TracedEvent {
@@ -63,7 +65,10 @@ impl Drop for TracedEvent {
     }
 }
 
-type Caller = &'static Location<'static>;
+/// Memory as a trace names it.
+pub(crate) type TracedMemory = Memory;
+
+pub(crate) type Caller = &'static Location<'static>;
 
 /// The name of a life of an allocation.
 fn life(id: AllocId, generation: u64) -> Memory {
@@ -80,8 +85,8 @@ impl Tracer {
         // What cannot be written now cannot be later either, and that is said then.
         let _ = output.reopen();
         drop(output);
-        let (nodes, next_node, shares) = Default::default();
-        Some(Arc::new(Tracer { shared: trace.shared, context, device, threads, nodes, next_node, shares }))
+        let (nodes, refused, next_node, shares) = Default::default();
+        Some(Arc::new(Tracer { shared: trace.shared, context, device, threads, nodes, refused, next_node, shares }))
     }
 
     /// The device is gone.
@@ -107,15 +112,15 @@ impl Tracer {
         life(AllocId(self.number(id.0)), generation)
     }
 
-    fn stream_id(&self, stream: StreamId) -> StreamId {
+    pub(crate) fn stream_id(&self, stream: StreamId) -> StreamId {
         StreamId(self.number(stream.0))
     }
 
-    fn graph_id(&self, graph: GraphId) -> GraphId {
+    pub(crate) fn graph_id(&self, graph: GraphId) -> GraphId {
         GraphId(self.number(graph.0))
     }
 
-    fn host(&self) -> HostId {
+    pub(crate) fn host(&self) -> HostId {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         thread_local!(static OWN: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
         match self.threads {
@@ -194,6 +199,19 @@ impl Tracer {
     pub(crate) fn record(&self, stream: StreamId, event: &TracedEvent, place: Place) {
         let stream = self.stream_id(stream);
         self.push(place, What::EventRecord { event: event.id, stream, external: false, mark: Mark::Completion });
+    }
+
+    /// The host waits for a stream, or asks whether it is idle and is not told so.
+    #[cold]
+    pub(crate) fn asked(&self, stream: StreamId, is_waited_for: bool, caller: Caller) {
+        let stream = self.stream_id(stream);
+        self.push(
+            Place::Source(caller),
+            match is_waited_for {
+                true => What::StreamSynchronize { stream },
+                false => What::StreamQuery { stream, is_idle: false },
+            },
+        );
     }
 
     /// An event of another trace has no name here.
@@ -281,8 +299,29 @@ impl Tracer {
 
     #[cold]
     pub(crate) fn free(&self, id: AllocId, generation: u64, stream: StreamId, caller: Caller) {
-        let (memory, stream) = (self.memory(id, generation), self.stream_id(stream));
-        self.push(Place::Source(caller), What::Free { memory, stream });
+        self.free_of(self.memory(id, generation), stream, caller);
+    }
+
+    /// A free of memory by the name that the trace has for it.
+    #[cold]
+    pub(crate) fn free_of(&self, memory: Memory, stream: StreamId, caller: Caller) {
+        self.push(Place::Source(caller), What::Free { memory, stream: self.stream_id(stream) });
+    }
+
+    /// A free of memory that may be another device's, or of a capture.
+    #[cold]
+    pub(crate) fn free_owned(&self, owned: &Owned, stream: Option<StreamId>, caller: Caller) {
+        let Some(memory) = self.memory_of(&owned.allocation, owned.generation) else { return };
+        match stream {
+            Some(stream) => self.free_of(memory, stream, caller),
+            None => self.push(Place::Source(caller), What::FreeNow { memory }),
+        }
+    }
+
+    /// Memory is freed at once, by the name that the trace has for it.
+    #[cold]
+    pub(crate) fn free_now_of(&self, memory: Memory, caller: Caller) {
+        self.push(Place::Source(caller), What::FreeNow { memory });
     }
 
     #[cold]
@@ -307,7 +346,11 @@ impl Tracer {
     }
 
     /// Memory of another device has the name that its device gives it; in another trace, or none, it has none here.
-    fn memory_of(&self, allocation: &Allocation, generation: u64) -> Option<Memory> {
+    pub(crate) fn memory_of(&self, allocation: &Allocation, generation: u64) -> Option<Memory> {
+        if let Origin::Captured(session) = &allocation.origin {
+            return (allocation.device == self.context)
+                .then(|| self.alloc_node(session.id, GraphAllocId(allocation.index)));
+        }
         let owner = allocation.tracer().filter(|owner| self.is_beside(owner))?;
         Some(owner.memory(allocation.id, generation))
     }
@@ -326,9 +369,15 @@ impl Tracer {
         self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
     }
 
-    /// A launch that was refused.
+    /// A launch as the program asked for it.
     #[cold]
-    pub(crate) fn refused_launch<A: Declare>(&self, stream: StreamId, accesses: &A, caller: Caller) {
+    pub(crate) fn declared_launch<A: Declare>(&self, stream: StreamId, accesses: &A, caller: Caller) {
+        let (stream, accesses) = (self.stream_id(stream), self.declared(accesses));
+        self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
+    }
+
+    /// Accesses as the program declares them.
+    pub(crate) fn declared<A: Declare>(&self, accesses: &A) -> SmallVec<[Access; 2]> {
         let mut used = SmallVec::new();
         accesses.declare(&mut |declared| {
             let memory = match declared.source {
@@ -338,115 +387,16 @@ impl Tracer {
                     let owner = peers::find(named.device).and_then(|owner| owner.tracer.clone());
                     owner.filter(|it| self.is_beside(it)).map(|it| it.memory(named.id, named.generation))
                 }
-                Source::Named(Some(named)) => Some(self.memory(named.id, named.generation)),
+                Source::Named(Some(named)) => {
+                    let context = peers::find(self.context);
+                    let captured = context.and_then(|context| context.graphs.find_open(named.id));
+                    let captured = captured.and_then(|it| self.memory_of(&it, named.generation));
+                    Some(captured.unwrap_or_else(|| self.memory(named.id, named.generation)))
+                }
                 Source::Node(name) => Some(self.alloc_node(name.graph, name.alloc)),
             };
             used.extend(memory.map(|memory| Access { memory, act: declared.act }));
         });
-        let stream = self.stream_id(stream);
-        self.push(Place::Source(caller), What::Launch { stream, accesses: used, start: Start::Ordered, name: None });
-    }
-
-    // Graphs.
-
-    #[cold]
-    pub(crate) fn graph(&self, graph: GraphId, symbolic: bool) {
-        self.push(Place::Unknown, What::GraphCreate { graph: self.graph_id(graph), symbolic });
-    }
-
-    #[cold]
-    pub(crate) fn graph_cloned(&self, graph: GraphId, copy: GraphId) {
-        let mut nodes = lock(&self.nodes);
-        let own: Vec<_> = nodes.iter().filter(|((of, _), _)| *of == graph).map(|(key, id)| (key.1, *id)).collect();
-        nodes.extend(own.into_iter().map(|(alloc, id)| ((copy, alloc), id)));
-        drop(nodes);
-        self.push(Place::Unknown, What::GraphClone { graph: self.graph_id(graph), copy: self.graph_id(copy) });
-    }
-
-    #[cold]
-    pub(crate) fn graph_closed(&self, graph: GraphId) {
-        lock(&self.nodes).retain(|(of, _), _| *of != graph);
-        self.push(Place::Unknown, What::GraphDestroy { graph: self.graph_id(graph) });
-    }
-
-    #[cold]
-    pub(crate) fn edge(&self, graph: GraphId, from: NodeId, to: NodeId, is_there: bool) {
-        let graph = self.graph_id(graph);
-        self.push(
-            Place::Unknown,
-            match is_there {
-                true => What::GraphEdge { graph, from, to },
-                false => What::GraphEdgeRemove { graph, from, to },
-            },
-        );
-    }
-
-    #[cold]
-    pub(crate) fn node_removed(&self, graph: GraphId, node: NodeId) {
-        self.push(Place::Unknown, What::GraphNodeRemove { graph: self.graph_id(graph), node });
-    }
-
-    #[cold]
-    pub(crate) fn node(&self, graph: GraphId, after: &[NodeId], node: NodeOp, place: Place) {
-        let (graph, node, after) = (self.graph_id(graph), Box::new(node), SmallVec::from_slice(after));
-        self.push(place, What::GraphNode { graph, node, after, name: None });
-    }
-
-    /// The uses of a node of a graph.
-    pub(crate) fn accesses(&self, graph: GraphId, accesses: &[NodeAccess]) -> SmallVec<[Access; 2]> {
-        let access = |access: &NodeAccess| Access { memory: self.node_memory(graph, access.memory), act: access.act };
-        accesses.iter().map(access).collect()
-    }
-
-    /// What the trace calls memory that a node of a graph names.
-    pub(crate) fn node_memory(&self, graph: GraphId, memory: NodeMemory) -> Memory {
-        match memory {
-            NodeMemory::Own(alloc) => self.alloc_node(graph, alloc),
-            NodeMemory::Foreign { graph, alloc } => self.alloc_node(graph, alloc),
-            NodeMemory::External { id, generation } => self.memory(id, generation),
-        }
-    }
-
-    fn alloc_node(&self, graph: GraphId, alloc: GraphAllocId) -> Memory {
-        let fresh = || self.new_memory().id;
-        Memory { id: *lock(&self.nodes).entry((graph, alloc)).or_insert_with(fresh), generation: 0 }
-    }
-
-    pub(crate) fn child(&self, graph: GraphId) -> NodeOp {
-        NodeOp::Child(self.graph_id(graph))
-    }
-
-    /// A graph is instantiated: the number of the instance.
-    #[cold]
-    pub(crate) fn exec(&self, graph: GraphId, auto_free_on_launch: bool) -> ExecId {
-        let exec = ExecId(self.shared.execs.fetch_add(1, Ordering::Relaxed));
-        self.push(Place::Unknown, What::Instantiate { graph: self.graph_id(graph), exec, auto_free_on_launch });
-        exec
-    }
-
-    /// An instance is launched, and what it leaves live gets the names that the program knows.
-    #[cold]
-    pub(crate) fn graph_launch(
-        &self,
-        exec: ExecId,
-        stream: StreamId,
-        left: impl Iterator<Item = (GraphId, GraphAllocId, AllocId, u64)>,
-        caller: Caller,
-    ) {
-        self.push(Place::Source(caller), What::GraphLaunch { exec, stream: self.stream_id(stream) });
-        for (graph, alloc, id, generation) in left {
-            let (node, memory) = (self.alloc_node(graph, alloc), self.memory(id, generation));
-            self.push(Place::Source(caller), What::Take { exec, node, memory });
-        }
-    }
-
-    #[cold]
-    pub(crate) fn exec_closed(&self, exec: ExecId) {
-        self.push(Place::Unknown, What::ExecDestroy { exec });
-    }
-
-    /// What an event node does.
-    pub(crate) fn event_node(event: &TracedEvent, records: bool) -> NodeOp {
-        if records { NodeOp::EventRecord(event.id) } else { NodeOp::EventWait(event.id) }
+        used
     }
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use common::{Make, Subject, makes, visit};
 use millpond::{Device, DeviceConfig, HostConfig, HostThreads, Instantiate, PeerAccess, PoolConfig, Trace};
 use millpond_core::check::{Checker, Kind, Settings};
-use millpond_core::op::{Act, NodeOp, Op, What};
+use millpond_core::op::{Act, Op, What};
 use millpond_core::trace::ops::{Reader, Reason};
 
 fn file(name: &str) -> PathBuf {
@@ -87,7 +87,7 @@ fn program_on(make: Make) {
 }
 
 #[test]
-fn a_capture_is_the_nodes_that_it_made() {
+fn a_capture_is_in_the_trace_as_one() {
     makes().into_iter().for_each(capture_on);
 }
 
@@ -112,18 +112,20 @@ fn capture_on(make: Make) {
 
     let (ops, finished) = read(&path);
     assert!(finished);
-    let node = |op: &Op| match &op.what {
-        What::GraphNode { node, after, .. } => Some((node.clone(), after.len())),
-        _ => None,
-    };
-    let nodes: Vec<_> = ops.iter().filter_map(|(op, _)| node(op)).collect();
-    let [(first, 0), (second, 1), (kernel, 1), (free, 1)] = &nodes[..] else { panic!("{nodes:#?}") };
-    let (NodeOp::Alloc { memory: scratch, bytes: 512 }, NodeOp::Alloc { memory: kept, .. }) = (&**first, &**second)
+    let begun = ops.iter().position(|(op, _)| matches!(op.what, What::CaptureBegin { .. })).expect("it begins");
+    let whats: Vec<&What> = ops[begun + 1..].iter().map(|(op, _)| &op.what).collect();
+    let [
+        What::Alloc { memory: scratch, bytes: 512, .. },
+        What::Alloc { memory: kept, .. },
+        What::Launch { accesses, .. },
+        What::Drop { memory: dropped },
+        What::CaptureEnd { .. },
+        ..,
+    ] = whats[..]
     else {
-        panic!("{nodes:#?}")
+        panic!("{whats:#?}")
     };
-    assert!(matches!(&**kernel, NodeOp::Kernel(accesses) if accesses.len() == 2));
-    assert_eq!(**free, NodeOp::Free(*scratch));
+    assert_eq!((accesses.len(), dropped), (2, scratch));
     let lives: Vec<_> = ops
         .iter()
         .filter_map(|(op, _)| match op.what {

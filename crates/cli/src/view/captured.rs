@@ -1,11 +1,11 @@
-//! Captured work as the nodes that it makes: what a litmus program says of a stream, drawn in its graph.
+//! Captured work as the nodes that it makes: what a program does on a captured stream, drawn in its graph.
 //!
-//! A trace of the library has nodes only. Nothing is judged here: what the checker refuses is drawn where it would be.
+//! Nothing is judged here: what the checker refuses is drawn where it would be.
 
 use std::collections::HashMap;
 
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
-use millpond_core::op::{NodeOp, Op, What};
+use millpond_core::op::{Memory, NodeOp, Op, What};
 
 /// A place in a capture: what the next node comes after.
 #[derive(Clone)]
@@ -20,6 +20,8 @@ pub(super) struct Captures {
     streams: HashMap<StreamId, At>,
     events: HashMap<EventId, At>,
     sizes: HashMap<GraphId, u32>,
+    /// Memory that captures allocated, with the nodes that allocate and use it.
+    own: HashMap<Memory, (GraphId, Vec<NodeId>)>,
     /// The graph of each instance.
     execs: HashMap<ExecId, GraphId>,
 }
@@ -36,8 +38,20 @@ impl Captures {
             What::CaptureEnd { stream } => {
                 if let Some(graph) = self.streams.get(&stream).map(|at| at.graph) {
                     self.streams.retain(|_, at| at.graph != graph);
+                    self.own.retain(|_, (of, _)| *of != graph);
                 }
                 return Some(None);
+            }
+            // A free after all that uses it, whichever streams that was captured on.
+            What::Drop { memory } => {
+                let (graph, mut after) = self.own.remove(&memory)?;
+                // The users come after the allocation.
+                if after.len() > 1 {
+                    after.remove(0);
+                }
+                *self.sizes.entry(graph).or_insert(0) += 1;
+                let node = Box::new(NodeOp::Free(memory));
+                return Some(Some(What::GraphNode { graph, node, after: after.into(), name: None }));
             }
             What::Instantiate { graph, exec, .. } => {
                 self.execs.insert(exec, graph);
@@ -76,6 +90,18 @@ impl Captures {
         let At { graph, tails } = self.streams.get_mut(&stream)?;
         let size = self.sizes.entry(*graph).or_insert(0);
         let after = std::mem::replace(tails, vec![NodeId(*size)]);
+        match &node {
+            NodeOp::Alloc { memory, .. } => drop(self.own.insert(*memory, (*graph, vec![NodeId(*size)]))),
+            NodeOp::Free(memory) => drop(self.own.remove(memory)),
+            NodeOp::Kernel(accesses) => {
+                for access in accesses {
+                    if let Some((_, nodes)) = self.own.get_mut(&access.memory) {
+                        nodes.push(NodeId(*size));
+                    }
+                }
+            }
+            _ => {}
+        }
         *size += 1;
         Some(Some(What::GraphNode { graph: *graph, node: Box::new(node), after: after.into(), name }))
     }

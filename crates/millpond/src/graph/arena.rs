@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use millpond_core::check::Place;
-use millpond_core::graph::{ArenaKey, GraphId};
+use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
 use millpond_core::units::{Bytes, GIB, Range, round_up};
 use millpond_driver::{Driver, DriverError, process};
 
@@ -25,7 +25,7 @@ const STEP: u64 = 4 * GIB;
 /// What an alloc node has, for who asks about an address.
 #[derive(Debug)]
 struct Note {
-    graph: GraphId,
+    node: (GraphId, GraphAllocId),
     bytes: u64,
     place: Place,
 }
@@ -51,14 +51,19 @@ impl Arena {
     }
 
     /// An alloc node has this address.
-    pub(crate) fn note(&self, at: u64, graph: GraphId, bytes: u64, place: Place) {
-        lock(&self.nodes).insert(at, Note { graph, bytes, place });
+    pub(crate) fn note(&self, at: u64, node: (GraphId, GraphAllocId), bytes: u64, place: Place) {
+        lock(&self.nodes).insert(at, Note { node, bytes, place });
+    }
+
+    /// The alloc node whose memory starts at an address.
+    pub(crate) fn node_from(&self, pointer: u64) -> Option<(GraphId, GraphAllocId)> {
+        lock(&self.nodes).get(&pointer).map(|note| note.node)
     }
 
     /// The alloc node at an address, for messages.
     pub(crate) fn node_at(&self, pointer: u64) -> Option<Nearest> {
         let nodes = lock(&self.nodes);
-        let (at, Note { graph, bytes, place }) = nodes.range(..=pointer).next_back()?;
+        let (at, Note { node: (graph, _), bytes, place }) = nodes.range(..=pointer).next_back()?;
         let offset = pointer - at;
         let place = match place.to_string() {
             place if place.is_empty() => place,

@@ -2,6 +2,7 @@
 //!
 //! Knows accesses and allocations; nothing of streams. Both ways of building end here.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use millpond_core::check::{Act, Place};
@@ -12,7 +13,7 @@ use millpond_core::graph::{
 use millpond_core::ids::AllocId;
 use millpond_core::op::NodeOp;
 use millpond_driver::DriverError;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::arena::Arena;
@@ -47,6 +48,8 @@ pub(crate) struct Resolved {
 pub(crate) struct Grant {
     pub(crate) graph: GraphId,
     tracer: Option<Arc<Tracer>>,
+    /// Whether the graph is there, and not being captured.
+    is_there: AtomicBool,
     /// What it adds to, where a capture goes on in a graph.
     _former: Option<Arc<Grant>>,
 }
@@ -54,8 +57,14 @@ pub(crate) struct Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         if let Some(tracer) = &self.tracer {
-            tracer.graph_closed(self.graph);
+            tracer.graph_closed(self.graph, *self.is_there.get_mut());
         }
+    }
+}
+
+impl Grant {
+    fn new(graph: GraphId, tracer: Option<&Arc<Tracer>>, is_there: bool) -> Arc<Self> {
+        Arc::new(Self { graph, tracer: tracer.cloned(), is_there: is_there.into(), _former: None })
     }
 }
 
@@ -91,6 +100,8 @@ pub(crate) struct Body {
     /// Memory of the outside that nodes name.
     pub(crate) held: FxHashMap<AllocId, Arc<Allocation>>,
     pub(crate) grant: Arc<Grant>,
+    /// Whether a capture makes it, which is in the trace as such.
+    is_in_capture: bool,
     /// Whether what CUDA refuses for graphs with memory nodes is refused.
     pub(crate) has_cuda_limits: bool,
     is_clone: bool,
@@ -102,22 +113,41 @@ pub(crate) struct Body {
 
 impl Body {
     pub(crate) fn new(context: &Arc<Context>, addressing: Addressing) -> Self {
-        let id = context.graphs.next_graph();
+        let mut body = Self::to_capture(context, addressing);
         if let Some(tracer) = &context.tracer {
-            tracer.graph(id, addressing == Addressing::Symbolic);
+            tracer.graph(body.core.id(), addressing == Addressing::Symbolic);
         }
+        body.captured();
+        body
+    }
+
+    /// A graph that is captured: its trace is what its streams do, until that ends well.
+    pub(crate) fn to_capture(context: &Arc<Context>, addressing: Addressing) -> Self {
+        let id = context.graphs.next_graph();
         Self {
             context: Arc::clone(context),
             core: CoreGraph::new(id, context.properties.granularity, addressing),
             payloads: Vec::new(),
             arena: Arena::new(context),
             held: FxHashMap::default(),
-            grant: Arc::new(Grant { graph: id, tracer: context.tracer.clone(), _former: None }),
+            grant: Grant::new(id, context.tracer.as_ref(), false),
+            is_in_capture: true,
             has_cuda_limits: false,
             is_clone: false,
             has_late: false,
             instance: Arc::default(),
         }
+    }
+
+    /// The capture is over, and the graph is there.
+    pub(crate) fn captured(&mut self) {
+        self.is_in_capture = false;
+        self.grant.is_there.store(true, Ordering::Relaxed);
+    }
+
+    /// Who writes nodes down as such.
+    pub(super) fn node_tracer(&self) -> Option<&Arc<Tracer>> {
+        self.context.tracer.as_ref().filter(|_| !self.is_in_capture)
     }
 
     /// A copy under a number of its own, with the same addresses.
@@ -127,7 +157,7 @@ impl Body {
         if let Some(tracer) = &tracer {
             tracer.graph_cloned(self.core.id(), id);
         }
-        let grant = Arc::new(Grant { graph: id, tracer, _former: None });
+        let grant = Grant::new(id, tracer.as_ref(), true);
         let core = self.core.duplicate(id);
         for (alloc, _) in core.allocs().filter(|(_, alloc)| alloc.freed.is_some()) {
             self.context.graphs.grant(id, alloc, &grant);
@@ -138,7 +168,8 @@ impl Body {
     /// The same graph, to be captured into: the free nodes that it gets are forgotten if nothing comes of it.
     pub(crate) fn attempt(&self) -> Self {
         let (graph, former) = (self.core.id(), Some(Arc::clone(&self.grant)));
-        Self { grant: Arc::new(Grant { graph, tracer: None, _former: former }), ..self.clone() }
+        let grant = Grant { graph, tracer: None, is_there: AtomicBool::new(true), _former: former };
+        Self { grant: Arc::new(grant), ..self.clone() }
     }
 
     /// Refuses a change that CUDA refuses for graphs with memory nodes, where that is asked for.
@@ -179,7 +210,7 @@ impl Body {
         if let Some(error) = failed {
             return Err(error);
         }
-        let mut sorted = std::mem::take(&mut resolved.accesses);
+        let mut sorted = resolved.accesses.clone();
         sorted.sort_by_key(|access| access.memory);
         let is_aliased = |pair: &[NodeAccess]| {
             pair[0].memory == pair[1].memory && (pair[0].act == Act::Write || pair[1].act == Act::Write)
@@ -191,8 +222,10 @@ impl Body {
             };
             return Err(Invalid::Aliased { allocation }.into());
         }
-        sorted.dedup();
-        resolved.accesses = sorted;
+        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+            let mut met = FxHashSet::default();
+            resolved.accesses.retain(|access| met.insert(access.memory));
+        }
         resolved.settle();
         Ok(resolved)
     }
@@ -274,6 +307,14 @@ impl Body {
                 false => Memory::Foreign { graph, alloc },
             });
         }
+        let life = allocation.life();
+        match life.freed {
+            _ if life.generation != generation => return Err(Invalid::Stale.into()),
+            Some(free) => {
+                return Err(GraphError::Freed { allocation: allocation.describe(&life), free: free.site }.into());
+            }
+            None => drop(life),
+        }
         if let Some(memory) = self.core.pinned(allocation.id, generation) {
             return Ok(memory);
         }
@@ -312,7 +353,7 @@ impl Body {
         let label = Label { name: None, place };
         let node = self.core.add_work(payload.work(), dependencies, accesses, label)?;
         self.core.set_may_share(node, may_share);
-        if let Some(tracer) = &self.context.tracer {
+        if let Some(tracer) = self.node_tracer() {
             let traced = |access: &NodeAccess| NodeAccess { memory: self.traced(access.memory), act: access.act };
             let accesses: SmallVec<[NodeAccess; 4]> = accesses.iter().map(traced).collect();
             tracer.node(self.core.id(), dependencies, payload.traced(tracer, self.core.id(), &accesses), place);
@@ -354,14 +395,14 @@ impl Body {
                 Err(error) => return Err(error.into()),
                 Ok((node, alloc)) => {
                     self.keep(node, Payload::Nothing);
-                    if let Some(tracer) = &self.context.tracer {
+                    if let Some(tracer) = self.node_tracer() {
                         let memory = tracer.node_memory(self.core.id(), Memory::Own(alloc));
                         tracer.node(self.core.id(), dependencies, NodeOp::Alloc { memory, bytes }, place);
                     }
                     let range = self.core.alloc(alloc).and_then(|alloc| alloc.range);
                     let start = range.map_or(0, |range| range.start);
                     if start != 0 {
-                        self.arena.note(start, self.core.id(), bytes, place);
+                        self.arena.note(start, (self.core.id(), alloc), bytes, place);
                     }
                     return Ok((node, alloc, start));
                 }
@@ -385,7 +426,7 @@ impl Body {
         if let Some((graph, alloc)) = granted {
             graphs.grant(graph, alloc, &self.grant);
         }
-        if let Some(tracer) = &self.context.tracer {
+        if let Some(tracer) = self.node_tracer() {
             let freed = tracer.node_memory(self.core.id(), memory);
             tracer.node(self.core.id(), dependencies, NodeOp::Free(freed), place);
         }
@@ -400,7 +441,7 @@ impl Body {
         let core = Arc::new(child.core.clone());
         let node = self.core.add_child(dependencies, core, Label { name: None, place })?;
         self.keep(node, Payload::Child(Arc::clone(child)));
-        if let Some(tracer) = &self.context.tracer {
+        if let Some(tracer) = self.node_tracer() {
             tracer.node(self.core.id(), dependencies, tracer.child(child.core.id()), place);
         }
         Ok(node)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use millpond_core::check::Place;
 use millpond_core::graph::{Addressing, GraphAllocId, Memory, NodeId, NodeKind};
+use millpond_core::op::NodeOp;
 use millpond_driver::{DriverError, process};
 
 use super::body::Body;
@@ -16,9 +17,10 @@ use super::payload::{EventNode, Payload};
 use crate::access::{Access, Read, Write};
 use crate::count::Count;
 use crate::device::Device;
-use crate::error::{Invalid, Result};
+use crate::error::{Error, Invalid, Result};
 use crate::external::ExternalEvent;
 use crate::garbage::Garbage;
+use crate::tracing::Tracer;
 
 /// A graph in the making, by capture ([`Stream::capture`](crate::Stream::capture)) or node by node
 /// ([`Device::graph`]).
@@ -153,6 +155,18 @@ impl Graph {
         payload: impl FnOnce(&Body, A::Place, bool) -> Payload,
     ) -> Result<GraphNode> {
         let dependencies = self.dependencies(dependencies)?;
+        self.add_work(&dependencies, accesses, place, payload).inspect_err(|error| {
+            self.note_refused(error, &dependencies, |tracer| tracer.declared_node(accesses), place);
+        })
+    }
+
+    fn add_work<A: Access>(
+        &mut self,
+        dependencies: &[NodeId],
+        accesses: &A,
+        place: Place,
+        payload: impl FnOnce(&Body, A::Place, bool) -> Payload,
+    ) -> Result<GraphNode> {
         let resolved = self.edit().resolve(accesses)?;
         let mut addresses = resolved.addresses.iter();
         let at = accesses.place(&mut || addresses.next().copied().unwrap_or(0));
@@ -161,8 +175,17 @@ impl Graph {
             payload = payload.late(places);
         }
         let garbage = Garbage::default();
-        let id = self.edit().add_work(&dependencies, &resolved.accesses, garbage.hold(payload), false, place)?;
+        let id = self.edit().add_work(dependencies, &resolved.accesses, garbage.hold(payload), false, place)?;
         Ok(self.named(id))
+    }
+
+    /// A node that was refused is in the trace, if it is the program that is wrong.
+    #[cold]
+    fn note_refused(&self, error: &Error, after: &[NodeId], node: impl FnOnce(&Tracer) -> NodeOp, place: Place) {
+        if let Some(tracer) = self.body.context.tracer.as_ref().filter(|_| error.is_verdict()) {
+            let core = &self.body.core;
+            tracer.refused_node(core.id(), core.len() as u32, after, node(tracer), place);
+        }
     }
 
     /// A kernel (CUDA: `cudaGraphAddKernelNode`). Every launch runs it again.
@@ -326,8 +349,11 @@ impl Graph {
             return Err(GraphError::Change(millpond_core::graph::GraphError::NotGraphMemory).into());
         };
         let memory = self.body.memory_of_node(name)?;
-        let id = self.edit().add_free(&dependencies, memory, place)?;
-        Ok(self.named(id))
+        let added = self.edit().add_free(&dependencies, memory, place).inspect_err(|error| {
+            let free = |tracer: &Tracer| NodeOp::Free(tracer.alloc_node(name.graph, name.alloc));
+            self.note_refused(error, &dependencies, free, place);
+        });
+        Ok(self.named(added?))
     }
 
     /// A whole graph as one node, as it is now (CUDA: `cudaGraphAddChildGraphNode`). Its memory nodes come with it.
@@ -338,8 +364,10 @@ impl Graph {
     pub fn add_child(&mut self, dependencies: &[GraphNode], child: &Graph) -> Result<GraphNode> {
         let place = Place::Source(Location::caller());
         let dependencies = self.dependencies(dependencies)?;
-        let id = self.edit().add_child(&dependencies, &child.body, place)?;
-        Ok(self.named(id))
+        let added = self.edit().add_child(&dependencies, &child.body, place).inspect_err(|error| {
+            self.note_refused(error, &dependencies, |tracer| tracer.child(child.body.core.id()), place);
+        });
+        Ok(self.named(added?))
     }
 
     /// Conditional nodes (CUDA: `cudaGraphConditionalHandle`) are not built: this always says so, and the graph is as
@@ -359,11 +387,11 @@ impl Graph {
     /// An unknown node; an edge that is there already or would close a circle.
     pub fn add_edge(&mut self, from: GraphNode, to: GraphNode) -> Result<()> {
         let (from, to) = (self.own(from)?, self.own(to)?);
-        self.edit().core.add_edge(from, to)?;
+        let added = self.edit().core.add_edge(from, to);
         if let Some(tracer) = &self.body.context.tracer {
             tracer.edge(self.body.core.id(), from, to, true);
         }
-        Ok(())
+        Ok(added?)
     }
 
     /// Removes an edge (CUDA: `cudaGraphRemoveDependencies`, which refuses graphs with memory nodes).
@@ -373,11 +401,11 @@ impl Graph {
     pub fn remove_edge(&mut self, from: GraphNode, to: GraphNode) -> Result<()> {
         let (from, to) = (self.own(from)?, self.own(to)?);
         self.body.check_limits("lose an edge")?;
-        self.edit().core.remove_edge(from, to)?;
+        let removed = self.edit().core.remove_edge(from, to);
         if let Some(tracer) = &self.body.context.tracer {
             tracer.edge(self.body.core.id(), from, to, false);
         }
-        Ok(())
+        Ok(removed?)
     }
 
     /// Removes a node with its edges (CUDA: `cudaGraphDestroyNode`, which refuses graphs with memory nodes).

@@ -5,6 +5,7 @@
 //! `enter` and finds its [`Session`]: streams that do not capture pay nothing. Locks: a stream's state, then the
 //! recording, then graph-wide tables; no allocation's lock is held meanwhile.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -21,14 +22,14 @@ use smallvec::SmallVec;
 use super::body::{Body, Resolved};
 use super::build::Graph;
 use super::error::{CaptureError, GraphError};
-use super::node::GraphNode;
 use super::payload::Payload;
 use super::registry::Graphs;
 use crate::access::Access;
 use crate::context::{Context, lock};
-use crate::error::{Error, Invalid, Result};
+use crate::error::{Error, Result};
 use crate::garbage::{Garbage, Held};
 use crate::stream::{State, Stream};
+use crate::tracing::Tracer;
 
 /// A capture, as its streams and its memory know it.
 #[derive(Debug)]
@@ -38,12 +39,19 @@ pub(crate) struct Session {
     capture: CaptureId,
     pub(crate) context: Arc<Context>,
     is_open: AtomicBool,
+    /// Whether a trace has it as a capture; else it has nodes.
+    pub(crate) is_traced: bool,
     /// How many numbers of nodes and allocations the graph has given out.
-    nodes: AtomicU32,
+    pub(super) nodes: AtomicU32,
     pub(crate) allocs: AtomicU32,
 }
 
 impl Session {
+    /// Who writes down what its streams do.
+    pub(crate) fn tracer(&self) -> Option<&Arc<Tracer>> {
+        self.context.tracer.as_ref().filter(|_| self.is_traced)
+    }
+
     /// Whether the capture goes on.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
@@ -70,6 +78,11 @@ pub(crate) struct Adding<'a> {
 }
 
 impl Adding<'_> {
+    /// Who writes the operations of the captured streams down.
+    pub(crate) fn tracer(&self) -> Option<&Arc<Tracer>> {
+        self.session.tracer()
+    }
+
     /// Refuses a node that would use memory in a wrong order, with both sides.
     pub(crate) fn check_uses(
         &mut self,
@@ -302,6 +315,9 @@ pub(crate) fn drop_captured(session: &Arc<Session>, alloc: GraphAllocId) {
         }
         // A second free node is refused, and the drop has nothing to do then.
         if let Ok(free) = body.add_free(&after, memory, Place::Unknown) {
+            if let Some(tracer) = session.tracer() {
+                tracer.captured_drop(session.id, alloc);
+            }
             uses.added(&mut body.core, free);
             session.nodes.store(body.core.len() as u32, Ordering::Relaxed);
         }
@@ -311,28 +327,6 @@ pub(crate) fn drop_captured(session: &Arc<Session>, alloc: GraphAllocId) {
 /// A buffer of a capture's memory gets a name: its alloc node has it.
 pub(crate) fn name_captured(session: &Arc<Session>, alloc: GraphAllocId, name: &Arc<str>) {
     with_open(session, |body, _| body.name_alloc(alloc, name));
-}
-
-/// A capture into a graph that is there. Whatever comes of it, the names of what it allocated name nothing else later.
-struct Attempt<'g> {
-    session: Arc<Session>,
-    graph: &'g mut Graph,
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        let [nodes, allocs] = [&self.session.nodes, &self.session.allocs].map(|it| it.load(Ordering::Relaxed));
-        let from = self.graph.body.core.len() as u32;
-        // Nothing to do where it became the graph.
-        if nodes <= from {
-            return;
-        }
-        let body = Arc::make_mut(&mut self.graph.body);
-        body.core.retire(nodes as usize, allocs as usize);
-        if let Some(tracer) = &body.context.tracer {
-            (from..nodes).rev().for_each(|node| tracer.node_removed(body.core.id(), NodeId(node)));
-        }
-    }
 }
 
 impl Stream {
@@ -345,6 +339,7 @@ impl Stream {
     ///
     /// # Errors
     /// The stream captures already, or is the legacy default stream.
+    #[track_caller]
     pub fn begin_capture(&self) -> Result<()> {
         self.begin_capture_in(CaptureMode::Global)
     }
@@ -354,11 +349,25 @@ impl Stream {
     ///
     /// # Errors
     /// As for [`begin_capture`](Self::begin_capture).
+    #[track_caller]
     pub fn begin_capture_in(&self, mode: CaptureMode) -> Result<()> {
-        self.begin(Body::new(&self.shared.context, Addressing::Fixed), &[], mode).map(|_| ())
+        let (shared, caller) = (&self.shared, Location::caller());
+        let body = Body::to_capture(&shared.context, Addressing::Fixed);
+        let graph = body.core.id();
+        let begun = self.begin(body, &[], mode, Some(caller));
+        begun.map(drop).inspect_err(|error| {
+            shared.note_refused(error, |tracer| tracer.capture_begun(shared.id, graph, mode, caller));
+        })
     }
 
-    fn begin(&self, mut body: Body, tails: &[NodeId], mode: CaptureMode) -> Result<Arc<Session>> {
+    /// Begins a capture, in the trace as one where its place is given.
+    pub(super) fn begin(
+        &self,
+        mut body: Body,
+        tails: &[NodeId],
+        mode: CaptureMode,
+        caller: Option<&'static Location<'static>>,
+    ) -> Result<Arc<Session>> {
         let shared = &self.shared;
         let mut state = shared.state.lock();
         let _ = shared.enter(&mut state)?;
@@ -375,7 +384,11 @@ impl Stream {
         let capture = begun.map_err(|(error, _)| rule(error))?;
         let context = Arc::clone(&shared.context);
         let (is_open, nodes, allocs) = (AtomicBool::new(true), AtomicU32::new(0), AtomicU32::new(0));
-        let session = Arc::new(Session { id, capture, context, is_open, nodes, allocs });
+        let is_traced = caller.is_some();
+        let session = Arc::new(Session { id, capture, context, is_open, is_traced, nodes, allocs });
+        if let (Some(tracer), Some(caller)) = (session.tracer(), caller) {
+            tracer.capture_begun(shared.id, id, mode, caller);
+        }
         recording.open.insert(capture, Open { session: Arc::clone(&session), origin: shared.id, body, uses });
         graphs.open.fetch_add(1, Ordering::AcqRel);
         state.capture = Some(Arc::clone(&session));
@@ -388,8 +401,22 @@ impl Stream {
     ///
     /// # Errors
     /// A side stream was not joined, with its leaf; the capture is invalid; this stream did not begin one.
+    #[track_caller]
     pub fn end_capture(&self) -> Result<Graph> {
-        process::refuse_forked()?;
+        let (shared, caller) = (&self.shared, Location::caller());
+        self.try_end_capture(caller)
+            .inspect_err(|(error, is_traced)| {
+                if !is_traced {
+                    shared.note_refused(error, |tracer| tracer.capture_ended(shared.id, caller));
+                }
+            })
+            .map_err(|(error, _)| error)
+    }
+
+    /// Ends a capture, or says why not, and whether that is in the trace.
+    fn try_end_capture(&self, caller: &'static Location<'static>) -> std::result::Result<Graph, (Error, bool)> {
+        let not_yet = |error| (error, false);
+        process::refuse_forked().map_err(|error| not_yet(error.into()))?;
         let shared = &self.shared;
         let garbage = Garbage::default();
         let mut state = shared.state.lock();
@@ -398,7 +425,7 @@ impl Stream {
         let graphs = &shared.context.graphs;
         let mut recording = lock(&graphs.captures);
         let capture = recording.captures.of(shared.id);
-        let ended = recording.captures.end(shared.id, thread()).map_err(rule)?;
+        let ended = recording.captures.end(shared.id, thread()).map_err(|error| not_yet(rule(error)))?;
         let open = capture.and_then(|capture| recording.take_out(capture, &garbage));
         drop(recording);
         let open = open.expect("every capture has its graph's body");
@@ -406,11 +433,15 @@ impl Stream {
         open.session.is_open.store(false, Ordering::Release);
         graphs.leave_captured(&open.session);
         state.capture = None;
+        if let Some(tracer) = open.session.tracer() {
+            tracer.capture_ended(shared.id, caller);
+        }
         drop(state);
-        seen?;
-        let core = ended.graph.map_err(rule)?;
+        seen.map_err(|error| (error, true))?;
+        let core = ended.graph.map_err(|error| (rule(error), true))?;
         let mut body = open.take().body;
         body.core = core;
+        body.captured();
         Ok(Graph { body: Arc::new(body) })
     }
 
@@ -418,37 +449,14 @@ impl Stream {
     ///
     /// # Errors
     /// What `record` returns, or as for [`end_capture`](Self::end_capture). The capture is over in any case.
+    #[track_caller]
     pub fn capture<R>(&self, record: impl FnOnce(&Stream) -> Result<R>) -> Result<(Graph, R)> {
         self.begin_capture()?;
         self.record_until_end(record)
     }
 
-    /// Captures into a graph that is there: the first nodes come after `dependencies` (CUDA:
-    /// `cudaStreamBeginCaptureToGraph`). Where anything is refused the graph is as before.
-    ///
-    /// # Errors
-    /// As for [`capture`](Self::capture); a bad dependency; the graph is of another device, or has symbolic addresses.
-    pub fn capture_to<R>(
-        &self,
-        graph: &mut Graph,
-        dependencies: &[GraphNode],
-        mode: CaptureMode,
-        record: impl FnOnce(&Stream) -> Result<R>,
-    ) -> Result<R> {
-        if graph.body.context.number != self.shared.context.number {
-            return Err(Invalid::OtherDevice { what: "a graph".into(), with: self.id().to_string() }.into());
-        }
-        if graph.body.core.addressing() == Addressing::Symbolic {
-            return Err(GraphError::SymbolicCapture(graph.body.core.id()).into());
-        }
-        let tails = graph.dependencies(dependencies)?;
-        let attempt = Attempt { session: self.begin(graph.body.attempt(), &tails, mode)?, graph };
-        let (captured, recorded) = self.record_until_end(record)?;
-        *attempt.graph = captured;
-        Ok(recorded)
-    }
-
-    fn record_until_end<R>(&self, record: impl FnOnce(&Stream) -> Result<R>) -> Result<(Graph, R)> {
+    #[track_caller]
+    pub(super) fn record_until_end<R>(&self, record: impl FnOnce(&Stream) -> Result<R>) -> Result<(Graph, R)> {
         let recorded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| record(self)));
         let ended = self.end_capture();
         match recorded {

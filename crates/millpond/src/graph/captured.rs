@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use super::capture::Session;
 use super::error::{CaptureError, GraphError};
-use super::node::MemAllocNode;
+use super::node::{MemAllocNode, NodeName};
 use super::payload::{EventNode, Payload};
 use crate::access::Access;
 use crate::allocation::{Allocation, Origin, Owned, site};
@@ -27,6 +27,7 @@ use crate::garbage::Garbage;
 use crate::launch::To;
 use crate::pool::PoolShared;
 use crate::stream::{Role, State, Stream, StreamShared};
+use crate::tracing::Tracer;
 
 impl StreamShared {
     /// An alloc node.
@@ -52,6 +53,9 @@ impl StreamShared {
             let generation = life.generation;
             drop(life);
             self.context.graphs.enter_captured(&allocation);
+            if let Some(tracer) = adding.tracer() {
+                tracer.captured_alloc(Some((adding.session.id, alloc)), pool.id, self.id, bytes, caller);
+            }
             Ok((node, Owned { allocation, generation, address }))
         })
     }
@@ -68,10 +72,15 @@ impl StreamShared {
             },
             Origin::Pool(_) | Origin::Imported(_) => return Err(not_graph_memory(allocation)),
         };
-        self.capture_free_of(memory, caller)
+        self.capture_free_of(memory, caller, |tracer| tracer.free_owned(owned, Some(self.id), caller))
     }
 
-    fn capture_free_of(&self, memory: Memory, caller: &'static Location<'static>) -> Result<()> {
+    fn capture_free_of(
+        &self,
+        memory: Memory,
+        caller: &'static Location<'static>,
+        write: impl FnOnce(&Tracer),
+    ) -> Result<()> {
         lock(&self.context.graphs.captures).operate(self.id, |adding| {
             let memory = match memory {
                 Memory::Foreign { graph, alloc } if graph == adding.body.core.id() => Memory::Own(alloc),
@@ -79,7 +88,11 @@ impl StreamShared {
             };
             let place = Place::Source(caller);
             adding.check_free(memory, place)?;
-            Ok((adding.body.add_free(adding.tails, memory, place)?, ()))
+            let node = adding.body.add_free(adding.tails, memory, place)?;
+            if let Some(tracer) = adding.tracer() {
+                write(tracer);
+            }
+            Ok((node, ()))
         })
     }
 
@@ -103,9 +116,12 @@ impl StreamShared {
         let is_open = matches!(*payload, Payload::Open);
         let add = || {
             lock(captures).operate(self.id, |adding| {
-                let caller = Place::Source(caller);
-                adding.check_uses(&resolved.accesses, may_share, payload.noun(), caller)?;
-                let node = adding.body.add_work(adding.tails, &resolved.accesses, payload, may_share, caller)?;
+                let place = Place::Source(caller);
+                adding.check_uses(&resolved.accesses, may_share, payload.noun(), place)?;
+                let node = adding.body.add_work(adding.tails, &resolved.accesses, payload, may_share, place)?;
+                if let Some(tracer) = adding.tracer() {
+                    tracer.declared_launch(self.id, accesses, caller);
+                }
                 Ok((node, node))
             })
         };
@@ -122,24 +138,43 @@ impl StreamShared {
     pub(crate) fn capture_event(&self, node: EventNode, event: &ExternalEvent, place: Place) -> Result<()> {
         // No other than the caller's event, which lives on: nothing of it is dropped here for the last time.
         let garbage = Garbage::default();
-        lock(&self.context.graphs.captures)
-            .operate(self.id, |adding| Ok((adding.body.add_event(&garbage, adding.tails, node, event, place)?, ())))
+        lock(&self.context.graphs.captures).operate(self.id, |adding| {
+            let added = adding.body.add_event(&garbage, adding.tails, node, event, place)?;
+            if let (Some(tracer), Some(event)) = (adding.tracer(), event.traced()) {
+                tracer.captured_event(self.id, event, matches!(node, EventNode::Record), place);
+            }
+            Ok((added, ()))
+        })
     }
 
     /// An edge to come.
     #[cold]
-    pub(crate) fn capture_record(&self, _: &State) -> Result<Event> {
-        Ok(Event { traced: None, at: At::Captured(lock(&self.context.graphs.captures).record(self.id)?) })
+    pub(crate) fn capture_record(&self, _: &State, caller: &'static Location<'static>) -> Result<Event> {
+        let at = lock(&self.context.graphs.captures).record(self.id)?;
+        let traced = at.session.tracer().map(|tracer| {
+            let event = tracer.event();
+            tracer.record(self.id, &event, Place::Source(caller));
+            event
+        });
+        Ok(Event { traced, at: At::Captured(at) })
     }
 
     /// An edge, or a stream that joins a capture, or a refusal.
     #[cold]
-    pub(crate) fn capture_wait(&self, state: &mut State, event: &Event) -> Result<()> {
+    pub(crate) fn capture_wait(
+        &self,
+        state: &mut State,
+        event: &Event,
+        caller: &'static Location<'static>,
+    ) -> Result<()> {
         let mut recording = lock(&self.context.graphs.captures);
         match &event.at {
             At::Live { .. } => recording.wait_outside(self.id),
             At::Captured(at) => {
                 recording.wait(self.id, at)?;
+                if let (Some(tracer), Some(event)) = (at.session.tracer(), &event.traced) {
+                    tracer.wait(self.id, event, Place::Source(caller));
+                }
                 state.capture = Some(Arc::clone(&at.session));
                 state.epoch = 0;
                 Ok(())
@@ -210,6 +245,15 @@ impl Stream {
         let caller = Location::caller();
         let Some(name) = memory.name else { return Ok(()) };
         let shared = &self.shared;
+        self.capture_free_node(name, caller).inspect_err(|error| {
+            shared.note_refused(error, |tracer| {
+                tracer.free_of(tracer.alloc_node(name.graph, name.alloc), shared.id, caller);
+            });
+        })
+    }
+
+    fn capture_free_node(&self, name: NodeName, caller: &'static Location<'static>) -> Result<()> {
+        let shared = &self.shared;
         let mut state = shared.state.lock();
         let _ = shared.enter(&mut state)?;
         if name.device != shared.context.number {
@@ -218,6 +262,9 @@ impl Stream {
         if name.is_symbolic() {
             return Err(GraphError::Symbolic(name.graph).into());
         }
-        shared.capture_free_of(Memory::Foreign { graph: name.graph, alloc: name.alloc }, caller)
+        let (id, memory) = (shared.id, Memory::Foreign { graph: name.graph, alloc: name.alloc });
+        shared.capture_free_of(memory, caller, |tracer| {
+            tracer.free_of(tracer.alloc_node(name.graph, name.alloc), id, caller);
+        })
     }
 }

@@ -38,7 +38,25 @@ pub(super) enum Role {
 }
 
 /// All of them, by number.
-pub(crate) type Founds = SmallVec<[Found; 4]>;
+#[derive(Debug, Default)]
+pub(crate) struct Founds {
+    pub(super) list: SmallVec<[Found; 4]>,
+    /// The first demand of memory that is not there.
+    missing: Option<Missing>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Missing {
+    order: u32,
+    /// The graph that was never launched, and what is done to its memory; none where other memory is there by now.
+    unborn: Option<(GraphId, Act)>,
+}
+
+impl Missing {
+    fn first(self, other: Option<Missing>) -> Missing {
+        other.filter(|other| other.order < self.order).unwrap_or(self)
+    }
+}
 
 /// Their lives, locked.
 pub(super) type Lives<'f> = SmallVec<[LightGuard<'f, Life>; 16]>;
@@ -57,13 +75,20 @@ pub(super) struct Launching<'a> {
 fn find(
     outputs: &[Output],
     outsides: &[Outside],
-    named: impl Fn(GraphId, GraphAllocId) -> Result<Arc<Allocation>>,
+    named: impl Fn(GraphId, GraphAllocId) -> Option<Arc<Allocation>>,
 ) -> Result<Founds> {
-    let mut found = Founds::new();
+    let (mut found, mut missing) = (SmallVec::<[Found; 4]>::new(), None::<Missing>);
     for (index, outside) in outsides.iter().enumerate() {
         let allocation = match &outside.whose {
             Whose::Held(allocation) => Arc::clone(allocation),
-            Whose::Node(graph, alloc) => named(*graph, *alloc)?,
+            Whose::Node(graph, alloc) => match named(*graph, *alloc) {
+                Some(allocation) => allocation,
+                None => {
+                    let unborn = Some((*graph, outside.act()));
+                    missing = Some(Missing { order: outside.order(), unborn }.first(missing));
+                    continue;
+                }
+            },
         };
         found.push(Found { allocation, role: Role::Outside(index) });
     }
@@ -72,27 +97,36 @@ fn find(
     found.extend(outputs.iter().enumerate().map(output));
     found.sort_by_key(|found| found.allocation.id);
     let same = |pair: &[Found]| pair[0].allocation.id == pair[1].allocation.id;
-    match found.windows(2).any(same) {
+    if found.windows(2).any(same) {
         // Two lives of one allocation, one of which is over.
+        found.retain(|found| {
+            let Role::Outside(index) = found.role else { return true };
+            let (outside, generation) = (&outsides[index], found.allocation.life().generation);
+            let is_there = outside.lives.iter().all(|life| *life == generation);
+            if !is_there {
+                missing = Some(Missing { order: outside.order(), unborn: None }.first(missing));
+            }
+            is_there
+        });
+    }
+    match found.windows(2).any(same) {
+        // The owner and a node's name of one allocation: which of the two is meant?
         true => Err(Invalid::Stale.into()),
-        false => Ok(found),
+        false => Ok(Founds { list: found, missing }),
     }
 }
 
 impl Found {
     /// What every launch has to do with; none where that is to be found at each launch.
     pub(super) fn always(outputs: &[Output], outsides: &[Outside]) -> Option<Founds> {
-        find(outputs, outsides, |graph, _| Err(GraphError::NotLive(graph).into())).ok()
+        find(outputs, outsides, |_, _| None).ok().filter(|found| found.missing.is_none())
     }
 }
 
 impl ExecShared {
     /// What this launch has to do with.
     pub(super) fn find(&self) -> Result<Founds> {
-        let named = |graph, alloc| self.context.graphs.named((graph, alloc));
-        find(&self.outputs, &self.outsides, |graph, alloc| {
-            named(graph, alloc).ok_or_else(|| GraphError::NotLive(graph).into())
-        })
+        find(&self.outputs, &self.outsides, |graph, alloc| self.context.graphs.named((graph, alloc)))
     }
 
     /// Whether all memory from outside is live now.
@@ -103,7 +137,7 @@ impl ExecShared {
                 Whose::Held(allocation) => Some(Arc::clone(allocation)),
                 Whose::Node(graph, alloc) => self.context.graphs.named((*graph, *alloc)),
             };
-            allocation.is_some_and(|it| matches!(outside.check_live(&it, &it.life()), Ok(Ok(()))))
+            allocation.is_some_and(|it| matches!(outside.check_live(&it, &it.life()), Ok(None)))
         })
     }
 
@@ -121,7 +155,7 @@ impl ExecShared {
     /// Whether the launch may do what it does; nothing is enqueued where it may not.
     pub(super) fn check(
         &self,
-        found: &[Found],
+        Founds { list: found, missing }: &Founds,
         lives: &Lives<'_>,
         launching: &Launching<'_>,
         state: &State,
@@ -143,28 +177,39 @@ impl ExecShared {
             }
         }
         let events = self.events.as_ref().map(|events| (events, waited));
+        let gone = |Missing { order, unborn }: Missing| {
+            let error = unborn.map_or(Invalid::Stale.into(), |(graph, act)| GraphError::NotLive { graph, act }.into());
+            (Rank::Demand(order), error)
+        };
+        let mut refused = missing.map(gone);
         standing(&state.chain, before, None, None, |who| {
             for (found, life) in found.iter().zip(lives) {
                 let checked = match found.role {
                     Role::Output(_) if life.freed.is_some() => continue,
-                    Role::Output(_) => {
-                        let checked = life.history.check_free(who);
-                        checked.map_err(|fault| Wrong { act: Act::Free, fault, site: None })
-                    }
+                    Role::Output(index) => life.history.check_free(who).map_err(|fault| {
+                        let wrong = Wrong { act: Act::Free, fault, site: None };
+                        (Rank::Output(index), Stopped::Wrong(wrong))
+                    }),
                     Role::Outside(index) => {
-                        let outside = &self.outsides[index];
-                        let is_live = outside.check_live(&found.allocation, life)?;
-                        is_live.and_then(|()| outside.check(life, &state.chain, before, events))
+                        self.outsides[index].judge(&found.allocation, life, &state.chain, before, events)
                     }
                 };
-                if let Err(Wrong { act, fault, site: node }) = checked {
-                    let later = site(act, shared.id, state.op() + 1, caller);
-                    let subject = found.allocation.subject(life);
-                    return Err(within(shared.refuse(state, &found.allocation, subject, fault, later), node));
+                let Err((rank, stopped)) = checked else { continue };
+                // Of several the first that the graph does is told, wherever their locks come.
+                if refused.as_ref().is_none_or(|(first, _)| rank < *first) {
+                    let error = match stopped {
+                        Stopped::Gone(error) => error,
+                        Stopped::Wrong(Wrong { act, fault, site: node }) => {
+                            let later = site(act, shared.id, state.op() + 1, caller);
+                            let subject = found.allocation.subject(life);
+                            within(shared.refuse(state, &found.allocation, subject, fault, later), node)
+                        }
+                    };
+                    refused = Some((rank, error));
                 }
             }
-            Ok(())
-        })
+        });
+        refused.map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// Cold: so many outputs of launches before are not freed.
@@ -204,7 +249,21 @@ struct Wrong<'e> {
     site: Option<&'e NodeSite>,
 }
 
-type Checked<'e> = std::result::Result<(), Wrong<'e>>;
+/// What a launch does, in its order: first it frees what launches before left, then its nodes act.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Output(usize),
+    Demand(u32),
+}
+
+/// Why a launch is stopped.
+enum Stopped<'e> {
+    Wrong(Wrong<'e>),
+    /// The memory is not there.
+    Gone(Error),
+}
+
+type Checked<'e> = std::result::Result<(), (Rank, Stopped<'e>)>;
 
 /// Says which part of the launch is refused.
 #[cold]
@@ -219,25 +278,52 @@ fn within(refused: Error, node: Option<&NodeSite>) -> Error {
 }
 
 impl Outside {
-    /// Whether the memory is there, in the life that is meant.
-    fn check_live(&self, allocation: &Allocation, life: &Life) -> Result<Checked<'_>> {
+    /// Which of the graph's demands its first is.
+    fn order(&self) -> u32 {
+        self.orders.first().copied().unwrap_or(0)
+    }
+
+    /// What is done to it first.
+    fn act(&self) -> Act {
+        self.demands.first().map_or(Act::Free, |demand| demand.act)
+    }
+
+    /// Whether the memory is there, in the life that is meant, and a launch may do what it does to it.
+    fn judge(
+        &self,
+        allocation: &Allocation,
+        life: &Life,
+        stream: &impl Knows,
+        before: &[Last],
+        events: Option<(&Events, &Waited)>,
+    ) -> Checked<'_> {
+        let first = Rank::Demand(self.order());
+        match self.check_live(allocation, life) {
+            Ok(None) => self.check(life, stream, before, events),
+            Ok(Some(wrong)) => Err((first, Stopped::Wrong(wrong))),
+            Err(error) => Err((first, Stopped::Gone(error))),
+        }
+    }
+
+    /// What is wrong where the memory was freed.
+    fn check_live(&self, allocation: &Allocation, life: &Life) -> Result<Option<Wrong<'_>>> {
         if self.lives.iter().any(|generation| life.generation != *generation) {
             let node = self.sites.first().map(NodeSite::describe).unwrap_or_default();
             return Err(GraphError::Outlived { node, allocation: allocation.id.to_string() }.into());
         }
-        let Some(free) = life.freed else { return Ok(Ok(())) };
+        let Some(free) = life.freed else { return Ok(None) };
         match &self.whose {
-            Whose::Node(graph, _) if life.generation == 0 || (self.frees() && self.lives.is_empty()) => {
-                Err(GraphError::NotLive(*graph).into())
+            Whose::Node(graph, _) if life.generation == 0 => {
+                Err(GraphError::NotLive { graph: *graph, act: self.act() }.into())
             }
             _ => {
-                let act = self.demands.first().map_or(Act::Free, |demand| demand.act);
-                Ok(Err(Wrong { act, fault: freed_fault(free, act), site: self.sites.first() }))
+                let act = self.act();
+                Ok(Some(Wrong { act, fault: freed_fault(free, act), site: self.sites.first() }))
             }
         }
     }
 
-    /// Whether a launch may do what it does to it.
+    /// Whether each act on it is in order.
     fn check(
         &self,
         life: &Life,
@@ -245,12 +331,15 @@ impl Outside {
         before: &[Last],
         events: Option<(&Events, &Waited)>,
     ) -> Checked<'_> {
-        self.demands.iter().zip(&self.sites).try_for_each(|(demand, site)| {
+        self.demands.iter().zip(&self.orders).zip(&self.sites).try_for_each(|((demand, order), site)| {
             let checked = standing(stream, before, events, Some(demand), |who| match demand.act {
                 Act::Free => life.history.check_free(who),
                 act => life.history.check_use(act, who, !demand.may_share),
             });
-            checked.map_err(|fault| Wrong { act: demand.act, fault, site: Some(site) })
+            checked.map_err(|fault| {
+                let wrong = Wrong { act: demand.act, fault, site: Some(site) };
+                (Rank::Demand(*order), Stopped::Wrong(wrong))
+            })
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Why captures and graphs are refused. Plain data, in words.
 
+use millpond_core::check::{Act, Site};
 use millpond_core::graph::{GraphFault, GraphId, LaunchRefused, UpdateRefused};
 
 /// Why a call was refused because of a capture.
@@ -56,8 +57,21 @@ pub enum GraphError {
     #[error("{0}")]
     Update(UpdateRefused),
     /// A graph, or a stream, uses or frees memory of a graph that is not live (CUDA: `cudaErrorInvalidValue`).
-    #[error("memory of {0} is named, which is not live: launch that graph first")]
-    NotLive(GraphId),
+    #[error("memory of {graph} is {}, which is not live: launch that graph first", .act.past())]
+    NotLive {
+        /// The graph that allocates it.
+        graph: GraphId,
+        /// What is done to it.
+        act: Act,
+    },
+    /// A node would use memory that is freed already.
+    #[error("a node uses {allocation}, which is freed already:\n  {free}\n  help: name memory that lives")]
+    Freed {
+        /// The allocation.
+        allocation: String,
+        /// The free.
+        free: Site,
+    },
     /// A node uses memory that was freed since the graph was made, and serves others now.
     #[error("{node} uses {allocation}, which was freed since, and its place serves another one: make the graph anew")]
     Outlived {

@@ -60,13 +60,9 @@ impl Events {
                 _ => {}
             }
         }
-        let is_recorded_before = |node: NodeId, event: &ExternalEvent| {
-            let mut records = summary.records.iter().filter(|(_, key)| *key == event.key());
-            records.any(|(record, _)| core.index().reaches(*record, node))
-        };
         let waits = summary.waits.iter().zip(waited).map(|(&(node, _), event)| Wait {
             node,
-            is_recorded_before: is_recorded_before(node, &event),
+            is_recorded_before: summary.waits_for_own(node),
             event,
         });
         let waits = waits.collect();

@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 use bytemuck::Pod;
 use millpond_core::check::{Act, Site, Use};
 use millpond_core::graph::{
-    Addressing, ArenaKey, Demand, Draft, Exec as CoreExec, FreedBy, GraphAllocId, GraphId, Lanes, Memory, NodeId,
-    NodeSite, Refusal,
+    Addressing, ArenaKey, Demand, Draft, Exec as CoreExec, GraphAllocId, GraphId, Lanes, Memory, NodeId, NodeSite,
+    Refusal,
 };
-use millpond_core::ids::{AllocId, ExecId};
+use millpond_core::ids::AllocId;
 use millpond_core::units::Range;
 use millpond_driver::{Driver, Light, RawStream, StreamFlags, process};
 use rustc_hash::FxHashMap;
@@ -31,6 +31,7 @@ use super::node::MemAllocNode;
 use super::payload::Payload;
 use super::program::{Program, check_addresses};
 use super::submit::TRIES;
+use super::traced::TracedExec;
 use crate::allocation::{Allocation, Origin};
 use crate::context::{Context, lock};
 use crate::error::{Error, Result};
@@ -74,6 +75,8 @@ pub(crate) struct Outside {
     pub(crate) lives: SmallVec<[u64; 1]>,
     /// What each launch must find right.
     pub(crate) demands: SmallVec<[Demand; 2]>,
+    /// Which of all demands of the graph each is.
+    pub(crate) orders: SmallVec<[u32; 2]>,
     /// The first node of each, for people.
     pub(crate) sites: SmallVec<[NodeSite; 1]>,
     /// What it leaves.
@@ -82,13 +85,6 @@ pub(crate) struct Outside {
 
 /// Last acts on memory, and the nodes that do them.
 pub(crate) type Marks = SmallVec<[(NodeId, Act); 1]>;
-
-impl Outside {
-    /// Whether the graph frees it.
-    pub(crate) fn frees(&self) -> bool {
-        self.marks.iter().any(|(_, act)| *act == Act::Free)
-    }
-}
 
 /// Whose memory.
 #[derive(Debug)]
@@ -124,7 +120,7 @@ pub(crate) struct ExecShared {
     pub(crate) events: Option<Events>,
     pub(crate) auto_free: bool,
     /// What a trace knows it as.
-    pub(crate) traced: Option<ExecId>,
+    pub(crate) traced: Option<Arc<TracedExec>>,
     pub(crate) run: Light<Run>,
     _grants: Vec<Arc<Grant>>,
 }
@@ -217,13 +213,13 @@ impl GraphExec {
         let context = &body.context;
         let draft = draft(body)?;
         let mut family = FxHashMap::default();
-        gather(body, &mut family)?;
+        gather(body, &mut family);
         let room = Room::of(context, draft.room(), old)?;
         let core = draft.instantiate(room.as_ref().map_or(0, |room| room.range.start), settings.auto_free_on_launch);
         if let Some(pin) = core.outdated() {
             return Err(GraphError::MadeAnew { graph: pin.graph, allocation: pin.id.to_string() }.into());
         }
-        if family.values().any(|(body, _)| body.has_late) {
+        if family.values().any(|body| body.has_late) {
             check_addresses(&core, body)?;
         }
         context.check_numbers()?;
@@ -232,7 +228,7 @@ impl GraphExec {
         let arenas = arenas(context, &core, &family, room.as_ref());
         let native = Native::of(context, &core, body, &arenas);
         let program = Arc::new(if native.is_some() { Program::default() } else { Program::new(&core, body) });
-        let grants = family.values().map(|(body, _)| Arc::clone(&body.grant)).collect();
+        let grants = family.values().map(|body| Arc::clone(&body.grant)).collect();
         let mut shared = ExecShared {
             context: Arc::clone(context),
             program,
@@ -264,7 +260,13 @@ impl GraphExec {
             shared.run.get_mut().lanes = lanes;
         }
         if let Some(tracer) = &context.tracer {
-            shared.traced = Some(tracer.exec(body.core.id(), settings.auto_free_on_launch));
+            shared.traced = Some(match old.and_then(|old| old.traced.as_ref()) {
+                Some(exec) => {
+                    tracer.exec_updated(exec, body.core.id());
+                    Arc::clone(exec)
+                }
+                None => tracer.exec(body.core.id(), settings.auto_free_on_launch),
+            });
         }
         if shared.arenas.is_empty() && !shared.outsides.iter().any(|it| matches!(it.whose, Whose::Node(..))) {
             shared.make_ready_ahead(&mut shared.run.lock())?;
@@ -285,13 +287,23 @@ impl GraphExec {
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         process::refuse_forked()?;
         self.shared.body.check_device(graph.body.context.number, || "the graph".into())?;
-        let mut old = draft(&self.shared.body)?.instantiate(0, false);
-        old.update(draft(&graph.body)?).map_err(GraphError::Update)?;
-        let settings = Instantiate { auto_free_on_launch: self.shared.auto_free };
-        let new = Self::make(&graph.body, settings, Some(&self.shared))?;
+        let new = self.updated(graph).inspect_err(|error| {
+            if let (Some(tracer), Some(exec)) = (&graph.body.context.tracer, &self.shared.traced)
+                && error.is_verdict()
+            {
+                tracer.exec_updated(exec, graph.body.core.id());
+            }
+        })?;
         new.shared.run.lock().last = self.shared.last();
         *self = new;
         Ok(())
+    }
+
+    fn updated(&self, graph: &Graph) -> Result<Self> {
+        let mut old = draft(&self.shared.body)?.instantiate(0, false);
+        old.update(draft(&graph.body)?).map_err(GraphError::Update)?;
+        let settings = Instantiate { auto_free_on_launch: self.shared.auto_free };
+        Self::make(&graph.body, settings, Some(&self.shared))
     }
 
     /// Where this instance has an alloc node's memory: the node's own address, or where that is symbolic the one that
@@ -315,32 +327,23 @@ impl GraphExec {
 fn draft(body: &Body) -> Result<Draft> {
     let refused = |refusal| match refusal {
         Refusal::Faults(faults) => GraphError::Faults(faults),
+        Refusal::ChildTwice(graph) => GraphError::ChildTwice(graph),
         _ => GraphError::TooLarge,
     };
     Ok(Draft::new(&body.core).map_err(refused)?)
 }
 
-/// The graph and all its children by number, with how often each is in here.
-fn gather<'a>(body: &'a Body, family: &mut FxHashMap<GraphId, (&'a Body, u32)>) -> Result<()> {
-    let times = &mut family.entry(body.core.id()).or_insert((body, 0)).1;
-    *times += 1;
-    let may_repeat = match body.core.addressing() {
-        Addressing::Fixed => body.core.allocs().next().is_none(),
-        // Each time has its own addresses; but what is left live has one name.
-        Addressing::Symbolic => body.core.allocs().all(|(_, alloc)| matches!(alloc.freed, Some(FreedBy::Node(_)))),
-    };
-    if *times > 1 && !may_repeat {
-        return Err(GraphError::ChildTwice(body.core.id()).into());
-    }
+/// The graph and all its children by number.
+fn gather<'a>(body: &'a Body, family: &mut Family<'a>) {
+    family.insert(body.core.id(), body);
     for payload in &body.payloads {
         if let Payload::Child(child) = payload {
-            gather(child, family)?;
+            gather(child, family);
         }
     }
-    Ok(())
 }
 
-type Family<'a> = FxHashMap<GraphId, (&'a Body, u32)>;
+type Family<'a> = FxHashMap<GraphId, &'a Body>;
 
 fn outputs(
     context: &Arc<Context>,
@@ -359,7 +362,7 @@ fn outputs(
         let flat = &core.allocs()[id.index()];
         let (graph, alloc) = (flat.graph, flat.alloc);
         let range = flat.range.expect("an instance has all its addresses");
-        let body = family[&graph].0;
+        let body = family[&graph];
         let allocation = match room.filter(|_| body.core.addressing() == Addressing::Symbolic) {
             // Each instance has its own; one that takes another's place has that one's.
             Some(room) => {
@@ -394,7 +397,7 @@ fn marks_of(core: &CoreExec, memory: Memory) -> Marks {
 fn outsides(core: &CoreExec, family: &Family<'_>) -> Vec<Outside> {
     let mut places: FxHashMap<Memory, usize> = FxHashMap::default();
     let mut outsides: Vec<Outside> = Vec::new();
-    for demand in &core.summary().demands {
+    for (order, demand) in core.summary().demands.iter().enumerate() {
         let (whose, lives): (Whose, SmallVec<[u64; 1]>) = match demand.memory {
             Memory::Own(_) => continue,
             Memory::Foreign { graph, alloc } => {
@@ -402,15 +405,17 @@ fn outsides(core: &CoreExec, family: &Family<'_>) -> Vec<Outside> {
                 (Whose::Node(graph, alloc), pins.iter().map(|pin| pin.generation).collect())
             }
             Memory::External { id, generation } => {
-                let held = family.values().find_map(|(body, _)| body.held.get(&id));
+                let held = family.values().find_map(|body| body.held.get(&id));
                 (Whose::Held(Arc::clone(held.expect("a body holds what its nodes name"))), smallvec![generation])
             }
         };
         let at = *places.entry(demand.memory).or_insert_with(|| {
             let marks = marks_of(core, demand.memory);
-            outsides.push(Outside { whose, lives, demands: SmallVec::new(), sites: SmallVec::new(), marks });
+            let (demands, orders, sites) = Default::default();
+            outsides.push(Outside { whose, lives, demands, orders, sites, marks });
             outsides.len() - 1
         });
+        outsides[at].orders.push(order as u32);
         let node = &core.nodes()[demand.node.index()];
         let (origin, noun, label) = (node.origin.clone(), node.kind.noun(), node.label.clone());
         outsides[at].sites.push(NodeSite { origin, noun, act: demand.act, label });
@@ -424,7 +429,7 @@ fn arenas(context: &Context, core: &CoreExec, family: &Family<'_>, room: Option<
     type Cover = Vec<(Range, bool)>;
     let mut arenas: Vec<(Arc<Arena>, Cover)> = Vec::new();
     arenas.extend(room.map(|room| (Arc::clone(&room.arena), Vec::new())));
-    for (body, _) in family.values() {
+    for body in family.values() {
         if !arenas.iter().any(|(arena, _)| Arc::ptr_eq(arena, &body.arena)) {
             arenas.push((Arc::clone(&body.arena), Vec::new()));
         }
@@ -442,7 +447,7 @@ fn arenas(context: &Context, core: &CoreExec, family: &Family<'_>, room: Option<
 
 /// Where the symbolic allocations are.
 fn placed(core: &CoreExec, family: &Family<'_>) -> FxHashMap<(GraphId, GraphAllocId), u64> {
-    let is_symbolic = |graph| family[&graph].0.core.addressing() == Addressing::Symbolic;
+    let is_symbolic = |graph| family[&graph].core.addressing() == Addressing::Symbolic;
     let placed = core.allocs().iter().filter(|it| it.node.is_some() && is_symbolic(it.graph));
     placed.filter_map(|it| Some(((it.graph, it.alloc), it.range?.start))).collect()
 }
@@ -466,9 +471,6 @@ impl Drop for ExecShared {
     fn drop(&mut self) {
         if process::is_forked() {
             return;
-        }
-        if let (Some(tracer), Some(exec)) = (&self.context.tracer, self.traced) {
-            tracer.exec_closed(exec);
         }
         let driver = &*self.context.driver;
         for lane in &self.lanes {

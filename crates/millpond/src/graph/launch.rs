@@ -23,7 +23,7 @@ use millpond_core::units::Range;
 use millpond_driver::{Driver, process};
 use smallvec::SmallVec;
 
-use super::check::{Found, Launching, Lives, Role};
+use super::check::{Found, Founds, Launching, Lives, Role};
 use super::error::{CaptureError, GraphError};
 use super::events::{Events, standing};
 use super::exec::{ExecShared, GraphExec, Output, Run, use_of};
@@ -129,8 +129,8 @@ impl GraphExec {
                 Err(Stopped::Refused(error)) if shared.mend(&error) || exec.context.makes_room(&error) => {}
                 Err(Stopped::Refused(error)) => {
                     shared.note_refused(&error, |tracer| {
-                        if let Some(id) = exec.traced {
-                            tracer.graph_launch(id, shared.id, std::iter::empty(), caller);
+                        if let Some(traced) = &exec.traced {
+                            tracer.graph_launch(traced, shared.id, std::iter::empty(), caller);
                         }
                     });
                     return Err(error);
@@ -224,9 +224,10 @@ impl ExecShared {
         shared: &StreamShared,
         state: &mut State,
         run: &mut Run,
-        found: &[Found],
+        founds: &Founds,
         caller: &'static Location<'static>,
     ) -> std::result::Result<Begun, Stopped> {
+        let found = &founds.list;
         let waited = self.events.as_ref().map(Events::waited).unwrap_or_default();
         // Kept until the launch is recorded: else another thread's launch takes what it is bound to for idle.
         let mut memory = (!self.arenas.is_empty()).then(|| self.context.graphs.memory());
@@ -234,7 +235,7 @@ impl ExecShared {
         let launching = Launching { shared, caller, before, waited };
         let mut lives = Lives::new();
         self.lock_lives(found, &mut lives, memory.as_deref_mut());
-        self.check(found, &lives, &launching, state, memory.as_deref())?;
+        self.check(founds, &lives, &launching, state, memory.as_deref())?;
         let mut waits = Frontier::EMPTY;
         if let Some(held) = memory.as_deref_mut() {
             let hot = |who: &Standing<'_, Chain>| held.settled(&self.context, &self.arena_keys, who);
@@ -246,7 +247,7 @@ impl ExecShared {
                     let cold = |who: &Standing<'_, Chain>| held.bind(&self.context, &self.arena_keys, who);
                     waits = standing(&state.chain, &launching.before, None, None, cold)?;
                     self.lock_lives(found, &mut lives, Some(held));
-                    self.check(found, &lives, &launching, state, Some(held))?;
+                    self.check(founds, &lives, &launching, state, Some(held))?;
                 }
             }
         }
@@ -285,7 +286,7 @@ impl ExecShared {
                 self.keep(found, &mut lives, &made, run, memory.as_deref_mut())
             }
         };
-        if let (Some(tracer), Some(exec)) = (&self.context.tracer, self.traced) {
+        if let (Some(tracer), Some(exec)) = (&self.context.tracer, &self.traced) {
             let lives = self.outputs.iter().zip(&begun).filter(|(_, life)| life.get() != 0);
             let left = lives.map(|(it, life)| (it.graph, it.alloc, it.allocation.id, life.get()));
             tracer.graph_launch(exec, shared.id, left, caller);
@@ -396,7 +397,11 @@ impl StreamShared {
     fn capture_launch(&self, exec: &ExecShared, caller: &'static Location<'static>) -> Result<Begun> {
         lock(&self.context.graphs.captures).operate(self.id, |adding| {
             let place = millpond_core::check::Place::Source(caller);
-            Ok((adding.body.add_child(adding.tails, &exec.body, place)?, SmallVec::new()))
+            let node = adding.body.add_child(adding.tails, &exec.body, place)?;
+            if let (Some(tracer), Some(exec)) = (adding.tracer(), &exec.traced) {
+                tracer.graph_launch(exec, self.id, std::iter::empty(), caller);
+            }
+            Ok((node, SmallVec::new()))
         })
     }
 }

@@ -6,6 +6,7 @@
 //! | file | one law |
 //! |---|---|
 //! | `arena` | addresses that one graph and its copies have for themselves |
+//! | `attempt` | captures into a graph that is there |
 //! | `body` | a graph in the making: core's graph, and what each node does |
 //! | `build` | [`Graph`]: building node by node |
 //! | `capture` | a stream's calls become nodes |
@@ -23,9 +24,11 @@
 //! | `program` | what an instance submits, in order, on which lane |
 //! | `registry` | what the graphs of a device share |
 //! | `submit` | a program goes to the driver, lane by lane |
+//! | `traced` | what a trace says of graphs |
 //! | `window` | foreign code in a capture |
 
 mod arena;
+mod attempt;
 mod body;
 mod build;
 mod capture;
@@ -43,6 +46,7 @@ mod payload;
 mod program;
 mod registry;
 mod submit;
+mod traced;
 mod window;
 
 pub use build::Graph;
@@ -57,4 +61,4 @@ pub(crate) use capture::{CapturedAt, Session, name_captured};
 pub(crate) use memory::trim as trim_graph_memory;
 pub(crate) use node::NodeName;
 pub(crate) use payload::{EventNode, Payload};
-pub(crate) use registry::{Graphs, drop_in_graph, find_in_graphs, free_in_graph};
+pub(crate) use registry::{Graphs, drop_in_graph, find_in_graphs, free_in_graph, freed_in_graphs};

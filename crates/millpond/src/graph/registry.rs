@@ -22,6 +22,7 @@ use super::node::NodeName;
 use crate::allocation::{Allocation, Life, Origin, Owned};
 use crate::context::{Context, lock};
 use crate::error::{Invalid, Nearest, Result};
+use crate::tracing::{TracedMemory, Tracer};
 
 /// So many spare ranges of addresses are kept.
 const SPARES: usize = 16;
@@ -113,11 +114,11 @@ impl Graphs {
     }
 
     /// The allocation that a name means on a stream.
-    pub(crate) fn resolve(&self, name: NodeName) -> Result<Arc<Allocation>> {
+    pub(crate) fn resolve(&self, name: NodeName, act: Act) -> Result<Arc<Allocation>> {
         if name.is_symbolic() {
             return Err(GraphError::Symbolic(name.graph).into());
         }
-        self.named((name.graph, name.alloc)).ok_or_else(|| GraphError::NotLive(name.graph).into())
+        self.named((name.graph, name.alloc)).ok_or_else(|| GraphError::NotLive { graph: name.graph, act }.into())
     }
 
     /// The alloc node of an output.
@@ -130,6 +131,11 @@ impl Graphs {
     pub(crate) fn find(&self, id: AllocId) -> Result<Arc<Allocation>> {
         let known = lock(&self.numbers).get(&id).and_then(Weak::upgrade);
         known.or_else(|| lock(&self.captured).get(&id).cloned()).ok_or_else(|| Invalid::Stale.into())
+    }
+
+    /// An allocation of a capture that goes on.
+    pub(crate) fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>> {
+        lock(&self.captured).get(&id).cloned()
     }
 
     /// A capture has allocated: the memory is known by views and by its address until the capture ends.
@@ -292,6 +298,23 @@ pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
         tracer.dropped(allocation.id, generation);
     }
     free_in_graph(allocation, life, after);
+}
+
+/// What a trace calls the memory of a graph that starts at `pointer` and is not live: its last life, or the alloc node
+/// that never had one.
+#[cold]
+pub(crate) fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
+    let all: Vec<_> = lock(&context.graphs.numbers).values().filter_map(Weak::upgrade).collect();
+    let had_life = all.iter().find_map(|allocation| {
+        let life = allocation.life();
+        let is_it = life.generation > 0 && life.freed.is_some() && life.range.start == pointer;
+        is_it.then(|| tracer.memory(allocation.id, life.generation))
+    });
+    had_life.or_else(|| {
+        let arenas: Vec<Arc<Arena>> = lock(&context.graphs.arenas).iter().filter_map(Weak::upgrade).collect();
+        let (graph, alloc) = arenas.iter().find_map(|arena| arena.node_from(pointer))?;
+        Some(tracer.alloc_node(graph, alloc))
+    })
 }
 
 /// The live allocation of a graph that starts at `pointer`.

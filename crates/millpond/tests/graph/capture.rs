@@ -407,7 +407,7 @@ fn a_consumer_graph_is_checked_against_the_producers_launch() {
         let (consumer, ()) = b.capture(|s| s.copy(out.read(), result.write()))?;
         let (produce, consume) =
             (producer.instantiate(Instantiate::default())?, consumer.instantiate(Instantiate::default())?);
-        assert!(matches!(consume.launch(&b).unwrap_err().graph(), Some(GraphError::NotLive(_))));
+        assert!(matches!(consume.launch(&b).unwrap_err().graph(), Some(GraphError::NotLive { .. })));
         for _ in 0..3 {
             let _ = produce.launch(&a)?;
             assert_eq!(consume.launch(&b).unwrap_err().violation().unwrap().kind, Kind::UseBeforeAlloc);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use millpond::driver::DriverError;
-use millpond::{Error, Graph, GraphError, GraphExec, Instantiate, Invalid, Kind, Result};
+use millpond::{Act, Error, Graph, GraphError, GraphExec, Instantiate, Invalid, Kind, Result};
 use millpond_core::graph::{GraphError as Change, UpdateRefused};
 
 use crate::common::visit;
@@ -89,7 +89,8 @@ fn a_second_free_is_refused_whoever_made_the_first() {
             assert!(is_no_allocation(&stream.free_address(out.address()).unwrap_err()));
             stream.synchronize()?;
             assert!(is_no_allocation(&device.free_address(out.address()).unwrap_err()));
-            assert!(matches!(freeing.launch(&stream).unwrap_err().graph(), Some(GraphError::NotLive(_))));
+            let again = freeing.launch(&stream).unwrap_err();
+            assert_eq!(again.violation().map(|violation| violation.kind), Some(Kind::DoubleFree), "{again}");
         }
         Ok(())
     });
@@ -178,13 +179,16 @@ fn a_launch_of_a_free_node_whose_memory_is_not_live_is_refused() {
         let mut freeing = device.graph()?;
         freeing.add_free(&[], x)?;
         let (make, free) = (instance(&graph)?, instance(&freeing)?);
-        let is_not_live = |error: &Error| matches!(error.graph(), Some(GraphError::NotLive(_)));
+        let is_not_live = |error: &Error| matches!(error.graph(), Some(GraphError::NotLive { .. }));
         assert!(is_not_live(&free.launch(&stream).unwrap_err()));
         for _ in 0..2 {
             let _ = make.launch(&stream)?;
             let _ = free.launch(&stream)?;
+            // Both sides: the free before, and the node that would free it again.
             let refused = free.launch(&stream).unwrap_err();
-            assert!(is_not_live(&refused) && refused.to_string().contains("launch that graph first"), "{refused}");
+            let violation = refused.violation().expect("the memory was freed");
+            assert_eq!((violation.kind, violation.earlier.act), (Kind::DoubleFree, Act::Free), "{refused}");
+            assert!(violation.within.as_deref().is_some_and(|node| node.contains("mem free")), "{refused}");
         }
         Ok(())
     });

@@ -138,7 +138,7 @@ fn memory_from_outside_need_not_be_there_before_a_launch() -> Result<()> {
     let reading = graph.instantiate(Instantiate::default())?;
     reading.upload(&stream)?;
     let refused = reading.launch(&stream).expect_err("nothing is there to be read");
-    assert!(matches!(refused.graph(), Some(GraphError::NotLive(_))), "{refused}");
+    assert!(matches!(refused.graph(), Some(GraphError::NotLive { .. })), "{refused}");
     let x = leaving.launch(&stream)?.take(node)?;
     reading.upload(&stream)?;
     let _ = reading.launch(&stream)?;

@@ -141,7 +141,7 @@ fn code_of(error: &Error) -> Option<Code> {
         Error::Graph(error) => match &**error {
             GraphError::Change(_)
             | GraphError::Unfreed(_)
-            | GraphError::NotLive(_)
+            | GraphError::NotLive { .. }
             | GraphError::FreedByOther { .. } => Code::INVALID_VALUE,
             GraphError::CudaLimit { .. } => Code::NOT_SUPPORTED,
             GraphError::Update(_) => Code(910),

@@ -1,0 +1,64 @@
+//! Captures into a graph that is there (CUDA: `cudaStreamBeginCaptureToGraph`).
+//!
+//! Knows captures and graphs. The graph is as before unless all goes well. A trace has the nodes, and no capture.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use millpond_core::graph::{Addressing, CaptureMode, NodeId};
+
+use super::build::Graph;
+use super::capture::Session;
+use super::error::GraphError;
+use super::node::GraphNode;
+use crate::error::{Invalid, Result};
+use crate::stream::Stream;
+
+/// A capture into a graph that is there. Whatever comes of it, the names of what it allocated name nothing else later.
+struct Attempt<'g> {
+    session: Arc<Session>,
+    graph: &'g mut Graph,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        let [nodes, allocs] = [&self.session.nodes, &self.session.allocs].map(|it| it.load(Ordering::Relaxed));
+        let from = self.graph.body.core.len() as u32;
+        // Nothing to do where it became the graph.
+        if nodes <= from {
+            return;
+        }
+        let body = Arc::make_mut(&mut self.graph.body);
+        body.core.retire(nodes as usize, allocs as usize);
+        if let Some(tracer) = &body.context.tracer {
+            (from..nodes).rev().for_each(|node| tracer.node_removed(body.core.id(), NodeId(node)));
+        }
+    }
+}
+
+impl Stream {
+    /// Captures into a graph that is there: the first nodes come after `dependencies` (CUDA:
+    /// `cudaStreamBeginCaptureToGraph`). Where anything is refused the graph is as before.
+    ///
+    /// # Errors
+    /// As for [`capture`](Self::capture); a bad dependency; the graph is of another device, or has symbolic addresses.
+    pub fn capture_to<R>(
+        &self,
+        graph: &mut Graph,
+        dependencies: &[GraphNode],
+        mode: CaptureMode,
+        record: impl FnOnce(&Stream) -> Result<R>,
+    ) -> Result<R> {
+        if graph.body.context.number != self.shared.context.number {
+            return Err(Invalid::OtherDevice { what: "a graph".into(), with: self.id().to_string() }.into());
+        }
+        if graph.body.core.addressing() == Addressing::Symbolic {
+            return Err(GraphError::SymbolicCapture(graph.body.core.id()).into());
+        }
+        let tails = graph.dependencies(dependencies)?;
+        let attempt = Attempt { session: self.begin(graph.body.attempt(), &tails, mode, None)?, graph };
+        let (captured, recorded) = self.record_until_end(record)?;
+        *attempt.graph = captured;
+        Ok(recorded)
+    }
+}

@@ -1,0 +1,213 @@
+//! What a trace says of graphs: captures, nodes, instances, launches.
+//!
+//! A capture is in it as what its streams do. A node that was refused has a number there all the same, so that numbers
+//! are counted by what the program asked for.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use millpond_core::graph::{Access as NodeAccess, GraphAllocId, Memory as NodeMemory, NodeId};
+use millpond_core::ids::{AllocId, ExecId, GraphId, PoolId, StreamId};
+use millpond_core::op::{Access, CaptureMode, Mark, Memory, NodeOp, Place, What};
+use millpond_driver::process;
+use smallvec::SmallVec;
+
+use crate::access::Access as Declare;
+use crate::context::lock;
+use crate::tracing::{Caller, TracedEvent, Tracer};
+
+/// An instance, as a trace names it: for as long as it is there, whatever it is updated from.
+#[derive(Debug)]
+pub(crate) struct TracedExec {
+    tracer: Arc<Tracer>,
+    id: ExecId,
+}
+
+impl Drop for TracedExec {
+    fn drop(&mut self) {
+        if !process::is_forked() {
+            self.tracer.push(Place::Unknown, What::ExecDestroy { exec: self.id });
+        }
+    }
+}
+
+impl Tracer {
+    /// An event node of a capture.
+    #[cold]
+    pub(crate) fn captured_event(&self, stream: StreamId, event: &TracedEvent, records: bool, place: Place) {
+        let (event, stream) = (event.id, self.stream_id(stream));
+        self.push(
+            place,
+            match records {
+                true => What::EventRecord { event, stream, external: true, mark: Mark::Completion },
+                false => What::EventWait { event, stream, external: true },
+            },
+        );
+    }
+
+    #[cold]
+    pub(crate) fn capture_begun(&self, stream: StreamId, graph: GraphId, mode: CaptureMode, caller: Caller) {
+        let (stream, graph) = (self.stream_id(stream), self.graph_id(graph));
+        self.push(Place::Source(caller), What::CaptureBegin { stream, graph, mode, symbolic: false });
+    }
+
+    #[cold]
+    pub(crate) fn capture_ended(&self, stream: StreamId, caller: Caller) {
+        self.push(Place::Source(caller), What::CaptureEnd { stream: self.stream_id(stream) });
+    }
+
+    /// A buffer of a capture's memory is dropped.
+    #[cold]
+    pub(crate) fn captured_drop(&self, graph: GraphId, alloc: GraphAllocId) {
+        self.push(Place::Unknown, What::Drop { memory: self.alloc_node(graph, alloc) });
+    }
+
+    /// An allocation in a capture: an alloc node's; or one that was refused.
+    #[cold]
+    pub(crate) fn captured_alloc(
+        &self,
+        node: Option<(GraphId, GraphAllocId)>,
+        pool: PoolId,
+        stream: StreamId,
+        bytes: u64,
+        caller: Caller,
+    ) {
+        let memory = node.map_or_else(|| self.new_memory(), |(graph, alloc)| self.alloc_node(graph, alloc));
+        let (pool, stream) = (PoolId(self.number(pool.0)), self.stream_id(stream));
+        self.push(Place::Source(caller), What::Alloc { memory, pool, stream, bytes, name: None });
+    }
+
+    #[cold]
+    pub(crate) fn graph(&self, graph: GraphId, symbolic: bool) {
+        self.push(Place::Unknown, What::GraphCreate { graph: self.graph_id(graph), symbolic });
+    }
+
+    #[cold]
+    pub(crate) fn graph_cloned(&self, graph: GraphId, copy: GraphId) {
+        let mut nodes = lock(&self.nodes);
+        let own: Vec<_> = nodes.iter().filter(|((of, _), _)| *of == graph).map(|(key, id)| (key.1, *id)).collect();
+        nodes.extend(own.into_iter().map(|(alloc, id)| ((copy, alloc), id)));
+        drop(nodes);
+        let mut refused = lock(&self.refused);
+        if let Some(own) = refused.get(&graph).cloned() {
+            refused.insert(copy, own);
+        }
+        drop(refused);
+        self.push(Place::Unknown, What::GraphClone { graph: self.graph_id(graph), copy: self.graph_id(copy) });
+    }
+
+    #[cold]
+    pub(crate) fn graph_closed(&self, graph: GraphId, was_there: bool) {
+        lock(&self.nodes).retain(|(of, _), _| *of != graph);
+        lock(&self.refused).remove(&graph);
+        if was_there {
+            self.push(Place::Unknown, What::GraphDestroy { graph: self.graph_id(graph) });
+        }
+    }
+
+    #[cold]
+    pub(crate) fn edge(&self, graph: GraphId, from: NodeId, to: NodeId, is_there: bool) {
+        let [from, to] = [from, to].map(|node| self.node_number(graph, node));
+        let graph = self.graph_id(graph);
+        self.push(
+            Place::Unknown,
+            match is_there {
+                true => What::GraphEdge { graph, from, to },
+                false => What::GraphEdgeRemove { graph, from, to },
+            },
+        );
+    }
+
+    #[cold]
+    pub(crate) fn node_removed(&self, graph: GraphId, node: NodeId) {
+        let node = self.node_number(graph, node);
+        self.push(Place::Unknown, What::GraphNodeRemove { graph: self.graph_id(graph), node });
+    }
+
+    #[cold]
+    pub(crate) fn node(&self, graph: GraphId, after: &[NodeId], node: NodeOp, place: Place) {
+        let after = after.iter().map(|node| self.node_number(graph, *node)).collect();
+        let (graph, node) = (self.graph_id(graph), Box::new(node));
+        self.push(place, What::GraphNode { graph, node, after, name: None });
+    }
+
+    /// A node that was refused has a number in the trace all the same: so many had one before it.
+    #[cold]
+    pub(crate) fn refused_node(&self, graph: GraphId, before: u32, after: &[NodeId], node: NodeOp, place: Place) {
+        self.node(graph, after, node, place);
+        lock(&self.refused).entry(graph).or_default().push(before);
+    }
+
+    /// The number of a node in the trace.
+    fn node_number(&self, graph: GraphId, node: NodeId) -> NodeId {
+        let refused = lock(&self.refused);
+        let before = refused.get(&graph).map_or(0, |refused| refused.iter().filter(|at| **at <= node.0).count());
+        NodeId(node.0 + before as u32)
+    }
+
+    /// What a node does to memory that the program declares.
+    #[cold]
+    pub(crate) fn declared_node<A: Declare>(&self, accesses: &A) -> NodeOp {
+        NodeOp::Kernel(self.declared(accesses))
+    }
+
+    /// The uses of a node of a graph.
+    pub(crate) fn accesses(&self, graph: GraphId, accesses: &[NodeAccess]) -> SmallVec<[Access; 2]> {
+        let access = |access: &NodeAccess| Access { memory: self.node_memory(graph, access.memory), act: access.act };
+        accesses.iter().map(access).collect()
+    }
+
+    /// What the trace calls memory that a node of a graph names.
+    pub(crate) fn node_memory(&self, graph: GraphId, memory: NodeMemory) -> Memory {
+        match memory {
+            NodeMemory::Own(alloc) => self.alloc_node(graph, alloc),
+            NodeMemory::Foreign { graph, alloc } => self.alloc_node(graph, alloc),
+            NodeMemory::External { id, generation } => self.memory(id, generation),
+        }
+    }
+
+    pub(crate) fn alloc_node(&self, graph: GraphId, alloc: GraphAllocId) -> Memory {
+        let fresh = || self.new_memory().id;
+        Memory { id: *lock(&self.nodes).entry((graph, alloc)).or_insert_with(fresh), generation: 0 }
+    }
+
+    pub(crate) fn child(&self, graph: GraphId) -> NodeOp {
+        NodeOp::Child(self.graph_id(graph))
+    }
+
+    /// A graph is instantiated: what stands for the instance.
+    #[cold]
+    pub(crate) fn exec(self: &Arc<Self>, graph: GraphId, auto_free_on_launch: bool) -> Arc<TracedExec> {
+        let id = ExecId(self.shared.execs.fetch_add(1, Ordering::Relaxed));
+        self.push(Place::Unknown, What::Instantiate { graph: self.graph_id(graph), exec: id, auto_free_on_launch });
+        Arc::new(TracedExec { tracer: Arc::clone(self), id })
+    }
+
+    /// An instance is updated from a graph.
+    #[cold]
+    pub(crate) fn exec_updated(&self, exec: &TracedExec, graph: GraphId) {
+        self.push(Place::Unknown, What::ExecUpdate { exec: exec.id, graph: self.graph_id(graph) });
+    }
+
+    /// An instance is launched, and what it leaves live gets the names that the program knows.
+    #[cold]
+    pub(crate) fn graph_launch(
+        &self,
+        exec: &TracedExec,
+        stream: StreamId,
+        left: impl Iterator<Item = (GraphId, GraphAllocId, AllocId, u64)>,
+        caller: Caller,
+    ) {
+        let exec = exec.id;
+        self.push(Place::Source(caller), What::GraphLaunch { exec, stream: self.stream_id(stream) });
+        for (graph, alloc, id, generation) in left {
+            let (node, memory) = (self.alloc_node(graph, alloc), self.memory(id, generation));
+            self.push(Place::Source(caller), What::Take { exec, node, memory });
+        }
+    }
+
+    /// What an event node does.
+    pub(crate) fn event_node(event: &TracedEvent, records: bool) -> NodeOp {
+        if records { NodeOp::EventRecord(event.id) } else { NodeOp::EventWait(event.id) }
+    }
+}

@@ -1,0 +1,158 @@
+//! What a launch does to each allocation: found by its name, and judged.
+//!
+//! Knows accesses and lives. Of several things that are wrong the first that the program declares is told, whatever the
+//! order of the locks.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use millpond_core::check::Act;
+use smallvec::SmallVec;
+
+use crate::access::{Declared, Source};
+use crate::allocation::{Allocation, Life, Origin, freed_fault, site};
+use crate::error::{Error, Invalid, Result};
+use crate::garbage::Garbage;
+use crate::graph::GraphError;
+use crate::peers;
+use crate::serve::not_launched;
+use crate::share::ShareError;
+use crate::stream::{State, StreamShared};
+
+/// Nearly all launches declare few accesses.
+pub(crate) type Few<T> = SmallVec<[T; 4]>;
+
+/// What a launch does to one allocation.
+#[derive(Debug)]
+pub(crate) struct Wanted<'b> {
+    pub(crate) allocation: Held<'b>,
+    pub(crate) generation: u64,
+    pub(crate) act: Act,
+    /// Place among the declared accesses.
+    pub(crate) at: usize,
+}
+
+/// An allocation that a buffer keeps, or that was looked up.
+#[derive(Debug)]
+pub(crate) enum Held<'b> {
+    Borrowed(&'b Arc<Allocation>),
+    Found(Arc<Allocation>),
+}
+
+impl Held<'_> {
+    pub(crate) fn get(&self) -> &Allocation {
+        match self {
+            Held::Borrowed(allocation) => allocation,
+            Held::Found(allocation) => allocation,
+        }
+    }
+}
+
+/// Sorted by their allocations, those of one allocation become one. What is wrong with that: a life that is over, by
+/// its place among the declared accesses, and memory that is written and named twice.
+#[inline]
+pub(crate) fn join(wanted: &mut Few<Wanted<'_>>) -> (Option<(usize, Error)>, Option<Error>) {
+    let mut stale = None;
+    if wanted.windows(2).any(is_overtaken) {
+        let is_stale = |it: &Wanted<'_>| it.generation != it.allocation.get().life().generation;
+        let first = wanted.iter().filter(|it| is_stale(it)).map(|it| it.at).min();
+        stale = first.map(|at| (at, Invalid::Stale.into()));
+        wanted.retain(|it| !is_stale(it));
+    }
+    let aliased = wanted.windows(2).find(|pair| is_aliased(pair)).map(|pair| {
+        let allocation = pair[0].allocation.get();
+        Invalid::Aliased { allocation: allocation.describe(&allocation.life()) }.into()
+    });
+    wanted.dedup_by(|later, first| {
+        let same = later.allocation.get().key() == first.allocation.get().key();
+        if same && later.act == Act::Write {
+            first.act = Act::Write;
+        }
+        same
+    });
+    (stale, aliased)
+}
+
+/// Whether one launch names two lives of an allocation: one of them is over, and its place was used again.
+fn is_overtaken(pair: &[Wanted<'_>]) -> bool {
+    pair[0].allocation.get().key() == pair[1].allocation.get().key() && pair[0].generation != pair[1].generation
+}
+
+/// Whether one launch writes an allocation and uses it a second time.
+fn is_aliased(pair: &[Wanted<'_>]) -> bool {
+    let same = pair[0].allocation.get().key() == pair[1].allocation.get().key();
+    same && pair[0].at != pair[1].at && (pair[0].act == Act::Write || pair[1].act == Act::Write)
+}
+
+impl StreamShared {
+    /// Whether an allocation may be used so at the stream's next point.
+    #[inline]
+    pub(crate) fn judge(
+        &self,
+        wanted: &Wanted<'_>,
+        life: &Life,
+        races: bool,
+        state: &mut State,
+        caller: &'static Location<'static>,
+    ) -> Result<()> {
+        if wanted.act == Act::Write && wanted.allocation.get().is_read_only() {
+            let what = wanted.allocation.get().describe(life);
+            return Err(ShareError::ReadOnly { what }.into());
+        }
+        let mut checked = match life.freed {
+            Some(free) if life.generation == wanted.generation => Err(freed_fault(free, wanted.act)),
+            _ if life.generation != wanted.generation => return Err(Invalid::Stale.into()),
+            _ => life.history.check_use(wanted.act, &state.chain, races),
+        };
+        if checked.is_err() && life.freed.is_none() && self.hear_abroad(state) {
+            checked = life.history.check_use(wanted.act, &state.chain, races);
+        }
+        checked.map_err(|fault| {
+            let (allocation, later) = (wanted.allocation.get(), site(wanted.act, self.id, state.op() + 1, caller));
+            self.refuse(state, allocation, allocation.subject(life), fault, later)
+        })
+    }
+
+    /// Finds the allocation of one declared access.
+    pub(crate) fn want<'b>(
+        &self,
+        declared: &Declared<'b>,
+        addresses: &mut Few<u64>,
+        wanted: &mut Few<Wanted<'b>>,
+        garbage: &Garbage,
+    ) -> Result<()> {
+        let at = addresses.len();
+        let (allocation, generation, address) = match declared.source {
+            Source::Empty | Source::Named(None) => {
+                addresses.push(0);
+                return Ok(());
+            }
+            Source::Nothing => return Err(Invalid::Stale.into()),
+            Source::Owned(owned) => (Held::Borrowed(&owned.allocation), owned.generation, owned.address),
+            Source::Named(Some(named)) if named.device != self.context.number => {
+                let owner = peers::find(named.device).ok_or(Invalid::Stale)?;
+                let allocation = owner.resolve(named)?;
+                garbage.put(owner);
+                (Held::Found(allocation), named.generation, named.address)
+            }
+            Source::Named(Some(named)) => (Held::Found(self.context.resolve(named)?), named.generation, named.address),
+            Source::Node(name) => {
+                if name.device != self.context.number {
+                    return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.id.to_string() }.into());
+                }
+                let allocation = self.context.graphs.resolve(name, declared.act)?;
+                let generation = allocation.life().generation;
+                if generation == 0 {
+                    return Err(GraphError::NotLive { graph: name.graph, act: declared.act }.into());
+                }
+                (Held::Found(allocation), generation, name.address)
+            }
+        };
+        if let Origin::Captured(_) = allocation.get().origin {
+            return Err(not_launched(allocation.get()));
+        }
+        addresses.push(address + declared.offset);
+        wanted.push(Wanted { allocation, generation, act: declared.act, at });
+        Ok(())
+    }
+}
