@@ -27,17 +27,25 @@ impl Run {
             }
             What::GraphNode { graph, node, after, .. } => self.add_node(*graph, node, after),
             What::GraphEdge { graph, from, to } => {
-                let (from, to) = (self.nodes[graph][from.index()], self.nodes[graph][to.index()]);
+                let (from, to) = self.ends(*graph, *from, *to)?;
                 Ok(said(self.graphs.get_mut(graph).expect("it is there").add_edge(from, to), Act::Read))
             }
             What::GraphEdgeRemove { graph, from, to } => {
-                let (from, to) = (self.nodes[graph][from.index()], self.nodes[graph][to.index()]);
+                let (from, to) = self.ends(*graph, *from, *to)?;
                 Ok(said(self.graphs.get_mut(graph).expect("it is there").remove_edge(from, to), Act::Read))
             }
             What::GraphClone { graph, copy } => {
-                let made = self.graphs.get(graph).expect("it is there").clone();
+                let made = self.graph(*graph)?.clone();
                 self.graphs.insert(*copy, made);
-                self.copies.insert(*copy, *graph);
+                self.copies.insert(*copy, self.copies.get(graph).copied().unwrap_or(*graph));
+                let lines = self.lines.get(graph).cloned().unwrap_or_default();
+                for node in 0..lines.len() {
+                    if let Some(child) = self.children.get(&(*graph, node)) {
+                        self.children.insert((*copy, node), *child);
+                    }
+                }
+                self.lines.insert(*copy, lines);
+                self.nodes.insert(*copy, self.nodes.get(graph).cloned().unwrap_or_default());
                 Ok(Said::Done)
             }
             What::GraphDestroy { graph } => {
@@ -46,13 +54,18 @@ impl Run {
             }
             What::CaptureBegin { stream, graph, mode, symbolic: false } => self.begin(*stream, *graph, *mode),
             What::ExecUpdate { exec, graph } => {
-                let Some((made, _)) = self.execs.get_mut(exec) else { return Ok(Said::Done) };
-                Ok(said(made.update(&self.graphs[graph]), Act::Read))
+                let Some((made, of)) = self.execs.get_mut(exec) else { return Ok(Said::Done) };
+                if graph != of && (self.copies.contains_key(graph) || self.copies.contains_key(of)) {
+                    return cannot("an instance of a graph is updated from a copy");
+                }
+                self.instantiating = Some(*graph);
+                let Some(graph) = self.graphs.get(graph) else { return cannot("a graph that is gone cannot be named") };
+                Ok(said(made.update(graph), Act::Read))
             }
             What::CaptureEnd { stream } => self.end(*stream),
             What::Instantiate { graph, exec, auto_free_on_launch } => {
-                let Some(made) = self.graphs.get(graph) else { return Ok(Said::Done) };
-                self.instantiating = *graph;
+                self.instantiating = Some(*graph);
+                let made = self.graph(*graph)?;
                 match made.instantiate(Instantiate { auto_free_on_launch: *auto_free_on_launch }) {
                     Ok(made) => {
                         self.execs.insert(*exec, (made, *graph));
@@ -62,13 +75,7 @@ impl Run {
                 }
             }
             What::GraphLaunch { exec, stream } => self.launch_graph(*exec, *stream),
-            What::Take { node, memory, .. } => {
-                let taken = self.current(*node);
-                let Some(held) = self.memory.remove(&taken) else { return cannot("nothing was launched to take from") };
-                self.memory.insert(*memory, held);
-                self.names.insert(*node, *memory);
-                Ok(Said::Done)
-            }
+            What::Take { exec, node, memory } => self.take(*exec, *node, *memory),
             What::ExecDestroy { exec } => {
                 self.execs.remove(exec);
                 self.gone.insert(*exec);
@@ -76,15 +83,63 @@ impl Run {
             }
             What::EventRecord { event, stream, external: true, .. } if !self.captures.is_empty() => {
                 let recorded = self.stream(*stream)?.record_external(&self.externals[event]);
-                self.note_captured();
+                if recorded.is_ok() {
+                    self.note_captured(*stream);
+                }
                 Ok(said(recorded, Act::Read))
             }
             What::EventWait { event, stream, external: true } if !self.captures.is_empty() => {
                 let waited = self.stream(*stream)?.wait_external(&self.externals[event]);
-                self.note_captured();
+                if waited.is_ok() {
+                    self.note_captured(*stream);
+                }
                 Ok(said(waited, Act::Read))
             }
             other => cannot(&format!("{other:?} is not asked of the library here")),
+        }
+    }
+
+    fn take(&mut self, exec: ExecId, node: Memory, memory: Memory) -> Result<Said, Cannot> {
+        if self.launched.get(&node).is_none_or(|(by, _)| *by != exec) {
+            return cannot("another instance gave the name its life");
+        }
+        if self.freed_by_nodes.contains(&node) {
+            return cannot("a graph may have freed what is taken");
+        }
+        let taken = self.current(node);
+        let Some(held) = self.memory.remove(&taken).filter(|it| matches!(it, Held::Buffer(_))) else {
+            return cannot("nothing was launched to take from");
+        };
+        self.memory.insert(memory, held);
+        self.names.insert(node, memory);
+        Ok(Said::Done)
+    }
+
+    fn graph(&self, graph: GraphId) -> Result<&millpond::Graph, Cannot> {
+        self.graphs.get(&graph).map_or_else(|| cannot("a graph that is not there cannot be named"), Ok)
+    }
+
+    /// The ends of an edge.
+    fn ends(&self, graph: GraphId, from: NodeId, to: NodeId) -> Result<(GraphNode, GraphNode), Cannot> {
+        let nodes = &self.nodes[&graph];
+        match (nodes[from.index()], nodes[to.index()]) {
+            (Some(from), Some(to)) => Ok((from, to)),
+            _ => cannot("a node that was refused cannot be named"),
+        }
+    }
+
+    /// Whether a graph is there, or an instance of it.
+    pub(super) fn is_there(&self, graph: GraphId) -> bool {
+        self.graphs.contains_key(&graph) || self.execs.values().any(|(_, of)| *of == graph)
+    }
+
+    /// The graphs that make the memory of an alloc node in a graph: itself, or children.
+    fn makers(&self, graph: GraphId, owner: GraphId, makers: &mut Vec<GraphId>) {
+        if graph == owner || self.copies.get(&graph) == Some(&owner) {
+            makers.push(graph);
+        }
+        for (_, child) in self.children.iter().filter(|it| it.0.0 == graph) {
+            self.makers(*child, owner, makers);
         }
     }
 
@@ -103,12 +158,16 @@ impl Run {
         let Some(capture) = self.captures.remove(&stream) else {
             return Ok(said(self.stream(stream)?.end_capture().map(drop), Act::Read));
         };
-        for memory in capture.allocated {
-            if let Some(Held::Buffer(buffer)) = self.memory.remove(&memory) {
-                self.memory.insert(memory, Held::Node(buffer.into_alloc_node(), capture.graph));
+        for memory in &capture.allocated {
+            if let Some(Held::Buffer(buffer)) = self.memory.remove(memory) {
+                self.memory.insert(*memory, Held::Node(buffer.into_alloc_node(), capture.graph));
             }
         }
-        match self.stream(stream)?.end_capture() {
+        let ended = self.stream(stream)?.end_capture();
+        if ended.is_err() {
+            self.memory.extend(capture.allocated.iter().map(|memory| (*memory, Held::Void)));
+        }
+        match ended {
             Ok(graph) => {
                 self.graphs.insert(capture.graph, graph);
                 Ok(Said::Done)
@@ -121,13 +180,26 @@ impl Run {
         if self.gone.contains(&exec) {
             return cannot("an instance that is gone cannot be named");
         }
-        let Some((made, graph)) = self.execs.get(&exec) else { return Ok(Said::Done) };
+        let Some((made, graph)) = self.execs.get(&exec) else {
+            // Whatever the stream says of it.
+            return if self.captures.is_empty() { Ok(Said::Done) } else { cannot("an instance that was refused") };
+        };
         let graph = *graph;
+        let is_captured = self.stream(stream)?.is_capturing().unwrap_or(false);
         let launch = match made.launch(self.stream(stream)?) {
+            Ok(_) if is_captured => {
+                let around = self.captures.values().next().map(|capture| capture.graph);
+                if let Some(around) = around {
+                    let node = self.lines.get(&around).map_or(0, Vec::len);
+                    self.children.insert((around, node), graph);
+                    self.note_captured(stream);
+                }
+                return Ok(Said::Done);
+            }
             Ok(launch) => launch,
             Err(millpond::Error::Violation(violation)) if made.auto_free_on_launch() => {
-                let kind = match violation.later.act {
-                    Act::Free => millpond_core::check::Kind::AutoFreeBeforeUse,
+                let kind = match violation.within.as_deref() {
+                    Some("auto free on launch") => millpond_core::check::Kind::AutoFreeBeforeUse,
                     _ => violation.kind,
                 };
                 self.found.insert(millpond_litmus::Expected { line: self.line, kind });
@@ -135,6 +207,11 @@ impl Run {
             }
             Err(error) => return Ok(Said::Refused(error, Act::Read)),
         };
+        let is_gone = |it: &GraphId| !self.graphs.contains_key(it);
+        let is_lost = |owner: &GraphId| self.copies.get(&graph) == Some(owner) && (is_gone(owner) || is_gone(&graph));
+        if self.memory.values().any(|held| matches!(held, Held::Node(_, owner) if is_lost(owner))) {
+            return cannot("a copy is launched that is gone, or whose original is");
+        }
         let nodes: Vec<(Memory, millpond::MemAllocNode<u8>)> = self
             .memory
             .iter()
@@ -147,6 +224,7 @@ impl Run {
             if let Ok(buffer) = launch.take(node) {
                 // A name of this life's own; numbers from the top, which no program has.
                 let life = Memory { id: millpond_core::ids::AllocId(u32::MAX - memory.id.0), ..memory };
+                self.launched.insert(memory, (exec, graph));
                 let old =
                     self.names.insert(memory, life).and_then(|old| self.memory.remove(&old).map(|held| (old, held)));
                 if let Some((old, Held::Buffer(stale))) = old {
@@ -161,8 +239,45 @@ impl Run {
     }
 
     /// What a copy calls the memory of an alloc node of its original.
-    fn named_by_copy(
+    pub(super) fn named_by_copy(
         &self,
+        copy: GraphId,
+        owner: GraphId,
+        node: millpond::MemAllocNode<u8>,
+    ) -> Option<millpond::MemAllocNode<u8>> {
+        self.named_in(self.graphs.get(&copy)?, copy, owner, node)
+    }
+
+    /// What a node of a graph calls the memory of an alloc node: its own, its original's or a child's, or else what the
+    /// latest launch gave, of a copy perhaps.
+    pub(super) fn named_to(
+        &self,
+        (made, graph): (Option<&millpond::Graph>, GraphId),
+        memory: Memory,
+        owner: GraphId,
+        node: millpond::MemAllocNode<u8>,
+    ) -> Result<millpond::MemAllocNode<u8>, Cannot> {
+        if !self.is_there(owner) && graph != owner {
+            return cannot("memory of a graph that is gone has no name");
+        }
+        if self.launched.get(&memory).is_some_and(|(by, _)| !self.execs.contains_key(by)) {
+            return cannot("the instance that gave the memory is gone");
+        }
+        let mut makers = Vec::new();
+        self.makers(graph, owner, &mut makers);
+        let copied = match makers[..] {
+            [] => self.launched.get(&memory).and_then(|(_, copy)| self.named_by_copy(*copy, owner, node)),
+            [maker] if maker == graph => made.and_then(|made| self.named_in(made, graph, owner, node)),
+            [child] => self.named_by_copy(child, owner, node),
+            _ => return cannot("a name means memory of several graphs in this one"),
+        };
+        Ok(copied.unwrap_or(node))
+    }
+
+    /// The same for a copy that is at hand.
+    pub(super) fn named_in(
+        &self,
+        made: &millpond::Graph,
         copy: GraphId,
         owner: GraphId,
         node: millpond::MemAllocNode<u8>,
@@ -170,23 +285,38 @@ impl Run {
         if self.copies.get(&copy) != Some(&owner) {
             return None;
         }
-        let (owner, copy) = (self.graphs.get(&owner)?, self.graphs.get(&copy)?);
-        copy.alloc_node(copy.find(owner.node_of(node)?)?, node.len()).ok()
+        let owner = self.graphs.get(&owner)?;
+        made.alloc_node(made.find(owner.node_of(node)?)?, node.len()).ok()
     }
 
-    fn add_node(&mut self, graph: GraphId, node: &NodeOp, after: &[NodeId]) -> Result<Said, Cannot> {
+    fn add_node(&mut self, graph: GraphId, op: &NodeOp, after: &[NodeId]) -> Result<Said, Cannot> {
         let Some(mut made) = self.graphs.remove(&graph) else { return cannot("a graph that is gone cannot be named") };
         let known = self.nodes.entry(graph).or_default();
-        let after: Vec<GraphNode> = after.iter().map(|node| known[node.index()]).collect();
-        let added = self.add_to(&mut made, node, &after, graph);
+        let after: Option<Vec<GraphNode>> = after.iter().map(|node| *known.get(node.index())?).collect();
+        let Some(after) = after else {
+            self.graphs.insert(graph, made);
+            return cannot("a node that was refused cannot be named");
+        };
+        let added = self.add_to(&mut made, op, &after, graph);
         self.graphs.insert(graph, made);
         match added? {
             Ok(node) => {
-                self.nodes.entry(graph).or_default().push(node);
+                self.nodes.entry(graph).or_default().push(Some(node));
+                if let NodeOp::Child(child) = op {
+                    let number = self.lines.get(&graph).map_or(0, Vec::len);
+                    self.children.insert((graph, number), *child);
+                }
                 self.lines.entry(graph).or_default().push(self.line);
                 Ok(Said::Done)
             }
-            Err(error) => Ok(Said::Refused(error, Act::Free)),
+            Err(error) => {
+                self.nodes.entry(graph).or_default().push(None);
+                let act = match op {
+                    NodeOp::Free(_) => Act::Free,
+                    _ => Act::Write,
+                };
+                Ok(Said::Refused(error, act))
+            }
         }
     }
 
@@ -206,18 +336,25 @@ impl Run {
                 Err(error) => Err(error),
             },
             NodeOp::Free(memory) => match self.memory.get(memory) {
-                Some(Held::Node(named, _)) => made.add_free(after, *named),
+                Some(Held::Node(named, owner)) => {
+                    let named = self.named_to((Some(made), graph), *memory, *owner, *named)?;
+                    self.freed_by_nodes.insert(*memory);
+                    made.add_free(after, named)
+                }
                 _ => return cannot("a free node takes an alloc node's memory only"),
             },
             NodeOp::Kernel(accesses) | NodeOp::Copy(accesses) | NodeOp::Fill(accesses) => {
-                self.add_kernel(made, accesses, after)?
+                self.add_kernel((made, graph), accesses, after)?
             }
             NodeOp::EventRecord(event) => made.add_event_record(after, &self.externals[event]),
             NodeOp::EventWait(event) => made.add_event_wait(after, &self.externals[event]),
-            NodeOp::HostFunction(accesses) => self.add_kernel(made, accesses, after)?,
+            NodeOp::HostFunction(accesses) => self.add_kernel((made, graph), accesses, after)?,
             NodeOp::Empty => made.add_empty(after),
             NodeOp::Child(child) => {
-                let child = self.graphs.get(child).expect("it is there");
+                if !self.scratch.is_empty() {
+                    return cannot("reading nodes copy to memory of theirs, which is one for all places of a child");
+                }
+                let child = self.graph(*child)?;
                 made.add_child(after, child)
             }
         })

@@ -3,7 +3,11 @@
 
 use millpond::{Error, Graph, GraphNode, Read, Stream, Write};
 
-use super::{Cannot, Run, cannot};
+use millpond_core::ids::GraphId;
+
+use millpond_core::op::{Access, Act};
+
+use super::{Cannot, Held, Run, cannot};
 
 /// What is written.
 const VALUE: u8 = 7;
@@ -41,6 +45,38 @@ pub(super) use on_slices;
 pub(super) type Accesses<'a> = (Vec<Read<'a, u8>>, Vec<Write<'a, u8>>);
 
 impl Run {
+    /// The accesses as the library takes them, for a node of a graph or at once; none where something is not there
+    /// because of an earlier refusal.
+    pub(super) fn accesses(
+        &self,
+        accesses: &[Access],
+        graph: Option<(Option<&Graph>, GraphId)>,
+    ) -> Result<Option<Accesses<'_>>, Cannot> {
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        for access in accesses {
+            // To a node the name of an alloc node's memory is that, whatever was launched before.
+            let memory = if graph.is_some() { access.memory } else { self.current(access.memory) };
+            let (read, write) = match self.memory.get(&memory) {
+                Some(Held::Buffer(buffer)) => (buffer.read(), buffer.write()),
+                Some(Held::Gone { view, .. }) => (view.read(), view.write()),
+                Some(Held::Node(node, owner)) => {
+                    let node = match graph {
+                        Some((made, graph)) => self.named_to((made, graph), access.memory, *owner, *node)?,
+                        None => *node,
+                    };
+                    (node.read(), node.write())
+                }
+                Some(Held::Void) => return Ok(None),
+                None => return cannot("memory that was never allocated cannot be named"),
+            };
+            match access.act {
+                Act::Read => reads.push(read),
+                _ => writes.push(write),
+            }
+        }
+        Ok(Some((reads, writes)))
+    }
+
     /// Launches on a stream, which may be capturing.
     pub(super) fn launch_on(&self, stream: &Stream, accesses: Accesses<'_>) -> Result<Result<(), Error>, Cannot> {
         let (reads, writes) = accesses;
@@ -59,7 +95,7 @@ impl Run {
     /// Adds a node to a graph.
     pub(super) fn add_kernel(
         &mut self,
-        graph: &mut Graph,
+        (graph, id): (&mut Graph, GraphId),
         accesses: &[millpond_core::op::Access],
         after: &[GraphNode],
     ) -> Result<Result<GraphNode, Error>, Cannot> {
@@ -71,7 +107,9 @@ impl Run {
         if scratch.is_some() {
             self.own.synchronize().expect("the stream runs");
         }
-        let Some((reads, writes)) = self.accesses(accesses)? else { return cannot("memory that was refused") };
+        let Some((reads, writes)) = self.accesses(accesses, Some((Some(graph), id)))? else {
+            return cannot("memory that was refused");
+        };
         let Some(scratch) = scratch else {
             return Ok(on_slices!(reads, writes, |declared, kernel| graph.add_kernel(after, declared, kernel)));
         };

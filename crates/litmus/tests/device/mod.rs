@@ -11,17 +11,16 @@ mod verdicts;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use millpond::{
-    Buffer, Device, Error, Event, ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode, Pool, Stream, View,
+    Buffer, Device, Error, Event, ExternalEvent, Graph, GraphExec, GraphNode, Invalid, MemAllocNode, Nearest, Pool,
+    Stream, Trace, View,
 };
-use millpond_core::check::Kind;
-use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, PoolId, StreamId};
+use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Mark, Memory, Op, Space, Start, StreamRole, What};
 use millpond_litmus::{Expected, Program};
 
 pub(crate) use place::Place;
 pub(crate) use timing::Timing;
 
-use kernels::Accesses;
 use verdicts::kind_of;
 
 /// Why a program is not run.
@@ -63,21 +62,33 @@ struct Run {
     graphs: HashMap<GraphId, Graph>,
     /// The graph that each copy is of.
     copies: HashMap<GraphId, GraphId>,
-    nodes: HashMap<GraphId, Vec<GraphNode>>,
+    /// None for those that were refused.
+    nodes: HashMap<GraphId, Vec<Option<GraphNode>>>,
     /// Where each node of a graph was made.
     lines: HashMap<GraphId, Vec<u32>>,
+    /// The graph in each child node, by the graph around it and the node's number there.
+    children: HashMap<(GraphId, usize), GraphId>,
+    /// The instance whose launch gave an alloc node's memory its latest life, and its graph.
+    launched: HashMap<Memory, (ExecId, GraphId)>,
     execs: HashMap<ExecId, (GraphExec, GraphId)>,
+    /// Streams that are the legacy one.
+    legacy: HashSet<StreamId>,
+    /// Memory that some graph has a free node for.
+    freed_by_nodes: HashSet<Memory>,
+    /// Graphs that were found to have one child twice.
+    twice: HashSet<GraphId>,
     /// Instances that were destroyed.
     gone: HashSet<ExecId>,
     /// By the stream where a capture began: its graph, and what was allocated in it.
     captures: HashMap<StreamId, Capture>,
-    /// The graph that is being instantiated.
-    instantiating: GraphId,
+    /// The graph that this line instantiates.
+    instantiating: Option<GraphId>,
     /// Where nodes copy to that only read.
     scratch: Vec<Buffer<u8>>,
     found: BTreeSet<Expected>,
     line: u32,
     place: Place,
+    trace: Option<Trace>,
 }
 
 /// No litmus program that is run on CUDA reads more at once in a node.
@@ -88,8 +99,8 @@ struct Capture {
     allocated: Vec<Memory>,
 }
 
-/// Runs a program; what was refused, and where.
-pub(crate) fn run(program: &Program, place: Place) -> Result<BTreeSet<Expected>, Cannot> {
+/// Runs a program; what was refused, and where. In its trace a buffer has the name of the line that is done next.
+pub(crate) fn run(program: &Program, place: Place, trace: Option<Trace>) -> Result<BTreeSet<Expected>, Cannot> {
     let settings = program.settings();
     if settings.threads_apart || !settings.races {
         return cannot("settings of its own");
@@ -100,7 +111,7 @@ pub(crate) fn run(program: &Program, place: Place) -> Result<BTreeSet<Expected>,
             Place::Fake | Place::Cuda => cannot("processes are host devices of this one"),
         };
     }
-    let device = place.device(0)?;
+    let device = place.device(0, trace.clone())?;
     let own = device.non_blocking_stream().expect("a stream");
     let mut run = Run {
         device,
@@ -117,20 +128,30 @@ pub(crate) fn run(program: &Program, place: Place) -> Result<BTreeSet<Expected>,
         copies: HashMap::new(),
         nodes: HashMap::new(),
         lines: HashMap::new(),
+        children: HashMap::new(),
+        launched: HashMap::new(),
         execs: HashMap::new(),
+        legacy: HashSet::new(),
+        freed_by_nodes: HashSet::new(),
+        twice: HashSet::new(),
         gone: HashSet::new(),
         captures: HashMap::new(),
-        instantiating: GraphId(0),
+        instantiating: None,
         scratch: Vec::new(),
         found: BTreeSet::new(),
         line: 0,
         place,
+        trace,
     };
     for event in program.ops().iter().filter_map(graphs::outside_event) {
         run.externals.entry(event).or_insert(run.device.external_event());
     }
+    let marker = run.trace.is_some().then(|| run.own.alloc::<u8>(&run.device.default_pool(), 1).expect("memory"));
     for op in program.ops() {
         std::thread::sleep(run.place.pause());
+        if let Some(marker) = &marker {
+            marker.set_name(&format!("line {}", op.place.line().unwrap_or(0)));
+        }
         run.step(op)?;
     }
     Ok(run.found)
@@ -144,7 +165,7 @@ enum Said {
 
 impl Run {
     fn step(&mut self, op: &Op) -> Result<(), Cannot> {
-        self.line = op.place.line().unwrap_or(0);
+        (self.line, self.instantiating) = (op.place.line().unwrap_or(0), None);
         if op.host != HostId(0) {
             return cannot("several threads or processes");
         }
@@ -200,6 +221,9 @@ impl Run {
             }
             What::EventWait { event, stream, external: false } => match self.events.get(event) {
                 Some(recorded) => said(self.stream(*stream)?.wait(recorded), Act::Read),
+                None if self.stream(*stream)?.is_capturing().unwrap_or(false) => {
+                    return cannot("the library has no events that were never recorded");
+                }
                 None => Said::Done,
             },
             What::EventSynchronize { event } | What::EventQuery { event, is_over: true } => {
@@ -230,6 +254,9 @@ impl Run {
 
     fn create_stream(&mut self, stream: StreamId, role: StreamRole, device: DeviceId) -> Result<Said, Cannot> {
         self.homes.insert(stream, device);
+        if role == StreamRole::Legacy {
+            self.legacy.insert(stream);
+        }
         let device = self.device_of(device)?;
         let made = match role {
             StreamRole::Blocking => device.stream(),
@@ -255,7 +282,7 @@ impl Run {
         let made = self.stream(stream)?.alloc::<u8>(pool, bytes as usize);
         Ok(match made {
             Ok(buffer) => {
-                if self.note_captured()
+                if self.note_captured(stream)
                     && let Some(capture) = self.captures.values_mut().next()
                 {
                     capture.allocated.push(memory);
@@ -285,13 +312,24 @@ impl Run {
         self.names.get(&memory).copied().unwrap_or(memory)
     }
 
-    fn free(&mut self, memory: Memory, stream: Option<StreamId>) -> Result<Said, Cannot> {
+    fn free(&mut self, memory: Memory, stream_id: Option<StreamId>) -> Result<Said, Cannot> {
+        if let (Some(stream), Some(Held::Node(node, owner))) = (stream_id, self.memory.get(&memory))
+            && self.stream(stream)?.is_capturing().unwrap_or(false)
+            && let Some(graph) = self.captures.values().next().map(|capture| capture.graph)
+        {
+            let node = self.named_to((None, graph), memory, *owner, *node)?;
+            let freed = self.stream(stream)?.free_alloc_node(node);
+            if freed.is_ok() {
+                self.note_captured(stream);
+            }
+            return Ok(said(freed, Act::Free));
+        }
         let memory = self.current(memory);
         let is_stale = self.memory.keys().any(|it| it.id == memory.id && it.generation > memory.generation);
         if is_stale {
             return cannot("a stale name cannot be freed: only buffers are");
         }
-        let stream = stream.map(|stream| self.stream(stream).cloned()).transpose()?;
+        let stream = stream_id.map(|stream| self.stream(stream).cloned()).transpose()?;
         let address = match self.memory.remove(&memory) {
             Some(Held::Buffer(buffer)) => {
                 let (address, view) = (buffer.address(), buffer.view());
@@ -301,7 +339,9 @@ impl Run {
                 };
                 return Ok(match freed {
                     Ok(()) => {
-                        self.note_captured();
+                        if let Some(stream) = stream_id {
+                            self.note_captured(stream);
+                        }
                         self.memory.insert(memory, Held::Gone { address, view });
                         Said::Done
                     }
@@ -313,19 +353,18 @@ impl Run {
             }
             Some(Held::Gone { address, view }) => {
                 self.memory.insert(memory, Held::Gone { address, view });
+                let is_there = |it: &Held| matches!(it, Held::Buffer(buffer) if buffer.address() == address);
+                if self.memory.values().any(is_there) {
+                    return cannot("the address has another owner by now");
+                }
                 address
             }
             Some(Held::Node(node, graph)) => {
-                // No launch gave it a life: whatever the library says of the address, it is too early.
                 self.memory.insert(memory, Held::Node(node, graph));
-                let freed = match &stream {
-                    Some(stream) => stream.free_address(node.address()),
-                    None => self.device.free_address(node.address()),
-                };
-                if freed.is_err() {
-                    self.found.insert(Expected { line: self.line, kind: Kind::FreeBeforeAlloc });
+                if !self.is_there(graph) {
+                    return cannot("memory of a graph that is gone has no name");
                 }
-                return Ok(Said::Done);
+                node.address()
             }
             Some(Held::Void) => {
                 self.memory.insert(memory, Held::Void);
@@ -337,6 +376,16 @@ impl Run {
             Some(stream) => stream.free_address(address),
             None => self.device.free_address(address),
         };
+        if let (Err(Error::InvalidArgument(invalid)), Some(Held::Gone { .. })) = (&freed, self.memory.get(&memory))
+            && let Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. } = **invalid
+        {
+            return cannot("the instance that gave the memory is gone");
+        }
+        if let Err(Error::InvalidArgument(invalid)) = &freed
+            && let Invalid::Pointer { nearest: Nearest::Between { .. } | Nearest::Outside { .. }, .. } = **invalid
+        {
+            return cannot("the address is nobody's by now");
+        }
         Ok(said(freed, Act::Free))
     }
 
@@ -353,9 +402,13 @@ impl Run {
         }
     }
 
-    /// While something is captured (one stream's work at a time, and what joins it), each operation is the next node.
-    fn note_captured(&mut self) -> bool {
+    /// While something is captured (one stream's work at a time, and what joins it), each operation of a stream that
+    /// takes part is the next node.
+    fn note_captured(&mut self, stream: StreamId) -> bool {
         let Some(capture) = self.captures.values().next() else { return false };
+        if !self.streams[&stream].is_capturing().unwrap_or(false) {
+            return false;
+        }
         self.lines.entry(capture.graph).or_default().push(self.line);
         true
     }
@@ -364,39 +417,33 @@ impl Run {
     fn launch(&mut self, stream: Option<StreamId>, accesses: &[Access]) -> Result<Said, Cannot> {
         let act = accesses.iter().map(|access| access.act).find(|act| *act == Act::Write).unwrap_or(Act::Read);
         let pause = self.place.pause();
-        if let (Some(stream), false) = (stream, pause.is_zero() || !self.captures.is_empty()) {
+        // An operation of the legacy stream would be a barrier.
+        let stream_to_delay = stream.filter(|stream| !self.legacy.contains(stream));
+        if let (Some(stream), false) = (stream_to_delay, pause.is_zero() || !self.captures.is_empty()) {
             // What the stream does next comes late.
             self.stream(stream)?.launch((), move |()| std::thread::sleep(pause)).expect("the stream runs");
         }
-        let Some(accesses) = self.accesses(accesses)? else { return Ok(Said::Done) };
+        let captured = stream.filter(|stream| self.streams[stream].is_capturing().unwrap_or(false));
+        let graph = captured.and(self.captures.values().next()).map(|capture| (None, capture.graph));
+        let Some(accesses) = self.accesses(accesses, graph)? else { return Ok(Said::Done) };
         let on = stream.map_or(Ok(&self.own), |stream| self.stream(stream))?;
         let said = said(self.launch_on(on, accesses)?, act);
         if matches!(said, Said::Done) {
             match stream {
                 None => self.own.synchronize().expect("the stream runs"),
-                Some(_) => drop(self.note_captured()),
+                Some(stream) => _ = self.note_captured(stream),
             }
         }
         Ok(said)
     }
 
-    /// The accesses as the library takes them; none where something is not there because of an earlier refusal.
-    fn accesses(&self, accesses: &[Access]) -> Result<Option<Accesses<'_>>, Cannot> {
-        let (mut reads, mut writes) = (Vec::new(), Vec::new());
-        for access in accesses {
-            let (read, write) = match self.memory.get(&self.current(access.memory)) {
-                Some(Held::Buffer(buffer)) => (buffer.read(), buffer.write()),
-                Some(Held::Gone { view, .. }) => (view.read(), view.write()),
-                Some(Held::Node(node, _)) => (node.read(), node.write()),
-                Some(Held::Void) => return Ok(None),
-                None => return cannot("memory that was never allocated cannot be named"),
-            };
-            match access.act {
-                Act::Read => reads.push(read),
-                _ => writes.push(write),
-            }
+    /// The line of a node, with the child nodes around it first.
+    fn line_of(&self, mut graph: GraphId, origin: &[NodeId]) -> Option<u32> {
+        let (node, around) = origin.split_last()?;
+        for child in around {
+            graph = *self.children.get(&(graph, child.index()))?;
         }
-        Ok(Some((reads, writes)))
+        self.lines.get(&graph)?.get(node.index()).copied()
     }
 
     /// Notes a refusal, unless it follows from an earlier one.
@@ -406,12 +453,18 @@ impl Run {
             && let millpond::GraphError::Faults(faults) = &**graph
         {
             for fault in faults {
-                let at = fault.later.origin.first().map_or(0, |node| node.index());
                 // A captured node is refused before it is there: at this line.
-                let graph = self.captures.values().next().map_or(self.instantiating, |capture| capture.graph);
-                let line = self.lines.get(&graph).and_then(|lines| lines.get(at)).copied().unwrap_or(self.line);
+                let line = self.instantiating.and_then(|graph| self.line_of(graph, &fault.later.origin));
+                let line = line.unwrap_or(self.line);
                 self.found.insert(Expected { line, kind: fault.kind.into() });
             }
+            return;
+        }
+        // That is said of a graph once.
+        if let (Error::Graph(graph), Some(id)) = (&error, self.instantiating)
+            && matches!(**graph, millpond::GraphError::ChildTwice(_))
+            && !self.twice.insert(id)
+        {
             return;
         }
         if let Some(kind) = kind_of(&error, act) {

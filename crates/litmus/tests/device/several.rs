@@ -16,7 +16,7 @@ impl Run {
         }
         Ok(match self.others.entry(device) {
             Entry::Occupied(known) => known.get().clone(),
-            Entry::Vacant(free) => free.insert(self.place.device(device.0)?).clone(),
+            Entry::Vacant(free) => free.insert(self.place.device(device.0, self.trace.clone())?).clone(),
         })
     }
 

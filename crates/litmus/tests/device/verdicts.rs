@@ -1,6 +1,6 @@
 //! What the library's refusals are to the checker.
 
-use millpond::{Error, Invalid};
+use millpond::{Error, Invalid, Nearest};
 use millpond_core::check::Kind;
 use millpond_core::graph::{CaptureError as CaptureRule, GraphError as GraphRule};
 use millpond_core::op::Act;
@@ -12,6 +12,7 @@ pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
     Some(match error {
         Error::Violation(violation) => violation.kind,
         Error::InvalidArgument(invalid) => match &**invalid {
+            Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. } => before,
             Invalid::Stale | Invalid::Pointer { .. } => after,
             Invalid::NoAccess { .. } => Kind::NoAccess,
             Invalid::Aliased { .. } => Kind::Aliased,
@@ -37,10 +38,15 @@ pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
         Error::Graph(graph) => match &**graph {
             millpond::GraphError::Change(GraphRule::FreedAlready { .. })
             | millpond::GraphError::FreedByOther { .. } => Kind::DoubleFree,
-            millpond::GraphError::Change(_) | millpond::GraphError::MadeAnew { .. } => Kind::GraphRefused,
+            millpond::GraphError::ChildTwice(_)
+            | millpond::GraphError::Update(_)
+            | millpond::GraphError::Change(_)
+            | millpond::GraphError::MadeAnew { .. } => Kind::GraphRefused,
             millpond::GraphError::Unfreed(_) => Kind::UnfreedLaunch,
             millpond::GraphError::AddressesTaken { .. } => Kind::SharedAddresses,
-            millpond::GraphError::NotLive(_) => before,
+            millpond::GraphError::NotLive { act: Act::Free, .. } => Kind::FreeBeforeAlloc,
+            millpond::GraphError::NotLive { .. } => Kind::UseBeforeAlloc,
+            millpond::GraphError::Freed { .. } => Kind::UseAfterFree,
             millpond::GraphError::Outlived { .. } => after,
             other => panic!("not a verdict: {other}"),
         },

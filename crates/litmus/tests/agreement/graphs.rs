@@ -1,0 +1,207 @@
+//! Random graphs: by capture, by node, as copies; instances and their launches.
+//!
+//! Knows the program as it is made so far.
+
+use std::fmt::Write as _;
+
+use super::maker::{Capture, Exec, Graph, Maker, Own};
+
+impl Maker {
+    pub(crate) fn begin(&mut self) {
+        let origin = self.stream();
+        if self.capture.is_some() || self.legacy.as_ref() == Some(&origin) {
+            return self.access();
+        }
+        let name = self.fresh('g');
+        let mode = self.random.pick(&["", "", " relaxed", " thread-local"]);
+        self.say(format!("capture {origin} as {name}{mode}"));
+        let graph = Graph { name, ..Graph::default() };
+        self.capture = Some(Capture { graph, inside: vec![origin.clone()], origin });
+        for _ in 0..2 + self.random.below(6) {
+            let inside = self.capture.as_ref().expect("it began").inside.clone();
+            let own = self.capture.as_ref().expect("it began").graph.own.clone();
+            let stream = self.random.pick(&inside);
+            match self.random.below(12) {
+                0 | 1 => {
+                    let name = self.fresh('a');
+                    self.say(format!("{name} = alloc {stream} 256"));
+                    self.capture.as_mut().expect("it began").graph.own.push(Own { name, is_freed: false });
+                }
+                2..=5 if !own.is_empty() => {
+                    let (own, act) = (self.random.pick(&own), self.random.pick(&["read", "write"]));
+                    self.say(format!("{act} {stream} {}", own.name));
+                }
+                2..=6 => {
+                    if let Some(name) = self.some_memory() {
+                        let act = self.random.pick(&["read", "write"]);
+                        self.say(format!("{act} {stream} {name}"));
+                    }
+                }
+                7 | 8 => {
+                    let (event, to) = (self.event(), self.stream());
+                    if self.legacy.as_ref() == Some(&to) && !self.random.one_in(8) {
+                        continue;
+                    }
+                    self.say(format!("record {event} {stream}"));
+                    self.say(format!("wait {to} {event}"));
+                    let inside = &mut self.capture.as_mut().expect("it began").inside;
+                    if !inside.contains(&to) {
+                        inside.push(to);
+                    }
+                }
+                9 if !own.is_empty() => {
+                    let own = self.random.pick(&own);
+                    self.say(format!("free {stream} {}", own.name));
+                    let graph = &mut self.capture.as_mut().expect("it began").graph;
+                    graph.own.iter_mut().filter(|it| it.name == own.name).for_each(|it| it.is_freed = true);
+                }
+                10 => {
+                    let exec = self.execs.iter().map(|exec| exec.name.clone()).collect::<Vec<_>>();
+                    if !exec.is_empty() && self.random.one_in(2) {
+                        let exec = self.random.pick(&exec);
+                        self.say(format!("launch {exec} {stream}"));
+                    }
+                }
+                11 => {
+                    let event = self.outside_event();
+                    let act = self.random.pick(&["record", "wait"]);
+                    let line = match act {
+                        "record" => format!("record {event} {stream} external"),
+                        _ => format!("wait {stream} {event} external"),
+                    };
+                    self.say(line);
+                }
+                _ => self.access(),
+            }
+        }
+        if !self.random.one_in(4) {
+            self.end_capture();
+        }
+    }
+
+    /// An event that nodes record or wait for.
+    fn outside_event(&mut self) -> String {
+        if !self.outside_events.is_empty() && !self.random.one_in(3) {
+            return self.random.pick(&self.outside_events);
+        }
+        let event = self.fresh('o');
+        self.say(format!("event {event}"));
+        self.outside_events.push(event.clone());
+        event
+    }
+
+    pub(crate) fn end_capture(&mut self) {
+        let Some(capture) = self.capture.take() else { return };
+        for side in capture.inside.iter().filter(|side| **side != capture.origin) {
+            if self.random.one_in(16) {
+                continue;
+            }
+            let event = self.fresh('e');
+            self.say(format!("record {event} {side}"));
+            self.say(format!("wait {} {event}", capture.origin));
+        }
+        self.say(format!("end capture {}", capture.origin));
+        self.graphs.push(capture.graph);
+    }
+
+    /// A graph by hand.
+    pub(crate) fn build(&mut self) {
+        let name = self.fresh('g');
+        self.say(format!("graph {name}"));
+        let mut graph = Graph { name: name.clone(), ..Graph::default() };
+        for at in 0..1 + self.random.below(6) {
+            let node = self.fresh('n');
+            let mut line = format!("node {node} in {name}");
+            let mut after = Vec::new();
+            for known in &graph.nodes {
+                if after.len() < 3 && self.random.below(3) > 0 {
+                    after.push(known.clone());
+                }
+            }
+            if after.is_empty() && at > 0 && !self.random.one_in(3) {
+                after.extend(graph.nodes.last().cloned());
+            }
+            if !after.is_empty() {
+                write!(line, " after {}", after.join(" ")).expect("a string");
+            }
+            let Some(work) = self.node(&mut graph) else { continue };
+            self.say(format!("{line}: {work}"));
+            graph.nodes.push(node);
+        }
+        self.graphs.push(graph);
+    }
+
+    fn node(&mut self, graph: &mut Graph) -> Option<String> {
+        let act = self.random.pick(&["read", "write"]);
+        Some(match self.random.below(14) {
+            0..=2 => {
+                let name = self.fresh('a');
+                graph.own.push(Own { name: name.clone(), is_freed: false });
+                format!("alloc {name} 256")
+            }
+            3..=6 if !graph.own.is_empty() => format!("{act} {}", self.random.pick(&graph.own).name),
+            7 | 8 if graph.own.iter().any(|own| !own.is_freed) || !graph.own.is_empty() && self.random.one_in(4) => {
+                let at = self.random.below(graph.own.len());
+                graph.own[at].is_freed = true;
+                format!("free {}", graph.own[at].name)
+            }
+            9 => {
+                let children: Vec<usize> = (0..self.graphs.len()).collect();
+                if children.is_empty() {
+                    return None;
+                }
+                let child = self.random.pick(&children);
+                format!("child {}", self.graphs[child].name)
+            }
+            10 => {
+                let event = self.outside_event();
+                format!("{} {event}", self.random.pick(&["record", "wait"]))
+            }
+            11 => "empty".into(),
+            12 => {
+                // What another graph left is freed by this one.
+                let left: Vec<String> = self.graphs.iter().flat_map(|it| &it.own).map(|own| own.name.clone()).collect();
+                if left.is_empty() {
+                    return None;
+                }
+                format!("free {}", self.random.pick(&left))
+            }
+            _ => format!("{act} {}", self.some_memory()?),
+        })
+    }
+
+    pub(crate) fn clone_graph(&mut self) {
+        if self.graphs.is_empty() {
+            return self.build();
+        }
+        let graph = self.random.pick(&self.graphs);
+        let name = self.fresh('g');
+        self.say(format!("{name} = clone {}", graph.name));
+        self.graphs.push(Graph { name, nodes: Vec::new(), ..graph });
+    }
+
+    pub(crate) fn instantiate(&mut self) {
+        if self.graphs.is_empty() {
+            return self.build();
+        }
+        let graph = self.random.pick(&self.graphs);
+        let name = self.fresh('x');
+        let auto = if self.random.one_in(3) { " auto-free" } else { "" };
+        self.say(format!("{name} = instantiate {}{auto}", graph.name));
+        let leaves = graph.own.iter().filter(|own| !own.is_freed).map(|own| own.name.clone()).collect();
+        self.execs.push(Exec { name, graph: graph.name, leaves, is_launched: false });
+        if self.random.below(4) > 0 {
+            self.launch();
+        }
+    }
+
+    pub(crate) fn launch(&mut self) {
+        if self.execs.is_empty() {
+            return self.instantiate();
+        }
+        let (at, stream) = (self.random.below(self.execs.len()), self.stream());
+        self.execs[at].is_launched = true;
+        let name = self.execs[at].name.clone();
+        self.say(format!("launch {name} {stream}"));
+    }
+}

@@ -1,0 +1,228 @@
+//! One program, three judges: the checker of litmus programs, the library as it runs, and the checker of the trace that
+//! the running library wrote. Their verdicts are the same, line by line.
+//!
+//! Programs are random, and made smaller where the judges differ. `AGREEMENT_PROGRAMS` asks for more of them,
+//! `AGREEMENT_SEED` for others; `AGREEMENT_FILE` is a program to be judged a hundred times instead.
+
+#[path = "../device/mod.rs"]
+mod device;
+mod graphs;
+mod maker;
+mod traced;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millpond_core::check::Kind;
+use millpond_litmus::{Expected, Program};
+
+use device::{Place, Timing};
+
+type Verdict = BTreeSet<Expected>;
+
+/// What the library does not say: nobody asks it at the end, and its events are never recorded again.
+fn is_said(kind: Kind) -> bool {
+    !kind.is_advice() && !matches!(kind, Kind::Leak | Kind::EventOverwritten)
+}
+
+/// What came of a program.
+enum Came {
+    Agreed {
+        is_right: bool,
+    },
+    /// It is no program, or the library cannot be asked.
+    Skipped(String),
+    Differs(String),
+}
+
+fn words(verdict: &Verdict) -> String {
+    let said: Vec<String> = verdict.iter().map(|it| format!("{} {}", it.line, it.kind.name())).collect();
+    if said.is_empty() { "right".into() } else { said.join(", ") }
+}
+
+/// The program with an instance of every graph: the checker judges those that have none at their end or the program's,
+/// when nobody asks the library.
+fn whole(lines: &[String]) -> Vec<String> {
+    let (mut whole, mut open) = (Vec::new(), Vec::new());
+    let instantiate = |graph: &str, at: usize| format!("whole{at} = instantiate {graph}");
+    for line in lines {
+        let words: Vec<&str> = line.split([' ', ':']).collect();
+        match words[..] {
+            ["graph", graph, ..] | [graph, "=", "clone", _] | ["capture", _, "as", graph, ..] => open.push(graph),
+            ["node", _, "in", graph, ..] if !open.contains(&graph) => open.push(graph),
+            [_, "=", "instantiate", graph, ..] => open.retain(|it| *it != graph),
+            ["destroy", graph] if open.contains(&graph) => {
+                whole.push(instantiate(graph, whole.len()));
+                open.retain(|it| *it != graph);
+            }
+            _ => {}
+        }
+        whole.push(line.clone());
+    }
+    for graph in open {
+        whole.push(instantiate(graph, whole.len()));
+    }
+    whole
+}
+
+fn judge(lines: &[String], place: Place) -> Came {
+    let text = whole(lines).join("\n");
+    let program = match Program::parse(&text) {
+        Ok(program) => program,
+        Err(refusal) => return Came::Skipped(format!("parse: {}", refusal.what)),
+    };
+    // What a panic says is in the verdict.
+    let judged = catch_unwind(AssertUnwindSafe(|| {
+        let findings = program.check();
+        let said = findings.iter().filter(|finding| is_said(finding.kind));
+        let by_litmus: Verdict =
+            said.map(|finding| Expected { line: finding.line().unwrap_or(0), kind: finding.kind }).collect();
+        traced::run(&program, place).map(|(live, by_trace)| (by_litmus, live, by_trace))
+    }));
+    let (by_litmus, live, by_trace) = match judged {
+        Ok(Ok(verdicts)) => verdicts,
+        Ok(Err(why)) => return Came::Skipped(why),
+        Err(payload) => {
+            let what = payload.downcast_ref::<String>().cloned();
+            let what = what.or(payload.downcast_ref::<&str>().map(|what| (*what).to_owned()));
+            return Came::Differs(format!("panic: {}", what.unwrap_or_default()));
+        }
+    };
+    match by_litmus == live && live == by_trace {
+        true => Came::Agreed { is_right: live.is_empty() },
+        false => Came::Differs(format!(
+            "litmus: {}\n  live:   {}\n  trace:  {}",
+            words(&by_litmus),
+            words(&live),
+            words(&by_trace)
+        )),
+    }
+}
+
+/// Leaves lines out as long as the judges differ.
+fn shrink(mut lines: Vec<String>, place: Place) -> Vec<String> {
+    let mut at = lines.len();
+    while at > 0 {
+        at -= 1;
+        let mut fewer = lines.clone();
+        fewer.remove(at);
+        if matches!(judge(&fewer, place), Came::Differs(_)) {
+            lines = fewer;
+            at = lines.len().min(at + 3);
+        }
+    }
+    lines
+}
+
+#[derive(Default)]
+struct Count {
+    right: u64,
+    wrong: u64,
+    skipped: BTreeMap<String, u64>,
+    /// The smallest program for each way to differ: its seed, its lines, and what is said of it.
+    differ: BTreeMap<String, (u64, Vec<String>, String)>,
+}
+
+fn said(lines: &[String], place: Place) -> String {
+    match judge(lines, place) {
+        Came::Differs(said) => said,
+        _ => "not again".into(),
+    }
+}
+
+/// Judges programs; `place` is where one of that number runs.
+fn run(seed: u64, programs: u64, differing: usize, place: impl Fn(u64) -> Place + Sync) -> Count {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (next, count) = (AtomicU64::new(0), Mutex::new(Count::default()));
+    let one = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if at >= programs || count.lock().unwrap().differ.len() >= differing {
+                return;
+            }
+            let (lines, place) = (maker::program(seed + at), place(at));
+            let came = judge(&lines, place);
+            let small = match &came {
+                Came::Differs(_) => Some(shrink(lines, place)),
+                _ => None,
+            };
+            let mut count = count.lock().unwrap();
+            match came {
+                Came::Agreed { is_right: true } => count.right += 1,
+                Came::Agreed { is_right: false } => count.wrong += 1,
+                Came::Skipped(why) => *count.skipped.entry(why).or_default() += 1,
+                Came::Differs(_) => {
+                    let small = small.expect("it was made smaller");
+                    let said = said(&small, place);
+                    let way: String = said.chars().filter(|it| !it.is_ascii_digit()).collect();
+                    let known = count.differ.entry(way).or_insert((seed + at, small.clone(), said.clone()));
+                    if small.len() < known.1.len() {
+                        *known = (seed + at, small, said);
+                    }
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(one))));
+    count.into_inner().unwrap()
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not `{text}`")))
+}
+
+/// Says what came of it; all programs agree, and enough of both kinds were compared.
+fn finish(count: &Count, programs: u64) {
+    let skipped: u64 = count.skipped.values().sum();
+    println!("{} right, {} wrong, {skipped} not compared: {:#?}", count.right, count.wrong, count.skipped);
+    for (seed, lines, said) in count.differ.values() {
+        println!("\n# program {seed}\n{}\n  {said}", whole(lines).join("\n"));
+    }
+    assert!(count.differ.is_empty(), "{} programs got different verdicts", count.differ.len());
+    assert!(count.right > programs / 10 && count.wrong > programs / 2, "{} right, {} wrong", count.right, count.wrong);
+}
+
+/// What came of one program, time and again.
+fn again(file: &str) {
+    let text = std::fs::read_to_string(file).expect("a program");
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let mut ways: BTreeMap<String, u32> = BTreeMap::new();
+    for at in 0..100 {
+        let said = match judge(&lines, Place::Host(timing(at))) {
+            Came::Agreed { is_right } => format!("they agree, right: {is_right}"),
+            Came::Skipped(why) => why,
+            Came::Differs(said) => said,
+        };
+        *ways.entry(said).or_default() += 1;
+    }
+    ways.iter().for_each(|(said, times)| println!("{times} times: {said}"));
+}
+
+fn timing(at: u64) -> Timing {
+    match at % 32 {
+        0 => Timing::Sleepy(at),
+        1..16 => Timing::Seeded(at),
+        _ => Timing::Fast,
+    }
+}
+
+#[test]
+fn the_checker_the_library_and_its_trace_agree() {
+    if let Ok(file) = std::env::var("AGREEMENT_FILE") {
+        return again(&file);
+    }
+    let programs = number("AGREEMENT_PROGRAMS").unwrap_or(20_000);
+    let seed = number("AGREEMENT_SEED").unwrap_or(1) << 32;
+    let differing = number("AGREEMENT_DIFFERING").unwrap_or(8) as usize;
+    finish(&run(seed, programs, differing, |at| Place::Host(timing(at))), programs);
+}
+
+#[test]
+fn and_on_cuda() {
+    if let Some(place) = Place::wished() {
+        let programs = 2_000;
+        finish(&run(2 << 32, programs, 8, |_| place), programs);
+    }
+}

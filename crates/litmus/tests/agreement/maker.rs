@@ -1,0 +1,329 @@
+//! Random litmus programs over the whole language that one host thread can speak.
+//!
+//! Names are right (nothing is used that was never made); orders are random, with edges between streams likely enough
+//! that many programs are right. Knows the language, no verdict.
+
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        (0..4).for_each(|_| random.0 ^= random.below(2) as u64);
+        random
+    }
+
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 11) % n as u64) as usize
+    }
+
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    pub(crate) fn pick<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())].clone()
+    }
+}
+
+/// A graph's own memory.
+#[derive(Clone)]
+pub(crate) struct Own {
+    pub(crate) name: String,
+    pub(crate) is_freed: bool,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Graph {
+    pub(crate) name: String,
+    pub(crate) nodes: Vec<String>,
+    pub(crate) own: Vec<Own>,
+}
+
+pub(crate) struct Exec {
+    pub(crate) name: String,
+    pub(crate) graph: String,
+    /// What its launches leave.
+    pub(crate) leaves: Vec<String>,
+    pub(crate) is_launched: bool,
+}
+
+pub(crate) struct Capture {
+    pub(crate) graph: Graph,
+    pub(crate) origin: String,
+    /// Streams that take part.
+    pub(crate) inside: Vec<String>,
+}
+
+/// A program as it is made.
+pub(crate) struct Maker {
+    pub(crate) random: Random,
+    pub(crate) lines: Vec<String>,
+    pub(crate) streams: Vec<String>,
+    /// The stream that no capture can have.
+    pub(crate) legacy: Option<String>,
+    pub(crate) pools: Vec<String>,
+    /// Recorded on what stream, outside of captures.
+    pub(crate) events: Vec<String>,
+    pub(crate) outside_events: Vec<String>,
+    pub(crate) memory: Vec<String>,
+    pub(crate) graphs: Vec<Graph>,
+    pub(crate) execs: Vec<Exec>,
+    pub(crate) capture: Option<Capture>,
+    pub(crate) next: usize,
+}
+
+/// A program of about so many statements.
+pub(crate) fn program(seed: u64) -> Vec<String> {
+    let mut maker = Maker::new(Random::new(seed));
+    let statements = 4 + maker.random.below(20);
+    for _ in 0..statements {
+        maker.statement();
+    }
+    maker.end_capture();
+    maker.lines
+}
+
+impl Maker {
+    fn new(mut random: Random) -> Self {
+        let mut lines = vec!["set leaks off".to_owned(), "stream s0".to_owned()];
+        let mut streams = vec!["s0".to_owned()];
+        let mut legacy = None;
+        for at in 1..2 + random.below(3) {
+            let role = random.pick(&["", "", " nonblocking", " nonblocking", " per-thread", " legacy"]);
+            if role == " legacy" {
+                if legacy.is_some() {
+                    continue;
+                }
+                legacy = Some(format!("s{at}"));
+            }
+            if role == " per-thread" && lines.iter().any(|line| line.ends_with(role)) {
+                continue;
+            }
+            lines.push(format!("stream s{at}{role}"));
+            streams.push(format!("s{at}"));
+        }
+        let (pools, events, outside_events, memory, graphs, execs) = Default::default();
+        Self {
+            random,
+            lines,
+            streams,
+            legacy,
+            pools,
+            events,
+            outside_events,
+            memory,
+            graphs,
+            execs,
+            capture: None,
+            next: 0,
+        }
+    }
+
+    pub(crate) fn say(&mut self, line: String) {
+        self.lines.push(line);
+    }
+
+    pub(crate) fn fresh(&mut self, letter: char) -> String {
+        self.next += 1;
+        format!("{letter}{}", self.next)
+    }
+
+    pub(crate) fn stream(&mut self) -> String {
+        self.random.pick(&self.streams)
+    }
+
+    /// Makes one stream come after another.
+    fn edge(&mut self) {
+        let (from, to) = (self.stream(), self.stream());
+        let event = self.event();
+        self.say(format!("record {event} {from}"));
+        if self.random.one_in(8) {
+            self.statement();
+        }
+        self.say(format!("wait {to} {event}"));
+        if let Some(capture) = &mut self.capture
+            && capture.inside.contains(&from)
+            && !capture.inside.contains(&to)
+        {
+            capture.inside.push(to);
+        }
+    }
+
+    /// An event to record: a new one or, now and then, an old one.
+    pub(crate) fn event(&mut self) -> String {
+        if !self.events.is_empty() && self.random.one_in(4) {
+            return self.random.pick(&self.events);
+        }
+        let event = self.fresh('e');
+        self.say(format!("event {event}"));
+        self.events.push(event.clone());
+        event
+    }
+
+    /// Memory that may be named now: the program's, and what graphs left.
+    pub(crate) fn some_memory(&mut self) -> Option<String> {
+        let mut names = self.memory.clone();
+        for exec in self.execs.iter().filter(|exec| exec.is_launched) {
+            names.extend(exec.leaves.iter().cloned());
+        }
+        if let Some(capture) = &self.capture {
+            names.extend(capture.graph.own.iter().map(|own| own.name.clone()));
+        }
+        (!names.is_empty()).then(|| self.random.pick(&names))
+    }
+
+    fn statement(&mut self) {
+        match self.random.below(40) {
+            0..=4 => self.alloc(),
+            5..=13 => self.access(),
+            14..=19 => self.edge(),
+            20..=22 => self.free(),
+            23 | 24 => self.host(),
+            25 => {
+                let (event, stream) = (self.event(), self.stream());
+                self.say(format!("record {event} {stream}"));
+            }
+            26 if !self.events.is_empty() => {
+                let (event, stream) = (self.random.pick(&self.events), self.stream());
+                self.say(format!("wait {stream} {event}"));
+            }
+            27 | 28 => self.begin(),
+            29 | 30 if self.capture.is_some() => self.end_capture(),
+            29..=31 => self.build(),
+            32 => self.clone_graph(),
+            33 | 34 => self.instantiate(),
+            35..=37 => self.launch(),
+            38 => self.take_or_update(),
+            39 => self.destroy(),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn alloc(&mut self) {
+        if self.memory.len() > 3 && !self.random.one_in(8) {
+            return self.access();
+        }
+        let name = self.fresh('a');
+        let stream = self.stream();
+        let from = match self.random.below(8) {
+            0 if self.pools.is_empty() => {
+                let pool = self.fresh('p');
+                self.say(format!("pool {pool}"));
+                self.pools.push(pool.clone());
+                format!(" from {pool}")
+            }
+            0 => format!(" from {}", self.random.pick(&self.pools)),
+            _ => String::new(),
+        };
+        match self.random.below(12) {
+            0 => self.say(format!("{name} = alloc now 256")),
+            _ => self.say(format!("{name} = alloc {stream} 256{from}")),
+        }
+        match &mut self.capture {
+            Some(capture) if capture.inside.contains(&stream) => {
+                capture.graph.own.push(Own { name, is_freed: false });
+            }
+            _ => self.memory.push(name),
+        }
+    }
+
+    pub(crate) fn access(&mut self) {
+        let Some(first) = self.some_memory() else { return self.alloc() };
+        let stream = self.stream();
+        let other = self.some_memory().filter(|other| *other != first);
+        let line = match (self.random.below(8), other) {
+            (0..=2, _) => format!("read {stream} {first}"),
+            (3..=5, _) | (_, None) => format!("write {stream} {first}"),
+            (6, Some(other)) => format!("copy {stream} {first} to {other}"),
+            (_, Some(other)) => format!("kernel {stream} read {first} write {other}"),
+        };
+        self.say(line);
+    }
+
+    fn free(&mut self) {
+        let Some(name) = self.some_memory() else { return self.alloc() };
+        let stream = self.stream();
+        match self.random.below(10) {
+            0 => self.say(format!("free now {name}")),
+            1 if self.memory.contains(&name) && self.capture.is_none() => self.say(format!("drop {name}")),
+            _ => self.say(format!("free {stream} {name}")),
+        }
+        // It may be named again, as wrong programs do.
+        if !self.random.one_in(6) {
+            self.memory.retain(|it| *it != name);
+            if let Some(capture) = &mut self.capture {
+                capture.graph.own.iter_mut().filter(|own| own.name == name).for_each(|own| own.is_freed = true);
+            }
+        }
+    }
+
+    fn host(&mut self) {
+        let stream = self.stream();
+        match self.random.below(8) {
+            0 | 1 => self.say(format!("synchronize {stream}")),
+            2 => self.say("synchronize device".into()),
+            3 if !self.events.is_empty() => {
+                let event = self.random.pick(&self.events);
+                self.say(format!("synchronize {event}"));
+            }
+            4 => self.say(format!("query {stream} yes")),
+            _ => {
+                let Some(name) = self.some_memory() else { return };
+                let act = self.random.pick(&["read", "write"]);
+                self.say(format!("host {act} {name}"));
+            }
+        }
+    }
+
+    fn take_or_update(&mut self) {
+        let launched: Vec<usize> = (0..self.execs.len())
+            .filter(|at| self.execs[*at].is_launched && !self.execs[*at].leaves.is_empty())
+            .collect();
+        if !launched.is_empty() && self.random.one_in(2) {
+            let at = self.random.pick(&launched);
+            let from = self.random.pick(&self.execs[at].leaves);
+            let (name, exec) = (self.fresh('a'), self.execs[at].name.clone());
+            self.say(format!("{name} = take {from} from {exec}"));
+            self.memory.push(name);
+        } else if !self.execs.is_empty() && !self.graphs.is_empty() {
+            let at = self.random.below(self.execs.len());
+            let graph = match self.random.below(3) {
+                0 => self.random.pick(&self.graphs).name,
+                _ => self.execs[at].graph.clone(),
+            };
+            let name = self.execs[at].name.clone();
+            self.say(format!("update {name} from {graph}"));
+        }
+    }
+
+    fn destroy(&mut self) {
+        match self.random.below(4) {
+            0 if self.streams.len() > 2 && self.capture.is_none() => {
+                let at = 1 + self.random.below(self.streams.len() - 1);
+                let stream = self.streams.remove(at);
+                self.legacy = self.legacy.take().filter(|legacy| *legacy != stream);
+                self.say(format!("destroy {stream}"));
+            }
+            1 if !self.execs.is_empty() => {
+                let at = self.random.below(self.execs.len());
+                let exec = self.execs.remove(at);
+                self.memory.extend(exec.leaves);
+                self.say(format!("destroy {}", exec.name));
+            }
+            2 if !self.graphs.is_empty() => {
+                let at = self.random.below(self.graphs.len());
+                let graph = self.graphs.remove(at);
+                self.say(format!("destroy {}", graph.name));
+            }
+            3 if !self.events.is_empty() => {
+                let at = self.random.below(self.events.len());
+                let event = self.events.remove(at);
+                self.say(format!("destroy {event}"));
+            }
+            _ => self.edge(),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! A program runs with a trace, and the checker judges that trace.
+//!
+//! A buffer of the harness's own gets a name before each line of the program, so that the operations of the trace are
+//! those of a line.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millpond::Trace;
+use millpond_core::check::{Checker, Settings};
+use millpond_core::op::{Names, Op, Place as OpPlace, What};
+use millpond_core::trace::ops::Reader;
+use millpond_litmus::{Expected, Program};
+
+use crate::device::{self, Place};
+use crate::{Verdict, is_said};
+
+/// What the harness calls its buffer.
+const LINE: &str = "line ";
+
+/// A file that goes.
+struct File(PathBuf);
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn file() -> File {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = format!("millpond-agreement-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let shared = PathBuf::from("/dev/shm");
+    File(if shared.is_dir() { shared } else { std::env::temp_dir() }.join(name))
+}
+
+/// The verdicts of the library and of its trace.
+pub(crate) fn run(program: &Program, place: Place) -> Result<(Verdict, Verdict), String> {
+    let file = file();
+    let trace = Trace::create(&file.0).expect("a file");
+    let live = device::run(program, place, Some(trace.clone())).map_err(|device::Cannot(why)| why)?;
+    trace.flush().expect("it is written");
+    let bytes = std::fs::read(&file.0).expect("it is there");
+    Ok((live.into_iter().filter(|it| is_said(it.kind)).collect(), check(&bytes, program.settings())))
+}
+
+/// The verdict on a trace, by the program's lines.
+fn check(bytes: &[u8], settings: Settings) -> Verdict {
+    let (mut reader, mut checker, mut findings) = (Reader::new(), Checker::new(settings), Vec::new());
+    reader.feed(bytes);
+    let line = Cell::new(0);
+    while let Some(op) = reader.next_op().expect("it is not damaged") {
+        if let Some(named) = named_line(&op, reader.names()) {
+            line.set(named);
+            continue;
+        }
+        let op = Op { place: OpPlace::Line(line.get()), ..op };
+        checker.check(&op, reader.names(), &mut findings);
+    }
+    checker.finish(reader.names(), &mut findings);
+    let said = findings.iter().filter(|finding| is_said(finding.kind));
+    said.map(|finding| Expected { line: finding.line().unwrap_or(0), kind: finding.kind }).collect::<BTreeSet<_>>()
+}
+
+fn named_line(op: &Op, names: &Names) -> Option<u32> {
+    let What::SetName { name, .. } = &op.what else { return None };
+    names.text(*name)?.strip_prefix(LINE)?.parse().ok()
+}
