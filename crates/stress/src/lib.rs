@@ -19,6 +19,7 @@
 #![deny(unsafe_code)]
 
 pub mod clock;
+mod dawdle;
 mod event_nodes;
 mod execs;
 pub mod exhaust;

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use millpond::driver::{
-    CallKind, Completion, Counting, CudaDriver, Driver, Failing, HostDriver, Schedule, SimConfig, SimDriver, Watch,
+    CallKind, Completion, Counting, CudaDriver, Driver, Failing, HostDriver, Schedule, SimConfig, SimDriver, Tapped,
+    Watch,
 };
 use millpond::{
     Buffer, CudaConfig, Device, DeviceConfig, Event, GIB, HostThreads, Pool, PoolConfig, ReusePolicy, Slack, Stream,
@@ -16,6 +17,7 @@ use millpond::{
 };
 
 use crate::clock::{Clock, Point};
+use crate::dawdle::Dawdle;
 use crate::finding::finding;
 use crate::life::{Doubt, Party};
 use crate::op::Kind;
@@ -24,8 +26,8 @@ use crate::random::Random;
 use crate::settings::{DeviceKind, Pools, Setting};
 use crate::work::Content;
 
-/// A driver that counts what reaches the device, and fails on demand before.
-pub(crate) type StressDriver = Failing<Counting<Arc<dyn Driver>>>;
+/// A driver that is late now and then, counts what reaches the device, and fails on demand before.
+pub(crate) type StressDriver = Failing<Counting<Tapped<Arc<dyn Driver>, Dawdle>>>;
 
 /// A device of the program.
 #[derive(Debug)]
@@ -374,7 +376,7 @@ pub(crate) fn open(setting: &Setting, kind: DeviceKind, seed: u64) -> Dev {
             (Arc::new(cuda), Inner::Other)
         }
     };
-    let driver = Arc::new(StressDriver::new(Counting::new(driver)));
+    let driver = Arc::new(StressDriver::new(Counting::new(Tapped::new(driver))));
     let host_threads = if setting.separate { HostThreads::Separate } else { HostThreads::One };
     let device = Device::with_driver(driver.clone(), DeviceConfig { host_threads, ..Default::default() });
     let device = device.unwrap_or_else(|error| finding(&format!("no device: {error}")));
