@@ -75,6 +75,13 @@ fn life(id: AllocId, generation: u64) -> Memory {
     Memory { id, generation }
 }
 
+/// The calling thread.
+fn thread() -> HostId {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    thread_local!(static OWN: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
+    HostId(OWN.with(|own| *own))
+}
+
 impl Tracer {
     /// For a new device: by its setting, or as the environment asks.
     pub(crate) fn of(context: u32, setting: Option<Trace>, threads: HostThreads) -> Option<Arc<Tracer>> {
@@ -120,13 +127,17 @@ impl Tracer {
         GraphId(self.number(graph.0))
     }
 
-    pub(crate) fn host(&self) -> HostId {
-        static NEXT: AtomicU32 = AtomicU32::new(1);
-        thread_local!(static OWN: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
+    fn host(&self) -> HostId {
         match self.threads {
             HostThreads::One => HostId(0),
-            HostThreads::Separate => HostId(OWN.with(|own| *own)),
+            HostThreads::Separate => thread(),
         }
+    }
+
+    /// Writes down what a capture may forbid its own thread only: by which thread it is done, also where all threads
+    /// count as one another.
+    pub(crate) fn push_of_thread(&self, place: Place, what: What) {
+        self.push_op(&Op { host: thread(), place, what });
     }
 
     #[inline]
@@ -237,7 +248,7 @@ impl Tracer {
     #[cold]
     pub(crate) fn synchronized(&self, streams: impl Iterator<Item = StreamId>, caller: Caller) {
         if self.shared.devices.load(Ordering::Relaxed) == 1 {
-            self.push(Place::Source(caller), What::DeviceSynchronize);
+            self.push_of_thread(Place::Source(caller), What::DeviceSynchronize);
         } else {
             for stream in streams {
                 self.push(Place::Source(caller), What::StreamSynchronize { stream: self.stream_id(stream) });
@@ -314,19 +325,19 @@ impl Tracer {
         let Some(memory) = self.memory_of(&owned.allocation, owned.generation) else { return };
         match stream {
             Some(stream) => self.free_of(memory, stream, caller),
-            None => self.push(Place::Source(caller), What::FreeNow { memory }),
+            None => self.push_of_thread(Place::Source(caller), What::FreeNow { memory }),
         }
     }
 
     /// Memory is freed at once, by the name that the trace has for it.
     #[cold]
     pub(crate) fn free_now_of(&self, memory: Memory, caller: Caller) {
-        self.push(Place::Source(caller), What::FreeNow { memory });
+        self.push_of_thread(Place::Source(caller), What::FreeNow { memory });
     }
 
     #[cold]
     pub(crate) fn free_now(&self, id: AllocId, generation: u64, caller: Caller) {
-        self.push(Place::Source(caller), What::FreeNow { memory: self.memory(id, generation) });
+        self.push_of_thread(Place::Source(caller), What::FreeNow { memory: self.memory(id, generation) });
     }
 
     #[cold]

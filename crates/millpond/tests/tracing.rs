@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Make, Subject, makes, visit};
-use millpond::{Device, DeviceConfig, HostConfig, HostThreads, Instantiate, PeerAccess, PoolConfig, Trace};
+use millpond::{
+    CaptureMode, Device, DeviceConfig, HostConfig, HostThreads, Instantiate, PeerAccess, PoolConfig, Trace,
+};
 use millpond_core::check::{Checker, Kind, Settings};
 use millpond_core::op::{Act, Op, What};
 use millpond_core::trace::ops::{Reader, Reason};
@@ -238,6 +240,25 @@ fn what_is_refused_is_in_the_trace_and_refused_there() {
             UseBeforeAlloc,
         ];
         assert_eq!(found(&path), expected, "on {make:?}");
+    }
+}
+
+#[test]
+fn a_capture_of_one_thread_lets_others_go_on_in_the_trace_too() {
+    for is_other in [true, false] {
+        let (path, trace, device) = traced(Make::Parallel, "captures");
+        let stream = device.non_blocking_stream().unwrap();
+        stream.begin_capture_in(CaptureMode::ThreadLocal).unwrap();
+        if is_other {
+            std::thread::scope(|scope| scope.spawn(|| device.synchronize()).join().unwrap()).unwrap();
+            drop(stream.end_capture().unwrap());
+        } else {
+            assert!(device.synchronize().is_err(), "the capturing thread itself");
+            assert!(stream.end_capture().is_err(), "that spoiled it");
+        }
+        drop((stream, device, trace));
+        let expected: &[Kind] = if is_other { &[] } else { &[Kind::CaptureUnsupported] };
+        assert_eq!(found(&path), expected, "by another thread: {is_other}");
     }
 }
 

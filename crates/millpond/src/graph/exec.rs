@@ -261,10 +261,7 @@ impl GraphExec {
         }
         if let Some(tracer) = &context.tracer {
             shared.traced = Some(match old.and_then(|old| old.traced.as_ref()) {
-                Some(exec) => {
-                    tracer.exec_updated(exec, body.core.id());
-                    Arc::clone(exec)
-                }
+                Some(exec) => Arc::clone(exec),
                 None => tracer.exec(body.core.id(), settings.auto_free_on_launch),
             });
         }
@@ -287,13 +284,13 @@ impl GraphExec {
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         process::refuse_forked()?;
         self.shared.body.check_device(graph.body.context.number, || "the graph".into())?;
-        let new = self.updated(graph).inspect_err(|error| {
-            if let (Some(tracer), Some(exec)) = (&graph.body.context.tracer, &self.shared.traced)
-                && error.is_verdict()
-            {
-                tracer.exec_updated(exec, graph.body.core.id());
-            }
-        })?;
+        let new = self.updated(graph);
+        if let (Some(tracer), Some(exec)) = (&graph.body.context.tracer, &self.shared.traced)
+            && new.as_ref().err().is_none_or(Error::is_verdict)
+        {
+            tracer.exec_updated(exec, graph.body.core.id());
+        }
+        let new = new?;
         new.shared.run.lock().last = self.shared.last();
         *self = new;
         Ok(())

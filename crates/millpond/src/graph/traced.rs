@@ -48,12 +48,12 @@ impl Tracer {
     #[cold]
     pub(crate) fn capture_begun(&self, stream: StreamId, graph: GraphId, mode: CaptureMode, caller: Caller) {
         let (stream, graph) = (self.stream_id(stream), self.graph_id(graph));
-        self.push(Place::Source(caller), What::CaptureBegin { stream, graph, mode, symbolic: false });
+        self.push_of_thread(Place::Source(caller), What::CaptureBegin { stream, graph, mode, symbolic: false });
     }
 
     #[cold]
     pub(crate) fn capture_ended(&self, stream: StreamId, caller: Caller) {
-        self.push(Place::Source(caller), What::CaptureEnd { stream: self.stream_id(stream) });
+        self.push_of_thread(Place::Source(caller), What::CaptureEnd { stream: self.stream_id(stream) });
     }
 
     /// A buffer of a capture's memory is dropped.
