@@ -200,7 +200,10 @@ impl Checker {
     /// A graph is gone: another one may free what it would have freed, unless an instance of it is left.
     pub(super) fn withdraw_grants(&mut self, from: GraphId) {
         let is_left = |it: &Instance| it.graph_id() == from;
-        if self.graphs.graphs.contains_key(&from) || self.graphs.execs.values().any(is_left) {
+        if !self.graphs.grants.contains_key(&from)
+            || self.graphs.graphs.contains_key(&from)
+            || self.graphs.execs.values().any(is_left)
+        {
             return;
         }
         for (graph, alloc) in self.graphs.grants.remove(&from).unwrap_or_default() {

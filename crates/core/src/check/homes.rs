@@ -4,6 +4,8 @@
 //! and what one of them left unfreed is in the way of another. A graph with children has theirs as well. Graphs with
 //! symbolic addresses have none. Knows no stream.
 
+use std::collections::BTreeMap;
+
 use smallvec::SmallVec;
 
 use super::names::Key;
@@ -95,8 +97,6 @@ pub(super) struct Left {
     /// As graphs name it.
     pub(super) key: Key,
     pub(super) range: Range,
-    /// The instance that was launched, and the number there.
-    pub(super) by: (ExecId, GraphAllocId),
 }
 
 /// Instances with addresses in common.
@@ -104,8 +104,8 @@ pub(super) struct Left {
 pub(super) struct Family {
     /// The launch before, of any of them.
     pub(super) last: Option<Snapshot>,
-    /// What their launches left.
-    pub(super) left: Vec<Left>,
+    /// What their launches left: the instance that was launched, and the number there.
+    pub(super) left: BTreeMap<(ExecId, GraphAllocId), Left>,
     /// How many instances there are.
     pub(super) instances: usize,
 }

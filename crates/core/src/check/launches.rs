@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Refused, Step, quiet};
@@ -50,6 +50,10 @@ pub(super) struct Instance {
     pub(super) homes: Homes,
     /// Those whose addresses its allocations have.
     pub(super) families: SmallVec<[GraphId; 1]>,
+    /// The addresses that a launch needs memory at.
+    cover: Vec<(Range, bool)>,
+    /// What launches leave.
+    leaves: FxHashSet<Key>,
     pub(super) names: Names,
     pub(super) outputs: FxHashMap<GraphAllocId, Output>,
     last: Option<Last>,
@@ -62,28 +66,29 @@ impl Checker {
         let Some(draft) = self.check_whole(call, graph) else { return Err(quiet()) };
         let made = self.made(call, graph)?;
         let (copy, names, homes) = (Arc::new(made.graph.clone()), made.names.clone(), made.homes.clone());
-        let instance = draft.instantiate(0, auto_free);
-        if let Some(pin) = instance.outdated() {
+        let core = draft.instantiate(0, auto_free);
+        if let Some(pin) = core.outdated() {
             return Err(self.made_anew(call, pin));
         }
         self.graphs.hold(&names);
-        let lanes = Lanes::new(&instance, || self.time.open_slot());
+        let lanes = Lanes::new(&core, || self.time.open_slot());
         let mut families: SmallVec<[GraphId; 1]> = SmallVec::new();
-        for alloc in instance.allocs().iter().filter(|alloc| alloc.node.is_some()) {
+        for alloc in core.allocs().iter().filter(|alloc| alloc.node.is_some()) {
             families.extend(homes.family(alloc.graph).filter(|family| !families.contains(family)));
         }
         for family in &families {
             self.graphs.families.entry(*family).or_default().instances += 1;
         }
-        let (exec_made, outputs) = (instance, FxHashMap::default());
         let new = Instance {
-            exec: exec_made,
+            leaves: core.outputs().iter().map(|alloc| key_of(&core, *alloc)).collect(),
+            cover: core.cover(),
+            exec: core,
             lanes,
             graph: copy,
             homes,
             families,
             names,
-            outputs,
+            outputs: FxHashMap::default(),
             last: None,
             is_destroyed: false,
         };
@@ -155,9 +160,9 @@ impl Checker {
         if !freed.is_empty() && !instance.exec.auto_free_on_launch() {
             return Err(self.unfreed(call, seat, instance, &freed));
         }
-        if let Some(left) = self.families(instance).flat_map(|family| &family.left).find(|it| instance.is_taken_by(it))
-        {
-            return Err(self.addresses_taken(call, seat, left.by.0));
+        let left = || self.families(instance).flat_map(|family| &family.left);
+        if let Some((&(holder, _), _)) = left().find(|(_, left)| instance.is_taken_by(left)) {
+            return Err(self.addresses_taken(call, seat, holder));
         }
         for &life in &freed {
             let knows = Standing { stream: chain, waited: &waited };
@@ -190,8 +195,8 @@ impl Checker {
     fn left_unfreed(&self, exec: ExecId, instance: &Instance) -> Vec<LifeId> {
         let mut unfreed: Vec<LifeId> = instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)).collect();
         let others = self.families(instance).flat_map(|family| &family.left);
-        let others = others.filter(|left| left.by.0 != exec && instance.leaves(left.key));
-        unfreed.extend(others.filter_map(|left| self.graphs.execs.get(&left.by.0)?.live(left.by.1)));
+        let others = others.filter(|((by, _), left)| *by != exec && instance.leaves.contains(&left.key));
+        unfreed.extend(others.filter_map(|((by, alloc), _)| self.graphs.execs.get(by)?.live(*alloc)));
         unfreed
     }
 
@@ -356,7 +361,7 @@ impl Checker {
                 Source::Launch(by, alloc) if by == exec => {
                     drop(self.lives.end(life, Use { point, site }));
                     let _ = instance.exec.freed(alloc);
-                    self.graphs.unfreed_no_more(&instance.families, (exec, alloc));
+                    self.graphs.forget_left(&instance.families, (exec, alloc));
                 }
                 _ => self.end(life, Use { point, site }),
             }
@@ -373,7 +378,7 @@ impl Checker {
             let Some(family) = self.graphs.families.get_mut(id) else { continue };
             family.last = Some(snapshot.clone());
             let outputs = instance.exec.outputs().iter();
-            family.left.extend(outputs.filter_map(|&alloc| instance.left(exec, alloc, *id)));
+            family.left.extend(outputs.filter_map(|&alloc| Some(((exec, alloc), instance.left(alloc, *id)?))));
         }
         instance.last = Some(Last { snapshot, site });
         self.graphs.execs.insert(exec, instance);
@@ -439,32 +444,32 @@ impl Checker {
 
 impl Graphs {
     /// What a launch left was freed.
-    pub(super) fn unfreed_no_more(&mut self, families: &[GraphId], by: (ExecId, GraphAllocId)) {
+    pub(super) fn forget_left(&mut self, families: &[GraphId], by: (ExecId, GraphAllocId)) {
         for family in families {
             if let Some(family) = self.families.get_mut(family) {
-                family.left.retain(|left| left.by != by);
+                family.left.remove(&by);
             }
         }
     }
 }
 
+fn key_of(exec: &Exec, alloc: GraphAllocId) -> Key {
+    let it = &exec.allocs()[alloc.index()];
+    (it.graph, it.alloc)
+}
+
 impl Instance {
     /// What its launch leaves of an allocation, if that is of the family.
-    fn left(&self, exec: ExecId, alloc: GraphAllocId, family: GraphId) -> Option<Left> {
+    fn left(&self, alloc: GraphAllocId, family: GraphId) -> Option<Left> {
         let key = self.key(alloc);
         let range = self.exec.allocs()[alloc.index()].range.filter(|_| self.homes.family(key.0) == Some(family))?;
-        Some(Left { key, range, by: (exec, alloc) })
-    }
-
-    /// Whether its launches leave that.
-    fn leaves(&self, key: Key) -> bool {
-        self.exec.outputs().iter().any(|alloc| self.key(*alloc) == key)
+        Some(Left { key, range })
     }
 
     /// Whether what a launch left lies where this one allocates something else.
     fn is_taken_by(&self, left: &Left) -> bool {
         let overlaps = |range: &(Range, bool)| range.0.overlaps(left.range);
-        !self.leaves(left.key) && self.exec.cover().iter().any(overlaps)
+        !self.leaves.contains(&left.key) && self.cover.iter().any(overlaps)
     }
 
     /// The graph that it was made of.
@@ -474,8 +479,7 @@ impl Instance {
 
     /// An allocation, as graphs name it.
     pub(super) fn key(&self, alloc: GraphAllocId) -> Key {
-        let it = &self.exec.allocs()[alloc.index()];
-        (it.graph, it.alloc)
+        key_of(&self.exec, alloc)
     }
 
     /// An allocation, as the program names it.

@@ -45,7 +45,7 @@ impl Checker {
         let _ = instance.exec.freed(alloc);
         instance.outputs.insert(alloc, Output::Freed(freed));
         let families = instance.families.clone();
-        self.graphs.unfreed_no_more(&families, (exec, alloc));
+        self.graphs.forget_left(&families, (exec, alloc));
         self.bury(exec);
     }
 
