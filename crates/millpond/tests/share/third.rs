@@ -41,6 +41,16 @@ fn an_event_of_the_third_process_itself_orders_what_the_exporter_told_of_it() {
     assert!(is_filled(&here.stream, &imported, 2).unwrap());
 }
 
+/// A second process takes memory and gives it back with work in flight that waits for its gate; a third follows it.
+fn after_work_of_a_second(there: &Side, here: &Side, second: &mut Child, buffer: &Buffer<u32>) -> Buffer<u32> {
+    second.must(format!("import x {}", buffer.export().unwrap()));
+    second.must("gate");
+    second.must("fill x 2");
+    second.must("free x");
+    eventually("it has given it back", || there.device.sharing().leases == 0);
+    import(&here.device, &buffer.export().unwrap()).unwrap()
+}
+
 /// A third process is told what a second did, and that it is over: by the exporter, which has it from the second, or
 /// from the second's end.
 #[test]
@@ -48,12 +58,7 @@ fn what_a_third_process_did_is_over_for_all() {
     for is_killed in [false, true] {
         let (there, here, mut second) = (Side::new(), Side::new(), Child::new());
         let buffer = there.filled(1000, 1);
-        second.must(format!("import x {}", buffer.export().unwrap()));
-        second.must("gate");
-        second.must("fill x 2");
-        second.must("free x");
-        eventually("it has given it back", || there.device.sharing().leases == 0);
-        let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+        let imported = after_work_of_a_second(&there, &here, &mut second, &buffer);
         let refused = fill(&here.stream, &imported, 3).unwrap_err();
         assert_eq!(violation(&refused).kind, Kind::Race);
         assert!(refused.to_string().contains(&format!("process {}", second.id())), "{refused}");
@@ -253,12 +258,7 @@ fn who_takes_anothers_number_says_nothing_of_its_work() {
     let (buffer, bait) = (there.filled(1000, 1), there.filled(1000, 1));
     second.must("alloc m 1000 1");
     let number = evil.must(format!("raw {}", second.must("export m")));
-    second.must(format!("import x {}", buffer.export().unwrap()));
-    second.must("gate");
-    second.must("fill x 2");
-    second.must("free x");
-    eventually("it has given it back", || there.device.sharing().leases == 0);
-    let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+    let imported = after_work_of_a_second(&there, &here, &mut second, &buffer);
     evil.must(format!("raw {}", bait.export().unwrap()));
     evil.must(format!("raw-release {number}"));
     evil.must("raw-say over");
