@@ -13,6 +13,7 @@ use crate::access::{Read, Write};
 use crate::error::{CaptureError, Invalid, Result};
 use crate::graph::Payload;
 use crate::launch::To;
+use crate::record::Ask;
 use crate::shell;
 use crate::stream::Stream;
 
@@ -48,7 +49,7 @@ impl Stream {
         let shared = &self.shared;
         const CALL: &str = "copy_to_host";
         shared.refuse_in_capture(CALL).inspect_err(|error| {
-            shared.note_refused(error, |tracer| tracer.asked(shared.id, true, Location::caller()));
+            shared.note_refused(error, |tracer| tracer.asked(shared.id, Ask::Synchronize, Location::caller()));
         })?;
         let bytes = from.bytes();
         let (mut to, caller) = (Vec::new(), Location::caller());

@@ -133,7 +133,8 @@ impl StreamShared {
                 return Err(error);
             }
         }
-        // Only now: whoever was found closed above has its end among the others behind this, or this is refused.
+        // After the loop: a stream that it found closed has its end in `ended` once this succeeds, also where the
+        // driver refused to mark that end before.
         self.context.close_rest()?;
         let mut noted = lock(&legacy.noted);
         // From here on this chain knows of them itself.
@@ -150,7 +151,7 @@ impl StreamShared {
     fn gather_one(&self, state: &mut State, stream: &StreamShared) -> Result<()> {
         let mut other = stream.state.lock();
         if other.is_closed {
-            // Its end is noted, or the device has refused to mark it so far.
+            // Its end is in `ended`, or will be: see the caller.
             return Ok(());
         }
         let end = stream.end(&mut other);

@@ -105,7 +105,7 @@ impl StreamShared {
             }
         });
         wanted.sort_by_key(|wanted| wanted.allocation.get().key());
-        let (mut refused, aliased) = wanted::join(&mut wanted);
+        let (mut refused, aliased) = wanted::merge(&mut wanted);
         let mut lives: Few<_> = wanted.iter().map(|wanted| wanted.allocation.get().life()).collect();
         if hearing.needs(lives.iter().map(|life| &**life)) {
             return Ok(None);
@@ -116,7 +116,7 @@ impl StreamShared {
         };
         for (wanted, life) in wanted.iter().zip(&lives) {
             let judged = self.judge(wanted, life, races, &mut state, caller);
-            // Of several the first that the program declares is told, wherever their locks come.
+            // Of several violations the first in declared order is reported, whatever the order of the locks.
             if let Err(error) = judged
                 && refused.as_ref().is_none_or(|(at, _)| wanted.at < *at)
             {

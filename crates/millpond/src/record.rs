@@ -15,6 +15,22 @@ use crate::external::Record;
 use crate::stream::{Mode, State, StreamShared};
 use crate::tracing::Tracer;
 
+/// What a host asks of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ask {
+    Synchronize,
+    Query,
+}
+
+impl Ask {
+    fn call(self) -> &'static str {
+        match self {
+            Ask::Synchronize => "synchronize",
+            Ask::Query => "is_idle",
+        }
+    }
+}
+
 impl StreamShared {
     /// The present end of the stream, for the order and for the device.
     #[inline(always)] // What it returns is made in its caller's place, not copied there.
@@ -36,19 +52,16 @@ impl StreamShared {
     }
 
     /// The same, for a host that asks the device about it: a stream that captures has no such end.
-    pub(crate) fn record_to_ask(&self, call: &'static str, caller: &'static Location<'static>) -> Result<Event> {
-        self.try_record_to_ask(call, caller).inspect_err(|error| {
-            self.note_refused(error, |tracer| tracer.asked(self.id, call != "is_idle", caller));
-        })
-    }
-
-    fn try_record_to_ask(&self, call: &'static str, caller: &'static Location<'static>) -> Result<Event> {
-        let mut state = self.state.lock();
-        while self.enter(&mut state)? == Mode::Capturing {
-            // Not refused where the capture ended this moment.
-            self.refuse_in_capture(call)?;
-        }
-        self.record_event(&mut state, caller)
+    pub(crate) fn record_to_ask(&self, ask: Ask, caller: &'static Location<'static>) -> Result<Event> {
+        let once = || {
+            let mut state = self.state.lock();
+            while self.enter(&mut state)? == Mode::Capturing {
+                // Not refused where the capture ended this moment.
+                self.refuse_in_capture(ask.call())?;
+            }
+            self.record_event(&mut state, caller)
+        };
+        once().inspect_err(|error| self.note_refused(error, |tracer| tracer.asked(self.id, ask, caller)))
     }
 
     /// As [`record`](Self::record), for a host that waits and nobody else: of the legacy stream it publishes nothing,

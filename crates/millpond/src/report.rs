@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use millpond_core::check::{Act, Kind, Place, Violation};
 use millpond_core::ids::StreamId;
+use millpond_core::op::Memory as TracedMemory;
 use millpond_core::order::Knows;
 use millpond_driver::Driver;
 
@@ -18,7 +19,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::graph::freed_in_graphs;
 use crate::stream::StreamShared;
-use crate::tracing::{TracedMemory, Tracer};
+use crate::tracing::Tracer;
 
 /// What becomes of a violation: a setting of devices ([`DeviceConfig::violations`](crate::DeviceConfig::violations)).
 #[derive(Clone, Debug, Default)]

@@ -25,6 +25,7 @@ use crate::graph::Session;
 use crate::in_flight::{Seat, Unclosed};
 use crate::pool::{Heap, PoolShared};
 use crate::progress::Progress;
+use crate::record::Ask;
 use crate::shelf_count::ShelfCount;
 
 pub use millpond_core::order::StreamKind;
@@ -383,14 +384,14 @@ impl Stream {
     #[track_caller]
     pub fn record(&self) -> Result<Event> {
         let (shared, caller) = (&self.shared, Location::caller());
-        let once = || {
-            let mut state = shared.state.lock();
-            match shared.enter(&mut state)? {
-                Mode::Capturing => shared.capture_record(&state, caller),
-                Mode::Live => shared.record_event(&mut state, caller),
-            }
+        let mut state = shared.state.lock();
+        let recorded = match shared.enter(&mut state) {
+            Ok(Mode::Live) => return shared.record_event(&mut state, caller),
+            Ok(Mode::Capturing) => shared.capture_record(&state, caller),
+            Err(error) => Err(error),
         };
-        once().inspect_err(|error| {
+        drop(state);
+        recorded.inspect_err(|error| {
             let place = Place::Source(caller);
             shared.note_refused(error, |tracer| tracer.record(shared.id, &tracer.event(), place));
         })
@@ -404,21 +405,11 @@ impl Stream {
     /// takes events of its own device only.
     #[track_caller]
     pub fn wait(&self, event: &Event) -> Result<()> {
-        let caller = Location::caller();
-        self.try_wait(event, caller).inspect_err(|error| {
-            if let Some(event) = &event.traced {
-                self.shared.note_refused(error, |tracer| tracer.wait(self.shared.id, event, Place::Source(caller)));
-            }
-        })
-    }
-
-    fn try_wait(&self, event: &Event, caller: &'static Location<'static>) -> Result<()> {
-        let shared = &self.shared;
+        let (shared, caller) = (&self.shared, Location::caller());
         let is_abroad = event.device() != shared.context.number;
         let mut state = shared.state.lock();
-        let mode = shared.enter(&mut state)?;
-        match &event.at {
-            At::Live { snapshot, mark, context } if mode == Mode::Live => {
+        let waited = match (shared.enter(&mut state), &event.at) {
+            (Ok(Mode::Live), At::Live { snapshot, mark, context }) => {
                 match is_abroad {
                     true => shared.wait_abroad(&mut state, snapshot, mark, context)?,
                     false => shared.wait_for(&mut state, snapshot, mark.raw)?,
@@ -427,14 +418,21 @@ impl Stream {
                     tracer.wait(shared.id, event, Place::Source(caller));
                 }
                 shared.leave(&mut state);
-                Ok(())
+                return Ok(());
             }
-            _ if is_abroad => {
+            (Ok(_), _) if is_abroad => {
                 let (what, with) = ("an event".into(), shared.id.to_string());
                 Err(Invalid::OtherDevice { what, with }.into())
             }
-            _ => shared.capture_wait(&mut state, event, caller),
-        }
+            (Ok(_), _) => shared.capture_wait(&mut state, event, caller),
+            (Err(error), _) => Err(error),
+        };
+        drop(state);
+        waited.inspect_err(|error| {
+            if let Some(event) = &event.traced {
+                shared.note_refused(error, |tracer| tracer.wait(shared.id, event, Place::Source(caller)));
+            }
+        })
     }
 
     /// Waits until all work submitted to the stream so far is over (CUDA: `cudaStreamSynchronize`). Pools may then give
@@ -444,7 +442,7 @@ impl Stream {
     /// The device is lost.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
-        self.shared.record_to_ask("synchronize", Location::caller())?.synchronize()
+        self.shared.record_to_ask(Ask::Synchronize, Location::caller())?.synchronize()
     }
 
     /// Whether all work submitted so far is over (CUDA: `cudaStreamQuery`). A yes orders what the host submits from
@@ -454,6 +452,6 @@ impl Stream {
     /// The device is lost; it is not asked again about what is known to be over.
     #[track_caller]
     pub fn is_idle(&self) -> Result<bool> {
-        self.shared.record_to_ask("is_idle", Location::caller())?.is_over()
+        self.shared.record_to_ask(Ask::Query, Location::caller())?.is_over()
     }
 }

@@ -22,6 +22,7 @@ use crate::access::{Access as Declare, Source};
 use crate::allocation::{Allocation, Origin, Owned};
 use crate::context::lock;
 use crate::peers;
+use crate::record::Ask;
 use crate::share::TracedShares;
 use crate::stream::Role;
 use crate::trace::{Shared, Trace};
@@ -64,9 +65,6 @@ impl Drop for TracedEvent {
         lock(&self.tracer.shared.output).free_events.push(self.id.0);
     }
 }
-
-/// Memory as a trace names it.
-pub(crate) type TracedMemory = Memory;
 
 pub(crate) type Caller = &'static Location<'static>;
 
@@ -214,13 +212,13 @@ impl Tracer {
 
     /// The host waits for a stream, or asks whether it is idle and is not told so.
     #[cold]
-    pub(crate) fn asked(&self, stream: StreamId, is_waited_for: bool, caller: Caller) {
+    pub(crate) fn asked(&self, stream: StreamId, ask: Ask, caller: Caller) {
         let stream = self.stream_id(stream);
         self.push(
             Place::Source(caller),
-            match is_waited_for {
-                true => What::StreamSynchronize { stream },
-                false => What::StreamQuery { stream, is_idle: false },
+            match ask {
+                Ask::Synchronize => What::StreamSynchronize { stream },
+                Ask::Query => What::StreamQuery { stream, is_idle: false },
             },
         );
     }

@@ -1,7 +1,7 @@
 //! What a launch does to each allocation: found by its name, and judged.
 //!
-//! Knows accesses and lives. Of several things that are wrong the first that the program declares is told, whatever the
-//! order of the locks.
+//! Knows accesses and lives. Of several violations the first in declared order is reported, whatever the order of the
+//! locks.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -48,10 +48,10 @@ impl Held<'_> {
     }
 }
 
-/// Sorted by their allocations, those of one allocation become one. What is wrong with that: a life that is over, by
-/// its place among the declared accesses, and memory that is written and named twice.
+/// Merges accesses of one allocation; they are sorted by allocation. Returns what is wrong with that: a stale name,
+/// with its place among the declared accesses, and memory that is written and named twice.
 #[inline]
-pub(crate) fn join(wanted: &mut Few<Wanted<'_>>) -> (Option<(usize, Error)>, Option<Error>) {
+pub(crate) fn merge(wanted: &mut Few<Wanted<'_>>) -> (Option<(usize, Error)>, Option<Error>) {
     let mut stale = None;
     if wanted.windows(2).any(is_overtaken) {
         let is_stale = |it: &Wanted<'_>| it.generation != it.allocation.get().life().generation;

@@ -78,11 +78,6 @@ pub(crate) struct Adding<'a> {
 }
 
 impl Adding<'_> {
-    /// Who writes the operations of the captured streams down.
-    pub(crate) fn tracer(&self) -> Option<&Arc<Tracer>> {
-        self.session.tracer()
-    }
-
     /// Refuses a node that would use memory in a wrong order, with both sides.
     pub(crate) fn check_uses(
         &mut self,

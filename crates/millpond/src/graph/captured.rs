@@ -53,7 +53,7 @@ impl StreamShared {
             let generation = life.generation;
             drop(life);
             self.context.graphs.enter_captured(&allocation);
-            if let Some(tracer) = adding.tracer() {
+            if let Some(tracer) = adding.session.tracer() {
                 tracer.captured_alloc(Some((adding.session.id, alloc)), pool.id, self.id, bytes, caller);
             }
             Ok((node, Owned { allocation, generation, address }))
@@ -89,7 +89,7 @@ impl StreamShared {
             let place = Place::Source(caller);
             adding.check_free(memory, place)?;
             let node = adding.body.add_free(adding.tails, memory, place)?;
-            if let Some(tracer) = adding.tracer() {
+            if let Some(tracer) = adding.session.tracer() {
                 write(tracer);
             }
             Ok((node, ()))
@@ -119,7 +119,7 @@ impl StreamShared {
                 let place = Place::Source(caller);
                 adding.check_uses(&resolved.accesses, may_share, payload.noun(), place)?;
                 let node = adding.body.add_work(adding.tails, &resolved.accesses, payload, may_share, place)?;
-                if let Some(tracer) = adding.tracer() {
+                if let Some(tracer) = adding.session.tracer() {
                     tracer.declared_launch(self.id, accesses, caller);
                 }
                 Ok((node, node))
@@ -140,7 +140,7 @@ impl StreamShared {
         let garbage = Garbage::default();
         lock(&self.context.graphs.captures).operate(self.id, |adding| {
             let added = adding.body.add_event(&garbage, adding.tails, node, event, place)?;
-            if let (Some(tracer), Some(event)) = (adding.tracer(), event.traced()) {
+            if let (Some(tracer), Some(event)) = (adding.session.tracer(), event.traced()) {
                 tracer.captured_event(self.id, event, matches!(node, EventNode::Record), place);
             }
             Ok((added, ()))

@@ -195,7 +195,7 @@ impl ExecShared {
                     }
                 };
                 let Err((rank, stopped)) = checked else { continue };
-                // Of several the first that the graph does is told, wherever their locks come.
+                // Of several violations the first in the graph's order is reported, whatever the order of the locks.
                 if refused.as_ref().is_none_or(|(first, _)| rank < *first) {
                     let error = match stopped {
                         Stopped::Gone(error) => error,
@@ -297,11 +297,10 @@ impl Outside {
         before: &[Last],
         events: Option<(&Events, &Waited)>,
     ) -> Checked<'_> {
-        let first = Rank::Demand(self.order());
         match self.check_live(allocation, life) {
             Ok(None) => self.check(life, stream, before, events),
-            Ok(Some(wrong)) => Err((first, Stopped::Wrong(wrong))),
-            Err(error) => Err((first, Stopped::Gone(error))),
+            Ok(Some(wrong)) => Err((Rank::Demand(self.order()), Stopped::Wrong(wrong))),
+            Err(error) => Err((Rank::Demand(self.order()), Stopped::Gone(error))),
         }
     }
 
@@ -331,14 +330,14 @@ impl Outside {
         before: &[Last],
         events: Option<(&Events, &Waited)>,
     ) -> Checked<'_> {
-        self.demands.iter().zip(&self.orders).zip(&self.sites).try_for_each(|((demand, order), site)| {
+        self.demands.iter().enumerate().try_for_each(|(at, demand)| {
             let checked = standing(stream, before, events, Some(demand), |who| match demand.act {
                 Act::Free => life.history.check_free(who),
                 act => life.history.check_use(act, who, !demand.may_share),
             });
             checked.map_err(|fault| {
-                let wrong = Wrong { act: demand.act, fault, site: Some(site) };
-                (Rank::Demand(*order), Stopped::Wrong(wrong))
+                let wrong = Wrong { act: demand.act, fault, site: self.sites.get(at) };
+                (Rank::Demand(self.orders[at]), Stopped::Wrong(wrong))
             })
         })
     }

@@ -398,7 +398,7 @@ impl StreamShared {
         lock(&self.context.graphs.captures).operate(self.id, |adding| {
             let place = millpond_core::check::Place::Source(caller);
             let node = adding.body.add_child(adding.tails, &exec.body, place)?;
-            if let (Some(tracer), Some(exec)) = (adding.tracer(), &exec.traced) {
+            if let (Some(tracer), Some(exec)) = (adding.session.tracer(), &exec.traced) {
                 tracer.graph_launch(exec, self.id, std::iter::empty(), caller);
             }
             Ok((node, SmallVec::new()))

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 use millpond_core::check::{Act, Place, Site, Use};
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
 use millpond_core::ids::AllocId;
+use millpond_core::op::Memory as TracedMemory;
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
 use millpond_driver::{LightGuard, process};
@@ -22,7 +23,7 @@ use super::node::NodeName;
 use crate::allocation::{Allocation, Life, Origin, Owned};
 use crate::context::{Context, lock};
 use crate::error::{Invalid, Nearest, Result};
-use crate::tracing::{TracedMemory, Tracer};
+use crate::tracing::Tracer;
 
 /// So many spare ranges of addresses are kept.
 const SPARES: usize = 16;

@@ -131,7 +131,8 @@ impl Tracer {
         self.push(place, What::GraphNode { graph, node, after, name: None });
     }
 
-    /// A node that was refused has a number in the trace all the same: so many had one before it.
+    /// A node that was refused has a number in the trace all the same. `before` is how many nodes the graph had given
+    /// numbers to.
     #[cold]
     pub(crate) fn refused_node(&self, graph: GraphId, before: u32, after: &[NodeId], node: NodeOp, place: Place) {
         self.node(graph, after, node, place);
@@ -141,7 +142,7 @@ impl Tracer {
     /// The number of a node in the trace.
     fn node_number(&self, graph: GraphId, node: NodeId) -> NodeId {
         let refused = lock(&self.refused);
-        let before = refused.get(&graph).map_or(0, |refused| refused.iter().filter(|at| **at <= node.0).count());
+        let before = refused.get(&graph).map_or(0, |refused| refused.partition_point(|at| *at <= node.0));
         NodeId(node.0 + before as u32)
     }
 
