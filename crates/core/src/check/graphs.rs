@@ -97,6 +97,13 @@ impl Graphs {
         self.capturing > 0 && self.captures.of(stream).is_some()
     }
 
+    /// Who has the free node for memory of a graph that is gone.
+    fn freed_by(&self, (graph, alloc): Key) -> Option<GraphId> {
+        let frees = |it: &&Instance| it.graph_id() == graph && it.frees(alloc);
+        let own = self.execs.values().find(frees).map(Instance::graph_id);
+        own.or_else(|| self.grants.iter().find(|(_, keys)| keys.contains(&(graph, alloc))).map(|(by, _)| *by))
+    }
+
     fn withdraw(&mut self, (graph, alloc): Key) {
         if let Some(owner) = self.graphs.get_mut(&graph) {
             owner.graph.withdraw_free(alloc);
@@ -183,8 +190,8 @@ impl Checker {
         let granted = match self.graphs.graphs.get_mut(&graph) {
             Some(owner) => owner.graph.grant_free(alloc, to).map_err(|error| error.to_string()),
             // An instance of it may be left.
-            None => match self.graphs.grants.iter().find(|(_, keys)| keys.contains(&(graph, alloc))) {
-                Some((by, _)) => Err(format!("{by} has a free node for {alloc} of {graph} already")),
+            None => match self.graphs.freed_by((graph, alloc)) {
+                Some(by) => Err(format!("{by} has a free node for {alloc} of {graph} already")),
                 None => Ok(()),
             },
         };

@@ -20,7 +20,7 @@ use super::names::{Key, Names};
 use super::timeline::Seat;
 use super::usage::Target;
 use super::violation::Site;
-use crate::graph::{Demand, Exec, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Standing};
+use crate::graph::{Demand, Exec, FreedBy, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Standing};
 use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use crate::op::{Act, Memory, Name};
 use crate::order::Snapshot;
@@ -253,15 +253,13 @@ impl Checker {
         memory: Memory,
         later: Site,
     ) -> Step<Target> {
-        let target = self.resolve(call, memory, later)?;
-        let NodeMemory::Foreign { graph, alloc } = wanted else { return Ok(target) };
-        let is_other = |exec, at| self.graphs.execs.get(&exec).is_some_and(|by| by.key(at) != (graph, alloc));
-        match self.lives.at(target.life).source {
-            Source::Launch(exec, at) if instance.exec.pins_of(graph, alloc).is_empty() && is_other(exec, at) => {
-                Err(self.never_allocated(call, memory, later))
-            }
-            _ => Ok(target),
+        if let NodeMemory::Foreign { graph, alloc } = wanted
+            && instance.exec.pins_of(graph, alloc).is_empty()
+            && self.latest_key(memory).is_some_and(|latest| latest != (graph, alloc))
+        {
+            return Err(self.never_allocated(call, memory, later));
         }
+        self.resolve(call, memory, later)
     }
 
     /// The program's name for memory that a node names.
@@ -475,6 +473,11 @@ impl Instance {
     /// The graph that it was made of.
     pub(super) fn graph_id(&self) -> GraphId {
         self.graph.id()
+    }
+
+    /// Whether its graph frees an allocation of its own.
+    pub(super) fn frees(&self, alloc: GraphAllocId) -> bool {
+        self.graph.alloc(alloc).is_some_and(|it| matches!(it.freed, Some(FreedBy::Node(_))))
     }
 
     /// An allocation, as graphs name it.

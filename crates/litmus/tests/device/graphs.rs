@@ -133,6 +133,12 @@ impl Run {
         self.graphs.contains_key(&graph) || self.execs.values().any(|(_, of)| *of == graph)
     }
 
+    /// Whether a graph has copies, and it or one of those is gone: a name may mean what nobody can name.
+    pub(super) fn has_lost_copy(&self, owner: GraphId) -> bool {
+        let is_gone = |it: &GraphId| !self.graphs.contains_key(it);
+        self.copies.iter().any(|(copy, original)| *original == owner && (is_gone(copy) || is_gone(original)))
+    }
+
     /// The graphs that make the memory of an alloc node in a graph: itself, or children.
     fn makers(&self, graph: GraphId, owner: GraphId, makers: &mut Vec<GraphId>) {
         if graph == owner || self.copies.get(&graph) == Some(&owner) {
@@ -207,10 +213,17 @@ impl Run {
             }
             Err(error) => return Ok(Said::Refused(error, Act::Read)),
         };
-        let is_gone = |it: &GraphId| !self.graphs.contains_key(it);
-        let is_lost = |owner: &GraphId| self.copies.get(&graph) == Some(owner) && (is_gone(owner) || is_gone(&graph));
-        if self.memory.values().any(|held| matches!(held, Held::Node(_, owner) if is_lost(owner))) {
-            return cannot("a copy is launched that is gone, or whose original is");
+        let owners = self.memory.values().filter_map(|held| match held {
+            Held::Node(_, owner) => Some(*owner),
+            _ => None,
+        });
+        for owner in owners {
+            let mut makers = Vec::new();
+            self.makers(graph, owner, &mut makers);
+            let is_inside = makers.iter().any(|maker| *maker != graph && *maker != owner);
+            if is_inside || !makers.is_empty() && self.has_lost_copy(owner) {
+                return cannot("what a copy leaves that is gone, or a child, has no name");
+            }
         }
         let nodes: Vec<(Memory, millpond::MemAllocNode<u8>)> = self
             .memory
@@ -257,7 +270,7 @@ impl Run {
         owner: GraphId,
         node: millpond::MemAllocNode<u8>,
     ) -> Result<millpond::MemAllocNode<u8>, Cannot> {
-        if !self.is_there(owner) && graph != owner {
+        if !self.is_there(owner) && graph != owner || self.has_lost_copy(owner) {
             return cannot("memory of a graph that is gone has no name");
         }
         if self.launched.get(&memory).is_some_and(|(by, _)| !self.execs.contains_key(by)) {

@@ -390,6 +390,9 @@ impl Run {
     }
 
     fn drop_memory(&mut self, memory: Memory) -> Result<Said, Cannot> {
+        if self.freed_by_nodes.contains(&memory) {
+            return cannot("a graph may have freed what is dropped");
+        }
         let memory = self.current(memory);
         match self.memory.remove(&memory) {
             Some(Held::Buffer(buffer)) => {
