@@ -4,7 +4,7 @@
 //! right, and the locks of all its allocations are held meanwhile (in the order of their numbers), so that no free can
 //! slip in between.
 
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -368,8 +368,10 @@ impl Stream {
     /// While `submit` runs the stream is locked: it must not use this [`Stream`] but the queue it is given.
     ///
     /// # Errors
-    /// As for [`launch`](Self::launch), whatever `submit` returns, and [`DriverError::Captured`] where the program
-    /// captures the stream by other ways than [`begin_capture`](Self::begin_capture).
+    /// As for [`launch`](Self::launch), and [`DriverError::Captured`] where the program captures the stream by other ways
+    /// than [`begin_capture`](Self::begin_capture): nothing has happened. And whatever `submit` returns: the accesses
+    /// are recorded all the same, since it may have submitted something before it failed, or panicked; in a capture they
+    /// are not, and what it submitted is thrown away.
     ///
     /// # Safety
     /// What `submit` submits goes to that stream, and touches no memory of Millpond's but the declared accesses in the
@@ -382,14 +384,17 @@ impl Stream {
         submit: impl FnOnce(&Queue<'_>, A::Place) -> Result<R>,
     ) -> Result<R> {
         let (stream, garbage) = (&*self.shared, &Garbage::default());
-        stream.operate(&accesses, false, Location::caller(), |to| match to {
+        let outcome = stream.operate(&accesses, false, Location::caller(), |to| match to {
             To::Device(place) => {
                 stream.check_captured("enqueue")?;
-                submit(&Queue { stream, captures: false, garbage }, place)
+                let queue = Queue { stream, captures: false, garbage };
+                Ok(catch_unwind(AssertUnwindSafe(|| submit(&queue, place))))
             }
             To::Graph(payload, place) => {
-                stream.capture_foreign(payload, || submit(&Queue { stream, captures: true, garbage }, place))
+                let queue = Queue { stream, captures: true, garbage };
+                stream.capture_foreign(payload, || submit(&queue, place)).map(|done| Ok(Ok(done)))
             }
-        })
+        })?;
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }

@@ -1,9 +1,10 @@
 //! Lives of a graph's memory: what may be freed when, by whom, and launched again.
 
 use millpond::driver::cuda::abi::Code;
-use millpond::{Device, Graph, GraphNode, Instantiate, MemAllocNode, Result};
+use millpond::{Device, Graph, GraphNode, Instantiate, Kind, MemAllocNode, Result};
 
 use crate::compare;
+use crate::pointers::is_violation;
 
 const BYTES: usize = 64 << 10;
 
@@ -117,7 +118,13 @@ fn another_graph_frees_what_is_live() {
             rows.agree("the other's launch", cuda.table.launch(their_free, theirs), freed);
             rows.agree("a free after it", cuda.free(it.at, theirs), stream.free_address(x.address()));
             let again = free.launch(&stream).map(drop);
-            rows.agree("the other's second launch", cuda.table.launch(their_free, theirs), again);
+            rows.differ(
+                "the other's second launch",
+                "both frees are named",
+                (cuda.table.launch(their_free, theirs), Code::INVALID_VALUE),
+                again,
+                |ours| is_violation(ours, Kind::DoubleFree),
+            );
         }
         Ok(())
     });

@@ -1,5 +1,7 @@
 //! What comes before what: events, streams, synchronisation, and the default streams' rules.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use millpond::{Buffer, Kind, Pool, PoolConfig, Stream};
 
 use crate::common::{Subject, kind_of, on_devices_that_hold, on_every_device, order, touch, visit};
@@ -343,6 +345,30 @@ fn foreign_work_may_share_an_allocation() {
         assert_eq!(kind_of(&refused.error), Kind::FreeBeforeUse);
         order(&b, &a);
         a.free(refused.buffer).unwrap();
+    });
+}
+
+/// What failed may have submitted something before: its accesses are there all the same.
+#[test]
+fn foreign_work_that_fails_or_panics_is_recorded() {
+    on_every_device(|on| {
+        let (pool, [a, b]) = (pool(on), on.streams());
+        for panics in [false, true] {
+            let x = a.alloc::<u8>(&pool, 64).unwrap();
+            let submit = |queue: &millpond::Queue<'_>, _| -> millpond::Result<()> {
+                queue.host_function(|| ())?;
+                assert!(!panics, "planted");
+                Err(millpond::driver::DriverError::Failed { call: "submit", reason: "planted".into() }.into())
+            };
+            order(&a, &b);
+            // SAFETY: nothing touches the memory.
+            let done = catch_unwind(AssertUnwindSafe(|| unsafe { b.enqueue(x.write(), submit) }));
+            assert!(if panics { done.is_err() } else { done.unwrap().is_err() });
+            let refused = a.free(x).unwrap_err();
+            assert_eq!(kind_of(&refused.error), Kind::FreeBeforeUse);
+            order(&b, &a);
+            a.free(refused.buffer).unwrap();
+        }
     });
 }
 
