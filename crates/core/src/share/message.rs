@@ -180,9 +180,15 @@ pub enum Refusal {
         "the exporter has too many files open, or too much lent; try again later, or raise its limit on open files"
     )]
     Full,
+    /// More unordered work uses the memory than an answer can name: [`USES_MAX`].
+    #[error(
+        "work of more than {USES_MAX} streams may still use it; let the exporter's host wait for those (synchronise), \
+         and export it again"
+    )]
+    Uses,
 }
 
-const REFUSALS: [Refusal; 10] = [
+const REFUSALS: [Refusal; 11] = [
     Refusal::Unknown,
     Refusal::Used,
     Refusal::Stale,
@@ -193,6 +199,7 @@ const REFUSALS: [Refusal; 10] = [
     Refusal::System,
     Refusal::Expired,
     Refusal::Full,
+    Refusal::Uses,
 ];
 
 const ACTS: [Act; 4] = [Act::Allocate, Act::Read, Act::Write, Act::Free];

@@ -199,7 +199,7 @@ impl Offer {
         // What processes did that are forgotten is over.
         let uses: Vec<ForeignUse> = life.history.uses().iter().filter(is_open).filter_map(abroad).collect();
         if uses.len() > USES_MAX {
-            return Err(Refusal::System);
+            return Err(Refusal::Uses);
         }
         let born = abroad(&life.history.born()).ok_or(Refusal::System)?;
         let holder = Holder {

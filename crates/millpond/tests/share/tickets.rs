@@ -55,6 +55,22 @@ fn forged_and_damaged_tickets_are_refused() {
     drop(import(&here.device, &ticket).unwrap());
 }
 
+/// An answer names each use that may not be over: where there are too many, it says what to do.
+#[test]
+fn memory_with_too_many_uses_is_refused_by_that_name() {
+    let (there, here) = (Side::new(), Side::new());
+    let buffer = there.filled(1000, 1);
+    let filled = there.stream.record().unwrap();
+    let streams: Vec<_> = (0..=1024).map(|_| there.device.stream().unwrap()).collect();
+    for stream in &streams {
+        stream.wait(&filled).unwrap();
+        stream.declare(buffer.read()).unwrap();
+    }
+    assert_refused(import(&here.device, &buffer.export().unwrap()), Refusal::Uses);
+    there.device.synchronize().unwrap();
+    drop(import(&here.device, &buffer.export().unwrap()).unwrap());
+}
+
 #[test]
 fn a_lied_about_size_changes_nothing() {
     let (there, here) = (Side::new(), Side::new());
