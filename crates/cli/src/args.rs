@@ -212,6 +212,14 @@ pub struct Check {
     #[arg(long)]
     pub witness: bool,
 
+    /// Print the program with what is wrong in it corrected
+    ///
+    /// For one litmus program: what a finding's help says is written into its text, and taken where the finding is gone
+    /// by it and no other is new. What was changed, and what is left and why, is printed to standard error. The exit
+    /// status is 1 where a violation is left.
+    #[arg(long, conflicts_with_all = ["json", "witness"])]
+    pub fix: bool,
+
     /// Let unordered accesses pass that may touch different bytes
     #[arg(long = "no-races", action = ArgAction::SetFalse, help_heading = "Rules")]
     pub races: bool,
@@ -253,6 +261,7 @@ const CHECK_EXAMPLES: &str = "\
 Examples:
   millpond check litmus/zoo/20-one-read-event.litmus
   millpond check --witness litmus/measured/2-free-before-use.litmus
+  millpond check --fix wrong.litmus > right.litmus
   MILLPOND_TRACE=run.trace ./program && millpond check run.trace
   millpond check run.trace --json | jq -r '.findings[].facts'
 

@@ -57,6 +57,28 @@ fn a_right_program_is_fine_and_advice_is_no_violation() {
 }
 
 #[test]
+fn a_program_is_corrected() {
+    let wrong = litmus("measured/2-free-before-use.litmus");
+    let (status, out, err) = run(&["--fix", &wrong]);
+    assert_eq!(status, Status::Fine, "{err}");
+    assert!(out.contains("record fix1 t\nwait s fix1\nfree s a\n"), "{out}");
+    assert!(err.contains(&format!("{wrong}:8: corrected free-before-use (order)")), "{err}");
+    let right = file("corrected.litmus", out.as_bytes());
+    let (status, out, _) = run(&[right.to_str().unwrap()]);
+    assert!(status == Status::Fine && out.contains("no violations"), "{out}");
+    // What is right stays as it is, and is said to be.
+    let (status, out, err) = run(&["--fix", right.to_str().unwrap()]);
+    assert_eq!((status, out.as_bytes()), (Status::Fine, &fs::read(&right).unwrap()[..]));
+    assert!(err.contains("0 corrected, 0 left"), "{err}");
+    let (status, out, err) = run(&["--fix", &litmus("rules/captures-merged.litmus")]);
+    assert_eq!(status, Status::Found);
+    assert!(out.contains("capture-merge") && err.contains("left capture-merge: which of the captures"), "{out}{err}");
+    let (status, _, err) = run(&["--fix", &wrong, &wrong]);
+    assert!(status == Status::BadInput && err.contains("one program at a time"), "{err}");
+    fs::remove_file(right).unwrap();
+}
+
+#[test]
 fn a_witness_is_a_schedule_that_does_the_damage() {
     let (status, out, err) = run(&["--witness", &litmus("measured/2-free-before-use.litmus")]);
     assert_eq!((status, err.as_str()), (Status::Found, ""));

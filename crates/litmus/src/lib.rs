@@ -26,16 +26,20 @@
 //! | `lower` | names, and statements that become operations |
 //! | `bounds` | how large graphs become |
 //! | `streams`, `memory`, `graphs` | one statement each |
+//! | `fix/` | a program is corrected |
 //! | `model/` | a program as a device may run it: all schedules |
 #![forbid(unsafe_code)]
 
 mod bounds;
+mod fix;
 mod graphs;
 mod lower;
 mod memory;
 pub mod model;
 mod streams;
 mod text;
+
+pub use fix::{Change, Fixed, Left, fix};
 
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;

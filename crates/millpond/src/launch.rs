@@ -368,10 +368,10 @@ impl Stream {
     /// While `submit` runs the stream is locked: it must not use this [`Stream`] but the queue it is given.
     ///
     /// # Errors
-    /// As for [`launch`](Self::launch), and [`DriverError::Captured`] where the program captures the stream by other ways
-    /// than [`begin_capture`](Self::begin_capture): nothing has happened. And whatever `submit` returns: the accesses
-    /// are recorded all the same, since it may have submitted something before it failed, or panicked; in a capture they
-    /// are not, and what it submitted is thrown away.
+    /// As for [`launch`](Self::launch), and [`DriverError::Captured`] where the program captures the stream by other
+    /// ways than [`begin_capture`](Self::begin_capture): nothing has happened. And whatever `submit` returns: the
+    /// accesses are recorded all the same, since it may have submitted something before it failed, or panicked; in a
+    /// capture they are not, and what it submitted is thrown away.
     ///
     /// # Safety
     /// What `submit` submits goes to that stream, and touches no memory of Millpond's but the declared accesses in the

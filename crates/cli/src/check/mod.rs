@@ -3,6 +3,7 @@
 //! Reads litmus programs and operation traces, hands the operations to the checker one by one, and shows what it finds.
 //! What is right or wrong is decided by [`millpond_core::check`]; here are files, terminals and numbers.
 
+mod fix;
 mod program;
 mod render;
 mod report;
@@ -100,6 +101,15 @@ impl Judged {
 /// # Errors
 /// Where `out` or `err` cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+    if args.fix {
+        return match &args.files[..] {
+            [file] => fix::run(file, args, out, err),
+            _ => {
+                complain(err, "--fix corrects one program at a time: name one file")?;
+                Ok(Status::BadInput)
+            }
+        };
+    }
     let mut status = Status::Fine;
     let mut reports = Vec::new();
     for path in &args.files {

@@ -33,6 +33,8 @@ pub enum Unreadable {
     Nothing,
     /// A schedule is asked for, and it is a trace.
     NoWitness,
+    /// A correction is asked for, and it is a trace.
+    NoFix,
 }
 
 impl fmt::Display for Unreadable {
@@ -49,6 +51,10 @@ impl fmt::Display for Unreadable {
             Unreadable::NoWitness => f.write_str(
                 "an operation trace has no witness: it is not run again\n  help: leave --witness out, or write what is \
                  wrong as a litmus program",
+            ),
+            Unreadable::NoFix => f.write_str(
+                "an operation trace cannot be corrected: change the program\n  help: without --fix each finding says \
+                 what to change; --json has it as `edit`",
             ),
             Unreadable::Neither => f.write_str(
                 "neither a litmus program (text of at most 1 MiB) nor an operation trace\n  help: docs/litmus.md and \

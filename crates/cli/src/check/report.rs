@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use millpond_core::check::{Finding, Side};
+use millpond_core::check::{Edit, Finding, Side};
 use serde::Serialize;
 
 use super::{Judged, Witness};
@@ -48,6 +48,9 @@ pub struct Found {
     pub notes: Vec<String>,
     /// What to add or change.
     pub help: String,
+    /// The help as data, where it can be said so: the name of an [`Edit`](millpond_core::check::Edit).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edit: Option<&'static str>,
     /// The stable line of facts.
     pub facts: String,
     /// With `--witness`: a schedule that shows it, or why there is none.
@@ -106,6 +109,7 @@ impl Found {
             later: finding.later.as_ref().map(Shown::new),
             notes,
             help: finding.help.clone(),
+            edit: finding.edit().ok().map(Edit::name),
             facts: finding.facts(),
             witness: None,
         }

@@ -7,6 +7,7 @@
 
 mod captures;
 mod checker;
+mod edit;
 mod events;
 mod explain;
 mod finding;
@@ -26,6 +27,7 @@ mod usage;
 mod violation;
 
 pub use checker::{Checker, Settings};
+pub use edit::Edit;
 pub use finding::{Finding, Known, Side, Spot};
 pub use history::{Fault, History, Use};
 pub use kind::Kind;

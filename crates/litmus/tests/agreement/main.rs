@@ -4,6 +4,7 @@
 //! Programs are random, and made smaller where the judges differ. `AGREEMENT_PROGRAMS` asks for more of them,
 //! `AGREEMENT_SEED` for others; `AGREEMENT_FILE` is a program to be judged a hundred times instead.
 
+mod corrected;
 #[path = "../device/mod.rs"]
 mod device;
 mod graphs;

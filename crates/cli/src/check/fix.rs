@@ -1,0 +1,46 @@
+//! `millpond check --fix`: the corrected program, and what was done or left.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use millpond_litmus::{Change, Fixed, Left};
+
+use super::{Source, Unreadable, open};
+use crate::args::Check as Args;
+use crate::{Status, complain};
+
+/// Prints a litmus program as it is right; what was changed, and what is left, goes to `err`.
+///
+/// # Errors
+/// Where `out` or `err` cannot be written.
+pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+    let fixed = match open(path) {
+        Ok(Source::Litmus { program, .. }) if program.ops().is_empty() => Err(Unreadable::Nothing),
+        Ok(Source::Litmus { text, .. }) => {
+            millpond_litmus::fix(&text, &|settings| args.settings(settings)).map_err(Unreadable::Litmus)
+        }
+        Ok(Source::Trace(_)) => Err(Unreadable::NoFix),
+        Err(unreadable) => Err(unreadable),
+    };
+    let file = path.display();
+    let Fixed { text, changes, left } = match fixed {
+        Ok(fixed) => fixed,
+        Err(unreadable) => {
+            complain(err, &format!("{file}: {unreadable}"))?;
+            return Ok(Status::BadInput);
+        }
+    };
+    out.write_all(text.as_bytes())?;
+    for Change { finding, edit, line } in &changes {
+        let at = line.map_or_else(|| "a line that was put in".to_owned(), |line| format!("{file}:{line}"));
+        writeln!(err, "{at}: corrected {} ({})", finding.kind.name(), edit.name())?;
+    }
+    for Left { finding, why } in &left {
+        let at = finding.line().map_or_else(String::new, |line| format!(", now line {line}"));
+        writeln!(err, "{file}{at}: left {}: {why}", finding.kind.name())?;
+    }
+    let is_wrong = left.iter().any(|left| !left.finding.kind.is_advice());
+    let (corrected, left) = (changes.len(), left.len());
+    writeln!(err, "{file}: {corrected} corrected, {left} left")?;
+    Ok(if is_wrong { Status::Found } else { Status::Fine })
+}

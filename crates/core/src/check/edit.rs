@@ -1,0 +1,128 @@
+//! What to change so that a finding is gone, as data: what its help says in words. The sides are the finding's.
+
+use super::finding::Finding;
+use super::kind::Kind;
+use super::violation::Violation;
+use crate::op::Place;
+
+/// One change of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Edit {
+    /// The later side's stream waits for events that are recorded on the streams of all other sides, at or after their
+    /// operations. A host synchronises them instead; a thread is told by the thread that knows.
+    Order,
+    /// An edge from the earlier node to the later one.
+    Edge,
+    /// The later side is left out.
+    LeaveOut,
+    /// The earlier side is moved behind the later one.
+    MoveBehind,
+    /// The memory is freed after its last use.
+    Free,
+    /// The later side is moved out of the capture.
+    OutsideCapture,
+    /// The wait gets the external flag.
+    External,
+    /// The external flag is left out.
+    Internal,
+    /// The instance frees by itself at its next launch.
+    AutoFree,
+    /// The graph has symbolic addresses.
+    Symbolic,
+    /// The launch starts when the launch before it is over.
+    NotEarly,
+    /// The first record gets an event of its own.
+    OwnEvent,
+    /// The pool or the event is made for other processes.
+    Shareable,
+    /// The pool lets the other device in.
+    Grant,
+}
+
+impl Edit {
+    /// A stable name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Edit::Order => "order",
+            Edit::Edge => "edge",
+            Edit::LeaveOut => "leave-out",
+            Edit::MoveBehind => "move-behind",
+            Edit::Free => "free",
+            Edit::OutsideCapture => "outside-capture",
+            Edit::External => "external",
+            Edit::Internal => "internal",
+            Edit::AutoFree => "auto-free",
+            Edit::Symbolic => "symbolic",
+            Edit::NotEarly => "not-early",
+            Edit::OwnEvent => "own-event",
+            Edit::Shareable => "shareable",
+            Edit::Grant => "grant",
+        }
+    }
+}
+
+impl Kind {
+    /// What puts it right, where two sides are known.
+    fn edit(self) -> Result<Edit, &'static str> {
+        Ok(match self {
+            Kind::UseBeforeAlloc
+            | Kind::FreeBeforeAlloc
+            | Kind::FreeBeforeUse
+            | Kind::Race
+            | Kind::AutoFreeBeforeUse
+            | Kind::CaptureUnjoined => Edit::Order,
+            Kind::UseAfterFree | Kind::StreamAfterDestroy | Kind::PoolAfterDestroy | Kind::FreeWhileImported => {
+                Edit::MoveBehind
+            }
+            Kind::DoubleFree | Kind::StaleFree | Kind::RedundantWait | Kind::EmptyWait => Edit::LeaveOut,
+            Kind::WeakOrder => Edit::NotEarly,
+            Kind::Leak => Edit::Free,
+            Kind::UnfreedLaunch => Edit::AutoFree,
+            Kind::SharedAddresses => Edit::Symbolic,
+            Kind::EventOverwritten => Edit::OwnEvent,
+            Kind::NoAccess => Edit::Grant,
+            Kind::NotShareable => Edit::Shareable,
+            Kind::CaptureIsolation => Edit::External,
+            Kind::CaptureUnsupported | Kind::CaptureForeignFree => Edit::OutsideCapture,
+            Kind::ExternalOutsideCapture => Edit::Internal,
+            Kind::UnknownName => return Err("what is meant by the name, only the program knows"),
+            Kind::WrongDevice => return Err("which device the event is for, only the program knows"),
+            Kind::Aliased => return Err("whether it is to be read or written, only the program knows"),
+            Kind::CaptureMerge => return Err("which of the captures is meant, only the program knows"),
+            Kind::CaptureState => return Err("where the capture is to begin or to end, only the program knows"),
+            Kind::GraphRefused => return Err("which other node or edge is meant, only the program knows"),
+        })
+    }
+}
+
+impl Finding {
+    /// What puts it right.
+    ///
+    /// # Errors
+    /// Why nothing can be said that would.
+    pub fn edit(&self) -> Result<Edit, &'static str> {
+        match self.kind.edit()? {
+            Edit::Order if self.earlier.is_none() => {
+                Err("nothing allocates it: which memory is meant, only the program knows")
+            }
+            Edit::Order if self.graph.is_some() => Ok(Edit::Edge),
+            edit => Ok(edit),
+        }
+    }
+}
+
+impl Violation {
+    /// What puts it right.
+    ///
+    /// # Errors
+    /// Why nothing can be said that would.
+    pub fn edit(&self) -> Result<Edit, &'static str> {
+        match self.kind.edit()? {
+            Edit::MoveBehind if matches!(self.earlier.place, Place::Process(_)) => {
+                Err("it is the other process that has to free its import first")
+            }
+            edit => Ok(edit),
+        }
+    }
+}

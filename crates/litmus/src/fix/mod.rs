@@ -1,0 +1,215 @@
+//! Corrects a litmus program: each finding's [edit](millpond_core::check::Edit) is made in its text, and tried.
+//!
+//! A change is taken only where the checker says that the finding is gone by it, and that there is none which was not
+//! there before; but an operation that is no longer refused is done, so that what is found behind it may be new. What no
+//! change puts right is left, with the reason.
+//!
+//! ```
+//! let fixed = millpond_litmus::fix("
+//!     stream s
+//!     stream t
+//!     a = alloc s 1024
+//!     write t a
+//!     free s a
+//! ", &|settings| settings)?;
+//! assert!(fixed.left.is_empty());
+//! assert!(fixed.text.contains("wait t fix1"));
+//! # Ok::<(), millpond_litmus::Refusal>(())
+//! ```
+
+mod edits;
+mod lines;
+
+use std::collections::{BTreeMap, HashSet};
+
+use millpond_core::check::{Checker, Edit, Finding, Kind, Settings};
+use millpond_core::ids::AllocId;
+
+use crate::{Program, Refusal};
+use lines::Lines;
+
+/// So many operations, lines and findings are looked at, all in all: hostile programs end.
+const STEPS_MAX: usize = 30_000_000;
+/// So often the lines are read for one finding, about.
+const READS: usize = 8;
+/// So often the findings of one line are corrected: a change may uncover the next.
+const ROUNDS_MAX: u32 = 8;
+
+/// A finding that was corrected.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// What was found, with the lines of the text as it was by then.
+    pub finding: Finding,
+    /// What was done.
+    pub edit: Edit,
+    /// The line in the text as it was given, where the finding was at one.
+    pub line: Option<u32>,
+}
+
+/// A finding that is left.
+#[derive(Clone, Debug)]
+pub struct Left {
+    /// What was found, with the lines of the corrected text.
+    pub finding: Finding,
+    /// Why nothing was done.
+    pub why: String,
+}
+
+/// A program after [`fix`].
+#[derive(Clone, Debug)]
+pub struct Fixed {
+    /// The corrected program.
+    pub text: String,
+    /// What was changed, in order.
+    pub changes: Vec<Change>,
+    /// What is still wrong.
+    pub left: Vec<Left>,
+}
+
+/// Corrects a program; `adjust` says what is looked for, from what the program asks for.
+///
+/// # Errors
+/// The text is no program.
+pub fn fix(text: &str, adjust: &dyn Fn(Settings) -> Settings) -> Result<Fixed, Refusal> {
+    let mut fixing = Fixing { adjust, steps: 0 };
+    let mut at = fixing.judge(Lines::new(text)?)?;
+    let (mut changes, mut made) = (Vec::new(), BTreeMap::<Key, u32>::new());
+    let mut left: BTreeMap<Key, String> = BTreeMap::new();
+    while !fixing.is_over()
+        && let Some(next) = at.findings.iter().position(|finding| !left.contains_key(&at.key(finding)))
+    {
+        fixing.steps += next;
+        let finding = at.findings[next].clone();
+        let key = at.key(&finding);
+        let rounds = made.entry(key).or_default();
+        let next = match finding.edit() {
+            _ if *rounds == ROUNDS_MAX => Err("it was corrected before, and was there again".to_owned()),
+            Err(why) => Err(why.to_owned()),
+            Ok(edit) => match fixing.correct(&at, &finding, edit) {
+                Some(next) => Ok((edit, next)),
+                None => Err(format!("no change of this kind (`{}`) puts it right by itself", edit.name())),
+            },
+        };
+        match next {
+            Err(why) => drop(left.insert(key, why)),
+            Ok((edit, next)) => {
+                *rounds += 1;
+                changes.push(Change { finding, edit, line: key.1 });
+                at = next;
+                at.lines.settle(&at.findings);
+                // What stood in the way may be gone.
+                left.clear();
+            }
+        }
+    }
+    let too_large = "the program is too large for more attempts";
+    let why = |finding: &Finding| left.get(&at.key(finding)).cloned().unwrap_or_else(|| too_large.to_owned());
+    let left = at.findings.iter().map(|finding| Left { finding: finding.clone(), why: why(finding) }).collect();
+    Ok(Fixed { text: at.lines.text(), changes, left })
+}
+
+/// A rule, the line of the given text at which it is broken (none at what was put in), and the memory that it is about.
+type Key = (Kind, Option<u32>, Option<AllocId>);
+
+/// A text and what is found in it.
+struct Judged {
+    lines: Lines,
+    findings: Vec<Finding>,
+}
+
+impl Judged {
+    fn key(&self, finding: &Finding) -> Key {
+        let line = finding.line().and_then(|line| self.lines.origin(line));
+        (finding.kind, line, finding.subject.as_ref().map(|subject| subject.id))
+    }
+
+    fn counts(&self) -> BTreeMap<Key, usize> {
+        let mut counts = BTreeMap::new();
+        for finding in &self.findings {
+            *counts.entry(self.key(finding)).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Whether one finding is gone that was there `before`, and nothing is wrong that was not.
+    fn is_better(&self, before: &Judged, gone: Key) -> bool {
+        let (now, then) = (self.counts(), before.counts());
+        let of = |counts: &BTreeMap<Key, usize>, key: &Key| counts.get(key).copied().unwrap_or(0);
+        let is_known = |(key, count): (&Key, &usize)| key.0.is_advice() || *count <= of(&then, key);
+        of(&now, &gone) < of(&then, &gone) && now.iter().all(is_known)
+    }
+
+    /// Whether one finding is gone, what was found before it is found still, and what was put in is right. Findings are
+    /// in the order of the operations: what comes behind may be wrong now that the operation is done.
+    fn is_further(&self, before: &Judged, gone: Key) -> bool {
+        let of = |judged: &Judged| judged.counts().get(&gone).copied().unwrap_or(0);
+        fn wrong(judged: &Judged) -> impl Iterator<Item = Key> {
+            judged.findings.iter().map(|it| judged.key(it)).filter(|key| !key.0.is_advice())
+        }
+        let first = wrong(before).take_while(|key| *key != gone);
+        let is_right =
+            |it: &Finding| it.kind.is_advice() || it.line().is_none_or(|line| self.lines.origin(line).is_some());
+        of(self) < of(before)
+            && first.eq(wrong(self).take(wrong(before).take_while(|key| *key != gone).count()))
+            && self.findings.iter().all(is_right)
+    }
+}
+
+/// Tries changes.
+struct Fixing<'a> {
+    adjust: &'a dyn Fn(Settings) -> Settings,
+    steps: usize,
+}
+
+impl Fixing<'_> {
+    fn is_over(&self) -> bool {
+        self.steps > STEPS_MAX
+    }
+
+    fn judge(&mut self, lines: Lines) -> Result<Judged, Refusal> {
+        let program = Program::parse(&lines.text())?;
+        self.steps += program.ops().len() + lines.len();
+        let (mut checker, mut findings) = (Checker::new((self.adjust)(program.settings())), Vec::new());
+        for op in program.ops() {
+            checker.check(op, program.names(), &mut findings);
+        }
+        checker.finish(program.names(), &mut findings);
+        Ok(Judged { lines, findings })
+    }
+
+    /// The first change that puts a finding right: one by which nothing else is wrong, or else one by which only
+    /// something is that the operation does now that it is done, or that comes after it.
+    fn correct(&mut self, at: &Judged, finding: &Finding, edit: Edit) -> Option<Judged> {
+        self.steps += READS * at.lines.len();
+        let gone = at.key(finding);
+        let mut others = Vec::new();
+        for lines in edits::candidates(&at.lines, finding, edit) {
+            if self.is_over() {
+                return None;
+            }
+            let Ok(next) = self.judge(lines) else { continue };
+            if next.is_better(at, gone) {
+                return Some(self.smallest(at, gone, next));
+            }
+            others.push(next);
+        }
+        others.into_iter().find(|next| next.is_further(at, gone))
+    }
+
+    /// Without what was put in and is not needed: of several waits some may follow from others.
+    fn smallest(&mut self, at: &Judged, gone: Key, mut best: Judged) -> Judged {
+        let mut seen = HashSet::new();
+        while let Some((pair, lines)) = best.lines.without_one(&seen) {
+            seen.insert(pair);
+            if self.is_over() {
+                break;
+            }
+            if let Ok(next) = self.judge(lines)
+                && next.is_better(at, gone)
+            {
+                best = next;
+            }
+        }
+        best
+    }
+}
