@@ -142,6 +142,8 @@ pub struct GraphFault {
     pub earlier: NodeSite,
     /// The node that had to come after it.
     pub later: NodeSite,
+    /// Whether there is a path from the later one to the earlier one: an edge between them would close a circle.
+    pub is_turned: bool,
 }
 
 impl GraphFault {
@@ -160,6 +162,12 @@ impl GraphFault {
             }
             GraphFaultKind::SharedBytes if self.earlier.act != Act::Free => {
                 format!("free it before {later}, or make these graphs with symbolic addresses")
+            }
+            _ if self.is_turned => {
+                let (first, second) = (self.earlier.end(&self.later), self.later.end(&self.earlier));
+                format!(
+                    "{second} comes before {first}: remove the edges that make it so, and add one from {first} to {second}"
+                )
             }
             _ => format!("add an edge from {} to {}", self.earlier.end(&self.later), self.later.end(&self.earlier)),
         }

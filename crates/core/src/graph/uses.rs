@@ -124,5 +124,7 @@ fn fault(graph: &Graph, memory: Memory, wrong: Wrong, new: (NodeId, &'static str
         let name = graph.node(alloc.node).and_then(|node| node.label.name.as_deref());
         subject = FaultSubject { memory, bytes: Some(alloc.bytes), name: name.map(str::to_owned) };
     }
-    Box::new(GraphFault { kind: wrong.kind, subject, earlier: site(wrong.earlier), later: site(wrong.later) })
+    // Nothing comes after the node that is new.
+    let (earlier, later, is_turned) = (site(wrong.earlier), site(wrong.later), false);
+    Box::new(GraphFault { kind: wrong.kind, subject, earlier, later, is_turned })
 }

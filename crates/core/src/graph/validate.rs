@@ -206,6 +206,7 @@ impl Check<'_> {
             let name = alloc.node.and_then(|node| self.flat.nodes[node.index()].label.name.clone());
             subject = FaultSubject { memory, bytes: Some(alloc.bytes), name: name.map(|name| name.to_string()) };
         }
-        self.faults.push(GraphFault { kind, subject, earlier: site(earlier), later: site(later) });
+        let is_turned = self.index.reaches(later.0, earlier.0);
+        self.faults.push(GraphFault { kind, subject, earlier: site(earlier), later: site(later), is_turned });
     }
 }

@@ -183,6 +183,7 @@ impl Edits<'_> {
             // Where an edge was removed: behind that.
             let removed = self.lines.find(|words| matches!(words, ["remove", "edge", .., of] if *of == graph));
             texts.extend(removed.last().map(|line| edge(&from, &to, line + 1)));
+            texts.push(self.turned(earlier, later));
         }
         texts.extend(self.order());
         texts
@@ -250,18 +251,18 @@ impl Edits<'_> {
         self.statement(line).words.last().cloned()
     }
 
-    /// In a graph: the free node comes after the other one, and not before it.
-    fn turn_round(&self) -> Option<Lines> {
-        let (free, graph, first) = self.node(self.earlier()?)?;
-        let (user, _, second) = self.node(self.finding.later.as_ref()?).filter(|(_, of, _)| *of == graph)?;
+    /// In a graph: `first` comes before `second`, and not after it.
+    fn turned(&self, first: &Side, second: &Side) -> Option<Lines> {
+        let (first, graph, at) = self.node(first)?;
+        let (second, _, behind) = self.node(second).filter(|(_, of, _)| *of == graph)?;
         self.made(|lines| {
-            lines.replace(second, |words| {
+            lines.replace(at, |words| {
                 let colon = words.iter().position(|word| word == ":").unwrap_or(words.len());
-                let after: Vec<String> = words.drain(4.min(colon)..colon).filter(|it| *it != free).collect();
+                let after: Vec<String> = words.drain(4.min(colon)..colon).filter(|it| *it != second).collect();
                 let is_none = after.iter().all(|word| word == "after");
                 words.splice(4..4, if is_none { Vec::new() } else { after });
             });
-            lines.insert(first.max(second) + 1, format!("edge {user} -> {free} in {graph}"));
+            lines.insert(at.max(behind) + 1, format!("edge {first} -> {second} in {graph}"));
             Some(())
         })
     }
@@ -293,7 +294,11 @@ impl Edits<'_> {
             Some(())
         });
         let memory = self.finding.kind == Kind::UseAfterFree && self.finding.graph.is_none();
-        vec![self.turn_round(), moved, memory.then(|| dropped(earlier, self.line)).flatten()]
+        vec![
+            self.finding.later.as_ref().and_then(|later| self.turned(later, self.earlier()?)),
+            moved,
+            memory.then(|| dropped(earlier, self.line)).flatten(),
+        ]
     }
 
     /// Behind the last line that names the memory, or at the end.
