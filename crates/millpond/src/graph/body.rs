@@ -194,7 +194,10 @@ impl Body {
 
     pub(crate) fn keep(&mut self, node: NodeId, payload: Payload) {
         self.has_late |= matches!(payload, Payload::Late(_));
-        self.payloads.resize(node.index() + 1, Payload::Nothing);
+        // A window's node may have others behind it by the time that the window is closed.
+        if node.index() >= self.payloads.len() {
+            self.payloads.resize(node.index() + 1, Payload::Nothing);
+        }
         self.payloads[node.index()] = payload;
     }
 

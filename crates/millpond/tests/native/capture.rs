@@ -191,3 +191,27 @@ fn other_streams_go_on_meanwhile() -> Result<()> {
     expect(&stream, &x, 5);
     Ok(())
 }
+
+/// Between a declaration and its stream's next call other streams of the capture go on: their nodes stay what they are.
+#[test]
+fn nodes_behind_an_open_declaration_are_kept() -> Result<()> {
+    let Some(subject) = subject() else { return Ok(()) };
+    let (device, foreign) = (&subject.device, &subject.foreign);
+    let (stream, side) = (device.stream()?, device.non_blocking_stream()?);
+    let pool = device.default_pool();
+    let (x, y) = (stream.alloc::<u8>(&pool, 4096)?, stream.alloc::<u8>(&pool, 4096)?);
+    // SAFETY: nothing is submitted.
+    let RawStream(native) = unsafe { side.enqueue((), |queue, ()| Ok(queue.raw_stream())) }?;
+    let (graph, ()) = stream.capture(|s| {
+        side.wait(&s.record()?)?;
+        side.declare(x.write())?;
+        foreign.fill(native, x.address(), 4096, 5);
+        s.memset(y.write(), 7)?;
+        s.wait(&side.record()?)
+    })?;
+    let exec = graph.instantiate(Instantiate::default())?;
+    let _ = exec.launch(&stream)?;
+    expect(&stream, &x, 5);
+    expect(&stream, &y, 7);
+    Ok(())
+}
