@@ -58,7 +58,7 @@ impl StreamShared {
         then: impl Fn(&mut State, R) -> T,
     ) -> Result<T> {
         let mut work = Some(work);
-        let mut hearing = Hearing::default();
+        let (mut hearing, mut known) = (Hearing::default(), false);
         loop {
             match self.try_operate(accesses, races, caller, &mut work, &then, &mut hearing) {
                 Ok(Some(done)) => return Ok(done),
@@ -67,7 +67,7 @@ impl StreamShared {
                 Ok(None) => hearing.hear(),
                 // What was refused has not begun.
                 Err(error) => {
-                    if work.is_none() || !self.mend(&error) {
+                    if work.is_none() || !self.mend(&error, &mut known) {
                         self.note_refused(&error, |tracer| tracer.declared_launch(self.id, accesses, caller));
                         return Err(error);
                     }

@@ -92,11 +92,20 @@ impl Context {
     }
 }
 
+/// What became of an edge that is put in.
+enum Followed {
+    New,
+    /// It was there.
+    Known,
+    /// It cannot be put in.
+    Not,
+}
+
 impl StreamShared {
     /// Reports a refusal, where that is the setting, and puts in what is missing. Whether the operation is to be tried
-    /// again. No lock is held.
+    /// again: once also where it was there by then, which `known` says. No lock is held.
     #[cold]
-    pub(crate) fn mend(&self, error: &Error) -> bool {
+    pub(crate) fn mend(&self, error: &Error, known: &mut bool) -> bool {
         let Some(violation) = self.context.report(error) else { return false };
         let is_order = matches!(
             violation.kind,
@@ -104,7 +113,14 @@ impl StreamShared {
         );
         // After its free memory is gone, whatever is waited for.
         let is_there = violation.earlier.act != Act::Free && !matches!(violation.earlier.place, Place::Process(_));
-        is_order && is_there && self.follow(violation.earlier.stream).unwrap_or(false)
+        is_order
+            && is_there
+            && match self.follow(violation.earlier.stream) {
+                Ok(Followed::New) => true,
+                // Another thread put it in meanwhile.
+                Ok(Followed::Known) => !std::mem::replace(known, true),
+                Ok(Followed::Not) | Err(_) => false,
+            }
     }
 
     /// Has an operation written down that was refused, if it is the program that is wrong. No lock is held.
@@ -132,14 +148,14 @@ impl StreamShared {
         }
     }
 
-    /// Puts later work of this stream after all work of another. Whether that is news.
-    fn follow(&self, stream: StreamId) -> Result<bool> {
+    /// Puts later work of this stream after all work of another.
+    fn follow(&self, stream: StreamId) -> Result<Followed> {
         let other = self.context.streams().into_iter().find(|it| it.id == stream && it.id != self.id);
         let ends = match other {
             Some(other) => {
                 let mut state = other.state.lock();
                 if state.is_closed || state.capture.is_some() {
-                    return Ok(false);
+                    return Ok(Followed::Not);
                 }
                 // A record of a shared stream is always new: that alone would not mend anything.
                 let last = state.chain.last();
@@ -149,14 +165,14 @@ impl StreamShared {
             None => self.context.in_flight.ended().into_iter().map(|end| (end.0.point(), end)).collect(),
         };
         let mut state = self.state.lock();
-        let mut is_news = false;
+        let mut followed = Followed::Known;
         for (last, (snapshot, mark)) in &ends {
             if !state.chain.covers(*last) {
                 self.context.driver.wait(self.raw, mark.raw)?;
                 state.chain.wait(snapshot);
-                is_news = true;
+                followed = Followed::New;
             }
         }
-        Ok(is_news)
+        Ok(followed)
     }
 }

@@ -123,14 +123,14 @@ impl StreamShared {
         Holder: From<Owned> + Into<Owned>,
     {
         let (mut error, mut held) = (refused.0, Holder::from(refused.1));
-        let mut is_settled = false;
+        let (mut is_settled, mut known) = (false, false);
         loop {
             if error.is_abroad() && !is_settled {
                 let owned = held.into();
                 Hearing::of(&owned.allocation);
                 held = owned.into();
                 is_settled = true;
-            } else if !self.mend(&error) {
+            } else if !self.mend(&error, &mut known) {
                 let owned = held.into();
                 self.note_refused(&error, |tracer| tracer.free_owned(&owned, Some(self.id), caller));
                 return Err((error, owned));

@@ -50,6 +50,28 @@ fn a_wrong_order_is_reported_and_mended() {
     }
 }
 
+/// Somebody else, the reporter here, puts the edge in before the library does.
+#[test]
+fn what_is_mended_meanwhile_goes_on() {
+    for make in makes() {
+        let slot = Arc::<Mutex<Option<(Stream, Stream)>>>::default();
+        let streams = Arc::clone(&slot);
+        let reporter = Reporter::new(move |_| {
+            let streams = streams.lock().unwrap();
+            let (left, right) = streams.as_ref().expect("the streams");
+            right.wait(&left.record().unwrap()).unwrap();
+        });
+        let config = DeviceConfig { violations: Violations::Report(reporter), ..DeviceConfig::default() };
+        let on = Subject::with(make, config);
+        let [left, right] = on.streams();
+        *slot.lock().unwrap() = Some((left.clone(), right.clone()));
+        let a = left.alloc::<u8>(&on.device.default_pool(), 4096).unwrap();
+        right.memset(a.write(), 7).unwrap();
+        right.free(a).unwrap();
+        *slot.lock().unwrap() = None;
+    }
+}
+
 #[test]
 fn a_launch_that_frees_too_early_is_mended() {
     for make in makes() {

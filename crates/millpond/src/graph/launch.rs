@@ -122,11 +122,12 @@ impl GraphExec {
                 }
             }
         };
+        let mut known = false;
         let begun = loop {
             match once() {
                 Ok(begun) => break begun,
                 Err(Stopped::Blocked(blocked)) => wait(&exec.context, &blocked)?,
-                Err(Stopped::Refused(error)) if shared.mend(&error) || exec.context.makes_room(&error) => {}
+                Err(Stopped::Refused(error)) if shared.mend(&error, &mut known) || exec.context.makes_room(&error) => {}
                 Err(Stopped::Refused(error)) => {
                     shared.note_refused(&error, |tracer| {
                         if let Some(traced) = &exec.traced {
