@@ -15,6 +15,7 @@ impl Lower {
             ["set", "threads", word @ ("apart" | "joined")] => self.settings.threads_apart = word == "apart",
             ["set", "early", word @ ("strict" | "trusted")] => self.settings.weak_order = word == "strict",
             ["stream", name, ref rest @ ..] => self.new_stream(name, rest)?,
+            ["event", name, "holds", from] => self.copy_event(name, from)?,
             ["event", name, ref rest @ ..] => self.new_event(name, rest)?,
             ["pool", name] => self.new_pool(name, false)?,
             ["pool", name, "shared"] => self.new_pool(name, true)?,
@@ -42,6 +43,10 @@ impl Lower {
             ["wait", stream, event] => self.wait(stream, event, false)?,
             ["wait", stream, event, "external"] => self.wait(stream, event, true)?,
             ["synchronize", "device"] => self.push(What::DeviceSynchronize)?,
+            ["synchronize", "device", number] => {
+                let device = self.device(&["on", number])?;
+                self.push(What::SynchronizeDevice { device })?;
+            }
             ["synchronize", name] => match self.symbol(name) {
                 Some(Symbol::Event(event)) => self.push(What::EventSynchronize { event })?,
                 _ => {
@@ -99,6 +104,16 @@ impl Lower {
         let event = EventId(self.next(Count::Event));
         self.define(name, Symbol::Event(event))?;
         self.push(What::EventCreate { event, device, shared })
+    }
+
+    fn copy_event(&mut self, name: &str, from: &str) -> Result<(), Refusal> {
+        let from = self.event(from)?;
+        if self.symbol(name).is_none() {
+            let event = EventId(self.next(Count::Event));
+            self.define(name, Symbol::Event(event))?;
+        }
+        let event = self.event(name)?;
+        self.push(What::EventCopy { event, from })
     }
 
     fn reach(&mut self, pool: &str, device: &str, reach: Reach) -> Result<(), Refusal> {

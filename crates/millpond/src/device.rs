@@ -276,7 +276,7 @@ impl Device {
         let context = &self.shared.context;
         context.graphs.refuse_in_capture("synchronize").inspect_err(|error| {
             if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
-                tracer.synchronized(context.streams().iter().map(|stream| stream.id), Location::caller());
+                tracer.synchronized(Location::caller());
             }
         })?;
         let Everything { live, ended: mut ends } = context.everything()?;
@@ -296,12 +296,13 @@ impl Device {
             waited = waited.and(context.driver.block_on(mark.raw)).and(context.block_on_strays(snapshot));
         }
         waited?;
+        // Before anybody acts on it.
+        if let Some(tracer) = &context.tracer {
+            tracer.synchronized(Location::caller());
+        }
         context.synchronized(ends.iter().map(|(snapshot, _)| snapshot));
         context.hear_of_ended();
         context.chains.sweep();
-        if let Some(tracer) = &context.tracer {
-            tracer.synchronized(context.streams().iter().map(|stream| stream.id), Location::caller());
-        }
         Ok(())
     }
 

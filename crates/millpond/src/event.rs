@@ -77,10 +77,11 @@ impl Event {
         let (snapshot, mark, context) = self.live(Location::caller(), Tracer::event_over)?;
         let over = context.driver.is_over(mark.raw)? && context.are_strays_over(snapshot)?;
         if over {
-            context.told([snapshot]);
+            // Written down before anybody acts on it.
             if let (Some(tracer), Some(event)) = (&context.tracer, &self.traced) {
                 tracer.event_over(event, Location::caller());
             }
+            context.told([snapshot]);
         }
         Ok(over)
     }
@@ -94,10 +95,10 @@ impl Event {
         let (snapshot, mark, context) = self.live(Location::caller(), Tracer::synchronized_with)?;
         context.driver.block_on(mark.raw)?;
         context.block_on_strays(snapshot)?;
-        context.synchronized([snapshot]);
         if let (Some(tracer), Some(event)) = (&context.tracer, &self.traced) {
             tracer.synchronized_with(event, Location::caller());
         }
+        context.synchronized([snapshot]);
         Ok(())
     }
 

@@ -69,7 +69,8 @@ impl Event {
     pub fn to_external(&self) -> Option<ExternalEvent> {
         let At::Live { snapshot, mark, context } = &self.at else { return None };
         let last = Mutex::new(Some((snapshot.clone(), Arc::clone(mark))));
-        let (traced, context) = (self.traced.clone(), Arc::clone(context));
+        let traced = context.tracer.as_ref().map(|tracer| tracer.event_like(self.traced.as_deref()));
+        let context = Arc::clone(context);
         Some(ExternalEvent { shared: Arc::new(Shared { key: next_key(), traced, context, last }) })
     }
 }
@@ -85,7 +86,8 @@ impl ExternalEvent {
     /// the record of that node: not the whole launch comes before it.
     pub fn last(&self) -> Option<Event> {
         let (snapshot, mark) = self.record()?;
-        let traced = self.shared.traced.clone();
+        let context = &self.shared.context;
+        let traced = context.tracer.as_ref().map(|tracer| tracer.event_like(self.shared.traced.as_deref()));
         Some(Event { traced, at: At::Live { snapshot, mark, context: Arc::clone(&self.shared.context) } })
     }
 
@@ -133,9 +135,17 @@ impl Stream {
         let shared = &self.shared;
         event.check_stream(shared)?;
         let mut state = shared.state.lock();
-        match shared.enter(&mut state)? {
-            Mode::Capturing => shared.capture_event(EventNode::Record, event, place),
-            Mode::Live => {
+        let mode = shared.enter(&mut state);
+        match mode {
+            Err(error) => {
+                drop(state);
+                shared.note_refused(&error, |tracer| {
+                    event.traced().into_iter().for_each(|event| tracer.record(shared.id, event, place));
+                });
+                Err(error)
+            }
+            Ok(Mode::Capturing) => shared.capture_event(EventNode::Record, event, place),
+            Ok(Mode::Live) => {
                 event.set(shared.record(&mut state)?);
                 if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {
                     tracer.record(shared.id, event, place);
@@ -157,12 +167,20 @@ impl Stream {
         let place = Place::Source(Location::caller());
         let shared = &self.shared;
         let mut state = shared.state.lock();
-        match shared.enter(&mut state)? {
-            Mode::Capturing => {
+        let mode = shared.enter(&mut state);
+        match mode {
+            Err(error) => {
+                drop(state);
+                shared.note_refused(&error, |tracer| {
+                    event.traced().into_iter().for_each(|event| tracer.wait(shared.id, event, place));
+                });
+                Err(error)
+            }
+            Ok(Mode::Capturing) => {
                 event.check_stream(shared)?;
                 shared.capture_event(EventNode::Wait, event, place)
             }
-            Mode::Live => {
+            Ok(Mode::Live) => {
                 if let Some((snapshot, mark)) = event.record() {
                     let owner = &event.shared.context;
                     match owner.number == shared.context.number {

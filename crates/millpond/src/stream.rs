@@ -368,13 +368,19 @@ impl Stream {
         self.shared.id
     }
 
-    /// Whether what is done on it becomes nodes of a graph (CUDA: `cudaStreamIsCapturing`).
+    /// Whether what is done on it becomes nodes of a graph (CUDA: `cudaStreamIsCapturing`). No operation: it orders
+    /// nothing; the legacy default stream answers no while others are captured, and their captures go on.
     ///
     /// # Errors
     /// The stream is closed.
     pub fn is_capturing(&self) -> Result<bool> {
+        process::refuse_forked()?;
         let mut state = self.shared.state.lock();
-        Ok(self.shared.enter(&mut state)? == Mode::Capturing)
+        if state.is_closed {
+            return Err(Invalid::StreamClosed(self.shared.id).into());
+        }
+        self.shared.close_window(&mut state)?;
+        Ok(state.capture.as_ref().is_some_and(|capture| capture.is_open()))
     }
 
     /// Records an event: everything submitted to the stream so far (CUDA: `cudaEventRecord`).

@@ -204,6 +204,16 @@ impl Tracer {
         Arc::new(TracedEvent { tracer: Arc::clone(self), id: event })
     }
 
+    /// A new event that stands for what another one stands for now.
+    #[cold]
+    pub(crate) fn event_like(self: &Arc<Self>, from: Option<&TracedEvent>) -> Arc<TracedEvent> {
+        let event = self.event();
+        if let Some(from) = from.filter(|from| self.is_beside(&from.tracer)) {
+            self.push(Place::Unknown, What::EventCopy { event: event.id, from: from.id });
+        }
+        event
+    }
+
     #[cold]
     pub(crate) fn record(&self, stream: StreamId, event: &TracedEvent, place: Place) {
         let stream = self.stream_id(stream);
@@ -242,16 +252,13 @@ impl Tracer {
         self.push(Place::Source(caller), What::EventQuery { event: event.id, is_over: true });
     }
 
-    /// The host waited for the whole device, whose streams these are.
+    /// The host waited for the whole device.
     #[cold]
-    pub(crate) fn synchronized(&self, streams: impl Iterator<Item = StreamId>, caller: Caller) {
-        if self.shared.devices.load(Ordering::Relaxed) == 1 {
-            self.push_of_thread(Place::Source(caller), What::DeviceSynchronize);
-        } else {
-            for stream in streams {
-                self.push(Place::Source(caller), What::StreamSynchronize { stream: self.stream_id(stream) });
-            }
-        }
+    pub(crate) fn synchronized(&self, caller: Caller) {
+        let is_alone = self.shared.devices.load(Ordering::Relaxed) == 1;
+        let device = DeviceId(self.device);
+        let what = if is_alone { What::DeviceSynchronize } else { What::SynchronizeDevice { device } };
+        self.push_of_thread(Place::Source(caller), what);
         let mut output = lock(&self.shared.output);
         if output.writer.pending() > 0 {
             output.flush_full();

@@ -143,8 +143,12 @@ impl Checker {
         let label = self.label(call, None);
         if let Some(graph) = self.graphs.captures.graph(stream) {
             let after: Vec<NodeId> = users(graph, found);
-            let added = graph.add_free(&after, found, label);
-            added.map_err(|error| self.graph_refused(call, error, seat))?;
+            let (id, added) = (graph.id(), graph.add_free(&after, found, label));
+            match (added, self.graphs.captured.get_mut(&id)) {
+                (Ok(node), Some(captured)) => captured.uses.added(graph, node),
+                (Ok(_), None) => {}
+                (Err(error), _) => return Err(self.graph_refused(call, error, seat)),
+            }
         }
         Ok(true)
     }

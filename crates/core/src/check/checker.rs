@@ -211,7 +211,8 @@ impl Checker {
             What::StreamDestroy { stream } => self.destroy_stream(call, stream),
             What::StreamSynchronize { stream } => self.synchronize_stream(call, stream, "synchronized", true),
             What::StreamQuery { stream, is_idle } => self.synchronize_stream(call, stream, "queried", is_idle),
-            What::DeviceSynchronize => self.synchronize_device(call),
+            What::DeviceSynchronize => self.synchronize_device(call, None),
+            What::SynchronizeDevice { device } => self.synchronize_device(call, Some(device)),
             What::PoolCreate { pool, exportable } => {
                 self.pools.insert(pool, exportable);
                 self.pools_made = self.pools_made.max(pool.0.saturating_add(1));
@@ -239,6 +240,7 @@ impl Checker {
                 Ok(())
             }
             What::EventCreate { .. }
+            | What::EventCopy { .. }
             | What::EventDestroy { .. }
             | What::EventSynchronize { .. }
             | What::EventQuery { .. } => self.event_step(what, call),
@@ -285,7 +287,8 @@ impl Checker {
     }
 
     fn destroy_stream(&mut self, call: Call<'_>, stream: StreamId) -> Step {
-        let seat = self.enter(call, stream)?;
+        // Its end is no use of the legacy stream.
+        let Some(seat) = self.time.look(call.host, stream) else { return Err(self.no_stream(call, stream)) };
         self.refuse_in_capture(call, stream, "a stream is destroyed")?;
         let site = self.site(call, seat, Act::Free);
         self.time.destroy(stream, site);
@@ -304,10 +307,10 @@ impl Checker {
         Ok(())
     }
 
-    fn synchronize_device(&mut self, call: Call<'_>) -> Step {
+    fn synchronize_device(&mut self, call: Call<'_>, device: Option<DeviceId>) -> Step {
         self.refuse_unsafe(call, "the device is synchronized")?;
         let site = self.host_site(call, Act::Read);
-        self.time.learn_all(call.host, site);
+        self.time.learn_all(call.host, device, site);
         Ok(())
     }
 

@@ -68,6 +68,15 @@ impl Checker {
                 self.events.insert(event, Event { made, stands: Stands::Nothing });
                 Ok(())
             }
+            What::EventCopy { event, from } => {
+                let mut copy = self.events.get(&from).cloned().unwrap_or_default();
+                if let Stands::Recorded(recorded) = &mut copy.stands {
+                    // Who waits for either of them waits for the record.
+                    recorded.is_waited = true;
+                }
+                self.events.insert(event, copy);
+                Ok(())
+            }
             What::EventDestroy { event } => {
                 self.events.remove(&event);
                 Ok(())

@@ -407,11 +407,12 @@ impl Timeline {
     }
 
     /// A thread waited for all streams of its process.
-    pub(super) fn learn_all(&mut self, host: HostId, site: Site) {
+    pub(super) fn learn_all(&mut self, host: HostId, device: Option<DeviceId>, site: Site) {
         let process = self.process(host);
         let thread = self.thread(host);
         let homes = &self.homes;
-        let mine = |stream: &&Stream| homes[stream.home].process == process;
+        let is_meant = |home: &Home| home.process == process && device.is_none_or(|device| home.device == device);
+        let mine = |stream: &&Stream| is_meant(&homes[stream.home]);
         let mut all: Vec<Snapshot> = self.streams.iter().flatten().filter(mine).map(|it| it.chain.snapshot()).collect();
         all.sort_unstable_by_key(Snapshot::point);
         let thread = &mut self.threads[thread];
@@ -422,7 +423,7 @@ impl Timeline {
             }
         }
         thread.host.learn_all(&all);
-        for home in homes.iter().filter(|home| home.process == process) {
+        for home in homes.iter().filter(|home| is_meant(home)) {
             thread.host.hear(home.ended.base());
         }
     }

@@ -121,6 +121,11 @@ pub enum What {
     },
     /// The host waited for all of its process's streams of all devices (`cudaDeviceSynchronize`).
     DeviceSynchronize,
+    /// The host waited for all of its process's streams of one device.
+    SynchronizeDevice {
+        /// The device.
+        device: DeviceId,
+    },
     /// An event is made (`cudaEventCreate`).
     EventCreate {
         /// Its number; given out again after its end.
@@ -134,6 +139,13 @@ pub enum What {
     EventDestroy {
         /// The event.
         event: EventId,
+    },
+    /// An event stands for what another one stands for now; what it recorded before is forgotten.
+    EventCopy {
+        /// The event.
+        event: EventId,
+        /// The other one.
+        from: EventId,
     },
     /// An event is recorded on a stream; what it recorded before is forgotten (`cudaEventRecord`).
     EventRecord {

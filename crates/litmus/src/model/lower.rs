@@ -122,8 +122,19 @@ impl Lower<'_> {
                 }
             }
             What::DeviceSynchronize => {
-                let work = self.work_of(self.process(self.host));
+                let work = self.work_of(self.process(self.host), None);
                 self.told(work);
+            }
+            What::SynchronizeDevice { device } => {
+                let work = self.work_of(self.process(self.host), Some(device));
+                self.told(work);
+            }
+            What::EventCopy { event, from } => {
+                let stands = self.events.get(&from).cloned();
+                match stands {
+                    Some(stands) => drop(self.events.insert(event, stands)),
+                    None => drop(self.events.remove(&event)),
+                }
             }
             What::EventDestroy { event } => drop(self.events.remove(&event)),
             What::EventRecord { event, stream, external, mark } => self.record(event, stream, external, mark),
@@ -150,9 +161,10 @@ impl Lower<'_> {
     }
 
     /// The last tasks of a process's streams.
-    pub(super) fn work_of(&self, process: ProcessId) -> Vec<usize> {
-        let open = self.streams.values().filter(|it| it.home.0 == process).filter_map(|it| it.last);
-        let ended = self.ended.iter().filter(|(home, _)| home.0 == process).flat_map(|(_, last)| last);
+    pub(super) fn work_of(&self, process: ProcessId, device: Option<DeviceId>) -> Vec<usize> {
+        let is_meant = |home: &(ProcessId, DeviceId)| home.0 == process && device.is_none_or(|it| it == home.1);
+        let open = self.streams.values().filter(|it| is_meant(&it.home)).filter_map(|it| it.last);
+        let ended = self.ended.iter().filter(|(home, _)| is_meant(home)).flat_map(|(_, last)| last);
         open.chain(ended.copied()).collect()
     }
 

@@ -415,7 +415,11 @@ impl Graph {
     pub fn remove_node(&mut self, node: GraphNode) -> Result<()> {
         let id = self.own(node)?;
         self.body.check_limits("lose a node")?;
-        let freed = match self.edit().core.remove_node(id)? {
+        let removed = self.edit().core.remove_node(id);
+        if let Some(tracer) = &self.body.context.tracer {
+            tracer.node_removed(self.body.core.id(), id);
+        }
+        let freed = match removed? {
             NodeKind::MemFree(Memory::Own(alloc)) => Some((self.body.core.id(), alloc)),
             NodeKind::MemFree(Memory::Foreign { graph, alloc }) => Some((graph, alloc)),
             _ => None,
@@ -425,9 +429,6 @@ impl Graph {
         }
         // Dropped last: what a kernel owns may panic then.
         let _former = std::mem::replace(&mut self.edit().payloads[id.index()], Payload::Nothing);
-        if let Some(tracer) = &self.body.context.tracer {
-            tracer.node_removed(self.body.core.id(), id);
-        }
         Ok(())
     }
 

@@ -76,4 +76,6 @@ table! {
     39 Import { ticket, memory }
     40 ProcessEnd { process }
     41 PoolAccess { pool, device, reach }
+    42 EventCopy { event, from }
+    43 SynchronizeDevice { device }
 }
