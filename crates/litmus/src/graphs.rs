@@ -46,6 +46,10 @@ impl Lower {
                 let (exec, stream) = (self.exec(exec)?, self.stream(stream)?);
                 self.push(What::GraphLaunch { exec, stream })?;
             }
+            ["upload", exec, stream] => {
+                let (exec, stream) = (self.exec(exec)?, self.stream(stream)?);
+                self.push(What::GraphUpload { exec, stream })?;
+            }
             ["update", exec, "from", graph] => {
                 let (exec, graph) = (self.exec(exec)?, self.graph(graph)?);
                 self.push(What::ExecUpdate { exec, graph })?;

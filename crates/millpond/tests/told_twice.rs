@@ -165,6 +165,25 @@ fn the_legacy_stream_is_refused_beside_a_capture() {
     });
 }
 
+/// An upload comes after the launches before.
+#[test]
+fn an_upload_orders_its_stream() {
+    for (name, uploads, expected) in [("uploaded", true, &[][..]), ("not-uploaded", false, &["use-before-alloc"])] {
+        agreed(name, expected, |said, [device]| {
+            let [a, b] = streams(&device);
+            let x = a.alloc::<u8>(&device.default_pool(), 512).unwrap();
+            let mut graph = device.graph().unwrap();
+            graph.add_memset(&[], x.write(), 1).unwrap();
+            let exec = graph.instantiate(Instantiate::default()).unwrap();
+            drop(exec.launch(&a).unwrap());
+            if uploads {
+                exec.upload(&b).unwrap();
+            }
+            said.of(b.memset(x.write(), 2));
+        });
+    }
+}
+
 #[test]
 fn a_node_that_cannot_be_removed_is_told() {
     agreed("node-removed", &["graph-refused"], |said, [device]| {

@@ -34,7 +34,8 @@ impl Checker {
             | What::EventWait { stream, .. }
             | What::StreamSynchronize { stream }
             | What::StreamQuery { stream, .. }
-            | What::GraphLaunch { stream, .. } => stream,
+            | What::GraphLaunch { stream, .. }
+            | What::GraphUpload { stream, .. } => stream,
             _ => return false,
         };
         let captures = &self.graphs.captures;

@@ -290,6 +290,7 @@ impl Checker {
             }
             What::ExecUpdate { exec, graph } => self.update(call, exec, graph),
             What::GraphLaunch { exec, stream } => self.launch_graph(call, exec, stream),
+            What::GraphUpload { exec, stream } => self.upload(call, exec, stream),
             What::Take { exec, node, memory } => self.take(call, exec, node, memory),
             What::ExecDestroy { exec } => self.destroy_exec(call, exec),
             _ => Ok(()),

@@ -315,15 +315,41 @@ impl Checker {
         Box::new(finding)
     }
 
-    /// The launch is made: see `graph/lanes.rs` for the steps.
-    fn commit_launch(&mut self, call: Call<'_>, seat: Seat, exec: ExecId, freed: Vec<LifeId>) {
-        let Some(mut instance) = self.graphs.execs.remove(&exec) else { return };
+    /// The stream comes after the launches before.
+    fn follow_launches(&mut self, seat: Seat, instance: &Instance) {
         if let Some(last) = &instance.last {
             self.time.at_mut(seat).chain.wait(&last.snapshot);
         }
         for last in instance.families.iter().filter_map(|family| self.graphs.families.get(family)?.last.as_ref()) {
             self.time.at_mut(seat).chain.wait(last);
         }
+    }
+
+    /// An instance's memory is bound on a stream.
+    pub(super) fn upload(&mut self, call: Call<'_>, exec: ExecId, stream: StreamId) -> Step {
+        let seat = self.enter(call, stream)?;
+        self.instance(call, exec)?;
+        self.refuse_in_capture(call, stream, "a graph is uploaded")?;
+        let Some(mut instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
+        self.follow_launches(seat, &instance);
+        let site = self.site(call, seat, Act::Read);
+        self.time.at_mut(seat).chain.submit();
+        let snapshot = self.time.at(seat).chain.snapshot();
+        for id in &instance.families {
+            if let Some(family) = self.graphs.families.get_mut(id) {
+                family.last = Some(snapshot.clone());
+            }
+        }
+        instance.last = Some(Last { snapshot, site });
+        self.graphs.execs.insert(exec, instance);
+        self.done(seat, "uploaded", call.place);
+        Ok(())
+    }
+
+    /// The launch is made: see `graph/lanes.rs` for the steps.
+    fn commit_launch(&mut self, call: Call<'_>, seat: Seat, exec: ExecId, freed: Vec<LifeId>) {
+        let Some(mut instance) = self.graphs.execs.remove(&exec) else { return };
+        self.follow_launches(seat, &instance);
         let before = self.time.at(seat).chain.snapshot();
         let waits: Vec<(NodeId, Snapshot)> = instance
             .exec

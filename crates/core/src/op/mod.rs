@@ -360,6 +360,13 @@ pub enum What {
         /// The stream.
         stream: StreamId,
     },
+    /// An instance's memory is bound on a stream, which comes after its launches before (`cudaGraphUpload`).
+    GraphUpload {
+        /// The instance.
+        exec: ExecId,
+        /// The stream.
+        stream: StreamId,
+    },
     /// The life that the latest launch of an instance began at an alloc node gets a name of its own.
     Take {
         /// The instance.

@@ -107,6 +107,7 @@ impl Lower<'_> {
                 let family = family.filter(|_| nodes.iter().any(has_allocs));
                 self.execs.insert(exec, Exec { graph, nodes, family, auto_free, last: None, outputs: Vec::new() });
             }
+            What::GraphUpload { .. } => return Err(TooMuch("an instance is uploaded".into())),
             What::GraphLaunch { exec, stream } => {
                 let Some(found) = self.execs.get(&exec).cloned() else { return Ok(()) };
                 self.graphs.entry(found.graph).or_default().is_run = true;

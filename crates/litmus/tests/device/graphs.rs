@@ -75,6 +75,12 @@ impl Run {
                 }
             }
             What::GraphLaunch { exec, stream } => self.launch_graph(*exec, *stream),
+            What::GraphUpload { exec, stream } => {
+                let Some((made, _)) = self.execs.get(exec).filter(|_| self.captures.is_empty()) else {
+                    return cannot("an upload in a capture, or of an instance that is gone");
+                };
+                Ok(said(made.upload(self.stream(*stream)?), Act::Read))
+            }
             What::Take { exec, node, memory } => self.take(*exec, *node, *memory),
             What::ExecDestroy { exec } => {
                 self.execs.remove(exec);

@@ -64,14 +64,16 @@ impl StreamShared {
     #[cold]
     pub(crate) fn capture_free(&self, _: &State, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
         let allocation = &owned.allocation;
-        let memory = match &allocation.origin {
-            Origin::Captured(session) => Memory::Foreign { graph: session.id, alloc: GraphAllocId(allocation.index) },
-            Origin::Graph(_) => match self.context.graphs.key_of(allocation) {
-                Some((graph, alloc)) => Memory::Foreign { graph, alloc },
-                None => return Err(not_graph_memory(allocation)),
-            },
-            Origin::Pool(_) | Origin::Imported(_) => return Err(not_graph_memory(allocation)),
+        let key = match &allocation.origin {
+            Origin::Captured(session) => Some((session.id, GraphAllocId(allocation.index))),
+            Origin::Graph(_) => self.context.graphs.key_of(allocation),
+            Origin::Pool(_) | Origin::Imported(_) => None,
         };
+        let Some((graph, alloc)) = key else {
+            // Where the capture is invalid, that is what is said.
+            return lock(&self.context.graphs.captures).operate(self.id, |_| Err(not_graph_memory(allocation)));
+        };
+        let memory = Memory::Foreign { graph, alloc };
         self.capture_free_of(memory, caller, |tracer| tracer.free_owned(owned, Some(self.id), caller))
     }
 

@@ -146,20 +146,27 @@ impl GraphExec {
     /// (CUDA: `cudaGraphUpload`). It may have to wait as a [`launch`](Self::launch) may.
     ///
     /// # Errors
-    /// No memory is left; the device refused.
+    /// No memory is left; the device refused; the stream is captured.
+    #[track_caller]
     pub fn upload(&self, stream: &Stream) -> Result<()> {
-        let context = &self.shared.context;
+        let (context, caller) = (&self.shared.context, Location::caller());
         loop {
-            match self.upload_once(stream) {
+            match self.upload_once(stream, caller) {
                 Ok(()) => return Ok(()),
                 Err(Stopped::Blocked(blocked)) => wait(context, &blocked)?,
                 Err(Stopped::Refused(error)) if context.makes_room(&error) => {}
-                Err(Stopped::Refused(error)) => return Err(error),
+                Err(Stopped::Refused(error)) => {
+                    if let Some(exec) = &self.shared.traced {
+                        let shared = &stream.shared;
+                        shared.note_refused(&error, |tracer| tracer.upload(exec, shared.id, caller));
+                    }
+                    return Err(error);
+                }
             }
         }
     }
 
-    fn upload_once(&self, stream: &Stream) -> std::result::Result<(), Stopped> {
+    fn upload_once(&self, stream: &Stream, caller: &'static Location<'static>) -> std::result::Result<(), Stopped> {
         let (exec, shared) = (&*self.shared, &*stream.shared);
         if exec.context.number != shared.context.number {
             return Err(
@@ -188,6 +195,9 @@ impl GraphExec {
         let base = exec.events.as_ref().map(|_| exec.context.hosts.base());
         exec.end(shared, &mut state, &mut run, base.as_ref(), Some(&mut memory));
         drop(memory);
+        if let (Some(tracer), Some(traced)) = (&exec.context.tracer, &exec.traced) {
+            tracer.upload(traced, shared.id, caller);
+        }
         shared.leave(&mut state);
         Ok(uploaded?)
     }

@@ -190,6 +190,11 @@ impl Tracer {
         self.push(Place::Unknown, What::ExecUpdate { exec: exec.id, graph: self.graph_id(graph) });
     }
 
+    #[cold]
+    pub(crate) fn upload(&self, exec: &TracedExec, stream: StreamId, caller: Caller) {
+        self.push(Place::Source(caller), What::GraphUpload { exec: exec.id, stream: self.stream_id(stream) });
+    }
+
     /// An instance is launched, and what it leaves live gets the names that the program knows.
     #[cold]
     pub(crate) fn graph_launch(

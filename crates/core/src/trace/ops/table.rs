@@ -78,4 +78,5 @@ table! {
     41 PoolAccess { pool, device, reach }
     42 EventCopy { event, from }
     43 SynchronizeDevice { device }
+    44 GraphUpload { exec, stream }
 }

@@ -76,7 +76,7 @@ fn stream_op() -> impl Strategy<Value = What> {
     let start = prop_oneof![Just(Start::Ordered), Just(Start::Early)];
     let space = prop_oneof![Just(Space::Device), Just(Space::Host)];
     let small = (number(), number(), any::<bool>(), any::<bool>(), name(), any::<u64>());
-    (0_u8..25, small, role, mark, start, space, memory(), accesses(), prop::option::of(name())).prop_map(
+    (0_u8..27, small, role, mark, start, space, memory(), accesses(), prop::option::of(name())).prop_map(
         |(kind, (a, b, yes, also, text, bytes), role, mark, start, space, memory, accesses, name)| {
             let (stream, event, pool, process) = (StreamId(a), EventId(b), PoolId(b), ProcessId(a));
             match kind {
@@ -108,6 +108,8 @@ fn stream_op() -> impl Strategy<Value = What> {
                     device: DeviceId(a),
                     reach: if yes { Reach::Read } else { Reach::ReadWrite },
                 },
+                24 => What::EventCopy { event, from: EventId(b) },
+                25 => What::SynchronizeDevice { device: DeviceId(a) },
                 _ => What::HostAccess { accesses },
             }
         },
@@ -118,7 +120,7 @@ fn stream_op() -> impl Strategy<Value = What> {
 fn graph_op() -> impl Strategy<Value = What> {
     let mode = prop_oneof![Just(CaptureMode::Global), Just(CaptureMode::ThreadLocal), Just(CaptureMode::Relaxed)];
     let after = prop::collection::vec(number().prop_map(NodeId), 0..4).prop_map(SmallVec::from_vec);
-    (0_u8..17, (number(), number(), number()), any::<bool>(), mode, node(), after, memory(), prop::option::of(name()))
+    (0_u8..18, (number(), number(), number()), any::<bool>(), mode, node(), after, memory(), prop::option::of(name()))
         .prop_map(|(kind, (a, b, c), yes, mode, node, after, memory, name)| {
             let (graph, exec, stream, ticket) = (GraphId(a), ExecId(b), StreamId(c), TicketId(c));
             let (from, to) = (NodeId(b), NodeId(c));
@@ -139,6 +141,7 @@ fn graph_op() -> impl Strategy<Value = What> {
                 13 => What::ExecDestroy { exec },
                 14 => What::Export { memory, ticket },
                 15 => What::Import { ticket, memory },
+                16 => What::GraphUpload { exec, stream },
                 _ => What::ProcessEnd { process: ProcessId(c) },
             }
         })
