@@ -287,3 +287,19 @@ proptest! {
         prop_assert_eq!(found, expected);
     }
 }
+
+/// Children within children are more nodes than any graph may have: refused, with bounded memory, and not tried.
+#[test]
+fn graphs_have_a_size() {
+    let mut inner = Graph::new(GraphId(0), 512, Addressing::Symbolic);
+    inner.add_work(Work::Empty, &[], &[], Label::default()).unwrap();
+    for level in 1..40 {
+        let child = Arc::new(inner);
+        let mut outer = Graph::new(GraphId(level), 512, Addressing::Symbolic);
+        for _ in 0..2 {
+            outer.add_child(&[], Arc::clone(&child), Label::default()).unwrap();
+        }
+        inner = outer;
+    }
+    assert!(matches!(Draft::new(&inner), Err(Refusal::TooManyNodes)), "a node for each leaf would be 2^39");
+}

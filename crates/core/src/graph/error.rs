@@ -6,6 +6,9 @@ use super::graph::{DEPTH_MAX, FreedBy};
 use super::node::{GraphAllocId, GraphId, NodeId};
 use crate::units::Bytes;
 
+pub(super) const TOO_MANY_NODES: &str =
+    "the graph has too many nodes, its children's included, or too many that do not come after one another";
+
 /// Why a change of a graph was refused. The graph is as before.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -49,6 +52,9 @@ pub enum GraphError {
         /// Bytes of addresses, whole granules.
         bytes: u64,
     },
+    /// Too many nodes beside each other.
+    #[error("{TOO_MANY_NODES}")]
+    TooManyNodes,
     /// Larger than the address space.
     #[error("{} are more than there are addresses", Bytes(*.0))]
     TooLarge(u64),

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use super::error::TOO_MANY_NODES;
 use super::fault::GraphFault;
 use super::flat::{Flat, FlatAlloc, FlatNode};
 use super::graph::Graph;
@@ -30,6 +31,9 @@ pub enum Refusal {
     /// Its allocations pass the address space.
     #[error("the allocations of the graph are more than there are addresses")]
     TooLarge,
+    /// With its children it has too many nodes, or too many that do not come after one another.
+    #[error("{TOO_MANY_NODES}")]
+    TooManyNodes,
     /// A graph with memory is in it twice: that would be live twice at one place.
     #[error("{0} has memory nodes and is in this graph more than once: its addresses would be live twice")]
     ChildTwice(GraphId),
@@ -107,6 +111,9 @@ impl Draft {
     /// What is wrong with the graph.
     pub fn new(graph: &Graph) -> Result<Self, Refusal> {
         let flat = Flat::new(graph);
+        if flat.is_too_large() {
+            return Err(Refusal::TooManyNodes);
+        }
         let (lives, faults) = validate(&flat);
         if !faults.is_empty() {
             return Err(Refusal::Faults(faults));
@@ -232,22 +239,28 @@ impl Exec {
 
     /// The address ranges that need memory, whole granules, rising and apart: and whether an output lies in each.
     pub fn cover(&self) -> Vec<(Range, bool)> {
-        let mut granules: Vec<(u64, bool)> = Vec::new();
+        // Where allocations begin and end, in granules: how many more there are from there on, and how many outputs.
+        let mut edges: Vec<(u64, i64, i64)> = Vec::new();
         for alloc in self.allocs.iter().filter(|alloc| alloc.node.is_some()) {
             let Some(range) = alloc.range else { continue };
-            let span = range.start / self.granularity..range.end().div_ceil(self.granularity);
-            granules.extend(span.map(|granule| (granule, alloc.is_output())));
+            let outputs = i64::from(alloc.is_output());
+            edges.push((range.start / self.granularity, 1, outputs));
+            edges.push((range.end().div_ceil(self.granularity), -1, -outputs));
         }
-        // Outputs first, so that what stays of each granule says whether one is there.
-        granules.sort_unstable_by_key(|&(granule, is_output)| (granule, !is_output));
-        granules.dedup_by_key(|(granule, _)| *granule);
+        edges.sort_unstable_by_key(|&(granule, ..)| granule);
         let mut cover: Vec<(Range, bool)> = Vec::new();
-        for (granule, is_output) in granules {
-            let start = granule * self.granularity;
-            match cover.last_mut() {
-                Some((range, same)) if range.end() == start && *same == is_output => range.bytes += self.granularity,
-                _ => cover.push((Range::new(start, self.granularity), is_output)),
+        let (mut from, mut all, mut outputs) = (0, 0, 0);
+        for (granule, more, more_outputs) in edges {
+            let between = Range::between(from * self.granularity, granule * self.granularity);
+            if all > 0 && !between.is_empty() {
+                match cover.last_mut() {
+                    Some((range, same)) if range.end() == between.start && *same == (outputs > 0) => {
+                        range.bytes += between.bytes;
+                    }
+                    _ => cover.push((between, outputs > 0)),
+                }
             }
+            (from, all, outputs) = (granule, all + more, outputs + more_outputs);
         }
         cover
     }

@@ -62,6 +62,9 @@ impl FlatAlloc {
     }
 }
 
+/// No graph has more nodes, those of its children included.
+const NODES_MAX: usize = 1 << 22;
+
 /// The whole: see the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flat {
@@ -97,6 +100,9 @@ impl Flat {
             ..Flat::default()
         };
         flat.inline(graph, &[], &[]);
+        if flat.is_too_large() {
+            return flat;
+        }
         flat.pins.sort_unstable();
         flat.pins.dedup();
         if flat.graphs.len() > 1 || flat.graphs.values().any(|(times, _)| *times > 1) {
@@ -110,6 +116,11 @@ impl Flat {
             }
         }
         flat
+    }
+
+    /// Whether it has too many nodes, or too many beside each other: it is not whole then.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.nodes.len() >= NODES_MAX || self.index.is_full()
     }
 
     /// Appends all nodes of `graph`; those that depend on none come after `entry`. What comes after the whole graph
@@ -139,6 +150,9 @@ impl Flat {
         let mut last = vec![NodeId(u32::MAX); graph.nodes.len()];
         let mut leaves = Vec::new();
         for id in graph.topological_order() {
+            if self.is_too_large() {
+                break;
+            }
             let node = &graph.nodes[id.index()];
             let mut dependencies: SmallVec<[NodeId; 2]> =
                 node.before.iter().map(|before| last[before.index()]).collect();

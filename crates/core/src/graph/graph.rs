@@ -82,7 +82,7 @@ pub struct Graph {
     pub(super) nodes: Vec<Node>,
     pub(super) allocs: Vec<GraphAlloc>,
     ranks: Ranks,
-    index: Index,
+    pub(super) index: Index,
     is_stale: bool,
     /// Whether an edge or a node was removed, on which the sharing of addresses may have relied.
     pub(super) is_shrunk: bool,
@@ -355,6 +355,9 @@ impl Graph {
     pub fn add_edge(&mut self, from: NodeId, to: NodeId) -> Result<(), GraphError> {
         self.check_node(from)?;
         self.check_node(to)?;
+        if self.index.is_full() {
+            return Err(GraphError::TooManyNodes);
+        }
         if self.nodes[to.index()].before.contains(&from) {
             return Err(GraphError::DuplicateEdge { from, to });
         }

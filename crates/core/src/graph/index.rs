@@ -15,6 +15,8 @@
 use super::node::NodeId;
 
 const NONE: u32 = u32::MAX;
+/// An index has no more cells: 1 GiB of them.
+const CELLS_MAX: usize = 1 << 28;
 /// Chains looked at for one that a node without a chain's end among its dependencies can go on.
 const LOOK: usize = 8;
 
@@ -45,12 +47,19 @@ pub struct Index {
     /// How long each chain is.
     lengths: Vec<u32>,
     cursor: usize,
+    /// A row had no room: what it would have known is not known.
+    is_full: bool,
 }
 
 impl Index {
     /// An index with room for so many nodes.
     pub fn with_capacity(nodes: usize) -> Self {
         Self { spots: Vec::with_capacity(nodes), forks: Vec::with_capacity(nodes), ..Self::default() }
+    }
+
+    /// Whether the graph is so wide that there was no room for all rows: the index is not exact then.
+    pub fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// How many chains there are.
@@ -175,6 +184,10 @@ impl Index {
         };
         let len = nodes.iter().map(reach).max().unwrap_or(0).max(row.len) as usize;
         let start = self.cells.len();
+        if start + len > CELLS_MAX {
+            self.is_full = true;
+            return Row::default();
+        }
         self.cells.resize(start + len, 0);
         let (old, new) = self.cells.split_at_mut(start);
         let mut join = |row: Row| {
@@ -190,8 +203,7 @@ impl Index {
             let known = &mut new[spot.chain as usize];
             *known = (*known).max(spot.position);
         }
-        let start = u32::try_from(start).expect("an index has fewer than 2^32 cells");
-        Row { start, len: len as u32 }
+        Row { start: start as u32, len: len as u32 }
     }
 
     /// Puts `node`, which nothing depends on, after one more.

@@ -9,8 +9,16 @@ impl Graph {
         self.node(id).map(|_| ()).ok_or(GraphError::UnknownNode(id))
     }
 
+    /// Whether its last node or edge found no room in the index.
+    fn is_full(&self) -> bool {
+        self.index.is_full()
+    }
+
     pub(super) fn check_dependencies(&self, dependencies: &[NodeId]) -> Result<(), GraphError> {
         let to = NodeId(self.nodes.len() as u32);
+        if self.is_full() {
+            return Err(GraphError::TooManyNodes);
+        }
         for &from in dependencies {
             self.check_node(from)?;
         }

@@ -43,6 +43,13 @@ pub enum GraphError {
     /// The allocations pass the address space.
     #[error("the allocations of the graph are more than there are addresses")]
     TooLarge,
+    /// With its children it has more than four million nodes, or so many that do not come after one another that
+    /// their order takes more than 1 GiB.
+    #[error(
+        "the graph has too many nodes, its children's included, or too many that do not come after one another: make \
+         several graphs of it"
+    )]
+    TooManyNodes,
     /// An allocation of an earlier launch is not freed (CUDA: `cudaErrorInvalidValue`). Nothing was enqueued.
     #[error("{0}")]
     Unfreed(LaunchRefused),

@@ -325,6 +325,7 @@ fn draft(body: &Body) -> Result<Draft> {
     let refused = |refusal| match refusal {
         Refusal::Faults(faults) => GraphError::Faults(faults),
         Refusal::ChildTwice(graph) => GraphError::ChildTwice(graph),
+        Refusal::TooManyNodes => GraphError::TooManyNodes,
         _ => GraphError::TooLarge,
     };
     Ok(Draft::new(&body.core).map_err(refused)?)
