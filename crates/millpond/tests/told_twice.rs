@@ -1,5 +1,5 @@
-//! What a device refuses, the checker finds in its trace, and nothing else: programs of few lines, each with a shape that
-//! the two once judged otherwise.
+//! What a device refuses, the checker finds in its trace, and nothing else: programs of few lines, each with a shape
+//! that the two once judged otherwise.
 
 use std::cell::RefCell;
 use std::path::Path;

@@ -35,9 +35,9 @@ pub(super) enum Output {
 
 /// The launch before.
 #[derive(Clone, Debug)]
-struct Last {
-    snapshot: Snapshot,
-    site: Site,
+pub(super) struct Last {
+    pub(super) snapshot: Snapshot,
+    pub(super) site: Site,
 }
 
 /// An instantiated graph of the program.
@@ -56,7 +56,7 @@ pub(super) struct Instance {
     leaves: FxHashSet<Key>,
     pub(super) names: Names,
     pub(super) outputs: FxHashMap<GraphAllocId, Output>,
-    last: Option<Last>,
+    pub(super) last: Option<Last>,
     pub(super) is_destroyed: bool,
 }
 
@@ -313,37 +313,6 @@ impl Checker {
         }
         finding.later = Some(self.side(call, self.site(call, seat, Act::Allocate), "launched"));
         Box::new(finding)
-    }
-
-    /// The stream comes after the launches before.
-    fn follow_launches(&mut self, seat: Seat, instance: &Instance) {
-        if let Some(last) = &instance.last {
-            self.time.at_mut(seat).chain.wait(&last.snapshot);
-        }
-        for last in instance.families.iter().filter_map(|family| self.graphs.families.get(family)?.last.as_ref()) {
-            self.time.at_mut(seat).chain.wait(last);
-        }
-    }
-
-    /// An instance's memory is bound on a stream.
-    pub(super) fn upload(&mut self, call: Call<'_>, exec: ExecId, stream: StreamId) -> Step {
-        let seat = self.enter(call, stream)?;
-        self.instance(call, exec)?;
-        self.refuse_in_capture(call, stream, "a graph is uploaded")?;
-        let Some(mut instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
-        self.follow_launches(seat, &instance);
-        let site = self.site(call, seat, Act::Read);
-        self.time.at_mut(seat).chain.submit();
-        let snapshot = self.time.at(seat).chain.snapshot();
-        for id in &instance.families {
-            if let Some(family) = self.graphs.families.get_mut(id) {
-                family.last = Some(snapshot.clone());
-            }
-        }
-        instance.last = Some(Last { snapshot, site });
-        self.graphs.execs.insert(exec, instance);
-        self.done(seat, "uploaded", call.place);
-        Ok(())
     }
 
     /// The launch is made: see `graph/lanes.rs` for the steps.

@@ -23,6 +23,7 @@ mod refusals;
 mod ring;
 mod shares;
 mod timeline;
+mod uploads;
 mod usage;
 mod violation;
 

@@ -166,7 +166,8 @@ impl GraphFault {
             _ if self.is_turned => {
                 let (first, second) = (self.earlier.end(&self.later), self.later.end(&self.earlier));
                 format!(
-                    "{second} comes before {first}: remove the edges that make it so, and add one from {first} to {second}"
+                    "{second} comes before {first}: remove the edges that make it so, and add one from {first} to \
+                     {second}"
                 )
             }
             _ => format!("add an edge from {} to {}", self.earlier.end(&self.later), self.later.end(&self.earlier)),

@@ -1,8 +1,8 @@
 //! Corrects a litmus program: each finding's [edit](millpond_core::check::Edit) is made in its text, and tried.
 //!
 //! A change is taken only where the checker says that the finding is gone by it, and that there is none which was not
-//! there before; but an operation that is no longer refused is done, so that what is found behind it may be new. What no
-//! change puts right is left, with the reason.
+//! there before; but an operation that is no longer refused is done, so that what is found behind it may be new. What
+//! no change puts right is left, with the reason.
 //!
 //! ```
 //! let fixed = millpond_litmus::fix("

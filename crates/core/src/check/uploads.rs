@@ -1,0 +1,40 @@
+//! What orders a stream after the launches of an instance before: its next launch, and an upload, which is that alone.
+
+use super::checker::{Call, Checker, Step};
+use super::launches::{Instance, Last};
+use super::timeline::Seat;
+use crate::ids::{ExecId, StreamId};
+use crate::op::Act;
+
+impl Checker {
+    /// The stream comes after the launches before.
+    pub(super) fn follow_launches(&mut self, seat: Seat, instance: &Instance) {
+        if let Some(last) = &instance.last {
+            self.time.at_mut(seat).chain.wait(&last.snapshot);
+        }
+        for last in instance.families.iter().filter_map(|family| self.graphs.families.get(family)?.last.as_ref()) {
+            self.time.at_mut(seat).chain.wait(last);
+        }
+    }
+
+    /// An instance's memory is bound on a stream.
+    pub(super) fn upload(&mut self, call: Call<'_>, exec: ExecId, stream: StreamId) -> Step {
+        let seat = self.enter(call, stream)?;
+        self.instance(call, exec)?;
+        self.refuse_in_capture(call, stream, "a graph is uploaded")?;
+        let Some(mut instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
+        self.follow_launches(seat, &instance);
+        let site = self.site(call, seat, Act::Read);
+        self.time.at_mut(seat).chain.submit();
+        let snapshot = self.time.at(seat).chain.snapshot();
+        for id in &instance.families {
+            if let Some(family) = self.graphs.families.get_mut(id) {
+                family.last = Some(snapshot.clone());
+            }
+        }
+        instance.last = Some(Last { snapshot, site });
+        self.graphs.execs.insert(exec, instance);
+        self.done(seat, "uploaded", call.place);
+        Ok(())
+    }
+}
