@@ -130,6 +130,8 @@ fn no_threads() {
 fn threads_later() {
     let device = device();
     let (first, second) = (stream(&device), stream(&device));
+    // A thread that has just been made needs addresses to begin with.
+    std::thread::sleep(Duration::from_millis(50));
     leave_addresses(MIB);
     let (hand, handed) = mpsc::channel();
     run(&device, first, move || handed.recv().unwrap());
