@@ -20,6 +20,8 @@ fn limit(resource: Resource, current: u64) {
 
 /// Leaves the process so many bytes of addresses.
 fn leave_addresses(bytes: u64) {
+    // A thread that has just been made needs some to begin with, and gives some back.
+    std::thread::sleep(Duration::from_millis(100));
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
     limit(Resource::As, pages * rustix::param::page_size() as u64 + bytes);
@@ -130,8 +132,6 @@ fn no_threads() {
 fn threads_later() {
     let device = device();
     let (first, second) = (stream(&device), stream(&device));
-    // A thread that has just been made needs addresses to begin with.
-    std::thread::sleep(Duration::from_millis(50));
     leave_addresses(MIB);
     let (hand, handed) = mpsc::channel();
     run(&device, first, move || handed.recv().unwrap());
