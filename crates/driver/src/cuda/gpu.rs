@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 
 use super::abi::graph::CAPTURE_RELAXED;
 use super::abi::{Code, Context, Device, EVENT_DISABLE_TIMING, Event};
+use super::apart::legacy_call;
 use super::table::{Api, Table};
 use crate::ledger::failed;
 use crate::{DriverError, Result};
@@ -56,6 +57,13 @@ impl Entered<'_> {
             _ if self.is_primary => Err(self.gpu.refusal(call, code)),
             _ => Err(failed(call, self.gpu.api.explain(code))),
         }
+    }
+
+    /// Waits until nothing of the context runs any more.
+    pub(super) fn synchronize(&self) -> Code {
+        let _apart = legacy_call();
+        // SAFETY: no argument that could be wrong (context-current).
+        unsafe { (self.table.synchronize_context)() }
     }
 }
 
@@ -149,9 +157,7 @@ impl Gpu {
 
     /// Waits until nothing of the context runs any more; whether that is so.
     pub(super) fn synchronize(&self) -> bool {
-        let entered = self.enter("close");
-        // SAFETY: no argument that could be wrong (context-current).
-        entered.is_ok_and(|entered| unsafe { (entered.table.synchronize_context)() } == Code::SUCCESS)
+        self.enter("close").is_ok_and(|entered| entered.synchronize() == Code::SUCCESS)
     }
 
     /// The primary context.

@@ -261,8 +261,7 @@ impl Drop for Memory {
             return;
         }
         let Ok(entered) = self.gpu.enter_apart("close") else { return };
-        // SAFETY: no argument that could be wrong (context-current).
-        if unsafe { (entered.table.synchronize_context)() } != Code::SUCCESS {
+        if entered.synchronize() != Code::SUCCESS {
             return;
         }
         for (at, bytes, _) in ledger.mappings() {

@@ -18,6 +18,7 @@
 
 pub mod abi;
 mod abroad;
+mod apart;
 mod ends;
 mod gpu;
 mod graphs;
@@ -323,8 +324,7 @@ unsafe impl Driver for CudaDriver {
         }
         const CALL: &str = "mark_all";
         let entered = self.gpu.enter(CALL)?;
-        // SAFETY: no argument that could be wrong (context-current).
-        entered.check(CALL, unsafe { (entered.table.synchronize_context)() })?;
+        entered.check(CALL, entered.synchronize())?;
         self.marks.record(self.streams.stand_in()?).map(Some)
     }
 

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::ThreadId;
 
 use super::abi::{Code, Context, EVENT_DISABLE_TIMING, Event, STREAM_DEFAULT, STREAM_NON_BLOCKING, Stream};
+use super::apart::{LegacyCall, capture_call, legacy_call};
 use super::ends::End;
 use super::gpu::{Entered, Gpu};
 use super::marks::Marks;
@@ -93,6 +94,16 @@ pub(super) struct Held<'a> {
     /// What is known of its end, where that can be.
     pub(super) end: Option<&'a End>,
     _slot: RwLockReadGuard<'a, Occupant>,
+    /// Where this is the legacy stream (legacy-apart).
+    _legacy: Option<LegacyCall>,
+}
+
+impl Held<'_> {
+    #[inline]
+    fn apart(self) -> Self {
+        let is_legacy = self.native == Stream::LEGACY;
+        Self { _legacy: is_legacy.then(legacy_call), ..self }
+    }
 }
 
 impl Streams {
@@ -201,7 +212,7 @@ impl Streams {
     #[inline]
     pub(super) fn hold(&self, call: &'static str, stream: RawStream) -> Result<Held<'_>> {
         let held = self.find(call, stream)?;
-        if held.is_elsewhere { Err(elsewhere(call)) } else { Ok(held) }
+        if held.is_elsewhere { Err(elsewhere(call)) } else { Ok(held.apart()) }
     }
 
     #[inline]
@@ -214,7 +225,7 @@ impl Streams {
                 let is_elsewhere = open.thread.is_some_and(|thread| thread != std::thread::current().id());
                 let Open { native, bridge, stand_in, is_alone, is_foreign, .. } = open;
                 let end = (is_alone && stand_in.is_none()).then_some(&slot.end);
-                Ok(Held { native, bridge, is_elsewhere, stand_in, is_foreign, end, _slot: occupant })
+                Ok(Held { native, bridge, is_elsewhere, stand_in, is_foreign, end, _slot: occupant, _legacy: None })
             }
             _ => Err(unknown(call, stream)),
         }
@@ -231,6 +242,7 @@ impl Streams {
         if let Some(stand_in) = held.stand_in {
             (held.native, held.bridge, held.is_foreign) = (stand_in, None, false);
         }
+        held = held.apart();
         self.check_captured(call, &held)?;
         self.cross(call, &mut held)?;
         Ok(held)
@@ -248,6 +260,7 @@ impl Streams {
         if held.is_elsewhere {
             held.native = Stream::LEGACY;
         }
+        held = held.apart();
         Ok(held.is_foreign && self.is_captured(call, &held)?)
     }
 
@@ -340,6 +353,7 @@ impl Streams {
                 let reason = "the stream is of another context than the device's primary one, and cannot capture";
                 return Err(failed("begin_capture", reason));
             }
+            let _apart = capture_call();
             begin(open.native)?;
             open.stand_in = Some(stand_in);
             Ok(())
@@ -350,6 +364,7 @@ impl Streams {
     pub(super) fn end_capture<R>(&self, stream: RawStream, end: impl FnOnce(Stream) -> Result<R>) -> Result<R> {
         self.change("end_capture", stream, |open| {
             open.stand_in.take().ok_or_else(|| failed("end_capture", "the stream does not capture"))?;
+            let _apart = capture_call();
             end(open.native)
         })
     }
