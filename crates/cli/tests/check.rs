@@ -187,6 +187,7 @@ fn a_trace_is_checked_like_a_text() {
     let path = file("damaged.trace", &damaged);
     let (status, _, err) = run(&[path.to_str().unwrap()]);
     assert_eq!(status, Status::BadInput, "{err}");
+    assert!(err.contains("damaged.trace: byte 12: the frame's checksum is wrong"), "{err}");
 }
 
 #[test]

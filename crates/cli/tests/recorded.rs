@@ -196,6 +196,11 @@ const BROKEN: &[(&[u8], &str, &str)] = &[
     (b"# nothing\n", "line 1: a recording without any allocation", ""),
     // RMM logs.
     (b"Thread,Time,Action,Pointer,Size\n", "line 1: no column `Stream` in the header", "logging_resource_adaptor"),
+    (
+        b"Thread,Time,Action,Pointer,Size,Stream,Size\n",
+        "line 1: column `Size` is in the header more than once",
+        "logging_resource_adaptor",
+    ),
     (b"Thread,Time,Action,Pointer,Size,Stream\n1,2,free\n", "line 2: 3 columns where the header has 6", ""),
     (b"Thread,Time,Action,Pointer,Size,Stream\n1,2,grow,0x1,2,0\n", "line 2: action `grow`; known are allocate", ""),
     (b"1,2,allocate,0x1,2.5,0\n", "line 1: `2.5` is not a number of bytes", ""),

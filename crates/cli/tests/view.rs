@@ -260,3 +260,16 @@ fn a_cut_trace_is_drawn_as_far_as_it_is_whole_and_a_damaged_one_refused() {
     assert_eq!(output.status.code(), Some(2));
     assert!(error.contains("cut.trace: byte 12: the frame's checksum is wrong"), "{error}");
 }
+
+#[test]
+fn nothing_to_show_makes_no_page() {
+    let whole = std::fs::read(trace("bare.trace")).unwrap();
+    for (name, content) in [("bare.trace", &whole[..12]), ("nothing.litmus", &b"# nothing\n"[..])] {
+        let file = to(name);
+        std::fs::write(&file, content).unwrap();
+        let output = millpond(&[&file.display().to_string()]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{name}: {error}");
+        assert!(error.contains("nothing to show"), "{name}: {error}");
+    }
+}

@@ -43,7 +43,9 @@ impl fmt::Display for Unreadable {
             Unreadable::File(refusal) => refusal.fmt(f),
             Unreadable::Read(error) => write!(f, "cannot be read: {error}"),
             Unreadable::Litmus(Refusal { line, what, help }) => write!(f, "line {line}: {what}\n  help: {help}"),
-            Unreadable::Trace(damage) => damage.fmt(f),
+            Unreadable::Trace(damage) => {
+                write!(f, "byte {}: {damage}\n  help: copy the file, or trace the program, again", damage.offset)
+            }
             Unreadable::Nothing => f.write_str(
                 "no operation is in it: there is nothing to check\n  help: a program that opens no device, or was \
                  stopped before it had written anything, leaves such a trace",

@@ -70,8 +70,13 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
 /// The columns of a header line.
 fn layout(line: u64, header: &str) -> Result<Layout, Refusal> {
     let column = |name: &str| {
-        let missing = || Refusal::new(Place::Line(line), format!("no column `{name}` in the header")).help(SHAPE);
-        header.split(',').position(|word| word.trim() == name).ok_or_else(missing)
+        let refuse = |what: String| Refusal::new(Place::Line(line), what).help(SHAPE);
+        let mut found = header.split(',').enumerate().filter(|(_, word)| word.trim() == name);
+        match (found.next(), found.next()) {
+            (Some((column, _)), None) => Ok(column),
+            (None, _) => Err(refuse(format!("no column `{name}` in the header"))),
+            (Some(_), Some(_)) => Err(refuse(format!("column `{name}` is in the header more than once"))),
+        }
     };
     let count = header.split(',').count();
     let [_, _, action, pointer, size, stream] = COLUMNS.map(column);

@@ -50,12 +50,19 @@ fn read_litmus(path: &Path, source: impl Read) -> Result<Option<Scene>, Refusal>
     let is_called = path.extension().is_some_and(|it| it == "litmus");
     let text = String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= LITMUS_MAX);
     match text.map(|text| Program::parse(&text)) {
+        Some(Ok(program)) if program.ops().is_empty() => Err(nothing().in_file(path)),
         Some(Ok(program)) => Ok(Some(litmus(path, &program))),
         Some(Err(refusal)) if is_called => {
             Err(Refusal::new(At::Line(refusal.line.into()), refusal.what).help(refusal.help).in_file(path))
         }
         _ => Ok(None),
     }
+}
+
+/// For a program without an operation.
+fn nothing() -> Refusal {
+    let help = "a program that opens no device, or was stopped before it had written anything, leaves such a trace";
+    Refusal::new(At::Whole, "no operation is in it: there is nothing to show").help(help)
 }
 
 /// The scene of a file, with what there is to note; none where it is neither an operation trace nor a litmus program.
@@ -89,6 +96,9 @@ pub(super) fn read(path: &Path) -> Result<Option<(Scene, Option<String>)>, Refus
     if let Some(damage) = damage {
         let refusal = Refusal::new(At::Byte(damage.offset), damage.to_string());
         return Err(refusal.help("copy the file, or trace the program, again").in_file(path));
+    }
+    if builder.scene.steps == 0 {
+        return Err(nothing().in_file(path));
     }
     let note = (is_cut || !reader.is_finished())
         .then(|| "the program was stopped while it was traced: what it had flushed is drawn".to_owned());
