@@ -13,7 +13,6 @@ use crate::access::{Declared, Source};
 use crate::allocation::{Allocation, Life, Origin, freed_fault, site};
 use crate::error::{Error, Invalid, Result};
 use crate::garbage::Garbage;
-use crate::graph::GraphError;
 use crate::peers;
 use crate::serve::not_launched;
 use crate::share::ShareError;
@@ -143,7 +142,7 @@ impl StreamShared {
                 let allocation = self.context.graphs.resolve(name, declared.act)?;
                 let generation = allocation.life().generation;
                 if generation == 0 {
-                    return Err(GraphError::NotLive { graph: name.graph, act: declared.act }.into());
+                    return Err(self.context.graphs.not_live((name.graph, name.alloc), declared.act).into());
                 }
                 (Held::Found(allocation), generation, name.address)
             }

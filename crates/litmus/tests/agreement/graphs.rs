@@ -202,6 +202,10 @@ impl Maker {
         let (at, stream) = (self.random.below(self.execs.len()), self.stream());
         self.execs[at].is_launched = true;
         let name = self.execs[at].name.clone();
+        if self.random.below(12) == 0 {
+            let other = self.stream();
+            self.say(format!("upload {name} {other}"));
+        }
         self.say(format!("launch {name} {stream}"));
     }
 }

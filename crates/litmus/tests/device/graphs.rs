@@ -4,7 +4,7 @@ use millpond::{GraphNode, Instantiate};
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use millpond_core::op::{Act, CaptureMode, Memory, NodeOp, Op, What};
 
-use super::{Cannot, Capture, Held, Run, Said, cannot, said};
+use super::{Cannot, Capture, Held, Place, Run, Said, cannot, said};
 
 /// The event of an operation that a node of a graph records or waits for.
 pub(super) fn outside_event(op: &Op) -> Option<EventId> {
@@ -60,7 +60,11 @@ impl Run {
                 }
                 self.instantiating = Some(*graph);
                 let Some(graph) = self.graphs.get(graph) else { return cannot("a graph that is gone cannot be named") };
-                Ok(said(made.update(graph), Act::Read))
+                let updated = made.update(graph);
+                match matches!(self.place, Place::Cuda | Place::Fake) && is_of_another_kind(&updated) {
+                    true => cannot("on CUDA a write is a fill here and a read a copy: nodes of different kinds"),
+                    false => Ok(said(updated, Act::Read)),
+                }
             }
             What::CaptureEnd { stream } => self.end(*stream),
             What::Instantiate { graph, exec, auto_free_on_launch } => {
@@ -378,4 +382,9 @@ impl Run {
             }
         })
     }
+}
+
+fn is_of_another_kind(updated: &millpond::Result<()>) -> bool {
+    let error = updated.as_ref().err().and_then(millpond::Error::graph);
+    matches!(error, Some(millpond::GraphError::Update(millpond_core::graph::UpdateRefused::NodeType(_))))
 }

@@ -44,6 +44,8 @@ pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
             | millpond::GraphError::MadeAnew { .. } => Kind::GraphRefused,
             millpond::GraphError::Unfreed(_) => Kind::UnfreedLaunch,
             millpond::GraphError::AddressesTaken { .. } => Kind::SharedAddresses,
+            millpond::GraphError::NotLive { act: Act::Free, freed: Some(_), .. } => Kind::DoubleFree,
+            millpond::GraphError::NotLive { freed: Some(_), .. } => Kind::UseAfterFree,
             millpond::GraphError::NotLive { act: Act::Free, .. } => Kind::FreeBeforeAlloc,
             millpond::GraphError::NotLive { .. } => Kind::UseBeforeAlloc,
             millpond::GraphError::Freed { .. } => Kind::UseAfterFree,

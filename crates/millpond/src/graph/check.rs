@@ -17,6 +17,7 @@ use super::events::{Events, Waited, standing};
 use super::exec::{ExecShared, Output, Outside, Whose};
 use super::last::{Last, Lasts};
 use super::memory::GraphMemory;
+use super::registry::Graphs;
 use crate::allocation::{Allocation, Life, freed_fault, site};
 use crate::error::{Error, Invalid, Result};
 use crate::stream::{State, StreamShared};
@@ -48,8 +49,8 @@ pub(crate) struct Founds {
 #[derive(Clone, Copy, Debug)]
 struct Missing {
     order: u32,
-    /// The graph that was never launched, and what is done to its memory; none where other memory is there by now.
-    unborn: Option<(GraphId, Act)>,
+    /// The alloc node that no instance has, and what is done to its memory; none where other memory is there by now.
+    unborn: Option<(GraphId, GraphAllocId, Act)>,
 }
 
 impl Missing {
@@ -84,7 +85,7 @@ fn find(
             Whose::Node(graph, alloc) => match named(*graph, *alloc) {
                 Some(allocation) => allocation,
                 None => {
-                    let unborn = Some((*graph, outside.act()));
+                    let unborn = Some((*graph, *alloc, outside.act()));
                     missing = Some(Missing { order: outside.order(), unborn }.first(missing));
                     continue;
                 }
@@ -137,7 +138,7 @@ impl ExecShared {
                 Whose::Held(allocation) => Some(Arc::clone(allocation)),
                 Whose::Node(graph, alloc) => self.context.graphs.named((*graph, *alloc)),
             };
-            allocation.is_some_and(|it| matches!(outside.check_live(&it, &it.life()), Ok(None)))
+            allocation.is_some_and(|it| matches!(outside.check_live(&self.context.graphs, &it, &it.life()), Ok(None)))
         })
     }
 
@@ -178,7 +179,8 @@ impl ExecShared {
         }
         let events = self.events.as_ref().map(|events| (events, waited));
         let gone = |Missing { order, unborn }: Missing| {
-            let error = unborn.map_or(Invalid::Stale.into(), |(graph, act)| GraphError::NotLive { graph, act }.into());
+            let unborn = unborn.map(|(graph, alloc, act)| self.context.graphs.not_live((graph, alloc), act));
+            let error = unborn.map_or(Invalid::Stale.into(), Into::into);
             (Rank::Demand(order), error)
         };
         let mut refused = missing.map(gone);
@@ -190,9 +192,14 @@ impl ExecShared {
                         let wrong = Wrong { act: Act::Free, fault, site: None };
                         (Rank::Output(index), Stopped::Wrong(wrong))
                     }),
-                    Role::Outside(index) => {
-                        self.outsides[index].judge(&found.allocation, life, &state.chain, before, events)
-                    }
+                    Role::Outside(index) => self.outsides[index].judge(
+                        &self.context.graphs,
+                        &found.allocation,
+                        life,
+                        &state.chain,
+                        before,
+                        events,
+                    ),
                 };
                 let Err((rank, stopped)) = checked else { continue };
                 // Of several violations the first in the graph's order is reported, whatever the order of the locks.
@@ -291,13 +298,14 @@ impl Outside {
     /// Whether the memory is there, in the life that is meant, and a launch may do what it does to it.
     fn judge(
         &self,
+        graphs: &Graphs,
         allocation: &Allocation,
         life: &Life,
         stream: &impl Knows,
         before: &[Last],
         events: Option<(&Events, &Waited)>,
     ) -> Checked<'_> {
-        match self.check_live(allocation, life) {
+        match self.check_live(graphs, allocation, life) {
             Ok(None) => self.check(life, stream, before, events),
             Ok(Some(wrong)) => Err((Rank::Demand(self.order()), Stopped::Wrong(wrong))),
             Err(error) => Err((Rank::Demand(self.order()), Stopped::Gone(error))),
@@ -305,15 +313,15 @@ impl Outside {
     }
 
     /// What is wrong where the memory was freed.
-    fn check_live(&self, allocation: &Allocation, life: &Life) -> Result<Option<Wrong<'_>>> {
+    fn check_live(&self, graphs: &Graphs, allocation: &Allocation, life: &Life) -> Result<Option<Wrong<'_>>> {
         if self.lives.iter().any(|generation| life.generation != *generation) {
             let node = self.sites.first().map(NodeSite::describe).unwrap_or_default();
             return Err(GraphError::Outlived { node, allocation: allocation.id.to_string() }.into());
         }
         let Some(free) = life.freed else { return Ok(None) };
         match &self.whose {
-            Whose::Node(graph, _) if life.generation == 0 => {
-                Err(GraphError::NotLive { graph: *graph, act: self.act() }.into())
+            Whose::Node(graph, alloc) if life.generation == 0 => {
+                Err(graphs.not_live((*graph, *alloc), self.act()).into())
             }
             _ => {
                 let act = self.act();

@@ -64,12 +64,14 @@ pub enum GraphError {
     #[error("{0}")]
     Update(UpdateRefused),
     /// A graph, or a stream, uses or frees memory of a graph that is not live (CUDA: `cudaErrorInvalidValue`).
-    #[error("memory of {graph} is {}, which is not live: launch that graph first", .act.past())]
+    #[error("{}", not_live(*.graph, *.act, .freed.as_ref()))]
     NotLive {
         /// The graph that allocates it.
         graph: GraphId,
         /// What is done to it.
         act: Act,
+        /// Where it was freed last, if the instance that allocated it then is gone.
+        freed: Option<Site>,
     },
     /// A node would use memory that is freed already.
     #[error("a node uses {allocation}, which is freed already:\n  {free}\n  help: name memory that lives")]
@@ -132,4 +134,14 @@ pub enum GraphError {
     /// A graph that is a child twice would have one allocation live twice.
     #[error("{0} has memory nodes and is in this graph more than once: its addresses would be live twice")]
     ChildTwice(GraphId),
+}
+
+fn not_live(graph: GraphId, act: Act, freed: Option<&Site>) -> String {
+    match freed {
+        None => format!("memory of {graph} is {}, which is not live: launch that graph first", act.past()),
+        Some(free) => format!(
+            "memory of {graph} is {}, which was freed:\n  {free}\n  help: launch that graph again before",
+            act.past()
+        ),
+    }
 }

@@ -31,6 +31,15 @@ const SPARES: usize = 16;
 /// An alloc node of a graph of the device.
 type Key = (GraphId, GraphAllocId);
 
+/// What an alloc node's memory is, as long as an exec has it.
+#[derive(Debug)]
+struct Named {
+    id: AllocId,
+    allocation: Weak<Allocation>,
+    /// There as long as the graph, or an exec of it.
+    grant: Weak<Grant>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Graphs {
@@ -44,7 +53,9 @@ pub(crate) struct Graphs {
     pub(crate) open: AtomicUsize,
     pub(crate) captures: Mutex<Recording>,
     /// What launches leave live, by alloc node.
-    names: Mutex<FxHashMap<Key, Weak<Allocation>>>,
+    names: Mutex<FxHashMap<Key, Named>>,
+    /// Where it was freed last, of alloc nodes that an exec which is gone had.
+    ended: Mutex<FxHashMap<Key, (Weak<Grant>, Use)>>,
     /// The same by the number of the allocation.
     numbers: Mutex<FxHashMap<AllocId, Weak<Allocation>>>,
     /// What captures in progress have allocated.
@@ -70,6 +81,7 @@ impl Graphs {
             open: AtomicUsize::default(),
             captures: Mutex::default(),
             names: Mutex::default(),
+            ended: Mutex::default(),
             numbers: Mutex::default(),
             captured: Mutex::default(),
             grants: Mutex::default(),
@@ -99,8 +111,9 @@ impl Graphs {
     }
 
     /// An output of an exec is known by its alloc node from now on.
-    pub(crate) fn enter(&self, key: Key, allocation: &Arc<Allocation>) {
-        lock(&self.names).insert(key, Arc::downgrade(allocation));
+    pub(crate) fn enter(&self, key: Key, allocation: &Arc<Allocation>, grant: &Arc<Grant>) {
+        let (id, grant) = (allocation.id, Arc::downgrade(grant));
+        lock(&self.names).insert(key, Named { id, allocation: Arc::downgrade(allocation), grant });
         self.enter_number(allocation);
     }
 
@@ -111,7 +124,16 @@ impl Graphs {
 
     /// The allocation of an alloc node, if an exec has it.
     pub(crate) fn named(&self, key: Key) -> Option<Arc<Allocation>> {
-        lock(&self.names).get(&key).and_then(Weak::upgrade)
+        lock(&self.names).get(&key).and_then(|named| named.allocation.upgrade())
+    }
+
+    /// Why memory of an alloc node that is not live cannot be used or freed.
+    #[cold]
+    pub(crate) fn not_live(&self, key: Key, act: Act) -> GraphError {
+        let ended = lock(&self.ended).get(&key).cloned();
+        // Not of a graph that is gone: when its entry goes is no matter of the program.
+        let freed = ended.filter(|(grant, _)| grant.strong_count() > 0).map(|(_, free)| free.site);
+        GraphError::NotLive { graph: key.0, act, freed }
     }
 
     /// The allocation that a name means on a stream.
@@ -119,12 +141,13 @@ impl Graphs {
         if name.is_symbolic() {
             return Err(GraphError::Symbolic(name.graph).into());
         }
-        self.named((name.graph, name.alloc)).ok_or_else(|| GraphError::NotLive { graph: name.graph, act }.into())
+        let key = (name.graph, name.alloc);
+        self.named(key).ok_or_else(|| self.not_live(key, act).into())
     }
 
     /// The alloc node of an output.
     pub(crate) fn key_of(&self, allocation: &Arc<Allocation>) -> Option<Key> {
-        let is_it = |other: &Weak<Allocation>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(allocation));
+        let is_it = |other: &Named| std::ptr::eq(other.allocation.as_ptr(), Arc::as_ptr(allocation));
         lock(&self.names).iter().find(|(_, other)| is_it(other)).map(|(key, _)| *key)
     }
 
@@ -204,10 +227,31 @@ impl Graphs {
             None => gone.extend(live),
         }
         drop(orphans);
-        // Behind the lock: the last reference to an allocation has its arena with it.
-        drop(gone);
-        lock(&self.names).retain(|_, allocation| allocation.strong_count() > 0);
+        self.end(gone);
         lock(&self.numbers).retain(|_, allocation| allocation.strong_count() > 0);
+    }
+
+    /// No exec has these any more, and they are freed.
+    fn end(&self, gone: Vec<Arc<Allocation>>) {
+        let freed_of = |it: &Arc<Allocation>| {
+            let life = it.life();
+            // The first life begins with the first launch.
+            life.freed.filter(|_| life.generation > 0).map(|free| (it.id, free))
+        };
+        let freed: FxHashMap<AllocId, Use> = gone.iter().filter_map(freed_of).collect();
+        // Behind the locks: the last reference to an allocation has its arena with it.
+        drop(gone);
+        let (mut names, mut ended) = (lock(&self.names), lock(&self.ended));
+        names.retain(|key, named| {
+            if let Some(free) = freed.get(&named.id) {
+                if ended.len() == ended.capacity() {
+                    // Before it grows, and not more often.
+                    ended.retain(|_, (grant, _)| grant.strong_count() > 0);
+                }
+                ended.insert(*key, (named.grant.clone(), *free));
+            }
+            named.allocation.strong_count() > 0
+        });
     }
 
     /// The device's last handle is gone: what nobody holds is freed by nobody.
@@ -265,7 +309,15 @@ impl Graphs {
     }
 
     fn take_orphan(&self, allocation: &Arc<Allocation>) {
-        lock(&self.orphans).iter_mut().for_each(|orphans| orphans.retain(|orphan| !Arc::ptr_eq(orphan, allocation)));
+        let mut orphans = lock(&self.orphans);
+        let taken = orphans.as_mut().and_then(|orphans| {
+            let at = orphans.iter().position(|orphan| Arc::ptr_eq(orphan, allocation))?;
+            Some(orphans.swap_remove(at))
+        });
+        drop(orphans);
+        if let Some(taken) = taken {
+            self.end(vec![taken]);
+        }
     }
 }
 

@@ -23,6 +23,7 @@ mod locks;
 mod made;
 mod memory;
 mod misuse;
+mod not_live;
 #[path = "../common/numbers.rs"]
 mod numbers;
 mod random;
