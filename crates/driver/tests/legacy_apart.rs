@@ -1,7 +1,9 @@
 //! Calls on the legacy stream beside captures of blocking streams, on other threads and by another driver of the same
-//! context: either may be refused, for the one may not come after the other, and both go on. On a GPU the process ends
-//! here (SIGSEGV) where the driver does not keep them apart. Alone in its process, for the legacy stream disturbs other
-//! tests' captures. `MILLPOND_TEST_DEVICE=cuda` is for a GPU; `fakecuda` else.
+//! context: either may be refused, for the one may not come after the other, and both go on.
+//!
+//! On `fakecuda` this finds hangs and errors only; that such calls end the process where nothing keeps them apart is
+//! the way of a GPU's library (`MILLPOND_TEST_DEVICE=cuda`). Alone in its process, for the legacy stream disturbs the
+//! captures of other tests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

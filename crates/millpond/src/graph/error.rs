@@ -140,7 +140,7 @@ fn not_live(graph: GraphId, act: Act, freed: Option<&Site>) -> String {
     match freed {
         None => format!("memory of {graph} is {}, which is not live: launch that graph first", act.past()),
         Some(free) => format!(
-            "memory of {graph} is {}, which was freed:\n  {free}\n  help: launch that graph again before",
+            "memory of {graph} is {}, which was freed:\n  {free}\n  help: launch that graph again first",
             act.past()
         ),
     }

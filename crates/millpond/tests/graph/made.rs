@@ -3,7 +3,10 @@
 use std::ops::RangeInclusive;
 use std::sync::{PoisonError, RwLock};
 
-use millpond::{Device, Error, Graph, GraphError, GraphNode, HostConfig, MemAllocNode, Read, Result, Schedule, Stream};
+use millpond::{
+    Device, Error, Graph, GraphError, GraphExec, GraphNode, HostConfig, Instantiate, MemAllocNode, Read, Result,
+    Schedule, Stream,
+};
 use millpond_core::graph::GraphError as Change;
 
 use crate::common::{Make, Subject, makes, on_parallel_devices};
@@ -62,4 +65,8 @@ pub(crate) fn with_alloc(device: &Device) -> (Graph, MemAllocNode<u32>, GraphNod
     let x = graph.add_alloc::<u32>(&[], 16).unwrap();
     let node = graph.node_of(x).unwrap();
     (graph, x, node)
+}
+
+pub(crate) fn instance(graph: &Graph) -> Result<GraphExec> {
+    graph.instantiate(Instantiate::default())
 }

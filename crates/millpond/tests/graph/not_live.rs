@@ -1,12 +1,8 @@
 //! Memory of alloc nodes that is not live: never launched, or freed, with and without the instance that allocated it.
 
-use millpond::{Act, Error, Graph, GraphError, GraphExec, Instantiate, Kind, Result};
+use millpond::{Act, Error, GraphError, Kind};
 
-use crate::made::{each, with_alloc};
-
-fn instance(graph: &Graph) -> Result<GraphExec> {
-    graph.instantiate(Instantiate::default())
-}
+use crate::made::{each, instance, with_alloc};
 
 #[test]
 fn a_launch_of_a_free_node_whose_memory_is_not_live_is_refused() {

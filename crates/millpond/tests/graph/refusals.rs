@@ -9,11 +9,7 @@ use millpond::{Error, Graph, GraphError, GraphExec, Instantiate, Invalid, Kind, 
 use millpond_core::graph::{GraphError as Change, UpdateRefused};
 
 use crate::common::visit;
-use crate::made::{change, each, expect, filled, with_alloc};
-
-fn instance(graph: &Graph) -> Result<GraphExec> {
-    graph.instantiate(Instantiate::default())
-}
+use crate::made::{change, each, expect, filled, instance, with_alloc};
 
 fn is_unfreed(error: &Error) -> bool {
     matches!(error.graph(), Some(GraphError::Unfreed(_)))
