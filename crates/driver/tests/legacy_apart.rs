@@ -6,8 +6,13 @@
 //! captures of other tests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
-use millpond_driver::{CudaConfig, CudaDriver, Driver, DriverError, Result, StreamFlags, Tie};
+use millpond_driver::{CudaConfig, CudaDriver, Driver, DriverError, Result, StreamFlags, Tie, Work};
+
+/// Held by a test while it runs: one would disturb the captures of the other.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// A driver over the first device.
 fn open() -> CudaDriver {
@@ -36,6 +41,7 @@ fn capture(driver: &CudaDriver, captures: u32) -> Result<u32> {
 
 #[test]
 fn captures_begin_and_end_beside_calls_on_the_legacy_stream() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (driver, other, are_made) = (open(), open(), AtomicBool::new(false));
     let legacy = other.open_stream(StreamFlags { tie: Tie::Legacy, ..StreamFlags::default() })?;
     let (ended, marked) = std::thread::scope(|scope| {
@@ -64,4 +70,33 @@ fn captures_begin_and_end_beside_calls_on_the_legacy_stream() -> Result<()> {
     println!("{ended} captures beside {marked} marks");
     assert!(ended > 0, "no capture was ended");
     other.block_on(other.mark(legacy)?)
+}
+
+/// A driver waits for its work when it goes; that work waits for a thread that begins a capture by another driver.
+#[test]
+fn a_capture_begins_while_a_driver_waits_for_its_work_at_its_end() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (leaving, other) = (open(), open());
+    let (began, has_begun) = mpsc::channel();
+    let granularity = leaving.properties().granularity;
+    leaving.reserve(granularity)?;
+    let stream = leaving.open_stream(StreamFlags { tie: Tie::Free, ..StreamFlags::default() })?;
+    let wait = move || has_begun.recv_timeout(Duration::from_secs(20)).expect("a capture begins meanwhile");
+    let (task, is_right) = (Box::new(wait), mpsc::channel());
+    let checked = move || {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(task));
+        let _ = is_right.0.send(outcome.is_ok());
+    };
+    // SAFETY: the work uses no memory of the device.
+    unsafe { leaving.submit(stream, &mut Some(Work::Run(Box::new(checked)))) }?;
+    std::thread::scope(|scope| {
+        scope.spawn(move || drop(leaving));
+        std::thread::sleep(Duration::from_millis(100));
+        let stream = other.open_stream(StreamFlags { tie: Tie::Blocking, ..StreamFlags::default() })?;
+        other.begin_capture(stream)?;
+        began.send(()).expect("the work waits");
+        other.end_capture(stream)?.into_iter().try_for_each(|graph| other.destroy_graph(graph))
+    })?;
+    assert!(is_right.1.recv().expect("the work is over"), "the capture was held off");
+    Ok(())
 }

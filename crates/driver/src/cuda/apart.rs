@@ -3,8 +3,8 @@
 //! A call on the legacy stream, and one that synchronises the context, asks every blocking stream whether it captures.
 //! Where another thread begins or ends a capture meanwhile, the driver library reads freed memory and the process ends
 //! (R580, CUDA 13.0; a C program of such calls does too). So the one kind of call excludes the other (`legacy-apart`).
-//! What the program calls itself is not seen here. A call that blocks (a full queue, a synchronisation) delays captures
-//! until it is done.
+//! What the program calls itself is not seen here. A call that blocks delays captures until it is done: one on a legacy
+//! stream whose queue is full, and a synchronisation of the context where its work cannot be marked instead.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

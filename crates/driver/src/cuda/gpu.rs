@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use super::abi::graph::CAPTURE_RELAXED;
 use super::abi::{Code, Context, Device, EVENT_DISABLE_TIMING, Event};
 use super::apart::legacy_call;
-use super::table::{Api, Table};
+use super::table::{AllTable, Api, Table};
 use crate::ledger::failed;
 use crate::{DriverError, Result};
 
@@ -59,11 +59,33 @@ impl Entered<'_> {
         }
     }
 
-    /// Waits until nothing of the context runs any more.
+    /// Waits until nothing of the context runs any more. Captures begin and end meanwhile, where the library can mark
+    /// all work and nothing captures at present.
     pub(super) fn synchronize(&self) -> Code {
+        if let Some(Code::SUCCESS) = self.gpu.api.all.as_ref().map(|all| self.block_on_all(all)) {
+            return Code::SUCCESS;
+        }
         let _apart = legacy_call();
         // SAFETY: no argument that could be wrong (context-current).
         unsafe { (self.table.synchronize_context)() }
+    }
+
+    /// Marks all work that the context has, and waits for that.
+    fn block_on_all(&self, all: &AllTable) -> Code {
+        let (table, mut event) = (self.table, Event::default());
+        // SAFETY: a place for an event (context-current).
+        let mut code = unsafe { (table.open_event)(&raw mut event, EVENT_DISABLE_TIMING) };
+        if code == Code::SUCCESS {
+            // SAFETY: a retained context, and an event of it.
+            code = unsafe { (all.record)(self.gpu.context, event) };
+            if code == Code::SUCCESS {
+                // SAFETY: as above.
+                code = unsafe { (table.block_on_event)(event) };
+            }
+            // SAFETY: an event of ours, for the last time. A refusal leaves it to the context.
+            let _ = unsafe { (table.close_event)(event) };
+        }
+        code
     }
 }
 
@@ -157,7 +179,7 @@ impl Gpu {
 
     /// Waits until nothing of the context runs any more; whether that is so.
     pub(super) fn synchronize(&self) -> bool {
-        self.enter("close").is_ok_and(|entered| entered.synchronize() == Code::SUCCESS)
+        self.enter_apart("close").is_ok_and(|entered| entered.synchronize() == Code::SUCCESS)
     }
 
     /// The primary context.
