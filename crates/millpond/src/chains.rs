@@ -2,7 +2,7 @@
 //!
 //! Knows progress and drivers; no memory.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use millpond_core::ids::{Point, Seq, Slot};
 use millpond_core::order::Completed;
@@ -10,6 +10,7 @@ use millpond_core::pool::Frontier;
 use millpond_driver::{Driver, RawStream};
 
 use crate::context::CountedDriver;
+use crate::locks::{read, write};
 use crate::progress::Progress;
 use crate::sweep::Sweep;
 
@@ -118,11 +119,11 @@ impl Table {
 
 impl Chains {
     fn read(&self) -> RwLockReadGuard<'_, Table> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner)
+        read(&self.table)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Table> {
-        self.table.write().unwrap_or_else(PoisonError::into_inner)
+        write(&self.table)
     }
 
     /// Acts on each chain of a frontier that is not known to have passed it, stopping at the first refusal. A point

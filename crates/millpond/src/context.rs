@@ -5,8 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use millpond_core::ids::{Point, PoolId};
 use millpond_core::order::{Slots, Snapshot};
@@ -20,6 +19,7 @@ use crate::event::Mark;
 use crate::graph::{Graphs, trim_graph_memory};
 use crate::hosts::Hosts;
 use crate::in_flight::InFlight;
+use crate::locks::lock;
 use crate::peers;
 use crate::pool::PoolShared;
 use crate::progress::no_end;
@@ -46,7 +46,7 @@ pub(crate) struct Context {
     pub(crate) slots: Mutex<Slots>,
     pub(crate) in_flight: InFlight,
     /// The pools that live, in the order of their opening; each leaves when it goes.
-    pub(crate) pools: RwLock<BTreeMap<PoolId, Weak<PoolShared>>>,
+    pub(crate) pools: Mutex<BTreeMap<PoolId, Weak<PoolShared>>>,
     pub(crate) legacy: Legacy,
     /// Heaps of dropped pools with work in flight on their freed memory.
     pub(crate) closing: Mutex<Vec<Closing>>,
@@ -63,38 +63,8 @@ pub(crate) struct Context {
     pub(crate) next_alloc: AtomicU32,
 }
 
-/// Locks and, where another thread panicked under the lock, goes on: what these locks hold is whole at every moment.
-#[inline]
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    match mutex.try_lock() {
-        Ok(guard) => guard,
-        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) => wait_for(mutex),
-    }
-}
-
-/// Waits for a lock that another thread has. In a forked process that thread may not be there: calls that can be
-/// refused were refused before, and the others end the process rather than let it wait for ever.
-#[cold]
-fn wait_for<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    if process::is_forked() {
-        std::thread::sleep(FORKED_PATIENCE);
-        match mutex.try_lock() {
-            Ok(guard) => return guard,
-            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                eprintln!("millpond: a forked process uses a device of its parent, which was in use when it forked");
-                std::process::abort();
-            }
-        }
-    }
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// So many numbers are left to requests that were let pass at the same time.
 const NUMBERS_MARGIN: u32 = 1 << 24;
-/// A forked process waits so long for a lock that one of its own threads may have.
-const FORKED_PATIENCE: Duration = Duration::from_millis(500);
 
 impl Context {
     /// Refuses where numbers for allocations run out: two with one number would be one to locks, views and traces.
@@ -113,7 +83,7 @@ impl Context {
 
     /// The pools that live.
     pub(crate) fn pools(&self) -> Vec<Arc<PoolShared>> {
-        self.pools.read().unwrap_or_else(PoisonError::into_inner).values().filter_map(Weak::upgrade).collect()
+        lock(&self.pools).values().filter_map(Weak::upgrade).collect()
     }
 
     /// The streams that live.

@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, Weak};
 use millpond_core::order::{Base, Host, Snapshot};
 use millpond_driver::{Driver, RawMark};
 
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::error::Result;
 use crate::event::Mark;
 use crate::hosts::next_host;
 use crate::in_flight::End;
+use crate::locks::lock;
 use crate::progress::Progress;
 use crate::stream::{State, StreamShared};
 use crate::sweep::Sweep;

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::ThreadId;
 
 use millpond_core::ids::{PoolId, StreamId};
@@ -19,12 +19,13 @@ use millpond_driver::{
 
 use crate::chains::Chains;
 use crate::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig, check_memory};
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::default_streams::Legacy;
 use crate::error::{Invalid, Result};
 use crate::graph::Graphs;
 use crate::hosts::{Hosts, Told};
 use crate::in_flight::{Everything, InFlight};
+use crate::locks::lock;
 use crate::peers;
 use crate::pool::{Pool, PoolShared, Uses};
 use crate::progress::Progress;
@@ -135,7 +136,7 @@ impl Device {
             chains: Chains::default(),
             slots: Mutex::new(Slots::beside(peers::numbers())),
             in_flight: InFlight::default(),
-            pools: std::sync::RwLock::default(),
+            pools: Mutex::default(),
             legacy: Legacy::default(),
             closing: Mutex::default(),
             share: Sharing::default(),
@@ -208,6 +209,7 @@ impl Device {
     /// # Errors
     /// The driver refused to open it.
     pub fn per_thread_stream(&self) -> Result<Stream> {
+        process::refuse_forked()?;
         let thread = std::thread::current().id();
         let known = lock(&self.shared.per_thread).get(&thread).cloned();
         if let Some(stream) = known {
@@ -367,6 +369,7 @@ fn enlist_stream(context: &Arc<Context>, role: Role, keep: Option<Keep>, open: O
 }
 
 fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Result<Pool> {
+    process::refuse_forked()?;
     let granularity = context.properties.granularity;
     let guard = config.guard;
     if guard && !context.properties.can_protect {
@@ -388,7 +391,7 @@ fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Resu
     let range = reserve_addresses(context, memory)?;
     let uses = Uses { guard, shareable, is_apart };
     let shared = Arc::new(PoolShared::new(id, Arc::clone(context), core, uses, range));
-    context.pools.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::downgrade(&shared));
+    lock(&context.pools).insert(id, Arc::downgrade(&shared));
     if let Some(tracer) = &context.tracer {
         tracer.pool(id, shareable);
     }
@@ -398,7 +401,7 @@ fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Resu
 /// Addresses for a pool that may have so much memory.
 fn reserve_addresses(context: &Context, memory: u64) -> Result<Range> {
     let granularity = context.properties.granularity;
-    let pools = context.pools.read().unwrap_or_else(PoisonError::into_inner).len();
+    let pools = lock(&context.pools).len();
     let multiple = (ADDRESSES_PER_BYTE >> (pools / POOLS_A_HALVING).min(8)).max(1);
     let round = |bytes| round_up(bytes, granularity);
     let mut bytes = round(memory.saturating_mul(multiple).max(ADDRESSES_MIN)).unwrap_or(1 << 63);

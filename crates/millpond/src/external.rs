@@ -15,10 +15,11 @@ use millpond_core::check::Place;
 use millpond_core::graph::EventKey;
 use millpond_core::order::Snapshot;
 
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::error::{Invalid, Result};
 use crate::event::{At, Event, Mark};
 use crate::graph::EventNode;
+use crate::locks::lock;
 use crate::stream::{Mode, Stream, StreamShared};
 use crate::tracing::{TracedEvent, Tracer};
 use crate::{Device, StreamId};

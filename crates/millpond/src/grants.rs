@@ -15,9 +15,10 @@ use millpond_driver::{Driver, Peer, PeerAccess, process};
 use smallvec::SmallVec;
 
 use crate::allocation::{Allocation, Origin};
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Invalid, Result};
+use crate::locks::lock;
 use crate::peers::DeviceName;
 use crate::pool::{Heap, Pool, PoolShared};
 use crate::stream::StreamShared;

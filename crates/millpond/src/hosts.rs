@@ -10,10 +10,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use millpond_core::ids::HostId;
 use millpond_core::order::{Base, Chain, Host, Snapshot};
+
+use crate::locks::lock;
 
 /// Whether host threads count as one another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -143,7 +145,7 @@ impl Knowledge {
 
     fn with<R>(&self, f: impl FnOnce(&mut Host) -> R) -> R {
         if self.threads == HostThreads::One {
-            return f(&mut self.one.lock().unwrap_or_else(PoisonError::into_inner));
+            return f(&mut lock(&self.one));
         }
         let mut f = Some(f);
         let mut call = |host: &mut Host| f.take().map(|f| f(host));

@@ -16,9 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use millpond_core::order::{Base, Host, Snapshot};
 use millpond_driver::{Driver, DriverError, RawStream};
 
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::event::Mark;
 use crate::hosts::Told;
+use crate::locks::lock;
 use crate::progress::Progress;
 use crate::stream::{Keep, StreamShared};
 use crate::sweep::Sweep;

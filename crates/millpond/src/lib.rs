@@ -52,6 +52,7 @@ mod hosts;
 mod in_flight;
 mod launch;
 mod locate;
+mod locks;
 mod peers;
 mod pool;
 mod progress;

@@ -14,11 +14,12 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 use millpond_core::order::Numbers;
 use millpond_driver::{Driver, process};
 
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Invalid, Result};
 use crate::event::Mark;
 use crate::hosts::{Knowledge, Told};
+use crate::locks::lock;
 use crate::stream::{State, StreamShared};
 
 /// Chains of all devices of the process.

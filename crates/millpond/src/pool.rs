@@ -14,9 +14,10 @@ use millpond_core::units::Range;
 use millpond_driver::{RawChunk, prefetch, process};
 
 use crate::allocation::{Allocation, Origin};
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::error::{Holder, Invalid, Result};
 use crate::grants::Grants;
+use crate::locks::lock;
 use crate::share::Exposed;
 use crate::shelf_count::ShelfCount;
 use crate::shell::Closing;
@@ -408,7 +409,7 @@ impl Drop for PoolShared {
         if process::is_forked() {
             return;
         }
-        self.context.pools.write().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        lock(&self.context.pools).remove(&self.id);
         let heap = self.heap.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         lock(&self.context.closing).push(Closing { heap, range: self.range });
         self.context.finish_closing();

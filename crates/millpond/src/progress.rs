@@ -12,8 +12,9 @@ use millpond_core::order::Completed;
 use millpond_driver::{Driver, DriverError, RawMark, RawStream};
 use smallvec::SmallVec;
 
-use crate::context::{CountedDriver, lock};
+use crate::context::CountedDriver;
 use crate::event::Mark;
+use crate::locks::lock;
 
 /// How far one chain is.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use millpond_core::check::{Act, Kind, Place, Violation};
 use millpond_core::ids::StreamId;
 use millpond_core::op::Memory as TracedMemory;
 use millpond_core::order::Knows;
-use millpond_driver::Driver;
+use millpond_driver::{Driver, process};
 
 use crate::PoolShared;
 use crate::context::Context;
@@ -82,9 +82,10 @@ impl Context {
 }
 
 impl Context {
-    /// What a trace calls memory that starts at an address and is not live.
+    /// What a trace calls memory that starts at an address and is not live. A forked process writes none.
     #[cold]
     pub(crate) fn freed_at(&self, tracer: &Tracer, address: u64) -> Option<TracedMemory> {
+        process::refuse_forked().ok()?;
         match PoolShared::freed_on(self, address) {
             Some((allocation, generation)) => Some(tracer.memory(allocation.id, generation)),
             None => freed_in_graphs(self, tracer, address),

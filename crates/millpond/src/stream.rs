@@ -17,12 +17,13 @@ use millpond_driver::{Driver, Light, RawStream, process};
 use smallvec::SmallVec;
 
 use crate::allocation::Allocation;
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::error::{Invalid, Result};
 use crate::event::{At, Event};
 use crate::garbage::Garbage;
 use crate::graph::Session;
 use crate::in_flight::{Seat, Unclosed};
+use crate::locks::lock;
 use crate::pool::{Heap, PoolShared};
 use crate::progress::Progress;
 use crate::record::Ask;

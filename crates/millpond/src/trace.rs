@@ -17,7 +17,7 @@ use millpond_core::op::{Names, Op};
 use millpond_core::trace::ops::Writer;
 use millpond_driver::process;
 
-use crate::context::lock;
+use crate::locks::lock;
 
 /// The environment's way to ask for a trace of every device.
 const VARIABLE: &str = "MILLPOND_TRACE";

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use crate::access::{Access as Declare, Source};
 use crate::allocation::{Allocation, Origin, Owned};
-use crate::context::lock;
+use crate::locks::lock;
 use crate::peers;
 use crate::record::Ask;
 use crate::share::TracedShares;

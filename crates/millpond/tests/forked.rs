@@ -5,9 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use millpond::{Device, Error, HostConfig, Instantiate, PoolConfig};
+use millpond::{Device, Error, HostConfig, Instantiate, Pool, PoolConfig, Stream};
 
 // SAFETY: functions of the C library, with its types.
 unsafe extern "C" {
@@ -25,6 +26,56 @@ fn says_so<T>(what: &str, answer: Result<T, Error>) {
     }
 }
 
+/// What the threads do that the forked process does not have.
+type Act = fn(&Device, &Stream, &Pool, &Pool);
+const BUSY: [Act; 5] = [
+    |_, stream, pool, _| {
+        let it = stream.alloc::<u8>(pool, 8192).unwrap();
+        stream.free(it).unwrap();
+    },
+    |device, _, _, _| {
+        let own = device.pool(PoolConfig::default()).unwrap();
+        device.set_current_pool(&own).unwrap();
+        drop((own, device.stream().unwrap(), device.current_pool()));
+    },
+    |device, stream, _, _| {
+        let mut graph = device.graph().unwrap();
+        let node = graph.add_alloc::<u8>(&[], 4096).unwrap();
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        let left = exec.launch(stream).unwrap().take(node).unwrap();
+        stream.free(left).unwrap();
+        drop((exec, device.graph_memory()));
+        device.trim_graph_memory().unwrap();
+    },
+    |_, stream, pool, _| {
+        let graph = stream.capture(|stream| {
+            let it = stream.alloc::<u8>(pool, 8192)?;
+            Ok(stream.free(it)?)
+        });
+        drop(graph.unwrap());
+        stream.record().unwrap().synchronize().unwrap();
+    },
+    |device, stream, _, shared| {
+        let it = stream.alloc::<u8>(shared, 8192).unwrap();
+        let ticket = it.export().unwrap();
+        assert!(device.revoke(&ticket));
+        let found = stream.free_address(it.into_address());
+        found.unwrap();
+        shared.trim_to(0).unwrap();
+    },
+];
+
+/// A thread that does nothing else until all is over.
+fn repeat(act: Act, is_over: &Arc<AtomicBool>, device: &Device, pool: &Pool, shared: &Pool) -> JoinHandle<()> {
+    let (is_over, device, pool, shared) = (Arc::clone(is_over), device.clone(), pool.clone(), shared.clone());
+    std::thread::spawn(move || {
+        let stream = device.non_blocking_stream().unwrap();
+        while !is_over.load(Ordering::Relaxed) {
+            act(&device, &stream, &pool, &shared);
+        }
+    })
+}
+
 /// The program of the next test.
 #[test]
 #[ignore = "a program for another test"]
@@ -39,24 +90,15 @@ fn program() {
     stream.memset(a.write(), 5).unwrap();
     other.memset(b.write(), 6).unwrap();
     stream.free(shelved).unwrap();
-    let event = stream.record().unwrap();
+    let (event, outside, inner) = (stream.record().unwrap(), device.external_event(), device.graph().unwrap());
     let mut graph = device.graph().unwrap();
     let node = graph.add_alloc::<u8>(&[], 4096).unwrap();
     let exec = graph.instantiate(Instantiate::default()).unwrap();
     let left = exec.launch(&stream).unwrap().take(node).unwrap();
     device.synchronize().unwrap();
-    // Another thread is in the middle of everything when this one forks.
+    // Other threads are in the middle of everything when this one forks.
     let is_over = Arc::new(AtomicBool::new(false));
-    let busy = std::thread::spawn({
-        let (is_over, device, other, pool) = (Arc::clone(&is_over), device.clone(), other.clone(), pool.clone());
-        move || {
-            while !is_over.load(Ordering::Relaxed) {
-                let it = other.alloc::<u8>(&pool, 8192).unwrap();
-                other.free(it).unwrap();
-                device.pool(PoolConfig::default()).unwrap();
-            }
-        }
-    });
+    let busy: Vec<_> = BUSY.into_iter().map(|act| repeat(act, &is_over, &device, &pool, &shared)).collect();
     std::thread::sleep(Duration::from_millis(5));
     // SAFETY: the child does what it is here to show.
     let child = unsafe { fork() };
@@ -66,6 +108,20 @@ fn program() {
             says_so("alloc", stream.alloc::<u8>(&pool, 4096));
             says_so("alloc on a stream in use", other.alloc::<u8>(&pool, 4096));
             says_so("memset", stream.memset(a.write(), 7));
+            says_so("copy_from_host", stream.copy_from_host(a.write(), &[1; 4096]));
+            says_so("per-thread stream", device.per_thread_stream());
+            says_so("begin a capture elsewhere", other.begin_capture());
+            says_so("graph memory", device.trim_graph_memory());
+            says_so("current pool", device.set_current_pool(&shared));
+            says_so("ticket", shared.export());
+            says_so("export read-only", b.export_read_only());
+            says_so("external event", stream.record_external(&outside));
+            says_so("wait for an external event", other.wait_external(&outside));
+            says_so("address", device.free_address(b.address()));
+            says_so("is idle", stream.is_idle());
+            says_so("is over", event.is_over());
+            says_so("upload", exec.upload(&stream));
+            says_so("child", graph.add_child(&[], &inner));
             says_so("launch", stream.launch(a.write(), |bytes| bytes.fill(8)));
             says_so("copy_to_host", stream.copy_to_host(a.read()));
             says_so("record", stream.record());
@@ -88,12 +144,12 @@ fn program() {
             says_so("free", Err::<(), _>(a.error));
             let b = device.free(b).unwrap_err();
             says_so("free at once", Err::<(), _>(b.error));
-            drop((a.buffer, b.buffer, left, event, exec, graph, stream, other, pool, shared, device));
+            drop((a.buffer, b.buffer, left, event, exec, graph, stream, other, pool, shared, device, outside, inner));
         }));
         exit(if all.is_ok() { 0 } else { 1 });
     }
     is_over.store(true, Ordering::Relaxed);
-    busy.join().unwrap();
+    busy.into_iter().for_each(|thread| thread.join().unwrap());
     let mut status = -1;
     // SAFETY: the place is valid for the call.
     unsafe { waitpid(child, &mut status, 0) };

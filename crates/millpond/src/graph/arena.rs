@@ -16,8 +16,9 @@ use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
 use millpond_core::units::{Bytes, GIB, Range, round_up};
 use millpond_driver::{Driver, DriverError, process};
 
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::error::{Nearest, Result};
+use crate::locks::lock;
 
 /// Addresses are reserved in steps of at least this many bytes: they cost nothing.
 const STEP: u64 = 4 * GIB;

@@ -24,11 +24,12 @@ use super::payload::{EventNode, LatePlace, Payload};
 use crate::access::{Access, Declared, Source};
 use crate::allocation::{Allocation, Origin};
 use crate::buffer::Named;
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::count::Count;
 use crate::error::{Invalid, Result};
 use crate::external::ExternalEvent;
 use crate::garbage::{Garbage, Held};
+use crate::locks::lock;
 use crate::share::ShareError;
 use crate::tracing::Tracer;
 

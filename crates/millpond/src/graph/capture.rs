@@ -25,9 +25,10 @@ use super::error::{CaptureError, GraphError};
 use super::payload::Payload;
 use super::registry::Graphs;
 use crate::access::Access;
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::garbage::{Garbage, Held};
+use crate::locks::lock;
 use crate::stream::{State, Stream};
 use crate::tracing::Tracer;
 
@@ -282,10 +283,11 @@ impl Graphs {
     /// Refuses what acts at once or waits for everything, while a capture forbids it; that is invalid then.
     #[inline]
     pub(crate) fn refuse_in_capture(&self, call: &'static str) -> Result<()> {
-        match self.open.load(Ordering::Acquire) {
-            0 => Ok(()),
-            _ => lock(&self.captures).captures.check_unsafe(thread(), call).map_err(rule),
+        if self.open.load(Ordering::Acquire) == 0 {
+            return Ok(());
         }
+        process::refuse_forked()?;
+        lock(&self.captures).captures.check_unsafe(thread(), call).map_err(rule)
     }
 }
 

@@ -8,7 +8,7 @@ use millpond_core::graph::{GraphAllocId, Memory};
 use millpond_core::ids::{AllocId, Point, Slot};
 use millpond_core::order::StreamKind;
 use millpond_core::units::Range;
-use millpond_driver::LightGuard;
+use millpond_driver::{LightGuard, process};
 use std::sync::atomic::Ordering;
 
 use super::capture::Session;
@@ -18,13 +18,13 @@ use super::payload::{EventNode, Payload};
 use crate::access::Access;
 use crate::allocation::{Allocation, Origin, Owned, site};
 use crate::buffer::Buffer;
-use crate::context::lock;
 use crate::count::Count;
 use crate::error::{Error, Invalid, Result};
 use crate::event::{At, Event};
 use crate::external::ExternalEvent;
 use crate::garbage::Garbage;
 use crate::launch::To;
+use crate::locks::lock;
 use crate::pool::PoolShared;
 use crate::stream::{Role, State, Stream, StreamShared};
 use crate::tracing::Tracer;
@@ -187,10 +187,11 @@ impl StreamShared {
     /// Refuses a call that waits for this stream or asks about it, while it captures.
     #[inline]
     pub(crate) fn refuse_in_capture(&self, call: &'static str) -> Result<()> {
-        match self.context.graphs.open.load(Ordering::Acquire) {
-            0 => Ok(()),
-            _ => lock(&self.context.graphs.captures).check_stream(self.id, call),
+        if self.context.graphs.open.load(Ordering::Acquire) == 0 {
+            return Ok(());
         }
+        process::refuse_forked()?;
+        lock(&self.context.graphs.captures).check_stream(self.id, call)
     }
 
     /// The legacy stream is used: no blocking stream may be capturing.
@@ -198,6 +199,7 @@ impl StreamShared {
         if self.context.graphs.open.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
+        process::refuse_forked()?;
         let streams = self.context.streams();
         let blocking = |id| streams.iter().any(|it| it.id == id && it.role == Role::Ordinary(StreamKind::Blocking));
         lock(&self.context.graphs.captures).check_legacy(blocking)

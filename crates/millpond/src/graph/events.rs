@@ -18,9 +18,10 @@ use smallvec::SmallVec;
 use super::last::Last;
 use super::payload::Payload;
 use super::program::Program;
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::event::Mark;
 use crate::external::{ExternalEvent, Record};
+use crate::locks::lock;
 use crate::progress::{LaunchEnd, Progress};
 
 /// See the module.

@@ -33,8 +33,9 @@ use super::program::{Program, check_addresses};
 use super::submit::TRIES;
 use super::traced::TracedExec;
 use crate::allocation::{Allocation, Origin};
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::locks::lock;
 
 /// How a graph is instantiated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -33,9 +33,9 @@ use super::node::MemAllocNode;
 use super::submit::{Submitted, TRIES};
 use crate::allocation::{Owned, site};
 use crate::buffer::Buffer;
-use crate::context::lock;
 use crate::error::{Error, Invalid, Result};
 use crate::event::Mark;
+use crate::locks::lock;
 use crate::progress::LaunchEnd;
 use crate::stream::{Mode, State, Stream, StreamShared};
 

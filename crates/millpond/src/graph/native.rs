@@ -24,8 +24,9 @@ use super::body::Body;
 use super::payload::Payload;
 use super::program::payload;
 use super::submit::{Submitted, TRIES};
-use crate::context::{Context, CountedDriver, lock};
+use crate::context::{Context, CountedDriver};
 use crate::error::Result;
+use crate::locks::lock;
 use crate::shell;
 
 /// A node that does nothing stays where it joins more edges than this: without it every node after it had them all.

@@ -13,8 +13,9 @@ use super::body::Body;
 use super::error::GraphError;
 use super::native::Foreign;
 use crate::access::{Access, Movable, movable, repeated};
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::external::ExternalEvent;
+use crate::locks::lock;
 use crate::tracing::Tracer;
 
 /// A kernel that every launch runs again.

@@ -21,8 +21,9 @@ use super::error::GraphError;
 use super::memory::{Frees, GraphMemory};
 use super::node::NodeName;
 use crate::allocation::{Allocation, Life, Origin, Owned};
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::error::{Invalid, Nearest, Result};
+use crate::locks::lock;
 use crate::tracing::Tracer;
 
 /// So many spare ranges of addresses are kept.

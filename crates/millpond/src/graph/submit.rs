@@ -15,9 +15,10 @@ use super::events::Waited;
 use super::exec::{ExecShared, Run};
 use super::payload::{Kernel, Payload};
 use super::program::Step;
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::event::Mark;
+use crate::locks::lock;
 use crate::shell;
 use crate::stream::StreamShared;
 

@@ -13,7 +13,7 @@ use millpond_driver::process;
 use smallvec::SmallVec;
 
 use crate::access::Access as Declare;
-use crate::context::lock;
+use crate::locks::lock;
 use crate::tracing::{Caller, TracedEvent, Tracer};
 
 /// An instance, as a trace names it: for as long as it is there, whatever it is updated from.

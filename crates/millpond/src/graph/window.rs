@@ -16,8 +16,9 @@ use super::error::CaptureError;
 use super::native::Foreign;
 use super::payload::Payload;
 use super::submit::TRIES;
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::error::Result;
+use crate::locks::lock;
 use crate::stream::{State, StreamShared};
 
 /// A stream of the device that captures, until this goes.

@@ -34,7 +34,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::socket::ProcessKey;
-use crate::context::{Context, lock};
+use crate::context::Context;
+use crate::locks::lock;
 use crate::progress::Progress;
 pub(super) use namers::Namers;
 

@@ -17,8 +17,9 @@ use rustix::io::Errno;
 
 use super::peer::Peer;
 use super::socket::{self, Received};
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::event::Mark;
+use crate::locks::lock;
 
 /// An importer's end of the socket that an exported event has. Its own byte, when it goes, says that nothing here needs
 /// the event any more.

@@ -29,7 +29,8 @@ use super::abroad::Speaker;
 use super::exporter::{Bell, Counters};
 use super::lend::Lease;
 use super::socket::{self, Party, Received};
-use crate::context::{Context, lock};
+use crate::context::Context;
+use crate::locks::lock;
 
 /// Packets that are heard at once; no socket holds more of an importer that obeys the rules.
 const PACKETS_MAX: usize = 1024;

@@ -26,8 +26,9 @@ use super::error::ShareError;
 use super::event::Announced;
 use super::lend::Offer;
 use super::socket;
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::error::Result;
+use crate::locks::lock;
 use crate::pool::PoolShared;
 use door::Door;
 

@@ -20,9 +20,10 @@ use super::error::ShareError;
 use super::peer::{Handle, Peer};
 use super::returns::Returning;
 use crate::allocation::{Allocation, Life, Origin, Owned};
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::count::Count;
 use crate::error::{Nearest, Result};
+use crate::locks::lock;
 use crate::{Buffer, PoolShared, shell};
 
 /// Where an imported allocation is from.

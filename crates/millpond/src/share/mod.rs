@@ -60,8 +60,9 @@ pub use pool::SharedPool;
 pub(crate) use traced::TracedShares;
 
 use crate::allocation::{Allocation, Origin, Owned};
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::locks::lock;
 use crate::pool::PoolShared;
 use crate::{Buffer, Device, Event};
 use abroad::Abroad;
@@ -335,6 +336,7 @@ impl<T: Pod> Buffer<T> {
 
     /// The allocation, its pool and its size in bytes, where other processes may get at it.
     fn shareable(&self) -> Result<(&Owned, &Arc<PoolShared>, u64)> {
+        process::refuse_forked()?;
         let not = |what: String, why| ShareError::NotExportable { what, why };
         let Some(owned) = self.owned() else { return Err(not("the buffer".into(), "it is empty").into()) };
         let allocation = &owned.allocation;

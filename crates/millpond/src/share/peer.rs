@@ -24,8 +24,9 @@ use super::abroad::Speaker;
 use super::claimed::{Claimed, check};
 use super::error::ShareError;
 use super::socket::{self, ProcessKey, Received};
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::locks::lock;
 
 /// A connection to an exporter.
 #[derive(Debug)]

@@ -16,7 +16,8 @@ use millpond_core::share::{LeaseId, Request};
 
 use super::import::Window;
 use super::peer::Peer;
-use crate::context::{Context, lock};
+use crate::context::Context;
+use crate::locks::lock;
 
 /// Releases remembered until the host is told that their uses are over; the oldest are forgotten.
 const UNKNOWN_MAX: usize = 4096;

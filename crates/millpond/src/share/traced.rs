@@ -10,7 +10,7 @@ use millpond_core::op::{Memory, Op, Place, Space, What};
 use millpond_core::share::LeaseId;
 use rustc_hash::FxHashMap;
 
-use crate::context::lock;
+use crate::locks::lock;
 use crate::tracing::Tracer;
 
 /// What a trace calls tickets and leases.

@@ -18,9 +18,9 @@ use std::sync::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::buffer::Buffer;
-use crate::context::lock;
 use crate::device::Device;
 use crate::error::{Error, Refused, Result};
+use crate::locks::lock;
 use crate::pool::Pool;
 use crate::shell::PER_THREAD;
 use crate::stream::Stream;

@@ -14,8 +14,8 @@ use std::thread::ThreadId;
 
 use rustc_hash::FxHashMap;
 
-use crate::context::lock;
 use crate::error::Result;
+use crate::locks::lock;
 use crate::shell::{LEGACY, PER_THREAD};
 use crate::stream::Stream;
 

@@ -5,6 +5,7 @@
 //! (a canary) breaks it. It knows no Rust grammar beyond where comments, strings and braces are.
 
 mod layers;
+mod locks;
 mod sizes;
 mod source;
 mod unsafety;

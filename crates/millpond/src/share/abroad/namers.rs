@@ -10,7 +10,8 @@ use millpond_core::check::{Site, Use};
 use millpond_core::ids::Point;
 use millpond_core::share::{ForeignEnd, ForeignPoint, ForeignUse};
 
-use crate::context::{Context, lock};
+use crate::context::Context;
+use crate::locks::lock;
 use crate::peers;
 
 /// Those who know what a point is called.

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 
 use super::door::Door;
 use super::{Exporter, Target};
-use crate::context::{Context, lock};
+use crate::context::Context;
+use crate::locks::lock;
 use crate::share::connection::{Broken, Connection};
 use crate::share::socket;
 

@@ -15,7 +15,8 @@ use rustix::event::epoll;
 use rustix::process::{Resource, getrlimit};
 
 use super::{Exporter, LISTENER};
-use crate::context::{Context, lock};
+use crate::context::Context;
+use crate::locks::lock;
 use crate::share::connection::Connection;
 use crate::share::event::Named;
 use crate::share::socket::{self, Received};
