@@ -316,9 +316,11 @@ impl Device {
         self.shared.context.tracer.as_ref().map_or(Ok(()), |tracer| tracer.flush())
     }
 
-    /// What the calling thread knows, for another thread to [`hear`](Self::hear).
+    /// What the calling thread knows, also of other devices that this one has to do with, for another thread to
+    /// [`hear`](Self::hear).
     pub fn tell(&self) -> Told {
         let context = &self.shared.context;
+        context.hear_abroad();
         Told { base: context.hosts.base(), traced: context.tracer.as_ref().map(|tracer| tracer.told()) }
     }
 

@@ -224,7 +224,7 @@ impl Run {
                 None if self.stream(*stream)?.is_capturing().unwrap_or(false) => {
                     return cannot("the library has no events that were never recorded");
                 }
-                None => Said::Done,
+                None => said(self.stream(*stream)?.wait_external(&self.device.external_event()), Act::Read),
             },
             What::EventSynchronize { event } | What::EventQuery { event, is_over: true } => {
                 said(self.events.get(event).map_or(Ok(()), Event::synchronize), Act::Read)

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
 
-use millpond::{Buffer, DeviceConfig, HostThreads, Kind, Pool, PoolConfig, Stream};
+use millpond::{Buffer, Device, DeviceConfig, HostConfig, HostThreads, Kind, PeerAccess, Pool, PoolConfig, Stream};
 
 use crate::common::{Subject, kind_of, makes, on_devices_that_run_closures, on_every_device, order, touch, visit};
 
@@ -226,5 +226,38 @@ fn a_channel_and_an_event_hand_a_buffer_on() {
             });
         });
         assert_eq!(pool.statistics().used_bytes, 0);
+    });
+}
+
+/// Two host devices, each of whose threads knows what it was told itself.
+fn two_devices_apart() -> [Device; 2] {
+    let config = || HostConfig { host_threads: HostThreads::Separate, ..HostConfig::default() };
+    [(); 2].map(|()| Device::host(config()).unwrap())
+}
+
+#[test]
+fn what_a_thread_knows_of_one_device_it_tells_by_another() {
+    let [one, two] = two_devices_apart();
+    let (pool, [s, t]) = (one.default_pool(), [one.stream().unwrap(), two.stream().unwrap()]);
+    pool.grant(&two, PeerAccess::ReadWrite).unwrap();
+    let x = witness(&pool, &s);
+    elsewhere(|| assert!(!comes_after(&t, &x), "nobody waited"));
+    s.synchronize().unwrap();
+    assert!(comes_after(&t, &x), "this thread waited");
+    let (y, u) = (witness(&pool, &s), two.stream().unwrap());
+    s.synchronize().unwrap();
+    let told = two.tell();
+    elsewhere(|| {
+        assert!(!comes_after(&u, &y), "nobody told this thread");
+        two.hear(&told);
+        assert!(comes_after(&u, &y), "it was told by the thread that waited");
+    });
+    // The other way: what was heard on one device holds on the other.
+    let (z, v) = (witness(&pool, &s), two.stream().unwrap());
+    s.synchronize().unwrap();
+    let told = one.tell();
+    elsewhere(|| {
+        one.hear(&told);
+        assert!(comes_after(&v, &z), "it was told by the thread that waited");
     });
 }
