@@ -165,7 +165,8 @@ typedef uint64_t millpond_graph_node_t;
 // A kernel of a host device, or a function that a CUDA device runs on the host's side. It must not call the library.
 typedef void (*millpond_kernel)(void *argument);
 
-// A use of memory that a launch declares.
+// A use of memory that a launch declares. Only uses of the same bytes need an order among each other; what a node of a
+// graph uses counts as all of the allocation.
 typedef struct {
     // Where; anywhere in an allocation.
     const void *pointer;

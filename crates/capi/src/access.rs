@@ -12,7 +12,8 @@ use crate::graph::Names;
 use crate::pointers::POINTERS;
 use crate::status::{Failure, Result};
 
-/// A use of memory that a launch declares.
+/// A use of memory that a launch declares. Only uses of the same bytes need an order among each other; what a node of a
+/// graph uses counts as all of the allocation.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct millpond_access {
@@ -65,10 +66,10 @@ pub(crate) fn part(device: &DeviceEntry, own: Option<&Names>, pointer: u64, byte
 pub(crate) fn list(device: &DeviceEntry, own: Option<&Names>, accesses: &[millpond_access]) -> Result<AccessList> {
     let mut list = AccessList::default();
     for access in accesses {
-        let Part { memory, offset, .. } = part(device, own, access.pointer as u64, access.bytes)?;
+        let Part { memory, offset, bytes } = part(device, own, access.pointer as u64, access.bytes)?;
         match access.mode {
-            MILLPOND_READ => list.read(memory, offset)?,
-            MILLPOND_WRITE => list.write(memory, offset)?,
+            MILLPOND_READ => list.read(memory, offset, bytes)?,
+            MILLPOND_WRITE => list.write(memory, offset, bytes)?,
             other => return Err(Failure::Value(format!("{other} is neither MILLPOND_READ nor MILLPOND_WRITE"))),
         }
     }

@@ -170,9 +170,9 @@ mod tests {
     use millpond_status::*;
 
     use super::*;
-    use crate::access::{MILLPOND_READ, millpond_access};
+    use crate::access::{MILLPOND_READ, MILLPOND_WRITE, millpond_access};
     use crate::device::millpond_device_create_host;
-    use crate::stream::millpond_stream_create;
+    use crate::stream::{millpond_stream_create, millpond_stream_synchronize};
     use crate::work::millpond_declare;
 
     /// A stream as threads of a test share it.
@@ -215,6 +215,29 @@ mod tests {
             assert_eq!(unsafe { millpond_stream_create(&mut stream, device) }, MILLPOND_SUCCESS);
             Shared(stream)
         })
+    }
+
+    #[test]
+    fn only_uses_of_the_same_bytes_need_an_order() {
+        let [right, left] = two_streams();
+        let pointer = right.malloc(1024);
+        // SAFETY: the stream is open.
+        assert_eq!(unsafe { millpond_stream_synchronize(right.0) }, MILLPOND_SUCCESS);
+        let write = |stream: Shared, from: usize, bytes: usize| {
+            let access = millpond_access { pointer: pointer.wrapping_byte_add(from), bytes, mode: MILLPOND_WRITE };
+            // SAFETY: one access.
+            unsafe { millpond_declare(stream.0, &access, 1) }
+        };
+        assert_eq!(write(right, 0, 512), MILLPOND_SUCCESS);
+        assert_eq!(write(left, 511, 1), MILLPOND_ERROR_ORDER);
+        // To the end of the allocation.
+        assert_eq!(write(left, 512, 0), MILLPOND_SUCCESS);
+        assert_eq!(write(right, 1023, 1), MILLPOND_ERROR_ORDER);
+        assert_ne!(write(left, 512, 513), MILLPOND_SUCCESS, "it does not lie within");
+        assert_eq!(right.free(pointer), MILLPOND_ERROR_ORDER);
+        // SAFETY: as above.
+        assert_eq!(unsafe { millpond_stream_synchronize(left.0) }, MILLPOND_SUCCESS);
+        assert_eq!(right.free(pointer), MILLPOND_SUCCESS);
     }
 
     #[test]

@@ -156,7 +156,7 @@ fn a_trace_is_checked_like_a_text() {
     let at = |line, what| Op { host: HostId(0), place: Place::File { file: source, line }, what };
     let create = |stream| What::StreamCreate { stream, role: StreamRole::Blocking, device: DeviceId(0) };
     let memory = Memory::first(7);
-    let accesses = [Access { memory, act: Act::Read }].into_iter().collect();
+    let accesses = [Access::whole(memory, Act::Read)].into_iter().collect();
     let ops = [
         at(1, create(left)),
         at(2, create(right)),

@@ -26,7 +26,7 @@ fn alloc(memory: Memory, stream: StreamId) -> Op {
 }
 
 fn launch(stream: StreamId, accesses: &[(Memory, Act)]) -> Op {
-    let accesses: SmallVec<[Access; 2]> = accesses.iter().map(|&(memory, act)| Access { memory, act }).collect();
+    let accesses: SmallVec<[Access; 2]> = accesses.iter().map(|&(memory, act)| Access::whole(memory, act)).collect();
     op(What::Launch { stream, accesses, start: Start::Ordered, name: None })
 }
 

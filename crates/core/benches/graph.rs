@@ -12,6 +12,7 @@ use millpond_core::graph::{
     Access, Addressing, ArenaKey, Backing, Draft, Graph, GraphAllocId, GraphId, Index, Label, Memory, NodeId, Work,
 };
 use millpond_core::ids::{AllocId, Point, Slot, StreamId};
+use millpond_core::op::Part;
 use millpond_core::order::{Chain, Completed};
 use millpond_core::units::{MIB, Range};
 
@@ -112,14 +113,14 @@ fn launches(graph: &Graph) -> (f64, usize) {
         }
         for demand in &exec.summary().demands {
             if let Memory::External { id, .. } = demand.memory {
-                black_box(histories[id.index()].check_use(demand.act, &chain, true)).expect("ordered");
+                black_box(histories[id.index()].check_use(demand.act, Part::WHOLE, &chain, true)).expect("ordered");
             }
         }
         let point = chain.submit();
         for mark in &exec.summary().marks {
             if let Memory::External { id, .. } = mark.memory {
                 let site = Site { act: mark.act, ..Site::default() };
-                histories[id.index()].add_use(Use { point, site }, &chain);
+                histories[id.index()].add_use(Use { point, site }, Part::WHOLE, &chain);
             }
         }
         exec.launched();

@@ -22,7 +22,7 @@ fn op(what: What) -> Op {
 /// One round of a loop over four streams: allocate, three launches, an event across, a free.
 fn round(turn: u32, mut push: impl FnMut(Op)) {
     let memory = |of: u32| Memory { id: AllocId(of % 64), generation: u64::from(of / 64) };
-    let access = |of: u32, act| Access { memory: memory(of), act };
+    let access = |of: u32, act| Access::whole(memory(of), act);
     let (stream, next) = (StreamId(turn % 4), StreamId((turn + 1) % 4));
     let launch = |accesses: &[Access]| What::Launch {
         stream,

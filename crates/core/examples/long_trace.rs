@@ -37,7 +37,7 @@ fn main() -> std::io::Result<()> {
         let [here, there] = streams;
         let (event, generation) = (EventId(round % 16), u64::from(round / 64));
         let memory = Memory { generation, ..Memory::first(round % 64) };
-        let access = |memory, act| Access { memory, act };
+        let access = Access::whole;
         let launch = |stream, accesses| What::Launch { stream, accesses, start: Start::Ordered, name: None };
         push(3, What::Alloc { memory, pool: PoolId(0), stream: here, bytes: 4096, name: None })?;
         push(

@@ -18,7 +18,7 @@ fn memory_is_flat_in_the_length_of_the_program() {
     let create = |stream| op(What::StreamCreate { stream, role: StreamRole::Blocking, device: DeviceId(0) });
     let alloc = |memory, stream| op(What::Alloc { memory, pool: PoolId(0), stream, bytes: 64, name: None });
     let read = |memory, stream, act| {
-        let accesses = smallvec![Access { memory, act }];
+        let accesses = smallvec![Access::whole(memory, act)];
         op(What::Launch { stream, accesses, start: Start::Ordered, name: None })
     };
     let mut count = 0_u64;

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use millpond_core::check::{Checker, Settings};
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, Start, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Part, Place, Start, StreamRole, What};
 use smallvec::smallvec;
 
 const STREAMS: u64 = 4;
@@ -20,7 +20,7 @@ const EVENTS: u64 = 2;
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Step {
     Alloc(u64, u64),
-    Use(u64, u64, Act),
+    Use(u64, u64, Act, Part),
     Free(u64, u64),
     Record(u64, u64),
     Wait(u64, u64),
@@ -67,7 +67,10 @@ fn program(random: &mut Random) -> Vec<Step> {
                 Step::Free(memory, at)
             }
             2..=4 if is_live || random.below(8) == 0 => {
-                Step::Use(memory, at, if random.below(2) == 0 { Act::Read } else { Act::Write })
+                let part =
+                    [Part::WHOLE, Part { from: 0, to: 40 }, Part { from: 39, to: 64 }, Part { from: 40, to: 64 }];
+                let act = if random.below(2) == 0 { Act::Read } else { Act::Write };
+                Step::Use(memory, at, act, part[random.below(4) as usize])
             }
             5 | 6 => Step::Record(random.below(EVENTS), at),
             7 | 8 => Step::Wait(random.below(EVENTS), at),
@@ -106,9 +109,9 @@ fn ops(steps: &[Step]) -> Vec<Op> {
                 bytes: 64,
                 name: None,
             },
-            Step::Use(memory, at, act) => What::Launch {
+            Step::Use(memory, at, act, part) => What::Launch {
                 stream: stream_id(at),
-                accesses: smallvec![Access { memory: Memory::first(memory as u32), act }],
+                accesses: smallvec![Access { memory: Memory::first(memory as u32), act, part }],
                 start: Start::Ordered,
                 name: None,
             },
@@ -150,7 +153,7 @@ fn dependencies(steps: &[Step]) -> Vec<HashSet<usize>> {
                 all.push(needs);
                 continue;
             }
-            Step::Alloc(_, s) | Step::Use(_, s, _) | Step::Free(_, s) | Step::Record(_, s) | Step::Wait(_, s) => s,
+            Step::Alloc(_, s) | Step::Use(_, s, ..) | Step::Free(_, s) | Step::Record(_, s) | Step::Wait(_, s) => s,
             Step::SyncStream(s) => {
                 if s == LEGACY {
                     needs.extend((0..STREAMS).filter(|s| is_blocking(*s)).filter_map(|s| last.get(&s)));
@@ -238,7 +241,11 @@ fn does_damage(steps: &[Step], races: bool) -> bool {
         }
     }
     let conflict = |a: usize, b: usize| match (steps[a], steps[b]) {
-        (Step::Use(m, _, one), Step::Use(n, _, other)) => m == n && (one == Act::Write || other == Act::Write),
+        (Step::Use(m, _, one, here), Step::Use(n, _, other, there)) => {
+            // Byte by byte.
+            let shared = (0..64).any(|at| (here.from..here.to).contains(&at) && (there.from..there.to).contains(&at));
+            m == n && shared && (one == Act::Write || other == Act::Write)
+        }
         _ => false,
     };
     races && before.iter().any(|&(a, b)| conflict(a, b) && before.contains(&(b, a)))

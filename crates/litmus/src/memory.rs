@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use millpond_core::ids::{PoolId, TicketId};
-use millpond_core::op::{Access, Act, Memory, Space, Start, What};
+use millpond_core::op::{Access, Act, Memory, Part, Space, Start, What};
 use smallvec::SmallVec;
 
 use crate::Refusal;
@@ -146,17 +146,18 @@ impl Lower {
         for name in names {
             let (name, range) = self.range(name)?;
             let memory: Memory = self.memory(name)?;
-            if let Some(range) = &range
-                && let Some(bytes) = self.bytes_of(memory).filter(|bytes| range.end > *bytes)
-            {
-                let what =
-                    format!("`{name}[{}..{}]` does not lie within: `{name}` has {bytes} B", range.start, range.end);
-                return self.refuse(what, "use bytes that it has");
-            }
-            if range.is_some_and(|range| range.is_empty()) {
-                continue;
-            }
-            let access = Access { memory, act };
+            let bytes = self.bytes_of(memory);
+            let part = match (range, bytes) {
+                (None, _) => Part::WHOLE,
+                (Some(range), Some(bytes)) if range.end > bytes => {
+                    let what =
+                        format!("`{name}[{}..{}]` does not lie within: `{name}` has {bytes} B", range.start, range.end);
+                    return self.refuse(what, "use bytes that it has");
+                }
+                (Some(range), _) if range.is_empty() => continue,
+                (Some(range), bytes) => Part { from: range.start, to: range.end }.within(bytes.unwrap_or(u64::MAX)),
+            };
+            let access = Access { memory, act, part };
             if act == Act::Write || !accesses.contains(&access) {
                 accesses.push(access);
             }

@@ -297,7 +297,7 @@ fn is_ordered(model: &Model) -> bool {
         let births = acts.iter().filter(|it| it.1 == Act::Allocate).map(|it| it.0).next();
         let born = |at: usize| model.lives[life].is_there || births.is_some_and(|birth| before[at].contains(&birth));
         // What another process holds ends before it does.
-        let ends = |task: usize, life: usize| model.tasks[task].effects.contains(&Effect { life, act: Act::Free });
+        let ends = |task: usize, life: usize| model.tasks[task].effects.contains(&Effect::of_all(life, Act::Free));
         let given_back = |at: usize, lease: usize| before[at].iter().any(|&task| ends(task, lease));
         let is_held = |at: usize| !model.lives[life].leases.iter().all(|&lease| given_back(at, lease));
         acts.iter().enumerate().all(|(nth, &(at, act))| {

@@ -4,14 +4,15 @@
 //! is right is decided in `launch.rs`, before any slice is made. One of the two files of this crate with `unsafe`:
 //! making a slice of checked memory.
 //!
-//! Invariant **exclusive-write**: while a launch that writes an allocation runs, no other work of the device touches
-//! it: unordered conflicting uses are refused when they are declared, and one launch may not both write and otherwise
-//! use it.
+//! Invariant **exclusive-write**: while a launch that writes bytes of an allocation runs, no other work of the device
+//! touches them: unordered conflicting uses are refused when they are declared, and one launch may not both write bytes
+//! and otherwise use them.
 
 use std::marker::PhantomData;
 
 use bytemuck::Pod;
 use millpond_core::check::Act;
+use millpond_core::op::Part;
 
 use crate::allocation::Owned;
 use crate::buffer::Named;
@@ -44,8 +45,8 @@ impl<'b> Source<'b> {
 pub struct Declared<'b> {
     pub(crate) act: Act,
     pub(crate) source: Source<'b>,
-    /// Bytes from the start of the allocation.
-    pub(crate) offset: u64,
+    /// Which bytes of the allocation; none is no access.
+    pub(crate) part: Part,
 }
 
 /// Declared elements on the device: where they are, for kernels that take addresses.
@@ -136,7 +137,7 @@ macro_rules! access {
 
             #[inline]
             fn declare<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
-                tell(Declared { act: $act, source: self.source, offset: self.span.offset() });
+                tell(Declared { act: $act, source: self.source, part: self.span.part() });
             }
 
             #[inline]

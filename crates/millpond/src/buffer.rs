@@ -103,6 +103,41 @@ impl<T: Pod> Buffer<T> {
         View { named, span: Span::all(self.count) }
     }
 
+    /// A name for a part of it, by elements. Work that uses different elements needs no order, nor do accesses of one
+    /// launch:
+    ///
+    /// ```
+    /// # use millpond::{Device, HostConfig};
+    /// # fn main() -> Result<(), millpond::Error> {
+    /// let device = Device::host(HostConfig::default())?;
+    /// let stream = device.stream()?;
+    /// let x = stream.alloc::<f32>(&device.default_pool(), 100)?;
+    /// stream.memset(x.write(), 0)?;
+    /// let (first, rest) = x.split_at(40)?;
+    /// stream.launch((first.write(), rest.write()), |(first, rest)| {
+    ///     first.fill(1.0);
+    ///     rest.fill(2.0);
+    /// })?;
+    /// assert_eq!(stream.copy_to_host(x.slice(39..41)?.read())?, [1.0, 2.0]);
+    /// stream.free(x)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Invalid::Bounds`](crate::Invalid::Bounds) where the range does not lie within.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<View<T>> {
+        self.view().slice(range)
+    }
+
+    /// Names for the elements before `mid`, and for the others.
+    ///
+    /// # Errors
+    /// As for [`slice`](Self::slice).
+    pub fn split_at(&self, mid: usize) -> Result<(View<T>, View<T>)> {
+        self.view().split_at(mid)
+    }
+
     /// Declares that a launch reads it.
     #[inline]
     pub fn read(&self) -> Read<'_, T> {
@@ -182,7 +217,7 @@ impl<T: Pod> View<T> {
         self.len() == 0
     }
 
-    /// A part of it, by elements.
+    /// A part of it, by elements. Only uses of the same elements need an order.
     ///
     /// # Errors
     /// [`Invalid::Bounds`](crate::Invalid::Bounds) where the range does not lie within.
@@ -197,7 +232,15 @@ impl<T: Pod> View<T> {
             Bound::Excluded(end) => *end,
             Bound::Unbounded => self.len(),
         };
-        Ok(View { span: self.span.part(start, end)?, ..*self })
+        Ok(View { span: self.span.slice(start, end)?, ..*self })
+    }
+
+    /// The elements before `mid`, and the others.
+    ///
+    /// # Errors
+    /// As for [`slice`](Self::slice).
+    pub fn split_at(&self, mid: usize) -> Result<(View<T>, View<T>)> {
+        Ok((self.slice(..mid)?, self.slice(mid..)?))
     }
 
     /// Declares that a launch reads it.

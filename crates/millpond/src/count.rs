@@ -10,6 +10,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use bytemuck::Pod;
+use millpond_core::op::Part;
 
 use crate::config::GRAIN;
 use crate::error::{Invalid, Result};
@@ -24,6 +25,8 @@ pub(crate) struct Count<T: Pod> {
 pub(crate) struct Span<T: Pod> {
     start: usize,
     count: Count<T>,
+    /// Whether these are all that there are.
+    is_all: bool,
 }
 
 impl<T: Pod> Count<T> {
@@ -58,21 +61,29 @@ impl<T: Pod> Count<T> {
 impl<T: Pod> Span<T> {
     #[inline]
     pub(crate) fn all(count: Count<T>) -> Self {
-        Self { start: 0, count }
+        Self { start: 0, count, is_all: true }
     }
 
     /// A part of it, by elements; it must lie within.
-    pub(crate) fn part(self, start: usize, end: usize) -> Result<Self> {
+    pub(crate) fn slice(self, start: usize, end: usize) -> Result<Self> {
         let len = self.count.len;
         if start > end || end > len {
             return Err(Invalid::Bounds { start: start as u64, end: end as u64, len: len as u64 }.into());
         }
-        Ok(Self { start: self.start + start, count: Count { len: end - start, element: PhantomData } })
+        let is_all = self.is_all && start == 0 && end == len;
+        Ok(Self { start: self.start + start, count: Count { len: end - start, element: PhantomData }, is_all })
     }
 
     #[inline]
     pub(crate) fn count(self) -> Count<T> {
         self.count
+    }
+
+    /// Which bytes they are; none, where they have none.
+    #[inline]
+    pub(crate) fn part(self) -> Part {
+        let (from, bytes) = (self.offset(), self.count.bytes());
+        if self.is_all && bytes > 0 { Part::WHOLE } else { Part { from, to: from + bytes } }
     }
 
     /// Bytes before it.
@@ -131,12 +142,12 @@ mod tests {
     #[test]
     fn parts_lie_within() {
         let all = Span::all(Count::<u32>::new(10).expect("few"));
-        let part = all.part(2, 8).expect("within");
+        let part = all.slice(2, 8).expect("within");
         assert_eq!((part.offset(), part.count().len()), (8, 6));
-        let part = part.part(6, 6).expect("within, and empty");
+        let part = part.slice(6, 6).expect("within, and empty");
         assert_eq!((part.offset(), part.count().bytes()), (32, 0));
         for (start, end) in [(0, 11), (3, 2), (11, 11), (usize::MAX, usize::MAX), (0, usize::MAX)] {
-            assert!(all.part(start, end).is_err(), "{start}..{end}");
+            assert!(all.slice(start, end).is_err(), "{start}..{end}");
         }
     }
 }

@@ -104,9 +104,15 @@ impl StreamShared {
                 failed = self.want(&declared, &mut addresses, &mut wanted, &garbage).err();
             }
         });
-        wanted.sort_by_key(|wanted| wanted.allocation.get().key());
+        wanted.sort_by_key(|wanted| (wanted.allocation.get().key(), wanted.bytes));
         let (mut refused, aliased) = wanted::merge(&mut wanted);
-        let mut lives: Few<_> = wanted.iter().map(|wanted| wanted.allocation.get().life()).collect();
+        let places = wanted::places(&wanted);
+        let mut lives = Few::new();
+        for (wanted, place) in wanted.iter().zip(&places) {
+            if lives.len() == *place {
+                lives.push(wanted.allocation.get().life());
+            }
+        }
         if hearing.needs(lives.iter().map(|life| &**life)) {
             return Ok(None);
         }
@@ -114,8 +120,8 @@ impl StreamShared {
             true => Some(Visit::check(self, wanted.iter().map(|wanted| (wanted.allocation.get(), wanted.act)))?),
             false => None,
         };
-        for (wanted, life) in wanted.iter().zip(&lives) {
-            let judged = self.judge(wanted, life, races, &mut state, caller);
+        for (wanted, place) in wanted.iter().zip(&places) {
+            let judged = self.judge(wanted, &lives[*place], races, &mut state, caller);
             // Of several violations the first in declared order is reported, whatever the order of the locks.
             if let Err(error) = judged
                 && refused.as_ref().is_none_or(|(at, _)| wanted.at < *at)
@@ -131,7 +137,8 @@ impl StreamShared {
         let place = accesses.place(&mut || address.next().unwrap_or(0));
         let result = begin(To::Device(place))?;
         let point = state.chain.submit();
-        for (wanted, life) in wanted.iter().zip(&mut lives) {
+        for (wanted, place) in wanted.iter().zip(&places) {
+            let life = &mut lives[*place];
             let mut used = Use { point, site: site(wanted.act, self.id, state.op(), caller) };
             if let Some(visit) = &mut visit
                 && wanted.allocation.get().device != self.context.number
@@ -139,10 +146,13 @@ impl StreamShared {
                 used.site.stream = self.id.of_device(self.context.number);
                 visit.used(wanted.allocation.get(), used);
             }
-            life.history.add_use(used, &state.chain);
+            let part = wanted.part(life);
+            life.history.add_use(used, part, &state.chain);
         }
         if let Some(tracer) = &self.context.tracer {
-            let used = wanted.iter().map(|wanted| (wanted.allocation.get(), wanted.generation, wanted.act));
+            let used = wanted.iter().zip(&places).map(|(wanted, place)| {
+                (wanted.allocation.get(), wanted.generation, wanted.act, wanted.part(&lives[*place]))
+            });
             tracer.launch(self.id, used, caller);
         }
         // Published while the lives are held: who frees one of them finds this use among what is in flight.

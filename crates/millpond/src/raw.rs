@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use millpond_core::check::{Act, Site, Use};
 use millpond_core::ids::{AllocId, Point, PoolId};
+use millpond_core::op::Part;
 use millpond_core::units::Range;
 use millpond_driver::{Driver, DriverError};
 use smallvec::SmallVec;
@@ -83,7 +84,7 @@ impl RawMemory {
     fn span(&self, offset: u64, bytes: u64) -> Result<Span<u8>> {
         // What no slice can have lies within nothing.
         let [start, end] = [offset, offset.saturating_add(bytes)].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
-        Span::all(self.count).part(start, end)
+        Span::all(self.count).slice(start, end)
     }
 
     /// Declares that a part of it is read.
@@ -130,29 +131,29 @@ impl Graph {
 /// Accesses of one launch, counted at run time. The kernel gets no slices: it has its addresses from elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct AccessList {
-    items: SmallVec<[(Act, RawMemory, u64); 4]>,
+    items: SmallVec<[(Act, RawMemory, Span<u8>); 4]>,
 }
 
 impl AccessList {
-    /// Adds a read at `offset` bytes from the start.
+    /// Adds a read of so many bytes, `offset` from the start.
     ///
     /// # Errors
-    /// [`Invalid::Bounds`] where that does not lie within.
-    pub fn read(&mut self, memory: RawMemory, offset: u64) -> Result<()> {
-        self.add(Act::Read, memory, offset)
+    /// [`Invalid::Bounds`] where they do not lie within.
+    pub fn read(&mut self, memory: RawMemory, offset: u64, bytes: u64) -> Result<()> {
+        self.add(Act::Read, memory, offset, bytes)
     }
 
     /// Adds a write, or a read and a write.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
-    pub fn write(&mut self, memory: RawMemory, offset: u64) -> Result<()> {
-        self.add(Act::Write, memory, offset)
+    pub fn write(&mut self, memory: RawMemory, offset: u64, bytes: u64) -> Result<()> {
+        self.add(Act::Write, memory, offset, bytes)
     }
 
-    fn add(&mut self, act: Act, memory: RawMemory, offset: u64) -> Result<()> {
-        let span = memory.span(offset, 0)?;
-        self.items.push((act, memory, span.offset()));
+    fn add(&mut self, act: Act, memory: RawMemory, offset: u64, bytes: u64) -> Result<()> {
+        let span = memory.span(offset, bytes)?;
+        self.items.push((act, memory, span));
         Ok(())
     }
 }
@@ -160,8 +161,8 @@ impl AccessList {
 impl AccessList {
     /// Tells each access, in order.
     pub(crate) fn each<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
-        self.items.iter().for_each(|(act, memory, offset)| {
-            tell(Declared { act: *act, source: memory.source(), offset: *offset });
+        self.items.iter().for_each(|(act, memory, span)| {
+            tell(Declared { act: *act, source: memory.source(), part: span.part() });
         });
     }
 }
@@ -280,11 +281,11 @@ impl StreamShared {
             pool.context.chains.insert_abroad(shared.slot, &shared.progress, &shared.context.driver);
             used.site.stream = shared.id.of_device(shared.context.number);
         }
-        life.history.add_use(used, &state.chain);
+        life.history.add_use(used, Part::WHOLE, &state.chain);
         // Of another device's memory a trace would want to know who let this one in.
         let is_own = allocation.device == shared.context.number;
         if let Some(tracer) = shared.context.tracer.as_ref().filter(|_| is_traced && is_own) {
-            tracer.launch(shared.id, [(&**allocation, *generation, act)].into_iter(), Location::caller());
+            tracer.launch(shared.id, [(&**allocation, *generation, act, Part::WHOLE)].into_iter(), Location::caller());
         }
         drop(life);
         shared.leave(&mut state);
@@ -461,7 +462,7 @@ mod tests {
         assert_eq!(device.picture()[0].live.len(), 1);
         let list = || {
             let mut list = AccessList::default();
-            list.write(memory.clone(), 0).expect("within");
+            list.write(memory.clone(), 0, memory.bytes()).expect("within");
             list
         };
         left.launch(list(), |()| ()).expect("ordered");

@@ -156,7 +156,7 @@ impl StreamShared {
         }
         let life = allocation.life();
         let is_plainly_freed = life.is_plainly_freed(&allocation, generation, &state.chain);
-        if OWN && is_plainly_freed && life.history.points().any(|point| point.slot != self.slot) {
+        if OWN && is_plainly_freed && !life.history.all_points(|point| point.slot == self.slot) {
             let earlier = life.history.born();
             let fault = Fault::new(Kind::FreeBeforeAlloc, earlier);
             let later = site(Act::Free, self.id, state.op() + 1, caller);
@@ -399,7 +399,7 @@ impl PoolShared {
         if let Some((home, state)) = &mut state
             && life.lent.is_none()
             && !state.is_closed
-            && life.history.points().all(|point| state.chain.covers(point))
+            && life.history.all_points(|point| state.chain.covers(point))
         {
             let free = state.chain.submit();
             let site = Site { act: Act::Free, stream: home.id, op: state.op(), place: Place::Unknown };

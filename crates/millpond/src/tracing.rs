@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Mark, Memory, Name, Op, Place, Reach, Start, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Name, Op, Part, Place, Reach, Start, StreamRole, What};
 use millpond_core::trace::ops::Writer;
 use millpond_driver::{PeerAccess, process};
 use rustc_hash::FxHashMap;
@@ -375,11 +375,11 @@ impl Tracer {
     pub(crate) fn launch<'a>(
         &self,
         stream: StreamId,
-        accesses: impl Iterator<Item = (&'a Allocation, u64, millpond_core::op::Act)>,
+        accesses: impl Iterator<Item = (&'a Allocation, u64, Act, Part)>,
         caller: Caller,
     ) {
-        let access = |(allocation, generation, act): (&Allocation, u64, _)| {
-            Some(Access { memory: self.memory_of(allocation, generation)?, act })
+        let access = |(allocation, generation, act, part): (&Allocation, u64, _, _)| {
+            Some(Access { memory: self.memory_of(allocation, generation)?, act, part })
         };
         let (stream, accesses) = (self.stream_id(stream), accesses.filter_map(access).collect());
         self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
@@ -397,6 +397,7 @@ impl Tracer {
         let mut used = SmallVec::new();
         accesses.declare(&mut |declared| {
             let memory = match declared.source {
+                _ if declared.part.is_empty() => None,
                 Source::Empty | Source::Nothing | Source::Named(None) => None,
                 Source::Owned(Owned { allocation, generation, .. }) => self.memory_of(allocation, *generation),
                 Source::Named(Some(named)) if named.device != self.context => {
@@ -411,7 +412,7 @@ impl Tracer {
                 }
                 Source::Node(name) => Some(self.alloc_node(name.graph, name.alloc)),
             };
-            used.extend(memory.map(|memory| Access { memory, act: declared.act }));
+            used.extend(memory.map(|memory| Access { memory, act: declared.act, part: declared.part }));
         });
         used
     }

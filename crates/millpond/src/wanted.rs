@@ -7,6 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::check::Act;
+use millpond_core::op::Part;
 use smallvec::SmallVec;
 
 use crate::access::{Declared, Source};
@@ -27,8 +28,23 @@ pub(crate) struct Wanted<'b> {
     pub(crate) allocation: Held<'b>,
     pub(crate) generation: u64,
     pub(crate) act: Act,
+    /// The bytes as they are declared, also where they are all.
+    pub(crate) bytes: Part,
     /// Place among the declared accesses.
     pub(crate) at: usize,
+}
+
+impl Wanted<'_> {
+    /// The bytes that are used of a life.
+    #[inline]
+    pub(crate) fn part(&self, life: &Life) -> Part {
+        self.bytes.within(life.bytes)
+    }
+
+    #[inline]
+    fn is_of(&self, other: &Wanted<'_>) -> bool {
+        self.allocation.get().key() == other.allocation.get().key()
+    }
 }
 
 /// An allocation that a buffer keeps, or that was looked up.
@@ -47,8 +63,19 @@ impl Held<'_> {
     }
 }
 
-/// Merges accesses of one allocation; they are sorted by allocation. Returns what is wrong with that: a stale name,
-/// with its place among the declared accesses, and memory that is written and named twice.
+/// The place of each access's allocation among the different ones; accesses are sorted by allocation.
+#[inline]
+pub(crate) fn places(wanted: &[Wanted<'_>]) -> Few<usize> {
+    let mut place = 0;
+    let next = |at: usize| {
+        place += usize::from(at > 0 && !wanted[at].is_of(&wanted[at - 1]));
+        place
+    };
+    (0..wanted.len()).map(next).collect()
+}
+
+/// Merges reads of the same bytes; accesses are sorted by allocation, and by their first byte. Returns what is wrong
+/// with them: a stale name, with its place among the declared accesses, and bytes that are written and named twice.
 #[inline]
 pub(crate) fn merge(wanted: &mut Few<Wanted<'_>>) -> (Option<(usize, Error)>, Option<Error>) {
     let mut stale = None;
@@ -58,29 +85,41 @@ pub(crate) fn merge(wanted: &mut Few<Wanted<'_>>) -> (Option<(usize, Error)>, Op
         stale = first.map(|at| (at, Invalid::Stale.into()));
         wanted.retain(|it| !is_stale(it));
     }
-    let aliased = wanted.windows(2).find(|pair| is_aliased(pair)).map(|pair| {
-        let allocation = pair[0].allocation.get();
+    if wanted.windows(2).all(|pair| !pair[0].is_of(&pair[1])) {
+        return (stale, None);
+    }
+    let bytes = wanted.iter().map(|it| (it.allocation.get().key(), it.act, it.bytes));
+    let aliased = find_aliased(bytes).map(|at| {
+        let allocation = wanted[at].allocation.get();
         Invalid::Aliased { allocation: allocation.describe(&allocation.life()) }.into()
     });
-    wanted.dedup_by(|later, first| {
-        let same = later.allocation.get().key() == first.allocation.get().key();
-        if same && later.act == Act::Write {
-            first.act = Act::Write;
-        }
-        same
-    });
+    wanted.dedup_by(|later, first| later.is_of(first) && (later.bytes, later.act) == (first.bytes, first.act));
     (stale, aliased)
+}
+
+/// The first access to bytes that an access before it has, too, where one of them writes: of accesses to some memory,
+/// sorted by that and by their first byte.
+pub(crate) fn find_aliased<M: PartialEq>(accesses: impl Iterator<Item = (M, Act, Part)>) -> Option<usize> {
+    // The ends of the uses and of the writes so far: whoever begins before one of them overlaps.
+    let (mut last, mut used, mut written) = (None, 0, 0);
+    for (at, (memory, act, Part { from, to })) in accesses.enumerate() {
+        if last.as_ref() != Some(&memory) {
+            (last, used, written) = (Some(memory), 0, 0);
+        }
+        if from < if act == Act::Write { used } else { written } {
+            return Some(at);
+        }
+        used = used.max(to);
+        if act == Act::Write {
+            written = written.max(to);
+        }
+    }
+    None
 }
 
 /// Whether one launch names two lives of an allocation: one of them is over, and its place was used again.
 fn is_overtaken(pair: &[Wanted<'_>]) -> bool {
-    pair[0].allocation.get().key() == pair[1].allocation.get().key() && pair[0].generation != pair[1].generation
-}
-
-/// Whether one launch writes an allocation and uses it a second time.
-fn is_aliased(pair: &[Wanted<'_>]) -> bool {
-    let same = pair[0].allocation.get().key() == pair[1].allocation.get().key();
-    same && pair[0].at != pair[1].at && (pair[0].act == Act::Write || pair[1].act == Act::Write)
+    pair[0].is_of(&pair[1]) && pair[0].generation != pair[1].generation
 }
 
 impl StreamShared {
@@ -101,10 +140,10 @@ impl StreamShared {
         let mut checked = match life.freed {
             Some(free) if life.generation == wanted.generation => Err(freed_fault(free, wanted.act)),
             _ if life.generation != wanted.generation => return Err(Invalid::Stale.into()),
-            _ => life.history.check_use(wanted.act, &state.chain, races),
+            _ => life.history.check_use(wanted.act, wanted.part(life), &state.chain, races),
         };
         if checked.is_err() && life.freed.is_none() && self.hear_abroad(state) {
-            checked = life.history.check_use(wanted.act, &state.chain, races);
+            checked = life.history.check_use(wanted.act, wanted.part(life), &state.chain, races);
         }
         checked.map_err(|fault| {
             let (allocation, later) = (wanted.allocation.get(), site(wanted.act, self.id, state.op() + 1, caller));
@@ -121,6 +160,11 @@ impl StreamShared {
         garbage: &Garbage,
     ) -> Result<()> {
         let at = addresses.len();
+        // A use of no bytes is no access.
+        if declared.part.is_empty() {
+            addresses.push(0);
+            return Ok(());
+        }
         let (allocation, generation, address) = match declared.source {
             Source::Empty | Source::Named(None) => {
                 addresses.push(0);
@@ -150,8 +194,8 @@ impl StreamShared {
         if let Origin::Captured(_) = allocation.get().origin {
             return Err(not_launched(allocation.get()));
         }
-        addresses.push(address + declared.offset);
-        wanted.push(Wanted { allocation, generation, act: declared.act, at });
+        addresses.push(address + declared.part.from);
+        wanted.push(Wanted { allocation, generation, act: declared.act, bytes: declared.part, at });
         Ok(())
     }
 }

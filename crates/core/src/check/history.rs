@@ -4,15 +4,15 @@
 //! dropped once a later write comes after it, or a later access if it is a read itself, because whatever must come
 //! after the later one then comes after it, too. (A read drops no write: another read need not come after the first,
 //! but must come after the write.) What stays are two antichains, of at most one write and one read a chain: two
-//! unordered kernels may use two halves of an allocation, and both must precede the free. (One "last access" would
-//! forget one of them, which is a well-known bug.)
-
-use smallvec::SmallVec;
+//! unordered kernels may read an allocation, and both must precede the free. (One "last access" would forget one of
+//! them, which is a well-known bug.) They are of all bytes, until an operation uses a part of them: then each part has
+//! its own (`parts`), until something that is done to all makes them one again.
 
 use super::kind::Kind;
+use super::parts::{Parts, Uses};
 use super::violation::Site;
 use crate::ids::Point;
-use crate::op::Act;
+use crate::op::{Act, Part};
 use crate::order::Knows;
 
 /// One thing done to an allocation: where in the order, and by whom.
@@ -48,21 +48,31 @@ impl Fault {
 #[repr(C)] // What each alloc and free needs lies together: the birth, and how many uses there are.
 pub struct History {
     born: Use,
-    uses: SmallVec<[Use; 2]>,
+    /// Where there are parts, one of theirs: whoever finds none need not look for parts.
+    uses: Uses,
+    parts: Option<Box<Parts>>,
 }
 
 impl History {
     /// A life that begins at `born`.
     #[inline]
     pub fn new(born: Use) -> Self {
-        Self { born, uses: SmallVec::new() }
+        Self { born, uses: Uses::new(), parts: None }
     }
 
     /// Begins a new life in the same place.
     #[inline]
     pub fn restart(&mut self, born: Use) {
         self.born = born;
+        if !self.uses.is_empty() {
+            self.forget_uses();
+        }
+    }
+
+    #[inline(never)]
+    fn forget_uses(&mut self) {
         self.uses.clear();
+        self.parts = None;
     }
 
     /// Where it was allocated.
@@ -70,41 +80,47 @@ impl History {
         self.born
     }
 
-    /// The uses that something later may have to come after.
-    pub fn uses(&self) -> &[Use] {
-        &self.uses
+    /// The uses that something later may have to come after; one of several parts may come several times.
+    pub fn uses(&self) -> impl Iterator<Item = &Use> + Clone {
+        self.uses_of(Part::WHOLE)
     }
 
-    /// Whether `who` may use the memory with its next operation: it must come after the allocation and, where `races`
-    /// are looked for, a write after every use and a read after every write.
+    /// How much is kept, for who lets it settle: uses of all bytes, or parts with uses.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.parts.as_ref().map_or(self.uses.len(), |parts| parts.len())
+    }
+
+    /// Those of a part.
+    pub fn uses_of(&self, part: Part) -> impl Iterator<Item = &Use> + Clone {
+        let whole: &[Use] = if self.parts.is_none() { &self.uses } else { &[] };
+        whole.iter().chain(self.parts.as_deref().into_iter().flat_map(move |parts| parts.of(part)))
+    }
+
+    /// Whether `who` may use a part of the memory with its next operation: it must come after the allocation and, where
+    /// `races` are looked for, a write after every use of these bytes and a read after every write.
     #[inline]
-    pub fn check_use(&self, act: Act, who: &impl Knows, races: bool) -> Result<(), Fault> {
+    pub fn check_use(&self, act: Act, part: Part, who: &impl Knows, races: bool) -> Result<(), Fault> {
         let writes = |earlier: &&Use| act == Act::Write && earlier.site.act != Act::Free;
         let conflicts = |earlier: &&Use| earlier.site.act == Act::Write || writes(earlier);
         if !who.covers(self.born.point) {
-            return Err(self.fault(Kind::UseBeforeAlloc, self.born, who, |it| races && conflicts(&it)));
+            return Err(self.fault(Kind::UseBeforeAlloc, self.born, part, who, |it| races && conflicts(&it)));
         }
-        if races && let Some(earlier) = self.uses.iter().filter(conflicts).find(|earlier| !who.covers(earlier.point)) {
-            return Err(self.fault(Kind::Race, *earlier, who, |it| conflicts(&it)));
+        if !races {
+            return Ok(());
         }
-        Ok(())
+        match self.find(part, |earlier| conflicts(&earlier) && !who.covers(earlier.point)) {
+            Some(earlier) => Err(self.fault(Kind::Race, *earlier, part, who, |it| conflicts(&it))),
+            None => Ok(()),
+        }
     }
 
-    /// Adds a use that was found right; `who` stood before it when it was checked.
+    /// Adds a use of a part that was found right; `who` stood before it when it was checked.
     #[inline]
-    pub fn add_use(&mut self, new: Use, who: &impl Knows) {
-        // Of one launch a write outweighs a read.
-        let outweighs = |known: &Use| new.site.act == Act::Write || known.site.act != Act::Write;
-        let is_news = |known: &Use| !(outweighs(known) && who.covers(known.point));
-        // The new one takes the place of the first that it stands for: nearly always there is just that one.
-        let Some(first) = self.uses.iter().position(|known| !is_news(known)) else { return self.uses.push(new) };
-        self.uses[first] = new;
-        let mut at = first + 1;
-        while at < self.uses.len() {
-            match is_news(&self.uses[at]) {
-                true => at += 1,
-                false => drop(self.uses.swap_remove(at)),
-            }
+    pub fn add_use(&mut self, new: Use, part: Part, who: &impl Knows) {
+        match part.is_whole() && self.is_whole() {
+            true => add(&mut self.uses, new, who),
+            false => self.change(part, |uses| add(uses, new, who)),
         }
     }
 
@@ -117,33 +133,79 @@ impl History {
             _ => true,
         };
         let is_before = |known: &Use| known.point.slot == new.point.slot && known.point.seq <= new.point.seq;
-        self.uses.retain(|known| !(is_before(known) && outweighs(known)));
-        self.uses.push(new);
+        self.change(Part::WHOLE, |uses| {
+            uses.retain(|known| !(is_before(known) && outweighs(known)));
+            uses.push(new);
+        });
     }
 
     /// Forgets the uses that everybody comes after: nothing that is still to come can be unordered with them.
     pub fn settle(&mut self, is_settled: impl Fn(Point) -> bool) {
-        self.uses.retain(|known| !is_settled(known.point));
+        self.change(Part::WHOLE, |uses| uses.retain(|known| !is_settled(known.point)));
+    }
+
+    /// Changes the uses of a part.
+    fn change(&mut self, part: Part, mut change: impl FnMut(&mut Uses)) {
+        if part.is_whole() && self.is_whole() {
+            return change(&mut self.uses);
+        }
+        let mut parts = self.parts.take().unwrap_or_else(|| Box::new(Parts::new(std::mem::take(&mut self.uses))));
+        parts.change(part, change);
+        match parts.is_whole() {
+            true => self.uses = parts.into_whole(),
+            false => {
+                self.uses = parts.of(Part::WHOLE).take(1).copied().collect();
+                self.parts = Some(parts);
+            }
+        }
+    }
+
+    /// Whether all bytes have the same uses.
+    #[inline]
+    fn is_whole(&self) -> bool {
+        self.uses.is_empty() || self.parts.is_none()
     }
 
     /// Whether `who` may free the memory with its next operation: it must come after the allocation and every use.
     #[inline]
     pub fn check_free(&self, who: &impl Knows) -> Result<(), Fault> {
         if !who.covers(self.born.point) {
-            return Err(self.fault(Kind::FreeBeforeAlloc, self.born, who, |_| true));
+            return Err(self.fault(Kind::FreeBeforeAlloc, self.born, Part::WHOLE, who, |_| true));
         }
-        match self.uses.iter().find(|earlier| !who.covers(earlier.point)) {
-            Some(earlier) => Err(self.fault(Kind::FreeBeforeUse, *earlier, who, |_| true)),
+        match self.find(Part::WHOLE, |earlier| !who.covers(earlier.point)) {
+            Some(earlier) => Err(self.fault(Kind::FreeBeforeUse, *earlier, Part::WHOLE, who, |_| true)),
             None => Ok(()),
         }
     }
 
-    /// The fault, and how far each stream has to be come after for all that it did, which one edge does.
+    #[inline]
+    fn find(&self, part: Part, is_it: impl Fn(&Use) -> bool) -> Option<&Use> {
+        match &self.parts {
+            _ if self.uses.is_empty() => None,
+            None => self.uses.iter().find(|it| is_it(it)),
+            Some(parts) => parts.find(part, is_it),
+        }
+    }
+
+    /// Whether all points are so: of its birth and all uses.
+    #[inline]
+    pub fn all_points(&self, is_so: impl Fn(Point) -> bool) -> bool {
+        is_so(self.born.point) && self.find(Part::WHOLE, |it| !is_so(it.point)).is_none()
+    }
+
+    /// The fault, and how far each stream has to be come after for all that it did to these bytes, which one edge does.
     #[cold]
-    fn fault(&self, kind: Kind, earlier: Use, who: &impl Knows, must_precede: impl Fn(&Use) -> bool) -> Fault {
+    fn fault(
+        &self,
+        kind: Kind,
+        earlier: Use,
+        part: Part,
+        who: &impl Knows,
+        must_precede: impl Fn(&Use) -> bool,
+    ) -> Fault {
         let chain = |it: &Use| (it.point.slot, it.site.stream);
         let mut ends = vec![earlier];
-        for it in self.uses.iter().filter(|it| must_precede(it) && !who.covers(it.point)) {
+        for it in self.uses_of(part).filter(|it| must_precede(it) && !who.covers(it.point)) {
             match ends.iter_mut().find(|known| chain(known) == chain(it)) {
                 Some(known) if known.point.seq < it.point.seq => *known = *it,
                 Some(_) => {}
@@ -155,7 +217,25 @@ impl History {
 
     /// The points after which the memory is free for certain: of its birth and all uses.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
-        std::iter::once(self.born.point).chain(self.uses.iter().map(|known| known.point))
+        std::iter::once(self.born.point).chain(self.uses().map(|known| known.point))
+    }
+}
+
+/// Adds a use to those of the same bytes.
+#[inline]
+fn add(uses: &mut Uses, new: Use, who: &impl Knows) {
+    // Of one launch a write outweighs a read.
+    let outweighs = |known: &Use| new.site.act == Act::Write || known.site.act != Act::Write;
+    let is_news = |known: &Use| !(outweighs(known) && who.covers(known.point));
+    // The new one takes the place of the first that it stands for: nearly always there is just that one.
+    let Some(first) = uses.iter().position(|known| !is_news(known)) else { return uses.push(new) };
+    uses[first] = new;
+    let mut at = first + 1;
+    while at < uses.len() {
+        match is_news(&uses[at]) {
+            true => at += 1,
+            false => drop(uses.swap_remove(at)),
+        }
     }
 }
 
@@ -178,10 +258,10 @@ mod tests {
     }
 
     fn use_on(history: &mut History, chain: &mut Chain, act: Act) {
-        history.check_use(act, chain, false).unwrap();
+        history.check_use(act, Part::WHOLE, chain, false).unwrap();
         let knew = Chain::new(chain.slot(), chain.seq(), Arc::default());
         let new = at(chain, act);
-        history.add_use(new, &knew);
+        history.add_use(new, Part::WHOLE, &knew);
     }
 
     #[test]
@@ -213,7 +293,7 @@ mod tests {
         for _ in 0..100 {
             use_on(&mut history, &mut s0, Act::Write);
         }
-        assert_eq!(history.uses().len(), 1);
+        assert_eq!(history.uses().count(), 1);
     }
 
     #[test]
@@ -225,15 +305,15 @@ mod tests {
         s1.wait(&s0.snapshot());
         for _ in 0..10 {
             let read = at(&mut s1, Act::Read);
-            history.add_use(read, &s1);
+            history.add_use(read, Part::WHOLE, &s1);
         }
-        assert_eq!(history.uses().len(), 2, "the write and the last read");
-        let fault = history.check_use(Act::Read, &s2, true).unwrap_err();
+        assert_eq!(history.uses().count(), 2, "the write and the last read");
+        let fault = history.check_use(Act::Read, Part::WHOLE, &s2, true).unwrap_err();
         assert_eq!((fault.kind, fault.earlier.site.act), (Kind::Race, Act::Write));
         s0.wait(&s1.snapshot());
         let write = at(&mut s0, Act::Write);
-        history.add_use(write, &s0);
-        assert_eq!(history.uses().len(), 1, "a write outweighs all that it comes after");
+        history.add_use(write, Part::WHOLE, &s0);
+        assert_eq!(history.uses().count(), 1, "a write outweighs all that it comes after");
     }
 
     #[test]
@@ -245,15 +325,15 @@ mod tests {
         let allocated = s0.snapshot();
         use_on(&mut history, &mut s0, Act::Write);
         let newest = |fault: Fault| (fault.earlier.site.op, fault.ends[0].site.op);
-        assert_eq!(newest(history.check_use(Act::Read, &s1, true).unwrap_err()), (alloc, write));
+        assert_eq!(newest(history.check_use(Act::Read, Part::WHOLE, &s1, true).unwrap_err()), (alloc, write));
         assert_eq!(
-            newest(history.check_use(Act::Read, &s1, false).unwrap_err()),
+            newest(history.check_use(Act::Read, Part::WHOLE, &s1, false).unwrap_err()),
             (alloc, alloc),
             "no write has to precede it"
         );
         assert_eq!(newest(history.check_free(&s1).unwrap_err()), (alloc, write));
         s1.wait(&allocated);
-        assert_eq!(newest(history.check_use(Act::Read, &s1, true).unwrap_err()), (write, write));
+        assert_eq!(newest(history.check_use(Act::Read, Part::WHOLE, &s1, true).unwrap_err()), (write, write));
     }
 
     #[test]
@@ -262,7 +342,7 @@ mod tests {
         let mut history = History::new(at(&mut s0, Act::Allocate));
         s1.wait(&s0.snapshot());
         use_on(&mut history, &mut s0, Act::Write);
-        assert_eq!(history.check_use(Act::Read, &s1, true).unwrap_err().kind, Kind::Race);
-        history.check_use(Act::Read, &s1, false).unwrap();
+        assert_eq!(history.check_use(Act::Read, Part::WHOLE, &s1, true).unwrap_err().kind, Kind::Race);
+        history.check_use(Act::Read, Part::WHOLE, &s1, false).unwrap();
     }
 }

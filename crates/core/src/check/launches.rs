@@ -22,7 +22,7 @@ use super::usage::Target;
 use super::violation::Site;
 use crate::graph::{Demand, Exec, FreedBy, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Standing};
 use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
-use crate::op::{Act, Memory, Name};
+use crate::op::{Act, Memory, Name, Part};
 use crate::order::Snapshot;
 use crate::units::Range;
 
@@ -225,7 +225,7 @@ impl Checker {
             let history = &self.lives.at(target.life).history;
             let checked = match demand.act {
                 Act::Free => history.check_free(&knows),
-                act => history.check_use(act, &knows, self.settings.races && !demand.may_share),
+                act => history.check_use(act, Part::WHOLE, &knows, self.settings.races && !demand.may_share),
             };
             checked.map_err(|fault| self.unordered(call, target.life, fault, later))
         });
@@ -257,7 +257,10 @@ impl Checker {
             && instance.exec.pins_of(graph, alloc).is_empty()
             && self.latest_key(memory).is_some_and(|latest| latest != (graph, alloc))
         {
-            return Err(self.never_allocated(call, memory, later));
+            return Err(match self.freed_of((graph, alloc)) {
+                Some(freed) => self.after_free(call, memory, Some(freed), later),
+                None => self.never_allocated(call, memory, later),
+            });
         }
         self.resolve(call, memory, later)
     }
@@ -410,7 +413,8 @@ impl Checker {
                 }
                 (NodeMemory::Own(alloc), act) => {
                     if let (Some(life), true) = (instance.live(alloc), act != Act::Free) {
-                        self.lives.at_mut(life).history.add_use(Use { point, site }, &self.time.at(seat).chain);
+                        let history = &mut self.lives.at_mut(life).history;
+                        history.add_use(Use { point, site }, Part::WHOLE, &self.time.at(seat).chain);
                     }
                 }
                 (memory, act) => self.leave_outside(call, seat, instance, (memory, act), Use { point, site }),
@@ -430,7 +434,7 @@ impl Checker {
         let Ok(target) = self.resolve(call, memory, new.site) else { return };
         match act {
             Act::Free => self.end(target.life, new),
-            _ => self.lives.at_mut(target.life).history.add_use(new, &self.time.at(seat).chain),
+            _ => self.lives.at_mut(target.life).history.add_use(new, Part::WHOLE, &self.time.at(seat).chain),
         }
     }
 }

@@ -28,6 +28,20 @@ impl Checker {
         Some(self.graphs.execs.get(exec)?.key(*alloc))
     }
 
+    /// What freed the memory of an alloc node that an instance has, of whose copy the latest launch was.
+    #[cold]
+    pub(super) fn freed_of(&self, key: Key) -> Option<Freed> {
+        let of = |instance: &Instance| {
+            let outputs = instance.outputs.iter();
+            outputs.filter(|(alloc, _)| instance.key(**alloc) == key).find_map(|(_, output)| match output {
+                Output::Freed(freed) => Some(*freed),
+                Output::Live(_) => None,
+            })
+        };
+        let freed = self.graphs.execs.iter().filter_map(|(exec, instance)| Some((exec, of(instance)?)));
+        freed.max_by_key(|(exec, _)| **exec).map(|(_, freed)| freed)
+    }
+
     /// What a launch left, as other graphs name it: by its alloc node. Of a graph with symbolic addresses each instance
     /// has its own, which nodes use by the name of its life.
     pub(super) fn left_by_launch(&self, life: LifeId, act: Act) -> Option<(Key, Memory)> {

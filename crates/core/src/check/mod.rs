@@ -19,6 +19,7 @@ mod launches;
 mod left;
 mod lives;
 mod names;
+mod parts;
 mod refusals;
 mod ring;
 mod shares;

@@ -123,7 +123,7 @@ impl Checker {
         let (id, op) = (stream.id, stream.ops + 1);
         for (access, target) in accesses.iter().zip(&targets) {
             let site = Site { act: access.act, stream: id, op, place: call.place };
-            self.add_use(*target, access.memory, Use { point, site }, seat);
+            self.add_use(*target, *access, Use { point, site }, seat);
         }
         self.done(seat, "launched", call.place);
         Ok(())
@@ -142,17 +142,26 @@ impl Checker {
         {
             self.check_reach(call, seat, access, target, (pool, device))?;
         }
-        match life.history.check_use(access.act, &self.time.at(seat).chain, self.settings.races) {
+        match life.history.check_use(
+            access.act,
+            access.part.within(life.bytes),
+            &self.time.at(seat).chain,
+            self.settings.races,
+        ) {
             Ok(()) => Ok(target),
             Err(fault) => Err(self.unordered(call, target.life, fault, self.site(call, seat, access.act))),
         }
     }
 
-    /// Memory that an operation writes it names once: the parts that it gets would else overlap.
+    /// Bytes that an operation writes it names once.
     #[inline]
     fn refuse_aliased(&self, call: Call<'_>, seat: Seat, accesses: &[Access], targets: &[Target]) -> Step {
-        let twice =
-            |at: usize| (0..at).any(|other| targets[other].life == targets[at].life && writes(accesses, [other, at]));
+        let overlaps = |other: usize, at: usize| accesses[other].part.overlaps(accesses[at].part);
+        let twice = |at: usize| {
+            (0..at).any(|other| {
+                targets[other].life == targets[at].life && writes(accesses, [other, at]) && overlaps(other, at)
+            })
+        };
         match (1..targets.len()).find(|at| twice(*at)) {
             Some(at) => {
                 Err(self.aliased(call, self.lives.at(targets[at].life).memory, self.site(call, seat, Act::Write)))
@@ -169,8 +178,12 @@ impl Checker {
         accesses: &[Access],
         found: &[NodeAccess],
     ) -> Step {
-        let twice =
-            |at: usize| (0..at).any(|other| found[other].memory == found[at].memory && writes(accesses, [other, at]));
+        let overlaps = |other: usize, at: usize| accesses[other].part.overlaps(accesses[at].part);
+        let twice = |at: usize| {
+            (0..at).any(|other| {
+                found[other].memory == found[at].memory && writes(accesses, [other, at]) && overlaps(other, at)
+            })
+        };
         match (1..found.len()).find(|at| twice(*at)) {
             Some(at) => Err(self.aliased(call, accesses[at].memory, Site { act: Act::Write, ..site })),
             None => Ok(()),
@@ -214,19 +227,20 @@ impl Checker {
 
     /// Adds a use that was found right.
     #[inline]
-    fn add_use(&mut self, target: Target, memory: Memory, new: Use, seat: Seat) {
+    fn add_use(&mut self, target: Target, access: Access, new: Use, seat: Seat) {
         let chain = &self.time.at(seat).chain;
         let life = self.lives.at_mut(target.life);
-        life.history.add_use(new, chain);
-        if life.history.uses().len() > life.settle_at && !life.is_exportable() {
+        let part = access.part.within(life.bytes);
+        life.history.add_use(new, part, chain);
+        if life.history.len() > life.settle_at && !life.is_exportable() {
             let time = &self.time;
             life.history.settle(|point| time.is_settled(point));
-            life.settle_at = 16.max(2 * life.history.uses().len());
+            life.settle_at = 16.max(2 * life.history.len());
         }
         if target.is_lease
-            && let Some(lease) = life.leases.iter_mut().find(|lease| lease.memory == memory)
+            && let Some(lease) = life.leases.iter_mut().find(|lease| lease.memory == access.memory)
         {
-            lease.history.add_use(new, chain);
+            lease.history.add_use(new, part, chain);
         }
     }
 
@@ -239,7 +253,7 @@ impl Checker {
         for (access, target) in accesses.iter().zip(targets) {
             let conflicts = |known: &&Use| access.act == Act::Write || known.site.act == Act::Write;
             let life = self.lives.at(target.life);
-            if let Some(earlier) = life.history.uses().iter().filter(conflicts).find(overlaps) {
+            if let Some(earlier) = life.history.uses_of(access.part).filter(conflicts).find(overlaps) {
                 return Err(self.weakly_ordered(call, target.life, *earlier, self.site(call, seat, access.act)));
             }
         }
@@ -253,8 +267,9 @@ impl Checker {
         for access in accesses {
             let site = self.host_site(call, access.act);
             let target = self.resolve(call, access.memory, site)?;
-            let history = &self.lives.at(target.life).history;
-            if let Err(fault) = history.check_use(access.act, &HostKnows(&base), self.settings.races) {
+            let life = self.lives.at(target.life);
+            let part = access.part.within(life.bytes);
+            if let Err(fault) = life.history.check_use(access.act, part, &HostKnows(&base), self.settings.races) {
                 return Err(self.unordered(call, target.life, fault, site));
             }
             targets.push(target);
@@ -262,7 +277,8 @@ impl Checker {
         let point = self.time.act(call.host);
         for (access, target) in accesses.iter().zip(&targets) {
             let new = Use { point, site: self.host_site(call, access.act) };
-            self.lives.at_mut(target.life).history.add_use(new, &HostKnows(&base));
+            let life = self.lives.at_mut(target.life);
+            life.history.add_use(new, access.part.within(life.bytes), &HostKnows(&base));
         }
         Ok(())
     }

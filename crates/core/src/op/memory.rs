@@ -2,6 +2,8 @@
 //!
 //! Plain data. Knows no order.
 
+use std::fmt;
+
 use crate::ids::AllocId;
 
 /// What an operation does to an allocation.
@@ -70,6 +72,66 @@ pub struct Access {
     pub memory: Memory,
     /// Read or write; anything else is taken for a write.
     pub act: Act,
+    /// Which bytes of it. Nodes of graphs are judged as if it were all.
+    pub part: Part,
+}
+
+impl Access {
+    /// An access to all bytes of the memory.
+    pub fn whole(memory: Memory, act: Act) -> Self {
+        Access { memory, act, part: Part::WHOLE }
+    }
+
+    /// Whether two accesses cannot be done at once: they overlap, and one writes.
+    pub fn conflicts(&self, other: &Access) -> bool {
+        let writes = self.act != Act::Read || other.act != Act::Read;
+        self.memory == other.memory && writes && self.part.overlaps(other.part)
+    }
+}
+
+/// Bytes of an allocation, from its start: those from `from` on, before `to`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Part {
+    /// The first byte.
+    pub from: u64,
+    /// The first byte behind it.
+    pub to: u64,
+}
+
+impl Part {
+    /// All bytes, however many there are.
+    pub const WHOLE: Part = Part { from: 0, to: u64::MAX };
+
+    /// The same bytes of an allocation of so many: [`WHOLE`](Self::WHOLE) where they are all.
+    #[inline]
+    pub fn within(self, bytes: u64) -> Part {
+        if self.from == 0 && self.to >= bytes { Part::WHOLE } else { self }
+    }
+
+    /// Whether it has no byte.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.from >= self.to
+    }
+
+    /// Whether it is all bytes.
+    #[inline]
+    pub fn is_whole(self) -> bool {
+        self == Part::WHOLE
+    }
+
+    /// Whether both have a byte.
+    #[inline]
+    pub fn overlaps(self, other: Part) -> bool {
+        self.from < other.to && other.from < self.to
+    }
+}
+
+/// In messages, behind the name of the memory: nothing for all of it.
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_whole() { Ok(()) } else { write!(f, "[{}..{}]", self.from, self.to) }
+    }
 }
 
 /// What work of a device may do with memory of another.

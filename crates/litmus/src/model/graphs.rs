@@ -264,7 +264,7 @@ impl Lower<'_> {
         // What the launch before left, and nobody has freed since.
         let freed = |life: &usize| self.model.lives[*life].users.iter().any(|task| self.frees(*task, *life));
         let left: Vec<usize> = exec.outputs.iter().filter(|life| !freed(life)).copied().collect();
-        let frees = left.into_iter().filter(|_| exec.auto_free).map(|life| Effect { life, act: Act::Free });
+        let frees = left.into_iter().filter(|_| exec.auto_free).map(|life| Effect::of_all(life, Act::Free));
         let effects = frees.collect();
         let is_hidden = line == 0;
         let begin = self.push(Task { needs, effects, who: who.clone(), is_hidden, ..Task::default() });
@@ -285,7 +285,7 @@ impl Lower<'_> {
     }
 
     fn frees(&self, task: usize, life: usize) -> bool {
-        self.model.tasks[task].effects.contains(&Effect { life, act: Act::Free })
+        self.model.tasks[task].effects.contains(&Effect::of_all(life, Act::Free))
     }
 
     /// Appends the nodes of a graph; what the graph is over with.
@@ -330,7 +330,7 @@ impl Lower<'_> {
                 let uses = uses.iter().flat_map(|access| self.node_effect(launch, access.memory, access.act));
                 uses.collect()
             }
-            Work::Alloc(memory) => vec![Effect { life: launch.own[memory], act: Act::Allocate }],
+            Work::Alloc(memory) => vec![Effect::of_all(launch.own[memory], Act::Allocate)],
             Work::Free(memory) => self.node_effect(launch, *memory, Act::Free),
             Work::Record(_) => Vec::new(),
             Work::Wait(event) => {
@@ -370,7 +370,7 @@ impl Lower<'_> {
 
     fn node_effect(&mut self, launch: &Launch, memory: Memory, act: Act) -> Vec<Effect> {
         match launch.own.get(&memory) {
-            Some(&life) => vec![Effect { life, act }],
+            Some(&life) => vec![Effect::of_all(life, act)],
             None => self.effect(memory, act),
         }
     }

@@ -23,7 +23,7 @@ impl Lower<'_> {
             What::Alloc { memory, stream, .. } => {
                 if !self.captured_alloc(stream, memory) {
                     let life = self.begin(memory, false);
-                    self.submit(stream, vec![Effect { life, act: Act::Allocate }]);
+                    self.submit(stream, vec![Effect::of_all(life, Act::Allocate)]);
                 }
             }
             What::AllocNow { memory, .. } => drop(self.begin(memory, true)),
@@ -98,13 +98,17 @@ impl Lower<'_> {
     pub(super) fn effect(&mut self, memory: Memory, act: Act) -> Vec<Effect> {
         match self.named.get(&memory).copied() {
             // The end of a hold is no end of the life.
-            Some(Named::Lease(_, lease)) if act == Act::Free => vec![Effect { life: lease, act }],
-            Some(Named::Lease(life, lease)) => vec![Effect { life: lease, act: Act::Read }, Effect { life, act }],
-            _ => vec![Effect { life: self.life(memory), act }],
+            Some(Named::Lease(_, lease)) if act == Act::Free => vec![Effect::of_all(lease, act)],
+            Some(Named::Lease(life, lease)) => vec![Effect::of_all(lease, Act::Read), Effect::of_all(life, act)],
+            _ => vec![Effect::of_all(self.life(memory), act)],
         }
     }
 
     pub(super) fn effects(&mut self, accesses: &[Access]) -> Vec<Effect> {
-        accesses.iter().flat_map(|access| self.effect(access.memory, access.act)).collect()
+        let of = |access: &Access| {
+            let (effects, part) = (self.effect(access.memory, access.act), access.part);
+            effects.into_iter().map(move |effect| Effect { part, ..effect })
+        };
+        accesses.iter().flat_map(of).collect()
     }
 }

@@ -23,7 +23,7 @@ mod run;
 
 use std::fmt;
 
-use millpond_core::op::Act;
+use millpond_core::op::{Act, Part};
 
 use crate::Program;
 
@@ -51,6 +51,15 @@ pub struct Effect {
     pub life: usize,
     /// What is done to it.
     pub act: Act,
+    /// To which of its bytes.
+    pub part: Part,
+}
+
+impl Effect {
+    /// Something that is done to all bytes.
+    pub fn of_all(life: usize, act: Act) -> Self {
+        Effect { life, act, part: Part::WHOLE }
+    }
 }
 
 /// Something that a device or a host thread does at one moment.

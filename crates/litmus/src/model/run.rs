@@ -43,10 +43,12 @@ pub struct Schedules {
 impl Model {
     /// What goes wrong where a task runs after some others. `has_run` says which.
     fn damages_of(&self, task: usize, has_run: &dyn Fn(usize) -> bool, found: &mut Vec<Damage>) {
-        for &Effect { life, act } in &self.tasks[task].effects {
+        for &Effect { life, act, part } in &self.tasks[task].effects {
             let of = &self.lives[life];
             let users = of.users.iter().copied().filter(|&user| user != task && has_run(user));
-            let acts = |user: usize| self.tasks[user].effects.iter().filter(|it| it.life == life).map(|it| it.act);
+            let effects = |user: usize| self.tasks[user].effects.iter().filter(|it| it.life == life);
+            let acts = |user: usize| effects(user).map(|it| it.act);
+            let overlaps = |it: &&Effect| it.part.overlaps(part);
             let mut add = |harm| found.push(Damage { task, life, harm });
             if act == Act::Allocate {
                 continue;
@@ -62,7 +64,9 @@ impl Model {
                 } else if self.races
                     && user > task
                     && act != Act::Free
-                    && acts(user).any(|it| it == Act::Write || (it == Act::Read && act == Act::Write))
+                    && effects(user)
+                        .filter(overlaps)
+                        .any(|it| it.act == Act::Write || (it.act == Act::Read && act == Act::Write))
                 {
                     add(Harm::Overtaken(user));
                 }
@@ -81,8 +85,7 @@ impl Model {
             Harm::Freed(other) | Harm::Overtaken(other) => Some(other),
             Harm::NotBorn | Harm::Held => None,
         };
-        let birth =
-            |task: &usize| self.tasks[*task].effects.contains(&Effect { life: damage.life, act: Act::Allocate });
+        let birth = |task: &usize| self.tasks[*task].effects.contains(&Effect::of_all(damage.life, Act::Allocate));
         let birth = self.lives[damage.life].users.iter().copied().find(birth);
         let lines = |task: usize| [Some(self.tasks[task].line), self.tasks[task].launch].into_iter().flatten();
         [Some(damage.task), met, birth].into_iter().flatten().flat_map(lines).collect()
@@ -96,7 +99,7 @@ impl Model {
     }
 
     fn ends(&self, task: usize, life: usize) -> bool {
-        self.tasks[task].effects.contains(&Effect { life, act: Act::Free })
+        self.tasks[task].effects.contains(&Effect::of_all(life, Act::Free))
     }
 
     /// What goes wrong in one schedule, in its order; each with its place in the schedule.

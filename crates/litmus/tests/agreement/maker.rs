@@ -235,12 +235,28 @@ impl Maker {
         let stream = self.stream();
         let other = self.some_memory().filter(|other| *other != first);
         let line = match (self.random.below(8), other) {
-            (0..=2, _) => format!("read {stream} {first}"),
-            (3..=5, _) | (_, None) => format!("write {stream} {first}"),
+            (0..=2, _) => format!("read {stream} {first}{}", self.part()),
+            (3..=5, _) | (_, None) => format!("write {stream} {first}{}", self.part()),
             (6, Some(other)) => format!("copy {stream} {first} to {other}"),
-            (_, Some(other)) => format!("kernel {stream} read {first} write {other}"),
+            (_, Some(other)) if self.random.one_in(2) => {
+                format!("kernel {stream} read {first}{} write {other}{}", self.part(), self.part())
+            }
+            _ => format!("kernel {stream} read {first}{} write {first}{}", self.part(), self.part()),
         };
         self.say(line);
+    }
+
+    /// Nothing, or bytes of memory; two of them overlap or not.
+    fn part(&mut self) -> &'static str {
+        match self.random.below(12) {
+            0..=1 => "[0..128]",
+            2..=3 => "[128..256]",
+            4 => "[100..200]",
+            5 => "[255..256]",
+            6 => "[200..200]",
+            7 => "[0..256]",
+            _ => "",
+        }
     }
 
     fn free(&mut self) {
@@ -273,7 +289,8 @@ impl Maker {
             _ => {
                 let Some(name) = self.some_memory() else { return };
                 let act = self.random.pick(&["read", "write"]);
-                self.say(format!("host {act} {name}"));
+                let part = self.part();
+                self.say(format!("host {act} {name}{part}"));
             }
         }
     }

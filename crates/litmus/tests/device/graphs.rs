@@ -34,20 +34,7 @@ impl Run {
                 let (from, to) = self.ends(*graph, *from, *to)?;
                 Ok(said(self.graphs.get_mut(graph).expect("it is there").remove_edge(from, to), Act::Read))
             }
-            What::GraphClone { graph, copy } => {
-                let made = self.graph(*graph)?.clone();
-                self.graphs.insert(*copy, made);
-                self.copies.insert(*copy, self.copies.get(graph).copied().unwrap_or(*graph));
-                let lines = self.lines.get(graph).cloned().unwrap_or_default();
-                for node in 0..lines.len() {
-                    if let Some(child) = self.children.get(&(*graph, node)) {
-                        self.children.insert((*copy, node), *child);
-                    }
-                }
-                self.lines.insert(*copy, lines);
-                self.nodes.insert(*copy, self.nodes.get(graph).cloned().unwrap_or_default());
-                Ok(Said::Done)
-            }
+            What::GraphClone { graph, copy } => self.clone_graph(*graph, *copy),
             What::GraphDestroy { graph } => {
                 self.graphs.remove(graph);
                 Ok(Said::Done)
@@ -157,6 +144,24 @@ impl Run {
         for (_, child) in self.children.iter().filter(|it| it.0.0 == graph) {
             self.makers(*child, owner, makers);
         }
+    }
+
+    fn clone_graph(&mut self, graph: GraphId, copy: GraphId) -> Result<Said, Cannot> {
+        if !self.scratch.is_empty() {
+            return cannot("a copy of nodes that copy to memory of their own, where kernels are no closures");
+        }
+        let made = self.graph(graph)?.clone();
+        self.graphs.insert(copy, made);
+        self.copies.insert(copy, self.copies.get(&graph).copied().unwrap_or(graph));
+        let lines = self.lines.get(&graph).cloned().unwrap_or_default();
+        for node in 0..lines.len() {
+            if let Some(child) = self.children.get(&(graph, node)) {
+                self.children.insert((copy, node), *child);
+            }
+        }
+        self.lines.insert(copy, lines);
+        self.nodes.insert(copy, self.nodes.get(&graph).cloned().unwrap_or_default());
+        Ok(Said::Done)
     }
 
     fn begin(&mut self, stream: StreamId, graph: GraphId, mode: CaptureMode) -> Result<Said, Cannot> {

@@ -1,7 +1,7 @@
 //! Work that sums what it reads and fills what it writes, as a launch or as a node. Where kernels are no closures, the
 //! accesses are declared, and what is written is filled, what is read is copied.
 
-use millpond::{Error, Graph, GraphNode, Read, Stream, Write};
+use millpond::{Error, Graph, GraphNode, Read, Stream, View, Write};
 
 use millpond_core::ids::GraphId;
 
@@ -56,9 +56,17 @@ impl Run {
         for access in accesses {
             // To a node the name of an alloc node's memory is that, whatever was launched before.
             let memory = if graph.is_some() { access.memory } else { self.current(access.memory) };
+            let part = |view: View<u8>| {
+                let [from, to] = [access.part.from, access.part.to].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+                view.slice(from..to.min(view.len())).map_or_else(|_| cannot("bytes that are not there"), Ok)
+            };
             let (read, write) = match self.memory.get(&memory) {
-                Some(Held::Buffer(buffer)) => (buffer.read(), buffer.write()),
-                Some(Held::Gone { view, .. }) => (view.read(), view.write()),
+                Some(Held::Buffer(buffer)) if access.part.is_whole() => (buffer.read(), buffer.write()),
+                Some(Held::Buffer(buffer)) => part(buffer.view()).map(|view| (view.read(), view.write()))?,
+                Some(Held::Gone { view, .. }) => part(*view).map(|view| (view.read(), view.write()))?,
+                Some(Held::Node(..)) if !access.part.is_whole() => {
+                    return cannot("a part of an alloc node's memory has no name");
+                }
                 Some(Held::Node(node, owner)) => {
                     let node = match graph {
                         Some((made, graph)) => self.named_to((made, graph), access.memory, *owner, *node)?,

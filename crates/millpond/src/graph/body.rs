@@ -13,7 +13,7 @@ use millpond_core::graph::{
 use millpond_core::ids::AllocId;
 use millpond_core::op::NodeOp;
 use millpond_driver::DriverError;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::arena::Arena;
@@ -32,6 +32,7 @@ use crate::garbage::{Garbage, Held};
 use crate::locks::lock;
 use crate::share::ShareError;
 use crate::tracing::Tracer;
+use crate::wanted::{Few, find_aliased};
 
 /// What a node's accesses come to: for the order, and the addresses in the order of declaration.
 #[derive(Debug, Default)]
@@ -70,6 +71,21 @@ impl Grant {
 }
 
 impl Resolved {
+    /// Makes accesses to parts of one memory one access to all of it: a write, if one of them is.
+    fn merge(&mut self) {
+        let mut merged: SmallVec<[NodeAccess; 4]> = SmallVec::new();
+        let mut met: FxHashMap<Memory, usize> = FxHashMap::default();
+        for access in &self.accesses {
+            let at = *met.entry(access.memory).or_insert(merged.len());
+            match merged.get_mut(at) {
+                None => merged.push(*access),
+                Some(known) if access.act == Act::Write => known.act = Act::Write,
+                Some(_) => {}
+            }
+        }
+        self.accesses = merged;
+    }
+
     /// Finds where each access is, if some address is symbolic.
     fn settle(&mut self) {
         if !self.named.iter().flatten().any(|(_, _, is_symbolic)| *is_symbolic) {
@@ -206,29 +222,28 @@ impl Body {
     pub(crate) fn resolve<A: Access>(&mut self, accesses: &A) -> Result<Resolved> {
         let mut resolved = Resolved::default();
         let mut failed = None;
+        let mut parts = Few::new();
         accesses.declare(&mut |declared| {
             if failed.is_none() {
                 failed = self.resolve_one(&declared, &mut resolved).err();
+            }
+            if let (None, true, Some(access)) = (&failed, !declared.part.is_empty(), resolved.accesses.last()) {
+                parts.push((access.memory, access.act, declared.part));
             }
         });
         if let Some(error) = failed {
             return Err(error);
         }
-        let mut sorted = resolved.accesses.clone();
-        sorted.sort_by_key(|access| access.memory);
-        let is_aliased = |pair: &[NodeAccess]| {
-            pair[0].memory == pair[1].memory && (pair[0].act == Act::Write || pair[1].act == Act::Write)
-        };
-        if let Some(pair) = sorted.windows(2).find(|pair| is_aliased(pair)) {
-            let allocation = match pair[0].memory {
+        parts.sort_by_key(|(memory, _, bytes)| (*memory, *bytes));
+        if let Some(at) = find_aliased(parts.iter().copied()) {
+            let allocation = match parts[at].0 {
                 Memory::Own(alloc) | Memory::Foreign { alloc, .. } => alloc.to_string(),
                 Memory::External { id, .. } => id.to_string(),
             };
             return Err(Invalid::Aliased { allocation }.into());
         }
-        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-            let mut met = FxHashSet::default();
-            resolved.accesses.retain(|access| met.insert(access.memory));
+        if parts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            resolved.merge();
         }
         resolved.settle();
         Ok(resolved)
@@ -236,6 +251,12 @@ impl Body {
 
     fn resolve_one(&mut self, declared: &Declared<'_>, resolved: &mut Resolved) -> Result<()> {
         let is_symbolic = matches!(declared.source, Source::Node(name) if name.is_symbolic());
+        // A use of no bytes is no access.
+        if declared.part.is_empty() {
+            resolved.addresses.push(0);
+            resolved.named.push(None);
+            return Ok(());
+        }
         let (memory, address) = match declared.source {
             Source::Empty | Source::Named(None) => {
                 resolved.addresses.push(0);
@@ -248,8 +269,8 @@ impl Body {
             Source::Node(name) => (self.memory_of_node(name)?, name.address),
         };
         resolved.accesses.push(NodeAccess { memory, act: declared.act });
-        resolved.addresses.push(address + declared.offset);
-        resolved.named.push(Some((memory, declared.offset, is_symbolic)));
+        resolved.addresses.push(address + declared.part.from);
+        resolved.named.push(Some((memory, declared.part.from, is_symbolic)));
         Ok(())
     }
 

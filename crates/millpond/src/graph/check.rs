@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use millpond_core::check::{Act, Fault};
 use millpond_core::graph::{GraphAllocId, GraphId, LaunchRefused, NodeSite};
+use millpond_core::op::Part;
 use millpond_core::order::Knows;
 use millpond_core::units::Range;
 use millpond_driver::LightGuard;
@@ -341,7 +342,7 @@ impl Outside {
         self.demands.iter().enumerate().try_for_each(|(at, demand)| {
             let checked = standing(stream, before, events, Some(demand), |who| match demand.act {
                 Act::Free => life.history.check_free(who),
-                act => life.history.check_use(act, who, !demand.may_share),
+                act => life.history.check_use(act, Part::WHOLE, who, !demand.may_share),
             });
             checked.map_err(|fault| {
                 let wrong = Wrong { act: demand.act, fault, site: self.sites.get(at) };

@@ -17,6 +17,7 @@ use bytemuck::Pod;
 use millpond_core::check::{Act, Use};
 use millpond_core::graph::Standing;
 use millpond_core::ids::Point;
+use millpond_core::op::Part;
 use millpond_core::order::{Base, Chain, Knows, Snapshot};
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
@@ -351,7 +352,7 @@ impl ExecShared {
                     (life.range, life.name) = (output.range, output.name.clone());
                     // Where the launch is one point, birth and uses are that.
                     let marks = output.marks.iter().filter(|_| !lanes.is_empty());
-                    marks.for_each(|(node, act)| life.history.add_use(by(*node, *act), knew));
+                    marks.for_each(|(node, act)| life.history.add_use(by(*node, *act), Part::WHOLE, knew));
                     begun[index].set(life.generation);
                 }
                 Role::Outside(index) => {
@@ -362,7 +363,8 @@ impl ExecShared {
                             freed.push((life.range, free.point));
                         } else {
                             // A free that is not to be was a use, as far as anybody can tell.
-                            life.history.add_use(by(node, if act == Act::Free { Act::Write } else { act }), knew);
+                            let act = if act == Act::Free { Act::Write } else { act };
+                            life.history.add_use(by(node, act), Part::WHOLE, knew);
                         }
                     }
                 }

@@ -154,7 +154,7 @@ impl Tracer {
 
     /// The uses of a node of a graph.
     pub(crate) fn accesses(&self, graph: GraphId, accesses: &[NodeAccess]) -> SmallVec<[Access; 2]> {
-        let access = |access: &NodeAccess| Access { memory: self.node_memory(graph, access.memory), act: access.act };
+        let access = |access: &NodeAccess| Access::whole(self.node_memory(graph, access.memory), access.act);
         accesses.iter().map(access).collect()
     }
 

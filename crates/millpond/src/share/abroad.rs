@@ -307,7 +307,7 @@ impl Context {
     }
 
     /// The speakers whose uses these are are needed while this is held.
-    pub(super) fn hold(self: &Arc<Self>, uses: &[Use]) -> Hold {
+    pub(super) fn hold<'u>(self: &Arc<Self>, uses: impl IntoIterator<Item = &'u Use>) -> Hold {
         let mut chains = lock(&self.share.abroad.chains);
         let mut numbers = SmallVec::new();
         for known in uses {

@@ -197,7 +197,7 @@ impl Offer {
         let is_open = |known: &&Use| !self.base.covers(known.point);
         let told = context.hold(life.history.uses());
         // What processes did that are forgotten is over.
-        let uses: Vec<ForeignUse> = life.history.uses().iter().filter(is_open).filter_map(abroad).collect();
+        let uses: Vec<ForeignUse> = life.history.uses().filter(is_open).filter_map(abroad).collect();
         if uses.len() > USES_MAX {
             return Err(Refusal::Uses);
         }
@@ -326,7 +326,7 @@ impl Drop for Lease {
 pub(crate) fn check_free(allocation: &Allocation, life: &Life, who: &impl Knows) -> std::result::Result<(), Fault> {
     match &allocation.origin {
         Origin::Imported(_) => {
-            let own = life.history.uses().iter().filter(|known| !is_abroad(known));
+            let own = life.history.uses().filter(|known| !is_abroad(known));
             match own.copied().find(|earlier| !who.covers(earlier.point)) {
                 Some(earlier) => Err(Fault::new(Kind::FreeBeforeUse, earlier)),
                 None => Ok(()),
@@ -352,7 +352,7 @@ pub(crate) fn park(life: &mut Life) -> bool {
 
 /// The points of what this process did to a life: what others did is over.
 pub(crate) fn own_points(life: &Life) -> impl Iterator<Item = Point> + '_ {
-    let uses = life.history.uses().iter().filter(|known| !is_abroad(known)).map(|known| known.point);
+    let uses = life.history.uses().filter(|known| !is_abroad(known)).map(|known| known.point);
     std::iter::once(life.history.born().point).chain(uses)
 }
 

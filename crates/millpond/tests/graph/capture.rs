@@ -372,8 +372,9 @@ fn nothing_is_launched_like_anything() {
         let mut graph = device.graph()?;
         let first = graph.add_memset(&[], none.write(), 1)?;
         let copy = graph.add_copy_from_host(&[first], none.write(), &[])?;
-        let last = graph.add_copy(&[copy], none.read(), x.view().slice(0..0)?.write());
-        assert!(last.unwrap_err().invalid().is_some(), "one allocation written and used a second time");
+        graph.add_copy(&[copy], none.read(), x.view().slice(0..0)?.write())?;
+        let twice = graph.add_copy(&[copy], x.view().slice(0..3)?.read(), x.view().slice(1..4)?.write());
+        assert!(twice.unwrap_err().invalid().is_some(), "bytes written and used a second time");
         let mut removed = device.graph()?;
         let node = removed.add_empty(&[])?;
         removed.remove_node(node)?;

@@ -17,6 +17,7 @@ mod hosts;
 mod marks;
 mod misuse;
 mod order;
+mod parts;
 mod pointers;
 mod pools;
 mod programs;

@@ -10,7 +10,9 @@ use super::bytes::{Cursor, fold, put_number, unfold};
 use super::frame::Reason;
 use super::place::Places;
 use crate::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId};
-use crate::op::{Access, Act, CaptureMode, Mark, Memory, Name, Names, NodeOp, Place, Reach, Space, Start, StreamRole};
+use crate::op::{
+    Access, Act, CaptureMode, Mark, Memory, Name, Names, NodeOp, Part, Place, Reach, Space, Start, StreamRole,
+};
 
 /// Generations are remembered by the lowest bits of the number, so that it takes no memory that grows.
 const REMEMBERED: usize = 256;
@@ -185,12 +187,12 @@ impl Field for EventId {
     }
 }
 
-/// The number, as the difference to the last one with a bit below it, and the generation, as the difference to the last
-/// one of that number.
+/// The number, as the difference to the last one with two bits below it, and the generation, as the difference to the
+/// last one of that number.
 #[inline]
-fn put_memory(out: &mut Out<'_>, memory: Memory, bit: bool) {
+fn put_memory(out: &mut Out<'_>, memory: Memory, bits: u64) {
     let Memory { id, generation } = memory;
-    put_number(out.bytes, step(out.last.memory, id.0) << 1 | u64::from(bit));
+    put_number(out.bytes, step(out.last.memory, id.0) << 2 | bits);
     out.last.memory = id.0;
     let last = &mut out.last.generations[id.index() % REMEMBERED];
     // Generations are compared as they are, wrapping: no difference is too large.
@@ -199,41 +201,52 @@ fn put_memory(out: &mut Out<'_>, memory: Memory, bit: bool) {
 }
 
 #[inline]
-fn take_memory(from: &mut In<'_, '_>) -> Result<(Memory, bool), Reason> {
+fn take_memory(from: &mut In<'_, '_>) -> Result<(Memory, u64), Reason> {
     let number = from.number()?;
-    from.last.memory = moved(from.last.memory, number >> 1)?;
+    from.last.memory = moved(from.last.memory, number >> 2)?;
     let id = AllocId(from.last.memory);
     let folded = from.number()?;
     let last = &mut from.last.generations[id.index() % REMEMBERED];
     *last = last.wrapping_add_signed(unfold(folded));
-    Ok((Memory { id, generation: *last }, number & 1 == 1))
+    Ok((Memory { id, generation: *last }, number & 3))
 }
 
 impl Field for Memory {
     #[inline]
     fn put(&self, out: &mut Out<'_>) {
-        put_memory(out, *self, false);
+        put_memory(out, *self, 0);
     }
 
     #[inline]
     fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
         match take_memory(from)? {
-            (memory, false) => Ok(memory),
-            (_, true) => Err(Reason::Field),
+            (memory, 0) => Ok(memory),
+            _ => Err(Reason::Field),
         }
     }
 }
 
+/// The bits below its memory: whether it writes, and whether it is of a part, whose bounds follow then.
 impl Field for Access {
     #[inline]
     fn put(&self, out: &mut Out<'_>) {
-        put_memory(out, self.memory, self.act != Act::Read);
+        let is_part = !self.part.is_whole();
+        put_memory(out, self.memory, u64::from(is_part) << 1 | u64::from(self.act != Act::Read));
+        if is_part {
+            put_number(out.bytes, self.part.from);
+            put_number(out.bytes, self.part.to);
+        }
     }
 
     #[inline]
     fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
-        let (memory, writes) = take_memory(from)?;
-        Ok(Access { memory, act: if writes { Act::Write } else { Act::Read } })
+        let (memory, bits) = take_memory(from)?;
+        let act = if bits & 1 == 1 { Act::Write } else { Act::Read };
+        if bits & 2 == 0 {
+            return Ok(Access::whole(memory, act));
+        }
+        let part = Part { from: from.number()?, to: from.number()? };
+        if part.from < part.to { Ok(Access { memory, act, part }) } else { Err(Reason::Field) }
     }
 }
 

@@ -21,7 +21,7 @@ use std::fmt;
 pub const MAGIC: [u8; 8] = *b"\x89mptr\r\n\x1a";
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// No frame has more bytes of operations, 256 MiB: one launch of all accesses that a list can have fits. Most have
 /// 64 KiB.

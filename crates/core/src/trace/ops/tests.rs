@@ -7,7 +7,7 @@ use super::frame::{FRAME_HEAD, HEADER};
 use super::*;
 use crate::ids::*;
 use crate::op::{
-    Access, Act, CaptureMode, Mark, Memory, Name, Names, NodeOp, Op, Place, Reach, Space, Start, StreamRole, What,
+    Access, Act, CaptureMode, Mark, Memory, Name, Names, NodeOp, Op, Part, Place, Reach, Space, Start, StreamRole, What,
 };
 
 /// Small numbers mostly, and now and then any.
@@ -21,7 +21,12 @@ fn memory() -> impl Strategy<Value = Memory> {
 
 fn accesses() -> impl Strategy<Value = SmallVec<[Access; 2]>> {
     let act = prop_oneof![Just(Act::Read), Just(Act::Write)];
-    prop::collection::vec((memory(), act).prop_map(|(memory, act)| Access { memory, act }), 0..5)
+    let part = prop_oneof![
+        3 => Just(Part::WHOLE),
+        1 => (any::<u64>(), 1_u64..u64::MAX).prop_map(|(from, bytes)| Part { from, to: from.saturating_add(bytes) }),
+    ];
+    let part = part.prop_filter("it has bytes", |part| part.from < part.to);
+    prop::collection::vec((memory(), act, part).prop_map(|(memory, act, part)| Access { memory, act, part }), 0..5)
         .prop_map(SmallVec::from_vec)
 }
 
@@ -298,7 +303,7 @@ fn most_operations_take_few_bytes() {
         let memory = Memory { id: AllocId(turn % 50), generation: u64::from(turn / 50) };
         let stream = StreamId(turn % 4);
         push(What::Alloc { memory, pool: PoolId(0), stream, bytes: 1 << 20, name: None });
-        let accesses = SmallVec::from_slice(&[Access { memory, act: Act::Write }]);
+        let accesses = SmallVec::from_slice(&[Access::whole(memory, Act::Write)]);
         push(What::Launch { stream, accesses, start: Start::Ordered, name: None });
         push(What::Free { memory, stream });
     }

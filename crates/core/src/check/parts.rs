@@ -1,0 +1,125 @@
+//! The uses of a life whose parts are used each by itself.
+//!
+//! Knows uses and bytes; not which use conflicts with which. The bytes are divided into segments, each with the uses of
+//! all its bytes: where a part begins or ends a segment is divided, and neighbours with the same uses are one. A step
+//! costs the logarithm of how many there are, and what it overlaps.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+
+use super::history::Use;
+use crate::op::Part;
+
+/// The uses of one segment.
+pub(super) type Uses = SmallVec<[Use; 2]>;
+
+/// Segments, by their first byte. The first begins with the allocation; each ends where the next begins.
+#[derive(Clone, Debug)]
+pub(super) struct Parts {
+    segments: BTreeMap<u64, Uses>,
+}
+
+impl Parts {
+    /// One segment of all bytes.
+    pub(super) fn new(uses: Uses) -> Self {
+        Self { segments: BTreeMap::from([(0, uses)]) }
+    }
+
+    /// How many segments there are.
+    pub(super) fn len(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Whether all bytes have the same uses.
+    pub(super) fn is_whole(&self) -> bool {
+        self.segments.len() == 1
+    }
+
+    /// Those of the first.
+    pub(super) fn into_whole(self) -> Uses {
+        self.segments.into_values().next().unwrap_or_default()
+    }
+
+    /// The uses of the segments that have bytes of a part; one may come several times.
+    pub(super) fn of(&self, part: Part) -> impl Iterator<Item = &Use> + Clone {
+        let first = self.segments.range(..=part.from).next_back().map_or(0, |(at, _)| *at);
+        self.segments.range(first..part.to).flat_map(|(_, uses)| uses)
+    }
+
+    /// The first use of a part that is so.
+    #[cold]
+    pub(super) fn find(&self, part: Part, is_it: impl Fn(&Use) -> bool) -> Option<&Use> {
+        self.of(part).find(|it| is_it(it))
+    }
+
+    /// Changes the uses of a part.
+    pub(super) fn change(&mut self, part: Part, mut change: impl FnMut(&mut Uses)) {
+        self.divide(part.from);
+        self.divide(part.to);
+        self.segments.range_mut(part.from..part.to).for_each(|(_, uses)| change(uses));
+        self.join(part);
+    }
+
+    /// A segment begins here from now on.
+    fn divide(&mut self, at: u64) {
+        if at == Part::WHOLE.to || self.segments.contains_key(&at) {
+            return;
+        }
+        let uses = self.segments.range(..at).next_back().map(|(_, uses)| uses.clone()).unwrap_or_default();
+        self.segments.insert(at, uses);
+    }
+
+    /// Makes neighbours one that have the same uses, within a part and at both its ends.
+    fn join(&mut self, part: Part) {
+        let before = self.segments.range(..part.from).next_back().map_or(part.from, |(at, _)| *at);
+        let near = || self.segments.range(before..=part.to);
+        let same = near().zip(near().skip(1)).filter(|((_, uses), (_, next))| uses == next);
+        let same: Vec<u64> = same.map(|(_, (at, _))| *at).collect();
+        same.into_iter().for_each(|at| drop(self.segments.remove(&at)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Site;
+    use crate::ids::{Point, Seq, Slot, StreamId};
+    use crate::op::{Act, Place};
+
+    fn by(seq: Seq) -> Use {
+        let site = Site { act: Act::Write, stream: StreamId(0), op: seq, place: Place::Unknown };
+        Use { point: Point { slot: Slot(0), seq }, site }
+    }
+
+    fn seqs(parts: &Parts, from: u64, to: u64) -> Vec<Seq> {
+        parts.of(Part { from, to }).map(|it| it.point.seq).collect()
+    }
+
+    #[test]
+    fn a_part_has_its_own_uses() {
+        let mut parts = Parts::new([by(1)].into_iter().collect());
+        parts.change(Part { from: 100, to: 200 }, |uses| uses.push(by(2)));
+        assert_eq!(seqs(&parts, 0, 100), [1]);
+        assert_eq!(seqs(&parts, 99, 101), [1, 1, 2]);
+        assert_eq!(seqs(&parts, 150, 151), [1, 2]);
+        assert_eq!(seqs(&parts, 200, u64::MAX), [1]);
+        parts.change(Part { from: 150, to: 250 }, |uses| uses.push(by(3)));
+        assert_eq!(seqs(&parts, 140, 150), [1, 2]);
+        assert_eq!(seqs(&parts, 150, 200), [1, 2, 3]);
+        assert_eq!(seqs(&parts, 200, 250), [1, 3]);
+        assert_eq!(parts.segments.len(), 5);
+    }
+
+    #[test]
+    fn neighbours_with_the_same_uses_are_one() {
+        let mut parts = Parts::new(Uses::new());
+        for from in [0, 10, 30, 20] {
+            parts.change(Part { from, to: from + 10 }, |uses| uses.push(by(1)));
+        }
+        assert_eq!(parts.segments.keys().copied().collect::<Vec<_>>(), [0, 40]);
+        parts.change(Part::WHOLE, |uses| *uses = [by(2)].into_iter().collect());
+        assert!(parts.is_whole());
+        assert_eq!(parts.into_whole().len(), 1);
+    }
+}

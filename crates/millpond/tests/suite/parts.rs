@@ -1,0 +1,172 @@
+//! Parts of an allocation, used each by itself: only bytes that two uses share need an order.
+
+use millpond::{Buffer, Device, Error, HostConfig, Instantiate, Invalid, Kind, Stream, View};
+
+use crate::common::{Subject, kind_of, on_devices_that_run_closures, on_every_device, order, visit};
+
+/// A buffer that both streams come after.
+fn shared(on: &Subject, [s, t]: [&Stream; 2]) -> Buffer<u8> {
+    let x = s.alloc::<u8>(&on.device.default_pool(), 1000).unwrap();
+    order(s, t);
+    x
+}
+
+fn part(x: &Buffer<u8>, from: usize, to: usize) -> View<u8> {
+    x.slice(from..to).unwrap()
+}
+
+#[test]
+fn two_streams_use_two_halves_and_both_come_before_the_free() {
+    on_every_device(|on| {
+        let [s, t] = on.streams();
+        let x = shared(on, [&s, &t]);
+        let (low, high) = x.split_at(500).unwrap();
+        visit(&s, low.write()).unwrap();
+        visit(&t, high.write()).unwrap();
+        visit(&s, low.read()).unwrap();
+        let refused = s.free(x).unwrap_err();
+        let violation = refused.error.violation().unwrap();
+        assert_eq!((violation.kind, violation.earlier.stream), (Kind::FreeBeforeUse, t.id()));
+        order(&t, &s);
+        s.free(refused.buffer).unwrap();
+        s.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn bytes_that_two_uses_share_need_an_order() {
+    on_every_device(|on| {
+        let [s, t] = on.streams();
+        let x = shared(on, [&s, &t]);
+        visit(&s, part(&x, 0, 500).write()).unwrap();
+        let race = |it: Result<(), Error>| assert_eq!(kind_of(&it.unwrap_err()), Kind::Race);
+        race(visit(&t, part(&x, 499, 500).read()));
+        race(visit(&t, part(&x, 499, 1000).write()));
+        race(visit(&t, x.read()));
+        race(visit(&t, x.view().write()));
+        visit(&t, part(&x, 500, 501).read()).unwrap();
+        // A read by another stream is all that keeps a write away here.
+        race(visit(&s, part(&x, 500, 600).write()));
+        visit(&s, part(&x, 501, 600).write()).unwrap();
+        order(&s, &t);
+        visit(&t, x.write()).unwrap();
+        race(visit(&s, part(&x, 999, 1000).read()));
+        order(&t, &s);
+        visit(&s, part(&x, 999, 1000).read()).unwrap();
+        s.free(x).unwrap();
+        s.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn one_operation_names_bytes_that_it_writes_once() {
+    on_every_device(|on| {
+        let [s, t] = on.streams();
+        let x = shared(on, [&s, &t]);
+        visit(&s, (part(&x, 0, 10).write(), part(&x, 10, 20).write(), part(&x, 20, 1000).read())).unwrap();
+        visit(&s, (part(&x, 0, 600).read(), part(&x, 10, 20).read(), part(&x, 600, 601).write())).unwrap();
+        let aliased = |it: Result<(), Error>| {
+            let error = it.unwrap_err();
+            assert!(matches!(error.invalid(), Some(Invalid::Aliased { .. })), "{error}");
+        };
+        aliased(visit(&s, (part(&x, 0, 11).write(), part(&x, 10, 20).write())));
+        aliased(visit(&s, (part(&x, 10, 20).read(), part(&x, 12, 13).read(), part(&x, 0, 1000).write())));
+        aliased(visit(&s, (x.write(), part(&x, 999, 1000).read())));
+        // The long read reaches behind the short one.
+        aliased(visit(&s, (part(&x, 0, 100).read(), part(&x, 10, 20).read(), part(&x, 50, 60).write())));
+        s.free(x).unwrap();
+        s.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn a_use_of_no_bytes_is_no_access() {
+    on_every_device(|on| {
+        let [s, t] = on.streams();
+        let x = s.alloc::<u8>(&on.device.default_pool(), 1000).unwrap();
+        let none = part(&x, 1000, 1000);
+        visit(&t, none.write()).unwrap();
+        visit(&t, (none.write(), none.write())).unwrap();
+        let mut graph = on.device.graph().unwrap();
+        graph.add_memset(&[], none.write(), 1).unwrap();
+        drop(graph.instantiate(Instantiate::default()).unwrap().launch(&t).unwrap());
+        s.free(x).unwrap();
+        visit(&t, none.read()).unwrap();
+        on.device.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn copies_and_fills_use_the_part_that_they_are_given() {
+    on_devices_that_run_closures(|on| {
+        let [s, t] = on.streams();
+        let x = shared(on, [&s, &t]);
+        s.memset(part(&x, 0, 500).write(), 1).unwrap();
+        t.copy_from_host(part(&x, 500, 1000).write(), &[2; 500]).unwrap();
+        s.copy(part(&x, 0, 100).read(), part(&x, 100, 200).write()).unwrap();
+        assert_eq!(t.copy_to_host(part(&x, 900, 1000).read()).unwrap(), [2; 100]);
+        assert!(s.copy(part(&x, 0, 101).read(), part(&x, 100, 201).write()).is_err());
+        assert!(s.copy(part(&x, 0, 100).read(), part(&x, 600, 700).write()).is_ok(), "the host waited for it");
+        on.device.synchronize().unwrap();
+        let all = s.copy_to_host(x.read()).unwrap();
+        assert_eq!((&all[..500], &all[500..600], &all[600..700]), (&[1; 500][..], &[2; 100][..], &[1; 100][..]));
+        s.free(x).unwrap();
+    });
+}
+
+/// Pages of a cache: each stream has its own, for many rounds; then they change hands.
+#[test]
+fn pages_of_a_cache_are_used_by_many_streams() {
+    on_every_device(|on| {
+        let streams: Vec<Stream> = (0..4).map(|_| on.device.non_blocking_stream().unwrap()).collect();
+        let x = streams[0].alloc::<u8>(&on.device.default_pool(), 64 * 16).unwrap();
+        streams[1..].iter().for_each(|stream| order(&streams[0], stream));
+        let page = |at: usize| part(&x, at * 16, at * 16 + 16);
+        for round in 0..20 {
+            for at in 0..64 {
+                visit(&streams[at % 4], page(at).write()).unwrap();
+                visit(&streams[at % 4], page((at + 4 * round) % 64).read()).unwrap();
+            }
+        }
+        let other = visit(&streams[1], page(0).read());
+        assert_eq!(kind_of(&other.unwrap_err()), Kind::Race);
+        order(&streams[0], &streams[1]);
+        visit(&streams[1], page(0).write()).unwrap();
+        streams[1..].iter().for_each(|stream| order(stream, &streams[0]));
+        streams[0].free(x).unwrap();
+        on.device.synchronize().unwrap();
+    });
+}
+
+/// Nodes of graphs are judged as uses of all bytes; one node may have several parts.
+#[test]
+fn a_node_of_a_graph_has_several_parts() {
+    let device = Device::host(HostConfig::default()).unwrap();
+    let (s, t) = (device.stream().unwrap(), device.stream().unwrap());
+    let x = s.alloc::<u8>(&device.default_pool(), 100).unwrap();
+    let (low, high) = x.split_at(50).unwrap();
+    let fill = |(low, high): (&mut [u8], &mut [u8])| {
+        low.fill(3);
+        high.fill(4);
+    };
+    let (graph, ()) = s.capture(|s| s.launch((low.write(), high.write()), fill)).unwrap();
+    let exec = graph.instantiate(Instantiate::default()).unwrap();
+    drop(exec.launch(&s).unwrap());
+    let mut graph = device.graph().unwrap();
+    graph.add_kernel(&[], (low.write(), high.write()), fill).unwrap();
+    let aliased = graph.add_kernel(&[], (low.write(), x.read()), |_| ()).unwrap_err();
+    assert!(matches!(aliased.invalid(), Some(Invalid::Aliased { .. })), "{aliased}");
+    let exec = graph.instantiate(Instantiate::default()).unwrap();
+    assert_eq!(kind_of(&exec.launch(&t).unwrap_err()), Kind::UseBeforeAlloc);
+    drop(exec.launch(&s).unwrap());
+    assert_eq!(s.copy_to_host(x.read()).unwrap()[49..51], [3, 4]);
+    s.free(x).unwrap();
+    // The launch has all bytes, whatever part its nodes name.
+    let x = s.alloc::<u8>(&device.default_pool(), 100).unwrap();
+    order(&s, &t);
+    let mut graph = device.graph().unwrap();
+    graph.add_kernel(&[], part(&x, 0, 50).write(), |_| ()).unwrap();
+    drop(graph.instantiate(Instantiate::default()).unwrap().launch(&s).unwrap());
+    assert_eq!(kind_of(&visit(&t, part(&x, 50, 100).write()).unwrap_err()), Kind::Race);
+    s.free(x).unwrap();
+}
