@@ -8,6 +8,8 @@
 //! them, which is a well-known bug.) They are of all bytes, until an operation uses a part of them: then each part has
 //! its own (`parts`), until something that is done to all makes them one again.
 
+use smallvec::SmallVec;
+
 use super::kind::Kind;
 use super::parts::{Parts, Uses};
 use super::violation::Site;
@@ -83,6 +85,11 @@ impl History {
     /// The uses that something later may have to come after; one of several parts may come several times.
     pub fn uses(&self) -> impl Iterator<Item = &Use> + Clone {
         self.uses_of(Part::WHOLE)
+    }
+
+    /// The newest read, write and free of each stream: who comes after these comes after all that was done.
+    pub fn latest(&self) -> SmallVec<[Use; 2]> {
+        self.parts.as_ref().map_or_else(|| self.uses.clone(), |parts| parts.latest())
     }
 
     /// How much is kept, for who lets it settle: uses of all bytes, or parts with uses.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::history::Use;
@@ -45,6 +46,21 @@ impl Parts {
     pub(super) fn of(&self, part: Part) -> impl Iterator<Item = &Use> + Clone {
         let first = self.segments.range(..=part.from).next_back().map_or(0, |(at, _)| *at);
         self.segments.range(first..part.to).flat_map(|(_, uses)| uses)
+    }
+
+    /// The newest use of each kind by each stream.
+    pub(super) fn latest(&self) -> Uses {
+        let mut latest = FxHashMap::default();
+        let mut all = Uses::new();
+        for it in self.of(Part::WHOLE) {
+            let at = *latest.entry((it.point.slot, it.site.stream, it.site.act)).or_insert(all.len());
+            match all.get_mut(at) {
+                None => all.push(*it),
+                Some(known) if known.point.seq < it.point.seq => *known = *it,
+                Some(_) => {}
+            }
+        }
+        all
     }
 
     /// The first use of a part that is so.
@@ -109,6 +125,15 @@ mod tests {
         assert_eq!(seqs(&parts, 150, 200), [1, 2, 3]);
         assert_eq!(seqs(&parts, 200, 250), [1, 3]);
         assert_eq!(parts.segments.len(), 5);
+    }
+
+    #[test]
+    fn the_newest_of_a_stream_stands_for_what_it_did_before() {
+        let mut parts = Parts::new(Uses::new());
+        for (at, seq) in [(0, 3), (1, 9), (2, 4), (3, 9)] {
+            parts.change(Part { from: at, to: at + 1 }, |uses| uses.push(by(seq)));
+        }
+        assert_eq!(parts.latest()[..], [by(9)]);
     }
 
     #[test]

@@ -165,7 +165,8 @@ pub(crate) fn free_import(allocation: &Arc<Allocation>, life: LightGuard<'_, Lif
     let Origin::Imported(imported) = &allocation.origin else { return };
     let context = Arc::clone(&imported.context);
     let base = context.hosts.base();
-    let own = life.history.uses().filter(|known| !is_abroad(known)).chain(&free);
+    let latest = life.history.latest();
+    let own = latest.iter().filter(|known| !is_abroad(known)).chain(&free);
     let open: Vec<Use> = own.filter(|known| !base.covers(known.point)).copied().collect();
     drop(life);
     lock(&context.share.imports).remove(&allocation.id);

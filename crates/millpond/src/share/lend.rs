@@ -195,9 +195,10 @@ impl Offer {
             Some(known_abroad)
         };
         let is_open = |known: &&Use| !self.base.covers(known.point);
-        let told = context.hold(life.history.uses());
+        let latest = life.history.latest();
+        let told = context.hold(&latest);
         // What processes did that are forgotten is over.
-        let uses: Vec<ForeignUse> = life.history.uses().filter(is_open).filter_map(abroad).collect();
+        let uses: Vec<ForeignUse> = latest.iter().filter(is_open).filter_map(abroad).collect();
         if uses.len() > USES_MAX {
             return Err(Refusal::Uses);
         }

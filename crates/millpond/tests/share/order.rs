@@ -194,6 +194,37 @@ fn a_dropped_import_is_released_when_its_uses_are_over() {
     there.assert_empty();
 }
 
+/// What a stream did to a part last stands for all that it did before, to whatever part.
+#[test]
+fn many_parts_are_lent_and_given_back() {
+    let (there, here) = (Side::new(), Side::new());
+    let buffer = there.filled(4000, 1);
+    for at in 0..2000 {
+        there.stream.memset(buffer.slice(2 * at..2 * at + 1).unwrap().write(), 1).unwrap();
+    }
+    let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+    there.stream.synchronize().unwrap();
+    let told = here.device.import_event(&there.stream.record().unwrap().export().unwrap()).unwrap();
+    here.stream.wait(&told).unwrap();
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let part = |at: usize| imported.slice(2 * at..2 * at + 1).unwrap().write();
+    (0..2000).for_each(|at| here.stream.memset(part(at), 2).unwrap());
+    let wait = move |_: &mut [u32]| {
+        let _ = gate.recv();
+    };
+    here.stream.launch(part(0), wait).unwrap();
+    drop((buffer, imported));
+    here.device.sharing();
+    assert_eq!(there.device.sharing().leases, 0);
+    assert_eq!(there.pool.statistics().used_bytes, 16_000, "its last use is still to come");
+    go.send(()).unwrap();
+    eventually("the memory is back", || {
+        there.device.sharing();
+        there.pool.statistics().used_bytes == 0 && here.device.sharing().returning == 0
+    });
+    there.assert_empty();
+}
+
 #[test]
 fn imports_are_known_by_address_and_by_view() {
     let (there, here) = (Side::new(), Side::new());
