@@ -67,8 +67,7 @@ fn program(random: &mut Random) -> Vec<Step> {
                 Step::Free(memory, at)
             }
             2..=4 if is_live || random.below(8) == 0 => {
-                let part =
-                    [Part::WHOLE, Part { from: 0, to: 40 }, Part { from: 39, to: 64 }, Part { from: 40, to: 64 }];
+                let part = [Part::WHOLE, part(0, 40), part(39, 64), part(40, 64)];
                 let act = if random.below(2) == 0 { Act::Read } else { Act::Write };
                 Step::Use(memory, at, act, part[random.below(4) as usize])
             }
@@ -81,6 +80,10 @@ fn program(random: &mut Random) -> Vec<Step> {
         });
     }
     steps
+}
+
+fn part(from: u64, to: u64) -> Part {
+    Part::new(from, to).expect("it has bytes")
 }
 
 fn op(what: What) -> Op {
@@ -243,7 +246,8 @@ fn does_damage(steps: &[Step], races: bool) -> bool {
     let conflict = |a: usize, b: usize| match (steps[a], steps[b]) {
         (Step::Use(m, _, one, here), Step::Use(n, _, other, there)) => {
             // Byte by byte.
-            let shared = (0..64).any(|at| (here.from..here.to).contains(&at) && (there.from..there.to).contains(&at));
+            let shared =
+                (0..64).any(|at| (here.from()..here.to()).contains(&at) && (there.from()..there.to()).contains(&at));
             m == n && shared && (one == Act::Write || other == Act::Write)
         }
         _ => false,

@@ -154,8 +154,10 @@ impl Lower {
                         format!("`{name}[{}..{}]` does not lie within: `{name}` has {bytes} B", range.start, range.end);
                     return self.refuse(what, "use bytes that it has");
                 }
-                (Some(range), _) if range.is_empty() => continue,
-                (Some(range), bytes) => Part { from: range.start, to: range.end }.within(bytes.unwrap_or(u64::MAX)),
+                (Some(range), bytes) => match Part::new(range.start, range.end) {
+                    Some(part) => part.within(bytes.unwrap_or(u64::MAX)),
+                    None => continue,
+                },
             };
             let access = Access { memory, act, part };
             if act == Act::Write || !accesses.contains(&access) {

@@ -45,8 +45,8 @@ impl<'b> Source<'b> {
 pub struct Declared<'b> {
     pub(crate) act: Act,
     pub(crate) source: Source<'b>,
-    /// Which bytes of the allocation; none is no access.
-    pub(crate) part: Part,
+    /// Which bytes of the allocation; without any it is no access.
+    pub(crate) part: Option<Part>,
 }
 
 /// Declared elements on the device: where they are, for kernels that take addresses.

@@ -79,11 +79,11 @@ impl<T: Pod> Span<T> {
         self.count
     }
 
-    /// Which bytes they are; none, where they have none.
+    /// Which bytes they are; `None` where they have none.
     #[inline]
-    pub(crate) fn part(self) -> Part {
-        let (from, bytes) = (self.offset(), self.count.bytes());
-        if self.is_all && bytes > 0 { Part::WHOLE } else { Part { from, to: from + bytes } }
+    pub(crate) fn part(self) -> Option<Part> {
+        let part = Part::new(self.offset(), self.offset() + self.count.bytes());
+        if self.is_all { part.and(Some(Part::WHOLE)) } else { part }
     }
 
     /// Bytes before it.

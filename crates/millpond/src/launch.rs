@@ -12,7 +12,7 @@ use millpond_core::check::Use;
 use millpond_driver::{Driver, DriverError, RawStream, Work};
 
 use crate::access::{Access, task};
-use crate::allocation::{Allocation, Kept, Owned, site};
+use crate::allocation::{Allocation, Kept, Life, Origin, Owned, site};
 use crate::buffer::{Buffer, Named};
 use crate::context::Context;
 use crate::count::Count;
@@ -104,7 +104,7 @@ impl StreamShared {
                 failed = self.want(&declared, &mut addresses, &mut wanted, &garbage).err();
             }
         });
-        wanted.sort_by_key(|wanted| (wanted.allocation.get().key(), wanted.bytes));
+        wanted.sort_by_key(|wanted| (wanted.allocation.get().key(), wanted.part));
         let (mut refused, aliased) = wanted::merge(&mut wanted);
         let places = wanted::places(&wanted);
         let mut lives = Few::new();
@@ -146,13 +146,13 @@ impl StreamShared {
                 used.site.stream = self.id.of_device(self.context.number);
                 visit.used(wanted.allocation.get(), used);
             }
-            let part = wanted.part(life);
-            life.history.add_use(used, part, &state.chain);
+            life.history.add_use(used, wanted.part, &state.chain);
+            if life.history.is_due() {
+                self.settle(wanted.allocation.get(), life);
+            }
         }
         if let Some(tracer) = &self.context.tracer {
-            let used = wanted.iter().zip(&places).map(|(wanted, place)| {
-                (wanted.allocation.get(), wanted.generation, wanted.act, wanted.part(&lives[*place]))
-            });
+            let used = wanted.iter().map(|it| (it.allocation.get(), it.generation, it.act, it.part));
             tracer.launch(self.id, used, caller);
         }
         // Published while the lives are held: who frees one of them finds this use among what is in flight.
@@ -162,6 +162,18 @@ impl StreamShared {
         }
         drop((visit, lives));
         Ok(Some(then(&mut state, result)))
+    }
+}
+
+impl StreamShared {
+    /// Forgets uses that the host was told are over: all that the program does later comes after them.
+    #[cold]
+    fn settle(&self, allocation: &Allocation, life: &mut Life) {
+        let is_own = allocation.device == self.context.number && matches!(allocation.origin, Origin::Pool(_));
+        if is_own && life.lent.is_none() && !self.context.hosts.are_separate() {
+            let base = self.context.hosts.base();
+            life.history.settle(|point| base.covers(point));
+        }
     }
 }
 

@@ -175,21 +175,23 @@ impl Stream {
     /// # Errors
     /// The memory was freed; the stream is closed.
     pub fn record_use(&self, memory: &RawMemory) -> Result<()> {
-        self.add_use(memory, Act::Write, true)
+        self.add_use(memory, (Act::Write, Part::WHOLE), true)
     }
 
     /// Says that the accesses of an operation happen at this point of the stream although it was refused: the program
     /// goes on as it is. As [`record_use`](Self::record_use) for each; in a trace is what was refused.
     pub fn record_refused(&self, list: &AccessList) {
-        for (act, memory, _) in &list.items {
-            // A use of memory that was freed is the wrong order that is let pass; there is nothing to record.
-            let _ = self.add_use(memory, *act, false);
+        for (act, memory, span) in &list.items {
+            if let Some(part) = span.part() {
+                // A use of memory that was freed is the wrong order that is let pass; there is nothing to record.
+                let _ = self.add_use(memory, (*act, part), false);
+            }
         }
     }
 
-    fn add_use(&self, memory: &RawMemory, act: Act, is_traced: bool) -> Result<()> {
+    fn add_use(&self, memory: &RawMemory, what: (Act, Part), is_traced: bool) -> Result<()> {
         match &memory.whose {
-            Whose::Life(owned) => self.shared.record_use(owned, act, is_traced),
+            Whose::Life(owned) => self.shared.record_use(owned, what, is_traced),
             Whose::Node(_) => Ok(()),
         }
     }
@@ -212,14 +214,15 @@ impl Stream {
         let born = owned.allocation.life().history.born().point.slot;
         let home = context.streams().into_iter().find(|stream| stream.slot == born);
         let all = users.iter().map(|user| &user.shared).chain(&home).chain([&self.shared]);
-        let recorded = all.into_iter().try_for_each(|stream| match stream.record_use(owned, Act::Write, true) {
-            // It has an end, and nothing comes to it any more.
-            Err(error) if matches!(error.invalid(), Some(Invalid::StreamClosed(_))) => {
-                stream.record_end(owned);
-                Ok(())
-            }
-            done => done,
-        });
+        let recorded =
+            all.into_iter().try_for_each(|stream| match stream.record_use(owned, (Act::Write, Part::WHOLE), true) {
+                // It has an end, and nothing comes to it any more.
+                Err(error) if matches!(error.invalid(), Some(Invalid::StreamClosed(_))) => {
+                    stream.record_end(owned);
+                    Ok(())
+                }
+                done => done,
+            });
         if home.is_none()
             && let Some(progress) = context.chains.find(born)
         {
@@ -262,7 +265,7 @@ impl StreamShared {
         add_end(owned, self.progress.last(self.slot));
     }
 
-    fn record_use(&self, owned: &Owned, act: Act, is_traced: bool) -> Result<()> {
+    fn record_use(&self, owned: &Owned, (act, part): (Act, Part), is_traced: bool) -> Result<()> {
         let shared = self;
         let mut state = shared.state.lock();
         let Owned { allocation, generation, .. } = owned;
@@ -281,11 +284,11 @@ impl StreamShared {
             pool.context.chains.insert_abroad(shared.slot, &shared.progress, &shared.context.driver);
             used.site.stream = shared.id.of_device(shared.context.number);
         }
-        life.history.add_use(used, Part::WHOLE, &state.chain);
+        life.history.add_use(used, part, &state.chain);
         // Of another device's memory a trace would want to know who let this one in.
         let is_own = allocation.device == shared.context.number;
         if let Some(tracer) = shared.context.tracer.as_ref().filter(|_| is_traced && is_own) {
-            tracer.launch(shared.id, [(&**allocation, *generation, act, Part::WHOLE)].into_iter(), Location::caller());
+            tracer.launch(shared.id, [(&**allocation, *generation, act, part)].into_iter(), Location::caller());
         }
         drop(life);
         shared.leave(&mut state);
@@ -471,5 +474,25 @@ mod tests {
         left.free(buffer).expect("ordered");
         assert!(left.launch(list(), |()| ()).is_err(), "it is freed");
         assert!(left.record_use(&memory).is_err(), "it is freed");
+    }
+
+    #[test]
+    fn what_was_refused_is_recorded_of_the_bytes_that_it_named() {
+        let device = Device::host(HostConfig::default()).expect("a host device");
+        let (left, right) = (device.stream().expect("a stream"), device.stream().expect("a stream"));
+        let buffer = left.alloc::<u8>(&device.default_pool(), 1000).expect("memory");
+        right.wait(&left.record().expect("an event")).expect("a wait");
+        left.launch(buffer.slice(..100).expect("within").write(), |_| ()).expect("ordered");
+        let list = |offset, bytes| {
+            let mut list = AccessList::default();
+            list.write(buffer.raw().expect("it has bytes"), offset, bytes).expect("within");
+            list
+        };
+        right.launch(list(50, 10), |()| ()).expect_err("not ordered");
+        right.record_refused(&list(50, 10));
+        right.record_refused(&list(1000, 0));
+        left.launch(buffer.slice(500..).expect("within").write(), |_| ()).expect("other bytes");
+        left.launch(buffer.slice(55..56).expect("within").read(), |_| ()).expect_err("it was recorded");
+        device.synchronize().expect("it ends");
     }
 }

@@ -397,7 +397,6 @@ impl Tracer {
         let mut used = SmallVec::new();
         accesses.declare(&mut |declared| {
             let memory = match declared.source {
-                _ if declared.part.is_empty() => None,
                 Source::Empty | Source::Nothing | Source::Named(None) => None,
                 Source::Owned(Owned { allocation, generation, .. }) => self.memory_of(allocation, *generation),
                 Source::Named(Some(named)) if named.device != self.context => {
@@ -412,7 +411,7 @@ impl Tracer {
                 }
                 Source::Node(name) => Some(self.alloc_node(name.graph, name.alloc)),
             };
-            used.extend(memory.map(|memory| Access { memory, act: declared.act, part: declared.part }));
+            used.extend(memory.zip(declared.part).map(|(memory, part)| Access { memory, act: declared.act, part }));
         });
         used
     }

@@ -28,19 +28,12 @@ pub(crate) struct Wanted<'b> {
     pub(crate) allocation: Held<'b>,
     pub(crate) generation: u64,
     pub(crate) act: Act,
-    /// The bytes as they are declared, also where they are all.
-    pub(crate) bytes: Part,
+    pub(crate) part: Part,
     /// Place among the declared accesses.
     pub(crate) at: usize,
 }
 
 impl Wanted<'_> {
-    /// The bytes that are used of a life.
-    #[inline]
-    pub(crate) fn part(&self, life: &Life) -> Part {
-        self.bytes.within(life.bytes)
-    }
-
     #[inline]
     fn is_of(&self, other: &Wanted<'_>) -> bool {
         self.allocation.get().key() == other.allocation.get().key()
@@ -88,12 +81,12 @@ pub(crate) fn merge(wanted: &mut Few<Wanted<'_>>) -> (Option<(usize, Error)>, Op
     if wanted.windows(2).all(|pair| !pair[0].is_of(&pair[1])) {
         return (stale, None);
     }
-    let bytes = wanted.iter().map(|it| (it.allocation.get().key(), it.act, it.bytes));
+    let bytes = wanted.iter().map(|it| (it.allocation.get().key(), it.act, it.part));
     let aliased = find_aliased(bytes).map(|at| {
         let allocation = wanted[at].allocation.get();
         Invalid::Aliased { allocation: allocation.describe(&allocation.life()) }.into()
     });
-    wanted.dedup_by(|later, first| later.is_of(first) && (later.bytes, later.act) == (first.bytes, first.act));
+    wanted.dedup_by(|later, first| later.is_of(first) && (later.part, later.act) == (first.part, first.act));
     (stale, aliased)
 }
 
@@ -102,16 +95,16 @@ pub(crate) fn merge(wanted: &mut Few<Wanted<'_>>) -> (Option<(usize, Error)>, Op
 pub(crate) fn find_aliased<M: PartialEq>(accesses: impl Iterator<Item = (M, Act, Part)>) -> Option<usize> {
     // The ends of the uses and of the writes so far: whoever begins before one of them overlaps.
     let (mut last, mut used, mut written) = (None, 0, 0);
-    for (at, (memory, act, Part { from, to })) in accesses.enumerate() {
+    for (at, (memory, act, part)) in accesses.enumerate() {
         if last.as_ref() != Some(&memory) {
             (last, used, written) = (Some(memory), 0, 0);
         }
-        if from < if act == Act::Write { used } else { written } {
+        if part.from() < if act == Act::Write { used } else { written } {
             return Some(at);
         }
-        used = used.max(to);
+        used = used.max(part.to());
         if act == Act::Write {
-            written = written.max(to);
+            written = written.max(part.to());
         }
     }
     None
@@ -140,10 +133,10 @@ impl StreamShared {
         let mut checked = match life.freed {
             Some(free) if life.generation == wanted.generation => Err(freed_fault(free, wanted.act)),
             _ if life.generation != wanted.generation => return Err(Invalid::Stale.into()),
-            _ => life.history.check_use(wanted.act, wanted.part(life), &state.chain, races),
+            _ => life.history.check_use(wanted.act, wanted.part, &state.chain, races),
         };
         if checked.is_err() && life.freed.is_none() && self.hear_abroad(state) {
-            checked = life.history.check_use(wanted.act, wanted.part(life), &state.chain, races);
+            checked = life.history.check_use(wanted.act, wanted.part, &state.chain, races);
         }
         checked.map_err(|fault| {
             let (allocation, later) = (wanted.allocation.get(), site(wanted.act, self.id, state.op() + 1, caller));
@@ -160,11 +153,10 @@ impl StreamShared {
         garbage: &Garbage,
     ) -> Result<()> {
         let at = addresses.len();
-        // A use of no bytes is no access.
-        if declared.part.is_empty() {
+        let Some(part) = declared.part else {
             addresses.push(0);
             return Ok(());
-        }
+        };
         let (allocation, generation, address) = match declared.source {
             Source::Empty | Source::Named(None) => {
                 addresses.push(0);
@@ -194,8 +186,8 @@ impl StreamShared {
         if let Origin::Captured(_) = allocation.get().origin {
             return Err(not_launched(allocation.get()));
         }
-        addresses.push(address + declared.part.from);
-        wanted.push(Wanted { allocation, generation, act: declared.act, bytes: declared.part, at });
+        addresses.push(address + part.from());
+        wanted.push(Wanted { allocation, generation, act: declared.act, part, at });
         Ok(())
     }
 }

@@ -149,6 +149,13 @@ impl History {
     /// Forgets the uses that everybody comes after: nothing that is still to come can be unordered with them.
     pub fn settle(&mut self, is_settled: impl Fn(Point) -> bool) {
         self.change(Part::WHOLE, |uses| uses.retain(|known| !is_settled(known.point)));
+        self.parts.iter_mut().for_each(|parts| parts.settled());
+    }
+
+    /// Whether parts are used by themselves, and settling them would cost no more than was done since the last time.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.parts.as_ref().is_some_and(|parts| parts.is_due())
     }
 
     /// Changes the uses of a part.
@@ -341,6 +348,30 @@ mod tests {
         assert_eq!(newest(history.check_free(&s1).unwrap_err()), (alloc, write));
         s1.wait(&allocated);
         assert_eq!(newest(history.check_use(Act::Read, Part::WHOLE, &s1, true).unwrap_err()), (write, write));
+    }
+
+    #[test]
+    fn parts_that_everybody_comes_after_are_forgotten() {
+        let (mut s0, mut s1) = (chain(0), chain(1));
+        let mut history = History::new(at(&mut s0, Act::Allocate));
+        s1.wait(&s0.snapshot());
+        for page in 0..100 {
+            let stream = if page % 2 == 0 { &mut s0 } else { &mut s1 };
+            let write = at(stream, Act::Write);
+            history.add_use(write, Part::new(page * 10, page * 10 + 10).unwrap(), stream);
+        }
+        assert_eq!(history.len(), 101);
+        assert!(!history.is_due(), "each was changed once or twice");
+        s0.wait(&s1.snapshot());
+        for _ in 0..3 {
+            let read = at(&mut s0, Act::Read);
+            history.add_use(read, Part::WHOLE, &s0);
+        }
+        assert!(history.is_due());
+        let last = s0.seq();
+        history.settle(|point| point.seq < last);
+        assert_eq!((history.len(), history.is_due()), (1, false));
+        assert_eq!(history.check_free(&s1).unwrap_err().earlier.site.act, Act::Read);
     }
 
     #[test]

@@ -19,17 +19,30 @@ pub(super) type Uses = SmallVec<[Use; 2]>;
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     segments: BTreeMap<u64, Uses>,
+    /// How often one was changed since they were settled.
+    changed: usize,
 }
 
 impl Parts {
     /// One segment of all bytes.
     pub(super) fn new(uses: Uses) -> Self {
-        Self { segments: BTreeMap::from([(0, uses)]) }
+        Self { segments: BTreeMap::from([(0, uses)]), changed: 0 }
     }
 
     /// How many segments there are.
     pub(super) fn len(&self) -> usize {
         self.segments.len()
+    }
+
+    /// Whether as much was done since they were settled as settling costs, so that doing so again is cheap.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.changed > 2 * self.segments.len()
+    }
+
+    /// They are settled.
+    pub(super) fn settled(&mut self) {
+        self.changed = 0;
     }
 
     /// Whether all bytes have the same uses.
@@ -44,8 +57,8 @@ impl Parts {
 
     /// The uses of the segments that have bytes of a part; one may come several times.
     pub(super) fn of(&self, part: Part) -> impl Iterator<Item = &Use> + Clone {
-        let first = self.segments.range(..=part.from).next_back().map_or(0, |(at, _)| *at);
-        self.segments.range(first..part.to).flat_map(|(_, uses)| uses)
+        let first = self.segments.range(..=part.from()).next_back().map_or(0, |(at, _)| *at);
+        self.segments.range(first..part.to()).flat_map(|(_, uses)| uses)
     }
 
     /// The newest use of each kind by each stream.
@@ -71,15 +84,18 @@ impl Parts {
 
     /// Changes the uses of a part.
     pub(super) fn change(&mut self, part: Part, mut change: impl FnMut(&mut Uses)) {
-        self.divide(part.from);
-        self.divide(part.to);
-        self.segments.range_mut(part.from..part.to).for_each(|(_, uses)| change(uses));
+        self.divide(part.from());
+        self.divide(part.to());
+        for (_, uses) in self.segments.range_mut(part.from()..part.to()) {
+            change(uses);
+            self.changed += 1;
+        }
         self.join(part);
     }
 
     /// A segment begins here from now on.
     fn divide(&mut self, at: u64) {
-        if at == Part::WHOLE.to || self.segments.contains_key(&at) {
+        if at == Part::WHOLE.to() || self.segments.contains_key(&at) {
             return;
         }
         let uses = self.segments.range(..at).next_back().map(|(_, uses)| uses.clone()).unwrap_or_default();
@@ -88,8 +104,8 @@ impl Parts {
 
     /// Makes neighbours one that have the same uses, within a part and at both its ends.
     fn join(&mut self, part: Part) {
-        let before = self.segments.range(..part.from).next_back().map_or(part.from, |(at, _)| *at);
-        let near = || self.segments.range(before..=part.to);
+        let before = self.segments.range(..part.from()).next_back().map_or(part.from(), |(at, _)| *at);
+        let near = || self.segments.range(before..=part.to());
         let same = near().zip(near().skip(1)).filter(|((_, uses), (_, next))| uses == next);
         let same: Vec<u64> = same.map(|(_, (at, _))| *at).collect();
         same.into_iter().for_each(|at| drop(self.segments.remove(&at)));
@@ -108,19 +124,23 @@ mod tests {
         Use { point: Point { slot: Slot(0), seq }, site }
     }
 
+    fn part(from: u64, to: u64) -> Part {
+        Part::new(from, to).expect("it has bytes")
+    }
+
     fn seqs(parts: &Parts, from: u64, to: u64) -> Vec<Seq> {
-        parts.of(Part { from, to }).map(|it| it.point.seq).collect()
+        parts.of(part(from, to)).map(|it| it.point.seq).collect()
     }
 
     #[test]
     fn a_part_has_its_own_uses() {
         let mut parts = Parts::new([by(1)].into_iter().collect());
-        parts.change(Part { from: 100, to: 200 }, |uses| uses.push(by(2)));
+        parts.change(part(100, 200), |uses| uses.push(by(2)));
         assert_eq!(seqs(&parts, 0, 100), [1]);
         assert_eq!(seqs(&parts, 99, 101), [1, 1, 2]);
         assert_eq!(seqs(&parts, 150, 151), [1, 2]);
         assert_eq!(seqs(&parts, 200, u64::MAX), [1]);
-        parts.change(Part { from: 150, to: 250 }, |uses| uses.push(by(3)));
+        parts.change(part(150, 250), |uses| uses.push(by(3)));
         assert_eq!(seqs(&parts, 140, 150), [1, 2]);
         assert_eq!(seqs(&parts, 150, 200), [1, 2, 3]);
         assert_eq!(seqs(&parts, 200, 250), [1, 3]);
@@ -131,7 +151,7 @@ mod tests {
     fn the_newest_of_a_stream_stands_for_what_it_did_before() {
         let mut parts = Parts::new(Uses::new());
         for (at, seq) in [(0, 3), (1, 9), (2, 4), (3, 9)] {
-            parts.change(Part { from: at, to: at + 1 }, |uses| uses.push(by(seq)));
+            parts.change(part(at, at + 1), |uses| uses.push(by(seq)));
         }
         assert_eq!(parts.latest()[..], [by(9)]);
     }
@@ -140,7 +160,7 @@ mod tests {
     fn neighbours_with_the_same_uses_are_one() {
         let mut parts = Parts::new(Uses::new());
         for from in [0, 10, 30, 20] {
-            parts.change(Part { from, to: from + 10 }, |uses| uses.push(by(1)));
+            parts.change(part(from, from + 10), |uses| uses.push(by(1)));
         }
         assert_eq!(parts.segments.keys().copied().collect::<Vec<_>>(), [0, 40]);
         parts.change(Part::WHOLE, |uses| *uses = [by(2)].into_iter().collect());

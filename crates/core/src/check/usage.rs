@@ -142,12 +142,7 @@ impl Checker {
         {
             self.check_reach(call, seat, access, target, (pool, device))?;
         }
-        match life.history.check_use(
-            access.act,
-            access.part.within(life.bytes),
-            &self.time.at(seat).chain,
-            self.settings.races,
-        ) {
+        match life.history.check_use(access.act, access.part, &self.time.at(seat).chain, self.settings.races) {
             Ok(()) => Ok(target),
             Err(fault) => Err(self.unordered(call, target.life, fault, self.site(call, seat, access.act))),
         }
@@ -193,7 +188,7 @@ impl Checker {
     #[cold]
     fn aliased(&self, call: Call<'_>, memory: Memory, later: Site) -> Refused {
         let sentence = format!("{} is named twice by one operation, and written", memory.id);
-        let mut finding = Finding::new(Kind::Aliased, sentence, "name it once, as written");
+        let mut finding = Finding::new(Kind::Aliased, sentence, "name the bytes that it writes once, as written");
         finding.later = Some(self.act_side(call, later));
         Box::new(finding)
     }
@@ -230,9 +225,8 @@ impl Checker {
     fn add_use(&mut self, target: Target, access: Access, new: Use, seat: Seat) {
         let chain = &self.time.at(seat).chain;
         let life = self.lives.at_mut(target.life);
-        let part = access.part.within(life.bytes);
-        life.history.add_use(new, part, chain);
-        if life.history.len() > life.settle_at && !life.is_exportable() {
+        life.history.add_use(new, access.part, chain);
+        if (life.history.len() > life.settle_at || life.history.is_due()) && !life.is_exportable() {
             let time = &self.time;
             life.history.settle(|point| time.is_settled(point));
             life.settle_at = 16.max(2 * life.history.len());
@@ -240,7 +234,7 @@ impl Checker {
         if target.is_lease
             && let Some(lease) = life.leases.iter_mut().find(|lease| lease.memory == access.memory)
         {
-            lease.history.add_use(new, part, chain);
+            lease.history.add_use(new, access.part, chain);
         }
     }
 
@@ -268,7 +262,7 @@ impl Checker {
             let site = self.host_site(call, access.act);
             let target = self.resolve(call, access.memory, site)?;
             let life = self.lives.at(target.life);
-            let part = access.part.within(life.bytes);
+            let part = access.part;
             if let Err(fault) = life.history.check_use(access.act, part, &HostKnows(&base), self.settings.races) {
                 return Err(self.unordered(call, target.life, fault, site));
             }
@@ -278,7 +272,7 @@ impl Checker {
         for (access, target) in accesses.iter().zip(&targets) {
             let new = Use { point, site: self.host_site(call, access.act) };
             let life = self.lives.at_mut(target.life);
-            life.history.add_use(new, access.part.within(life.bytes), &HostKnows(&base));
+            life.history.add_use(new, access.part, &HostKnows(&base));
         }
         Ok(())
     }

@@ -2,8 +2,6 @@
 //!
 //! Plain data. Knows no order.
 
-use std::fmt;
-
 use crate::ids::AllocId;
 
 /// What an operation does to an allocation.
@@ -81,26 +79,24 @@ impl Access {
     pub fn whole(memory: Memory, act: Act) -> Self {
         Access { memory, act, part: Part::WHOLE }
     }
-
-    /// Whether two accesses cannot be done at once: they overlap, and one writes.
-    pub fn conflicts(&self, other: &Access) -> bool {
-        let writes = self.act != Act::Read || other.act != Act::Read;
-        self.memory == other.memory && writes && self.part.overlaps(other.part)
-    }
 }
 
-/// Bytes of an allocation, from its start: those from `from` on, before `to`.
+/// Bytes of an allocation, from its start: at least one. A use of none is no access.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Part {
-    /// The first byte.
-    pub from: u64,
-    /// The first byte behind it.
-    pub to: u64,
+    from: u64,
+    to: u64,
 }
 
 impl Part {
     /// All bytes, however many there are.
     pub const WHOLE: Part = Part { from: 0, to: u64::MAX };
+
+    /// The bytes from `from` on, before `to`; `None` where there are none.
+    #[inline]
+    pub fn new(from: u64, to: u64) -> Option<Part> {
+        (from < to).then_some(Part { from, to })
+    }
 
     /// The same bytes of an allocation of so many: [`WHOLE`](Self::WHOLE) where they are all.
     #[inline]
@@ -108,10 +104,16 @@ impl Part {
         if self.from == 0 && self.to >= bytes { Part::WHOLE } else { self }
     }
 
-    /// Whether it has no byte.
+    /// The first byte.
     #[inline]
-    pub fn is_empty(self) -> bool {
-        self.from >= self.to
+    pub fn from(self) -> u64 {
+        self.from
+    }
+
+    /// The first byte behind it.
+    #[inline]
+    pub fn to(self) -> u64 {
+        self.to
     }
 
     /// Whether it is all bytes.
@@ -124,13 +126,6 @@ impl Part {
     #[inline]
     pub fn overlaps(self, other: Part) -> bool {
         self.from < other.to && other.from < self.to
-    }
-}
-
-/// In messages, behind the name of the memory: nothing for all of it.
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_whole() { Ok(()) } else { write!(f, "[{}..{}]", self.from, self.to) }
     }
 }
 

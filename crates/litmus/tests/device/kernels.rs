@@ -57,7 +57,8 @@ impl Run {
             // To a node the name of an alloc node's memory is that, whatever was launched before.
             let memory = if graph.is_some() { access.memory } else { self.current(access.memory) };
             let part = |view: View<u8>| {
-                let [from, to] = [access.part.from, access.part.to].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+                let [from, to] =
+                    [access.part.from(), access.part.to()].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
                 view.slice(from..to.min(view.len())).map_or_else(|_| cannot("bytes that are not there"), Ok)
             };
             let (read, write) = match self.memory.get(&memory) {

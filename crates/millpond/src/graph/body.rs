@@ -227,8 +227,8 @@ impl Body {
             if failed.is_none() {
                 failed = self.resolve_one(&declared, &mut resolved).err();
             }
-            if let (None, true, Some(access)) = (&failed, !declared.part.is_empty(), resolved.accesses.last()) {
-                parts.push((access.memory, access.act, declared.part));
+            if let (None, Some(part), Some(access)) = (&failed, declared.part, resolved.accesses.last()) {
+                parts.push((access.memory, access.act, part));
             }
         });
         if let Some(error) = failed {
@@ -251,12 +251,11 @@ impl Body {
 
     fn resolve_one(&mut self, declared: &Declared<'_>, resolved: &mut Resolved) -> Result<()> {
         let is_symbolic = matches!(declared.source, Source::Node(name) if name.is_symbolic());
-        // A use of no bytes is no access.
-        if declared.part.is_empty() {
+        let Some(part) = declared.part else {
             resolved.addresses.push(0);
             resolved.named.push(None);
             return Ok(());
-        }
+        };
         let (memory, address) = match declared.source {
             Source::Empty | Source::Named(None) => {
                 resolved.addresses.push(0);
@@ -269,8 +268,8 @@ impl Body {
             Source::Node(name) => (self.memory_of_node(name)?, name.address),
         };
         resolved.accesses.push(NodeAccess { memory, act: declared.act });
-        resolved.addresses.push(address + declared.part.from);
-        resolved.named.push(Some((memory, declared.part.from, is_symbolic)));
+        resolved.addresses.push(address + part.from());
+        resolved.named.push(Some((memory, part.from(), is_symbolic)));
         Ok(())
     }
 

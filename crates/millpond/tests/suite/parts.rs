@@ -138,6 +138,35 @@ fn pages_of_a_cache_are_used_by_many_streams() {
     });
 }
 
+/// What the host was told is over is forgotten, and nothing else.
+#[test]
+fn pages_that_are_read_together_are_kept_apart_until_the_host_knows() {
+    on_every_device(|on| {
+        let [s, t] = on.streams();
+        let x = shared(on, [&s, &t]);
+        for round in 0..4 {
+            for at in 0..100 {
+                visit(if at % 2 == 0 { &s } else { &t }, part(&x, at * 10, at * 10 + 10).write()).unwrap();
+            }
+            if round % 2 == 0 {
+                on.device.synchronize().unwrap();
+            } else {
+                assert_eq!(kind_of(&visit(&s, x.read()).unwrap_err()), Kind::Race);
+                order(&t, &s);
+            }
+            (0..10).for_each(|_| visit(&s, x.read()).unwrap());
+            visit(&t, part(&x, 10, 20).read()).unwrap();
+            let unordered = visit(&t, part(&x, 10, 20).write()).unwrap_err();
+            assert_eq!(kind_of(&unordered), Kind::Race, "the other stream reads all");
+            assert_eq!(kind_of(&visit(&t, x.write()).unwrap_err()), Kind::Race);
+            order(&s, &t);
+            order(&t, &s);
+        }
+        s.free(x).unwrap();
+        on.device.synchronize().unwrap();
+    });
+}
+
 /// Nodes of graphs are judged as uses of all bytes; one node may have several parts.
 #[test]
 fn a_node_of_a_graph_has_several_parts() {

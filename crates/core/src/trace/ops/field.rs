@@ -233,8 +233,8 @@ impl Field for Access {
         let is_part = !self.part.is_whole();
         put_memory(out, self.memory, u64::from(is_part) << 1 | u64::from(self.act != Act::Read));
         if is_part {
-            put_number(out.bytes, self.part.from);
-            put_number(out.bytes, self.part.to);
+            put_number(out.bytes, self.part.from());
+            put_number(out.bytes, self.part.to());
         }
     }
 
@@ -245,8 +245,8 @@ impl Field for Access {
         if bits & 2 == 0 {
             return Ok(Access::whole(memory, act));
         }
-        let part = Part { from: from.number()?, to: from.number()? };
-        if part.from < part.to { Ok(Access { memory, act, part }) } else { Err(Reason::Field) }
+        let part = Part::new(from.number()?, from.number()?).ok_or(Reason::Field)?;
+        Ok(Access { memory, act, part })
     }
 }
 
