@@ -10,7 +10,7 @@ use millpond::{Error, Graph, GraphExec, GraphNode, Instantiate, Launch, MemAlloc
 
 use crate::clock::Clock;
 use crate::event_nodes::Marks;
-use crate::life::Act;
+use crate::life::{ALL, Act};
 use crate::op::{Kind, Op};
 use crate::oracle::{Oracle, lock};
 use crate::random::{Random, mix};
@@ -74,7 +74,7 @@ pub(crate) struct Draft<'t> {
 impl Draft<'_> {
     fn kernel(&self, before: Content, after: Content) -> Kernel {
         let micros = if self.random.clone().chance(20) { 30 } else { 0 };
-        Kernel { oracle: Arc::clone(self.oracle), life: 0, before, doubt: None, after, done: None, micros }
+        Kernel { oracle: Arc::clone(self.oracle), life: 0, before, doubt: None, after, done: None, micros, part: None }
     }
 
     pub(crate) fn some(&mut self) -> Vec<GraphNode> {
@@ -286,6 +286,7 @@ impl Thread<'_> {
                     after: content,
                     done: None,
                     micros: 0,
+                    part: None,
                 };
                 stream.launch(buffer.write(), move |x| kernel.write(x))
             }
@@ -301,8 +302,16 @@ impl Thread<'_> {
                     side.stream.wait(&stream.record()?)?;
                     if runs_closures {
                         let (oracle, before) = (Arc::clone(oracle), content);
-                        let kernel =
-                            Kernel { oracle, life: 0, before, doubt: None, after: before, done: None, micros: 0 };
+                        let kernel = Kernel {
+                            oracle,
+                            life: 0,
+                            before,
+                            doubt: None,
+                            after: before,
+                            done: None,
+                            micros: 0,
+                            part: None,
+                        };
                         side.stream.launch(buffer.read(), move |x| kernel.read(x))?;
                     }
                     stream.wait(&side.stream.record()?)?;
@@ -362,8 +371,10 @@ impl Thread<'_> {
         let mut knows = self.hear(&held.line);
         knows.join(&last);
         let is_there = used.iter().all(|(at, _)| at.is_some());
-        let is_right =
-            used.iter().filter_map(|(at, _)| self.bufs[(*at)?].as_ref()).all(|it| it.life.is_right(&knows, Act::Write));
+        let is_right = used
+            .iter()
+            .filter_map(|(at, _)| self.bufs[(*at)?].as_ref())
+            .all(|it| it.life.is_right(&knows, Act::Write, ALL));
         let waited = self.waited_by(&made.marks);
         let is_plain = made.outputs.is_empty() && !is_crowded && (is_right || waited.is_none());
         let expect = match is_there && held.line.device == device && is_plain {
@@ -398,7 +409,7 @@ impl Thread<'_> {
                 let to = place(&self.bufs, op.c);
                 self.put(to, buf);
                 if again.is_some_and(|again| again.is_ok()) {
-                    self.used(&held, to, false, None);
+                    self.used(&held, to, ALL, false, None);
                 }
             }
             return;
@@ -415,7 +426,7 @@ impl Thread<'_> {
         }
         for (at, content) in used {
             let Some(at) = at else { continue };
-            self.used(&held, at, true, None);
+            self.used(&held, at, ALL, true, None);
             if let (Some(buf), Some(content)) = (&mut self.bufs[at], content) {
                 buf.life.content = content;
             }

@@ -11,6 +11,7 @@
 //! | `life` | what is known of one life of a buffer |
 //! | `sharing`, `sharing_ends`, `process` | memory lent to other processes and by them; how those end |
 //! | `importer`, `import` | what such a process does; the one call that is not safe |
+//! | `parts` | parts of buffers, used by several streams at once |
 //! | `work` | what kernels do |
 //! | `program` | one program, from fresh devices to the last drop |
 //! | `parent` | processes that run programs; what they find is made small |
@@ -33,6 +34,7 @@ pub mod op;
 pub mod oracle;
 mod order;
 pub mod parent;
+mod parts;
 mod process;
 pub mod program;
 pub mod random;

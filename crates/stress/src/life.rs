@@ -47,6 +47,28 @@ impl Doubt {
     }
 }
 
+/// Words of a buffer: those from `from` on, before `to`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The first.
+    pub from: usize,
+    /// The first behind them.
+    pub to: usize,
+}
+
+/// All words.
+pub(crate) const ALL: Part = Part { from: 0, to: usize::MAX };
+
+impl Part {
+    fn meets(self, other: Part) -> bool {
+        self.from < other.to && other.from < self.to
+    }
+
+    fn has(self, other: Part) -> bool {
+        self.from <= other.from && other.to <= self.to
+    }
+}
+
 /// What is about to be done to a life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
@@ -64,33 +86,40 @@ impl Use {
     }
 
     /// Whether something must come after it.
-    pub(crate) fn meets(&self, act: Act) -> bool {
-        match act {
+    pub(crate) fn meets(&self, act: Act, part: Part) -> bool {
+        let meets = match act {
             Act::Read => self.writes,
             Act::Write => !self.frees,
             Act::Free => true,
-        }
+        };
+        meets && self.part.meets(part)
+    }
+
+    /// Whether whoever comes after another use comes after this one, and for that has nothing to look for here.
+    fn is_said_by(&self, later: &Use) -> bool {
+        let is_later = self.point.chain == later.point.chain && self.point.seq < later.point.seq;
+        is_later && (later.writes || !self.writes) && later.part.has(self.part)
     }
 }
 
 impl Life {
     /// Whether a use of a stream that knows so much is in order.
-    pub(crate) fn is_right(&self, knows: &Clock, act: Act) -> bool {
+    pub(crate) fn is_right(&self, knows: &Clock, act: Act, part: Part) -> bool {
         let is_import = self.from.is_some();
         // Whoever imported it frees it for himself: the exporter's free comes after the rest.
-        let is_meant = |it: &&Use| it.meets(act) && (act != Act::Free || !is_import || it.party.is_none());
+        let is_meant = |it: &&Use| it.meets(act, part) && (act != Act::Free || !is_import || it.party.is_none());
         let is_born = (act == Act::Free && is_import) || knows.covers(self.born);
         is_born && self.uses.iter().filter(is_meant).all(|it| it.is_before(knows, is_import))
     }
 
     /// What follows from what other processes did, where that is in order only if this one has heard of it.
-    pub(crate) fn expect_abroad(&self, knows: &Clock, act: Act) -> Option<Expect> {
+    pub(crate) fn expect_abroad(&self, knows: &Clock, act: Act, part: Part) -> Option<Expect> {
         let is_import = self.from.is_some();
         if is_import && act == Act::Free {
             return None;
         }
         let born = self.from.as_ref().filter(|_| !knows.covers(self.born)).map(|party| (party, self.born));
-        let open = self.uses.iter().filter(|it| it.meets(act) && !it.is_before(knows, is_import));
+        let open = self.uses.iter().filter(|it| it.meets(act, part) && !it.is_before(knows, is_import));
         let open = open.filter_map(|it| Some((it.party.as_ref()?, it.point))).chain(born);
         let is_unheard = |(party, point): (&Arc<Party>, Point)| {
             !party.is_gone() && !lock(&party.reached).covers(point) && !lock(&party.known).covers(point)
@@ -108,14 +137,14 @@ impl Life {
     }
 
     /// A use was accepted.
-    pub(crate) fn used(&mut self, line: &Line, writes: bool, done: Option<Done>) {
-        let point = line.step(done.as_ref());
-        // Of one stream the last of each kind says all.
-        self.uses.retain(|it| it.point.chain != point.chain || (it.writes && !writes) || it.done.is_some());
-        self.uses.push(Use { point, writes, frees: false, done, party: None });
+    pub(crate) fn used(&mut self, line: &Line, part: Part, writes: bool, done: Option<Done>) {
+        let new = Use { point: line.step(done.as_ref()), part, writes, frees: false, done, party: None };
+        self.uses.retain(|it| !it.is_said_by(&new) || it.done.is_some());
+        self.uses.push(new);
         if self.uses.len() > 64 {
-            self.uses
-                .retain(|it| it.done.as_ref().is_none_or(|done| !done.load(Ordering::Acquire)) || it.point == point);
+            let uses = self.uses.clone();
+            let has_run = |it: &Use| it.done.as_ref().is_none_or(|done| done.load(Ordering::Acquire));
+            self.uses.retain(|it| !has_run(it) || !uses.iter().any(|later| it.is_said_by(later)));
         }
     }
 }

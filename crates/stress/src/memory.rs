@@ -7,9 +7,9 @@ use millpond::Error;
 use millpond::driver::CallKind;
 
 use crate::clock::Clock;
-use crate::life::Act;
+use crate::life::{ALL, Act, Part};
 use crate::op::{Kind, Op};
-use crate::oracle::{Done, lock};
+use crate::oracle::Done;
 use crate::random::{Random, mix};
 use crate::thread::{Expect, Thread, pick, place};
 use crate::work::{Content, Kernel};
@@ -113,7 +113,7 @@ impl Thread<'_> {
         }
     }
 
-    fn end_by_drop(&mut self, buf: Buf) {
+    pub(crate) fn end_by_drop(&mut self, buf: Buf) {
         let Buf { buffer, life, .. } = buf;
         self.say(format_args!("drop(b{});", life.id));
         self.forget(&buffer, &life);
@@ -136,11 +136,17 @@ impl Thread<'_> {
     /// Puts a stream after all that a buffer was used for, as far as events can: what was used on closed streams is
     /// waited for by the host.
     pub(crate) fn order(&mut self, held: &Held, at: usize) {
+        self.order_before(held, at, Act::Free, ALL);
+    }
+
+    /// As `order`, as far as something that is about to be done must come after it.
+    pub(crate) fn order_before(&mut self, held: &Held, at: usize, act: Act, part: Part) {
         let Some(buf) = &self.bufs[at] else { return };
         let (life, after) = (buf.life.clone(), buf.after.clone());
         let misses = |knows: &Clock| {
             let is_import = life.from.is_some();
-            let uses = life.uses.iter().filter(|it| !it.is_before(knows, is_import)).map(|it| it.point);
+            let uses = life.uses.iter().filter(|it| it.meets(act, part) && !it.is_before(knows, is_import));
+            let uses = uses.map(|it| it.point);
             uses.chain([life.born]).filter(|point| !knows.covers(*point)).collect::<Vec<_>>()
         };
         if life.stays() {
@@ -178,7 +184,7 @@ impl Thread<'_> {
         let knows = self.hear(&held.line);
         let Some(buf) = &self.bufs[at] else { return };
         let life = buf.life.clone();
-        let expect = self.expect_of(held, &life, &knows, Act::Write);
+        let expect = self.expect_of(held, &life, &knows, Act::Write, ALL);
         let tag = mix(self.world.number() ^ u64::from(chance) << 32);
         let (mut done, after) = (self.flag(), Content::Words(tag));
         let (line, id) = (held.line.chain, life.id);
@@ -207,7 +213,7 @@ impl Thread<'_> {
         };
         self.judge(&format!("write of b{id} on s{line}"), expect, wrote.as_ref().err());
         if wrote.is_ok() {
-            self.used(held, at, true, done);
+            self.used(held, at, ALL, true, done);
             if let Some(buf) = &mut self.bufs[at] {
                 (buf.life.content, buf.life.doubt) = (content, None);
             }
@@ -215,9 +221,9 @@ impl Thread<'_> {
     }
 
     /// A use was accepted.
-    pub(crate) fn used(&mut self, held: &Held, at: usize, writes: bool, done: Option<Done>) {
+    pub(crate) fn used(&mut self, held: &Held, at: usize, part: Part, writes: bool, done: Option<Done>) {
         if let Some(buf) = &mut self.bufs[at] {
-            buf.life.used(&held.line, writes, done);
+            buf.life.used(&held.line, part, writes, done);
         }
         self.publish(&held.line);
     }
@@ -230,7 +236,7 @@ impl Thread<'_> {
     /// A use was refused, and may have been done in part.
     pub(crate) fn may_be_used(&mut self, held: &Held, at: usize, writes: bool) {
         if let Some(buf) = &mut self.bufs[at] {
-            buf.life.used(&held.line, writes, None);
+            buf.life.used(&held.line, ALL, writes, None);
             buf.life.may_be_freed = true;
             if writes {
                 buf.life.content = Content::Unknown;
@@ -241,16 +247,16 @@ impl Thread<'_> {
     /// A kernel of a buffer.
     pub(crate) fn kernel(&self, life: &Life, after: Content, done: Option<Done>, chance: u32) -> Kernel {
         let (oracle, before, doubt) = (Arc::clone(&self.world.oracle), life.content, life.doubt.clone());
-        Kernel { oracle, life: life.id, before, doubt, after, done, micros: self.micros(chance) }
+        Kernel { oracle, life: life.id, before, doubt, after, done, micros: self.micros(chance), part: None }
     }
 
     /// What is expected of a use or a free: of another device's memory nobody knows, for that must be let in.
-    pub(crate) fn expect_of(&self, held: &Held, life: &Life, knows: &Clock, act: Act) -> Expect {
+    pub(crate) fn expect_of(&self, held: &Held, life: &Life, knows: &Clock, act: Act, part: Part) -> Expect {
         if act == Act::Free && (held.line.device != life.device || self.is_lent_out(life)) {
             return Expect::Refused;
         }
-        match (held.line.device == life.device && !life.may_be_freed, life.expect_abroad(knows, act)) {
-            (true, None) => self.expect(life.is_right(knows, act), &held.line),
+        match (held.line.device == life.device && !life.may_be_freed, life.expect_abroad(knows, act, part)) {
+            (true, None) => self.expect(life.is_right(knows, act, part), &held.line),
             (true, Some(expect)) => expect,
             (false, _) => Expect::Either,
         }
@@ -267,7 +273,7 @@ impl Thread<'_> {
         let knows = self.hear(&held.line);
         let Some(buf) = &self.bufs[at] else { return };
         let (life, line) = (buf.life.clone(), held.line.chain);
-        let expect = self.expect_of(&held, &life, &knows, Act::Read);
+        let expect = self.expect_of(&held, &life, &knows, Act::Read, ALL);
         let call = format!("read of b{} on s{line}", life.id);
         if op.c >> 8 & 3 == 0 || self.world.kind == crate::settings::DeviceKind::Cuda {
             self.say(format_args!("s{line}.copy_to_host(b{}.read())?;", life.id));
@@ -276,7 +282,7 @@ impl Thread<'_> {
             self.judge(&call, expect, words.as_ref().err());
             if matches!(words, Err(Error::Driver(_) | Error::DeviceLost { .. })) {
                 match self.world.setting.threads {
-                    1 if self.submitted(held.line.device) > before => self.used(&held, at, false, None),
+                    1 if self.submitted(held.line.device) > before => self.used(&held, at, ALL, false, None),
                     1 => {}
                     // Whether it was only the wait that failed, nobody says.
                     _ => self.may_be_used(&held, at, false),
@@ -286,7 +292,7 @@ impl Thread<'_> {
                 if self.world.has_memory() && life.doubt.as_ref().is_none_or(|doubt| !doubt.is_true()) {
                     life.content.check(&words, &self.world.oracle, &format!("the host reads b{}", life.id));
                 }
-                self.used(&held, at, false, None);
+                self.used(&held, at, ALL, false, None);
                 let over = self.end_of(&held.line, knows);
                 self.learn(held.line.device, &over, "copy_to_host");
             }
@@ -300,7 +306,7 @@ impl Thread<'_> {
         let read = held.stream.launch(buf.buffer.read(), move |x| kernel.read(x));
         self.judge(&call, expect, read.as_ref().err());
         if read.is_ok() {
-            self.used(&held, at, false, done);
+            self.used(&held, at, ALL, false, done);
         }
     }
 
@@ -328,12 +334,8 @@ impl Thread<'_> {
             return;
         };
         let both = [(&source.life, Act::Read), (&target.life, Act::Write)];
-        let both = both.map(|(life, act)| self.expect_of(&held, life, &knows, act));
-        let expect = match both.contains(&Expect::Either) {
-            true => Expect::Either,
-            false if both.contains(&Expect::Refused) => Expect::Refused,
-            false => Expect::Accepted,
-        };
+        let part = Part { from: 0, to: len };
+        let expect = Expect::of_all(both.map(|(life, act)| self.expect_of(&held, life, &knows, act, part)));
         let doubt = source.life.doubt.clone();
         // Of a large buffer only some words are known, and which depends on its length.
         let content = match source.life.content {
@@ -349,8 +351,8 @@ impl Thread<'_> {
         let copied = held.stream.copy(read.read(), write.write());
         self.judge(&format!("copy of b{one} to b{two} on s{line}"), expect, copied.as_ref().err());
         if copied.is_ok() {
-            self.used(&held, from, false, None);
-            self.used(&held, to, true, None);
+            self.used(&held, from, part, false, None);
+            self.used(&held, to, part, true, None);
             if let Some(buf) = &mut self.bufs[to] {
                 buf.life.content = if is_whole { content } else { Content::Unknown };
                 buf.life.doubt = doubt;
@@ -366,7 +368,7 @@ impl Thread<'_> {
         let knows = self.hear(&held.line);
         let Some(Buf { buffer, life, after }) = self.bufs[at].take() else { return };
         let (id, line, address, bytes) = (life.id, held.line.chain, buffer.address(), buffer.bytes());
-        let expect = self.expect_of(&held, &life, &knows, Act::Free);
+        let expect = self.expect_of(&held, &life, &knows, Act::Free, ALL);
         self.world.oracle.release(id, address, &life.uses);
         let call = format!("free of b{id} on s{line}");
         if op.kind == Kind::FreeAddress && life.used.is_some() {
@@ -424,7 +426,7 @@ impl Thread<'_> {
             return;
         };
         let knows = self.host(life.device);
-        let expect = match (life.is_right(&knows, Act::Free), life.expect_abroad(&knows, Act::Free)) {
+        let expect = match (life.is_right(&knows, Act::Free, ALL), life.expect_abroad(&knows, Act::Free, ALL)) {
             _ if self.is_lent_out(&life) => Expect::Refused,
             _ if life.may_be_freed => Expect::Either,
             (true, _) => Expect::Accepted,
@@ -464,37 +466,5 @@ impl Thread<'_> {
         };
         // A failing driver may refuse before the name is looked at.
         self.judge("a use of memory that is gone", Expect::Refused, used.as_ref().err());
-    }
-
-    pub(crate) fn give(&mut self, op: Op) {
-        let (Some(at), slot) = (pick(&self.bufs, op.b), op.c as usize % self.world.mail.len()) else { return };
-        if self.bufs[at].as_ref().is_some_and(|buf| buf.life.stays()) {
-            return;
-        }
-        if let Some(held) = self.stream(op.a).filter(|_| op.c >> 8 & 7 != 0) {
-            self.order(&held, at);
-            if let Some(event) = self.event_of(&held)
-                && let Some(buf) = &mut self.bufs[at]
-            {
-                buf.after = Some(event);
-            }
-        }
-        let buf = self.bufs[at].take();
-        if let Some(buf) = &buf {
-            self.say(format_args!("mail[{slot}] = (b{}, event);", buf.life.id));
-        }
-        let old = std::mem::replace(&mut *lock(&self.world.mail[slot]), buf);
-        if let Some(old) = old {
-            self.end_by_drop(old);
-        }
-    }
-
-    pub(crate) fn take(&mut self, op: Op) {
-        let slot = op.c as usize % self.world.mail.len();
-        let buf = lock(&self.world.mail[slot]).take();
-        if let Some(buf) = buf {
-            self.say(format_args!("let b{} = mail[{slot}];", buf.life.id));
-            self.put(place(&self.bufs, op.b), buf);
-        }
     }
 }

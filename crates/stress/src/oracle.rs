@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::clock::{Clock, Point};
 use crate::finding::finding;
-use crate::life::Party;
+use crate::life::{Part, Party};
 
 /// Set by a kernel when it has done its work.
 pub type Done = Arc<AtomicBool>;
@@ -51,6 +51,8 @@ pub struct Line {
 pub struct Use {
     /// Where.
     pub point: Point,
+    /// What of it.
+    pub part: Part,
     /// Whether it wrote.
     pub writes: bool,
     /// Whether it only ended a hold: nothing but a free must come after it.

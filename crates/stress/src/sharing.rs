@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::finding::finding;
 use crate::import::import;
 use crate::importer::STREAMS;
-use crate::life::{Act, Doubt, Party};
+use crate::life::{ALL, Act, Doubt, Party};
 use crate::op::Op;
 use crate::oracle::{Line, Use, lock};
 use crate::process::Process;
@@ -169,7 +169,7 @@ impl Thread<'_> {
             let Some(buf) = &thread.bufs[at] else { return true };
             let loans = thread.importers.iter().flatten().flat_map(|it| &it.loans);
             let mut uses = loans.filter(|loan| loan.life == buf.life.id).flat_map(|loan| &loan.uses);
-            uses.any(|it| it.meets(act) && !knows.covers(it.point))
+            uses.any(|it| it.meets(act, ALL) && !knows.covers(it.point))
         };
         if is_open(self) {
             self.order_abroad(held, at);
@@ -269,7 +269,7 @@ impl Thread<'_> {
         let name = self.world.number();
         let live = self.bufs.iter().flatten().find(|buf| buf.life.id == offered.life);
         let seen = live.map(|buf| {
-            let born = Use { point: buf.life.born, writes: true, frees: false, party: None, done: None };
+            let born = Use { point: buf.life.born, part: ALL, writes: true, frees: false, party: None, done: None };
             let uses = buf.life.uses.iter().filter(|it| it.party.is_none()).cloned();
             let is_open = |it: &&Use| it.party.as_ref().is_some_and(|party| !party.is_over(it.point));
             let open: Vec<Use> = buf.life.uses.iter().filter(is_open).cloned().collect();
@@ -314,7 +314,7 @@ impl Thread<'_> {
             let importer = thread.importers[who].as_ref()?;
             let knows = importer.knows(on);
             let is_among = |list: &[Use], it: &Use| list.iter().any(|other| other.point == it.point);
-            let is_open = |it: &&Use| it.meets(act) && !knows.covers(it.point);
+            let is_open = |it: &&Use| it.meets(act, ALL) && !knows.covers(it.point);
             let is_right = !loan.seen.iter().any(|it| is_open(&it)) && !loan.uses.iter().any(|it| is_open(&it));
             // What the library does not know of there; what others did and is over needs no order.
             let is_unseen = |it: &&Use| !is_among(&loan.seen, it) && !is_among(&loan.uses, it);
@@ -399,7 +399,7 @@ impl Thread<'_> {
         let point = importer.lines[on].step(None);
         let party = Arc::clone(&importer.party);
         let (writes, frees) = (act == Act::Write, act == Act::Free);
-        let done = Use { point, writes, frees, party: Some(Arc::clone(&party)), done: None };
+        let done = Use { point, part: ALL, writes, frees, party: Some(Arc::clone(&party)), done: None };
         let Some(loan) = importer.loans.get_mut(at) else { return };
         let id = loan.life;
         loan.uses.push(done.clone());
@@ -443,7 +443,8 @@ impl Thread<'_> {
         self.judge("import", Expect::Accepted, buffer.as_ref().err());
         let Ok(buffer) = buffer else { return };
         self.world.oracle.claim(id, buffer.address(), buffer.bytes(), None);
-        let wrote = Use { point: filled, writes: true, frees: false, party: Some(Arc::clone(&party)), done: None };
+        let party_of = Some(Arc::clone(&party));
+        let wrote = Use { point: filled, part: ALL, writes: true, frees: false, party: party_of, done: None };
         let life = Life {
             id,
             born,

@@ -300,4 +300,36 @@ impl Thread<'_> {
         let granted = pool.pool.grant(&device, access);
         self.judge("grant", Expect::Either, granted.as_ref().err());
     }
+
+    pub(crate) fn give(&mut self, op: Op) {
+        let (Some(at), slot) = (pick(&self.bufs, op.b), op.c as usize % self.world.mail.len()) else { return };
+        if self.bufs[at].as_ref().is_some_and(|buf| buf.life.stays()) {
+            return;
+        }
+        if let Some(held) = self.stream(op.a).filter(|_| op.c >> 8 & 7 != 0) {
+            self.order(&held, at);
+            if let Some(event) = self.event_of(&held)
+                && let Some(buf) = &mut self.bufs[at]
+            {
+                buf.after = Some(event);
+            }
+        }
+        let buf = self.bufs[at].take();
+        if let Some(buf) = &buf {
+            self.say(format_args!("mail[{slot}] = (b{}, event);", buf.life.id));
+        }
+        let old = std::mem::replace(&mut *lock(&self.world.mail[slot]), buf);
+        if let Some(old) = old {
+            self.end_by_drop(old);
+        }
+    }
+
+    pub(crate) fn take(&mut self, op: Op) {
+        let slot = op.c as usize % self.world.mail.len();
+        let buf = lock(&self.world.mail[slot]).take();
+        if let Some(buf) = buf {
+            self.say(format_args!("let b{} = mail[{slot}];", buf.life.id));
+            self.put(place(&self.bufs, op.b), buf);
+        }
+    }
 }

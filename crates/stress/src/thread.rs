@@ -29,6 +29,17 @@ pub(crate) enum Expect {
     Either,
 }
 
+impl Expect {
+    /// What is expected of something that does several things, or none of them.
+    pub(crate) fn of_all<const N: usize>(all: [Expect; N]) -> Expect {
+        match all.contains(&Expect::Either) {
+            true => Expect::Either,
+            false if all.contains(&Expect::Refused) => Expect::Refused,
+            false => Expect::Accepted,
+        }
+    }
+}
+
 /// A thread of a program.
 pub(crate) struct Thread<'w> {
     /// What all share.
@@ -134,6 +145,8 @@ impl<'w> Thread<'w> {
             Kind::Write => self.write(op),
             Kind::Read => self.read(op),
             Kind::Copy => self.copy(op),
+            Kind::WritePart => self.write_part(op),
+            Kind::ReadPart => self.read_part(op),
             Kind::Free | Kind::FreeAddress => self.free(op),
             Kind::Drop => self.drop_buf(op),
             Kind::FreeNow => self.free_now(op),

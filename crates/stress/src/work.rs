@@ -39,19 +39,33 @@ impl Content {
     }
 
     pub(crate) fn fill(self, words: &mut [u64]) {
-        for at in places(words.len()) {
-            if let Some(word) = self.word(at) {
+        self.fill_part(words, (0, words.len()));
+    }
+
+    /// Writes what is at these words of so many, from `part.0` on.
+    fn fill_part(self, words: &mut [u64], part: (usize, usize)) {
+        for at in places_in(words.len(), part) {
+            if let Some(word) = self.word(part.0 + at) {
                 words[at] = word;
             }
         }
     }
 
+    /// So many words of it, from a place on.
+    pub(crate) fn words_from(self, from: usize, len: usize) -> Vec<u64> {
+        (from..from + len).map(|at| self.word(at).unwrap_or_default()).collect()
+    }
+
     /// The first word that is another, in words.
     pub(crate) fn wrong(self, words: &[u64]) -> Option<String> {
-        let is_wrong = |at: &usize| self.word(*at).is_some_and(|word| word != words[*at]);
-        let at = places(words.len()).find(is_wrong)?;
-        let right = self.word(at).unwrap_or(0);
-        Some(format!("word {at} of {} is {:#x}, and {right:#x} was written", words.len(), words[at]))
+        self.wrong_part(words, (0, words.len()))
+    }
+
+    fn wrong_part(self, words: &[u64], part: (usize, usize)) -> Option<String> {
+        let is_wrong = |at: &usize| self.word(part.0 + at).is_some_and(|word| word != words[*at]);
+        let at = places_in(words.len(), part).find(is_wrong)?;
+        let right = self.word(part.0 + at).unwrap_or(0);
+        Some(format!("word {} of {} is {:#x}, and {right:#x} was written", part.0 + at, part.1, words[at]))
     }
 
     /// For another process.
@@ -75,20 +89,30 @@ impl Content {
 
     /// Whether this is what is there.
     pub(crate) fn check(self, words: &[u64], oracle: &Oracle, who: &str) {
+        self.check_part(words, (0, words.len()), oracle, who);
+    }
+
+    /// As `check`, of words from `part.0` on, of `part.1`.
+    pub(crate) fn check_part(self, words: &[u64], part: (usize, usize), oracle: &Oracle, who: &str) {
         if self == Content::Unknown {
             return;
         }
-        if let Some(wrong) = self.wrong(words) {
+        if let Some(wrong) = self.wrong_part(words, part) {
             finding(&format!("{who}: {wrong}"));
         }
-        oracle.figures.words.fetch_add(places(words.len()).count() as u64, Ordering::Relaxed);
+        oracle.figures.words.fetch_add(places_in(words.len(), part).count() as u64, Ordering::Relaxed);
     }
 }
 
 /// Which words of a buffer are written and looked at: all of a small one, one in 64 and the last of a large one.
 fn places(len: usize) -> impl Iterator<Item = usize> {
     let step = if len <= 4096 { 1 } else { 64 };
-    (0..len).step_by(step).chain(len.checked_sub(1).filter(|_| step > 1))
+    (0..len).step_by(step).chain(len.checked_sub(1).filter(|last| step > 1 && last % step != 0))
+}
+
+/// Of `len` words from `first` on, of a buffer of `all`: those, from the first of them.
+fn places_in(len: usize, (first, all): (usize, usize)) -> impl Iterator<Item = usize> {
+    places(all).skip_while(move |at| *at < first).take_while(move |at| *at < first + len).map(move |at| at - first)
 }
 
 /// A kernel that uses one buffer.
@@ -108,6 +132,8 @@ pub(crate) struct Kernel {
     pub(crate) done: Option<Done>,
     /// How long it takes.
     pub(crate) micros: u64,
+    /// Where it uses only some words: the first of them, and how many the buffer has.
+    pub(crate) part: Option<(usize, usize)>,
 }
 
 impl Kernel {
@@ -117,9 +143,10 @@ impl Kernel {
 
     /// Looks at what it finds.
     fn look(&self, words: &[u64], when: &str) {
-        let is_wrong = self.before.wrong(words).is_some();
+        let part = self.part.unwrap_or((0, words.len()));
+        let is_wrong = self.before.wrong_part(words, part).is_some();
         if !is_wrong || self.doubt.as_ref().is_none_or(|doubt| !doubt.is_true()) {
-            self.before.check(words, &self.oracle, &self.who(when));
+            self.before.check_part(words, part, &self.oracle, &self.who(when));
         }
     }
 
@@ -127,9 +154,15 @@ impl Kernel {
     pub(crate) fn write(&self, words: &mut [u64]) {
         self.oracle.enter(words, true, self.life);
         self.look(words, "at its start");
-        self.after.fill(words);
+        let part = self.part.unwrap_or((0, words.len()));
+        if self.part.is_some() {
+            // The same is there at the end: whoever comes meanwhile must see something else.
+            places_in(words.len(), part).for_each(|at| words[at] = !words[at]);
+            pause(self.micros);
+        }
+        self.after.fill_part(words, part);
         pause(self.micros);
-        self.after.check(words, &self.oracle, &self.who("after it has written"));
+        self.after.check_part(words, part, &self.oracle, &self.who("after it has written"));
         self.oracle.leave(words, true, self.life);
         self.end();
     }
