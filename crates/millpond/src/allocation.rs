@@ -15,11 +15,12 @@ use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
 use millpond_core::order::Chain;
 use millpond_core::units::{Bytes, Range};
-use millpond_driver::{Light, LightGuard};
 
 use crate::error::{Error, Invalid};
 use crate::graph::{Arena, Session, name_captured};
+use crate::locks::{Biased, BiasedGuard};
 use crate::pool::PoolShared;
+use crate::ranks;
 use crate::share::{Imported, Lent};
 use crate::stream::StreamShared;
 use crate::tracing::Tracer;
@@ -38,7 +39,7 @@ pub(crate) struct Allocation {
     pub(crate) id: AllocId,
     /// The number of its device.
     pub(crate) device: u32,
-    life: Light<Life>,
+    life: Biased<{ ranks::LIFE }, Life>,
 }
 
 /// Where an allocation is from.
@@ -145,7 +146,15 @@ impl Allocation {
             freed: Some(nowhere),
             history: History::new(nowhere),
         };
-        Self { id, index, device, origin, block: AtomicU32::new(0), address: AtomicU64::new(0), life: Light::new(life) }
+        Self {
+            id,
+            index,
+            device,
+            origin,
+            block: AtomicU32::new(0),
+            address: AtomicU64::new(0),
+            life: Biased::new(life),
+        }
     }
 
     /// Who writes down what is done to it, where somebody does. Memory of a capture is its graph's.
@@ -211,7 +220,7 @@ impl Allocation {
 
     /// The present life, to look at or to change.
     #[inline]
-    pub(crate) fn life(&self) -> LightGuard<'_, Life> {
+    pub(crate) fn life(&self) -> BiasedGuard<'_, { ranks::LIFE }, Life> {
         self.life.lock()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Knows progress and drivers; no memory.
 
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use millpond_core::ids::{Point, Seq, Slot};
 use millpond_core::order::Completed;
@@ -10,8 +10,9 @@ use millpond_core::pool::Frontier;
 use millpond_driver::{Driver, RawStream};
 
 use crate::context::CountedDriver;
-use crate::locks::{read, write};
+use crate::locks::{ReadGuard, RwLock, WriteGuard, read, write};
 use crate::progress::Progress;
+use crate::ranks;
 use crate::sweep::Sweep;
 
 /// A chain, and who can be asked about it.
@@ -74,7 +75,7 @@ impl Listed {
 /// The chains of a device, and those of other devices that use its memory, by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Chains {
-    table: RwLock<Table>,
+    table: RwLock<{ ranks::CHAINS }, Table>,
 }
 
 #[derive(Debug, Default)]
@@ -118,11 +119,11 @@ impl Table {
 }
 
 impl Chains {
-    fn read(&self) -> RwLockReadGuard<'_, Table> {
+    fn read(&self) -> ReadGuard<'_, { ranks::CHAINS }, Table> {
         read(&self.table)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+    fn write(&self) -> WriteGuard<'_, { ranks::CHAINS }, Table> {
         write(&self.table)
     }
 
@@ -182,7 +183,7 @@ impl Chains {
 
 /// Asks the device what is over.
 pub(crate) struct Poll<'a> {
-    table: RwLockReadGuard<'a, Table>,
+    table: ReadGuard<'a, { ranks::CHAINS }, Table>,
     driver: &'a dyn Driver,
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, PoolId};
 use millpond_core::order::{Slots, Snapshot};
@@ -19,10 +19,11 @@ use crate::event::Mark;
 use crate::graph::{Graphs, trim_graph_memory};
 use crate::hosts::Hosts;
 use crate::in_flight::InFlight;
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
 use crate::peers;
 use crate::pool::PoolShared;
 use crate::progress::no_end;
+use crate::ranks;
 use crate::report::Violations;
 use crate::share::Sharing;
 use crate::shell::Closing;
@@ -43,13 +44,13 @@ pub(crate) struct Context {
     /// Whether its order and another device's may know points of each other.
     pub(crate) has_met: AtomicBool,
     pub(crate) chains: Chains,
-    pub(crate) slots: Mutex<Slots>,
+    pub(crate) slots: Mutex<{ ranks::SLOTS }, Slots>,
     pub(crate) in_flight: InFlight,
     /// The pools that live, in the order of their opening; each leaves when it goes.
-    pub(crate) pools: Mutex<BTreeMap<PoolId, Weak<PoolShared>>>,
+    pub(crate) pools: Mutex<{ ranks::POOLS }, BTreeMap<PoolId, Weak<PoolShared>>>,
     pub(crate) legacy: Legacy,
     /// Heaps of dropped pools with work in flight on their freed memory.
-    pub(crate) closing: Mutex<Vec<Closing>>,
+    pub(crate) closing: Mutex<{ ranks::CLOSING }, Vec<Closing>>,
     /// What the device's graphs share.
     pub(crate) graphs: Graphs,
     /// What is shared with other processes.
@@ -163,7 +164,7 @@ impl Drop for Context {
         // What no other device has met, nobody can name; and what the program waited for, everybody comes after.
         let (has_met, base) = (*self.has_met.get_mut(), self.hosts.base());
         let is_one = !self.hosts.are_separate();
-        let slots = self.slots.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots.get_mut();
         slots.retire(|last| !has_met || (is_one && base.covers(last)));
     }
 }

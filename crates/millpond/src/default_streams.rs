@@ -6,7 +6,7 @@
 //! legacy stream's state may be held while another stream's is taken, never the other way round.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use millpond_core::order::{Base, Host, Snapshot};
 use millpond_driver::{Driver, RawMark};
@@ -16,8 +16,9 @@ use crate::error::Result;
 use crate::event::Mark;
 use crate::hosts::next_host;
 use crate::in_flight::End;
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
 use crate::progress::Progress;
+use crate::ranks;
 use crate::stream::{State, StreamShared};
 use crate::sweep::Sweep;
 
@@ -29,8 +30,8 @@ pub(crate) struct Legacy {
     /// Whether the program submits to it by other ways.
     pub(crate) is_shared: AtomicBool,
     /// Its last operation, for blocking streams to wait for, and its chain.
-    last: Mutex<Option<(Snapshot, Arc<Progress>)>>,
-    noted: Mutex<Noted>,
+    last: Mutex<{ ranks::LEGACY_LAST }, Option<(Snapshot, Arc<Progress>)>>,
+    noted: Mutex<{ ranks::LEGACY_NOTED }, Noted>,
 }
 
 /// What the legacy stream's next operation comes after. It may never be used: what is over is not kept for it.

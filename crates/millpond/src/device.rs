@@ -6,15 +6,14 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
 use millpond_core::ids::{PoolId, StreamId};
 use millpond_core::order::{Chain, Slots, StreamKind};
 use millpond_core::units::{GIB, MIB, Range, round_up};
 use millpond_driver::{
-    CallCounts, Counting, Driver, DriverError, HostDriver, Light, Properties, RawStream, SimDriver, StreamFlags, Tie,
-    process,
+    CallCounts, Counting, Driver, DriverError, HostDriver, Properties, RawStream, SimDriver, StreamFlags, Tie, process,
 };
 
 use crate::chains::Chains;
@@ -25,10 +24,11 @@ use crate::error::{Invalid, Result};
 use crate::graph::Graphs;
 use crate::hosts::{Hosts, Told};
 use crate::in_flight::{Everything, InFlight};
-use crate::locks::lock;
+use crate::locks::{Biased, Mutex, lock};
 use crate::peers;
 use crate::pool::{Pool, PoolShared, Uses};
 use crate::progress::Progress;
+use crate::ranks;
 use crate::share::Sharing;
 use crate::stream::{Keep, Role, State, Stream, StreamShared, Submitters};
 use crate::tracing::Tracer;
@@ -71,9 +71,9 @@ struct DeviceShared {
     /// The pool that the device came with.
     default_pool: Pool,
     /// The pool that unnamed allocations come from.
-    current_pool: Mutex<Pool>,
+    current_pool: Mutex<{ ranks::CURRENT_POOL }, Pool>,
     legacy: Stream,
-    per_thread: Mutex<HashMap<ThreadId, Stream>>,
+    per_thread: Mutex<{ ranks::PER_THREAD }, HashMap<ThreadId, Stream>>,
 }
 
 /// The devices on which a thread has a default stream: those are closed when it ends.
@@ -362,7 +362,7 @@ fn enlist_stream(context: &Arc<Context>, role: Role, keep: Option<Keep>, open: O
         context: Arc::clone(context),
         progress,
         me: me.clone(),
-        state: Light::new(State::new(chain)),
+        state: Biased::new(State::new(chain)),
     });
     if let Some(tracer) = &context.tracer {
         tracer.stream(id, role);

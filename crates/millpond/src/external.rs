@@ -8,8 +8,8 @@
 //! Knows snapshots and marks; nothing of graphs. Its lock is a leaf.
 
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use millpond_core::check::Place;
 use millpond_core::graph::EventKey;
@@ -19,7 +19,8 @@ use crate::context::Context;
 use crate::error::{Invalid, Result};
 use crate::event::{At, Event, Mark};
 use crate::graph::EventNode;
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
+use crate::ranks;
 use crate::stream::{Mode, Stream, StreamShared};
 use crate::tracing::{TracedEvent, Tracer};
 use crate::{Device, StreamId};
@@ -36,7 +37,7 @@ struct Shared {
     /// Its end is told before the device's can come.
     traced: Option<Arc<TracedEvent>>,
     context: Arc<Context>,
-    last: Mutex<Option<Record>>,
+    last: Mutex<{ ranks::EXTERNAL }, Option<Record>>,
 }
 
 /// A record: what comes before it, for the order and for the device.

@@ -8,7 +8,7 @@
 //! **seen-off**: access is taken away only when the host knows that every use under it is over.
 
 use std::cmp::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use millpond_core::check::{Act, Use};
 use millpond_driver::{Driver, Peer, PeerAccess, process};
@@ -18,9 +18,10 @@ use crate::allocation::{Allocation, Origin};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Invalid, Result};
-use crate::locks::lock;
+use crate::locks::{Guard, Mutex, lock};
 use crate::peers::DeviceName;
 use crate::pool::{Heap, Pool, PoolShared};
+use crate::ranks;
 use crate::stream::StreamShared;
 
 /// What a pool grants.
@@ -87,7 +88,7 @@ impl Grants {
 /// Opens a new mapping to all that the pool grants access. INVARIANT: granted-open.
 pub(crate) fn open_mapping(
     context: &Context,
-    grants: &Mutex<Grants>,
+    grants: &Mutex<{ ranks::GRANTS }, Grants>,
     at: u64,
     bytes: u64,
 ) -> millpond_driver::Result<()> {
@@ -96,7 +97,7 @@ pub(crate) fn open_mapping(
 }
 
 /// A pool's device and number, and its grants, locked.
-type Held<'a> = ((u32, u32), MutexGuard<'a, Grants>);
+type Held<'a> = ((u32, u32), Guard<'a, { ranks::GRANTS }, Grants>);
 
 /// The grants that one operation relies on, held until it is recorded.
 pub(crate) struct Visit<'a> {

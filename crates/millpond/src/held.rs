@@ -11,13 +11,13 @@
 
 use std::panic::Location;
 
-use millpond_driver::LightGuard;
-
 use crate::allocation::Owned;
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::Result;
+use crate::locks::BiasedGuard;
 use crate::pool::PoolShared;
+use crate::ranks;
 use crate::raw::{RawMemory, Whose};
 use crate::stream::{Mode, Shelved, State, Stream, StreamShared};
 
@@ -27,7 +27,7 @@ use crate::stream::{Mode, Shelved, State, Stream, StreamShared};
 #[derive(Debug)]
 pub struct Freeing<'s> {
     stream: &'s StreamShared,
-    state: LightGuard<'s, State>,
+    state: BiasedGuard<'s, { ranks::STREAM }, State>,
     /// Whether what is freed now goes to the device, and to no graph.
     is_live: bool,
     /// What was freed, and is yet to be put on the shelf: the block, its bytes and the life's.

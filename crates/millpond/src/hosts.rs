@@ -10,12 +10,13 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use millpond_core::ids::HostId;
 use millpond_core::order::{Base, Chain, Host, Snapshot};
 
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
+use crate::ranks;
 
 /// Whether host threads count as one another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -51,7 +52,7 @@ pub(crate) struct Hosts {
 pub(crate) struct Knowledge {
     number: u32,
     threads: HostThreads,
-    one: Mutex<Host>,
+    one: Mutex<{ ranks::HOST }, Host>,
     /// As long as this is there the device is.
     alive: Arc<()>,
 }

@@ -11,7 +11,7 @@
 //!
 //! Knows marks, snapshots and how far chains are; no memory.
 
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use millpond_core::order::{Base, Host, Snapshot};
 use millpond_driver::{Driver, DriverError, RawStream};
@@ -19,8 +19,9 @@ use millpond_driver::{Driver, DriverError, RawStream};
 use crate::context::Context;
 use crate::event::Mark;
 use crate::hosts::Told;
-use crate::locks::lock;
+use crate::locks::{Guard, Mutex, lock};
 use crate::progress::Progress;
+use crate::ranks;
 use crate::stream::{Keep, StreamShared};
 use crate::sweep::Sweep;
 
@@ -35,10 +36,10 @@ pub(crate) struct Seat(usize);
 #[derive(Debug)]
 pub(crate) struct InFlight {
     /// Streams that the program has closed and the driver has not.
-    unclosed: Mutex<Vec<Unclosed>>,
+    unclosed: Mutex<{ ranks::UNCLOSED }, Vec<Unclosed>>,
     /// What kept foreign streams open that were closed late.
-    let_go: Mutex<Vec<Keep>>,
-    table: Mutex<Table>,
+    let_go: Mutex<{ ranks::LET_GO }, Vec<Keep>>,
+    table: Mutex<{ ranks::IN_FLIGHT }, Table>,
 }
 
 #[derive(Debug)]
@@ -201,7 +202,7 @@ impl Context {
     ///
     /// # Errors
     /// It refuses once more.
-    fn close_rest_locked(&self) -> millpond_driver::Result<MutexGuard<'_, Vec<Unclosed>>> {
+    fn close_rest_locked(&self) -> millpond_driver::Result<Guard<'_, { ranks::UNCLOSED }, Vec<Unclosed>>> {
         loop {
             let mut list = lock(&self.in_flight.unclosed);
             let Some(mut unclosed) = list.pop() else { return Ok(list) };

@@ -56,6 +56,7 @@ mod locks;
 mod peers;
 mod pool;
 mod progress;
+mod ranks;
 mod raw;
 mod record;
 mod relieve;

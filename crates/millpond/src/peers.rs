@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 
 use millpond_core::order::Numbers;
 use millpond_driver::{Driver, process};
@@ -19,17 +19,18 @@ use crate::device::Device;
 use crate::error::{Invalid, Result};
 use crate::event::Mark;
 use crate::hosts::{Knowledge, Told};
-use crate::locks::lock;
+use crate::locks::{Guard, Mutex, lock};
+use crate::ranks;
 use crate::stream::{State, StreamShared};
 
 /// Chains of all devices of the process.
 static NUMBERS: LazyLock<Numbers> = LazyLock::new(Numbers::default);
 /// The devices of the process, and whether others may have to do with them.
-static DEVICES: Mutex<Devices> = Mutex::new(Vec::new());
+static DEVICES: Mutex<{ ranks::DEVICES }, Devices> = Mutex::new(Vec::new());
 /// By number.
 type Devices = Vec<(u32, bool, Weak<Context>)>;
 /// What hosts know of those devices that have met others.
-static MET: Mutex<Vec<(u32, Weak<Knowledge>)>> = Mutex::new(Vec::new());
+static MET: Mutex<{ ranks::MET }, Vec<(u32, Weak<Knowledge>)>> = Mutex::new(Vec::new());
 /// What hosts knew of those among them that are gone.
 static GONE: LazyLock<Arc<Knowledge>> = LazyLock::new(Arc::default);
 
@@ -40,7 +41,7 @@ pub(crate) fn numbers() -> &'static Numbers {
 
 thread_local! {
     /// The devices, from before this thread forks until that is done: a forked process finds the list whole.
-    static FORKING: RefCell<Option<MutexGuard<'static, Devices>>> = const { RefCell::new(None) };
+    static FORKING: RefCell<Option<Guard<'static, { ranks::DEVICES }, Devices>>> = const { RefCell::new(None) };
 }
 
 extern "C" fn before_fork() {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{AllocId, BlockId, ChunkId, PoolId};
 use millpond_core::order::Chain;
@@ -17,7 +17,8 @@ use crate::allocation::{Allocation, Origin};
 use crate::context::Context;
 use crate::error::{Holder, Invalid, Result};
 use crate::grants::Grants;
-use crate::locks::lock;
+use crate::locks::{Guard, Mutex, lock};
+use crate::ranks;
 use crate::share::Exposed;
 use crate::shelf_count::ShelfCount;
 use crate::shell::Closing;
@@ -73,8 +74,8 @@ pub(crate) struct PoolShared {
     /// request that has found no memory as yet.
     bypasses: AtomicU32,
     /// What other devices may do with its memory.
-    pub(crate) grants: Arc<Mutex<Grants>>,
-    pub(crate) heap: Mutex<Heap>,
+    pub(crate) grants: Arc<Mutex<{ ranks::GRANTS }, Grants>>,
+    pub(crate) heap: Mutex<{ ranks::HEAP }, Heap>,
 }
 
 /// What a pool is for beside serving memory.
@@ -102,7 +103,7 @@ pub(crate) struct Heap {
     /// What is mapped: first addresses and sizes.
     pub(crate) mappings: BTreeMap<u64, u64>,
     /// Who else is let in to it.
-    pub(crate) grants: Arc<Mutex<Grants>>,
+    pub(crate) grants: Arc<Mutex<{ ranks::GRANTS }, Grants>>,
     /// Whether chunks are made to be handed to other processes.
     pub(crate) shareable: bool,
     /// What other processes may reach.
@@ -132,7 +133,7 @@ pub(crate) struct Chunk {
 }
 
 impl Heap {
-    fn new(pool: millpond_core::pool::Pool, grants: Arc<Mutex<Grants>>) -> Self {
+    fn new(pool: millpond_core::pool::Pool, grants: Arc<Mutex<{ ranks::GRANTS }, Grants>>) -> Self {
         Self {
             pool,
             chunks: Vec::new(),
@@ -277,7 +278,7 @@ impl PoolShared {
     pub(crate) fn new(id: PoolId, context: Arc<Context>, config: PoolConfig, uses: Uses, range: Range) -> Self {
         let Uses { guard, shareable, is_apart } = uses;
         let grain = config.grain;
-        let grants = Arc::<Mutex<Grants>>::default();
+        let grants = Arc::<Mutex<{ ranks::GRANTS }, Grants>>::default();
         let mut heap = Heap::new(millpond_core::pool::Pool::new(config, range), Arc::clone(&grants));
         heap.shareable = shareable;
         let (destroyed, bypasses, is_open) =
@@ -299,7 +300,7 @@ impl PoolShared {
     }
 
     /// Takes the heap's lock, the one lock that streams share; counted.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Heap> {
+    pub(crate) fn lock(&self) -> Guard<'_, { ranks::HEAP }, Heap> {
         let mut heap = lock(&self.heap);
         heap.lock_count += 1;
         heap
@@ -410,7 +411,7 @@ impl Drop for PoolShared {
             return;
         }
         lock(&self.context.pools).remove(&self.id);
-        let heap = self.heap.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let heap = self.heap.get_mut().take();
         lock(&self.context.closing).push(Closing { heap, range: self.range });
         self.context.finish_closing();
     }

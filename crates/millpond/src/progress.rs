@@ -5,7 +5,7 @@
 //! of that position has gone to the driver, so a mark made after reading the position covers it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use millpond_core::ids::{Point, Seq, Slot};
 use millpond_core::order::Completed;
@@ -14,7 +14,8 @@ use smallvec::SmallVec;
 
 use crate::context::CountedDriver;
 use crate::event::Mark;
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
+use crate::ranks;
 
 /// How far one chain is.
 #[derive(Debug)]
@@ -31,10 +32,10 @@ pub(crate) struct Progress {
     is_shared: AtomicBool,
     /// A mark made ahead, and the position that it covers: no other can be had while foreign code captures the stream,
     /// or where it is another thread's default stream.
-    ahead: Mutex<Option<(Mark, Seq)>>,
+    ahead: Mutex<{ ranks::ENDS_AHEAD }, Option<(Mark, Seq)>>,
     /// Whether some of its work is where the stream's marks do not cover it.
     has_strays: AtomicBool,
-    strays: Mutex<Vec<Stray>>,
+    strays: Mutex<{ ranks::STRAYS }, Vec<Stray>>,
 }
 
 /// Work of a launch that the driver took on another stream of its own, and would not put the launching stream after.
@@ -52,7 +53,7 @@ enum Queue {
     /// In a stream of the driver.
     Stream(RawStream),
     /// In launches of a graph: the end of the last one.
-    Launches(Mutex<Option<LaunchEnd>>),
+    Launches(Mutex<{ ranks::LAUNCH_END }, Option<LaunchEnd>>),
 }
 
 /// The end of a launch.

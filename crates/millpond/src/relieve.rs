@@ -209,7 +209,7 @@ impl StreamShared {
             device_bytes: self.context.properties.total_bytes,
             address_bytes: pool.range.bytes,
             // Another thread may hold another pool: its figure is then left out rather than waited for.
-            other_pools_bytes: others.filter_map(|other| Some(other.heap.try_lock().ok()?.pool.reserved())).sum(),
+            other_pools_bytes: others.filter_map(|other| Some(other.heap.try_lock()?.pool.reserved())).sum(),
             largest: pool.largest(heap, REPORTED),
         }))
     }

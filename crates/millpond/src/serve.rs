@@ -14,12 +14,14 @@ use millpond_core::ids::Seq;
 use millpond_core::order::Knows;
 use millpond_core::pool::{Freed, Frontier};
 use millpond_core::units::{Range, round_up};
-use millpond_driver::{Access, LightGuard, prefetch, process};
+use millpond_driver::{Access, prefetch, process};
 
 use crate::allocation::{Allocation, Life, Origin, Owned, freed_fault, site, violation};
 use crate::error::{CaptureError, Error, Result};
 use crate::graph::{Session, drop_in_graph, free_in_graph};
+use crate::locks::BiasedGuard;
 use crate::pool::PoolShared;
+use crate::ranks;
 use crate::share::{Hearing, check_free, drop_import, free_import, own_points, park};
 use crate::shell;
 use crate::stream::{Mode, Shelved, State, StreamShared};
@@ -195,7 +197,7 @@ impl StreamShared {
     #[inline(never)]
     fn free_by_rule(
         &self,
-        mut guard: LightGuard<'_, State>,
+        mut guard: BiasedGuard<'_, { ranks::STREAM }, State>,
         owned: Owned,
         caller: &'static Location<'static>,
     ) -> FreeResult {
@@ -252,7 +254,7 @@ impl StreamShared {
     pub(crate) fn end_life(
         &self,
         state: &mut State,
-        mut life: LightGuard<'_, Life>,
+        mut life: BiasedGuard<'_, { ranks::LIFE }, Life>,
         (allocation, generation): (&Allocation, u64),
         caller: &'static Location<'static>,
     ) -> (u64, u64, Seq) {

@@ -13,7 +13,7 @@ use millpond_core::graph::NodeId;
 use millpond_core::ids::{Seq, Slot, StreamId};
 use millpond_core::order::Chain;
 use millpond_core::pool::Shelf;
-use millpond_driver::{Driver, Light, RawStream, process};
+use millpond_driver::{Driver, RawStream, process};
 use smallvec::SmallVec;
 
 use crate::allocation::Allocation;
@@ -23,9 +23,10 @@ use crate::event::{At, Event};
 use crate::garbage::Garbage;
 use crate::graph::Session;
 use crate::in_flight::{Seat, Unclosed};
-use crate::locks::lock;
+use crate::locks::{Biased, lock};
 use crate::pool::{Heap, PoolShared};
 use crate::progress::Progress;
+use crate::ranks;
 use crate::record::Ask;
 use crate::shelf_count::ShelfCount;
 
@@ -115,7 +116,7 @@ pub(crate) struct StreamShared {
     pub(crate) context: Arc<Context>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) me: Weak<StreamShared>,
-    pub(crate) state: Light<State>,
+    pub(crate) state: Biased<{ ranks::STREAM }, State>,
 }
 
 /// What a stream's own lock guards.

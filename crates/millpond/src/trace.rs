@@ -10,14 +10,14 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, TryLockError, Weak};
+use std::sync::{Arc, Once, OnceLock, Weak};
 use std::time::Duration;
 
+use crate::locks::{Guard, Mutex, lock};
+use crate::ranks;
 use millpond_core::op::{Names, Op};
 use millpond_core::trace::ops::Writer;
 use millpond_driver::process;
-
-use crate::locks::lock;
 
 /// The environment's way to ask for a trace of every device.
 const VARIABLE: &str = "MILLPOND_TRACE";
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     /// Numbers of what no device counts.
     pub(crate) hosts: AtomicU32,
     pub(crate) execs: AtomicU32,
-    pub(crate) output: Mutex<Output>,
+    pub(crate) output: Mutex<{ ranks::TRACE_OUTPUT }, Output>,
 }
 
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Trace {
 }
 
 /// The traces of this process.
-static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<{ ranks::TRACES }, Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 /// A thread that is in the middle of a write when the process ends is waited for so many times, a millisecond each.
 const LOOKS_AT_EXIT: u32 = 200;
 
@@ -157,16 +157,12 @@ extern "C" fn finish_all() {
 }
 
 /// Takes a lock that another thread may hold for ever: `exit` can be called in the middle of anything.
-fn patiently<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+fn patiently<const RANK: u8, T>(mutex: &Mutex<RANK, T>) -> Option<Guard<'_, RANK, T>> {
     (0..LOOKS_AT_EXIT).find_map(|look| {
         if look > 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        match mutex.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        mutex.try_lock()
     })
 }
 

@@ -7,8 +7,8 @@
 //! that a graph looks the same however it was built. The file is in `trace.rs`. Locks: the output's is the last of all.
 
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId, StreamId};
@@ -20,8 +20,9 @@ use smallvec::SmallVec;
 
 use crate::access::{Access as Declare, Source};
 use crate::allocation::{Allocation, Origin, Owned};
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
 use crate::peers;
+use crate::ranks;
 use crate::record::Ask;
 use crate::share::TracedShares;
 use crate::stream::Role;
@@ -40,9 +41,9 @@ pub(crate) struct Tracer {
     device: u32,
     threads: HostThreads,
     /// What the trace calls memory of alloc nodes.
-    pub(crate) nodes: Mutex<FxHashMap<(GraphId, GraphAllocId), AllocId>>,
+    pub(crate) nodes: Mutex<{ ranks::TRACED_NODES }, FxHashMap<(GraphId, GraphAllocId), AllocId>>,
     /// For graphs that were refused nodes: how many nodes each of those came after.
-    pub(crate) refused: Mutex<FxHashMap<GraphId, Vec<u32>>>,
+    pub(crate) refused: Mutex<{ ranks::TRACED_REFUSED }, FxHashMap<GraphId, Vec<u32>>>,
     /// Counted down from the top, so that they never meet the device's own.
     next_node: AtomicU32,
     /// What the trace calls what is shared.

@@ -8,8 +8,8 @@
 //! use the same addresses.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
 use millpond_core::check::Place;
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
@@ -18,7 +18,8 @@ use millpond_driver::{Driver, DriverError, process};
 
 use crate::context::Context;
 use crate::error::{Nearest, Result};
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
+use crate::ranks;
 
 /// Addresses are reserved in steps of at least this many bytes: they cost nothing.
 const STEP: u64 = 4 * GIB;
@@ -37,9 +38,9 @@ pub(crate) struct Arena {
     /// Its number on its device.
     pub(crate) key: ArenaKey,
     pub(crate) context: Arc<Context>,
-    ranges: Mutex<Vec<Range>>,
+    ranges: Mutex<{ ranks::ARENA_RANGES }, Vec<Range>>,
     /// By its first address, the last alloc node that has it.
-    nodes: Mutex<BTreeMap<u64, Note>>,
+    nodes: Mutex<{ ranks::ARENA_NODES }, BTreeMap<u64, Note>>,
 }
 
 impl Arena {
@@ -107,7 +108,7 @@ impl Drop for Arena {
         if process::is_forked() {
             return;
         }
-        let ranges = std::mem::take(self.ranges.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let ranges = std::mem::take(self.ranges.get_mut());
         self.context.graphs.close(self.key, ranges);
         self.context.graphs.finish_closing(&self.context);
     }

@@ -3,7 +3,7 @@
 //! Knows accesses and allocations; nothing of streams. Both ways of building end here.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Act, Place};
 use millpond_core::graph::{
@@ -29,7 +29,8 @@ use crate::count::Count;
 use crate::error::{Invalid, Result};
 use crate::external::ExternalEvent;
 use crate::garbage::{Garbage, Held};
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
+use crate::ranks;
 use crate::share::ShareError;
 use crate::tracing::Tracer;
 use crate::wanted::{Few, find_aliased};
@@ -125,7 +126,7 @@ pub(crate) struct Body {
     /// Whether some node has its addresses from each instance.
     pub(crate) has_late: bool,
     /// The instance made last.
-    pub(crate) instance: Arc<Mutex<Weak<ExecShared>>>,
+    pub(crate) instance: Arc<Mutex<{ ranks::INSTANCE }, Weak<ExecShared>>>,
 }
 
 impl Body {

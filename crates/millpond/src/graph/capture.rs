@@ -15,7 +15,7 @@ use millpond_core::graph::{
     GraphAllocId, GraphError as CoreError, GraphId, Label, Memory, NodeId, Uses,
 };
 use millpond_core::ids::StreamId;
-use millpond_driver::{LightGuard, process};
+use millpond_driver::process;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -28,7 +28,8 @@ use crate::access::Access;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::garbage::{Garbage, Held};
-use crate::locks::lock;
+use crate::locks::{BiasedGuard, lock};
+use crate::ranks;
 use crate::stream::{State, Stream};
 use crate::tracing::Tracer;
 
@@ -269,7 +270,12 @@ impl Recording {
 impl Graphs {
     /// A stream is gone, whose state is locked: a capture that began on it is over.
     #[cold]
-    pub(crate) fn abandon<'g>(&self, stream: StreamId, _: &mut LightGuard<'g, State>, garbage: &'g Garbage) {
+    pub(crate) fn abandon<'g>(
+        &self,
+        stream: StreamId,
+        _: &mut BiasedGuard<'g, { ranks::STREAM }, State>,
+        garbage: &'g Garbage,
+    ) {
         let mut recording = lock(&self.captures);
         let ended = recording.captures.abandon(stream).and_then(|id| recording.take_out(id, garbage));
         drop(recording);

@@ -8,7 +8,7 @@ use millpond_core::graph::{GraphAllocId, Memory};
 use millpond_core::ids::{AllocId, Point, Slot};
 use millpond_core::order::StreamKind;
 use millpond_core::units::Range;
-use millpond_driver::{LightGuard, process};
+use millpond_driver::process;
 use std::sync::atomic::Ordering;
 
 use super::capture::Session;
@@ -24,8 +24,9 @@ use crate::event::{At, Event};
 use crate::external::ExternalEvent;
 use crate::garbage::Garbage;
 use crate::launch::To;
-use crate::locks::lock;
+use crate::locks::{BiasedGuard, lock};
 use crate::pool::PoolShared;
+use crate::ranks;
 use crate::stream::{Role, State, Stream, StreamShared};
 use crate::tracing::Tracer;
 
@@ -103,7 +104,7 @@ impl StreamShared {
     #[cold]
     pub(crate) fn capture_work<'g, A: Access, R>(
         &self,
-        (state, garbage): (&mut LightGuard<'g, State>, &'g Garbage),
+        (state, garbage): (&mut BiasedGuard<'g, { ranks::STREAM }, State>, &'g Garbage),
         accesses: &A,
         may_share: bool,
         caller: &'static Location<'static>,

@@ -10,7 +10,6 @@ use millpond_core::graph::{GraphAllocId, GraphId, LaunchRefused, NodeSite};
 use millpond_core::op::Part;
 use millpond_core::order::Knows;
 use millpond_core::units::Range;
-use millpond_driver::LightGuard;
 use smallvec::SmallVec;
 
 use super::error::GraphError;
@@ -21,6 +20,8 @@ use super::memory::GraphMemory;
 use super::registry::Graphs;
 use crate::allocation::{Allocation, Life, freed_fault, site};
 use crate::error::{Error, Invalid, Result};
+use crate::locks::BiasedGuard;
+use crate::ranks;
 use crate::stream::{State, StreamShared};
 
 /// An allocation that a launch has to do with.
@@ -61,7 +62,7 @@ impl Missing {
 }
 
 /// Their lives, locked.
-pub(super) type Lives<'f> = SmallVec<[LightGuard<'f, Life>; 16]>;
+pub(super) type Lives<'f> = SmallVec<[BiasedGuard<'f, { ranks::LIFE }, Life>; 16]>;
 
 /// A launch that is being made.
 pub(super) struct Launching<'a> {
@@ -164,7 +165,7 @@ impl ExecShared {
         memory: Option<&GraphMemory>,
     ) -> Result<()> {
         let Launching { shared, caller, before, waited } = launching;
-        let is_unfreed = |(found, life): &(&Found, &LightGuard<'_, Life>)| {
+        let is_unfreed = |(found, life): &(&Found, &BiasedGuard<'_, { ranks::LIFE }, Life>)| {
             matches!(found.role, Role::Output(_)) && life.freed.is_none()
         };
         let unfreed = found.iter().zip(lives).filter(is_unfreed).count();

@@ -15,7 +15,7 @@ use millpond_core::graph::{
 };
 use millpond_core::ids::AllocId;
 use millpond_core::units::Range;
-use millpond_driver::{Driver, Light, RawStream, StreamFlags, process};
+use millpond_driver::{Driver, RawStream, StreamFlags, process};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
@@ -35,7 +35,8 @@ use super::traced::TracedExec;
 use crate::allocation::{Allocation, Origin};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::locks::lock;
+use crate::locks::{Biased, lock};
+use crate::ranks;
 
 /// How a graph is instantiated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -122,7 +123,7 @@ pub(crate) struct ExecShared {
     pub(crate) auto_free: bool,
     /// What a trace knows it as.
     pub(crate) traced: Option<Arc<TracedExec>>,
-    pub(crate) run: Light<Run>,
+    pub(crate) run: Biased<{ ranks::RUN }, Run>,
     _grants: Vec<Arc<Grant>>,
 }
 
@@ -247,7 +248,7 @@ impl GraphExec {
             events: None,
             auto_free: settings.auto_free_on_launch,
             traced: None,
-            run: Light::default(),
+            run: Biased::default(),
             _grants: grants,
         };
         // What is opened is closed again by the drop of what is there so far.

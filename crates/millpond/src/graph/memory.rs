@@ -15,13 +15,15 @@ use millpond_core::ids::{ChunkId, Point};
 use millpond_core::order::{Completed, Knows};
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
-use millpond_driver::{Driver, DriverError, Light, RawChunk, RawStream, process};
+use millpond_driver::{Driver, DriverError, RawChunk, RawStream, process};
 use rustc_hash::FxHashMap;
 
 use super::last::Last;
 use crate::Device;
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::locks::Biased;
+use crate::ranks;
 use crate::shell;
 
 /// What the graphs of a device use and reserve, in bytes (CUDA: `cudaDeviceGetGraphMemAttribute`).
@@ -54,7 +56,7 @@ pub(crate) struct GraphMemory {
 #[derive(Debug, Default)]
 pub(crate) struct Frees {
     has_any: AtomicBool,
-    list: Light<Vec<(Range, Frontier)>>,
+    list: Biased<{ ranks::GRAPH_FREES }, Vec<(Range, Frontier)>>,
 }
 
 impl Frees {

@@ -12,7 +12,7 @@
 //! Invariant **as-ordered**: between two nodes that work, the device's graph has a path where the instance has one, or
 //! they are one node; all that comes before a node's second fill comes before its first, or is that.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use millpond_core::graph::Exec as CoreExec;
 use millpond_core::units::{MIB, Range};
@@ -26,7 +26,8 @@ use super::program::payload;
 use super::submit::{Submitted, TRIES};
 use crate::context::{Context, CountedDriver};
 use crate::error::Result;
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
+use crate::ranks;
 use crate::shell;
 
 /// A node that does nothing stays where it joins more edges than this: without it every node after it had them all.
@@ -40,7 +41,7 @@ const FILLED_MAX: u64 = 4 * MIB;
 pub(crate) struct Native {
     made: OnceLock<RawExec>,
     /// What it is to be made of, until it is.
-    nodes: Mutex<Vec<Node>>,
+    nodes: Mutex<{ ranks::NATIVE_NODES }, Vec<Node>>,
     driver: Arc<CountedDriver>,
 }
 
@@ -168,7 +169,7 @@ pub(crate) struct Foreign {
     raw: RawGraph,
     driver: Arc<CountedDriver>,
     /// For instances that run lane by lane.
-    alone: Mutex<Option<Native>>,
+    alone: Mutex<{ ranks::NATIVE_ALONE }, Option<Native>>,
 }
 
 impl Drop for Foreign {

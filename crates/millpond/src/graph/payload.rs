@@ -3,7 +3,7 @@
 //! Knows addresses and what runs at them; no order. A node of a graph with symbolic addresses names its memory by its
 //! place among the node's accesses, and each instance makes the same work of it at its own addresses.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use millpond_core::graph::{Access as NodeAccess, Exec as CoreExec, FlatNode, GraphId, Memory, NodeKind, Work};
 use millpond_core::op::NodeOp;
@@ -15,11 +15,12 @@ use super::native::Foreign;
 use crate::access::{Access, Movable, movable, repeated};
 use crate::context::Context;
 use crate::external::ExternalEvent;
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
+use crate::ranks;
 use crate::tracing::Tracer;
 
 /// A kernel that every launch runs again.
-pub(crate) type Kernel = Arc<Mutex<Box<dyn FnMut() + Send>>>;
+pub(crate) type Kernel = Arc<Mutex<{ ranks::KERNEL }, Box<dyn FnMut() + Send>>>;
 
 /// Work at addresses that each instance has of its own.
 #[derive(Clone)]
@@ -33,7 +34,7 @@ pub(crate) struct Late {
 #[derive(Clone)]
 pub(crate) enum LateWork {
     /// A kernel of closures.
-    Kernel(Arc<Mutex<Movable>>),
+    Kernel(Arc<Mutex<{ ranks::KERNEL }, Movable>>),
     /// Something else, its addresses yet to be filled in.
     Bytes(Box<Payload>),
 }

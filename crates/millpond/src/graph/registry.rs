@@ -3,7 +3,7 @@
 //! Knows allocations by the alloc node they are of; streams not at all.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Act, Place, Site, Use};
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
@@ -11,7 +11,7 @@ use millpond_core::ids::AllocId;
 use millpond_core::op::Memory as TracedMemory;
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
-use millpond_driver::{LightGuard, process};
+use millpond_driver::process;
 use rustc_hash::FxHashMap;
 
 use super::arena::Arena;
@@ -23,7 +23,8 @@ use super::node::NodeName;
 use crate::allocation::{Allocation, Life, Origin, Owned};
 use crate::context::Context;
 use crate::error::{Invalid, Nearest, Result};
-use crate::locks::lock;
+use crate::locks::{BiasedGuard, Guard, Mutex, lock};
+use crate::ranks;
 use crate::tracing::Tracer;
 
 /// So many spare ranges of addresses are kept.
@@ -44,31 +45,31 @@ struct Named {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Graphs {
-    memory: Mutex<GraphMemory>,
+    memory: Mutex<{ ranks::GRAPH_MEMORY }, GraphMemory>,
     pub(crate) frees: Frees,
     next_graph: AtomicU32,
     pub(crate) next_arena: AtomicU32,
     /// Whose addresses graphs have.
-    arenas: Mutex<Vec<Weak<Arena>>>,
+    arenas: Mutex<{ ranks::ARENAS }, Vec<Weak<Arena>>>,
     /// How many captures are in progress; nobody looks further where there are none.
     pub(crate) open: AtomicUsize,
-    pub(crate) captures: Mutex<Recording>,
+    pub(crate) captures: Mutex<{ ranks::CAPTURES }, Recording>,
     /// What launches leave live, by alloc node.
-    names: Mutex<FxHashMap<Key, Named>>,
+    names: Mutex<{ ranks::OUTPUT_NAMES }, FxHashMap<Key, Named>>,
     /// Where it was freed last, of alloc nodes that an exec which is gone had.
-    ended: Mutex<FxHashMap<Key, (Weak<Grant>, Use)>>,
+    ended: Mutex<{ ranks::OUTPUTS_ENDED }, FxHashMap<Key, (Weak<Grant>, Use)>>,
     /// The same by the number of the allocation.
-    numbers: Mutex<FxHashMap<AllocId, Weak<Allocation>>>,
+    numbers: Mutex<{ ranks::OUTPUT_NUMBERS }, FxHashMap<AllocId, Weak<Allocation>>>,
     /// What captures in progress have allocated.
-    captured: Mutex<FxHashMap<AllocId, Arc<Allocation>>>,
+    captured: Mutex<{ ranks::CAPTURED }, FxHashMap<AllocId, Arc<Allocation>>>,
     /// Which graph has the free node.
-    grants: Mutex<FxHashMap<Key, Weak<Grant>>>,
+    grants: Mutex<{ ranks::FREE_NODES }, FxHashMap<Key, Weak<Grant>>>,
     /// Live memory of execs that are gone, for as long as the device has a handle. It refers to the device.
-    orphans: Mutex<Option<Vec<Arc<Allocation>>>>,
+    orphans: Mutex<{ ranks::ORPHANS }, Option<Vec<Arc<Allocation>>>>,
     /// Addresses of arenas that are gone, until no work is left.
-    closing: Mutex<Vec<(ArenaKey, Vec<Range>)>>,
+    closing: Mutex<{ ranks::CLOSING_ARENAS }, Vec<(ArenaKey, Vec<Range>)>>,
     /// Addresses that arenas had, and what is mapped there, for arenas to come.
-    spare: Mutex<Vec<Range>>,
+    spare: Mutex<{ ranks::SPARE_RANGES }, Vec<Range>>,
 }
 
 impl Graphs {
@@ -94,7 +95,7 @@ impl Graphs {
 
     /// The memory, past all frees.
     #[inline]
-    pub(crate) fn memory(&self) -> MutexGuard<'_, GraphMemory> {
+    pub(crate) fn memory(&self) -> Guard<'_, { ranks::GRAPH_MEMORY }, GraphMemory> {
         let mut memory = lock(&self.memory);
         memory.hear(&self.frees);
         memory
@@ -276,12 +277,8 @@ impl Graphs {
             lock(&self.closing).extend(closing);
             return;
         }
-        let mut memory = match self.memory.try_lock() {
-            Ok(memory) => memory,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // A launch is being made: once more with the next.
-            Err(TryLockError::WouldBlock) => return lock(&self.closing).extend(closing),
-        };
+        // Where a launch is being made: once more with the next.
+        let Some(mut memory) = self.memory.try_lock() else { return lock(&self.closing).extend(closing) };
         memory.hear(&self.frees);
         let mut spare = lock(&self.spare);
         for (arena, ranges) in closing {
@@ -324,7 +321,11 @@ impl Graphs {
 
 /// The memory of a life that a launch began, and that ended just now, is free after `after`. Its lock is held until
 /// that is known: the next launch must not begin another life in between.
-pub(crate) fn free_in_graph(allocation: &Arc<Allocation>, life: LightGuard<'_, Life>, after: Frontier) {
+pub(crate) fn free_in_graph(
+    allocation: &Arc<Allocation>,
+    life: BiasedGuard<'_, { ranks::LIFE }, Life>,
+    after: Frontier,
+) {
     if let Origin::Graph(arena) = &allocation.origin {
         let context = &arena.context;
         context.graphs.frees.push(life.range, after);

@@ -25,7 +25,7 @@
 mod namers;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Place, Site, Use};
 use millpond_core::ids::{Point, Seq, Slot, StreamId};
@@ -35,8 +35,9 @@ use smallvec::SmallVec;
 
 use super::socket::ProcessKey;
 use crate::context::Context;
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
 use crate::progress::Progress;
+use crate::ranks;
 pub(super) use namers::Namers;
 
 /// No chain gets this far: a stranger's number must not make positions run over.
@@ -56,7 +57,7 @@ pub(super) const EVERYBODYS: Point = Point { slot: Slot(0), seq: 0 };
 /// The chains of others, both ways.
 #[derive(Debug, Default)]
 pub(crate) struct Abroad {
-    chains: Mutex<Chains>,
+    chains: Mutex<{ ranks::ABROAD }, Chains>,
 }
 
 /// Whom a chain is of: the speaker, and the slot there.

@@ -8,7 +8,7 @@
 //! The thread starts with the first such mark and ends with the last. Knows marks and lines; no order.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use millpond_driver::Driver;
 use rustc_hash::FxHashMap;
@@ -19,7 +19,8 @@ use super::peer::Peer;
 use super::socket::{self, Received};
 use crate::context::Context;
 use crate::event::Mark;
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
+use crate::ranks;
 
 /// An importer's end of the socket that an exported event has. Its own byte, when it goes, says that nothing here needs
 /// the event any more.
@@ -80,7 +81,7 @@ impl Opened {
 
 /// What this device has open.
 #[derive(Debug, Default)]
-pub(super) struct Awaits(Mutex<Waiting>);
+pub(super) struct Awaits(Mutex<{ ranks::AWAITS }, Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {

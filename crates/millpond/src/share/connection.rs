@@ -18,7 +18,7 @@
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use millpond_core::ids::HostId;
 use millpond_core::share::{ChunkName, ForeignUse, LeaseId, PARTS_MAX, Part, Refusal, Request};
@@ -30,7 +30,8 @@ use super::exporter::{Bell, Counters};
 use super::lend::Lease;
 use super::socket::{self, Party, Received};
 use crate::context::Context;
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
+use crate::ranks;
 
 /// Packets that are heard at once; no socket holds more of an importer that obeys the rules.
 const PACKETS_MAX: usize = 1024;
@@ -57,8 +58,8 @@ pub(crate) struct Connection {
     life: OnceLock<Option<OwnedFd>>,
     /// Whether a claim of it was granted.
     has_claimed: AtomicBool,
-    state: Mutex<State>,
-    fetched: Mutex<Fetched>,
+    state: Mutex<{ ranks::CONNECTION }, State>,
+    fetched: Mutex<{ ranks::FETCHED }, Fetched>,
 }
 
 /// What becomes of an importer.

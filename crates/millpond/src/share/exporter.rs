@@ -13,7 +13,7 @@ mod door;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Condvar, Weak};
 use std::time::{Duration, Instant};
 
 use millpond_core::share::{Desk, Refusal, Ticket, TicketKind};
@@ -28,8 +28,9 @@ use super::lend::Offer;
 use super::socket;
 use crate::context::Context;
 use crate::error::Result;
-use crate::locks::lock;
+use crate::locks::{Mutex, lock, wait_timeout};
 use crate::pool::PoolShared;
+use crate::ranks;
 use door::Door;
 
 const LISTENER: u64 = 0;
@@ -99,11 +100,11 @@ impl Counters {
 #[derive(Debug)]
 pub(super) struct Bell {
     file: OwnedFd,
-    rung: Mutex<Vec<u64>>,
+    rung: Mutex<{ ranks::BELL_RUNG }, Vec<u64>>,
     is_stopped: AtomicBool,
     /// Rounds of the thread that were asked for, and those that it has made.
     asked: AtomicU64,
-    made: Mutex<u64>,
+    made: Mutex<{ ranks::BELL_MADE }, u64>,
     turned: Condvar,
 }
 
@@ -122,8 +123,15 @@ impl Bell {
     fn wait(&self) {
         let wanted = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
         self.sound();
-        let lags = |made: &mut u64| *made < wanted;
-        let _ = self.turned.wait_timeout_while(lock(&self.made), Duration::from_secs(1), lags);
+        let until = Instant::now() + Duration::from_secs(1);
+        let mut made = lock(&self.made);
+        while *made < wanted {
+            let rest = until.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                return;
+            }
+            made = wait_timeout(&self.turned, made, rest);
+        }
     }
 
     fn answer(&self) -> Vec<u64> {
@@ -144,8 +152,8 @@ pub(crate) struct Exporter {
     next: AtomicU64,
     bell: Arc<Bell>,
     counters: Arc<Counters>,
-    desk: Mutex<Desk<Target>>,
-    connections: Mutex<FxHashMap<u64, Arc<Connection>>>,
+    desk: Mutex<{ ranks::DESK }, Desk<Target>>,
+    connections: Mutex<{ ranks::CONNECTIONS }, FxHashMap<u64, Arc<Connection>>>,
     began: Instant,
 }
 

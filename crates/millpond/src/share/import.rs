@@ -4,15 +4,15 @@
 //! When the life ends, the exporter is told at once, with the uses that may not be over; the mapping goes when they
 //! are (`returns.rs`). Knows peers and the shell; no sockets.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
 use bytemuck::Pod;
 use millpond_core::check::{Act, Place, Site, Use};
 use millpond_core::ids::{AllocId, Point};
 use millpond_core::share::{ForeignUse, LeaseId, Request, Ticket, TicketKind, USES_MAX};
 use millpond_core::units::Range;
-use millpond_driver::{Driver, LightGuard, process};
+use millpond_driver::{Driver, process};
 
 use super::abroad::{Hold, Namers, is_abroad};
 use super::claimed::Claimed;
@@ -23,7 +23,8 @@ use crate::allocation::{Allocation, Life, Origin, Owned};
 use crate::context::Context;
 use crate::count::Count;
 use crate::error::{Nearest, Result};
-use crate::locks::lock;
+use crate::locks::{BiasedGuard, Mutex, lock};
+use crate::ranks;
 use crate::{Buffer, PoolShared, shell};
 
 /// Where an imported allocation is from.
@@ -35,7 +36,7 @@ pub(crate) struct Imported {
     /// Whether it may be written to.
     pub(crate) can_write: bool,
     /// Taken when the life ends.
-    window: Mutex<Option<Window>>,
+    window: Mutex<{ ranks::WINDOW }, Option<Window>>,
     /// Those whose uses are in its history.
     _told: Hold,
 }
@@ -161,7 +162,11 @@ impl Context {
 }
 
 /// The life of an import ended with this free: the exporter hears of it now.
-pub(crate) fn free_import(allocation: &Arc<Allocation>, life: LightGuard<'_, Life>, free: Option<Use>) {
+pub(crate) fn free_import(
+    allocation: &Arc<Allocation>,
+    life: BiasedGuard<'_, { ranks::LIFE }, Life>,
+    free: Option<Use>,
+) {
     let Origin::Imported(imported) = &allocation.origin else { return };
     let context = Arc::clone(&imported.context);
     let base = context.hosts.base();

@@ -12,14 +12,15 @@ use millpond_core::order::{Base, Knows};
 use millpond_core::pool::{Freed, Frontier};
 use millpond_core::share::{ChunkName, ForeignUse, LeaseId, MemoryGrant, PARTS_MAX, Part, Refusal, USES_MAX};
 use millpond_core::units::Range;
-use millpond_driver::LightGuard;
 use smallvec::SmallVec;
 
 use super::abroad::{Hold, Namers, is_abroad};
 use super::connection::Connection;
 use crate::allocation::{Allocation, Life, Origin};
 use crate::context::Context;
+use crate::locks::BiasedGuard;
 use crate::pool::{Heap, PoolShared};
+use crate::ranks;
 
 /// Who holds a life beside its owner.
 #[derive(Clone, Debug, Default)]
@@ -358,7 +359,7 @@ pub(crate) fn own_points(life: &Life) -> impl Iterator<Item = Point> + '_ {
 }
 
 /// The last holder of a life that its owner dropped has let go.
-fn give_back(allocation: &Arc<Allocation>, life: LightGuard<'_, Life>) {
+fn give_back(allocation: &Arc<Allocation>, life: BiasedGuard<'_, { ranks::LIFE }, Life>) {
     let (after, bytes) = (Frontier::of(own_points(&life)), life.bytes);
     drop(life);
     let pool: &Arc<PoolShared> = allocation.pool();

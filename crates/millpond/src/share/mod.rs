@@ -41,9 +41,11 @@ mod socket;
 mod traced;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::locks::{Mutex, lock};
+use crate::ranks;
 use bytemuck::Pod;
 use millpond_core::ids::AllocId;
 pub use millpond_core::share::{Refusal, TICKET_BYTES, Ticket, TicketError, TicketKind};
@@ -62,7 +64,6 @@ pub(crate) use traced::TracedShares;
 use crate::allocation::{Allocation, Origin, Owned};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::locks::lock;
 use crate::pool::PoolShared;
 use crate::{Buffer, Device, Event};
 use abroad::Abroad;
@@ -154,13 +155,13 @@ pub(crate) struct Sharing {
     /// The device's random number, by which those know it that it talks to.
     number: OnceLock<u128>,
     next_key: AtomicU64,
-    exporter: Mutex<Option<Arc<Exporter>>>,
+    exporter: Mutex<{ ranks::EXPORTER }, Option<Arc<Exporter>>>,
     has_exporter: AtomicBool,
-    peers: Mutex<FxHashMap<u128, Arc<Peer>>>,
-    allowed: Mutex<Peers>,
-    times: Mutex<Times>,
+    peers: Mutex<{ ranks::PEERS }, FxHashMap<u128, Arc<Peer>>>,
+    allowed: Mutex<{ ranks::ALLOWED }, Peers>,
+    times: Mutex<{ ranks::TIMES }, Times>,
     abroad: Abroad,
-    imports: Mutex<FxHashMap<AllocId, Arc<Allocation>>>,
+    imports: Mutex<{ ranks::IMPORTS }, FxHashMap<AllocId, Arc<Allocation>>>,
     returns: Returns,
     awaits: Awaits,
 }

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, OnceLock};
 use std::time::{Duration, Instant};
 
 use millpond_core::share::{ChunkName, FETCH_CHUNKS_MAX, Part, Reply, Request};
@@ -26,7 +26,8 @@ use super::error::ShareError;
 use super::socket::{self, ProcessKey, Received};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::locks::lock;
+use crate::locks::{Mutex, lock, wait_timeout};
+use crate::ranks;
 
 /// A connection to an exporter.
 #[derive(Debug)]
@@ -41,13 +42,13 @@ pub(crate) struct Peer {
     /// When it was first seen to be gone.
     left: OnceLock<Instant>,
     socket: OwnedFd,
-    turn: Mutex<Turn>,
+    turn: Mutex<{ ranks::PEER_TURN }, Turn>,
     /// A turn has ended.
     turned: Condvar,
     /// As whom its chains are known here, once it has said which device it is.
     speaker: OnceLock<Speaker>,
-    unsaid: Mutex<Unsaid>,
-    pub(super) chunks: Mutex<Chunks>,
+    unsaid: Mutex<{ ranks::PEER_UNSAID }, Unsaid>,
+    pub(super) chunks: Mutex<{ ranks::PEER_CHUNKS }, Chunks>,
 }
 
 /// Who asks.
@@ -183,7 +184,7 @@ impl Peer {
             if rest.is_zero() {
                 return Err(no_answer());
             }
-            turn = self.turned.wait_timeout(turn, rest).unwrap_or_else(PoisonError::into_inner).0;
+            turn = wait_timeout(&self.turned, turn, rest);
         }
         turn.is_taken = true;
         let mut room = std::mem::take(&mut turn.room);

@@ -7,8 +7,8 @@
 //!
 //! The thread starts with the first such import and ends with the last. Knows windows and peers.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use millpond_core::ids::Point;
 use millpond_core::pool::Frontier;
@@ -17,7 +17,8 @@ use millpond_core::share::{LeaseId, Request};
 use super::import::Window;
 use super::peer::Peer;
 use crate::context::Context;
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
+use crate::ranks;
 
 /// Releases remembered until the host is told that their uses are over; the oldest are forgotten.
 const UNKNOWN_MAX: usize = 4096;
@@ -35,7 +36,7 @@ pub(super) struct Returning {
 /// What is on its way back.
 #[derive(Debug, Default)]
 pub(super) struct Returns {
-    queue: Mutex<Queue>,
+    queue: Mutex<{ ranks::RETURNS }, Queue>,
     /// How many releases the host has still to be told of.
     unknown: AtomicUsize,
 }

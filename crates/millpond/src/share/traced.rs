@@ -3,19 +3,18 @@
 //! An importer is a host of a process of its own. Its uses are its own trace's; here it takes memory, lets go of it,
 //! and is gone. What it imported from others a process's trace has as memory that was there at once.
 
-use std::sync::Mutex;
-
 use millpond_core::ids::{AllocId, HostId, ProcessId, TicketId};
 use millpond_core::op::{Memory, Op, Place, Space, What};
 use millpond_core::share::LeaseId;
 use rustc_hash::FxHashMap;
 
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
+use crate::ranks;
 use crate::tracing::Tracer;
 
 /// What a trace calls tickets and leases.
 #[derive(Debug, Default)]
-pub(crate) struct TracedShares(Mutex<Names>);
+pub(crate) struct TracedShares(Mutex<{ ranks::TRACED_SHARES }, Names>);
 
 #[derive(Debug, Default)]
 struct Names {

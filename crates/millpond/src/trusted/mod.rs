@@ -13,15 +13,14 @@
 
 mod streams;
 
-use std::sync::Mutex;
-
 use rustc_hash::FxHashMap;
 
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::{Error, Refused, Result};
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
 use crate::pool::Pool;
+use crate::ranks;
 use crate::shell::PER_THREAD;
 use crate::stream::Stream;
 use streams::{Found, Streams};
@@ -37,7 +36,7 @@ pub struct Trusted {
     adopt: Adopt,
     streams: Streams,
     /// Streams that were recorded as users of an allocation, by its address.
-    users: Mutex<FxHashMap<u64, Vec<Stream>>>,
+    users: Mutex<{ ranks::TRUSTED_USERS }, FxHashMap<u64, Vec<Stream>>>,
 }
 
 impl Trusted {

@@ -9,13 +9,14 @@
 //! legacy default stream. One names the default stream of whichever thread uses it: a stream for each.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::ThreadId;
 
 use rustc_hash::FxHashMap;
 
 use crate::error::Result;
-use crate::locks::lock;
+use crate::locks::{Mutex, lock};
+use crate::ranks;
 use crate::shell::{LEGACY, PER_THREAD};
 use crate::stream::Stream;
 
@@ -40,7 +41,7 @@ struct Known {
 #[derive(Debug)]
 pub(super) struct Streams {
     places: [OnceLock<Known>; PLACES],
-    rest: Mutex<Rest>,
+    rest: Mutex<{ ranks::TRUSTED_STREAMS }, Rest>,
 }
 
 #[derive(Debug, Default)]
