@@ -19,6 +19,7 @@ pub type Handler = extern "C" fn();
 // SAFETY: functions of the C library that every program has, with its types; they keep the handlers they are given.
 unsafe extern "C" {
     safe fn atexit(handler: Handler) -> c_int;
+    safe fn _exit(status: c_int) -> !;
     safe fn pthread_atfork(before: Option<Handler>, parent: Option<Handler>, child: Option<Handler>) -> c_int;
 }
 
@@ -27,6 +28,15 @@ static IS_FORKED: AtomicBool = AtomicBool::new(false);
 /// Has `handler` called when the process ends by `exit`, or `main` returns. Whether it will be.
 pub fn at_exit(handler: Handler) -> bool {
     atexit(handler) == 0
+}
+
+/// For a thread of a device in a process that it forked itself, once the work that did so is done: what comes next in
+/// its queue is the parent's. The thread is the process's only one and has nothing to return to, so the process ends.
+#[inline]
+pub(crate) fn end_if_forked() {
+    if is_forked() {
+        _exit(0);
+    }
 }
 
 /// From now on a process that is forked from this one knows it. The handlers are called on the thread that forks:

@@ -467,6 +467,7 @@ impl Pool {
     /// What is not.
     #[doc(hidden)]
     pub fn audit(&self) -> std::result::Result<(), String> {
+        process::refuse_forked().map_err(|error| error.to_string())?;
         self.shared.lock().pool.audit()
     }
 

@@ -103,6 +103,7 @@ impl Trace {
     /// # Errors
     /// The file cannot be written.
     pub fn flush(&self) -> io::Result<()> {
+        process::refuse_forked().map_err(io::Error::other)?;
         lock(&self.shared.output).write(Writer::seal)
     }
 

@@ -138,6 +138,12 @@ fn program() {
             says_so("capture", stream.begin_capture());
             says_so("export", b.export());
             says_so("trim", pool.trim_to(0));
+            says_so("all work", device.all_work());
+            assert!(pool.audit().unwrap_err().contains("forked"));
+            assert!(
+                std::env::var_os("MILLPOND_TRACE").is_none()
+                    || device.flush_trace().unwrap_err().to_string().contains("forked")
+            );
             says_so("free by address", stream.free_address(a.address()));
             says_so("a new device", Device::host(HostConfig::default()));
             let a = stream.free(a).unwrap_err();
@@ -177,4 +183,34 @@ fn a_forked_process_is_refused_and_its_parent_loses_nothing() {
             assert!(output.status.success() && text.contains("1 passed"), "{text}");
         }
     }
+}
+
+/// What is queued behind a kernel that forks is the parent's: the new process ends where the kernel does.
+#[test]
+fn a_kernel_that_forks_is_the_last_of_the_new_process() {
+    let device = Device::host(HostConfig::default()).unwrap();
+    let (stream, pool) = (device.stream().unwrap(), device.pool(PoolConfig { shareable: true, ..Default::default() }));
+    let x = stream.alloc::<u32>(&pool.unwrap(), 16).unwrap();
+    stream.memset(x.write(), 0).unwrap();
+    let ended = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&ended);
+    let fork_there = move |_: &mut [u32]| {
+        // SAFETY: the new process does nothing but return.
+        let child = unsafe { fork() };
+        if child == 0 {
+            alarm(20);
+            return;
+        }
+        let mut status = -1;
+        // SAFETY: the place is valid for the call.
+        unsafe { waitpid(child, &mut status, 0) };
+        seen.store(status == 0, Ordering::Relaxed);
+    };
+    stream.launch(x.write(), fork_there).unwrap();
+    for _ in 0..3 {
+        stream.launch(x.write(), |x| x[0] += 1).unwrap();
+    }
+    assert_eq!(stream.copy_to_host(x.read()).unwrap()[0], 3);
+    assert!(ended.load(Ordering::Relaxed), "the new process ended well");
+    stream.free(x).unwrap();
 }

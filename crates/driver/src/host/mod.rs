@@ -23,13 +23,13 @@ use std::time::Duration;
 
 use memory::Memory;
 use millpond_core::units::{GIB, MIB};
-use streams::{Abroad, Execute, Packed, Refusal, Streams};
+use streams::{Abroad, Execute, Packed, Refusal, Streams, is_worker};
 pub use streams::{STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item};
 
 use crate::ledger::failed;
 use crate::{
     Access, Driver, DriverError, Fence, HeldMemory, Peer, PeerAccess, Properties, RawChunk, RawMark, RawStream, Result,
-    StreamFlags, Work,
+    StreamFlags, Work, process,
 };
 
 /// How a host device is made.
@@ -305,7 +305,12 @@ impl Execute for Executor {
 
     fn execute(&self, work: Work) -> std::result::Result<(), String> {
         match work {
-            Work::Run(task) => task(),
+            Work::Run(task) => {
+                task();
+                if is_worker() {
+                    process::end_if_forked();
+                }
+            }
             // Which sides are device memory makes no difference here.
             Work::Copy { to, from, bytes, kind: _ } => {
                 let (to, from) = (pointer(to), pointer(from).cast_const());

@@ -32,9 +32,14 @@ pub(super) fn become_worker() {
     IS_WORKER.with(|is_worker| is_worker.set(true));
 }
 
+/// Whether the calling thread is a worker of some device.
+pub(crate) fn is_worker() -> bool {
+    IS_WORKER.with(Cell::get)
+}
+
 /// Whether the calling thread runs work of any device: nothing that it waits for may need it.
 pub(super) fn is_at_work() -> bool {
-    IS_WORKER.with(Cell::get) || ITEMS.try_with(|items| !items.borrow().is_empty()).unwrap_or(false)
+    is_worker() || ITEMS.try_with(|items| !items.borrow().is_empty()).unwrap_or(false)
 }
 
 /// Whether the calling thread runs an item that the mark covers.

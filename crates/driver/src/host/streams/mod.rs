@@ -28,6 +28,7 @@ pub(crate) use abroad::Abroad;
 use abroad::Wait;
 use after::After;
 pub use at_work::drop_after_item;
+pub(crate) use at_work::is_worker;
 use seeded::{Duty, Seeded};
 pub(crate) use slot::Packed;
 pub use slot::STREAMS_MAX;
