@@ -316,20 +316,24 @@ impl Device {
         self.shared.context.tracer.as_ref().map_or(Ok(()), |tracer| tracer.flush())
     }
 
-    /// What the calling thread knows, also of other devices that this one has to do with, for another thread to
+    /// What the calling thread knows, of this device and of all others of the process, for another thread to
     /// [`hear`](Self::hear).
     pub fn tell(&self) -> Told {
         let context = &self.shared.context;
-        context.hear_abroad();
+        context.hear_all();
         Told { base: context.hosts.base(), traced: context.tracer.as_ref().map(|tracer| tracer.told()) }
     }
 
     /// The calling thread has heard from another, by a channel, a lock or a join: what that one knew then, this one
-    /// knows now. Only needed with [`HostThreads::Separate`](crate::HostThreads::Separate).
+    /// knows now, on all devices of the process. A trace has it where both devices are in that trace. Only needed with [`HostThreads::Separate`](crate::HostThreads::Separate).
     pub fn hear(&self, told: &Told) {
-        self.shared.context.hosts.hear(told);
-        if let (Some(tracer), Some(from)) = (&self.shared.context.tracer, told.traced) {
-            tracer.heard(from);
+        let context = &self.shared.context;
+        for other in peers::others(context) {
+            other.hosts.hear(told);
+        }
+        context.hosts.hear(told);
+        if let (Some(tracer), Some(told)) = (&context.tracer, &told.traced) {
+            tracer.heard(told);
         }
     }
 }

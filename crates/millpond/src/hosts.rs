@@ -12,11 +12,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use millpond_core::ids::HostId;
 use millpond_core::order::{Base, Chain, Host, Snapshot};
 
 use crate::locks::{Mutex, lock};
 use crate::ranks;
+use crate::tracing::TracedTold;
 
 /// Whether host threads count as one another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,7 +36,7 @@ pub enum HostThreads {
 pub struct Told {
     pub(crate) base: Arc<Base>,
     /// Who stands for it in a trace.
-    pub(crate) traced: Option<HostId>,
+    pub(crate) traced: Option<TracedTold>,
 }
 
 /// The hosts of one device.

@@ -101,6 +101,13 @@ pub(crate) fn numbers_of_peers() -> Vec<u32> {
     lock(&DEVICES).iter().filter(|(_, has_peers, _)| *has_peers).map(|(number, ..)| *number).collect()
 }
 
+/// The other devices of the process.
+pub(crate) fn others(context: &Context) -> Vec<Arc<Context>> {
+    let devices = lock(&DEVICES);
+    let others = devices.iter().filter(|(number, ..)| *number != context.number);
+    others.filter_map(|(.., other)| other.upgrade()).collect()
+}
+
 /// What messages call a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceName {
@@ -147,6 +154,15 @@ impl Context {
             }
         }
         is_news
+    }
+
+    /// As [`hear_abroad`](Self::hear_abroad), of all devices of the process.
+    #[cold]
+    pub(crate) fn hear_all(&self) {
+        self.hear_abroad();
+        for other in others(self) {
+            self.hosts.hear(&Told { base: other.hosts.base(), traced: None });
+        }
     }
 
     /// Refuses two devices that can have nothing to do with each other.

@@ -7,8 +7,8 @@
 //! that a graph looks the same however it was built. The file is in `trace.rs`. Locks: the output's is the last of all.
 
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId, StreamId};
@@ -74,6 +74,14 @@ fn life(id: AllocId, generation: u64) -> Memory {
     Memory { id, generation }
 }
 
+/// What a thread knew, as a trace has it.
+#[derive(Clone, Debug)]
+pub(crate) struct TracedTold {
+    trace: Weak<Shared>,
+    /// The host that stands for it.
+    host: HostId,
+}
+
 /// The calling thread.
 fn thread() -> HostId {
     static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -107,6 +115,7 @@ impl Tracer {
 
     /// Writes what there is.
     pub(crate) fn flush(&self) -> std::io::Result<()> {
+        process::refuse_forked().map_err(std::io::Error::other)?;
         lock(&self.shared.output).write(Writer::seal)
     }
 
@@ -268,14 +277,19 @@ impl Tracer {
 
     /// What the calling thread knows is put by: the host that stands for it.
     #[cold]
-    pub(crate) fn told(&self) -> HostId {
+    pub(crate) fn told(&self) -> TracedTold {
         let to = self.new_host();
         self.push(Place::Unknown, What::Tell { to });
-        to
+        TracedTold { trace: Arc::downgrade(&self.shared), host: to }
     }
 
+    /// The calling thread hears what was put by, where it is in this trace: another one's numbers mean others here.
     #[cold]
-    pub(crate) fn heard(&self, from: HostId) {
+    pub(crate) fn heard(&self, told: &TracedTold) {
+        if !std::ptr::eq(told.trace.as_ptr(), Arc::as_ptr(&self.shared)) {
+            return;
+        }
+        let from = told.host;
         let op = Op { host: from, place: Place::Unknown, what: What::Tell { to: self.host() } };
         lock(&self.shared.output).push(&op);
     }

@@ -261,3 +261,27 @@ fn what_a_thread_knows_of_one_device_it_tells_by_another() {
         assert!(comes_after(&v, &z), "it was told by the thread that waited");
     });
 }
+
+/// Also of devices that have nothing to do with each other: a thread is one.
+#[test]
+fn what_a_thread_was_told_holds_on_all_devices() {
+    let [one, two] = two_devices_apart();
+    let (pool, s) = (two.default_pool(), two.stream().unwrap());
+    let [x, y, z] = [(); 3].map(|()| s.alloc::<u8>(&pool, 100).unwrap());
+    s.synchronize().unwrap();
+    let (by_one, by_two) = (one.tell(), two.tell());
+    elsewhere(|| {
+        let refused = two.free(x).unwrap_err();
+        assert_eq!(kind_of(&refused.error), Kind::FreeBeforeAlloc, "nobody told this thread");
+        two.hear(&by_one);
+        two.free(refused.buffer).unwrap();
+    });
+    elsewhere(|| {
+        one.hear(&by_one);
+        two.free(y).unwrap();
+    });
+    elsewhere(|| {
+        one.hear(&by_two);
+        two.free(z).unwrap();
+    });
+}
