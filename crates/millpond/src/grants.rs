@@ -145,6 +145,14 @@ impl<'a> Visit<'a> {
     }
 }
 
+impl PoolShared {
+    /// A device's work uses the pool's memory, let in or not. INVARIANT: seen-off.
+    #[cold]
+    pub(crate) fn used_abroad(&self, device: u32, by: Use) {
+        lock(&self.grants).used(device, by);
+    }
+}
+
 fn key(pool: &PoolShared) -> (u32, u32) {
     (pool.context.number, pool.id.0)
 }

@@ -13,7 +13,7 @@ use millpond_core::check::{Act, Site, Use};
 use millpond_core::ids::{AllocId, Point, PoolId};
 use millpond_core::op::Part;
 use millpond_core::units::Range;
-use millpond_driver::{Driver, DriverError};
+use millpond_driver::{Driver, DriverError, process};
 use smallvec::SmallVec;
 
 use crate::PoolShared;
@@ -169,11 +169,11 @@ impl AccessList {
 
 impl Stream {
     /// Says that the memory is used at this point of the stream, without a check: for programs whose order is trusted.
-    /// A buffer that is dropped later is free only after this point. Memory of graphs and a stream that captures have
-    /// no such use; nothing is recorded then.
+    /// A buffer that is dropped later is free only after this point. A stream that captures has no such use; nothing is
+    /// recorded then.
     ///
     /// # Errors
-    /// The memory was freed; the stream is closed.
+    /// The memory was freed, or is a graph's that was not launched; the stream is closed.
     pub fn record_use(&self, memory: &RawMemory) -> Result<()> {
         self.add_use(memory, (Act::Write, Part::WHOLE), true)
     }
@@ -190,10 +190,18 @@ impl Stream {
     }
 
     fn add_use(&self, memory: &RawMemory, what: (Act, Part), is_traced: bool) -> Result<()> {
-        match &memory.whose {
-            Whose::Life(owned) => self.shared.record_use(owned, what, is_traced),
-            Whose::Node(_) => Ok(()),
+        let name = match &memory.whose {
+            Whose::Life(owned) => return self.shared.record_use(owned, what, is_traced),
+            Whose::Node(name) => *name,
+        };
+        let context = &self.shared.context;
+        if name.device != context.number {
+            return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.shared.id.to_string() }.into());
         }
+        // What the latest launch left.
+        let allocation = context.graphs.resolve(name, what.0)?;
+        let generation = allocation.life().generation;
+        self.shared.record_use(&Owned { allocation, generation, address: name.address }, what, is_traced)
     }
 
     /// Frees a buffer at this point of the stream, where the memory is this stream's alone; else it is refused,
@@ -283,6 +291,7 @@ impl StreamShared {
             pool.context.meet(&shared.context);
             pool.context.chains.insert_abroad(shared.slot, &shared.progress, &shared.context.driver);
             used.site.stream = shared.id.of_device(shared.context.number);
+            pool.used_abroad(shared.context.number, used);
         }
         life.history.add_use(used, part, &state.chain);
         // Of another device's memory a trace would want to know who let this one in.
@@ -323,6 +332,7 @@ impl Device {
     /// # Errors
     /// A stream is known to capture; the device is lost.
     pub fn all_work(&self) -> Result<AllWork> {
+        process::refuse_forked()?;
         let context = self.context();
         let streams = context.streams();
         if streams.iter().any(|it| it.submitters.are_shared() && context.driver.is_captured(it.raw)) {
@@ -370,6 +380,7 @@ impl Device {
 
     /// The live allocation of a pool of the device that an address lies in, whoever owns it.
     pub fn memory_around(&self, address: u64) -> Option<RawMemory> {
+        process::refuse_forked().ok()?;
         let (owned, bytes) = PoolShared::find_around(self.context(), address)?;
         Some(RawMemory { whose: Whose::Life(owned), count: Count::of_bytes(bytes)? })
     }
@@ -433,7 +444,7 @@ impl PoolShared {
 
 #[cfg(test)]
 mod tests {
-    use crate::{AccessList, Device, HostConfig, PoolConfig};
+    use crate::{AccessList, Device, HostConfig, Instantiate, PeerAccess, PoolConfig, RawMemory};
 
     #[test]
     fn a_recorded_use_holds_back_a_dropped_buffer() {
@@ -453,6 +464,41 @@ mod tests {
         right.synchronize().expect("it ends");
         drop(held);
         assert!(device.picture().iter().all(|pool| pool.live.is_empty()));
+    }
+
+    #[test]
+    fn what_was_refused_of_a_graphs_memory_is_recorded() {
+        let device = Device::host(HostConfig::default()).expect("a host device");
+        let (left, right) = (device.stream().expect("a stream"), device.stream().expect("a stream"));
+        let mut graph = device.graph().expect("a graph");
+        let node = graph.add_alloc::<u8>(&[], 4096).expect("a node");
+        let memory = RawMemory::of_node(node).expect("it has bytes");
+        let mut list = AccessList::default();
+        list.write(memory.clone(), 0, 4096).expect("within");
+        right.record_use(&memory).expect_err("it was never launched");
+        let exec = graph.instantiate(Instantiate::default()).expect("an instance");
+        let left_live = exec.launch(&left).expect("a launch").take(node).expect("it is left");
+        right.launch(list.clone(), |()| ()).expect_err("not ordered");
+        right.record_refused(&list);
+        let refused = left.free(left_live).expect_err("the other stream uses it");
+        left.wait(&right.record().expect("an event")).expect("a wait");
+        left.free(refused.buffer).expect("ordered");
+        let other = Device::host(HostConfig::default()).expect("a host device").stream().expect("a stream");
+        other.record_use(&memory).expect_err("another device's");
+        right.record_use(&memory).expect_err("it is freed");
+    }
+
+    #[test]
+    fn a_recorded_use_of_another_device_keeps_its_access() {
+        let [here, there] = [(); 2].map(|()| Device::host(HostConfig::default()).expect("a host device"));
+        let (own, abroad) = (here.stream().expect("a stream"), there.stream().expect("a stream"));
+        let pool = here.pool(PoolConfig::default()).expect("a pool");
+        pool.grant(&there, PeerAccess::ReadWrite).expect("both are host devices");
+        let buffer = own.alloc::<u8>(&pool, 4096).expect("memory");
+        abroad.record_use(&buffer.raw().expect("it has bytes")).expect("it is live");
+        pool.revoke(&there).expect_err("it may be used there");
+        there.synchronize().expect("it ends");
+        pool.revoke(&there).expect("nothing uses it");
     }
 
     #[test]
