@@ -229,7 +229,7 @@ impl Thread<'_> {
     }
 
     /// How often work was submitted to a device.
-    fn submitted(&self, device: usize) -> u64 {
+    pub(crate) fn submitted(&self, device: usize) -> u64 {
         self.world.devices[device].driver.device().counts()[CallKind::Submit]
     }
 
@@ -240,6 +240,18 @@ impl Thread<'_> {
             buf.life.may_be_freed = true;
             if writes {
                 buf.life.content = Content::Unknown;
+            }
+        }
+    }
+
+    /// A copy to the host may have been refused when it was submitted already: then it is a use.
+    pub(crate) fn may_be_read(&mut self, held: &Held, (at, part): (usize, Part), before: u64, error: Option<&Error>) {
+        if matches!(error, Some(Error::Driver(_) | Error::DeviceLost { .. })) {
+            match self.world.setting.threads {
+                1 if self.submitted(held.line.device) > before => self.used(held, at, part, false, None),
+                1 => {}
+                // Whether it was only the wait that failed, nobody says.
+                _ => self.may_be_used(held, at, false),
             }
         }
     }
@@ -280,14 +292,7 @@ impl Thread<'_> {
             let before = self.submitted(held.line.device);
             let words = held.stream.copy_to_host(buf.buffer.read());
             self.judge(&call, expect, words.as_ref().err());
-            if matches!(words, Err(Error::Driver(_) | Error::DeviceLost { .. })) {
-                match self.world.setting.threads {
-                    1 if self.submitted(held.line.device) > before => self.used(&held, at, ALL, false, None),
-                    1 => {}
-                    // Whether it was only the wait that failed, nobody says.
-                    _ => self.may_be_used(&held, at, false),
-                }
-            }
+            self.may_be_read(&held, (at, ALL), before, words.as_ref().err());
             if let Ok(words) = words {
                 if self.world.has_memory() && life.doubt.as_ref().is_none_or(|doubt| !doubt.is_true()) {
                     life.content.check(&words, &self.world.oracle, &format!("the host reads b{}", life.id));

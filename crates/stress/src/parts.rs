@@ -2,7 +2,7 @@
 //!
 //! What is written is what is there, so that the content of a buffer stays one; meanwhile something else is.
 
-use millpond::{Error, View};
+use millpond::View;
 
 use crate::life::{Act, Part};
 use crate::op::Op;
@@ -154,21 +154,18 @@ impl Thread<'_> {
         }
         let knows = self.hear(&it.held.line);
         self.say(format_args!("s{line}.copy_to_host(b{id}.slice({}..{})?.read())?;", part.from, part.to));
+        let before = self.submitted(it.held.line.device);
         let words = it.held.stream.copy_to_host(view.read());
         self.judge(&call, expect, words.as_ref().err());
-        match words {
-            Ok(words) => {
-                if self.world.has_memory() && kernel.doubt.as_ref().is_none_or(|doubt| !doubt.is_true()) {
-                    let who = format!("the host reads b{id}");
-                    kernel.before.check_part(&words, (part.from, it.view.len()), &self.world.oracle, &who);
-                }
-                self.used(&it.held, it.at, part, false, None);
-                let over = self.end_of(&it.held.line, knows);
-                self.learn(it.held.line.device, &over, "copy_to_host");
+        self.may_be_read(&it.held, (it.at, part), before, words.as_ref().err());
+        if let Ok(words) = words {
+            if self.world.has_memory() && kernel.doubt.as_ref().is_none_or(|doubt| !doubt.is_true()) {
+                let who = format!("the host reads b{id}");
+                kernel.before.check_part(&words, (part.from, it.view.len()), &self.world.oracle, &who);
             }
-            // It may have been submitted, and only the wait have failed.
-            Err(Error::Driver(_) | Error::DeviceLost { .. }) => self.may_be_used(&it.held, it.at, false),
-            Err(_) => {}
+            self.used(&it.held, it.at, part, false, None);
+            let over = self.end_of(&it.held.line, knows);
+            self.learn(it.held.line.device, &over, "copy_to_host");
         }
     }
 }
