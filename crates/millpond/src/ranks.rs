@@ -21,7 +21,8 @@ macro_rules! ranks {
 }
 
 ranks! {
-    /// The program's own code runs under it, which may launch kernels that run at once.
+    /// The program's own code runs under it, as if nothing were held. It is never waited for: launches of one instance
+    /// come one after the other.
     KERNEL "a kernel" several;
     PER_THREAD "the threads' streams";
     CURRENT_POOL "the current pool";
@@ -120,7 +121,7 @@ pub(crate) use checked::Held;
 mod checked {
     use std::cell::Cell;
 
-    use super::ALL;
+    use super::{ALL, KERNEL};
 
     thread_local! {
         /// How many locks of each rank this thread holds.
@@ -136,6 +137,9 @@ mod checked {
         /// This thread holds one that comes later.
         #[track_caller]
         pub(crate) fn in_order() -> Self {
+            if RANK == KERNEL {
+                return Self(());
+            }
             let comes_later = |(rank, held): (usize, &Cell<u32>)| {
                 let may_be = rank < RANK as usize || (rank == RANK as usize && ALL[rank].1);
                 (held.get() > 0 && !may_be).then_some(rank)
@@ -149,14 +153,20 @@ mod checked {
 
         /// The lock is taken, and was not waited for.
         pub(crate) fn tried() -> Self {
-            HELD.with(|held| held[RANK as usize].set(held[RANK as usize].get() + 1));
+            Self::count(|held| held + 1);
             Self(())
+        }
+
+        fn count(change: impl FnOnce(u32) -> u32) {
+            if RANK != KERNEL {
+                HELD.with(|held| held[RANK as usize].update(change));
+            }
         }
     }
 
     impl<const RANK: u8> Drop for Held<RANK> {
         fn drop(&mut self) {
-            HELD.with(|held| held[RANK as usize].set(held[RANK as usize].get() - 1));
+            Self::count(|held| held - 1);
         }
     }
 }
