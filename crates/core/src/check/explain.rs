@@ -148,7 +148,10 @@ impl Checker {
             Found::Named(Named::Freed(number)) => Err(self.after_free(call, memory, self.lives.freed(number), later)),
             Found::Named(Named::Void) => Err(quiet()),
             Found::Stale => Err(self.after_free(call, memory, None, later)),
-            Found::Unknown => Err(self.never_allocated(call, memory, later)),
+            Found::Unknown => Err(match self.graphs.freed.get(&memory) {
+                Some(freed) => self.after_free(call, memory, Some(*freed), later),
+                None => self.never_allocated(call, memory, later),
+            }),
         }
     }
 

@@ -80,9 +80,8 @@ pub(super) struct Graphs {
     pub(super) latest: FxHashMap<Memory, (ExecId, GraphAllocId)>,
     /// Memory of other graphs that each graph has a free node for.
     pub(super) grants: FxHashMap<GraphId, Vec<Key>>,
-    /// What freed an alloc node's memory last, by the node's name, and the node's graph, where the instance that made
-    /// it is gone.
-    pub(super) freed: FxHashMap<Memory, (GraphId, Freed)>,
+    /// What freed an alloc node's memory last, by the node's name, where the instance that made it is gone.
+    pub(super) freed: FxHashMap<Memory, Freed>,
     /// How many graphs and instances have a name of an alloc node's memory.
     pub(super) holds: FxHashMap<Memory, u32>,
 }
@@ -103,14 +102,6 @@ impl Graphs {
         let frees = |it: &&Instance| it.graph_id() == graph && it.frees(alloc);
         let own = self.execs.values().find(frees).map(Instance::graph_id);
         own.or_else(|| self.grants.iter().find(|(_, keys)| keys.contains(&(graph, alloc))).map(|(by, _)| *by))
-    }
-
-    /// Whether a graph is there, or in another graph or an instance.
-    pub(super) fn has(&self, graph: GraphId) -> bool {
-        let mut homes = self.graphs.values().map(|made| &made.homes);
-        self.graphs.contains_key(&graph)
-            || homes.any(|homes| homes.family(graph).is_some())
-            || self.execs.values().any(|instance| instance.homes.family(graph).is_some())
     }
 
     fn withdraw(&mut self, (graph, alloc): Key) {

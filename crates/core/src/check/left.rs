@@ -14,9 +14,7 @@ impl Checker {
     /// The life that the latest launch gave memory of an alloc node; what freed it; none where there was no launch.
     pub(super) fn output(&self, memory: Memory) -> Option<Result<LifeId, Freed>> {
         let Some((exec, alloc)) = self.graphs.latest.get(&memory) else {
-            // Not of a graph that is gone: of that nothing is known.
-            let freed = self.graphs.freed.get(&memory).filter(|(graph, _)| self.graphs.has(*graph));
-            return freed.map(|(_, freed)| Err(*freed));
+            return self.graphs.freed.get(&memory).map(|freed| Err(*freed));
         };
         match self.graphs.execs.get(exec)?.outputs.get(alloc)? {
             Output::Live(life) => Some(Ok(*life)),
@@ -111,7 +109,7 @@ impl Checker {
             {
                 self.graphs.latest.remove(&memory);
                 if let Some(Output::Freed(freed)) = instance.outputs.get(alloc) {
-                    self.graphs.freed.insert(memory, (instance.key(*alloc).0, *freed));
+                    self.graphs.freed.insert(memory, *freed);
                 }
             }
         }

@@ -375,7 +375,7 @@ fn outputs(
             }
             None => context.graphs.named((graph, alloc)).unwrap_or_else(|| {
                 let allocation = make(alloc, range, &body.arena);
-                context.graphs.enter((graph, alloc), &allocation, &body.grant);
+                context.graphs.enter((graph, alloc), &allocation);
                 allocation
             }),
         };

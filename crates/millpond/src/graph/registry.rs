@@ -2,6 +2,7 @@
 //!
 //! Knows allocations by the alloc node they are of; streams not at all.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -30,6 +31,9 @@ use crate::tracing::Tracer;
 /// So many spare ranges of addresses are kept.
 const SPARES: usize = 16;
 
+/// Of so many alloc nodes it is known where their memory was freed after all execs of them are gone.
+const ENDED_KEPT: usize = 1 << 14;
+
 /// An alloc node of a graph of the device.
 type Key = (GraphId, GraphAllocId);
 
@@ -38,8 +42,28 @@ type Key = (GraphId, GraphAllocId);
 struct Named {
     id: AllocId,
     allocation: Weak<Allocation>,
-    /// There as long as the graph, or an exec of it.
-    grant: Weak<Grant>,
+}
+
+/// Where memory was freed last, of alloc nodes whose execs are gone: the newest so many.
+#[derive(Debug, Default)]
+struct Ended {
+    freed: FxHashMap<Key, Use>,
+    /// The keys, oldest first.
+    order: VecDeque<Key>,
+}
+
+impl Ended {
+    fn add(&mut self, key: Key, free: Use) {
+        if self.freed.insert(key, free).is_some() {
+            return;
+        }
+        self.order.push_back(key);
+        if self.order.len() > ENDED_KEPT
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.freed.remove(&oldest);
+        }
+    }
 }
 
 /// See the module.
@@ -57,7 +81,7 @@ pub(crate) struct Graphs {
     /// What launches leave live, by alloc node.
     names: Mutex<{ ranks::OUTPUT_NAMES }, FxHashMap<Key, Named>>,
     /// Where it was freed last, of alloc nodes that an exec which is gone had.
-    ended: Mutex<{ ranks::OUTPUTS_ENDED }, FxHashMap<Key, (Weak<Grant>, Use)>>,
+    ended: Mutex<{ ranks::OUTPUTS_ENDED }, Ended>,
     /// The same by the number of the allocation.
     numbers: Mutex<{ ranks::OUTPUT_NUMBERS }, FxHashMap<AllocId, Weak<Allocation>>>,
     /// What captures in progress have allocated.
@@ -113,9 +137,9 @@ impl Graphs {
     }
 
     /// An output of an exec is known by its alloc node from now on.
-    pub(crate) fn enter(&self, key: Key, allocation: &Arc<Allocation>, grant: &Arc<Grant>) {
-        let (id, grant) = (allocation.id, Arc::downgrade(grant));
-        lock(&self.names).insert(key, Named { id, allocation: Arc::downgrade(allocation), grant });
+    pub(crate) fn enter(&self, key: Key, allocation: &Arc<Allocation>) {
+        let named = Named { id: allocation.id, allocation: Arc::downgrade(allocation) };
+        lock(&self.names).insert(key, named);
         self.enter_number(allocation);
     }
 
@@ -132,9 +156,7 @@ impl Graphs {
     /// Why memory of an alloc node that is not live cannot be used or freed.
     #[cold]
     pub(crate) fn not_live(&self, key: Key, act: Act) -> GraphError {
-        let ended = lock(&self.ended).get(&key).cloned();
-        // Not of a graph that is gone: when its entry goes is no matter of the program.
-        let freed = ended.filter(|(grant, _)| grant.strong_count() > 0).map(|(_, free)| free.site);
+        let freed = lock(&self.ended).freed.get(&key).map(|free| free.site);
         GraphError::NotLive { graph: key.0, act, freed }
     }
 
@@ -246,11 +268,7 @@ impl Graphs {
         let (mut names, mut ended) = (lock(&self.names), lock(&self.ended));
         names.retain(|key, named| {
             if let Some(free) = freed.get(&named.id) {
-                if ended.len() == ended.capacity() {
-                    // Before it grows, and not more often.
-                    ended.retain(|_, (grant, _)| grant.strong_count() > 0);
-                }
-                ended.insert(*key, (named.grant.clone(), *free));
+                ended.add(*key, *free);
             }
             named.allocation.strong_count() > 0
         });
@@ -401,4 +419,25 @@ pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Re
         }
     }
     Err(nearest)
+}
+
+#[cfg(test)]
+mod tests {
+    use millpond_core::ids::{Point, Slot};
+
+    use super::*;
+
+    #[test]
+    fn the_newest_frees_are_known() {
+        let mut ended = Ended::default();
+        let key = |graph: usize| (GraphId(graph as u32), GraphAllocId(0));
+        let free = |seq: usize| Use { point: Point { slot: Slot(0), seq: seq as u32 as _ }, site: Site::default() };
+        for graph in 0..ENDED_KEPT + 3 {
+            ended.add(key(graph), free(graph));
+            ended.add(key(graph), free(graph + 1));
+        }
+        assert_eq!((ended.freed.len(), ended.order.len()), (ENDED_KEPT, ENDED_KEPT));
+        assert!(!ended.freed.contains_key(&key(2)));
+        assert_eq!(ended.freed.get(&key(3)), Some(&free(4)), "the last time");
+    }
 }
