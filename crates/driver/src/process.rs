@@ -30,12 +30,16 @@ pub fn at_exit(handler: Handler) -> bool {
     atexit(handler) == 0
 }
 
-/// For a thread of a device in a process that it forked itself, once the work that did so is done: what comes next in
-/// its queue is the parent's. The thread is the process's only one and has nothing to return to, so the process ends.
-#[inline]
-pub(crate) fn end_if_forked() {
-    if is_forked() {
-        _exit(0);
+/// Held by a thread of a device while it runs work. In a process that the work forked the drop ends that process: what
+/// comes next in the thread's queue is the parent's, and the thread is the only one and has nothing to return to.
+pub(crate) struct EndsIfForked;
+
+impl Drop for EndsIfForked {
+    #[inline]
+    fn drop(&mut self) {
+        if is_forked() {
+            _exit(c_int::from(std::thread::panicking()));
+        }
     }
 }
 

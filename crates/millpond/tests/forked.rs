@@ -188,6 +188,12 @@ fn a_forked_process_is_refused_and_its_parent_loses_nothing() {
 /// What is queued behind a kernel that forks is the parent's: the new process ends where the kernel does.
 #[test]
 fn a_kernel_that_forks_is_the_last_of_the_new_process() {
+    for panics in [false, true] {
+        forks_in_a_kernel(panics);
+    }
+}
+
+fn forks_in_a_kernel(panics: bool) {
     let device = Device::host(HostConfig::default()).unwrap();
     let (stream, pool) = (device.stream().unwrap(), device.pool(PoolConfig { shareable: true, ..Default::default() }));
     let x = stream.alloc::<u32>(&pool.unwrap(), 16).unwrap();
@@ -199,18 +205,19 @@ fn a_kernel_that_forks_is_the_last_of_the_new_process() {
         let child = unsafe { fork() };
         if child == 0 {
             alarm(20);
+            assert!(!panics, "meant");
             return;
         }
         let mut status = -1;
         // SAFETY: the place is valid for the call.
         unsafe { waitpid(child, &mut status, 0) };
-        seen.store(status == 0, Ordering::Relaxed);
+        seen.store(status == i32::from(panics) << 8, Ordering::Relaxed);
     };
     stream.launch(x.write(), fork_there).unwrap();
     for _ in 0..3 {
         stream.launch(x.write(), |x| x[0] += 1).unwrap();
     }
     assert_eq!(stream.copy_to_host(x.read()).unwrap()[0], 3);
-    assert!(ended.load(Ordering::Relaxed), "the new process ended well");
+    assert!(ended.load(Ordering::Relaxed), "the new process ended by itself");
     stream.free(x).unwrap();
 }

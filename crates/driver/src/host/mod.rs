@@ -306,10 +306,8 @@ impl Execute for Executor {
     fn execute(&self, work: Work) -> std::result::Result<(), String> {
         match work {
             Work::Run(task) => {
+                let _ends = is_worker().then_some(process::EndsIfForked);
                 task();
-                if is_worker() {
-                    process::end_if_forked();
-                }
             }
             // Which sides are device memory makes no difference here.
             Work::Copy { to, from, bytes, kind: _ } => {
