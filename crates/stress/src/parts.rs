@@ -49,18 +49,18 @@ impl Thread<'_> {
         self.is_safe(&held, at, act).then_some(Chosen { held, at, view, part, others })
     }
 
-    /// What is expected, and a kernel that looks at a part and leaves what it found.
-    fn about(&self, it: &Chosen, act: Act, chance: u32) -> Option<(Expect, Kernel)> {
+    /// The part, what is expected, and a kernel that looks at it and leaves what it found.
+    fn about(&self, it: &Chosen, act: Act, chance: u32) -> Option<(View<u64>, Expect, Kernel)> {
+        let view = it.view.slice(it.part.from..it.part.to).ok()?;
         let (life, knows) = (&self.bufs[it.at].as_ref()?.life, self.hear(&it.held.line));
         let expect = self.expect_of(&it.held, life, &knows, act, it.part);
         let kernel = self.kernel(life, life.content, self.flag(), chance);
-        Some((expect, Kernel { part: Some((it.part.from, it.view.len())), ..kernel }))
+        Some((view, expect, Kernel { part: Some((it.part.from, it.view.len())), ..kernel }))
     }
 
     pub(crate) fn write_part(&mut self, op: Op) {
         let Some(it) = self.choose(op, Act::Write) else { return };
-        let Some((expect, kernel)) = self.about(&it, Act::Write, op.c) else { return };
-        let Ok(view) = it.view.slice(it.part.from..it.part.to) else { return };
+        let Some((view, expect, kernel)) = self.about(&it, Act::Write, op.c) else { return };
         let (line, id, part) = (it.held.line.chain, kernel.life, it.part);
         let call = format!("write of b{id}[{}..{}] on s{line}", part.from, part.to);
         let is_known = !matches!(kernel.after, Content::Unknown);
@@ -138,8 +138,7 @@ impl Thread<'_> {
 
     pub(crate) fn read_part(&mut self, op: Op) {
         let Some(it) = self.choose(op, Act::Read) else { return };
-        let Some((expect, kernel)) = self.about(&it, Act::Read, op.c) else { return };
-        let Ok(view) = it.view.slice(it.part.from..it.part.to) else { return };
+        let Some((view, expect, kernel)) = self.about(&it, Act::Read, op.c) else { return };
         let (line, id, part) = (it.held.line.chain, kernel.life, it.part);
         let call = format!("read of b{id}[{}..{}] on s{line}", part.from, part.to);
         if op.c >> 8 & 3 != 0 && self.world.kind != DeviceKind::Cuda {
