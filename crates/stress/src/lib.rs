@@ -13,6 +13,7 @@
 //! | `importer`, `import` | what such a process does; the one call that is not safe |
 //! | `parts` | parts of buffers, used by several streams at once |
 //! | `work` | what kernels do |
+//! | `preempt` | threads are stopped wherever they are |
 //! | `program` | one program, from fresh devices to the last drop |
 //! | `parent` | processes that run programs; what they find is made small |
 //! | `exhaust` | every program of a few operations, against a naive device |
@@ -35,6 +36,7 @@ pub mod oracle;
 mod order;
 pub mod parent;
 mod parts;
+pub mod preempt;
 mod process;
 pub mod program;
 pub mod random;

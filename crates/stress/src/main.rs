@@ -11,6 +11,7 @@ use millpond_stress::finding::watch_panics;
 use millpond_stress::importer;
 use millpond_stress::op::Program;
 use millpond_stress::parent::{self, Plan};
+use millpond_stress::preempt;
 use millpond_stress::program::{self, Count, Watched};
 use millpond_stress::settings::{DeviceKind, SETTINGS, Setting, find};
 
@@ -20,8 +21,9 @@ const HELP: &str = "millpond-stress [--seconds N] [--seed S] [--device host|sim|
     MILLPOND_STRESS_CUDA_LIBRARY names.
 millpond-stress --list
     The settings.
-millpond-stress try --setting NAME --kind KIND --seed S [--places A,B,..] [--log FILE]
-    Runs one program again, or some of its operations, and writes its calls down.
+millpond-stress try --setting NAME --kind KIND --seed S [--preempt MICROS] [--places A,B,..] [--log FILE]
+    Runs one program again, or some of its operations, and writes its calls down. With --preempt its threads are
+    stopped wherever they are, all the time, for up to so long: what few runs show, one of a hundred then does.
 millpond-stress exhaust --ops N [--threads T]
     Runs every program of N operations on three streams, one pool and two sizes.";
 
@@ -60,12 +62,21 @@ fn program(options: &HashMap<&str, &str>) -> Result<(Program, DeviceKind), Strin
     Ok((Program::random(setting, number(options, "--seed", 0)?), kind))
 }
 
+/// Threads are stopped from now on, where that is asked for.
+fn preempt(options: &HashMap<&str, &str>, seed: u64) -> Result<(), String> {
+    match number(options, "--preempt", 0)? {
+        0 => Ok(()),
+        longest => preempt::start(Duration::from_micros(longest), seed).map_err(|error| format!("--preempt: {error}")),
+    }
+}
+
 /// Programs one after the other, for a parent that reads what is printed.
 fn worker(options: &HashMap<&str, &str>) -> Result<(), String> {
     let (first, kind) = program(options)?;
     let time = Duration::from_millis(number(options, "--millis", 1000)?);
     let (begun, watched, mut total) = (Instant::now(), Watched::default(), Count::default());
     watched.watch(Duration::from_secs(20));
+    preempt(options, first.seed)?;
     for seed in first.seed.. {
         println!("at {seed}");
         total.add(program::run(&Program::random(first.setting, seed), kind, None, &watched));
@@ -94,6 +105,7 @@ fn once(options: &HashMap<&str, &str>) -> Result<(), String> {
     let log = options.get("--log").map(open).transpose()?;
     let watched = Watched::default();
     watched.watch(Duration::from_secs(number(options, "--hang", 20)?));
+    preempt(options, std::process::id().into())?;
     let count = program::run(&program, kind, log, &watched);
     println!("{count:?}");
     Ok(())

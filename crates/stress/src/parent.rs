@@ -45,6 +45,8 @@ pub struct Name {
     pub kind: DeviceKind,
     /// Its seed.
     pub seed: u64,
+    /// For how many microseconds its threads are stopped at most; 0 where they are left alone.
+    pub preempt: u64,
 }
 
 /// How a process ended that is not fine.
@@ -82,7 +84,9 @@ pub fn run(plan: &Plan) -> usize {
         batch += 1;
         let first = mix(plan.seed ^ mix(batch)) >> 16;
         let left = plan.time.saturating_sub(begun.elapsed()).min(BATCH);
-        let name = Name { setting, kind, seed: first };
+        let may_stop = kind != DeviceKind::Cuda && random.chance(40);
+        let preempt = if may_stop { [300, 1000, 3000][random.below(3) as usize] } else { 0 };
+        let name = Name { setting, kind, seed: first, preempt };
         match worker(name, left) {
             Ok(count) => total.add(count),
             Err(failure) => {
@@ -103,7 +107,8 @@ pub fn run(plan: &Plan) -> usize {
 fn command(name: Name, what: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a program knows where it is"));
     command.args([what, "--setting", name.setting.name, "--seed", &name.seed.to_string()]);
-    command.args(["--kind", &format!("{:?}", name.kind)]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(["--kind", &format!("{:?}", name.kind), "--preempt", &name.preempt.to_string()]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -219,7 +224,7 @@ impl Trial {
 
 /// Says what failed, makes it small and prints it.
 fn report(name: Name, failure: &Failure) {
-    let Name { setting, kind, seed } = name;
+    let Name { setting, kind, seed, preempt } = name;
     println!("finding: setting {}, device {kind:?}, seed {seed}: {}", setting.name, failure.said);
     let folder = std::env::temp_dir().join(format!("millpond-stress-{}", std::process::id()));
     if std::fs::create_dir_all(&folder).is_err() {
@@ -229,12 +234,14 @@ fn report(name: Name, failure: &Failure) {
     let all: Vec<usize> = (0..program.len()).collect();
     let hang = if failure.is_hang { 3 } else { 20 };
     let mut trial = Trial { name, signature: signature(&failure.said), tries: 1, hang, folder };
-    let runs = if setting.threads == 1 { 5 } else { 40 };
+    let runs = if setting.threads == 1 && preempt == 0 { 5 } else { 40 };
     let most = if failure.is_hang { 8 } else { runs };
     let failed = (0..most).filter(|_| trial.fails(&all, 1, None).is_some()).count();
     println!("run alone, it failed {failed} times of {most}");
+    let again =
+        format!("millpond-stress try --setting {} --kind {kind:?} --seed {seed} --preempt {preempt}", setting.name);
     if failed == 0 {
-        println!("again: millpond-stress try --setting {} --kind {kind:?} --seed {seed}", setting.name);
+        println!("again: {again}");
     } else {
         trial.tries = (3 * most / failed as u32).clamp(1, 60);
         let kept = trial.shrink(all);
@@ -250,11 +257,7 @@ fn report(name: Name, failure: &Failure) {
         let places: Vec<String> = kept.iter().map(usize::to_string).collect();
         println!("made small: {} operations: {}", kept.len(), said.unwrap_or_else(|| "it did not fail again".into()));
         println!("{}", std::fs::read_to_string(&log).unwrap_or_default());
-        println!(
-            "again: millpond-stress try --setting {} --kind {kind:?} --seed {seed} --places {}",
-            setting.name,
-            places.join(",")
-        );
+        println!("again: {again} --places {}", places.join(","));
     }
     let _ = std::fs::remove_dir_all(&trial.folder);
 }
