@@ -19,6 +19,7 @@ use crate::event::Mark;
 use crate::graph::{Graphs, trim_graph_memory};
 use crate::hosts::Hosts;
 use crate::in_flight::InFlight;
+use crate::last::FoundPool;
 use crate::locks::{Mutex, lock};
 use crate::peers;
 use crate::pool::PoolShared;
@@ -83,8 +84,9 @@ impl Context {
     }
 
     /// The pools that live.
-    pub(crate) fn pools(&self) -> Vec<Arc<PoolShared>> {
-        lock(&self.pools).values().filter_map(Weak::upgrade).collect()
+    pub(crate) fn pools(&self) -> Vec<FoundPool> {
+        let pools = lock(&self.pools);
+        pools.values().filter_map(FoundPool::upgrade).collect()
     }
 
     /// The streams that live.
@@ -132,16 +134,22 @@ impl Context {
         self.finish_closing();
     }
 
-    /// Gives the memory of dropped pools back, where nothing uses it any more.
+    /// Gives back what nothing uses any more of dropped pools and graphs, and of what was imported.
     pub(crate) fn finish_closing(&self) {
+        self.finish_pools();
+        self.graphs.finish_closing(self);
+        self.finish_imports();
+    }
+
+    /// Gives the memory of dropped pools back, where nothing uses it any more. Never waits; the heap of a pool that is
+    /// still there may be locked.
+    pub(crate) fn finish_pools(&self) {
         let closing = std::mem::take(&mut *lock(&self.closing));
         for mut heap in closing {
             if !heap.finish(self) {
                 lock(&self.closing).push(heap);
             }
         }
-        self.graphs.finish_closing(self);
-        self.finish_imports();
     }
 }
 

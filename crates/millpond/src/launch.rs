@@ -68,7 +68,9 @@ impl StreamShared {
                 // What was refused has not begun.
                 Err(error) => {
                     if work.is_none() || !self.mend(&error, &mut known) {
-                        self.note_refused(&error, |tracer| tracer.declared_launch(self.id, accesses, caller));
+                        self.note_refused(&error, |tracer| {
+                            tracer.declared_launch(&self.context.graphs, self.id, accesses, caller)
+                        });
                         return Err(error);
                     }
                 }

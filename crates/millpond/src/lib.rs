@@ -50,6 +50,7 @@ mod held;
 mod host_free;
 mod hosts;
 mod in_flight;
+mod last;
 mod launch;
 mod locate;
 mod locks;

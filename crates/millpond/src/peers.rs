@@ -19,16 +19,26 @@ use crate::device::Device;
 use crate::error::{Invalid, Result};
 use crate::event::Mark;
 use crate::hosts::{Knowledge, Told};
+use crate::last::FoundContext;
 use crate::locks::{Guard, Mutex, lock};
 use crate::ranks;
 use crate::stream::{State, StreamShared};
+use crate::tracing::Tracer;
 
 /// Chains of all devices of the process.
 static NUMBERS: LazyLock<Numbers> = LazyLock::new(Numbers::default);
-/// The devices of the process, and whether others may have to do with them.
+/// The devices of the process.
 static DEVICES: Mutex<{ ranks::DEVICES }, Devices> = Mutex::new(Vec::new());
-/// By number.
-type Devices = Vec<(u32, bool, Weak<Context>)>;
+type Devices = Vec<Open>;
+
+/// A device that is open.
+struct Open {
+    number: u32,
+    /// Whether others may have to do with it.
+    has_peers: bool,
+    context: Weak<Context>,
+    tracer: Option<Arc<Tracer>>,
+}
 /// What hosts know of those devices that have met others.
 static MET: Mutex<{ ranks::MET }, Vec<(u32, Weak<Knowledge>)>> = Mutex::new(Vec::new());
 /// What hosts knew of those among them that are gone.
@@ -55,8 +65,8 @@ extern "C" fn in_parent() {
 /// Every stream has something to hear from now on, and is refused where it would hear it.
 extern "C" fn in_child() {
     let _ = FORKING.try_with(|forking| {
-        for (.., context) in forking.borrow_mut().take().iter().flat_map(|devices| devices.iter()) {
-            if let Some(context) = context.upgrade() {
+        for device in forking.borrow_mut().take().iter().flat_map(|devices| devices.iter()) {
+            if let Some(context) = device.context.upgrade() {
                 context.hosts.advance();
                 // The parent's threads have it, too, here for ever.
                 std::mem::forget(context);
@@ -68,7 +78,8 @@ extern "C" fn in_child() {
 /// A device is open.
 pub(crate) fn enter(context: &Arc<Context>) {
     process::watch_forks(before_fork, in_parent, in_child);
-    lock(&DEVICES).push((context.number, context.driver.peer().is_some(), Arc::downgrade(context)));
+    let (number, has_peers, tracer) = (context.number, context.driver.peer().is_some(), context.tracer.clone());
+    lock(&DEVICES).push(Open { number, has_peers, context: Arc::downgrade(context), tracer });
 }
 
 /// A device goes. What its host was told stays true.
@@ -76,36 +87,40 @@ pub(crate) fn leave(context: &Context) {
     if context.has_met.load(Ordering::Acquire) {
         GONE.hear(&context.hosts.base());
     }
-    lock(&DEVICES).retain(|(other, ..)| *other != context.number);
+    lock(&DEVICES).retain(|other| other.number != context.number);
     lock(&MET).retain(|(other, _)| *other != context.number);
 }
 
-/// The device of a number, while it is open. It must not be let go under a lock of a stream.
-pub(crate) fn find(number: u32) -> Option<Arc<Context>> {
-    lock(&DEVICES).iter().find(|(other, ..)| *other == number)?.2.upgrade()
+/// The device of a number, while it is open.
+pub(crate) fn find(number: u32) -> Option<FoundContext> {
+    let devices = lock(&DEVICES);
+    FoundContext::upgrade(&devices.iter().find(|other| other.number == number)?.context)
+}
+
+/// What traces the device of a number, while it is open.
+pub(crate) fn tracer_of(number: u32) -> Option<Arc<Tracer>> {
+    lock(&DEVICES).iter().find(|other| other.number == number)?.tracer.clone()
 }
 
 /// The other devices of the process that this one may have points of.
-pub(crate) fn met(context: &Context) -> Vec<Arc<Context>> {
+pub(crate) fn met(context: &Context) -> Vec<FoundContext> {
     let has_met = |context: &Context| context.has_met.load(Ordering::Acquire);
     if !has_met(context) {
         return Vec::new();
     }
-    let all: Vec<_> =
-        lock(&DEVICES).iter().filter_map(|(number, _, other)| Some((*number, other.upgrade()?))).collect();
-    all.into_iter().filter(|(number, other)| *number != context.number && has_met(other)).map(|(_, it)| it).collect()
+    others(context).into_iter().filter(|other| has_met(other)).collect()
 }
 
 /// The numbers of all open devices that others may have to do with.
 pub(crate) fn numbers_of_peers() -> Vec<u32> {
-    lock(&DEVICES).iter().filter(|(_, has_peers, _)| *has_peers).map(|(number, ..)| *number).collect()
+    lock(&DEVICES).iter().filter(|other| other.has_peers).map(|other| other.number).collect()
 }
 
 /// The other devices of the process.
-pub(crate) fn others(context: &Context) -> Vec<Arc<Context>> {
+pub(crate) fn others(context: &Context) -> Vec<FoundContext> {
     let devices = lock(&DEVICES);
-    let others = devices.iter().filter(|(number, ..)| *number != context.number);
-    others.filter_map(|(.., other)| other.upgrade()).collect()
+    let others = devices.iter().filter(|other| other.number != context.number);
+    others.filter_map(|other| FoundContext::upgrade(&other.context)).collect()
 }
 
 /// What messages call a device.

@@ -413,7 +413,7 @@ impl Drop for PoolShared {
         lock(&self.context.pools).remove(&self.id);
         let heap = self.heap.get_mut().take();
         lock(&self.context.closing).push(Closing { heap, range: self.range });
-        self.context.finish_closing();
+        self.context.finish_pools();
     }
 }
 

@@ -117,6 +117,16 @@ impl<const RANK: u8> Held<RANK> {
 #[cfg(debug_assertions)]
 pub(crate) use checked::Held;
 
+/// Locks from this rank on may be waited for here, in builds with debug assertions: see [`Held::in_order`].
+#[track_caller]
+#[inline]
+pub(crate) fn may_wait<const RANK: u8>() {
+    // While a panic passes there would be no second one, but an abort.
+    if !std::thread::panicking() {
+        drop(Held::<RANK>::in_order());
+    }
+}
+
 #[cfg(debug_assertions)]
 mod checked {
     use std::cell::Cell;

@@ -25,6 +25,7 @@ use crate::device::Device;
 use crate::error::{Invalid, Refused, Result};
 use crate::event::Mark;
 use crate::graph::{Graph, MemAllocNode, NodeName};
+use crate::last::FoundPool;
 use crate::statistics::PoolStatistics;
 use crate::stream::{Mode, Stream, StreamShared};
 
@@ -415,8 +416,7 @@ pub struct PoolPicture {
 impl Device {
     /// What each pool of the device holds. What other threads do meanwhile is seen in part.
     pub fn picture(&self) -> Vec<PoolPicture> {
-        let picture =
-            |pool: &Arc<PoolShared>| PoolPicture { id: pool.id, statistics: pool.statistics(), live: pool.live() };
+        let picture = |pool: &FoundPool| PoolPicture { id: pool.id, statistics: pool.statistics(), live: pool.live() };
         let mut pools: Vec<_> = self.context().pools().iter().map(picture).collect();
         pools.sort_by_key(|pool| pool.id);
         pools

@@ -16,6 +16,7 @@ use crate::allocation::Owned;
 use crate::context::Context;
 use crate::error::{Error, Invalid, OutOfMemory, Result};
 use crate::graph::trim_graph_memory;
+use crate::last::FoundPool;
 use crate::pool::{Heap, PoolShared};
 use crate::progress::Told;
 use crate::shell;
@@ -29,7 +30,7 @@ const REPORTED: usize = 5;
 const PATIENCE: u32 = 200;
 
 /// A request has found no memory as yet: while this lives, freed blocks of these pools go to the heap at once.
-struct Shortage(Vec<Arc<PoolShared>>);
+struct Shortage(Vec<FoundPool>);
 
 impl Drop for Shortage {
     fn drop(&mut self) {

@@ -20,6 +20,7 @@ use smallvec::SmallVec;
 
 use crate::access::{Access as Declare, Source};
 use crate::allocation::{Allocation, Origin, Owned};
+use crate::graph::Graphs;
 use crate::locks::{Mutex, lock};
 use crate::peers;
 use crate::ranks;
@@ -402,25 +403,24 @@ impl Tracer {
 
     /// A launch as the program asked for it.
     #[cold]
-    pub(crate) fn declared_launch<A: Declare>(&self, stream: StreamId, accesses: &A, caller: Caller) {
-        let (stream, accesses) = (self.stream_id(stream), self.declared(accesses));
+    pub(crate) fn declared_launch<A: Declare>(&self, graphs: &Graphs, stream: StreamId, accesses: &A, caller: Caller) {
+        let (stream, accesses) = (self.stream_id(stream), self.declared(graphs, accesses));
         self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
     }
 
-    /// Accesses as the program declares them.
-    pub(crate) fn declared<A: Declare>(&self, accesses: &A) -> SmallVec<[Access; 2]> {
+    /// Accesses as the program declares them, to a device with these graphs.
+    pub(crate) fn declared<A: Declare>(&self, graphs: &Graphs, accesses: &A) -> SmallVec<[Access; 2]> {
         let mut used = SmallVec::new();
         accesses.declare(&mut |declared| {
             let memory = match declared.source {
                 Source::Empty | Source::Nothing | Source::Named(None) => None,
                 Source::Owned(Owned { allocation, generation, .. }) => self.memory_of(allocation, *generation),
                 Source::Named(Some(named)) if named.device != self.context => {
-                    let owner = peers::find(named.device).and_then(|owner| owner.tracer.clone());
+                    let owner = peers::tracer_of(named.device);
                     owner.filter(|it| self.is_beside(it)).map(|it| it.memory(named.id, named.generation))
                 }
                 Source::Named(Some(named)) => {
-                    let context = peers::find(self.context);
-                    let captured = context.and_then(|context| context.graphs.find_open(named.id));
+                    let captured = graphs.find_open(named.id);
                     let captured = captured.and_then(|it| self.memory_of(&it, named.generation));
                     Some(captured.unwrap_or_else(|| self.memory(named.id, named.generation)))
                 }

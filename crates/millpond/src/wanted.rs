@@ -166,9 +166,9 @@ impl StreamShared {
             Source::Owned(owned) => (Held::Borrowed(&owned.allocation), owned.generation, owned.address),
             Source::Named(Some(named)) if named.device != self.context.number => {
                 let owner = peers::find(named.device).ok_or(Invalid::Stale)?;
-                let allocation = owner.resolve(named)?;
+                let allocation = owner.resolve(named);
                 garbage.put(owner);
-                (Held::Found(allocation), named.generation, named.address)
+                (Held::Found(allocation?), named.generation, named.address)
             }
             Source::Named(Some(named)) => (Held::Found(self.context.resolve(named)?), named.generation, named.address),
             Source::Node(name) => {

@@ -101,7 +101,7 @@ fn capture_on(make: Make) {
         .capture(|s| {
             let scratch = s.alloc::<u8>(&pool, 512)?;
             let kept = s.alloc::<u8>(&pool, 512)?;
-            visit(s, (scratch.write(), kept.write()))?;
+            visit(s, (scratch.write(), kept.view().write()))?;
             Ok(kept.into_alloc_node())
         })
         .unwrap();

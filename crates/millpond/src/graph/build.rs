@@ -156,7 +156,12 @@ impl Graph {
     ) -> Result<GraphNode> {
         let dependencies = self.dependencies(dependencies)?;
         self.add_work(&dependencies, accesses, place, payload).inspect_err(|error| {
-            self.note_refused(error, &dependencies, |tracer| tracer.declared_node(accesses), place);
+            self.note_refused(
+                error,
+                &dependencies,
+                |tracer| tracer.declared_node(&self.body.context.graphs, accesses),
+                place,
+            );
         })
     }
 

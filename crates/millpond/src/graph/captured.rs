@@ -123,7 +123,7 @@ impl StreamShared {
                 adding.check_uses(&resolved.accesses, may_share, payload.noun(), place)?;
                 let node = adding.body.add_work(adding.tails, &resolved.accesses, payload, may_share, place)?;
                 if let Some(tracer) = adding.session.tracer() {
-                    tracer.declared_launch(self.id, accesses, caller);
+                    tracer.declared_launch(&self.context.graphs, self.id, accesses, caller);
                 }
                 Ok((node, node))
             })

@@ -12,6 +12,7 @@ use millpond_core::op::{Access, CaptureMode, Mark, Memory, NodeOp, Place, What};
 use millpond_driver::process;
 use smallvec::SmallVec;
 
+use super::Graphs;
 use crate::access::Access as Declare;
 use crate::locks::lock;
 use crate::tracing::{Caller, TracedEvent, Tracer};
@@ -148,8 +149,8 @@ impl Tracer {
 
     /// What a node does to memory that the program declares.
     #[cold]
-    pub(crate) fn declared_node<A: Declare>(&self, accesses: &A) -> NodeOp {
-        NodeOp::Kernel(self.declared(accesses))
+    pub(crate) fn declared_node<A: Declare>(&self, graphs: &Graphs, accesses: &A) -> NodeOp {
+        NodeOp::Kernel(self.declared(graphs, accesses))
     }
 
     /// The uses of a node of a graph.

@@ -25,12 +25,12 @@
 mod namers;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use millpond_core::check::{Place, Site, Use};
 use millpond_core::ids::{Point, Seq, Slot, StreamId};
 use millpond_core::share::{ForeignEnd, ForeignPoint, ForeignUse, POINTS_MAX};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::socket::ProcessKey;
@@ -57,8 +57,11 @@ pub(super) const EVERYBODYS: Point = Point { slot: Slot(0), seq: 0 };
 /// The chains of others, both ways.
 #[derive(Debug, Default)]
 pub(crate) struct Abroad {
-    chains: Mutex<{ ranks::ABROAD }, Chains>,
+    chains: SharedChains,
 }
+
+/// Who holds a speaker has them without the device, and may let go anywhere.
+type SharedChains = Arc<Mutex<{ ranks::ABROAD }, Chains>>;
 
 /// Whom a chain is of: the speaker, and the slot there.
 type Name = (u64, u32);
@@ -75,8 +78,8 @@ struct Chains {
     idle: usize,
     /// Slots of chains that are forgotten, and where they ended.
     vacant: Vec<Point>,
-    /// All slots that chains of others ever had.
-    foreign: FxHashSet<Slot>,
+    /// All slots that chains of others ever had, and how far each is.
+    foreign: FxHashMap<Slot, Arc<Progress>>,
 }
 
 /// A chain of another process.
@@ -118,41 +121,40 @@ impl Known {
 /// Somebody needs this speaker.
 #[derive(Debug)]
 pub(super) struct Speaker {
-    context: Weak<Context>,
+    chains: SharedChains,
     number: u64,
     pub(super) device: u128,
 }
 
 impl Drop for Speaker {
     fn drop(&mut self) {
-        if let Some(context) = self.context.upgrade() {
-            context.release_speaker(self.number, |known| &mut known.users);
-        }
+        lock(&self.chains).release(self.number, |known| &mut known.users);
     }
 }
 
 /// Uses of these speakers are in the history of memory that is lent or imported.
 #[derive(Debug)]
 pub(super) struct Hold {
-    context: Weak<Context>,
+    chains: SharedChains,
     numbers: SmallVec<[u64; 1]>,
 }
 
 impl Hold {
     /// What was done up to these points is over, and whoever comes after an event of this device comes after it.
     pub(super) fn is_over(&self, points: &[Point]) {
-        let Some(context) = self.context.upgrade().filter(|_| !points.is_empty()) else { return };
-        let mut chains = lock(&context.share.abroad.chains);
-        for point in points {
-            chains.is_over(*point);
+        if points.is_empty() {
+            return;
         }
+        let mut chains = lock(&self.chains);
+        points.iter().for_each(|point| chains.is_over(*point));
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if let Some(context) = self.context.upgrade() {
-            self.numbers.iter().for_each(|number| context.release_speaker(*number, |known| &mut known.holds));
+        if !self.numbers.is_empty() {
+            let mut chains = lock(&self.chains);
+            self.numbers.iter().for_each(|number| chains.release(*number, |known| &mut known.holds));
         }
     }
 }
@@ -221,6 +223,30 @@ impl Chains {
         *count(known) += 1;
     }
 
+    /// One fewer needs a speaker. Where it has nothing any more, its process is over, or has given back all that it
+    /// had: whatever it spoke of is over.
+    fn release(&mut self, number: u64, count: impl FnOnce(&mut Known) -> &mut usize) {
+        let Self { here, speakers, idle, foreign, .. } = self;
+        let Some(known) = speakers.get_mut(&number) else { return };
+        *count(known) -= 1;
+        if known.users > 0 {
+            return;
+        }
+        for slot in &known.chains {
+            let Some(chain) = here.get_mut(&(number, *slot)) else { continue };
+            chain.over = chain.over.max(chain.said);
+            if let Some(progress) = foreign.get(&chain.slot) {
+                progress.complete(chain.said);
+            }
+        }
+        if !known.is_needed() {
+            *idle += known.chains.len();
+            if known.process.is_some() || known.chains.is_empty() {
+                self.forget(number);
+            }
+        }
+    }
+
     /// A speaker's chains have no names any more; their slots serve others.
     fn forget(&mut self, number: u64) {
         let Some(known) = self.speakers.remove(&number) else { return };
@@ -261,7 +287,7 @@ impl Chains {
 impl Context {
     /// A device of another process, as which it has to be known. What was heard of it before is of the same one, unless
     /// another process was said to have it.
-    pub(super) fn speaker(self: &Arc<Self>, process: ProcessKey, number: u32, device: u128) -> Speaker {
+    pub(super) fn speaker(&self, process: ProcessKey, number: u32, device: u128) -> Speaker {
         let mut chains = lock(&self.share.abroad.chains);
         let is_said = |known: &Known| known.process.is_none() && (known.number == 0 || known.number == number);
         let found = chains.find_or_add(device, |known| known.process == Some(process), is_said);
@@ -269,7 +295,7 @@ impl Context {
         if let Some(known) = chains.speakers.get_mut(&found) {
             (known.process, known.number) = (Some(process), number);
         }
-        Speaker { context: Arc::downgrade(self), number: found, device }
+        Speaker { chains: Arc::clone(&self.share.abroad.chains), number: found, device }
     }
 
     /// How many chains of others are known.
@@ -280,7 +306,7 @@ impl Context {
     /// What was done to memory that a speaker lends, by its process and third ones, and those are needed while it is
     /// held; none where it cannot be true. A third one is the process of that number, where it has spoken.
     pub(super) fn uses_told(
-        self: &Arc<Self>,
+        &self,
         number: u128,
         speaker: &Speaker,
         process: u32,
@@ -303,12 +329,12 @@ impl Context {
         };
         let told: Option<Vec<Use>> = uses.iter().map(&mut told).collect();
         drop(chains);
-        let hold = Hold { context: Arc::downgrade(self), numbers };
+        let hold = Hold { chains: Arc::clone(&self.share.abroad.chains), numbers };
         told.map(|told| (told, hold))
     }
 
     /// The speakers whose uses these are are needed while this is held.
-    pub(super) fn hold<'u>(self: &Arc<Self>, uses: impl IntoIterator<Item = &'u Use>) -> Hold {
+    pub(super) fn hold<'u>(&self, uses: impl IntoIterator<Item = &'u Use>) -> Hold {
         let mut chains = lock(&self.share.abroad.chains);
         let mut numbers = SmallVec::new();
         for known in uses {
@@ -318,7 +344,7 @@ impl Context {
                 numbers.push(number);
             }
         }
-        Hold { context: Arc::downgrade(self), numbers }
+        Hold { chains: Arc::clone(&self.share.abroad.chains), numbers }
     }
 
     /// What others did that is over, as they call it: it comes before all that this device does from now on. Of
@@ -333,7 +359,7 @@ impl Context {
     /// What this order calls a point of its own that another process names; none where it cannot be true.
     fn own_point(&self, chains: &Chains, point: ForeignPoint) -> Option<Point> {
         let slot = Slot(point.slot);
-        let progress = self.chains.find(slot).filter(|_| !chains.foreign.contains(&slot))?;
+        let progress = self.chains.find(slot).filter(|_| !chains.foreign.contains_key(&slot))?;
         let seq = lock(&self.slots).begin(slot) + point.seq;
         (seq <= progress.last(slot).seq).then_some(Point { slot, seq })
     }
@@ -408,38 +434,14 @@ impl Context {
             // A fresh slot: what had another before need not come before this chain.
             let mut slots = lock(&self.slots);
             let (slot, seq) = slots.open(|_| false);
-            self.chains.insert(slot, Arc::new(Progress::of_launches(seq)));
+            let progress = Arc::new(Progress::of_launches(seq));
+            self.chains.insert(slot, Arc::clone(&progress));
+            chains.foreign.insert(slot, progress);
             Point { slot, seq }
         });
-        chains.foreign.insert(slot);
         chains.here.insert(name, Chain { slot, origin, last: origin, said: origin, over: origin });
         chains.names.insert(slot, name);
         chains.here(name, seq, teller)
-    }
-
-    /// One fewer needs a speaker. Where it has nothing any more, its process is over, or has given back all that it
-    /// had: whatever it spoke of is over.
-    fn release_speaker(&self, number: u64, count: impl FnOnce(&mut Known) -> &mut usize) {
-        let mut chains = lock(&self.share.abroad.chains);
-        let Chains { here, speakers, idle, .. } = &mut *chains;
-        let Some(known) = speakers.get_mut(&number) else { return };
-        *count(known) -= 1;
-        if known.users > 0 {
-            return;
-        }
-        for slot in &known.chains {
-            let Some(chain) = here.get_mut(&(number, *slot)) else { continue };
-            chain.over = chain.over.max(chain.said);
-            if let Some(progress) = self.chains.find(chain.slot) {
-                progress.complete(chain.said);
-            }
-        }
-        if !known.is_needed() {
-            *idle += known.chains.len();
-            if known.process.is_some() || known.chains.is_empty() {
-                chains.forget(number);
-            }
-        }
     }
 
     /// The device goes: its slots for chains of others may serve other devices.

@@ -30,6 +30,7 @@ use super::exporter::{Bell, Counters};
 use super::lend::Lease;
 use super::socket::{self, Party, Received};
 use crate::context::Context;
+use crate::last::FoundContext;
 use crate::locks::{Mutex, lock};
 use crate::ranks;
 
@@ -157,8 +158,8 @@ impl Connection {
 
     /// Hears what the importer has said so far. Called with no locks held.
     pub(crate) fn hear(&self) {
-        if let Some(context) = self.context.upgrade() {
-            self.hear_some(&context, PACKETS_MAX);
+        if let Some(context) = FoundContext::upgrade(&self.context) {
+            self.hear_some(context.handle(), PACKETS_MAX);
         }
     }
 

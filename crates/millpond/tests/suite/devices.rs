@@ -324,3 +324,20 @@ fn a_device_is_not_kept_by_those_whose_memory_it_used() {
     assert_eq!(pool.statistics().used_bytes, 0);
     pool.trim_to(0).unwrap();
 }
+
+/// What is looked up of another device is let go where that device may end, behind the stream's lock, however the call
+/// ends; builds with debug assertions look.
+#[test]
+fn a_view_of_another_device_whose_memory_is_gone_is_refused() {
+    on_pairs(|here, there| {
+        let (stream, theirs) = (here.stream().unwrap(), there.stream().unwrap());
+        let pool = there.pool(PoolConfig::default()).unwrap();
+        let buffer = theirs.alloc::<u64>(&pool, 8).unwrap();
+        let view = buffer.view();
+        theirs.free(buffer).unwrap();
+        theirs.synchronize().unwrap();
+        drop((pool, theirs));
+        let error = visit(&stream, view.write()).unwrap_err();
+        assert_eq!(error.invalid(), Some(&Invalid::Stale), "{error}");
+    });
+}

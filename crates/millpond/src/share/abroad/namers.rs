@@ -4,13 +4,12 @@
 //! whichever tells of it, so that it has one name for everybody. Knows points and slots; holds devices, so that it must
 //! not be dropped under a lock.
 
-use std::sync::Arc;
-
 use millpond_core::check::{Site, Use};
 use millpond_core::ids::Point;
 use millpond_core::share::{ForeignEnd, ForeignPoint, ForeignUse};
 
 use crate::context::Context;
+use crate::last::FoundContext;
 use crate::locks::lock;
 use crate::peers;
 
@@ -19,7 +18,7 @@ pub(in crate::share) struct Namers<'c> {
     own: &'c Context,
     number: u128,
     /// Other devices of this process.
-    others: Vec<Arc<Context>>,
+    others: Vec<FoundContext>,
 }
 
 impl<'c> Namers<'c> {
@@ -59,7 +58,7 @@ impl Context {
     fn end_abroad(&self, number: u128, point: Point) -> Option<ForeignEnd> {
         let chains = lock(&self.share.abroad.chains);
         let Some(name) = chains.names.get(&point.slot) else {
-            let is_own = !chains.foreign.contains(&point.slot);
+            let is_own = !chains.foreign.contains_key(&point.slot);
             let seq = point.seq.saturating_sub(lock(&self.slots).begin(point.slot));
             let point = ForeignPoint { device: number, slot: point.slot.0, seq };
             return is_own.then_some(ForeignEnd { point, process: 0 });
