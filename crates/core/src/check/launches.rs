@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::checker::{Call, Checker, Refused, Step, quiet};
+use super::checker::{Call, Checker, Step, quiet};
 use super::finding::Finding;
 use super::graphs::Graphs;
 use super::history::Use;
@@ -18,9 +18,8 @@ use super::kind::Kind;
 use super::lives::{Freed, LifeId, Source};
 use super::names::{Key, Names};
 use super::timeline::Seat;
-use super::usage::Target;
 use super::violation::Site;
-use crate::graph::{Demand, Exec, FreedBy, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Standing};
+use crate::graph::{Exec, FreedBy, Graph, GraphAllocId, Lanes, Memory as NodeMemory};
 use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use crate::op::{Act, Memory, Name, Part};
 use crate::order::Snapshot;
@@ -53,7 +52,7 @@ pub(super) struct Instance {
     /// The addresses that a launch needs memory at.
     cover: Vec<(Range, bool)>,
     /// What launches leave.
-    leaves: FxHashSet<Key>,
+    pub(super) leaves: FxHashSet<Key>,
     pub(super) names: Names,
     pub(super) outputs: FxHashMap<GraphAllocId, Output>,
     pub(super) last: Option<Last>,
@@ -150,58 +149,12 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether the launch is right; the lives that it frees by itself.
-    fn try_launch(&self, call: Call<'_>, seat: Seat, exec: ExecId, instance: &Instance) -> Step<Vec<LifeId>> {
-        let later = self.site(call, seat, Act::Free);
-        let mut waited: Vec<&Snapshot> = instance.last.iter().map(|last| &last.snapshot).collect();
-        waited.extend(self.families(instance).filter_map(|family| family.last.as_ref()));
-        let chain = &self.time.at(seat).chain;
-        let freed = self.left_unfreed(exec, instance);
-        if !freed.is_empty() && !instance.exec.auto_free_on_launch() {
-            return Err(self.unfreed(call, seat, instance, &freed));
-        }
-        let left = || self.families(instance).flat_map(|family| &family.left);
-        if let Some((&(holder, _), _)) = left().find(|(_, left)| instance.is_taken_by(left)) {
-            return Err(self.addresses_taken(call, seat, holder));
-        }
-        for &life in &freed {
-            let knows = Standing { stream: chain, waited: &waited };
-            if let Err(mut fault) = self.lives.at(life).history.check_free(&knows) {
-                fault.kind = Kind::AutoFreeBeforeUse;
-                let mut refused = self.unordered(call, life, fault, later);
-                refused.notes.push("the launch frees it by itself (auto free on launch)".to_owned());
-                return Err(refused);
-            }
-        }
-        for demand in &instance.exec.summary().demands {
-            let before = waited.len();
-            for wait in &demand.waits {
-                waited.extend(self.waited_for(instance, *wait));
-            }
-            self.check_demand(call, seat, instance, demand, &waited)?;
-            waited.truncate(before);
-        }
-        for pin in instance.exec.pins() {
-            self.resolve(call, Memory { id: pin.id, generation: pin.generation }, self.site(call, seat, Act::Read))?;
-        }
-        Ok(freed)
-    }
-
-    fn families<'c>(&'c self, instance: &'c Instance) -> impl Iterator<Item = &'c Family> {
+    pub(super) fn families<'c>(&'c self, instance: &'c Instance) -> impl Iterator<Item = &'c Family> {
         instance.families.iter().filter_map(|family| self.graphs.families.get(family))
     }
 
-    /// What launches of this instance, or of others of its graph, left of what it makes anew.
-    fn left_unfreed(&self, exec: ExecId, instance: &Instance) -> Vec<LifeId> {
-        let mut unfreed: Vec<LifeId> = instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)).collect();
-        let others = self.families(instance).flat_map(|family| &family.left);
-        let others = others.filter(|((by, _), left)| *by != exec && instance.leaves.contains(&left.key));
-        unfreed.extend(others.filter_map(|((by, alloc), _)| self.graphs.execs.get(by)?.live(*alloc)));
-        unfreed
-    }
-
     /// What a wait node of a launch waits for.
-    fn waited_for(&self, instance: &Instance, wait: NodeId) -> Option<&Snapshot> {
+    pub(super) fn waited_for(&self, instance: &Instance, wait: NodeId) -> Option<&Snapshot> {
         let summary = instance.exec.summary();
         let (_, key) = summary.waits.iter().find(|(node, _)| *node == wait && !summary.waits_for_own(wait))?;
         match &self.events.get(&EventId(key.0 as u32))?.stands {
@@ -210,63 +163,8 @@ impl Checker {
         }
     }
 
-    fn check_demand(
-        &self,
-        call: Call<'_>,
-        seat: Seat,
-        instance: &Instance,
-        demand: &Demand,
-        waited: &[&Snapshot],
-    ) -> Step {
-        let later = self.site(call, seat, demand.act);
-        let Some(memory) = Self::name_of(instance, demand.memory) else { return Ok(()) };
-        let checked = self.demanded(call, instance, demand.memory, memory, later).and_then(|target| {
-            let knows = Standing { stream: &self.time.at(seat).chain, waited };
-            let history = &self.lives.at(target.life).history;
-            let checked = match demand.act {
-                Act::Free => history.check_free(&knows),
-                act => history.check_use(act, Part::WHOLE, &knows, self.settings.races && !demand.may_share),
-            };
-            checked.map_err(|fault| self.unordered(call, target.life, fault, later))
-        });
-        checked.map_err(|mut refused| {
-            let node = &instance.exec.nodes()[demand.node.index()];
-            let name = node.label.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
-            let at = match self.spot(call, node.label.place).to_string() {
-                spot if spot.is_empty() => spot,
-                spot => format!(" ({spot})"),
-            };
-            refused.notes.push(format!("in the launch: node {}, {}{name}{at}", demand.node.0, node.kind.noun()));
-            if let Some(side) = &mut refused.later {
-                side.node = Some(demand.node.0.to_string());
-            }
-            refused
-        })
-    }
-
-    /// The life that a node means by the name of another graph's memory: not one that a copy of that graph began.
-    fn demanded(
-        &self,
-        call: Call<'_>,
-        instance: &Instance,
-        wanted: NodeMemory,
-        memory: Memory,
-        later: Site,
-    ) -> Step<Target> {
-        if let NodeMemory::Foreign { graph, alloc } = wanted
-            && instance.exec.pins_of(graph, alloc).is_empty()
-            && self.latest_key(memory).is_some_and(|latest| latest != (graph, alloc))
-        {
-            return Err(match self.freed_of((graph, alloc)) {
-                Some(freed) => self.after_free(call, memory, Some(freed), later),
-                None => self.never_allocated(call, memory, later),
-            });
-        }
-        self.resolve(call, memory, later)
-    }
-
     /// The program's name for memory that a node names.
-    fn name_of(instance: &Instance, memory: NodeMemory) -> Option<Memory> {
+    pub(super) fn name_of(instance: &Instance, memory: NodeMemory) -> Option<Memory> {
         match memory {
             NodeMemory::External { id, generation } => Some(Memory { id, generation }),
             NodeMemory::Foreign { graph, alloc } => match instance.exec.pins_of(graph, alloc).first() {
@@ -275,47 +173,6 @@ impl Checker {
             },
             NodeMemory::Own(alloc) => instance.name(alloc),
         }
-    }
-
-    #[cold]
-    fn addresses_taken(&self, call: Call<'_>, seat: Seat, holder: ExecId) -> Refused {
-        let title = self.title(call, self.time.at(seat).id);
-        let sentence =
-            format!("a graph is launched on {title} with the addresses of {holder}, whose memory is not freed");
-        let help = "free that first, or make the graph with symbolic addresses";
-        let mut finding = Finding::new(Kind::SharedAddresses, sentence, help);
-        let last = self.graphs.execs.get(&holder).and_then(|instance| instance.last.as_ref());
-        finding.earlier = last.map(|last| self.side(call, last.site, "launched"));
-        finding.later = Some(self.side(call, self.site(call, seat, Act::Allocate), "launched"));
-        Box::new(finding)
-    }
-
-    #[cold]
-    fn unfreed(&self, call: Call<'_>, seat: Seat, instance: &Instance, left: &[LifeId]) -> Refused {
-        let title = self.title(call, self.time.at(seat).id);
-        let help = "free it, or instantiate with auto free on launch";
-        let mut finding = match left.first() {
-            Some(&life) => {
-                let life = self.lives.at(life);
-                let subject = self.subject(call, life.memory, life.bytes, life.name);
-                let sentence =
-                    format!("a graph is launched again on {title}, and {subject} of its last launch is not freed");
-                let mut finding = Finding::new(Kind::UnfreedLaunch, sentence, help);
-                finding.earlier = Some(self.act_side(call, life.history.born().site));
-                finding.subject = Some(subject);
-                finding
-            }
-            None => Finding::new(Kind::UnfreedLaunch, "a graph is launched again with memory that is not freed", help),
-        };
-        if left.len() > 1 {
-            finding.notes.push(format!("{} allocations in all", left.len()));
-        }
-        if let Some(last) = &instance.last {
-            let side = self.side(call, last.site, "launched");
-            finding.notes.push(format!("its last launch: {} ({})", side.title(), side.spot));
-        }
-        finding.later = Some(self.side(call, self.site(call, seat, Act::Allocate), "launched"));
-        Box::new(finding)
     }
 
     /// The launch is made: see `graph/lanes.rs` for the steps.
@@ -464,7 +321,7 @@ impl Instance {
     }
 
     /// Whether what a launch left lies where this one allocates something else.
-    fn is_taken_by(&self, left: &Left) -> bool {
+    pub(super) fn is_taken_by(&self, left: &Left) -> bool {
         let overlaps = |range: &(Range, bool)| range.0.overlaps(left.range);
         !self.leaves.contains(&left.key) && self.cover.iter().any(overlaps)
     }

@@ -5,17 +5,15 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Fault};
-use millpond_core::graph::{GraphAllocId, GraphId, LaunchRefused, NodeSite};
-use millpond_core::op::Part;
-use millpond_core::order::Knows;
+use millpond_core::check::{Act, Fault, Launch, judge};
+use millpond_core::graph::{Demand, GraphAllocId, GraphId, LaunchRefused, NodeSite};
 use millpond_core::units::Range;
 use smallvec::SmallVec;
 
 use super::error::GraphError;
-use super::events::{Events, Waited, standing};
+use super::events::{Waited, standing};
 use super::exec::{ExecShared, Output, Outside, Whose};
-use super::last::{Last, Lasts};
+use super::last::Lasts;
 use super::memory::GraphMemory;
 use super::registry::Graphs;
 use crate::allocation::{Allocation, Life, freed_fault, site};
@@ -44,21 +42,8 @@ pub(super) enum Role {
 #[derive(Debug, Default)]
 pub(crate) struct Founds {
     pub(super) list: SmallVec<[Found; 4]>,
-    /// The first demand of memory that is not there.
-    missing: Option<Missing>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Missing {
-    order: u32,
-    /// The alloc node that no instance has, and what is done to its memory; none where other memory is there by now.
-    unborn: Option<(GraphId, GraphAllocId, Act)>,
-}
-
-impl Missing {
-    fn first(self, other: Option<Missing>) -> Missing {
-        other.filter(|other| other.order < self.order).unwrap_or(self)
-    }
+    /// Outsides whose memory is not there: by their places, and whether no launch has begun it.
+    missing: SmallVec<[(usize, bool); 1]>,
 }
 
 /// Their lives, locked.
@@ -80,15 +65,14 @@ fn find(
     outsides: &[Outside],
     named: impl Fn(GraphId, GraphAllocId) -> Option<Arc<Allocation>>,
 ) -> Result<Founds> {
-    let (mut found, mut missing) = (SmallVec::<[Found; 4]>::new(), None::<Missing>);
+    let (mut found, mut missing) = (SmallVec::<[Found; 4]>::new(), SmallVec::new());
     for (index, outside) in outsides.iter().enumerate() {
         let allocation = match &outside.whose {
             Whose::Held(allocation) => Arc::clone(allocation),
             Whose::Node(graph, alloc) => match named(*graph, *alloc) {
                 Some(allocation) => allocation,
                 None => {
-                    let unborn = Some((*graph, *alloc, outside.act()));
-                    missing = Some(Missing { order: outside.order(), unborn }.first(missing));
+                    missing.push((index, true));
                     continue;
                 }
             },
@@ -107,7 +91,7 @@ fn find(
             let (outside, generation) = (&outsides[index], found.allocation.life().generation);
             let is_there = outside.lives.iter().all(|life| *life == generation);
             if !is_there {
-                missing = Some(Missing { order: outside.order(), unborn: None }.first(missing));
+                missing.push((index, false));
             }
             is_there
         });
@@ -122,7 +106,7 @@ fn find(
 impl Found {
     /// What every launch has to do with; none where that is to be found at each launch.
     pub(super) fn always(outputs: &[Output], outsides: &[Outside]) -> Option<Founds> {
-        find(outputs, outsides, |_, _| None).ok().filter(|found| found.missing.is_none())
+        find(outputs, outsides, |_, _| None).ok().filter(|found| found.missing.is_empty())
     }
 }
 
@@ -156,69 +140,20 @@ impl ExecShared {
     }
 
     /// Whether the launch may do what it does; nothing is enqueued where it may not.
+    #[inline]
     pub(super) fn check(
         &self,
-        Founds { list: found, missing }: &Founds,
+        founds: &Founds,
         lives: &Lives<'_>,
         launching: &Launching<'_>,
         state: &State,
         memory: Option<&GraphMemory>,
     ) -> Result<()> {
-        let Launching { shared, caller, before, waited } = launching;
-        let is_unfreed = |(found, life): &(&Found, &BiasedGuard<'_, { ranks::LIFE }, Life>)| {
-            matches!(found.role, Role::Output(_)) && life.freed.is_none()
-        };
-        let unfreed = found.iter().zip(lives).filter(is_unfreed).count();
-        if unfreed > 0 && !self.auto_free {
-            return Err(self.unfreed(found, lives, unfreed));
+        let judged = Judged { exec: self, founds, lives, launching, state, memory };
+        match judged.is_right() {
+            true => Ok(()),
+            false => judged.refusal(),
         }
-        if let Some(memory) = memory {
-            // Each unfreed output is among the arenas' unfreed allocations: as many means that those are all.
-            let all: usize = self.arena_keys.iter().map(|arena| memory.backing.unfreed(*arena).len()).sum();
-            if all != unfreed {
-                self.check_addresses(found, lives, memory)?;
-            }
-        }
-        let events = self.events.as_ref().map(|events| (events, waited));
-        let gone = |Missing { order, unborn }: Missing| {
-            let unborn = unborn.map(|(graph, alloc, act)| self.context.graphs.not_live((graph, alloc), act));
-            let error = unborn.map_or(Invalid::Stale.into(), Into::into);
-            (Rank::Demand(order), error)
-        };
-        let mut refused = missing.map(gone);
-        standing(&state.chain, before, None, None, |who| {
-            for (found, life) in found.iter().zip(lives) {
-                let checked = match found.role {
-                    Role::Output(_) if life.freed.is_some() => continue,
-                    Role::Output(index) => life.history.check_free(who).map_err(|fault| {
-                        let wrong = Wrong { act: Act::Free, fault, site: None };
-                        (Rank::Output(index), Stopped::Wrong(wrong))
-                    }),
-                    Role::Outside(index) => self.outsides[index].judge(
-                        &self.context.graphs,
-                        &found.allocation,
-                        life,
-                        &state.chain,
-                        before,
-                        events,
-                    ),
-                };
-                let Err((rank, stopped)) = checked else { continue };
-                // Of several violations the first in the graph's order is reported, whatever the order of the locks.
-                if refused.as_ref().is_none_or(|(first, _)| rank < *first) {
-                    let error = match stopped {
-                        Stopped::Gone(error) => error,
-                        Stopped::Wrong(Wrong { act, fault, site: node }) => {
-                            let later = site(act, shared.id, state.op() + 1, caller);
-                            let subject = found.allocation.subject(life);
-                            within(shared.refuse(state, &found.allocation, subject, fault, later), node)
-                        }
-                    };
-                    refused = Some((rank, error));
-                }
-            }
-        });
-        refused.map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// Cold: so many outputs of launches before are not freed.
@@ -251,28 +186,154 @@ impl ExecShared {
     }
 }
 
+/// A launch, and all that it has to do with.
+struct Judged<'a, 'f> {
+    exec: &'a ExecShared,
+    founds: &'a Founds,
+    lives: &'a Lives<'f>,
+    launching: &'a Launching<'a>,
+    state: &'a State,
+    memory: Option<&'a GraphMemory>,
+}
+
+impl Judged<'_, '_> {
+    /// Whether nothing is wrong, in whichever order that is quick to see.
+    fn is_right(&self) -> bool {
+        let all = self.found().zip(self.lives);
+        self.founds.missing.is_empty()
+            && self.check_unfreed().is_ok()
+            && self.check_addresses().is_ok()
+            && standing(&self.state.chain, &self.launching.before, None, None, |who| {
+                all.into_iter().all(|(found, life)| match found.role {
+                    Role::Output(_) => life.freed.is_some() || life.history.check_free(who).is_ok(),
+                    Role::Outside(index) => {
+                        let outside = &self.exec.outsides[index];
+                        let in_order = |demand| self.check_in_order(life, demand).is_ok();
+                        matches!(outside.check_live(&self.exec.context.graphs, &found.allocation, life), Ok(None))
+                            && outside.demands.iter().all(in_order)
+                    }
+                })
+            })
+    }
+
+    /// The first thing that is wrong, in the order of the protocol.
+    #[cold]
+    fn refusal(&self) -> Result<()> {
+        let orders = self.exec.outsides.iter().flat_map(|outside| &outside.orders);
+        judge(self, orders.max().map_or(0, |last| *last as usize + 1))
+    }
+
+    fn found(&self) -> impl Iterator<Item = &Found> {
+        self.founds.list.iter()
+    }
+
+    /// What has this role.
+    fn of_role(&self, wanted: impl Fn(Role) -> bool) -> Option<(&Found, &Life)> {
+        self.found().zip(self.lives).find(|(found, _)| wanted(found.role)).map(|(found, life)| (found, &**life))
+    }
+
+    fn unfreed(&self) -> usize {
+        let is_unfreed = |(found, life): &(&Found, &BiasedGuard<'_, { ranks::LIFE }, Life>)| {
+            matches!(found.role, Role::Output(_)) && life.freed.is_none()
+        };
+        self.found().zip(self.lives).filter(is_unfreed).count()
+    }
+
+    /// Whether what a demand does to memory comes after what it must.
+    #[inline]
+    fn check_in_order(&self, life: &Life, demand: &Demand) -> std::result::Result<(), Fault> {
+        let Launching { before, waited, .. } = self.launching;
+        let events = self.exec.events.as_ref().map(|events| (events, waited));
+        standing(&self.state.chain, before, events, Some(demand), |who| life.history.check_demand(demand, who, true))
+    }
+
+    /// The refusal of an act, by a node or by the launch itself.
+    #[cold]
+    fn refused(&self, (found, life): (&Found, &Life), wrong: Wrong<'_>) -> Error {
+        let Launching { shared, caller, .. } = self.launching;
+        let later = site(wrong.act, shared.id, self.state.op() + 1, caller);
+        let subject = found.allocation.subject(life);
+        within(shared.refuse(self.state, &found.allocation, subject, wrong.fault, later), wrong.site)
+    }
+}
+
+impl Launch for Judged<'_, '_> {
+    type Refused = Error;
+
+    #[inline]
+    fn check_unfreed(&self) -> Result<()> {
+        match self.unfreed() {
+            count if count > 0 && !self.exec.auto_free => Err(self.exec.unfreed(&self.founds.list, self.lives, count)),
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn check_addresses(&self) -> Result<()> {
+        let Some(memory) = self.memory else { return Ok(()) };
+        // Each unfreed output is among the arenas' unfreed allocations: as many means that those are all.
+        let all: usize = self.exec.arena_keys.iter().map(|arena| memory.backing.unfreed(*arena).len()).sum();
+        match all == self.unfreed() {
+            true => Ok(()),
+            false => self.exec.check_addresses(&self.founds.list, self.lives, memory),
+        }
+    }
+
+    fn check_auto_frees(&self) -> Result<()> {
+        (0..self.exec.outputs.len()).try_for_each(|index| {
+            let output = self.of_role(|role| matches!(role, Role::Output(at) if at == index));
+            let Some((found, life)) = output.filter(|(_, life)| life.freed.is_none()) else { return Ok(()) };
+            let checked =
+                standing(&self.state.chain, &self.launching.before, None, None, |who| life.history.check_free(who));
+            checked.map_err(|fault| self.refused((found, life), Wrong { act: Act::Free, fault, site: None }))
+        })
+    }
+
+    fn check_demand(&self, number: usize) -> Result<()> {
+        let place = |(index, outside): (usize, &Outside)| {
+            Some((index, outside.orders.iter().position(|order| *order as usize == number)?))
+        };
+        let Some((index, at)) = self.exec.outsides.iter().enumerate().find_map(place) else { return Ok(()) };
+        let (outside, graphs) = (&self.exec.outsides[index], &self.exec.context.graphs);
+        let there = self.of_role(|role| matches!(role, Role::Outside(at) if at == index));
+        let Some((found, life)) = there else { return Err(self.missing(index)) };
+        if let Some(wrong) = outside.check_live(graphs, &found.allocation, life)? {
+            return Err(self.refused((found, life), wrong));
+        }
+        let demand = &outside.demands[at];
+        self.check_in_order(life, demand).map_err(|fault| {
+            let wrong = Wrong { act: demand.act, fault, site: outside.sites.get(at) };
+            self.refused((found, life), wrong)
+        })
+    }
+
+    /// What is pinned is among the memory of the demands, which says its lives.
+    fn check_pins(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Judged<'_, '_> {
+    /// The memory of an outside is not there.
+    #[cold]
+    fn missing(&self, index: usize) -> Error {
+        let outside = &self.exec.outsides[index];
+        let is_unborn = self.founds.missing.contains(&(index, true));
+        match &outside.whose {
+            Whose::Node(graph, alloc) if is_unborn => {
+                self.exec.context.graphs.not_live((*graph, *alloc), outside.act()).into()
+            }
+            _ => Invalid::Stale.into(),
+        }
+    }
+}
+
 /// What is wrong with an act on memory, and the node that does it; none where the launch frees by itself.
 struct Wrong<'e> {
     act: Act,
     fault: Fault,
     site: Option<&'e NodeSite>,
 }
-
-/// What a launch does, in its order: first it frees what launches before left, then its nodes act.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
-    Output(usize),
-    Demand(u32),
-}
-
-/// Why a launch is stopped.
-enum Stopped<'e> {
-    Wrong(Wrong<'e>),
-    /// The memory is not there.
-    Gone(Error),
-}
-
-type Checked<'e> = std::result::Result<(), (Rank, Stopped<'e>)>;
 
 /// Says which part of the launch is refused.
 #[cold]
@@ -287,31 +348,9 @@ fn within(refused: Error, node: Option<&NodeSite>) -> Error {
 }
 
 impl Outside {
-    /// Which of the graph's demands its first is.
-    fn order(&self) -> u32 {
-        self.orders.first().copied().unwrap_or(0)
-    }
-
     /// What is done to it first.
     fn act(&self) -> Act {
         self.demands.first().map_or(Act::Free, |demand| demand.act)
-    }
-
-    /// Whether the memory is there, in the life that is meant, and a launch may do what it does to it.
-    fn judge(
-        &self,
-        graphs: &Graphs,
-        allocation: &Allocation,
-        life: &Life,
-        stream: &impl Knows,
-        before: &[Last],
-        events: Option<(&Events, &Waited)>,
-    ) -> Checked<'_> {
-        match self.check_live(graphs, allocation, life) {
-            Ok(None) => self.check(life, stream, before, events),
-            Ok(Some(wrong)) => Err((Rank::Demand(self.order()), Stopped::Wrong(wrong))),
-            Err(error) => Err((Rank::Demand(self.order()), Stopped::Gone(error))),
-        }
     }
 
     /// What is wrong where the memory was freed.
@@ -330,25 +369,5 @@ impl Outside {
                 Ok(Some(Wrong { act, fault: freed_fault(free, act), site: self.sites.first() }))
             }
         }
-    }
-
-    /// Whether each act on it is in order.
-    fn check(
-        &self,
-        life: &Life,
-        stream: &impl Knows,
-        before: &[Last],
-        events: Option<(&Events, &Waited)>,
-    ) -> Checked<'_> {
-        self.demands.iter().enumerate().try_for_each(|(at, demand)| {
-            let checked = standing(stream, before, events, Some(demand), |who| match demand.act {
-                Act::Free => life.history.check_free(who),
-                act => life.history.check_use(act, Part::WHOLE, who, !demand.may_share),
-            });
-            checked.map_err(|fault| {
-                let wrong = Wrong { act: demand.act, fault, site: self.sites.get(at) };
-                (Rank::Demand(self.orders[at]), Stopped::Wrong(wrong))
-            })
-        })
     }
 }
