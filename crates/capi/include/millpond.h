@@ -85,7 +85,7 @@ typedef enum {
 typedef enum {
     // 0 or 1: freed memory may serve another stream where events order that.
     MILLPOND_POOL_REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,
-    // 0 or 1: freed memory may serve another stream where the free is over.
+    // 0 or 1: freed memory may serve another stream where the free has completed.
     MILLPOND_POOL_REUSE_ALLOW_OPPORTUNISTIC = 2,
     // 0 or 1: a stream may be made to wait for another's free.
     MILLPOND_POOL_REUSE_ALLOW_INTERNAL_DEPENDENCIES = 3,
@@ -217,7 +217,7 @@ extern "C" {
 // launch, at the same address.
 millpond_status millpond_stream_begin_capture(millpond_stream_t stream);
 
-// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. The capture is over also where
+// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. The capture has ended also where
 // that is refused, but on a stream that did not begin it.
 millpond_status millpond_stream_end_capture(millpond_stream_t stream,
                                             millpond_graph_t *graph);
@@ -244,7 +244,7 @@ millpond_status millpond_device_retain(millpond_device_t *again, millpond_device
 // allocated keeps it.
 millpond_status millpond_device_destroy(millpond_device_t device);
 
-// Waits until all work of all streams is over (CUDA: cudaDeviceSynchronize).
+// Waits until all work of all streams has completed (CUDA: cudaDeviceSynchronize).
 millpond_status millpond_device_synchronize(millpond_device_t device);
 
 // What becomes of a wrong order on this device: one of `millpond_checks`.
@@ -279,10 +279,10 @@ millpond_status millpond_event_record_with_flags(millpond_event_t event,
                                                  millpond_stream_t stream,
                                                  uint32_t flags);
 
-// Waits until what was recorded is over (CUDA: cudaEventSynchronize).
+// Waits until what was recorded has completed (CUDA: cudaEventSynchronize).
 millpond_status millpond_event_synchronize(millpond_event_t event);
 
-// Whether what was recorded is over: MILLPOND_SUCCESS or MILLPOND_NOT_READY (CUDA: cudaEventQuery).
+// Whether what was recorded has completed: MILLPOND_SUCCESS or MILLPOND_NOT_READY (CUDA: cudaEventQuery).
 millpond_status millpond_event_query(millpond_event_t event);
 
 // Checks a graph and makes an instance of it (CUDA: cudaGraphInstantiate). Where the graph's order is wrong the text
@@ -449,7 +449,7 @@ millpond_status millpond_pool_get_statistics(millpond_pool_t pool, millpond_pool
 // Lets another device use all memory of a pool, allocated before or later, or takes that away (CUDA:
 // cudaMemPoolSetAccess). `access` is MILLPOND_ACCESS_NONE, MILLPOND_ACCESS_READ or MILLPOND_ACCESS_READ_WRITE. To take
 // it away the host must have synchronised with the device's uses: it is refused, and nothing has happened, where a use
-// is not known to be over.
+// is not known to have completed.
 millpond_status millpond_pool_set_access(millpond_pool_t pool,
                                          millpond_device_t device,
                                          int32_t access);
@@ -494,10 +494,10 @@ millpond_status millpond_stream_per_thread(millpond_stream_t *stream, millpond_d
 // Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with the last handle of it; work in it still runs.
 millpond_status millpond_stream_destroy(millpond_stream_t stream);
 
-// Waits until all work of the stream is over (CUDA: cudaStreamSynchronize).
+// Waits until all work of the stream has completed (CUDA: cudaStreamSynchronize).
 millpond_status millpond_stream_synchronize(millpond_stream_t stream);
 
-// Whether all work of the stream is over: MILLPOND_SUCCESS or MILLPOND_NOT_READY (CUDA: cudaStreamQuery).
+// Whether all work of the stream has completed: MILLPOND_SUCCESS or MILLPOND_NOT_READY (CUDA: cudaStreamQuery).
 millpond_status millpond_stream_query(millpond_stream_t stream);
 
 // Makes later work of the stream come after the event (CUDA: cudaStreamWaitEvent). An event that was never recorded

@@ -14,7 +14,7 @@ pub unsafe extern "C" fn millpond_stream_begin_capture(stream: millpond_stream_t
     guard("millpond_stream_begin_capture", || Ok(STREAMS.find(stream)?.stream.begin_capture()?))
 }
 
-/// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. The capture is over also where
+/// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. The capture has ended also where
 /// that is refused, but on a stream that did not begin it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_end_capture(

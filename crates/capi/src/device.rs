@@ -221,7 +221,7 @@ pub unsafe extern "C" fn millpond_device_destroy(device: millpond_device_t) -> m
     guard("millpond_device_destroy", || DEVICES.remove(device).map(drop))
 }
 
-/// Waits until all work of all streams is over (CUDA: cudaDeviceSynchronize).
+/// Waits until all work of all streams has completed (CUDA: cudaDeviceSynchronize).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_device_synchronize(device: millpond_device_t) -> millpond_status {
     guard("millpond_device_synchronize", || Ok(DEVICES.find(device)?.device.synchronize()?))

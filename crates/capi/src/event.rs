@@ -136,7 +136,7 @@ pub(crate) fn is_external(flags: u32, [default, external]: [u32; 2]) -> Result<b
     }
 }
 
-/// Waits until what was recorded is over (CUDA: cudaEventSynchronize).
+/// Waits until what was recorded has completed (CUDA: cudaEventSynchronize).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_event_synchronize(event: millpond_event_t) -> millpond_status {
     guard("millpond_event_synchronize", || match EVENTS.find(event)?.last() {
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn millpond_event_synchronize(event: millpond_event_t) -> 
     })
 }
 
-/// Whether what was recorded is over: MILLPOND_SUCCESS or MILLPOND_NOT_READY (CUDA: cudaEventQuery).
+/// Whether what was recorded has completed: MILLPOND_SUCCESS or MILLPOND_NOT_READY (CUDA: cudaEventQuery).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_event_query(event: millpond_event_t) -> millpond_status {
     guard("millpond_event_query", || match EVENTS.find(event)?.last() {

@@ -238,7 +238,7 @@ impl Pointers {
         prefetch(self.bucket(address));
     }
 
-    /// Puts a buffer at its address, which is not null. What lay there before is of a life that is over, such as that
+    /// Puts a buffer at its address, which is not null. What lay there before is of a life that has ended, such as that
     /// of a graph's allocation which a launch has freed; it comes back to be dropped.
     #[inline(always)] // As for `take`.
     pub(crate) fn insert(&self, buffer: Buffer<u8>) -> Option<Buffer<u8>> {

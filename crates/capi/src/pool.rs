@@ -31,7 +31,7 @@ pub struct millpond_pool_config {
 pub enum millpond_pool_attribute {
     /// 0 or 1: freed memory may serve another stream where events order that.
     MILLPOND_POOL_REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,
-    /// 0 or 1: freed memory may serve another stream where the free is over.
+    /// 0 or 1: freed memory may serve another stream where the free has completed.
     MILLPOND_POOL_REUSE_ALLOW_OPPORTUNISTIC = 2,
     /// 0 or 1: a stream may be made to wait for another's free.
     MILLPOND_POOL_REUSE_ALLOW_INTERNAL_DEPENDENCIES = 3,
@@ -200,7 +200,7 @@ pub const MILLPOND_ACCESS_READ_WRITE: i32 = 3;
 /// Lets another device use all memory of a pool, allocated before or later, or takes that away (CUDA:
 /// cudaMemPoolSetAccess). `access` is MILLPOND_ACCESS_NONE, MILLPOND_ACCESS_READ or MILLPOND_ACCESS_READ_WRITE. To take
 /// it away the host must have synchronised with the device's uses: it is refused, and nothing has happened, where a use
-/// is not known to be over.
+/// is not known to have completed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_pool_set_access(
     pool: millpond_pool_t,

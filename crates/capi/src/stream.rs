@@ -133,13 +133,13 @@ pub unsafe extern "C" fn millpond_stream_destroy(stream: millpond_stream_t) -> m
     guard("millpond_stream_destroy", || STREAMS.remove(stream).map(drop))
 }
 
-/// Waits until all work of the stream is over (CUDA: cudaStreamSynchronize).
+/// Waits until all work of the stream has completed (CUDA: cudaStreamSynchronize).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_synchronize(stream: millpond_stream_t) -> millpond_status {
     guard("millpond_stream_synchronize", || Ok(STREAMS.find(stream)?.stream.synchronize()?))
 }
 
-/// Whether all work of the stream is over: MILLPOND_SUCCESS or MILLPOND_NOT_READY (CUDA: cudaStreamQuery).
+/// Whether all work of the stream has completed: MILLPOND_SUCCESS or MILLPOND_NOT_READY (CUDA: cudaStreamQuery).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_query(stream: millpond_stream_t) -> millpond_status {
     guard("millpond_stream_query", || match STREAMS.find(stream)?.stream.is_idle()? {

@@ -138,7 +138,7 @@ pub struct Pool {
     #[arg(long = "no-follow-event-dependencies", action = ArgAction::SetFalse)]
     pub follow_event_dependencies: bool,
 
-    /// Do not hand memory to other streams once its last use is seen to be over
+    /// Do not hand memory to other streams once its last use is seen to have completed
     #[arg(long = "no-opportunistic", action = ArgAction::SetFalse)]
     pub opportunistic: bool,
 

@@ -1,7 +1,7 @@
 //! Millpond beside a context of cudarc: one device, and the streams that both know.
 //!
-//! Each stream of cudarc's is taken over once, and kept until its work is over: a [`Slice`] that ends must come after
-//! all that any of them may have done with it.
+//! Each stream of cudarc's is taken over once, and kept until its work has completed: a [`Slice`] that ends must come
+//! after all that any of them may have done with it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
@@ -123,7 +123,7 @@ impl Context {
         if let Some(known) = known.iter().find(|known| **known.stream.cudarc() == **stream && known.thread == thread) {
             return Ok(known.stream.clone());
         }
-        // Streams that the program has dropped are kept until their work is over.
+        // Streams that the program has dropped are kept until their work has completed.
         known.retain(Known::is_needed);
         let native = stream.cu_stream() as u64;
         // cudarc's streams are non-blocking ones. Of a borrowed one that is not, less is known than is so.

@@ -5,8 +5,8 @@
 //! no policy. An error of a driver means that the system refused (memory exhausted, device lost) or that a handle
 //! is unknown; after an error the state is as before the call.
 //!
-//! Terms: a *range* is reserved virtual memory; a *chunk* is physical memory, mapped whole (offset 0, its full
-//! size) at one or several places; a *mark* is a position in a stream's work, over once all work before it is over.
+//! Terms: a *range* is reserved virtual memory; a *chunk* is physical memory, mapped whole (offset 0, its full size) at
+//! one or several places; a *mark* is a position in a stream's work, over once all work before it has completed.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -221,7 +221,7 @@ pub enum DriverError {
 /// # Safety
 /// Where [`Properties::runs_closures`] is true, mapped addresses are memory of this process from a successful
 /// [`map`](Driver::map) until [`unmap`](Driver::unmap), a stream's work runs one item after the other, and not before
-/// the marks that it was made to wait for are over: callers make slices of that memory.
+/// the marks that it was made to wait for have completed: callers make slices of that memory.
 pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// What the device is.
     fn properties(&self) -> Properties;
@@ -290,7 +290,7 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// Takes one mapping away (CUDA: `cuMemUnmap`). `at` and `bytes` are those of a [`map`](Driver::map).
     ///
     /// # Safety
-    /// All work that uses the range through this mapping is over.
+    /// All work that uses the range through this mapping has completed.
     unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()>;
 
     /// Who the device is to other devices of the process; none where it can have nothing to do with them.
@@ -315,7 +315,7 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Work of this device uses memory of another: that is kept until all work of this one is over.
+    /// Work of this device uses memory of another: that is kept until all work of this one has completed.
     fn keep(&self, _memory: HeldMemory) {}
 
     /// A mark of this device, for [`wait_abroad`](Driver::wait_abroad) of another.
@@ -366,7 +366,7 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// caller drops it where it holds no locks, since dropping a closure runs its owner's code. `None` does nothing.
     ///
     /// # Safety
-    /// Every address that the work touches is mapped until the work is over, and no other work that is not ordered
+    /// Every address that the work touches is mapped until it has completed, and no other work that is not ordered
     /// with it touches the same bytes in a conflicting way. Host memory of a [`Work::Copy`] lives until then, too.
     unsafe fn submit(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()>;
 
@@ -384,7 +384,7 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// Makes later work of `stream` wait for a mark (CUDA: `cuStreamWaitEvent`).
     fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()>;
 
-    /// Whether the work before the mark is over (CUDA: `cuEventQuery`).
+    /// Whether the work before the mark has completed (CUDA: `cuEventQuery`).
     fn is_over(&self, mark: RawMark) -> Result<bool>;
 
     /// As [`is_over`](Driver::is_over), but does nothing to bring a yes about: it is asked under locks of the caller,
@@ -393,7 +393,7 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
         self.is_over(mark)
     }
 
-    /// Waits on the calling thread until the work before the mark is over (CUDA: `cuEventSynchronize`).
+    /// Waits on the calling thread until the work before the mark has completed (CUDA: `cuEventSynchronize`).
     fn block_on(&self, mark: RawMark) -> Result<()>;
 
     /// The program has let a stream go; the caller holds no lock. A device whose work runs only where somebody waits
@@ -411,7 +411,7 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     }
 
     /// Opens a mark of another process (CUDA: `cuIpcOpenEventHandle`). A stranger's name is checked. A process cannot
-    /// open its own. Where the process that made it is killed before it is over, it may never be.
+    /// open its own. Where the process that made it is killed before it has completed, it may never be.
     fn import_mark(&self, _name: &MarkName) -> Result<RawMark> {
         Err(not_shared("import_mark"))
     }
@@ -422,8 +422,8 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     }
 
     /// Makes a graph that can be launched (CUDA: `cuGraphCreate`, `cuGraphAdd...Node`, `cuGraphInstantiate`). It keeps
-    /// what the nodes own until it is destroyed and its launches are over, also where the device goes first; captured
-    /// graphs are copied.
+    /// what the nodes own until it is destroyed and its launches have completed, also where the device goes first;
+    /// captured graphs are copied.
     ///
     /// # Safety
     /// As for [`submit`](Driver::submit), at each launch.
@@ -439,7 +439,7 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// Launches a graph as one piece of a stream's work, after its launches before (CUDA: `cuGraphLaunch`).
     ///
     /// # Safety
-    /// Every address that its nodes touch is mapped until the launch is over, and no other work that is not ordered
+    /// Every address that its nodes touch is mapped until it has completed, and no other work that is not ordered
     /// with the launch touches the same bytes in a conflicting way.
     unsafe fn launch(&self, _exec: RawExec, _stream: RawStream) -> Result<()> {
         Err(no_graphs("launch"))
@@ -457,7 +457,7 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     }
 
     /// Ends a capture: what reached the stream meanwhile; none where that is nothing (CUDA: `cuStreamEndCapture`).
-    /// Where the device refuses because of what was captured, the capture is over as well, and asking again says so.
+    /// Where the device refuses because of what was captured, the capture has ended as well, and asking again says so.
     fn end_capture(&self, _stream: RawStream) -> Result<Option<RawGraph>> {
         Err(no_graphs("end_capture"))
     }

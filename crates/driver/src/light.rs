@@ -136,7 +136,7 @@ impl<T> Light<T> {
         false
     }
 
-    /// Everybody else's way in.
+    /// The way in for all other threads.
     #[inline(never)]
     fn lock_shared(&self) -> LightGuard<'_, T> {
         if sync::is_forked() {

@@ -63,10 +63,10 @@ impl fmt::Debug for Fence {
 
 /// A mark of a host device. An error is that the device is lost, with the reason.
 pub trait HostFence: Send + Sync {
-    /// Whether the work before the mark is over. With a seeded schedule: runs one ready item where it is not.
+    /// Whether the work before the mark has completed. With a seeded schedule: runs one ready item where it has not.
     fn is_over(&self) -> Result<bool, String>;
 
-    /// Whether the work before the mark is over. Where it is not, the waiter is woken once, when it is over or the
+    /// Whether the work before the mark has completed. Where it has not, the waiter is woken once, when it has or the
     /// device is lost. Waits for nothing, so that no thread is kept.
     fn park(&self, waiter: Waiter) -> Result<bool, String>;
 }
@@ -93,6 +93,6 @@ impl Waiter {
 
 /// A host device whose streams wait for other devices.
 pub trait HostWaiter: Send + Sync {
-    /// What a stream was parked for is over, or its device is lost.
+    /// What a stream was parked for has completed, or its device is lost.
     fn wake(self: Arc<Self>, stream: u64);
 }

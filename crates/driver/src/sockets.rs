@@ -47,7 +47,7 @@ pub fn socket_peer(socket: impl AsFd) -> Result<SocketPeer> {
     Ok(SocketPeer { process, user })
 }
 
-/// A file of the process that made the other end: readable once the process is over. It is that very process, also
+/// A file of the process that made the other end: readable once the process has ended. It is that very process, also
 /// where its number serves another by now.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Events between processes: a pipe each, with a byte in it once the event is over.
+//! Events between processes: a pipe each, with a byte in it once the event has completed.
 //!
 //! The name of an event says where its maker has the pipe, so that nothing is left behind when that is killed. As with
 //! the real driver a maker that goes before does not end a wait: its event is never over.
@@ -50,7 +50,7 @@ impl Named {
         Ok((named, EventName(name)))
     }
 
-    /// To be called when it is over.
+    /// To be called when it has completed.
     pub(crate) fn teller(&self) -> impl FnOnce() + Send + use<> {
         let writer = Arc::clone(&self.writer);
         move || {
@@ -101,7 +101,7 @@ impl Opened {
         while !self.is_over() {
             let seen = self.look(LOOK);
             if seen.contains(PollFlags::HUP) && !seen.contains(PollFlags::IN) {
-                // Its maker is gone, and it will not be over by itself.
+                // Its maker is gone, and it will not complete by itself.
                 std::thread::sleep(REST);
             }
         }

@@ -58,7 +58,8 @@ pub(crate) fn total_bytes() -> u64 {
     setting("FAKECUDA_BYTES", 64 * GIB)
 }
 
-/// Whether the program's host memory counts as pageable: a copy with one side there is over when its call returns.
+/// Whether the program's host memory counts as pageable: a copy with one side there has completed when its call
+/// returns.
 pub(crate) fn is_pageable() -> bool {
     static SETTING: LazyLock<bool> = LazyLock::new(|| setting("FAKECUDA_PAGEABLE", 0) != 0);
     *SETTING

@@ -195,7 +195,7 @@ impl Device {
         Some(self.state().ok()?.streams.get(&stream.0)?.context)
     }
 
-    /// A context is gone: what was in it with it, once that is over.
+    /// A context is gone: what was in it with it, once that has completed.
     pub(crate) fn destroy_context(&self, context: Context) -> Result<(), Code> {
         let mut state = self.state()?;
         state.events.retain(|_, it| it.context != context);
@@ -410,7 +410,7 @@ impl Device {
         }
         let mut state = self.state()?;
         let raw = self.begin(&mut state, stream)?;
-        // SAFETY: device memory was checked just now, and is watched until the work is over; host memory is the
+        // SAFETY: device memory was checked just now, and is watched until the work has completed; host memory is the
         // caller's promise.
         answer(unsafe { self.host.submit(raw, &mut Some(work)) })?;
         let mark = answer(self.host.mark(raw))?;

@@ -66,7 +66,7 @@ struct Graph {
 #[derive(Debug, Default)]
 struct Exec {
     items: Vec<Item>,
-    /// Held until the last launch is over.
+    /// Held until the last launch has completed.
     _objects: Vec<Arc<Object>>,
     /// The end of the last launch.
     last: Mutex<Option<RawMark>>,
@@ -366,8 +366,8 @@ impl Device {
                 Action::Copy { to, from, bytes, kind } => Some(Work::Copy { to, from, bytes, kind }),
                 Action::Host { function, data } => Some(Work::Run(self.host_task(function, data))),
             };
-            // SAFETY: device memory was checked before, and is watched until the launch is over; what is the host's is
-            // kept by the instance, or the caller's promise.
+            // SAFETY: device memory was checked before, and is watched until the launch has completed; what is the
+            // host's is kept by the instance, or the caller's promise.
             answer(unsafe { self.host.submit(lane, &mut work) })?;
             marks.push(answer(self.host.mark(lane))?);
         }

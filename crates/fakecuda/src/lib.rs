@@ -18,9 +18,9 @@
 //! As a Rust library it is what tests link: where the shared one is ([`library`]), and how its calls are made to fail
 //! and counted ([`Hooks`]). Settings, read when they are first needed: `FAKECUDA_DEVICES` (65), `FAKECUDA_BYTES` of
 //! each (64 GiB), and `FAKECUDA_FAIL`, a list such as `cuMemCreate@3=2,cuMemMap@0=999`: the call of that number, from
-//! 0, answers this code. With `FAKECUDA_PAGEABLE=1` host memory counts as pageable: copies to and from it are over
-//! when their calls return. Without it none waits, as for pinned memory. With `FAKECUDA_IPC_EVENTS=0` the devices say
-//! that no events pass between processes.
+//! 0, answers this code. With `FAKECUDA_PAGEABLE=1` host memory counts as pageable: copies to and from it have
+//! completed when their calls return. Without it none waits, as for pinned memory. With `FAKECUDA_IPC_EVENTS=0` the
+//! devices say that no events pass between processes.
 //!
 //! | module | one line |
 //! |---|---|

@@ -27,7 +27,7 @@ pub(crate) struct Side {
     pub(crate) is_written: bool,
 }
 
-/// Work that uses a part of the memory, until its mark is over.
+/// Work that uses a part of the memory, until its mark has completed.
 #[derive(Clone, Debug)]
 struct Use {
     over: Fence,
@@ -57,7 +57,7 @@ pub(crate) struct Memory {
     uses: Vec<Use>,
 }
 
-/// Uses that are over are forgotten whenever so many have come together.
+/// Uses that have completed are forgotten whenever so many have come together.
 const USES_KEPT: usize = 256;
 
 /// The host device's refusal as a code.
@@ -172,7 +172,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Work of a device uses a range until the mark is over.
+    /// Work of a device uses a range until the mark has completed.
     pub(crate) fn note_use(&mut self, device: c_int, over: Fence, side: Side) {
         if self.uses.len() >= USES_KEPT {
             self.uses.retain(Use::is_in_flight);

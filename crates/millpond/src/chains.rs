@@ -20,7 +20,7 @@ use crate::sweep::Sweep;
 pub(crate) enum Listed {
     /// The device, or the driver of another device whose chain it is.
     Chain { progress: Arc<Progress>, abroad: Option<Arc<CountedDriver>> },
-    /// Nobody need be: another device's chain that ended there and is over.
+    /// Nobody need be: another device's chain that ended there and has completed.
     Over(Seq),
 }
 
@@ -36,7 +36,7 @@ impl Listed {
         }
     }
 
-    /// Waits on the calling thread until all work of the chain so far is over.
+    /// Waits on the calling thread until all work of the chain so far has completed.
     pub(crate) fn block(&self, driver: &dyn Driver) -> millpond_driver::Result<()> {
         match self {
             Listed::Over(_) => Ok(()),
@@ -53,7 +53,7 @@ impl Listed {
         }
     }
 
-    /// Whether `seq` is known to be over, without asking the device.
+    /// Whether `seq` is known to have completed, without asking the device.
     fn has_passed(&self, seq: Seq) -> bool {
         match self {
             Listed::Over(end) => seq <= *end,
@@ -65,7 +65,7 @@ impl Listed {
         matches!(self, Listed::Chain { abroad: Some(_), .. })
     }
 
-    /// Where it is another device's and closed, and all of it is over: the end.
+    /// Where it is another device's and closed, and all of it has completed: the end.
     fn is_over_for_good(&self) -> Option<Seq> {
         let Listed::Chain { progress, abroad: Some(their) } = self else { return None };
         progress.end_if_over(&**their)
@@ -81,7 +81,7 @@ pub(crate) struct Chains {
 #[derive(Debug, Default)]
 struct Table {
     by_slot: Vec<Option<Listed>>,
-    /// How many are of other devices, and when those are looked for that are over.
+    /// How many are of other devices, and when those are looked for that have completed.
     abroad: usize,
     sweep: Sweep,
 }
@@ -103,7 +103,7 @@ impl Table {
         former
     }
 
-    /// Takes other devices' chains out that are over: to be dropped behind the lock.
+    /// Takes other devices' chains out that have completed: to be dropped behind the lock.
     #[must_use]
     fn sweep(&mut self) -> Vec<Listed> {
         let mut gone = Vec::new();
@@ -159,7 +159,7 @@ impl Chains {
         drop((former, gone));
     }
 
-    /// Lets other devices go whose chains are over: a device that is gone is not kept by those that it visited.
+    /// Lets other devices go whose chains have completed: a device that is gone is not kept by those that it visited.
     pub(crate) fn sweep(&self) {
         if self.read().abroad > 0 {
             let gone = self.write().sweep();
@@ -175,20 +175,20 @@ impl Chains {
         }
     }
 
-    /// Somebody to ask what is over.
+    /// Somebody to ask what has completed.
     pub(crate) fn poll<'a>(&'a self, driver: &'a dyn Driver) -> Poll<'a> {
         Poll { table: self.read(), driver }
     }
 }
 
-/// Asks the device what is over.
+/// Asks the device what has completed.
 pub(crate) struct Poll<'a> {
     table: ReadGuard<'a, { ranks::CHAINS }, Table>,
     driver: &'a dyn Driver,
 }
 
 impl Poll<'_> {
-    /// Whether all work of other devices is over that is known here.
+    /// Whether all work of other devices has completed that is known here.
     pub(crate) fn is_over_abroad(&self) -> bool {
         self.table.by_slot.iter().flatten().all(|chain| match chain {
             Listed::Chain { progress, abroad: Some(_) } => chain.is_over(progress.last(Slot(0)).seq, self.driver),

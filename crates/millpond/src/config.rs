@@ -59,7 +59,7 @@ pub struct SimConfig {
     pub total_bytes: u64,
     /// Physical chunks are multiples of this many bytes, a power of two. Default 2 MiB.
     pub granularity: u64,
-    /// When work is over. Default: at once.
+    /// When work completes. Default: at once.
     pub completion: Completion,
     /// How closely its caller is watched. Default: calls are counted and nothing else is done.
     pub watch: Watch,

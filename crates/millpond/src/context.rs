@@ -94,7 +94,7 @@ impl Context {
         self.in_flight.live()
     }
 
-    /// Whether what the marks of a position do not cover is over as well.
+    /// Whether what the marks of a position do not cover has completed as well.
     pub(crate) fn are_strays_over(&self, snapshot: &Snapshot) -> Result<bool> {
         let strays = self.strays(snapshot).into_iter();
         let over = strays.map(|end| end.map_or_else(|| Err(no_end()), |end| self.driver.is_over(end.raw)));
@@ -112,7 +112,8 @@ impl Context {
         self.chains.find(slot).map_or_else(SmallVec::new, |chain| chain.strays(seq))
     }
 
-    /// The host was told that everything up to the snapshots is over: streams hear of it with their next operation.
+    /// The host was told that everything up to the snapshots has completed: streams hear of it with their next
+    /// operation.
     pub(crate) fn told<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
         for snapshot in snapshots.clone() {
             if let Some(progress) = self.chains.find(snapshot.point().slot) {
@@ -123,8 +124,8 @@ impl Context {
         self.tell_exporters();
     }
 
-    /// The host has waited until everything up to the snapshots was over: beyond being told, pools may give memory back
-    /// (CUDA: a synchronisation honours the release threshold, a query does not).
+    /// The host has waited until everything up to the snapshots had completed: beyond being told, pools may give memory
+    /// back (CUDA: a synchronisation honours the release threshold, a query does not).
     pub(crate) fn synchronized<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
         self.told(snapshots);
         self.hear_abroad();
@@ -169,7 +170,7 @@ impl Drop for Context {
             tracer.close();
         }
         peers::leave(self);
-        // What no other device has met, nobody can name; and what the program waited for, everybody comes after.
+        // What no other device has met, nobody can name; and what the program waited for, all later work comes after.
         let (has_met, base) = (*self.has_met.get_mut(), self.hosts.base());
         let is_one = !self.hosts.are_separate();
         let slots = self.slots.get_mut();

@@ -1,7 +1,7 @@
 //! Copies in, out and across, and fills.
 //!
 //! Knows accesses and host slices. Host memory that a copy reads is staged, so that the caller's slice is free at once,
-//! and the copy owns it; host memory that a copy writes is handed out only when the copy is over.
+//! and the copy owns it; host memory that a copy writes is handed out only when the copy has completed.
 
 use std::panic::Location;
 use std::sync::Arc;

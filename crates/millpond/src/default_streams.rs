@@ -34,7 +34,7 @@ pub(crate) struct Legacy {
     noted: Mutex<{ ranks::LEGACY_NOTED }, Noted>,
 }
 
-/// What the legacy stream's next operation comes after. It may never be used: what is over is not kept for it.
+/// What the legacy stream's next operation comes after. It may never be used: what has completed is not kept for it.
 #[derive(Debug, Default)]
 struct Noted {
     /// Blocking streams that may have work since the last.
@@ -59,7 +59,8 @@ impl Legacy {
         blocking.push(stream);
     }
 
-    /// A blocking stream was closed that had work for the next operation; `base` is what the host knows to be over.
+    /// A blocking stream was closed that had work for the next operation; `base` is what the host knows to have
+    /// completed.
     pub(crate) fn note_end(&self, end: End, base: &Base) {
         let mut noted = lock(&self.noted);
         let Noted { ended, over, ended_sweep, .. } = &mut *noted;

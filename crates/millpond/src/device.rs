@@ -268,7 +268,7 @@ impl Device {
         Ok(std::mem::replace(&mut *lock(&self.shared.current_pool), pool.clone()))
     }
 
-    /// Waits until all work of all streams is over, closed ones too (CUDA: `cudaDeviceSynchronize`).
+    /// Waits until all work of all streams has completed, closed ones too (CUDA: `cudaDeviceSynchronize`).
     ///
     /// # Errors
     /// The device is lost.

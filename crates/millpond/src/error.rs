@@ -236,8 +236,8 @@ pub enum Invalid {
     },
     /// Access cannot be taken away from a device whose work may use it at this moment.
     #[error(
-        "{pool} of {owner} is in use by {device}: {} on {}, op {}{}, is not known to be over; synchronize with that \
-         stream, or with an event recorded after it, before you revoke the access",
+        "{pool} of {owner} is in use by {device}: {} on {}, op {}{}, is not known to have completed; synchronize with \
+         that stream, or with an event recorded after it, before you revoke the access",
         .last.act.noun(),
         .last.stream,
         .last.op,
@@ -250,7 +250,7 @@ pub enum Invalid {
         owner: DeviceName,
         /// The device that has access.
         device: DeviceName,
-        /// A use that the host was not told is over.
+        /// A use that the host was not told has completed.
         last: Site,
     },
     /// One launch writes an allocation and uses it a second time.

@@ -67,11 +67,11 @@ impl Drop for Mark {
 }
 
 impl Event {
-    /// Whether everything before it is over (CUDA: `cudaEventQuery`). A yes orders what the host submits from then on
-    /// after it, as a synchronisation does.
+    /// Whether everything before it has completed (CUDA: `cudaEventQuery`). A yes orders what the host submits from
+    /// then on after it, as a synchronisation does.
     ///
     /// # Errors
-    /// The device is lost; it is not asked again about what is known to be over.
+    /// The device is lost; it is not asked again about what is known to have completed.
     #[track_caller]
     pub fn is_over(&self) -> Result<bool> {
         let (snapshot, mark, context) = self.live(Location::caller(), Tracer::event_over)?;
@@ -86,7 +86,7 @@ impl Event {
         Ok(over)
     }
 
-    /// Waits until everything before it is over (CUDA: `cudaEventSynchronize`).
+    /// Waits until everything before it has completed (CUDA: `cudaEventSynchronize`).
     ///
     /// # Errors
     /// The device is lost.

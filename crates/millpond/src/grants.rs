@@ -5,7 +5,7 @@
 //! Locks: a pool's grants come after its heap and after allocations' lives.
 //!
 //! Invariants: **granted-open**: while a pool grants a device access, that device can use every mapping of it;
-//! **seen-off**: access is taken away only when the host knows that every use under it is over.
+//! **seen-off**: access is taken away only when the host knows that every use under it has completed.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -130,7 +130,7 @@ impl<'a> Visit<'a> {
             if granted < needed {
                 return Err(no_access(stream, pool, allocation, act, granted));
             }
-            // Whoever wants to know what is over there asks this device.
+            // Whoever wants to know what has completed there asks this device.
             pool.context.chains.insert_abroad(stream.slot, &stream.progress, &stream.context.driver);
         }
         Ok(visit)
@@ -237,8 +237,8 @@ impl Pool {
     /// [`Device::free`](crate::Device::free). Without a grant this has no effect.
     ///
     /// # Errors
-    /// [`Invalid::InUse`] with a use that the host was not told is over; the grant is as it was. The driver refused:
-    /// the grant is as it was, or, where the driver also refuses to restore that, it is gone.
+    /// [`Invalid::InUse`] with a use that the host was not told has completed; the grant is as it was. The driver
+    /// refused: the grant is as it was, or, where the driver also refuses to restore that, it is gone.
     pub fn revoke(&self, device: &Device) -> Result<()> {
         process::refuse_forked()?;
         self.grant(device, PeerAccess::None)
@@ -304,7 +304,7 @@ impl PoolShared {
         Ok(())
     }
 
-    /// Whether every use that would be cut off is over, as far as the host was told. INVARIANT: seen-off.
+    /// Whether every use that would be cut off has completed, as far as the host was told. INVARIANT: seen-off.
     fn check_uses(&self, grants: &mut Grants, device: &DeviceName, left: PeerAccess) -> Result<()> {
         self.context.hear_abroad();
         let base = self.context.hosts.base();

@@ -38,7 +38,7 @@ impl Device {
     /// must have synchronised with everything that uses it.
     ///
     /// # Errors
-    /// A violation, with the buffer, where the host was not told that some use is over.
+    /// A violation, with the buffer, where the host was not told that some use has completed.
     #[track_caller]
     pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
         let caller = Location::caller();

@@ -104,7 +104,7 @@ impl Hosts {
         self.knowledge.with(|host| chain.hear_host(host));
     }
 
-    /// The calling thread was told that everything up to these is over.
+    /// The calling thread was told that everything up to these has completed.
     pub(crate) fn learn<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot>) {
         self.change(|host| host.learn_all(snapshots));
     }

@@ -161,7 +161,7 @@ impl Table {
         entry
     }
 
-    /// Takes the ends out that a host knows to be over: to be dropped behind the lock.
+    /// Takes the ends out that a host knows to have completed: to be dropped behind the lock.
     #[must_use]
     fn sweep(&mut self, base: &Base) -> Vec<Entry> {
         let mut over = Vec::new();
@@ -253,8 +253,8 @@ impl Context {
         Ok(stream.progress.end())
     }
 
-    /// Whether all work of all streams up to now is over, closed ones too, also of other devices' streams that used its
-    /// memory.
+    /// Whether all work of all streams up to now has completed, closed ones too, also of other devices' streams that
+    /// used its memory.
     pub(crate) fn is_idle(&self) -> bool {
         let chains = self.in_flight.chains();
         self.chains.poll(&*self.driver).is_over_abroad() && chains.iter().all(|chain| chain.is_idle(&*self.driver))

@@ -168,7 +168,7 @@ impl StreamShared {
 }
 
 impl StreamShared {
-    /// Forgets uses that the host was told are over: all that the program does later comes after them.
+    /// Forgets uses that the host was told have completed: all that the program does later comes after them.
     #[cold]
     fn settle(&self, allocation: &Allocation, life: &mut Life) {
         let is_own =

@@ -24,7 +24,7 @@ pub(crate) struct Progress {
     queue: Queue,
     /// The last position whose work the driver has.
     submitted: AtomicU64,
-    /// The last position known to be over.
+    /// The last position known to have completed.
     completed: AtomicU64,
     /// The end of a closed stream.
     end: OnceLock<Arc<Mark>>,
@@ -153,7 +153,7 @@ impl Progress {
         Point { slot, seq: self.submitted.load(Ordering::Acquire) }
     }
 
-    /// Everything up to `seq` is over.
+    /// Everything up to `seq` has completed.
     pub(crate) fn complete(&self, seq: Seq) {
         self.completed.fetch_max(seq.min(self.reach()), Ordering::AcqRel);
     }
@@ -212,7 +212,7 @@ impl Progress {
         }
     }
 
-    /// Whether `seq` is over, asking the device where it is not known to be. An error means no.
+    /// Whether `seq` has completed, asking the device where it is not known to have. An error means no.
     pub(crate) fn is_over(&self, seq: Seq, driver: &dyn Driver) -> bool {
         if self.completed.load(Ordering::Acquire) >= seq {
             return true;
@@ -232,12 +232,12 @@ impl Progress {
         }
     }
 
-    /// Whether `seq` is known to be over, without asking the device.
+    /// Whether `seq` is known to have completed, without asking the device.
     pub(crate) fn has_passed(&self, seq: Seq) -> bool {
         seq <= self.completed.load(Ordering::Acquire)
     }
 
-    /// Waits on the calling thread until all work so far is over.
+    /// Waits on the calling thread until all work so far has completed.
     pub(crate) fn block(&self, driver: &dyn Driver) -> millpond_driver::Result<()> {
         let submitted = self.submitted.load(Ordering::Acquire);
         self.with_mark(driver, |mark| driver.block_on(mark))?;
@@ -250,7 +250,7 @@ impl Progress {
         Ok(())
     }
 
-    /// Where the chain is closed and all of it is over: its end.
+    /// Where the chain is closed and all of it has completed: its end.
     pub(crate) fn end_if_over(&self, driver: &dyn Driver) -> Option<Seq> {
         let end = self.submitted.load(Ordering::Acquire);
         (self.end.get().is_some() && self.is_over(end, driver)).then_some(end)
@@ -261,7 +261,7 @@ impl Progress {
         self.is_shared.store(true, Ordering::Release);
     }
 
-    /// Whether all its work is over. Of a shared stream's no position says that.
+    /// Whether all its work has completed. Of a shared stream's no position says that.
     pub(crate) fn is_idle(&self, driver: &dyn Driver) -> bool {
         let submitted = self.submitted.load(Ordering::Acquire);
         match self.is_shared.load(Ordering::Acquire) {
@@ -313,7 +313,7 @@ fn no_launch() -> DriverError {
     DriverError::Failed { call: "mark", reason: "the graph was not launched".into() }
 }
 
-/// What is known to be over without asking the device: what the host was told.
+/// What is known to have completed without asking the device: what the host was told.
 pub(crate) struct Told<'a>(pub(crate) &'a millpond_core::order::Base);
 
 impl Completed for Told<'_> {

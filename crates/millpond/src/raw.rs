@@ -311,7 +311,7 @@ impl StreamShared {
 pub struct AllWork(Vec<Mark>);
 
 impl AllWork {
-    /// Whether it is over.
+    /// Whether it has completed.
     ///
     /// # Errors
     /// The device is lost.
@@ -346,7 +346,8 @@ impl Device {
         streams.iter().map(mark).collect::<Result<_>>().map(AllWork)
     }
 
-    /// Gives the memory of dropped pools back whose last uses are over by now. That is else done at synchronisations.
+    /// Gives the memory of dropped pools back whose last uses have completed by now. That is else done at
+    /// synchronisations.
     pub fn reclaim(&self) {
         self.context().finish_closing();
     }

@@ -1,8 +1,8 @@
 //! The cold half of serving memory: the shelf missed.
 //!
 //! The heap is asked in the order of what it costs: a block that fits as things are; the same after the shelves are
-//! drained and the device was asked what is over; moved or new physical memory; and, before anything is refused, idle
-//! memory of the device's other pools and graphs. Locks: the stream's is held, the heap's is taken after it; other
+//! drained and the device was asked what has completed; moved or new physical memory; and, before anything is refused,
+//! idle memory of the device's other pools and graphs. Locks: the stream's is held, the heap's is taken after it; other
 //! streams' shelves are looked at only where their lock is free this moment.
 
 use std::panic::Location;
@@ -117,14 +117,15 @@ impl StreamShared {
         })
     }
 
-    /// No block fits: the shelves are drained, the device is asked what is over, memory is moved or made.
+    /// No block fits: the shelves are drained, the device is asked what has completed, memory is moved or made.
     #[cold]
     fn relieve(&self, state: &mut State, pool: &PoolShared, bytes: u64) -> Result<Grant> {
         pool.drain_shelves(Some((self, state)), 0);
         let mut shortage = None;
         let mut heap = pool.lock();
         pool.destroy_exposed(&mut heap);
-        // What the host was told is over may serve anybody, whatever the policy, also what lay on a shelf meanwhile.
+        // What the host was told has completed may serve anybody, whatever the policy, also what lay on a shelf
+        // meanwhile.
         heap.pool.retire(&Told(&self.context.hosts.base()));
         let reserved = heap.pool.reserved();
         let mut refusals = 0;
@@ -302,8 +303,8 @@ impl PoolShared {
         }
     }
 
-    /// The host has synchronised: what it was told is over may serve anybody, idle memory beyond the release threshold
-    /// goes back, and what moving tore apart is mended.
+    /// The host has synchronised: what it was told has completed may serve anybody, idle memory beyond the release
+    /// threshold goes back, and what moving tore apart is mended.
     pub(crate) fn synchronized(&self) {
         let mut heap = self.lock();
         let base = self.context.hosts.base();

@@ -58,7 +58,7 @@ fn apply(context: &Context, heap: &mut Heap, step: Step) -> Result<()> {
             Ok(())
         }
         Step::Unmap { at, bytes, .. } => {
-            // SAFETY: the pool takes a mapping away only when all frees on it are over (SAFE).
+            // SAFETY: the pool takes a mapping away only when all frees on it have completed (SAFE).
             unsafe { context.driver.unmap(at, bytes) }?;
             heap.mappings.remove(&at);
             Ok(())
@@ -118,13 +118,14 @@ pub(crate) fn map_graph_chunk(context: &Context, chunk: RawChunk, at: u64, bytes
 
 /// Takes one mapping of a graphs' chunk away.
 pub(crate) fn unmap_graph_chunk(context: &Context, at: u64, bytes: u64) -> Result<()> {
-    // SAFETY: the callers know that all launches that used the address are over, and nothing live is there (held).
+    // SAFETY: the callers know that all launches that used the address have completed, and nothing live is there
+    // (held).
     unsafe { context.driver.unmap(at, bytes) }
 }
 
 /// Gives the addresses of an arena back, from which nothing is mapped any more.
 pub(crate) fn unreserve_graph_addresses(context: &Context, range: Range) -> Result<()> {
-    // SAFETY: the arena is gone, all work is over, and its mappings were taken away.
+    // SAFETY: the arena is gone, all work has completed, and its mappings were taken away.
     unsafe { context.driver.unreserve(range.start, range.bytes) }
 }
 
@@ -136,7 +137,7 @@ pub(crate) fn map_import(context: &Context, chunk: RawChunk, at: u64, bytes: u64
 
 /// Takes a mapping of a window away.
 pub(crate) fn unmap_import(context: &Context, at: u64, bytes: u64) -> Result<()> {
-    // SAFETY: the import's life has ended, and its uses are over: the callers waited, or the host was told.
+    // SAFETY: the import's life has ended, and its uses have completed: the callers waited, or the host was told.
     unsafe { context.driver.unmap(at, bytes) }
 }
 
@@ -243,7 +244,7 @@ pub(crate) fn submit_upload(context: &Context, stream: RawStream, to: u64, from:
 
 /// Appends a checked copy.
 ///
-/// Host memory that it writes must live until the work is over; the callers keep it.
+/// Host memory that it writes must live until the work has completed; the callers keep it.
 pub(crate) fn submit_copy(
     context: &Context,
     stream: RawStream,

@@ -258,7 +258,7 @@ impl StreamShared {
     }
 
     /// As [`leave`](Self::leave), where the program submits the work of the last point only now: before the stream's
-    /// next operation nobody can say that it is over.
+    /// next operation nobody can say that it has completed.
     #[cold]
     pub(crate) fn leave_declared(&self, state: &mut State) {
         self.progress.publish(state.chain.seq() - 1);
@@ -313,7 +313,7 @@ impl StreamShared {
     }
 
     /// Closes the stream: its shelves go back to their pools, its number can be used again once its work is known to
-    /// be over.
+    /// have completed.
     fn close(&self, keep: Option<Keep>) {
         if process::is_forked() {
             return;
@@ -443,8 +443,8 @@ impl Stream {
         })
     }
 
-    /// Waits until all work submitted to the stream so far is over (CUDA: `cudaStreamSynchronize`). Pools may then give
-    /// idle memory back, see [`Pool::set_release_threshold`](crate::Pool::set_release_threshold).
+    /// Waits until all work submitted to the stream so far has completed (CUDA: `cudaStreamSynchronize`). Pools may
+    /// then give idle memory back, see [`Pool::set_release_threshold`](crate::Pool::set_release_threshold).
     ///
     /// # Errors
     /// The device is lost.
@@ -453,11 +453,11 @@ impl Stream {
         self.shared.record_to_ask(Ask::Synchronize, Location::caller())?.synchronize()
     }
 
-    /// Whether all work submitted so far is over (CUDA: `cudaStreamQuery`). A yes orders what the host submits from
-    /// then on after it.
+    /// Whether all work submitted so far has completed (CUDA: `cudaStreamQuery`). A yes orders what the host submits
+    /// from then on after it.
     ///
     /// # Errors
-    /// The device is lost; it is not asked again about what is known to be over.
+    /// The device is lost; it is not asked again about what is known to have completed.
     #[track_caller]
     pub fn is_idle(&self) -> Result<bool> {
         self.shared.record_to_ask(Ask::Query, Location::caller())?.is_over()

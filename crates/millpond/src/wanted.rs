@@ -110,7 +110,7 @@ pub(crate) fn find_aliased<M: PartialEq>(accesses: impl Iterator<Item = (M, Act,
     None
 }
 
-/// Whether one launch names two lives of an allocation: one of them is over, and its place was used again.
+/// Whether one launch names two lives of an allocation: one of them has ended, and its place was used again.
 fn is_overtaken(pair: &[Wanted<'_>]) -> bool {
     pair[0].is_of(&pair[1]) && pair[0].generation != pair[1].generation
 }

@@ -322,7 +322,7 @@ impl Thread<'_> {
                     _ => made.outputs.push((buffer.into_alloc_node(), content)),
                 }
                 if random.chance(10) {
-                    // Refused; the capture may go on or be over for it.
+                    // Refused; the capture may go on or have ended for it.
                     let _ = stream.synchronize();
                 }
             }
@@ -415,7 +415,7 @@ impl Thread<'_> {
             return;
         };
         lock(&held.line.clock).join(&last);
-        // The launch is over after its wait nodes, and what comes before them.
+        // The launch completes after its wait nodes, and what comes before them.
         waited.iter().for_each(|waited| lock(&held.line.clock).join(waited));
         if is_crowded {
             self.world.lose_track();

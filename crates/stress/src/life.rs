@@ -13,7 +13,7 @@ use crate::world::Life;
 pub struct Party {
     /// It was ended, or is about to be.
     pub is_gone: AtomicBool,
-    /// What its host was told is over. Of memory that it was lent this process hears that.
+    /// What its host was told has completed. Of memory that it was lent this process hears that.
     pub known: Mutex<Clock>,
     /// What comes before some event of it that this process has imported.
     pub reached: Mutex<Clock>,
@@ -25,7 +25,7 @@ impl Party {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    /// Whether what it did there is over for everybody: with memory that it was lent.
+    /// Whether what it did there has completed for all: with memory that it was lent.
     pub fn is_over(&self, point: Point) -> bool {
         self.is_gone() || lock(&self.known).covers(point)
     }

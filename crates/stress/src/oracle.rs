@@ -152,7 +152,7 @@ impl Oracle {
         lock(&self.lines).iter().filter(|line| line.device == device).cloned().collect()
     }
 
-    /// Somebody was told that everything up to `clock` is over: it must be.
+    /// Somebody was told that everything up to `clock` has completed: it must be.
     pub fn check_over(&self, clock: &Clock, call: &str) {
         for line in lock(&self.lines).iter() {
             let mut pending = lock(&line.pending);

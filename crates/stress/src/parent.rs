@@ -1,4 +1,4 @@
-//! Processes that run programs: one after the other until time is over, and again and again for a program that failed,
+//! Processes that run programs: one after the other until time is up, and again and again for a program that failed,
 //! with ever fewer operations.
 //!
 //! A finding ends its process, and so may a crash; the parent only sees the status and the last program that began.
@@ -59,7 +59,7 @@ struct Failure {
     is_hang: bool,
 }
 
-/// Runs programs until time is over. How many findings there were.
+/// Runs programs until time is up. How many findings there were.
 pub fn run(plan: &Plan) -> usize {
     let (begun, mut random) = (Instant::now(), Random::new(plan.seed));
     let mut choices = Vec::new();

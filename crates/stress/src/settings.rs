@@ -42,9 +42,9 @@ pub enum DeviceKind {
     Host,
     /// The host, one thread with a seed.
     Seeded,
-    /// The simulator whose work is over at once.
+    /// The simulator whose work completes at once.
     Sim,
-    /// The simulator whose work is over when somebody waits.
+    /// The simulator whose work completes when somebody waits.
     SimLate,
     /// CUDA.
     Cuda,
@@ -55,7 +55,8 @@ pub enum DeviceKind {
 pub enum Pools {
     /// Any policy.
     Any,
-    /// By order and by what is over; the pool adds no waits of its own, so that the order of every reuse is checked.
+    /// By order and by what has completed; the pool adds no waits of its own, so that the order of every reuse is
+    /// checked.
     Strict,
     /// As strict, and never more than a few MiB each.
     Tight,

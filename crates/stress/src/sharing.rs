@@ -79,7 +79,7 @@ impl Importer {
         knows
     }
 
-    /// Its host was told that all of a stream is over.
+    /// Its host was told that all of a stream has completed.
     pub(crate) fn learn(&mut self, on: usize) {
         let knows = self.knows(on);
         self.host.join(&knows);
@@ -316,7 +316,7 @@ impl Thread<'_> {
             let is_among = |list: &[Use], it: &Use| list.iter().any(|other| other.point == it.point);
             let is_open = |it: &&Use| it.meets(act, ALL) && !knows.covers(it.point);
             let is_right = !loan.seen.iter().any(|it| is_open(&it)) && !loan.uses.iter().any(|it| is_open(&it));
-            // What the library does not know of there; what others did and is over needs no order.
+            // What the library does not know of there; what others did and has completed needs no order.
             let is_unseen = |it: &&Use| !is_among(&loan.seen, it) && !is_among(&loan.uses, it);
             let is_over = |it: &Use| it.party.as_ref().is_some_and(|party| party.is_over(it.point));
             let ended = |it: &&Use| is_over(it) && !is_among(&loan.open, it);
@@ -432,7 +432,7 @@ impl Thread<'_> {
         let party = Arc::clone(&importer.party);
         let doubt = Doubt { party: Arc::clone(&party), point: filled };
         if importer.host.covers(filled) {
-            // It goes with the ticket that this is over.
+            // It goes with the ticket that this has completed.
             (born.seq, filled.seq) = (0, 0);
         }
         if random.chance(10) {

@@ -167,7 +167,7 @@ impl Thread<'_> {
         }
     }
 
-    /// An importer has nothing more to say: what it holds is over with it.
+    /// An importer has nothing more to say: what it holds ends with it.
     fn part(&mut self, who: usize) -> Option<Importer> {
         let mut importer = self.importers[who].take()?;
         let loans = std::mem::take(&mut importer.loans);
@@ -200,7 +200,7 @@ impl Thread<'_> {
     }
 
     /// An exporter's device lives as long as something of it is imported, or was, and the host was not told that what
-    /// was done with that is over.
+    /// was done with that has completed.
     fn drop_imports_of(&mut self, who: usize) {
         let Some(party) = self.importers[who].as_ref().map(|it| std::sync::Arc::clone(&it.party)) else { return };
         let is_of = |buf: &mut Buf| buf.life.from.as_ref().is_some_and(|from| std::sync::Arc::ptr_eq(from, &party));

@@ -211,7 +211,7 @@ impl<'w> Thread<'w> {
         }
     }
 
-    /// The host was told that everything up to there is over. It must be.
+    /// The host was told that everything up to there has completed. It must be.
     pub(crate) fn learn(&mut self, device: usize, clock: &Clock, call: &str) {
         if self.world.runs_kernels() {
             self.world.oracle.check_over(clock, call);

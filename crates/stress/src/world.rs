@@ -257,7 +257,8 @@ impl World {
         let device = |dev: &Dev| dev.device.write().unwrap_or_else(|it| it.into_inner()).take();
         let devices: Vec<Option<Device>> = self.devices.iter().map(device).collect();
         let is_over = |device: &Option<Device>| device.as_ref().is_some_and(|device| device.synchronize().is_ok());
-        // Once more for what kernels that own things launch when they are dropped, which may be after they were over.
+        // Once more for what kernels that own things launch when they are dropped, which may be after they had
+        // completed.
         let is_over = waits && devices.iter().all(is_over) && self.await_owners() && devices.iter().all(is_over);
         drop(devices);
         for (at, dev) in self.devices.iter().enumerate() {
@@ -267,14 +268,14 @@ impl World {
 }
 
 impl World {
-    /// Kernels that were over, or were dropped with their graphs, drop what they own.
+    /// Kernels that had completed, or were dropped with their graphs, drop what they own.
     fn await_owners(&self) -> bool {
         let until = Instant::now() + Duration::from_secs(10);
         loop {
             match self.oracle.owners.load(Ordering::Acquire) {
                 0 => return true,
                 left if Instant::now() > until => {
-                    finding(&format!("all work is over, and {left} kernels are not dropped with what they own"))
+                    finding(&format!("all work has completed, and {left} kernels are not dropped with what they own"))
                 }
                 _ => std::thread::sleep(Duration::from_micros(100)),
             }

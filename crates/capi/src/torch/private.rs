@@ -7,13 +7,13 @@
 //! own, in which no stream of ours has work, so no other stream's block is ever free for it.
 //!
 //! Outside of captures memory of these pools is used like any other: a graph's output is read on another stream, which
-//! is recorded for it. A block that is freed then is *parked*: nobody's until the work is over that those streams have
-//! by then. A stream that captures cannot be marked for that, and is marked once it does not.
+//! is recorded for it. A block that is freed then is *parked*: nobody's until the work has completed that those streams
+//! have by then. A stream that captures cannot be marked for that, and is marked once it does not.
 //!
-//! Nor may any stream be asked what is over that captures. So the segments of each pool come from a pool of the library
-//! of their own, which is fresh and has nothing to ask; and what is released meanwhile waits for the end. Graphs are
-//! replayed on streams that the library never heard of: a pool's memory goes back once all work is over that the device
-//! has when it is released.
+//! Nor may any stream be asked what has completed that captures. So the segments of each pool come from a pool of the
+//! library of their own, which is fresh and has nothing to ask; and what is released meanwhile waits for the end.
+//! Graphs are replayed on streams that the library never heard of: a pool's memory goes back once all work has
+//! completed that the device has when it is released.
 //!
 //! Not the hot path: captures are rare.
 
@@ -66,7 +66,7 @@ enum State {
 enum User {
     /// It captures, or was not asked yet.
     Unmarked(Stream),
-    /// It is done with the block once this is over.
+    /// It is done with the block once this has completed.
     Marked(Event),
 }
 
@@ -219,7 +219,7 @@ struct Pools {
     recording: Vec<Recording>,
     /// Those that were refused, and whose threads could not be told: they get no memory until their end.
     refused: Vec<Recording>,
-    /// Pools that nobody has any more, until the work is over that they may be used by.
+    /// Pools that nobody has any more, until the work has completed that they may be used by.
     gone: Vec<Gone>,
     used_high: u64,
     reserved_high: u64,
@@ -412,7 +412,7 @@ impl Private {
         }
     }
 
-    /// What waits for work to be over is looked at, where nobody captures.
+    /// What waits for work to have completed is looked at, where nobody captures.
     fn settle(&self, pools: &mut Pools) {
         if pools.recording.is_empty() {
             pools.pools.values_mut().for_each(Kept::settle);
@@ -420,7 +420,8 @@ impl Private {
         }
     }
 
-    /// Memory of pools that are gone goes back to the system as far as its last uses are over; not in a recording.
+    /// Memory of pools that are gone goes back to the system as far as its last uses have completed; not in a
+    /// recording.
     pub(super) fn trim(&self) {
         let mut pools = lock(&self.pools);
         if pools.recording.is_empty() {

@@ -33,7 +33,7 @@ impl Sign {
         }
     }
 
-    /// The search is over: the line goes.
+    /// The search has ended: the line goes.
     pub(crate) fn finish(self) {
         if let Some(line) = self.line {
             line.finish_and_clear();

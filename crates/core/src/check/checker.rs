@@ -154,7 +154,7 @@ impl Checker {
         }
     }
 
-    /// The program is over: what was never freed, and what is wrong with graphs that were never instantiated.
+    /// The program has ended: what was never freed, and what is wrong with graphs that were never instantiated.
     pub fn finish(&mut self, names: &Names, findings: &mut Vec<Finding>) {
         let call = Call { host: HostId(0), place: Place::Unknown, names };
         if self.needed.len() < NEEDED {

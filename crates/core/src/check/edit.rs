@@ -30,7 +30,7 @@ pub enum Edit {
     AutoFree,
     /// The graph has symbolic addresses.
     Symbolic,
-    /// The launch starts when the launch before it is over.
+    /// The launch starts when the launch before it has completed.
     NotEarly,
     /// The first record gets an event of its own.
     OwnEvent,

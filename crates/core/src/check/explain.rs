@@ -208,7 +208,7 @@ impl Checker {
     pub(super) fn weakly_ordered(&self, call: Call<'_>, life: LifeId, earlier: Use, later: Site) -> Refused {
         let subject = self.subject_of(call, self.lives.at(life));
         let sentence = format!(
-            "{subject} is {} {} by a launch that may start before {} is over",
+            "{subject} is {} {} by a launch that may start before {} has completed",
             later.act.past(),
             self.by(call, later.stream),
             earlier.site.act.noun()

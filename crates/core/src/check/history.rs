@@ -146,7 +146,7 @@ impl History {
         });
     }
 
-    /// Forgets the uses that everybody comes after: nothing that is still to come can be unordered with them.
+    /// Forgets the uses that all streams come after: nothing that is still to come can be unordered with them.
     pub fn settle(&mut self, is_settled: impl Fn(Point) -> bool) {
         self.change(Part::WHOLE, |uses| uses.retain(|known| !is_settled(known.point)));
         self.parts.iter_mut().for_each(|parts| parts.settled());

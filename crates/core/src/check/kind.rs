@@ -20,7 +20,7 @@ pub enum Kind {
     DoubleFree,
     /// A free by a name whose number has another life by now.
     StaleFree,
-    /// A launch starts before the operation that it relies on is over.
+    /// A launch starts before the operation that it relies on has completed.
     WeakOrder,
     /// Memory is never freed.
     Leak,

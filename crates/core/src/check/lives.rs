@@ -63,7 +63,7 @@ pub(super) struct Life {
     pub(super) serial: u64,
     /// Whether something done to it was refused: it is not told as a leak, too.
     pub(super) is_doubtful: bool,
-    /// Entries of the history at which those that everybody knows are thrown away.
+    /// Entries of the history at which those that all streams know are thrown away.
     pub(super) settle_at: usize,
     /// Behind a pointer: nearly no memory has any, and a life should be small.
     pub(super) leases: Vec<Lease>,
@@ -101,7 +101,7 @@ pub(super) enum Named {
     Void,
 }
 
-/// A life that is over.
+/// A life that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Freed {
     pub(super) by: Use,
@@ -241,12 +241,12 @@ impl Lives {
     /// A life, by the number that its names lead to.
     #[inline]
     pub(super) fn at(&self, id: LifeId) -> &Life {
-        self.lives[id as usize].as_ref().expect("no name leads to a life that is over")
+        self.lives[id as usize].as_ref().expect("no name leads to a life that has ended")
     }
 
     #[inline]
     pub(super) fn at_mut(&mut self, id: LifeId) -> &mut Life {
-        self.lives[id as usize].as_mut().expect("no name leads to a life that is over")
+        self.lives[id as usize].as_mut().expect("no name leads to a life that has ended")
     }
 
     /// A life ends: its names lead to the free.
@@ -319,7 +319,7 @@ impl Lives {
         self.tickets.retain(|_, ticket| ticket.life != id);
     }
 
-    /// Whatever was done at these points is over for everybody.
+    /// Whatever was done at these points has completed for all streams.
     pub(super) fn settle(&mut self, is_over: impl Fn(Point) -> bool) {
         self.lives.iter_mut().flatten().for_each(|life| life.history.settle(&is_over));
     }

@@ -342,7 +342,7 @@ impl Timeline {
         }
     }
 
-    /// What is over once a stream is: its own work, and what the rules of default streams put before its end.
+    /// What has completed once a stream has: its own work, and what the rules of default streams put before its end.
     pub(super) fn ends(&self, seat: Seat) -> Vec<Snapshot> {
         let stream = self.at(seat);
         let home = &self.homes[stream.home];
@@ -397,7 +397,7 @@ impl Timeline {
         }
     }
 
-    /// A thread was told that a snapshot is over.
+    /// A thread was told that a snapshot has completed.
     pub(super) fn learn(&mut self, host: HostId, learned: Learned) {
         let thread = self.thread(host);
         let thread = &mut self.threads[thread];

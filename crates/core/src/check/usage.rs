@@ -18,7 +18,7 @@ use crate::ids::{DeviceId, Point, PoolId, Slot, StreamId};
 use crate::op::{Access, Act, Memory, Name, Reach, Space, Start};
 use crate::order::Knows;
 
-/// The point of something that everybody comes after.
+/// The point of something that all streams come after.
 pub(super) const ALWAYS: Point = Point { slot: Slot(0), seq: 0 };
 
 /// What an access leads to, once looked up.
@@ -238,7 +238,7 @@ impl Checker {
         }
     }
 
-    /// Work that may start before the launch before it is over must not rely on that.
+    /// Work that may start before the launch before it has completed must not rely on that.
     fn check_early(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], targets: &[Target]) -> Step {
         let stream = self.time.at(seat);
         let Some((from, _)) = stream.last_work else { return Ok(()) };
@@ -301,7 +301,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Memory is free at once: the host must know that every use is over.
+    /// Memory is free at once: the host must know that every use has completed.
     pub(super) fn free_now(&mut self, call: Call<'_>, memory: Memory) -> Step {
         let site = self.host_site(call, Act::Free);
         let target = self.resolve(call, memory, site)?;

@@ -51,7 +51,7 @@ pub enum CaptureError {
     /// `STREAM_CAPTURE_UNSUPPORTED` (900): the legacy default stream cannot be captured.
     #[error("the legacy default stream cannot be captured")]
     LegacyStream,
-    /// `STREAM_CAPTURE_UNSUPPORTED` (900): the call needs work to be over, or acts at once.
+    /// `STREAM_CAPTURE_UNSUPPORTED` (900): the call needs work to have completed, or acts at once.
     #[error("{call} while {capture} goes on: that needs work that has not run; the capture is invalid now")]
     Unsupported {
         /// What was called.
@@ -244,7 +244,7 @@ impl Captures {
     /// captured joins.
     ///
     /// # Errors
-    /// The event's capture is over ([`CaptureError::CapturedEvent`]) or invalid; the stream is the legacy one or in
+    /// The event's capture has ended ([`CaptureError::CapturedEvent`]) or invalid; the stream is the legacy one or in
     /// another capture, and then both are invalid.
     pub fn wait(&mut self, stream: StreamId, event: &CapturedEvent) -> Result<(), CaptureError> {
         let there = event.capture;
@@ -333,7 +333,7 @@ impl Captures {
     }
 
     /// Ends the capture that began on `stream` (CUDA: `cudaStreamEndCapture`). Whatever the outcome in [`Ended`], the
-    /// capture is over.
+    /// capture has ended.
     ///
     /// # Errors
     /// The capture goes on where this is not the call to end it: [`CaptureError::NotCapturing`],
@@ -360,8 +360,8 @@ impl Captures {
         Ok(Ended { graph, streams })
     }
 
-    /// The stream is gone. If a capture began on it, that is over without a graph; if it had joined one, its work stays
-    /// there.
+    /// The stream is gone. If a capture began on it, that has ended without a graph; if it had joined one, its work
+    /// stays there.
     pub fn abandon(&mut self, stream: StreamId) -> Option<CaptureId> {
         let id = self.of(stream).filter(|id| self.captures[id].origin == stream)?;
         self.captures.remove(&id);

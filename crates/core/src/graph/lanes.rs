@@ -146,7 +146,7 @@ fn snapshot(point: Point, base: &Arc<Base>) -> Snapshot {
     Chain::new(point.slot, point.seq - 1, Arc::clone(base)).snapshot()
 }
 
-/// Whether the outside can meet what the node does before the launch is over.
+/// Whether the outside can meet what the node does before the launch has completed.
 fn is_visible(exec: &Exec, kind: &NodeKind, accesses: &[super::Access]) -> bool {
     let outlives = |memory: Memory| match memory {
         Memory::Own(alloc) => exec.allocs()[alloc.index()].is_output(),

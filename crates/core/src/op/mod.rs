@@ -53,7 +53,7 @@ pub enum StreamRole {
 /// How a launch stands to the operation before it on its stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Start {
-    /// It starts when that is over.
+    /// It starts when that has completed.
     #[default]
     Ordered,
     /// It may start earlier (CUDA: `cudaLaunchAttributeProgrammaticStreamSerialization`).
@@ -63,7 +63,7 @@ pub enum Start {
 /// What an event stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Mark {
-    /// All work before the record is over.
+    /// All work before the record has completed.
     #[default]
     Completion,
     /// Work before it has reached some point of its own (CUDA: programmatic and launch completion events). It orders
@@ -172,7 +172,7 @@ pub enum What {
         /// The event.
         event: EventId,
     },
-    /// The host asked whether an event is over (`cudaEventQuery`).
+    /// The host asked whether an event has completed (`cudaEventQuery`).
     EventQuery {
         /// The event.
         event: EventId,

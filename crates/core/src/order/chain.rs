@@ -45,9 +45,9 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What another order recorded, in points of this one: the position, and what is over where that is passed on. The
-    /// points are closed downwards, as those of [`points`](Self::points) are; but who covers the position need not
-    /// cover them, as it may have been passed on before with less.
+    /// What another order recorded, in points of this one: the position, and what has completed where that is passed
+    /// on. The points are closed downwards, as those of [`points`](Self::points) are; but who covers the position need
+    /// not cover them, as it may have been passed on before with less.
     pub fn foreign(point: Point, known: impl IntoIterator<Item = Point>) -> Self {
         let mut waited = Clock::default();
         known.into_iter().for_each(|point| waited.raise(point));

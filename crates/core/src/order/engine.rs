@@ -198,7 +198,7 @@ impl Order {
         entered
     }
 
-    /// The host waited for the event, or asked and was told that it is over (CUDA: `cudaEventSynchronize`,
+    /// The host waited for the event, or asked and was told that it has completed (CUDA: `cudaEventSynchronize`,
     /// `cudaEventQuery` with success).
     pub fn synchronize_event(&mut self, host: HostNumber, event: EventNumber) {
         self.host(host);

@@ -1,7 +1,7 @@
 //! What a host thread has been told: the third party of the order, beside streams and events.
 //!
-//! Knows chains by their points only. A synchronisation that returned, or a query that said yes, tells the host
-//! that everything before a point is over; whatever it submits afterwards, on any stream, comes after that. This is
+//! Knows chains by their points only. A synchronisation that returned, or a query that said yes, tells the host that
+//! everything before a point has completed; whatever it submits afterwards, on any stream, comes after that. This is
 //! part of *ordered*: the program was told, so that every run of it that is told the same gets the same verdicts.
 //!
 //! By default all threads of a process are one [`Host`] (joined in the order of their calls), because locks, channels
@@ -28,7 +28,7 @@ pub struct Base {
 pub(super) type Edition = (u32, u64);
 
 impl Base {
-    /// Whether the host had been told that everything up to `point` is over.
+    /// Whether the host had been told that everything up to `point` has completed.
     #[inline]
     pub fn covers(&self, point: Point) -> bool {
         self.clock.covers(point)
@@ -52,12 +52,12 @@ impl Base {
         (self.host == other.host && self.version >= other.version) || other.version == 0
     }
 
-    /// The last position of a chain that the host had been told is over.
+    /// The last position of a chain that the host had been told has completed.
     pub fn seen(&self, slot: Slot) -> Seq {
         self.clock.seen(slot)
     }
 
-    /// The last point of each chain that it had been told is over.
+    /// The last point of each chain that it had been told has completed.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         self.clock.points()
     }
@@ -95,8 +95,8 @@ impl Host {
         &self.knowledge
     }
 
-    /// It was told that everything up to the snapshot is over (CUDA: `cudaEventSynchronize`, `cudaStreamSynchronize`,
-    /// or a query that returned success). Whether that was news.
+    /// It was told that everything up to the snapshot has completed (CUDA: `cudaEventSynchronize`,
+    /// `cudaStreamSynchronize`, or a query that returned success). Whether that was news.
     pub fn learn(&mut self, snapshot: &Snapshot) -> bool {
         if snapshot.is_known(|point| self.base().covers(point)) {
             return false;

@@ -35,6 +35,6 @@ pub trait Learns: Knows {
 
 /// What the device is known to be past (the relation *completed*).
 pub trait Completed {
-    /// Whether the work at `point` and before it on its chain is over.
+    /// Whether the work at `point` and before it on its chain has completed.
     fn is_over(&self, point: Point) -> bool;
 }

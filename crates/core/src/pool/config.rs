@@ -20,7 +20,7 @@ pub enum Slack {
 pub struct ReusePolicy {
     /// When the free precedes the request by events.
     pub follow_event_dependencies: bool,
-    /// When the free is found to be over.
+    /// When the free is found to have completed.
     pub allow_opportunistic: bool,
     /// When nothing else is left: the requesting stream is made to wait for the free.
     pub allow_internal_dependencies: bool,
@@ -91,9 +91,9 @@ pub struct Exhausted {
     pub held: u64,
     /// Bytes of physical memory that the pool has.
     pub reserved: u64,
-    /// Of these, bytes of chunks with no held block on them (their last use may not be over).
+    /// Of these, bytes of chunks with no held block on them (their last use may not have completed).
     pub idle: u64,
-    /// The largest free block that is open to everybody, in bytes.
+    /// The largest free block that is open to all streams, in bytes.
     pub largest_free: u64,
     /// The pool's limit in bytes; 0 for none.
     pub limit: u64,

@@ -1,6 +1,6 @@
 //! The way that serves nearly all requests: a free block, wholly mapped, in constant time.
 //!
-//! Looked for in the order of price: what the stream itself freed and what is open to everybody, the better fit of the
+//! Looked for in the order of cost: what the stream itself freed and what is open to all streams, the better fit of the
 //! two; else what other streams freed before points that this one has waited for. The work is bounded: a few looks an
 //! index, and no more than [`FOREIGN`] other streams.
 

@@ -27,7 +27,7 @@ enum Points {
 }
 
 impl Frontier {
-    /// No points: passed for everybody.
+    /// No points: passed for all streams.
     pub const EMPTY: Frontier = Frontier(Points::None);
 
     /// All of these points; of several on one chain the last counts.

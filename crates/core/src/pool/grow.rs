@@ -1,9 +1,9 @@
 //! The way of a request that nothing fits: addresses first, then memory for them.
 //!
 //! Memory for the holes of a window comes from spare chunks; from idle chunks, longest idle first; from new chunks.
-//! Which of the last two is a matter of the limits in `slack.rs`. An idle chunk whose frees are over is unmapped, then
-//! mapped again if it fits, else destroyed, so that a chunk of the right size can be made instead (*late*). One whose
-//! frees only precede the request is mapped a second time where it fits (*early*).
+//! Which of the last two is a matter of the limits in `slack.rs`. An idle chunk whose frees have completed is unmapped,
+//! then mapped again if it fits, else destroyed, so that a chunk of the right size can be made instead (*late*). One
+//! whose frees only precede the request is mapped a second time where it fits (*early*).
 //!
 //! What is tried, one after the other: windows near holes; windows anywhere; then, where that is allowed, memory that
 //! other streams still use, with a wait.
@@ -12,7 +12,7 @@
 
 use super::block::{Block, State};
 use super::heap::is_past;
-use super::slack::{CREATE_NS, Limits, MAP_NS, MOVE_NS, release_price};
+use super::slack::{CREATE_NS, Limits, MAP_NS, MOVE_NS, release_cost};
 use super::steps::Step;
 use super::window::{Search, Segment, Window};
 use super::{Exhausted, Frontier, Grant, Pool};
@@ -141,7 +141,7 @@ impl Pool {
         if total > cap {
             return None;
         }
-        self.budget.spend(found.price);
+        self.budget.spend(found.cost);
         self.torn |= !found.clear.is_empty();
         // After a refusal nothing beyond what the request lacks: it may be just that for which there is no room.
         let made = self.create(&found.fill, goal.limits, total, if goal.frugal { total } else { cap });
@@ -170,12 +170,12 @@ impl Pool {
         }
     }
 
-    /// Idle chunks, longest idle first, as long as memory is lacking and the price is right.
+    /// Idle chunks, longest idle first, as long as memory is lacking and the cost is right.
     fn use_idle(&self, goal: &Goal, found: &mut Found, who: &impl Knows, reach: Reach) {
         let mut looks = if goal.frugal || reach != Reach::Near { usize::MAX } else { IDLE_LOOKS };
         for chunk in self.space.idle_chunks() {
-            let price = found.price + MOVE_NS;
-            if goal.is_met(found) || looks == 0 || (!goal.is_pressing(found) && !self.budget.affords(price)) {
+            let cost = found.cost + MOVE_NS;
+            if goal.is_met(found) || looks == 0 || (!goal.is_pressing(found) && !self.budget.affords(cost)) {
                 return;
             }
             let Range { start: at, bytes } = self.space.chunk(chunk).range();
@@ -191,11 +191,11 @@ impl Pool {
             }
             if let Some(at) = place {
                 found.maps.push(Step::Map { chunk, at, bytes });
-                found.price = price;
+                found.cost = cost;
             } else {
                 found.clear.push_back(Step::Destroy { chunk, bytes });
                 found.released += bytes;
-                found.price += release_price(bytes) + CREATE_NS + MAP_NS;
+                found.cost += release_cost(bytes) + CREATE_NS + MAP_NS;
             }
         }
     }
@@ -243,7 +243,7 @@ impl Pool {
         aliases == 0 && self.heap.over(range).all(|id| self.heap.blocks[id].after.is_empty())
     }
 
-    /// Plans to take away the old mappings whose last use is over.
+    /// Plans to take away the old mappings whose last use has completed.
     pub(super) fn open_closed(&mut self, completed: &impl Completed) {
         for old in &self.closed {
             if self.heap.blocks[old.block].after.is_over(completed) {
@@ -296,7 +296,7 @@ struct Found {
     /// The frontier of what is moved early.
     moved: Frontier,
     released: u64,
-    price: u64,
+    cost: u64,
 }
 
 impl Goal {
@@ -311,7 +311,7 @@ impl Goal {
         total <= self.reserved || (total <= self.limits.tight && total <= self.cap && !self.frugal)
     }
 
-    /// Whether price does not matter.
+    /// Whether cost does not matter.
     fn is_pressing(&self, found: &Found) -> bool {
         let total = self.total(found);
         total > self.limits.loose || total > self.cap || self.frugal

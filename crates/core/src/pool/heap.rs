@@ -1,7 +1,7 @@
 //! The virtual heap: free blocks indexed by who may use them, cut and merged.
 //!
-//! Three kinds of index: *open* blocks are free for everybody, the *lane* of a chain holds those that it freed and that
-//! others may not use yet, *holes* are free addresses with no memory behind them. A free block is wholly mapped or
+//! Three kinds of index: *open* blocks are free for all streams, the *lane* of a chain holds those that it freed and
+//! that others may not use yet, *holes* are free addresses with no memory behind them. A free block is wholly mapped or
 //! a hole, so that a fit among mapped blocks is found without asking the page table.
 //!
 //! Knows blocks, frontiers and addresses; chunks and drivers it does not know.
@@ -152,7 +152,7 @@ impl Heap {
     fn agree(&self, block: &Block, other: &Block, knows: &impl Fn(&Frontier) -> bool) -> bool {
         match (block.after.is_empty(), other.after.is_empty()) {
             (true, both) => both,
-            // Everybody could use the neighbour: a small block must not take a large one along into its lane.
+            // Any stream could use the neighbour: a small block must not take a large one along into its lane.
             (false, true) => other.bytes <= block.bytes,
             (false, false) => {
                 block.after.covers(&other.after) || other.after.covers(&block.after) || knows(&other.after)
@@ -211,7 +211,7 @@ impl Heap {
         self.cut(id, address - self.blocks[id].start)
     }
 
-    /// Opens the blocks whose frontier is over to everybody, each lane from its earliest on.
+    /// Opens the blocks whose frontier has completed to all streams, each lane from its earliest on.
     pub(super) fn retire(&mut self, completed: &impl Completed) {
         let mut next = self.lanes.next_busy(0);
         while let Some(lane) = next {

@@ -66,12 +66,12 @@ impl Pool {
                 bytes <= hole.bytes / 2 && !hole.beside.contains(&block) && !taking.contains(&block)
             };
             let Some(taken) = self.fill(&sources, hole.range.bytes, gives) else { continue };
-            let price = MOVE_NS * taken.len() as u64;
-            if price > left {
+            let cost = MOVE_NS * taken.len() as u64;
+            if cost > left {
                 break;
             }
-            left -= price;
-            self.budget.spend(price);
+            left -= cost;
+            self.budget.spend(cost);
             taking.extend(hole.beside.iter().filter(|&&beside| beside != NONE));
             let mut to = hole.range.start;
             for &index in taken.iter().rev() {

@@ -14,9 +14,10 @@
 //!
 //! Invariants, re-derived by [`Pool::audit`]; those of the parts are named there:
 //! * APART: no two held blocks share a byte, and a held block that is ready is wholly mapped.
-//! * LEGAL: a block goes to a stream that stands after its frees, or they are over, or [`Grant::after`] names them.
-//! * SAFE: a chunk is unmapped when the frees on it are over, mapped a second time when they precede the stream that
-//!   gets it, and destroyed only when mapped nowhere. Never under a held block.
+//! * LEGAL: a block goes to a stream that stands after its frees, or they have completed, or [`Grant::after`] names
+//!   them.
+//! * SAFE: a chunk is unmapped when the frees on it have completed, mapped a second time when they precede the stream
+//!   that gets it, and destroyed only when mapped nowhere. Never under a held block.
 //! * STEPWISE: the state changes when a step has succeeded. A step that fails loses nothing.
 //! * BOUND: see `slack.rs`.
 
@@ -72,7 +73,7 @@ pub struct Pool {
     held_high: u64,
 }
 
-/// The old mapping of a chunk that was moved before its last use was over.
+/// The old mapping of a chunk that was moved before its last use had completed.
 #[derive(Debug)]
 struct Closed {
     chunk: ChunkId,
@@ -147,7 +148,7 @@ impl Pool {
         }
     }
 
-    /// Opens to everybody what was freed before points that are over, and merges it.
+    /// Opens to all streams what was freed before points that have completed, and merges it.
     ///
     /// To be called at a synchronisation with what that has made certain; and before [`grow`](Self::grow) with what the
     /// device is known to be past, where opportunistic reuse is allowed.

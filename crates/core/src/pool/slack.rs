@@ -8,29 +8,29 @@
 //! A *fixed* slack is a part of the held bytes. The *adaptive* one is 0.5 % of them and another 3 %, these at most 48
 //! granules (96 MiB): a small pool may use more for its size than a large one, as a driver call costs the same in both.
 //!
-//! A chunk is *over* when the pool knows all frees on it to be over (those of a block merged with a later one count
-//! from then on) and no older mapping of it is left. Of chunks that are idle but not over, those whose frees precede
-//! the request are used too where they fit; at most 256 of the others are passed by. A chunk that is not idle can never
-//! be used: one held block of 512 bytes pins the whole chunk that it is in. So what the bound leaves open is the free
-//! part of chunks that held blocks overlap, and memory whose last use is still to come. The former is kept small by
-//! placing blocks in the smallest free blocks that fit, which lie in such chunks, and by the size of chunks. It is
-//! measured (docs/slack.md), not promised: no allocator that may not move a block can.
+//! A chunk is *over* when the pool knows all frees on it to have completed (those of a block merged with a later one
+//! count from then on) and no older mapping of it is left. Of chunks that are idle but not over, those whose frees
+//! precede the request are used too where they fit; at most 256 of the others are passed by. A chunk that is not idle
+//! can never be used: one held block of 512 bytes pins the whole chunk that it is in. So what the bound leaves open is
+//! the free part of chunks that held blocks overlap, and memory whose last use is still to come. The former is kept
+//! small by placing blocks in the smallest free blocks that fit, which lie in such chunks, and by the size of chunks.
+//! It is measured (docs/slack.md), not promised: no allocator that may not move a block can.
 //!
 //! A request that does not make `reserved` rise leaves it as it is: idle memory goes back at a synchronisation (release
 //! threshold), by trimming, or when something must grow.
 //!
 //! *Adaptive* slack has two limits. Growth up to the tight one, 0.5 %, is free. Between the two, idle chunks are used
 //! first as long as the allowance lasts: each request and each free adds a little time to it, each call to a driver
-//! takes what it was measured to cost. Beyond the loose limit chunks are used at any price. So a program for which
-//! little moving is enough stays tight, and one that would have to move all the time pays for it with a little memory
-//! instead.
+//! takes what it was measured to cost. Beyond the loose limit chunks are used regardless of cost. So a program for
+//! which little moving is enough stays tight, and one that would have to move all the time pays for it with a little
+//! memory instead.
 //!
 //! *Chunks.* Calls are paid by the chunk, hardly by the byte, but one block pins the whole of a chunk. So a large
 //! request gets chunks of its own size: the block that it leaves frees them. Small ones, of which many come to lie on a
 //! chunk, get chunks that are a small part of what is held. And no chunk passes what is left below the loose limit: a
 //! pool that has its fill of pinned memory grows in small ones, which can be moved.
 //!
-//! Knows prices and sums; neither blocks nor chunks.
+//! Knows costs and sums; neither blocks nor chunks.
 
 use super::{PoolConfig, Slack};
 use crate::units::{MIB, round_down, round_up};
@@ -60,7 +60,7 @@ const LARGE_GRANULES: u64 = 4;
 const LARGE_CHUNK_GRANULES: u64 = 16;
 
 /// What it costs to unmap and destroy a chunk.
-pub(super) fn release_price(bytes: u64) -> u64 {
+pub(super) fn release_cost(bytes: u64) -> u64 {
     UNMAP_NS + DESTROY_NS + DESTROY_NS_PER_MIB * (bytes / MIB)
 }
 
@@ -69,7 +69,7 @@ pub(super) fn release_price(bytes: u64) -> u64 {
 pub(super) struct Limits {
     /// Up to here growth needs no reason.
     pub(super) tight: u64,
-    /// Beyond this idle chunks are used at any price.
+    /// Beyond this idle chunks are used regardless of cost.
     pub(super) loose: u64,
 }
 
@@ -98,9 +98,9 @@ impl Budget {
         self.allowance = (self.allowance + EARNED_NS * events as i64).min(ALLOWANCE_MAX_NS);
     }
 
-    /// Whether the allowance is enough for `price`.
-    pub(super) fn affords(&self, price: u64) -> bool {
-        self.allowance >= price as i64
+    /// Whether the allowance is enough for `cost`.
+    pub(super) fn affords(&self, cost: u64) -> bool {
+        self.allowance >= cost as i64
     }
 
     /// What may be spent on what no request waits for.
@@ -108,10 +108,10 @@ impl Budget {
         (self.allowance / 2).max(0) as u64
     }
 
-    /// Memory was moved. What had to be done at any price leaves no debt: a program that is short of memory once would
-    /// otherwise grow loosely for long after.
-    pub(super) fn spend(&mut self, price: u64) {
-        self.allowance = (self.allowance - price as i64).max(0);
+    /// Memory was moved. What had to be done regardless of cost leaves no debt: a program that is short of memory once
+    /// would otherwise grow loosely for long after.
+    pub(super) fn spend(&mut self, cost: u64) {
+        self.allowance = (self.allowance - cost as i64).max(0);
     }
 
     /// The limits when `held` bytes are held.

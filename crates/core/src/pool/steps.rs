@@ -30,7 +30,7 @@ pub enum Step {
         /// Its size.
         bytes: u64,
     },
-    /// Take one mapping of a chunk away. All work that used these addresses is over.
+    /// Take one mapping of a chunk away. All work that used these addresses has completed.
     Unmap {
         /// The chunk.
         chunk: ChunkId,

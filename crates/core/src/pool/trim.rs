@@ -8,7 +8,7 @@ use crate::order::Completed;
 use crate::units::Range;
 
 impl Pool {
-    /// The host has synchronised: what that made certain is opened to everybody, whatever the reuse policy, and idle
+    /// The host has synchronised: what that made certain is opened to all streams, whatever the reuse policy, and idle
     /// memory beyond the release threshold goes back. Leaves steps.
     pub fn synchronized(&mut self, completed: &impl Completed) {
         self.retire(completed);

@@ -9,12 +9,12 @@
 //! Fetch (chunks)           ->                            those it has no file of yet
 //!                          <-      Chunks + files
 //! Release (lease, uses)    ->      no answer: the hold ends in the order of the program
-//! Over (lease)             ->      no answer: the uses are over, the memory can serve again
+//! Over (lease)             ->      no answer: the uses have completed, the memory can serve again
 //! Known (lease)            ->      no answer: the importer's host was told so
 //! ```
 //!
-//! A release whose uses the importer's host knows to be over names none, and nothing follows it. One question is on its
-//! way at a time: whoever asks again before the answer is read breaks the rules.
+//! A release whose uses the importer's host knows to have completed names none, and nothing follows it. One question is
+//! on its way at a time: whoever asks again before the answer is read breaks the rules.
 //!
 //! Knows the wire, and nothing of files: those travel beside the packet.
 
@@ -80,8 +80,8 @@ pub struct MemoryGrant {
     pub can_write: bool,
 }
 
-/// An event. A socket comes with it: one byte from the exporter says that the event is over, its end that the exporter
-/// is gone; one byte from the importer that it has let go of what the name stands for.
+/// An event. A socket comes with it: one byte from the exporter says that the event has completed, its end that the
+/// exporter is gone; one byte from the importer that it has let go of what the name stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventGrant {
     /// Where it was recorded.
@@ -117,13 +117,13 @@ pub enum Request {
     Release {
         /// Which.
         lease: LeaseId,
-        /// What the importer did that its host does not know to be over, the free last: all on chains of one device,
-        /// its own.
+        /// What the importer did that its host does not know to have completed, the free last: all on chains of one
+        /// device, its own.
         uses: Vec<ForeignUse>,
     },
-    /// The uses that a release named are over.
+    /// The uses that a release named have completed.
     Over(LeaseId),
-    /// The importer's host was told that the uses are over: whatever it says from now on comes after them.
+    /// The importer's host was told that the uses have completed: whatever it says from now on comes after them.
     Known(LeaseId),
 }
 
@@ -172,7 +172,7 @@ pub enum Refusal {
     /// The exporter's device or system refused.
     #[error("the exporter's system refused to share it")]
     System,
-    /// The ticket's life was over, or its exporter revoked it.
+    /// The ticket's life had ended, or its exporter revoked it.
     #[error("the ticket is no longer good: it was not used in time, or was revoked; ask for a new one")]
     Expired,
     /// The exporter has no room for it: as many files are open as may be, or as much is lent as may be.

@@ -252,7 +252,7 @@ impl<'a> Draft<'a> {
         let made = match &node.work {
             NodeWork::Nothing => {
                 // SAFETY: here and below: a place for a node, a graph of ours, nodes of it, and parameters as the
-                // header has them; what they name lives until the launches are over, by the caller's promise or
+                // header has them; what they name lives until the launches have completed, by the caller's promise or
                 // object-keeps.
                 self.push(&|node, graph, after, count| unsafe { (table.add_empty)(node, graph, after, count) })
             }

@@ -26,7 +26,7 @@ struct Slot {
     generation: AtomicU32,
     /// Who is still to forget the mark.
     holders: AtomicU32,
-    /// The generation of the mark, once that is known to be over. What its work wrote is seen then.
+    /// The generation of the mark, once that is known to have completed. What its work wrote is seen then.
     over: AtomicU32,
     /// 0 until one is made.
     event: AtomicUsize,

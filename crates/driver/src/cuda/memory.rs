@@ -265,7 +265,7 @@ impl Drop for Memory {
             return;
         }
         for (at, bytes, _) in ledger.mappings() {
-            // SAFETY: a mapping of ours; all work is over, and the device's addresses end here by contract.
+            // SAFETY: a mapping of ours; all work has completed, and the device's addresses end here by contract.
             let _ = unsafe { (entered.table.unmap)(at, bytes as usize) };
         }
         for (chunk, _) in ledger.live_chunks() {

@@ -123,7 +123,7 @@ impl CudaDriver {
     }
 
     /// # Safety
-    /// As of `Driver::submit`; the bytes of an upload live until the work is over.
+    /// As of `Driver::submit`; the bytes of an upload live until the work has completed.
     unsafe fn submit_work(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()> {
         const CALL: &str = "submit";
         if matches!(work, Some(Work::Protect { .. })) {
@@ -447,7 +447,7 @@ unsafe fn submit_bytes(table: &Table, stream: Stream, work: &Work) -> Code {
         Work::Copy { to, from, bytes, kind } => match kind {
             CopyKind::HostToDevice => {
                 let from = std::ptr::with_exposed_provenance(from as usize);
-                // SAFETY: both sides are there until the work is over, by the caller's promise.
+                // SAFETY: both sides are there until the work has completed, by the caller's promise.
                 unsafe { (table.copy_in)(to, from, bytes as usize, stream) }
             }
             CopyKind::DeviceToHost => {
@@ -460,7 +460,7 @@ unsafe fn submit_bytes(table: &Table, stream: Stream, work: &Work) -> Code {
         },
         // SAFETY: as above; the bytes are kept.
         Work::Upload { to, ref from } => unsafe { (table.copy_in)(to, from.as_ptr().cast(), from.len(), stream) },
-        // SAFETY: the range is mapped until the work is over, by the caller's promise.
+        // SAFETY: the range is mapped until the work has completed, by the caller's promise.
         Work::Fill { at, bytes, value } => unsafe { (table.fill)(at, value, bytes as usize, stream) },
         Work::Run(_) | Work::Protect { .. } => Code::NOT_SUPPORTED,
     }

@@ -1,6 +1,6 @@
-//! Host bytes that copies to the device read, until these are over.
+//! Host bytes that copies to the device read, until these have completed.
 //!
-//! Knows bytes and the marks behind their copies; nothing of streams. What is over is let go with the next copy.
+//! Knows bytes and the marks behind their copies; nothing of streams. What has completed is let go with the next copy.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,7 +30,7 @@ impl Uploads {
                 marks.forget(mark);
                 false
             }
-            // Without a mark it is over with the context's work.
+            // Without a mark it completes with the context's work.
             _ => true,
         });
         in_flight.push((after, bytes));

@@ -1,6 +1,6 @@
 //! The host device's memory: reserved addresses, chunks of memory files, and mappings of one in the other.
 //!
-//! Knows nothing of streams: that work is over before its memory goes is the caller's promise.
+//! Knows nothing of streams: that work has completed before its memory goes is the caller's promise.
 //!
 //! ```text
 //! addresses   ....[ range: PROT_NONE ..[ chunk 3 ].......[ chunk 5 ][ chunk 3 ]....]....

@@ -6,13 +6,13 @@ use millpond_core::units::{GIB, MIB};
 
 use crate::CallKind;
 
-/// When work is over.
+/// When work completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Completion {
     /// When it is submitted.
     #[default]
     AtOnce,
-    /// When somebody blocks on a mark after it. Asking whether a mark is over does not move anything.
+    /// When somebody blocks on a mark after it. Asking whether a mark has completed does not move anything.
     AtBlock,
 }
 
@@ -35,14 +35,14 @@ pub struct SimConfig {
     pub total_bytes: u64,
     /// Chunks are multiples of this many bytes, a power of two.
     pub granularity: u64,
-    /// When work is over.
+    /// When work completes.
     pub completion: Completion,
     /// How closely the caller is watched.
     pub watch: Watch,
 }
 
 impl Default for SimConfig {
-    /// 64 GiB in granules of 2 MiB; work is over at once and every call is kept.
+    /// 64 GiB in granules of 2 MiB; work completes at once and every call is kept.
     fn default() -> Self {
         Self { total_bytes: 64 * GIB, granularity: 2 * MIB, completion: Completion::AtOnce, watch: Watch::Calls }
     }

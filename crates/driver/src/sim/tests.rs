@@ -80,7 +80,7 @@ fn unmapping_under_pending_work_is_a_breach() {
     assert_eq!(sim.is_over(mark), Ok(false));
     sim.block_on(mark).unwrap();
     unmap(&sim, at).unwrap();
-    assert_eq!(sim.violations().len(), 1, "the work is over");
+    assert_eq!(sim.violations().len(), 1, "the work has completed");
 }
 
 #[test]

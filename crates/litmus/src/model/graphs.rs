@@ -288,7 +288,7 @@ impl Lower<'_> {
         self.model.tasks[task].effects.contains(&Effect::of_all(life, Act::Free))
     }
 
-    /// Appends the nodes of a graph; what the graph is over with.
+    /// Appends the nodes of a graph; what the graph completes with.
     fn run_nodes(&mut self, nodes: &[Node], launch: &mut Launch, roots: &[usize], who: &str) -> Vec<usize> {
         for node in nodes.iter().filter(|node| !node.is_removed) {
             if let Work::Alloc(memory) = node.work {

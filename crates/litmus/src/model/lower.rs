@@ -2,7 +2,7 @@
 //!
 //! A stream's task needs the stream's task before it, what its thread was told before it was submitted, and what the
 //! rules of default streams add. A wait needs the record that was the latest when it was called. Whoever is told that
-//! something is over is a task of its host thread that needs it.
+//! something has completed is a task of its host thread that needs it.
 
 use std::collections::HashMap;
 
@@ -244,7 +244,7 @@ impl Lower<'_> {
         self.stream(stream).name.clone().unwrap_or_else(|| stream.to_string())
     }
 
-    /// Work that may start before the work before it is over, where that is to be looked at.
+    /// Work that may start before the work before it has completed, where that is to be looked at.
     fn launch(&mut self, stream: StreamId, effects: Vec<Effect>, start: Start) {
         let needs = self.needs(stream);
         let early = self.stream(stream).early.take().filter(|_| start == Start::Early && self.settings.weak_order);
@@ -266,7 +266,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The calling thread does something itself, or is told that something is over.
+    /// The calling thread does something itself, or is told that something has completed.
     pub(super) fn act(&mut self, mut needs: Vec<usize>, effects: Vec<Effect>) -> usize {
         let key = self.key(self.host);
         needs.extend(self.timelines.get(&key));

@@ -61,7 +61,7 @@ impl Lower<'_> {
                     self.named.insert(memory, Named::Lease(life, lease));
                 }
             }
-            // What a process held is given back with it, and what it did is over.
+            // What a process held is given back with it, and what it did has completed.
             What::ProcessEnd { process } => {
                 let work = self.work_of(process, None);
                 self.told(work);

@@ -65,7 +65,7 @@ impl Effect {
 /// Something that a device or a host thread does at one moment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Task {
-    /// Tasks that are over before this one begins; all of them earlier ones of the program.
+    /// Tasks that have completed before this one begins; all of them earlier ones of the program.
     pub needs: Vec<usize>,
     /// What it does to memory, in this order.
     pub effects: Vec<Effect>,

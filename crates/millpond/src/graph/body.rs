@@ -157,7 +157,7 @@ impl Body {
         }
     }
 
-    /// The capture is over, and the graph is there.
+    /// The capture has ended, and the graph is there.
     pub(crate) fn captured(&mut self) {
         self.is_in_capture = false;
         self.grant.is_there.store(true, Ordering::Relaxed);

@@ -215,7 +215,7 @@ impl Recording {
         }
     }
 
-    /// A capture is over. What its nodes own is garbage, unless it becomes a graph.
+    /// A capture has ended. What its nodes own is garbage, unless it becomes a graph.
     fn take_out<'g>(&mut self, capture: CaptureId, garbage: &'g Garbage) -> Option<Held<'g, Open>> {
         self.open.remove(&capture).map(|open| garbage.hold(open))
     }
@@ -224,7 +224,7 @@ impl Recording {
     pub(crate) fn keep(&mut self, session: &Session, node: NodeId, seen: Result<Payload>) -> Result<()> {
         match (seen, self.open.get_mut(&session.capture)) {
             (Ok(payload), Some(open)) => open.body.keep(node, payload),
-            // The capture is over: nobody wants it.
+            // The capture has ended: nobody wants it.
             (Ok(_), None) => {}
             (Err(error), _) => {
                 self.captures.invalidate(session.capture);
@@ -268,7 +268,7 @@ impl Recording {
 }
 
 impl Graphs {
-    /// A stream is gone, whose state is locked: a capture that began on it is over.
+    /// A stream is gone, whose state is locked: a capture that began on it has ended.
     #[cold]
     pub(crate) fn abandon<'g>(
         &self,
@@ -297,7 +297,7 @@ impl Graphs {
     }
 }
 
-/// Acts on the graph of a capture that goes on; none where it is over.
+/// Acts on the graph of a capture that goes on; none where it has ended.
 fn with_open<R>(session: &Session, act: impl FnOnce(&mut Body, &mut Uses) -> R) -> Option<R> {
     let mut recording = lock(&session.context.graphs.captures);
     let Recording { captures, open } = &mut *recording;
@@ -306,7 +306,8 @@ fn with_open<R>(session: &Session, act: impl FnOnce(&mut Body, &mut Uses) -> R) 
     Some(act(lent.body, &mut open.uses))
 }
 
-/// A buffer of a capture's memory was dropped: a free node after all its uses. Where the capture is over it stays live.
+/// A buffer of a capture's memory was dropped: a free node after all its uses. Where the capture has ended it stays
+/// live.
 pub(crate) fn drop_captured(session: &Arc<Session>, alloc: GraphAllocId) {
     with_open(session, |body, uses| {
         let memory = Memory::Own(alloc);
@@ -399,7 +400,7 @@ impl Stream {
         Ok(session)
     }
 
-    /// Ends the capture that began on this stream (CUDA: `cudaStreamEndCapture`). The capture is over whatever comes
+    /// Ends the capture that began on this stream (CUDA: `cudaStreamEndCapture`). The capture has ended whatever comes
     /// back, but where this stream did not begin it.
     ///
     /// # Errors
@@ -451,7 +452,7 @@ impl Stream {
     /// Captures what `record` does on this stream: the graph, and what `record` returns.
     ///
     /// # Errors
-    /// What `record` returns, or as for [`end_capture`](Self::end_capture). The capture is over in any case.
+    /// What `record` returns, or as for [`end_capture`](Self::end_capture). The capture has ended in any case.
     #[track_caller]
     pub fn capture<R>(&self, record: impl FnOnce(&Stream) -> Result<R>) -> Result<(Graph, R)> {
         self.begin_capture()?;

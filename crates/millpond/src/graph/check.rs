@@ -85,7 +85,7 @@ fn find(
     found.sort_by_key(|found| found.allocation.id);
     let same = |pair: &[Found]| pair[0].allocation.id == pair[1].allocation.id;
     if found.windows(2).any(same) {
-        // Two lives of one allocation, one of which is over.
+        // Two lives of one allocation, one of which has ended.
         found.retain(|found| {
             let Role::Outside(index) = found.role else { return true };
             let (outside, generation) = (&outsides[index], found.allocation.life().generation);

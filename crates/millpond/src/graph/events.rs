@@ -116,7 +116,7 @@ impl Events {
         }
     }
 
-    /// The launch is over with `end`.
+    /// The launch completes with `end`.
     pub(crate) fn launched(&self, lanes: &mut Lanes, base: &Arc<Base>, end: &LaunchEnd) {
         for (progress, snapshot) in self.progress.iter().zip(lanes.ends(base)) {
             progress.launched(end.clone(), snapshot.point().seq);

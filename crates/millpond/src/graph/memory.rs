@@ -175,7 +175,7 @@ impl GraphMemory {
         self.raw.get(chunk.index()).copied().flatten().ok_or_else(unknown)
     }
 
-    /// An arena is gone, and all work there is over.
+    /// An arena is gone, and all work there has completed.
     pub(crate) fn retire(&mut self, arena: ArenaKey) {
         self.backing.retire(arena);
         self.lasts.remove(&arena);
@@ -212,7 +212,7 @@ fn create(context: &Context, bytes: u64) -> millpond_driver::Result<RawChunk> {
     }
 }
 
-/// Asks the device what is over, where the order does not say.
+/// Asks the device what has completed, where the order does not say.
 struct Asked<'c>(&'c Context);
 
 impl Completed for Asked<'_> {
@@ -224,7 +224,8 @@ impl Completed for Asked<'_> {
 
 /// Why a launch is not made.
 pub(crate) enum Stopped {
-    /// Its memory is bound only once these points are over: to be [waited for](wait) behind all locks, and tried again.
+    /// Its memory is bound only once these points have completed: to be [waited for](wait) behind all locks, and tried
+    /// again.
     Blocked(Blocked),
     Refused(Error),
 }

@@ -4,7 +4,7 @@
 //! itself, so that a graph of one chain costs what its work costs. An edge between lanes becomes a mark and a wait,
 //! left out where the lane waits for something later on that lane already. Knows an exec's nodes and what they do.
 //!
-//! Invariant **covered**: whenever a step runs, all steps that its node depends on are over.
+//! Invariant **covered**: whenever a step runs, all steps that its node depends on have completed.
 
 use std::sync::Arc;
 

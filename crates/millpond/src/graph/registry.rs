@@ -191,7 +191,7 @@ impl Graphs {
         lock(&self.captured).insert(allocation.id, Arc::clone(allocation));
     }
 
-    /// A capture is over: what it allocated has names of the graph from now on.
+    /// A capture has ended: what it allocated has names of the graph from now on.
     pub(crate) fn leave_captured(&self, session: &Session) {
         let mut captured = lock(&self.captured);
         let ended: Vec<_> = captured.extract_if(|_, it| it.is_of(session)).collect();

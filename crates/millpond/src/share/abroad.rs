@@ -13,8 +13,8 @@
 //! of this device's chains must be true of them already.
 //!
 //! A speaker is needed while it holds something; while somebody else holds memory that it used, who was told of its
-//! uses and has to be told that they are over ([`Context::over_abroad`]); and while memory is imported here that it
-//! used. When the last that needs it is gone, its chains are forgotten, and their slots serve other chains: whose
+//! uses and has to be told that they have completed ([`Context::over_abroad`]); and while memory is imported here that
+//! it used. When the last that needs it is gone, its chains are forgotten, and their slots serve other chains: whose
 //! positions then go on counting, so that no point is ever mistaken for one of a chain before. What is known by hearsay
 //! alone has no end that could be seen: beyond so many chains that nobody needs, the oldest are forgotten. What is said
 //! of a chain counts from where it began on its own device: two devices that import from each other would add up each
@@ -51,7 +51,7 @@ const ALL_CHAINS_MAX: usize = 1 << 16;
 /// So many chains that are known by hearsay and that nobody needs are remembered.
 const HEARSAY_MAX: usize = POINTS_MAX;
 
-/// The point that everybody comes after.
+/// The point that all chains come after.
 pub(super) const EVERYBODYS: Point = Point { slot: Slot(0), seq: 0 };
 
 /// The chains of others, both ways.
@@ -92,7 +92,7 @@ struct Chain {
     last: Seq,
     /// The last that its own device spoke of.
     said: Seq,
-    /// All up to this position is over, the speaker says, or its end.
+    /// All up to this position has completed, the speaker says, or its end.
     over: Seq,
 }
 
@@ -140,7 +140,7 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// What was done up to these points is over, and whoever comes after an event of this device comes after it.
+    /// What was done up to these points has completed, and whoever comes after an event of this device comes after it.
     pub(super) fn is_over(&self, points: &[Point]) {
         if points.is_empty() {
             return;
@@ -160,7 +160,7 @@ impl Drop for Hold {
 }
 
 impl Chains {
-    /// A chain is over up to a point.
+    /// A chain has completed up to a point.
     fn is_over(&mut self, point: Point) {
         let Some(name) = self.names.get(&point.slot) else { return };
         if let Some(chain) = self.here.get_mut(name).filter(|chain| point.seq > chain.origin) {
@@ -223,8 +223,8 @@ impl Chains {
         *count(known) += 1;
     }
 
-    /// One fewer needs a speaker. Where it has nothing any more, its process is over, or has given back all that it
-    /// had: whatever it spoke of is over.
+    /// One fewer needs a speaker. Where it has nothing any more, its process has ended, or has given back all that it
+    /// had: whatever it spoke of has completed.
     fn release(&mut self, number: u64, count: impl FnOnce(&mut Known) -> &mut usize) {
         let Self { here, speakers, idle, foreign, .. } = self;
         let Some(known) = speakers.get_mut(&number) else { return };
@@ -347,7 +347,7 @@ impl Context {
         Hold { chains: Arc::clone(&self.share.abroad.chains), numbers }
     }
 
-    /// What others did that is over, as they call it: it comes before all that this device does from now on. Of
+    /// What others did that has completed, as they call it: it comes before all that this device does from now on. Of
     /// processes that have a number here: an importer that takes another's device for its own speaks for itself only.
     pub(super) fn over_abroad(&self) -> Vec<ForeignEnd> {
         let chains = lock(&self.share.abroad.chains);

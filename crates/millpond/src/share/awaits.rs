@@ -1,7 +1,7 @@
 //! Marks of other processes that this device has open: each is kept until the device is past it.
 //!
-//! One thread listens to the lines of all of them. An exporter that says that its event is over is followed by the
-//! device in no time, and the mark is closed before the exporter hears of it: it must not destroy what others have
+//! One thread listens to the lines of all of them. An exporter that says that its event has completed is followed by
+//! the device in no time, and the mark is closed before the exporter hears of it: it must not destroy what others have
 //! open. The mark of one that is gone before it could say so stays open: the device may wait for it for ever, and knows
 //! no way to stop.
 //!

@@ -1,14 +1,14 @@
 //! An importer, as its exporter knows it: what it has said, and what it holds.
 //!
 //! Whoever must know now what an importer has said hears it ([`Connection::hear`]); so does the exporter's thread when
-//! something is there. Hearing takes packets in and does what they state: a lease ends, its uses are over. It closes,
-//! accepts and receives no file, sends nothing and answers nothing: questions are left to the thread, one at a time. So
-//! what it costs depends on how much a holder of leases says, and a holder can say only so much of each lease.
+//! something is there. Hearing takes packets in and does what they state: a lease ends, its uses have completed. It
+//! closes, accepts and receives no file, sends nothing and answers nothing: questions are left to the thread, one at a
+//! time. So what it costs depends on how much a holder of leases says, and a holder can say only so much of each lease.
 //!
 //! Invariant **own-word**: who an importer is the system says: its process, and by its first release the device of that
 //! process which it speaks for. All that a message names is looked up among what this connection has. A message that
 //! breaks the rules ends the talk, and so does the end of the socket. What the importer still holds then comes back
-//! when its process is over: work of a process that was killed may run on for a moment. Where the system has no files
+//! when its process has ended: work of a process that was killed may run on for a moment. Where the system has no files
 //! of processes, the end of the talk has to do.
 //!
 //! Locks: a connection's, then heaps and lives, chains of others; nobody who holds one of those takes it. A lease lets
@@ -40,7 +40,7 @@ const PACKETS_MAX: usize = 1024;
 const REQUEST_BYTES_MAX: usize = 48 * 1024;
 /// The most leases of one importer.
 const LEASES_MAX: usize = 1 << 15;
-/// Leases remembered of one importer whose host was never told that their uses are over.
+/// Leases remembered of one importer whose host was never told that their uses have completed.
 const OVER_MAX: usize = 4096;
 /// Words about leases that are forgotten, beyond those that are owed; whoever says more breaks the rules.
 const STRAYS_MAX: usize = 2 * OVER_MAX;
@@ -55,7 +55,7 @@ pub(crate) struct Connection {
     device: u128,
     bell: Arc<Bell>,
     counters: Arc<Counters>,
-    /// Readable once the process is over; none where the system has no such files. Set with the first claim.
+    /// Readable once the process has ended; none where the system has no such files. Set with the first claim.
     life: OnceLock<Option<OwnedFd>>,
     /// Whether a claim of it was granted.
     has_claimed: AtomicBool,
@@ -84,7 +84,7 @@ struct State {
     leases: FxHashMap<LeaseId, Lease>,
     /// How many it has given back.
     returned: u64,
-    /// How many of them are over, and not known to be by the importer's host.
+    /// How many of them have completed, and are not known to have by the importer's host.
     over: usize,
     /// Words that may yet come about leases that are forgotten.
     owed: usize,
@@ -197,7 +197,7 @@ impl Connection {
             }
             (Stage::Talks | Stage::Leaves, _) => {
                 let lives = self.life.get().and_then(Option::as_ref).is_some_and(|life| !socket::is_over(life));
-                // What is over needs no more than the end of the talk.
+                // What has completed needs no more than the end of the talk.
                 if !lives || (state.named == 0 && state.leases.values().all(Lease::is_over)) {
                     self.end(context, state, ended);
                 }

@@ -1,12 +1,13 @@
-//! Events between processes: what the order knows of them, and how the device learns that they are over.
+//! Events between processes: what the order knows of them, and how the device learns that they have completed.
 //!
-//! The exporter announces an event through a socket of its own, the *line*: when the work before it is over, a closure
-//! of a stream made for that writes one byte. Where its device has marks with names (CUDA), that stream is marked so as
-//! well, and the name goes along: the importer's device then waits by itself, and the line tells when neither side
-//! needs the mark any more. Without a name, or where the importer's device does not open it, the importer makes a
-//! stream whose only work waits for the byte. All of it is work like any other, so that nobody waits who did not ask
-//! to; but on a device that runs no closures and opens no name the caller waits for the byte. Where the exporter goes
-//! before, the wait for a byte ends: its work is over with it. The wait for a name does not: no device can be told.
+//! The exporter announces an event through a socket of its own, the *line*: when the work before it has completed, a
+//! closure of a stream made for that writes one byte. Where its device has marks with names (CUDA), that stream is
+//! marked so as well, and the name goes along: the importer's device then waits by itself, and the line tells when
+//! neither side needs the mark any more. Without a name, or where the importer's device does not open it, the importer
+//! makes a stream whose only work waits for the byte. All of it is work like any other, so that nobody waits who did
+//! not ask to; but on a device that runs no closures and opens no name the caller waits for the byte. Where the
+//! exporter goes before, the wait for a byte ends: its work ends with it. The wait for a name does not: no device
+//! can be told.
 //!
 //! Knows snapshots and marks; no memory.
 
@@ -51,7 +52,7 @@ impl Named {
     }
 }
 
-/// Says that the event is over when it is dropped: by then it is, or the device runs nothing any more.
+/// Says that the event has completed when it is dropped: by then it has, or the device runs nothing any more.
 struct Over(Arc<OwnedFd>);
 
 impl Drop for Over {
@@ -129,7 +130,7 @@ impl Event {
         // What others did is told as far as there is room: their number must not keep this device from exporting.
         let room = POINTS_MAX - known.len();
         known.extend(context.over_abroad().into_iter().chain(theirs).take(room));
-        // A chain that is forgotten is over.
+        // A chain that is forgotten has completed.
         let over = ForeignEnd { point: ForeignPoint { device: number, slot: 0, seq: 0 }, process: 0 };
         let end = abroad(snapshot.point()).unwrap_or(over);
         let grant = EventGrant { end, known, name: None, device: number };

@@ -3,8 +3,9 @@
 //! Invariant **exposed-last**: a file of a chunk cannot be called back, so memory that others could reach serves nobody
 //! after its free. In pools that keep allocations apart, a block that a foreign process was
 //! lent, or whose files were handed out, never rests on a shelf and never returns to the heap as free memory: it is
-//! *condemned* with its free, held until its uses are over, and then its chunks are destroyed while the heap's lock is
-//! held, so that nobody gets it in between. Where the pool itself is destroyed, it all goes back to the system anyway.
+//! *condemned* with its free, held until its uses have completed, and then its chunks are destroyed while the heap's
+//! lock is held, so that nobody gets it in between. Where the pool itself is destroyed, it all goes back to the system
+//! anyway.
 //!
 //! Knows heaps and blocks; no processes. Its data is behind the heap's lock.
 

@@ -1,8 +1,8 @@
 //! Memory of another process, as this one has it: mapped at addresses of its own, with a history of its own.
 //!
 //! An import's life begins with what the exporter did before; what it does after that the importer hears from events.
-//! When the life ends, the exporter is told at once, with the uses that may not be over; the mapping goes when they
-//! are (`returns.rs`). Knows peers and the shell; no sockets.
+//! When the life ends, the exporter is told at once, with the uses that may not have completed; the mapping goes when
+//! they have (`returns.rs`). Knows peers and the shell; no sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,7 +1,8 @@
 //! What an exporter lends: an allocation's life with its holders, and when its memory is free again.
 //!
 //! Invariant **held-by-all**: a life that is lent ends only when its owner and all importers have let go and their uses
-//! are over: until then its block stays held, so that its chunks stay where they are. Knows lives and heaps; no socket.
+//! have completed: until then its block stays held, so that its chunks stay where they are. Knows lives and heaps; no
+//! socket.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -48,7 +49,7 @@ enum Phase {
     Held,
     /// It was given back in the order of the program; its uses may run.
     Returning,
-    /// Its uses are over, and its importer's host was not told so.
+    /// Its uses have completed, and its importer's host was not told so.
     Over,
 }
 
@@ -129,7 +130,7 @@ impl Hearing {
 pub(super) struct Offer {
     pub(super) allocation: Weak<Allocation>,
     pub(super) generation: u64,
-    /// What the exporting host knew to be over when it gave the ticket away: it goes with the ticket.
+    /// What the exporting host knew to have completed when it gave the ticket away: it goes with the ticket.
     pub(super) base: Arc<Base>,
     /// Whether importers may write to it.
     pub(super) can_write: bool,
@@ -143,7 +144,7 @@ pub(super) struct Lease {
     generation: u64,
     pub(super) parts: Arc<[Part]>,
     pub(super) can_write: bool,
-    /// What was done under it that its importer's host does not know to be over.
+    /// What was done under it that its importer's host does not know to have completed.
     points: Vec<Point>,
     phase: Phase,
     /// How many of its connection were given back before it.
@@ -190,7 +191,7 @@ impl Offer {
         let abroad = |known: &Use| {
             let mut known_abroad = namers.use_abroad(known)?;
             if self.base.covers(known.point) {
-                // Everybody comes after position 0.
+                // All chains come after position 0.
                 (known_abroad.point.seq, known_abroad.op) = (0, 0);
             }
             Some(known_abroad)
@@ -198,7 +199,7 @@ impl Offer {
         let is_open = |known: &&Use| !self.base.covers(known.point);
         let latest = life.history.latest();
         let told = context.hold(&latest);
-        // What processes did that are forgotten is over.
+        // What processes did that are forgotten has completed.
         let uses: Vec<ForeignUse> = latest.iter().filter(is_open).filter_map(abroad).collect();
         if uses.len() > USES_MAX {
             return Err(Refusal::Uses);
@@ -238,7 +239,7 @@ impl Offer {
 }
 
 impl Lease {
-    /// The hold ends in the order of the program; these uses may not be over.
+    /// The hold ends in the order of the program; these uses may not have completed.
     pub(super) fn release(&mut self, uses: &[Use], returned: u64) {
         (self.phase, self.returned) = (Phase::Returning, returned);
         self.points = uses.iter().map(|known| known.point).collect();
@@ -259,12 +260,12 @@ impl Lease {
         self.is_returned() && self.points.is_empty()
     }
 
-    /// Whether its uses are over.
+    /// Whether its uses have completed.
     pub(super) fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
 
-    /// The uses that it was given back with are over; whether that is news.
+    /// The uses that it was given back with have completed; whether that is news.
     pub(super) fn over(&mut self) -> bool {
         let is_news = self.phase == Phase::Returning;
         self.phase = Phase::Over;
@@ -352,7 +353,7 @@ pub(crate) fn park(life: &mut Life) -> bool {
     }
 }
 
-/// The points of what this process did to a life: what others did is over.
+/// The points of what this process did to a life: what others did has completed.
 pub(crate) fn own_points(life: &Life) -> impl Iterator<Item = Point> + '_ {
     let uses = life.history.uses().filter(|known| !is_abroad(known)).map(|known| known.point);
     std::iter::once(life.history.born().point).chain(uses)

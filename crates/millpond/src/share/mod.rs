@@ -3,8 +3,8 @@
 //! A *ticket* is the right to import one thing once, as 64 bytes that travel by any means. The *exporter* serves
 //! importers over a socket; an *importer* gets files of the chunks under an allocation, maps them at addresses of its
 //! own, and has a buffer like any other. Holders are counted: memory goes back to the exporter's pool when the owner
-//! and all importers have let go and their uses are over. What is said between the two, as bytes, and the books of
-//! tickets and leases are the core's (`millpond_core::share`); docs/sharing.md is for users.
+//! and all importers have let go and their uses have completed. What is said between the two, as bytes, and the books
+//! of tickets and leases are the core's (`millpond_core::share`); docs/sharing.md is for users.
 //!
 //! | file | one law |
 //! |---|---|
@@ -263,7 +263,7 @@ impl Context {
         }
     }
 
-    /// The host was told something: exporters hear what is known to be over.
+    /// The host was told something: exporters hear what is known to have completed.
     #[inline]
     pub(crate) fn tell_exporters(&self) {
         self.share.returns.told(self);
@@ -290,7 +290,7 @@ impl Context {
 impl<T: Pod> Buffer<T> {
     /// A ticket for this allocation, good for one import by another process; 64 bytes that may travel by any means.
     /// The buffer stays what it was: dropping it frees the memory once all importers are done with it. What the host
-    /// was told is over by now, importers need not wait for.
+    /// was told has completed by now, importers need not wait for.
     ///
     /// The importer can read and write it for as long as its process lives, whatever it says, and nothing else: see
     /// [`PoolConfig::shareable`](crate::PoolConfig::shareable), and
@@ -383,9 +383,9 @@ impl Device {
     }
 
     /// Imports an event of another process: streams can wait for it, and the host (CUDA: `cudaIpcOpenEventHandle`).
-    /// Where the exporter goes before it is over, waiting ends: its work is over with it. Nothing is waited for here;
-    /// but a CUDA device whose driver does not let the event pass between the processes makes this call wait until it
-    /// is over.
+    /// Where the exporter goes before it has completed, waiting ends: its work ends with it. Nothing is waited for
+    /// here; but a CUDA device whose driver does not let the event pass between the processes makes this call wait
+    /// until it has completed.
     ///
     /// # Errors
     /// As of [`import`](Self::import).

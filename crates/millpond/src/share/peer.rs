@@ -37,7 +37,7 @@ pub(crate) struct Peer {
     /// Its process.
     pub(super) process: u32,
     key: ProcessKey,
-    /// Readable once that is over; none where the system has no such thing.
+    /// Readable once that has completed; none where the system has no such thing.
     pub(super) life: Option<OwnedFd>,
     /// When it was first seen to be gone.
     left: OnceLock<Instant>,
@@ -101,7 +101,7 @@ impl Unsaid {
     }
 }
 
-/// A process that ends is over so long after it has closed its socket, at the latest.
+/// A process that ends has ended so long after it has closed its socket, at the latest.
 const PARTING: Duration = Duration::from_millis(250);
 /// So long callers wait for room all in all: an exporter that listens makes it in no time.
 const ROOM_WAIT: Duration = Duration::from_secs(1);
@@ -160,8 +160,8 @@ impl Peer {
         socket::is_hung_up(&self.socket)
     }
 
-    /// Whether it is gone and its process is over, as everybody can see: until then others may still speak of what it
-    /// did. A process that ends closes its socket a moment before; one that goes on has let its device go.
+    /// Whether it is gone and its process has ended, as all processes can see: until then others may still speak of
+    /// what it did. A process that ends closes its socket a moment before; one that goes on has let its device go.
     pub(super) fn has_left(&self) -> bool {
         let goes_on = |life| self.process != std::process::id() && !socket::is_over(life);
         self.is_gone()

@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::locks::{Mutex, lock};
 use crate::ranks;
 
-/// Releases remembered until the host is told that their uses are over; the oldest are forgotten.
+/// Releases remembered until the host is told that their uses have completed; the oldest are forgotten.
 const UNKNOWN_MAX: usize = 4096;
 
 /// An import on its way back.
@@ -80,7 +80,7 @@ impl Returns {
         queue.waiting.len() + queue.rest.len() + usize::from(queue.is_busy)
     }
 
-    /// The host was told something: what it now knows to be over the exporters are told.
+    /// The host was told something: what it now knows to have completed the exporters are told.
     pub(super) fn told(&self, context: &Context) {
         if self.unknown.load(Ordering::Acquire) == 0 {
             return;
@@ -103,7 +103,7 @@ impl Returns {
 }
 
 impl Returning {
-    /// The exporter was told of the release; the rest is done when the uses are over.
+    /// The exporter was told of the release; the rest is done when the uses have completed.
     pub(super) fn begin(context: &Arc<Context>, returning: Returning) {
         let returns = &context.share.returns;
         let mut queue = lock(&returns.queue);
@@ -117,8 +117,8 @@ impl Returning {
         if !queue.has_thread {
             let own = Arc::clone(context);
             let thread = std::thread::Builder::new().name("millpond returns".into());
-            // Without a thread they wait for the next release, until the host is told that they are over, or for the
-            // device's end.
+            // Without a thread they wait for the next release, until the host is told that they have completed, or for
+            // the device's end.
             queue.has_thread = thread.spawn(move || run(&own)).is_ok();
         }
         drop(queue);
@@ -129,7 +129,7 @@ impl Returning {
         }
     }
 
-    /// Waits until the uses are over, and gives all back.
+    /// Waits until the uses have completed, and gives all back.
     fn finish(self, context: &Context) {
         for point in &self.points {
             // A device that is lost runs nothing any more.
@@ -138,7 +138,7 @@ impl Returning {
         self.give_back(context);
     }
 
-    /// The uses are over.
+    /// The uses have completed.
     fn give_back(mut self, context: &Context) {
         if let Some(window) = self.window.take() {
             context.share.returns.close(context, window);

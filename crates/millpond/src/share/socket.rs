@@ -1,9 +1,9 @@
 //! Packets with files between processes of one machine, and who is at the other end.
 //!
-//! Sockets have names that the exporting device's random number makes, in the system's abstract space: nothing to
-//! clean up, and nothing to connect to once the exporter is gone. The name is no other number: everybody sees it. Who
-//! is at the other end the system says, and never a message. Knows no message. What is sent never waits for a slow
-//! reader, and never raises a signal.
+//! Sockets have names that the exporting device's random number makes, in the system's abstract space: nothing to clean
+//! up, and nothing to connect to once the exporter is gone. The name is no other number: all processes see it. Who is
+//! at the other end the system says, and never a message. Knows no message. What is sent never waits for a slow reader,
+//! and never raises a signal.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -109,8 +109,8 @@ pub(super) fn party(connection: &OwnedFd) -> Result<Party> {
     Ok(Party { process: peer.process, user: peer.user })
 }
 
-/// A file that can be read from once a process is over, and with it all that it had open; none where the system has no
-/// such files. That the system has no room for one is an error: nothing may be lent without it.
+/// A file that can be read from once a process has ended, and with it all that it had open; none where the system has
+/// no such files. That the system has no room for one is an error: nothing may be lent without it.
 pub(super) fn life(connection: &OwnedFd, party: Party) -> Result<Option<OwnedFd>> {
     match socket_peer_file(connection).map_err(errno) {
         Ok(file) => return Ok(Some(file)),
@@ -156,7 +156,7 @@ pub(super) fn wait_for_room(connection: &OwnedFd, time: Duration) {
     let _ = poll(&mut [PollFd::new(connection, PollFlags::OUT)], Some(&patience));
 }
 
-/// Whether a process is over, given its file.
+/// Whether a process has ended, given its file.
 pub(super) fn is_over(life: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(life, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }

@@ -2,8 +2,9 @@
 //!
 //! Each is run on a simulator, and what reached the driver is then read again, call by call, by a naive device that
 //! knows streams, marks and waits and nothing of the library: two uses of one byte of physical memory must be ordered
-//! there, and memory is unmapped only when what used it is over. So neither the library's own order nor this crate's
-//! decides; this crate's decides only which operations are right and must be accepted, and which must be refused.
+//! there, and memory is unmapped only when what used it has completed. So neither the library's own order nor this
+//! crate's decides; this crate's decides only which operations are right and must be accepted, and which must be
+//! refused.
 //!
 //! What is left out, because another program of the list does the same: streams are named in the order of their first
 //! use; what is refused, or fails for want of memory, changes nothing and ends the program; a wait for what is known, a
@@ -41,10 +42,10 @@ const fn policy(name: &'static str, events: bool, over: bool, waits: bool, compl
 
 /// All of them.
 pub const POLICIES: [Policy; 4] = [
-    policy("by events only, work is over when somebody waits", true, false, false, Completion::AtBlock),
-    policy("any reuse, work is over when somebody waits", true, true, true, Completion::AtBlock),
-    policy("by what is over, work is over when somebody waits", false, true, false, Completion::AtBlock),
-    policy("any reuse, work is over at once", true, true, true, Completion::AtOnce),
+    policy("by events only, work completes when a thread waits", true, false, false, Completion::AtBlock),
+    policy("any reuse, work completes when a thread waits", true, true, true, Completion::AtBlock),
+    policy("by what has completed, work completes when a thread waits", false, true, false, Completion::AtBlock),
+    policy("any reuse, work completes at once", true, true, true, Completion::AtOnce),
 ];
 
 /// Where programs begin, how many units the pool has, and of how many units allocations are.
@@ -198,7 +199,7 @@ fn run(acts: &[Act], is_last_right: bool, case: &Case<'_>) -> Result<Ran, String
     let device = Replay::read(&program.sim.take_calls(), case.policy.completion == Completion::AtOnce)?;
     let Program { sim, device: handle, streams, buffers, event } = program;
     drop((buffers, streams, event, pool));
-    // Everything ends, and what the last calls take away is over, too.
+    // Everything ends, and what the last calls take away has completed, too.
     handle.synchronize().map_err(|error| error.to_string())?;
     drop(handle);
     device.go_on(&sim.take_calls())?;

@@ -21,7 +21,7 @@ pub(super) struct Replay {
     is_instant: bool,
     streams: FxHashMap<u64, (usize, Clock)>,
     marks: FxHashMap<u64, Clock>,
-    /// What the host has seen to be over.
+    /// What the host has seen to have completed.
     over: Clock,
     /// First address, bytes, chunk.
     mapped: Vec<(u64, u64, u64)>,
@@ -93,7 +93,7 @@ impl Replay {
     fn unmap(&mut self, at: u64, bytes: u64) -> Result<(), String> {
         let is_under = |old: &&Fill| old.at < at + bytes && at < old.at + (old.end - old.start);
         if let Some(old) = self.fills.iter().filter(is_under).find(|old| !self.over.covers(old.point)) {
-            return Err(format!("{bytes:#x} B at {at:#x} are unmapped, and nobody has seen that {old:x?} is over"));
+            return Err(format!("{bytes:#x} B at {at:#x} are unmapped, and no thread has seen {old:x?} complete"));
         }
         self.mapped.retain(|(start, size, _)| !(*start < at + bytes && at < start + size));
         Ok(())

@@ -2,7 +2,7 @@
 //! free, and new ones for the rest.
 //!
 //! Addresses and chunks are two questions. *Addresses* are the arenas' own; work of launches before, or on what they
-//! left, may still use them: the launching stream waits for that. *Chunks* are everybody's: one that is in use by
+//! left, may still use them: the launching stream waits for that. *Chunks* are shared by all: one that is in use by
 //! somebody who is not ordered before this launch is left alone, and another one is mapped in its place. That needs the
 //! old mapping gone, and the last launch in the arena over. While that one runs the host need not wait: the launching
 //! stream waits for whoever uses the chunk instead. Two graphs that meet so again and again would run one after the
@@ -27,7 +27,7 @@ fn waits_in_vain(delays: u32) -> Option<u32> {
     (rest == DELAYS && times < IN_VAIN_MAX).then_some(times)
 }
 
-/// What a launch may count on: what its stream knows, what it will be made to wait for, what is over.
+/// What a launch may count on: what its stream knows, what it will be made to wait for, what has completed.
 struct Ground<'a, K, C> {
     who: &'a K,
     waits: Frontier,
@@ -56,7 +56,7 @@ struct Wanted {
     holes: Vec<(bool, u64, ArenaKey)>,
     /// What still uses the addresses of the misfits.
     after: Frontier,
-    /// What uses the chunks of those misfits that will be free once that is over.
+    /// What uses the chunks of those misfits that will be free once that has completed.
     busy: Frontier,
 }
 
@@ -68,7 +68,7 @@ impl Tenure {
         self.strange == 0 && !self.is_new
     }
 
-    /// Adds what still uses the arena's addresses, unless that comes before `who` or is over.
+    /// Adds what still uses the arena's addresses, unless that comes before `who` or has completed.
     #[inline]
     fn add_waits(&self, waits: &mut Frontier, who: &impl Knows, completed: &impl Completed) {
         let before = self.last.points().chain(self.freed.points());

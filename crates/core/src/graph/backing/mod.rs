@@ -46,8 +46,8 @@ pub use steps::BackingStep;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ArenaKey(pub u64);
 
-/// A launch cannot be bound yet: addresses are to be unmapped that these points still use. Wait until they are over,
-/// behind all locks that their work may want, and bind again. No memory has changed.
+/// A launch cannot be bound yet: addresses are to be unmapped that these points still use. Wait until they have
+/// completed, behind all locks that their work may want, and bind again. No memory has changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Blocked {
     /// The points.
@@ -220,7 +220,7 @@ impl Backing {
             tenure.last = point.into();
             tenure.freed = Frontier::EMPTY;
             if std::mem::take(&mut tenure.is_new) {
-                // What came before the chunks were taken comes before this launch, or was over.
+                // What came before the chunks were taken comes before this launch, or had completed.
                 let tenure = &self.arenas[&arena];
                 let chunks = tenure.granules.iter().map(|(at, _)| self.pages[at].chunk);
                 chunks.for_each(|chunk| self.chunks[chunk.index()].also = Frontier::EMPTY);
@@ -251,8 +251,8 @@ impl Backing {
         }
     }
 
-    /// The arena goes; all work that used its addresses is over, and nobody will free what is unfreed in it. What is
-    /// mapped there stays, for whoever has the addresses next, and its chunks serve others, until a
+    /// The arena goes; all work that used its addresses has completed, and nobody will free what is unfreed in it. What
+    /// is mapped there stays, for whoever has the addresses next, and its chunks serve others, until a
     /// [`trim`](Self::trim).
     ///
     /// # Panics
@@ -293,8 +293,8 @@ impl Backing {
         self.spare.range(range.start..range.end()).next().is_none()
     }
 
-    /// Plans to give back all memory that nothing needs any more: chunks whose last use is over and on which nothing is
-    /// unfreed, of arenas in use, too (CUDA: `cudaDeviceGraphMemTrim`).
+    /// Plans to give back all memory that nothing needs any more: chunks whose last use has completed and on which
+    /// nothing is unfreed, of arenas in use, too (CUDA: `cudaDeviceGraphMemTrim`).
     ///
     /// # Panics
     /// Where steps are left.

@@ -23,7 +23,7 @@ pub enum BackingStep {
         /// First address.
         at: u64,
     },
-    /// Take the mapping of the chunk at these addresses away. All work that used them is over.
+    /// Take the mapping of the chunk at these addresses away. All work that used them has completed.
     Unmap {
         /// The chunk.
         chunk: ChunkId,

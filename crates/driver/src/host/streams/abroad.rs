@@ -27,7 +27,7 @@ pub(crate) struct Abroad<E: Execute> {
 
 /// How a wait for another device goes on.
 pub(super) enum Wait {
-    /// What is waited for is over.
+    /// What is waited for has completed.
     Over,
     /// The stream is parked, and with that somebody else's business.
     Parked,
@@ -55,7 +55,7 @@ impl<E: Execute> Streams<E> {
         parked.map(|is_over| if is_over { Wait::Over } else { Wait::Parked })
     }
 
-    /// Puts a waiter behind a mark, unless that is over or never will be. INVARIANT: woken-once.
+    /// Puts a waiter behind a mark, unless that has completed or never will be. INVARIANT: woken-once.
     fn park_waiter(&self, mark: Packed, waiter: Waiter) -> Result<bool, String> {
         let slot = self.table.find(mark.slot()).ok_or("the mark was never made")?;
         let mut queue = lock(&slot.queue);
@@ -85,7 +85,7 @@ impl<E: Execute> Streams<E> {
         })
     }
 
-    /// Seeded: runs until all marks are over that other devices wait for.
+    /// Seeded: runs until all marks have completed that other devices wait for.
     fn run_wanted(self: &Arc<Self>) {
         let Drive::Seeded(seeded) = &self.drive else { return };
         while let Some(mark) = seeded.wanted() {

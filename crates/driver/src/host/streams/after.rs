@@ -40,7 +40,7 @@ impl<I> After<I> {
         !self.left.is_empty()
     }
 
-    /// Does it. Everybody is woken before anything is dropped, for a destructor may wait for whom this wakes.
+    /// Does it. All waiters are woken before anything is dropped, for a destructor may wait for whom this wakes.
     pub(super) fn settle(&mut self) {
         self.waiters.drain(..).for_each(Waiter::wake);
         // What a destructor does may panic: each is dropped by itself.

@@ -86,11 +86,11 @@ pub enum Schedule {
     /// Threads, as soon as it is ready; work of different streams runs at once.
     #[default]
     Parallel,
-    /// Nobody but who waits: a thread that blocks on a mark runs ready work until the mark is over, one that asks
-    /// whether a mark is over runs one ready item where it is not. The seed chooses among the streams that are ready,
-    /// so that orders can be explored and, where one thread uses the device, repeated. What is left when the program
-    /// lets the last stream go is run then; work that owns a stream's or the device's handle itself waits for ever
-    /// where nobody waits for it.
+    /// Nobody but who waits: a thread that blocks on a mark runs ready work until the mark has completed, one that asks
+    /// whether a mark has completed runs one ready item where it has not. The seed chooses among the streams that are
+    /// ready, so that orders can be explored and, where one thread uses the device, repeated. What is left when the
+    /// program lets the last stream go is run then; work that owns a stream's or the device's handle itself waits for
+    /// ever where nobody waits for it.
     Seeded(u64),
 }
 

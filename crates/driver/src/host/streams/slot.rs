@@ -2,7 +2,7 @@
 //!
 //! A stream lives in a slot; a closed and drained one leaves its slot to a later stream. An item of work gets the
 //! slot's next *ticket*. Tickets go on where the slot's last stream ended, so a mark is just a slot and a ticket, it
-//! is over once the slot has done that many, and a mark of a stream that is long closed stays answerable without
+//! has completed once the slot has done that many, and a mark of a stream that is long closed stays answerable without
 //! anything kept for it.
 //!
 //! Knows nothing of threads, nor of what an item does.

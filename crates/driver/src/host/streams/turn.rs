@@ -176,7 +176,7 @@ impl<E: Execute> Streams<E> {
         }
     }
 
-    /// Puts a stream behind another one's mark; `false` where the mark is over by now. INVARIANTS: one-place,
+    /// Puts a stream behind another one's mark; `false` where the mark has completed by now. INVARIANTS: one-place,
     /// past-marks.
     pub(super) fn park(&self, index: SlotIndex, mark: Packed) -> bool {
         let other = self.table.slot(mark.slot());

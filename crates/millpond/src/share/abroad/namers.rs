@@ -1,7 +1,7 @@
 //! What other processes call points of this order.
 //!
 //! Devices of this process that have met know points of each other: each chain is named by the device that has it,
-//! whichever tells of it, so that it has one name for everybody. Knows points and slots; holds devices, so that it must
+//! whichever tells of it, so that it has one name for all. Knows points and slots; holds devices, so that it must
 //! not be dropped under a lock.
 
 use millpond_core::check::{Site, Use};

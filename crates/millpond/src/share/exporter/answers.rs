@@ -31,7 +31,7 @@ impl Exporter {
         question: Request,
     ) -> std::result::Result<(), Broken> {
         if is_unread(socket).unwrap_or(true) {
-            // It asks on without reading: files that wait to be read count against everybody.
+            // It asks on without reading: files that wait to be read count against all importers.
             return Err(Broken);
         }
         let answer = match question {
