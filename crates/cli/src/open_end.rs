@@ -1,4 +1,4 @@
-//! Output that somebody may stop to read: `millpond check x.trace | head -n 1`. What the command finds, and ends with,
+//! Output that its reader may close early: `millpond check x.trace | head -n 1`. What the command finds, and ends with,
 //! is the same as if all of it had been read.
 
 use std::io::{self, ErrorKind, Write};

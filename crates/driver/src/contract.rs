@@ -260,7 +260,7 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
         Err(not_shared("export"))
     }
 
-    /// As [`export`](Driver::export), for somebody who is to read only: the file does not let its holder write.
+    /// As [`export`](Driver::export), for a process that is to read only: the file does not let its holder write.
     fn export_to_read(&self, _chunk: RawChunk) -> Result<OwnedFd> {
         Err(DriverError::Failed {
             call: "export_to_read",
@@ -396,7 +396,7 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// Waits on the calling thread until the work before the mark has completed (CUDA: `cuEventSynchronize`).
     fn block_on(&self, mark: RawMark) -> Result<()>;
 
-    /// The program has let a stream go; the caller holds no lock. A device whose work runs only where somebody waits
+    /// The program has let a stream go; the caller holds no lock. A device whose work runs only where a thread waits
     /// runs here what is left once no stream is open: that work may own what keeps the device.
     fn settle(&self) {}
 

@@ -31,7 +31,7 @@ pub(crate) struct Ledger<B> {
     mappings: BTreeMap<u64, (u64, u64)>,
 }
 
-/// A chunk that somebody still holds.
+/// A chunk that is still held.
 #[derive(Debug)]
 struct Chunk<B> {
     bytes: u64,

@@ -37,7 +37,7 @@ pub struct Light<T> {
     owner: AtomicU64,
     /// Whether the owner is inside.
     held: AtomicBool,
-    /// Whether somebody else is, or is about to be.
+    /// Whether another thread is, or is about to be.
     taken: AtomicBool,
     /// For who is inside.
     turns: UnsafeCell<Turns>,

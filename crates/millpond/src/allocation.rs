@@ -157,7 +157,7 @@ impl Allocation {
         }
     }
 
-    /// Who writes down what is done to it, where somebody does. Memory of a capture is its graph's.
+    /// What writes down what is done to it, where that is asked for. Memory of a capture is its graph's.
     pub(crate) fn tracer(&self) -> Option<&Tracer> {
         match &self.origin {
             Origin::Pool(pool) => pool.context.tracer.as_deref(),

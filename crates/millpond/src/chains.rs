@@ -175,7 +175,7 @@ impl Chains {
         }
     }
 
-    /// Somebody to ask what has completed.
+    /// What to ask what has completed.
     pub(crate) fn poll<'a>(&'a self, driver: &'a dyn Driver) -> Poll<'a> {
         Poll { table: self.read(), driver }
     }

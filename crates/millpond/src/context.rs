@@ -56,7 +56,7 @@ pub(crate) struct Context {
     pub(crate) graphs: Graphs,
     /// What is shared with other processes.
     pub(crate) share: Sharing,
-    /// Who writes down what is done, where somebody does.
+    /// What writes the operations down, where that is asked for.
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// What becomes of a violation.
     pub(crate) violations: Violations,

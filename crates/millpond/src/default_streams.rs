@@ -41,7 +41,7 @@ struct Noted {
     blocking: Vec<Weak<StreamShared>>,
     /// The last work of those that are closed.
     ended: Vec<End>,
-    /// Somebody who was told of the ends that were not kept, where there are any.
+    /// A party that was told of the ends that were not kept, where there are any.
     over: Option<Host>,
     blocking_sweep: Sweep,
     ended_sweep: Sweep,

@@ -83,7 +83,7 @@ impl Stream {
     /// Frees memory by name, at this point of the stream. A buffer that owned it then owns nothing.
     ///
     /// # Errors
-    /// As for [`free`](Self::free); the memory was freed by somebody else meanwhile.
+    /// As for [`free`](Self::free); the memory was freed by another caller meanwhile.
     #[track_caller]
     pub fn free_raw(&self, memory: &RawMemory) -> Result<()> {
         match &memory.whose {
@@ -108,7 +108,7 @@ impl Device {
     /// Frees memory by name, at once. A buffer that owned it then owns nothing.
     ///
     /// # Errors
-    /// As for [`free`](Self::free); the memory was freed by somebody else meanwhile.
+    /// As for [`free`](Self::free); the memory was freed by another caller meanwhile.
     #[track_caller]
     pub fn free_raw(&self, memory: &RawMemory) -> Result<()> {
         match &memory.whose {

@@ -20,7 +20,7 @@ use crate::serve::not_launched;
 use crate::share::{Hearing, check_free, free_import};
 use crate::{Buffer, Device};
 
-/// The host as somebody who stands in the order: after everything that it was told.
+/// The host as a party of the order: after everything that it was told.
 struct Host<'a>(&'a Base);
 
 impl Knows for Host<'_> {

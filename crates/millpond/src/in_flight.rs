@@ -49,7 +49,7 @@ struct Table {
     /// How many are closed, and when those are looked for that a host has waited for.
     closed: usize,
     sweep: Sweep,
-    /// Somebody who was told of all those that left.
+    /// A party that was told of all those that left.
     over: Host,
 }
 
@@ -279,7 +279,7 @@ impl Unclosed {
         if self.needs_mark {
             match context.driver.mark(self.raw) {
                 Ok(raw) => self.end(context, Arc::new(Mark::new(raw, &context.driver))),
-                // Nothing runs any more that somebody could wait for.
+                // Nothing runs any more that could be waited for.
                 Err(DriverError::Lost { .. }) => drop(lock(&context.in_flight.table).leave(self.seat.0)),
                 Err(other) => return Err(other),
             }

@@ -65,7 +65,7 @@ impl PoolShared {
         life.freed.map(|_| (Arc::clone(allocation), life.generation))
     }
 
-    /// The live allocation that is nearest to an address of somebody else's, and how far away it is.
+    /// The live allocation that is nearest to an address that is not the library's, and how far away it is.
     fn nearest(&self, pointer: u64) -> Option<(String, u64)> {
         let heap = self.lock();
         let live = heap.allocations().filter_map(|it| {

@@ -1,4 +1,4 @@
-//! What one stream's shelf adds to a pool's used bytes, told to nobody until somebody looks.
+//! What one stream's shelf adds to a pool's used bytes, counted by the pool only when it looks.
 //!
 //! Knows two numbers, which its stream alone raises and lowers, under that one's lock. Looks come under the pool's.
 

@@ -12,7 +12,7 @@ pub struct Point {
     pub seq: u64,
 }
 
-/// How much of each stream somebody comes after.
+/// How much of each stream a party comes after.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Clock(Vec<u64>);
 

@@ -78,7 +78,7 @@ pub(crate) enum Act {
 }
 
 impl Use {
-    /// Whether somebody who knows so much comes after it. What a process did with what it imported from another one is
+    /// Whether a party that knows so much comes after it. What a process did with what it imported from another one is
     /// over for all when that is known there; of what it exported, only events tell.
     pub(crate) fn is_before(&self, knows: &Clock, is_import: bool) -> bool {
         let is_over = |party: &Arc<Party>| !is_import && party.is_over(self.point);

@@ -130,7 +130,7 @@ impl Line {
 }
 
 impl Oracle {
-    /// A stream was opened, by somebody who knows so much.
+    /// A stream was opened, by a thread that knows so much.
     pub fn open(&self, device: usize, tie: Tie, knows: Clock) -> Arc<Line> {
         let mut lines = lock(&self.lines);
         let line = Arc::new(Line {
@@ -152,7 +152,7 @@ impl Oracle {
         lock(&self.lines).iter().filter(|line| line.device == device).cloned().collect()
     }
 
-    /// Somebody was told that everything up to `clock` has completed: it must be.
+    /// A thread was told that everything up to `clock` has completed: it must be.
     pub fn check_over(&self, clock: &Clock, call: &str) {
         for line in lock(&self.lines).iter() {
             let mut pending = lock(&line.pending);

@@ -44,7 +44,7 @@ pub enum DeviceKind {
     Seeded,
     /// The simulator whose work completes at once.
     Sim,
-    /// The simulator whose work completes when somebody waits.
+    /// The simulator whose work completes when a thread waits.
     SimLate,
     /// CUDA.
     Cuda,

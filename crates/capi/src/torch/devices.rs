@@ -80,7 +80,7 @@ fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
     Ok(place.get_or_init(|| device))
 }
 
-/// The CUDA device of a number: one for all who ask, while somebody has it.
+/// The CUDA device of a number: one for all callers, while any of them has it.
 pub(crate) fn cuda_device(ordinal: i32) -> Result<Arc<DeviceEntry>> {
     let mut devices = lock(&CUDA_DEVICES);
     devices.retain(|(_, device)| device.strong_count() > 0);

@@ -2,7 +2,7 @@
 //!
 //! The format of the MiniMalloc benchmark, with an optional `alignment`. An `offset` column is passed over, so that a
 //! plan can be planned again; any other is refused, for what it says about a buffer might matter.
-//! The file is somebody else's: nothing in it is trusted, and what is wrong is named by line and column.
+//! The file comes from outside: nothing in it is trusted, and what is wrong is named by line and column.
 
 use std::collections::HashMap;
 use std::io::BufRead;

@@ -1,6 +1,6 @@
 //! Recorded allocation programs, read from files that others wrote.
 //!
-//! The format is chosen by what is in the file, never by its name. A file is somebody else's: nothing in it is
+//! The format is chosen by what is in the file, never by its name. A file comes from outside: nothing in it is
 //! trusted, nothing in it is run, and a file that is not right is refused with the place, the reason and what to
 //! do about it ([`Refusal`]). Memory stays in proportion to what is read and is bounded: lines by
 //! [`LINE_MAX`](input::LINE_MAX), pickles by [`WHOLE_MAX`](input::WHOLE_MAX), programs by

@@ -99,7 +99,7 @@ impl Graphs {
         }
     }
 
-    /// Somebody else has these names, too.
+    /// Another graph or instance has these names, too.
     pub(super) fn hold(&mut self, names: &Names) {
         self.hold_each(names.memory.values());
     }
@@ -109,7 +109,7 @@ impl Graphs {
         names.into_iter().for_each(|memory| *self.holds.entry(*memory).or_default() += 1);
     }
 
-    /// Somebody has these names no longer: those that nobody has any more.
+    /// A graph or instance has these names no longer: those that none has any more.
     pub(super) fn release(&mut self, names: &Names) -> Vec<Memory> {
         let mut gone = Vec::new();
         for memory in names.memory.values() {

@@ -25,7 +25,7 @@ const LEARNED: usize = 8;
 /// How many destroyed streams can still be shown.
 const ENDED: usize = 256;
 
-/// A synchronisation that told somebody something.
+/// A synchronisation that was news to its thread.
 #[derive(Clone, Debug)]
 pub(super) struct Learned {
     /// What was told.
@@ -89,7 +89,7 @@ struct Home {
     last: Option<Snapshot>,
     dirty: Vec<Seat>,
     ended_dirty: Vec<Snapshot>,
-    /// Somebody who was told of every destroyed stream's work.
+    /// A party that was told of every destroyed stream's work.
     ended: Host,
 }
 
@@ -440,7 +440,7 @@ impl Timeline {
         !self.is_apart && self.threads.len() == 1 && self.threads[0].host.base().covers(point)
     }
 
-    /// A chain number for somebody who is no stream; see [`Slots::open`].
+    /// A chain number for a party that is no stream; see [`Slots::open`].
     pub(super) fn open_slot(&mut self) -> (Slot, Seq) {
         self.slots.open(|_| false)
     }
@@ -467,7 +467,7 @@ impl Timeline {
     }
 }
 
-/// A thread as somebody who knows, for questions about what it does itself.
+/// A thread as a party of the order, for questions about what it does itself.
 #[derive(Debug)]
 pub(super) struct HostKnows<'a>(pub(super) &'a Base);
 

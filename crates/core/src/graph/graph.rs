@@ -391,7 +391,7 @@ impl Graph {
     /// free of another graph's memory the caller [withdraws](Self::withdraw_free) the grant.
     ///
     /// # Errors
-    /// An unknown node; an alloc node whose memory somebody uses or frees.
+    /// An unknown node; an alloc node whose memory another node uses or frees.
     pub fn remove_node(&mut self, id: NodeId) -> Result<NodeKind, GraphError> {
         let kind = self.node(id).ok_or(GraphError::UnknownNode(id))?.kind.clone();
         match kind {

@@ -70,7 +70,7 @@ impl Snapshot {
         (point.slot == self.point.slot && point.seq <= self.point.seq) || self.knowledge.covers(point)
     }
 
-    /// Whether all of it is known to somebody who covers these points.
+    /// Whether all of it is known to whoever covers these points.
     #[inline]
     pub(super) fn is_known(&self, covers: impl Fn(Point) -> bool) -> bool {
         covers(self.point) && (!self.knowledge.is_open || self.knowledge.waited.points().all(covers))

@@ -72,7 +72,7 @@ pub struct Order {
     dirty: Vec<StreamId>,
     /// The ends of such streams that are destroyed: the legacy stream's next operation comes after them, too.
     ended_dirty: Vec<Snapshot>,
-    /// Somebody who was told of every destroyed stream's work.
+    /// A party that was told of every destroyed stream's work.
     ended: Host,
 }
 
@@ -154,7 +154,7 @@ impl Order {
         Ok(self.enter(host, stream)?.submit())
     }
 
-    /// The stream as somebody who knows, for questions about its next operation.
+    /// The stream as a party of the order, for questions about its next operation.
     #[inline]
     pub fn knows(&self, stream: StreamId) -> Option<&impl Knows> {
         match stream {

@@ -18,7 +18,7 @@ pub use slots::{Numbers, Slots};
 
 use crate::ids::{Point, Seq, Slot};
 
-/// Somebody who stands at a point of the order and knows what lies before it: a stream about to submit.
+/// A party that stands at a point of the order and knows what lies before it: a stream about to submit.
 pub trait Knows {
     /// The chain on which the next point will be.
     fn slot(&self) -> Slot;
@@ -27,7 +27,7 @@ pub trait Knows {
     fn covers(&self, point: Point) -> bool;
 }
 
-/// Somebody who takes one point after another and learns of other chains in between.
+/// A party that takes one point after another and learns of other chains in between.
 pub trait Learns: Knows {
     /// The last position at which it learned something: at every later point it knew what it knows now.
     fn learned(&self) -> Seq;

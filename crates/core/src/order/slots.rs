@@ -139,6 +139,6 @@ mod tests {
         left.retire(|last| last.slot == a);
         assert_eq!(right.open(|_| true), (a, 7), "positions go on");
         assert_eq!((right.begin(a), right.begin(b)), (7, 0));
-        assert_ne!(right.open(|_| true).0, c, "whose points somebody may name");
+        assert_ne!(right.open(|_| true).0, c, "whose points may still be named");
     }
 }

@@ -84,7 +84,7 @@ impl Marks {
         self.gpu.check(CALL, record(&entered, event))
     }
 
-    /// One more holds the mark, which somebody does already (last-forgets). Not one that passes between processes.
+    /// One more holds the mark, which is held already (last-forgets). Not one that passes between processes.
     pub(super) fn share(&self, mark: RawMark) -> bool {
         let slot = self.live(mark);
         slot.inspect(|slot| _ = slot.holders.fetch_add(1, Ordering::Relaxed)).is_some()
@@ -122,7 +122,7 @@ impl Marks {
         }
     }
 
-    /// Whether somebody was told so.
+    /// Whether a caller was told so.
     #[inline]
     pub(super) fn is_known_over(&self, mark: RawMark) -> bool {
         self.live(mark).is_some_and(|slot| slot.over.load(Ordering::Acquire) == unpack(mark).1)

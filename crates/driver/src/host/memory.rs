@@ -143,7 +143,7 @@ impl Memory {
         }
     }
 
-    /// As [`export`](Self::export), for somebody who is to read only.
+    /// As [`export`](Self::export), for a process that is to read only.
     pub(super) fn export_to_read(&self, chunk: RawChunk) -> Result<OwnedFd> {
         let file = self.export(chunk)?;
         os::reopen_to_read(&file).map_err(|error| refusal("export", error))
@@ -205,7 +205,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Bytes of chunks that somebody holds.
+    /// Bytes of chunks that are held.
     pub(super) fn used_bytes(&self) -> u64 {
         self.lock().ledger.used_bytes()
     }

@@ -12,7 +12,7 @@ pub enum Completion {
     /// When it is submitted.
     #[default]
     AtOnce,
-    /// When somebody blocks on a mark after it. Asking whether a mark has completed does not move anything.
+    /// When a thread blocks on a mark after it. Asking whether a mark has completed does not move anything.
     AtBlock,
 }
 

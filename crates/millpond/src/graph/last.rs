@@ -1,6 +1,6 @@
 //! The end of a launch, for the next one to come after.
 //!
-//! Knows the stream of the launch, and asks it for a mark only where somebody waits: a launch after launches of its own
+//! Knows the stream of the launch, and asks it for a mark only where a stream waits: a launch after launches of its own
 //! stream never does, and a mark would cost it a call.
 
 use std::sync::Arc;

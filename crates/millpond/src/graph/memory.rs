@@ -108,7 +108,7 @@ impl GraphMemory {
         self.backing.settled(arenas, knows, &Asked(context))
     }
 
-    /// Binds memory to the arenas of a launch by somebody who knows `knows`. Returns what the launching stream must be
+    /// Binds memory to the arenas of a launch by a party that knows `knows`. Returns what the launching stream must be
     /// made to wait for, on the device only: the order learns nothing of it. No allocation's lock may be held: pools
     /// may have to give memory.
     ///

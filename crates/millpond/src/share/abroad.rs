@@ -12,7 +12,7 @@
 //! over without being asked, and they can say whose device they like, but not which process they are. What anybody says
 //! of this device's chains must be true of them already.
 //!
-//! A speaker is needed while it holds something; while somebody else holds memory that it used, who was told of its
+//! A speaker is needed while it holds something; while another process holds memory that it used, which was told of its
 //! uses and has to be told that they have completed ([`Context::over_abroad`]); and while memory is imported here that
 //! it used. When the last that needs it is gone, its chains are forgotten, and their slots serve other chains: whose
 //! positions then go on counting, so that no point is ever mistaken for one of a chain before. What is known by hearsay
@@ -102,7 +102,7 @@ struct Known {
     device: u128,
     /// None of who has not spoken yet.
     process: Option<ProcessKey>,
-    /// The process's number, as far as somebody said it; 0 where nobody did.
+    /// The process's number, as far as it was said; 0 where it was not.
     number: u32,
     /// What it holds, and what it is asked for.
     users: usize,
@@ -118,7 +118,7 @@ impl Known {
     }
 }
 
-/// Somebody needs this speaker.
+/// A holder needs this speaker.
 #[derive(Debug)]
 pub(super) struct Speaker {
     chains: SharedChains,

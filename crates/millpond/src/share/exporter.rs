@@ -347,7 +347,7 @@ impl Exporter {
         }
     }
 
-    /// Says no to somebody who is not let in.
+    /// Says no to a process that is not let in.
     fn turn_away(&self, connection: &OwnedFd, why: Refusal) {
         self.counters.refused();
         let _ = socket::send(connection, &millpond_core::share::Reply::Refused(why).to_bytes(), &[], false);

@@ -86,7 +86,7 @@ pub(crate) struct Hearing {
 }
 
 impl Hearing {
-    /// Whether somebody has to be heard who was not, of those that hold these lives.
+    /// Whether a connection has to be heard that was not, of those that hold these lives.
     #[inline]
     pub(crate) fn needs<'l>(&mut self, lives: impl Iterator<Item = &'l Life> + Clone) -> bool {
         !self.is_over

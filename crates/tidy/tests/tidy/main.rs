@@ -76,9 +76,9 @@ const PRIVATE_WORDS: &[(&str, &str, usize)] = &[
     ("hear", "synchronise with, learn", 118),
     ("hears", "synchronises with, learns", 29),
     ("heard", "learned", 74),
-    ("told", "synchronised, informed", 251),
-    ("nobody", "no thread, no stream, no process", 186),
-    ("somebody", "a thread, a stream, another process", 62),
+    ("told", "synchronised, informed", 249),
+    ("nobody", "no thread, no stream, no process", 183),
+    ("somebody", "a thread, a stream, another process", 0),
     ("everybody", "all streams, all threads", 0),
 ];
 

@@ -3,7 +3,7 @@
 //!
 //! Addresses and chunks are two questions. *Addresses* are the arenas' own; work of launches before, or on what they
 //! left, may still use them: the launching stream waits for that. *Chunks* are shared by all: one that is in use by
-//! somebody who is not ordered before this launch is left alone, and another one is mapped in its place. That needs the
+//! a launch that is not ordered before this one is left alone, and another one is mapped in its place. That needs the
 //! old mapping gone, and the last launch in the arena over. While that one runs the host need not wait: the launching
 //! stream waits for whoever uses the chunk instead. Two graphs that meet so again and again would run one after the
 //! other for ever, so after every [`DELAYS`] times the host may wait for a moment, until they can have memory of their
@@ -79,7 +79,7 @@ impl Tenure {
 }
 
 impl Backing {
-    /// Plans the memory for one launch (or upload) in these arenas by somebody who knows `who`: the launching stream,
+    /// Plans the memory for one launch (or upload) in these arenas by a party that knows `who`: the launching stream,
     /// after it was made to wait for the launches before. Returns the points that the stream must be made to wait for
     /// before the launch: nearly always none.
     ///

@@ -55,7 +55,7 @@ impl<Of: Fn(usize) -> bool, Conflicting: Fn(usize) -> Of> Around for Scan<Confli
 /// What is placed of many buffers on a line.
 pub(super) struct Stretches {
     lives: Vec<Lifetime>,
-    /// The steps at which somebody is born, rising; and the buffers in order of birth, with each one's place in it.
+    /// The steps at which a buffer is born, rising; and the buffers in order of birth, with each one's place in it.
     births: Vec<i64>,
     born: Vec<u32>,
     rank: Vec<u32>,

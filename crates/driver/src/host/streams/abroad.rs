@@ -29,7 +29,7 @@ pub(crate) struct Abroad<E: Execute> {
 pub(super) enum Wait {
     /// What is waited for has completed.
     Over,
-    /// The stream is parked, and with that somebody else's business.
+    /// The stream is parked, and with that another thread's business.
     Parked,
     /// The stream stays ready and asks again.
     Asks,
@@ -72,7 +72,7 @@ impl<E: Execute> Streams<E> {
         Ok(false)
     }
 
-    /// Seeded: somebody has to run what is waited for.
+    /// Seeded: a waiting thread has to run what is waited for.
     fn see_through(self: &Arc<Self>, mark: Packed) -> Result<(), String> {
         let Drive::Seeded(seeded) = &self.drive else { return Ok(()) };
         if !seeded.want(mark) {

@@ -49,7 +49,7 @@ pub(super) fn runs_before(device: usize, mark: Packed) -> bool {
 }
 
 /// Drops a value once the item of a host device that the calling thread runs has completed, and its stream is with
-/// somebody else; at once where the thread runs none. So the drop may wait for work, also for that of the item's own
+/// another thread; at once where the thread runs none. So the drop may wait for work, also for that of the item's own
 /// stream.
 pub fn drop_after_item(value: Payload) {
     let mut value = Some(value);

@@ -80,8 +80,8 @@ pub(crate) struct Slot<I> {
 /// The guarded part of a slot.
 pub(crate) struct Queue<I> {
     pub(crate) entries: VecDeque<Entry<I>>,
-    /// Somebody sees to the stream: a thread has it, it is ready to be taken, or it is parked behind a mark. There
-    /// is one such somebody at most.
+    /// The stream is seen to: a thread has it, it is ready to be taken, or it is parked behind a mark. There
+    /// is one such holder at most.
     pub(crate) busy: bool,
     /// An item of the stream is being run at this moment.
     pub(crate) running: bool,
@@ -160,7 +160,7 @@ impl<I> Queue<I> {
         done >= self.due && self.release(done, waiters, wake)
     }
 
-    /// Cold: somebody waited for this very item.
+    /// Cold: a thread waited for this very item.
     #[cold]
     fn release(&mut self, done: u64, waiters: &mut Vec<Waiter>, wake: impl FnMut(SlotIndex)) -> bool {
         self.parked.extract_if(.., |&mut (ticket, _)| ticket <= done).map(|(_, slot)| slot).for_each(wake);

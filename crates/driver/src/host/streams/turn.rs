@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Departures:
-//! 1. one somebody at most sees to a stream (`one-place`), so waking a stream is handing it on, without a look at its
+//! 1. one holder at most sees to a stream (`one-place`), so waking a stream is handing it on, without a look at its
 //!    queue, and a parked stream keeps no thread;
 //! 2. a turn ends after some items, so that others get theirs;
 //! 3. who leaves a stream sees to the first stream that it woke: handing work back and forth between two streams then
@@ -32,7 +32,7 @@ use super::{Drive, Execute, Locked, Packed, Streams, at_work};
 
 /// What became of a stream that was seen to.
 pub(super) enum Left {
-    /// Idle, parked or dropped: somebody else's business now.
+    /// Idle, parked or dropped: another thread's business now.
     Alone,
     /// A stream is ready and the caller's to see to: the same one, which has more to run, or where that is left alone,
     /// one that waited for it.

@@ -70,7 +70,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Makes a stream ready, and sees that somebody takes it.
+    /// Makes a stream ready, and sees that a thread takes it.
     pub(crate) fn push(&self, slot: SlotIndex, spawn: impl FnOnce() -> std::io::Result<JoinHandle<()>>) {
         let mut state = lock(&self.state);
         state.ready.push_back(slot);
@@ -82,7 +82,7 @@ impl Workers {
         self.send_for(lock(&self.state), spawn);
     }
 
-    /// Sees that somebody comes for what is ready. INVARIANT: no-lost-wake.
+    /// Sees that a thread comes for what is ready. INVARIANT: no-lost-wake.
     fn send_for(&self, mut state: MutexGuard<'_, State>, spawn: impl FnOnce() -> std::io::Result<JoinHandle<()>>) {
         if state.ready.is_empty() || state.coming {
             return;
