@@ -8,11 +8,18 @@
 
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// So many threads are stopped at once at most: where all were, with the next signal waiting, none would come on.
+const STOPPED_MAX: u64 = 2;
+/// A stop that was not made after so long never is: its thread has ended.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// How long a stop takes at most, in nanoseconds.
 static LONGEST: AtomicU64 = AtomicU64::new(0);
-/// How many there were.
+/// How many have begun.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+/// How many have ended.
 static STOPS: AtomicU64 = AtomicU64::new(0);
 
 /// From now on, until the process ends, its threads are stopped at random, each time for up to `longest`. It may be
@@ -31,14 +38,15 @@ pub fn start(longest: Duration, seed: u64) -> std::io::Result<()> {
     std::thread::Builder::new().name("preempt".to_owned()).spawn(move || {
         // SAFETY: it only returns a number.
         let own = unsafe { libc::gettid() };
-        let mut random = seed;
+        let (mut random, mut sent) = (seed, 0);
         loop {
             let threads = threads().into_iter().filter(|thread| *thread != own).collect::<Vec<_>>();
             // Listing them is not free: each list serves for some stops.
             for _ in 0..20 {
                 random = next(random);
-                if !threads.is_empty() {
-                    stop(threads[(random >> 33) as usize % threads.len()]);
+                await_stops(&mut sent);
+                if !threads.is_empty() && stop(threads[(random >> 33) as usize % threads.len()]) {
+                    sent += 1;
                 }
                 std::thread::sleep(Duration::from_nanos(20_000 + random % 100_000));
             }
@@ -62,10 +70,24 @@ fn threads() -> Vec<libc::pid_t> {
     folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Stops a thread, if it is still there.
-fn stop(thread: libc::pid_t) {
+/// Waits until fewer threads than may be are stopped, of so many stops that were asked for.
+fn await_stops(sent: &mut u64) {
+    // Stops that were given up may come late.
+    *sent = (*sent).max(stops());
+    let begun = Instant::now();
+    while *sent >= stops() + STOPPED_MAX {
+        if begun.elapsed() > PATIENCE.max(2 * Duration::from_nanos(LONGEST.load(Ordering::Relaxed))) {
+            *sent = stops();
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// Stops a thread; whether it was still there.
+fn stop(thread: libc::pid_t) -> bool {
     // SAFETY: the signal has a handler, which every thread of this process may run at any time.
-    unsafe { libc::syscall(libc::SYS_tgkill, std::process::id() as libc::pid_t, thread, signal()) };
+    unsafe { libc::syscall(libc::SYS_tgkill, std::process::id() as libc::pid_t, thread, signal()) == 0 }
 }
 
 fn handle() -> std::io::Result<()> {
@@ -82,7 +104,7 @@ fn handle() -> std::io::Result<()> {
 
 /// Sleeps. Nothing is allocated, locked or thrown here, and `errno` stays what it was.
 extern "C" fn on_signal(_: i32) {
-    let random = next(STOPS.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let random = next(BEGUN.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let nanos = (random >> 20) % LONGEST.load(Ordering::Relaxed).max(1);
     // SAFETY: the address is that of the thread's own number, which is there as long as it runs.
     let errno = unsafe { libc::__errno_location() };
@@ -93,6 +115,7 @@ extern "C" fn on_signal(_: i32) {
     unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
     // SAFETY: as above.
     unsafe { *errno = before };
+    STOPS.fetch_add(1, Ordering::Relaxed);
 }
 
 fn next(random: u64) -> u64 {
