@@ -29,9 +29,9 @@ macro_rules! put {
 }
 
 fn allocation(live: &LiveAllocation, out: &mut String) {
-    let LiveAllocation { id, range, bytes, name, born } = live;
+    let LiveAllocation { id, range, bytes, name, stream, op, .. } = live;
     put!(out, "{{\"id\":{},\"address\":{},\"bytes\":{},\"requested\":{bytes}", id.0, range.start, range.bytes);
-    put!(out, ",\"stream\":{},\"op\":{}", born.stream.0, born.op);
+    put!(out, ",\"stream\":{},\"op\":{op}", stream.0);
     if let Some(name) = name {
         out.push_str(",\"name\":");
         quote(name, out);

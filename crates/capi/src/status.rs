@@ -8,8 +8,8 @@ use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use millpond::Error;
 use millpond::driver::process;
-use millpond::{Error, Place, Violation};
 
 /// What became of a call. Everything but `MILLPOND_SUCCESS` means that nothing has happened; `millpond_last_error` has
 /// the reason in words.
@@ -69,7 +69,8 @@ impl From<Error> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Refused(Error::Violation(violation)) => without_places(violation).fmt(f),
+            // Places are lines of this crate, which say nothing to a C program.
+            Failure::Refused(Error::Violation(violation)) => violation.clone().without_places().fmt(f),
             Failure::Refused(error) => error.fmt(f),
             Failure::Handle(kind) => {
                 write!(f, "not a {kind} handle: null, destroyed, or a handle of something else")
@@ -79,17 +80,6 @@ impl fmt::Display for Failure {
             Failure::NotReady => f.write_str("not ready: the work is not over yet"),
         }
     }
-}
-
-/// The places of a violation are lines of this crate, which say nothing to a C program: streams and operation numbers
-/// are what it knows.
-fn without_places(violation: &Violation) -> Violation {
-    let mut violation = violation.clone();
-    violation.earlier.place = Place::Unknown;
-    violation.newest.place = Place::Unknown;
-    violation.later.place = Place::Unknown;
-    violation.others.iter_mut().for_each(|other| other.place = Place::Unknown);
-    violation
 }
 
 impl Failure {

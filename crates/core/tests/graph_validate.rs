@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Place};
+use millpond_core::check::{Act, Finding, Place};
 use millpond_core::graph::{
     Access, Addressing, Draft, Graph, GraphAllocId, GraphFault, GraphFaultKind, GraphId, Label, Memory, NodeId,
     NodeKind, Refusal, Work,
 };
 use millpond_core::ids::AllocId;
+use millpond_core::op::Names;
 use millpond_core::units::{MIB, Range};
 use proptest::prelude::*;
 
@@ -42,7 +43,7 @@ fn assert_fault(graph: &Graph, kind: GraphFaultKind, earlier: NodeId, later: Nod
     assert_eq!(faults.len(), 1, "{faults:#?}");
     let fault = faults.into_iter().next().unwrap();
     let nodes = (fault.earlier.origin[..].to_vec(), fault.later.origin[..].to_vec());
-    assert_eq!((fault.kind, nodes), (kind, (vec![earlier], vec![later])), "{fault}");
+    assert_eq!((fault.kind, nodes), (kind, (vec![earlier], vec![later])), "{fault:?}");
     fault
 }
 
@@ -53,14 +54,19 @@ fn a_use_without_a_path_from_the_alloc_node() {
     let (node, alloc) = graph.add_alloc(&[], 4, label).unwrap();
     let user = kernel(&mut graph, &[], Act::Read, own(alloc), "sum");
     let fault = assert_fault(&graph, GraphFaultKind::UseBeforeAlloc, node, user);
+    let finding = Finding::of_graph(graph.id(), &fault, &Names::new());
     assert_eq!(
-        fault.to_string(),
+        finding.to_string(),
         "`total` (graph allocation 0, 4 B) is read by kernel `sum` with no path from its alloc node to that\n  \
-         allocated  node 0, mem alloc `total`     line 49\n  \
+         allocated  node 0, mem alloc `total` line 49\n  \
          read       node 1, kernel `sum`\n  \
+         there is no path from node 0 to node 1 in graph 0\n  \
          help: add an edge from node 0 to node 1"
     );
-    assert_eq!(fault.facts(), "kind=use-before-alloc earlier_node=0 earlier_act=Allocate later_node=1 later_act=Read");
+    assert_eq!(
+        finding.facts(),
+        "kind=use-before-alloc graph=0 earlier_act=Allocate earlier_node=0 earlier_line=49 later_act=Read later_node=1"
+    );
     graph.add_edge(node, user).unwrap();
     assert!(faults(&graph).is_empty());
 }
@@ -73,8 +79,8 @@ fn a_free_without_a_path_from_every_use() {
     let two = kernel(&mut graph, &[node], Act::Read, own(alloc), "two");
     let free = graph.add_free(&[one], own(alloc), Label::default()).unwrap();
     let fault = assert_fault(&graph, GraphFaultKind::FreeBeforeUse, two, free);
-    assert!(fault.to_string().contains("with no path from kernel `two`, which reads it"), "{fault}");
-    assert!(fault.help().contains("an edge from node 2 to node 3"), "{fault}");
+    assert!(fault.sentence().contains("with no path from kernel `two`, which reads it"), "{fault:?}");
+    assert!(fault.help().contains("an edge from node 2 to node 3"), "{fault:?}");
     graph.add_edge(two, free).unwrap();
     assert!(faults(&graph).is_empty());
 }
@@ -94,7 +100,7 @@ fn a_use_after_the_free() {
     let free = graph.add_free(&[node], own(alloc), Label::default()).unwrap();
     let user = kernel(&mut graph, &[free], Act::Write, own(alloc), "late");
     let fault = assert_fault(&graph, GraphFaultKind::UseAfterFree, free, user);
-    assert!(fault.help().starts_with("free it after node 2"), "{fault}");
+    assert!(fault.help().starts_with("free it after node 2"), "{fault:?}");
 }
 
 #[test]
@@ -126,7 +132,7 @@ fn memory_of_another_graph_is_followed_from_its_free_on() {
     let one = kernel(&mut graph, &[], Act::Read, foreign, "one");
     let free = graph.add_free(&[], foreign, "free".into()).unwrap();
     let fault = assert_fault(&graph, GraphFaultKind::FreeBeforeUse, one, free);
-    assert!(fault.to_string().starts_with("graph allocation 1 of graph 7 is freed by mem free `free`"), "{fault}");
+    assert!(fault.sentence().starts_with("graph allocation 1 of graph 7 is freed by mem free `free`"), "{fault:?}");
     graph.add_edge(one, free).unwrap();
     let again = graph.add_free(&[free], foreign, "again".into()).unwrap_err();
     assert!(again.to_string().contains("freed already, by node 1"), "{again}");
@@ -148,7 +154,7 @@ fn shared_addresses_need_the_path_that_was_there() {
     assert_eq!(graph.alloc(a).unwrap().range, graph.alloc(b).unwrap().range);
     graph.remove_edge(free, later).unwrap();
     let fault = assert_fault(&graph, GraphFaultKind::SharedBytes, free, later);
-    assert!(fault.to_string().contains("addresses of an earlier allocation"), "{fault}");
+    assert!(fault.sentence().contains("addresses of an earlier allocation"), "{fault:?}");
     graph.add_edge(free, later).unwrap();
     assert!(faults(&graph).is_empty());
 }

@@ -67,7 +67,7 @@ fn a_violation_names_both_sides_and_what_to_add() {
     for (name, text) in corpus() {
         let program = Program::parse(&text).expect("it can be read");
         for finding in program.check() {
-            assert!(!finding.help.is_empty(), "{name}: {finding}");
+            assert!(!finding.help().is_empty(), "{name}: {finding}");
             assert!(finding.earlier.is_some() || finding.later.is_some(), "{name}: {finding}");
             assert!(finding.line().is_some(), "{name}: {finding}");
             assert!(finding.facts().starts_with(&format!("kind={}", finding.kind.name())), "{name}: {finding}");

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use millpond_core::check::{Act, Fault, History, Kind, Site, Subject, Use, Violation};
+use millpond_core::check::{Act, Edge, Fault, Finding, History, Kind, Known, Side, Site, Subject, Use};
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
 use millpond_core::order::Chain;
@@ -281,13 +281,24 @@ impl Life {
     }
 }
 
-/// Puts a fault into words: both sides, and how far `knows` says the later side comes after the earlier one's stream.
+/// Puts a fault into words; `known` is up to which of its operations the later side comes after the earlier one's
+/// stream.
 #[cold]
-pub(crate) fn violation(subject: Subject, fault: Fault, later: Site, known: Option<u64>) -> Violation {
+pub(crate) fn violation(subject: Subject, fault: Fault, later: Site, known: Option<u64>) -> Finding {
     let Fault { kind, earlier, ends } = fault;
-    let (earlier, mut ends) = (earlier.site, ends.iter().map(|end| end.site));
-    let newest = ends.next().unwrap_or(earlier);
-    Violation { kind, subject, earlier, newest, others: ends.collect(), later, within: None, known }
+    let (earlier, later) = (Side::from(earlier.site), Side::from(later));
+    match kind {
+        Kind::DoubleFree | Kind::UseAfterFree => Finding::after_free(subject, Some(earlier), later),
+        Kind::FreeWhileImported => {
+            let process = earlier.process.map_or_else(|| "another process".into(), |it| format!("process {it}"));
+            Finding::while_imported(subject, process, earlier, later)
+        }
+        _ => {
+            let missing = ends.iter().map(|end| Edge::after(end.site.into())).collect();
+            let known = known.map(|op| Known { op: Some(op), ..Known::default() });
+            Finding::unordered(kind, subject, earlier, missing, later, known)
+        }
+    }
 }
 
 /// The fault of touching a life that was freed.

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use millpond_core::check::{Place, Site, Violation};
+use millpond_core::check::{Finding, Side};
 use millpond_core::ids::{PoolId, StreamId};
 use millpond_core::pool::Exhausted;
 use millpond_core::units::{Bytes, Range};
@@ -28,7 +28,7 @@ pub enum Error {
     OutOfMemory(Box<OutOfMemory>),
     /// The order of the program is wrong.
     #[error("{0}")]
-    Violation(Box<Violation>),
+    Violation(Box<Finding>),
     /// An argument names nothing, or something that cannot be meant.
     #[error("{0}")]
     InvalidArgument(Box<Invalid>),
@@ -87,7 +87,7 @@ impl Error {
 
     /// Whether the other side is another process, whose word may be on its way.
     pub(crate) fn is_abroad(&self) -> bool {
-        matches!(self, Error::Violation(violation) if matches!(violation.earlier.place, Place::Process(_)))
+        self.violation().and_then(|it| it.earlier.as_ref()).is_some_and(|earlier| earlier.process.is_some())
     }
 
     /// Whether it is about what the program asked for, so that whoever reads its trace is to judge it, too. The others
@@ -119,7 +119,7 @@ impl Error {
     }
 
     /// The violation, if it is one.
-    pub fn violation(&self) -> Option<&Violation> {
+    pub fn violation(&self) -> Option<&Finding> {
         match self {
             Error::Violation(violation) => Some(violation),
             _ => None,
@@ -160,8 +160,8 @@ impl From<millpond_core::graph::GraphError> for Error {
     }
 }
 
-impl From<Violation> for Error {
-    fn from(violation: Violation) -> Self {
+impl From<Finding> for Error {
+    fn from(violation: Finding) -> Self {
         Error::Violation(Box::new(violation))
     }
 }
@@ -236,11 +236,10 @@ pub enum Invalid {
     },
     /// Access cannot be taken away from a device whose work may use it at this moment.
     #[error(
-        "{pool} of {owner} is in use by {device}: {} on {}, op {}{}, is not known to have completed; synchronize with \
-         that stream, or with an event recorded after it, before you revoke the access",
-        .last.act.noun(),
-        .last.stream,
-        .last.op,
+        "{pool} of {owner} is in use by {device}: {} {} on {}, is not known to have completed; synchronize with that \
+         stream, or with an event recorded after it, before you revoke the access",
+        .last.noun(),
+        .last.title(),
         at_place(.last)
     )]
     InUse {
@@ -251,7 +250,7 @@ pub enum Invalid {
         /// The device that has access.
         device: DeviceName,
         /// A use that the host was not told has completed.
-        last: Site,
+        last: Side,
     },
     /// One launch writes an allocation and uses it a second time.
     #[error("{allocation} is written and used a second time by one launch: give the launch one write access instead")]
@@ -304,8 +303,8 @@ pub enum Invalid {
 }
 
 /// Where an operation stands in the source, for a sentence.
-fn at_place(site: &Site) -> String {
-    match site.place.to_string() {
+fn at_place(side: &Side) -> String {
+    match side.spot.to_string() {
         place if place.is_empty() => place,
         place => format!(", {place}"),
     }

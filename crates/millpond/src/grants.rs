@@ -319,7 +319,7 @@ impl PoolShared {
                 pool: self.id,
                 owner: self.context.name(),
                 device: device.clone(),
-                last: last.site,
+                last: last.site.into(),
             }
             .into()),
         }

@@ -113,7 +113,7 @@ pub use stream::{Stream, StreamKind};
 pub use trace::Trace;
 pub use trusted::Trusted;
 
-pub use millpond_core::check::{Act, Kind, Place, Site, Subject, Violation};
+pub use millpond_core::check::{Act, Edge, Edit, Finding, Kind, Known, Place, Side, Spot, Subject};
 pub use millpond_core::graph::CaptureMode;
 pub use millpond_core::ids::{AllocId, PoolId, StreamId};
 pub use millpond_core::pool::{Exhausted, ReusePolicy, Slack};

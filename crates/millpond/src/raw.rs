@@ -9,8 +9,8 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use millpond_core::check::{Act, Site, Use};
-use millpond_core::ids::{AllocId, Point, PoolId};
+use millpond_core::check::{Act, Place, Site, Use};
+use millpond_core::ids::{AllocId, Point, PoolId, StreamId};
 use millpond_core::op::Part;
 use millpond_core::units::Range;
 use millpond_driver::{Driver, DriverError, process};
@@ -399,8 +399,12 @@ pub struct LiveAllocation {
     pub bytes: u64,
     /// What the program calls it.
     pub name: Option<Arc<str>>,
-    /// Where it was made.
-    pub born: Site,
+    /// The stream that it was allocated on.
+    pub stream: StreamId,
+    /// The how many-th operation of that stream that was, counted from 1.
+    pub op: u64,
+    /// Where that stands in the source.
+    pub place: Place,
 }
 
 /// A pool of a device, in a picture of memory.
@@ -429,12 +433,15 @@ impl PoolShared {
         let entries: Vec<Arc<Allocation>> = self.lock().allocations().cloned().collect();
         let describe = |allocation: &Arc<Allocation>| {
             let life = allocation.life();
+            let born = life.history.born().site;
             life.freed.is_none().then(|| LiveAllocation {
                 id: allocation.id,
                 range: life.range,
                 bytes: life.bytes,
                 name: life.name.clone(),
-                born: life.history.born().site,
+                stream: born.stream,
+                op: born.op,
+                place: born.place,
             })
         };
         let mut live: Vec<_> = entries.iter().filter_map(describe).collect();

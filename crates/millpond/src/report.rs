@@ -8,7 +8,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Kind, Place, Violation};
+use millpond_core::check::{Act, Finding, Kind, Side};
 use millpond_core::ids::StreamId;
 use millpond_core::op::Memory as TracedMemory;
 use millpond_core::order::Knows;
@@ -36,11 +36,11 @@ pub enum Violations {
 
 /// Who is told of violations. Clones are the same reporter.
 #[derive(Clone)]
-pub struct Reporter(Arc<dyn Fn(&Violation) + Send + Sync>);
+pub struct Reporter(Arc<dyn Fn(&Finding) + Send + Sync>);
 
 impl Reporter {
     /// A function that is called for each violation, on the thread that made it, where no lock is held.
-    pub fn new(report: impl Fn(&Violation) + Send + Sync + 'static) -> Self {
+    pub fn new(report: impl Fn(&Finding) + Send + Sync + 'static) -> Self {
         Reporter(Arc::new(report))
     }
 
@@ -72,7 +72,7 @@ impl Eq for Violations {}
 impl Context {
     /// Reports a refusal, where that is the setting. No lock is held.
     #[cold]
-    pub(crate) fn report<'e>(&self, error: &'e Error) -> Option<&'e Violation> {
+    pub(crate) fn report<'e>(&self, error: &'e Error) -> Option<&'e Finding> {
         let (Violations::Report(reporter), Error::Violation(violation)) = (&self.violations, error) else {
             return None;
         };
@@ -113,10 +113,11 @@ impl StreamShared {
             Kind::UseBeforeAlloc | Kind::FreeBeforeAlloc | Kind::FreeBeforeUse | Kind::Race | Kind::AutoFreeBeforeUse
         );
         // After its free memory is gone, whatever is waited for.
-        let is_there = violation.earlier.act != Act::Free && !matches!(violation.earlier.place, Place::Process(_));
+        let is_there = |earlier: &Side| earlier.act != Some(Act::Free) && earlier.process.is_none();
+        let earlier = violation.earlier.as_ref().filter(|earlier| is_there(earlier));
+        let Some(stream) = earlier.and_then(|earlier| earlier.stream) else { return false };
         is_order
-            && is_there
-            && match self.follow(violation.earlier.stream) {
+            && match self.follow(stream) {
                 Ok(Followed::New) => true,
                 // Another thread put it in meanwhile.
                 Ok(Followed::Known) => !std::mem::replace(known, true),

@@ -24,7 +24,7 @@ fn rule(error: &Error) -> String {
         Error::Violation(violation) => violation.kind.name().into(),
         Error::Capture(_) => "capture".into(),
         Error::Graph(error) => match &**error {
-            GraphError::Faults(faults) => Kind::from(faults[0].kind).name().into(),
+            GraphError::Faults(faults) => faults[0].kind.name().into(),
             _ => Kind::GraphRefused.name().into(),
         },
         other => other.to_string(),

@@ -31,7 +31,7 @@ impl Sources {
     pub(super) fn render(&mut self, finding: &Finding) -> String {
         let sides: Vec<(&Side, AnnotationKind)> = match (&finding.later, &finding.earlier) {
             (Some(later), earlier) => {
-                let earlier = earlier.iter().chain(&finding.others).map(|side| (side, AnnotationKind::Context));
+                let earlier = earlier.iter().chain(finding.others()).map(|side| (side, AnnotationKind::Context));
                 std::iter::once((later, AnnotationKind::Primary)).chain(earlier).collect()
             }
             (None, earlier) => earlier.iter().map(|side| (side, AnnotationKind::Primary)).collect(),
@@ -53,7 +53,7 @@ impl Sources {
         for line in finding.known_lines().into_iter().chain(finding.notes.clone()) {
             group = group.element(Level::NOTE.message(line));
         }
-        group = group.element(Level::HELP.message(finding.help.clone()));
+        group = group.element(Level::HELP.message(finding.help()));
         Renderer::styled().render(&[group])
     }
 

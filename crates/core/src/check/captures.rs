@@ -10,12 +10,12 @@ use smallvec::SmallVec;
 use super::checker::{Call, Checker, Step};
 use super::finding::Finding;
 use super::graphs::Captured;
+use super::history::Site;
 use super::homes::{Homes, empty_graph};
 use super::kind::Kind;
 use super::lives::{Found, Named};
 use super::names::Names;
 use super::timeline::Seat;
-use super::violation::Site;
 use crate::graph::{
     CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses, Work,
 };

@@ -18,10 +18,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::events::Event;
 use super::finding::Finding;
 use super::graphs::Graphs;
+use super::history::Site;
 use super::kind::Kind;
 use super::lives::{Lives, Named};
 use super::timeline::{Learned, Seat, Timeline};
-use super::violation::Site;
 use crate::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
 use crate::op::{Act, Names, NodeOp, Op, Place, Reach, What};
 

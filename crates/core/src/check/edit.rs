@@ -2,8 +2,6 @@
 
 use super::finding::Finding;
 use super::kind::Kind;
-use super::violation::Violation;
-use crate::op::Place;
 
 /// One change of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,19 +105,7 @@ impl Finding {
                 Err("nothing allocates it: which memory is meant, only the program knows")
             }
             Edit::Order if self.graph.is_some() => Ok(Edit::Edge),
-            edit => Ok(edit),
-        }
-    }
-}
-
-impl Violation {
-    /// What puts it right.
-    ///
-    /// # Errors
-    /// Why nothing can be said that would.
-    pub fn edit(&self) -> Result<Edit, &'static str> {
-        match self.kind.edit()? {
-            Edit::MoveBehind if matches!(self.earlier.place, Place::Process(_)) => {
+            Edit::MoveBehind if self.earlier.as_ref().is_some_and(|earlier| earlier.process.is_some()) => {
                 Err("it is the other process that has to free its import first")
             }
             edit => Ok(edit),

@@ -6,9 +6,9 @@
 
 use super::checker::{Call, Checker, Step};
 use super::finding::{Finding, Side};
+use super::history::Site;
 use super::kind::Kind;
 use super::timeline::{Learned, Seat};
-use super::violation::Site;
 use crate::graph::CapturedEvent;
 use crate::ids::{DeviceId, EventId, ProcessId, StreamId};
 use crate::op::{Act, Mark, What};

@@ -3,13 +3,12 @@
 //! All of it is the cold half of the checker: nothing here decides.
 
 use super::checker::{Call, Checker, Refused, Step, quiet};
-use super::finding::{Finding, Known, Side, Spot};
-use super::history::{Fault, Use};
+use super::finding::{Edge, Finding, Known, Side, Spot, Subject};
+use super::history::{Fault, Site, Use};
 use super::kind::Kind;
 use super::lives::{Found, Freed, Lease, Life, LifeId, Named};
 use super::timeline::Learned;
 use super::usage::Target;
-use super::violation::{Site, Subject};
 use crate::ids::{Point, PoolId, Seq, StreamId};
 use crate::op::{Act, Memory, Name, Place};
 use crate::units::Bytes;
@@ -26,26 +25,17 @@ impl Checker {
     }
 
     pub(super) fn spot(&self, call: Call<'_>, place: Place) -> Spot {
-        Spot { file: place.file(call.names).map(str::to_owned), line: place.line() }
+        Spot::new(place, call.names)
     }
 
     /// An operation of a stream or the host, in words.
     pub(super) fn side(&self, call: Call<'_>, site: Site, verb: &str) -> Side {
-        let is_stream = site.stream != StreamId::HOST;
-        Side {
-            verb: verb.to_owned(),
-            act: None,
-            who: self.title(call, site.stream),
-            stream: Some(site.stream),
-            op: is_stream.then_some(site.op).filter(|op| *op > 0),
-            node: None,
-            spot: self.spot(call, site.place),
-        }
+        Side { verb: verb.to_owned(), act: None, ..self.act_side(call, site) }
     }
 
     /// An operation on memory, in words.
     pub(super) fn act_side(&self, call: Call<'_>, site: Site) -> Side {
-        Side { act: Some(site.act), ..self.side(call, site, site.act.past()) }
+        Side::new(site, self.title(call, site.stream), call.names)
     }
 
     /// Memory, as a person knows it.
@@ -62,51 +52,23 @@ impl Checker {
     #[cold]
     pub(super) fn unordered(&self, call: Call<'_>, life: LifeId, fault: Fault, later: Site) -> Refused {
         let subject = self.subject_of(call, self.lives.at(life));
-        let (before, after) = (fault.earlier.site, later);
-        let sentence = format!(
-            "{subject} is {} {} with nothing ordering that after {} {}",
-            after.act.past(),
-            self.by(call, after.stream),
-            before.act.noun(),
-            self.by(call, before.stream)
-        );
-        let edges: Vec<String> = fault.ends.iter().map(|end| self.missing_edge(call, *end, after)).collect();
-        let mut finding = Finding::new(fault.kind, sentence, edges.join("; "));
-        finding.subject = Some(subject);
-        finding.earlier = Some(self.act_side(call, before));
-        finding.others = fault.ends.iter().skip(1).map(|end| self.act_side(call, end.site)).collect();
-        finding.later = Some(self.act_side(call, after));
-        finding.known = self.known(call, fault.earlier, after);
-        Box::new(finding)
+        let edge = |end: &Use| Edge {
+            after: self.act_side(call, end.site),
+            recorded: self.recorded_after(end.point).map(|site| self.side(call, site, "recorded")),
+        };
+        Box::new(Finding::unordered(
+            fault.kind,
+            subject,
+            self.act_side(call, fault.earlier.site),
+            fault.ends.iter().map(edge).collect(),
+            self.act_side(call, later),
+            self.known(call, fault.earlier, later),
+        ))
     }
 
     fn by(&self, call: Call<'_>, stream: StreamId) -> String {
         let preposition = if stream == StreamId::HOST { "by" } else { "on" };
         format!("{preposition} {}", self.title(call, stream))
-    }
-
-    /// The cheapest edge that would put `later` after `earlier`: an event that is recorded already, if one will do.
-    fn missing_edge(&self, call: Call<'_>, earlier: Use, later: Site) -> String {
-        let (before, after) = (self.title(call, earlier.site.stream), self.title(call, later.stream));
-        let recorded = self.recorded_after(earlier.point).map(|site| self.side(call, site, "recorded"));
-        let at = match self.spot(call, earlier.site.place).to_string() {
-            spot if spot.is_empty() => String::new(),
-            spot => format!(" ({spot})"),
-        };
-        match (earlier.site.stream == StreamId::HOST, later.stream == StreamId::HOST, recorded) {
-            (true, _, _) => format!("let {after} hear of it first: pass a message, or join the threads"),
-            (_, true, _) => {
-                format!(
-                    "synchronize {before}, or an event recorded on it at or after op {}{at}, before",
-                    earlier.site.op
-                )
-            }
-            (_, _, Some(record)) if !record.spot.to_string().is_empty() => {
-                let (title, spot) = (record.title(), &record.spot);
-                format!("make {after} wait for the event that is recorded already by {title} ({spot})")
-            }
-            _ => format!("make {after} wait for an event recorded on {before} at or after op {}{at}", earlier.site.op),
-        }
     }
 
     fn known(&self, call: Call<'_>, earlier: Use, later: Site) -> Option<Known> {
@@ -158,27 +120,18 @@ impl Checker {
     /// An act on memory that is freed; without `freed` its number has another life by now.
     #[cold]
     pub(super) fn after_free(&self, call: Call<'_>, memory: Memory, freed: Option<Freed>, later: Site) -> Refused {
-        let kind = match (later.act, freed) {
-            (Act::Free, Some(_)) => Kind::DoubleFree,
-            (Act::Free, None) => Kind::StaleFree,
-            _ => Kind::UseAfterFree,
-        };
         let (bytes, name) = freed.map_or((0, None), |freed| (freed.bytes, freed.name));
         let subject = self.subject(call, memory, bytes, name);
-        let (verb, by) = (later.act.past(), self.by(call, later.stream));
-        let (what, why) = match freed {
-            Some(_) => (subject.to_string(), "but it is freed already"),
-            None => (memory.id.to_string(), "by a name from before it was freed and allocated anew"),
-        };
-        let help = match kind {
-            Kind::DoubleFree => "free it once",
-            Kind::StaleFree => "free it by the name that its latest allocation gave it",
-            _ => "free it after this, or allocate anew",
-        };
-        let mut finding = Finding::new(kind, format!("{what} is {verb} {by}, {why}"), help);
-        finding.subject = Some(subject);
-        finding.earlier = freed.map(|freed| self.act_side(call, freed.by.site));
-        finding.later = Some(self.act_side(call, later));
+        let earlier = freed.map(|freed| self.act_side(call, freed.by.site));
+        let mut finding = Finding::after_free(subject, earlier, self.act_side(call, later));
+        if freed.is_none() {
+            let (id, verb, by) = (memory.id, later.act.past(), self.by(call, later.stream));
+            finding.sentence = format!("{id} is {verb} {by}, by a name from before it was freed and allocated anew");
+            if later.act == Act::Free {
+                finding.kind = Kind::StaleFree;
+                finding.advice = "free it by the name that its latest allocation gave it".to_owned();
+            }
+        }
         Box::new(finding)
     }
 

@@ -1,14 +1,35 @@
-//! What the checker says of a program: one rule broken, both sides, what is known, and what to add.
+//! What is wrong with a program: one rule broken, both sides, what is known, and what to add.
 //!
-//! Plain data with names resolved, ready to be shown; [`Finding::facts`] is the same for programs, in a line that stays
-//! stable. Knows no order.
+//! Refused calls of the library and the checker's verdicts are the same. Plain data with names resolved, ready to be
+//! shown; [`Finding::facts`] is the same for programs, in a line that stays stable. Knows no order.
 
 use std::fmt;
 
+use super::history::Site;
 use super::kind::Kind;
-use super::violation::Subject;
-use crate::ids::{GraphId, StreamId};
-use crate::op::Act;
+use crate::ids::{AllocId, GraphId, StreamId};
+use crate::op::{Act, Names, Place};
+use crate::units::Bytes;
+
+/// The allocation that a finding is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Subject {
+    /// Its number on its device.
+    pub id: AllocId,
+    /// Its size in bytes, as asked for.
+    pub bytes: u64,
+    /// What the program calls it, if it said so.
+    pub name: Option<String>,
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "`{name}` ({}, {})", self.id, Bytes(self.bytes)),
+            None => write!(f, "{} ({})", self.id, Bytes(self.bytes)),
+        }
+    }
+}
 
 /// Where something stands, with the file by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -17,6 +38,13 @@ pub struct Spot {
     pub file: Option<String>,
     /// The line, counted from 1.
     pub line: Option<u32>,
+}
+
+impl Spot {
+    /// A place, with the file by its name.
+    pub fn new(place: Place, names: &Names) -> Self {
+        Spot { file: place.file(names).map(str::to_owned), line: place.line() }
+    }
 }
 
 impl fmt::Display for Spot {
@@ -44,11 +72,47 @@ pub struct Side {
     pub op: Option<u64>,
     /// Which node of a graph, with the child nodes around it first: `3`, `2.1`.
     pub node: Option<String>,
+    /// The process that did it, where that is another one: streams and numbers are its own, and places are not known.
+    pub process: Option<u32>,
     /// Where.
     pub spot: Spot,
 }
 
 impl Side {
+    /// What an operation does to memory: `who` is what its stream is called.
+    pub fn new(site: Site, who: String, names: &Names) -> Self {
+        let process = match site.place {
+            Place::Process(process) => Some(process),
+            _ => None,
+        };
+        Side {
+            verb: site.act.past().to_owned(),
+            act: Some(site.act),
+            who: process.map_or_else(|| who.clone(), |process| format!("{who} of process {process}")),
+            stream: Some(site.stream),
+            op: Some(site.op).filter(|op| *op > 0 && site.stream != StreamId::HOST),
+            node: None,
+            process,
+            spot: Spot::new(site.place, names),
+        }
+    }
+
+    /// What it did to memory, as a thing: `a read`.
+    pub fn noun(&self) -> &'static str {
+        self.act.map_or("something", Act::noun)
+    }
+
+    /// Who, in a sentence: `on stream 1`, `by the host`.
+    pub(super) fn by(&self) -> String {
+        let preposition = if self.is_host() { "by" } else { "on" };
+        format!("{preposition} {}", self.who)
+    }
+
+    /// Whether the host itself did it.
+    pub(super) fn is_host(&self) -> bool {
+        self.stream == Some(StreamId::HOST)
+    }
+
     /// The operation in a few words: `` `left`, op 3 ``.
     pub fn title(&self) -> String {
         match self.op {
@@ -85,6 +149,57 @@ impl fmt::Display for Side {
     }
 }
 
+/// Of a program without a table of names: its streams are called by their numbers.
+impl From<Site> for Side {
+    fn from(site: Site) -> Self {
+        Side::new(site, site.stream.to_string(), &Names::default())
+    }
+}
+
+/// An order that is missing: what the later side has to come after.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Edge {
+    /// The newest operation of its stream that has to come first.
+    pub after: Side,
+    /// The record of an event that comes after that, where there is one already.
+    pub recorded: Option<Side>,
+}
+
+impl Edge {
+    /// One that no event recorded so far can bring.
+    pub fn after(after: Side) -> Self {
+        Edge { after, recorded: None }
+    }
+
+    /// What brings it, where `later` is the other end.
+    fn help(&self, later: &Side) -> String {
+        let (before, after) = (&self.after, &later.who);
+        let at = match before.spot.to_string() {
+            spot if spot.is_empty() => String::new(),
+            spot => format!(" ({spot})"),
+        };
+        let op = before.op.map(|op| format!(" at or after op {op}")).unwrap_or_default();
+        let event = match (before.process, before.stream) {
+            (Some(process), Some(stream)) => {
+                format!("an event that process {process} records on its {stream}{op} and exports")
+            }
+            _ => format!("an event recorded on {}{op}{at}", before.who),
+        };
+        match &self.recorded {
+            _ if before.is_host() => format!("let {after} hear of it first: pass a message, or join the threads"),
+            _ if later.is_host() && before.process.is_some() => format!("synchronize {event} before"),
+            _ if later.is_host() => {
+                format!("synchronize {}, or an event recorded on it{op}{at}, before", before.who)
+            }
+            Some(record) if !record.spot.to_string().is_empty() => {
+                let (title, spot) = (record.title(), &record.spot);
+                format!("make {after} wait for the event that is recorded already by {title} ({spot})")
+            }
+            _ => format!("make {after} wait for {event}"),
+        }
+    }
+}
+
 /// How far the later side comes after the earlier one's stream.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Known {
@@ -110,8 +225,9 @@ pub struct Finding {
     pub sentence: String,
     /// The side that was there first.
     pub earlier: Option<Side>,
-    /// What else had to come first and does not: the newest of each further stream.
-    pub others: Vec<Side>,
+    /// The orders that are missing, one for each stream that has to come first, the earlier side's first: who comes
+    /// after all of these comes after everything that it must. Empty where an order would not put it right.
+    pub missing: Vec<Edge>,
     /// The side that is refused: the finding is *at* its place.
     pub later: Option<Side>,
     /// The graph that the sides are nodes of, if they are.
@@ -120,30 +236,56 @@ pub struct Finding {
     pub known: Option<Known>,
     /// What else there is to say.
     pub notes: Vec<String>,
-    /// What to add or change.
-    pub help: String,
+    /// What to change, where no order is missing: see [`help`](Self::help).
+    pub(super) advice: String,
 }
 
 impl Finding {
     /// A finding with nothing but its sentence and what to do.
-    pub fn new(kind: Kind, sentence: impl Into<String>, help: impl Into<String>) -> Self {
+    pub fn new(kind: Kind, sentence: impl Into<String>, advice: impl Into<String>) -> Self {
         Finding {
             kind,
             subject: None,
             sentence: sentence.into(),
             earlier: None,
-            others: Vec::new(),
+            missing: Vec::new(),
             later: None,
             graph: None,
             known: None,
             notes: Vec::new(),
-            help: help.into(),
+            advice: advice.into(),
         }
     }
 
     /// Whether it says nothing: it follows from an earlier one.
     pub(super) fn is_quiet(&self) -> bool {
         self.sentence.is_empty()
+    }
+
+    /// What to add or change to make the program right.
+    pub fn help(&self) -> String {
+        match &self.later {
+            Some(later) if !self.missing.is_empty() => {
+                let edges: Vec<String> = self.missing.iter().map(|edge| edge.help(later)).collect();
+                edges.join("; ")
+            }
+            _ => self.advice.clone(),
+        }
+    }
+
+    /// What else has to come first and does not: the newest of each further stream.
+    pub fn others(&self) -> impl Iterator<Item = &Side> {
+        self.missing.iter().skip(1).map(|edge| &edge.after)
+    }
+
+    /// The same without places in the source.
+    pub fn without_places(mut self) -> Self {
+        let edges = self.missing.iter_mut().flat_map(|edge| std::iter::once(&mut edge.after).chain(&mut edge.recorded));
+        let known = self.known.iter_mut().flat_map(|it| [&mut it.newest, &mut it.recorded, &mut it.through]).flatten();
+        for side in self.earlier.iter_mut().chain(&mut self.later).chain(edges).chain(known) {
+            side.spot = Spot::default();
+        }
+        self
     }
 
     /// The place that the finding is at: the later side's, or the only one's.
@@ -168,7 +310,7 @@ impl Finding {
         if let Some(earlier) = &self.earlier {
             earlier.facts("earlier", &mut facts);
         }
-        for other in &self.others {
+        for other in self.others() {
             other.facts("other", &mut facts);
         }
         if let Some(later) = &self.later {
@@ -214,13 +356,13 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.sentence)?;
-        for side in self.earlier.iter().chain(&self.others).chain(&self.later) {
+        for side in self.earlier.iter().chain(self.others()).chain(&self.later) {
             writeln!(f, "  {side}")?;
         }
         for line in self.known_lines().iter().chain(&self.notes) {
             writeln!(f, "  {line}")?;
         }
-        write!(f, "  help: {}", self.help)
+        write!(f, "  help: {}", self.help())
     }
 }
 

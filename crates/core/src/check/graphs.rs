@@ -12,12 +12,12 @@ use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Step, quiet};
 use super::finding::Finding;
+use super::history::Site;
 use super::homes::{Family, FreshAddresses, Homes, empty_graph};
 use super::kind::Kind;
 use super::launches::Instance;
 use super::lives::{Found, Freed, Named};
 use super::names::{Key, Names};
-use super::violation::Site;
 use crate::graph::{
     Access as NodeAccess, Captures, Draft, EventKey, Graph, GraphAllocId, GraphError, Label, Memory as NodeMemory,
     NodeKind, Pin, Refusal, Uses, Work,

@@ -12,10 +12,22 @@ use smallvec::SmallVec;
 
 use super::kind::Kind;
 use super::parts::{Parts, Uses};
-use super::violation::Site;
-use crate::ids::Point;
-use crate::op::{Act, Part};
+use crate::ids::{Point, StreamId};
+use crate::op::{Act, Part, Place};
 use crate::order::Knows;
+
+/// Where an operation stands in its program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Site {
+    /// What it does.
+    pub act: Act,
+    /// On which stream.
+    pub stream: StreamId,
+    /// The how many-th operation of that stream it is, counted from 1.
+    pub op: u64,
+    /// Where in the source.
+    pub place: Place,
+}
 
 /// One thing done to an allocation: where in the order, and by whom.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,14 +3,14 @@
 //! Knows lives, families and events; changes nothing.
 
 use super::checker::{Call, Checker, Refused, Step};
-use super::finding::Finding;
+use super::finding::{Finding, Side};
+use super::history::Site;
 use super::kind::Kind;
 use super::launches::Instance;
 use super::lives::LifeId;
 use super::protocol::{Launch, judge};
 use super::timeline::Seat;
 use super::usage::Target;
-use super::violation::Site;
 use crate::graph::{Demand, Memory as NodeMemory, Standing};
 use crate::ids::ExecId;
 use crate::op::{Act, Memory};
@@ -65,11 +65,10 @@ impl Launch for Launching<'_> {
     fn check_auto_frees(&self) -> Step {
         let Self { checker, call, seat, .. } = *self;
         self.freed.iter().try_for_each(|&life| {
-            let checked = self.standing(None, |knows| checker.lives.at(life).history.check_free(knows));
-            checked.map_err(|mut fault| {
-                fault.kind = Kind::AutoFreeBeforeUse;
+            let checked = self.standing(None, |knows| checker.lives.at(life).history.check_auto_free(knows));
+            checked.map_err(|fault| {
                 let mut refused = checker.unordered(call, life, fault, checker.site(call, seat, Act::Free));
-                refused.notes.push("the launch frees it by itself (auto free on launch)".to_owned());
+                refused.in_launch(None);
                 refused
             })
         })
@@ -87,15 +86,8 @@ impl Launch for Launching<'_> {
         });
         checked.map_err(|mut refused| {
             let node = &instance.exec.nodes()[demand.node.index()];
-            let name = node.label.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
-            let at = match checker.spot(call, node.label.place).to_string() {
-                spot if spot.is_empty() => spot,
-                spot => format!(" ({spot})"),
-            };
-            refused.notes.push(format!("in the launch: node {}, {}{name}{at}", demand.node.0, node.kind.noun()));
-            if let Some(side) = &mut refused.later {
-                side.node = Some(demand.node.0.to_string());
-            }
+            let (number, noun) = (demand.node.0.to_string(), node.kind.noun());
+            refused.in_launch(Some(Side::of_node(demand.act, number, noun, &node.label, call.names)));
             refused
         })
     }

@@ -28,14 +28,13 @@ mod shares;
 mod timeline;
 mod uploads;
 mod usage;
-mod violation;
+mod words;
 
 pub use checker::{Checker, Settings};
 pub use edit::Edit;
-pub use finding::{Finding, Known, Side, Spot};
-pub use history::{Fault, History, Use};
+pub use finding::{Edge, Finding, Known, Side, Spot, Subject};
+pub use history::{Fault, History, Site, Use};
 pub use kind::Kind;
 pub use protocol::{Launch, judge};
-pub use violation::{Site, Subject, Violation};
 
 pub use crate::op::{Act, Place};

@@ -4,6 +4,7 @@
 //! programs alike. Knows no streams and no tables: whoever keeps the lives says what is wrong with each.
 
 use super::history::{Fault, History};
+use super::kind::Kind;
 use crate::graph::Demand;
 use crate::op::{Act, Part};
 use crate::order::Knows;
@@ -43,6 +44,15 @@ pub fn judge<L: Launch>(launch: &L, demands: usize) -> Result<(), L::Refused> {
 }
 
 impl History {
+    /// Whether a launch that stands there may free by itself what a launch before it left (CUDA:
+    /// `cudaGraphInstantiateFlagAutoFreeOnLaunch`).
+    ///
+    /// # Errors
+    /// What it must come after and does not.
+    pub fn check_auto_free(&self, who: &impl Knows) -> Result<(), Fault> {
+        self.check_free(who).map_err(|fault| Fault { kind: Kind::AutoFreeBeforeUse, ..fault })
+    }
+
     /// Whether a launch that stands there may do to the memory what one of its demands says.
     ///
     /// # Errors

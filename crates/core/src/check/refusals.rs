@@ -3,13 +3,13 @@
 //! The cold half of `graphs.rs` and `captures.rs`: nothing here decides.
 
 use super::checker::{Call, Checker, Refused};
-use super::finding::{Finding, Side};
+use super::finding::{Finding, Side, Spot, Subject};
+use super::history::Site;
 use super::kind::Kind;
 use super::timeline::Seat;
-use super::violation::{Site, Subject};
-use crate::graph::{CaptureError, GraphError, GraphFault, GraphFaultKind, Memory as NodeMemory, NodeSite, Pin};
+use crate::graph::{CaptureError, GraphError, GraphFault, GraphFaultKind, Label, Memory as NodeMemory, NodeSite, Pin};
 use crate::ids::{GraphId, StreamId};
-use crate::op::Act;
+use crate::op::{Act, Names};
 
 impl From<GraphFaultKind> for Kind {
     /// What a fault of a graph is to the checker.
@@ -26,24 +26,64 @@ impl From<GraphFaultKind> for Kind {
     }
 }
 
-impl Checker {
-    fn node_side(&self, call: Call<'_>, site: &NodeSite) -> Side {
-        let numbers: Vec<String> = site.origin.iter().map(|node| node.0.to_string()).collect();
-        let node = numbers.join(".");
-        let name = site.label.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
+impl Side {
+    /// What a node does to memory; `node` is its number, with those of the child nodes around it first.
+    pub fn of_node(act: Act, node: String, noun: &str, label: &Label, names: &Names) -> Self {
+        let name = label.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
         Side {
-            verb: site.act.past().to_owned(),
-            act: Some(site.act),
-            who: format!("node {node}, {}{name}", site.noun),
+            verb: act.past().to_owned(),
+            act: Some(act),
+            who: format!("node {node}, {noun}{name}"),
             stream: None,
             op: None,
             node: Some(node),
-            spot: self.spot(call, site.label.place),
+            process: None,
+            spot: Spot::new(label.place, names),
+        }
+    }
+}
+
+/// Of a program without a table of names.
+impl From<&NodeSite> for Side {
+    fn from(site: &NodeSite) -> Self {
+        Side::of_node(site.act, site.path(), site.noun, &site.label, &Names::default())
+    }
+}
+
+impl Finding {
+    /// Says what in a launch does it: a node, or the launch itself, which frees what one before it left (CUDA:
+    /// `cudaGraphInstantiateFlagAutoFreeOnLaunch`).
+    pub fn in_launch(&mut self, node: Option<Side>) {
+        let Some(node) = node else {
+            return self.notes.push("the launch frees it by itself (auto free on launch)".to_owned());
+        };
+        let at = match node.spot.to_string() {
+            spot if spot.is_empty() => spot,
+            spot => format!(" ({spot})"),
+        };
+        self.notes.push(format!("in the launch: {}{at}", node.who));
+        if let Some(later) = &mut self.later {
+            later.node = node.node;
         }
     }
 
+    /// Two nodes of a graph without the path that they need.
+    pub fn of_graph(graph: GraphId, fault: &GraphFault, names: &Names) -> Self {
+        let side = |site: &NodeSite| Side::of_node(site.act, site.path(), site.noun, &site.label, names);
+        let mut finding = Finding::new(fault.kind.into(), fault.sentence(), fault.help());
+        finding.graph = Some(graph);
+        finding.earlier = Some(side(&fault.earlier));
+        finding.later = Some(side(&fault.later));
+        if !matches!(fault.kind, GraphFaultKind::UseAfterFree | GraphFaultKind::DoubleFree) {
+            let (earlier, later) = (fault.earlier.path(), fault.later.path());
+            finding.notes.push(format!("there is no path from node {earlier} to node {later} in {graph}"));
+        }
+        finding
+    }
+}
+
+impl Checker {
     pub(super) fn graph_fault(&self, call: Call<'_>, graph: GraphId, fault: &GraphFault) -> Finding {
-        let kind = fault.kind.into();
         let mut fault = fault.clone();
         let memory = match fault.subject.memory {
             NodeMemory::Own(alloc) => self.graphs.names_of(graph).and_then(|names| names.of((graph, alloc))),
@@ -52,20 +92,11 @@ impl Checker {
         if let Some(name) = memory.and_then(|memory| self.graphs.called.get(&memory)) {
             fault.subject.name = call.names.text(*name).map(ToString::to_string);
         }
-        let mut finding = Finding::new(kind, fault.sentence(), fault.help());
-        if let Some(memory) = memory {
+        let subject = memory.map(|memory| {
             let (bytes, name) = (fault.subject.bytes.unwrap_or(0), fault.subject.name.clone());
-            finding.subject = Some(Subject { id: memory.id, bytes, name });
-        }
-        finding.graph = Some(graph);
-        finding.earlier = Some(self.node_side(call, &fault.earlier));
-        finding.later = Some(self.node_side(call, &fault.later));
-        finding.notes.push(format!(
-            "there is no path from node {} to node {} in {graph}",
-            path(&fault.earlier),
-            path(&fault.later)
-        ));
-        finding
+            Subject { id: memory.id, bytes, name }
+        });
+        Finding { subject, ..Finding::of_graph(graph, &fault, call.names) }
     }
 
     pub(super) fn graph_refused(&self, call: Call<'_>, error: GraphError, seat: Seat) -> Refused {
@@ -175,9 +206,4 @@ impl Checker {
         finding.later = Some(self.side(call, site, "refused"));
         Box::new(finding)
     }
-}
-
-fn path(site: &NodeSite) -> String {
-    let numbers: Vec<String> = site.origin.iter().map(|node| node.0.to_string()).collect();
-    numbers.join(".")
 }

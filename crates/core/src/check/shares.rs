@@ -8,12 +8,12 @@
 use super::checker::{Call, Checker, Refused, Step};
 use super::events::Stands;
 use super::finding::Finding;
+use super::history::Site;
 use super::history::{History, Use};
 use super::kind::Kind;
 use super::lives::{Freed, Lease, LifeId, Named, Ticket};
 use super::timeline::{HostKnows, Seat};
 use super::usage::ALWAYS;
-use super::violation::Site;
 use crate::ids::{Point, ProcessId, StreamId, TicketId};
 use crate::op::{Act, Memory};
 
@@ -111,13 +111,10 @@ impl Checker {
     fn still_held(&self, call: Call<'_>, life: LifeId, lease: Lease, later: Site) -> Refused {
         let life = self.lives.at(life);
         let subject = self.subject(call, life.memory, life.bytes, life.name);
-        let sentence = format!("{subject} is freed while {} holds it", lease.process);
-        let help = format!("let {} free its import first, and order this free after that", lease.process);
-        let mut finding = Finding::new(Kind::FreeWhileImported, sentence, help);
-        finding.subject = Some(subject);
         let site = Site { act: Act::Allocate, stream: StreamId::HOST, op: 0, place: lease.place };
-        finding.earlier = Some(self.side(call, site, "imported"));
-        finding.later = Some(self.act_side(call, later));
+        let import = self.side(call, site, "imported");
+        let by = self.act_side(call, later);
+        let finding = Finding::while_imported(subject, lease.process.to_string(), import, by);
         Box::new(finding)
     }
 

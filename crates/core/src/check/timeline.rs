@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::history::Site;
 use super::ring::Ring;
-use super::violation::Site;
 use crate::ids::{DeviceId, HostId, Point, ProcessId, Seq, Slot, StreamId};
 use crate::op::{Name, Place, StreamRole};
 use crate::order::{Base, Chain, Host, Knows, Slots, Snapshot};

@@ -8,11 +8,11 @@ use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::Finding;
+use super::history::Site;
 use super::history::Use;
 use super::kind::Kind;
 use super::lives::{Freed, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
-use super::violation::Site;
 use crate::graph::Access as NodeAccess;
 use crate::ids::{DeviceId, Point, PoolId, Slot, StreamId};
 use crate::op::{Access, Act, Memory, Name, Reach, Space, Start};

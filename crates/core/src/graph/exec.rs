@@ -26,7 +26,7 @@ use crate::units::Range;
 #[non_exhaustive]
 pub enum Refusal {
     /// Its order is wrong; at least one fault, no more than [`FAULTS_MAX`](super::FAULTS_MAX).
-    #[error("{}", .0.first().map(ToString::to_string).unwrap_or_default())]
+    #[error("{}", .0.first().map(GraphFault::sentence).unwrap_or_default())]
     Faults(Vec<GraphFault>),
     /// Its allocations pass the address space.
     #[error("the allocations of the graph are more than there are addresses")]

@@ -1,6 +1,6 @@
 //! What is wrong with a graph, for a person: two nodes, and the edge that is missing between them.
 //!
-//! Knows names, numbers and places. The style is that of [`Violation`](crate::check::Violation).
+//! Knows names, numbers and places; [`Finding`](crate::check::Finding) shows it.
 
 use std::fmt;
 
@@ -29,21 +29,6 @@ pub enum GraphFaultKind {
     SharedBytes,
 }
 
-impl GraphFaultKind {
-    /// A stable name for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            GraphFaultKind::UseBeforeAlloc => "use-before-alloc",
-            GraphFaultKind::UseAfterFree => "use-after-free",
-            GraphFaultKind::FreeBeforeAlloc => "free-before-alloc",
-            GraphFaultKind::FreeBeforeUse => "free-before-use",
-            GraphFaultKind::Race => "race",
-            GraphFaultKind::DoubleFree => "double-free",
-            GraphFaultKind::SharedBytes => "shared-bytes",
-        }
-    }
-}
-
 /// A node as a person finds it again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeSite {
@@ -58,10 +43,14 @@ pub struct NodeSite {
 }
 
 impl NodeSite {
-    /// The number in words: `node 3`, `node 3.1` for the second node of the child graph there.
-    fn number(&self) -> String {
+    /// Its number, with those of the child nodes around it first: `3`, `3.1` for the second node of the child there.
+    pub fn path(&self) -> String {
         let numbers: Vec<String> = self.origin.iter().map(|node| node.0.to_string()).collect();
-        format!("node {}", numbers.join("."))
+        numbers.join(".")
+    }
+
+    fn number(&self) -> String {
+        format!("node {}", self.path())
     }
 
     /// The node to change, where an edge to `other` is missing: nodes of one graph have edges, so that it is the child
@@ -87,21 +76,6 @@ impl NodeSite {
             Some(name) => format!("{} `{name}`", self.noun),
             None => format!("{} ({})", self.noun, self.number()),
         }
-    }
-}
-
-impl fmt::Display for NodeSite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let act = match self.act {
-            Act::Allocate => "allocated",
-            Act::Read => "read",
-            Act::Write => "written",
-            Act::Free => "freed",
-        };
-        let name = self.label.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
-        let line = format!("{act:<10} {}, {}{name}", self.number(), self.noun);
-        let place = self.label.place.to_string();
-        if place.is_empty() { f.write_str(&line) } else { write!(f, "{line:<40} {place}") }
     }
 }
 
@@ -174,29 +148,10 @@ impl GraphFault {
         }
     }
 
-    /// The facts as one stable line of `key=value` pairs, for programs.
-    pub fn facts(&self) -> String {
-        let number = |site: &NodeSite| site.number().replace("node ", "");
-        format!(
-            "kind={} earlier_node={} earlier_act={:?} later_node={} later_act={:?}",
-            self.kind.name(),
-            number(&self.earlier),
-            self.earlier.act,
-            number(&self.later),
-            self.later.act
-        )
-    }
-
     /// What is wrong, in one sentence.
     pub fn sentence(&self) -> String {
         let (subject, later, earlier) = (&self.subject, self.later.title(), self.earlier.title());
-        let verb = |act: Act| match act {
-            Act::Allocate => "allocated",
-            Act::Read => "read",
-            Act::Write => "written",
-            Act::Free => "freed",
-        };
-        let act = verb(self.later.act);
+        let act = self.later.act.past();
         match self.kind {
             GraphFaultKind::UseBeforeAlloc | GraphFaultKind::FreeBeforeAlloc => {
                 format!("{subject} is {act} by {later} with no path from its alloc node to that")
@@ -209,7 +164,7 @@ impl GraphFault {
             GraphFaultKind::Race => {
                 format!(
                     "{subject} is {act} by {later} and {} by {earlier} with no path between them",
-                    verb(self.earlier.act)
+                    self.earlier.act.past()
                 )
             }
             GraphFaultKind::DoubleFree => format!("{subject} is freed by {later}, but it is freed already"),
@@ -219,17 +174,6 @@ impl GraphFault {
         }
     }
 }
-
-impl fmt::Display for GraphFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.sentence())?;
-        writeln!(f, "  {}", self.earlier)?;
-        writeln!(f, "  {}", self.later)?;
-        write!(f, "  help: {}", self.help())
-    }
-}
-
-impl std::error::Error for GraphFault {}
 
 #[cfg(test)]
 mod tests {

@@ -76,7 +76,11 @@ impl Edits<'_> {
 
     fn order(&self) -> Texts {
         let Some(later) = self.finding.later.as_ref() else { return Vec::new() };
-        let sides: Vec<&Side> = self.earlier().into_iter().chain(&self.finding.others).collect();
+        let missing = &self.finding.missing;
+        let sides: Vec<&Side> = match missing.is_empty() {
+            true => self.earlier().into_iter().collect(),
+            false => missing.iter().map(|edge| &edge.after).collect(),
+        };
         let is_host = |side: &Side| side.stream == Some(StreamId::HOST);
         if is_host(later) {
             let told = self.told_by(&sides, is_host);

@@ -219,11 +219,7 @@ impl Run {
             }
             Ok(launch) => launch,
             Err(millpond::Error::Violation(violation)) if made.auto_free_on_launch() => {
-                let kind = match violation.within.as_deref() {
-                    Some("auto free on launch") => millpond_core::check::Kind::AutoFreeBeforeUse,
-                    _ => violation.kind,
-                };
-                self.found.insert(millpond_litmus::Expected { line: self.line, kind });
+                self.found.insert(millpond_litmus::Expected { line: self.line, kind: violation.kind });
                 return Ok(Said::Done);
             }
             Err(error) => return Ok(Said::Refused(error, Act::Read)),

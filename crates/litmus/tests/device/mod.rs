@@ -14,6 +14,7 @@ use millpond::{
     Buffer, Device, Error, Event, ExternalEvent, Graph, GraphExec, GraphNode, Invalid, MemAllocNode, Nearest, Pool,
     Stream, Trace, View,
 };
+use millpond_core::check::Side;
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Mark, Memory, Op, Space, Start, StreamRole, What};
 use millpond_litmus::{Expected, Program};
@@ -457,9 +458,9 @@ impl Run {
         {
             for fault in faults {
                 // A captured node is refused before it is there: at this line.
-                let line = self.instantiating.and_then(|graph| self.line_of(graph, &fault.later.origin));
+                let line = self.instantiating.and_then(|graph| self.line_of(graph, &origin(fault.later.as_ref()?)?));
                 let line = line.unwrap_or(self.line);
-                self.found.insert(Expected { line, kind: fault.kind.into() });
+                self.found.insert(Expected { line, kind: fault.kind });
             }
             return;
         }
@@ -481,4 +482,9 @@ fn said(result: Result<(), Error>, act: Act) -> Said {
         Ok(()) => Said::Done,
         Err(error) => Said::Refused(error, act),
     }
+}
+
+/// The node that a side is, with the child nodes around it first.
+fn origin(side: &Side) -> Option<Vec<NodeId>> {
+    side.node.as_ref()?.split('.').map(|node| node.parse().ok().map(NodeId)).collect()
 }

@@ -90,14 +90,14 @@ impl Adding<'_> {
     ) -> Result<()> {
         let label = Label { name: None, place };
         let checked = self.uses.check(&mut self.body.core, self.tails, accesses, may_share, noun, &label);
-        checked.map_err(|fault| GraphError::Faults(vec![*fault]).into())
+        checked.map_err(|fault| GraphError::faults(self.body.core.id(), &[*fault]).into())
     }
 
     /// Refuses a free node that would be in a wrong order, with both sides.
     pub(crate) fn check_free(&mut self, memory: Memory, place: Place) -> Result<()> {
         let label = Label { name: None, place };
         let checked = self.uses.check_free(&mut self.body.core, self.tails, memory, &label);
-        checked.map_err(|fault| GraphError::Faults(vec![*fault]).into())
+        checked.map_err(|fault| GraphError::faults(self.body.core.id(), &[*fault]).into())
     }
 }
 

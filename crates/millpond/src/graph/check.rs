@@ -5,7 +5,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Fault, Launch, judge};
+use millpond_core::check::{Act, Fault, Launch, Side, judge};
 use millpond_core::graph::{Demand, GraphAllocId, GraphId, LaunchRefused, NodeSite};
 use millpond_core::units::Range;
 use smallvec::SmallVec;
@@ -283,8 +283,9 @@ impl Launch for Judged<'_, '_> {
         (0..self.exec.outputs.len()).try_for_each(|index| {
             let output = self.of_role(|role| matches!(role, Role::Output(at) if at == index));
             let Some((found, life)) = output.filter(|(_, life)| life.freed.is_none()) else { return Ok(()) };
-            let checked =
-                standing(&self.state.chain, &self.launching.before, None, None, |who| life.history.check_free(who));
+            let checked = standing(&self.state.chain, &self.launching.before, None, None, |who| {
+                life.history.check_auto_free(who)
+            });
             checked.map_err(|fault| self.refused((found, life), Wrong { act: Act::Free, fault, site: None }))
         })
     }
@@ -340,7 +341,7 @@ struct Wrong<'e> {
 fn within(refused: Error, node: Option<&NodeSite>) -> Error {
     match refused {
         Error::Violation(mut violation) => {
-            violation.within = Some(node.map_or_else(|| "auto free on launch".into(), NodeSite::describe));
+            violation.in_launch(node.map(Side::from));
             Error::Violation(violation)
         }
         other => other,

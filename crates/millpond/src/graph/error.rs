@@ -1,7 +1,8 @@
 //! Why captures and graphs are refused. Plain data, in words.
 
-use millpond_core::check::{Act, Site};
+use millpond_core::check::{Act, Finding, Side};
 use millpond_core::graph::{GraphFault, GraphId, LaunchRefused, UpdateRefused};
+use millpond_core::op::Names;
 
 /// Why a call was refused because of a capture.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -39,7 +40,7 @@ pub enum GraphError {
     Change(millpond_core::graph::GraphError),
     /// The graph's order is wrong: each with two nodes and the missing edge. At least one.
     #[error("{}", .0.first().map(ToString::to_string).unwrap_or_default())]
-    Faults(Vec<GraphFault>),
+    Faults(Vec<Finding>),
     /// The allocations pass the address space.
     #[error("the allocations of the graph are more than there are addresses")]
     TooLarge,
@@ -71,7 +72,7 @@ pub enum GraphError {
         /// What is done to it.
         act: Act,
         /// Where it was freed last, if the instance that allocated it then is gone.
-        freed: Option<Site>,
+        freed: Option<Side>,
     },
     /// A node would use memory that is freed already.
     #[error("a node uses {allocation}, which is freed already:\n  {free}\n  help: name memory that lives")]
@@ -79,7 +80,7 @@ pub enum GraphError {
         /// The allocation.
         allocation: String,
         /// The free.
-        free: Site,
+        free: Side,
     },
     /// A node uses memory that was freed since the graph was made, and serves others now.
     #[error("{node} uses {allocation}, which was freed since, and its place serves another one: make the graph anew")]
@@ -136,7 +137,15 @@ pub enum GraphError {
     ChildTwice(GraphId),
 }
 
-fn not_live(graph: GraphId, act: Act, freed: Option<&Site>) -> String {
+impl GraphError {
+    /// What is wrong with the order of a graph's nodes.
+    pub(crate) fn faults(graph: GraphId, faults: &[GraphFault]) -> Self {
+        let names = Names::default();
+        GraphError::Faults(faults.iter().map(|fault| Finding::of_graph(graph, fault, &names)).collect())
+    }
+}
+
+fn not_live(graph: GraphId, act: Act, freed: Option<&Side>) -> String {
     match freed {
         None => format!("memory of {graph} is {}, which is not live: launch that graph first", act.past()),
         Some(free) => format!(

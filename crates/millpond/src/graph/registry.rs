@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use millpond_core::check::{Act, Place, Site, Use};
+use millpond_core::check::{Act, Place, Side, Site, Use};
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
 use millpond_core::ids::AllocId;
 use millpond_core::op::Memory as TracedMemory;
@@ -157,7 +157,7 @@ impl Graphs {
     #[cold]
     pub(crate) fn not_live(&self, key: Key, act: Act) -> GraphError {
         let freed = lock(&self.ended).freed.get(&key).map(|free| free.site);
-        GraphError::NotLive { graph: key.0, act, freed }
+        GraphError::NotLive { graph: key.0, act, freed: freed.map(Side::from) }
     }
 
     /// The allocation that a name means on a stream.

@@ -4,7 +4,6 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use millpond::{CaptureError, CaptureMode, Error, GraphError, Instantiate, Kind, Result};
-use millpond_core::graph::GraphFaultKind as FaultKind;
 
 use crate::common::{on_parallel_devices_that_run_closures, visit};
 use crate::made::{each, expect};
@@ -199,25 +198,25 @@ fn a_wrong_order_in_a_capture_is_refused_at_its_line() {
             let x = s.alloc::<u32>(&pool, 4)?;
             x.set_name("x");
             let (kind, text) = fault(right.memset(x.write(), 0).unwrap_err());
-            assert_eq!(kind, FaultKind::UseBeforeAlloc);
+            assert_eq!(kind, Kind::UseBeforeAlloc);
             assert!(text.contains("`x`") && text.contains("no path from its alloc node"), "{text}");
             assert!(text.contains("help: add an edge from node 0") && text.contains("capture.rs"), "{text}");
             let refused = right.free(x).unwrap_err();
-            assert_eq!(fault(refused.error).0, FaultKind::FreeBeforeAlloc);
+            assert_eq!(fault(refused.error).0, Kind::FreeBeforeAlloc);
             let x = refused.buffer;
             s.memset(x.write(), 1)?;
             s.memset(outside.write(), 1)?;
-            assert_eq!(fault(visit(&right, outside.read()).unwrap_err()).0, FaultKind::Race);
+            assert_eq!(fault(visit(&right, outside.read()).unwrap_err()).0, Kind::Race);
             let allocated = s.record()?;
             right.wait(&allocated)?;
             s.copy(x.read(), copied.write())?;
             let refused = right.free(x).unwrap_err();
             let (kind, text) = fault(refused.error);
-            assert_eq!(kind, FaultKind::FreeBeforeUse);
+            assert_eq!(kind, Kind::FreeBeforeUse);
             assert!(text.contains("which reads it"), "{text}");
             let view = refused.buffer.view();
             s.free(refused.buffer)?;
-            assert_eq!(fault(visit(s, view.read()).unwrap_err()).0, FaultKind::UseAfterFree);
+            assert_eq!(fault(visit(s, view.read()).unwrap_err()).0, Kind::UseAfterFree);
             visit(&right, ())?;
             s.wait(&right.record()?)
         })?;

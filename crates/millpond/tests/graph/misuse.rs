@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use millpond::driver::DriverError;
 use millpond::{Error, Graph, GraphError, Instantiate, Kind};
-use millpond_core::graph::{GraphError as Change, GraphFaultKind};
+use millpond_core::graph::GraphError as Change;
 
 use crate::common::visit;
 use crate::made::{change, each, expect, with_alloc};
 
-fn fault(graph: &Graph) -> (GraphFaultKind, String) {
+fn fault(graph: &Graph) -> (Kind, String) {
     match graph.instantiate(Instantiate::default()).unwrap_err().graph() {
         Some(GraphError::Faults(faults)) => (faults[0].kind, faults[0].help()),
         other => panic!("{other:?}"),
@@ -26,17 +26,17 @@ fn missing_paths_are_named() {
         let stream = device.stream()?;
         let sink = stream.alloc::<u32>(&device.default_pool(), 16)?;
         let fill = graph.add_memset(&[], x.write(), 1)?;
-        assert_eq!(fault(&graph), (GraphFaultKind::UseBeforeAlloc, "add an edge from node 0 to node 1".into()));
+        assert_eq!(fault(&graph), (Kind::UseBeforeAlloc, "add an edge from node 0 to node 1".into()));
         graph.add_edge(alloc, fill)?;
         let free = graph.add_free(&[alloc], x)?;
-        assert_eq!(fault(&graph), (GraphFaultKind::FreeBeforeUse, "add an edge from node 1 to node 2".into()));
+        assert_eq!(fault(&graph), (Kind::FreeBeforeUse, "add an edge from node 1 to node 2".into()));
         graph.add_edge(fill, free)?;
         let late = graph.add_copy(&[free], x.read(), sink.write())?;
-        assert_eq!(fault(&graph).0, GraphFaultKind::UseAfterFree);
+        assert_eq!(fault(&graph).0, Kind::UseAfterFree);
         graph.remove_node(late)?;
         let racing = graph.add_copy(&[alloc], x.read(), sink.write())?;
         graph.add_edge(racing, free)?;
-        assert_eq!(fault(&graph).0, GraphFaultKind::Race);
+        assert_eq!(fault(&graph).0, Kind::Race);
         graph.add_edge(fill, racing)?;
         let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
         expect(&stream, sink.read(), 1);

@@ -232,7 +232,7 @@ fn an_auto_free_before_an_unordered_consumer_is_refused() {
         other.wait(&stream.record()?)?;
         visit(&other, out.read())?;
         let refused = exec.launch(&stream).unwrap_err();
-        assert_eq!(refused.violation().unwrap().kind, Kind::FreeBeforeUse);
+        assert_eq!(refused.violation().unwrap().kind, Kind::AutoFreeBeforeUse);
         let text = refused.to_string();
         assert!(
             text.contains("`result`") && text.contains("help: make stream") && text.contains("refusals.rs"),

@@ -161,7 +161,10 @@ fn way_5_producer_and_varying_consumers() {
         visit(&other, a.read())?;
         let refused = produce.launch(&stream).unwrap_err();
         let violation = refused.violation().unwrap();
-        assert_eq!((violation.kind, violation.earlier.stream), (Kind::FreeBeforeUse, other.id()));
+        assert_eq!(
+            (violation.kind, violation.earlier.as_ref().unwrap().stream),
+            (Kind::AutoFreeBeforeUse, Some(other.id()))
+        );
         stream.wait(&other.record()?)?;
         next(7)?;
         let launch = produce.launch(&stream)?;

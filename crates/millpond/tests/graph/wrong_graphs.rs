@@ -1,8 +1,7 @@
 //! Wrong graphs are refused when they are built or launched: what a person is told, case by case. Each message names
 //! both sides with their places, and what is missing between them.
 
-use millpond::{Buffer, Device, Error, GraphError, GraphNode, Instantiate, MemAllocNode, Result, Stream};
-use millpond_core::graph::GraphFaultKind;
+use millpond::{Buffer, Device, Error, GraphError, GraphNode, Instantiate, Kind, MemAllocNode, Result, Stream};
 
 use crate::common::{Subject, visit};
 use crate::made::each;
@@ -24,7 +23,7 @@ fn assert_says(error: &dyn std::fmt::Display, parts: &[&str]) {
 }
 
 #[track_caller]
-fn kind(error: &Error) -> GraphFaultKind {
+fn kind(error: &Error) -> Kind {
     match error.graph() {
         Some(GraphError::Faults(faults)) => faults[0].kind,
         _ => panic!("no fault of a graph: {error}"),
@@ -48,7 +47,7 @@ fn a_use_without_a_path_from_the_alloc_node() {
         let (device, a, b) = device(on);
         let (graph, ..) = pair(device)?;
         let refused = graph.instantiate(Instantiate::default()).unwrap_err();
-        assert_eq!(kind(&refused), GraphFaultKind::UseBeforeAlloc);
+        assert_eq!(kind(&refused), Kind::UseBeforeAlloc);
         let parts = [
             "`activations` (graph allocation 0, 64 B) is written by memset `zero` with no path from its alloc node",
             "allocated  node 0, mem alloc `activations`",
@@ -64,7 +63,7 @@ fn a_use_without_a_path_from_the_alloc_node() {
         let x = a.alloc::<u32>(&device.default_pool(), 16)?;
         x.set_name("x");
         let refused = visit(&b, x.read()).unwrap_err();
-        assert_eq!(kind(&refused), GraphFaultKind::UseBeforeAlloc);
+        assert_eq!(kind(&refused), Kind::UseBeforeAlloc);
         assert_says(&refused, &["`x`", "is read by kernel (node 1)", "help: add an edge from node 0 to node 1"]);
         // In a child graph: by the path to it.
         let mut parent = device.graph()?;
@@ -85,7 +84,7 @@ fn a_free_without_a_path_from_every_use() {
         graph.add_edge(alloc, fill)?;
         graph.add_free(&[alloc], x)?;
         let refused = graph.instantiate(Instantiate::default()).unwrap_err();
-        assert_eq!(kind(&refused), GraphFaultKind::FreeBeforeUse);
+        assert_eq!(kind(&refused), Kind::FreeBeforeUse);
         let parts = [
             "`activations`",
             "is freed by mem free (node 2) with no path from memset `zero`, which writes it, to that",
@@ -99,7 +98,7 @@ fn a_free_without_a_path_from_every_use() {
         b.wait(&a.record()?)?;
         visit(&a, y.read())?;
         let refused = b.free(y).unwrap_err();
-        assert_eq!(kind(&refused.error), GraphFaultKind::FreeBeforeUse);
+        assert_eq!(kind(&refused.error), Kind::FreeBeforeUse);
         assert_says(
             &refused,
             &["with no path from kernel (node 1), which reads it", "add an edge from node 1 to node 2"],
@@ -153,7 +152,7 @@ fn two_frees() {
         let child = parent.add_child(&[], &graph)?;
         parent.add_free(&[child], x)?;
         let refused = parent.instantiate(Instantiate::default()).unwrap_err();
-        assert_eq!(kind(&refused), GraphFaultKind::DoubleFree);
+        assert_eq!(kind(&refused), Kind::DoubleFree);
         assert_says(
             &refused,
             &["but it is freed already", "node 0.2, mem free", "node 1, mem free", "help: remove node"],
@@ -162,7 +161,7 @@ fn two_frees() {
         let address = a.alloc::<u32>(&device.default_pool(), 16)?.into_address();
         a.free_address(address)?;
         let refused = a.free_address(address).unwrap_err();
-        assert_eq!(kind(&refused), GraphFaultKind::DoubleFree);
+        assert_eq!(kind(&refused), Kind::DoubleFree);
         assert_says(
             &refused,
             &["is freed by mem free (node 2), but it is freed already", "node 1, mem free", "help: remove"],
@@ -293,7 +292,7 @@ fn a_kernel_captured_with_memory_that_was_freed_since() {
             "is read on stream 1, but it is freed already",
             "freed      stream 1",
             "read       stream 1",
-            "(node 0, kernel at ",
+            "node 0, kernel (",
             "wrong_graphs.rs:",
         ];
         assert_says(&exec.launch(&a).unwrap_err(), &parts);
@@ -322,7 +321,7 @@ fn a_node_that_is_not_ordered_after_a_stream() {
         let exec = graph.instantiate(Instantiate::default())?;
         let parts = [
             "is written on stream 2",
-            "(node 1, memset `zero` at ",
+            "node 1, memset `zero` (",
             "help: make stream 2 wait for an event recorded on stream 1",
         ];
         assert_says(&exec.launch(&b).unwrap_err(), &parts);
@@ -355,7 +354,7 @@ fn two_unordered_nodes_of_which_one_writes() {
         graph.add_edge(alloc, fill)?;
         graph.add_memset(&[alloc], x.write(), 0)?;
         let refused = graph.instantiate(Instantiate::default()).unwrap_err();
-        assert_eq!(kind(&refused), GraphFaultKind::Race);
+        assert_eq!(kind(&refused), Kind::Race);
         assert_says(
             &refused,
             &["with no path between them", "help: add an edge between node 1 and node 2, either way"],

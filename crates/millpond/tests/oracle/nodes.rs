@@ -1,8 +1,8 @@
 //! Alloc nodes and free nodes: which are taken.
 
+use millpond::Kind;
 use millpond::driver::cuda::abi::Code;
 use millpond::{CaptureMode, Error, GraphError, Instantiate};
-use millpond_core::graph::GraphFaultKind;
 
 use crate::lives::with_alloc;
 use crate::{compare, keeping};
@@ -68,7 +68,7 @@ fn a_free_node_without_a_path_from_the_alloc_node() {
             "the free would come before the allocation, or beside it",
             (code, Code::SUCCESS),
             graph.instantiate(PLAIN),
-            |ours| is_fault(ours, GraphFaultKind::FreeBeforeAlloc),
+            |ours| is_fault(ours, Kind::FreeBeforeAlloc),
         );
         Ok(())
     });
@@ -98,7 +98,7 @@ fn two_graphs_with_a_free_node_for_one_allocation() {
 }
 
 /// Whether an answer is that fault of a graph's order.
-pub(crate) fn is_fault<T>(ours: Result<T, &Error>, kind: GraphFaultKind) -> bool {
+pub(crate) fn is_fault<T>(ours: Result<T, &Error>, kind: Kind) -> bool {
     let graph = ours.err().and_then(Error::graph);
     matches!(graph, Some(GraphError::Faults(faults)) if faults.iter().any(|fault| fault.kind == kind))
 }

@@ -1,11 +1,11 @@
 //! What is refused between processes, with both sides named, and what makes it right.
 
-use millpond::{Error, Kind, Nearest, PeerAccess, Violation};
+use millpond::{Error, Finding, Kind, Nearest, PeerAccess};
 
 use crate::{Side, eventually, fill, import, is_filled};
 
 #[track_caller]
-fn violation(error: &Error) -> &Violation {
+fn violation(error: &Error) -> &Finding {
     error.violation().unwrap_or_else(|| panic!("no violation: {error}"))
 }
 

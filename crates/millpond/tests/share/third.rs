@@ -1,13 +1,13 @@
 //! Three processes, or devices: what one did with another's memory orders what a third does, however the third hears of
 //! it, and is told to it.
 
-use millpond::{Buffer, Error, Kind, Ticket, Violation};
+use millpond::{Buffer, Error, Finding, Kind, Ticket};
 
 use crate::child::Child;
 use crate::{Side, eventually, fill, import, is_filled};
 
 #[track_caller]
-fn violation(error: &Error) -> &Violation {
+fn violation(error: &Error) -> &Finding {
     error.violation().unwrap_or_else(|| panic!("no violation: {error}"))
 }
 

@@ -402,22 +402,21 @@ fn all_that_is_missing_is_said_at_once() {
         order(&c, &owner);
         let refused = owner.free(x).unwrap_err();
         let violation = refused.error.violation().unwrap();
-        let streams: Vec<_> = std::iter::once(&violation.newest).chain(&violation.others).map(|it| it.stream).collect();
-        assert_eq!(streams, [a.id(), b.id()]);
-        let help = format!(
-            "make {} wait for an event recorded on {} at or after op {}, \
-             and for an event recorded on {} at or after op {}",
-            owner.id(),
-            a.id(),
-            violation.newest.op,
-            b.id(),
-            violation.others[0].op
-        );
-        assert!(refused.error.to_string().ends_with(&help), "{}", refused.error);
+        let missing: Vec<_> = violation.missing.iter().map(|edge| (edge.after.stream, edge.after.op)).collect();
+        assert_eq!(missing, [(Some(a.id()), Some(2)), (Some(b.id()), Some(3))]);
+        let edge = |stream: &Stream, op: u64| {
+            format!("make {} wait for an event recorded on {} at or after op {op} (", owner.id(), stream.id())
+        };
+        let text = refused.error.to_string();
+        assert!(text.contains(&format!("help: {}", edge(&a, 2))) && text.contains(&edge(&b, 3)), "{text}");
         assert!(violation.facts().contains(" other_act=Read "), "{}", violation.facts());
         // The host is told what it has to wait for, in its own words.
         let by_host = on.device.free(refused.buffer).unwrap_err();
-        assert!(by_host.error.to_string().contains("help: synchronize an event recorded on"), "{}", by_host.error);
+        assert!(
+            by_host.error.to_string().contains(&format!("synchronize {}, or an event recorded on it", a.id())),
+            "{}",
+            by_host.error
+        );
         order(&a, &owner);
         order(&b, &owner);
         owner.free(by_host.buffer).unwrap();

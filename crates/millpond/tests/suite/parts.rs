@@ -26,7 +26,7 @@ fn two_streams_use_two_halves_and_both_come_before_the_free() {
         visit(&s, low.read()).unwrap();
         let refused = s.free(x).unwrap_err();
         let violation = refused.error.violation().unwrap();
-        assert_eq!((violation.kind, violation.earlier.stream), (Kind::FreeBeforeUse, t.id()));
+        assert_eq!((violation.kind, violation.earlier.as_ref().unwrap().stream), (Kind::FreeBeforeUse, Some(t.id())));
         order(&t, &s);
         s.free(refused.buffer).unwrap();
         s.synchronize().unwrap();

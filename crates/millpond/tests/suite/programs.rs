@@ -244,7 +244,7 @@ impl Run<'_> {
             if let (Err(Error::Violation(violation)), Step::Use { .. } | Step::Free { .. }) = (&result, step) {
                 let text = violation.facts();
                 // Numbers of allocations are given out as memory is placed, which timing may change.
-                let number = format!("allocation={} ", violation.subject.id.0);
+                let number = format!("allocation={} ", violation.subject.as_ref().unwrap().id.0);
                 if violation.kind != Kind::UseAfterFree {
                     facts.push(text.replace(&number, ""));
                 }

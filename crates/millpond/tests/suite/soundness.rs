@@ -19,7 +19,11 @@ fn a_write_stays_known_behind_an_ordered_read() {
         let refused = visit(&stranger, x.read()).unwrap_err();
         assert_eq!(kind_of(&refused), Kind::Race);
         let violation = refused.violation().unwrap();
-        assert_eq!(violation.earlier.stream, writer.id(), "the write is the other side, not the ordered read");
+        assert_eq!(
+            violation.earlier.as_ref().unwrap().stream,
+            Some(writer.id()),
+            "the write is the other side, not the ordered read"
+        );
         order(&writer, &stranger);
         visit(&stranger, x.read()).unwrap();
         // All three uses must precede the free.

@@ -1,0 +1,59 @@
+//! The wrong orders in words: what the library refuses and what the checker finds is said by the same sentences.
+//!
+//! Knows sides with their names. Decides nothing.
+
+use super::finding::{Edge, Finding, Known, Side, Subject};
+use super::kind::Kind;
+use crate::op::Act;
+
+impl Finding {
+    /// Two operations without the order that they need: the later side comes after what `known` says, and has to come
+    /// after the ends of all edges.
+    pub fn unordered(
+        kind: Kind,
+        subject: Subject,
+        earlier: Side,
+        missing: Vec<Edge>,
+        later: Side,
+        known: Option<Known>,
+    ) -> Self {
+        let noun = earlier.noun();
+        let (verb, by) = (&later.verb, later.by());
+        let sentence = format!("{subject} is {verb} {by} with nothing ordering that after {noun} {}", earlier.by());
+        let known = known.filter(|_| earlier.process.is_none() && !earlier.is_host());
+        Finding { missing, known, ..Self::about(kind, subject, Some(earlier), later, sentence, "") }
+    }
+
+    /// An act on memory that is freed; `freed` is not known where it is too long ago.
+    pub fn after_free(subject: Subject, freed: Option<Side>, later: Side) -> Self {
+        let sentence = format!("{subject} is {} {}, but it is freed already", later.verb, later.by());
+        let (kind, advice) = match later.act {
+            Some(Act::Free) => (Kind::DoubleFree, "free it once"),
+            Some(Act::Write) => (Kind::UseAfterFree, "free it after this write, or allocate anew"),
+            _ => (Kind::UseAfterFree, "free it after this read, or allocate anew"),
+        };
+        Self::about(kind, subject, freed, later, sentence, advice)
+    }
+
+    /// The owner frees what another process holds.
+    pub fn while_imported(subject: Subject, process: String, import: Side, later: Side) -> Self {
+        let sentence = format!("{subject} is freed {} while {process} holds it", later.by());
+        let advice = format!(
+            "let {process} free its import first, and order this free after that; or drop the buffer: its memory goes \
+             back when the last holder is done with it"
+        );
+        Self::about(Kind::FreeWhileImported, subject, Some(import), later, sentence, advice)
+    }
+
+    fn about(
+        kind: Kind,
+        subject: Subject,
+        earlier: Option<Side>,
+        later: Side,
+        sentence: String,
+        advice: impl Into<String>,
+    ) -> Self {
+        let finding = Finding::new(kind, sentence, advice);
+        Finding { subject: Some(subject), earlier, later: Some(later), ..finding }
+    }
+}
