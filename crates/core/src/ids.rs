@@ -39,6 +39,8 @@ pub struct StreamId(pub u32);
 impl StreamId {
     /// What is done by the host itself, without a stream.
     pub const HOST: StreamId = StreamId(u32::MAX);
+    /// The legacy default stream of the first device (CUDA: `cudaStreamLegacy`); it is there without being made.
+    pub const LEGACY: StreamId = StreamId(0);
     /// Numbers of streams lie below this; what is above names the device, where that is not the first.
     pub const DEVICE_SHIFT: u32 = 24;
 

@@ -10,7 +10,8 @@ use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
 use millpond_core::ids::{PoolId, StreamId};
-use millpond_core::order::{Chain, Slots, StreamKind};
+use millpond_core::op::StreamKind;
+use millpond_core::order::{Chain, Slots};
 use millpond_core::units::{GIB, MIB, Range, round_up};
 use millpond_driver::{
     CallCounts, Counting, Driver, DriverError, HostDriver, Properties, RawStream, SimDriver, StreamFlags, Tie, process,

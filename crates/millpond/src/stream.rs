@@ -30,7 +30,7 @@ use crate::ranks;
 use crate::record::Ask;
 use crate::shelf_count::ShelfCount;
 
-pub use millpond_core::order::StreamKind;
+pub use millpond_core::op::StreamKind;
 
 /// A stream of a device: work submitted to it runs in order, work of different streams at the same time.
 ///

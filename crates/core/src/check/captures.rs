@@ -49,7 +49,7 @@ impl Checker {
         if stream.role == StreamRole::Legacy {
             let (home, time) = (stream.home, &self.time);
             let checked = self.graphs.captures.check_legacy(|stream| time.is_blocking(stream, home));
-            checked.map_err(|error| self.capture_refused(call, error, self.time.at(seat).id))?;
+            checked.map_err(|error| self.capture_refused(call, error, self.time.at(seat).kept.id))?;
         }
         Ok(seat)
     }
@@ -167,13 +167,13 @@ impl Checker {
     }
 
     pub(super) fn captured_record(&mut self, call: Call<'_>, seat: Seat) -> Step<CapturedEvent> {
-        let stream = self.time.at(seat).id;
+        let stream = self.time.at(seat).kept.id;
         let recorded = self.graphs.captures.record(stream).unwrap_or(Err(CaptureError::NotCapturing(stream)));
         recorded.map_err(|error| self.capture_refused(call, error, stream))
     }
 
     pub(super) fn captured_wait(&mut self, call: Call<'_>, seat: Seat, event: &CapturedEvent) -> Step {
-        let stream = self.time.at(seat).id;
+        let stream = self.time.at(seat).kept.id;
         let is_known = self.graphs.captures.of(stream) == Some(event.capture) && self.covers_tails(stream, event);
         let waited = self.graphs.captures.wait(stream, event);
         waited.map_err(|error| self.capture_refused(call, error, stream))?;
@@ -198,7 +198,7 @@ impl Checker {
     }
 
     pub(super) fn captured_wait_outside(&mut self, call: Call<'_>, seat: Seat, event: EventId) -> Step {
-        let stream = self.time.at(seat).id;
+        let stream = self.time.at(seat).kept.id;
         let waited = self.graphs.captures.wait_outside(stream);
         waited.map_err(|error| {
             let mut refused = self.capture_refused(call, error, stream);
@@ -243,7 +243,7 @@ impl Checker {
         name: Option<Name>,
         check: impl FnOnce(&Uses, &mut Graph, &[NodeId], &Label) -> Result<(), Box<GraphFault>>,
     ) -> Step {
-        let (stream, label) = (self.time.at(seat).id, self.label(call, name));
+        let (stream, label) = (self.time.at(seat).kept.id, self.label(call, name));
         let captures = &mut self.graphs.captures;
         let tails: SmallVec<[NodeId; 2]> = captures.tails(stream).unwrap_or(&[]).into();
         let Some(graph) = captures.graph(stream) else { return Ok(()) };
@@ -261,7 +261,7 @@ impl Checker {
         name: Option<Name>,
         add: impl FnOnce(&mut Graph, &[NodeId], Label) -> Result<(NodeId, R), GraphError>,
     ) -> Step<R> {
-        let (stream, label) = (self.time.at(seat).id, self.label(call, name));
+        let (stream, label) = (self.time.at(seat).kept.id, self.label(call, name));
         let done = self.graphs.captures.operate(stream, |graph, tails| add(graph, tails, label));
         match done.unwrap_or(Err(CaptureError::NotCapturing(stream))) {
             Ok(result) => {
@@ -286,7 +286,7 @@ impl Checker {
     }
 
     fn captured_graph(&mut self, seat: Seat) -> GraphId {
-        let stream = self.time.at(seat).id;
+        let stream = self.time.at(seat).kept.id;
         self.graphs.captures.graph(stream).map_or(GraphId(u32::MAX), |graph| graph.id())
     }
 
@@ -302,7 +302,7 @@ impl Checker {
         // No operation of the stream, so it has no number.
         let begun = Some(Site { op: 0, ..self.site(call, seat, Act::Read) });
         let is_legacy = self.time.at(seat).role == StreamRole::Legacy;
-        let origin = if is_legacy { crate::order::Order::LEGACY } else { stream };
+        let origin = if is_legacy { StreamId::LEGACY } else { stream };
         let empty = empty_graph(graph, symbolic);
         match self.graphs.captures.begin(origin, empty, &[], u64::from(call.host.0), mode) {
             Ok(_) => {

@@ -205,7 +205,7 @@ impl Checker {
             }
             What::StreamName { stream, name } => {
                 let seat = self.enter(call, stream)?;
-                self.time.at_mut(seat).name = Some(name);
+                self.time.at_mut(seat).kept.name = Some(name);
                 Ok(())
             }
             What::StreamDestroy { stream } => self.destroy_stream(call, stream),
@@ -271,7 +271,7 @@ impl Checker {
     #[inline]
     pub(super) fn site(&self, call: Call<'_>, seat: Seat, act: Act) -> Site {
         let stream = self.time.at(seat);
-        Site { act, stream: stream.id, op: stream.ops + 1, place: call.place }
+        Site { act, stream: stream.kept.id, op: stream.kept.ops + 1, place: call.place }
     }
 
     /// The site of something that the host does itself.

@@ -157,11 +157,11 @@ impl Checker {
                 recorded.is_waited = true;
                 lost = recorded.lost.take().map(|lost| (lost, recorded.site));
                 let stream = self.time.at_mut(seat);
-                stream.last_work = None;
+                stream.kept.last_work = None;
                 if stream.chain.wait(&recorded.snapshot) {
                     let what = recorded.snapshot.clone();
                     let (recorded, site) = (Some(recorded.site), site);
-                    stream.learned.push(Learned { what, verb: "waited for", recorded, site });
+                    stream.kept.learned.push(Learned { what, verb: "waited for", recorded, site });
                     self.needs(call.place);
                     None
                 } else {
@@ -217,7 +217,7 @@ impl Checker {
             return Err(Box::new(finding));
         }
         // A stream may wait for an event of another device, and records only its own.
-        let own = self.time.at(seat).device;
+        let own = self.time.at(seat).kept.device;
         if is_record && device != own {
             let sentence = format!("{event} is of {device} and is recorded on a stream of {own}");
             let mut finding = Finding::new(Kind::WrongDevice, sentence, format!("create the event on {own}"));

@@ -3,29 +3,25 @@
 //! All of it is the cold half of the checker: nothing here decides.
 
 use super::checker::{Call, Checker, Refused, Step, quiet};
-use super::finding::{Edge, Finding, Known, Side, Spot, Subject};
+use super::finding::{Edge, Finding, Known, Side, Subject};
 use super::history::{Fault, Site, Use};
 use super::kind::Kind;
 use super::lives::{Found, Freed, Lease, Life, LifeId, Named};
 use super::timeline::Learned;
 use super::usage::Target;
 use crate::ids::{Point, PoolId, Seq, StreamId};
-use crate::op::{Act, Memory, Name, Place};
+use crate::op::{Act, Memory, Name};
 use crate::units::Bytes;
 
 impl Checker {
     /// A stream as the program calls it.
     pub(super) fn title(&self, call: Call<'_>, stream: StreamId) -> String {
         let ended = || self.time.was(stream).flatten().and_then(|(_, name)| name);
-        let name = self.time.stream(stream).map_or_else(ended, |stream| stream.name);
+        let name = self.time.stream(stream).map_or_else(ended, |stream| stream.kept.name);
         match name.and_then(|name| call.names.text(name)) {
             Some(name) => format!("stream `{name}`"),
             None => stream.to_string(),
         }
-    }
-
-    pub(super) fn spot(&self, call: Call<'_>, place: Place) -> Spot {
-        Spot::new(place, call.names)
     }
 
     /// An operation of a stream or the host, in words.
@@ -87,7 +83,7 @@ impl Checker {
         let site = Site { act: Act::Read, stream: earlier.site.stream, op, place };
         let mut known = Known { op: Some(op), newest: Some(self.side(call, site, verb)), ..Known::default() };
         let point = Point { slot, seq: seen as Seq };
-        let by_stream = stream.into_iter().flat_map(|stream| stream.learned.iter());
+        let by_stream = stream.into_iter().flat_map(|stream| stream.kept.learned.iter());
         let by_host = self.time.learned_by(call.host);
         let tells = |learned: &&Learned| learned.what.covers(point);
         if let Some(learned) = by_stream.chain(by_host).find(tells) {

@@ -235,7 +235,7 @@ impl Checker {
         }
         instance.last = Some(Last { snapshot, site });
         self.graphs.execs.insert(exec, instance);
-        self.time.at_mut(seat).last_work = Some((point.seq, point.seq));
+        self.time.at_mut(seat).kept.last_work = Some((point.seq, point.seq));
         self.done(seat, "launched", call.place);
     }
 
@@ -249,7 +249,7 @@ impl Checker {
         point: crate::ids::Point,
     ) {
         let stream = self.time.at(seat);
-        let (id, op) = (stream.id, stream.ops + 1);
+        let (id, op) = (stream.kept.id, stream.kept.ops + 1);
         for at in 0..instance.exec.summary().marks.len() {
             let mark = instance.exec.summary().marks[at];
             let point = instance.lanes.point(&instance.exec, mark.node).unwrap_or(point);

@@ -149,7 +149,7 @@ impl Checker {
 
     #[cold]
     fn addresses_taken(&self, call: Call<'_>, seat: Seat, holder: ExecId) -> Refused {
-        let title = self.title(call, self.time.at(seat).id);
+        let title = self.title(call, self.time.at(seat).kept.id);
         let sentence =
             format!("a graph is launched on {title} with the addresses of {holder}, whose memory is not freed");
         let help = "free that first, or make the graph with symbolic addresses";
@@ -162,7 +162,7 @@ impl Checker {
 
     #[cold]
     fn unfreed(&self, call: Call<'_>, seat: Seat, instance: &Instance, left: &[LifeId]) -> Refused {
-        let title = self.title(call, self.time.at(seat).id);
+        let title = self.title(call, self.time.at(seat).kept.id);
         let help = "free it, or instantiate with auto free on launch";
         let mut finding = match left.first() {
             Some(&life) => {

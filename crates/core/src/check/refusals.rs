@@ -201,7 +201,7 @@ impl Checker {
             let site = Site { act: Act::Read, stream, op, place };
             finding.earlier = Some(self.side(call, site, verb));
         }
-        let op = self.time.stream(stream).map_or(0, |stream| stream.ops + 1);
+        let op = self.time.stream(stream).map_or(0, |stream| stream.kept.ops + 1);
         let site = Site { act: Act::Read, stream, op, place: call.place };
         finding.later = Some(self.side(call, site, "refused"));
         Box::new(finding)

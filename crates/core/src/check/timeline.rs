@@ -1,7 +1,6 @@
 //! Streams and host threads of the program that is checked: their chains, and enough of their past to explain.
 //!
-//! The rules are those of [`order::Order`](crate::order::Order), which serves one process and keeps no past; here each
-//! process has its own default stream, a thread may be a timeline of its own, and each stream remembers its last
+//! The order is that of [`Streams`]; here a thread may be a timeline of its own, and each stream remembers its last
 //! operations and the last synchronisations that told it something. What it remembers is bounded: an explanation may
 //! lack a line for something long ago, a verdict never depends on it.
 //!
@@ -16,7 +15,9 @@ use super::history::Site;
 use super::ring::Ring;
 use crate::ids::{DeviceId, HostId, Point, ProcessId, Seq, Slot, StreamId};
 use crate::op::{Name, Place, StreamRole};
-use crate::order::{Base, Chain, Host, Knows, Slots, Snapshot};
+use crate::order::{self, Base, Chain, HomeNumber, Host, Knows, Snapshot, Streams};
+
+pub(super) use crate::order::Seat;
 
 /// How many operations of a stream can still be shown.
 const RECENT: usize = 8;
@@ -39,19 +40,16 @@ pub(super) struct Learned {
 }
 
 /// One stream that lives.
+pub(super) type Stream = order::Stream<Past>;
+
+/// What is remembered of it.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct Past {
     pub(super) id: StreamId,
-    pub(super) chain: Chain,
-    pub(super) role: StreamRole,
     pub(super) device: DeviceId,
-    pub(super) home: usize,
     /// How many operations it had.
     pub(super) ops: u64,
     pub(super) name: Option<Name>,
-    /// The operation of the legacy stream that it already comes after.
-    legacy_heard: u64,
-    is_dirty: bool,
     recent: Ring<(Seq, &'static str, u64, Place), RECENT>,
     pub(super) learned: Ring<Learned, LEARNED>,
     /// Where its last work is, and where it began: for work that may start early.
@@ -62,35 +60,21 @@ impl Stream {
     /// Takes the number of an operation that is done, and remembers it.
     #[inline]
     pub(super) fn note(&mut self, verb: &'static str, place: Place) {
-        self.ops += 1;
-        self.recent.push((self.chain.seq(), verb, self.ops, place));
+        let seq = self.chain.seq();
+        self.kept.ops += 1;
+        self.kept.recent.push((seq, verb, self.kept.ops, place));
     }
 
     /// Whether every operation that it ever had is still remembered.
     pub(super) fn remembers_all(&self) -> bool {
-        self.ops <= RECENT as u64
+        self.kept.ops <= RECENT as u64
     }
 
     /// The newest operation that is still remembered at or before a position: what it was, its number, its place.
     pub(super) fn newest(&self, seq: Seq) -> Option<(&'static str, u64, Place)> {
-        let before = self.recent.iter().filter(|it| it.0 <= seq).last();
+        let before = self.kept.recent.iter().filter(|it| it.0 <= seq).last();
         before.map(|&(_, verb, op, place)| (verb, op, place))
     }
-}
-
-/// What a process and device have of the legacy default stream.
-#[derive(Debug)]
-struct Home {
-    process: ProcessId,
-    device: DeviceId,
-    /// Counts the operations of the legacy stream.
-    version: u64,
-    /// The legacy stream after its last operation.
-    last: Option<Snapshot>,
-    dirty: Vec<Seat>,
-    ended_dirty: Vec<Snapshot>,
-    /// A party that was told of every destroyed stream's work.
-    ended: Host,
 }
 
 /// A host thread, or all of a process as one.
@@ -102,19 +86,15 @@ pub(super) struct Thread {
     pub(super) learned: Ring<Learned, LEARNED>,
 }
 
-/// Where a stream is while it lives.
-pub(super) type Seat = usize;
-
 /// Streams and threads: see the module.
 #[derive(Debug)]
 pub(super) struct Timeline {
     is_apart: bool,
     /// Where a stream that lives is in the table.
     seats: FxHashMap<StreamId, Seat>,
-    streams: Vec<Option<Stream>>,
-    vacant: Vec<Seat>,
-    homes: Vec<Home>,
-    slots: Slots,
+    streams: Streams<Past>,
+    /// The process and the device of each home.
+    homes: Vec<(ProcessId, DeviceId)>,
     threads: Vec<Thread>,
     /// Which thread, of which process, calls as a host.
     hosts: FxHashMap<HostId, (ProcessId, usize)>,
@@ -133,10 +113,8 @@ impl Timeline {
         Timeline {
             is_apart,
             seats: FxHashMap::default(),
-            streams: Vec::new(),
-            vacant: Vec::new(),
+            streams: Streams::default(),
             homes: Vec::new(),
-            slots: Slots::default(),
             threads: Vec::new(),
             hosts: FxHashMap::default(),
             last_host: None,
@@ -177,7 +155,7 @@ impl Timeline {
         let known = if self.is_apart { None } else { self.joined.get(&process).copied() };
         let thread = known.unwrap_or_else(|| {
             self.hosts_made += 1;
-            let (slot, seq) = self.slots.open(|_| false);
+            let (slot, seq) = self.streams.slots.open(|_| false);
             let host = Host::new(self.hosts_made);
             let chain = Chain::new(slot, seq, Arc::clone(host.base()));
             self.threads.push(Thread { host, chain, learned: Ring::default() });
@@ -191,7 +169,7 @@ impl Timeline {
 
     /// The chains of a process: of its streams that live, and of its threads.
     pub(super) fn slots_of(&self, process: ProcessId) -> Vec<Slot> {
-        let streams = self.streams.iter().flatten().filter(|stream| self.homes[stream.home].process == process);
+        let streams = self.streams.iter().filter(|stream| self.homes[stream.home].0 == process);
         let threads = self.hosts.values().filter(|host| host.0 == process);
         streams.map(|stream| stream.chain.slot()).chain(threads.map(|host| self.threads[host.1].chain.slot())).collect()
     }
@@ -212,20 +190,12 @@ impl Timeline {
         point
     }
 
-    fn home(&mut self, process: ProcessId, device: DeviceId) -> usize {
-        let found = self.homes.iter().position(|home| home.process == process && home.device == device);
+    fn home(&mut self, process: ProcessId, device: DeviceId) -> HomeNumber {
+        let found = self.homes.iter().position(|home| *home == (process, device));
         found.unwrap_or_else(|| {
             self.hosts_made += 1;
-            self.homes.push(Home {
-                process,
-                device,
-                version: 0,
-                last: None,
-                dirty: Vec::new(),
-                ended_dirty: Vec::new(),
-                ended: Host::new(self.hosts_made),
-            });
-            self.homes.len() - 1
+            self.homes.push((process, device));
+            self.streams.open_home(self.hosts_made)
         })
     }
 
@@ -234,61 +204,42 @@ impl Timeline {
         self.destroy(stream, Site::default());
         let base = self.base(host);
         let home = self.home(self.process(host), device);
-        let (slot, seq) = self.slots.open(|point| base.covers(point));
         self.made = self.made.max(stream.0.saturating_add(1));
-        let new = Stream {
+        let past = Past {
             id: stream,
-            chain: Chain::new(slot, seq, base),
-            role,
             device,
-            home,
             ops: 0,
             name: None,
-            legacy_heard: 0,
-            is_dirty: false,
             recent: Ring::default(),
             learned: Ring::default(),
             last_work: None,
         };
-        let seat = self.vacant.pop().unwrap_or_else(|| {
-            self.streams.push(None);
-            self.streams.len() - 1
-        });
-        self.streams[seat] = Some(new);
+        let seat = self.streams.create(home, role, base, past);
         self.seats.insert(stream, seat);
     }
 
     /// Ends a stream; its work stays in the order.
     pub(super) fn destroy(&mut self, id: StreamId, site: Site) {
         let Some(seat) = self.seats.remove(&id) else { return };
-        let Some(stream) = self.streams[seat].take() else { return };
-        self.vacant.push(seat);
-        let ended = stream.chain.snapshot();
-        let home = &mut self.homes[stream.home];
-        if stream.is_dirty {
-            home.dirty.retain(|dirty| *dirty != seat);
-            home.ended_dirty.push(ended.clone());
-        }
-        home.ended.learn(&ended);
-        self.slots.close(ended.point());
-        self.ended.push((id, site, stream.name));
+        let Some(stream) = self.streams.destroy(seat) else { return };
+        self.ended.push((id, site, stream.kept.name));
     }
 
     /// A stream that lives.
     #[inline]
     pub(super) fn stream(&self, id: StreamId) -> Option<&Stream> {
-        self.streams[*self.seats.get(&id)?].as_ref()
+        self.streams.get(*self.seats.get(&id)?)
     }
 
     /// The stream that was entered last at this seat.
     #[inline]
     pub(super) fn at(&self, seat: Seat) -> &Stream {
-        self.streams[seat].as_ref().expect("a seat that was entered is taken")
+        self.streams.get(seat).expect("a seat that was entered is taken")
     }
 
     #[inline]
     pub(super) fn at_mut(&mut self, seat: Seat) -> &mut Stream {
-        self.streams[seat].as_mut().expect("a seat that was entered is taken")
+        self.streams.get_mut(seat).expect("a seat that was entered is taken")
     }
 
     /// Whether there was a stream of this number, and if it is remembered, where it ended and what it was called.
@@ -310,25 +261,7 @@ impl Timeline {
             }
         };
         let seat = self.look(host, id)?;
-        let stream = self.streams[seat].as_mut().expect("a seat in the map is taken");
-        stream.chain.hear(self.threads[thread].host.base());
-        match stream.role {
-            StreamRole::NonBlocking => {}
-            StreamRole::Legacy => self.enter_legacy(seat),
-            StreamRole::Blocking | StreamRole::PerThread => {
-                let home = &mut self.homes[stream.home];
-                if stream.legacy_heard != home.version {
-                    stream.legacy_heard = home.version;
-                    if let Some(last) = &home.last {
-                        stream.chain.wait(last);
-                    }
-                }
-                if !stream.is_dirty {
-                    stream.is_dirty = true;
-                    home.dirty.push(seat);
-                }
-            }
-        }
+        self.streams.enter(seat, self.threads[thread].host.base());
         Some(seat)
     }
 
@@ -344,57 +277,23 @@ impl Timeline {
 
     /// What has completed once a stream has: its own work, and what the rules of default streams put before its end.
     pub(super) fn ends(&self, seat: Seat) -> Vec<Snapshot> {
-        let stream = self.at(seat);
-        let home = &self.homes[stream.home];
-        let mut ends = match stream.role {
-            StreamRole::NonBlocking => Vec::new(),
-            StreamRole::Blocking | StreamRole::PerThread => home.last.iter().cloned().collect(),
-            StreamRole::Legacy => {
-                let dirty = home.dirty.iter().filter_map(|seat| self.streams[*seat].as_ref());
-                dirty.map(|stream| stream.chain.snapshot()).chain(home.ended_dirty.iter().cloned()).collect()
-            }
-        };
-        ends.push(stream.chain.snapshot());
-        ends
+        self.streams.ends(seat)
     }
 
     /// The legacy stream of process 0 and device 0, if that is meant and it was never made.
     #[cold]
     fn default_stream(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
-        if id != crate::order::Order::LEGACY || self.was(id).is_some_and(|it| it.is_some()) {
+        if id != StreamId::LEGACY || self.was(id).is_some_and(|it| it.is_some()) {
             return None;
         }
         self.create(host, id, StreamRole::Legacy, DeviceId(0));
         self.seats.get(&id).copied()
     }
 
-    /// An operation on the legacy default stream waits for every blocking stream with new work.
-    #[cold]
-    fn enter_legacy(&mut self, seat: Seat) {
-        let home = self.at(seat).home;
-        let home = &mut self.homes[home];
-        home.version += 1;
-        let mut heard = std::mem::take(&mut home.ended_dirty);
-        for dirty in std::mem::take(&mut home.dirty) {
-            if let Some(stream) = &mut self.streams[dirty] {
-                stream.is_dirty = false;
-                heard.push(stream.chain.snapshot());
-            }
-        }
-        let legacy = self.at_mut(seat);
-        for snapshot in &heard {
-            legacy.chain.wait(snapshot);
-        }
-    }
-
     /// An operation of a stream is done: the legacy stream's is one that the blocking streams hear of.
     #[inline]
     pub(super) fn leave(&mut self, seat: Seat) {
-        if let Some(stream) = &self.streams[seat]
-            && stream.role == StreamRole::Legacy
-        {
-            self.homes[stream.home].last = Some(stream.chain.snapshot());
-        }
+        self.streams.leave(seat);
     }
 
     /// A thread was told that a snapshot has completed.
@@ -411,9 +310,10 @@ impl Timeline {
         let process = self.process(host);
         let thread = self.thread(host);
         let homes = &self.homes;
-        let is_meant = |home: &Home| home.process == process && device.is_none_or(|device| home.device == device);
-        let mine = |stream: &&Stream| is_meant(&homes[stream.home]);
-        let mut all: Vec<Snapshot> = self.streams.iter().flatten().filter(mine).map(|it| it.chain.snapshot()).collect();
+        let is_meant =
+            |home: HomeNumber| homes[home].0 == process && device.is_none_or(|device| homes[home].1 == device);
+        let mine = |stream: &&Stream| is_meant(stream.home);
+        let mut all: Vec<Snapshot> = self.streams.iter().filter(mine).map(|it| it.chain.snapshot()).collect();
         all.sort_unstable_by_key(Snapshot::point);
         let thread = &mut self.threads[thread];
         for what in &all {
@@ -423,8 +323,8 @@ impl Timeline {
             }
         }
         thread.host.learn_all(&all);
-        for home in homes.iter().filter(|home| is_meant(home)) {
-            thread.host.hear(home.ended.base());
+        for home in (0..homes.len()).filter(|home| is_meant(*home)) {
+            thread.host.hear(self.streams.ended(home));
         }
     }
 
@@ -442,12 +342,12 @@ impl Timeline {
 
     /// A chain number for a party that is no stream; see [`Slots::open`].
     pub(super) fn open_slot(&mut self) -> (Slot, Seq) {
-        self.slots.open(|_| false)
+        self.streams.slots.open(|_| false)
     }
 
     /// A chain that was opened so ends.
     pub(super) fn close_slot(&mut self, last: Point) {
-        self.slots.close(last);
+        self.streams.slots.close(last);
     }
 
     /// Whether work of a stream waits for the legacy stream of a home, and the other way round.
@@ -458,7 +358,7 @@ impl Timeline {
 
     /// How many chain numbers are in use or waiting to be used again.
     pub(super) fn chains(&self) -> usize {
-        self.slots.len()
+        self.streams.slots.len()
     }
 
     /// How many streams live.

@@ -53,8 +53,8 @@ impl Checker {
         let exportable = self.pools.get(&pool).copied().unwrap_or(false);
         let site = self.site(call, seat, Act::Allocate);
         let stream = self.time.at_mut(seat);
-        let (point, device) = (stream.chain.submit(), stream.device);
-        stream.last_work = None;
+        let (point, device) = (stream.chain.submit(), stream.kept.device);
+        stream.kept.last_work = None;
         self.done(seat, "allocated", call.place);
         self.born(memory, Use { point, site }, bytes, name, Source::Stream { exportable, pool, device });
         Ok(())
@@ -117,10 +117,10 @@ impl Checker {
         }
         let stream = self.time.at_mut(seat);
         let point = stream.chain.submit();
-        if start == Start::Ordered || stream.last_work.is_none() {
-            stream.last_work = Some((point.seq, point.seq));
+        if start == Start::Ordered || stream.kept.last_work.is_none() {
+            stream.kept.last_work = Some((point.seq, point.seq));
         }
-        let (id, op) = (stream.id, stream.ops + 1);
+        let (id, op) = (stream.kept.id, stream.kept.ops + 1);
         for (access, target) in accesses.iter().zip(&targets) {
             let site = Site { act: access.act, stream: id, op, place: call.place };
             self.add_use(*target, *access, Use { point, site }, seat);
@@ -138,7 +138,7 @@ impl Checker {
         };
         let life = self.lives.at(target.life);
         if let Source::Stream { pool, device, .. } = life.source
-            && device != self.time.at(seat).device
+            && device != self.time.at(seat).kept.device
         {
             self.check_reach(call, seat, access, target, (pool, device))?;
         }
@@ -203,7 +203,7 @@ impl Checker {
         target: Target,
         (pool, owner): (PoolId, DeviceId),
     ) -> Step {
-        let (device, life) = (self.time.at(seat).device, self.lives.at(target.life));
+        let (device, life) = (self.time.at(seat).kept.device, self.lives.at(target.life));
         let needed = if access.act == Act::Read { Reach::Read } else { Reach::ReadWrite };
         // A process takes what it imports into a pool of its own, of which nothing is known.
         if target.is_lease || self.reach.get(&(pool, device)).copied().unwrap_or_default() >= needed {
@@ -241,7 +241,7 @@ impl Checker {
     /// Work that may start before the launch before it has completed must not rely on that.
     fn check_early(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], targets: &[Target]) -> Step {
         let stream = self.time.at(seat);
-        let Some((from, _)) = stream.last_work else { return Ok(()) };
+        let Some((from, _)) = stream.kept.last_work else { return Ok(()) };
         let slot = stream.chain.slot();
         let overlaps = |known: &&Use| known.point.slot == slot && known.point.seq >= from;
         for (access, target) in accesses.iter().zip(targets) {
@@ -295,7 +295,7 @@ impl Checker {
         }
         let stream = self.time.at_mut(seat);
         let point = stream.chain.submit();
-        stream.last_work = None;
+        stream.kept.last_work = None;
         self.done(seat, "freed", call.place);
         self.end(target.life, Use { point, site });
         Ok(())

@@ -183,7 +183,7 @@ impl Captures {
         mode: CaptureMode,
     ) -> Result<CaptureId, (CaptureError, Box<Graph>)> {
         let refused = match () {
-            () if origin == crate::order::Order::LEGACY => Some(CaptureError::LegacyStream),
+            () if origin == StreamId::LEGACY => Some(CaptureError::LegacyStream),
             () if self.streams.contains_key(&origin) => Some(CaptureError::AlreadyCapturing(origin)),
             () => tails.iter().find(|id| graph.node(**id).is_none()).map(|id| GraphError::UnknownNode(*id).into()),
         };
@@ -255,7 +255,7 @@ impl Captures {
                 return Err(CaptureError::Merge { stream, here, there });
             }
             _ if !self.captures.contains_key(&there) => return Err(CaptureError::CapturedEvent(there)),
-            None if stream == crate::order::Order::LEGACY => {
+            None if stream == StreamId::LEGACY => {
                 self.invalidate(there);
                 return Err(CaptureError::LegacyStream);
             }

@@ -36,6 +36,15 @@ pub struct Op {
     pub what: What,
 }
 
+/// How a stream that a program makes stands to the legacy default stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StreamKind {
+    /// Ordered with it both ways (CUDA: `cudaStreamDefault`).
+    Blocking,
+    /// Not ordered with it (CUDA: `cudaStreamNonBlocking`).
+    NonBlocking,
+}
+
 /// How a stream stands to the default streams.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum StreamRole {

@@ -6,15 +6,15 @@
 
 mod chain;
 mod clock;
-mod engine;
 mod host;
 mod slots;
+mod streams;
 
 pub use chain::{Chain, Snapshot};
 pub use clock::{Clock, SPARSE_ENTRIES_MAX};
-pub use engine::{EventNumber, HostNumber, Order, OrderError, StreamKind};
 pub use host::{Base, Host};
 pub use slots::{Numbers, Slots};
+pub use streams::{HomeNumber, Seat, Stream, Streams};
 
 use crate::ids::{Point, Seq, Slot};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millpond_core::check::{Act, Place, Use};
 use millpond_core::graph::{GraphAllocId, Memory};
 use millpond_core::ids::{AllocId, Point, Slot};
-use millpond_core::order::StreamKind;
+use millpond_core::op::StreamKind;
 use millpond_core::units::Range;
 use millpond_driver::process;
 use std::sync::atomic::Ordering;

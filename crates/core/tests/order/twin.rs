@@ -1,13 +1,16 @@
-//! The order engine beside its naive twin: random programs, plain graph reachability as the judge.
+//! The order beside its naive twin: random programs, plain graph reachability as the judge.
 //!
 //! The twin keeps every operation as a node with its predecessors and answers by search. It knows the rules of the
-//! order from their definitions and shares nothing with the engine.
+//! order from their definitions and shares nothing with what it judges.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use millpond_core::ids::{Point, StreamId};
-use millpond_core::order::{Order, StreamKind};
+use millpond_core::ids::Point;
+use millpond_core::op::StreamRole;
+use millpond_core::order::Seat;
 use proptest::prelude::*;
+
+use crate::program::{LEGACY, Program};
 
 /// One step of a random program; numbers are taken modulo what exists.
 #[derive(Clone, Debug)]
@@ -36,7 +39,7 @@ struct Twin {
     /// The predecessors of each operation.
     before: Vec<Vec<usize>>,
     /// Each stream that ever lived.
-    streams: BTreeMap<u32, Life>,
+    streams: BTreeMap<Seat, Life>,
     /// Lives whose number was given out again.
     former: Vec<Life>,
     legacy: Option<usize>,
@@ -56,13 +59,13 @@ impl Twin {
     }
 
     /// Any operation of `host` on `stream`.
-    fn enter(&mut self, host: u32, stream: StreamId) -> usize {
+    fn enter(&mut self, host: u32, stream: Seat) -> usize {
         let mut before: Vec<usize> = self.told.entry(host).or_default().iter().copied().collect();
-        if stream == Order::LEGACY {
+        if stream == LEGACY {
             before.extend(self.legacy);
             before.extend(self.lives().filter(|stream| stream.blocking).filter_map(|stream| stream.last));
         } else {
-            let stream = &self.streams[&stream.0];
+            let stream = &self.streams[&stream];
             before.push(stream.born);
             before.extend(stream.last);
             before.extend(self.legacy.filter(|_| stream.blocking));
@@ -72,20 +75,30 @@ impl Twin {
         node
     }
 
-    fn advance(&mut self, stream: StreamId, node: usize) {
-        if stream == Order::LEGACY {
+    /// What has completed once a stream has.
+    fn ends(&self, stream: Seat) -> Vec<usize> {
+        if stream == LEGACY {
+            let blocking = self.lives().filter(|stream| stream.blocking).filter_map(|stream| stream.last);
+            return self.legacy.into_iter().chain(blocking).collect();
+        }
+        let stream = &self.streams[&stream];
+        [stream.born].into_iter().chain(stream.last).chain(self.legacy.filter(|_| stream.blocking)).collect()
+    }
+
+    fn advance(&mut self, stream: Seat, node: usize) {
+        if stream == LEGACY {
             self.legacy = Some(node);
         } else {
-            self.streams.get_mut(&stream.0).expect("a stream of the program").last = Some(node);
+            self.streams.get_mut(&stream).expect("a stream of the program").last = Some(node);
         }
     }
 
     /// A stream is made by a host: what the host was told comes before all of it.
-    fn create(&mut self, host: u32, stream: StreamId, blocking: bool) {
+    fn create(&mut self, host: u32, stream: Seat, blocking: bool) {
         let told = self.told.entry(host).or_default().iter().copied().collect();
         let born = self.node(told);
         let life = Life { born, last: None, blocking };
-        if let Some(former) = self.streams.insert(stream.0, life) {
+        if let Some(former) = self.streams.insert(stream, life) {
             // The number served before: that life's work still counts.
             self.former.push(former);
         }
@@ -122,25 +135,25 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-fn pick(live: &[StreamId], n: u8) -> StreamId {
+fn pick(live: &[Seat], n: u8) -> Seat {
     live[n as usize % live.len()]
 }
 
 /// Runs one program through both and compares every answer.
 fn compare(program: &[Step]) -> Result<(), TestCaseError> {
-    let (mut order, mut twin) = (Order::new(), Twin::default());
-    let mut live = vec![Order::LEGACY];
+    let (mut order, mut twin) = (Program::new(), Twin::default());
+    let mut live = vec![LEGACY];
     let mut points: Vec<(Point, usize)> = Vec::new();
     for step in program {
         match *step {
             Step::Create(host, blocking) => {
-                let kind = if blocking { StreamKind::Blocking } else { StreamKind::NonBlocking };
-                let id = order.create_stream(host.into(), kind);
+                let kind = if blocking { StreamRole::Blocking } else { StreamRole::NonBlocking };
+                let id = order.create(host.into(), kind);
                 twin.create(host.into(), id, blocking);
                 live.push(id);
             }
             Step::PerThread(host) => {
-                let id = order.per_thread_stream(host.into());
+                let id = order.per_thread(host.into());
                 if !live.contains(&id) {
                     twin.create(host.into(), id, true);
                     live.push(id);
@@ -148,15 +161,14 @@ fn compare(program: &[Step]) -> Result<(), TestCaseError> {
             }
             Step::Destroy(n) => {
                 let id = pick(&live, n);
-                if order.destroy_stream(id).is_ok() {
+                if order.destroy(id) {
                     live.retain(|stream| *stream != id);
-                    prop_assert!(order.submit(0, id).is_err(), "{id} is destroyed");
                 }
             }
             Step::Submit(host, n) => {
                 let stream = pick(&live, n);
                 let node = twin.enter(host.into(), stream);
-                let point = order.submit(host.into(), stream).expect("the stream lives");
+                let point = order.submit(host.into(), stream);
                 for (earlier, other) in &points {
                     let expected = twin.reaches(*other, node);
                     prop_assert_eq!(order.covers(stream, *earlier), expected, "{} before {}", earlier, point);
@@ -167,7 +179,7 @@ fn compare(program: &[Step]) -> Result<(), TestCaseError> {
                 let stream = pick(&live, n);
                 let node = twin.enter(host.into(), stream);
                 twin.events.insert(event.into(), node);
-                order.record(host.into(), stream, event.into()).expect("the stream lives");
+                order.record(host.into(), stream, event.into());
             }
             Step::Wait(host, n, event) => {
                 let stream = pick(&live, n);
@@ -175,7 +187,7 @@ fn compare(program: &[Step]) -> Result<(), TestCaseError> {
                 if let Some(recorded) = twin.events.get(&event.into()).copied() {
                     twin.before[node].push(recorded);
                 }
-                order.wait(host.into(), stream, event.into()).expect("the stream lives");
+                order.wait(host.into(), stream, event.into());
             }
             Step::SynchronizeEvent(host, event) => {
                 if let Some(recorded) = twin.events.get(&event.into()).copied() {
@@ -185,9 +197,9 @@ fn compare(program: &[Step]) -> Result<(), TestCaseError> {
             }
             Step::SynchronizeStream(host, n) => {
                 let stream = pick(&live, n);
-                let node = twin.enter(host.into(), stream);
-                twin.told.entry(host.into()).or_default().insert(node);
-                order.synchronize_stream(host.into(), stream).expect("the stream lives");
+                let ends = twin.ends(stream);
+                twin.told.entry(host.into()).or_default().extend(ends);
+                order.synchronize_stream(host.into(), stream);
             }
             Step::SynchronizeDevice(host) => {
                 let all = twin.lives().filter_map(|stream| stream.last).chain(twin.legacy).collect::<Vec<_>>();

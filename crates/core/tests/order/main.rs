@@ -1,0 +1,5 @@
+//! The order of streams, hosts and the default streams: its rules one by one, and beside a naive twin.
+
+mod program;
+mod rules;
+mod twin;

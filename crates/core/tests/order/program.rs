@@ -1,0 +1,121 @@
+//! A small program on top of [`Streams`]: host threads and events by number, as tests name them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millpond_core::ids::Point;
+use millpond_core::op::StreamRole;
+use millpond_core::order::{Base, Chain, HomeNumber, Host, Knows, Seat, Snapshot, Streams};
+
+/// The legacy default stream.
+pub(crate) const LEGACY: Seat = 0;
+
+pub(crate) struct Program {
+    streams: Streams<()>,
+    home: HomeNumber,
+    hosts: BTreeMap<u32, Host>,
+    events: BTreeMap<u32, Snapshot>,
+    per_thread: BTreeMap<u32, Seat>,
+}
+
+impl Program {
+    pub(crate) fn new() -> Self {
+        let mut streams = Streams::default();
+        let home = streams.open_home(u32::MAX);
+        assert_eq!(streams.create(home, StreamRole::Legacy, Arc::default(), ()), LEGACY);
+        let (hosts, events, per_thread) = Default::default();
+        Program { streams, home, hosts, events, per_thread }
+    }
+
+    fn host(&mut self, host: u32) -> &mut Host {
+        self.hosts.entry(host).or_insert_with(|| Host::new(host))
+    }
+
+    fn base(&mut self, host: u32) -> Arc<Base> {
+        Arc::clone(self.host(host).base())
+    }
+
+    pub(crate) fn create(&mut self, host: u32, role: StreamRole) -> Seat {
+        let base = self.base(host);
+        self.streams.create(self.home, role, base, ())
+    }
+
+    pub(crate) fn per_thread(&mut self, host: u32) -> Seat {
+        match self.per_thread.get(&host) {
+            Some(stream) => *stream,
+            None => {
+                let stream = self.create(host, StreamRole::PerThread);
+                self.per_thread.insert(host, stream);
+                stream
+            }
+        }
+    }
+
+    /// Whether there was one to destroy that the program may destroy.
+    pub(crate) fn destroy(&mut self, stream: Seat) -> bool {
+        let is_default = stream == LEGACY || self.per_thread.values().any(|it| *it == stream);
+        !is_default && self.streams.destroy(stream).is_some()
+    }
+
+    /// An operation of a stream that lives.
+    fn enter<R>(&mut self, host: u32, stream: Seat, operation: impl FnOnce(&mut Chain) -> R) -> R {
+        let base = self.base(host);
+        self.streams.enter(stream, &base);
+        let result = operation(&mut self.streams.get_mut(stream).expect("the stream lives").chain);
+        self.streams.leave(stream);
+        result
+    }
+
+    pub(crate) fn submit(&mut self, host: u32, stream: Seat) -> Point {
+        self.enter(host, stream, Chain::submit)
+    }
+
+    pub(crate) fn record(&mut self, host: u32, stream: Seat, event: u32) {
+        let snapshot = self.enter(host, stream, |chain| chain.snapshot());
+        self.events.insert(event, snapshot);
+    }
+
+    pub(crate) fn wait(&mut self, host: u32, stream: Seat, event: u32) {
+        let recorded = self.events.get(&event).cloned();
+        self.enter(host, stream, |chain| {
+            if let Some(snapshot) = &recorded {
+                chain.wait(snapshot);
+            }
+        });
+    }
+
+    pub(crate) fn synchronize_event(&mut self, host: u32, event: u32) {
+        if let Some(snapshot) = self.events.get(&event).cloned() {
+            self.host(host).learn(&snapshot);
+        }
+    }
+
+    pub(crate) fn synchronize_stream(&mut self, host: u32, stream: Seat) {
+        let ends = self.streams.ends(stream);
+        self.host(host).learn_all(&ends);
+    }
+
+    pub(crate) fn synchronize_device(&mut self, host: u32) {
+        let all: Vec<Snapshot> = self.streams.iter().map(|stream| stream.chain.snapshot()).collect();
+        let ended = Arc::clone(self.streams.ended(self.home));
+        let host = self.host(host);
+        host.learn_all(&all);
+        host.hear(&ended);
+    }
+
+    /// One host learned what another knows.
+    pub(crate) fn tell(&mut self, from: u32, to: u32) {
+        let base = self.base(from);
+        self.host(to).hear(&base);
+    }
+
+    /// Whether a point comes before the next operation of a stream, given what the stream knows by now.
+    pub(crate) fn covers(&self, stream: Seat, point: Point) -> bool {
+        self.streams.get(stream).is_some_and(|stream| stream.chain.covers(point))
+    }
+
+    /// How many chain numbers are in use or waiting to be used again.
+    pub(crate) fn chains(&self) -> usize {
+        self.streams.slots.len()
+    }
+}
