@@ -97,7 +97,7 @@ pub unsafe extern "C" fn millpond_pool_create(
         if !config.is_null() {
             let config = given(config, "config")?;
             settings.release_threshold = config.release_threshold;
-            settings.max_bytes = config.max_bytes;
+            settings.max_bytes = Some(config.max_bytes).filter(|bytes| *bytes > 0);
             settings.guard = config.guard != 0;
             if config.slack != 0.0 {
                 settings.slack = Slack::Fixed(config.slack);

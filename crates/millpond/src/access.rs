@@ -67,14 +67,19 @@ impl<T> Clone for Elements<T> {
 
 impl<T> Copy for Elements<T> {}
 
-/// What can be declared to a launch: [`Read`], [`Write`], and tuples or arrays of them.
+/// What can be declared to a launch: [`Read`], [`Write`], and tuples, arrays or vectors of them.
 ///
 /// Sealed: the slices are sound because only this crate says what they are made of.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` declares no access to memory",
+    label = "not `x.read()`, `x.write()`, or several of them",
+    note = "a launch takes `x.read()` or `x.write()` of buffers and views, tuples of up to eight, arrays and vectors"
+)]
 pub trait Access: sealed::Sealed {
     /// What the closure gets: `&[T]` for a read, `&mut [T]` for a write.
     type Slice<'a>;
     /// What a foreign kernel gets: addresses and lengths.
-    type Place: Copy + Send + 'static;
+    type Place: Clone + Send + 'static;
 
     /// Tells each access in order.
     #[doc(hidden)]
@@ -104,14 +109,14 @@ mod sealed {
 macro_rules! access {
     ($(#[$doc:meta])* $name:ident, $act:expr, $slice:ty, $make:expr) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
+        #[derive(Debug)]
         #[must_use = "an access does nothing until it is given to a launch"]
-        pub struct $name<'b, T: Pod> {
+        pub struct $name<'b, T> {
             source: Source<'b>,
             span: Span<T>,
         }
 
-        impl<'b, T: Pod> $name<'b, T> {
+        impl<'b, T> $name<'b, T> {
             #[inline]
             pub(crate) fn new(source: Source<'b>, span: Span<T>) -> Self {
                 Self { source, span }
@@ -128,6 +133,14 @@ macro_rules! access {
                 self.span.count().len()
             }
         }
+
+        impl<T> Clone for $name<'_, T> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<T> Copy for $name<'_, T> {}
 
         impl<T: Pod> sealed::Sealed for $name<'_, T> {}
 
@@ -246,6 +259,33 @@ impl<A: Access, const N: usize> Access for [A; N] {
     }
 }
 
+impl<A: Access> sealed::Sealed for Vec<A> {}
+
+impl<A: Access> Access for Vec<A> {
+    type Slice<'a> = Vec<A::Slice<'a>>;
+    type Place = Vec<A::Place>;
+
+    fn declare<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
+        self.iter().for_each(|access| access.declare(tell));
+    }
+
+    fn place(&self, address: &mut dyn FnMut() -> u64) -> Self::Place {
+        self.iter().map(|access| access.place(address)).collect()
+    }
+
+    fn moved(place: Self::Place, address: &mut dyn FnMut() -> u64) -> Self::Place {
+        place.into_iter().map(|place| A::moved(place, address)).collect()
+    }
+
+    unsafe fn slices<'a>(place: Self::Place) -> Self::Slice<'a> {
+        let slices = place.into_iter().map(|place| {
+            // SAFETY: the caller's promise holds for each part.
+            unsafe { A::slices(place) }
+        });
+        slices.collect()
+    }
+}
+
 impl sealed::Sealed for AccessList {}
 
 /// No slices are made: a kernel of accesses counted at run time has its addresses from elsewhere.
@@ -271,7 +311,7 @@ pub(crate) fn repeated<A: Access>(
 ) -> Box<dyn FnMut() + Send> {
     Box::new(move || {
         // SAFETY: as for `task`: each launch of the graph is checked and recorded, and no exec overlaps itself.
-        kernel(unsafe { A::slices(place) });
+        kernel(unsafe { A::slices(place.clone()) });
     })
 }
 
@@ -285,7 +325,7 @@ pub(crate) fn movable<A: Access>(
 ) -> Movable {
     Box::new(move |addresses| {
         let mut addresses = addresses.iter();
-        let place = A::moved(place, &mut || addresses.next().copied().unwrap_or(0));
+        let place = A::moved(place.clone(), &mut || addresses.next().copied().unwrap_or(0));
         // SAFETY: as for `repeated`, at the addresses of the instance that was launched.
         kernel(unsafe { A::slices(place) });
     })
@@ -294,7 +334,7 @@ pub(crate) fn movable<A: Access>(
 /// The closure of a launch, with its slices, ready to run on the device.
 pub(crate) fn task<A: Access>(
     place: A::Place,
-    mut kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
+    kernel: impl for<'a> FnOnce(A::Slice<'a>) + Send + 'static,
 ) -> millpond_driver::Task {
     Box::new(move || {
         // SAFETY: the launch was checked and recorded before it was submitted: its memory is live until after it, and

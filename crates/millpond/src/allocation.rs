@@ -26,7 +26,6 @@ use crate::stream::StreamShared;
 use crate::tracing::Tracer;
 
 /// An entry: its fixed part. Blocks and lives pass through [`life`](Allocation::life).
-#[derive(Debug)]
 #[repr(C, align(128))] // No cache line is shared with another entry, which another stream may serve.
 pub(crate) struct Allocation {
     pub(crate) origin: Origin,

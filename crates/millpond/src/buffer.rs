@@ -3,10 +3,8 @@
 //! A buffer owns one life of an allocation and ends it; a view is a plain value that names the life and can be stale.
 //! Neither gives access to bytes: a launch or a copy does, for accesses that it was told of (`access.rs`).
 
-use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
-use bytemuck::Pod;
 use millpond_core::ids::{AllocId, PoolId};
 
 use crate::access::{Read, Source, Write};
@@ -21,12 +19,12 @@ use crate::pool::PoolShared;
 /// after everything declared so far: that never waits, never fails, and orders nothing.
 ///
 /// A buffer of no elements has no memory and the null address, as in CUDA.
-pub struct Buffer<T: Pod> {
+pub struct Buffer<T> {
     owned: Option<Owned>,
     count: Count<T>,
 }
 
-impl<T: Pod> Buffer<T> {
+impl<T> Buffer<T> {
     #[inline]
     pub(crate) fn new(owned: Option<Owned>, count: Count<T>) -> Self {
         Self { owned, count }
@@ -159,7 +157,7 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
-impl<T: Pod> Drop for Buffer<T> {
+impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
         if let Some(owned) = self.owned.take() {
             PoolShared::drop_allocation(owned);
@@ -167,17 +165,11 @@ impl<T: Pod> Drop for Buffer<T> {
     }
 }
 
-impl<T: Pod> fmt::Debug for Buffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer").field("address", &self.address()).field("len", &self.count).finish_non_exhaustive()
-    }
-}
-
 /// A name for one life of an allocation, or for a range of its elements. A plain value: it owns nothing and can
 /// outlive what it names; using it then is refused.
-pub struct View<T: Pod> {
-    named: Option<Named>,
-    span: Span<T>,
+pub struct View<T> {
+    pub(crate) named: Option<Named>,
+    pub(crate) span: Span<T>,
 }
 
 /// Which life of which allocation.
@@ -192,21 +184,15 @@ pub(crate) struct Named {
     pub(crate) address: u64,
 }
 
-impl<T: Pod> Clone for View<T> {
+impl<T> Clone for View<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: Pod> Copy for View<T> {}
+impl<T> Copy for View<T> {}
 
-impl<T: Pod> fmt::Debug for View<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("View").field("span", &self.span).finish_non_exhaustive()
-    }
-}
-
-impl<T: Pod> View<T> {
+impl<T> View<T> {
     /// The number of elements.
     pub fn len(&self) -> usize {
         self.span.count().len()

@@ -99,8 +99,8 @@ impl SimConfig {
 pub struct PoolConfig {
     /// Bytes to keep at a synchronisation (CUDA: `cudaMemPoolAttrReleaseThreshold`). Default 0.
     pub release_threshold: u64,
-    /// The most to reserve, in bytes; 0 for no limit (CUDA: `maxSize`). Rounded up to the device's granularity.
-    pub max_bytes: u64,
+    /// The most to reserve, in bytes (CUDA: `maxSize`). Rounded up to the device's granularity. Default: no limit.
+    pub max_bytes: Option<u64>,
     /// When memory freed on one stream may serve another. Default: always.
     pub reuse: ReusePolicy,
     /// How much more may be reserved than is held. Default: adaptive.
@@ -122,7 +122,7 @@ impl Default for PoolConfig {
     fn default() -> Self {
         Self {
             release_threshold: 0,
-            max_bytes: 0,
+            max_bytes: None,
             reuse: ReusePolicy::default(),
             slack: Slack::default(),
             chunk_bytes_max: 512 * MIB,
@@ -153,6 +153,13 @@ pub(crate) fn check_memory(granularity: u64, total_bytes: u64) -> Result<()> {
 }
 
 impl PoolConfig {
+    /// The settings of a pool that is open.
+    pub(crate) fn of_core(core: millpond_core::pool::PoolConfig, guard: bool, shareable: bool) -> Self {
+        let millpond_core::pool::PoolConfig { release_threshold, max_bytes, reuse, slack, chunk_bytes_max, .. } = core;
+        let max_bytes = Some(max_bytes).filter(|bytes| *bytes > 0);
+        Self { release_threshold, max_bytes, reuse, slack, chunk_bytes_max, guard, shareable }
+    }
+
     /// The core's settings, for a device of this granularity; `is_apart` where each allocation has chunks of its own.
     pub(crate) fn to_core(&self, granularity: u64, is_apart: bool) -> Result<millpond_core::pool::PoolConfig> {
         let refuse = |setting, reason: &str| Err(Invalid::Setting { setting, reason: reason.into() }.into());
@@ -164,8 +171,11 @@ impl PoolConfig {
         if self.chunk_bytes_max < granularity {
             return refuse("chunk_bytes_max", "it must be at least the device's granularity");
         }
-        let Some(max_bytes) = round_up(self.max_bytes, granularity) else {
-            return refuse("max_bytes", "it is larger than any memory; 0 means no limit");
+        let max_bytes = match self.max_bytes.map(|bytes| round_up(bytes, granularity)) {
+            None => 0,
+            Some(Some(0)) => return refuse("max_bytes", "no memory could be had with 0; `None` means no limit"),
+            Some(Some(bytes)) => bytes,
+            Some(None) => return refuse("max_bytes", "it is larger than any memory; `None` means no limit"),
         };
         Ok(millpond_core::pool::PoolConfig {
             grain: match (is_apart, self.guard) {

@@ -35,7 +35,6 @@ use crate::tracing::Tracer;
 pub(crate) type CountedDriver = Counting<Arc<dyn Driver>>;
 
 /// The shared part of a device.
-#[derive(Debug)]
 pub(crate) struct Context {
     /// Tells the devices of a process apart.
     pub(crate) number: u32,

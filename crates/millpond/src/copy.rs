@@ -10,14 +10,39 @@ use bytemuck::Pod;
 use millpond_driver::{CopyKind, DriverError};
 
 use crate::access::{Read, Write};
+use crate::buffer::Buffer;
 use crate::error::{CaptureError, Invalid, Result};
 use crate::graph::Payload;
 use crate::launch::To;
+use crate::pool::Pool;
 use crate::record::Ask;
 use crate::shell;
 use crate::stream::Stream;
 
 impl Stream {
+    /// Allocates memory and fills it with zeros, in stream order (CUDA: `cudaMallocAsync` and `cudaMemsetAsync`).
+    ///
+    /// # Errors
+    /// As for [`alloc`](Self::alloc) and [`memset`](Self::memset); nothing is allocated then.
+    #[track_caller]
+    pub fn alloc_zeroed<T: Pod>(&self, pool: &Pool, len: usize) -> Result<Buffer<T>> {
+        let buffer = self.alloc(pool, len)?;
+        self.memset(buffer.write(), 0)?;
+        Ok(buffer)
+    }
+
+    /// Allocates memory for a host slice and copies it there, in stream order (CUDA: `cudaMallocAsync` and
+    /// `cudaMemcpyAsync`). The slice is staged and can be reused at once.
+    ///
+    /// # Errors
+    /// As for [`alloc`](Self::alloc) and [`copy_from_host`](Self::copy_from_host); nothing is allocated then.
+    #[track_caller]
+    pub fn upload<T: Pod>(&self, pool: &Pool, from: &[T]) -> Result<Buffer<T>> {
+        let buffer = self.alloc(pool, from.len())?;
+        self.copy_from_host(buffer.write(), from)?;
+        Ok(buffer)
+    }
+
     /// Copies a host slice to the device, in stream order (CUDA: `cudaMemcpyAsync`, host to device). The slice is
     /// staged and can be reused at once.
     ///
@@ -80,6 +105,20 @@ impl Stream {
             return Err(error);
         }
         Ok(to)
+    }
+
+    /// As [`copy_to_host`](Self::copy_to_host), into a slice.
+    ///
+    /// The bytes come by way of a buffer of this call's own: `to` is written only once the copy has completed.
+    ///
+    /// # Errors
+    /// [`Invalid::Length`] where the two sides differ, and as for [`copy_to_host`](Self::copy_to_host); `to` is as it
+    /// was then.
+    #[track_caller]
+    pub fn copy_to_host_into<T: Pod>(&self, from: Read<'_, T>, to: &mut [T]) -> Result<()> {
+        check_lengths("copy_to_host_into", from.len(), to.len())?;
+        to.copy_from_slice(&self.copy_to_host(from)?);
+        Ok(())
     }
 
     /// Copies between device memory, in stream order (CUDA: `cudaMemcpyAsync`, device to device).

@@ -9,27 +9,26 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use bytemuck::Pod;
 use millpond_core::op::Part;
 
 use crate::config::GRAIN;
 use crate::error::{Invalid, Result};
 
 /// So many elements.
-pub(crate) struct Count<T: Pod> {
+pub(crate) struct Count<T> {
     len: usize,
     element: PhantomData<fn() -> T>,
 }
 
 /// Some of them, one after the other.
-pub(crate) struct Span<T: Pod> {
+pub(crate) struct Span<T> {
     start: usize,
     count: Count<T>,
     /// Whether these are all that there are.
     is_all: bool,
 }
 
-impl<T: Pod> Count<T> {
+impl<T> Count<T> {
     /// No elements.
     pub(crate) const NONE: Self = Self { len: 0, element: PhantomData };
 
@@ -58,7 +57,7 @@ impl<T: Pod> Count<T> {
     }
 }
 
-impl<T: Pod> Span<T> {
+impl<T> Span<T> {
     #[inline]
     pub(crate) fn all(count: Count<T>) -> Self {
         Self { start: 0, count, is_all: true }
@@ -93,31 +92,37 @@ impl<T: Pod> Span<T> {
     }
 }
 
-impl<T: Pod> Clone for Count<T> {
+impl<T> Clone for Count<T> {
     #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: Pod> Copy for Count<T> {}
+impl<T> Copy for Count<T> {}
 
-impl<T: Pod> fmt::Debug for Count<T> {
+impl<T> fmt::Debug for Count<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.len)
     }
 }
 
-impl<T: Pod> Clone for Span<T> {
+impl<T> Clone for Span<T> {
     #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: Pod> Copy for Span<T> {}
+impl<T> Copy for Span<T> {}
 
-impl<T: Pod> fmt::Debug for Span<T> {
+impl<T> PartialEq for Span<T> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.start, self.count.len) == (other.start, other.count.len)
+    }
+}
+
+impl<T> fmt::Debug for Span<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}..{}", self.start, self.start + self.count.len)
     }

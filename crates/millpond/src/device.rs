@@ -47,7 +47,7 @@ const ADDRESSES_LEAST: u64 = 64 * MIB;
 static NEXT_DEVICE: AtomicU32 = AtomicU32::new(1);
 
 /// A device. Clones name the same device; streams, pools and buffers keep it alive.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Device {
     shared: Arc<DeviceShared>,
 }
@@ -390,10 +390,8 @@ fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Resu
         return Err(Invalid::Setting { setting: "shareable", reason }.into());
     }
     let shareable = config.shareable;
-    let memory = match config.max_bytes {
-        0 => context.properties.total_bytes,
-        limit => limit.min(context.properties.total_bytes),
-    };
+    let total = context.properties.total_bytes;
+    let memory = config.max_bytes.map_or(total, |limit| limit.min(total));
     let core = config.to_core(granularity, is_apart)?;
     let id = PoolId(Context::next_number(&context.next_pool, "pools")?);
     let range = reserve_addresses(context, memory)?;

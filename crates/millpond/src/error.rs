@@ -118,6 +118,14 @@ impl Error {
             || self.capture().is_some_and(is_of_capture)
     }
 
+    /// Who holds what, if no memory is left.
+    pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
+        match self {
+            Error::OutOfMemory(report) => Some(report),
+            _ => None,
+        }
+    }
+
     /// The violation, if it is one.
     pub fn violation(&self) -> Option<&Finding> {
         match self {
@@ -435,32 +443,32 @@ impl fmt::Display for OutOfMemory {
 ///
 /// With `?` in a function that returns [`Error`] the buffer is dropped, which frees it after everything declared so
 /// far.
-pub struct Refused<T: bytemuck::Pod> {
+pub struct Refused<T> {
     /// Why.
     pub error: Error,
     /// What was to be freed; still the caller's.
     pub buffer: Buffer<T>,
 }
 
-impl<T: bytemuck::Pod> fmt::Debug for Refused<T> {
+impl<T> fmt::Debug for Refused<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
     }
 }
 
-impl<T: bytemuck::Pod> fmt::Display for Refused<T> {
+impl<T> fmt::Display for Refused<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl<T: bytemuck::Pod> std::error::Error for Refused<T> {
+impl<T> std::error::Error for Refused<T> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.error)
     }
 }
 
-impl<T: bytemuck::Pod> From<Refused<T>> for Error {
+impl<T> From<Refused<T>> for Error {
     fn from(refused: Refused<T>) -> Self {
         refused.error
     }

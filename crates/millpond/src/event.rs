@@ -15,7 +15,7 @@ use crate::graph::CapturedAt;
 use crate::tracing::{TracedEvent, Tracer};
 
 /// A position of a stream with everything that comes before it. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Event {
     /// Its end is told before the device's can come.
     pub(crate) traced: Option<Arc<TracedEvent>>,

@@ -230,10 +230,12 @@ impl Queue<'_> {
 }
 
 impl StreamShared {
-    fn launch<A: Access>(
+    /// Launches a closure; `record` makes it a node's payload where the stream captures, or gives it back.
+    fn launch<A: Access, K: for<'a> FnOnce(A::Slice<'a>) + Send + 'static>(
         &self,
         accesses: A,
-        kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
+        kernel: K,
+        record: impl FnOnce(A::Place, K) -> std::result::Result<Payload, K>,
         caller: &'static Location<'static>,
     ) -> Result<()> {
         self.check_closures()?;
@@ -242,10 +244,16 @@ impl StreamShared {
         self.operate(&accesses, true, caller, |to| {
             let place = match to {
                 To::Device(place) => place,
-                To::Graph(payload, place) => {
-                    *payload = Payload::kernel::<A>(&self.context, place, kernel);
-                    return Ok(());
-                }
+                To::Graph(payload, place) => match record(place, kernel) {
+                    Ok(recorded) => {
+                        *payload = recorded;
+                        return Ok(());
+                    }
+                    Err(kernel) => {
+                        unused = Some(kernel);
+                        return Err(CaptureError::Uncapturable { call: "launch_once" }.into());
+                    }
+                },
             };
             // Where there is no memory there are no slices: the kernel is checked and recorded, and not run.
             refused = Some(Work::Run(match self.context.properties.has_memory {
@@ -360,7 +368,35 @@ impl Stream {
         accesses: A,
         kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
     ) -> Result<()> {
-        self.shared.launch(accesses, kernel, Location::caller())
+        let shared = &self.shared;
+        let record = |place, kernel| Ok(Payload::kernel::<A>(&shared.context, place, kernel));
+        shared.launch(accesses, kernel, record, Location::caller())
+    }
+
+    /// As [`launch`](Self::launch), for a closure that runs once and may give away what it owns.
+    ///
+    /// ```
+    /// # fn main() -> millpond::Result<()> {
+    /// # let device = millpond::Device::host(Default::default())?;
+    /// let stream = device.stream()?;
+    /// let x = stream.upload(&device.default_pool(), &[1, 2, 3])?;
+    /// let (send, sum) = std::sync::mpsc::channel::<i32>();
+    /// stream.launch_once(x.read(), move |x| drop(send.send(x.iter().sum())))?;
+    /// assert_eq!(sum.recv(), Ok(6));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`launch`](Self::launch), and [`CaptureError::Uncapturable`] in a capture, whose nodes run at each launch
+    /// of the graph.
+    #[track_caller]
+    pub fn launch_once<A: Access>(
+        &self,
+        accesses: A,
+        kernel: impl for<'a> FnOnce(A::Slice<'a>) + Send + 'static,
+    ) -> Result<()> {
+        self.shared.launch(accesses, kernel, |_, kernel| Err(kernel), Location::caller())
     }
 
     /// Declares a use and submits nothing: it is checked and recorded as a [`launch`](Self::launch) that does nothing.

@@ -28,6 +28,9 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("Millpond runs on Linux only: its devices are made of memfd, mmap and membarrier");
+
 #[allow(unsafe_code)]
 mod access;
 mod allocation;
@@ -46,6 +49,7 @@ mod external;
 mod garbage;
 mod grants;
 mod graph;
+mod handles;
 mod held;
 mod host_free;
 mod hosts;
@@ -113,6 +117,7 @@ pub use stream::{Stream, StreamKind};
 pub use trace::Trace;
 pub use trusted::Trusted;
 
+pub use bytemuck::Pod;
 pub use millpond_core::check::{Act, Edge, Edit, Finding, Kind, Known, Place, Side, Spot, Subject};
 pub use millpond_core::graph::CaptureMode;
 pub use millpond_core::ids::{AllocId, PoolId, StreamId};

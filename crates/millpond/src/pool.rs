@@ -29,7 +29,7 @@ use crate::stream::{PoolShelf, Shelved, StreamShared};
 ///
 /// What was allocated from it stays valid and can still be freed; its memory goes back to the system with the last
 /// of them (CUDA: `cudaMemPoolDestroy`).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Pool {
     pub(crate) shared: Arc<PoolShared>,
     _owner: Arc<Owner>,
@@ -54,7 +54,6 @@ impl Drop for Owner {
 }
 
 /// The shared half of a pool.
-#[derive(Debug)]
 pub(crate) struct PoolShared {
     pub(crate) id: PoolId,
     pub(crate) context: Arc<Context>,
@@ -456,9 +455,10 @@ impl Pool {
         self.shared.lock().pool.set_release_threshold(bytes);
     }
 
-    /// The settings.
-    pub fn config(&self) -> PoolConfig {
-        self.shared.lock().pool.config().clone()
+    /// The settings in force.
+    pub fn config(&self) -> crate::PoolConfig {
+        let core = self.shared.lock().pool.config().clone();
+        crate::PoolConfig::of_core(core, self.shared.guard, self.shared.shareable)
     }
 
     /// Whether the pool's books are whole, every invariant derived anew: for tests, as slow as the pool is large.

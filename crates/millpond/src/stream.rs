@@ -36,7 +36,7 @@ pub use millpond_core::op::StreamKind;
 ///
 /// Every stream-ordered act is a method here. Clones name the same stream; it is closed when the last one is dropped,
 /// and work already in it still runs (CUDA: `cudaStreamDestroy`).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Stream {
     pub(crate) shared: Arc<StreamShared>,
     _owner: Arc<Owner>,
@@ -103,7 +103,6 @@ impl Submitters {
 }
 
 /// A stream, as the rest of the crate knows it.
-#[derive(Debug)]
 #[repr(align(128))] // No cache line is shared with another stream's.
 pub(crate) struct StreamShared {
     pub(crate) id: StreamId,

@@ -62,8 +62,8 @@ fn devices_that_met_and_went_leave_nothing() {
     // The other test of this process takes a few, too.
     let (rounds, streams) = (300, 8);
     let number = |text: String| -> usize {
-        let at = text.find("Slot(").expect("an event names its chain") + 5;
-        text[at..].split(')').next().unwrap().parse().unwrap()
+        let at = text.find("chain ").expect("an event names its chain") + 6;
+        text[at..].split(',').next().unwrap().parse().unwrap()
     };
     let mut seen = Vec::new();
     for _ in 0..rounds {

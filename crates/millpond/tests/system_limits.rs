@@ -86,7 +86,7 @@ fn many_pools() {
     check_use(&device, &pools[0], 32 * MIB);
     check_use(&device, pools.last().unwrap(), 32 * MIB);
     drop(pools);
-    let small = PoolConfig { max_bytes: 64 * MIB, ..Default::default() };
+    let small = PoolConfig { max_bytes: Some(64 * MIB), ..Default::default() };
     let pools: Vec<Pool> = (0..5000).map(|_| device.pool(small.clone()).unwrap()).collect();
     check_use(&device, pools.last().unwrap(), 32 * MIB);
 }

@@ -91,7 +91,7 @@ impl Thread<'_> {
         let is_empty = pool.used.load(Ordering::Relaxed) == 0 && self.pools.iter().flatten().count() <= 3;
         let limit = pool.pool.config().max_bytes;
         let bytes = len as u64 * 8;
-        let fits = limit == 0 || bytes.next_multiple_of(2 << 20) <= limit;
+        let fits = limit.is_none_or(|limit| bytes.next_multiple_of(2 << 20) <= limit);
         if is_alone && is_empty && fits && self.world.setting.total_bytes >= 1 << 32 && held.line.is_sure() {
             let Some(device) = self.device(pool.device) else { return };
             if device.synchronize().is_ok()

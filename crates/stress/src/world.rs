@@ -226,9 +226,9 @@ impl World {
         };
         let is_strict = !reuse.allow_internal_dependencies;
         let max_bytes = match self.setting.pools {
-            Pools::Tight => (1 + random.below(3)) << 21,
-            _ if random.chance(20) => (1 + random.below(8)) << 21,
-            _ => 0,
+            Pools::Tight => Some((1 + random.below(3)) << 21),
+            _ if random.chance(20) => Some((1 + random.below(8)) << 21),
+            _ => None,
         };
         let config = PoolConfig {
             release_threshold: [0, 4 << 20, u64::MAX][random.below(3) as usize],

@@ -108,7 +108,7 @@ fn is_memory(kind: &NodeKind) -> bool {
 }
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Body {
     pub(crate) context: Arc<Context>,
     pub(crate) core: CoreGraph,

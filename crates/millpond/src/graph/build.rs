@@ -29,7 +29,6 @@ use crate::tracing::Tracer;
 /// [`instantiate`](Self::instantiate), with both nodes and the missing edge. Beyond what CUDA allows for graphs with
 /// memory nodes: nodes and edges can be removed, a graph can be cloned, be a child, and have several instances.
 /// Instances of a graph and of its clones have the same addresses, so that their launches run one after the other.
-#[derive(Debug)]
 pub struct Graph {
     /// Shared with instances until it is changed.
     pub(crate) body: Arc<Body>,

@@ -49,7 +49,7 @@ pub struct Instantiate {
 /// A graph that can be launched again and again. Clones name the same instance.
 ///
 /// Dropping it frees no memory that a launch left live, and work in flight still runs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct GraphExec {
     pub(crate) shared: Arc<ExecShared>,
 }
@@ -98,7 +98,6 @@ pub(crate) enum Whose {
 }
 
 /// See the module.
-#[derive(Debug)]
 pub(crate) struct ExecShared {
     pub(crate) context: Arc<Context>,
     /// Empty where it is a graph of the device.

@@ -57,7 +57,9 @@ pub use memory::GraphMemoryStatistics;
 pub use node::{GraphNode, MemAllocNode};
 
 pub(crate) use arena::Arena;
+pub(crate) use body::Body;
 pub(crate) use capture::{CapturedAt, Session, name_captured};
+pub(crate) use exec::ExecShared;
 pub(crate) use memory::trim as trim_graph_memory;
 pub(crate) use node::NodeName;
 pub(crate) use payload::{EventNode, Payload};

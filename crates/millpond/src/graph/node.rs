@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use bytemuck::Pod;
 use millpond_core::graph::{GraphAllocId, GraphId, NodeId};
 
 use crate::access::{Read, Source, Write};
@@ -44,21 +43,21 @@ impl NodeName {
 /// In a graph it names the memory that a launch will allocate; outside, its life of now, if it has one. (Of a graph
 /// with [symbolic addresses](crate::Device::symbolic_graph) it names memory in graphs only.)
 /// [`Launch::take`](crate::Launch::take) makes a [`Buffer`](crate::Buffer) of it.
-pub struct MemAllocNode<T: Pod> {
+pub struct MemAllocNode<T> {
     /// None for elements without bytes, and for what no graph allocates.
     pub(crate) name: Option<NodeName>,
     pub(crate) count: Count<T>,
 }
 
-impl<T: Pod> Clone for MemAllocNode<T> {
+impl<T> Clone for MemAllocNode<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: Pod> Copy for MemAllocNode<T> {}
+impl<T> Copy for MemAllocNode<T> {}
 
-impl<T: Pod> fmt::Debug for MemAllocNode<T> {
+impl<T> fmt::Debug for MemAllocNode<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemAllocNode")
             .field("address", &self.address())
@@ -67,7 +66,7 @@ impl<T: Pod> fmt::Debug for MemAllocNode<T> {
     }
 }
 
-impl<T: Pod> MemAllocNode<T> {
+impl<T> MemAllocNode<T> {
     pub(crate) fn new(name: Option<NodeName>, count: Count<T>) -> Self {
         Self { name, count }
     }

@@ -140,7 +140,7 @@ fn a_limit_is_kept() {
     compare(|rows, cuda, device| {
         let limit = 32 << 20;
         let (their_pool, theirs) = (cuda.pool(u64::MAX, limit), cuda.stream());
-        let (max_bytes, release_threshold) = (limit as u64, u64::MAX);
+        let (max_bytes, release_threshold) = (Some(limit as u64).filter(|limit| *limit > 0), u64::MAX);
         let pool = device.pool(PoolConfig { max_bytes, release_threshold, ..PoolConfig::default() })?;
         let stream = device.stream()?;
         let (code, x) = cuda.alloc(their_pool, 1 << 20, theirs);

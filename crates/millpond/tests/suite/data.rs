@@ -184,7 +184,7 @@ fn check(schedule: Schedule, seed: u64, steps: usize, config: PoolConfig) {
 fn config(number: u64) -> PoolConfig {
     let bit = |bit: u64| number >> bit & 1 != 0;
     PoolConfig {
-        max_bytes: 24 * MIB,
+        max_bytes: Some(24 * MIB),
         release_threshold: if bit(0) { u64::MAX } else { 0 },
         reuse: if bit(1) { ReusePolicy::default() } else { reuse(bit(2), bit(3), bit(4)) },
         slack: if bit(5) { Slack::Fixed(0.0) } else { Slack::Adaptive },
@@ -265,7 +265,7 @@ fn reuse_by_events_keeps_data_apart() {
         let device = Device::host(HostConfig { schedule, ..Default::default() }).unwrap();
         // Room for two buffers: the third is always a reuse.
         let pool =
-            device.pool(PoolConfig { max_bytes: 4 * MIB, reuse: reuse(true, false, false), ..Default::default() });
+            device.pool(PoolConfig { max_bytes: Some(4 * MIB), reuse: reuse(true, false, false), ..Default::default() });
         let (pool, verified) = (pool.unwrap(), Arc::new(AtomicU64::new(0)));
         let streams: Vec<Stream> = (0..4).map(|_| device.stream().unwrap()).collect();
         let mut addresses = std::collections::BTreeSet::new();

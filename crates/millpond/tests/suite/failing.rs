@@ -50,7 +50,7 @@ impl Program {
         Program {
             has_memory: device.properties().has_memory,
             pool: pool(PoolConfig { chunk_bytes_max: 2 * MIB, release_threshold: 4 * MIB, ..Default::default() }),
-            tight: pool(PoolConfig { max_bytes: 2 * MIB, reuse, ..Default::default() }),
+            tight: pool(PoolConfig { max_bytes: Some(2 * MIB), reuse, ..Default::default() }),
             guarded: pool(PoolConfig { guard: true, ..Default::default() }),
             a: again(|| device.stream()),
             b: again(|| device.stream()),

@@ -161,7 +161,7 @@ fn pools_are_counted_apart() {
 #[test]
 fn a_limited_pool_refuses_what_passes_its_limit() {
     on_every_device(|on| {
-        let (stream, pool) = (on.stream(), on.pool(PoolConfig { max_bytes: 32 * MIB, ..Default::default() }));
+        let (stream, pool) = (on.stream(), on.pool(PoolConfig { max_bytes: Some(32 * MIB), ..Default::default() }));
         let small = stream.alloc::<u8>(&pool, 42).unwrap();
         let before = pool.statistics();
         let Err(Error::OutOfMemory(report)) = stream.alloc::<u8>(&pool, 33 * MIB as usize) else {
@@ -179,9 +179,9 @@ fn a_limited_pool_refuses_what_passes_its_limit() {
         drop((most, small));
         stream.alloc::<u8>(&pool, 32 * MIB as usize).unwrap();
 
-        let least = on.pool(PoolConfig { max_bytes: 1, ..Default::default() });
+        let least = on.pool(PoolConfig { max_bytes: Some(1), ..Default::default() });
         let granule = on.device.properties().granularity;
-        assert_eq!(least.config().max_bytes, granule);
+        assert_eq!(least.config().max_bytes, Some(granule));
         stream.alloc::<u8>(&least, granule as usize).unwrap();
         assert!(stream.alloc::<u8>(&least, granule as usize + 1).is_err());
     });
@@ -199,7 +199,10 @@ fn settings_that_cannot_be_had_are_refused() {
         assert_eq!(refused(slack(f64::NAN)), "slack");
         assert_eq!(refused(slack(f64::INFINITY)), "slack");
         assert_eq!(refused(PoolConfig { chunk_bytes_max: KIB, ..Default::default() }), "chunk_bytes_max");
-        assert_eq!(refused(PoolConfig { max_bytes: u64::MAX, ..Default::default() }), "max_bytes");
+        assert_eq!(refused(PoolConfig { max_bytes: Some(u64::MAX), ..Default::default() }), "max_bytes");
+        assert_eq!(refused(PoolConfig { max_bytes: Some(0), ..Default::default() }), "max_bytes");
+        let plain = on.pool(PoolConfig::default());
+        assert_eq!(plain.config(), PoolConfig::default(), "what is in force is what was asked for");
     });
 }
 

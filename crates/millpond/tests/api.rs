@@ -1,0 +1,140 @@
+//! What a Rust programmer takes for granted of the types: Send and Sync, values that compare, one line for `{:?}`,
+//! calls for what is done every day.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+
+use millpond::{
+    Buffer, CaptureError, Device, Error, Event, ExternalEvent, Graph, GraphExec, HostConfig, Instantiate, Invalid,
+    Launch, MIB, MemAllocNode, Pool, PoolConfig, Read, Stream, View, Write,
+};
+
+fn is_send_and_sync<T: Send + Sync>() {}
+
+fn is_send<T: Send>() {}
+
+#[test]
+fn handles_cross_threads() {
+    is_send_and_sync::<(Device, Stream, Pool, Event, Graph, GraphExec)>();
+    is_send_and_sync::<(Buffer<f32>, View<f32>, MemAllocNode<f32>, ExternalEvent, Error)>();
+    is_send_and_sync::<(Read<'_, f32>, Write<'_, f32>)>();
+    is_send::<Launch>();
+}
+
+#[test]
+fn handles_of_the_same_are_equal() -> millpond::Result<()> {
+    let (device, other) = (Device::host(HostConfig::default())?, Device::host(HostConfig::default())?);
+    assert!(device == device.clone() && device != other);
+    let (pool, second) = (device.default_pool(), device.pool(PoolConfig::default())?);
+    assert!(pool == device.default_pool() && pool != second && pool != other.default_pool());
+    let (a, b) = (device.stream()?, device.stream()?);
+    let streams: HashSet<Stream> = [a.clone(), a.clone(), b, other.legacy_stream(), device.legacy_stream()].into();
+    assert_eq!(streams.len(), 4);
+    let exec = device.graph()?.instantiate(Instantiate::default())?;
+    assert!(exec == exec.clone() && exec != device.graph()?.instantiate(Instantiate::default())?);
+    let x = a.alloc::<u8>(&pool, 64)?;
+    let y = a.alloc::<u8>(&pool, 64)?;
+    let views: HashSet<View<u8>> = [x.view(), x.view(), y.view(), x.slice(..32)?, x.slice(0..32)?].into();
+    assert_eq!(views.len(), 3);
+    Ok(())
+}
+
+#[test]
+fn debug_is_one_short_line() -> millpond::Result<()> {
+    let device = Device::host(HostConfig { total_bytes: 64 * MIB, ..Default::default() })?;
+    let (pool, stream) = (device.default_pool(), device.stream()?);
+    let buffers: Vec<Buffer<u32>> = (0..2000).map(|_| stream.alloc(&pool, 100)).collect::<Result<_, _>>()?;
+    let (graph, node) = stream.capture(|s| Ok(s.alloc::<u32>(&pool, 100)?.into_alloc_node()))?;
+    let exec = graph.instantiate(Instantiate::default())?;
+    let launch = exec.launch(&stream)?;
+    let event = stream.record()?;
+    let x = &buffers[0];
+    let all: [&dyn Debug; 12] = [
+        &device,
+        &pool,
+        &stream,
+        &event,
+        &graph,
+        &node,
+        &exec,
+        &launch,
+        x,
+        &x.view(),
+        &x.read(),
+        &device.external_event(),
+    ];
+    for one in all {
+        let text = format!("{one:?}");
+        assert!(text.len() <= 300 && !text.contains('\n'), "{} B: {text:.500}", text.len());
+    }
+    assert!(format!("{stream:?}").starts_with("Stream(stream 1 of device "), "{stream:?}");
+    Ok(())
+}
+
+#[test]
+fn what_is_done_every_day_is_one_call() -> millpond::Result<()> {
+    let device = Device::host(HostConfig::default())?;
+    let (pool, stream) = (device.default_pool(), device.stream()?);
+    let x = stream.upload(&pool, &[1_u32, 2, 3])?;
+    let zeros = stream.alloc_zeroed::<u32>(&pool, 3)?;
+    let mut to = [9; 3];
+    stream.copy_to_host_into(zeros.read(), &mut to)?;
+    assert_eq!(to, [0; 3]);
+    stream.copy_to_host_into(x.read(), &mut to)?;
+    assert_eq!(to, [1, 2, 3]);
+    let short = stream.copy_to_host_into(x.read(), &mut to[..2]).unwrap_err();
+    assert!(matches!(short.invalid(), Some(Invalid::Length { left: 3, right: 2, .. })), "{short}");
+    assert_eq!(to, [1, 2, 3]);
+
+    // As many accesses as there are, known only when the program runs.
+    let parts: Vec<Buffer<u32>> = (0..5).map(|_| stream.alloc_zeroed(&pool, 4)).collect::<Result<_, _>>()?;
+    let accesses: Vec<Write<'_, u32>> = parts.iter().map(Buffer::write).collect();
+    stream.launch((accesses, x.read()), |(parts, x)| {
+        for (at, part) in parts.into_iter().enumerate() {
+            part.fill(at as u32 + x[0]);
+        }
+    })?;
+    for (at, part) in parts.iter().enumerate() {
+        assert_eq!(stream.copy_to_host(part.read())?, [at as u32 + 1; 4]);
+    }
+    let twice = stream.launch(vec![parts[0].write(), parts[0].write()], |_| ()).unwrap_err();
+    assert!(matches!(twice.invalid(), Some(Invalid::Aliased { .. })), "{twice}");
+    let (graph, ()) = stream.capture(|s| {
+        s.launch(parts.iter().map(Buffer::write).collect::<Vec<_>>(), |parts| {
+            parts.into_iter().for_each(|it| it[0] += 1)
+        })
+    })?;
+    let exec = graph.instantiate(Instantiate::default())?;
+    let (_, _) = (exec.launch(&stream)?, exec.launch(&stream)?);
+    assert_eq!(stream.copy_to_host(parts[2].read())?, [5, 3, 3, 3]);
+    Ok(())
+}
+
+#[test]
+fn a_closure_that_runs_once_gives_away_what_it_owns() -> millpond::Result<()> {
+    let device = Device::host(HostConfig::default())?;
+    let (pool, stream) = (device.default_pool(), device.stream()?);
+    let x = stream.upload(&pool, &[1_u32, 2, 3])?;
+    let (send, receive) = std::sync::mpsc::channel::<(Vec<u32>, Buffer<u32>)>();
+    let owned = stream.upload(&pool, &[7_u32])?;
+    stream.launch_once(x.read(), move |x| drop(send.send((x.to_vec(), owned))))?;
+    let (found, owned) = receive.recv().expect("it ran");
+    assert_eq!((found.as_slice(), stream.copy_to_host(owned.read())?.as_slice()), (&[1, 2, 3][..], &[7][..]));
+    // In a capture it is refused, what it owns is dropped where no lock is held, and the capture goes on.
+    let (graph, ()) = stream.capture(|s| {
+        let refused = s.launch_once(x.write(), move |_| drop(owned)).unwrap_err();
+        assert!(matches!(refused.capture(), Some(CaptureError::Uncapturable { call: "launch_once" })), "{refused}");
+        s.memset(x.write(), 0)
+    })?;
+    assert_eq!(graph.len(), 1);
+    Ok(())
+}
+
+#[test]
+fn out_of_memory_is_told_with_its_report() -> millpond::Result<()> {
+    let device = Device::host(HostConfig { total_bytes: 8 * MIB, ..Default::default() })?;
+    let stream = device.stream()?;
+    let refused = stream.alloc::<u8>(&device.default_pool(), 16 << 20).unwrap_err();
+    assert_eq!(refused.out_of_memory().map(|report| report.device_bytes), Some(8 * MIB), "{refused}");
+    Ok(())
+}
