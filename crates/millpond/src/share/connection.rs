@@ -29,6 +29,7 @@ use super::abroad::Speaker;
 use super::exporter::{Bell, Counters};
 use super::lend::Lease;
 use super::socket::{self, Party, Received};
+use crate::allocation::Allocation;
 use crate::context::Context;
 use crate::last::FoundContext;
 use crate::locks::{Mutex, lock};
@@ -99,6 +100,13 @@ struct State {
 /// The importer broke the rules.
 pub(super) struct Broken;
 
+/// What is to be dropped behind the lock: leases that have let go, and what others kept.
+#[derive(Debug, Default)]
+struct Ended {
+    leases: Vec<Lease>,
+    allocations: Vec<Arc<Allocation>>,
+}
+
 impl Connection {
     pub(super) fn new(
         number: u64,
@@ -165,7 +173,7 @@ impl Connection {
 
     /// As [`hear`](Self::hear), of so many packets.
     pub(super) fn hear_some(&self, context: &Arc<Context>, packets: usize) {
-        let mut ended = Vec::new();
+        let mut ended = Ended::default();
         let mut state = lock(&self.state);
         let before = (state.stage, state.question.is_some());
         for _ in 0..packets {
@@ -182,7 +190,7 @@ impl Connection {
     }
 
     /// Takes one packet in; whether there may be more.
-    fn hear_one(&self, context: &Arc<Context>, state: &mut State, ended: &mut Vec<Lease>) -> bool {
+    fn hear_one(&self, context: &Arc<Context>, state: &mut State, ended: &mut Ended) -> bool {
         match (state.stage, state.socket.clone()) {
             (Stage::Talks, Some(socket)) => {
                 let heard = match read(&socket) {
@@ -216,12 +224,12 @@ impl Connection {
     }
 
     /// All that it had is given back.
-    fn end(&self, context: &Context, state: &mut State, ended: &mut Vec<Lease>) {
+    fn end(&self, context: &Context, state: &mut State, ended: &mut Ended) {
         state.stage = Stage::Gone;
         let held = state.leases.values().filter(|lease| !lease.is_returned()).count();
         self.counters.reclaimed(held);
-        state.leases.values().for_each(Lease::let_go);
-        ended.extend(state.leases.drain().map(|(_, lease)| lease));
+        state.leases.values_mut().for_each(Lease::let_go);
+        ended.leases.extend(state.leases.drain().map(|(_, lease)| lease));
         state.speaker = None;
         if let (Some(tracer), Some(host)) = (&context.tracer, state.host) {
             tracer.process_ended(host, self.process());
@@ -234,7 +242,7 @@ impl Connection {
         context: &Arc<Context>,
         state: &mut State,
         request: Request,
-        ended: &mut Vec<Lease>,
+        ended: &mut Ended,
     ) -> std::result::Result<(), Broken> {
         match request {
             Request::Claim { .. } | Request::Parts { .. } | Request::Fetch(_) => {
@@ -246,9 +254,8 @@ impl Connection {
             Request::Release { lease, uses } => self.release(context, state, lease, &uses, ended),
             Request::Over(id) => {
                 let returned = state.leases.get_mut(&id).filter(|lease| lease.is_returned());
-                if !returned.is_some_and(Lease::over) {
-                    return state.stray();
-                }
+                let Some(kept) = returned.and_then(Lease::over) else { return state.stray() };
+                ended.allocations.push(kept);
                 state.over += 1;
                 if state.over > OVER_MAX {
                     // As its host does, which remembers the last.
@@ -258,7 +265,7 @@ impl Connection {
                     state.over -= 1;
                     // Its host may yet be told.
                     state.owed += 1;
-                    ended.extend(oldest.map(Lease::forget).inspect(Lease::let_go));
+                    ended.leases.extend(oldest.map(Lease::forget));
                 }
                 Ok(())
             }
@@ -267,14 +274,14 @@ impl Connection {
                     true => state.leases.remove(&id),
                     false => None,
                 };
-                let Some(lease) = known else { return state.stray() };
+                let Some(mut lease) = known else { return state.stray() };
                 match lease.is_over() {
                     true => state.over -= 1,
                     // Its host was told before a thread of it came to say so.
                     false => state.owed += 1,
                 }
                 lease.let_go();
-                ended.push(lease);
+                ended.leases.push(lease);
                 Ok(())
             }
         }
@@ -287,7 +294,7 @@ impl Connection {
         state: &mut State,
         id: LeaseId,
         uses: &[ForeignUse],
-        ended: &mut Vec<Lease>,
+        ended: &mut Ended,
     ) -> std::result::Result<(), Broken> {
         let State { leases, speaker, returned, .. } = state;
         let lease = leases.get_mut(&id).filter(|lease| !lease.is_returned()).ok_or(Broken)?;
@@ -305,11 +312,11 @@ impl Connection {
         if let (Some(tracer), Some(host)) = (&context.tracer, state.host) {
             tracer.released(host, id);
         }
-        if let Some(lease) = state.leases.remove(&id) {
+        if let Some(mut lease) = state.leases.remove(&id) {
             match lease.is_settled() {
                 true => {
                     lease.let_go();
-                    ended.push(lease);
+                    ended.leases.push(lease);
                 }
                 false => drop(state.leases.insert(id, lease)),
             }

@@ -137,10 +137,15 @@ pub(super) struct Offer {
 }
 
 /// What a lease holds. Dropped, it lets go: its importer is gone, or has said all that there is to say.
+///
+/// Invariant **over-keeps-nothing**: once its uses have completed a lease keeps no memory. Its importer's host may never
+/// be told of that, and the importer's device may live for what this one holds of it: the two would keep each other.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) id: LeaseId,
-    allocation: Arc<Allocation>,
+    allocation: Weak<Allocation>,
+    /// The same, until its uses have completed, and to let go: whoever drops a lease holds no lock.
+    kept: Option<Arc<Allocation>>,
     generation: u64,
     pub(super) parts: Arc<[Part]>,
     pub(super) can_write: bool,
@@ -234,7 +239,8 @@ impl Offer {
         };
         let (parts, points, returned) = (parts.into(), Vec::new(), 0);
         let (can_write, phase) = (self.can_write, Phase::Held);
-        Ok((grant, Lease { id, allocation, generation, parts, can_write, points, phase, returned, told }))
+        let (allocation, kept) = (Arc::downgrade(&allocation), Some(allocation));
+        Ok((grant, Lease { id, allocation, kept, generation, parts, can_write, points, phase, returned, told }))
     }
 }
 
@@ -265,27 +271,35 @@ impl Lease {
         self.phase == Phase::Over
     }
 
-    /// The uses that it was given back with have completed; whether that is news.
-    pub(super) fn over(&mut self) -> bool {
-        let is_news = self.phase == Phase::Returning;
+    /// The uses that it was given back with have completed. What it kept, to be dropped where no lock is held; none
+    /// where that is no news.
+    pub(super) fn over(&mut self) -> Option<Arc<Allocation>> {
+        if self.phase != Phase::Returning {
+            return None;
+        }
         self.phase = Phase::Over;
         self.change(|_, holder| {
             holder.phase = Phase::Over;
             true
         });
-        is_news
+        self.kept.take()
     }
 
-    /// What was done under it is left to be ordered by events.
+    /// It lets go; what was done under it is left to be ordered by events.
     pub(super) fn forget(mut self) -> Lease {
         self.points.clear();
+        self.let_go();
         self
     }
 
     /// Changes the holder's part of the life, if it is still that one; whether the holder stays. Where nobody needs the
     /// memory any more, and the owner has dropped it, the life ends.
-    fn change(&self, act: impl FnOnce(&mut History, &mut Holder) -> bool) {
-        let mut life = self.allocation.life();
+    fn change(&mut self, act: impl FnOnce(&mut History, &mut Holder) -> bool) {
+        if self.kept.is_none() {
+            self.kept = self.allocation.upgrade();
+        }
+        let Some(allocation) = &self.kept else { return };
+        let mut life = allocation.life();
         if life.generation != self.generation {
             return;
         }
@@ -300,7 +314,7 @@ impl Lease {
             life.lent = None;
         }
         if is_over && is_dropped {
-            give_back(&self.allocation, life);
+            give_back(allocation, life);
         }
     }
 }
@@ -308,10 +322,11 @@ impl Lease {
 impl Lease {
     /// Lets go: whatever the owner does from now on comes after what was done under it. What is left is to be dropped
     /// where no lock is held.
-    pub(super) fn let_go(&self) {
-        self.told.is_over(&self.points);
+    pub(super) fn let_go(&mut self) {
+        let points = std::mem::take(&mut self.points);
+        self.told.is_over(&points);
         self.change(|history, _| {
-            history.settle(|point| self.points.contains(&point));
+            history.settle(|point| points.contains(&point));
             false
         });
     }
