@@ -6,6 +6,7 @@
 //! devices share one trace: numbers of later devices begin higher. A capture is written as the nodes that it makes, so
 //! that a graph looks the same however it was built. The file is in `trace.rs`. Locks: the output's is the last of all.
 
+use std::collections::VecDeque;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -41,8 +42,7 @@ pub(crate) struct Tracer {
     context: u32,
     device: u32,
     threads: HostThreads,
-    /// What the trace calls memory of alloc nodes.
-    pub(crate) nodes: Mutex<{ ranks::TRACED_NODES }, FxHashMap<(GraphId, GraphAllocId), AllocId>>,
+    pub(crate) nodes: Mutex<{ ranks::TRACED_NODES }, NodeNumbers>,
     /// For graphs that were refused nodes: how many nodes each of those came after.
     pub(crate) refused: Mutex<{ ranks::TRACED_REFUSED }, FxHashMap<GraphId, Vec<u32>>>,
     /// Counted down from the top, so that they never meet the device's own.
@@ -88,6 +88,15 @@ fn thread() -> HostId {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     thread_local!(static OWN: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
     HostId(OWN.with(|own| *own))
+}
+
+/// What the trace calls memory of alloc nodes. Memory outlives its graph, and so do its names.
+#[derive(Debug, Default)]
+pub(crate) struct NodeNumbers {
+    pub(crate) of: FxHashMap<GraphId, FxHashMap<GraphAllocId, AllocId>>,
+    /// Graphs that are gone, the oldest first, and how many numbers those have.
+    pub(crate) gone: VecDeque<GraphId>,
+    pub(crate) gone_numbers: usize,
 }
 
 impl Tracer {

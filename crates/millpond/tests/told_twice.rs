@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use millpond::{CaptureMode, Device, Error, GraphError, HostConfig, Instantiate, Stream, Trace};
+use millpond::{CaptureMode, Device, Error, GraphError, HostConfig, Instantiate, Invalid, Stream, Trace};
 use millpond_core::check::{Checker, Kind, Settings};
 use millpond_core::trace::ops::Reader;
 
@@ -23,8 +23,11 @@ fn rule(error: &Error) -> String {
     match error {
         Error::Violation(violation) => violation.kind.name().into(),
         Error::Capture(_) => "capture".into(),
+        Error::InvalidArgument(invalid) if **invalid == Invalid::Stale => Kind::UseAfterFree.name().into(),
         Error::Graph(error) => match &**error {
             GraphError::Faults(faults) => faults[0].kind.name().into(),
+            GraphError::Unfreed(_) => Kind::UnfreedLaunch.name().into(),
+            GraphError::NotLive { freed: Some(_), .. } => Kind::UseAfterFree.name().into(),
             _ => Kind::GraphRefused.name().into(),
         },
         other => other.to_string(),
@@ -224,5 +227,64 @@ fn one_of_two_devices_is_synchronised() {
         said.of(device.synchronize());
         said.of(t.memset(x.write(), 1));
         assert!(u.end_capture().is_err(), "it was ended by that");
+    });
+}
+
+/// An instance that is updated from a clone of its graph frees by itself what it left before, or is refused for it.
+#[test]
+fn what_an_updated_instance_left_is_its_own() {
+    for (name, auto_free_on_launch, symbolic) in
+        [("update-from-a-clone", true, false), ("update-unfreed", false, false), ("update-symbolic", true, true)]
+    {
+        let expected: &[&str] = match auto_free_on_launch {
+            true => &["use-after-free"],
+            false => &["unfreed-launch"],
+        };
+        agreed(name, expected, |said, [device]| {
+            let [s] = streams(&device);
+            let mut graph = if symbolic { device.symbolic_graph() } else { device.graph() }.unwrap();
+            let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
+            let clone = graph.clone();
+            let mut exec = graph.instantiate(Instantiate { auto_free_on_launch }).unwrap();
+            let left = exec.launch(&s).unwrap().take(x).unwrap();
+            exec.update(&clone).unwrap();
+            said.of(s.memset(left.write(), 1));
+            said.of(exec.launch(&s));
+            if auto_free_on_launch {
+                said.of(s.memset(left.write(), 1));
+                said.of(exec.launch(&s));
+            } else {
+                s.free(left).unwrap();
+                said.of(exec.launch(&s));
+            }
+        });
+    }
+}
+
+/// A node's name means the same memory once its graph is gone.
+#[test]
+fn a_name_outlives_its_graph() {
+    agreed("used-when-the-graph-is-gone", &[], |said, [device]| {
+        let [s] = streams(&device);
+        let mut graph = device.graph().unwrap();
+        let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
+        let _ = graph.instantiate(Instantiate::default()).unwrap().launch(&s).unwrap();
+        drop(graph);
+        said.of(s.memset(x.write(), 1));
+        let mut other = device.graph().unwrap();
+        let fill = other.add_memset(&[], x.write(), 2).unwrap();
+        other.add_free(&[fill], x).unwrap();
+        said.of(other.instantiate(Instantiate::default()).unwrap().launch(&s));
+    });
+    agreed("freed-before-the-graph-is-gone", &["use-after-free", "use-after-free"], |said, [device]| {
+        let [s] = streams(&device);
+        let mut graph = device.graph().unwrap();
+        let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        s.free(exec.launch(&s).unwrap().take(x).unwrap()).unwrap();
+        drop(exec);
+        said.of(s.memset(x.write(), 1));
+        drop(graph);
+        said.of(s.memset(x.write(), 1));
     });
 }

@@ -301,11 +301,15 @@ impl Checker {
         self.graphs.graphs.insert(graph.id(), Made { graph, names, homes, is_checked: false, refused: Vec::new() });
     }
 
-    /// A graph or an instance is gone: names of memory that no other one has lead nowhere.
+    /// A graph or an instance is gone: names of memory that no other one has lead to its last free, or nowhere.
     pub(super) fn forget_names(&mut self, names: &Names) {
         for memory in self.graphs.release(names) {
+            let freed = self.graphs.freed.remove(&memory);
             if let Found::Named(Named::Node { .. }) = self.lives.find(memory) {
-                self.lives.remove(memory);
+                match freed {
+                    Some(freed) => self.lives.forget(memory, freed),
+                    None => self.lives.remove(memory),
+                }
             }
         }
     }

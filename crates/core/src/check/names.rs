@@ -118,7 +118,6 @@ impl Graphs {
             if *holds == 0 {
                 self.holds.remove(memory);
                 self.latest.remove(memory);
-                self.freed.remove(memory);
                 self.called.remove(memory);
                 gone.push(*memory);
             }

@@ -372,11 +372,19 @@ fn outputs(
                     allocation
                 })
             }
-            None => context.graphs.named((graph, alloc)).unwrap_or_else(|| {
-                let allocation = make(alloc, range, &body.arena);
-                context.graphs.enter((graph, alloc), &allocation);
+            None => {
+                // What the instance left live before its update, from a clone of its graph, it has still.
+                let left = old.and_then(|old| old.outputs.iter().find(|it| it.range == range));
+                let left = left.filter(|left| left.allocation.life().freed.is_none());
+                let left = left.map(|left| Arc::clone(&left.allocation));
+                let named = context.graphs.named((graph, alloc));
+                let is_named = named.is_some();
+                let allocation = left.or(named).unwrap_or_else(|| make(alloc, range, &body.arena));
+                if !is_named {
+                    context.graphs.enter((graph, alloc), &allocation);
+                }
                 allocation
-            }),
+            }
         };
         let node = flat.node.expect("an output has its alloc node");
         let marks = marks_of(core, Memory::Own(*id));

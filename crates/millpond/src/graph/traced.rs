@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::Graphs;
 use crate::access::Access as Declare;
 use crate::locks::lock;
-use crate::tracing::{Caller, TracedEvent, Tracer};
+use crate::tracing::{Caller, NodeNumbers, TracedEvent, Tracer};
 
 /// An instance, as a trace names it: for as long as it is there, whatever it is updated from.
 #[derive(Debug)]
@@ -28,6 +28,22 @@ impl Drop for TracedExec {
     fn drop(&mut self) {
         if !process::is_forked() {
             self.tracer.push(Place::Unknown, What::ExecDestroy { exec: self.id });
+        }
+    }
+}
+
+/// So many alloc nodes of graphs that are gone keep their numbers.
+const GONE_MAX: usize = 1 << 16;
+
+impl NodeNumbers {
+    /// A graph is gone. What its launches left, and what was freed of it, can still be named.
+    fn close(&mut self, graph: GraphId) {
+        let Some(numbers) = self.of.get(&graph) else { return };
+        self.gone_numbers += numbers.len();
+        self.gone.push_back(graph);
+        while self.gone_numbers > GONE_MAX {
+            let oldest = self.gone.pop_front().and_then(|oldest| self.of.remove(&oldest));
+            self.gone_numbers -= oldest.map_or(0, |numbers| numbers.len());
         }
     }
 }
@@ -86,8 +102,9 @@ impl Tracer {
     #[cold]
     pub(crate) fn graph_cloned(&self, graph: GraphId, copy: GraphId) {
         let mut nodes = lock(&self.nodes);
-        let own: Vec<_> = nodes.iter().filter(|((of, _), _)| *of == graph).map(|(key, id)| (key.1, *id)).collect();
-        nodes.extend(own.into_iter().map(|(alloc, id)| ((copy, alloc), id)));
+        if let Some(own) = nodes.of.get(&graph).cloned() {
+            nodes.of.insert(copy, own);
+        }
         drop(nodes);
         let mut refused = lock(&self.refused);
         if let Some(own) = refused.get(&graph).cloned() {
@@ -99,7 +116,7 @@ impl Tracer {
 
     #[cold]
     pub(crate) fn graph_closed(&self, graph: GraphId, was_there: bool) {
-        lock(&self.nodes).retain(|(of, _), _| *of != graph);
+        lock(&self.nodes).close(graph);
         lock(&self.refused).remove(&graph);
         if was_there {
             self.push(Place::Unknown, What::GraphDestroy { graph: self.graph_id(graph) });
@@ -170,7 +187,7 @@ impl Tracer {
 
     pub(crate) fn alloc_node(&self, graph: GraphId, alloc: GraphAllocId) -> Memory {
         let fresh = || self.new_memory().id;
-        Memory { id: *lock(&self.nodes).entry((graph, alloc)).or_insert_with(fresh), generation: 0 }
+        Memory { id: *lock(&self.nodes).of.entry(graph).or_default().entry(alloc).or_insert_with(fresh), generation: 0 }
     }
 
     pub(crate) fn child(&self, graph: GraphId) -> NodeOp {
