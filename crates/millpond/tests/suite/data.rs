@@ -264,8 +264,11 @@ fn reuse_by_events_keeps_data_apart() {
     for schedule in [Schedule::Parallel, Schedule::Seeded(5), Schedule::Seeded(6)] {
         let device = Device::host(HostConfig { schedule, ..Default::default() }).unwrap();
         // Room for two buffers: the third is always a reuse.
-        let pool =
-            device.pool(PoolConfig { max_bytes: Some(4 * MIB), reuse: reuse(true, false, false), ..Default::default() });
+        let pool = device.pool(PoolConfig {
+            max_bytes: Some(4 * MIB),
+            reuse: reuse(true, false, false),
+            ..Default::default()
+        });
         let (pool, verified) = (pool.unwrap(), Arc::new(AtomicU64::new(0)));
         let streams: Vec<Stream> = (0..4).map(|_| device.stream().unwrap()).collect();
         let mut addresses = std::collections::BTreeSet::new();
