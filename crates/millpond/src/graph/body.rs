@@ -336,7 +336,11 @@ impl Body {
         match life.freed {
             _ if life.generation != generation => return Err(Invalid::Stale.into()),
             Some(free) => {
-                return Err(GraphError::Freed { allocation: allocation.describe(&life), free: free.site.into() }.into());
+                return Err(GraphError::Freed {
+                    allocation: allocation.describe(&life),
+                    free: Box::new(free.site.into()),
+                }
+                .into());
             }
             None => drop(life),
         }

@@ -65,14 +65,14 @@ pub enum GraphError {
     #[error("{0}")]
     Update(UpdateRefused),
     /// A graph, or a stream, uses or frees memory of a graph that is not live (CUDA: `cudaErrorInvalidValue`).
-    #[error("{}", not_live(*.graph, *.act, .freed.as_ref()))]
+    #[error("{}", not_live(*.graph, *.act, .freed.as_deref()))]
     NotLive {
         /// The graph that allocates it.
         graph: GraphId,
         /// What is done to it.
         act: Act,
         /// Where it was freed last, if the instance that allocated it then is gone.
-        freed: Option<Side>,
+        freed: Option<Box<Side>>,
     },
     /// A node would use memory that is freed already.
     #[error("a node uses {allocation}, which is freed already:\n  {free}\n  help: name memory that lives")]
@@ -80,7 +80,7 @@ pub enum GraphError {
         /// The allocation.
         allocation: String,
         /// The free.
-        free: Side,
+        free: Box<Side>,
     },
     /// A node uses memory that was freed since the graph was made, and serves others now.
     #[error("{node} uses {allocation}, which was freed since, and its place serves another one: make the graph anew")]
@@ -101,11 +101,11 @@ pub enum GraphError {
         /// The allocation.
         allocation: String,
     },
-    /// A clone of the graph, or another instance, has an unfreed allocation at the same addresses. Nothing was
-    /// enqueued.
+    /// A clone of the graph, another instance, or this one before it was updated from a clone has an unfreed allocation
+    /// at the same addresses. Nothing was enqueued.
     #[error(
-        "the allocation at {address:#x} of another instance or a clone of this graph is not freed, and has the same \
-         addresses: free it first, or build the graph with symbolic addresses"
+        "the allocation at {address:#x} of another instance or a clone of this graph, or of this instance before its \
+         update, is not freed, and has the same addresses: free it first, or build the graph with symbolic addresses"
     )]
     AddressesTaken {
         /// Where it starts.

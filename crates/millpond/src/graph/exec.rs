@@ -276,7 +276,9 @@ impl GraphExec {
 
     /// Takes over what the nodes of a graph of the same shape do (CUDA: `cudaGraphExecUpdate`): kernels, copies, fills,
     /// host functions and the memory that they use. Memory nodes must be the same, at the same addresses, as in the
-    /// graph that it was made of; what is live stays so. Launches before still come first. Clones made of this handle
+    /// graph that it was made of; what is live stays so. What the
+    /// instance left live and a clone of its graph makes anew has to be freed before the next launch, also where launches
+    /// free by themselves; with symbolic addresses it has not. Launches before still come first. Clones made of this handle
     /// before keep the old nodes.
     ///
     /// # Errors
@@ -372,19 +374,11 @@ fn outputs(
                     allocation
                 })
             }
-            None => {
-                // What the instance left live before its update, from a clone of its graph, it has still.
-                let left = old.and_then(|old| old.outputs.iter().find(|it| it.range == range));
-                let left = left.filter(|left| left.allocation.life().freed.is_none());
-                let left = left.map(|left| Arc::clone(&left.allocation));
-                let named = context.graphs.named((graph, alloc));
-                let is_named = named.is_some();
-                let allocation = left.or(named).unwrap_or_else(|| make(alloc, range, &body.arena));
-                if !is_named {
-                    context.graphs.enter((graph, alloc), &allocation);
-                }
+            None => context.graphs.named((graph, alloc)).unwrap_or_else(|| {
+                let allocation = make(alloc, range, &body.arena);
+                context.graphs.enter((graph, alloc), &allocation);
                 allocation
-            }
+            }),
         };
         let node = flat.node.expect("an output has its alloc node");
         let marks = marks_of(core, Memory::Own(*id));

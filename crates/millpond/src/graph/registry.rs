@@ -157,7 +157,7 @@ impl Graphs {
     #[cold]
     pub(crate) fn not_live(&self, key: Key, act: Act) -> GraphError {
         let freed = lock(&self.ended).freed.get(&key).map(|free| free.site);
-        GraphError::NotLive { graph: key.0, act, freed: freed.map(Side::from) }
+        GraphError::NotLive { graph: key.0, act, freed: freed.map(|free| Box::new(Side::from(free))) }
     }
 
     /// The allocation that a name means on a stream.
