@@ -230,8 +230,8 @@ fn one_of_two_devices_is_synchronised() {
     });
 }
 
-/// An instance that is updated from a clone of its graph, where each has its own addresses, frees by itself what it left
-/// before.
+/// An instance that is updated from a clone of its graph, where each has its own addresses, frees by itself what it
+/// left before.
 #[test]
 fn what_an_updated_instance_left_is_its_own() {
     agreed("update-symbolic", &["use-after-free"], |said, [device]| {

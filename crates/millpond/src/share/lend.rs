@@ -138,8 +138,9 @@ pub(super) struct Offer {
 
 /// What a lease holds. Dropped, it lets go: its importer is gone, or has said all that there is to say.
 ///
-/// Invariant **over-keeps-nothing**: once its uses have completed a lease keeps no memory. Its importer's host may never
-/// be told of that, and the importer's device may live for what this one holds of it: the two would keep each other.
+/// Invariant **over-keeps-nothing**: once its uses have completed a lease keeps no memory. Its importer's host may
+/// never learn of that, and the importer's device may live for what this one holds of it: the two would keep each
+/// other.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) id: LeaseId,
