@@ -9,6 +9,12 @@ use millpond::{
     Launch, MIB, MemAllocNode, Pool, PoolConfig, Read, Stream, View, Write,
 };
 
+fn opened(config: HostConfig) -> millpond::Result<(Device, Pool, Stream)> {
+    let device = Device::host(config)?;
+    let (pool, stream) = (device.default_pool(), device.stream()?);
+    Ok((device, pool, stream))
+}
+
 fn is_send_and_sync<T: Send + Sync>() {}
 
 fn is_send<T: Send>() {}
@@ -42,8 +48,7 @@ fn handles_of_the_same_are_equal() -> millpond::Result<()> {
 
 #[test]
 fn debug_is_one_short_line() -> millpond::Result<()> {
-    let device = Device::host(HostConfig { total_bytes: 64 * MIB, ..Default::default() })?;
-    let (pool, stream) = (device.default_pool(), device.stream()?);
+    let (device, pool, stream) = opened(HostConfig { total_bytes: 64 * MIB, ..Default::default() })?;
     let buffers: Vec<Buffer<u32>> = (0..2000).map(|_| stream.alloc(&pool, 100)).collect::<Result<_, _>>()?;
     let (graph, node) = stream.capture(|s| Ok(s.alloc::<u32>(&pool, 100)?.into_alloc_node()))?;
     let exec = graph.instantiate(Instantiate::default())?;
@@ -74,8 +79,7 @@ fn debug_is_one_short_line() -> millpond::Result<()> {
 
 #[test]
 fn what_is_done_every_day_is_one_call() -> millpond::Result<()> {
-    let device = Device::host(HostConfig::default())?;
-    let (pool, stream) = (device.default_pool(), device.stream()?);
+    let (_device, pool, stream) = opened(HostConfig::default())?;
     let x = stream.upload(&pool, &[1_u32, 2, 3])?;
     let zeros = stream.alloc_zeroed::<u32>(&pool, 3)?;
     let mut to = [9; 3];
@@ -113,8 +117,7 @@ fn what_is_done_every_day_is_one_call() -> millpond::Result<()> {
 
 #[test]
 fn a_closure_that_runs_once_gives_away_what_it_owns() -> millpond::Result<()> {
-    let device = Device::host(HostConfig::default())?;
-    let (pool, stream) = (device.default_pool(), device.stream()?);
+    let (_device, pool, stream) = opened(HostConfig::default())?;
     let x = stream.upload(&pool, &[1_u32, 2, 3])?;
     let (send, receive) = std::sync::mpsc::channel::<(Vec<u32>, Buffer<u32>)>();
     let owned = stream.upload(&pool, &[7_u32])?;
@@ -133,9 +136,8 @@ fn a_closure_that_runs_once_gives_away_what_it_owns() -> millpond::Result<()> {
 
 #[test]
 fn out_of_memory_is_told_with_its_report() -> millpond::Result<()> {
-    let device = Device::host(HostConfig { total_bytes: 8 * MIB, ..Default::default() })?;
-    let stream = device.stream()?;
-    let refused = stream.alloc::<u8>(&device.default_pool(), 16 << 20).unwrap_err();
+    let (_device, pool, stream) = opened(HostConfig { total_bytes: 8 * MIB, ..Default::default() })?;
+    let refused = stream.alloc::<u8>(&pool, 16 << 20).unwrap_err();
     assert_eq!(refused.out_of_memory().map(|report| report.device_bytes), Some(8 * MIB), "{refused}");
     Ok(())
 }

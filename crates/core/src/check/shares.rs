@@ -8,8 +8,7 @@
 use super::checker::{Call, Checker, Refused, Step};
 use super::events::Stands;
 use super::finding::Finding;
-use super::history::Site;
-use super::history::{History, Use};
+use super::history::{History, Site, Use};
 use super::kind::Kind;
 use super::lives::{Freed, Lease, LifeId, Named, Ticket};
 use super::timeline::{HostKnows, Seat};

@@ -8,8 +8,7 @@ use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::Finding;
-use super::history::Site;
-use super::history::Use;
+use super::history::{Site, Use};
 use super::kind::Kind;
 use super::lives::{Freed, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
