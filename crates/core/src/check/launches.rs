@@ -17,10 +17,11 @@ use super::homes::{Family, Homes, Left};
 use super::kind::Kind;
 use super::lives::{Freed, LifeId, Source};
 use super::names::{Key, Names};
+use super::protocol::Launched;
 use super::timeline::Seat;
 use crate::graph::{Exec, FreedBy, Graph, GraphAllocId, Lanes, Memory as NodeMemory};
 use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
-use crate::op::{Act, Memory, Name, Part};
+use crate::op::{Act, Memory, Name};
 use crate::order::Snapshot;
 use crate::units::Range;
 
@@ -178,52 +179,35 @@ impl Checker {
     fn commit_launch(&mut self, call: Call<'_>, seat: Seat, exec: ExecId, freed: Vec<LifeId>) {
         let Some(mut instance) = self.graphs.execs.remove(&exec) else { return };
         self.follow_launches(seat, &instance);
-        let before = self.time.at(seat).chain.snapshot();
         let waits: Vec<(NodeId, Snapshot)> = instance
             .exec
             .summary()
             .waits
             .iter()
-            .map(|(node, _)| *node)
-            .filter_map(|node| Some((node, self.waited_for(&instance, node)?.clone())))
+            .filter_map(|&(node, _)| Some((node, self.waited_for(&instance, node)?.clone())))
             .collect();
-        let base = self.time.base(call.host);
-        let site = self.site(call, seat, Act::Free);
-        let exports: Vec<(EventId, Snapshot)> = instance
-            .exec
-            .summary()
-            .records
-            .iter()
-            .map(|&(node, key)| {
-                let index = instance.exec.index();
-                let waited = waits.iter().filter(|(wait, _)| index.reaches(*wait, node)).map(|(_, snapshot)| snapshot);
-                let snapshot = instance.lanes.export(&instance.exec, node, &base, &before, waited);
-                (EventId(key.0 as u32), snapshot)
-            })
-            .collect();
-        let ends: Vec<Snapshot> = instance.lanes.ends(&base).collect();
-        let chain = &mut self.time.at_mut(seat).chain;
-        for snapshot in ends.iter().chain(waits.iter().map(|(_, snapshot)| snapshot)) {
-            chain.wait(snapshot);
-        }
-        let point = chain.submit();
+        let (base, knew) = (self.time.base(call.host), self.time.at(seat).chain.snapshot());
+        let exports = instance.lanes.exports(&instance.exec, &base, &knew, &waits);
+        let site = self.site(call, seat, Act::Write);
+        let point = instance.lanes.pass(&mut self.time.at_mut(seat).chain, &base, &waits);
         for life in freed {
+            let free = Use { point, site: Site { act: Act::Free, ..site } };
             match self.lives.at(life).source {
                 // The instance is at hand here and not in the table, where `end` looks for it.
                 Source::Launch(by, alloc) if by == exec => {
-                    drop(self.lives.end(life, Use { point, site }));
+                    drop(self.lives.end(life, free));
                     let _ = instance.exec.freed(alloc);
                     self.graphs.forget_left(&instance.families, (exec, alloc));
                 }
-                _ => self.end(life, Use { point, site }),
+                _ => self.end(life, free),
             }
         }
         instance.outputs.clear();
-        self.leave_marks(call, seat, exec, &mut instance, point);
+        self.leave_marks(call, exec, &mut instance, Use { point, site }, &knew);
         instance.exec.launched();
         instance.lanes.advance();
-        for (event, snapshot) in exports {
-            self.events.entry(event).or_default().launched(snapshot, site);
+        for (&(_, key), snapshot) in instance.exec.summary().records.iter().zip(exports) {
+            self.events.entry(EventId(key.0 as u32)).or_default().launched(snapshot, site);
         }
         let snapshot = self.time.at(seat).chain.snapshot();
         for id in &instance.families {
@@ -238,60 +222,48 @@ impl Checker {
         self.done(seat, "launched", call.place);
     }
 
-    /// What a launch leaves in the histories of memory, and the lives that it begins.
-    fn leave_marks(
-        &mut self,
-        call: Call<'_>,
-        seat: Seat,
-        exec: ExecId,
-        instance: &mut Instance,
-        point: crate::ids::Point,
-    ) {
-        let stream = self.time.at(seat);
-        let (id, op) = (stream.kept.id, stream.kept.ops + 1);
+    /// What a launch leaves in the histories of memory, and the lives that it begins. `knew` is the stream before it.
+    fn leave_marks(&mut self, call: Call<'_>, exec: ExecId, instance: &mut Instance, whole: Use, knew: &Snapshot) {
         for at in 0..instance.exec.summary().marks.len() {
             let mark = instance.exec.summary().marks[at];
-            let point = instance.lanes.point(&instance.exec, mark.node).unwrap_or(point);
-            let site = Site { act: mark.act, stream: id, op, place: call.place };
-            match (mark.memory, mark.act) {
+            let launched = Launched { whole, point: |node| instance.lanes.point(&instance.exec, node) };
+            let done = launched.by(mark.node, mark.act);
+            let life = match (mark.memory, mark.act) {
                 (NodeMemory::Own(alloc), Act::Allocate) => {
-                    let node = &instance.exec.nodes()[mark.node.index()];
-                    let place = if node.label.place == Default::default() { call.place } else { node.label.place };
-                    let born = Use { point, site: Site { place, ..site } };
-                    let bytes = instance.exec.allocs()[alloc.index()].bytes;
-                    let memory = Self::name_of(instance, mark.memory);
-                    let Some(memory) = memory else { continue };
-                    let label = || node.label.name.as_deref().and_then(|name| call.names.find(name));
-                    let name: Option<Name> = self.graphs.called.get(&memory).copied().or_else(label);
-                    let life = self.lives.begin(memory, born, bytes, name, Source::Launch(exec, alloc));
-                    instance.outputs.insert(alloc, Output::Live(life));
-                    self.graphs.latest.insert(memory, (exec, alloc));
+                    self.bear(call, exec, instance, (alloc, mark.node), done);
+                    continue;
                 }
-                (NodeMemory::Own(alloc), act) => {
-                    if let (Some(life), true) = (instance.live(alloc), act != Act::Free) {
-                        let history = &mut self.lives.at_mut(life).history;
-                        history.add_use(Use { point, site }, Part::WHOLE, &self.time.at(seat).chain);
-                    }
-                }
-                (memory, act) => self.leave_outside(call, seat, instance, (memory, act), Use { point, site }),
+                (NodeMemory::Own(alloc), _) => instance.live(alloc),
+                (memory, _) => Self::name_of(instance, memory)
+                    .and_then(|memory| self.resolve(call, memory, done.site).ok())
+                    .map(|target| target.life),
+            };
+            let Some(life) = life else { continue };
+            if let Some(free) = launched.leave(&mut self.lives.at_mut(life).history, (mark.node, mark.act), knew) {
+                self.end(life, free);
             }
         }
     }
 
-    fn leave_outside(
+    /// An allocation of a launch that outlives it begins.
+    fn bear(
         &mut self,
         call: Call<'_>,
-        seat: Seat,
-        instance: &Instance,
-        (memory, act): (NodeMemory, Act),
-        new: Use,
+        exec: ExecId,
+        instance: &mut Instance,
+        (alloc, node): (GraphAllocId, NodeId),
+        born: Use,
     ) {
-        let Some(memory) = Self::name_of(instance, memory) else { return };
-        let Ok(target) = self.resolve(call, memory, new.site) else { return };
-        match act {
-            Act::Free => self.end(target.life, new),
-            _ => self.lives.at_mut(target.life).history.add_use(new, Part::WHOLE, &self.time.at(seat).chain),
-        }
+        let Some(memory) = Self::name_of(instance, NodeMemory::Own(alloc)) else { return };
+        let label = &instance.exec.nodes()[node.index()].label;
+        let place = if label.place == Default::default() { call.place } else { label.place };
+        let labelled = || label.name.as_deref().and_then(|name| call.names.find(name));
+        let name: Option<Name> = self.graphs.called.get(&memory).copied().or_else(labelled);
+        let bytes = instance.exec.allocs()[alloc.index()].bytes;
+        let born = Use { site: Site { place, ..born.site }, ..born };
+        let life = self.lives.begin(memory, born, bytes, name, Source::Launch(exec, alloc));
+        instance.outputs.insert(alloc, Output::Live(life));
+        self.graphs.latest.insert(memory, (exec, alloc));
     }
 }
 

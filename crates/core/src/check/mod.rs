@@ -35,6 +35,6 @@ pub use edit::Edit;
 pub use finding::{Edge, Finding, Known, Side, Spot, Subject};
 pub use history::{Fault, History, Site, Use};
 pub use kind::Kind;
-pub use protocol::{Launch, judge};
+pub use protocol::{Launch, Launched, judge};
 
 pub use crate::op::{Act, Place};

@@ -1,11 +1,12 @@
-//! What a launch of a graph must find right, and in which order that is looked at.
+//! A launch of a graph: what it must find right, in which order that is looked at, and what it leaves.
 //!
 //! Of several things that are wrong the first in this order is reported, by the library and by the checker of whole
 //! programs alike. Knows no streams and no tables: whoever keeps the lives says what is wrong with each.
 
-use super::history::{Fault, History};
+use super::history::{Fault, History, Site, Use};
 use super::kind::Kind;
-use crate::graph::Demand;
+use crate::graph::{Demand, NodeId};
+use crate::ids::Point;
 use crate::op::{Act, Part};
 use crate::order::Knows;
 
@@ -41,6 +42,38 @@ pub fn judge<L: Launch>(launch: &L, demands: usize) -> Result<(), L::Refused> {
     launch.check_auto_frees()?;
     (0..demands).try_for_each(|number| launch.check_demand(number))?;
     launch.check_pins()
+}
+
+/// A launch that was submitted: where what its nodes did stands in the order.
+#[derive(Debug)]
+pub struct Launched<P> {
+    /// The launch as a whole.
+    pub whole: Use,
+    /// The point of a node, where the launch is more than one point ([`Lanes::point`](crate::graph::Lanes::point)).
+    pub point: P,
+}
+
+impl<P: Fn(NodeId) -> Option<Point>> Launched<P> {
+    /// What the launch did by itself.
+    pub fn by_itself(&self, act: Act) -> Use {
+        Use { site: Site { act, ..self.whole.site }, ..self.whole }
+    }
+
+    /// What one of its nodes did.
+    pub fn by(&self, node: NodeId, act: Act) -> Use {
+        Use { point: (self.point)(node).unwrap_or(self.whole.point), ..self.by_itself(act) }
+    }
+
+    /// Leaves a node's act in the history of the memory: its free, where it frees that. `knew` is the launching stream
+    /// before the launch.
+    pub fn leave(&self, history: &mut History, (node, act): (NodeId, Act), knew: &impl Knows) -> Option<Use> {
+        let done = self.by(node, act);
+        if act == Act::Free {
+            return Some(done);
+        }
+        history.add_use(done, Part::WHOLE, knew);
+        None
+    }
 }
 
 impl History {

@@ -10,10 +10,10 @@
 //! 2. each [`Demand`](super::Demand) is checked by a [`Standing`]: `K`, and the snapshots of the events its waits wait
 //!    for;
 //! 3. each [`Mark`](super::Mark) gets the point of its node: [`Lanes::point`], or the launch's own where that is none;
-//! 4. each record node's event becomes [`Lanes::export`]: `K`, what the waits before the node learned, and the node's
-//!    row;
-//! 5. the stream waits for all of [`Lanes::ends`] and for the waits' snapshots, takes its point, and is past the
-//!    launch;
+//! 4. each record node's event becomes one of [`Lanes::exports`]: `K`, what the waits before the node learned, and the
+//!    node's row;
+//! 5. [`Lanes::pass`]: the stream waits for all of [`Lanes::ends`] and for the waits' snapshots, takes its point, and
+//!    is past the launch;
 //! 6. [`Lanes::advance`].
 //!
 //! Invariants: **one-after-another**: positions of a launch come after those of the one before. **row**: a record
@@ -22,7 +22,7 @@
 use std::sync::Arc;
 
 use super::exec::Exec;
-use super::node::{Memory, NodeId, NodeKind};
+use super::node::{EventKey, Memory, NodeId, NodeKind};
 use crate::ids::{Point, Seq, Slot};
 use crate::order::{Base, Chain, Knows, Snapshot};
 
@@ -88,6 +88,33 @@ impl Lanes {
 
     fn at(&self, lane: &Lane, position: Seq) -> Point {
         Point { slot: lane.slot, seq: lane.after + self.headroom + position }
+    }
+
+    /// What the events of the record nodes know, one after the other, in the launch to come. `stream` is a snapshot of
+    /// the launching stream before it; `waits` are the wait nodes that wait for something, and for what.
+    pub fn exports(
+        &self,
+        exec: &Exec,
+        base: &Arc<Base>,
+        stream: &Snapshot,
+        waits: &[(NodeId, Snapshot)],
+    ) -> Vec<Snapshot> {
+        let export = |&(node, _): &(NodeId, EventKey)| {
+            let before = waits.iter().filter(|(wait, _)| exec.index().reaches(*wait, node));
+            self.export(exec, node, base, stream, before.map(|(_, snapshot)| snapshot))
+        };
+        exec.summary().records.iter().map(export).collect()
+    }
+
+    /// The launching stream goes past the launch to come: the point that this is.
+    pub fn pass(&self, stream: &mut Chain, base: &Arc<Base>, waits: &[(NodeId, Snapshot)]) -> Point {
+        for end in self.ends(base) {
+            stream.wait(&end);
+        }
+        for (_, snapshot) in waits {
+            stream.wait(snapshot);
+        }
+        stream.submit()
     }
 
     /// What a record node's event knows, in the launch to come: what the launching stream knows (`stream`, a snapshot

@@ -32,7 +32,8 @@ pub struct Demand {
 }
 
 /// Something that a launch leaves behind: a last act on memory that the outside can see. Where the graph records no
-/// events, at most one use of each memory (a write, if there is one) beside the allocation of an output.
+/// events the launch is one point: at most one use of each memory of the outside (a write, if there is one), and of an
+/// output its allocation alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
     /// The memory: of the outside, or an output of the graph.
@@ -84,7 +85,9 @@ impl Summary {
             let memory = Memory::Own(super::GraphAllocId(at as u32));
             let node = alloc.node.expect("an output has its alloc node");
             summary.marks.push(Mark { memory, act: Act::Allocate, node });
-            summary.leave(memory, &lives.own[at]);
+            if !summary.records.is_empty() {
+                summary.leave(memory, &lives.own[at]);
+            }
         }
         for (memory, life) in &lives.outside {
             summary.leave(*memory, life);

@@ -28,7 +28,8 @@ use crate::progress::{LaunchEnd, Progress};
 #[derive(Debug)]
 pub(crate) struct Events {
     core: CoreExec,
-    records: Vec<(NodeId, ExternalEvent)>,
+    /// Of its record nodes, one after the other.
+    records: Vec<ExternalEvent>,
     waits: Vec<Wait>,
     /// How far the device is on each of the lanes.
     progress: Vec<Arc<Progress>>,
@@ -53,10 +54,10 @@ impl Events {
         if summary.records.is_empty() && summary.waits.is_empty() {
             return None;
         }
-        let (mut recorded, mut waited) = (Vec::new(), Vec::new());
+        let (mut records, mut waited) = (Vec::new(), Vec::new());
         for step in &program.steps {
             match &step.payload {
-                Payload::EventRecord(event) => recorded.push(event.clone()),
+                Payload::EventRecord(event) => records.push(event.clone()),
                 Payload::EventWait(event) => waited.push(event.clone()),
                 _ => {}
             }
@@ -67,7 +68,6 @@ impl Events {
             event,
         });
         let waits = waits.collect();
-        let records = summary.records.iter().map(|(node, _)| *node).zip(recorded).collect();
         let mut progress = Vec::new();
         let base = context.hosts.base();
         // Held until the chains are listed: slots are dense in that list.
@@ -89,11 +89,10 @@ impl Events {
         self.waits.iter().map(held).collect()
     }
 
-    /// What the wait nodes before `node` learned.
-    fn learned<'w>(&self, node: NodeId, waited: &'w Waited) -> impl Iterator<Item = &'w Snapshot> {
-        let is_before = move |wait: &Wait| self.core.index().reaches(wait.node, node);
+    /// The wait nodes that wait for something, and for what.
+    pub(crate) fn waits(&self, waited: &Waited) -> Vec<(NodeId, Snapshot)> {
         let pairs = self.waits.iter().zip(waited);
-        pairs.filter(move |(wait, _)| is_before(wait)).filter_map(|(_, held)| Some(&held.as_ref()?.0))
+        pairs.filter_map(|(wait, held)| Some((wait.node, held.as_ref()?.0.clone()))).collect()
     }
 
     /// What the wait nodes before all of a demand's nodes learned.
@@ -109,9 +108,16 @@ impl Events {
 
     /// The launch was submitted, with `marks` at its record nodes: their events hold what comes before them. `knew` is
     /// the launching stream before the launch.
-    pub(crate) fn record(&self, lanes: &Lanes, knew: &Snapshot, base: &Arc<Base>, waited: &Waited, marks: Vec<Mark>) {
-        for ((node, event), mark) in self.records.iter().zip(marks) {
-            let snapshot = lanes.export(&self.core, *node, base, knew, self.learned(*node, waited));
+    pub(crate) fn record(
+        &self,
+        lanes: &Lanes,
+        knew: &Snapshot,
+        base: &Arc<Base>,
+        waits: &[(NodeId, Snapshot)],
+        marks: Vec<Mark>,
+    ) {
+        let exports = lanes.exports(&self.core, base, knew, waits);
+        for ((event, snapshot), mark) in self.records.iter().zip(exports).zip(marks) {
             event.set((snapshot, Arc::new(mark)));
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytemuck::Pod;
-use millpond_core::check::{Act, Site, Use};
+use millpond_core::check::Act;
 use millpond_core::graph::{
     Addressing, ArenaKey, Demand, Draft, Exec as CoreExec, GraphAllocId, GraphId, Lanes, Memory, NodeId, NodeSite,
     Refusal,
@@ -485,9 +485,4 @@ impl Drop for ExecShared {
         let outputs = std::mem::take(&mut self.outputs);
         self.context.graphs.leave(outputs.into_iter().map(|output| output.allocation));
     }
-}
-
-/// The use that a launch is to memory: one point for all its nodes.
-pub(crate) fn use_of(at: Use, act: Act) -> Use {
-    Use { site: Site { act, ..at.site }, ..at }
 }

@@ -14,11 +14,10 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use millpond_core::check::{Act, Use};
+use millpond_core::check::{Act, Launched, Use};
 use millpond_core::graph::Standing;
 use millpond_core::ids::Point;
-use millpond_core::op::Part;
-use millpond_core::order::{Base, Chain, Knows, Snapshot};
+use millpond_core::order::{Base, Chain, Knows};
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
 use millpond_driver::{Driver, process};
@@ -27,7 +26,7 @@ use smallvec::SmallVec;
 use super::check::{Found, Founds, Launching, Lives, Role};
 use super::error::{CaptureError, GraphError};
 use super::events::{Events, standing};
-use super::exec::{ExecShared, GraphExec, Output, Run, use_of};
+use super::exec::{ExecShared, GraphExec, Output, Run};
 use super::last::{Last, Lasts};
 use super::memory::{GraphMemory, Stopped, follow, wait};
 use super::node::MemAllocNode;
@@ -277,16 +276,16 @@ impl ExecShared {
             Submitted::Part(error) => (None, Some(error)),
             Submitted::Nothing(error) => return Err(error.into()),
         };
-        if let Some((events, knew, base)) = &inside {
-            if let Some(marks) = marks {
-                events.record(&run.lanes, knew, base, &launching.waited, marks);
+        let point = match &inside {
+            Some((events, knew, base)) => {
+                let waits = events.waits(&launching.waited);
+                if let Some(marks) = marks {
+                    events.record(&run.lanes, knew, base, &waits, marks);
+                }
+                run.lanes.pass(&mut state.chain, base, &waits)
             }
-            let ends: SmallVec<[Snapshot; 2]> = run.lanes.ends(base).collect();
-            for snapshot in ends.iter().chain(launching.waited.iter().flatten().map(|(snapshot, _)| snapshot)) {
-                state.chain.wait(snapshot);
-            }
-        }
-        let point = state.chain.submit();
+            None => state.chain.submit(),
+        };
         let at = Use { point, site: site(Act::Write, shared.id, state.op(), caller) };
         let is_whole = refused.is_none();
         let begun = match &inside {
@@ -321,17 +320,17 @@ impl ExecShared {
         memory: Option<&mut GraphMemory>,
     ) -> Begun {
         let Made { at, knew, is_whole } = *made;
+        let (lanes, point) = (&run.lanes, at.point);
+        let launched =
+            Launched { whole: at, point: |node| self.events.as_ref().and_then(|events| events.point(lanes, node)) };
         if found.is_empty() {
             if let Some(memory) = memory {
-                memory.launched(&self.arena_keys, at.point, &[], &[]);
+                memory.launched(&self.arena_keys, point, &[], &[]);
             }
             return Begun::new();
         }
-        let lanes = &run.lanes;
         let mut freed: SmallVec<[(Range, Point); 2]> = SmallVec::new();
         let mut anew: SmallVec<[Range; 2]> = SmallVec::new();
-        let node_point = |node| self.events.as_ref().and_then(|events| events.point(lanes, node));
-        let by = |node, act| use_of(Use { point: node_point(node).unwrap_or(at.point), ..at }, act);
         let begun: Begun = SmallVec::from_elem(Cell::new(0), self.outputs.len());
         for (found, life) in found.iter().zip(lives) {
             match found.role {
@@ -339,39 +338,36 @@ impl ExecShared {
                     let output = &self.outputs[index];
                     let was_live = life.freed.is_none();
                     if was_live {
-                        life.freed = Some(use_of(at, Act::Free));
+                        life.freed = Some(launched.by_itself(Act::Free));
                     }
                     if !is_whole {
-                        freed.extend(was_live.then_some((output.range, at.point)));
+                        freed.extend(was_live.then_some((output.range, point)));
                         continue;
                     }
                     if !was_live {
                         anew.push(output.range);
                     }
-                    life.begin(output.bytes, by(output.node, Act::Allocate));
+                    life.begin(output.bytes, launched.by(output.node, Act::Allocate));
                     (life.range, life.name) = (output.range, output.name.clone());
-                    // Where the launch is one point, birth and uses are that.
-                    let marks = output.marks.iter().filter(|_| !lanes.is_empty());
-                    marks.for_each(|(node, act)| life.history.add_use(by(*node, *act), Part::WHOLE, knew));
+                    for mark in &output.marks {
+                        launched.leave(&mut life.history, *mark, knew);
+                    }
                     begun[index].set(life.generation);
                 }
                 Role::Outside(index) => {
                     for &(node, act) in &self.outsides[index].marks {
-                        if act == Act::Free && is_whole {
-                            let free = by(node, act);
+                        // A free that is not to be was a use, as far as anybody can tell.
+                        let act = if act == Act::Free && !is_whole { Act::Write } else { act };
+                        if let Some(free) = launched.leave(&mut life.history, (node, act), knew) {
                             life.freed = Some(free);
                             freed.push((life.range, free.point));
-                        } else {
-                            // A free that is not to be was a use, as far as anybody can tell.
-                            let act = if act == Act::Free { Act::Write } else { act };
-                            life.history.add_use(by(node, act), Part::WHOLE, knew);
                         }
                     }
                 }
             }
         }
         match memory {
-            Some(memory) => memory.launched(&self.arena_keys, at.point, &freed, &anew),
+            Some(memory) => memory.launched(&self.arena_keys, point, &freed, &anew),
             None => freed.iter().for_each(|(range, point)| self.context.graphs.frees.push(*range, (*point).into())),
         }
         begun
