@@ -514,6 +514,9 @@ millpond_status millpond_stream_wait_event_with_flags(millpond_stream_t stream,
 // Whether the stream captures (CUDA: cudaStreamIsCapturing).
 millpond_status millpond_stream_is_capturing(int32_t *is_capturing, millpond_stream_t stream);
 
+// Gives the stream a name, which messages and traces use in place of its number. The last name given counts.
+millpond_status millpond_stream_set_name(millpond_stream_t stream, const char *name);
+
 // The stream's number on its device, as messages give it.
 millpond_status millpond_stream_get_number(uint32_t *number, millpond_stream_t stream);
 

@@ -1,6 +1,6 @@
 //! Streams: made, waited for, ordered with each other.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 use millpond::{Pool, Stream};
@@ -8,7 +8,7 @@ use millpond::{Pool, Stream};
 use crate::device::{DEVICES, DeviceEntry, millpond_device_t};
 use crate::event::{self, MILLPOND_EVENT_WAIT_DEFAULT, MILLPOND_EVENT_WAIT_EXTERNAL, millpond_event_t};
 use crate::handle::Table;
-use crate::status::{Failure, Result, guard, millpond_status, place};
+use crate::status::{Failure, Result, guard, millpond_status, place, text};
 
 /// Not a type to look into: a stream's handle points to it in name only.
 pub enum millpond_stream {}
@@ -184,6 +184,15 @@ pub unsafe extern "C" fn millpond_stream_is_capturing(
 ) -> millpond_status {
     guard("millpond_stream_is_capturing", || {
         *place(is_capturing, "is_capturing")? = STREAMS.find(stream)?.stream.is_capturing()?.into();
+        Ok(())
+    })
+}
+
+/// Gives the stream a name, which messages and traces use in place of its number. The last name given counts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_set_name(stream: millpond_stream_t, name: *const c_char) -> millpond_status {
+    guard("millpond_stream_set_name", || {
+        STREAMS.find(stream)?.stream.set_name(text(name, "name")?);
         Ok(())
     })
 }

@@ -62,6 +62,12 @@ impl StreamId {
         }
     }
 
+    /// Its number on its device, where it names one.
+    #[must_use]
+    pub fn on_its_device(self) -> StreamId {
+        self.device().map_or(self, |_| Self(self.0 & ((1 << Self::DEVICE_SHIFT) - 1)))
+    }
+
     /// The number as an index into a table.
     #[inline]
     pub fn index(self) -> usize {
@@ -75,7 +81,7 @@ impl fmt::Display for StreamId {
             Self::HOST => f.write_str("the host"),
             Self(number) => match self.device() {
                 None => write!(f, "stream {number}"),
-                Some(device) => write!(f, "stream {} of device {device}", number & ((1 << Self::DEVICE_SHIFT) - 1)),
+                Some(device) => write!(f, "{} of device {device}", self.on_its_device()),
             },
         }
     }

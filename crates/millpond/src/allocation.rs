@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use millpond_core::check::{Act, Edge, Fault, Finding, History, Kind, Known, Side, Site, Subject, Use};
+use millpond_core::check::{Act, Edge, Fault, Finding, History, Kind, Known, Site, Subject, Use};
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
 use millpond_core::order::Chain;
@@ -23,6 +23,7 @@ use crate::pool::PoolShared;
 use crate::ranks;
 use crate::share::{Imported, Lent};
 use crate::stream::StreamShared;
+use crate::stream_names::side;
 use crate::tracing::Tracer;
 
 /// An entry: its fixed part. Blocks and lives pass through [`life`](Allocation::life).
@@ -281,11 +282,11 @@ impl Life {
 }
 
 /// Puts a fault into words; `known` is up to which of its operations the later side comes after the earlier one's
-/// stream.
+/// stream, and `device` the one that its streams are of, unless they say otherwise.
 #[cold]
-pub(crate) fn violation(subject: Subject, fault: Fault, later: Site, known: Option<u64>) -> Finding {
+pub(crate) fn violation(device: u32, subject: Subject, fault: Fault, later: Site, known: Option<u64>) -> Finding {
     let Fault { kind, earlier, ends } = fault;
-    let (earlier, later) = (Side::from(earlier.site), Side::from(later));
+    let (earlier, later) = (side(device, earlier.site), side(device, later));
     match kind {
         Kind::DoubleFree | Kind::UseAfterFree => Finding::after_free(subject, Some(earlier), later),
         Kind::FreeWhileImported => {
@@ -293,7 +294,7 @@ pub(crate) fn violation(subject: Subject, fault: Fault, later: Site, known: Opti
             Finding::while_imported(subject, process, earlier, later)
         }
         _ => {
-            let missing = ends.iter().map(|end| Edge::after(end.site.into())).collect();
+            let missing = ends.iter().map(|end| Edge::after(side(device, end.site))).collect();
             let known = known.map(|op| Known { op: Some(op), ..Known::default() });
             Finding::unordered(kind, subject, earlier, missing, later, known)
         }

@@ -129,7 +129,7 @@ impl Device {
         let number = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
         let context = Arc::new(Context {
             number,
-            graphs: Graphs::new(properties.granularity),
+            graphs: Graphs::new(number, properties.granularity),
             properties,
             driver: Arc::new(Counting::new(driver)),
             hosts: Hosts::new(number, config.host_threads),

@@ -23,6 +23,7 @@ use crate::peers::DeviceName;
 use crate::pool::{Heap, Pool, PoolShared};
 use crate::ranks;
 use crate::stream::StreamShared;
+use crate::stream_names::side;
 
 /// What a pool grants.
 #[derive(Debug, Default)]
@@ -115,7 +116,7 @@ impl<'a> Visit<'a> {
         let mut pools: SmallVec<[(&'a Arc<PoolShared>, &'a Allocation, Act); 2]> = SmallVec::new();
         for (allocation, act) in wanted.filter(|(allocation, _)| allocation.device != visit.device) {
             let Origin::Pool(pool) = &allocation.origin else {
-                let (what, with) = (allocation.id.to_string(), stream.id.to_string());
+                let (what, with) = (allocation.id.to_string(), stream.title());
                 return Err(Invalid::OtherDevice { what, with }.into());
             };
             pools.push((pool, allocation, act));
@@ -319,7 +320,7 @@ impl PoolShared {
                 pool: self.id,
                 owner: self.context.name(),
                 device: device.clone(),
-                last: last.site.into(),
+                last: side(device.number, last.site),
             }
             .into()),
         }

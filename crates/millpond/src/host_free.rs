@@ -119,7 +119,7 @@ impl Device {
             let is_node = self.context().chains.find(point.slot).is_some_and(|it| it.is_of_launches());
             let known =
                 (!is_node && !base.covers(point)).then(|| base.seen(point.slot).saturating_sub(point.seq - site.op));
-            return Err(violation(allocation.subject(&life), fault, later, known).into());
+            return Err(violation(self.context().number, allocation.subject(&life), fault, later, known).into());
         }
         life.freed = Some(Use { point: life.history.born().point, site: later });
         if let Some(tracer) = &self.context().tracer {

@@ -73,6 +73,7 @@ mod shelf_count;
 mod shell;
 mod statistics;
 mod stream;
+mod stream_names;
 mod sweep;
 mod trace;
 mod tracing;

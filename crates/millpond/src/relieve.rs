@@ -45,7 +45,7 @@ impl StreamShared {
         self.context.check_numbers()?;
         match pool.context.number == self.context.number {
             true => Ok(()),
-            false => Err(Invalid::OtherDevice { what: pool.id.to_string(), with: self.id.to_string() }.into()),
+            false => Err(Invalid::OtherDevice { what: pool.id.to_string(), with: self.title() }.into()),
         }
     }
 

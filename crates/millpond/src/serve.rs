@@ -311,7 +311,7 @@ impl StreamShared {
             let origin = point.seq - site.op;
             state.chain.seen(point.slot).saturating_sub(origin)
         });
-        violation(subject, fault, later, known).into()
+        violation(self.context.number, subject, fault, later, known).into()
     }
 
     /// Puts a freed block on the stream's shelf; what falls off waits for the next visit to the heap.

@@ -325,6 +325,7 @@ impl StreamShared {
         if let Some(tracer) = &self.context.tracer {
             tracer.stream_closed(self.id);
         }
+        self.close_name();
         state.epoch = 0;
         // What came to it meanwhile has no end any more.
         let _ = self.close_window(&mut state);
@@ -428,7 +429,7 @@ impl Stream {
                 return Ok(());
             }
             (Ok(_), _) if is_abroad => {
-                let (what, with) = ("an event".into(), shared.id.to_string());
+                let (what, with) = ("an event".into(), shared.title());
                 Err(Invalid::OtherDevice { what, with }.into())
             }
             (Ok(_), _) => shared.capture_wait(&mut state, event, caller),

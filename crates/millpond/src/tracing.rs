@@ -206,6 +206,12 @@ impl Tracer {
     }
 
     #[cold]
+    pub(crate) fn stream_name(&self, stream: StreamId, text: &str) {
+        let stream = self.stream_id(stream);
+        self.push_named(text, |name| What::StreamName { stream, name });
+    }
+
+    #[cold]
     pub(crate) fn stream_closed(&self, stream: StreamId) {
         self.push(Place::Unknown, What::StreamDestroy { stream: self.stream_id(stream) });
     }

@@ -173,7 +173,7 @@ impl StreamShared {
             Source::Named(Some(named)) => (Held::Found(self.context.resolve(named)?), named.generation, named.address),
             Source::Node(name) => {
                 if name.device != self.context.number {
-                    return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.id.to_string() }.into());
+                    return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.title() }.into());
                 }
                 let allocation = self.context.graphs.resolve(name, declared.act)?;
                 let generation = allocation.life().generation;

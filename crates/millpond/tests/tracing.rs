@@ -432,3 +432,22 @@ fn devices_that_meet_are_in_one_order() {
     assert!(kinds.contains(&Kind::UseBeforeAlloc), "{kinds:?}");
     assert!(wrong.iter().any(|it| it.sentence.contains("of device 1")), "{wrong:?}");
 }
+
+#[test]
+fn names_of_streams_are_in_the_trace() {
+    makes().into_iter().for_each(|make| {
+        let (path, trace, device) = traced(make, "stream-names");
+        let (copy, compute) = (device.stream().unwrap().named("copy"), device.stream().unwrap().named("compute"));
+        let x = copy.alloc::<f32>(&device.default_pool(), 1024).unwrap();
+        let live = compute.free(x).unwrap_err().error.violation().unwrap().to_string();
+        drop((copy, compute, device, trace));
+        let (mut reader, mut checker, mut found) = (Reader::new(), Checker::new(Settings::default()), Vec::new());
+        reader.feed(&std::fs::read(&path).unwrap());
+        while let Some(op) = reader.next_op().unwrap() {
+            checker.check(&op, reader.names(), &mut found);
+        }
+        let sentence = "is freed on stream `compute` with nothing ordering that after its allocation on stream `copy`";
+        assert!(live.contains(sentence), "{live}");
+        assert!(found.iter().any(|finding| finding.to_string().contains(sentence)), "{found:?}");
+    });
+}

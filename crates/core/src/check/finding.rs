@@ -51,8 +51,9 @@ impl fmt::Display for Spot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.file, self.line) {
             (Some(file), Some(line)) => write!(f, "{file}:{line}"),
+            (Some(file), None) => f.write_str(file),
             (None, Some(line)) => write!(f, "line {line}"),
-            _ => Ok(()),
+            (None, None) => Ok(()),
         }
     }
 }

@@ -80,10 +80,10 @@ pub enum Place {
 }
 
 impl Place {
-    /// The line, where it is known.
+    /// The line, where it is known: a place of a file with line 0 is somewhere in it.
     pub fn line(&self) -> Option<u32> {
         match *self {
-            Place::Unknown | Place::Process(_) => None,
+            Place::Unknown | Place::Process(_) | Place::File { line: 0, .. } => None,
             Place::Source(location) => Some(location.line()),
             Place::Line(line) | Place::File { line, .. } => Some(line),
         }
@@ -101,6 +101,7 @@ impl Place {
     /// In words, with the file by its name: `examples/tour.rs:49`, `line 3`; empty where nothing is known.
     pub fn describe(&self, names: &Names) -> String {
         match (self, self.file(names)) {
+            (Place::File { line: 0, .. }, Some(file)) => file.to_owned(),
             (Place::File { line, .. }, Some(file)) => format!("{file}:{line}"),
             _ => self.to_string(),
         }

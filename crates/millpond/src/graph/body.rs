@@ -32,6 +32,7 @@ use crate::garbage::{Garbage, Held};
 use crate::locks::{Mutex, lock};
 use crate::ranks;
 use crate::share::ShareError;
+use crate::stream_names::side;
 use crate::tracing::Tracer;
 use crate::wanted::{Few, find_aliased};
 
@@ -338,7 +339,7 @@ impl Body {
             Some(free) => {
                 return Err(GraphError::Freed {
                     allocation: allocation.describe(&life),
-                    free: Box::new(free.site.into()),
+                    free: Box::new(side(self.context.number, free.site)),
                 }
                 .into());
             }

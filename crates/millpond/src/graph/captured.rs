@@ -262,7 +262,7 @@ impl Stream {
         let mut state = shared.state.lock();
         let _ = shared.enter(&mut state)?;
         if name.device != shared.context.number {
-            return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: shared.id.to_string() }.into());
+            return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: shared.title() }.into());
         }
         if name.is_symbolic() {
             return Err(GraphError::Symbolic(name.graph).into());

@@ -101,7 +101,7 @@ impl GraphExec {
         let caller = Location::caller();
         let (exec, shared) = (&*self.shared, &*stream.shared);
         if exec.context.number != shared.context.number {
-            return Err(Invalid::OtherDevice { what: "a graph".into(), with: shared.id.to_string() }.into());
+            return Err(Invalid::OtherDevice { what: "a graph".into(), with: shared.title() }.into());
         }
         process::refuse_forked()?;
         exec.context.settle_shares();
@@ -169,9 +169,7 @@ impl GraphExec {
     fn upload_once(&self, stream: &Stream, caller: &'static Location<'static>) -> std::result::Result<(), Stopped> {
         let (exec, shared) = (&*self.shared, &*stream.shared);
         if exec.context.number != shared.context.number {
-            return Err(
-                Error::from(Invalid::OtherDevice { what: "a graph".into(), with: shared.id.to_string() }).into()
-            );
+            return Err(Error::from(Invalid::OtherDevice { what: "a graph".into(), with: shared.title() }).into());
         }
         let mut state = shared.state.lock();
         if shared.enter(&mut state)? == Mode::Capturing {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use millpond_core::check::{Act, Place, Side, Site, Use};
+use millpond_core::check::{Act, Place, Site, Use};
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
 use millpond_core::ids::AllocId;
 use millpond_core::op::Memory as TracedMemory;
@@ -26,6 +26,7 @@ use crate::context::Context;
 use crate::error::{Invalid, Nearest, Result};
 use crate::locks::{BiasedGuard, Guard, Mutex, lock};
 use crate::ranks;
+use crate::stream_names::side;
 use crate::tracing::Tracer;
 
 /// So many spare ranges of addresses are kept.
@@ -69,6 +70,8 @@ impl Ended {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Graphs {
+    /// The number of their device.
+    device: u32,
     memory: Mutex<{ ranks::GRAPH_MEMORY }, GraphMemory>,
     pub(crate) frees: Frees,
     next_graph: AtomicU32,
@@ -97,8 +100,9 @@ pub(crate) struct Graphs {
 }
 
 impl Graphs {
-    pub(crate) fn new(granularity: u64) -> Self {
+    pub(crate) fn new(device: u32, granularity: u64) -> Self {
         Self {
+            device,
             memory: Mutex::new(GraphMemory::new(granularity)),
             frees: Frees::default(),
             next_graph: AtomicU32::default(),
@@ -157,7 +161,7 @@ impl Graphs {
     #[cold]
     pub(crate) fn not_live(&self, key: Key, act: Act) -> GraphError {
         let freed = lock(&self.ended).freed.get(&key).map(|free| free.site);
-        GraphError::NotLive { graph: key.0, act, freed: freed.map(|free| Box::new(Side::from(free))) }
+        GraphError::NotLive { graph: key.0, act, freed: freed.map(|free| Box::new(side(self.device, free))) }
     }
 
     /// The allocation that a name means on a stream.

@@ -23,5 +23,6 @@ mod pools;
 mod programs;
 mod reuse;
 mod soundness;
+mod stream_names;
 mod stress;
 mod trim;

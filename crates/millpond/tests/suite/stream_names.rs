@@ -1,0 +1,53 @@
+//! Names of streams: messages of every kind say them, on whichever device the stream is, and after its end.
+
+use millpond::Buffer;
+
+use crate::common::on_every_device;
+
+#[test]
+fn both_sides_are_called_by_name() {
+    on_every_device(|on| {
+        let [s, t] = on.streams();
+        s.set_name("load");
+        s.set_name("copy");
+        let t = t.named("compute");
+        assert_eq!((s.name().as_deref(), t.name().as_deref()), (Some("copy"), Some("compute")));
+        let x: Buffer<u8> = s.alloc(&on.device.default_pool(), 1000).unwrap();
+        let refusal = t.free(x).unwrap_err();
+        let text = refusal.error.to_string();
+        let sides = "freed on stream `compute` with nothing ordering that after its allocation on stream `copy`";
+        assert!(text.contains(sides), "{text}");
+        assert!(text.contains("make stream `compute` wait for an event recorded on stream `copy`"), "{text}");
+        s.free(refusal.buffer).unwrap();
+    });
+}
+
+#[test]
+fn a_closed_stream_keeps_its_name() {
+    on_every_device(|on| {
+        let [s, t] = on.streams();
+        let s = s.named("loader");
+        let x: Buffer<u8> = s.alloc(&on.device.default_pool(), 1000).unwrap();
+        let event = s.record().unwrap();
+        drop(s);
+        let refusal = t.free(x).unwrap_err();
+        let text = refusal.error.to_string();
+        assert!(text.contains("after its allocation on stream `loader`"), "{text}");
+        t.wait(&event).unwrap();
+        t.free(refusal.buffer).unwrap();
+    });
+}
+
+#[test]
+fn streams_of_other_devices_have_names_of_their_own() {
+    on_every_device(|on| {
+        let [s, t] = on.streams();
+        let other = on.another();
+        let _named = other.streams::<2>().map(|stream| stream.named("other"));
+        let x: Buffer<u8> = s.alloc(&on.device.default_pool(), 1000).unwrap();
+        let refusal = t.free(x).unwrap_err();
+        let text = refusal.error.to_string();
+        assert!(!text.contains('`'), "{text}");
+        s.free(refusal.buffer).unwrap();
+    });
+}
