@@ -1,0 +1,137 @@
+//! Questions to the real library that change nothing: which device is current, what a stream is, what a kernel takes.
+//!
+//! What the library does not have is answered as not known.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+use crate::abi::{Code, Context, Function, Pool, Stream};
+use crate::entry::real;
+
+/// Makes each question a method that finds its function once.
+macro_rules! questions {
+    ($($question:ident $name:literal($($arg:ident: $ty:ty),*);)*) => {$(
+        fn $question($($arg: $ty),*) -> Code {
+            static AT: OnceLock<usize> = OnceLock::new();
+            type Real = unsafe extern "C" fn($($ty),*) -> Code;
+            const NAME: &CStr = $name;
+            let found = *AT.get_or_init(|| real::asked(NAME));
+            if found == 0 {
+                return Code::NOT_FOUND;
+            }
+            // SAFETY: the function of this name, and its type by the header.
+            let real = unsafe {
+                std::mem::transmute::<*const c_void, Real>(std::ptr::with_exposed_provenance(found))
+            };
+            // SAFETY: places of this module's functions.
+            unsafe { real($($arg),*) }
+        }
+    )*};
+}
+
+questions! {
+    ctx_device c"cuCtxGetDevice"(device: *mut c_int);
+    ctx_push c"cuCtxPushCurrent_v2"(context: Context);
+    ctx_pop c"cuCtxPopCurrent_v2"(context: *mut Context);
+    stream_flags c"cuStreamGetFlags"(stream: Stream, flags: *mut c_uint);
+    stream_context c"cuStreamGetCtx"(stream: Stream, context: *mut Context);
+    stream_capturing c"cuStreamIsCapturing"(stream: Stream, status: *mut c_int);
+    address_range c"cuMemGetAddressRange_v2"(base: *mut u64, bytes: *mut usize, at: u64);
+    device_count c"cuDeviceGetCount"(count: *mut c_int);
+    default_pool c"cuDeviceGetDefaultMemPool"(pool: *mut Pool, device: c_int);
+    device_pool c"cuDeviceGetMemPool"(pool: *mut Pool, device: c_int);
+    function_param c"cuFuncGetParamInfo"(of: Function, at: usize, offset: *mut usize, bytes: *mut usize);
+    kernel_param c"cuKernelGetParamInfo"(of: Function, at: usize, offset: *mut usize, bytes: *mut usize);
+    function_name c"cuFuncGetName"(name: *mut *const c_char, of: Function);
+    kernel_name c"cuKernelGetName"(name: *mut *const c_char, of: Function);
+}
+
+fn answer<T: Default>(ask: impl FnOnce(&mut T) -> Code) -> Option<T> {
+    let mut value = T::default();
+    (ask(&mut value) == Code::SUCCESS).then_some(value)
+}
+
+/// The device of the thread's current context; 0 where there is none.
+pub(crate) fn current_device() -> i32 {
+    answer(|device| ctx_device(device)).unwrap_or(0)
+}
+
+/// The device of a context.
+pub(crate) fn device_of(context: Context) -> i32 {
+    if ctx_push(context) != Code::SUCCESS {
+        return current_device();
+    }
+    let device = current_device();
+    let _ = answer(|context| ctx_pop(context));
+    device
+}
+
+/// Whether a stream is not ordered with the legacy one.
+pub(crate) fn is_non_blocking(stream: Stream) -> bool {
+    answer(|flags| stream_flags(stream, flags)).is_some_and(|flags| flags & 1 != 0)
+}
+
+/// The device of a stream.
+pub(crate) fn stream_device(stream: Stream) -> i32 {
+    match answer(|context| stream_context(stream, context)) {
+        Some(context) => device_of(context),
+        None => current_device(),
+    }
+}
+
+/// Whether a stream captures.
+pub(crate) fn is_capturing(stream: Stream) -> bool {
+    answer(|status| stream_capturing(stream, status)).is_some_and(|status| status != 0)
+}
+
+/// The allocation that an address is in: its first address, and its size.
+pub(crate) fn range_of(at: u64) -> Option<(u64, usize)> {
+    let mut bytes = 0;
+    let base = answer(|base| address_range(base, &mut bytes, at))?;
+    Some((base, bytes))
+}
+
+/// How many devices there are.
+pub(crate) fn devices() -> i32 {
+    answer(|count| device_count(count)).unwrap_or(0)
+}
+
+/// The default pool of a device.
+pub(crate) fn default_pool_of(device: i32) -> Option<Pool> {
+    answer(|pool| default_pool(pool, device))
+}
+
+/// The pool that allocations on a device's streams come from.
+pub(crate) fn pool_of(device: i32) -> Option<Pool> {
+    answer(|pool| device_pool(pool, device))
+}
+
+/// Where a kernel's parameters are and how long: none where that is not known.
+pub(crate) fn params_of(function: Function) -> Option<Vec<(usize, usize)>> {
+    let all = |ask: fn(Function, usize, *mut usize, *mut usize) -> Code| {
+        let mut found = Vec::new();
+        loop {
+            let (mut offset, mut bytes) = (0, 0);
+            match ask(function, found.len(), &raw mut offset, &raw mut bytes) {
+                Code::SUCCESS if found.len() < 4096 => found.push((offset, bytes)),
+                // Behind the last one.
+                Code::INVALID_VALUE => return Some(found),
+                _ => return None,
+            }
+        }
+    };
+    all(function_param).filter(|found| !found.is_empty()).or_else(|| all(kernel_param))
+}
+
+/// What a kernel is called.
+pub(crate) fn name_of(function: Function) -> Option<String> {
+    let named = |ask: fn(*mut *const c_char, Function) -> Code| {
+        let mut name = std::ptr::null();
+        if ask(&raw mut name, function) != Code::SUCCESS || name.is_null() {
+            return None;
+        }
+        // SAFETY: a string of the library's, which lives as long as the function.
+        unsafe { CStr::from_ptr(name) }.to_str().ok().map(str::to_owned)
+    };
+    named(function_name).or_else(|| named(kernel_name))
+}

@@ -1,0 +1,36 @@
+//! What each call means, as operations. No law is here: whether it is right is the checker's to say.
+//!
+//! A handler makes the real call exactly once. All are unsafe for the same reason: the arguments are the program's, and
+//! are what the header says.
+#![expect(clippy::missing_safety_doc, reason = "the arguments are as the header says, for all of them")]
+#![expect(clippy::too_many_arguments, reason = "they are CUDA's arguments")]
+
+pub(crate) mod captures;
+pub(crate) mod contexts;
+pub(crate) mod copies;
+pub(crate) mod events;
+pub(crate) mod graphs;
+pub(crate) mod kernels;
+pub(crate) mod memory;
+pub(crate) mod nodes;
+pub(crate) mod pools;
+pub(crate) mod ranges;
+pub(crate) mod streams;
+
+/// Reads what the program's place holds, once the real call has written it.
+///
+/// # Safety
+/// Null, or valid.
+pub(crate) unsafe fn read<T: Copy>(place: *const T) -> Option<T> {
+    // SAFETY: the caller's promise. A place of a program may be unaligned.
+    (!place.is_null()).then(|| unsafe { place.read_unaligned() })
+}
+
+/// Reads so many in a row.
+///
+/// # Safety
+/// Null, or so many are valid.
+pub(crate) unsafe fn list<'a, T>(first: *const T, count: usize) -> &'a [T] {
+    // SAFETY: the caller's promise.
+    if first.is_null() || count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(first, count) } }
+}

@@ -1,0 +1,63 @@
+//! Pools: made, destroyed, opened to devices, made current.
+
+use std::ffi::c_int;
+
+use millpond_core::ids::DeviceId;
+use millpond_core::op::{Reach, What};
+
+use super::{list, read};
+use crate::abi::{AccessDesc, Code, Pool};
+use crate::session::At;
+
+/// `cuMemPoolCreate`
+pub(crate) unsafe fn create(at: &At, real: impl FnOnce() -> Code, pool: *mut Pool, props: *const c_int) -> Code {
+    at.done(real(), |session| {
+        // SAFETY: the caller's place, which was written.
+        let Some(pool) = (unsafe { read(pool) }) else { return };
+        // SAFETY: the caller's structure: its second word is the kinds of handles.
+        let exportable = unsafe { list(props, 2) }.get(1).is_some_and(|kinds| *kinds != 0);
+        let pool = session.handles.new_pool(pool);
+        session.push(What::PoolCreate { pool, exportable });
+    })
+}
+
+/// `cuMemPoolDestroy`: noted before, for the handle may be given out again at once.
+pub(crate) unsafe fn destroy(at: &At, real: impl FnOnce() -> Code, pool: Pool) -> Code {
+    at.note(|session| {
+        if let Some(id) = session.handles.pools.remove(&pool) {
+            session.handles.current_pools.retain(|_, it| *it != id);
+            session.push(What::PoolDestroy { pool: id });
+        }
+    });
+    real()
+}
+
+/// `cuMemPoolSetAccess`
+pub(crate) unsafe fn set_access(
+    at: &At,
+    real: impl FnOnce() -> Code,
+    pool: Pool,
+    access: *const AccessDesc,
+    count: usize,
+) -> Code {
+    at.done(real(), |session| {
+        let pool = session.pool(pool);
+        // SAFETY: the caller's list.
+        for desc in unsafe { list(access, count) } {
+            let reach = match desc.flags {
+                AccessDesc::NONE => Reach::None,
+                AccessDesc::READ => Reach::Read,
+                _ => Reach::ReadWrite,
+            };
+            session.push(What::PoolAccess { pool, device: DeviceId(desc.location.id as u32), reach });
+        }
+    })
+}
+
+/// `cuDeviceSetMemPool`
+pub(crate) unsafe fn set_current(at: &At, real: impl FnOnce() -> Code, device: c_int, pool: Pool) -> Code {
+    at.done(real(), |session| {
+        let pool = session.pool(pool);
+        session.handles.current_pools.insert(device, pool);
+    })
+}

@@ -1,0 +1,87 @@
+//! Functions that are not wrapped and may matter: passed on, and counted.
+//!
+//! What a newer driver has, and this library does not know, is found when the program asks for its address. It gets
+//! the address of a *counter*: two instructions, that add one and jump on with everything as it was. Questions (names
+//! with `Get` or `Query` in them) and calls that make neither work nor memory are not counted.
+
+use std::ffi::c_char;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// How many functions can be counted; others pass uncounted.
+const COUNTERS: usize = 256;
+/// Bytes of a counter's code.
+const CODE_BYTES: usize = 32;
+
+std::arch::global_asm!(
+    ".pushsection .text.millpond_counters,\"ax\",@progbits",
+    ".balign 32",
+    ".globl millpond_counters",
+    ".hidden millpond_counters",
+    "millpond_counters:",
+    ".set n, 0",
+    ".rept 256",
+    ".balign 32",
+    "lock inc qword ptr [rip + millpond_counts + 8 * n]",
+    "jmp qword ptr [rip + millpond_targets + 8 * n]",
+    ".set n, n + 1",
+    ".endr",
+    ".popsection",
+    ".pushsection .bss.millpond_counters,\"aw\",@nobits",
+    ".balign 64",
+    ".globl millpond_counts",
+    ".hidden millpond_counts",
+    "millpond_counts:",
+    ".zero 2048",
+    ".globl millpond_targets",
+    ".hidden millpond_targets",
+    "millpond_targets:",
+    ".zero 2048",
+    ".popsection",
+);
+
+static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+// SAFETY: the labels above: the code, of which only the address is used, and two tables of words that are 0 at first.
+unsafe extern "C" {
+    #[link_name = "millpond_counters"]
+    static CODE: c_char;
+    #[link_name = "millpond_counts"]
+    safe static COUNTS: [AtomicU64; COUNTERS];
+    #[link_name = "millpond_targets"]
+    safe static TARGETS: [AtomicUsize; COUNTERS];
+}
+
+/// Whether a function that is not wrapped may make work, memory or order.
+fn may_matter(name: &str) -> bool {
+    let makers = ["cuMem", "cuGraph", "cuStream", "cuLaunch", "cuEvent", "cuCtxRecord", "cuCtxWait", "cuGreenCtx"];
+    let harmless = ["Get", "Query", "IsCapturing", "Advise", "Trim", "DebugDot", "RetainAllocation", "Export"];
+    makers.iter().any(|part| name.starts_with(part)) && !harmless.iter().any(|part| name.contains(part))
+}
+
+/// The counter of a function; none where it need not be counted.
+pub(super) fn counter(name: &str, real: usize) -> Option<usize> {
+    if !may_matter(name) {
+        return None;
+    }
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = (0..names.len()).find(|at| TARGETS[*at].load(Ordering::Relaxed) == real);
+    let at = known.unwrap_or(names.len());
+    if at >= COUNTERS {
+        return None;
+    }
+    if known.is_none() {
+        TARGETS[at].store(real, Ordering::Release);
+        names.push(name.to_owned());
+    }
+    let code = &raw const CODE;
+    Some(code.addr() + at * CODE_BYTES)
+}
+
+/// What was called so far without being understood, and how often.
+pub(crate) fn counts() -> Vec<(String, u64)> {
+    // Who comes here from a signal must not wait.
+    let Ok(names) = NAMES.try_lock() else { return Vec::new() };
+    let counts = names.iter().cloned().zip(COUNTS.iter().map(|count| count.load(Ordering::Relaxed)));
+    counts.filter(|(_, count)| *count > 0).collect()
+}

@@ -1,0 +1,143 @@
+//! Numbers for what the program knows by handles: streams, events, pools, graphs, nodes, instances.
+//!
+//! A handle that was never seen made (another library made it, or a call that is not wrapped) gets its number at its
+//! first use. Knows no order. Numbers of streams, pools, graphs and instances are never given out again; those of
+//! events are.
+
+use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, PoolId, StreamId};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::abi::{Event, Graph, GraphExec, GraphNode, Pool, Stream};
+
+/// Default pools, which nobody makes, have their device's number; others follow.
+const FIRST_POOL: u32 = 256;
+
+/// A graph as far as it is known here.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Made {
+    /// Its nodes, by handle.
+    pub(crate) nodes: FxHashMap<GraphNode, NodeId>,
+    /// How many nodes it ever had.
+    pub(crate) count: u32,
+    /// Whether something was done to it that operations cannot say: its launches are not judged.
+    pub(crate) is_opaque: bool,
+}
+
+/// All handles of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Handles {
+    pub(crate) streams: FxHashMap<Stream, (StreamId, i32)>,
+    /// The stream that was asked for last: nearly always the one that is asked for next.
+    pub(crate) last_stream: Option<(Stream, StreamId)>,
+    /// Legacy default streams, by device.
+    pub(crate) legacy: FxHashMap<i32, StreamId>,
+    /// Default streams of threads, by thread and device.
+    pub(crate) per_thread: FxHashMap<(u32, i32), StreamId>,
+    next_stream: u32,
+    pub(crate) events: FxHashMap<Event, EventId>,
+    free_events: Vec<u32>,
+    next_event: u32,
+    pub(crate) pools: FxHashMap<Pool, PoolId>,
+    /// The pool of each device that allocations without a pool come from, where it was set.
+    pub(crate) current_pools: FxHashMap<i32, PoolId>,
+    next_pool: u32,
+    pub(crate) graphs: FxHashMap<Graph, GraphId>,
+    pub(crate) made: FxHashMap<GraphId, Made>,
+    /// The graph of each node.
+    pub(crate) nodes: FxHashMap<GraphNode, GraphId>,
+    next_graph: u32,
+    pub(crate) execs: FxHashMap<GraphExec, ExecId>,
+    pub(crate) opaque_execs: FxHashSet<ExecId>,
+    next_exec: u32,
+}
+
+impl Handles {
+    /// A number for a new stream; the legacy stream of device 0 has number 0.
+    pub(crate) fn new_stream(&mut self) -> StreamId {
+        self.next_stream += 1;
+        StreamId(self.next_stream)
+    }
+
+    /// A number for a new event.
+    pub(crate) fn new_event(&mut self, event: Event) -> EventId {
+        let number = self.free_events.pop().unwrap_or_else(|| {
+            self.next_event += 1;
+            self.next_event - 1
+        });
+        self.events.insert(event, EventId(number));
+        EventId(number)
+    }
+
+    /// An event is gone.
+    pub(crate) fn end_event(&mut self, event: Event) -> Option<EventId> {
+        let id = self.events.remove(&event)?;
+        self.free_events.push(id.0);
+        Some(id)
+    }
+
+    /// A number for a new pool.
+    pub(crate) fn new_pool(&mut self, pool: Pool) -> PoolId {
+        let id = PoolId(FIRST_POOL + self.next_pool);
+        self.next_pool += 1;
+        self.pools.insert(pool, id);
+        id
+    }
+
+    /// A number for a graph that is to come.
+    pub(crate) fn new_graph(&mut self) -> GraphId {
+        self.next_graph += 1;
+        GraphId(self.next_graph - 1)
+    }
+
+    /// A graph has a handle from now on.
+    pub(crate) fn name_graph(&mut self, graph: Graph, id: GraphId, made: Made) {
+        self.graphs.insert(graph, id);
+        self.made.insert(id, made);
+    }
+
+    /// A graph is gone.
+    pub(crate) fn end_graph(&mut self, graph: Graph) -> Option<(GraphId, Made)> {
+        let id = self.graphs.remove(&graph)?;
+        let made = self.made.remove(&id).unwrap_or_default();
+        for node in made.nodes.keys() {
+            self.nodes.remove(node);
+        }
+        Some((id, made))
+    }
+
+    /// A graph that is known and can be judged.
+    pub(crate) fn graph(&self, graph: Graph) -> Option<GraphId> {
+        let id = *self.graphs.get(&graph)?;
+        (!self.made.get(&id)?.is_opaque).then_some(id)
+    }
+
+    /// Operations cannot say what a graph is from now on.
+    pub(crate) fn obscure(&mut self, graph: Graph) {
+        if let Some(made) = self.graphs.get(&graph).and_then(|id| self.made.get_mut(id)) {
+            made.is_opaque = true;
+        }
+    }
+
+    /// A node was added to a graph.
+    pub(crate) fn add_node(&mut self, graph: GraphId, node: GraphNode) {
+        if let Some(made) = self.made.get_mut(&graph) {
+            made.nodes.insert(node, NodeId(made.count));
+            made.count += 1;
+            self.nodes.insert(node, graph);
+        }
+    }
+
+    /// A number for a new instance.
+    pub(crate) fn new_exec(&mut self, exec: GraphExec) -> ExecId {
+        let id = ExecId(self.next_exec);
+        self.next_exec += 1;
+        self.execs.insert(exec, id);
+        id
+    }
+
+    /// An instance that is known and can be judged.
+    pub(crate) fn exec(&self, exec: GraphExec) -> Option<ExecId> {
+        let id = *self.execs.get(&exec)?;
+        (!self.opaque_execs.contains(&id)).then_some(id)
+    }
+}

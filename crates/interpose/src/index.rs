@@ -1,0 +1,395 @@
+//! Which allocation an address lies in: one question for each word of a kernel's arguments.
+//!
+//! The simple version is an ordered map of ranges. Here the space of addresses is cut into pages of 2 MiB, found by a
+//! hash, and a page that more than one allocation is in into grains of 512 bytes, the least that CUDA's device
+//! allocations lie apart: an answer takes two loads and a comparison of bounds, whatever number is live. The few
+//! allocations that share a grain (small host memory) are listed.
+//!
+//! Memory that was freed keeps its place until something else is allocated there, so that a use of it is known for what
+//! it is; so many frees are remembered. Knows no order and no handle. Invariant **one-live**: no byte is in two live
+//! entries.
+
+use std::collections::VecDeque;
+
+use millpond_core::ids::AllocId;
+use millpond_core::op::Memory;
+use rustc_hash::FxHashMap;
+
+const PAGE: u64 = 21;
+const GRAIN: u64 = 9;
+const GRAINS: usize = 1 << (PAGE - GRAIN);
+const NONE: u32 = u32::MAX;
+const SHARED: u32 = u32::MAX - 1;
+/// How many frees are remembered: as many as the checker remembers.
+const FREED: usize = 1 << 16;
+
+/// How memory was made, which says how it is freed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// In the order of a stream.
+    Ordered,
+    /// At once, of a device: its free waits for the device.
+    Device,
+    /// At once, of the host.
+    Host,
+    /// By a mapping or an import, whose end waits for nothing.
+    Mapped,
+    /// By an alloc node of a graph.
+    Node,
+}
+
+/// An allocation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// Its first address.
+    pub(crate) start: u64,
+    /// The first address behind it.
+    pub(crate) end: u64,
+    /// Its name.
+    pub(crate) memory: Memory,
+    /// How it was made.
+    pub(crate) kind: Kind,
+    /// The device that was current then.
+    pub(crate) device: i32,
+    /// Whether it is not freed yet.
+    pub(crate) is_live: bool,
+}
+
+#[derive(Debug)]
+enum Page {
+    /// All of it is one allocation's.
+    Whole(u32),
+    Grains(Box<[u32; GRAINS]>),
+}
+
+/// The index: see the module.
+#[derive(Debug)]
+pub(crate) struct Index {
+    pages: FxHashMap<u64, Page>,
+    /// Grains that several allocations are in.
+    shared: FxHashMap<u64, Vec<u32>>,
+    entries: Vec<Entry>,
+    freed: VecDeque<u32>,
+    vacant: Vec<u32>,
+    low: u64,
+    high: u64,
+    live: usize,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self {
+            pages: FxHashMap::default(),
+            shared: FxHashMap::default(),
+            entries: Vec::new(),
+            freed: VecDeque::new(),
+            vacant: Vec::new(),
+            low: u64::MAX,
+            high: 0,
+            live: 0,
+        }
+    }
+}
+
+impl Index {
+    /// The allocation that an address is in, live or freed; the live one where both are.
+    #[inline]
+    pub(crate) fn find(&self, at: u64) -> Option<&Entry> {
+        if at < self.low || at >= self.high {
+            return None;
+        }
+        let number = match self.pages.get(&(at >> PAGE))? {
+            Page::Whole(number) => *number,
+            Page::Grains(grains) => grains[(at >> GRAIN) as usize & (GRAINS - 1)],
+        };
+        match number {
+            NONE => None,
+            SHARED => self.find_shared(at),
+            number => {
+                let entry = &self.entries[number as usize];
+                (entry.start <= at && at < entry.end).then_some(entry)
+            }
+        }
+    }
+
+    #[cold]
+    fn find_shared(&self, at: u64) -> Option<&Entry> {
+        let numbers = self.shared.get(&(at >> GRAIN))?;
+        let here = numbers.iter().map(|number| &self.entries[*number as usize]);
+        here.filter(|it| it.start <= at && at < it.end).max_by_key(|it| it.is_live)
+    }
+
+    /// An address that work may use: also a pointer one past the end of live memory is none to what was freed behind it.
+    #[inline]
+    pub(crate) fn touched(&self, at: u64) -> Option<&Entry> {
+        let entry = self.find(at)?;
+        let is_end = |entry: &Entry| entry.start == at && self.find(at - 1).is_some_and(|before| before.is_live);
+        (entry.is_live || !is_end(entry)).then_some(entry)
+    }
+
+    /// The allocation that begins at an address.
+    pub(crate) fn starting_at(&self, at: u64) -> Option<&Entry> {
+        self.find(at).filter(|entry| entry.start == at)
+    }
+
+    /// Adds an allocation; those that it takes the place of are handed to `displaced`: their frees were not seen.
+    pub(crate) fn insert(
+        &mut self,
+        start: u64,
+        bytes: u64,
+        kind: Kind,
+        device: i32,
+        mut displaced: impl FnMut(Entry),
+    ) -> Memory {
+        let end = start.saturating_add(bytes.max(1));
+        while let Some(old) = self.first_live_in(start, end) {
+            let entry = self.entries[old as usize];
+            self.bury(old);
+            displaced(entry);
+        }
+        let (number, generation) = match self.vacant.pop() {
+            Some(number) => (number, self.entries[number as usize].memory.generation + 1),
+            None => (self.entries.len() as u32, 0),
+        };
+        let memory = Memory { id: AllocId(number), generation };
+        let entry = Entry { start, end, memory, kind, device, is_live: true };
+        match self.entries.get_mut(number as usize) {
+            Some(place) => *place = entry,
+            None => self.entries.push(entry),
+        }
+        (self.low, self.high) = (self.low.min(start), self.high.max(end));
+        self.live += 1;
+        for page in start >> PAGE..=(end - 1) >> PAGE {
+            self.put(page, number, entry);
+        }
+        memory
+    }
+
+    /// An allocation ends.
+    pub(crate) fn free(&mut self, memory: Memory) {
+        if self.entry(memory).is_some_and(|entry| entry.is_live) {
+            self.bury(memory.id.0);
+        }
+    }
+
+    /// An allocation by its name, if that is its latest.
+    pub(crate) fn entry(&self, memory: Memory) -> Option<&Entry> {
+        self.entries.get(memory.id.index()).filter(|entry| entry.memory == memory)
+    }
+
+    /// What a number was given to last.
+    pub(crate) fn latest(&self, id: AllocId) -> Option<&Entry> {
+        self.entries.get(id.index()).filter(|entry| entry.end > 0)
+    }
+
+    /// All that live.
+    pub(crate) fn living(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.is_live)
+    }
+
+    /// How many live.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// A name that nothing has had, nor will have: for what was never allocated.
+    pub(crate) fn nobody(&mut self) -> Memory {
+        let number = self.entries.len() as u32;
+        let memory = Memory { id: AllocId(number), generation: 0 };
+        let device = 0;
+        self.entries.push(Entry { start: 0, end: 0, memory, kind: Kind::Device, device, is_live: false });
+        memory
+    }
+
+    /// The first live entry with a byte in a range.
+    fn first_live_in(&self, start: u64, end: u64) -> Option<u32> {
+        let overlaps = |number: u32| {
+            let entry = self.entries.get(number as usize)?;
+            (entry.is_live && entry.start < end && start < entry.end).then_some(number)
+        };
+        for page in start >> PAGE..=(end - 1) >> PAGE {
+            let base = page << PAGE;
+            let grain = |at: u64| (at.clamp(base, base + (1 << PAGE) - 1) >> GRAIN) as usize & (GRAINS - 1);
+            let found = match self.pages.get(&page) {
+                None => None,
+                Some(Page::Whole(number)) => overlaps(*number),
+                Some(Page::Grains(grains)) => (grain(start)..=grain(end - 1)).find_map(|at| match grains[at] {
+                    NONE => None,
+                    SHARED => {
+                        let numbers = self.shared.get(&((base >> GRAIN) + at as u64));
+                        numbers?.iter().find_map(|number| overlaps(*number))
+                    }
+                    number => overlaps(number),
+                }),
+            };
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Puts an entry into a page.
+    fn put(&mut self, page: u64, number: u32, entry: Entry) {
+        let (base, last) = (page << PAGE, (page << PAGE) + (1 << PAGE) - 1);
+        if entry.start <= base && last < entry.end {
+            self.pages.insert(page, Page::Whole(number));
+            return;
+        }
+        let place = self.pages.entry(page).or_insert_with(|| Page::Grains(Box::new([NONE; GRAINS])));
+        if let Page::Whole(old) = *place {
+            *place = Page::Grains(Box::new([old; GRAINS]));
+        }
+        let Page::Grains(grains) = place else { return };
+        let first = (entry.start.max(base) >> GRAIN) as usize & (GRAINS - 1);
+        let end = ((entry.end - 1).min(last) >> GRAIN) as usize & (GRAINS - 1);
+        let inner = |at: usize| {
+            let from = base + ((at as u64) << GRAIN);
+            entry.start <= from && from + (1 << GRAIN) <= entry.end
+        };
+        for (at, grain) in grains.iter_mut().enumerate().take(end + 1).skip(first) {
+            let old = *grain;
+            if inner(at) || old == NONE {
+                *grain = number;
+                continue;
+            }
+            let numbers = self.shared.entry((base >> GRAIN) + at as u64).or_default();
+            if old != SHARED {
+                // What was listed here once and is one allocation's by now is not in the list any more.
+                numbers.clear();
+                numbers.push(old);
+            }
+            let entries = &self.entries;
+            let is_gone = |it: &Entry| !it.is_live && it.start < entry.end && entry.start < it.end;
+            numbers.retain(|number| !is_gone(&entries[*number as usize]));
+            numbers.push(number);
+            *grain = SHARED;
+        }
+    }
+
+    /// An entry is freed; the oldest that was is forgotten.
+    fn bury(&mut self, number: u32) {
+        self.entries[number as usize].is_live = false;
+        self.live -= 1;
+        self.freed.push_back(number);
+        if self.freed.len() > FREED
+            && let Some(oldest) = self.freed.pop_front()
+        {
+            self.clear(oldest);
+            self.vacant.push(oldest);
+        }
+    }
+
+    /// Nothing leads to an entry any more.
+    fn clear(&mut self, number: u32) {
+        let Entry { start, end, .. } = self.entries[number as usize];
+        for page in start >> PAGE..=(end - 1) >> PAGE {
+            let base = page << PAGE;
+            match self.pages.get_mut(&page) {
+                Some(Page::Whole(it)) if *it == number => drop(self.pages.remove(&page)),
+                Some(Page::Grains(grains)) => {
+                    let first = (start.max(base) >> GRAIN) as usize & (GRAINS - 1);
+                    let last = ((end - 1).min(base + (1 << PAGE) - 1) >> GRAIN) as usize & (GRAINS - 1);
+                    for (at, grain) in grains.iter_mut().enumerate().take(last + 1).skip(first) {
+                        if *grain == number {
+                            *grain = NONE;
+                        } else if *grain == SHARED
+                            && let Some(numbers) = self.shared.get_mut(&((base >> GRAIN) + at as u64))
+                        {
+                            numbers.retain(|it| *it != number);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The simple version: a list.
+    #[derive(Default)]
+    struct Twin(Vec<(u64, u64, Memory)>);
+
+    impl Twin {
+        fn find(&self, at: u64) -> Option<Memory> {
+            self.0.iter().find(|it| it.0 <= at && at < it.1).map(|it| it.2)
+        }
+    }
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % bound
+        }
+    }
+
+    #[test]
+    fn it_answers_as_a_list_does() {
+        let mut random = Random(7);
+        let (mut index, mut twin) = (Index::default(), Twin::default());
+        for _ in 0..30_000 {
+            let start = 0x7f00_0000_0000 + random.below(1 << 14) * 1600;
+            let bytes = match random.below(3) {
+                0 => 1 + random.below(700),
+                1 => 1 + random.below(100_000),
+                _ => 1 + random.below(8 << 20),
+            };
+            match random.below(3) {
+                0 if !twin.0.is_empty() => {
+                    let (_, _, memory) = twin.0.swap_remove(random.below(twin.0.len() as u64) as usize);
+                    index.free(memory);
+                }
+                _ => {
+                    let mut gone = Vec::new();
+                    let memory = index.insert(start, bytes, Kind::Device, 0, |entry| gone.push(entry.memory));
+                    twin.0.retain(|it| !(it.0 < start + bytes && start < it.1));
+                    twin.0.push((start, start + bytes, memory));
+                }
+            }
+            for at in [start, start + bytes - 1, start + bytes, start.wrapping_sub(1), start + random.below(1 << 22)] {
+                let found = index.find(at).filter(|entry| entry.is_live).map(|entry| entry.memory);
+                assert_eq!(found, twin.find(at), "{at:#x}");
+            }
+            assert_eq!(index.len(), twin.0.len());
+        }
+    }
+
+    #[test]
+    fn freed_memory_is_known_until_something_else_is_there() {
+        let mut index = Index::default();
+        let none = |_| panic!("nothing is displaced");
+        let old = index.insert(0x1000_0000, 4096, Kind::Ordered, 0, none);
+        index.free(old);
+        let found = index.find(0x1000_0010).expect("it is remembered");
+        assert!(found.memory == old && !found.is_live);
+        let new = index.insert(0x1000_0000, 1024, Kind::Ordered, 0, none);
+        assert_eq!(index.find(0x1000_0010).map(|it| it.memory), Some(new));
+        assert_eq!(index.find(0x1000_0800).map(|it| it.memory), Some(old), "behind the new one");
+        assert!(
+            index.touched(0x1000_0400).is_some_and(|it| it.memory == old) == false,
+            "one past the end of the new one"
+        );
+    }
+
+    #[test]
+    fn what_was_freed_long_ago_is_forgotten_and_its_number_used_again() {
+        let mut index = Index::default();
+        let none = |_| panic!("nothing is displaced");
+        let old = index.insert(0x1000, 512, Kind::Host, 0, none);
+        index.free(old);
+        for at in 0..FREED as u64 {
+            let memory = index.insert(0x10_0000_0000 + at * 512, 512, Kind::Ordered, 0, none);
+            index.free(memory);
+        }
+        assert!(index.find(0x1000).is_none());
+        let new = index.insert(0x2000, 512, Kind::Host, 0, none);
+        assert_eq!((new.id, new.generation), (old.id, 1));
+    }
+}

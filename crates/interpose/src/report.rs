@@ -1,0 +1,37 @@
+//! What is said: to standard error at once, and to the command that started the program, by a file for each process.
+//!
+//! The command reads those files when the program has ended, and sums them up. Nothing here writes to standard output.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::sync::OnceLock;
+
+/// Says something on standard error, in one piece.
+pub(crate) fn say(text: &str) {
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        // SAFETY: bytes that live long enough; an error ends it.
+        let written = unsafe { libc::write(libc::STDERR_FILENO, rest.as_ptr().cast(), rest.len()) };
+        match usize::try_from(written) {
+            Ok(written) if written > 0 => rest = &rest[written..],
+            _ => return,
+        }
+    }
+}
+
+/// The folder for reports, if the command waits for any.
+fn folder() -> Option<&'static OsString> {
+    static FOLDER: OnceLock<Option<OsString>> = OnceLock::new();
+    FOLDER.get_or_init(|| std::env::var_os("MILLPOND_INTERPOSE_REPORT")).as_ref()
+}
+
+/// Adds lines to the report of this process.
+pub(crate) fn add(lines: &str) {
+    let Some(folder) = folder() else { return };
+    let path = std::path::Path::new(folder).join(std::process::id().to_string());
+    // A command that is gone wants no report.
+    if let Ok(mut file) = File::options().append(true).create(true).open(path) {
+        let _ = file.write_all(lines.as_bytes());
+    }
+}

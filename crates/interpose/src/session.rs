@@ -1,0 +1,495 @@
+//! The state of a process, behind one lock: handles, addresses, places, and where operations go.
+//!
+//! *One sequence*: the checker takes operations one after the other, so they are noted under one lock. It is never held
+//! during a call of the real library, which may wait for other threads. What ends something (a free, a destruction) is
+//! noted before the real call, what begins something or learns something (an allocation, a launch, a
+//! synchronisation) after it: so memory that one thread frees and another gets is freed first here, too.
+//!
+//! *One host*: threads pass knowledge to each other by means that are not seen (locks, channels, joins). What any
+//! thread of the process has synchronised counts as known to all of them.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
+use millpond_core::op::{Access, Act, Memory, Name, Names, Op, Part, Place, Space, StreamRole, What};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::abi::{Code, Event, Function, Pool, Stream};
+use crate::entry::passed;
+use crate::entry::thunk::{Entered, Inside};
+use crate::handles::Handles;
+use crate::index::{Entry, Index, Kind};
+use crate::judge::Judge;
+use crate::place::Places;
+use crate::sink::{Sink, Trace};
+use crate::{ask, report, signals};
+
+/// What the command asks for.
+#[derive(Debug)]
+enum Mode {
+    Off,
+    Record(PathBuf),
+    Check { races: bool, leaks: bool },
+}
+
+fn mode() -> &'static Mode {
+    static MODE: OnceLock<Mode> = OnceLock::new();
+    MODE.get_or_init(|| {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
+        match std::env::var("MILLPOND_INTERPOSE").as_deref() {
+            Ok("record") => match std::env::var_os("MILLPOND_INTERPOSE_OUTPUT") {
+                Some(path) => Mode::Record(path.into()),
+                None => Mode::Off,
+            },
+            Ok("check") => {
+                Mode::Check { races: is_set("MILLPOND_INTERPOSE_RACES"), leaks: is_set("MILLPOND_INTERPOSE_LEAKS") }
+            }
+            _ => Mode::Off,
+        }
+    })
+}
+
+/// What was seen, for the summary.
+#[derive(Debug, Default)]
+pub(crate) struct Coverage {
+    /// Calls that were understood.
+    pub(crate) calls: u64,
+    pub(crate) launches: u64,
+    /// Launches with an address of known memory among their arguments.
+    pub(crate) with_address: u64,
+    /// Launches of which the arguments are not known.
+    pub(crate) without_information: u64,
+    /// Calls that operations cannot say, by what they are.
+    pub(crate) untold: FxHashMap<&'static str, u64>,
+}
+
+/// Where the parameters of a kernel are, and its name.
+#[derive(Clone, Debug)]
+pub(crate) struct Params {
+    pub(crate) fields: Option<Vec<(usize, usize)>>,
+    pub(crate) name: Option<Name>,
+}
+
+/// The state of a process.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) sink: Sink,
+    pub(crate) index: Index,
+    pub(crate) handles: Handles,
+    pub(crate) names: Names,
+    pub(crate) coverage: Coverage,
+    pub(crate) params: FxHashMap<Function, Params>,
+    /// What captures go on that operations cannot follow.
+    pub(crate) lost_captures: u32,
+    /// Captures that go on, by their stream.
+    pub(crate) captures: FxHashMap<StreamId, millpond_core::ids::GraphId>,
+    places: Places,
+    known_places: FxHashMap<u32, Place>,
+    host: HostId,
+    place: Place,
+    /// Said with what is found next.
+    pub(crate) note: Option<String>,
+    process: u32,
+    is_finished: bool,
+}
+
+static SESSION: AtomicPtr<Mutex<Session>> = AtomicPtr::new(std::ptr::null_mut());
+static THREADS: AtomicU32 = AtomicU32::new(0);
+/// Counted when a process forks, so that threads count anew.
+static PROCESS: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    static THREAD: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
+    /// Whether captures forbid the thread nothing.
+    pub(crate) static IS_RELAXED: Cell<bool> = const { Cell::new(false) };
+}
+
+fn thread_number() -> u32 {
+    let process = PROCESS.load(Ordering::Relaxed);
+    match THREAD.get() {
+        (of, number) if of == process => number,
+        _ => {
+            let number = THREADS.fetch_add(1, Ordering::Relaxed);
+            THREAD.set((process, number));
+            number
+        }
+    }
+}
+
+/// A call at hand.
+#[derive(Debug)]
+pub(crate) struct At {
+    entered: Entered,
+    /// Whether the default stream is the thread's own.
+    pub(crate) per_thread: bool,
+    _inside: Inside,
+}
+
+impl At {
+    /// None where the call is passed on as it is: the library makes it itself, or nothing is asked for.
+    #[inline]
+    pub(crate) fn enter(entered: Entered, per_thread: bool) -> Option<Self> {
+        if matches!(mode(), Mode::Off) {
+            return None;
+        }
+        Some(At { entered, per_thread, _inside: Inside::enter()? })
+    }
+
+    /// Notes something, under the lock. What goes wrong in here is no matter of the program.
+    #[inline]
+    pub(crate) fn note<R: Default>(&self, act: impl FnOnce(&mut Session) -> R) -> R {
+        let Some(mut session) = session() else { return R::default() };
+        let noted = catch_unwind(AssertUnwindSafe(|| {
+            session.coverage.calls += 1;
+            session.host = HostId(thread_number());
+            session.set_place(self.entered.pc);
+            act(&mut session)
+        }));
+        noted.unwrap_or_default()
+    }
+
+    /// As [`note`](Self::note), where the real call has succeeded; its answer.
+    #[inline]
+    pub(crate) fn done(&self, code: Code, act: impl FnOnce(&mut Session)) -> Code {
+        if code == Code::SUCCESS {
+            self.note(act);
+        }
+        code
+    }
+}
+
+/// The session of the process.
+fn session() -> Option<MutexGuard<'static, Session>> {
+    let at = SESSION.load(Ordering::Acquire);
+    let session = if at.is_null() { begin()? } else { at };
+    // SAFETY: a session is never given back.
+    Some(unsafe { &*session }.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+#[cold]
+fn begin() -> Option<*mut Mutex<Session>> {
+    let sink = match mode() {
+        Mode::Off => return None,
+        Mode::Record(path) => Sink::Trace(Trace::new(path.clone())),
+        Mode::Check { races, leaks } => Sink::Judge(Box::new(Judge::new(*races, *leaks))),
+    };
+    let new = Box::into_raw(Box::new(Mutex::new(Session {
+        sink,
+        index: Index::default(),
+        handles: Handles::default(),
+        names: Names::new(),
+        coverage: Coverage::default(),
+        params: FxHashMap::default(),
+        lost_captures: 0,
+        captures: FxHashMap::default(),
+        places: Places::default(),
+        known_places: FxHashMap::default(),
+        host: HostId(0),
+        place: Place::Unknown,
+        note: None,
+        process: std::process::id(),
+        is_finished: false,
+    })));
+    match SESSION.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            signals::watch();
+            Some(new)
+        }
+        Err(other) => {
+            // SAFETY: it was made just now, and nothing else knows it.
+            drop(unsafe { Box::from_raw(new) });
+            Some(other)
+        }
+    }
+}
+
+/// In a forked process: what the parent had is the parent's.
+pub(crate) fn forget() {
+    SESSION.store(std::ptr::null_mut(), Ordering::Release);
+    THREADS.store(0, Ordering::Relaxed);
+    PROCESS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The session, unless another thread holds it for long: a process may end in the middle of anything.
+fn patiently(looks: u32) -> Option<MutexGuard<'static, Session>> {
+    let at = SESSION.load(Ordering::Acquire);
+    if at.is_null() {
+        return None;
+    }
+    for look in 0..looks {
+        if look > 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        // SAFETY: a session is never given back.
+        if let Ok(session) = unsafe { &*at }.try_lock() {
+            return Some(session);
+        }
+    }
+    None
+}
+
+/// The process ends.
+pub(crate) fn finish() {
+    let _inside = Inside::enter();
+    let Some(mut session) = patiently(200) else { return };
+    // What shares the memory of another process (vfork) ends for itself.
+    if session.process == std::process::id() {
+        // What goes wrong in here is no matter of the program.
+        let _ = catch_unwind(AssertUnwindSafe(|| session.finish()));
+    }
+}
+
+/// The process crashes.
+pub(crate) fn save() {
+    if let Some(mut session) = patiently(1)
+        && session.process == std::process::id()
+        && let Sink::Trace(trace) = &mut session.sink
+    {
+        trace.save();
+    }
+}
+
+impl Session {
+    #[inline]
+    fn set_place(&mut self, pc: usize) {
+        let number = self.places.number(pc);
+        self.place = match &self.sink {
+            Sink::Judge(_) => Place::Line(number + 1),
+            Sink::Trace(_) => match self.known_places.get(&number) {
+                Some(place) => *place,
+                None => self.look_up(number),
+            },
+        };
+    }
+
+    #[cold]
+    fn look_up(&mut self, number: u32) -> Place {
+        let place = match self.places.spot(number) {
+            Some(spot) => Place::File { file: self.names.intern(&spot.file), line: spot.line },
+            None => Place::Unknown,
+        };
+        self.known_places.insert(number, place);
+        place
+    }
+
+    /// Hands an operation on.
+    #[inline]
+    pub(crate) fn push(&mut self, what: What) {
+        let op = Op { host: self.host, place: self.place, what };
+        match &mut self.sink {
+            Sink::Trace(trace) => trace.push(&op, &self.names),
+            Sink::Judge(judge) => {
+                if judge.push(&op, &self.names) {
+                    judge.tell(&mut self.places, &self.index, self.note.as_deref());
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        let is_first = !std::mem::replace(&mut self.is_finished, true);
+        match &mut self.sink {
+            Sink::Trace(trace) => trace.finish(),
+            Sink::Judge(judge) if is_first => {
+                judge.finish(&self.names);
+                judge.tell(&mut self.places, &self.index, None);
+            }
+            Sink::Judge(_) => {}
+        }
+        if is_first {
+            report::add(&self.coverage_lines());
+        }
+    }
+
+    fn coverage_lines(&self) -> String {
+        let Coverage { calls, launches, with_address, without_information, .. } = self.coverage;
+        let mut lines = format!("coverage\t{calls}\t{launches}\t{with_address}\t{without_information}\n");
+        for (name, count) in &self.coverage.untold {
+            lines += &format!("untold\t{name}\t{count}\n");
+        }
+        for (name, count) in passed::counts() {
+            lines += &format!("unknown\t{name}\t{count}\n");
+        }
+        lines
+    }
+
+    /// A call that operations cannot say.
+    pub(crate) fn untold(&mut self, what: &'static str) {
+        *self.coverage.untold.entry(what).or_default() += 1;
+    }
+
+    /// A stream by its handle; one that was not seen made is made now.
+    #[inline]
+    pub(crate) fn stream(&mut self, at: &At, stream: Stream) -> StreamId {
+        match self.handles.last_stream {
+            Some((last, id)) if last == stream && stream.0 > 2 => id,
+            _ => self.find_stream(at, stream),
+        }
+    }
+
+    fn find_stream(&mut self, at: &At, stream: Stream) -> StreamId {
+        if let Some(&(id, _)) = self.handles.streams.get(&stream) {
+            self.handles.last_stream = Some((stream, id));
+            return id;
+        }
+        match stream {
+            Stream::PER_THREAD => self.per_thread_stream(),
+            Stream(0) if at.per_thread => self.per_thread_stream(),
+            Stream(0) | Stream::LEGACY => self.legacy_stream(ask::current_device()),
+            other => {
+                let role = if ask::is_non_blocking(other) { StreamRole::NonBlocking } else { StreamRole::Blocking };
+                self.add_stream(other, role, ask::stream_device(other))
+            }
+        }
+    }
+
+    /// The legacy default stream of a device.
+    pub(crate) fn legacy_stream(&mut self, device: i32) -> StreamId {
+        if let Some(id) = self.handles.legacy.get(&device) {
+            return *id;
+        }
+        let id = if device == 0 { StreamId::LEGACY } else { self.handles.new_stream() };
+        self.handles.legacy.insert(device, id);
+        self.push(What::StreamCreate { stream: id, role: StreamRole::Legacy, device: DeviceId(device as u32) });
+        id
+    }
+
+    fn per_thread_stream(&mut self) -> StreamId {
+        let (device, host) = (ask::current_device(), self.host.0);
+        if let Some(id) = self.handles.per_thread.get(&(host, device)) {
+            return *id;
+        }
+        let id = self.handles.new_stream();
+        self.handles.per_thread.insert((host, device), id);
+        self.push(What::StreamCreate { stream: id, role: StreamRole::PerThread, device: DeviceId(device as u32) });
+        id
+    }
+
+    /// A stream that was made.
+    pub(crate) fn add_stream(&mut self, stream: Stream, role: StreamRole, device: i32) -> StreamId {
+        let id = self.handles.new_stream();
+        self.handles.streams.insert(stream, (id, device));
+        self.push(What::StreamCreate { stream: id, role, device: DeviceId(device as u32) });
+        id
+    }
+
+    /// An event by its handle; one that was not seen made is made now.
+    pub(crate) fn event(&mut self, event: Event) -> EventId {
+        match self.handles.events.get(&event) {
+            Some(id) => *id,
+            None => self.add_event(event, true),
+        }
+    }
+
+    /// An event that was made.
+    pub(crate) fn add_event(&mut self, event: Event, shared: bool) -> EventId {
+        let id = self.handles.new_event(event);
+        self.push(What::EventCreate { event: id, device: DeviceId(ask::current_device() as u32), shared });
+        id
+    }
+
+    /// A pool by its handle: a device's default pool, or one that was not seen made.
+    pub(crate) fn pool(&mut self, pool: Pool) -> PoolId {
+        if let Some(id) = self.handles.pools.get(&pool) {
+            return *id;
+        }
+        for device in 0..ask::devices() {
+            if ask::default_pool_of(device) == Some(pool) {
+                self.handles.pools.insert(pool, PoolId(device as u32));
+                return PoolId(device as u32);
+            }
+        }
+        let id = self.handles.new_pool(pool);
+        self.push(What::PoolCreate { pool: id, exportable: true });
+        id
+    }
+
+    /// The pool of allocations on a stream that name none.
+    pub(crate) fn pool_for(&mut self, handle: Stream) -> PoolId {
+        let device = match self.handles.streams.get(&handle) {
+            Some((_, device)) => *device,
+            None => ask::current_device(),
+        };
+        if let Some(pool) = self.handles.current_pools.get(&device) {
+            return *pool;
+        }
+        let pool = match ask::pool_of(device) {
+            Some(pool) => self.pool(pool),
+            None => PoolId(device as u32),
+        };
+        self.handles.current_pools.insert(device, pool);
+        pool
+    }
+
+    /// Memory at these addresses has a name from now on. What lay there was freed by means that were not seen.
+    pub(crate) fn add_memory(&mut self, at: u64, bytes: u64, kind: Kind) -> Memory {
+        let mut displaced = SmallVec::<[Entry; 2]>::new();
+        let memory = self.index.insert(at, bytes, kind, ask::current_device(), |entry| displaced.push(entry));
+        for entry in displaced.iter().filter(|entry| entry.kind != Kind::Node) {
+            self.untold("memory that was freed by a call that is not wrapped");
+            self.push(What::Drop { memory: entry.memory });
+        }
+        memory
+    }
+
+    /// Memory that is there at once.
+    pub(crate) fn add_memory_now(&mut self, at: u64, bytes: u64, kind: Kind) {
+        if at == 0 {
+            return;
+        }
+        let memory = self.add_memory(at, bytes, kind);
+        // A thread that captures forbid nothing may make device memory meanwhile; memory of the host always may be made.
+        let is_free = kind == Kind::Host || IS_RELAXED.get() && !self.captures.is_empty();
+        let space = if is_free { Space::Host } else { Space::Device };
+        self.push(What::AllocNow { memory, space, bytes, name: None });
+    }
+
+    /// What a range of addresses means to an operation that uses it: nothing where no known memory is there.
+    #[inline]
+    pub(crate) fn access(&self, at: u64, bytes: u64, act: Act, accesses: &mut SmallVec<[Access; 2]>) {
+        let Some(end) = at.checked_add(bytes).filter(|_| bytes > 0) else { return };
+        let mut from = at;
+        while from < end {
+            let Some(entry) = self.index.find(from) else { return };
+            let to = end.min(entry.end);
+            // Which bytes matters to accesses among each other only.
+            let part = match self.is_exact() {
+                true => Part::new(from - entry.start, to - entry.start).map(|it| it.within(entry.end - entry.start)),
+                false => Some(Part::WHOLE),
+            };
+            let known = accesses.iter_mut().find(|it| !self.is_exact() && it.memory == entry.memory);
+            match (known, part) {
+                (Some(known), _) if act == Act::Write => known.act = act,
+                (None, Some(part)) => accesses.push(Access { memory: entry.memory, act, part }),
+                _ => {}
+            }
+            from = to;
+        }
+    }
+
+    /// Whether accesses are judged among each other, now or later.
+    pub(crate) fn is_exact(&self) -> bool {
+        match mode() {
+            Mode::Check { races, .. } => *races,
+            _ => true,
+        }
+    }
+
+    /// What a kernel is taken to do to memory whose address it gets.
+    pub(crate) fn kernel_act(&self) -> Act {
+        match mode() {
+            Mode::Check { races: true, .. } => Act::Write,
+            _ => Act::Read,
+        }
+    }
+
+    /// Whether a stream's work goes into a capture that operations cannot follow.
+    pub(crate) fn is_lost(&self, stream: Stream) -> bool {
+        self.lost_captures > 0 && ask::is_capturing(stream)
+    }
+}

@@ -1,0 +1,129 @@
+//! Where operations go: into a trace, or to the checker.
+//!
+//! A trace is opened with the first operation: a program that only asks whether there is a device leaves none. It is
+//! written in frames that are small enough for a crash to lose little; the handler of fatal signals writes the rest.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use millpond_core::op::{Names, Op, What};
+use millpond_core::trace::ops::Writer;
+
+use crate::judge::Judge;
+use crate::report::{self, say};
+
+/// A frame has so many operations at most.
+const FRAME_OPS: u32 = 512;
+
+/// Where operations go.
+#[derive(Debug)]
+pub(crate) enum Sink {
+    /// Into a trace.
+    Trace(Trace),
+    /// To the checker.
+    Judge(Box<Judge>),
+}
+
+/// A trace that is written.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    writer: Writer,
+    /// Where it is wanted.
+    wanted: PathBuf,
+    file: Option<File>,
+    is_open: bool,
+    ops: u32,
+    /// Whether the process ends: nobody comes to write the rest.
+    is_ending: bool,
+    /// Whether its end is written, and nothing came after.
+    is_finished: bool,
+}
+
+impl Trace {
+    /// A trace for a file; what is there already is another process's, and this one's gets its process's number.
+    pub(crate) fn new(wanted: PathBuf) -> Self {
+        Self { writer: Writer::new(), wanted, file: None, is_open: false, ops: 0, is_ending: false, is_finished: false }
+    }
+
+    /// Adds an operation.
+    #[inline]
+    pub(crate) fn push(&mut self, op: &Op, names: &Names) {
+        if !self.is_open {
+            self.open();
+        }
+        self.writer.push(op, names);
+        self.ops += 1;
+        self.is_finished = false;
+        let is_wait = matches!(
+            op.what,
+            What::StreamSynchronize { .. } | What::EventSynchronize { .. } | What::SynchronizeDevice { .. }
+        );
+        if self.ops >= FRAME_OPS || self.is_ending || is_wait || self.writer.is_full() {
+            self.write();
+        }
+    }
+
+    #[cold]
+    fn open(&mut self) {
+        self.is_open = true;
+        let create = |path: &PathBuf| File::options().write(true).create_new(true).open(path);
+        let numbered = |count: u32| {
+            let mut name = self.wanted.clone().into_os_string();
+            name.push(format!(".{}", std::process::id()));
+            if count > 0 {
+                name.push(format!(".{count}"));
+            }
+            PathBuf::from(name)
+        };
+        let names = std::iter::once(self.wanted.clone()).chain((0..1000).map(numbered));
+        let mut tried = Err(io::ErrorKind::AlreadyExists.into());
+        for name in names {
+            tried = create(&name).map(|file| (name, file));
+            if !matches!(&tried, Err(error) if error.kind() == io::ErrorKind::AlreadyExists) {
+                break;
+            }
+        }
+        match tried {
+            Ok((name, file)) => {
+                self.file = Some(file);
+                report::add(&format!("trace\t{}\n", name.display()));
+            }
+            Err(error) => say(&format!("millpond: no trace in {}: {error}\n", self.wanted.display())),
+        }
+    }
+
+    #[cold]
+    fn write(&mut self) {
+        self.ops = 0;
+        let bytes = match self.is_ending {
+            true => self.writer.finish(),
+            false => self.writer.seal(),
+        };
+        self.is_finished = self.is_ending;
+        self.put(&bytes);
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        let Some(file) = &mut self.file else { return };
+        if let Err(error) = file.write_all(bytes) {
+            self.file = None;
+            say(&format!("millpond: the trace ends here: {error}\n"));
+        }
+    }
+
+    /// The process ends: all is written, and that nothing is missing.
+    pub(crate) fn finish(&mut self) {
+        self.is_ending = true;
+        if self.is_open && !self.is_finished {
+            self.write();
+        }
+    }
+
+    /// The process crashes: what there is is written, without taking memory.
+    pub(crate) fn save(&mut self) {
+        let Some(file) = &mut self.file else { return };
+        // What cannot be written is lost.
+        let _ = file.write_all(self.writer.seal_in_place());
+    }
+}
