@@ -17,6 +17,7 @@ use std::thread::ThreadId;
 use millpond_driver::cuda::abi::{Code, Context, Event, EventName, Stream};
 use millpond_driver::{CopyKind, Driver, HostConfig, HostDriver, RawMark, RawStream, StreamFlags, Task, Work};
 
+use crate::allocations::Allocations;
 use crate::between::{Named, Opened};
 use crate::contexts::{self, is_pageable};
 use crate::graphs::{Action, Graphs};
@@ -47,6 +48,7 @@ pub(crate) struct State {
     ended: Vec<RawMark>,
     events: HashMap<usize, Known>,
     pub(crate) memory: Memory,
+    pub(crate) allocations: Allocations,
     pub(crate) graphs: Graphs,
     /// Answered by every call once something went wrong for good.
     pub(crate) fault: Option<Code>,
@@ -374,6 +376,12 @@ impl Device {
                 Ok(())
             }
         }
+    }
+
+    /// A place in a stream's order, at which nothing is done.
+    pub(crate) fn finish_nothing(&self, stream: Stream) -> Result<(), Code> {
+        let mut state = self.state()?;
+        self.begin(&mut state, stream).map(drop)
     }
 
     /// Waits for all that was submitted to a stream.

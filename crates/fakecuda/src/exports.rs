@@ -90,6 +90,7 @@ macro_rules! exports {
 
 mod between;
 mod graphs;
+mod programs;
 
 exports! {
     "cuInit" cuInit(flags: c_uint) {
@@ -403,6 +404,7 @@ unsafe extern "C" fn cuGetProcAddress_v2(
     let found = find(&symbol)
         .or_else(|| graphs::find(&symbol))
         .or_else(|| between::find(&symbol))
+        .or_else(|| programs::find(&symbol))
         .filter(|_| !faults::is_hidden(&symbol));
     if !status.is_null() {
         // SAFETY: the caller's place. 1 is `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND`.

@@ -26,12 +26,14 @@
 //! |---|---|
 //! | `exports` | the functions, as `cuda.h` has them |
 //! | `contexts` | devices, primary contexts, and which is current where |
+//! | `allocations` | its allocations, as programs of the driver API make them |
 //! | `device` | one device: streams, events, work |
 //! | `graphs` | its graphs: built, captured, launched |
 //! | `between` | its events that pass between processes |
 //! | `memory` | its memory: chunks, mappings, and who uses them |
 //! | `faults` | calls made to fail |
 
+mod allocations;
 mod between;
 mod contexts;
 mod device;

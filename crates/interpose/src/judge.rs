@@ -111,7 +111,9 @@ fn shown(finding: &Finding, places: &Places, index: &Index, note: Option<&str>) 
         let function = function.map(|name| format!(" ({name})")).unwrap_or_default();
         let _ = writeln!(text, "  {side}{function}");
     }
-    if let Some(subject) = &finding.subject
+    // In a graph numbers are those of the graph.
+    if finding.graph.is_none()
+        && let Some(subject) = &finding.subject
         && let Some(entry) = index.latest(subject.id)
     {
         let _ = writeln!(text, "  = note: {} is at {:#x}", subject.id, entry.start);

@@ -31,7 +31,13 @@ unsafe fn dependencies(after: *const GraphNode, count: usize) -> Result<Vec<Grap
 ///
 /// # Safety
 /// Places and dependencies as the header has them.
-unsafe fn add(node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, action: Action) -> Outcome {
+pub(super) unsafe fn add(
+    node: *mut GraphNode,
+    graph: Graph,
+    after: *const GraphNode,
+    count: usize,
+    action: Action,
+) -> Outcome {
     // SAFETY: the caller's promise.
     let after = unsafe { dependencies(after, count) }?;
     let added = current_device()?.add_node(graph, &after, action)?;
@@ -159,7 +165,8 @@ exports! {
         current_device()?.keep_object(graph, object)
     }
     "cuGraphInstantiateWithFlags" cuGraphInstantiateWithFlags(exec: *mut GraphExec, graph: Graph, flags: u64) {
-        if flags != 0 {
+        // Only that a launch frees what the one before left.
+        if flags > 1 {
             return Err(Code::INVALID_VALUE);
         }
         let made = current_device()?.instantiate(graph)?;

@@ -1,0 +1,108 @@
+/* The part of the driver API that the test programs use. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int CUresult;
+typedef unsigned long long CUdeviceptr;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUnode_st *CUgraphNode;
+typedef struct CUexec_st *CUgraphExec;
+
+typedef struct {
+    CUfunction func;
+    unsigned grid[3], block[3], shared;
+    void **params;
+    void **extra;
+    void *kernel, *context;
+} CUDA_KERNEL_NODE_PARAMS;
+
+typedef struct {
+    uint64_t pool[11];
+    const void *access;
+    size_t access_count, bytesize;
+    CUdeviceptr dptr;
+} CUDA_MEM_ALLOC_NODE_PARAMS;
+
+#define EACH(X)                                                                                                        \
+    X(cuInit, cuInit, (unsigned))                                                                                      \
+    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (CUcontext *, int))                                          \
+    X(cuCtxSetCurrent, cuCtxSetCurrent, (CUcontext))                                                                   \
+    X(cuCtxSynchronize, cuCtxSynchronize, (void))                                                                      \
+    X(cuStreamCreate, cuStreamCreate, (CUstream *, unsigned))                                                          \
+    X(cuStreamDestroy, cuStreamDestroy_v2, (CUstream))                                                                 \
+    X(cuStreamSynchronize, cuStreamSynchronize, (CUstream))                                                            \
+    X(cuStreamWaitEvent, cuStreamWaitEvent, (CUstream, CUevent, unsigned))                                             \
+    X(cuEventCreate, cuEventCreate, (CUevent *, unsigned))                                                             \
+    X(cuEventRecord, cuEventRecord, (CUevent, CUstream))                                                               \
+    X(cuMemAlloc, cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                              \
+    X(cuMemFree, cuMemFree_v2, (CUdeviceptr))                                                                          \
+    X(cuMemHostAlloc, cuMemHostAlloc, (void **, size_t, unsigned))                                                     \
+    X(cuMemFreeHost, cuMemFreeHost, (void *))                                                                          \
+    X(cuMemAllocAsync, cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream))                                             \
+    X(cuMemFreeAsync, cuMemFreeAsync, (CUdeviceptr, CUstream))                                                         \
+    X(cuMemAllocAsync_ptsz, cuMemAllocAsync_ptsz, (CUdeviceptr *, size_t, CUstream))                                   \
+    X(cuMemFreeAsync_ptsz, cuMemFreeAsync_ptsz, (CUdeviceptr, CUstream))                                               \
+    X(cuMemsetD8Async_ptsz, cuMemsetD8Async_ptsz, (CUdeviceptr, unsigned char, size_t, CUstream))                      \
+    X(cuMemsetD8Async, cuMemsetD8Async, (CUdeviceptr, unsigned char, size_t, CUstream))                                \
+    X(cuMemcpyAsync, cuMemcpyAsync, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                                      \
+    X(cuMemcpyDtoH, cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                                                    \
+    X(cuModuleLoadData, cuModuleLoadData, (CUmodule *, const void *))                                                  \
+    X(cuModuleGetFunction, cuModuleGetFunction, (CUfunction *, CUmodule, const char *))                                \
+    X(cuLaunchKernel, cuLaunchKernel,                                                                                  \
+      (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **))  \
+    X(cuStreamBeginCapture, cuStreamBeginCapture_v2, (CUstream, int))                                                  \
+    X(cuStreamEndCapture, cuStreamEndCapture, (CUstream, CUgraph *))                                                   \
+    X(cuGraphCreate, cuGraphCreate, (CUgraph *, unsigned))                                                             \
+    X(cuGraphAddKernelNode, cuGraphAddKernelNode_v2,                                                                   \
+      (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_KERNEL_NODE_PARAMS *))                          \
+    X(cuGraphAddMemAllocNode, cuGraphAddMemAllocNode,                                                                  \
+      (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUDA_MEM_ALLOC_NODE_PARAMS *))                             \
+    X(cuGraphAddMemFreeNode, cuGraphAddMemFreeNode,                                                                    \
+      (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUdeviceptr))                                              \
+    X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long))          \
+    X(cuGraphLaunch, cuGraphLaunch, (CUgraphExec, CUstream))
+
+#define MUST(call)                                                                                                     \
+    do {                                                                                                               \
+        CUresult code = (call);                                                                                        \
+        if (code != 0) {                                                                                               \
+            fprintf(stderr, "%s: %d\n", #call, code);                                                                  \
+            exit(9);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+#ifdef BY_LOOKUP
+/* As a program does that opens the library itself: four names by dlsym, the rest by cuGetProcAddress. */
+#include <dlfcn.h>
+#define DECLARE(name, symbol, args) static CUresult(*name) args;
+EACH(DECLARE)
+typedef CUresult (*Lookup)(const char *, void **, int, unsigned long long, int *);
+static void load(void) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (library == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(8);
+    }
+    Lookup lookup = (Lookup)dlsym(library, "cuGetProcAddress_v2");
+#define FIND(name, symbol, args) MUST(lookup(#name, (void **)&name, 13000, 0, NULL));
+    EACH(FIND)
+}
+#else
+#define DECLARE(name, symbol, args) CUresult symbol args;
+EACH(DECLARE)
+#define cuStreamDestroy cuStreamDestroy_v2
+#define cuMemAlloc cuMemAlloc_v2
+#define cuMemFree cuMemFree_v2
+#define cuMemcpyDtoH cuMemcpyDtoH_v2
+#define cuStreamBeginCapture cuStreamBeginCapture_v2
+#define cuGraphAddKernelNode cuGraphAddKernelNode_v2
+static void load(void) {}
+#endif

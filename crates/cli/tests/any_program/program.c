@@ -1,0 +1,325 @@
+/* Programs of the driver API, one for each name: wrong ones, and right ones. Their kernels are functions. */
+#include "cuda.h"
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BYTES 4096
+static CUstream s, t;
+static CUevent e;
+static CUfunction touch;
+
+/* What a kernel does with memory is not known to anyone who looks from outside. */
+void touch_kernel(void **params) { (void)params; }
+size_t touch_kernel_params[] = {8, 4, 0};
+
+static void begin(void) {
+    CUcontext context;
+    CUmodule module;
+    load();
+    MUST(cuInit(0));
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuStreamCreate(&s, 1));
+    MUST(cuStreamCreate(&t, 1));
+    MUST(cuEventCreate(&e, 2));
+    MUST(cuModuleLoadData(&module, ""));
+    MUST(cuModuleGetFunction(&touch, module, "touch_kernel"));
+}
+
+static void launch(CUdeviceptr at, CUstream stream) {
+    int count = BYTES;
+    void *params[] = {&at, &count};
+    MUST(cuLaunchKernel(touch, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+}
+
+static CUdeviceptr alloc(CUstream stream) {
+    CUdeviceptr at;
+    MUST(cuMemAllocAsync(&at, BYTES, stream));
+    return at;
+}
+
+static void hand_over(CUstream from, CUstream to) {
+    MUST(cuEventRecord(e, from));
+    MUST(cuStreamWaitEvent(to, e, 0));
+}
+
+static CUgraphNode kernel_node(CUgraph graph, CUgraphNode *after, size_t count, CUdeviceptr at) {
+    int length = BYTES;
+    void *params[] = {&at, &length};
+    CUDA_KERNEL_NODE_PARAMS kernel = {touch, {1, 1, 1}, {1, 1, 1}, 0, params, NULL, NULL, NULL};
+    CUgraphNode node;
+    MUST(cuGraphAddKernelNode(&node, graph, after, count, &kernel));
+    return node;
+}
+
+static CUgraphNode alloc_node(CUgraph graph, CUdeviceptr *at) {
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {.bytesize = BYTES};
+    CUgraphNode node;
+    MUST(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
+    *at = params.dptr;
+    return node;
+}
+
+static void run_graph(CUgraph graph, int times, unsigned long long flags) {
+    CUgraphExec exec;
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, flags));
+    for (int i = 0; i < times; i++)
+        MUST(cuGraphLaunch(exec, s));
+}
+
+static void use_unordered(void) {
+    CUdeviceptr a = alloc(s);
+    launch(a, t); /* wrong 1 */
+    MUST(cuCtxSynchronize());
+    MUST(cuMemFreeAsync(a, s));
+}
+
+static void freed_while_used(void) {
+    CUdeviceptr a = alloc(s);
+    hand_over(s, t);
+    launch(a, t);
+    MUST(cuMemFreeAsync(a, s)); /* wrong 2 */
+}
+
+static void freed_elsewhere(void) {
+    CUdeviceptr a = alloc(s);
+    launch(a, s);
+    MUST(cuMemFreeAsync(a, t)); /* wrong 3 */
+}
+
+static void graph_free_not_after(void) {
+    CUgraph graph;
+    CUdeviceptr a;
+    CUgraphNode node;
+    MUST(cuGraphCreate(&graph, 0));
+    CUgraphNode born = alloc_node(graph, &a);
+    kernel_node(graph, &born, 1, a);
+    MUST(cuGraphAddMemFreeNode(&node, graph, &born, 1, a)); /* wrong 4 */
+    run_graph(graph, 1, 0);
+}
+
+static void graph_use_not_after(void) {
+    CUgraph graph;
+    CUdeviceptr a;
+    MUST(cuGraphCreate(&graph, 0));
+    alloc_node(graph, &a);
+    kernel_node(graph, NULL, 0, a); /* wrong 5 */
+    run_graph(graph, 1, 0);
+}
+
+static void graph_output_elsewhere(void) {
+    CUgraph graph;
+    CUdeviceptr a;
+    MUST(cuGraphCreate(&graph, 0));
+    CUgraphNode born = alloc_node(graph, &a);
+    kernel_node(graph, &born, 1, a);
+    run_graph(graph, 1, 0);
+    launch(a, t); /* wrong 6 */
+    MUST(cuMemFreeAsync(a, t));
+}
+
+static void graph_auto_free(void) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CUdeviceptr a;
+    MUST(cuGraphCreate(&graph, 0));
+    CUgraphNode born = alloc_node(graph, &a);
+    kernel_node(graph, &born, 1, a);
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 1));
+    MUST(cuGraphLaunch(exec, s));
+    hand_over(s, t);
+    launch(a, t);
+    MUST(cuGraphLaunch(exec, s)); /* wrong 7 */
+}
+
+static void use_after_free(void) {
+    CUdeviceptr a = alloc(s);
+    MUST(cuMemFreeAsync(a, s));
+    launch(a, s); /* wrong 8 */
+}
+
+static void right(void) {
+    char *host, plain[BYTES];
+    CUdeviceptr a = alloc(s), b;
+    MUST(cuMemsetD8Async(a, 7, BYTES, s));
+    hand_over(s, t);
+    launch(a, t);
+    hand_over(t, s);
+    MUST(cuMemHostAlloc((void **)&host, BYTES, 0));
+    MUST(cuMemcpyAsync((CUdeviceptr)host, a, BYTES, s));
+    MUST(cuMemFreeAsync(a, s));
+    MUST(cuStreamSynchronize(s));
+    MUST(cuMemAlloc(&b, BYTES));
+    MUST(cuMemcpyAsync(b, (CUdeviceptr)host, BYTES, t));
+    launch(b, t);
+    MUST(cuMemFree(b)); /* it waits */
+    MUST(cuMemAlloc(&b, BYTES));
+    MUST(cuMemcpyDtoH(plain, b, BYTES));
+    MUST(cuMemFree(b));
+    int is_right = host[0] == 7 && host[BYTES - 1] == 7;
+    MUST(cuMemFreeHost(host));
+    MUST(cuStreamDestroy(t));
+    printf("right: %d\n", is_right);
+}
+
+static void right_graph(void) {
+    CUgraph graph;
+    CUdeviceptr a;
+    CUgraphNode node;
+    MUST(cuGraphCreate(&graph, 0));
+    CUgraphNode born = alloc_node(graph, &a);
+    CUgraphNode used = kernel_node(graph, &born, 1, a);
+    MUST(cuGraphAddMemFreeNode(&node, graph, &used, 1, a));
+    run_graph(graph, 3, 0);
+    MUST(cuCtxSynchronize());
+}
+
+static void right_capture(void) {
+    CUgraph graph;
+    CUdeviceptr a, b = alloc(s);
+    MUST(cuStreamBeginCapture(s, 0));
+    a = alloc(s);
+    launch(a, s);
+    launch(b, s);
+    MUST(cuMemFreeAsync(a, s));
+    MUST(cuStreamEndCapture(s, &graph));
+    run_graph(graph, 3, 0);
+    MUST(cuMemFreeAsync(b, s));
+    MUST(cuStreamSynchronize(s));
+}
+
+static void wrong_capture(void) {
+    CUgraph graph;
+    CUdeviceptr b = alloc(t);
+    MUST(cuStreamBeginCapture(s, 0));
+    launch(b, s);
+    MUST(cuStreamEndCapture(s, &graph));
+    run_graph(graph, 1, 0); /* wrong capture */
+}
+
+static void copies(void) {
+    CUdeviceptr a = alloc(s), b = alloc(s);
+    hand_over(s, t);
+    MUST(cuMemcpyAsync(b, a, BYTES, t));
+    MUST(cuMemFreeAsync(b, s)); /* wrong copy */
+}
+
+static void double_free(void) {
+    CUdeviceptr a = alloc(s), b;
+    MUST(cuMemFreeAsync(a, s)); /* first */
+    printf("second free: %d\n", cuMemFreeAsync(a, s)); /* second */
+    MUST(cuMemAlloc(&b, BYTES));
+    printf("inside: %d\n", cuMemFree(b + 16)); /* inside */
+    MUST(cuMemFree(b));
+}
+
+static void default_streams(void) {
+    CUdeviceptr a;
+    MUST(cuMemAllocAsync_ptsz(&a, BYTES, 0));
+    MUST(cuMemsetD8Async_ptsz(a, 1, BYTES, 0));
+    launch(a, 0); /* right: the legacy stream comes after the thread's own */
+    MUST(cuMemFreeAsync_ptsz(a, 0));
+    MUST(cuMemAllocAsync_ptsz(&a, BYTES, 0));
+    MUST(cuMemFreeAsync(a, s)); /* wrong default */
+}
+
+static void *worker(void *given) {
+    CUcontext context;
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
+    for (int i = 0; i < (given == NULL ? 1 : 200); i++) {
+        CUstream own;
+        MUST(cuStreamCreate(&own, 1));
+        CUdeviceptr a = alloc(own);
+        MUST(cuMemsetD8Async(a, 7, BYTES, own));
+        launch(a, own);
+        MUST(cuMemFreeAsync(a, own));
+        MUST(cuStreamSynchronize(own));
+        MUST(cuStreamDestroy(own));
+    }
+    return NULL;
+}
+
+/* Memory goes from thread to thread at the same addresses. */
+static void threads(void) {
+    pthread_t all[4];
+    for (int i = 0; i < 4; i++)
+        pthread_create(&all[i], NULL, worker, "many");
+    for (int i = 0; i < 4; i++)
+        pthread_join(all[i], NULL);
+}
+
+/* A synchronisation on one thread, a free on another, after a join. */
+static void joined(void) {
+    CUdeviceptr a = alloc(s);
+    launch(a, s);
+    MUST(cuStreamSynchronize(s));
+    MUST(cuMemFreeAsync(a, t));
+}
+
+static int forks(void) {
+    /* Before CUDA is used: each of the two uses it for itself. */
+    fflush(stdout);
+    pid_t child = fork();
+    begin();
+    right();
+    if (child == 0) {
+        fflush(stdout);
+        _exit(3);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+}
+
+static int fork_after(void) {
+    begin();
+    CUdeviceptr a = alloc(s);
+    fflush(stdout);
+    if (fork() == 0)
+        exit(0);
+    int status;
+    wait(&status);
+    launch(a, s);
+    MUST(cuMemFreeAsync(a, s));
+    return status;
+}
+
+static void crash(void) {
+    CUdeviceptr a = alloc(s);
+    launch(a, s);
+    launch(a, s);
+    raise(SIGSEGV);
+}
+
+int main(int count, char **names) {
+    const struct {
+        const char *name;
+        void (*run)(void);
+    } all[] = {{"1", use_unordered}, {"2", freed_while_used}, {"3", freed_elsewhere}, {"4", graph_free_not_after},
+               {"5", graph_use_not_after}, {"6", graph_output_elsewhere}, {"7", graph_auto_free},
+               {"8", use_after_free}, {"9", right}, {"right-graph", right_graph}, {"right-capture", right_capture},
+               {"wrong-capture", wrong_capture}, {"copies", copies}, {"double-free", double_free},
+               {"default-streams", default_streams}, {"threads", threads}, {"joined", joined}, {"crash", crash}};
+    if (count < 2)
+        return 0;
+    if (strcmp(names[1], "none") == 0) {
+        printf("no CUDA\n");
+        return 5;
+    }
+    if (strcmp(names[1], "forks") == 0)
+        return forks();
+    if (strcmp(names[1], "fork-after") == 0)
+        return fork_after();
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (strcmp(names[1], all[i].name) == 0) {
+            begin();
+            all[i].run();
+            printf("done\n");
+            return count > 2 ? atoi(names[2]) : 0;
+        }
+    }
+    return 7;
+}

@@ -1,0 +1,295 @@
+//! Functions that programs of the driver API use and Millpond's own driver does not: allocations, kernels, pools, and
+//! nodes of graphs for them.
+//!
+//! A kernel is a function of the program, `void name(void **params)`, exported beside `size_t name_params[]`, the sizes
+//! of its parameters, which ends in 0.
+
+use std::alloc::Layout;
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use millpond_driver::CopyKind;
+use millpond_driver::cuda::abi::graph::{Graph, GraphNode};
+use millpond_driver::cuda::abi::{Code, Stream};
+
+use super::graphs::add;
+use super::{entry, put};
+use crate::contexts::{self, current_device};
+use crate::device::{Device, fresh_handle};
+use crate::graphs::Action;
+
+/// A kernel of the program.
+#[derive(Clone, Debug)]
+struct Kernel {
+    name: CString,
+    run: unsafe extern "C" fn(*mut *mut c_void),
+    /// Offset and size of each parameter.
+    params: Vec<(usize, usize)>,
+}
+
+/// A kernel with its arguments, as host function's data. Graphs run it again and again: it is never given back.
+struct Call {
+    run: unsafe extern "C" fn(*mut *mut c_void),
+    arguments: Vec<Box<[u64]>>,
+}
+
+/// As of `cuda.h`, as far as it is used.
+#[repr(C)]
+struct KernelNode {
+    kernel: usize,
+    sizes: [c_uint; 7],
+    params: *const *const c_void,
+}
+
+/// As of `cuda.h`, as far as it is used.
+#[repr(C)]
+struct AllocNode {
+    props: [u64; 13],
+    bytes: usize,
+    at: u64,
+}
+
+static KERNELS: LazyLock<Mutex<HashMap<usize, Kernel>>> = LazyLock::new(Mutex::default);
+static HOST: LazyLock<Mutex<HashMap<usize, Layout>>> = LazyLock::new(Mutex::default);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+unsafe extern "C" fn run_call(data: *mut c_void) {
+    // SAFETY: `call` made it, and it is never given back.
+    let call = unsafe { &*data.cast::<Call>() };
+    let mut params: Vec<*mut c_void> = call.arguments.iter().map(|it| it.as_ptr().cast_mut().cast()).collect();
+    // SAFETY: the program's kernel, with as many arguments as it says.
+    unsafe { (call.run)(params.as_mut_ptr()) };
+}
+
+/// A kernel with copies of its arguments.
+///
+/// # Safety
+/// As many arguments as the kernel has.
+unsafe fn call(kernel: usize, params: *const *const c_void) -> Result<*mut c_void, Code> {
+    let kernel = lock(&KERNELS).get(&kernel).cloned().ok_or(Code::INVALID_HANDLE)?;
+    let mut arguments = Vec::new();
+    for (at, (_, bytes)) in kernel.params.iter().enumerate() {
+        let mut copy = vec![0u64; bytes.div_ceil(8)].into_boxed_slice();
+        // SAFETY: the caller's list.
+        let from = unsafe { *params.add(at) }.cast::<u8>();
+        // SAFETY: an argument of that size.
+        unsafe { from.copy_to_nonoverlapping(copy.as_mut_ptr().cast(), *bytes) };
+        arguments.push(copy);
+    }
+    Ok(Box::into_raw(Box::new(Call { run: kernel.run, arguments })).cast())
+}
+
+/// Allocates on a stream: in a capture a node.
+fn allocate_on(device: &Device, stream: Stream, bytes: usize) -> Result<u64, Code> {
+    match device.capture_status(stream)? {
+        0 => {
+            device.finish_nothing(stream)?;
+            device.allocate(bytes)
+        }
+        _ => {
+            device.state()?.graphs.capture(stream, Action::Empty)?;
+            device.allocate_node(bytes)
+        }
+    }
+}
+
+fn free_on(device: &Device, stream: Stream, at: u64) -> Result<(), Code> {
+    match device.capture_status(stream)? {
+        0 => device.finish_nothing(stream)?,
+        _ => drop(device.state()?.graphs.capture(stream, Action::Empty)?),
+    }
+    device.free(at)
+}
+
+/// What `find` says of a symbol of the program.
+fn symbol(name: &CStr) -> *mut c_void {
+    // SAFETY: a function of the C library, with its type.
+    unsafe extern "C" {
+        fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    }
+    // SAFETY: a string; a null library means all that are loaded.
+    unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) }
+}
+
+fn copy_kind(device: &Device, to: u64, from: u64) -> Result<CopyKind, Code> {
+    let state = device.state()?;
+    Ok(match (state.memory.contains(to), state.memory.contains(from)) {
+        (true, false) => CopyKind::HostToDevice,
+        (false, true) => CopyKind::DeviceToHost,
+        (true, true) => CopyKind::DeviceToDevice,
+        (false, false) => return Err(Code::NOT_SUPPORTED),
+    })
+}
+
+fn copy_now(to: u64, from: u64, bytes: usize) -> Result<(), Code> {
+    let device = current_device()?;
+    let kind = copy_kind(&device, to, from)?;
+    device.copy(Stream(0), to, from, bytes as u64, kind)?;
+    device.finish(Stream(0))
+}
+
+exports! {
+    "cuMemAlloc" cuMemAlloc_v2(at: *mut u64, bytes: usize) {
+        let device = current_device()?;
+        device.check_unsafe()?;
+        let start = device.allocate(bytes)?;
+        // SAFETY: the caller's place.
+        unsafe { put(at, start) }
+    }
+    "cuMemFree" cuMemFree_v2(at: u64) {
+        let device = current_device()?;
+        device.free(at)?;
+        device.synchronize()
+    }
+    "cuMemHostAlloc" cuMemHostAlloc(at: *mut *mut c_void, bytes: usize, _flags: c_uint) {
+        let layout = Layout::from_size_align(bytes.max(1), 4096).map_err(|_| Code::INVALID_VALUE)?;
+        // SAFETY: at least a byte.
+        let start = unsafe { std::alloc::alloc_zeroed(layout) };
+        lock(&HOST).insert(start.expose_provenance(), layout);
+        // SAFETY: the caller's place.
+        unsafe { put(at, start.cast()) }
+    }
+    "cuMemFreeHost" cuMemFreeHost(at: *mut c_void) {
+        current_device()?.synchronize()?;
+        let layout = lock(&HOST).remove(&at.expose_provenance()).ok_or(Code::INVALID_VALUE)?;
+        // SAFETY: it was allocated with that layout, and nothing in flight uses it.
+        unsafe { std::alloc::dealloc(at.cast(), layout) };
+        Ok(())
+    }
+    "cuMemAllocAsync" cuMemAllocAsync(at: *mut u64, bytes: usize, stream: Stream) {
+        let start = allocate_on(&*current_device()?, stream, bytes)?;
+        // SAFETY: the caller's place.
+        unsafe { put(at, start) }
+    }
+    "cuMemAllocAsync_ptsz" cuMemAllocAsync_ptsz(at: *mut u64, bytes: usize, stream: Stream) {
+        let stream = if stream == Stream(0) { Stream::PER_THREAD } else { stream };
+        let start = allocate_on(&*current_device()?, stream, bytes)?;
+        // SAFETY: the caller's place.
+        unsafe { put(at, start) }
+    }
+    "cuMemAllocFromPoolAsync" cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, _pool: usize, stream: Stream) {
+        let start = allocate_on(&*current_device()?, stream, bytes)?;
+        // SAFETY: the caller's place.
+        unsafe { put(at, start) }
+    }
+    "cuMemFreeAsync" cuMemFreeAsync(at: u64, stream: Stream) {
+        free_on(&*current_device()?, stream, at)
+    }
+    "cuMemFreeAsync_ptsz" cuMemFreeAsync_ptsz(at: u64, stream: Stream) {
+        free_on(&*current_device()?, if stream == Stream(0) { Stream::PER_THREAD } else { stream }, at)
+    }
+    "cuMemsetD8Async_ptsz" cuMemsetD8Async_ptsz(at: u64, value: u8, bytes: usize, stream: Stream) {
+        let stream = if stream == Stream(0) { Stream::PER_THREAD } else { stream };
+        current_device()?.fill(stream, at, bytes as u64, value)
+    }
+    "cuMemPoolCreate" cuMemPoolCreate(pool: *mut usize, _props: *const c_void) {
+        // SAFETY: the caller's place.
+        unsafe { put(pool, fresh_handle()) }
+    }
+    "cuMemPoolDestroy" cuMemPoolDestroy(_pool: usize) {
+        Ok(())
+    }
+    "cuMemcpyHtoD" cuMemcpyHtoD_v2(to: u64, from: u64, bytes: usize) {
+        copy_now(to, from, bytes)
+    }
+    "cuMemcpyDtoH" cuMemcpyDtoH_v2(to: u64, from: u64, bytes: usize) {
+        copy_now(to, from, bytes)
+    }
+    "cuMemcpyAsync" cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Stream) {
+        let device = current_device()?;
+        let kind = copy_kind(&device, to, from)?;
+        device.copy(stream, to, from, bytes as u64, kind)
+    }
+    "cuStreamQuery" cuStreamQuery(stream: Stream) {
+        current_device()?.finish(stream)
+    }
+    "cuModuleLoadData" cuModuleLoadData(module: *mut usize, _image: *const c_void) {
+        // SAFETY: the caller's place.
+        unsafe { put(module, fresh_handle()) }
+    }
+    "cuModuleGetFunction" cuModuleGetFunction(function: *mut usize, _module: usize, name: *const c_char) {
+        // SAFETY: the caller's string.
+        let name = unsafe { CStr::from_ptr(name) }.to_owned();
+        let sizes = CString::new([name.to_bytes(), b"_params"].concat()).map_err(|_| Code::INVALID_VALUE)?;
+        let (run, sizes) = (symbol(&name), symbol(&sizes).cast::<usize>());
+        if run.is_null() || sizes.is_null() {
+            return Err(Code::NOT_FOUND);
+        }
+        let mut params = Vec::new();
+        let mut offset = 0usize;
+        // SAFETY: a list that ends in 0.
+        while let bytes @ 1.. = unsafe { *sizes.add(params.len()) } {
+            offset = offset.next_multiple_of(bytes.min(8));
+            params.push((offset, bytes));
+            offset += bytes;
+        }
+        // SAFETY: the program's kernel, by its rule.
+        let run = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut *mut c_void)>(run) };
+        let handle = fresh_handle();
+        lock(&KERNELS).insert(handle, Kernel { name, run, params });
+        // SAFETY: the caller's place.
+        unsafe { put(function, handle) }
+    }
+    "cuFuncGetParamInfo" cuFuncGetParamInfo(function: usize, at: usize, offset: *mut usize, bytes: *mut usize) {
+        let kernels = lock(&KERNELS);
+        let kernel = kernels.get(&function).ok_or(Code::INVALID_HANDLE)?;
+        let (from, size) = *kernel.params.get(at).ok_or(Code::INVALID_VALUE)?;
+        // SAFETY: the caller's place.
+        unsafe { put(offset, from) }?;
+        // SAFETY: the caller's place.
+        unsafe { put(bytes, size) }
+    }
+    "cuFuncGetName" cuFuncGetName(name: *mut *const c_char, function: usize) {
+        let kernels = lock(&KERNELS);
+        // SAFETY: the caller's place; kernels are never given back.
+        unsafe { put(name, kernels.get(&function).ok_or(Code::INVALID_HANDLE)?.name.as_ptr()) }
+    }
+    "cuLaunchKernel" cuLaunchKernel(
+        function: usize, _gx: c_uint, _gy: c_uint, _gz: c_uint, _bx: c_uint, _by: c_uint, _bz: c_uint,
+        _shared: c_uint, stream: Stream, params: *const *const c_void, _extra: *const *const c_void
+    ) {
+        // SAFETY: the caller's arguments.
+        let data = unsafe { call(function, params) }?;
+        current_device()?.host_function(stream, run_call, data)
+    }
+    "cuGraphAddKernelNode" cuGraphAddKernelNode_v2(
+        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *const c_void
+    ) {
+        // SAFETY: the caller's structure.
+        let params = unsafe { &*params.cast::<KernelNode>() };
+        // SAFETY: the caller's arguments.
+        let data = unsafe { call(params.kernel, params.params) }?;
+        let action = Action::Host { function: run_call, data: data.expose_provenance() };
+        // SAFETY: the caller's places and dependencies.
+        unsafe { add(node, graph, after, count, action) }
+    }
+    "cuGraphAddMemAllocNode" cuGraphAddMemAllocNode(
+        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *mut c_void
+    ) {
+        // SAFETY: the caller's structure.
+        let params = unsafe { &mut *params.cast::<AllocNode>() };
+        params.at = current_device()?.allocate_node(params.bytes)?;
+        // SAFETY: the caller's places and dependencies.
+        unsafe { add(node, graph, after, count, Action::Empty) }
+    }
+    "cuGraphAddMemFreeNode" cuGraphAddMemFreeNode(
+        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, _at: u64
+    ) {
+        // SAFETY: the caller's places and dependencies.
+        unsafe { add(node, graph, after, count, Action::Empty) }
+    }
+    "cuDeviceGetDefaultMemPool" cuDeviceGetDefaultMemPool(pool: *mut usize, device: c_int) {
+        contexts::check(device)?;
+        // SAFETY: the caller's place.
+        unsafe { put(pool, 0xF001_0000 + device as usize) }
+    }
+    "cuDeviceGetMemPool" cuDeviceGetMemPool(pool: *mut usize, device: c_int) {
+        contexts::check(device)?;
+        // SAFETY: the caller's place.
+        unsafe { put(pool, 0xF001_0000 + device as usize) }
+    }
+}
