@@ -1,5 +1,6 @@
 //! What the command understands: its arguments, their help, and the values in them.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
@@ -43,7 +44,16 @@ pub enum Command {
     /// FILE is a litmus program (see docs/litmus.md) or an operation trace, as a program writes it with MILLPOND_TRACE;
     /// the content decides, not the name. Each violation is shown from both sides, with what orders the two as far as
     /// anything does, and with the edge to add.
+    ///
+    /// With -- PROGRAM any CUDA program is checked while it runs, unchanged (docs/any-program.md). It ends as without
+    /// that, with status 1 where something was found and it ended well itself.
     Check(Check),
+
+    /// Run any CUDA program, unchanged, and write down what it does with memory
+    ///
+    /// PROGRAM runs as without it. FILE is an operation trace for `millpond check`, `view` and `replay`; of further
+    /// processes each has its own, with its number behind the name.
+    Record(Record),
 
     /// Draw a program's memory: one page to open in a browser
     ///
@@ -66,6 +76,18 @@ pub struct Devices {
     /// Print one JSON object and nothing else
     #[arg(long)]
     pub json: bool,
+}
+
+/// The arguments of `millpond record`.
+#[derive(clap::Args, Debug)]
+pub struct Record {
+    /// Where the trace goes; what was there is gone
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
 }
 
 /// The arguments of `millpond replay`.
@@ -195,8 +217,16 @@ Exit status: 0 all is well, 1 the capacity was not reached, 2 bad input.";
 #[command(after_long_help = CHECK_EXAMPLES)]
 pub struct Check {
     /// The programs
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "program", conflicts_with = "program", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+
+    /// Any CUDA program and its arguments, checked while it runs
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+
+    /// Of a PROGRAM, find unordered accesses, too: each kernel is taken to write all memory whose address it gets
+    #[arg(long = "races", requires = "program", help_heading = "Rules")]
+    pub all_races: bool,
 
     /// Print JSON and nothing else
     ///

@@ -3,6 +3,7 @@
 //! | module | one line |
 //! |---|---|
 //! | [`args`] | what the command understands |
+//! | [`attach`] | `millpond record`, `millpond check -- PROGRAM`: any CUDA program, unchanged |
 //! | [`check`] | `millpond check`: is the order of a program right |
 //! | [`devices`] | `millpond devices`: what this machine has |
 //! | [`plan`] | `millpond plan`: places known lifetimes |
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod attach;
 pub mod check;
 pub mod devices;
 mod output;
@@ -64,7 +66,11 @@ pub fn run(
     };
     match &args.command {
         Command::Replay(replay) => replay::run(replay, open, out, err),
+        Command::Check(check) if !check.program.is_empty() => {
+            attach::run(attach::Wish::Check { races: check.all_races }, &check.program, err)
+        }
         Command::Check(check) => check::run(check, out, err),
+        Command::Record(record) => attach::run(attach::Wish::Record(&record.output), &record.program, err),
         Command::Plan(plan) => plan::run(plan, out, err),
         Command::View(view) => view::run(view, open, out, err),
         Command::Devices(devices) => devices::run(devices, out),

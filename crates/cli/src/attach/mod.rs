@@ -1,0 +1,181 @@
+//! `millpond record` and `millpond check -- PROGRAM`: runs a program with the library that notes its CUDA calls.
+//!
+//! The program runs as without it: same output, same exit status, same signal. Everything said here goes to standard
+//! error. Each process of the program leaves a report in a folder of this command, which is summed up at the end.
+
+mod report;
+mod target;
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::{Status, complain};
+
+/// Names the library where it is not beside the command.
+const LIBRARY: &str = "MILLPOND_CUDA_LIBRARY";
+
+/// What becomes of the operations.
+#[derive(Clone, Copy, Debug)]
+pub enum Wish<'a> {
+    /// They are written to this file.
+    Record(&'a Path),
+    /// They are checked.
+    Check {
+        /// Also accesses that are not ordered with each other.
+        races: bool,
+    },
+}
+
+/// Runs a program and ends as it does. Returns only where it cannot be run so.
+///
+/// # Errors
+/// Where `err` cannot be written.
+pub fn run(wish: Wish<'_>, program: &[OsString], err: &mut dyn Write) -> io::Result<Status> {
+    match start(wish, program, err) {
+        Ok(ended) => {
+            let code = match ended {
+                Ended::Exit(code) => code,
+                Ended::Signal(signal) => {
+                    err.flush()?;
+                    end_by(signal)
+                }
+            };
+            err.flush()?;
+            std::process::exit(code)
+        }
+        Err(reason) => {
+            complain(err, &reason)?;
+            Ok(Status::BadInput)
+        }
+    }
+}
+
+/// How the program ended.
+enum Ended {
+    Exit(i32),
+    Signal(i32),
+}
+
+fn start(wish: Wish<'_>, program: &[OsString], err: &mut dyn Write) -> Result<Ended, String> {
+    let [name, args @ ..] = program else { return Err("no program is named".to_owned()) };
+    let path = target::find(name)?;
+    let library = library()?;
+    let folder = Folder::new()?;
+    let mut command = Command::new(&path);
+    command.arg0(name).args(args).env("LD_PRELOAD", preload(&library)).env("MILLPOND_INTERPOSE_REPORT", &folder.0);
+    match wish {
+        Wish::Record(output) => {
+            command.env("MILLPOND_INTERPOSE", "record").env("MILLPOND_INTERPOSE_OUTPUT", fresh(output)?);
+        }
+        Wish::Check { races } => {
+            command.env("MILLPOND_INTERPOSE", "check").env("MILLPOND_INTERPOSE_RACES", if races { "1" } else { "0" });
+        }
+    }
+    let status = run_to_end(command).map_err(|error| format!("{}: cannot be run: {error}", path.display()))?;
+    let report = report::Report::read(&folder.0);
+    // Where standard error is closed the status still tells.
+    let _ = report.show(wish, err);
+    Ok(match (status.code(), status.signal()) {
+        (Some(0), _) if report.has_findings() => Ended::Exit(Status::Found as i32),
+        (Some(code), _) => Ended::Exit(code),
+        (None, Some(signal)) => Ended::Signal(signal),
+        (None, None) => Ended::Exit(Status::BadInput as i32),
+    })
+}
+
+/// Runs it, and hands on what this command is told meanwhile. A terminal tells the program itself of its keys.
+fn run_to_end(mut command: Command) -> io::Result<ExitStatus> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
+    let mut child = command.spawn()?;
+    let (handle, pid) = (signals.handle(), Pid::from_child(&child));
+    let forward = std::thread::spawn(move || {
+        for signal in signals.forever() {
+            let told = match signal {
+                SIGHUP => Signal::HUP,
+                SIGTERM => Signal::TERM,
+                _ => continue,
+            };
+            // A program that has ended is told nothing.
+            let _ = kill_process(pid, told);
+        }
+    });
+    let status = child.wait();
+    handle.close();
+    let _ = forward.join();
+    status
+}
+
+/// Ends as the program did, without a second core file.
+fn end_by(signal: i32) -> i32 {
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    let _ = signal_hook::low_level::emulate_default_handler(signal);
+    // Signals that end nothing by themselves do not end a program either.
+    128 + signal
+}
+
+/// The library, by its setting or beside the command.
+fn library() -> Result<PathBuf, String> {
+    if let Some(path) = std::env::var_os(LIBRARY).filter(|path| !path.is_empty()) {
+        let path = PathBuf::from(path);
+        return match path.is_file() {
+            true => Ok(path),
+            false => Err(format!("{LIBRARY} names {}, which is no file", path.display())),
+        };
+    }
+    let command = std::env::current_exe().map_err(|error| format!("where this command is, is not known: {error}"))?;
+    let folder = command.parent().unwrap_or(Path::new("/"));
+    let places = [folder.to_owned(), folder.join("deps"), folder.join("../deps"), folder.join("../lib")];
+    let found = places.iter().map(|place| place.join("libmillpond_cuda.so")).find(|path| path.is_file());
+    found.ok_or_else(|| {
+        format!("libmillpond_cuda.so is not beside {}: put it there, or name it by {LIBRARY}", command.display())
+    })
+}
+
+/// The library first, then what the caller preloads.
+fn preload(library: &Path) -> OsString {
+    let mut all = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|it| !it.is_empty()) {
+        all.push(OsStr::new(":"));
+        all.push(others);
+    }
+    all
+}
+
+/// The file of a trace, as an absolute name: the program may change its folder. What was there is gone.
+fn fresh(output: &Path) -> Result<PathBuf, String> {
+    let refuse = |error: io::Error| format!("{}: cannot be written: {error}", output.display());
+    let path = std::path::absolute(output).map_err(refuse)?;
+    let file = fs::File::options().write(true).create(true).truncate(false).open(&path).map_err(refuse)?;
+    if !file.metadata().map_err(refuse)?.is_file() {
+        return Err(format!("{}: a trace is written to a file", output.display()));
+    }
+    fs::remove_file(&path).map_err(refuse)?;
+    Ok(path)
+}
+
+/// A folder for reports, which goes with this.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Self, String> {
+        let base = std::env::temp_dir();
+        let name = |count: u32| base.join(format!("millpond-{}-{count}", std::process::id()));
+        let made = (0..100).map(name).find(|path| fs::create_dir(path).is_ok());
+        made.map(Folder).ok_or_else(|| format!("no folder can be made in {}", base.display()))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A process that outlives the program may still write there.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

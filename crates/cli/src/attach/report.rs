@@ -1,0 +1,114 @@
+//! What the processes of a program reported, summed up.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::Wish;
+
+/// So many different violations are listed; the rest is counted.
+const LISTED_MAX: usize = 50;
+
+/// The sum of all reports.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    traces: Vec<String>,
+    /// Violations by kind and both places: how often, and the first one's sentence.
+    findings: BTreeMap<(String, String, String), (u64, String)>,
+    /// Calls, launches, launches with an address, launches without information.
+    coverage: [u64; 4],
+    /// Calls that operations cannot say, and calls that are not known.
+    passed: BTreeMap<String, u64>,
+    processes: u64,
+    /// Processes that ended without saying what they had seen.
+    silent: u64,
+}
+
+impl Report {
+    /// Reads all reports in a folder.
+    pub(super) fn read(folder: &Path) -> Self {
+        let mut report = Report::default();
+        let mut files: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().map(|it| it.path()).collect();
+        files.sort();
+        for text in files.iter().filter_map(|path| fs::read_to_string(path).ok()) {
+            report.processes += 1;
+            report.silent += u64::from(!text.lines().any(|line| line.starts_with("coverage\t")));
+            text.lines().for_each(|line| report.add(line));
+        }
+        report
+    }
+
+    fn add(&mut self, line: &str) {
+        let fields: Vec<&str> = line.split('\t').collect();
+        match fields[..] {
+            ["trace", path] => self.traces.push(path.to_owned()),
+            ["finding", kind, earlier, later, sentence] => {
+                let key = (kind.to_owned(), earlier.to_owned(), later.to_owned());
+                self.findings.entry(key).or_insert_with(|| (0, sentence.to_owned())).0 += 1;
+            }
+            ["coverage", ref counts @ ..] => {
+                for (sum, count) in self.coverage.iter_mut().zip(counts) {
+                    *sum += count.parse().unwrap_or(0);
+                }
+            }
+            ["untold" | "unknown", name, count] => {
+                *self.passed.entry(name.to_owned()).or_default() += count.parse().unwrap_or(0);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether anything was found.
+    pub(super) fn has_findings(&self) -> bool {
+        !self.findings.is_empty()
+    }
+
+    /// Says all of it.
+    pub(super) fn show(&self, wish: Wish<'_>, err: &mut dyn Write) -> io::Result<()> {
+        if self.processes == 0 {
+            let what = if matches!(wish, Wish::Record(_)) { "recorded" } else { "checked" };
+            return writeln!(err, "millpond: the program made no CUDA call: nothing was {what}");
+        }
+        match wish {
+            Wish::Record(_) if self.traces.is_empty() => writeln!(err, "millpond: no trace was written")?,
+            Wish::Record(_) => self.traces.iter().try_for_each(|path| writeln!(err, "millpond: trace {path}"))?,
+            Wish::Check { .. } => self.show_findings(err)?,
+        }
+        let [calls, launches, with_address, without] = self.coverage;
+        writeln!(
+            err,
+            "millpond: coverage: {calls} calls understood; {launches} launches, {with_address} with an address of known \
+             memory, {without} without information on their arguments"
+        )?;
+        for (name, count) in &self.passed {
+            writeln!(err, "millpond: coverage: passed on and not understood, {count} times: {name}")?;
+        }
+        match self.silent {
+            0 => Ok(()),
+            silent => {
+                writeln!(err, "millpond: coverage: {silent} processes were stopped: what they had seen is not counted")
+            }
+        }
+    }
+
+    fn show_findings(&self, err: &mut dyn Write) -> io::Result<()> {
+        let all: u64 = self.findings.values().map(|it| it.0).sum();
+        let (some, processes) = (self.findings.len(), self.processes);
+        match all {
+            0 => writeln!(err, "millpond: no violation in {processes} process(es)")?,
+            _ => writeln!(err, "millpond: {all} violations at {some} places in {processes} process(es):")?,
+        }
+        for ((kind, earlier, later), (count, sentence)) in self.findings.iter().take(LISTED_MAX) {
+            let places = match (earlier.is_empty(), later.is_empty()) {
+                (false, false) => format!(" ({earlier}, {later})"),
+                _ => format!(" ({earlier}{later})"),
+            };
+            writeln!(err, "  {count} x {kind}: {sentence}{places}")?;
+        }
+        match some.saturating_sub(LISTED_MAX) {
+            0 => Ok(()),
+            more => writeln!(err, "  ... and at {more} more places"),
+        }
+    }
+}
