@@ -1,11 +1,14 @@
 //! Where calls stand in the program: numbers for return addresses, and what they mean.
 //!
-//! A return address is a number at once, found by a hash. What stands there (the function, the file, the line) is
+//! A return address is a number at once, found by a hash. Where a CUDA library made the call (the runtime, cuBLAS), the
+//! first frame above it counts: it is found by unwinding once, and from then on by its distance on the stack. What stands there (the function, the file, the line) is
 //! looked up when somebody is to read it: for a trace at the first call from there, for a finding when there is one.
 
 use std::ffi::{CStr, c_void};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::entry::thunk::Entered;
 
 /// What stands at a return address.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -29,12 +32,120 @@ struct Site {
 pub(crate) struct Places {
     numbers: FxHashMap<usize, u32>,
     sites: Vec<Site>,
+    /// Who calls from where, by return address.
+    callers: FxHashMap<usize, Caller>,
+    libraries: FxHashMap<usize, bool>,
+}
+
+/// Who calls.
+#[derive(Debug)]
+enum Caller {
+    Program,
+    /// A CUDA library: how far above its call the return address into the program was, and which were found there.
+    Library {
+        offset: usize,
+        above: FxHashSet<usize>,
+    },
+}
+
+/// How the names of CUDA's libraries begin.
+const LIBRARIES: [&str; 10] = [
+    "libcuda",
+    "libcublas",
+    "libcudnn",
+    "libcufft",
+    "libcurand",
+    "libcusparse",
+    "libcusolver",
+    "libnvrtc",
+    "libnvJitLink",
+    "libnccl",
+];
+
+/// Whether code at a return address is a CUDA library's. The static runtime's functions are known by their names.
+fn is_cuda(pc: usize) -> bool {
+    let call = pc.wrapping_sub(1);
+    let Some((module, symbol)) = loaded(call) else { return false };
+    let file = module.rsplit('/').next().unwrap_or_default();
+    if LIBRARIES.iter().any(|name| file.starts_with(name)) {
+        return true;
+    }
+    let is_runtime = |name: &str| {
+        name.starts_with("libcudart_static_")
+            || name.starts_with("__cudart")
+            || name.starts_with("cudart")
+            || name.strip_prefix("cuda").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+    };
+    if let Some((name, _)) = symbol {
+        return is_runtime(&name);
+    }
+    let mut is_found = false;
+    backtrace::resolve(std::ptr::with_exposed_provenance_mut(call), |symbol| {
+        is_found |= symbol.name().and_then(|name| name.as_str()).is_some_and(is_runtime);
+    });
+    is_found
 }
 
 impl Places {
-    /// The number of a return address, counted from 0.
+    /// The number of the place where a call stands, counted from 0: its return address, or that of the first frame
+    /// above the CUDA libraries.
     #[inline]
-    pub(crate) fn number(&mut self, pc: usize) -> u32 {
+    pub(crate) fn number(&mut self, at: Entered) -> u32 {
+        match self.callers.get(&at.pc) {
+            Some(Caller::Program) => self.number_of(at.pc),
+            Some(Caller::Library { offset, above }) => {
+                // Frames have a fixed size nearly always: the word at the same distance is a return address that was
+                // found there before.
+                // SAFETY: the stack of this thread, where an unwinder found a frame at this distance.
+                let word = unsafe { *std::ptr::with_exposed_provenance::<usize>(at.sp + offset) };
+                match above.contains(&word) {
+                    true => self.number_of(word),
+                    false => self.unwind(at),
+                }
+            }
+            None => self.unwind(at),
+        }
+    }
+
+    /// Finds the first frame above the CUDA libraries, by unwinding.
+    #[cold]
+    fn unwind(&mut self, at: Entered) -> u32 {
+        if !self.is_library(at.pc) {
+            self.callers.insert(at.pc, Caller::Program);
+            return self.number_of(at.pc);
+        }
+        let (mut is_above, mut found) = (false, None);
+        backtrace::trace(|frame| {
+            let pc = frame.ip().addr();
+            is_above |= pc == at.pc;
+            if is_above && !self.is_library(pc) {
+                found = Some((pc, frame.sp().addr().wrapping_sub(8)));
+            }
+            found.is_none()
+        });
+        let Some((pc, slot)) = found else { return self.number_of(at.pc) };
+        // SAFETY: a place of this thread's stack, which the unwinder has read.
+        let is_slot = slot > at.sp && unsafe { *std::ptr::with_exposed_provenance::<usize>(slot) } == pc;
+        if is_slot {
+            let new = || Caller::Library { offset: slot - at.sp, above: FxHashSet::default() };
+            if let Caller::Library { offset, above } = self.callers.entry(at.pc).or_insert_with(new) {
+                if *offset != slot - at.sp {
+                    above.clear();
+                    *offset = slot - at.sp;
+                }
+                above.insert(pc);
+            }
+        }
+        self.number_of(pc)
+    }
+
+    /// Whether an address is of a CUDA library, be it linked into the program.
+    fn is_library(&mut self, pc: usize) -> bool {
+        *self.libraries.entry(pc).or_insert_with(|| is_cuda(pc))
+    }
+
+    #[inline]
+    fn number_of(&mut self, pc: usize) -> u32 {
         match self.numbers.get(&pc) {
             Some(number) => *number,
             None => self.add(pc),
@@ -83,22 +194,28 @@ fn resolve(pc: usize) -> Spot {
     spot
 }
 
-/// The function and the module at an address, as the loader knows them.
+/// The function and the module at an address, in words.
 fn symbol_at(at: usize) -> String {
+    let Some((module, symbol)) = loaded(at) else { return format!("{at:#x}") };
+    let module = module.rsplit('/').next().unwrap_or_default();
+    match symbol {
+        Some((name, offset)) => format!("{name}+{offset:#x} ({module})"),
+        None => format!("{at:#x} ({module})"),
+    }
+}
+
+/// The module at an address, and its function with the distance from there, as the loader knows them.
+fn loaded(at: usize) -> Option<(String, Option<(String, usize)>)> {
     // SAFETY: a structure of pointers and numbers, for which 0 is a value.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: any address may be asked for.
     if unsafe { libc::dladdr(std::ptr::with_exposed_provenance::<c_void>(at), &raw mut info) } == 0 {
-        return format!("{at:#x}");
+        return None;
     }
     let text = |at: *const std::ffi::c_char| {
         // SAFETY: a string of the loader's, which lives as long as the module.
         (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned())
     };
-    let module = text(info.dli_fname).unwrap_or_default();
-    let module = module.rsplit('/').next().unwrap_or_default();
-    match text(info.dli_sname) {
-        Some(name) => format!("{name}+{:#x} ({module})", at - info.dli_saddr.addr()),
-        None => format!("{module}+{:#x}", at - info.dli_fbase.addr()),
-    }
+    let symbol = text(info.dli_sname).map(|name| (name, at - info.dli_saddr.addr()));
+    Some((text(info.dli_fname).unwrap_or_default(), symbol))
 }

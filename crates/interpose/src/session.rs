@@ -147,7 +147,7 @@ impl At {
         let noted = catch_unwind(AssertUnwindSafe(|| {
             session.coverage.calls += 1;
             session.host = HostId(thread_number());
-            session.set_place(self.entered.pc);
+            session.set_place(self.entered);
             act(&mut session)
         }));
         noted.unwrap_or_default()
@@ -256,8 +256,8 @@ pub(crate) fn save() {
 
 impl Session {
     #[inline]
-    fn set_place(&mut self, pc: usize) {
-        let number = self.places.number(pc);
+    fn set_place(&mut self, entered: Entered) {
+        let number = self.places.number(entered);
         self.place = match &self.sink {
             Sink::Judge(_) => Place::Line(number + 1),
             Sink::Trace(_) => match self.known_places.get(&number) {

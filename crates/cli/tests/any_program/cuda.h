@@ -105,4 +105,11 @@ EACH(DECLARE)
 #define cuStreamBeginCapture cuStreamBeginCapture_v2
 #define cuGraphAddKernelNode cuGraphAddKernelNode_v2
 static void load(void) {}
+#ifdef BY_RUNTIME
+/* As a program of the runtime: its calls come through another library. */
+CUresult cudaLaunch(CUfunction, CUstream, void **);
+CUresult cudaFree2(CUdeviceptr, CUstream);
+#define cuLaunchKernel(function, a, b, c, d, e, f, g, stream, params, extra) cudaLaunch(function, stream, params)
+#define cuMemFreeAsync cudaFree2
+#endif
 #endif

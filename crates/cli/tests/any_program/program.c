@@ -31,7 +31,7 @@ static void begin(void) {
 static void launch(CUdeviceptr at, CUstream stream) {
     int count = BYTES;
     void *params[] = {&at, &count};
-    MUST(cuLaunchKernel(touch, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+    MUST(cuLaunchKernel(touch, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL)); /* a launch */
 }
 
 static CUdeviceptr alloc(CUstream stream) {
@@ -50,7 +50,7 @@ static CUgraphNode kernel_node(CUgraph graph, CUgraphNode *after, size_t count, 
     void *params[] = {&at, &length};
     CUDA_KERNEL_NODE_PARAMS kernel = {touch, {1, 1, 1}, {1, 1, 1}, 0, params, NULL, NULL, NULL};
     CUgraphNode node;
-    MUST(cuGraphAddKernelNode(&node, graph, after, count, &kernel));
+    MUST(cuGraphAddKernelNode(&node, graph, after, count, &kernel)); /* a kernel node */
     return node;
 }
 
@@ -116,8 +116,8 @@ static void graph_output_elsewhere(void) {
     CUgraphNode born = alloc_node(graph, &a);
     kernel_node(graph, &born, 1, a);
     run_graph(graph, 1, 0);
-    launch(a, t); /* wrong 6 */
-    MUST(cuMemFreeAsync(a, t));
+    launch(a, t);
+    MUST(cuMemFreeAsync(a, t)); /* wrong 6 */
 }
 
 static void graph_auto_free(void) {
@@ -204,6 +204,15 @@ static void copies(void) {
     hand_over(s, t);
     MUST(cuMemcpyAsync(b, a, BYTES, t));
     MUST(cuMemFreeAsync(b, s)); /* wrong copy */
+}
+
+static void race(void) {
+    CUdeviceptr a = alloc(s);
+    hand_over(s, t);
+    launch(a, s);
+    launch(a, t);
+    MUST(cuCtxSynchronize());
+    MUST(cuMemFreeAsync(a, s));
 }
 
 static void double_free(void) {
@@ -302,7 +311,7 @@ int main(int count, char **names) {
                {"5", graph_use_not_after}, {"6", graph_output_elsewhere}, {"7", graph_auto_free},
                {"8", use_after_free}, {"9", right}, {"right-graph", right_graph}, {"right-capture", right_capture},
                {"wrong-capture", wrong_capture}, {"copies", copies}, {"double-free", double_free},
-               {"default-streams", default_streams}, {"threads", threads}, {"joined", joined}, {"crash", crash}};
+               {"default-streams", default_streams}, {"race", race}, {"threads", threads}, {"joined", joined}, {"crash", crash}};
     if (count < 2)
         return 0;
     if (strcmp(names[1], "none") == 0) {

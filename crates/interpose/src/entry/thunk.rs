@@ -1,6 +1,6 @@
 //! Entries: the exported functions, written without a prologue.
 //!
-//! An entry stores its stack pointer and frame pointer for the thread and jumps to its body, so that arguments in
+//! An entry stores its stack pointer for the thread and jumps to its body, so that arguments in
 //! registers and on the stack are as the caller left them. The word at the stack pointer is the return address.
 //!
 //! The library is loaded with the program, so its thread-local words are reached by one load (initial-exec).
@@ -14,9 +14,9 @@ global_asm!(
     ".globl millpond_entry",
     ".hidden millpond_entry",
     ".type millpond_entry, @object",
-    ".size millpond_entry, 16",
+    ".size millpond_entry, 8",
     "millpond_entry:",
-    ".zero 16",
+    ".zero 8",
     ".popsection",
 );
 
@@ -26,7 +26,6 @@ macro_rules! entry_asm {
         std::arch::naked_asm!(
             "mov rax, qword ptr [rip + millpond_entry@GOTTPOFF]",
             "mov qword ptr fs:[rax], rsp",
-            "mov qword ptr fs:[rax + 8], rbp",
             "jmp {body}",
             body = sym $body,
         )
@@ -41,28 +40,24 @@ pub(crate) struct Entered {
     pub(crate) pc: usize,
     /// The caller's stack pointer, once the call has returned.
     pub(crate) sp: usize,
-    /// Its frame pointer, if it keeps one.
-    pub(crate) bp: usize,
 }
 
 /// Of the entry that this thread came through last.
 #[inline(always)]
 pub(crate) fn entered() -> Entered {
-    let (at, bp): (usize, usize);
-    // SAFETY: reads two words of this thread, which the entry wrote.
+    let at: usize;
+    // SAFETY: reads a word of this thread, which the entry wrote.
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + millpond_entry@GOTTPOFF]",
-            "mov {bp}, qword ptr fs:[{at} + 8]",
             "mov {at}, qword ptr fs:[{at}]",
             at = out(reg) at,
-            bp = out(reg) bp,
             options(nostack, readonly, preserves_flags),
         );
     }
     // SAFETY: the entry's stack pointer, below which its body runs: the return address is there.
     let pc = unsafe { *std::ptr::with_exposed_provenance::<usize>(at) };
-    Entered { pc, sp: at + 8, bp }
+    Entered { pc, sp: at + 8 }
 }
 
 thread_local! {

@@ -29,6 +29,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("litmus", &["core"]),
     ("cli", &["core", "millpond", "litmus"]),
     ("fakecuda", &["core", "driver"]),
+    ("interpose", &["core", "driver"]),
     ("stress", &["millpond"]),
     ("tidy", &[]),
 ];
@@ -39,6 +40,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/capi/src/",
     "crates/cudarc/src/",
     "crates/fakecuda/src/",
+    "crates/interpose/src/",
     "crates/millpond/src/access.rs",
     "crates/millpond/src/shell.rs",
     "crates/stress/src/import.rs",

@@ -1,0 +1,248 @@
+//! Programs of the driver API, unchanged, as real processes: recorded and checked, linked with the library and by lookup.
+//!
+//! The programs are `program.c`; the C compiler makes them. `fakecuda` is their `libcuda.so.1`.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+/// Where the programs and their library are.
+static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("any-program-{}", std::process::id()));
+    fs::create_dir_all(&place).unwrap();
+    fs::copy(fakecuda::library(), place.join("libcuda.so.1")).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/any_program/program.c");
+    let folder = format!("-L{}", place.display());
+    let runtime = source.with_file_name("runtime.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", "-o"]).arg(place.join("libcudart.so.13"));
+    compiler.arg(runtime).args([&folder, "-l:libcuda.so.1"]);
+    assert!(compiler.status().unwrap().success(), "the runtime is compiled");
+    let ways: [(&str, &[&str]); 4] = [
+        ("by-runtime", &["-rdynamic", "-DBY_RUNTIME", &folder, "-l:libcudart.so.13", "-l:libcuda.so.1"]),
+        ("linked", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
+        ("looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
+        ("static", &["-static", "-DBY_LOOKUP", "-w"]),
+    ];
+    for (name, flags) in ways {
+        let mut compiler = Command::new("cc");
+        compiler.args(["-g", "-o"]).arg(place.join(name)).arg(&source).args(flags).args(["-ldl", "-lpthread"]);
+        assert!(compiler.status().unwrap().success(), "{name} is compiled");
+    }
+    place
+});
+
+const WAYS: [&str; 2] = ["linked", "looked-up"];
+
+/// Runs the command, with words behind it.
+fn millpond(words: &[&OsStr]) -> Output {
+    let library = std::env::current_exe().unwrap().with_file_name("libmillpond_cuda.so");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+    command.args(words).env("LD_LIBRARY_PATH", &*PLACE).env("MILLPOND_CUDA_LIBRARY", library);
+    command.output().unwrap()
+}
+
+fn run(before: &[&str], way: &str, words: &[&str]) -> Output {
+    let program = PLACE.join(way);
+    let before = before.iter().map(OsStr::new).chain([OsStr::new("--"), program.as_os_str()]);
+    millpond(&before.chain(words.iter().map(OsStr::new)).collect::<Vec<_>>())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The kinds that were said as they happened.
+fn kinds(output: &Output) -> Vec<String> {
+    let text = text(&output.stderr);
+    let said = text.lines().filter_map(|line| line.strip_prefix("millpond: error["));
+    said.map(|line| line.split(']').next().unwrap().to_owned()).collect()
+}
+
+/// The line of `program.c` with a mark.
+fn line_of(mark: &str) -> usize {
+    let source = include_str!("program.c");
+    1 + source.lines().position(|line| line.contains(mark)).unwrap_or_else(|| panic!("{mark} is in program.c"))
+}
+
+#[track_caller]
+fn assert_found(program: &str, expected: &[&str], mark: &str) {
+    for way in WAYS {
+        let output = run(&["check"], way, &[program]);
+        let said = text(&output.stderr);
+        assert_eq!(kinds(&output), expected, "{way} {program}: {said}");
+        assert_eq!(output.status.code(), Some(1), "{way} {program}: {said}");
+        assert!(text(&output.stdout).ends_with("done\n"), "the program ran to its end");
+        let place = format!("program.c:{}", line_of(mark));
+        assert!(said.contains(&place), "{way} {program}: no {place} in {said}");
+        assert!(said.contains(&format!("1 x {}", expected[0])), "the summary has it, too: {said}");
+    }
+}
+
+#[test]
+fn the_eight_mistakes_are_found() {
+    assert_found("1", &["use-before-alloc"], "/* a launch */");
+    assert_found("2", &["free-before-use"], "/* wrong 2 */");
+    assert_found("3", &["free-before-alloc"], "/* wrong 3 */");
+    assert_found("4", &["free-before-use"], "/* wrong 4 */");
+    assert_found("5", &["use-before-alloc"], "/* a kernel node */");
+    assert_found("6", &["use-before-alloc", "free-before-alloc"], "/* wrong 6 */");
+    assert_found("7", &["auto-free-before-use"], "/* wrong 7 */");
+    assert_found("8", &["use-after-free"], "/* a launch */");
+}
+
+#[test]
+fn places_are_those_above_the_cuda_libraries() {
+    let output = run(&["check"], "by-runtime", &["2"]);
+    let said = text(&output.stderr);
+    let (launch, free) = (line_of("/* a launch */"), line_of("/* wrong 2 */"));
+    for place in [format!("program.c:{launch} (launch)"), format!("program.c:{free} (freed_while_used)")] {
+        assert!(said.contains(&place), "no {place} in {said}");
+    }
+}
+
+#[test]
+fn further_mistakes_are_found() {
+    assert_found("copies", &["free-before-use"], "/* wrong copy */");
+    assert_found("double-free", &["double-free", "free-before-alloc"], "/* second */");
+    assert_found("default-streams", &["free-before-alloc"], "/* wrong default */");
+    assert_found("wrong-capture", &["use-before-alloc"], "MUST(cuGraphLaunch(exec, s));");
+}
+
+#[test]
+fn right_programs_are_found_right() {
+    for way in WAYS {
+        for program in ["9", "right-graph", "right-capture", "threads", "joined"] {
+            let output = run(&["check"], way, &[program]);
+            let said = text(&output.stderr);
+            assert_eq!((kinds(&output), output.status.code()), (vec![], Some(0)), "{way} {program}: {said}");
+            assert!(said.contains("no violation in 1 process"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn the_programs_own_status_and_output_are_kept() {
+    for way in WAYS {
+        let output = run(&["check"], way, &["2", "42"]);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(42), "done\n".into()));
+        let output = run(&["check"], way, &["none"]);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(5), "no CUDA\n".into()));
+        assert!(text(&output.stderr).contains("made no CUDA call"));
+    }
+}
+
+#[test]
+fn launches_are_covered() {
+    let output = run(&["check"], "linked", &["9"]);
+    let said = text(&output.stderr);
+    assert!(said.contains("2 launches, 2 with an address of known memory, 0 without"), "{said}");
+}
+
+#[test]
+fn races_are_found_where_they_are_asked_for() {
+    let output = run(&["check", "--races"], "linked", &["race"]);
+    assert_eq!((kinds(&output), output.status.code()), (vec!["race".to_owned()], Some(1)));
+    let output = run(&["check"], "linked", &["race"]);
+    assert_eq!((kinds(&output), output.status.code()), (vec![], Some(0)));
+}
+
+/// Records a program; the trace's name, and what the command said.
+fn record(way: &str, program: &str) -> (PathBuf, Output) {
+    let trace = PLACE.join(format!("{way}-{program}.trace"));
+    let output = run(&["record", "-o", trace.to_str().unwrap()], way, &[program]);
+    (trace, output)
+}
+
+fn check(trace: &Path) -> (String, Option<i32>) {
+    let words = ["check", "--no-leaks", "--no-advice"].map(OsStr::new);
+    let output = millpond(&words.into_iter().chain([trace.as_os_str()]).collect::<Vec<_>>());
+    (text(&output.stdout) + &text(&output.stderr), output.status.code())
+}
+
+#[test]
+fn a_trace_has_the_same_verdict() {
+    for way in WAYS {
+        let wrong = ["1", "2", "3", "4", "5", "6", "7", "8"].map(|program| (program, Some(1)));
+        for (program, status) in wrong.into_iter().chain([("9", Some(0)), ("right-graph", Some(0))]) {
+            let (trace, output) = record(way, program);
+            assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+            assert!(text(&output.stderr).contains(&trace.display().to_string()));
+            let (said, found) = check(&trace);
+            assert_eq!(found, status, "{way} {program}: {said}");
+            assert!(!said.contains("was stopped"), "the trace is whole: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_trace_can_be_drawn() {
+    let (trace, _) = record("linked", "9");
+    let page = PLACE.join("page.html");
+    let output = millpond(&[OsStr::new("view"), trace.as_os_str(), OsStr::new("-o"), page.as_os_str()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(fs::metadata(page).unwrap().len() > 10_000);
+    let bytes = fs::read(trace).unwrap();
+    assert!(bytes.windows(12).any(|part| part == b"touch_kernel"), "kernels have their names");
+}
+
+#[test]
+fn a_crash_is_passed_on_and_the_trace_is_there() {
+    for way in WAYS {
+        let (trace, output) = record(way, "crash");
+        assert_eq!(output.status.signal(), Some(11), "{}", text(&output.stderr));
+        let (said, status) = check(&trace);
+        assert!(status == Some(2) && said.contains("was stopped"), "{said}");
+        assert!(said.contains("6 operations, no violations"), "all that it had done is there: {said}");
+    }
+}
+
+#[test]
+fn each_process_has_a_trace() {
+    for way in WAYS {
+        let (trace, output) = record(way, "forks");
+        assert_eq!((output.status.code(), text(&output.stdout).matches("right: 1").count()), (Some(3), 2));
+        let said = text(&output.stderr);
+        let traces: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("millpond: trace ")).collect();
+        assert_eq!(traces.len(), 2, "{said}");
+        assert!(traces.contains(&trace.to_str().unwrap()));
+        for trace in traces {
+            let (said, status) = check(Path::new(trace));
+            assert!(status == Some(0) && !said.contains("was stopped"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_fork_without_cuda_changes_nothing() {
+    let (trace, output) = record("linked", "fork-after");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(check(&trace).1, Some(0));
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_refused_with_a_reason() {
+    let refused = |output: Output, reason: &str| {
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(reason), "{said}");
+        assert_eq!(text(&output.stdout), "");
+    };
+    refused(run(&["check"], "static", &["none"]), "statically");
+    refused(run(&["record", "-o", "/dev/null"], "linked", &["none"]), "a trace is written to a file");
+    refused(run(&["check"], "libcuda.so.missing", &[]), "cannot be run");
+    let words = ["check", "--", "no-such-program-is-here"].map(OsStr::new);
+    refused(millpond(&words), "PATH");
+}
+
+#[test]
+fn a_script_is_followed() {
+    let script = PLACE.join("script");
+    fs::write(&script, format!("#!/bin/sh\n{0} 2\n{0} 9\n", PLACE.join("linked").display())).unwrap();
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let output = run(&["check"], "script", &[]);
+    assert_eq!((kinds(&output), output.status.code()), (vec!["free-before-use".to_owned()], Some(1)));
+    assert!(text(&output.stderr).contains("in 2 process"), "{}", text(&output.stderr));
+}
