@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::abi::{Event, Graph, GraphExec, GraphNode, Pool, Stream};
 
-/// Default pools, which nobody makes, have their device's number; others follow.
+/// Default pools, which no call makes, have their device's number; others follow.
 const FIRST_POOL: u32 = 256;
 
 /// A graph as far as it is known here.

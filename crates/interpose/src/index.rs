@@ -119,7 +119,7 @@ impl Index {
         here.filter(|it| it.start <= at && at < it.end).max_by_key(|it| it.is_live)
     }
 
-    /// An address that work may use: also a pointer one past the end of live memory is none to what was freed behind it.
+    /// An address that work may use. A pointer one past the end of live memory is none to what was freed behind it.
     #[inline]
     pub(crate) fn touched(&self, at: u64) -> Option<&Entry> {
         let entry = self.find(at)?;
@@ -194,7 +194,7 @@ impl Index {
     }
 
     /// A name that nothing has had, nor will have: for what was never allocated.
-    pub(crate) fn nobody(&mut self) -> Memory {
+    pub(crate) fn unused_name(&mut self) -> Memory {
         let number = self.entries.len() as u32;
         let memory = Memory { id: AllocId(number), generation: 0 };
         let device = 0;
@@ -372,10 +372,7 @@ mod tests {
         let new = index.insert(0x1000_0000, 1024, Kind::Ordered, 0, none);
         assert_eq!(index.find(0x1000_0010).map(|it| it.memory), Some(new));
         assert_eq!(index.find(0x1000_0800).map(|it| it.memory), Some(old), "behind the new one");
-        assert!(
-            index.touched(0x1000_0400).is_some_and(|it| it.memory == old) == false,
-            "one past the end of the new one"
-        );
+        assert!(!index.touched(0x1000_0400).is_some_and(|it| it.memory == old), "one past the end of the new one");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Where calls stand in the program: numbers for return addresses, and what they mean.
 //!
 //! A return address is a number at once, found by a hash. Where a CUDA library made the call (the runtime, cuBLAS), the
-//! first frame above it counts: it is found by unwinding once, and from then on by its distance on the stack. What stands there (the function, the file, the line) is
-//! looked up when somebody is to read it: for a trace at the first call from there, for a finding when there is one.
+//! first frame above it counts: it is found by unwinding once, and from then on by its distance on the stack. What
+//! stands there (the function, the file, the line) is looked up when it is shown: for a trace at the first call from
+//! there, for a finding when there is one.
 
 use std::ffi::{CStr, c_void};
 

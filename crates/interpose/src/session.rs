@@ -175,7 +175,7 @@ fn session() -> Option<MutexGuard<'static, Session>> {
 fn begin() -> Option<*mut Mutex<Session>> {
     let sink = match mode() {
         Mode::Off => return None,
-        Mode::Record(path) => Sink::Trace(Trace::new(path.clone())),
+        Mode::Record(path) => Sink::Trace(Box::new(Trace::new(path.clone()))),
         Mode::Check { races, leaks } => Sink::Judge(Box::new(Judge::new(*races, *leaks))),
     };
     let new = Box::into_raw(Box::new(Mutex::new(Session {
@@ -443,7 +443,7 @@ impl Session {
             return;
         }
         let memory = self.add_memory(at, bytes, kind);
-        // A thread that captures forbid nothing may make device memory meanwhile; memory of the host always may be made.
+        // A thread whose mode is relaxed may make device memory during captures; memory of the host may always be made.
         let is_free = kind == Kind::Host || IS_RELAXED.get() && !self.captures.is_empty();
         let space = if is_free { Space::Host } else { Space::Device };
         self.push(What::AllocNow { memory, space, bytes, name: None });

@@ -36,7 +36,7 @@ extern "C" fn at_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mu
     }
 }
 
-/// From now on the session hears of the end of the process, and of forks.
+/// From now on the end of the process and forks reach the session.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

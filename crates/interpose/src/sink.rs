@@ -20,7 +20,7 @@ const FRAME_OPS: u32 = 512;
 #[derive(Debug)]
 pub(crate) enum Sink {
     /// Into a trace.
-    Trace(Trace),
+    Trace(Box<Trace>),
     /// To the checker.
     Judge(Box<Judge>),
 }
@@ -34,7 +34,7 @@ pub(crate) struct Trace {
     file: Option<File>,
     is_open: bool,
     ops: u32,
-    /// Whether the process ends: nobody comes to write the rest.
+    /// Whether the process ends: no later call writes the rest.
     is_ending: bool,
     /// Whether its end is written, and nothing came after.
     is_finished: bool,

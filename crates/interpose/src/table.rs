@@ -1,11 +1,10 @@
 //! Which calls are wrapped: one description, from which the exported names, the wrappers and the lookups are made.
 //!
 //! A line is a flavour, the exported name, the arguments as `cuda.h` has them, and the handler that says what the call
-//! means. Flavour `N` is one function; `P` has a twin `_ptsz`, and `D` one `_ptds`, for programs whose default stream is
-//! the thread's own. A handler gets where the call was made ([`At`]), the real call, and the arguments; it makes
+//! means. Flavour `N` is one function; `P` has a twin `_ptsz`, and `D` one `_ptds`, for programs whose default stream
+//! is the thread's own. A handler gets where the call was made ([`At`]), the real call, and the arguments; it makes
 //! the real call exactly once and returns what that returned.
 #![expect(non_snake_case, reason = "they are CUDA's names")]
-#![expect(clippy::too_many_arguments, reason = "they are CUDA's arguments")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -126,8 +125,9 @@ macro_rules! calls {
 calls! {
     N cuGetProcAddress(symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64)
         => search::proc_address;
-    N cuGetProcAddress_v2(symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int)
-        => search::proc_address_v2;
+    N cuGetProcAddress_v2(
+        symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int
+    ) => search::proc_address_v2;
 
     N cuCtxSynchronize() => contexts::synchronize;
     N cuCtxSynchronize_v2(context: Context) => contexts::synchronize_v2;

@@ -91,20 +91,20 @@ fn start(wish: Wish<'_>, program: &[OsString], err: &mut dyn Write) -> Result<En
     })
 }
 
-/// Runs it, and hands on what this command is told meanwhile. A terminal tells the program itself of its keys.
+/// Runs it, and forwards signals that this command gets meanwhile. A terminal sends those of its keys to both.
 fn run_to_end(mut command: Command) -> io::Result<ExitStatus> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     let mut child = command.spawn()?;
     let (handle, pid) = (signals.handle(), Pid::from_child(&child));
     let forward = std::thread::spawn(move || {
         for signal in signals.forever() {
-            let told = match signal {
+            let forwarded = match signal {
                 SIGHUP => Signal::HUP,
                 SIGTERM => Signal::TERM,
                 _ => continue,
             };
-            // A program that has ended is told nothing.
-            let _ = kill_process(pid, told);
+            // A program that has ended gets none.
+            let _ = kill_process(pid, forwarded);
         }
     });
     let status = child.wait();

@@ -78,8 +78,8 @@ impl Report {
         let [calls, launches, with_address, without] = self.coverage;
         writeln!(
             err,
-            "millpond: coverage: {calls} calls understood; {launches} launches, {with_address} with an address of known \
-             memory, {without} without information on their arguments"
+            "millpond: coverage: {calls} calls understood; {launches} launches, {with_address} with an address of \
+             known memory, {without} without information on their arguments"
         )?;
         for (name, count) in &self.passed {
             writeln!(err, "millpond: coverage: passed on and not understood, {count} times: {name}")?;

@@ -1,4 +1,5 @@
-//! Programs of the driver API, unchanged, as real processes: recorded and checked, linked with the library and by lookup.
+//! Programs of the driver API, unchanged, as real processes: recorded and checked, linked with the library and by
+//! lookup.
 //!
 //! The programs are `program.c`; the C compiler makes them. `fakecuda` is their `libcuda.so.1`.
 

@@ -75,7 +75,9 @@ unsafe fn call(kernel: usize, params: *const *const c_void) -> Result<*mut c_voi
     for (at, (_, bytes)) in kernel.params.iter().enumerate() {
         let mut copy = vec![0u64; bytes.div_ceil(8)].into_boxed_slice();
         // SAFETY: the caller's list.
-        let from = unsafe { *params.add(at) }.cast::<u8>();
+        let place = unsafe { params.add(at) };
+        // SAFETY: as above.
+        let from = unsafe { *place }.cast::<u8>();
         // SAFETY: an argument of that size.
         unsafe { from.copy_to_nonoverlapping(copy.as_mut_ptr().cast(), *bytes) };
         arguments.push(copy);
@@ -221,8 +223,14 @@ exports! {
         }
         let mut params = Vec::new();
         let mut offset = 0usize;
-        // SAFETY: a list that ends in 0.
-        while let bytes @ 1.. = unsafe { *sizes.add(params.len()) } {
+        loop {
+            // SAFETY: a list that ends in 0, which did not come yet.
+            let place = unsafe { sizes.add(params.len()) };
+            // SAFETY: as above.
+            let bytes = unsafe { *place };
+            if bytes == 0 {
+                break;
+            }
             offset = offset.next_multiple_of(bytes.min(8));
             params.push((offset, bytes));
             offset += bytes;

@@ -180,11 +180,11 @@ impl Session {
             Some(entry) => {
                 let (inside, id) = (start - entry.start, entry.memory.id);
                 self.note = Some(format!("{start:#x} is no start of an allocation: it is {inside} bytes inside {id}"));
-                self.index.nobody()
+                self.index.unused_name()
             }
             None => {
                 self.note = Some(format!("no allocation is known at {start:#x}"));
-                self.index.nobody()
+                self.index.unused_name()
             }
         }
     }

@@ -75,7 +75,7 @@ pub(crate) unsafe fn import(
 
 impl Session {
     fn imported(&mut self, start: Option<u64>, kind: Kind) {
-        let Some((base, bytes)) = start.and_then(|start| ask::range_of(start)) else { return };
+        let Some((base, bytes)) = start.and_then(ask::range_of) else { return };
         // Opened twice it is there once.
         if self.living(base).is_none() {
             self.add_memory_now(base, bytes as u64, kind);

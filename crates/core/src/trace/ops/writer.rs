@@ -102,8 +102,8 @@ impl Writer {
         self.close(false)
     }
 
-    /// Closes the frame that is filled where it lies, and takes no memory for it: for who may take none, as a handler of
-    /// a fatal signal. These bytes go to the end of the trace, and nothing may be added any more.
+    /// Closes the frame that is filled where it lies, and takes no memory for it: for the handler of a fatal signal.
+    /// These bytes go to the end of the trace, and nothing may be added any more.
     pub fn seal_in_place(&mut self) -> &[u8] {
         seal(&mut self.frame[self.begin..], self.ops, false);
         &self.frame
