@@ -36,8 +36,8 @@ pub(crate) unsafe fn reset(at: &At, real: impl FnOnce() -> Code, device: c_int) 
 }
 
 impl Session {
-    /// A context of a device is gone: its streams and memory are not distinguished from those of the device's other contexts,
-    /// and are taken to be there still.
+    /// A context of a device is gone. Its streams and memory are not distinguished from those of the device's other
+    /// contexts, and are taken to be there still.
     fn untold_context(&mut self, _device: i32) {
         self.untold("cuCtxDestroy");
     }
