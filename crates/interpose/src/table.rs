@@ -38,6 +38,13 @@ pub(crate) fn entry(name: &str) -> Option<usize> {
     all.into_iter().find_map(|(known, wrapper)| (known == Some(name)).then_some(wrapper))
 }
 
+/// Whether the library that the program uses has the function of a wrapper.
+pub(crate) fn is_served(wrapper: usize) -> bool {
+    let twins = WRAPPED.iter().enumerate().flat_map(|(call, it)| [(call, 0), (call, 1)].into_iter().zip(it.entries()));
+    let mut found = twins.filter(|(_, (_, it))| *it == wrapper);
+    found.any(|((call, twin), _)| real::function(call, twin) != 0)
+}
+
 /// The name of the twin of a call.
 macro_rules! twin_name {
     (N $name:ident) => {

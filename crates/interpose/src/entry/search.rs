@@ -64,7 +64,8 @@ fn replaced(library: *mut c_void, name: &[u8], answer: *mut c_void) -> *mut c_vo
     let Ok(name) = str::from_utf8(name) else { return answer };
     let entry = table::entry(name);
     if entry == Some(at) {
-        return answer;
+        // This library's own: asked of all libraries, it is there where a real one is.
+        return if table::is_served(at) { answer } else { std::ptr::null_mut() };
     }
     if entry.is_some() || name == "cuInit" || name == "cuDriverGetVersion" {
         real::attach(library);
