@@ -36,6 +36,8 @@ typedef struct {
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (CUcontext *, int))                                          \
     X(cuCtxSetCurrent, cuCtxSetCurrent, (CUcontext))                                                                   \
     X(cuCtxSynchronize, cuCtxSynchronize, (void))                                                                      \
+    X(cuCtxRecordEvent, cuCtxRecordEvent, (CUcontext, CUevent))                                                        \
+    X(cuCtxGetCurrent, cuCtxGetCurrent, (CUcontext *))                                                                 \
     X(cuStreamCreate, cuStreamCreate, (CUstream *, unsigned))                                                          \
     X(cuStreamDestroy, cuStreamDestroy_v2, (CUstream))                                                                 \
     X(cuStreamSynchronize, cuStreamSynchronize, (CUstream))                                                            \

@@ -144,6 +144,14 @@ fn launches_are_covered() {
 }
 
 #[test]
+fn calls_that_are_not_understood_are_passed_on_and_counted() {
+    let output = run(&["check"], "looked-up", &["unknown"]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "done\n".into()), "{said}");
+    assert!(said.contains("not understood, 3 times: cuCtxRecordEvent"), "{said}");
+}
+
+#[test]
 fn races_are_found_where_they_are_asked_for() {
     let output = run(&["check", "--races"], "linked", &["race"]);
     assert_eq!((kinds(&output), output.status.code()), (vec!["race".to_owned()], Some(1)));

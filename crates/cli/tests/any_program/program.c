@@ -216,6 +216,13 @@ static void race(void) {
     MUST(cuMemFreeAsync(a, s));
 }
 
+static void unknown(void) {
+    CUcontext context;
+    MUST(cuCtxGetCurrent(&context));
+    for (int i = 0; i < 3; i++)
+        MUST(cuCtxRecordEvent(context, e));
+}
+
 static void double_free(void) {
     CUdeviceptr a = alloc(s), b;
     MUST(cuMemFreeAsync(a, s)); /* first */
@@ -312,7 +319,7 @@ int main(int count, char **names) {
                {"5", graph_use_not_after}, {"6", graph_output_elsewhere}, {"7", graph_auto_free},
                {"8", use_after_free}, {"9", right}, {"right-graph", right_graph}, {"right-capture", right_capture},
                {"wrong-capture", wrong_capture}, {"copies", copies}, {"double-free", double_free},
-               {"default-streams", default_streams}, {"race", race}, {"threads", threads}, {"joined", joined}, {"crash", crash}};
+               {"default-streams", default_streams}, {"race", race}, {"unknown", unknown}, {"threads", threads}, {"joined", joined}, {"crash", crash}};
     if (count < 2)
         return 0;
     if (strcmp(names[1], "none") == 0) {

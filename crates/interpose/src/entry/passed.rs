@@ -55,7 +55,26 @@ unsafe extern "C" {
 /// Whether a function that is not wrapped may make work, memory or order.
 fn may_matter(name: &str) -> bool {
     let makers = ["cuMem", "cuGraph", "cuStream", "cuLaunch", "cuEvent", "cuCtxRecord", "cuCtxWait", "cuGreenCtx"];
-    let harmless = ["Get", "Query", "IsCapturing", "Advise", "Trim", "DebugDot", "RetainAllocation", "Export"];
+    // Streams, pools and events that others make are known at their first use; virtual memory by its mappings.
+    let harmless = [
+        "Get",
+        "Query",
+        "IsCapturing",
+        "Advise",
+        "Trim",
+        "DebugDot",
+        "Retain",
+        "Export",
+        "Create",
+        "Release",
+        "cuMemAddress",
+        "cuMemSetAccess",
+        "Import",
+        "Attribute",
+        "UserObject",
+        "AttachMem",
+        "OpenEvent",
+    ];
     makers.iter().any(|part| name.starts_with(part)) && !harmless.iter().any(|part| name.contains(part))
 }
 
