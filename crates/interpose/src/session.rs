@@ -1,7 +1,7 @@
 //! The state of a process, behind one lock: handles, addresses, places, and where operations go.
 //!
-//! *One sequence*: the checker takes operations one after the other, so they are noted under one lock. It is never held
-//! during a call of the real library, which may wait for other threads. What ends something (a free, a destruction) is
+//! *One sequence*: the checker takes operations one after the other, so they are noted under one lock. It is not held
+//! during the program's calls, which may wait for other threads; only questions that change nothing are asked under it. What ends something (a free, a destruction) is
 //! noted before the real call, what begins something or learns something (an allocation, a launch, a
 //! synchronisation) after it: so memory that one thread frees and another gets is freed first here, too.
 //!
@@ -105,8 +105,6 @@ static PROCESS: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     static THREAD: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
-    /// Whether captures forbid the thread nothing.
-    pub(crate) static IS_RELAXED: Cell<bool> = const { Cell::new(false) };
 }
 
 fn thread_number() -> u32 {
@@ -443,8 +441,8 @@ impl Session {
             return;
         }
         let memory = self.add_memory(at, bytes, kind);
-        // A thread whose mode is relaxed may make device memory during captures; memory of the host may always be made.
-        let is_free = kind == Kind::Host || IS_RELAXED.get() && !self.captures.is_empty();
+        // The real call allowed it during captures, be it by the thread's mode, which operations do not have.
+        let is_free = kind == Kind::Host || !self.captures.is_empty();
         let space = if is_free { Space::Host } else { Space::Device };
         self.push(What::AllocNow { memory, space, bytes, name: None });
     }

@@ -261,7 +261,6 @@ calls! {
     P cuStreamUpdateCaptureDependencies_v2(
         stream: Stream, nodes: *const GraphNode, edges: *const c_void, count: usize, flags: c_uint
     ) => captures::update_v2;
-    N cuThreadExchangeStreamCaptureMode(mode: *mut c_int) => captures::exchange_mode;
 
     N cuGraphCreate(graph: *mut Graph, flags: c_uint) => graphs::create;
     N cuGraphDestroy(graph: Graph) => graphs::destroy;

@@ -62,6 +62,7 @@ typedef struct {
       (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **))  \
     X(cuStreamBeginCapture, cuStreamBeginCapture_v2, (CUstream, int))                                                  \
     X(cuStreamEndCapture, cuStreamEndCapture, (CUstream, CUgraph *))                                                   \
+    X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, (int *))                                   \
     X(cuGraphCreate, cuGraphCreate, (CUgraph *, unsigned))                                                             \
     X(cuGraphAddKernelNode, cuGraphAddKernelNode_v2,                                                                   \
       (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_KERNEL_NODE_PARAMS *))                          \

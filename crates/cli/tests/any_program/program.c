@@ -184,8 +184,15 @@ static void right_capture(void) {
     a = alloc(s);
     launch(a, s);
     launch(b, s);
+    /* What the driver allows during a capture is no mistake. */
+    int mode = 2;
+    CUdeviceptr c;
+    MUST(cuThreadExchangeStreamCaptureMode(&mode));
+    MUST(cuMemAlloc(&c, BYTES));
+    MUST(cuThreadExchangeStreamCaptureMode(&mode));
     MUST(cuMemFreeAsync(a, s));
     MUST(cuStreamEndCapture(s, &graph));
+    MUST(cuMemFree(c));
     run_graph(graph, 3, 0);
     MUST(cuMemFreeAsync(b, s));
     MUST(cuStreamSynchronize(s));

@@ -9,10 +9,7 @@ use super::read;
 use crate::abi::{Code, Graph, GraphNode, Stream};
 use crate::ask;
 use crate::handles::Made;
-use crate::session::{At, IS_RELAXED, Session};
-
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`
-const RELAXED: c_int = 2;
+use crate::session::{At, Session};
 
 impl Session {
     /// Whether a stream captures, be it because it waited for one that does.
@@ -104,15 +101,4 @@ pub(crate) unsafe fn update_v2(
 ) -> Code {
     // SAFETY: the caller's arguments.
     unsafe { update(at, real, stream, nodes, count, flags) }
-}
-
-/// `cuThreadExchangeStreamCaptureMode`: it gives the mode before in the same place.
-pub(crate) unsafe fn exchange_mode(_at: &At, real: impl FnOnce() -> Code, mode: *mut c_int) -> Code {
-    // SAFETY: the caller's place.
-    let new = unsafe { read(mode) };
-    let code = real();
-    if let (Code::SUCCESS, Some(new)) = (code, new) {
-        IS_RELAXED.set(new == RELAXED);
-    }
-    code
 }

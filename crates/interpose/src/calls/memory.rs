@@ -11,7 +11,7 @@ use millpond_core::op::{Memory, What};
 use super::read;
 use crate::abi::{Code, Pool, Stream};
 use crate::index::{Entry, Kind};
-use crate::session::{At, IS_RELAXED, Session};
+use crate::session::{At, Session};
 
 /// `cuMemAllocAsync`
 pub(crate) unsafe fn alloc_async(
@@ -114,13 +114,25 @@ pub(crate) unsafe fn unregister(at: &At, real: impl FnOnce() -> Code, start: u64
 }
 
 fn free_now(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
+    let mut is_captured = false;
     let is_known = start == 0
         || at.note(|session| {
             let Some(entry) = session.living(start) else { return false };
-            session.free_at_once(entry);
+            // While something is captured the real call says first whether it is allowed.
+            is_captured = !session.captures.is_empty();
+            if !is_captured {
+                session.free_at_once(entry);
+            }
             true
         });
     let code = real();
+    if is_captured && code == Code::SUCCESS {
+        at.note(|session| {
+            if let Some(entry) = session.living(start) {
+                session.free_at_once(entry);
+            }
+        });
+    }
     if !is_known && code == Code::INVALID_VALUE {
         at.note(|session| {
             let memory = session.misnamed(start);
@@ -163,8 +175,8 @@ impl Session {
     pub(crate) fn free_at_once(&mut self, entry: Entry) {
         self.end_memory(entry, false);
         let memory = entry.memory;
-        if IS_RELAXED.get() && !self.captures.is_empty() {
-            // Captures forbid the thread nothing.
+        if !self.captures.is_empty() {
+            // The real call allows it, be it by the thread's mode, which operations do not have.
             return self.push(What::Drop { memory });
         }
         if matches!(entry.kind, Kind::Device | Kind::Host) {
