@@ -1,9 +1,10 @@
 //! The state of a process, behind one lock: handles, addresses, places, and where operations go.
 //!
 //! *One sequence*: the checker takes operations one after the other, so they are noted under one lock. It is not held
-//! during the program's calls, which may wait for other threads; only questions that change nothing are asked under it. What ends something (a free, a destruction) is
-//! noted before the real call, what begins something or learns something (an allocation, a launch, a
-//! synchronisation) after it: so memory that one thread frees and another gets is freed first here, too.
+//! during the program's calls, which may wait for other threads; only questions that change nothing are asked under it.
+//! What ends something (a free, a destruction) is noted before the real call, what begins something or learns something
+//! (an allocation, a launch, a synchronisation) after it: so memory that one thread frees and another gets is freed
+//! first here, too.
 //!
 //! *One host*: threads pass knowledge to each other by means that are not seen (locks, channels, joins). What any
 //! thread of the process has synchronised counts as known to all of them.
