@@ -51,7 +51,7 @@ pub enum Command {
 
     /// Run any CUDA program, unchanged, and write down what it does with memory
     ///
-    /// PROGRAM runs as without it. FILE is an operation trace for `millpond check`, `view` and `replay`; of further
+    /// PROGRAM runs as without it. FILE is an operation trace for `millpond check` and `millpond view`; of further
     /// processes each has its own, with its number behind the name.
     Record(Record),
 
