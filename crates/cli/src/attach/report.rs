@@ -78,16 +78,20 @@ impl Report {
         let [calls, launches, with_address, without] = self.coverage;
         writeln!(
             err,
-            "millpond: coverage: {calls} calls understood; {launches} launches, {with_address} with an address of \
-             known memory, {without} without information on their arguments"
+            "millpond: coverage: {} understood; {}, {with_address} with an address of known memory, {without} without \
+             information on their arguments",
+            of(calls, "call", "calls"),
+            of(launches, "launch", "launches"),
         )?;
         for (name, count) in &self.passed {
-            writeln!(err, "millpond: coverage: passed on and not understood, {count} times: {name}")?;
+            let times = of(*count, "time", "times");
+            writeln!(err, "millpond: coverage: passed on and not understood, {times}: {name}")?;
         }
         match self.silent {
             0 => Ok(()),
             silent => {
-                writeln!(err, "millpond: coverage: {silent} processes were stopped: what they had seen is not counted")
+                let silent = of(silent, "process was", "processes were");
+                writeln!(err, "millpond: coverage: {silent} stopped: what was seen there is not counted")
             }
         }
     }
@@ -96,8 +100,11 @@ impl Report {
         let all: u64 = self.findings.values().map(|it| it.0).sum();
         let (some, processes) = (self.findings.len(), self.processes);
         match all {
-            0 => writeln!(err, "millpond: no violation in {processes} process(es)")?,
-            _ => writeln!(err, "millpond: {all} violations at {some} places in {processes} process(es):")?,
+            0 => writeln!(err, "millpond: no violation in {}", of(processes, "process", "processes"))?,
+            _ => {
+                let (all, some) = (of(all, "violation", "violations"), of(some as u64, "place", "places"));
+                writeln!(err, "millpond: {all} at {some} in {}:", of(processes, "process", "processes"))?;
+            }
         }
         for ((kind, earlier, later), (count, sentence)) in self.findings.iter().take(LISTED_MAX) {
             let places = match (earlier.is_empty(), later.is_empty()) {
@@ -108,7 +115,12 @@ impl Report {
         }
         match some.saturating_sub(LISTED_MAX) {
             0 => Ok(()),
-            more => writeln!(err, "  ... and at {more} more places"),
+            more => writeln!(err, "  ... and at {}", of(more as u64, "more place", "more places")),
         }
     }
+}
+
+/// A number of things.
+fn of(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
