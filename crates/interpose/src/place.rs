@@ -5,7 +5,9 @@
 //! stands there (the function, the file, the line) is looked up when it is shown: for a trace at the first call from
 //! there, for a finding when there is one.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_void};
+use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -87,6 +89,43 @@ fn is_cuda(pc: usize) -> bool {
     is_found
 }
 
+/// The addresses of this thread's stack; none where those are not known.
+fn stack() -> Range<usize> {
+    thread_local!(static STACK: Cell<(usize, usize)> = const { Cell::new((0, 0)) });
+    let (mut start, mut end) = STACK.get();
+    if end == 0 {
+        (start, end) = own_stack().unwrap_or((usize::MAX, usize::MAX));
+        STACK.set((start, end));
+    }
+    start..end
+}
+
+#[cold]
+fn own_stack() -> Option<(usize, usize)> {
+    // SAFETY: a structure of numbers and pointers, for which 0 is a value.
+    let mut attributes: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the calling thread lives; the attributes are initialised by this.
+    if unsafe { libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) } != 0 {
+        return None;
+    }
+    let (mut start, mut bytes) = (std::ptr::null_mut(), 0);
+    // SAFETY: the attributes were initialised; both places are this function's.
+    let got = unsafe { libc::pthread_attr_getstack(&raw const attributes, &raw mut start, &raw mut bytes) };
+    // SAFETY: they were initialised, and are not used any more.
+    unsafe { libc::pthread_attr_destroy(&raw mut attributes) };
+    (got == 0).then(|| (start.addr(), start.addr() + bytes))
+}
+
+/// The word so far above a place of this thread's stack. None beyond its end (a thread that calls from fewer frames
+/// than the one before), and on a stack that a program made itself.
+#[inline]
+fn stack_word(sp: usize, offset: usize) -> Option<usize> {
+    let (stack, at) = (stack(), sp + offset);
+    let is_there = stack.contains(&sp) && at.is_multiple_of(align_of::<usize>()) && at < stack.end - 7;
+    // SAFETY: eight bytes between the stack pointer and the end of the stack, aligned.
+    is_there.then(|| unsafe { *std::ptr::with_exposed_provenance::<usize>(at) })
+}
+
 impl Places {
     /// The number of the place where a call stands, counted from 0: its return address, or that of the first frame
     /// above the CUDA libraries.
@@ -97,11 +136,9 @@ impl Places {
             Some(Caller::Library { offset, above }) => {
                 // Frames have a fixed size nearly always: the word at the same distance is a return address that was
                 // found there before.
-                // SAFETY: the stack of this thread, where an unwinder found a frame at this distance.
-                let word = unsafe { *std::ptr::with_exposed_provenance::<usize>(at.sp + offset) };
-                match above.contains(&word) {
-                    true => self.number_of(word),
-                    false => self.unwind(at),
+                match stack_word(at.sp, *offset).filter(|word| above.contains(word)) {
+                    Some(word) => self.number_of(word),
+                    None => self.unwind(at),
                 }
             }
             None => self.unwind(at),
@@ -219,4 +256,26 @@ fn loaded(at: usize) -> Option<(String, Option<(String, usize)>)> {
     };
     let symbol = text(info.dli_sname).map(|name| (name, at - info.dli_saddr.addr()));
     Some((text(info.dli_fname).unwrap_or_default(), symbol))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_word_is_read_beyond_the_end_of_a_stack() {
+        let outside = Box::new(0_usize);
+        let look = || {
+            let here = 0x0123_4567_usize;
+            let (sp, stack) = ((&raw const here).addr(), stack());
+            assert!(stack.contains(&sp));
+            assert_eq!(stack_word(sp, 0), Some(here));
+            assert!(stack_word(sp, (stack.end - 8 - sp) & !7).is_some(), "the last word");
+            assert_eq!(stack_word(sp, (stack.end - sp) & !7), None);
+            assert_eq!(stack_word(sp, 1), None, "not aligned");
+            assert_eq!(stack_word((&raw const *outside).addr(), 0), None, "a stack that the program made");
+        };
+        look();
+        std::thread::scope(|scope| scope.spawn(look).join()).unwrap();
+    }
 }
