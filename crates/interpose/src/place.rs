@@ -104,8 +104,10 @@ fn stack() -> Range<usize> {
 fn own_stack() -> Option<(usize, usize)> {
     // SAFETY: a structure of numbers and pointers, for which 0 is a value.
     let mut attributes: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
+    // SAFETY: takes nothing.
+    let own = unsafe { libc::pthread_self() };
     // SAFETY: the calling thread lives; the attributes are initialised by this.
-    if unsafe { libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) } != 0 {
+    if unsafe { libc::pthread_getattr_np(own, &raw mut attributes) } != 0 {
         return None;
     }
     let (mut start, mut bytes) = (std::ptr::null_mut(), 0);
