@@ -1,27 +1,48 @@
 //! The checker beside the running program: what it finds is said at once, and again at the end.
 //!
-//! The law is [`Checker`]'s. Here places are numbers until something is found, and a finding that was said from the
-//! same places before is only counted.
+//! The law is [`Checker`]'s. Here places are numbers until something is found. A finding that was said from the same
+//! places before is only counted; the command hears of the count when it has doubled, and at the end, so that what a
+//! loop does wrong a million times takes twenty lines.
 
 use std::fmt::Write;
 
 use millpond_core::check::{Checker, Finding, Kind, Settings, Side};
 use millpond_core::op::{Names, Op};
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
 use crate::index::Index;
 use crate::place::Places;
 use crate::report::{self, say};
 
-/// So many different findings are said; more are counted.
+/// So many different findings are said; more are counted as one.
 const SAID_MAX: usize = 1000;
+
+/// A finding that was said.
+#[derive(Debug)]
+struct Said {
+    /// Both its places, and its sentence when it was said, as the command reads them.
+    fields: String,
+    count: u64,
+    /// How many of them the command knows of.
+    reported: u64,
+}
+
+impl Said {
+    fn report(&mut self) {
+        if self.count > self.reported {
+            report::add(&format!("finding\t{}\t{}\n", self.count - self.reported, self.fields));
+            self.reported = self.count;
+        }
+    }
+}
 
 /// The checker of a process.
 #[derive(Debug)]
 pub(crate) struct Judge {
     checker: Checker,
     found: Vec<Finding>,
-    said: FxHashSet<String>,
+    /// By kind and places.
+    said: FxHashMap<String, Said>,
     is_strict: bool,
 }
 
@@ -30,7 +51,7 @@ impl Judge {
     pub(crate) fn new(races: bool, leaks: bool) -> Self {
         // An early launch may wait for the one before by itself, which is not seen.
         let settings = Settings { races, leaks, advice: false, weak_order: false, threads_apart: false };
-        Self { checker: Checker::new(settings), found: Vec::new(), said: FxHashSet::default(), is_strict: races }
+        Self { checker: Checker::new(settings), found: Vec::new(), said: FxHashMap::default(), is_strict: races }
     }
 
     /// Judges an operation. Whether something was found, which [`tell`](Self::tell) then says.
@@ -40,9 +61,11 @@ impl Judge {
         !self.found.is_empty()
     }
 
-    /// The process ends.
-    pub(crate) fn finish(&mut self, names: &Names) {
+    /// The process ends: what is only known now is found, and said.
+    pub(crate) fn finish(&mut self, names: &Names, places: &mut Places, index: &Index) {
         self.checker.finish(names, &mut self.found);
+        self.tell(places, index, None);
+        self.said.values_mut().for_each(Said::report);
     }
 
     /// Says what was found.
@@ -57,10 +80,26 @@ impl Judge {
             let at = |side: &Option<Side>| side.as_ref().map(|side| side.spot.to_string()).unwrap_or_default();
             let (earlier, later) = (at(&finding.earlier), at(&finding.later));
             let name = finding.kind.name();
-            let first = earlier.as_str();
-            report::add(&format!("finding\t{name}\t{first}\t{later}\t{}\n", finding.sentence.replace('\n', " ")));
-            if self.said.len() < SAID_MAX && self.said.insert(format!("{name} {earlier} {later}")) {
-                say(&shown(&finding, places, index, note));
+            let mut key = format!("{name}\t{earlier}\t{later}");
+            if !self.said.contains_key(&key) {
+                let sentence = match self.said.len() < SAID_MAX {
+                    true => {
+                        say(&shown(&finding, places, index, note));
+                        finding.sentence.replace(['\n', '\t'], " ")
+                    }
+                    false => {
+                        key = "more\t\t".to_owned();
+                        "further places, which are not listed".to_owned()
+                    }
+                };
+                let fields = format!("{key}\t{sentence}");
+                self.said.entry(key.clone()).or_insert(Said { fields, count: 0, reported: 0 });
+            }
+            if let Some(said) = self.said.get_mut(&key) {
+                said.count += 1;
+                if said.count.is_power_of_two() {
+                    said.report();
+                }
             }
         }
     }
@@ -75,7 +114,7 @@ fn place(finding: &mut Finding, places: &mut Places) {
             && let Some(spot) = line.checked_sub(1).and_then(|number| places.spot(number))
         {
             side.spot.file = Some(spot.file.clone());
-            side.spot.line = Some(spot.line);
+            side.spot.line = spot.line;
         }
     }
     for note in &mut finding.notes {
@@ -93,7 +132,10 @@ fn with_places(note: &str, places: &mut Places) -> String {
         let number = behind[..digits].parse::<u32>().ok().and_then(|line| line.checked_sub(1));
         match number.and_then(|number| places.spot(number)) {
             Some(spot) => {
-                let _ = write!(text, "{}{}:{}", &before[..at], spot.file, spot.line);
+                let _ = write!(text, "{}{}", &before[..at], spot.file);
+                if let Some(line) = spot.line {
+                    let _ = write!(text, ":{line}");
+                }
             }
             None => text += &rest[..at + "line ".len() + digits],
         }

@@ -18,8 +18,8 @@ use crate::entry::thunk::Entered;
 pub(crate) struct Spot {
     /// The source file, or the function and the module where that is not known.
     pub(crate) file: String,
-    /// The line; 0 where it is not known.
-    pub(crate) line: u32,
+    /// The line, where it is known.
+    pub(crate) line: Option<u32>,
     /// The function, where the file is known.
     pub(crate) function: Option<String>,
 }
@@ -210,7 +210,7 @@ impl Places {
     /// The function that a line is in, where both were asked for.
     pub(crate) fn function(&self, file: &str, line: u32) -> Option<&str> {
         let spots = self.sites.iter().filter_map(|site| site.spot.as_ref());
-        spots.filter(|spot| spot.line == line && spot.file == file).find_map(|spot| spot.function.as_deref())
+        spots.filter(|spot| spot.line == Some(line) && spot.file == file).find_map(|spot| spot.function.as_deref())
     }
 }
 
@@ -221,7 +221,7 @@ fn resolve(pc: usize) -> Spot {
     backtrace::resolve(std::ptr::with_exposed_provenance_mut(call), |symbol| {
         // The innermost of inlined functions comes first.
         if spot.file.is_empty()
-            && let (Some(file), Some(line)) = (symbol.filename(), symbol.lineno())
+            && let (Some(file), line @ Some(_)) = (symbol.filename(), symbol.lineno())
         {
             spot.file = file.display().to_string();
             spot.line = line;

@@ -90,7 +90,8 @@ pub(crate) struct Session {
     /// Captures that go on, by their stream.
     pub(crate) captures: FxHashMap<StreamId, millpond_core::ids::GraphId>,
     places: Places,
-    known_places: FxHashMap<u32, Place>,
+    /// What a trace calls them, by number: as many as were met.
+    named_places: Vec<Place>,
     host: HostId,
     place: Place,
     /// Said with what is found next.
@@ -187,7 +188,7 @@ fn begin() -> Option<*mut Mutex<Session>> {
         lost_captures: 0,
         captures: FxHashMap::default(),
         places: Places::default(),
-        known_places: FxHashMap::default(),
+        named_places: Vec::new(),
         host: HostId(0),
         place: Place::Unknown,
         note: None,
@@ -259,20 +260,22 @@ impl Session {
         let number = self.places.number(entered);
         self.place = match &self.sink {
             Sink::Judge(_) => Place::Line(number + 1),
-            Sink::Trace(_) => match self.known_places.get(&number) {
+            Sink::Trace(_) => match self.named_places.get(number as usize) {
                 Some(place) => *place,
                 None => self.look_up(number),
             },
         };
     }
 
+    /// Numbers are given out one after the other, and each is looked up when it is met first.
     #[cold]
     fn look_up(&mut self, number: u32) -> Place {
         let place = match self.places.spot(number) {
-            Some(spot) => Place::File { file: self.names.intern(&spot.file), line: spot.line },
+            Some(spot) => Place::File { file: self.names.intern(&spot.file), line: spot.line.unwrap_or(0) },
             None => Place::Unknown,
         };
-        self.known_places.insert(number, place);
+        debug_assert_eq!(self.named_places.len(), number as usize);
+        self.named_places.push(place);
         place
     }
 
@@ -295,8 +298,7 @@ impl Session {
         match &mut self.sink {
             Sink::Trace(trace) => trace.finish(),
             Sink::Judge(judge) if is_first => {
-                judge.finish(&self.names);
-                judge.tell(&mut self.places, &self.index, None);
+                judge.finish(&self.names, &mut self.places, &self.index);
             }
             Sink::Judge(_) => {}
         }

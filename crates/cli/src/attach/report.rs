@@ -43,9 +43,10 @@ impl Report {
         let fields: Vec<&str> = line.split('\t').collect();
         match fields[..] {
             ["trace", path] => self.traces.push(path.to_owned()),
-            ["finding", kind, earlier, later, sentence] => {
+            ["finding", count, kind, earlier, later, sentence] => {
                 let key = (kind.to_owned(), earlier.to_owned(), later.to_owned());
-                self.findings.entry(key).or_insert_with(|| (0, sentence.to_owned())).0 += 1;
+                let found = self.findings.entry(key).or_insert_with(|| (0, sentence.to_owned()));
+                found.0 += count.parse().unwrap_or(0);
             }
             ["coverage", ref counts @ ..] => {
                 for (sum, count) in self.coverage.iter_mut().zip(counts) {

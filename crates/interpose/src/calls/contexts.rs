@@ -22,12 +22,10 @@ pub(crate) unsafe fn synchronize_v2(at: &At, real: impl FnOnce() -> Code, contex
     at.done(code, |session| session.push(What::SynchronizeDevice { device: DeviceId(device as u32) }))
 }
 
-/// `cuCtxDestroy`: memory of the device that the context is of is gone with it, unless another context has it; as far
-/// as it is known here all of it is.
-pub(crate) unsafe fn destroy(at: &At, real: impl FnOnce() -> Code, context: Context) -> Code {
-    let device = ask::device_of(context);
-    let code = real();
-    at.done(code, |session| session.untold_context(device))
+/// `cuCtxDestroy`: streams and memory of a context are not distinguished from those of the device's other contexts, and
+/// are taken to be there still.
+pub(crate) unsafe fn destroy(at: &At, real: impl FnOnce() -> Code, _context: Context) -> Code {
+    at.done(real(), |session| session.untold("cuCtxDestroy"))
 }
 
 /// `cuDevicePrimaryCtxReset`
@@ -36,12 +34,6 @@ pub(crate) unsafe fn reset(at: &At, real: impl FnOnce() -> Code, device: c_int) 
 }
 
 impl Session {
-    /// A context of a device is gone. Its streams and memory are not distinguished from those of the device's other
-    /// contexts, and are taken to be there still.
-    fn untold_context(&mut self, _device: i32) {
-        self.untold("cuCtxDestroy");
-    }
-
     /// Everything of a device is gone.
     fn lose(&mut self, device: i32) {
         self.push(What::SynchronizeDevice { device: DeviceId(device as u32) });

@@ -66,58 +66,41 @@ impl Session {
     }
 }
 
-/// `cuGraphAddDependencies`
-pub(crate) unsafe fn add_edges(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    graph: Graph,
-    from: *const GraphNode,
-    to: *const GraphNode,
-    count: usize,
-) -> Code {
-    // SAFETY: the caller's lists.
-    at.done(real(), |session| unsafe { session.edges(graph, list(from, count), list(to, count), false) })
+/// Handlers of edges, with what CUDA adds to an edge and without.
+macro_rules! edges {
+    ($($plain:ident $with_data:ident $is_removal:literal, $doc:literal $doc_v2:literal;)*) => {$(
+        #[doc = $doc]
+        pub(crate) unsafe fn $plain(
+            at: &At,
+            real: impl FnOnce() -> Code,
+            graph: Graph,
+            from: *const GraphNode,
+            to: *const GraphNode,
+            count: usize,
+        ) -> Code {
+            // SAFETY: the caller's lists.
+            at.done(real(), |session| unsafe { session.edges(graph, list(from, count), list(to, count), $is_removal) })
+        }
+
+        #[doc = $doc_v2]
+        pub(crate) unsafe fn $with_data(
+            at: &At,
+            real: impl FnOnce() -> Code,
+            graph: Graph,
+            from: *const GraphNode,
+            to: *const GraphNode,
+            _data: *const c_void,
+            count: usize,
+        ) -> Code {
+            // SAFETY: the caller's arguments.
+            unsafe { $plain(at, real, graph, from, to, count) }
+        }
+    )*};
 }
 
-/// `cuGraphAddDependencies_v2`
-pub(crate) unsafe fn add_edges_v2(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    graph: Graph,
-    from: *const GraphNode,
-    to: *const GraphNode,
-    _data: *const c_void,
-    count: usize,
-) -> Code {
-    // SAFETY: the caller's arguments.
-    unsafe { add_edges(at, real, graph, from, to, count) }
-}
-
-/// `cuGraphRemoveDependencies`
-pub(crate) unsafe fn remove_edges(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    graph: Graph,
-    from: *const GraphNode,
-    to: *const GraphNode,
-    count: usize,
-) -> Code {
-    // SAFETY: the caller's lists.
-    at.done(real(), |session| unsafe { session.edges(graph, list(from, count), list(to, count), true) })
-}
-
-/// `cuGraphRemoveDependencies_v2`
-pub(crate) unsafe fn remove_edges_v2(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    graph: Graph,
-    from: *const GraphNode,
-    to: *const GraphNode,
-    _data: *const c_void,
-    count: usize,
-) -> Code {
-    // SAFETY: the caller's arguments.
-    unsafe { remove_edges(at, real, graph, from, to, count) }
+edges! {
+    add_edges add_edges_v2 false, "`cuGraphAddDependencies`" "`cuGraphAddDependencies_v2`";
+    remove_edges remove_edges_v2 true, "`cuGraphRemoveDependencies`" "`cuGraphRemoveDependencies_v2`";
 }
 
 /// `cuGraphDestroyNode`: noted before, for the handle may be given out again at once.

@@ -1,6 +1,6 @@
 //! Launches of kernels: the addresses of known memory among their arguments.
 //!
-//! Where a kernel's parameters are is asked once for each function. Aligned words of eight bytes in them are looked up;
+//! How long a kernel's parameters are is asked once for each function. Each eight bytes of them are looked up;
 //! arguments that come as one buffer are all looked at. A kernel that gets an address is taken to use all of that
 //! allocation, in a direction that is not known.
 
@@ -43,19 +43,18 @@ pub(crate) unsafe fn launch_cooperative(
     at: &At,
     real: impl FnOnce() -> Code,
     function: Function,
-    _gx: c_uint,
-    _gy: c_uint,
-    _gz: c_uint,
-    _bx: c_uint,
-    _by: c_uint,
-    _bz: c_uint,
-    _shared: c_uint,
+    gx: c_uint,
+    gy: c_uint,
+    gz: c_uint,
+    bx: c_uint,
+    by: c_uint,
+    bz: c_uint,
+    shared: c_uint,
     stream: Stream,
     params: *const *const c_void,
 ) -> Code {
-    let extra = std::ptr::null();
     // SAFETY: the caller's arguments.
-    at.done(real(), |session| unsafe { session.kernel(at, function, stream, params, extra, Start::Ordered) })
+    unsafe { launch(at, real, function, gx, gy, gz, bx, by, bz, shared, stream, params, std::ptr::null()) }
 }
 
 /// `cuLaunchKernelEx`
@@ -133,9 +132,10 @@ impl Session {
         let known = self.params.get(&function)?;
         let act = self.kernel_act();
         let mut look = |at: usize, bytes: usize| {
-            for word in (at.next_multiple_of(8)..).step_by(8).take_while(|word| word + 8 <= at + bytes) {
+            // Pointers are aligned in an argument; where the host keeps that need not be.
+            for word in (0..bytes / 8).map(|word| at + 8 * word) {
                 // SAFETY: inside an argument of the caller's.
-                let value = unsafe { std::ptr::with_exposed_provenance::<u64>(word).read() };
+                let value = unsafe { std::ptr::with_exposed_provenance::<u64>(word).read_unaligned() };
                 if let Some(entry) = self.index.touched(value)
                     && !accesses.iter().any(|it| it.memory == entry.memory)
                 {

@@ -52,8 +52,7 @@ pub(crate) unsafe fn free_async(at: &At, real: impl FnOnce() -> Code, start: u64
         }
         let Some(entry) = session.living(start) else { return false };
         let stream = session.stream(at, stream);
-        let is_captured = session.is_capturing(stream);
-        session.end_memory(entry, is_captured);
+        session.end_memory(entry);
         session.push(What::Free { memory: entry.memory, stream });
         true
     });
@@ -165,7 +164,7 @@ impl Session {
     }
 
     /// A free of memory: that of an alloc node is there again with the next launch.
-    pub(crate) fn end_memory(&mut self, entry: Entry, _is_captured: bool) {
+    fn end_memory(&mut self, entry: Entry) {
         if entry.kind != Kind::Node {
             self.index.free(entry.memory);
         }
@@ -173,7 +172,7 @@ impl Session {
 
     /// Memory is freed at once.
     pub(crate) fn free_at_once(&mut self, entry: Entry) {
-        self.end_memory(entry, false);
+        self.end_memory(entry);
         let memory = entry.memory;
         if !self.captures.is_empty() {
             // The real call allows it, be it by the thread's mode, which operations do not have.
