@@ -106,14 +106,14 @@ pub(crate) fn pool_of(device: i32) -> Option<Pool> {
     answer(|pool| device_pool(pool, device))
 }
 
-/// Where a kernel's parameters are and how long: none where that is not known.
-pub(crate) fn params_of(function: Function) -> Option<Vec<(usize, usize)>> {
+/// How many bytes each of a kernel's parameters has: none where that is not known.
+pub(crate) fn params_of(function: Function) -> Option<Vec<usize>> {
     let all = |ask: fn(Function, usize, *mut usize, *mut usize) -> Code| {
         let mut found = Vec::new();
         loop {
             let (mut offset, mut bytes) = (0, 0);
             match ask(function, found.len(), &raw mut offset, &raw mut bytes) {
-                Code::SUCCESS if found.len() < 4096 => found.push((offset, bytes)),
+                Code::SUCCESS if found.len() < 4096 => found.push(bytes),
                 // Behind the last one.
                 Code::INVALID_VALUE => return Some(found),
                 _ => return None,

@@ -1,8 +1,8 @@
 //! The checker beside the running program: what it finds is said at once, and again at the end.
 //!
 //! The law is [`Checker`]'s. Here places are numbers until something is found. A finding that was said from the same
-//! places before is only counted; the command hears of the count when it has doubled, and at the end, so that what a
-//! loop does wrong a million times takes twenty lines.
+//! places before is only counted; the count is reported to the command when it has doubled, and at the end, so that
+//! what a loop does wrong a million times takes twenty lines.
 
 use std::fmt::Write;
 

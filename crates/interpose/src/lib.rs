@@ -1,15 +1,20 @@
 //! `libmillpond_cuda.so`: stands between a CUDA program and `libcuda`, and says what the program does as operations.
 //!
 //! The command `millpond` preloads it (`millpond record`, `millpond check -- PROGRAM`). It has no law of its own: what
-//! is right or wrong is said by [`millpond_core::check`]. Three floors, each of which uses only those below it:
+//! is right or wrong is said by [`millpond_core::check`]. A module uses only those above it in this list:
 //!
-//! | module | one line |
+//! | module | what it is |
 //! |---|---|
-//! | `entry` | how calls come in: exported names, `dlsym`, `cuGetProcAddress`, and where the real functions are |
-//! | `table` | which calls are wrapped: one description, from which names, wrappers and lookups are made |
+//! | `abi` | CUDA's types that the driver crate does not have |
+//! | `entry` | how a call comes in, where the real functions are, what is passed on and counted |
+//! | `ask` | questions to the real library |
+//! | `place`, `index`, `handles` | where calls stand; which allocation an address is in; numbers for handles |
+//! | `report`, `judge`, `sink` | what is said; the checker; where operations go |
+//! | `signals` | how a process ends, and forks |
+//! | `session` | the state of a process, behind one lock |
 //! | `calls` | what each call means, as operations |
-//! | `session` | the state of a process: handles, addresses, places; one lock |
-//! | `sink`, `judge` | where operations go: into a trace, or to the checker |
+//! | `table` | which calls are wrapped: one description, from which names, wrappers and lookups are made |
+//! | `search` | `dlsym` |
 //!
 //! A program that makes no CUDA call is not touched: nothing is opened, no thread is started, no file is written.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -23,6 +28,7 @@ mod index;
 mod judge;
 mod place;
 mod report;
+mod search;
 mod session;
 mod signals;
 mod sink;

@@ -27,8 +27,9 @@ use crate::handles::Handles;
 use crate::index::{Entry, Index, Kind};
 use crate::judge::Judge;
 use crate::place::Places;
+use crate::signals::{self, End};
 use crate::sink::{Sink, Trace};
-use crate::{ask, report, signals};
+use crate::{ask, report};
 
 /// What the command asks for.
 #[derive(Debug)]
@@ -69,10 +70,11 @@ pub(crate) struct Coverage {
     pub(crate) untold: FxHashMap<&'static str, u64>,
 }
 
-/// Where the parameters of a kernel are, and its name.
+/// The parameters of a kernel, and its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Params {
-    pub(crate) fields: Option<Vec<(usize, usize)>>,
+    /// How many bytes each has.
+    pub(crate) bytes: Option<Vec<usize>>,
     pub(crate) name: Option<Name>,
 }
 
@@ -197,7 +199,7 @@ fn begin() -> Option<*mut Mutex<Session>> {
     })));
     match SESSION.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            signals::watch();
+            signals::watch(End { finish, forget, save });
             Some(new)
         }
         Err(other) => {
@@ -209,7 +211,7 @@ fn begin() -> Option<*mut Mutex<Session>> {
 }
 
 /// In a forked process: what the parent had is the parent's.
-pub(crate) fn forget() {
+fn forget() {
     SESSION.store(std::ptr::null_mut(), Ordering::Release);
     THREADS.store(0, Ordering::Relaxed);
     PROCESS.fetch_add(1, Ordering::Relaxed);
@@ -234,7 +236,7 @@ fn patiently(looks: u32) -> Option<MutexGuard<'static, Session>> {
 }
 
 /// The process ends.
-pub(crate) fn finish() {
+fn finish() {
     let _inside = Inside::enter();
     let Some(mut session) = patiently(200) else { return };
     // What shares the memory of another process (vfork) ends for itself.
@@ -245,7 +247,7 @@ pub(crate) fn finish() {
 }
 
 /// The process crashes.
-pub(crate) fn save() {
+fn save() {
     if let Some(mut session) = patiently(1)
         && session.process == std::process::id()
         && let Sink::Trace(trace) = &mut session.sink

@@ -4,13 +4,30 @@
 //! that is only tried and without taking memory, and let the signal do what it would have done.
 
 use std::ffi::c_int;
-use std::sync::Once;
-
-use crate::session;
+use std::sync::OnceLock;
 
 /// Signals that end a process that does not handle them, and that leave it time to.
 const FATAL: [c_int; 8] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT, libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+
+/// What is done at the end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    /// The process ends.
+    pub(crate) finish: fn(),
+    /// This is a forked process.
+    pub(crate) forget: fn(),
+    /// The process crashes.
+    pub(crate) save: fn(),
+}
+
+static END: OnceLock<End> = OnceLock::new();
+
+fn end(act: impl FnOnce(&End)) {
+    if let Some(end) = END.get() {
+        act(end);
+    }
+}
 
 // SAFETY: a function of the C library that every program has; it keeps the handler that it is given.
 unsafe extern "C" {
@@ -18,15 +35,15 @@ unsafe extern "C" {
 }
 
 extern "C" fn at_exit() {
-    session::finish();
+    end(|end| (end.finish)());
 }
 
 extern "C" fn in_child() {
-    session::forget();
+    end(|end| (end.forget)());
 }
 
 extern "C" fn at_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mut std::ffi::c_void) {
-    session::save();
+    end(|end| (end.save)());
     // SAFETY: what the system hands over.
     let is_fault = unsafe { info.as_ref() }.is_some_and(|info| info.si_code > 0) && signal != libc::SIGABRT;
     if !is_fault || signal == libc::SIGTERM || signal == libc::SIGINT || signal == libc::SIGHUP {
@@ -36,15 +53,15 @@ extern "C" fn at_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mu
     }
 }
 
-/// From now on the end of the process and forks reach the session.
-pub(crate) fn watch() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+/// From now on the end of the process and forks call these functions.
+pub(crate) fn watch(functions: End) {
+    END.get_or_init(|| {
         // Where the system has no room for a handler the end of the trace is lost, as in a crash.
         let _ = atexit(at_exit);
         // SAFETY: a handler that takes nothing.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         FATAL.into_iter().for_each(watch_signal);
+        functions
     });
 }
 
@@ -67,10 +84,10 @@ fn watch_signal(signal: c_int) {
 /// Programs that end so run no handler: their traces are written to the end all the same.
 #[cfg(not(test))]
 mod exits {
-    use super::{c_int, session};
+    use super::c_int;
 
     fn end(status: c_int) -> ! {
-        session::finish();
+        super::end(|end| (end.finish)());
         // SAFETY: it ends the process.
         unsafe { libc::syscall(libc::SYS_exit_group, status) };
         std::process::abort()

@@ -11,39 +11,12 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use millpond_driver::cuda::abi::EventName;
 
 use crate::abi::*;
-use crate::calls::{captures, contexts, copies, events, graphs, kernels, memory, nodes, pools, ranges, streams};
-use crate::entry::{real, search, thunk};
+use crate::calls::{
+    captures, contexts, copies, events, graphs, kernels, lookups, memory, nodes, pools, ranges, streams,
+};
+use crate::entry::real::Wrapped;
+use crate::entry::thunk;
 use crate::session::At;
-
-/// A wrapped call: its exported names, and what is exported under them.
-#[derive(Clone, Copy)]
-pub(crate) struct Wrapped {
-    /// The name without a suffix.
-    pub(crate) name: &'static str,
-    twin_name: Option<&'static str>,
-    plain: unsafe extern "C" fn(),
-    twin: unsafe extern "C" fn(),
-}
-
-impl Wrapped {
-    /// Its exported names with their wrappers; the second for the thread's own default stream.
-    pub(crate) fn entries(&self) -> [(Option<&'static str>, usize); 2] {
-        [(Some(self.name), self.plain as usize), (self.twin_name, self.twin as usize)]
-    }
-}
-
-/// The wrapper that is exported under a name.
-pub(crate) fn entry(name: &str) -> Option<usize> {
-    let all = WRAPPED.iter().flat_map(Wrapped::entries);
-    all.into_iter().find_map(|(known, wrapper)| (known == Some(name)).then_some(wrapper))
-}
-
-/// Whether the library that the program uses has the function of a wrapper.
-pub(crate) fn is_served(wrapper: usize) -> bool {
-    let twins = WRAPPED.iter().enumerate().flat_map(|(call, it)| [(call, 0), (call, 1)].into_iter().zip(it.entries()));
-    let mut found = twins.filter(|(_, (_, it))| *it == wrapper);
-    found.any(|((call, twin), _)| real::function(call, twin) != 0)
-}
 
 /// The name of the twin of a call.
 macro_rules! twin_name {
@@ -84,23 +57,18 @@ macro_rules! calls {
         #[derive(Clone, Copy)]
         enum Call { $($name),* }
 
-        /// How many calls are wrapped.
-        pub(crate) const COUNT: usize = [$(Call::$name as usize),*].len();
-
         /// All wrapped calls.
-        pub(crate) static WRAPPED: [Wrapped; COUNT] = [$(Wrapped {
-            name: stringify!($name),
-            twin_name: twin_name!($flavour $name),
-            plain: $name::plain,
-            twin: $name::twin,
-        }),*];
+        pub(crate) static WRAPPED: [Wrapped; [$(Call::$name),*].len()] = [$(Wrapped::new(
+            [Some(stringify!($name)), twin_name!($flavour $name)],
+            [$name::plain, $name::twin],
+        )),*];
 
         $(mod $name {
             use super::*;
 
             unsafe extern "C" fn body<const TWIN: usize>($($arg: $ty),*) -> Code {
                 let entered = thunk::entered();
-                let found = real::function(Call::$name as usize, TWIN);
+                let found = WRAPPED[Call::$name as usize].function(TWIN, &WRAPPED);
                 if found == 0 {
                     return Code::NOT_FOUND;
                 }
@@ -131,10 +99,10 @@ macro_rules! calls {
 
 calls! {
     N cuGetProcAddress(symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64)
-        => search::proc_address;
+        => lookups::proc_address;
     N cuGetProcAddress_v2(
         symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int
-    ) => search::proc_address_v2;
+    ) => lookups::proc_address_v2;
 
     N cuCtxSynchronize() => contexts::synchronize;
     N cuCtxSynchronize_v2(context: Context) => contexts::synchronize_v2;
@@ -347,6 +315,11 @@ calls! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::real::exported;
+
+    fn entry(name: &str) -> Option<usize> {
+        exported(name, &WRAPPED)
+    }
 
     #[test]
     fn names_lead_to_their_wrappers() {

@@ -22,15 +22,17 @@ static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
     compiler.args(["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", "-o"]).arg(place.join("libcudart.so.13"));
     compiler.arg(runtime).args([&folder, "-l:libcuda.so.1"]);
     assert!(compiler.status().unwrap().success(), "the runtime is compiled");
-    let ways: [(&str, &[&str]); 4] = [
+    let ways: [(&str, &[&str]); 5] = [
         ("by-runtime", &["-rdynamic", "-DBY_RUNTIME", &folder, "-l:libcudart.so.13", "-l:libcuda.so.1"]),
         ("linked", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
+        ("bare", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
         ("looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
         ("static", &["-static", "-DBY_LOOKUP", "-w"]),
     ];
     for (name, flags) in ways {
         let mut compiler = Command::new("cc");
-        compiler.args(["-g", "-o"]).arg(place.join(name)).arg(&source).args(flags).args(["-ldl", "-lpthread"]);
+        let debug = if name == "bare" { "-g0" } else { "-g" };
+        compiler.args([debug, "-o"]).arg(place.join(name)).arg(&source).args(flags).args(["-ldl", "-lpthread"]);
         assert!(compiler.status().unwrap().success(), "{name} is compiled");
     }
     place
@@ -111,6 +113,22 @@ fn further_mistakes_are_found() {
     assert_found("double-free", &["double-free", "free-before-alloc"], "/* second */");
     assert_found("default-streams", &["free-before-alloc"], "/* wrong default */");
     assert_found("wrong-capture", &["use-before-alloc"], "MUST(cuGraphLaunch(exec, s));");
+}
+
+#[test]
+fn what_a_loop_does_wrong_is_said_once_and_counted() {
+    let output = run(&["check"], "linked", &["many"]);
+    let said = text(&output.stderr);
+    assert_eq!((kinds(&output), output.status.code()), (vec!["free-before-alloc".to_owned()], Some(1)), "{said}");
+    assert!(said.contains("1000 violations at 1 place in 1 process") && said.contains("1000 x free"), "{said}");
+}
+
+#[test]
+fn a_place_without_debug_data_is_named_without_a_line() {
+    let output = run(&["check"], "bare", &["2"]);
+    let said = text(&output.stderr);
+    assert_eq!(kinds(&output), ["free-before-use"], "{said}");
+    assert!(said.contains("(bare)") && !said.contains("(bare):"), "{said}");
 }
 
 #[test]

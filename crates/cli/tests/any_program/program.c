@@ -135,6 +135,14 @@ static void graph_auto_free(void) {
     MUST(cuGraphLaunch(exec, s)); /* wrong 7 */
 }
 
+static void many(void) {
+    for (int i = 0; i < 1000; i++) {
+        CUdeviceptr a = alloc(s);
+        MUST(cuMemFreeAsync(a, t)); /* wrong each time */
+        MUST(cuCtxSynchronize());
+    }
+}
+
 static void use_after_free(void) {
     CUdeviceptr a = alloc(s);
     MUST(cuMemFreeAsync(a, s));
@@ -326,7 +334,7 @@ int main(int count, char **names) {
                {"5", graph_use_not_after}, {"6", graph_output_elsewhere}, {"7", graph_auto_free},
                {"8", use_after_free}, {"9", right}, {"right-graph", right_graph}, {"right-capture", right_capture},
                {"wrong-capture", wrong_capture}, {"copies", copies}, {"double-free", double_free},
-               {"default-streams", default_streams}, {"race", race}, {"unknown", unknown}, {"threads", threads}, {"joined", joined}, {"crash", crash}};
+               {"default-streams", default_streams}, {"many", many}, {"race", race}, {"unknown", unknown}, {"threads", threads}, {"joined", joined}, {"crash", crash}};
     if (count < 2)
         return 0;
     if (strcmp(names[1], "none") == 0) {

@@ -143,9 +143,9 @@ impl Session {
                 }
             }
         };
-        match &known.fields {
-            Some(fields) if !params.is_null() => {
-                for (at, (_, bytes)) in fields.iter().enumerate() {
+        match &known.bytes {
+            Some(all) if !params.is_null() => {
+                for (at, bytes) in all.iter().enumerate() {
                     // SAFETY: as many arguments as the kernel takes.
                     let argument = unsafe { *params.add(at) };
                     look(argument.addr(), *bytes);
@@ -156,7 +156,7 @@ impl Session {
                 Some((at, bytes)) => look(at, bytes),
                 None => self.coverage.without_information += 1,
             },
-            Some(fields) if fields.is_empty() => {}
+            Some(all) if all.is_empty() => {}
             _ if params.is_null() => {}
             _ => self.coverage.without_information += 1,
         }
@@ -166,7 +166,7 @@ impl Session {
     #[cold]
     fn ask_params(&mut self, function: Function) {
         let name = ask::name_of(function).map(|name| self.names.intern(&name));
-        self.params.insert(function, Params { fields: ask::params_of(function), name });
+        self.params.insert(function, Params { bytes: ask::params_of(function), name });
     }
 }
 

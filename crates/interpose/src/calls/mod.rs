@@ -11,6 +11,7 @@ pub(crate) mod copies;
 pub(crate) mod events;
 pub(crate) mod graphs;
 pub(crate) mod kernels;
+pub(crate) mod lookups;
 pub(crate) mod memory;
 pub(crate) mod nodes;
 pub(crate) mod pools;

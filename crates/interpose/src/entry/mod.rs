@@ -4,12 +4,18 @@
 //! |---|---|
 //! | `thunk` | an entry notes where it was called from and goes on to its body, with all arguments as they were |
 //! | `real` | the real functions, by wrapped name and by address |
-//! | `search` | `dlsym` and `cuGetProcAddress`: who asks for a wrapped function gets the wrapper |
 //! | `passed` | functions that are not wrapped and may matter: counted, and passed on |
 //!
 //! Nothing here knows what a call means.
 
 pub(crate) mod passed;
 pub(crate) mod real;
-pub(crate) mod search;
 pub(crate) mod thunk;
+
+use std::ffi::c_void;
+
+/// What stands for a real function of this name: its wrapper, a counter, or itself.
+pub(crate) fn substitute(name: &str, real: usize) -> *mut c_void {
+    let at = real::wrapper(real).or_else(|| passed::counter(name, real)).unwrap_or(real);
+    std::ptr::with_exposed_provenance_mut(at)
+}

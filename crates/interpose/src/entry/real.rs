@@ -10,8 +10,6 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustc_hash::FxHashMap;
 
-use crate::table::{COUNT, WRAPPED};
-
 /// The library's name, as every program asks for it.
 const LIBCUDA: &CStr = c"libcuda.so.1";
 
@@ -19,8 +17,6 @@ const LIBCUDA: &CStr = c"libcuda.so.1";
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
 static DLSYM: AtomicUsize = AtomicUsize::new(0);
-/// The real functions: as named, and for the program's per-thread default stream.
-static REAL: [[AtomicUsize; 2]; COUNT] = [const { [const { AtomicUsize::new(0) }; 2] }; COUNT];
 /// Wrappers by the addresses of the real functions, and functions that only are asked.
 static ATTACHED: OnceLock<Attached> = OnceLock::new();
 
@@ -52,46 +48,77 @@ pub(crate) fn find_in(library: *mut c_void, name: &CStr) -> usize {
     unsafe { dlsym()(library, name.as_ptr()) }.expose_provenance()
 }
 
-/// The real function of a wrapper; 0 where the library has none.
-#[inline]
-pub(crate) fn function(call: usize, twin: usize) -> usize {
-    match REAL[call][twin].load(Ordering::Relaxed) {
-        0 => find_late(call, twin),
-        at => at,
+/// A wrapped call: its exported names, what is exported under them, and the real functions once those are found.
+/// Second is the one for programs whose default stream is the thread's own.
+#[derive(Debug)]
+pub(crate) struct Wrapped {
+    names: [Option<&'static str>; 2],
+    wrappers: [unsafe extern "C" fn(); 2],
+    real: [AtomicUsize; 2],
+}
+
+impl Wrapped {
+    pub(crate) const fn new(names: [Option<&'static str>; 2], wrappers: [unsafe extern "C" fn(); 2]) -> Self {
+        Self { names, wrappers, real: [const { AtomicUsize::new(0) }; 2] }
+    }
+
+    /// Its exported names with their wrappers.
+    fn entries(&self) -> impl Iterator<Item = (usize, &'static str, usize)> {
+        (0..2).filter_map(|twin| Some((twin, self.names[twin]?, self.wrappers[twin] as usize)))
+    }
+
+    /// The real function; 0 where the library that the program uses has none.
+    #[inline]
+    pub(crate) fn function(&self, twin: usize, all: &[Wrapped]) -> usize {
+        match self.real[twin].load(Ordering::Relaxed) {
+            0 => self.find_late(twin, all),
+            at => at,
+        }
+    }
+
+    /// A program that is linked with the library calls the wrapper by its name, without having asked for anything.
+    #[cold]
+    fn find_late(&self, twin: usize, all: &[Wrapped]) -> usize {
+        if ATTACHED.get().is_none() {
+            let next = find_in(libc::RTLD_NEXT, c"cuInit");
+            let library = match next {
+                // SAFETY: a string; it loads nothing.
+                0 => unsafe { libc::dlopen(LIBCUDA.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) },
+                _ => libc::RTLD_NEXT,
+            };
+            if !library.is_null() {
+                attach(library, all);
+            }
+        }
+        self.real[twin].load(Ordering::Relaxed)
     }
 }
 
-/// A program that is linked with the library calls the wrapper by its name, without having asked for anything.
-#[cold]
-fn find_late(call: usize, twin: usize) -> usize {
-    if ATTACHED.get().is_none() {
-        let next = find_in(libc::RTLD_NEXT, c"cuInit");
-        let library = match next {
-            // SAFETY: a string; it loads nothing.
-            0 => unsafe { libc::dlopen(LIBCUDA.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) },
-            _ => libc::RTLD_NEXT,
-        };
-        if !library.is_null() {
-            attach(library);
-        }
-    }
-    REAL[call][twin].load(Ordering::Relaxed)
+/// The wrapper that is exported under a name.
+pub(crate) fn exported(name: &str, all: &[Wrapped]) -> Option<usize> {
+    all.iter().flat_map(Wrapped::entries).find_map(|(_, known, wrapper)| (known == name).then_some(wrapper))
+}
+
+/// Whether the library that the program uses has the function of a wrapper.
+pub(crate) fn is_served(wrapper: usize, all: &[Wrapped]) -> bool {
+    let twins = all.iter().flat_map(|it| it.entries().map(move |(twin, _, known)| (it, twin, known)));
+    twins.filter(|it| it.2 == wrapper).any(|(it, twin, _)| it.function(twin, all) != 0)
 }
 
 /// Finds all wrapped functions in the library that the program uses. Only the first library counts.
-pub(crate) fn attach(library: *mut c_void) {
+pub(crate) fn attach(library: *mut c_void, all: &[Wrapped]) {
     static ATTACHING: Mutex<()> = Mutex::new(());
     let _one = ATTACHING.lock().unwrap_or_else(PoisonError::into_inner);
     if ATTACHED.get().is_some() {
         return;
     }
     let mut wrappers = FxHashMap::default();
-    for (call, wrapped) in WRAPPED.iter().enumerate() {
-        for (twin, (name, wrapper)) in wrapped.entries().into_iter().enumerate() {
-            let Some(name) = name.and_then(|name| CString::new(name).ok()) else { continue };
+    for wrapped in all {
+        for (twin, name, wrapper) in wrapped.entries() {
+            let Ok(name) = CString::new(name) else { continue };
             let real = find_in(library, &name);
             if real != 0 && real != wrapper {
-                REAL[call][twin].store(real, Ordering::Relaxed);
+                wrapped.real[twin].store(real, Ordering::Relaxed);
                 wrappers.insert(real, wrapper);
             }
         }

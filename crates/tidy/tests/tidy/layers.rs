@@ -6,21 +6,17 @@ use crate::source::{Finding, Source, line_of};
 use crate::{CRATES, LAYERS};
 use crate::{assert_clean, assert_found, assert_none, root, tree};
 
-/// The folder whose modules are layered.
-const CORE: &str = "crates/core/src/";
-
-/// A module of core uses only those above it in the list.
+/// A module of a crate whose modules are layered uses only those above it in the list.
 fn modules(source: &Source) -> Vec<Finding> {
-    let Some(inside) = source.path.strip_prefix(CORE).filter(|inside| *inside != "lib.rs") else {
-        return Vec::new();
-    };
+    let found = LAYERS.iter().find_map(|(folder, layers)| Some((source.path.strip_prefix(folder)?, *layers)));
+    let Some((inside, layers)) = found.filter(|(inside, _)| *inside != "lib.rs") else { return Vec::new() };
     let module = inside.split('/').next().unwrap_or(inside).trim_end_matches(".rs");
-    let Some(rank) = LAYERS.iter().position(|layer| *layer == module) else {
+    let Some(rank) = layers.iter().position(|layer| *layer == module) else {
         return vec![source.finding(1, format!("`{module}` is not in the list of layers"))];
     };
     let mut findings = Vec::new();
     for (line, used) in uses(source, "crate::").into_iter().chain(uses(source, "super::")) {
-        if LAYERS[rank + 1..].contains(&used.as_str()) {
+        if layers[rank + 1..].contains(&used.as_str()) {
             findings.push(source.finding(line, format!("`{module}` uses `{used}`, which is below it in the list")));
         }
     }

@@ -16,8 +16,17 @@ use std::path::Path;
 
 use source::{Finding, Source};
 
-/// The modules of `crates/core/src`, bottom up: a module uses only those above it in this list.
-const LAYERS: &[&str] = &["ids", "units", "op", "order", "space", "plan", "pool", "graph", "check", "share", "trace"];
+/// Folders whose modules are layered, bottom up: a module uses only those above it in its list.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("crates/core/src/", &["ids", "units", "op", "order", "space", "plan", "pool", "graph", "check", "share", "trace"]),
+    (
+        "crates/interpose/src/",
+        &[
+            "abi", "entry", "ask", "place", "index", "handles", "report", "judge", "sink", "signals", "session",
+            "calls", "table", "search",
+        ],
+    ),
+];
 
 /// The crates and which of ours each may depend on. Dev-dependencies are free, except that core has none.
 const CRATES: &[(&str, &[&str])] = &[
