@@ -163,6 +163,7 @@ pub unsafe extern "C" fn millpond_set_name(pointer: *mut c_void, name: *const c_
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::CStr;
     use std::ptr::{null, null_mut};
     use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
     use std::thread::scope;
@@ -172,7 +173,8 @@ mod tests {
     use super::*;
     use crate::access::{MILLPOND_READ, MILLPOND_WRITE, millpond_access};
     use crate::device::millpond_device_create_host;
-    use crate::stream::{millpond_stream_create, millpond_stream_synchronize};
+    use crate::status::millpond_last_error;
+    use crate::stream::{millpond_stream_create, millpond_stream_set_name, millpond_stream_synchronize};
     use crate::work::millpond_declare;
 
     /// A stream as threads of a test share it.
@@ -215,6 +217,26 @@ mod tests {
             assert_eq!(unsafe { millpond_stream_create(&mut stream, device) }, MILLPOND_SUCCESS);
             Shared(stream)
         })
+    }
+
+    #[test]
+    fn messages_have_the_names_of_streams() {
+        let [copy, compute] = two_streams();
+        for (stream, name) in [(copy, c"copy"), (compute, c"compute")] {
+            // SAFETY: the name ends with a zero.
+            assert_eq!(unsafe { millpond_stream_set_name(stream.0, name.as_ptr()) }, MILLPOND_SUCCESS);
+        }
+        let pointer = copy.malloc(1024);
+        assert_eq!(compute.free(pointer), MILLPOND_ERROR_ORDER);
+        // SAFETY: the thread's text, which lives until its next failure.
+        let text = unsafe { CStr::from_ptr(millpond_last_error()) }.to_str().expect("UTF-8");
+        assert!(text.contains("is freed on stream `compute`") && text.contains("on stream `copy`"), "{text}");
+        // SAFETY: as above; null is refused, and a stream that is none.
+        let refused = unsafe {
+            [millpond_stream_set_name(copy.0, null()), millpond_stream_set_name(null_mut(), c"none".as_ptr())]
+        };
+        assert_eq!(refused, [MILLPOND_ERROR_INVALID_VALUE, MILLPOND_ERROR_INVALID_HANDLE]);
+        assert_eq!(copy.free(pointer), MILLPOND_SUCCESS);
     }
 
     #[test]
