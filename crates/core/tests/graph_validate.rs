@@ -8,7 +8,7 @@ use millpond_core::graph::{
     Access, Addressing, Draft, Graph, GraphAllocId, GraphFault, GraphFaultKind, GraphId, Label, Memory, NodeId,
     NodeKind, Refusal, Work,
 };
-use millpond_core::ids::AllocId;
+use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::Names;
 use millpond_core::units::{MIB, Range};
 use proptest::prelude::*;
@@ -47,14 +47,37 @@ fn assert_fault(graph: &Graph, kind: GraphFaultKind, earlier: NodeId, later: Nod
     fault
 }
 
+fn plain(stream: StreamId) -> String {
+    stream.to_string()
+}
+
+/// An edge of a capture comes of an event, and goes the way of the capture.
+#[test]
+fn in_a_capture_the_later_node_waits_for_the_earlier_one() {
+    let on = |stream| Label { stream: Some(StreamId(stream)), ..Label::default() };
+    let mut graph = graph(0);
+    let (node, alloc) = graph.add_alloc(&[], 4, on(1)).unwrap();
+    let write = [Access { memory: own(alloc), act: Act::Write }];
+    graph.add_work(Work::Kernel, &[node], &write, on(2)).unwrap();
+    graph.add_work(Work::Kernel, &[node], &write, on(1)).unwrap();
+    let help = |graph: &Graph| faults(graph).iter().map(|fault| fault.help(&plain)).collect::<Vec<_>>();
+    assert_eq!(
+        help(&graph),
+        ["make stream 1 wait, before it captures node 2, for an event that stream 2 records after node 1"]
+    );
+    // By hand it is an edge.
+    graph.add_work(Work::Kernel, &[node], &write, Label::default()).unwrap();
+    assert!(help(&graph).iter().any(|help| help.ends_with("and node 3, either way")));
+}
+
 #[test]
 fn a_use_without_a_path_from_the_alloc_node() {
     let mut graph = graph(0);
-    let label = Label { name: Some("total".into()), place: Place::Line(49) };
+    let label = Label { name: Some("total".into()), place: Place::Line(49), stream: None };
     let (node, alloc) = graph.add_alloc(&[], 4, label).unwrap();
     let user = kernel(&mut graph, &[], Act::Read, own(alloc), "sum");
     let fault = assert_fault(&graph, GraphFaultKind::UseBeforeAlloc, node, user);
-    let finding = Finding::of_graph(graph.id(), &fault, &Names::new());
+    let finding = Finding::of_graph(graph.id(), &fault, &Names::new(), &plain);
     assert_eq!(
         finding.to_string(),
         "`total` (graph allocation 0, 4 B) is read by kernel `sum` with no path from its alloc node to that\n  \
@@ -80,7 +103,7 @@ fn a_free_without_a_path_from_every_use() {
     let free = graph.add_free(&[one], own(alloc), Label::default()).unwrap();
     let fault = assert_fault(&graph, GraphFaultKind::FreeBeforeUse, two, free);
     assert!(fault.sentence().contains("with no path from kernel `two`, which reads it"), "{fault:?}");
-    assert!(fault.help().contains("an edge from node 2 to node 3"), "{fault:?}");
+    assert!(fault.help(&plain).contains("an edge from node 2 to node 3"), "{fault:?}");
     graph.add_edge(two, free).unwrap();
     assert!(faults(&graph).is_empty());
 }
@@ -100,7 +123,7 @@ fn a_use_after_the_free() {
     let free = graph.add_free(&[node], own(alloc), Label::default()).unwrap();
     let user = kernel(&mut graph, &[free], Act::Write, own(alloc), "late");
     let fault = assert_fault(&graph, GraphFaultKind::UseAfterFree, free, user);
-    assert!(fault.help().starts_with("free it after node 2"), "{fault:?}");
+    assert!(fault.help(&plain).starts_with("free it after node 2"), "{fault:?}");
 }
 
 #[test]
@@ -167,7 +190,7 @@ fn faults_of_child_graphs_name_the_way_in() {
     let empty = parent.add_work(Work::Empty, &[], &[], Label::default()).unwrap();
     parent.add_child(&[empty], Arc::new(child), Label::default()).unwrap();
     let fault = &faults(&parent)[0];
-    assert_eq!(fault.help(), "add an edge from node 1.0 to node 1.1");
+    assert_eq!(fault.help(&plain), "add an edge from node 1.0 to node 1.1");
 }
 
 #[test]

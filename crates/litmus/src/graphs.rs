@@ -35,6 +35,16 @@ impl Lower {
                 self.define(name, Symbol::Graph(copy))?;
                 self.push(What::GraphClone { graph, copy })?;
             }
+            ["name", node, "in", graph, "as", name] => {
+                let (node, graph) = (self.memory(node)?, self.graph(graph)?);
+                let memory = self.fresh_memory(name)?;
+                if let Some(bytes) = self.bytes_of(node) {
+                    self.note_bytes(memory, bytes);
+                }
+                self.push(What::CopyName { graph, node, memory })?;
+                let name = self.names.intern(name);
+                self.push(What::SetName { memory, name })?;
+            }
             ["capture", stream, "as", graph, ref rest @ ..] => self.capture(stream, graph, rest)?,
             ["end", "capture", stream] => {
                 let stream = self.stream(stream)?;

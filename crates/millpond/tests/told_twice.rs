@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use millpond::{CaptureMode, Device, Error, GraphError, HostConfig, Instantiate, Invalid, Stream, Trace};
+use millpond::{CaptureMode, Device, Error, GraphError, HostConfig, Instantiate, Invalid, MemAllocNode, Stream, Trace};
 use millpond_core::check::{Checker, Kind, Settings};
 use millpond_core::trace::ops::Reader;
 
@@ -28,6 +28,8 @@ fn rule(error: &Error) -> String {
             GraphError::Faults(faults) => faults[0].kind.name().into(),
             GraphError::Unfreed(_) => Kind::UnfreedLaunch.name().into(),
             GraphError::NotLive { freed: Some(_), .. } => Kind::UseAfterFree.name().into(),
+            GraphError::NotLive { freed: None, .. } => Kind::UseBeforeAlloc.name().into(),
+            GraphError::AddressesTaken { .. } => Kind::SharedAddresses.name().into(),
             _ => Kind::GraphRefused.name().into(),
         },
         other => other.to_string(),
@@ -245,6 +247,41 @@ fn what_an_updated_instance_left_is_its_own() {
         said.of(s.memset(left.write(), 1));
         said.of(exec.launch(&s));
         said.of(s.memset(left.write(), 1));
+        said.of(exec.launch(&s));
+    });
+}
+
+/// The original's node does not lead to what a launch of the clone left.
+#[test]
+fn a_clone_has_names_of_its_own() {
+    agreed("used-by-the-original-s-node", &["use-before-alloc"], |said, [device]| {
+        let [s] = streams(&device);
+        let mut graph = device.graph().unwrap();
+        let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
+        let clone = graph.clone();
+        let its: MemAllocNode<u8> = clone.alloc_node(clone.find(graph.node_of(x).unwrap()).unwrap(), 4096).unwrap();
+        let exec = clone.instantiate(Instantiate::default()).unwrap();
+        let launch = exec.launch(&s).unwrap();
+        said.of(s.memset(x.write(), 1));
+        said.of(s.memset(its.write(), 1));
+        said.of(s.free(launch.take(its).unwrap()));
+    });
+}
+
+/// An instance is that graph's which it was updated from last: a launch frees by itself what that one left.
+#[test]
+fn an_instance_that_is_updated_from_a_clone_is_the_clone_s() {
+    agreed("updated-from-a-clone", &["shared-addresses"], |said, [device]| {
+        let [s] = streams(&device);
+        let mut graph = device.graph().unwrap();
+        let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
+        let clone = graph.clone();
+        let mut exec = graph.instantiate(Instantiate { auto_free_on_launch: true }).unwrap();
+        let left = exec.launch(&s).unwrap().take(x).unwrap();
+        exec.update(&clone).unwrap();
+        said.of(exec.launch(&s));
+        said.of(s.free(left));
+        said.of(exec.launch(&s));
         said.of(exec.launch(&s));
     });
 }

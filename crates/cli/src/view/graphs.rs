@@ -23,6 +23,7 @@ pub(super) struct Graph {
 }
 
 /// Memory of an alloc node.
+#[derive(Clone)]
 pub(super) struct Owned {
     pub(super) bytes: u64,
     /// What it is called in its graph.
@@ -47,6 +48,13 @@ impl Builder {
             What::GraphClone { graph, copy } => {
                 let original = self.find(*graph).cloned().unwrap_or_default();
                 self.graphs.push((*copy, original));
+            }
+            What::CopyName { graph, node, memory } => {
+                let Some(of) = self.find(*graph) else { return };
+                of.allocs.iter_mut().chain(&mut of.frees).filter(|it| *it == node).for_each(|it| *it = *memory);
+                if let Some(owned) = self.nodes.get(node).cloned() {
+                    self.nodes.insert(*memory, Owned { graph: *graph, ..owned });
+                }
             }
             What::GraphNode { graph, node, after, name } => {
                 let text = name.and_then(|name| names.text(name));

@@ -141,7 +141,7 @@ impl Checker {
         let Some(seat) = self.time.enter(call.host, stream) else { return Ok(false) };
         // After everything declared so far: all nodes that use the memory, wherever they were captured.
         let found = NodeMemory::Own(alloc);
-        let label = self.label(call, None);
+        let label = self.label(call, None, Some(stream));
         if let Some(graph) = self.graphs.captures.graph(stream) {
             let after: Vec<NodeId> = users(graph, found);
             let (id, added) = (graph.id(), graph.add_free(&after, found, label));
@@ -243,7 +243,8 @@ impl Checker {
         name: Option<Name>,
         check: impl FnOnce(&Uses, &mut Graph, &[NodeId], &Label) -> Result<(), Box<GraphFault>>,
     ) -> Step {
-        let (stream, label) = (self.time.at(seat).kept.id, self.label(call, name));
+        let stream = self.time.at(seat).kept.id;
+        let label = self.label(call, name, Some(stream));
         let captures = &mut self.graphs.captures;
         let tails: SmallVec<[NodeId; 2]> = captures.tails(stream).unwrap_or(&[]).into();
         let Some(graph) = captures.graph(stream) else { return Ok(()) };
@@ -261,7 +262,8 @@ impl Checker {
         name: Option<Name>,
         add: impl FnOnce(&mut Graph, &[NodeId], Label) -> Result<(NodeId, R), GraphError>,
     ) -> Step<R> {
-        let (stream, label) = (self.time.at(seat).kept.id, self.label(call, name));
+        let stream = self.time.at(seat).kept.id;
+        let label = self.label(call, name, Some(stream));
         let done = self.graphs.captures.operate(stream, |graph, tails| add(graph, tails, label));
         match done.unwrap_or(Err(CaptureError::NotCapturing(stream))) {
             Ok(result) => {

@@ -116,8 +116,9 @@ impl Graphs {
 }
 
 impl Checker {
-    pub(super) fn label(&self, call: Call<'_>, name: Option<Name>) -> Label {
-        Label { name: name.and_then(|name| call.names.text(name)).cloned(), place: call.place }
+    /// What a node is called that was captured on a stream, or added by hand.
+    pub(super) fn label(&self, call: Call<'_>, name: Option<Name>, stream: Option<StreamId>) -> Label {
+        Label { name: name.and_then(|name| call.names.text(name)).cloned(), place: call.place, stream }
     }
 
     /// What a name means to a node of a graph.
@@ -272,6 +273,7 @@ impl Checker {
                 self.made(call, copy)?.refused = refused;
                 Ok(())
             }
+            What::CopyName { graph, node, memory } => self.name_of_copy(call, graph, node, memory),
             What::GraphDestroy { graph } => {
                 self.made(call, graph)?;
                 self.check_whole(call, graph);
@@ -304,14 +306,34 @@ impl Checker {
     /// A graph or an instance is gone: names of memory that no other one has lead to its last free, or nowhere.
     pub(super) fn forget_names(&mut self, names: &Names) {
         for memory in self.graphs.release(names) {
-            let freed = self.graphs.freed.remove(&memory);
-            if let Found::Named(Named::Node { .. }) = self.lives.find(memory) {
-                match freed {
-                    Some(freed) => self.lives.forget(memory, freed),
-                    None => self.lives.remove(memory),
-                }
+            self.forget_name(memory);
+        }
+    }
+
+    fn forget_name(&mut self, memory: Memory) {
+        let freed = self.graphs.freed.remove(&memory);
+        if let Found::Named(Named::Node { .. }) = self.lives.find(memory) {
+            match freed {
+                Some(freed) => self.lives.forget(memory, freed),
+                None => self.lives.remove(memory),
             }
         }
+    }
+
+    /// A copy's memory has a name of its own.
+    fn name_of_copy(&mut self, call: Call<'_>, graph: GraphId, node: Memory, memory: Memory) -> Step {
+        self.made(call, graph)?;
+        let Some((alloc, is_gone)) = self.graphs.rename_own(graph, node, memory) else {
+            let sentence = format!("{} is no memory of {graph}'s own nodes", node.id);
+            let mut finding = Finding::new(Kind::UnknownName, sentence, "name an alloc node of the original");
+            finding.later = Some(self.side(call, self.host_site(call, Act::Read), "named"));
+            return Err(Box::new(finding));
+        };
+        if is_gone {
+            self.forget_name(node);
+        }
+        self.lives.name(memory, Named::Node { graph, alloc });
+        Ok(())
     }
 
     pub(super) fn made(&mut self, call: Call<'_>, graph: GraphId) -> Step<&mut Made> {
@@ -353,7 +375,7 @@ impl Checker {
         name: Option<Name>,
     ) -> Step {
         self.made(call, graph)?;
-        let label = self.label(call, name);
+        let label = self.label(call, name, None);
         match *node {
             NodeOp::Alloc { memory, bytes } => {
                 let made = self.graphs.graphs.get_mut(&graph).ok_or_else(quiet)?;

@@ -55,6 +55,8 @@ pub(super) struct Instance {
     pub(super) leaves: FxHashSet<Key>,
     pub(super) names: Names,
     pub(super) outputs: FxHashMap<GraphAllocId, Output>,
+    /// What is left of a graph that the instance is no more of since its update, as graphs name it.
+    former: FxHashMap<GraphAllocId, Key>,
     pub(super) last: Option<Last>,
     pub(super) is_destroyed: bool,
 }
@@ -71,26 +73,22 @@ impl Checker {
         }
         self.graphs.hold(&names);
         let lanes = Lanes::new(&core, || self.time.open_slot());
-        let mut families: SmallVec<[GraphId; 1]> = SmallVec::new();
-        for alloc in core.allocs().iter().filter(|alloc| alloc.node.is_some()) {
-            families.extend(homes.family(alloc.graph).filter(|family| !families.contains(family)));
-        }
-        for family in &families {
-            self.graphs.families.entry(*family).or_default().instances += 1;
-        }
-        let new = Instance {
-            leaves: core.outputs().iter().map(|alloc| key_of(&core, *alloc)).collect(),
-            cover: core.cover(),
+        let mut new = Instance {
             exec: core,
             lanes,
             graph: copy,
             homes,
-            families,
+            families: SmallVec::new(),
+            cover: Vec::new(),
+            leaves: FxHashSet::default(),
             names,
             outputs: FxHashMap::default(),
+            former: FxHashMap::default(),
             last: None,
             is_destroyed: false,
         };
+        new.settle();
+        self.graphs.enroll(&new.families);
         self.graphs.execs.insert(exec, new);
         Ok(())
     }
@@ -111,15 +109,30 @@ impl Checker {
 
     pub(super) fn update(&mut self, call: Call<'_>, exec: ExecId, graph: GraphId) -> Step {
         self.instance(call, exec)?;
-        let names = self.made(call, graph)?.names.clone();
+        self.made(call, graph)?;
         let Some(draft) = self.check_whole(call, graph) else { return Err(quiet()) };
+        let made = self.made(call, graph)?;
+        let (copy, names, homes) = (Arc::new(made.graph.clone()), made.names.clone(), made.homes.clone());
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return Ok(()) };
+        let keys: Vec<(GraphAllocId, Key)> = instance.outputs.keys().map(|it| (*it, instance.key(*it))).collect();
         if let Err(error) = instance.exec.update(draft) {
             let mut finding = Finding::new(Kind::GraphRefused, error.to_string(), "instantiate the changed graph");
             finding.later = Some(self.side(call, self.host_site(call, Act::Read), "updated"));
             return Err(Box::new(finding));
         }
+        for (alloc, key) in keys {
+            if instance.key(alloc) == key {
+                continue;
+            }
+            instance.former.entry(alloc).or_insert(key);
+        }
         let (new, outdated) = (instance.names.learn_all(&names), instance.exec.outdated());
+        (instance.graph, instance.homes) = (copy, homes);
+        let before = std::mem::take(&mut instance.families);
+        instance.settle();
+        let families = instance.families.clone();
+        self.graphs.enroll(&families);
+        self.graphs.withdraw_from(&before);
         self.graphs.hold_each(&new);
         outdated.map_or(Ok(()), |pin| Err(self.made_anew(call, pin)))
     }
@@ -203,6 +216,7 @@ impl Checker {
             }
         }
         instance.outputs.clear();
+        instance.former.clear();
         self.leave_marks(call, exec, &mut instance, Use { point, site }, &knew);
         instance.exec.launched();
         instance.lanes.advance();
@@ -268,6 +282,24 @@ impl Checker {
 }
 
 impl Graphs {
+    /// An instance with addresses of these families is made.
+    fn enroll(&mut self, families: &[GraphId]) {
+        for family in families {
+            self.families.entry(*family).or_default().instances += 1;
+        }
+    }
+
+    /// It is gone, or has their addresses no more.
+    pub(super) fn withdraw_from(&mut self, families: &[GraphId]) {
+        for id in families {
+            let Some(family) = self.families.get_mut(id) else { continue };
+            family.instances -= 1;
+            if family.instances == 0 && !self.graphs.values().any(|made| made.homes.has(*id)) {
+                self.families.remove(id);
+            }
+        }
+    }
+
     /// What a launch left was freed.
     pub(super) fn forget_left(&mut self, families: &[GraphId], by: (ExecId, GraphAllocId)) {
         for family in families {
@@ -310,6 +342,22 @@ impl Instance {
     /// An allocation, as graphs name it.
     pub(super) fn key(&self, alloc: GraphAllocId) -> Key {
         key_of(&self.exec, alloc)
+    }
+
+    /// What a launch left of an allocation, as graphs name it.
+    pub(super) fn left_as(&self, alloc: GraphAllocId) -> Key {
+        self.former.get(&alloc).copied().unwrap_or_else(|| self.key(alloc))
+    }
+
+    /// What follows from the graph that it is of.
+    fn settle(&mut self) {
+        self.leaves = self.exec.outputs().iter().map(|alloc| key_of(&self.exec, *alloc)).collect();
+        self.cover = self.exec.cover();
+        self.families.clear();
+        for alloc in self.exec.allocs().iter().filter(|alloc| alloc.node.is_some()) {
+            let family = self.homes.family(alloc.graph);
+            self.families.extend(family.filter(|family| !self.families.contains(family)));
+        }
     }
 
     /// An allocation, as the program names it.

@@ -25,7 +25,7 @@ impl Checker {
     /// The alloc node whose latest launch gave memory its latest life.
     pub(super) fn latest_key(&self, memory: Memory) -> Option<Key> {
         let (exec, alloc) = self.graphs.latest.get(&memory)?;
-        Some(self.graphs.execs.get(exec)?.key(*alloc))
+        Some(self.graphs.execs.get(exec)?.left_as(*alloc))
     }
 
     /// What freed the memory of an alloc node that an instance has, of whose copy the latest launch was.
@@ -33,7 +33,7 @@ impl Checker {
     pub(super) fn freed_of(&self, key: Key) -> Option<Freed> {
         let of = |instance: &Instance| {
             let outputs = instance.outputs.iter();
-            outputs.filter(|(alloc, _)| instance.key(**alloc) == key).find_map(|(_, output)| match output {
+            outputs.filter(|(alloc, _)| instance.left_as(**alloc) == key).find_map(|(_, output)| match output {
                 Output::Freed(freed) => Some(*freed),
                 Output::Live(_) => None,
             })
@@ -47,9 +47,9 @@ impl Checker {
     pub(super) fn left_by_launch(&self, life: LifeId, act: Act) -> Option<(Key, Memory)> {
         let Source::Launch(exec, alloc) = self.lives.at(life).source else { return None };
         let instance = self.graphs.execs.get(&exec)?;
-        let home = || instance.homes.family(instance.key(alloc).0);
-        let is_named = act == Act::Free || home().is_some();
-        is_named.then(|| Some((instance.key(alloc), instance.name(alloc)?)))?
+        let key = instance.left_as(alloc);
+        let is_named = act == Act::Free || !instance.exec.allocs()[alloc.index()].is_symbolic;
+        is_named.then(|| Some((key, instance.names.of(key)?)))?
     }
 
     /// Memory of an instance was freed from outside.
@@ -67,7 +67,7 @@ impl Checker {
     pub(super) fn take(&mut self, call: Call<'_>, exec: ExecId, node: Memory, memory: Memory) -> Step {
         let site = self.host_site(call, Act::Read);
         let instance = self.instance(call, exec)?;
-        let alloc = instance.outputs.keys().find(|alloc| instance.name(**alloc) == Some(node));
+        let alloc = instance.outputs.keys().find(|alloc| instance.names.of(instance.left_as(**alloc)) == Some(node));
         match alloc.and_then(|alloc| instance.outputs.get(alloc)) {
             Some(Output::Live(life)) => {
                 let life = *life;
@@ -90,21 +90,16 @@ impl Checker {
 
     /// An instance that is destroyed and left nothing that lives is forgotten.
     fn bury(&mut self, exec: ExecId) {
-        let is_over = |it: &Instance| it.is_destroyed && it.exec.unfreed().next().is_none();
+        let lives = |output: &Output| matches!(output, Output::Live(_));
+        let is_over = |it: &Instance| it.is_destroyed && !it.outputs.values().any(lives);
         if !self.graphs.execs.get(&exec).is_some_and(is_over) {
             return;
         }
         let Some(instance) = self.graphs.execs.remove(&exec) else { return };
         self.withdraw_grants(instance.graph_id());
-        for id in &instance.families {
-            let Some(family) = self.graphs.families.get_mut(id) else { continue };
-            family.instances -= 1;
-            if family.instances == 0 && !self.graphs.graphs.values().any(|made| made.homes.has(*id)) {
-                self.graphs.families.remove(id);
-            }
-        }
+        self.graphs.withdraw_from(&instance.families);
         for alloc in instance.exec.outputs() {
-            if let Some(memory) = instance.name(*alloc)
+            if let Some(memory) = instance.names.of(instance.left_as(*alloc))
                 && self.graphs.latest.get(&memory).is_some_and(|(latest, _)| *latest == exec)
             {
                 self.graphs.latest.remove(&memory);

@@ -39,6 +39,15 @@ impl Names {
         self.memory.get(&key).is_some_and(|memory| self.keys.get(memory) == Some(&key))
     }
 
+    /// Memory of a graph's own has another name from now on. Whether it had the former one.
+    fn rename(&mut self, graph: GraphId, former: Memory, memory: Memory) -> bool {
+        let Some(key) = self.key(former).filter(|key| key.0 == graph) else { return false };
+        self.keys.remove(&former);
+        self.keys.insert(memory, key);
+        self.memory.insert(key, memory);
+        true
+    }
+
     /// The names of a copy.
     pub(super) fn copied(&self, from: GraphId, to: GraphId) -> Self {
         let key = |(graph, alloc): Key| (if graph == from { to } else { graph }, alloc);
@@ -82,6 +91,23 @@ impl Graphs {
         }
     }
 
+    /// A graph has memory of its own by another name from now on: its number, and whether no graph or instance has the
+    /// former one any more.
+    pub(super) fn rename_own(
+        &mut self,
+        graph: GraphId,
+        former: Memory,
+        memory: Memory,
+    ) -> Option<(GraphAllocId, bool)> {
+        let names = self.names_mut(graph)?;
+        let (_, alloc) = names.key(former)?;
+        if !names.rename(graph, former, memory) {
+            return None;
+        }
+        self.hold_each([&memory]);
+        Some((alloc, self.let_go(former)))
+    }
+
     /// A graph uses another one's memory by this name.
     pub(super) fn name_foreign(&mut self, graph: GraphId, key: Key, memory: Memory) {
         if self.names_mut(graph).is_some_and(|names| names.learn(key, memory)) {
@@ -111,17 +137,19 @@ impl Graphs {
 
     /// A graph or instance has these names no longer: those that none has any more.
     pub(super) fn release(&mut self, names: &Names) -> Vec<Memory> {
-        let mut gone = Vec::new();
-        for memory in names.memory.values() {
-            let Some(holds) = self.holds.get_mut(memory) else { continue };
-            *holds -= 1;
-            if *holds == 0 {
-                self.holds.remove(memory);
-                self.latest.remove(memory);
-                self.called.remove(memory);
-                gone.push(*memory);
-            }
+        names.memory.values().copied().filter(|memory| self.let_go(*memory)).collect()
+    }
+
+    /// One graph or instance less has a name: whether none has it any more.
+    fn let_go(&mut self, memory: Memory) -> bool {
+        let Some(holds) = self.holds.get_mut(&memory) else { return false };
+        *holds -= 1;
+        let is_gone = *holds == 0;
+        if is_gone {
+            self.holds.remove(&memory);
+            self.latest.remove(&memory);
+            self.called.remove(&memory);
         }
-        gone
+        is_gone
     }
 }

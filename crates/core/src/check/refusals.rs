@@ -67,10 +67,10 @@ impl Finding {
         }
     }
 
-    /// Two nodes of a graph without the path that they need.
-    pub fn of_graph(graph: GraphId, fault: &GraphFault, names: &Names) -> Self {
+    /// Two nodes of a graph without the path that they need; `title` is what the program calls a stream.
+    pub fn of_graph(graph: GraphId, fault: &GraphFault, names: &Names, title: &dyn Fn(StreamId) -> String) -> Self {
         let side = |site: &NodeSite| Side::of_node(site.act, site.path(), site.noun, &site.label, names);
-        let mut finding = Finding::new(fault.kind.into(), fault.sentence(), fault.help());
+        let mut finding = Finding::new(fault.kind.into(), fault.sentence(), fault.help(title));
         finding.graph = Some(graph);
         finding.earlier = Some(side(&fault.earlier));
         finding.later = Some(side(&fault.later));
@@ -96,7 +96,7 @@ impl Checker {
             let (bytes, name) = (fault.subject.bytes.unwrap_or(0), fault.subject.name.clone());
             Subject { id: memory.id, bytes, name }
         });
-        Finding { subject, ..Finding::of_graph(graph, &fault, call.names) }
+        Finding { subject, ..Finding::of_graph(graph, &fault, call.names, &|stream| self.title(call, stream)) }
     }
 
     pub(super) fn graph_refused(&self, call: Call<'_>, error: GraphError, seat: Seat) -> Refused {

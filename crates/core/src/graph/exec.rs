@@ -325,8 +325,8 @@ impl Exec {
         self.outputs.iter().copied().filter(|alloc| self.is_live[alloc.index()])
     }
 
-    /// Takes over what nodes do and say from a graph of the same shape (CUDA: `cudaGraphExecUpdate`). Addresses, and
-    /// what is live, stay.
+    /// Takes over what nodes do and say from a graph of the same shape (CUDA: `cudaGraphExecUpdate`). Addresses stay,
+    /// and so does what is live, where it is at an address of the instance's own; otherwise it is the former graph's.
     ///
     /// # Errors
     /// The first node in which they differ; the exec is as before.
@@ -354,6 +354,13 @@ impl Exec {
         }
         if old.len() != new.len() || self.allocs.len() != draft.flat.allocs.len() {
             return Err(UpdateRefused::Topology(NodeId(old.len().min(new.len()) as u32)));
+        }
+        for (at, (old, new)) in self.allocs.iter_mut().zip(draft.flat.allocs).enumerate() {
+            let is_kept = old.graph == new.graph || old.is_symbolic && new.is_symbolic;
+            if !is_kept && std::mem::take(&mut self.is_live[at]) {
+                self.live -= 1;
+            }
+            *old = FlatAlloc { range: old.range, ..new };
         }
         self.nodes = draft.flat.nodes;
         self.summary = draft.summary;

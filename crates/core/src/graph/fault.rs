@@ -6,6 +6,7 @@ use std::fmt;
 
 use super::flat::Origin;
 use super::node::{Label, Memory};
+use crate::ids::StreamId;
 use crate::op::Act;
 use crate::units::Bytes;
 
@@ -51,6 +52,16 @@ impl NodeSite {
 
     fn number(&self) -> String {
         format!("node {}", self.path())
+    }
+
+    /// The streams that this node and another one were captured on, where a wait of the one for the other makes an edge
+    /// between them.
+    fn captured_with(&self, other: &NodeSite) -> Option<(StreamId, StreamId)> {
+        let is_beside = self.origin.len() == other.origin.len() && {
+            let around = self.origin.len().saturating_sub(1);
+            self.origin[..around] == other.origin[..around]
+        };
+        self.label.stream.zip(other.label.stream).filter(|_| is_beside)
     }
 
     /// The node to change, where an edge to `other` is missing: nodes of one graph have edges, so that it is the child
@@ -121,8 +132,11 @@ pub struct GraphFault {
 }
 
 impl GraphFault {
-    /// What to change to make the graph right.
-    pub fn help(&self) -> String {
+    /// What to change to make the graph right; `title` is what the program calls a stream.
+    pub fn help(&self, title: &dyn Fn(StreamId) -> String) -> String {
+        if let Some(help) = self.help_in_capture(title) {
+            return help;
+        }
         let (earlier, later) = (self.earlier.number(), self.later.number());
         match self.kind {
             GraphFaultKind::DoubleFree => format!("remove {later} or {earlier}"),
@@ -146,6 +160,26 @@ impl GraphFault {
             }
             _ => format!("add an edge from {} to {}", self.earlier.end(&self.later), self.later.end(&self.earlier)),
         }
+    }
+
+    /// Edges of a capture come of events, and go the way of the capture: from nodes that are captured to later ones.
+    fn help_in_capture(&self, title: &dyn Fn(StreamId) -> String) -> Option<String> {
+        use GraphFaultKind::{FreeBeforeAlloc, FreeBeforeUse, Race, UseBeforeAlloc};
+        let is_edge = matches!(self.kind, UseBeforeAlloc | FreeBeforeAlloc | FreeBeforeUse | Race);
+        let (first, second) = match self.kind {
+            GraphFaultKind::Race if self.later.origin < self.earlier.origin => (&self.later, &self.earlier),
+            _ => (&self.earlier, &self.later),
+        };
+        let (on_first, on_second) = first.captured_with(second).filter(|_| is_edge)?;
+        let (first_number, second_number) = (first.number(), second.number());
+        Some(match first.origin < second.origin {
+            true => format!(
+                "make {} wait, before it captures {second_number}, for an event that {} records after {first_number}",
+                title(on_second),
+                title(on_first)
+            ),
+            false => format!("{first_number} is captured after {second_number}: capture it before"),
+        })
     }
 
     /// What is wrong, in one sentence.
@@ -191,7 +225,7 @@ mod tests {
         outer.add_child(&[], Arc::new(child.clone()), Label::default()).unwrap();
         outer.add_work(Work::Kernel, &[], &write, Label::default()).unwrap();
         let help = |graph: &Graph| match Draft::new(graph).unwrap_err() {
-            Refusal::Faults(faults) => faults[0].help(),
+            Refusal::Faults(faults) => faults[0].help(&|stream| stream.to_string()),
             other => panic!("{other}"),
         };
         assert_eq!(help(&outer), "add an edge between node 0 and node 1, either way");

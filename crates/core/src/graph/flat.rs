@@ -49,6 +49,8 @@ pub struct FlatAlloc {
     pub bytes: u64,
     /// Where it is; none before symbolic addresses are placed.
     pub range: Option<Range>,
+    /// Whether each instance has an address of its own for it.
+    pub is_symbolic: bool,
     /// Its free node in the instantiated graph.
     pub freed: Option<NodeId>,
     /// Whether another graph frees it.
@@ -140,6 +142,7 @@ impl Flat {
             node: None,
             bytes: alloc.bytes,
             range: alloc.range,
+            is_symbolic: alloc.range.is_none(),
             freed: None,
             is_freed_elsewhere: matches!(alloc.freed, Some(FreedBy::Graph(_))),
         }));

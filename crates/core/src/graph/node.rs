@@ -9,7 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::graph::Graph;
-use crate::ids::AllocId;
+use crate::ids::{AllocId, StreamId};
 pub use crate::ids::{GraphId, NodeId};
 use crate::op::{Act, Place};
 
@@ -81,11 +81,13 @@ pub struct Label {
     pub name: Option<Arc<str>>,
     /// The line that made it.
     pub place: Place,
+    /// The stream that it was captured on; none where it was added by hand.
+    pub stream: Option<StreamId>,
 }
 
 impl From<&str> for Label {
     fn from(name: &str) -> Self {
-        Label { name: Some(name.into()), place: Place::Unknown }
+        Label { name: Some(name.into()), ..Label::default() }
     }
 }
 

@@ -324,6 +324,16 @@ pub enum What {
         /// The copy.
         copy: GraphId,
     },
+    /// The memory of an alloc node has a name of its own in a copy of its graph. Otherwise a copy's goes by the
+    /// original's name.
+    CopyName {
+        /// The copy.
+        graph: GraphId,
+        /// What the copy has called the memory so far.
+        node: Memory,
+        /// What it calls it from now on.
+        memory: Memory,
+    },
     /// A graph ends; its instances live on (`cudaGraphDestroy`).
     GraphDestroy {
         /// The graph.

@@ -23,6 +23,19 @@ enum Work {
     Child(Vec<Node>),
 }
 
+impl Work {
+    /// Memory of the graph's own has another name.
+    fn rename(&mut self, former: Memory, memory: Memory) {
+        match self {
+            Work::Uses(uses) => {
+                uses.iter_mut().filter(|it| it.memory == former).for_each(|access| access.memory = memory);
+            }
+            Work::Alloc(own) | Work::Free(own) if *own == former => *own = memory,
+            _ => {}
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     work: Work,
@@ -91,6 +104,11 @@ impl Lower<'_> {
             What::GraphClone { graph, copy } => {
                 let copied = self.graphs.get(&graph).cloned().unwrap_or_default();
                 self.graphs.insert(copy, copied);
+            }
+            What::CopyName { graph, node, memory } => {
+                self.named.insert(memory, Named::Node);
+                let nodes = self.graphs.get_mut(&graph).map(|graph| &mut graph.nodes);
+                nodes.into_iter().flatten().for_each(|it| it.work.rename(node, memory));
             }
             What::CaptureBegin { stream, graph, symbolic, .. } => {
                 let family = (!symbolic).then_some(graph);

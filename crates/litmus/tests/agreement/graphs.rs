@@ -177,7 +177,15 @@ impl Maker {
         let graph = self.random.pick(&self.graphs);
         let name = self.fresh('g');
         self.say(format!("{name} = clone {}", graph.name));
-        self.graphs.push(Graph { name, nodes: Vec::new(), ..graph });
+        let mut own = graph.own.clone();
+        if self.random.one_in(2) {
+            for it in &mut own {
+                let its = self.fresh('a');
+                self.say(format!("name {} in {name} as {its}", it.name));
+                it.name = its;
+            }
+        }
+        self.graphs.push(Graph { name, nodes: Vec::new(), own });
     }
 
     pub(crate) fn instantiate(&mut self) {

@@ -35,6 +35,7 @@ impl Run {
                 Ok(said(self.graphs.get_mut(graph).expect("it is there").remove_edge(from, to), Act::Read))
             }
             What::GraphClone { graph, copy } => self.clone_graph(*graph, *copy),
+            What::CopyName { graph, node, memory } => self.name_of_copy(*graph, *node, *memory),
             What::GraphDestroy { graph } => {
                 self.graphs.remove(graph);
                 Ok(Said::Done)
@@ -42,12 +43,12 @@ impl Run {
             What::CaptureBegin { stream, graph, mode, symbolic: false } => self.begin(*stream, *graph, *mode),
             What::ExecUpdate { exec, graph } => {
                 let Some((made, of)) = self.execs.get_mut(exec) else { return Ok(Said::Done) };
-                if graph != of && (self.copies.contains_key(graph) || self.copies.contains_key(of)) {
-                    return cannot("an instance of a graph is updated from a copy");
-                }
                 self.instantiating = Some(*graph);
-                let Some(graph) = self.graphs.get(graph) else { return cannot("a graph that is gone cannot be named") };
-                let updated = made.update(graph);
+                let Some(from) = self.graphs.get(graph) else { return cannot("a graph that is gone cannot be named") };
+                let updated = made.update(from);
+                if updated.is_ok() {
+                    *of = *graph;
+                }
                 match matches!(self.place, Place::Cuda | Place::Fake) && is_of_another_kind(&updated) {
                     true => cannot("on CUDA a write is a fill here and a read a copy: nodes of different kinds"),
                     false => Ok(said(updated, Act::Read)),
@@ -161,6 +162,25 @@ impl Run {
         }
         self.lines.insert(copy, lines);
         self.nodes.insert(copy, self.nodes.get(&graph).cloned().unwrap_or_default());
+        Ok(Said::Done)
+    }
+
+    /// All memory of a copy has names of its own: it is no copy then, as far as names go.
+    fn name_of_copy(&mut self, copy: GraphId, node: Memory, memory: Memory) -> Result<Said, Cannot> {
+        let Some(Held::Node(named, owner)) = self.memory.get(&node) else {
+            return cannot("memory that was refused");
+        };
+        let (named, owner) = (*named, *owner);
+        if let Some(original) = self.copies.remove(&copy) {
+            self.renamed.insert(copy, original);
+        }
+        let made = self.graph(copy)?;
+        let there = self.graphs.get(&owner).filter(|_| self.renamed.get(&copy) == Some(&owner));
+        let Some(at) = there.and_then(|owner| made.find(owner.node_of(named)?)) else {
+            return cannot("a graph that is not there cannot be named");
+        };
+        let own = made.alloc_node(at, named.len()).expect("a copy has its original's alloc nodes");
+        self.memory.insert(memory, Held::Node(own, copy));
         Ok(Said::Done)
     }
 

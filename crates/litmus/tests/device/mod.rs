@@ -63,6 +63,8 @@ struct Run {
     graphs: HashMap<GraphId, Graph>,
     /// The graph that each copy is of.
     copies: HashMap<GraphId, GraphId>,
+    /// Copies whose memory has names of its own.
+    renamed: HashMap<GraphId, GraphId>,
     /// None for those that were refused.
     nodes: HashMap<GraphId, Vec<Option<GraphNode>>>,
     /// Where each node of a graph was made.
@@ -127,6 +129,7 @@ pub(crate) fn run(program: &Program, place: Place, trace: Option<Trace>) -> Resu
         names: HashMap::new(),
         graphs: HashMap::new(),
         copies: HashMap::new(),
+        renamed: HashMap::new(),
         nodes: HashMap::new(),
         lines: HashMap::new(),
         children: HashMap::new(),
@@ -364,6 +367,10 @@ impl Run {
                 self.memory.insert(memory, Held::Node(node, graph));
                 if !self.is_there(graph) {
                     return cannot("memory of a graph that is gone has no name");
+                }
+                let is_there = |it: &Held| matches!(it, Held::Buffer(buffer) if buffer.address() == node.address());
+                if self.renamed.contains_key(&graph) && self.memory.values().any(is_there) {
+                    return cannot("the address has another owner by now");
                 }
                 node.address()
             }

@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 use millpond_core::check::{Act, Place};
 use millpond_core::graph::{
     Access as NodeAccess, Addressing, Graph as CoreGraph, GraphAllocId, GraphError as CoreError, GraphId, Label,
-    Memory, NodeId, NodeKind, Pin,
+    Memory, NodeId, Pin,
 };
-use millpond_core::ids::AllocId;
+use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::NodeOp;
 use millpond_driver::DriverError;
 use rustc_hash::FxHashMap;
@@ -29,7 +29,7 @@ use crate::count::Count;
 use crate::error::{Invalid, Result};
 use crate::external::ExternalEvent;
 use crate::garbage::{Garbage, Held};
-use crate::locks::{Mutex, lock};
+use crate::locks::Mutex;
 use crate::ranks;
 use crate::share::ShareError;
 use crate::stream_names::side;
@@ -104,10 +104,6 @@ impl Resolved {
     }
 }
 
-fn is_memory(kind: &NodeKind) -> bool {
-    matches!(kind, NodeKind::MemAlloc(_) | NodeKind::MemFree(_))
-}
-
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct Body {
@@ -121,9 +117,11 @@ pub(crate) struct Body {
     pub(crate) grant: Arc<Grant>,
     /// Whether a capture makes it, which is in the trace as such.
     is_in_capture: bool,
+    /// The stream that captures, as long as one does.
+    captured_on: Option<StreamId>,
     /// Whether what CUDA refuses for graphs with memory nodes is refused.
     pub(crate) has_cuda_limits: bool,
-    is_clone: bool,
+    pub(super) is_clone: bool,
     /// Whether some node has its addresses from each instance.
     pub(crate) has_late: bool,
     /// The instance made last.
@@ -151,6 +149,7 @@ impl Body {
             held: FxHashMap::default(),
             grant: Grant::new(id, context.tracer.as_ref(), false),
             is_in_capture: true,
+            captured_on: None,
             has_cuda_limits: false,
             is_clone: false,
             has_late: false,
@@ -161,7 +160,17 @@ impl Body {
     /// The capture has ended, and the graph is there.
     pub(crate) fn captured(&mut self) {
         self.is_in_capture = false;
+        self.captured_on = None;
         self.grant.is_there.store(true, Ordering::Relaxed);
+    }
+
+    /// The next nodes are captured on this stream.
+    pub(crate) fn captures_on(&mut self, stream: StreamId) {
+        self.captured_on = Some(stream);
+    }
+
+    pub(super) fn label(&self, place: Place) -> Label {
+        Label { name: None, place, stream: self.captured_on }
     }
 
     /// Who writes nodes down as such.
@@ -189,26 +198,6 @@ impl Body {
         let (graph, former) = (self.core.id(), Some(Arc::clone(&self.grant)));
         let grant = Grant { graph, tracer: None, is_there: AtomicBool::new(true), _former: former };
         Self { grant: Arc::new(grant), ..self.clone() }
-    }
-
-    /// Refuses a change that CUDA refuses for graphs with memory nodes, where that is asked for.
-    pub(crate) fn check_limits(&self, what: &'static str) -> Result<()> {
-        let has_memory = || self.core.nodes().any(|(_, node)| is_memory(&node.kind));
-        match self.has_cuda_limits && has_memory() {
-            true => Err(GraphError::CudaLimit { what }.into()),
-            false => Ok(()),
-        }
-    }
-
-    /// Refuses a second instance, and one of a clone, where that is asked for.
-    pub(crate) fn check_instances(&self) -> Result<()> {
-        if self.is_clone {
-            self.check_limits("be cloned")?;
-        }
-        match lock(&self.instance).strong_count() {
-            0 => Ok(()),
-            _ => self.check_limits("have a second instance while one lives"),
-        }
     }
 
     pub(crate) fn keep(&mut self, node: NodeId, payload: Payload) {
@@ -380,7 +369,7 @@ impl Body {
         may_share: bool,
         place: Place,
     ) -> Result<NodeId> {
-        let label = Label { name: None, place };
+        let label = self.label(place);
         let node = self.core.add_work(payload.work(), dependencies, accesses, label)?;
         self.core.set_may_share(node, may_share);
         if let Some(tracer) = self.node_tracer() {
@@ -420,7 +409,7 @@ impl Body {
             return Err(DriverError::OutOfMemory { call: "alloc node", bytes }.into());
         }
         loop {
-            match self.core.add_alloc(dependencies, bytes, Label { name: None, place }) {
+            match self.core.add_alloc(dependencies, bytes, self.label(place)) {
                 Err(CoreError::NoAddresses { bytes }) => self.core.extend(self.arena.reserve(bytes)?),
                 Err(error) => return Err(error.into()),
                 Ok((node, alloc)) => {
@@ -452,7 +441,7 @@ impl Body {
         if let Some((graph, alloc)) = granted {
             graphs.check_grant(graph, alloc, &self.grant)?;
         }
-        let node = self.core.add_free(dependencies, memory, Label { name: None, place })?;
+        let node = self.core.add_free(dependencies, memory, self.label(place))?;
         if let Some((graph, alloc)) = granted {
             graphs.grant(graph, alloc, &self.grant);
         }
@@ -469,7 +458,7 @@ impl Body {
         self.check_device(child.context.number, || "the child graph".into())?;
         child.check_limits("be a child graph")?;
         let core = Arc::new(child.core.clone());
-        let node = self.core.add_child(dependencies, core, Label { name: None, place })?;
+        let node = self.core.add_child(dependencies, core, self.label(place))?;
         self.keep(node, Payload::Child(Arc::clone(child)));
         if let Some(tracer) = self.node_tracer() {
             tracer.node(self.core.id(), dependencies, tracer.child(child.core.id()), place);
@@ -480,7 +469,7 @@ impl Body {
     /// Gives a node a name, for messages.
     pub(crate) fn name_node(&mut self, node: NodeId, name: &Arc<str>) {
         if let Some(old) = self.core.node(node) {
-            let label = Label { name: Some(Arc::clone(name)), place: old.label.place };
+            let label = Label { name: Some(Arc::clone(name)), ..old.label.clone() };
             self.core.set_label(node, label);
         }
     }

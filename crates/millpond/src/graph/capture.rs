@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use millpond_core::check::Place;
 use millpond_core::graph::{
     Access as NodeAccess, Addressing, CaptureId, CaptureMode, CapturedEvent, Captures, Graph as CoreGraph,
-    GraphAllocId, GraphError as CoreError, GraphId, Label, Memory, NodeId, Uses,
+    GraphAllocId, GraphError as CoreError, GraphId, Memory, NodeId, Uses,
 };
 use millpond_core::ids::StreamId;
 use millpond_driver::process;
@@ -88,16 +88,16 @@ impl Adding<'_> {
         noun: &'static str,
         place: Place,
     ) -> Result<()> {
-        let label = Label { name: None, place };
+        let label = self.body.label(place);
         let checked = self.uses.check(&mut self.body.core, self.tails, accesses, may_share, noun, &label);
-        checked.map_err(|fault| GraphError::faults(self.body.core.id(), &[*fault]).into())
+        checked.map_err(|fault| GraphError::faults(self.body, &[*fault]).into())
     }
 
     /// Refuses a free node that would be in a wrong order, with both sides.
     pub(crate) fn check_free(&mut self, memory: Memory, place: Place) -> Result<()> {
-        let label = Label { name: None, place };
+        let label = self.body.label(place);
         let checked = self.uses.check_free(&mut self.body.core, self.tails, memory, &label);
-        checked.map_err(|fault| GraphError::faults(self.body.core.id(), &[*fault]).into())
+        checked.map_err(|fault| GraphError::faults(self.body, &[*fault]).into())
     }
 }
 
@@ -177,6 +177,7 @@ impl Recording {
         let mut failed = None;
         let added = self.captures.operate(stream, |core, tails| {
             let lent = Lent::new(core, body);
+            lent.body.captures_on(stream);
             let added = add(&mut Adding { body: lent.body, session, tails, uses });
             if let Ok((node, _)) = &added {
                 uses.added(&mut lent.body.core, *node);

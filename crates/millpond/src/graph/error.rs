@@ -4,6 +4,9 @@ use millpond_core::check::{Act, Finding, Side};
 use millpond_core::graph::{GraphFault, GraphId, LaunchRefused, UpdateRefused};
 use millpond_core::op::Names;
 
+use super::body::Body;
+use crate::stream_names::title;
+
 /// Why a call was refused because of a capture.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -139,9 +142,10 @@ pub enum GraphError {
 
 impl GraphError {
     /// What is wrong with the order of a graph's nodes.
-    pub(crate) fn faults(graph: GraphId, faults: &[GraphFault]) -> Self {
-        let names = Names::default();
-        GraphError::Faults(faults.iter().map(|fault| Finding::of_graph(graph, fault, &names)).collect())
+    pub(crate) fn faults(body: &Body, faults: &[GraphFault]) -> Self {
+        let (graph, names) = (body.core.id(), Names::default());
+        let title = |stream| title(body.context.number, stream);
+        GraphError::Faults(faults.iter().map(|fault| Finding::of_graph(graph, fault, &names, &title)).collect())
     }
 }
 

@@ -325,7 +325,7 @@ impl GraphExec {
 /// The graph, found right.
 fn draft(body: &Body) -> Result<Draft> {
     let refused = |refusal| match refusal {
-        Refusal::Faults(faults) => GraphError::faults(body.core.id(), &faults),
+        Refusal::Faults(faults) => GraphError::faults(body, &faults),
         Refusal::ChildTwice(graph) => GraphError::ChildTwice(graph),
         Refusal::TooManyNodes => GraphError::TooManyNodes,
         _ => GraphError::TooLarge,

@@ -17,6 +17,7 @@
 //! | `exec` | [`GraphExec`]: an instance, its lanes and its outputs |
 //! | `last` | the end of a launch, for the next one |
 //! | `launch` | a launch as one point of a stream: checked, submitted, recorded |
+//! | `limits` | what CUDA refuses, where the program asks for that |
 //! | `memory` | physical memory of all graphs of a device |
 //! | `native` | instances as graphs of the device's own |
 //! | `node` | names of nodes and of what they allocate |
@@ -39,6 +40,7 @@ mod events;
 mod exec;
 mod last;
 mod launch;
+mod limits;
 mod memory;
 mod native;
 mod node;

@@ -101,17 +101,20 @@ impl Tracer {
 
     #[cold]
     pub(crate) fn graph_cloned(&self, graph: GraphId, copy: GraphId) {
-        let mut nodes = lock(&self.nodes);
-        if let Some(own) = nodes.of.get(&graph).cloned() {
-            nodes.of.insert(copy, own);
-        }
-        drop(nodes);
+        let own = lock(&self.nodes).of.get(&graph).cloned().unwrap_or_default();
+        let mut own: Vec<_> = own.into_iter().collect();
+        own.sort_unstable();
         let mut refused = lock(&self.refused);
         if let Some(own) = refused.get(&graph).cloned() {
             refused.insert(copy, own);
         }
         drop(refused);
-        self.push(Place::Unknown, What::GraphClone { graph: self.graph_id(graph), copy: self.graph_id(copy) });
+        let (graph, traced) = (self.graph_id(graph), self.graph_id(copy));
+        self.push(Place::Unknown, What::GraphClone { graph, copy: traced });
+        for (alloc, id) in own {
+            let (node, memory) = (Memory { id, generation: 0 }, self.alloc_node(copy, alloc));
+            self.push(Place::Unknown, What::CopyName { graph: traced, node, memory });
+        }
     }
 
     #[cold]

@@ -22,6 +22,26 @@ fn both_sides_are_called_by_name() {
     });
 }
 
+/// What is missing in a capture is an event.
+#[test]
+fn a_capture_says_which_stream_has_to_wait() {
+    on_every_device(|on| {
+        let [s, t] = on.streams();
+        let (s, t) = (s.named("main"), t.named("side"));
+        let x: Buffer<u8> = s.alloc(&on.device.default_pool(), 1000).unwrap();
+        s.begin_capture().unwrap();
+        t.wait(&s.record().unwrap()).unwrap();
+        t.memset(x.write(), 1).unwrap();
+        let text = s.memset(x.write(), 2).unwrap_err().to_string();
+        let help = "make stream `main` wait, before it captures node 1, for an event that stream `side` records after";
+        assert!(text.contains(help), "{text}");
+        s.wait(&t.record().unwrap()).unwrap();
+        s.memset(x.write(), 2).unwrap();
+        s.end_capture().unwrap();
+        s.free(x).unwrap();
+    });
+}
+
 #[test]
 fn a_closed_stream_keeps_its_name() {
     on_every_device(|on| {

@@ -79,4 +79,5 @@ table! {
     42 EventCopy { event, from }
     43 SynchronizeDevice { device }
     44 GraphUpload { exec, stream }
+    45 CopyName { graph, node, memory }
 }
