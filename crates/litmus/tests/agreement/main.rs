@@ -181,7 +181,9 @@ fn finish(count: &Count, programs: u64) {
         println!("\n# program {seed}\n{}\n  {said}", whole(lines).join("\n"));
     }
     assert!(count.differ.is_empty(), "{} programs got different verdicts", count.differ.len());
-    assert!(count.right > programs / 10 && count.wrong > programs / 2, "{} right, {} wrong", count.right, count.wrong);
+    let (right, wrong) = (count.right, count.wrong);
+    let is_enough = right + wrong > programs * 3 / 5 && right > programs / 10 && wrong > programs * 2 / 5;
+    assert!(is_enough, "{right} right, {wrong} wrong");
 }
 
 /// What came of one program, time and again.

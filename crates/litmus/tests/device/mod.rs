@@ -368,9 +368,8 @@ impl Run {
                 if !self.is_there(graph) {
                     return cannot("memory of a graph that is gone has no name");
                 }
-                let is_there = |it: &Held| matches!(it, Held::Buffer(buffer) if buffer.address() == node.address());
-                if self.renamed.contains_key(&graph) && self.memory.values().any(is_there) {
-                    return cannot("the address has another owner by now");
+                if self.renamed.iter().any(|(copy, original)| *copy == graph || *original == graph) {
+                    return cannot("the address is a copy's as well");
                 }
                 node.address()
             }

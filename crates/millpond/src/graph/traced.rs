@@ -119,6 +119,9 @@ impl Tracer {
 
     #[cold]
     pub(crate) fn graph_closed(&self, graph: GraphId, was_there: bool) {
+        if process::is_forked() {
+            return;
+        }
         lock(&self.nodes).close(graph);
         lock(&self.refused).remove(&graph);
         if was_there {

@@ -200,7 +200,10 @@ fn a_wrong_order_in_a_capture_is_refused_at_its_line() {
             let (kind, text) = fault(right.memset(x.write(), 0).unwrap_err());
             assert_eq!(kind, Kind::UseBeforeAlloc);
             assert!(text.contains("`x`") && text.contains("no path from its alloc node"), "{text}");
-            assert!(text.contains("help: add an edge from node 0") && text.contains("capture.rs"), "{text}");
+            assert!(
+                text.contains("for an event that stream 1 records after node 0") && text.contains("capture.rs"),
+                "{text}"
+            );
             let refused = right.free(x).unwrap_err();
             assert_eq!(fault(refused.error).0, Kind::FreeBeforeAlloc);
             let x = refused.buffer;

@@ -64,7 +64,10 @@ fn a_use_without_a_path_from_the_alloc_node() {
         x.set_name("x");
         let refused = visit(&b, x.read()).unwrap_err();
         assert_eq!(kind(&refused), Kind::UseBeforeAlloc);
-        assert_says(&refused, &["`x`", "is read by kernel (node 1)", "help: add an edge from node 0 to node 1"]);
+        assert_says(
+            &refused,
+            &["`x`", "is read by kernel (node 1)", "before it captures node 1, for an event that stream"],
+        );
         // In a child graph: by the path to it.
         let mut parent = device.graph()?;
         parent.add_child(&[], &graph)?;
@@ -101,7 +104,10 @@ fn a_free_without_a_path_from_every_use() {
         assert_eq!(kind(&refused.error), Kind::FreeBeforeUse);
         assert_says(
             &refused,
-            &["with no path from kernel (node 1), which reads it", "add an edge from node 1 to node 2"],
+            &[
+                "with no path from kernel (node 1), which reads it",
+                "before it captures node 2, for an event that stream",
+            ],
         );
         Ok(())
     });
