@@ -85,6 +85,10 @@ pub struct Record {
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 
+    /// Of a program of Python, leave PyTorch's allocator as it is: only its segments are seen, and no tensor
+    #[arg(long)]
+    pub keep_allocator: bool,
+
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
@@ -227,6 +231,10 @@ pub struct Check {
     /// Of a PROGRAM, find unordered accesses, too: each kernel is taken to write all memory whose address it gets
     #[arg(long = "races", requires = "program", help_heading = "Rules")]
     pub all_races: bool,
+
+    /// Of a PROGRAM of Python, leave PyTorch's allocator as it is: only its segments are seen, and no tensor
+    #[arg(long, requires = "program")]
+    pub keep_allocator: bool,
 
     /// Print JSON and nothing else
     ///

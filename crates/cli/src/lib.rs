@@ -67,10 +67,12 @@ pub fn run(
     match &args.command {
         Command::Replay(replay) => replay::run(replay, open, out, err),
         Command::Check(check) if !check.program.is_empty() => {
-            attach::run(attach::Wish::Check { races: check.all_races }, &check.program, err)
+            attach::run(attach::Wish::Check { races: check.all_races }, &check.program, check.keep_allocator, err)
         }
         Command::Check(check) => check::run(check, out, err),
-        Command::Record(record) => attach::run(attach::Wish::Record(&record.output), &record.program, err),
+        Command::Record(record) => {
+            attach::run(attach::Wish::Record(&record.output), &record.program, record.keep_allocator, err)
+        }
         Command::Plan(plan) => plan::run(plan, out, err),
         Command::View(view) => view::run(view, open, out, err),
         Command::Devices(devices) => devices::run(devices, out),

@@ -8,6 +8,7 @@
 //! | `abi` | CUDA's types that the driver crate does not have |
 //! | `entry` | how a call comes in, where the real functions are, what is passed on and counted |
 //! | `ask` | questions to the real library |
+//! | `python` | where a thread stands in Python |
 //! | `place`, `index`, `handles` | where calls stand; which allocation an address is in; numbers for handles |
 //! | `report`, `judge`, `sink` | what is said; the checker; where operations go |
 //! | `signals` | how a process ends, and forks |
@@ -27,6 +28,7 @@ mod handles;
 mod index;
 mod judge;
 mod place;
+mod python;
 mod report;
 mod search;
 mod session;

@@ -1,6 +1,7 @@
 //! Where calls stand in the program: numbers for return addresses, and what they mean.
 //!
-//! A return address is a number at once, found by a hash. Where a CUDA library made the call (the runtime, cuBLAS), the
+//! Where the thread runs Python, the line there is the place (`python`). Otherwise the call in native code is: a return
+//! address is a number at once, found by a hash. Where a CUDA library made the call (the runtime, cuBLAS), the
 //! first frame above it counts: it is found by unwinding once, and from then on by its distance on the stack. What
 //! stands there (the function, the file, the line) is looked up when it is shown: for a trace at the first call from
 //! there, for a finding when there is one.
@@ -12,6 +13,7 @@ use std::ops::Range;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::entry::thunk::Entered;
+use crate::python::{Line, Python};
 
 /// What stands at a return address.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -38,6 +40,8 @@ pub(crate) struct Places {
     /// Who calls from where, by return address.
     callers: FxHashMap<usize, Caller>,
     libraries: FxHashMap<usize, bool>,
+    python: Python,
+    lines: FxHashMap<Line, u32>,
 }
 
 /// Who calls.
@@ -129,10 +133,37 @@ fn stack_word(sp: usize, offset: usize) -> Option<usize> {
 }
 
 impl Places {
-    /// The number of the place where a call stands, counted from 0: its return address, or that of the first frame
-    /// above the CUDA libraries.
+    /// The number of the place where a call stands, counted from 0: the line of Python, or the return address, or that
+    /// of the first frame above the CUDA libraries.
     #[inline]
     pub(crate) fn number(&mut self, at: Entered) -> u32 {
+        match self.in_python() {
+            Some(number) => number,
+            None => self.in_native_code(at),
+        }
+    }
+
+    #[inline]
+    fn in_python(&mut self) -> Option<u32> {
+        let known = self.python.line()?;
+        if known.number.is_none() {
+            let line = &known.line;
+            known.number = Some(match self.lines.get(line) {
+                Some(number) => *number,
+                None => {
+                    let (file, function) = (line.file.clone(), Some(line.function.clone()));
+                    let spot = Spot { file, line: line.line, function };
+                    let number = self.sites.len() as u32;
+                    self.sites.push(Site { pc: 0, spot: Some(spot) });
+                    self.lines.insert(line.clone(), number);
+                    number
+                }
+            });
+        }
+        known.number
+    }
+
+    fn in_native_code(&mut self, at: Entered) -> u32 {
         match self.callers.get(&at.pc) {
             Some(Caller::Program) => self.number_of(at.pc),
             Some(Caller::Library { offset, above }) => {
@@ -194,6 +225,8 @@ impl Places {
 
     #[cold]
     fn add(&mut self, pc: usize) -> u32 {
+        // An interpreter may have been loaded meanwhile.
+        self.python.look();
         let number = self.sites.len() as u32;
         self.sites.push(Site { pc, spot: None });
         self.numbers.insert(pc, number);

@@ -3,6 +3,7 @@
 //! The program runs as without it: same output, same exit status, same signal. Everything said here goes to standard
 //! error. Each process of the program leaves a report in a folder of this command, which is summed up at the end.
 
+mod pytorch;
 mod report;
 mod target;
 
@@ -18,6 +19,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::{Status, complain};
+use pytorch::Setting;
 
 /// Names the library where it is not beside the command.
 const LIBRARY: &str = "MILLPOND_CUDA_LIBRARY";
@@ -34,12 +36,13 @@ pub enum Wish<'a> {
     },
 }
 
-/// Runs a program and ends as it does. Returns only where it cannot be run so.
+/// Runs a program and ends as it does. Returns only where it cannot be run so. Of a program of Python PyTorch's
+/// allocator is set so that tensors are seen, unless it is to be kept.
 ///
 /// # Errors
 /// Where `err` cannot be written.
-pub fn run(wish: Wish<'_>, program: &[OsString], err: &mut dyn Write) -> io::Result<Status> {
-    match start(wish, program, err) {
+pub fn run(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut dyn Write) -> io::Result<Status> {
+    match start(wish, program, keep_allocator, err) {
         Ok(ended) => {
             let code = match ended {
                 Ended::Exit(code) => code,
@@ -64,7 +67,7 @@ enum Ended {
     Signal(i32),
 }
 
-fn start(wish: Wish<'_>, program: &[OsString], err: &mut dyn Write) -> Result<Ended, String> {
+fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut dyn Write) -> Result<Ended, String> {
     let [name, args @ ..] = program else { return Err("no program is named".to_owned()) };
     let path = target::find(name)?;
     let library = library()?;
@@ -79,6 +82,9 @@ fn start(wish: Wish<'_>, program: &[OsString], err: &mut dyn Write) -> Result<En
             command.env("MILLPOND_INTERPOSE", "check").env("MILLPOND_INTERPOSE_RACES", if races { "1" } else { "0" });
         }
     }
+    if !keep_allocator {
+        show_tensors(&path, &mut command, err);
+    }
     let status = run_to_end(command).map_err(|error| format!("{}: cannot be run: {error}", path.display()))?;
     let report = report::Report::read(&folder.0);
     // Where standard error is closed the status still tells.
@@ -89,6 +95,25 @@ fn start(wish: Wish<'_>, program: &[OsString], err: &mut dyn Write) -> Result<En
         (None, Some(signal)) => Ended::Signal(signal),
         (None, None) => Ended::Exit(Status::BadInput as i32),
     })
+}
+
+/// Sets PyTorch's allocator, and says so.
+fn show_tensors(path: &Path, command: &mut Command, err: &mut dyn Write) {
+    // Where standard error is closed the program runs all the same.
+    let _ = match pytorch::setting(path, |name| std::env::var(name).ok()) {
+        Setting::Untouched => Ok(()),
+        Setting::Set(value) => {
+            command.envs(pytorch::VARIABLES.map(|name| (name, &value)));
+            writeln!(
+                err,
+                "millpond: tensors of PyTorch are seen by {}={value} (--keep-allocator leaves it)",
+                pytorch::VARIABLES[0]
+            )
+        }
+        Setting::Kept(backend) => {
+            writeln!(err, "millpond: PyTorch keeps its `{backend}`: tensors are not seen, only its segments are")
+        }
+    };
 }
 
 /// Runs it, and forwards signals that this command gets meanwhile. A terminal sends those of its keys to both.

@@ -3,6 +3,8 @@
 //!
 //! The programs are `program.c`; the C compiler makes them. `fakecuda` is their `libcuda.so.1`.
 
+mod python;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;

@@ -22,8 +22,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "crates/interpose/src/",
         &[
-            "abi", "entry", "ask", "place", "index", "handles", "report", "judge", "sink", "signals", "session",
-            "calls", "table", "search",
+            "abi", "entry", "ask", "python", "place", "index", "handles", "report", "judge", "sink", "signals",
+            "session", "calls", "table", "search",
         ],
     ),
 ];

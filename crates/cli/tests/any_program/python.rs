@@ -1,0 +1,116 @@
+//! Programs of Python: a place is a line of theirs, whether they hold the interpreter's lock in a call or not.
+
+use std::path::PathBuf;
+
+use super::*;
+
+/// The interpreters of versions whose frames can be read.
+fn interpreters() -> Vec<PathBuf> {
+    let names = ["python3", "python3.11", "python3.12", "python3.13"];
+    let on_path = names.iter().map(PathBuf::from);
+    let home = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv")));
+    let versions = home.and_then(|home| fs::read_dir(home.join("versions")).ok()).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = on_path
+        .chain(versions.map(|version| version.path().join("bin/python3")))
+        .filter_map(|name| {
+            let code = "import sys; print(sys.executable if (3, 11) <= sys.version_info[:2] <= (3, 13) else '')";
+            let output = Command::new(name).args(["-c", code]).output().ok()?;
+            let path = text(&output.stdout).trim().to_owned();
+            (!path.is_empty()).then(|| PathBuf::from(path))
+        })
+        .collect();
+    found.sort();
+    found.dedup();
+    if found.is_empty() {
+        println!("skipped: there is no Python 3.11, 3.12 or 3.13");
+    }
+    found
+}
+
+fn program() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/any_program/program.py")
+}
+
+/// A line of `program.py`, as it is shown.
+fn shown(mark: &str, function: &str) -> String {
+    let source = include_str!("program.py");
+    let line = 1 + source.lines().position(|line| line.ends_with(&format!("# {mark}"))).expect("a mark");
+    format!("program.py:{line} ({function})")
+}
+
+fn check(interpreter: &Path, words: [&str; 2]) -> Output {
+    let program = program();
+    let words = words.map(OsStr::new);
+    let before = ["check", "--"].map(OsStr::new);
+    millpond(&[&before[..], &[interpreter.as_os_str(), program.as_os_str()], &words].concat())
+}
+
+#[test]
+fn a_place_is_a_line_of_python() {
+    for interpreter in interpreters() {
+        for how in ["held", "released"] {
+            let output = check(&interpreter, ["freed-while-used", how]);
+            let said = text(&output.stderr);
+            let context = format!("{} {how}: {said}", interpreter.display());
+            assert_eq!(kinds(&output), ["free-before-use"], "{context}");
+            assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(1), "done\n"), "{context}");
+            for place in [shown("filled", "Tensor.fill"), shown("freed", "Tensor.free.<locals>.<lambda>")] {
+                assert!(said.contains(&place), "no {place}: {context}");
+            }
+            assert!(said.contains("3 x free-before-use"), "{context}");
+        }
+    }
+}
+
+/// What PyTorch would read is set for programs of Python only, and `--keep-allocator` leaves it.
+#[test]
+fn the_allocator_of_pytorch_is_set() {
+    let asked = "import os; print(os.environ.get('PYTORCH_CUDA_ALLOC_CONF'), os.environ.get('PYTORCH_ALLOC_CONF'))";
+    for interpreter in interpreters().into_iter().take(1) {
+        let words = |flags: &[&'static str]| {
+            let before = flags.iter().map(OsStr::new).chain([OsStr::new("--"), interpreter.as_os_str()]);
+            millpond(&before.chain(["-c", asked].map(OsStr::new)).collect::<Vec<_>>())
+        };
+        let output = words(&["check"]);
+        assert_eq!(text(&output.stdout), "backend:cudaMallocAsync backend:cudaMallocAsync\n");
+        assert!(text(&output.stderr).contains("--keep-allocator leaves it"), "{}", text(&output.stderr));
+        let output = words(&["check", "--keep-allocator"]);
+        assert_eq!(text(&output.stdout), "None None\n");
+        assert!(!text(&output.stderr).contains("PyTorch"), "{}", text(&output.stderr));
+    }
+    let output = run(&["check"], "linked", &["9"]);
+    assert!(!text(&output.stderr).contains("PyTorch"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn code_that_takes_the_place_of_other_code_has_its_own_lines() {
+    for interpreter in interpreters() {
+        let output = check(&interpreter, ["made-code", "released"]);
+        let said = text(&output.stderr);
+        let context = format!("{}: {said}", interpreter.display());
+        assert_eq!(kinds(&output), ["double-free"; 3], "{context}");
+        for number in 0..3 {
+            assert!(said.contains(&format!("wrong{number}\u{e4}.py:5 (<module>)")), "{context}");
+        }
+    }
+}
+
+#[test]
+fn a_trace_has_the_lines_of_python() {
+    for interpreter in interpreters() {
+        let trace = PLACE.join("python.trace");
+        let program = program();
+        let words = ["freed-while-used", "released"].map(OsStr::new);
+        let before = [OsStr::new("record"), OsStr::new("-o"), trace.as_os_str(), OsStr::new("--")];
+        let output = millpond(&[&before[..], &[interpreter.as_os_str(), program.as_os_str()], &words].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let output = millpond(&[OsStr::new("check"), OsStr::new("--no-races"), trace.as_os_str()]);
+        let said = text(&output.stdout);
+        for mark in ["filled", "freed"] {
+            let place = shown(mark, "");
+            let place = place.split(' ').next().expect("a file and a line");
+            assert!(said.contains(place), "no {place} in {said}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Where the calling thread stands in Python: file, line and function.
+//!
+//! Most calls come from threads that have released the interpreter's lock (PyTorch does so before each kernel), and
+//! waiting for it could stop the program: one thread may wait for the lock with what another needs that has it. So
+//! nothing of Python's is called but [the question for the own thread's state](Interpreter::frames), which takes no
+//! lock. The frames of a thread stay as they are while it is in a call of CUDA, and they keep their code: they are read
+//! in memory, by the layout of the version (`layout`).
+//!
+//! *Verified*: the first frame is read by the kernel, which refuses what is not mapped, and each object that is
+//! followed must have the type that it should have. Where one has not, nothing is read any more.
+
+mod layout;
+mod lines;
+
+use std::ffi::c_void;
+
+use rustc_hash::FxHashMap;
+
+use crate::entry::real;
+use layout::{Layout, Memory, Object, Types};
+
+/// The frames that are looked at, from the innermost on.
+const FRAMES_MAX: usize = 256;
+/// As many places as this are remembered; a program that makes code all the time has more.
+const KNOWN_MAX: usize = 1 << 15;
+/// Libraries whose callers count, by the folder in which Python has them.
+const LIBRARIES: [&str; 9] =
+    ["torch", "torchvision", "triton", "cupy", "cupyx", "cupy_backends", "numba", "rmm", "ctypes"];
+
+/// A line of Python.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Line {
+    pub(crate) file: String,
+    pub(crate) line: Option<u32>,
+    pub(crate) function: String,
+}
+
+/// A place in code, as it was met.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) line: Line,
+    /// What it is called elsewhere.
+    pub(crate) number: Option<u32>,
+    /// Whether it is in one of the libraries.
+    is_library: bool,
+    /// What tells whether other code is there by now.
+    first_line: u32,
+    file: Object,
+    table: Object,
+}
+
+/// Where a frame is: its code object, and the address of the instruction.
+type At = (usize, usize);
+
+/// A Python that is in this process.
+#[derive(Debug)]
+struct Interpreter {
+    own_state: unsafe extern "C" fn() -> *mut c_void,
+    is_initialised: unsafe extern "C" fn() -> i32,
+    layout: &'static Layout,
+    types: Types,
+    memory: Memory,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// It was not looked for.
+    #[default]
+    Unknown,
+    /// There was none, when it was looked for last.
+    Absent,
+    There(Interpreter),
+    /// It is not of a version that can be read.
+    Refused,
+}
+
+/// What is known of Python in this process.
+#[derive(Debug, Default)]
+pub(crate) struct Python {
+    state: State,
+    known: FxHashMap<At, Known>,
+}
+
+impl Python {
+    /// Looks for an interpreter, which may be loaded at any time.
+    #[cold]
+    pub(crate) fn look(&mut self) {
+        if matches!(self.state, State::Unknown | State::Absent) {
+            self.state = Interpreter::find();
+        }
+    }
+
+    /// The line where this thread stands: the innermost that is in none of the libraries, or the innermost of all. None
+    /// where it runs no Python.
+    #[inline]
+    pub(crate) fn line(&mut self) -> Option<&mut Known> {
+        match self.state {
+            State::There(_) => self.find_line(),
+            State::Unknown => {
+                self.look();
+                self.find_line()
+            }
+            State::Absent | State::Refused => None,
+        }
+    }
+
+    fn find_line(&mut self) -> Option<&mut Known> {
+        let State::There(interpreter) = &mut self.state else { return None };
+        let (mut first, mut chosen) = (None, None);
+        let mut frame = interpreter.innermost()?;
+        for _ in 0..FRAMES_MAX {
+            if frame == 0 {
+                break;
+            }
+            let Some((at, outer)) = interpreter.frame(frame) else {
+                self.state = State::Refused;
+                return None;
+            };
+            frame = outer;
+            let Some(at) = at else { continue };
+            let is_library = match self.known.get(&at) {
+                Some(known) if interpreter.is_still(at.0, known) => known.is_library,
+                _ => {
+                    let Some(known) = interpreter.known(at) else {
+                        self.state = State::Refused;
+                        return None;
+                    };
+                    let is_library = known.is_library;
+                    if self.known.len() >= KNOWN_MAX {
+                        (first, chosen) = (None, None);
+                        self.known.clear();
+                    }
+                    self.known.insert(at, known);
+                    is_library
+                }
+            };
+            first = first.or(Some(at));
+            if !is_library {
+                chosen = Some(at);
+                break;
+            }
+        }
+        interpreter.memory.trust();
+        self.known.get_mut(&chosen.or(first)?)
+    }
+}
+
+impl Interpreter {
+    fn find() -> State {
+        let named = |name| real::find_in(libc::RTLD_DEFAULT, name);
+        let version = named(c"Py_Version");
+        let (own_state, is_initialised) = (named(c"PyGILState_GetThisThreadState"), named(c"Py_IsInitialized"));
+        let types = [c"PyCode_Type", c"PyUnicode_Type", c"PyBytes_Type"].map(named);
+        if own_state == 0 || is_initialised == 0 || types.contains(&0) {
+            return State::Absent;
+        }
+        // SAFETY: where it is there it is a number of eight bytes, for ever the same.
+        let version = (version != 0).then(|| unsafe { *std::ptr::with_exposed_provenance::<u64>(version) });
+        let Some(layout) = version.and_then(Layout::of) else { return State::Refused };
+        let function = |at| std::ptr::with_exposed_provenance::<c_void>(at);
+        State::There(Interpreter {
+            // SAFETY: that is its type in every version.
+            own_state: unsafe {
+                std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> *mut c_void>(function(own_state))
+            },
+            // SAFETY: that is its type in every version.
+            is_initialised: unsafe {
+                std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> i32>(function(is_initialised))
+            },
+            layout,
+            types: Types { code: types[0], text: types[1], bytes: types[2] },
+            memory: Memory::default(),
+        })
+    }
+
+    /// This thread's innermost frame; none where it runs no Python.
+    fn innermost(&self) -> Option<usize> {
+        // SAFETY: it reads a flag, at any time.
+        if unsafe { (self.is_initialised)() } == 0 {
+            return None;
+        }
+        // SAFETY: it asks for a value of this thread, and takes no lock.
+        let state = unsafe { (self.own_state)() }.expose_provenance();
+        let current = self.memory.word(state.checked_add(self.layout.current)?)?;
+        match self.layout.through_frame_of_c {
+            None => Some(current),
+            Some(offset) => self.memory.word(current.checked_add(offset)?),
+        }
+    }
+
+    /// Where a frame stands, and the frame that it was called from; 0 for none. None of no Python code.
+    fn frame(&self, frame: usize) -> Option<(Option<At>, usize)> {
+        let layout = self.layout;
+        let outer = self.memory.word(frame + layout.previous)?;
+        if self.memory.byte(frame + layout.owner)? >= layout::OWNED_BY_C {
+            return Some((None, outer));
+        }
+        let code = self.memory.word(frame + layout.code)?;
+        let instruction = self.memory.word(frame + layout.instruction)?;
+        (self.memory.type_of(code)? == self.types.code).then_some((Some((code, instruction)), outer))
+    }
+
+    /// Whether the code is still what it was: it may be gone, and other code in its place. Of a library only the file
+    /// matters.
+    #[inline]
+    fn is_still(&self, code: usize, known: &Known) -> bool {
+        let (memory, layout) = (&self.memory, self.layout);
+        let is_at = |object: &Object, at| memory.word(code + at).is_some_and(|at| object.is_at(memory, at));
+        is_at(&known.file, layout.file)
+            && (known.is_library
+                || memory.half(code + layout.first_line) == Some(known.first_line) && is_at(&known.table, layout.lines))
+    }
+
+    /// What stands there.
+    #[cold]
+    fn known(&self, (code, instruction): At) -> Option<Known> {
+        let (memory, layout, types) = (&self.memory, self.layout, &self.types);
+        let text = |at: usize| Object::text(memory, layout, types, memory.word(code + at)?);
+        let (file, function) = (text(layout.file)?, text(layout.qualified_name)?.characters());
+        let table = Object::bytes(memory, types, memory.word(code + layout.lines)?)?;
+        let first_line = memory.half(code + layout.first_line)?;
+        let line = lines::line_at(&table.bytes, first_line, instruction.checked_sub(code + layout.instructions)?);
+        let name = file.characters();
+        let is_library = is_library(&name);
+        let line = Line { file: name, line, function };
+        Some(Known { line, number: None, is_library, first_line, file, table })
+    }
+}
+
+/// Whether a file is of a library whose callers count, or code that a library made.
+fn is_library(file: &str) -> bool {
+    if file.starts_with("<frozen ") || file.starts_with("<eval_with_key>") || file.contains("/torchinductor_") {
+        return true;
+    }
+    let mut folders = file.split('/').peekable();
+    while let Some(folder) = folders.next() {
+        let is_root = folder == "site-packages" || folder == "dist-packages" || folder.starts_with("python3.");
+        if is_root && folders.peek().is_some_and(|name| LIBRARIES.contains(name)) {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_of_the_libraries_count() {
+        let yes = [
+            "/usr/lib/python3.12/ctypes/__init__.py",
+            "/opt/venv/lib/python3.12/site-packages/torch/nn/modules/module.py",
+            "/usr/lib/python3/dist-packages/cupy/_core/core.py",
+            "/tmp/torchinductor_root/ab/cab.py",
+            "<frozen runpy>",
+        ];
+        assert!(yes.iter().all(|file| is_library(file)), "{yes:?}");
+        let no = ["train.py", "/srv/me/torch/train.py", "/opt/lib/python3.12/site-packages/vllm/engine.py", "<string>"];
+        assert!(!no.iter().any(|file| is_library(file)), "{no:?}");
+    }
+}
