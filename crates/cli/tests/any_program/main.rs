@@ -112,6 +112,7 @@ fn places_are_those_above_the_cuda_libraries() {
 #[test]
 fn further_mistakes_are_found() {
     assert_found("copies", &["free-before-use"], "/* wrong copy */");
+    assert_found("filled", &["use-after-free"], "/* a structure */");
     assert_found("double-free", &["double-free", "free-before-alloc"], "/* second */");
     assert_found("default-streams", &["free-before-alloc"], "/* wrong default */");
     assert_found("wrong-capture", &["use-before-alloc"], "MUST(cuGraphLaunch(exec, s));");
@@ -136,7 +137,7 @@ fn a_place_without_debug_data_is_named_without_a_line() {
 #[test]
 fn right_programs_are_found_right() {
     for way in WAYS {
-        for program in ["9", "right-graph", "right-capture", "threads", "joined"] {
+        for program in ["9", "right-graph", "right-capture", "threads", "joined", "filled-in-part"] {
             let output = run(&["check"], way, &[program]);
             let said = text(&output.stderr);
             assert_eq!((kinds(&output), output.status.code()), (vec![], Some(0)), "{way} {program}: {said}");

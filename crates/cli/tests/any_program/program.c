@@ -14,6 +14,10 @@ static CUfunction touch;
 /* What a kernel does with memory is not known to anyone who looks from outside. */
 void touch_kernel(void **params) { (void)params; }
 size_t touch_kernel_params[] = {8, 4, 0};
+void long_kernel(void **params) { (void)params; }
+size_t long_kernel_params[] = {16 * 8, 0};
+void short_kernel(void **params) { (void)params; }
+size_t short_kernel_params[] = {2 * 8, 0};
 
 static void begin(void) {
     CUcontext context;
@@ -148,6 +152,22 @@ static void use_after_free(void) {
     MUST(cuMemFreeAsync(a, s));
     launch(a, s); /* wrong 8 */
 }
+
+/* A structure of which this launch fills the first part; the rest has what another one left there. */
+static void in_part(size_t filled) {
+    CUfunction table;
+    CUmodule module;
+    CUdeviceptr words[16] = {0}, a = alloc(s);
+    void *params[] = {words};
+    MUST(cuModuleLoadData(&module, ""));
+    MUST(cuModuleGetFunction(&table, module, filled == 16 ? "long_kernel" : "short_kernel"));
+    words[1] = a;
+    MUST(cuMemFreeAsync(a, s));
+    MUST(cuLaunchKernel(table, 1, 1, 1, 1, 1, 1, 0, s, params, NULL)); /* a structure */
+}
+
+static void filled_in_part(void) { in_part(16); }
+static void filled(void) { in_part(2); }
 
 static void right(void) {
     char *host, plain[BYTES];
@@ -332,7 +352,7 @@ int main(int count, char **names) {
         void (*run)(void);
     } all[] = {{"1", use_unordered}, {"2", freed_while_used}, {"3", freed_elsewhere}, {"4", graph_free_not_after},
                {"5", graph_use_not_after}, {"6", graph_output_elsewhere}, {"7", graph_auto_free},
-               {"8", use_after_free}, {"9", right}, {"right-graph", right_graph}, {"right-capture", right_capture},
+               {"8", use_after_free}, {"9", right}, {"filled-in-part", filled_in_part}, {"filled", filled}, {"right-graph", right_graph}, {"right-capture", right_capture},
                {"wrong-capture", wrong_capture}, {"copies", copies}, {"double-free", double_free},
                {"default-streams", default_streams}, {"many", many}, {"race", race}, {"unknown", unknown}, {"threads", threads}, {"joined", joined}, {"crash", crash}};
     if (count < 2)

@@ -18,6 +18,10 @@ use crate::session::{At, Params, Session};
 const BUFFER: usize = 1;
 const BUFFER_BYTES: usize = 2;
 
+/// Longer arguments are structures that programs fill in part. What is left of others in the rest may be addresses of
+/// memory that is freed: those do not count.
+const FILLED_MAX: usize = 64;
+
 /// `cuLaunchKernel`
 pub(crate) unsafe fn launch(
     at: &At,
@@ -137,6 +141,7 @@ impl Session {
                 // SAFETY: inside an argument of the caller's.
                 let value = unsafe { std::ptr::with_exposed_provenance::<u64>(word).read_unaligned() };
                 if let Some(entry) = self.index.touched(value)
+                    && (entry.is_live || bytes <= FILLED_MAX)
                     && !accesses.iter().any(|it| it.memory == entry.memory)
                 {
                     accesses.push(Access { memory: entry.memory, act, part: Part::WHOLE });
