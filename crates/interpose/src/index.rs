@@ -1,23 +1,27 @@
 //! Which allocation an address lies in: one question for each word of a kernel's arguments.
 //!
 //! The simple version is an ordered map of ranges. Here the space of addresses is cut into pages of 2 MiB, found by a
-//! hash, and a page that more than one allocation is in into grains of 512 bytes, the least that CUDA's device
-//! allocations lie apart: an answer takes two loads and a comparison of bounds, whatever number is live. The few
-//! allocations that share a grain (small host memory) are listed.
+//! hash, a page that more than one allocation is in into blocks of 32 KiB, and a block likewise into grains of 512
+//! bytes, the least that CUDA's device allocations lie apart: an answer takes three loads and a comparison of bounds,
+//! whatever number is live, and a new allocation is put into 64 blocks and 128 grains at most, and its whole pages. The
+//! few allocations that share a grain (small host memory) are listed.
 //!
 //! Memory that was freed keeps its place until something else is allocated there, so that a use of it is known for what
 //! it is; so many frees are remembered. Knows no order and no handle. Invariant **one-live**: no byte is in two live
 //! entries.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use millpond_core::ids::AllocId;
 use millpond_core::op::Memory;
 use rustc_hash::FxHashMap;
 
 const PAGE: u64 = 21;
+const BLOCK: u64 = 15;
 const GRAIN: u64 = 9;
-const GRAINS: usize = 1 << (PAGE - GRAIN);
+/// So many blocks has a page, and so many grains a block.
+const CUT: usize = 64;
 const NONE: u32 = u32::MAX;
 const SHARED: u32 = u32::MAX - 1;
 /// How many frees are remembered: as many as the checker remembers.
@@ -55,11 +59,31 @@ pub(crate) struct Entry {
     pub(crate) is_live: bool,
 }
 
+impl Entry {
+    /// Whether all bytes of a part of the space are its own.
+    fn has_all(&self, base: u64, bits: u64) -> bool {
+        self.start <= base && base + ((1 << bits) - 1) < self.end
+    }
+}
+
 #[derive(Debug)]
 enum Page {
     /// All of it is one allocation's.
     Whole(u32),
-    Grains(Box<[u32; GRAINS]>),
+    Blocks(Box<[Block; CUT]>),
+}
+
+#[derive(Debug)]
+enum Block {
+    /// All of it is one allocation's, or none's.
+    Whole(u32),
+    Grains(Box<[u32; CUT]>),
+}
+
+/// Which of the parts of so many bytes in `base` and behind it a range has bytes of.
+fn parts(base: u64, bits: u64, start: u64, end: u64) -> RangeInclusive<usize> {
+    let part = |at: u64| ((at.clamp(base, base + (((CUT as u64) << bits) - 1)) - base) >> bits) as usize;
+    part(start)..=part(end - 1)
 }
 
 /// The index: see the module.
@@ -67,7 +91,7 @@ enum Page {
 pub(crate) struct Index {
     pages: FxHashMap<u64, Page>,
     /// Grains that several allocations are in.
-    shared: FxHashMap<u64, Vec<u32>>,
+    shared: Shared,
     entries: Vec<Entry>,
     freed: VecDeque<u32>,
     vacant: Vec<u32>,
@@ -100,7 +124,10 @@ impl Index {
         }
         let number = match self.pages.get(&(at >> PAGE))? {
             Page::Whole(number) => *number,
-            Page::Grains(grains) => grains[(at >> GRAIN) as usize & (GRAINS - 1)],
+            Page::Blocks(blocks) => match &blocks[(at >> BLOCK) as usize & (CUT - 1)] {
+                Block::Whole(number) => *number,
+                Block::Grains(grains) => grains[(at >> GRAIN) as usize & (CUT - 1)],
+            },
         };
         match number {
             NONE => None,
@@ -208,63 +235,60 @@ impl Index {
             let entry = self.entries.get(number as usize)?;
             (entry.is_live && entry.start < end && start < entry.end).then_some(number)
         };
-        for page in start >> PAGE..=(end - 1) >> PAGE {
-            let base = page << PAGE;
-            let grain = |at: u64| (at.clamp(base, base + (1 << PAGE) - 1) >> GRAIN) as usize & (GRAINS - 1);
-            let found = match self.pages.get(&page) {
-                None => None,
-                Some(Page::Whole(number)) => overlaps(*number),
-                Some(Page::Grains(grains)) => (grain(start)..=grain(end - 1)).find_map(|at| match grains[at] {
-                    NONE => None,
-                    SHARED => {
-                        let numbers = self.shared.get(&((base >> GRAIN) + at as u64));
-                        numbers?.iter().find_map(|number| overlaps(*number))
-                    }
-                    number => overlaps(number),
-                }),
-            };
-            if found.is_some() {
-                return found;
+        let in_grain = |at: u64, number: u32| match number {
+            NONE => None,
+            SHARED => self.shared.get(&(at >> GRAIN))?.iter().find_map(|number| overlaps(*number)),
+            number => overlaps(number),
+        };
+        let in_block = |base: u64, block: &Block| match block {
+            Block::Whole(NONE) => None,
+            Block::Whole(number) => overlaps(*number),
+            Block::Grains(grains) => {
+                parts(base, GRAIN, start, end).find_map(|at| in_grain(base + ((at as u64) << GRAIN), grains[at]))
             }
-        }
-        None
+        };
+        (start >> PAGE..=(end - 1) >> PAGE).find_map(|page| match self.pages.get(&page)? {
+            Page::Whole(number) => overlaps(*number),
+            Page::Blocks(blocks) => {
+                let base = page << PAGE;
+                parts(base, BLOCK, start, end).find_map(|at| in_block(base + ((at as u64) << BLOCK), &blocks[at]))
+            }
+        })
     }
 
     /// Puts an entry into a page.
     fn put(&mut self, page: u64, number: u32, entry: Entry) {
-        let (base, last) = (page << PAGE, (page << PAGE) + (1 << PAGE) - 1);
-        if entry.start <= base && last < entry.end {
+        let base = page << PAGE;
+        if entry.has_all(base, PAGE) {
             self.pages.insert(page, Page::Whole(number));
             return;
         }
-        let place = self.pages.entry(page).or_insert_with(|| Page::Grains(Box::new([NONE; GRAINS])));
+        let cut = |of: u32| Page::Blocks(Box::new(std::array::from_fn(|_| Block::Whole(of))));
+        let place = self.pages.entry(page).or_insert_with(|| cut(NONE));
         if let Page::Whole(old) = *place {
-            *place = Page::Grains(Box::new([old; GRAINS]));
+            *place = cut(old);
         }
-        let Page::Grains(grains) = place else { return };
-        let first = (entry.start.max(base) >> GRAIN) as usize & (GRAINS - 1);
-        let end = ((entry.end - 1).min(last) >> GRAIN) as usize & (GRAINS - 1);
-        let inner = |at: usize| {
-            let from = base + ((at as u64) << GRAIN);
-            entry.start <= from && from + (1 << GRAIN) <= entry.end
-        };
-        for (at, grain) in grains.iter_mut().enumerate().take(end + 1).skip(first) {
-            let old = *grain;
-            if inner(at) || old == NONE {
-                *grain = number;
+        let Page::Blocks(blocks) = place else { return };
+        for at in parts(base, BLOCK, entry.start, entry.end) {
+            let (block, base) = (&mut blocks[at], base + ((at as u64) << BLOCK));
+            if entry.has_all(base, BLOCK) {
+                *block = Block::Whole(number);
                 continue;
             }
-            let numbers = self.shared.entry((base >> GRAIN) + at as u64).or_default();
-            if old != SHARED {
-                // What was listed here once and is one allocation's by now is not in the list any more.
-                numbers.clear();
-                numbers.push(old);
+            if let Block::Whole(old) = *block {
+                *block = Block::Grains(Box::new([old; CUT]));
             }
-            let entries = &self.entries;
-            let is_gone = |it: &Entry| !it.is_live && it.start < entry.end && entry.start < it.end;
-            numbers.retain(|number| !is_gone(&entries[*number as usize]));
-            numbers.push(number);
-            *grain = SHARED;
+            let Block::Grains(grains) = block else { continue };
+            for at in parts(base, GRAIN, entry.start, entry.end) {
+                let (grain, base) = (&mut grains[at], base + ((at as u64) << GRAIN));
+                match entry.has_all(base, GRAIN) || *grain == NONE {
+                    true => *grain = number,
+                    false => {
+                        list(&mut self.shared, &self.entries, base, *grain, number);
+                        *grain = SHARED;
+                    }
+                }
+            }
         }
     }
 
@@ -288,20 +312,48 @@ impl Index {
             let base = page << PAGE;
             match self.pages.get_mut(&page) {
                 Some(Page::Whole(it)) if *it == number => drop(self.pages.remove(&page)),
-                Some(Page::Grains(grains)) => {
-                    let first = (start.max(base) >> GRAIN) as usize & (GRAINS - 1);
-                    let last = ((end - 1).min(base + (1 << PAGE) - 1) >> GRAIN) as usize & (GRAINS - 1);
-                    for (at, grain) in grains.iter_mut().enumerate().take(last + 1).skip(first) {
-                        if *grain == number {
-                            *grain = NONE;
-                        } else if *grain == SHARED
-                            && let Some(numbers) = self.shared.get_mut(&((base >> GRAIN) + at as u64))
-                        {
-                            numbers.retain(|it| *it != number);
-                        }
+                Some(Page::Blocks(blocks)) => {
+                    for at in parts(base, BLOCK, start, end) {
+                        clear(&mut self.shared, base + ((at as u64) << BLOCK), &mut blocks[at], number, (start, end));
                     }
                 }
                 _ => {}
+            }
+        }
+    }
+}
+
+type Shared = FxHashMap<u64, Vec<u32>>;
+
+/// A grain of another entry has bytes of this one, too.
+#[cold]
+fn list(shared: &mut Shared, entries: &[Entry], grain: u64, old: u32, number: u32) {
+    let numbers = shared.entry(grain >> GRAIN).or_default();
+    if old != SHARED {
+        // What was listed here once and is one allocation's by now is not in the list any more.
+        numbers.clear();
+        numbers.push(old);
+    }
+    let entry = &entries[number as usize];
+    let is_gone = |it: &Entry| !it.is_live && it.start < entry.end && entry.start < it.end;
+    numbers.retain(|number| !is_gone(&entries[*number as usize]));
+    numbers.push(number);
+}
+
+/// Nothing in a block leads to an entry any more.
+fn clear(shared: &mut Shared, base: u64, block: &mut Block, number: u32, (start, end): (u64, u64)) {
+    match block {
+        Block::Whole(it) if *it == number => *it = NONE,
+        Block::Whole(_) => {}
+        Block::Grains(grains) => {
+            for at in parts(base, GRAIN, start, end) {
+                if grains[at] == number {
+                    grains[at] = NONE;
+                } else if grains[at] == SHARED
+                    && let Some(numbers) = shared.get_mut(&((base >> GRAIN) + at as u64))
+                {
+                    numbers.retain(|it| *it != number);
+                }
             }
         }
     }
@@ -358,6 +410,18 @@ mod tests {
                 assert_eq!(found, twin.find(at), "{at:#x}");
             }
             assert_eq!(index.len(), twin.0.len());
+        }
+    }
+
+    #[test]
+    fn the_ends_of_the_space_are_addresses_too() {
+        let mut index = Index::default();
+        for (start, bytes) in
+            [(u64::MAX - 100, 4096), (u64::MAX - (5 << 20), 4 << 20), (0, 1), (1, u64::from(u32::MAX))]
+        {
+            let memory = index.insert(start, bytes, Kind::Mapped, 0, |_| {});
+            assert_eq!(index.find(start).map(|it| it.memory), Some(memory), "{start:#x}");
+            index.free(memory);
         }
     }
 
