@@ -143,6 +143,11 @@ impl Places {
         }
     }
 
+    /// Whether there is a Python whose lines are not known.
+    pub(crate) fn is_without_python(&self) -> bool {
+        self.python.is_refused()
+    }
+
     #[inline]
     fn in_python(&mut self) -> Option<u32> {
         let known = self.python.line()?;

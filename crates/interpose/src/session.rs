@@ -315,6 +315,7 @@ impl Session {
         for (name, count) in &self.coverage.untold {
             lines += &format!("untold\t{name}\t{count}\n");
         }
+        lines += if self.places.is_without_python() { "without-lines\n" } else { "" };
         for (name, count) in passed::counts() {
             lines += &format!("unknown\t{name}\t{count}\n");
         }

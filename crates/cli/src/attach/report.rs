@@ -23,6 +23,8 @@ pub(super) struct Report {
     processes: u64,
     /// Processes that ended without saying what they had seen.
     silent: u64,
+    /// Processes with an interpreter of Python whose frames cannot be read.
+    without_lines: u64,
 }
 
 impl Report {
@@ -56,6 +58,7 @@ impl Report {
             ["untold" | "unknown", name, count] => {
                 *self.passed.entry(name.to_owned()).or_default() += count.parse().unwrap_or(0);
             }
+            ["without-lines"] => self.without_lines += 1,
             _ => {}
         }
     }
@@ -87,6 +90,14 @@ impl Report {
         for (name, count) in &self.passed {
             let times = of(*count, "time", "times");
             writeln!(err, "millpond: coverage: passed on and not understood, {times}: {name}")?;
+        }
+        if self.without_lines > 0 {
+            let processes = of(self.without_lines, "process", "processes");
+            writeln!(
+                err,
+                "millpond: coverage: no lines of Python in {processes}: frames of this version or build cannot be read \
+                 (CPython 3.11, 3.12 and 3.13 can)"
+            )?;
         }
         match self.silent {
             0 => Ok(()),

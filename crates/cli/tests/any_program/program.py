@@ -74,5 +74,5 @@ elif mode == "made-code":
         lines = number % 5 * "\n"
         exec(compile(f"{lines}tensor = Tensor(s)\ntensor.fill(s)\ntensor.free(s)", f"right{number % 3}.py", "exec"))
         if number % 1000 == 999:
-            exec(compile(f"{lines}cuda.cuMemFreeAsync(tensor.at, s)", f"wrong{number // 1000}ä.py", "exec"))
+            exec(compile(f"{lines}cuda.cuMemFreeAsync(tensor.at, s)", f"\twrong{number // 1000}ä.py", "exec"))
 print("done")

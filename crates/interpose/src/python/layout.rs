@@ -202,11 +202,11 @@ impl Object {
         is_it.then(|| Self::read(memory, at, (0, 1, 32)))?
     }
 
-    /// The characters of a text.
+    /// The characters of a text, on one line.
     pub(super) fn characters(&self) -> String {
         let character = |bytes: &[u8]| {
             let number = bytes.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte));
-            char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER)
+            char::from_u32(number).filter(|it| !it.is_control()).unwrap_or(char::REPLACEMENT_CHARACTER)
         };
         self.bytes.chunks_exact((self.state >> 2 & 7) as usize).map(character).collect()
     }

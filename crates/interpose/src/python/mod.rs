@@ -90,6 +90,11 @@ impl Python {
         }
     }
 
+    /// Whether there is one that cannot be read.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self.state, State::Refused)
+    }
+
     /// The line where this thread stands: the innermost that is in none of the libraries, or the innermost of all. None
     /// where it runs no Python.
     #[inline]
@@ -148,6 +153,7 @@ impl Python {
 impl Interpreter {
     fn find() -> State {
         let named = |name| real::find_in(libc::RTLD_DEFAULT, name);
+        // There from 3.11 on.
         let version = named(c"Py_Version");
         let (own_state, is_initialised) = (named(c"PyGILState_GetThisThreadState"), named(c"Py_IsInitialized"));
         let types = [c"PyCode_Type", c"PyUnicode_Type", c"PyBytes_Type"].map(named);
