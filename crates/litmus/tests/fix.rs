@@ -76,6 +76,7 @@ const LEFT: &[(&str, &str)] = &[
     // Memory that has no name any more, or not yet.
     ("loops/1-allocated-in-a-loop", "leak"),
     ("rules/clone-of-fixed-addresses", "leak"),
+    ("rules/copy-with-its-own-name", "use-before-alloc"),
     ("rules/name-of-the-launch-before", "use-after-free"),
     ("rules/graph-internal-memory-used-outside", "use-before-alloc"),
     ("zoo/24-allocation-in-a-capture", "free-before-alloc"),
