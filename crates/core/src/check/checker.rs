@@ -204,7 +204,8 @@ impl Checker {
                 Ok(())
             }
             What::StreamName { stream, name } => {
-                let seat = self.enter(call, stream)?;
+                // It orders nothing, so that no rule of calls applies.
+                let Some(seat) = self.time.look(call.host, stream) else { return Err(self.no_stream(call, stream)) };
                 self.time.at_mut(seat).kept.name = Some(name);
                 Ok(())
             }

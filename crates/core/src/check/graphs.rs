@@ -236,8 +236,33 @@ impl Checker {
         Ok(())
     }
 
+    /// A number names one graph or instance for as long as anything of that is there. (Programs number what they make;
+    /// a damaged trace may give a number twice.)
+    fn check_number(&self, what: &What, call: Call<'_>) -> Step {
+        let it = &self.graphs;
+        let taken = match *what {
+            What::GraphCreate { graph, .. }
+            | What::GraphClone { copy: graph, .. }
+            | What::CaptureBegin { graph, .. } => {
+                let is_taken = it.graphs.contains_key(&graph) || it.captured.contains_key(&graph);
+                (is_taken || it.families.contains_key(&graph)).then(|| graph.to_string())
+            }
+            What::Instantiate { exec, .. } => it.execs.contains_key(&exec).then(|| exec.to_string()),
+            _ => None,
+        };
+        let Some(number) = taken else { return Ok(()) };
+        let mut finding = Finding::new(
+            Kind::UnknownName,
+            format!("{number} is made, and it is there already"),
+            "give it another number",
+        );
+        finding.later = Some(self.side(call, self.host_site(call, Act::Read), "made"));
+        Err(Box::new(finding))
+    }
+
     /// Graphs, captures, instances.
     pub(super) fn graph_step(&mut self, what: &What, call: Call<'_>) -> Step {
+        self.check_number(what, call)?;
         match *what {
             What::GraphCreate { graph, symbolic } => {
                 self.add_graph(empty_graph(graph, symbolic), Names::default(), Homes::of(graph, symbolic));
