@@ -47,6 +47,7 @@ use millpond_checks::*;
 pub type millpond_report = Option<unsafe extern "C" fn(text: *const c_char, argument: *mut c_void)>;
 
 /// Where reports go.
+#[derive(Clone, Copy)]
 struct Report {
     function: unsafe extern "C" fn(*const c_char, *mut c_void),
     argument: usize,
@@ -136,7 +137,8 @@ impl DeviceEntry {
         }
         if checks == MILLPOND_CHECKS_REPORT as i32 {
             let text = Failure::Refused(error.clone()).to_string();
-            match &*lock(&self.report) {
+            let report = *lock(&self.report);
+            match report {
                 None => eprintln!("{text}"),
                 Some(report) => {
                     let text = CString::new(text).unwrap_or_default();

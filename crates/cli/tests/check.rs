@@ -45,6 +45,17 @@ fn a_violation_is_explained_from_both_sides() {
 }
 
 #[test]
+fn what_a_loop_does_wrong_each_time_is_shown_once() {
+    let text = "stream s\nstream t\nrepeat 50\n  a = alloc s 64\n  write t a\n  free s a\nend repeat\nfree s a\n";
+    let program = file("loop.litmus", text.as_bytes());
+    let (status, out, _) = run(&[program.to_str().unwrap()]);
+    assert_eq!((status, out.matches("error[use-before-alloc]").count()), (Status::Found, 1), "{out}");
+    assert!(out.contains("found 49 times more at the same places"), "{out}");
+    assert_eq!(out.matches("error[double-free]").count(), 1, "{out}");
+    assert!(out.contains("51 violations") && !out.contains("... and"), "{out}");
+}
+
+#[test]
 fn a_right_program_is_fine_and_advice_is_no_violation() {
     let (status, out, _) = run(&[&litmus("measured/9-hand-over.litmus")]);
     assert_eq!(status, Status::Fine);

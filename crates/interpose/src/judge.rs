@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use millpond_core::check::{Checker, Finding, Kind, Settings, Side};
+use millpond_core::check::{Checker, Finding, Kind, Settings};
 use millpond_core::op::{Names, Op};
 use rustc_hash::FxHashMap;
 
@@ -77,10 +77,7 @@ impl Judge {
                 continue;
             }
             place(&mut finding, places);
-            let at = |side: &Option<Side>| side.as_ref().map(|side| side.spot.to_string()).unwrap_or_default();
-            let (earlier, later) = (at(&finding.earlier), at(&finding.later));
-            let name = finding.kind.name();
-            let mut key = format!("{name}\t{earlier}\t{later}");
+            let mut key = finding.key();
             if !self.said.contains_key(&key) {
                 let sentence = match self.said.len() < SAID_MAX {
                     true => {
@@ -107,14 +104,12 @@ impl Judge {
 
 /// Puts files and lines where numbers of places are.
 fn place(finding: &mut Finding, places: &mut Places) {
-    let edges = finding.missing.iter_mut().flat_map(|edge| std::iter::once(&mut edge.after).chain(&mut edge.recorded));
-    let known = finding.known.iter_mut().flat_map(|it| [&mut it.newest, &mut it.recorded, &mut it.through]).flatten();
-    for side in finding.earlier.iter_mut().chain(&mut finding.later).chain(edges).chain(known) {
-        if let (None, Some(line)) = (&side.spot.file, side.spot.line)
+    for known in finding.spots_mut() {
+        if let (None, Some(line)) = (&known.file, known.line)
             && let Some(spot) = line.checked_sub(1).and_then(|number| places.spot(number))
         {
-            side.spot.file = Some(spot.file.clone());
-            side.spot.line = spot.line;
+            known.file = Some(spot.file.clone());
+            known.line = spot.line;
         }
     }
     for note in &mut finding.notes {
@@ -147,7 +142,7 @@ fn with_places(note: &str, places: &mut Places) -> String {
 /// A finding as a person reads it.
 fn shown(finding: &Finding, places: &Places, index: &Index, note: Option<&str>) -> String {
     let mut text = format!("millpond: error[{}]: {}\n", finding.kind.name(), finding.sentence);
-    for side in finding.earlier.iter().chain(finding.others()).chain(&finding.later) {
+    for side in finding.earlier.iter().chain(&finding.others).chain(&finding.later) {
         let function =
             side.spot.file.as_deref().zip(side.spot.line).and_then(|(file, line)| places.function(file, line));
         let function = function.map(|name| format!(" ({name})")).unwrap_or_default();

@@ -294,9 +294,10 @@ pub(crate) fn violation(device: u32, subject: Subject, fault: Fault, later: Site
             Finding::while_imported(subject, process, earlier, later)
         }
         _ => {
-            let missing = ends.iter().map(|end| Edge::after(side(device, end.site))).collect();
+            let missing = ends.iter().map(|end| Edge::of(side(device, end.site), end.point)).collect();
+            let others = ends[1..].iter().map(|end| side(device, end.site)).collect();
             let known = known.map(|op| Known { op: Some(op), ..Known::default() });
-            Finding::unordered(kind, subject, earlier, missing, later, known)
+            Finding::unordered(kind, subject, (earlier, others), missing, later, known)
         }
     }
 }

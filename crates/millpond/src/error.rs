@@ -90,6 +90,14 @@ impl Error {
         self.violation().and_then(|it| it.earlier.as_ref()).is_some_and(|earlier| earlier.process.is_some())
     }
 
+    /// Takes in what else the same operation is refused for: the help of a violation settles both.
+    #[cold]
+    pub(crate) fn join(&mut self, also: &Error) {
+        if let (Error::Violation(first), Error::Violation(also)) = (self, also) {
+            first.join(also);
+        }
+    }
+
     /// Whether it is about what the program asked for, so that whoever reads its trace is to judge it, too. The others
     /// are about the device, or about values that no operation has.
     pub(crate) fn is_verdict(&self) -> bool {

@@ -84,6 +84,10 @@ impl Device {
             }
             done => done,
         };
+        let freed = freed.map_err(|mut error| {
+            context.shorten_help(&mut error);
+            error
+        });
         if let (Some(tracer), Err(error)) = (&context.tracer, &freed)
             && error.is_verdict()
         {

@@ -66,8 +66,8 @@ impl StreamShared {
                 // judged.
                 Ok(None) => hearing.hear(),
                 // What was refused has not begun.
-                Err(error) => {
-                    if work.is_none() || !self.mend(&error, &mut known) {
+                Err(mut error) => {
+                    if work.is_none() || !self.mend(&mut error, &mut known) {
                         self.note_refused(&error, |tracer| {
                             tracer.declared_launch(&self.context.graphs, self.id, accesses, caller)
                         });
@@ -107,7 +107,7 @@ impl StreamShared {
             }
         });
         wanted.sort_by_key(|wanted| (wanted.allocation.get().key(), wanted.part));
-        let (mut refused, aliased) = wanted::merge(&mut wanted);
+        let (stale, aliased) = wanted::merge(&mut wanted);
         let places = wanted::places(&wanted);
         let mut lives = Few::new();
         for (wanted, place) in wanted.iter().zip(&places) {
@@ -122,17 +122,14 @@ impl StreamShared {
             true => Some(Visit::check(self, wanted.iter().map(|wanted| (wanted.allocation.get(), wanted.act)))?),
             false => None,
         };
+        let mut refused = Vec::from_iter(stale);
         for (wanted, place) in wanted.iter().zip(&places) {
-            let judged = self.judge(wanted, &lives[*place], races, &mut state, caller);
-            // Of several violations the first in declared order is reported, whatever the order of the locks.
-            if let Err(error) = judged
-                && refused.as_ref().is_none_or(|(at, _)| wanted.at < *at)
-            {
-                refused = Some((wanted.at, error));
+            if let Err(error) = self.judge(wanted, &lives[*place], races, &mut state, caller) {
+                refused.push((wanted.at, error));
             }
         }
         // What could not be found was declared after all that was.
-        if let Some(error) = refused.map(|(_, error)| error).or(failed).or(aliased) {
+        if let Some(error) = wanted::first(refused).or(failed).or(aliased) {
             return Err(error);
         }
         let mut address = addresses.into_iter();

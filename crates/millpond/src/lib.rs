@@ -51,6 +51,7 @@ mod grants;
 mod graph;
 mod handles;
 mod held;
+mod help;
 mod host_free;
 mod hosts;
 mod in_flight;

@@ -91,6 +91,7 @@ ranks! {
     TRACED_SHARES "names of what is shared";
     TRACED_NODES "names of alloc nodes";
     TRACED_REFUSED "nodes that were refused";
+    REPORTED "what was reported";
     STREAM_NAMES "names of streams";
     TRACES "the traces";
     TRACE_OUTPUT "a trace";

@@ -4,11 +4,12 @@
 //! that is missing is put in, and the program goes on as if it had been right. What is written down in a trace is what
 //! the program said, without that edge: the checker says the same of it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Finding, Kind, Side};
+use millpond_core::check::{Act, Edge, Finding, Kind, Side};
 use millpond_core::ids::StreamId;
 use millpond_core::op::Memory as TracedMemory;
 use millpond_core::order::Knows;
@@ -18,8 +19,13 @@ use crate::PoolShared;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::graph::freed_in_graphs;
+use crate::locks::{Mutex, lock};
+use crate::ranks;
 use crate::stream::StreamShared;
 use crate::tracing::Tracer;
+
+/// So many different violations are told apart by a reporter.
+const MET_MAX: usize = 4096;
 
 /// What becomes of a violation: a setting of devices ([`DeviceConfig::violations`](crate::DeviceConfig::violations)).
 #[derive(Clone, Debug, Default)]
@@ -44,9 +50,28 @@ impl Reporter {
         Reporter(Arc::new(report))
     }
 
-    /// Writes each violation to standard error.
+    /// Writes each violation to standard error: in full at its first time, and in one line, with how often it was met,
+    /// where the same is met again at the same places for the second, fourth, eighth time and so on.
     pub fn stderr() -> Self {
-        Self::new(|violation| eprintln!("millpond: {}: {violation}", violation.kind.name()))
+        let met = Mutex::<{ ranks::REPORTED }, HashMap<String, u64>>::default();
+        Self::new(move |violation| {
+            let key = violation.key();
+            let times = {
+                let mut met = lock(&met);
+                // Of so many different ones each is written in full.
+                let room = met.len() < MET_MAX || met.contains_key(&key);
+                if room { *met.entry(key).and_modify(|times| *times += 1).or_insert(1) } else { 1 }
+            };
+            let kind = violation.kind.name();
+            match times {
+                1 => eprintln!("millpond: {kind}: {violation}"),
+                _ if times.is_power_of_two() => {
+                    let at = violation.spot().map(|spot| format!(" at {spot}")).unwrap_or_default();
+                    eprintln!("millpond: {kind}{at}: the same for the {times}th time");
+                }
+                _ => {}
+            }
+        })
     }
 }
 
@@ -106,23 +131,28 @@ impl StreamShared {
     /// Reports a refusal, where that is the setting, and puts in what is missing. Whether the operation is to be tried
     /// again: once also where it was there by then, which `known` says. No lock is held.
     #[cold]
-    pub(crate) fn mend(&self, error: &Error, known: &mut bool) -> bool {
+    pub(crate) fn mend(&self, error: &mut Error, known: &mut bool) -> bool {
+        self.context.shorten_help(error);
         let Some(violation) = self.context.report(error) else { return false };
         let is_order = matches!(
             violation.kind,
             Kind::UseBeforeAlloc | Kind::FreeBeforeAlloc | Kind::FreeBeforeUse | Kind::Race | Kind::AutoFreeBeforeUse
         );
-        // After its free memory is gone, whatever is waited for.
-        let is_there = |earlier: &Side| earlier.act != Some(Act::Free) && earlier.process.is_none();
-        let earlier = violation.earlier.as_ref().filter(|earlier| is_there(earlier));
-        let Some(stream) = earlier.and_then(|earlier| earlier.stream) else { return false };
-        is_order
-            && match self.follow(stream) {
-                Ok(Followed::New) => true,
-                // Another thread put it in meanwhile.
-                Ok(Followed::Known) => !std::mem::replace(known, true),
-                Ok(Followed::Not) | Err(_) => false,
+        // After its free memory is gone, whatever is waited for. Other processes and devices are not made to wait for.
+        let is_ours = |side: &Side| side.process.is_none() && side.stream.is_some_and(|it| it.device().is_none());
+        if !is_order || violation.earlier.as_ref().is_none_or(|earlier| earlier.act == Some(Act::Free)) {
+            return false;
+        }
+        let mut is_new = false;
+        for Edge { after, .. } in &violation.missing {
+            match after.stream.filter(|_| is_ours(after)).map(|stream| self.follow(stream)) {
+                Some(Ok(Followed::New)) => is_new = true,
+                Some(Ok(Followed::Known)) => {}
+                _ => return false,
             }
+        }
+        // Another thread may have put all of it in meanwhile.
+        is_new || !std::mem::replace(known, true)
     }
 
     /// Has an operation written down that was refused, if it is the program that is wrong. No lock is held.

@@ -132,7 +132,7 @@ impl StreamShared {
                 Hearing::of(&owned.allocation);
                 held = owned.into();
                 is_settled = true;
-            } else if !self.mend(&error, &mut known) {
+            } else if !self.mend(&mut error, &mut known) {
                 let owned = held.into();
                 self.note_refused(&error, |tracer| tracer.free_owned(&owned, Some(self.id), caller));
                 return Err((error, owned));

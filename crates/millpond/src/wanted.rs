@@ -90,6 +90,20 @@ pub(crate) fn merge(wanted: &mut Few<Wanted<'_>>) -> (Option<(usize, Error)>, Op
     (stale, aliased)
 }
 
+/// What an operation is refused with: the first in declared order, whatever the order of the locks, with what else the
+/// others miss.
+#[inline]
+pub(crate) fn first(mut refused: Vec<(usize, Error)>) -> Option<Error> {
+    if refused.is_empty() {
+        return None;
+    }
+    refused.sort_by_key(|(at, _)| *at);
+    let mut refused = refused.into_iter().map(|(_, error)| error);
+    let mut first = refused.next()?;
+    refused.for_each(|also| first.join(&also));
+    Some(first)
+}
+
 /// The first access to bytes that an access before it has, too, where one of them writes: of accesses to some memory,
 /// sorted by that and by their first byte.
 pub(crate) fn find_aliased<M: PartialEq>(accesses: impl Iterator<Item = (M, Act, Part)>) -> Option<usize> {

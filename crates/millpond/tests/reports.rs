@@ -50,6 +50,22 @@ fn a_wrong_order_is_reported_and_mended() {
     }
 }
 
+/// Two readers that are missing are one violation, with both named, and both edges are put in.
+#[test]
+fn all_that_is_missing_is_reported_once() {
+    for make in makes() {
+        let (on, told) = subject(make, None);
+        let [owner, a, b] = on.streams();
+        let x = owner.alloc::<u8>(&on.device.default_pool(), 64).unwrap();
+        for reader in [&a, &b] {
+            reader.wait(&owner.record().unwrap()).unwrap();
+            visit(reader, x.read()).unwrap();
+        }
+        owner.free(x).unwrap();
+        assert_eq!(take(&told), [Kind::FreeBeforeUse], "on {make:?}");
+    }
+}
+
 /// Somebody else, the reporter here, puts the edge in before the library does.
 #[test]
 fn what_is_mended_meanwhile_goes_on() {

@@ -9,10 +9,12 @@ mod render;
 mod report;
 mod witness;
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{self, Write};
 use std::path::Path;
 
-use millpond_core::check::{Checker, Finding, Settings};
+use millpond_core::check::{Checker, Finding, Settings, Spot};
 use millpond_core::op::Ops;
 
 use crate::args::Check as Args;
@@ -172,13 +174,16 @@ fn judge_file(path: &Path, args: &Args) -> Result<(String, Judged), Unreadable> 
 
 fn show(path: &Path, text: &str, judged: &Judged, out: &mut dyn Write) -> io::Result<()> {
     let mut sources = render::Sources::new(path, text);
-    for (at, finding) in judged.findings.iter().take(SHOWN_MAX).enumerate() {
-        writeln!(out, "{}\n", sources.render(finding))?;
-        if let Some(witness) = judged.witnesses.get(at).filter(|_| !finding.kind.is_advice()) {
+    let folded = folded(&judged.findings);
+    for (at, again) in folded.iter().take(SHOWN_MAX) {
+        let finding = &judged.findings[*at];
+        writeln!(out, "{}\n", sources.render(finding, *again))?;
+        if let Some(witness) = judged.witnesses.get(*at).filter(|_| !finding.kind.is_advice()) {
             witness::show(witness, out)?;
         }
     }
-    let hidden = (judged.violations + judged.advice).saturating_sub(SHOWN_MAX as u64);
+    let said: u64 = folded.iter().take(SHOWN_MAX).map(|(_, again)| 1 + *again as u64).sum();
+    let hidden = (judged.violations + judged.advice).saturating_sub(said);
     if hidden > 0 {
         writeln!(out, "... and {hidden} more")?;
     }
@@ -190,6 +195,25 @@ fn show(path: &Path, text: &str, judged: &Judged, out: &mut dyn Write) -> io::Re
         writeln!(out, "{}: {what}; what is there is checked, without leaks", path.display())?;
     }
     writeln!(out, "{}: {}", path.display(), summary(judged))
+}
+
+/// The first finding of each mistake, and how often the same is found again: by the same rule at the same places.
+fn folded(findings: &[Finding]) -> Vec<(usize, usize)> {
+    let mut folded: Vec<(usize, usize)> = Vec::new();
+    let mut first: HashMap<String, usize> = HashMap::new();
+    for (at, finding) in findings.iter().enumerate() {
+        // Without a place only the same sentence is the same mistake.
+        let is_placed = finding.spot().is_some_and(|spot| *spot != Spot::default());
+        let key = finding.key() + if is_placed { "" } else { &finding.sentence };
+        match first.entry(key) {
+            Entry::Occupied(it) => folded[*it.get()].1 += 1,
+            Entry::Vacant(it) => {
+                it.insert(folded.len());
+                folded.push((at, 0));
+            }
+        }
+    }
+    folded
 }
 
 /// In one line: how much was read, and what was found.

@@ -27,11 +27,11 @@ impl Sources {
         Sources { texts: HashMap::from([(program.clone(), text)]), program }
     }
 
-    /// One finding, with terminal codes.
-    pub(super) fn render(&mut self, finding: &Finding) -> String {
+    /// One finding, with terminal codes; `again` is how often it was found at these places besides.
+    pub(super) fn render(&mut self, finding: &Finding, again: usize) -> String {
         let sides: Vec<(&Side, AnnotationKind)> = match (&finding.later, &finding.earlier) {
             (Some(later), earlier) => {
-                let earlier = earlier.iter().chain(finding.others()).map(|side| (side, AnnotationKind::Context));
+                let earlier = earlier.iter().chain(&finding.others).map(|side| (side, AnnotationKind::Context));
                 std::iter::once((later, AnnotationKind::Primary)).chain(earlier).collect()
             }
             (None, earlier) => earlier.iter().map(|side| (side, AnnotationKind::Primary)).collect(),
@@ -52,6 +52,10 @@ impl Sources {
         }
         for line in finding.known_lines().into_iter().chain(finding.notes.clone()) {
             group = group.element(Level::NOTE.message(line));
+        }
+        if again > 0 {
+            let times = if again == 1 { "once".to_owned() } else { format!("{again} times") };
+            group = group.element(Level::NOTE.message(format!("found {times} more at the same places")));
         }
         group = group.element(Level::HELP.message(finding.help()));
         Renderer::styled().render(&[group])

@@ -105,7 +105,7 @@ impl Found {
             line: finding.line(),
             sentence: finding.sentence.clone(),
             earlier: finding.earlier.as_ref().map(Shown::new),
-            others: finding.others().map(Shown::new).collect(),
+            others: finding.others.iter().map(Shown::new).collect(),
             later: finding.later.as_ref().map(Shown::new),
             notes,
             help: finding.help(),

@@ -355,7 +355,7 @@ impl Builder {
             }
             self.mark_nodes(&finding);
             let life = finding.subject.as_ref().and_then(|subject| self.latest.get(&subject.id).copied());
-            let sides = finding.earlier.iter().chain(finding.others()).chain(&finding.later).map(ToString::to_string);
+            let sides = finding.earlier.iter().chain(&finding.others).chain(&finding.later).map(ToString::to_string);
             let mut lines: Vec<String> = sides.chain(finding.known_lines()).chain(finding.notes.clone()).collect();
             lines.push(format!("help: {}", finding.help()));
             self.scene.marks.push(Mark {

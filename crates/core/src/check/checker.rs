@@ -123,7 +123,10 @@ impl Checker {
             true => Err(quiet()),
             false => self.step(&op.what, call),
         };
-        if let Err(refused) = done {
+        if let Err(mut refused) = done {
+            if !refused.missing.is_empty() {
+                refused.missing = self.fewest_edges(call, &refused.missing);
+            }
             self.make_void(&op.what);
             if !refused.is_quiet() {
                 findings.push(*refused);

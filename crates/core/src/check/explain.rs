@@ -3,7 +3,7 @@
 //! All of it is the cold half of the checker: nothing here decides.
 
 use super::checker::{Call, Checker, Refused, Step, quiet};
-use super::finding::{Edge, Finding, Known, Side, Subject};
+use super::finding::{Finding, Known, Side, Subject};
 use super::history::{Fault, Site, Use};
 use super::kind::Kind;
 use super::lives::{Found, Freed, Lease, Life, LifeId, Named};
@@ -47,16 +47,12 @@ impl Checker {
     /// Two operations without the order that they need.
     #[cold]
     pub(super) fn unordered(&self, call: Call<'_>, life: LifeId, fault: Fault, later: Site) -> Refused {
-        let subject = self.subject_of(call, self.lives.at(life));
-        let edge = |end: &Use| Edge {
-            after: self.act_side(call, end.site),
-            recorded: self.recorded_after(end.point).map(|site| self.side(call, site, "recorded")),
-        };
+        let others = fault.ends[1..].iter().map(|end| self.act_side(call, end.site)).collect();
         Box::new(Finding::unordered(
             fault.kind,
-            subject,
-            self.act_side(call, fault.earlier.site),
-            fault.ends.iter().map(edge).collect(),
+            self.subject_of(call, self.lives.at(life)),
+            (self.act_side(call, fault.earlier.site), others),
+            fault.ends.iter().map(|end| self.edge(call, end)).collect(),
             self.act_side(call, later),
             self.known(call, fault.earlier, later),
         ))

@@ -7,9 +7,12 @@ use std::fmt;
 
 use super::history::Site;
 use super::kind::Kind;
-use crate::ids::{AllocId, GraphId, StreamId};
+use crate::ids::{AllocId, GraphId, Point, StreamId};
 use crate::op::{Act, Names, Place};
 use crate::units::Bytes;
+
+/// No more notes are added to a finding by others of the same operation.
+const NOTES_MAX: usize = 8;
 
 /// The allocation that a finding is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -160,16 +163,42 @@ impl From<Site> for Side {
 /// An order that is missing: what the later side has to come after.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Edge {
-    /// The newest operation of its stream that has to come first.
+    /// The operation that has to come first: the newest of its stream that does, or one that comes after all that does.
     pub after: Side,
     /// The record of an event that comes after that, where there is one already.
     pub recorded: Option<Side>,
+    /// Where its stream was destroyed, if it was: the event has to be recorded before.
+    pub destroyed: Option<Spot>,
+    /// Where that stands in the order, if an event can bring it.
+    pub(super) point: Option<Point>,
 }
 
 impl Edge {
-    /// One that no event recorded so far can bring.
+    /// One that an event of the operation's stream brings, which lives.
     pub fn after(after: Side) -> Self {
-        Edge { after, recorded: None }
+        Edge { after, recorded: None, destroyed: None, point: None }
+    }
+
+    /// As [`after`](Self::after), where it is known which point that is.
+    pub fn of(after: Side, point: Point) -> Self {
+        // What the host does, and other processes, is told by other means than an event of a stream.
+        let point = Some(point).filter(|_| !after.is_host() && after.process.is_none());
+        Edge { point, ..Self::after(after) }
+    }
+
+    /// The point that has to come first, if an event can bring it.
+    pub fn point(&self) -> Option<Point> {
+        self.point
+    }
+
+    /// Takes another one in, if it is of the same stream: the newer of both stands for the other.
+    fn absorb(&mut self, other: &Edge) -> bool {
+        let of = |edge: &Edge| (edge.after.stream, edge.after.process, edge.point.map(|point| point.slot));
+        let is_same = of(self) == of(other);
+        if is_same && self.after.op < other.after.op {
+            *self = other.clone();
+        }
+        is_same
     }
 
     /// What brings it, where `later` is the other end.
@@ -180,15 +209,21 @@ impl Edge {
             spot => format!(" ({spot})"),
         };
         let op = before.op.map(|op| format!(" at or after op {op}")).unwrap_or_default();
+        let until = match self.destroyed.as_ref().map(ToString::to_string) {
+            Some(spot) if spot.is_empty() => ", before that stream is destroyed".to_owned(),
+            Some(spot) => format!(", before that stream is destroyed ({spot})"),
+            None => String::new(),
+        };
         let event = match (before.process, before.stream) {
             (Some(process), Some(stream)) => {
                 format!("an event that process {process} records on its {stream}{op} and exports")
             }
-            _ => format!("an event recorded on {}{op}{at}", before.who),
+            _ => format!("an event recorded on {}{op}{at}{until}", before.who),
         };
         match &self.recorded {
             _ if before.is_host() => format!("let {after} hear of it first: pass a message, or join the threads"),
             _ if later.is_host() && before.process.is_some() => format!("synchronize {event} before"),
+            _ if later.is_host() && self.destroyed.is_some() => "synchronize the device before".to_owned(),
             _ if later.is_host() => {
                 format!("synchronize {}, or an event recorded on it{op}{at}, before", before.who)
             }
@@ -226,8 +261,10 @@ pub struct Finding {
     pub sentence: String,
     /// The side that was there first.
     pub earlier: Option<Side>,
-    /// The orders that are missing, one for each stream that has to come first, the earlier side's first: who comes
-    /// after all of these comes after everything that it must. Empty where an order would not put it right.
+    /// What else has to come first and does not: the newest of each further stream.
+    pub others: Vec<Side>,
+    /// The orders that are missing, as few as settle it: whoever comes after all of these comes after everything that it
+    /// must. Empty where an order would not put it right.
     pub missing: Vec<Edge>,
     /// The side that is refused: the finding is *at* its place.
     pub later: Option<Side>,
@@ -249,12 +286,30 @@ impl Finding {
             subject: None,
             sentence: sentence.into(),
             earlier: None,
+            others: Vec::new(),
             missing: Vec::new(),
             later: None,
             graph: None,
             known: None,
             notes: Vec::new(),
             advice: advice.into(),
+        }
+    }
+
+    /// The same operation is wrong for another reason as well: what else has to come first is added, so that the help
+    /// settles both.
+    pub fn join(&mut self, other: &Finding) {
+        if self.missing.is_empty() || other.missing.is_empty() {
+            return;
+        }
+        for edge in &other.missing {
+            if !self.missing.iter_mut().any(|known| known.absorb(edge)) {
+                self.missing.push(edge.clone());
+            }
+        }
+        let note = format!("also, {}", other.sentence);
+        if other.sentence != self.sentence && self.notes.len() < NOTES_MAX && !self.notes.contains(&note) {
+            self.notes.push(note);
         }
     }
 
@@ -274,19 +329,29 @@ impl Finding {
         }
     }
 
-    /// What else has to come first and does not: the newest of each further stream.
-    pub fn others(&self) -> impl Iterator<Item = &Side> {
-        self.missing.iter().skip(1).map(|edge| &edge.after)
+    /// All places that it names.
+    pub fn spots_mut(&mut self) -> impl Iterator<Item = &mut Spot> {
+        let (mut sides, mut spots): (Vec<&mut Side>, Vec<&mut Spot>) = Default::default();
+        for edge in &mut self.missing {
+            sides.push(&mut edge.after);
+            sides.extend(&mut edge.recorded);
+            spots.extend(&mut edge.destroyed);
+        }
+        let known = self.known.iter_mut().flat_map(|it| [&mut it.newest, &mut it.recorded, &mut it.through]).flatten();
+        sides.extend(self.earlier.iter_mut().chain(&mut self.others).chain(&mut self.later).chain(known));
+        sides.into_iter().map(|side| &mut side.spot).chain(spots)
     }
 
     /// The same without places in the source.
     pub fn without_places(mut self) -> Self {
-        let edges = self.missing.iter_mut().flat_map(|edge| std::iter::once(&mut edge.after).chain(&mut edge.recorded));
-        let known = self.known.iter_mut().flat_map(|it| [&mut it.newest, &mut it.recorded, &mut it.through]).flatten();
-        for side in self.earlier.iter_mut().chain(&mut self.later).chain(edges).chain(known) {
-            side.spot = Spot::default();
-        }
+        self.spots_mut().for_each(|spot| *spot = Spot::default());
         self
+    }
+
+    /// What it has in common with the same mistake made again: the rule and both places.
+    pub fn key(&self) -> String {
+        let at = |side: &Option<Side>| side.as_ref().map(|side| side.spot.to_string()).unwrap_or_default();
+        format!("{}\t{}\t{}", self.kind.name(), at(&self.earlier), at(&self.later))
     }
 
     /// The place that the finding is at: the later side's, or the only one's.
@@ -311,7 +376,7 @@ impl Finding {
         if let Some(earlier) = &self.earlier {
             earlier.facts("earlier", &mut facts);
         }
-        for other in self.others() {
+        for other in &self.others {
             other.facts("other", &mut facts);
         }
         if let Some(later) = &self.later {
@@ -357,7 +422,7 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.sentence)?;
-        for side in self.earlier.iter().chain(self.others()).chain(&self.later) {
+        for side in self.earlier.iter().chain(&self.others).chain(&self.later) {
             writeln!(f, "  {side}")?;
         }
         for line in self.known_lines().iter().chain(&self.notes) {

@@ -120,8 +120,7 @@ impl History {
     /// `races` are looked for, a write after every use of these bytes and a read after every write.
     #[inline]
     pub fn check_use(&self, act: Act, part: Part, who: &impl Knows, races: bool) -> Result<(), Fault> {
-        let writes = |earlier: &&Use| act == Act::Write && earlier.site.act != Act::Free;
-        let conflicts = |earlier: &&Use| earlier.site.act == Act::Write || writes(earlier);
+        let conflicts = |earlier: &&Use| act.conflicts(earlier.site.act);
         if !who.covers(self.born.point) {
             return Err(self.fault(Kind::UseBeforeAlloc, self.born, part, who, |it| races && conflicts(&it)));
         }

@@ -98,6 +98,10 @@ impl Launch for Launching<'_> {
             self.checker.resolve(self.call, memory, self.checker.site(self.call, self.seat, Act::Read)).map(drop)
         })
     }
+
+    fn join(&self, refused: &mut Refused, also: Refused) {
+        refused.join(&also);
+    }
 }
 
 impl Checker {

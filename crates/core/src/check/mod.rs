@@ -7,9 +7,11 @@
 
 mod captures;
 mod checker;
+mod edges;
 mod edit;
 mod events;
 mod explain;
+mod fewest;
 mod finding;
 mod graphs;
 mod history;
@@ -32,6 +34,7 @@ mod words;
 
 pub use checker::{Checker, Settings};
 pub use edit::Edit;
+pub use fewest::{WANTED_MAX, fewest};
 pub use finding::{Edge, Finding, Known, Side, Spot, Subject};
 pub use history::{Fault, History, Site, Use};
 pub use kind::Kind;

@@ -30,6 +30,9 @@ pub trait Launch {
 
     /// What the graph was instantiated with is still there.
     fn check_pins(&self) -> Result<(), Self::Refused>;
+
+    /// A demand is refused for another reason as well, or for the same.
+    fn join(&self, refused: &mut Self::Refused, also: Self::Refused);
 }
 
 /// Whether a launch with so many demands may be made.
@@ -39,9 +42,20 @@ pub trait Launch {
 pub fn judge<L: Launch>(launch: &L, demands: usize) -> Result<(), L::Refused> {
     launch.check_unfreed()?;
     launch.check_addresses()?;
-    launch.check_auto_frees()?;
-    (0..demands).try_for_each(|number| launch.check_demand(number))?;
-    launch.check_pins()
+    let first =
+        launch.check_auto_frees().and_then(|()| (0..demands).try_for_each(|number| launch.check_demand(number)));
+    match first {
+        Ok(()) => launch.check_pins(),
+        Err(refused) => Err(with_the_rest(launch, demands, refused)),
+    }
+}
+
+/// What a launch is refused for, with what else its demands miss.
+#[cold]
+fn with_the_rest<L: Launch>(launch: &L, demands: usize, mut refused: L::Refused) -> L::Refused {
+    let all = (0..demands).filter_map(|number| launch.check_demand(number).err());
+    all.for_each(|also| launch.join(&mut refused, also));
+    refused
 }
 
 /// A launch that was submitted: where what its nodes did stands in the order.

@@ -6,10 +6,11 @@ use super::checker::{Call, Checker, Refused};
 use super::finding::{Finding, Side, Spot, Subject};
 use super::history::Site;
 use super::kind::Kind;
+use super::lives::{Found, Named};
 use super::timeline::Seat;
 use crate::graph::{CaptureError, GraphError, GraphFault, GraphFaultKind, Label, Memory as NodeMemory, NodeSite, Pin};
 use crate::ids::{GraphId, StreamId};
-use crate::op::{Act, Names};
+use crate::op::{Act, Memory, Names};
 
 impl From<GraphFaultKind> for Kind {
     /// What a fault of a graph is to the checker.
@@ -85,10 +86,17 @@ impl Finding {
 impl Checker {
     pub(super) fn graph_fault(&self, call: Call<'_>, graph: GraphId, fault: &GraphFault) -> Finding {
         let mut fault = fault.clone();
+        let of_graph = |key| self.graphs.names_of(graph).and_then(|names| names.of(key));
         let memory = match fault.subject.memory {
-            NodeMemory::Own(alloc) => self.graphs.names_of(graph).and_then(|names| names.of((graph, alloc))),
-            _ => None,
+            NodeMemory::Own(alloc) => of_graph((graph, alloc)),
+            NodeMemory::Foreign { graph, alloc } => of_graph((graph, alloc)),
+            NodeMemory::External { id, generation } => Some(Memory { id, generation }),
         };
+        if let Some(Found::Named(Named::Life(life) | Named::Lease(life))) = memory.map(|it| self.lives.find(it)) {
+            let life = self.lives.at(life);
+            fault.subject.bytes = Some(life.bytes);
+            fault.subject.name = life.name.and_then(|name| call.names.text(name)).map(ToString::to_string);
+        }
         if let Some(name) = memory.and_then(|memory| self.graphs.called.get(&memory)) {
             fault.subject.name = call.names.text(*name).map(ToString::to_string);
         }

@@ -6,14 +6,13 @@
 //! its last holder. Knows lives and threads.
 
 use super::checker::{Call, Checker, Refused, Step};
-use super::events::Stands;
 use super::finding::Finding;
 use super::history::{History, Site, Use};
 use super::kind::Kind;
 use super::lives::{Freed, Lease, LifeId, Named, Ticket};
 use super::timeline::{HostKnows, Seat};
 use super::usage::ALWAYS;
-use crate::ids::{Point, ProcessId, StreamId, TicketId};
+use crate::ids::{ProcessId, StreamId, TicketId};
 use crate::op::{Act, Memory};
 
 impl Checker {
@@ -126,18 +125,5 @@ impl Checker {
         }
         let slots = self.time.slots_of(process);
         self.lives.settle(|point| slots.contains(&point.slot));
-    }
-
-    /// A record that comes after a point and is still there to be waited for.
-    pub(super) fn recorded_after(&self, point: Point) -> Option<Site> {
-        let mut found: Vec<(u32, Site)> = Vec::new();
-        for (id, event) in &self.events {
-            if let Stands::Recorded(recorded) = &event.stands
-                && recorded.snapshot.covers(point)
-            {
-                found.push((id.0, recorded.site));
-            }
-        }
-        found.into_iter().min_by_key(|(id, _)| *id).map(|(_, site)| site)
     }
 }

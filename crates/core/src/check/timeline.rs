@@ -167,6 +167,12 @@ impl Timeline {
         thread
     }
 
+    /// The streams of a thread's process that live.
+    pub(super) fn streams_of(&self, host: HostId) -> impl Iterator<Item = &Stream> {
+        let process = self.process(host);
+        self.streams.iter().filter(move |stream| self.homes[stream.home].0 == process)
+    }
+
     /// The chains of a process: of its streams that live, and of its threads.
     pub(super) fn slots_of(&self, process: ProcessId) -> Vec<Slot> {
         let streams = self.streams.iter().filter(|stream| self.homes[stream.home].0 == process);

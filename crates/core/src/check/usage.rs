@@ -28,11 +28,6 @@ pub(super) struct Target {
     pub(super) is_lease: bool,
 }
 
-/// Whether one of two uses is a write.
-fn writes(accesses: &[Access], pair: [usize; 2]) -> bool {
-    pair.iter().any(|at| accesses[*at].act == Act::Write)
-}
-
 impl Checker {
     /// Memory exists from the stream's next point on.
     pub(super) fn alloc(
@@ -107,8 +102,11 @@ impl Checker {
             return self.captured_launch(call, seat, accesses, name);
         }
         let mut targets = SmallVec::<[Target; 4]>::new();
-        for access in accesses {
-            targets.push(self.check_access(call, seat, *access)?);
+        for (at, access) in accesses.iter().enumerate() {
+            match self.check_access(call, seat, *access) {
+                Ok(target) => targets.push(target),
+                Err(refused) => return Err(self.with_the_rest(call, seat, refused, &accesses[at + 1..])),
+            }
         }
         self.refuse_aliased(call, seat, accesses, &targets)?;
         if start == Start::Early && self.settings.weak_order {
@@ -126,6 +124,14 @@ impl Checker {
         }
         self.done(seat, "launched", call.place);
         Ok(())
+    }
+
+    /// What is refused for one access, with what else the others miss.
+    #[cold]
+    fn with_the_rest(&self, call: Call<'_>, seat: Seat, mut refused: Refused, others: &[Access]) -> Refused {
+        let also = others.iter().filter_map(|access| self.check_access(call, seat, *access).err());
+        also.for_each(|also| refused.join(&also));
+        refused
     }
 
     /// Looks one access up and asks whether it may be here.
@@ -153,7 +159,9 @@ impl Checker {
         let overlaps = |other: usize, at: usize| accesses[other].part.overlaps(accesses[at].part);
         let twice = |at: usize| {
             (0..at).any(|other| {
-                targets[other].life == targets[at].life && writes(accesses, [other, at]) && overlaps(other, at)
+                targets[other].life == targets[at].life
+                    && accesses[at].act.conflicts(accesses[other].act)
+                    && overlaps(other, at)
             })
         };
         match (1..targets.len()).find(|at| twice(*at)) {
@@ -175,7 +183,9 @@ impl Checker {
         let overlaps = |other: usize, at: usize| accesses[other].part.overlaps(accesses[at].part);
         let twice = |at: usize| {
             (0..at).any(|other| {
-                found[other].memory == found[at].memory && writes(accesses, [other, at]) && overlaps(other, at)
+                found[other].memory == found[at].memory
+                    && accesses[at].act.conflicts(accesses[other].act)
+                    && overlaps(other, at)
             })
         };
         match (1..found.len()).find(|at| twice(*at)) {
@@ -244,7 +254,7 @@ impl Checker {
         let slot = stream.chain.slot();
         let overlaps = |known: &&Use| known.point.slot == slot && known.point.seq >= from;
         for (access, target) in accesses.iter().zip(targets) {
-            let conflicts = |known: &&Use| access.act == Act::Write || known.site.act == Act::Write;
+            let conflicts = |known: &&Use| access.act.conflicts(known.site.act);
             let life = self.lives.at(target.life);
             if let Some(earlier) = life.history.uses_of(access.part).filter(conflicts).find(overlaps) {
                 return Err(self.weakly_ordered(call, target.life, *earlier, self.site(call, seat, access.act)));

@@ -7,12 +7,12 @@ use super::kind::Kind;
 use crate::op::Act;
 
 impl Finding {
-    /// Two operations without the order that they need: the later side comes after what `known` says, and has to come
-    /// after the ends of all edges.
+    /// Operations without the order that they need: the earlier side and all others have to come before
+    /// the later one. That side comes after what `known` says; the `missing` edges settle it.
     pub fn unordered(
         kind: Kind,
         subject: Subject,
-        earlier: Side,
+        (earlier, others): (Side, Vec<Side>),
         missing: Vec<Edge>,
         later: Side,
         known: Option<Known>,
@@ -21,7 +21,7 @@ impl Finding {
         let (verb, by) = (&later.verb, later.by());
         let sentence = format!("{subject} is {verb} {by} with nothing ordering that after {noun} {}", earlier.by());
         let known = known.filter(|_| earlier.process.is_none() && !earlier.is_host());
-        Finding { missing, known, ..Self::about(kind, subject, Some(earlier), later, sentence, "") }
+        Finding { others, missing, known, ..Self::about(kind, subject, Some(earlier), later, sentence, "") }
     }
 
     /// An act on memory that is freed; `freed` is not known where it is too long ago.

@@ -57,8 +57,8 @@ impl Life {
         }
         let is_race = |other: &&NodeId| **other != id && !is_before(**other) && !shares(**other);
         let write = self.writes.iter().find(is_race).map(|node| (*node, Act::Write));
-        let read = || self.reads.iter().find(is_race).map(|node| (*node, Act::Read));
-        let earlier = write.or_else(|| if act == Act::Write { read() } else { None })?;
+        let reads = if act.conflicts(Act::Read) { &self.reads[..] } else { &[] };
+        let earlier = write.or_else(|| reads.iter().find(is_race).map(|node| (*node, Act::Read)))?;
         Some(Wrong { kind: GraphFaultKind::Race, earlier, later: (id, act) })
     }
 

@@ -19,6 +19,13 @@ pub enum Act {
 }
 
 impl Act {
+    /// Whether two uses of the same bytes need an order: one of them writes. A free that is among the uses (another
+    /// process's) is no write.
+    #[inline]
+    pub fn conflicts(self, earlier: Act) -> bool {
+        earlier == Act::Write || (self == Act::Write && earlier != Act::Free)
+    }
+
     /// In the past, for a table: `read`, `freed`.
     pub fn past(self) -> &'static str {
         match self {

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use millpond_core::check::{Act, Place};
+use millpond_core::check::{Act, Place, Subject};
 use millpond_core::graph::{
     Access as NodeAccess, Addressing, Graph as CoreGraph, GraphAllocId, GraphError as CoreError, GraphId, Label,
     Memory, NodeId, Pin,
@@ -352,6 +352,15 @@ impl Body {
         }
         // A graph that was kept over four billion lives of one allocation would take a new one for its own.
         Ok(Memory::External { id: allocation.id, generation })
+    }
+
+    /// Memory of the outside that nodes name, as a person knows it.
+    #[cold]
+    pub(super) fn outside(&self, memory: Memory) -> Option<Subject> {
+        let Memory::External { id, generation } = memory else { return None };
+        let allocation = self.held.get(&id)?;
+        let life = allocation.life();
+        (life.generation == generation).then(|| allocation.subject(&life))
     }
 
     /// The name that a trace has for memory: of the life that is meant, where one is.

@@ -312,6 +312,10 @@ impl Launch for Judged<'_, '_> {
     fn check_pins(&self) -> Result<()> {
         Ok(())
     }
+
+    fn join(&self, refused: &mut Error, also: Error) {
+        refused.join(&also);
+    }
 }
 
 impl Judged<'_, '_> {

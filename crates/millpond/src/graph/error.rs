@@ -1,6 +1,6 @@
 //! Why captures and graphs are refused. Plain data, in words.
 
-use millpond_core::check::{Act, Finding, Side};
+use millpond_core::check::{Act, Finding, Side, Subject};
 use millpond_core::graph::{GraphFault, GraphId, LaunchRefused, UpdateRefused};
 use millpond_core::op::Names;
 
@@ -145,7 +145,16 @@ impl GraphError {
     pub(crate) fn faults(body: &Body, faults: &[GraphFault]) -> Self {
         let (graph, names) = (body.core.id(), Names::default());
         let title = |stream| title(body.context.number, stream);
-        GraphError::Faults(faults.iter().map(|fault| Finding::of_graph(graph, fault, &names, &title)).collect())
+        let finding = |fault: &GraphFault| {
+            let (mut fault, subject) = (fault.clone(), body.outside(fault.subject.memory));
+            if let Some(Subject { bytes, name, .. }) = &subject {
+                (fault.subject.bytes, fault.subject.name) = (Some(*bytes), name.clone());
+            }
+            let mut finding = Finding::of_graph(graph, &fault, &names, &title);
+            finding.subject = subject;
+            finding
+        };
+        GraphError::Faults(faults.iter().map(finding).collect())
     }
 }
 

@@ -127,8 +127,10 @@ impl GraphExec {
             match once() {
                 Ok(begun) => break begun,
                 Err(Stopped::Blocked(blocked)) => wait(&exec.context, &blocked)?,
-                Err(Stopped::Refused(error)) if shared.mend(&error, &mut known) || exec.context.makes_room(&error) => {}
-                Err(Stopped::Refused(error)) => {
+                Err(Stopped::Refused(mut error)) => {
+                    if shared.mend(&mut error, &mut known) || exec.context.makes_room(&error) {
+                        continue;
+                    }
                     shared.note_refused(&error, |tracer| {
                         if let Some(traced) = &exec.traced {
                             tracer.graph_launch(traced, shared.id, std::iter::empty(), caller);

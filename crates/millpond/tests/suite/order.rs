@@ -422,3 +422,47 @@ fn all_that_is_missing_is_said_at_once() {
         owner.free(by_host.buffer).unwrap();
     });
 }
+
+/// A stream that comes after several of those that are missing stands for them: one edge settles it.
+#[test]
+fn the_help_is_as_few_edges_as_settle_it() {
+    on_every_device(|on| {
+        let (pool, [owner, a, b, c]) = (pool(on), on.streams());
+        let x = owner.alloc::<u8>(&pool, 64).unwrap();
+        touch(&owner, &x);
+        for reader in [&a, &b] {
+            order(&owner, reader);
+            visit(reader, x.read()).unwrap();
+        }
+        order(&a, &c);
+        order(&b, &c);
+        let refused = owner.free(x).unwrap_err();
+        let violation = refused.error.violation().unwrap();
+        let sides: Vec<_> = violation.earlier.iter().chain(&violation.others).map(|side| side.stream).collect();
+        assert_eq!(sides, [Some(a.id()), Some(b.id())], "both are named");
+        let missing: Vec<_> = violation.missing.iter().map(|edge| edge.after.stream).collect();
+        assert_eq!(missing, [Some(c.id())], "{}", refused.error);
+        order(&c, &owner);
+        owner.free(refused.buffer).unwrap();
+    });
+}
+
+/// A closed stream records no event any more: the help says that it has to be done before.
+#[test]
+fn the_help_asks_no_closed_stream() {
+    on_every_device(|on| {
+        let (pool, [owner, a]) = (pool(on), on.streams());
+        let x = owner.alloc::<u8>(&pool, 64).unwrap();
+        order(&owner, &a);
+        visit(&a, x.read()).unwrap();
+        drop(a);
+        let refused = owner.free(x).unwrap_err();
+        let text = refused.error.to_string();
+        assert!(text.contains(", before that stream is destroyed"), "{text}");
+        owner.synchronize().unwrap();
+        let refused = on.device.free(refused.buffer).unwrap_err();
+        assert!(refused.error.to_string().contains("help: synchronize the device before"), "{}", refused.error);
+        on.device.synchronize().unwrap();
+        owner.free(refused.buffer).unwrap();
+    });
+}

@@ -1,0 +1,95 @@
+//! Which edges are added to settle what is missing: the fewest.
+//!
+//! The simple version asks for an event of each stream that has to come first. Departures: an event that is recorded
+//! already is taken where one will do; a stream that comes after several of them stands for all; a stream that was
+//! destroyed cannot record any more, so that another one which comes after it is asked, if there is one.
+//!
+//! Cold: help for a person. Decides no verdict.
+
+use std::collections::BTreeMap;
+
+use super::checker::{Call, Checker};
+use super::events::Stands;
+use super::fewest::{WANTED_MAX, fewest};
+use super::finding::{Edge, Spot};
+use super::history::{Site, Use};
+use super::timeline::Stream;
+use crate::ids::{Point, StreamId};
+use crate::op::Act;
+use crate::order::Knows;
+
+/// An edge, and which of those that are wanted it brings.
+type Way = (u64, Edge);
+
+impl Checker {
+    /// The edge from an operation that has to come first.
+    pub(super) fn edge(&self, call: Call<'_>, end: &Use) -> Edge {
+        let stream = end.site.stream;
+        let is_there = stream == StreamId::HOST || self.time.stream(stream).is_some();
+        let ended = || self.time.was(stream).flatten();
+        let spot = || ended().map_or_else(Spot::default, |(site, _)| Spot::new(site.place, call.names));
+        Edge { destroyed: (!is_there).then(spot), ..Edge::of(self.act_side(call, end.site), end.point) }
+    }
+
+    /// The fewest edges that bring all that these bring.
+    #[cold]
+    pub(super) fn fewest_edges(&self, call: Call<'_>, wanted: &[Edge]) -> Vec<Edge> {
+        if wanted.len() > WANTED_MAX {
+            return wanted.to_vec();
+        }
+        let mut ways = self.recorded_edges(call, wanted);
+        let own = wanted.iter().enumerate().map(|(at, edge)| (1 << at, edge.clone()));
+        let (living, destroyed): (Vec<Way>, Vec<Way>) = own.partition(|(_, edge)| edge.destroyed.is_none());
+        ways.extend(living);
+        ways.extend(self.stream_edges(call, wanted));
+        ways.extend(destroyed);
+        let brings: Vec<u64> = ways.iter().map(|(bits, _)| *bits).collect();
+        let chosen = fewest(u64::MAX >> (WANTED_MAX - wanted.len()), &brings);
+        let mut ways: Vec<Option<Edge>> = ways.into_iter().map(|(_, edge)| Some(edge)).collect();
+        chosen.into_iter().filter_map(|at| ways[at].take()).collect()
+    }
+
+    /// By events that are recorded already: of those that bring the same, the first.
+    fn recorded_edges(&self, call: Call<'_>, wanted: &[Edge]) -> Vec<Way> {
+        let mut found: BTreeMap<u64, (u32, Site)> = BTreeMap::new();
+        for (id, event) in &self.events {
+            if let Stands::Recorded(recorded) = &event.stands {
+                let bits = bits(wanted, |point| recorded.snapshot.covers(point));
+                let first = found.entry(bits).or_insert((id.0, recorded.site));
+                *first = if id.0 < first.0 { (id.0, recorded.site) } else { *first };
+            }
+        }
+        found.remove(&0);
+        let mut found: Vec<(u64, (u32, Site))> = found.into_iter().collect();
+        found.sort_by_key(|(_, (id, _))| *id);
+        let edge = |(bits, (_, site)): (u64, (u32, Site))| {
+            let record = self.side(call, site, "recorded");
+            let after = match bits.is_power_of_two() {
+                true => wanted[bits.trailing_zeros() as usize].after.clone(),
+                false => record.clone(),
+            };
+            (bits, Edge { recorded: Some(record), ..Edge::after(after) })
+        };
+        found.into_iter().map(edge).collect()
+    }
+
+    /// By streams that come after more than what they did themselves.
+    fn stream_edges(&self, call: Call<'_>, wanted: &[Edge]) -> Vec<Way> {
+        let is_free = |stream: &&Stream| !self.graphs.is_captured(stream.kept.id);
+        let way = |stream: &Stream| {
+            let bits = bits(wanted, |point| stream.chain.covers(point));
+            let (verb, op, place) = stream.newest(stream.chain.seq()).filter(|_| bits != 0)?;
+            let site = Site { act: Act::Read, stream: stream.kept.id, op, place };
+            Some((stream.kept.id, (bits, Edge::after(self.side(call, site, verb)))))
+        };
+        let mut ways: Vec<(StreamId, Way)> = self.time.streams_of(call.host).filter(is_free).filter_map(way).collect();
+        ways.sort_by_key(|(id, _)| *id);
+        ways.into_iter().map(|(_, way)| way).collect()
+    }
+}
+
+/// Which edges end at points that are covered.
+fn bits(wanted: &[Edge], covers: impl Fn(Point) -> bool) -> u64 {
+    let brought = wanted.iter().enumerate().filter(|(_, edge)| edge.point().is_some_and(&covers));
+    brought.fold(0, |bits, (at, _)| bits | 1 << at)
+}

@@ -1,0 +1,96 @@
+//! What is to be added where several things have to come first: as few edges as settle it, and ones that can be made.
+
+use millpond_litmus::Program;
+
+/// The help of the one finding of a program.
+fn help(text: &str) -> String {
+    let findings = Program::parse(text).expect("it can be read").check();
+    let [finding] = &findings[..] else { panic!("one finding, not {}", findings.len()) };
+    finding.help()
+}
+
+const BEGIN: &str = "set leaks off\nstream s nonblocking\nstream t nonblocking\nstream u nonblocking\n\
+                     a = alloc s 64\nwrite s a\nrecord e s\nwait t e\nread t a\n";
+
+/// BEGIN, a fourth stream, and what follows.
+fn after(rest: &str) -> String {
+    format!("{BEGIN}stream v nonblocking\nwait v e\nread v a\n{rest}")
+}
+
+#[test]
+fn a_reader_that_comes_after_the_writer_stands_for_it() {
+    assert_eq!(
+        help(&format!("{BEGIN}destroy e\nfree u a")),
+        "make stream `u` wait for an event recorded on stream `t` at or after op 2 (line 9)"
+    );
+}
+
+#[test]
+fn a_stream_that_comes_after_all_readers_stands_for_them() {
+    let joined = "stream w nonblocking\nrecord f t\nwait w f\nrecord f v\nwait w f\ndestroy e\ndestroy f\nfree u a";
+    assert_eq!(
+        help(&after(joined)),
+        "make stream `u` wait for an event recorded on stream `w` at or after op 2 (line 17)"
+    );
+}
+
+#[test]
+fn an_event_that_brings_all_is_taken() {
+    let recorded = "record f t\nwait v f\nrecord g v\ndestroy e\nfree u a";
+    assert_eq!(
+        help(&after(recorded)),
+        "make stream `u` wait for the event that is recorded already by stream `v`, op 4 (line 15)"
+    );
+}
+
+#[test]
+fn readers_that_nobody_comes_after_are_named_each() {
+    assert_eq!(
+        help(&after("destroy e\nfree s a")),
+        "make stream `s` wait for an event recorded on stream `t` at or after op 2 (line 9); \
+         make stream `s` wait for an event recorded on stream `v` at or after op 2 (line 12)"
+    );
+}
+
+#[test]
+fn a_stream_that_is_destroyed_records_before() {
+    assert_eq!(
+        help(&after("destroy e\nrecord f v\nwait s f\ndestroy f\ndestroy t\nfree s a")),
+        "make stream `s` wait for an event recorded on stream `t` at or after op 2 (line 9), before that stream is \
+         destroyed (line 17)"
+    );
+    let heir = "record f t\nwait v f\ndestroy e\ndestroy f\ndestroy t\nfree s a";
+    assert_eq!(
+        help(&after(heir)),
+        "make stream `s` wait for an event recorded on stream `v` at or after op 3 (line 14)",
+        "another one comes after it"
+    );
+    assert_eq!(help(&after("destroy e\ndestroy t\nsynchronize v\nfree now a")), "synchronize the device before");
+}
+
+#[test]
+fn all_accesses_of_an_operation_are_settled_at_once() {
+    let text = "set leaks off\nstream s nonblocking\nstream t nonblocking\nstream u nonblocking\n\
+                a = alloc s 64\nb = alloc t 64\nkernel u read a write b";
+    assert_eq!(
+        help(text),
+        "make stream `u` wait for an event recorded on stream `s` at or after op 1 (line 5); \
+         make stream `u` wait for an event recorded on stream `t` at or after op 1 (line 6)"
+    );
+    let graph = format!(
+        "{}graph g\nnode k in g: kernel read a write b\nx = instantiate g\nlaunch x u",
+        &text[..text.find("kernel").unwrap()]
+    );
+    assert!(help(&graph).contains("stream `s`") && help(&graph).contains("stream `t`"), "{}", help(&graph));
+}
+
+#[test]
+fn memory_of_the_outside_has_its_name_in_graphs() {
+    let text = "set leaks off\nstream s\na = alloc s 64\ngraph g\nnode p in g: write a\nnode q in g: read a\nx = instantiate g";
+    let findings = Program::parse(text).expect("it can be read").check();
+    assert_eq!(
+        findings[0].sentence,
+        "`a` (allocation 0, 64 B) is read by kernel `q` and written by kernel `p` with no path between them"
+    );
+    assert_eq!(findings[0].subject.as_ref().unwrap().name.as_deref(), Some("a"));
+}
