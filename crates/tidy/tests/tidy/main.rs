@@ -4,8 +4,11 @@
 //! a [`Source`] to findings, in a file of its own kind, and has two tests: the tree keeps it, and a bad snippet
 //! (a canary) breaks it. It knows no Rust grammar beyond where comments, strings and braces are.
 
+mod arrows;
+mod floors;
 mod layers;
 mod locks;
+mod paths;
 mod phrases;
 mod sizes;
 mod source;
@@ -27,6 +30,53 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
 ];
+
+/// The floors of `crates/millpond`, bottom up: what belongs to one uses only its own and those above it in this list.
+const FLOORS: &[(&str, &[&str])] = &[
+    ("sync", &["garbage", "locks", "ranks", "sweep"]),
+    (
+        "names",
+        &[
+            "config",
+            "count",
+            "error",
+            "graph/error",
+            "shelf_count",
+            "share/error",
+            "statistics",
+            "stream_names",
+            "trace",
+        ],
+    ),
+    ("clock", &["chains", "hosts", "in_flight", "progress", "share/traced", "tracing"]),
+    ("life", &["access", "allocation", "buffer", "context", "graph/arena", "graph/node", "last"]),
+    ("pool", &["grants", "pool", "share/exposed", "shell"]),
+    (
+        "stream",
+        &[
+            "copy",
+            "default_streams",
+            "event",
+            "external",
+            "host_free",
+            "launch",
+            "peers",
+            "record",
+            "relieve",
+            "report",
+            "serve",
+            "stream",
+            "wanted",
+        ],
+    ),
+    ("graph", &["graph"]),
+    ("share", &["share"]),
+    ("api", &["cuda", "device", "handles", "held", "locate", "raw", "trusted", "untypable"]),
+];
+/// The arrows that go up today: the list only shrinks.
+const UPWARD: &str = include_str!("upward.txt");
+/// The circles of files that there are today, by crate: the list only shrinks.
+const CIRCLES: &str = include_str!("circles.txt");
 
 /// The crates and which of ours each may depend on. Dev-dependencies are free, except that core has none.
 const CRATES: &[(&str, &[&str])] = &[
