@@ -10,17 +10,17 @@ use millpond_core::op::NodeOp;
 use millpond_driver::{DriverError, process};
 
 use super::body::Body;
-use super::error::GraphError;
 use super::exec::{GraphExec, Instantiate};
-use super::node::{GraphNode, MemAllocNode, NodeName};
 use super::payload::{EventNode, Payload};
-use crate::access::{Access, Read, Write};
-use crate::count::Count;
-use crate::device::Device;
-use crate::error::{Error, Invalid, Result};
-use crate::external::ExternalEvent;
-use crate::garbage::Garbage;
-use crate::tracing::Tracer;
+use crate::api::device::Device;
+use crate::names::count::Count;
+use crate::names::error::{Error, Invalid, Result};
+use crate::names::graph_error::GraphError;
+use crate::state::access::{Access, Read, Write};
+use crate::state::node::{GraphNode, MemAllocNode, NodeName};
+use crate::stream::external::ExternalEvent;
+use crate::sync::garbage::Garbage;
+use crate::trace::tracer::Tracer;
 
 /// A graph in the making, by capture ([`Stream::capture`](crate::Stream::capture)) or node by node
 /// ([`Device::graph`]).

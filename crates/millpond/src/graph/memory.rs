@@ -20,11 +20,11 @@ use rustc_hash::FxHashMap;
 
 use super::last::Last;
 use crate::Device;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::locks::Biased;
-use crate::ranks;
-use crate::shell;
+use crate::names::error::{Error, Result};
+use crate::pool::shell;
+use crate::state::context::Context;
+use crate::sync::locks::Biased;
+use crate::sync::ranks;
 
 /// What the graphs of a device use and reserve, in bytes (CUDA: `cudaDeviceGetGraphMemAttribute`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

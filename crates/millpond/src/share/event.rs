@@ -21,14 +21,14 @@ use millpond_driver::{Driver, MarkName, RawMark, RawStream, StreamFlags, Work, p
 use super::abroad::{EVERYBODYS, Namers};
 use super::awaits::{Line, Opened};
 use super::connection::Connection;
-use super::error::ShareError;
 use super::exporter::Target;
 use super::import::check_kind;
 use super::socket;
-use crate::context::Context;
-use crate::error::Result;
-use crate::event::{At, Event, Mark};
-use crate::shell;
+use crate::names::error::Result;
+use crate::names::share_error::ShareError;
+use crate::pool::shell;
+use crate::state::context::Context;
+use crate::stream::event::{At, Event, Mark};
 
 /// What a ticket for an event stands for.
 #[derive(Debug)]

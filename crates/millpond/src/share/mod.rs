@@ -9,7 +9,6 @@
 //! | file | one law |
 //! |---|---|
 //! | `exporter` | tickets, and one thread that serves importers |
-//! | `exposed` | what others may reach after their leases: destroyed |
 //! | `lend` | a life with several holders, and when its memory is free again |
 //! | `connection` | an importer as its exporter knows it: what it said, what it holds |
 //! | `peer` | an exporter as an importer knows it; chunks fetched once |
@@ -21,16 +20,13 @@
 //! | `files` | memory for programs that do not know Millpond |
 //! | `abroad` | chains of other processes in this order |
 //! | `socket` | packets with files |
-//! | `traced` | what a trace says of it |
 
 mod abroad;
 mod awaits;
 mod claimed;
 mod connection;
-mod error;
 mod event;
 mod exporter;
-mod exposed;
 mod files;
 mod import;
 mod lend;
@@ -38,14 +34,13 @@ mod peer;
 mod pool;
 mod returns;
 mod socket;
-mod traced;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::locks::{Mutex, lock};
-use crate::ranks;
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
 use bytemuck::Pod;
 use millpond_core::ids::AllocId;
 pub use millpond_core::share::{Refusal, TICKET_BYTES, Ticket, TicketError, TicketKind};
@@ -53,18 +48,16 @@ use millpond_core::units::Range;
 use millpond_driver::{Driver, process};
 use rustc_hash::FxHashMap;
 
-pub use error::ShareError;
-pub(crate) use exposed::Exposed;
 pub use files::MemoryFile;
 pub(crate) use import::{Imported, drop_import, free_import};
 pub(crate) use lend::{Hearing, Lent, check_free, own_points, park};
 pub use pool::SharedPool;
-pub(crate) use traced::TracedShares;
 
-use crate::allocation::{Allocation, Origin, Owned};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::pool::PoolShared;
+use crate::names::error::{Error, Result};
+use crate::names::share_error::ShareError;
+use crate::pool::heap::PoolShared;
+use crate::state::allocation::{Allocation, Origin, Owned};
+use crate::state::context::Context;
 use crate::{Buffer, Device, Event};
 use abroad::Abroad;
 use awaits::Awaits;

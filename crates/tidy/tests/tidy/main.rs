@@ -31,48 +31,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The floors of `crates/millpond`, bottom up: what belongs to one uses only its own and those above it in this list.
-const FLOORS: &[(&str, &[&str])] = &[
-    ("sync", &["garbage", "locks", "ranks", "sweep"]),
-    (
-        "names",
-        &[
-            "config",
-            "count",
-            "error",
-            "graph/error",
-            "shelf_count",
-            "share/error",
-            "statistics",
-            "stream_names",
-            "trace",
-        ],
-    ),
-    ("clock", &["chains", "hosts", "in_flight", "progress", "share/traced", "tracing"]),
-    ("life", &["access", "allocation", "buffer", "context", "graph/arena", "graph/node", "last"]),
-    ("pool", &["grants", "pool", "share/exposed", "shell"]),
-    (
-        "stream",
-        &[
-            "copy",
-            "default_streams",
-            "event",
-            "external",
-            "host_free",
-            "launch",
-            "peers",
-            "record",
-            "relieve",
-            "report",
-            "serve",
-            "stream",
-            "wanted",
-        ],
-    ),
-    ("graph", &["graph"]),
-    ("share", &["share"]),
-    ("api", &["cuda", "device", "handles", "held", "locate", "raw", "trusted", "untypable"]),
-];
+/// The floors of `crates/millpond`, bottom up: each is a folder, and uses only itself and those before it in this list.
+const FLOORS: &[&str] = &["sync", "names", "trace", "clock", "state", "pool", "stream", "graph", "share", "api"];
 /// The arrows that go up today: the list only shrinks.
 const UPWARD: &str = include_str!("upward.txt");
 /// The circles of files that there are today, by crate: the list only shrinks.
@@ -100,8 +60,8 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/cudarc/src/",
     "crates/fakecuda/src/",
     "crates/interpose/src/",
-    "crates/millpond/src/access.rs",
-    "crates/millpond/src/shell.rs",
+    "crates/millpond/src/state/access.rs",
+    "crates/millpond/src/pool/shell.rs",
     "crates/stress/src/import.rs",
     "crates/stress/src/preempt.rs",
 ];

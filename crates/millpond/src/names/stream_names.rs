@@ -1,0 +1,143 @@
+//! What the program calls its streams, for messages.
+//!
+//! Names are looked up only where something is refused. They stay for a while after their stream is closed: its work
+//! may be the other side of what is refused later. One table for all devices of the process, so that a message can name
+//! streams of another device without a handle of it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use millpond_core::check::{Place, Side, Site};
+use millpond_core::ids::StreamId;
+use millpond_core::op::Names;
+use millpond_driver::process;
+
+use crate::stream::handle::{Stream, StreamShared};
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
+
+/// So many streams that are closed keep their names.
+const CLOSED_KEPT: usize = 1024;
+
+/// A stream of the process: its device's number, and its own.
+type Key = (u32, u32);
+
+struct Called {
+    names: BTreeMap<Key, Box<str>>,
+    /// Those of them that are closed, the oldest first.
+    closed: VecDeque<Key>,
+}
+
+static CALLED: Mutex<{ ranks::STREAM_NAMES }, Called> =
+    Mutex::new(Called { names: BTreeMap::new(), closed: VecDeque::new() });
+
+impl Called {
+    fn close(&mut self, key: Key) {
+        if !self.names.contains_key(&key) {
+            return;
+        }
+        self.closed.push_back(key);
+        if self.closed.len() > CLOSED_KEPT {
+            self.closed.pop_front().map(|oldest| self.names.remove(&oldest));
+        }
+    }
+}
+
+/// What a stream is called in messages of a device: by its name, where it has one, else by its number.
+#[cold]
+pub(crate) fn title(device: u32, stream: StreamId) -> String {
+    let number = stream.to_string();
+    if process::is_forked() || stream == StreamId::HOST {
+        return number;
+    }
+    let key = (stream.device().unwrap_or(device), stream.on_its_device().0);
+    match (lock(&CALLED).names.get(&key), stream.device()) {
+        (Some(name), Some(device)) => format!("stream `{name}` of device {device}"),
+        (Some(name), None) => format!("stream `{name}`"),
+        (None, _) => number,
+    }
+}
+
+/// An operation of a device as messages show it.
+#[cold]
+pub(crate) fn side(device: u32, site: Site) -> Side {
+    let who = match site.place {
+        // Numbers of another process are its own.
+        Place::Process(_) => site.stream.to_string(),
+        _ => title(device, site.stream),
+    };
+    Side::new(site, who, &Names::default())
+}
+
+impl StreamShared {
+    /// What messages call it.
+    #[cold]
+    pub(crate) fn title(&self) -> String {
+        title(self.context.number, self.id)
+    }
+
+    /// It is closed.
+    pub(crate) fn close_name(&self) {
+        lock(&CALLED).close((self.context.number, self.id.0));
+    }
+}
+
+impl Stream {
+    /// Gives it a name, which messages and traces use in place of its number. The last name given counts. In a process
+    /// that was forked off this has no effect.
+    pub fn set_name(&self, name: &str) {
+        if process::is_forked() {
+            return;
+        }
+        let shared = &self.shared;
+        lock(&CALLED).names.insert((shared.context.number, shared.id.0), name.into());
+        if let Some(tracer) = &shared.context.tracer {
+            tracer.stream_name(shared.id, name);
+        }
+    }
+
+    /// The stream with a name, as of [`set_name`](Self::set_name):
+    ///
+    /// ```
+    /// # fn main() -> millpond::Result<()> {
+    /// let device = millpond::Device::host(millpond::HostConfig::default())?;
+    /// let pool = device.default_pool();
+    /// let (copy, compute) = (device.stream()?.named("copy"), device.stream()?.named("compute"));
+    /// let x = copy.alloc::<f32>(&pool, 1024)?;
+    /// let refused = compute.free(x).unwrap_err().error;
+    /// let right = "is freed on stream `compute` with nothing ordering that after its allocation on stream `copy`";
+    /// assert!(refused.to_string().contains(right), "{refused}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        self.set_name(name);
+        self
+    }
+
+    /// The name that it was given.
+    pub fn name(&self) -> Option<String> {
+        if process::is_forked() {
+            return None;
+        }
+        let key = (self.shared.context.number, self.shared.id.0);
+        lock(&CALLED).names.get(&key).map(|name| name.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_closed_streams_are_bounded() {
+        let mut called = Called { names: BTreeMap::new(), closed: VecDeque::new() };
+        for stream in 0..2 * CLOSED_KEPT as u32 {
+            called.names.insert((0, stream), "short".into());
+            called.close((0, stream));
+            called.close((1, stream));
+        }
+        assert_eq!((called.names.len(), called.closed.len()), (CLOSED_KEPT, CLOSED_KEPT));
+        assert!(called.names.contains_key(&(0, 2 * CLOSED_KEPT as u32 - 1)), "the newest are kept");
+    }
+}

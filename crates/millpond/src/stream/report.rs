@@ -1,0 +1,180 @@
+//! What becomes of a violation: the operation is refused, or the violation is reported and the operation goes on.
+//!
+//! Going on cannot mean to let the work loose on memory that other work has: slices of it would overlap. So the edge
+//! that is missing is put in, and the program goes on as if it had been right. What is written down in a trace is what
+//! the program said, without that edge: the checker says the same of it.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+use millpond_core::check::{Act, Finding, Kind, Side};
+use millpond_core::ids::StreamId;
+use millpond_core::op::Memory as TracedMemory;
+use millpond_core::order::Knows;
+use millpond_driver::{Driver, process};
+
+use crate::graph::freed_in_graphs;
+use crate::names::error::{Error, Result};
+use crate::pool::heap::PoolShared;
+use crate::state::context::Context;
+use crate::stream::handle::StreamShared;
+use crate::trace::tracer::Tracer;
+
+/// What becomes of a violation: a setting of devices ([`DeviceConfig::violations`](crate::DeviceConfig::violations)).
+#[derive(Clone, Debug, Default)]
+pub enum Violations {
+    /// The operation is refused, with both sides named, and nothing has happened.
+    #[default]
+    Refuse,
+    /// The violation is handed to a reporter and the operation goes on: its stream waits for the other side's work
+    /// first, so that memory stays whole. What no wait of one stream can mend is reported and refused all the same: a
+    /// use after the free, a second free, a stale name, work of another process or another device, a
+    /// [free by the host](crate::Device::free). What a capture refuses is an error of the capture and not reported.
+    Report(Reporter),
+}
+
+/// Who is told of violations. Clones are the same reporter.
+#[derive(Clone)]
+pub struct Reporter(Arc<dyn Fn(&Finding) + Send + Sync>);
+
+impl Reporter {
+    /// A function that is called for each violation, on the thread that made it, where no lock is held.
+    pub fn new(report: impl Fn(&Finding) + Send + Sync + 'static) -> Self {
+        Reporter(Arc::new(report))
+    }
+
+    /// Writes each violation to standard error.
+    pub fn stderr() -> Self {
+        Self::new(|violation| eprintln!("millpond: {}: {violation}", violation.kind.name()))
+    }
+}
+
+impl fmt::Debug for Reporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reporter")
+    }
+}
+
+/// Two are equal where they are the same reporter.
+impl PartialEq for Violations {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Violations::Refuse, Violations::Refuse) => true,
+            (Violations::Report(one), Violations::Report(other)) => Arc::ptr_eq(&one.0, &other.0),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Violations {}
+
+impl Context {
+    /// Reports a refusal, where that is the setting. No lock is held.
+    #[cold]
+    pub(crate) fn report<'e>(&self, error: &'e Error) -> Option<&'e Finding> {
+        let (Violations::Report(reporter), Error::Violation(violation)) = (&self.violations, error) else {
+            return None;
+        };
+        (reporter.0)(violation);
+        Some(violation)
+    }
+}
+
+impl Context {
+    /// What a trace calls memory that starts at an address and is not live. A forked process writes none.
+    #[cold]
+    pub(crate) fn freed_at(&self, tracer: &Tracer, address: u64) -> Option<TracedMemory> {
+        process::refuse_forked().ok()?;
+        match PoolShared::freed_on(self, address) {
+            Some((allocation, generation)) => Some(tracer.memory(allocation.id, generation)),
+            None => freed_in_graphs(self, tracer, address),
+        }
+    }
+}
+
+/// What became of an edge that is put in.
+enum Followed {
+    New,
+    /// It was there.
+    Known,
+    /// It cannot be put in.
+    Not,
+}
+
+impl StreamShared {
+    /// Reports a refusal, where that is the setting, and puts in what is missing. Whether the operation is to be tried
+    /// again: once also where it was there by then, which `known` says. No lock is held.
+    #[cold]
+    pub(crate) fn mend(&self, error: &Error, known: &mut bool) -> bool {
+        let Some(violation) = self.context.report(error) else { return false };
+        let is_order = matches!(
+            violation.kind,
+            Kind::UseBeforeAlloc | Kind::FreeBeforeAlloc | Kind::FreeBeforeUse | Kind::Race | Kind::AutoFreeBeforeUse
+        );
+        // After its free memory is gone, whatever is waited for.
+        let is_there = |earlier: &Side| earlier.act != Some(Act::Free) && earlier.process.is_none();
+        let earlier = violation.earlier.as_ref().filter(|earlier| is_there(earlier));
+        let Some(stream) = earlier.and_then(|earlier| earlier.stream) else { return false };
+        is_order
+            && match self.follow(stream) {
+                Ok(Followed::New) => true,
+                // Another thread put it in meanwhile.
+                Ok(Followed::Known) => !std::mem::replace(known, true),
+                Ok(Followed::Not) | Err(_) => false,
+            }
+    }
+
+    /// Has an operation written down that was refused, if it is the program that is wrong. No lock is held.
+    #[cold]
+    pub(crate) fn note_refused(&self, error: &Error, write: impl FnOnce(&Arc<Tracer>)) {
+        if let Some(tracer) = self.tracer().filter(|_| error.is_verdict()) {
+            write(tracer);
+        }
+    }
+
+    /// Who writes the stream's operations down: nobody where it is captured into a graph that was there, whose nodes
+    /// are written as such.
+    fn tracer(&self) -> Option<&Arc<Tracer>> {
+        let tracer = self.context.tracer.as_ref()?;
+        let is_seen = self.state.lock().capture.as_ref().is_none_or(|session| session.is_traced);
+        is_seen.then_some(tracer)
+    }
+
+    /// As [`note_refused`](Self::note_refused), for a free by address of what was freed before.
+    #[cold]
+    pub(crate) fn note_second_free(&self, address: u64, caller: &'static Location<'static>) {
+        let Some(tracer) = self.tracer() else { return };
+        if let Some(memory) = self.context.freed_at(tracer, address) {
+            tracer.free_of(memory, self.id, caller);
+        }
+    }
+
+    /// Puts later work of this stream after all work of another.
+    fn follow(&self, stream: StreamId) -> Result<Followed> {
+        let other = self.context.streams().into_iter().find(|it| it.id == stream && it.id != self.id);
+        let ends = match other {
+            Some(other) => {
+                let mut state = other.state.lock();
+                if state.is_closed || state.capture.is_some() {
+                    return Ok(Followed::Not);
+                }
+                // A record of a shared stream is always new: that alone would not mend anything.
+                let last = state.chain.last();
+                vec![(last, other.record(&mut state)?)]
+            }
+            // It is closed: its end is among those that nobody has waited for.
+            None => self.context.in_flight.ended().into_iter().map(|end| (end.0.point(), end)).collect(),
+        };
+        let mut state = self.state.lock();
+        let mut followed = Followed::Known;
+        for (last, (snapshot, mark)) in &ends {
+            if !state.chain.covers(*last) {
+                self.context.driver.wait(self.raw, mark.raw)?;
+                state.chain.wait(snapshot);
+                followed = Followed::New;
+            }
+        }
+        Ok(followed)
+    }
+}
