@@ -60,13 +60,16 @@ pub use api::device::Device;
 pub use api::held::Freeing;
 pub use api::raw::{AccessList, AllWork, LiveAllocation, PoolPicture, RawMemory};
 pub use api::trusted::Trusted;
-pub use clock::hosts::{HostThreads, Told};
+pub use clock::hosts::Told;
 pub use graph::{Graph, GraphExec, GraphMemoryStatistics, Instantiate, Launch};
-pub use names::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig};
-pub use names::error::{CaptureError, Error, GraphError, Holder, Invalid, Nearest, OutOfMemory, Refused, Result};
+pub use names::config::{DeviceConfig, HostConfig, HostThreads, PoolConfig, SimConfig};
+pub use names::device_name::DeviceName;
+pub use names::error::{CaptureError, Error, GraphError, Holder, Invalid, Nearest, OutOfMemory, Result};
+pub use names::role::StreamKind;
 pub use names::share_error::ShareError;
 pub use names::statistics::PoolStatistics;
 pub use names::trace_file::Trace;
+pub use names::violations::{Reporter, Violations};
 pub use pool::heap::Pool;
 pub use share::{
     MemoryFile, Peers, Refusal, SharedPool, SharingStatistics, TICKET_BYTES, Ticket, TicketError, TicketKind,
@@ -74,12 +77,11 @@ pub use share::{
 pub use state::access::{Access, Elements, Read, Write};
 pub use state::buffer::{Buffer, View};
 pub use state::node::{GraphNode, MemAllocNode};
+pub use state::refused::Refused;
 pub use stream::event::Event;
 pub use stream::external::ExternalEvent;
-pub use stream::handle::{Stream, StreamKind};
+pub use stream::handle::Stream;
 pub use stream::launch::Queue;
-pub use stream::peers::DeviceName;
-pub use stream::report::{Reporter, Violations};
 
 pub use bytemuck::Pod;
 pub use millpond_core::check::{Act, Edge, Edit, Finding, Kind, Known, Place, Side, Spot, Subject};

@@ -5,6 +5,8 @@
 //! are, but [`Stream::record_use`], which a program calls whose order is trusted (PyTorch frees without saying what
 //! used the memory): it only ever adds a use, so that a later free waits for more, never for less.
 
+use crate::state::access::Access;
+use crate::state::access::sealed;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -17,9 +19,10 @@ use millpond_driver::{Driver, DriverError, process};
 use smallvec::SmallVec;
 
 use crate::api::device::Device;
+use crate::clock::mark::Mark;
 use crate::graph::Graph;
 use crate::names::count::{Count, Span};
-use crate::names::error::{Invalid, Refused, Result};
+use crate::names::error::{Invalid, Result};
 use crate::names::statistics::PoolStatistics;
 use crate::pool::heap::PoolShared;
 use crate::state::access::{Declared, Read, Source, Write};
@@ -27,7 +30,7 @@ use crate::state::allocation::{Allocation, Origin, Owned};
 use crate::state::buffer::Buffer;
 use crate::state::last::FoundPool;
 use crate::state::node::{MemAllocNode, NodeName};
-use crate::stream::event::Mark;
+use crate::state::refused::Refused;
 use crate::stream::handle::{Mode, Stream, StreamShared};
 
 /// Bytes of device memory by name: a life of an allocation, or what an alloc node allocates. Owns nothing; using it
@@ -167,6 +170,25 @@ impl AccessList {
             tell(Declared { act: *act, source: memory.source(), part: span.part() });
         });
     }
+}
+
+impl sealed::Sealed for AccessList {}
+
+/// No slices are made: a kernel of accesses counted at run time has its addresses from elsewhere.
+impl Access for AccessList {
+    type Slice<'a> = ();
+    type Place = ();
+
+    fn declare<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
+        self.each(tell);
+    }
+
+    fn place(&self, _: &mut dyn FnMut() -> u64) -> Self::Place {}
+
+    fn moved((): Self::Place, _: &mut dyn FnMut() -> u64) -> Self::Place {}
+
+    #[allow(unsafe_code)] // There is nothing to make.
+    unsafe fn slices<'a>((): Self::Place) -> Self::Slice<'a> {}
 }
 
 impl Stream {

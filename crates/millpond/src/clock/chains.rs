@@ -9,8 +9,8 @@ use millpond_core::order::Completed;
 use millpond_core::pool::Frontier;
 use millpond_driver::{Driver, RawStream};
 
+use crate::clock::mark::CountedDriver;
 use crate::clock::progress::Progress;
-use crate::state::context::CountedDriver;
 use crate::sync::locks::{ReadGuard, RwLock, WriteGuard, read, write};
 use crate::sync::ranks;
 use crate::sync::sweep::Sweep;

@@ -7,6 +7,7 @@
 //! The one number that the hot path looks at is the epoch: it changes when a host has learned something or the legacy
 //! default stream has work that other streams must wait for. A stream that has seen the epoch has nothing to hear.
 
+use crate::names::config::HostThreads;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -17,19 +18,6 @@ use millpond_core::order::{Base, Chain, Host, Snapshot};
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::TracedTold;
-
-/// Whether host threads count as one another.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum HostThreads {
-    /// All threads are one host, in the order of their calls: locks, channels and joins between them are not seen, so
-    /// that they are taken to order everything.
-    #[default]
-    One,
-    /// Each thread knows what it was told itself; [`Device::tell`](crate::Device::tell) and
-    /// [`Device::hear`](crate::Device::hear) state an edge between two. A thread that ends forgets it with its
-    /// thread-local values: in the destructor of another one each call begins anew.
-    Separate,
-}
 
 /// What a thread knew when it made this, for another thread to hear.
 #[derive(Clone, Debug)]

@@ -17,9 +17,9 @@ use millpond_core::order::{Base, Host, Snapshot};
 use millpond_driver::{Driver, DriverError, RawStream};
 
 use crate::clock::hosts::Told;
+use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
 use crate::state::context::Context;
-use crate::stream::event::Mark;
 use crate::stream::handle::{Keep, StreamShared};
 use crate::sync::locks::{Guard, Mutex, lock};
 use crate::sync::ranks;

@@ -18,9 +18,9 @@ use smallvec::SmallVec;
 use super::last::Last;
 use super::payload::Payload;
 use super::program::Program;
+use crate::clock::mark::Mark;
 use crate::clock::progress::{LaunchEnd, Progress};
 use crate::state::context::Context;
-use crate::stream::event::Mark;
 use crate::stream::external::{ExternalEvent, Record};
 use crate::sync::locks::lock;
 

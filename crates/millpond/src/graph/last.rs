@@ -8,9 +8,9 @@ use std::sync::Arc;
 use millpond_core::order::Snapshot;
 use smallvec::SmallVec;
 
+use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
 use crate::names::error::Result;
-use crate::stream::event::Mark;
 use crate::stream::handle::{State, StreamShared};
 
 /// See the module.

@@ -29,13 +29,13 @@ use super::exec::{ExecShared, GraphExec, Output, Run};
 use super::last::{Last, Lasts};
 use super::memory::{GraphMemory, Stopped, follow, wait};
 use super::submit::{Submitted, TRIES};
+use crate::clock::mark::Mark;
 use crate::clock::progress::LaunchEnd;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::state::allocation::{Owned, site};
 use crate::state::buffer::Buffer;
 use crate::state::node::MemAllocNode;
-use crate::stream::event::Mark;
 use crate::stream::handle::{Mode, State, Stream, StreamShared};
 use crate::sync::locks::lock;
 

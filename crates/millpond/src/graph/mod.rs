@@ -13,6 +13,7 @@
 //! | `check` | whether a launch may be made |
 //! | `events` | external event nodes of an instance: order at the precision of nodes |
 //! | `exec` | [`GraphExec`]: an instance, its lanes and its outputs |
+//! | `fault` | what is wrong with its order, in words |
 //! | `last` | the end of a launch, for the next one |
 //! | `launch` | a launch as one point of a stream: checked, submitted, recorded |
 //! | `limits` | what CUDA refuses, where the program asks for that |
@@ -33,6 +34,7 @@ mod captured;
 mod check;
 mod events;
 mod exec;
+mod fault;
 mod last;
 mod launch;
 mod limits;

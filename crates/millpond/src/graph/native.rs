@@ -23,10 +23,11 @@ use super::body::Body;
 use super::payload::Payload;
 use super::program::payload;
 use super::submit::{Submitted, TRIES};
+use crate::clock::mark::CountedDriver;
 use crate::names::error::Result;
 use crate::pool::shell;
 use crate::state::arena::Arena;
-use crate::state::context::{Context, CountedDriver};
+use crate::state::context::Context;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 

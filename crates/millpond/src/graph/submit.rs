@@ -15,10 +15,10 @@ use super::events::Waited;
 use super::exec::{ExecShared, Run};
 use super::payload::{Kernel, Payload};
 use super::program::Step;
+use crate::clock::mark::Mark;
 use crate::names::error::{Error, Result};
 use crate::pool::shell;
 use crate::state::context::Context;
-use crate::stream::event::Mark;
 use crate::stream::handle::StreamShared;
 use crate::sync::locks::lock;
 

@@ -5,7 +5,21 @@ use millpond_core::units::{MIB, round_up};
 use millpond_driver::{Completion, Schedule, Watch};
 
 use crate::names::error::{Invalid, Result};
-use crate::{HostThreads, Trace, Violations};
+use crate::names::trace_file::Trace;
+use crate::names::violations::Violations;
+
+/// Whether host threads count as one another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum HostThreads {
+    /// All threads are one host, in the order of their calls: locks, channels and joins between them are not seen, so
+    /// that they are taken to order everything.
+    #[default]
+    One,
+    /// Each thread knows what it was told itself; [`Device::tell`](crate::Device::tell) and
+    /// [`Device::hear`](crate::Device::hear) state an edge between two. A thread that ends forgets it with its
+    /// thread-local values: in the destructor of another one each call begins anew.
+    Separate,
+}
 
 /// What every kind of device can be told.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

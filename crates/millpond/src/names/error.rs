@@ -11,10 +11,9 @@ use millpond_core::pool::Exhausted;
 use millpond_core::units::{Bytes, Range};
 use millpond_driver::{DriverError, PeerAccess};
 
-use crate::Buffer;
+use crate::names::device_name::DeviceName;
 pub use crate::names::graph_error::{CaptureError, GraphError};
 use crate::names::share_error::ShareError;
-use crate::stream::peers::DeviceName;
 
 /// Result of Millpond's calls.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -436,40 +435,5 @@ impl fmt::Display for OutOfMemory {
             write!(f, "\n  held by {}", holder.allocation)?;
         }
         Ok(())
-    }
-}
-
-/// A free that was refused, and the buffer, which is as it was.
-///
-/// With `?` in a function that returns [`Error`] the buffer is dropped, which frees it after everything declared so
-/// far.
-pub struct Refused<T> {
-    /// Why.
-    pub error: Error,
-    /// What was to be freed; still the caller's.
-    pub buffer: Buffer<T>,
-}
-
-impl<T> fmt::Debug for Refused<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
-    }
-}
-
-impl<T> fmt::Display for Refused<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl<T> std::error::Error for Refused<T> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
-}
-
-impl<T> From<Refused<T>> for Error {
-    fn from(refused: Refused<T>) -> Self {
-        refused.error
     }
 }

@@ -1,11 +1,7 @@
 //! Why captures and graphs are refused. Plain data, in words.
 
 use millpond_core::check::{Act, Finding, Side};
-use millpond_core::graph::{GraphFault, GraphId, LaunchRefused, UpdateRefused};
-use millpond_core::op::Names;
-
-use crate::graph::Body;
-use crate::names::stream_names::title;
+use millpond_core::graph::{GraphId, LaunchRefused, UpdateRefused};
 
 /// Why a call was refused because of a capture.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -138,15 +134,6 @@ pub enum GraphError {
     /// A graph that is a child twice would have one allocation live twice.
     #[error("{0} has memory nodes and is in this graph more than once: its addresses would be live twice")]
     ChildTwice(GraphId),
-}
-
-impl GraphError {
-    /// What is wrong with the order of a graph's nodes.
-    pub(crate) fn faults(body: &Body, faults: &[GraphFault]) -> Self {
-        let (graph, names) = (body.core.id(), Names::default());
-        let title = |stream| title(body.context.number, stream);
-        GraphError::Faults(faults.iter().map(|fault| Finding::of_graph(graph, fault, &names, &title)).collect())
-    }
 }
 
 fn not_live(graph: GraphId, act: Act, freed: Option<&Side>) -> String {

@@ -2,9 +2,13 @@
 
 pub(crate) mod config;
 pub(crate) mod count;
+pub(crate) mod device_name;
 pub(crate) mod error;
 pub(crate) mod graph_error;
+pub(crate) mod native;
+pub(crate) mod role;
 pub(crate) mod share_error;
 pub(crate) mod statistics;
 pub(crate) mod stream_names;
 pub(crate) mod trace_file;
+pub(crate) mod violations;

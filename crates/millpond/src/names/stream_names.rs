@@ -11,7 +11,6 @@ use millpond_core::ids::StreamId;
 use millpond_core::op::Names;
 use millpond_driver::process;
 
-use crate::stream::handle::{Stream, StreamShared};
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
@@ -68,61 +67,19 @@ pub(crate) fn side(device: u32, site: Site) -> Side {
     Side::new(site, who, &Names::default())
 }
 
-impl StreamShared {
-    /// What messages call it.
-    #[cold]
-    pub(crate) fn title(&self) -> String {
-        title(self.context.number, self.id)
-    }
-
-    /// It is closed.
-    pub(crate) fn close_name(&self) {
-        lock(&CALLED).close((self.context.number, self.id.0));
-    }
+/// A stream of a device is called by this name from now on.
+pub(crate) fn set(device: u32, stream: StreamId, name: &str) {
+    lock(&CALLED).names.insert((device, stream.0), name.into());
 }
 
-impl Stream {
-    /// Gives it a name, which messages and traces use in place of its number. The last name given counts. In a process
-    /// that was forked off this has no effect.
-    pub fn set_name(&self, name: &str) {
-        if process::is_forked() {
-            return;
-        }
-        let shared = &self.shared;
-        lock(&CALLED).names.insert((shared.context.number, shared.id.0), name.into());
-        if let Some(tracer) = &shared.context.tracer {
-            tracer.stream_name(shared.id, name);
-        }
-    }
+/// The name that a stream of a device was given.
+pub(crate) fn get(device: u32, stream: StreamId) -> Option<String> {
+    lock(&CALLED).names.get(&(device, stream.0)).map(|name| name.to_string())
+}
 
-    /// The stream with a name, as of [`set_name`](Self::set_name):
-    ///
-    /// ```
-    /// # fn main() -> millpond::Result<()> {
-    /// let device = millpond::Device::host(millpond::HostConfig::default())?;
-    /// let pool = device.default_pool();
-    /// let (copy, compute) = (device.stream()?.named("copy"), device.stream()?.named("compute"));
-    /// let x = copy.alloc::<f32>(&pool, 1024)?;
-    /// let refused = compute.free(x).unwrap_err().error;
-    /// let right = "is freed on stream `compute` with nothing ordering that after its allocation on stream `copy`";
-    /// assert!(refused.to_string().contains(right), "{refused}");
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn named(self, name: &str) -> Self {
-        self.set_name(name);
-        self
-    }
-
-    /// The name that it was given.
-    pub fn name(&self) -> Option<String> {
-        if process::is_forked() {
-            return None;
-        }
-        let key = (self.shared.context.number, self.shared.id.0);
-        lock(&CALLED).names.get(&key).map(|name| name.to_string())
-    }
+/// A stream of a device is closed.
+pub(crate) fn close(device: u32, stream: StreamId) {
+    lock(&CALLED).close((device, stream.0));
 }
 
 #[cfg(test)]

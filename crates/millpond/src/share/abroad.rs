@@ -299,7 +299,7 @@ impl Context {
     }
 
     /// How many chains of others are known.
-    pub(super) fn chains_abroad(&self) -> usize {
+    pub(crate) fn chains_abroad(&self) -> usize {
         lock(&self.share.abroad.chains).here.len()
     }
 

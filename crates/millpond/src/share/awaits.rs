@@ -17,8 +17,8 @@ use rustix::io::Errno;
 
 use super::peer::Peer;
 use super::socket::{self, Received};
+use crate::clock::mark::Mark;
 use crate::state::context::Context;
-use crate::stream::event::Mark;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 

@@ -219,7 +219,7 @@ pub(super) fn check_kind(ticket: &Ticket, wanted: TicketKind) -> Result<()> {
 
 impl Context {
     /// As [`import`](Self::import), as elements.
-    pub(super) fn import_typed<T: Pod>(self: &Arc<Self>, ticket: &Ticket, pool: Option<u32>) -> Result<Buffer<T>> {
+    pub(crate) fn import_typed<T: Pod>(self: &Arc<Self>, ticket: &Ticket, pool: Option<u32>) -> Result<Buffer<T>> {
         process::refuse_forked()?;
         let refused = |bytes: u64| ShareError::Length { bytes, element: size_of::<T>() as u64 };
         // Before it is used up.

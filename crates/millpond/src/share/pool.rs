@@ -45,7 +45,7 @@ impl Pool {
 }
 
 impl Context {
-    pub(super) fn import_pool(self: &Arc<Self>, ticket: &Ticket) -> Result<SharedPool> {
+    pub(crate) fn import_pool(self: &Arc<Self>, ticket: &Ticket) -> Result<SharedPool> {
         process::refuse_forked()?;
         check_kind(ticket, TicketKind::Pool)?;
         let until = self.import_end();

@@ -14,7 +14,6 @@ use bytemuck::Pod;
 use millpond_core::check::Act;
 use millpond_core::op::Part;
 
-use crate::api::raw::AccessList;
 use crate::names::count::Span;
 use crate::state::allocation::Owned;
 use crate::state::buffer::Named;
@@ -102,7 +101,7 @@ pub trait Access: sealed::Sealed {
     unsafe fn slices<'a>(place: Self::Place) -> Self::Slice<'a>;
 }
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
@@ -284,24 +283,6 @@ impl<A: Access> Access for Vec<A> {
         });
         slices.collect()
     }
-}
-
-impl sealed::Sealed for AccessList {}
-
-/// No slices are made: a kernel of accesses counted at run time has its addresses from elsewhere.
-impl Access for AccessList {
-    type Slice<'a> = ();
-    type Place = ();
-
-    fn declare<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
-        self.each(tell);
-    }
-
-    fn place(&self, _: &mut dyn FnMut() -> u64) -> Self::Place {}
-
-    fn moved((): Self::Place, _: &mut dyn FnMut() -> u64) -> Self::Place {}
-
-    unsafe fn slices<'a>((): Self::Place) -> Self::Slice<'a> {}
 }
 
 /// A kernel with its slices, to be run by every launch of a graph.

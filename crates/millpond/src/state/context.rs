@@ -3,36 +3,34 @@
 //! Held by every stream, pool and buffer; it refers to them weakly. Nothing here is touched where memory is served from
 //! a stream's shelf, but the epoch, which is read.
 
+use crate::clock::mark::CountedDriver;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, PoolId};
 use millpond_core::order::{Slots, Snapshot};
-use millpond_driver::{Counting, Driver, Properties, process};
+use millpond_driver::{Driver, Properties, process};
 use smallvec::SmallVec;
 
 use crate::clock::chains::Chains;
 use crate::clock::hosts::Hosts;
 use crate::clock::in_flight::InFlight;
+use crate::clock::mark::Mark;
 use crate::clock::progress::no_end;
 use crate::graph::{Graphs, trim_graph_memory};
 use crate::names::error::{Invalid, Result};
+use crate::names::violations::Violations;
 use crate::pool::heap::PoolShared;
 use crate::pool::shell::Closing;
 use crate::share::Sharing;
 use crate::state::last::FoundPool;
 use crate::stream::default_streams::Legacy;
-use crate::stream::event::Mark;
 use crate::stream::handle::StreamShared;
 use crate::stream::peers;
-use crate::stream::report::Violations;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
-
-/// A device's driver, and how often each of its calls was made.
-pub(crate) type CountedDriver = Counting<Arc<dyn Driver>>;
 
 /// The shared part of a device.
 pub(crate) struct Context {

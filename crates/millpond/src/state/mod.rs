@@ -9,4 +9,5 @@ pub(crate) mod buffer;
 pub(crate) mod context;
 pub(crate) mod last;
 pub(crate) mod node;
+pub(crate) mod refused;
 pub(crate) mod shelf_count;

@@ -11,13 +11,13 @@ use millpond_driver::{CopyKind, DriverError};
 
 use crate::graph::Payload;
 use crate::names::error::{CaptureError, Invalid, Result};
+use crate::names::role::Ask;
 use crate::pool::heap::Pool;
 use crate::pool::shell;
 use crate::state::access::{Read, Write};
 use crate::state::buffer::Buffer;
 use crate::stream::handle::Stream;
 use crate::stream::launch::To;
-use crate::stream::record::Ask;
 
 impl Stream {
     /// Allocates memory and fills it with zeros, in stream order (CUDA: `cudaMallocAsync` and `cudaMemsetAsync`).

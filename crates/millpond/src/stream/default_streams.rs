@@ -13,10 +13,10 @@ use millpond_driver::{Driver, RawMark};
 
 use crate::clock::hosts::next_host;
 use crate::clock::in_flight::End;
+use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
 use crate::names::error::Result;
 use crate::state::context::Context;
-use crate::stream::event::Mark;
 use crate::stream::handle::{State, StreamShared};
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;

@@ -3,15 +3,16 @@
 //! An [`Event`] *is* what was recorded and never changes: recording again makes another event. So the questions which
 //! record a wait meant, and whether an event was recorded at all, do not arise.
 
+use crate::clock::mark::Mark;
 use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::order::Snapshot;
-use millpond_driver::{Driver, Fence, RawMark, process};
+use millpond_driver::{Driver, process};
 
 use crate::graph::CapturedAt;
 use crate::names::error::Result;
-use crate::state::context::{Context, CountedDriver};
+use crate::state::context::Context;
 use crate::trace::tracer::{TracedEvent, Tracer};
 
 /// A position of a stream with everything that comes before it. Cheap to clone.
@@ -36,34 +37,6 @@ pub(crate) enum At {
     },
     /// In a capture: an edge of the graph, and nothing that can be waited for by the host.
     Captured(CapturedAt),
-}
-
-/// The driver's side of an event; given back when nobody needs it any more.
-#[derive(Debug)]
-pub(crate) struct Mark {
-    pub(crate) raw: RawMark,
-    driver: Arc<CountedDriver>,
-}
-
-impl Mark {
-    pub(crate) fn new(raw: RawMark, driver: &Arc<CountedDriver>) -> Self {
-        Self { raw, driver: Arc::clone(driver) }
-    }
-
-    pub(crate) fn is_over(&self) -> millpond_driver::Result<bool> {
-        self.driver.is_over(self.raw)
-    }
-
-    /// For streams of other devices, as long as this lives.
-    pub(crate) fn fence(&self) -> millpond_driver::Result<Fence> {
-        self.driver.fence(self.raw)
-    }
-}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        self.driver.forget(self.raw);
-    }
 }
 
 impl Event {

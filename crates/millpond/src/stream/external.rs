@@ -15,15 +15,16 @@ use millpond_core::check::Place;
 use millpond_core::graph::EventKey;
 use millpond_core::order::Snapshot;
 
+use crate::StreamId;
+use crate::clock::mark::Mark;
 use crate::graph::EventNode;
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
-use crate::stream::event::{At, Event, Mark};
+use crate::stream::event::{At, Event};
 use crate::stream::handle::{Mode, Stream, StreamShared};
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::{TracedEvent, Tracer};
-use crate::{Device, StreamId};
 
 /// An event that can be recorded again and again, by streams and by launches of graphs. Clones name the same event.
 #[derive(Clone, Debug)]
@@ -43,11 +44,10 @@ struct Shared {
 /// A record: what comes before it, for the order and for the device.
 pub(crate) type Record = (Snapshot, Arc<Mark>);
 
-impl Device {
-    /// An event for graphs and streams to order each other by; not recorded yet (CUDA: `cudaEventCreate`).
-    pub fn external_event(&self) -> ExternalEvent {
+impl ExternalEvent {
+    /// One of a device, not recorded yet.
+    pub(crate) fn new(context: Arc<Context>) -> Self {
         let key = next_key();
-        let context = Arc::clone(self.context());
         let traced = context.tracer.as_ref().map(Tracer::event);
         ExternalEvent { shared: Arc::new(Shared { key, traced, context, last: Mutex::default() }) }
     }

@@ -3,6 +3,8 @@
 //! The handle, and what belongs to one stream behind its own lock: its chain, and its shelves of recently freed blocks.
 //! What streams do with memory is in `serve.rs`, with work in `launch.rs` and `copy.rs`, with each other here.
 
+use crate::names::role::Role;
+use crate::names::role::StreamKind;
 use std::any::Any;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,17 +22,15 @@ use crate::clock::in_flight::{Seat, Unclosed};
 use crate::clock::progress::Progress;
 use crate::graph::Session;
 use crate::names::error::{Invalid, Result};
+use crate::names::role::Ask;
 use crate::pool::heap::{Heap, PoolShared};
 use crate::state::allocation::Allocation;
 use crate::state::context::Context;
 use crate::state::shelf_count::ShelfCount;
 use crate::stream::event::{At, Event};
-use crate::stream::record::Ask;
 use crate::sync::garbage::Garbage;
 use crate::sync::locks::{Biased, lock};
 use crate::sync::ranks;
-
-pub use millpond_core::op::StreamKind;
 
 /// A stream of a device: work submitted to it runs in order, work of different streams at the same time.
 ///
@@ -57,15 +57,6 @@ impl Drop for Owner {
     fn drop(&mut self) {
         self.shared.close(self.keep.clone());
     }
-}
-
-/// What a stream is to the default-stream rules.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Role {
-    /// Made by the program.
-    Ordinary(StreamKind),
-    /// The legacy default stream.
-    Legacy,
 }
 
 /// Who submits to a stream: this library alone, or the program as well, by the handle that it has of it.

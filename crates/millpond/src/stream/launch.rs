@@ -13,7 +13,7 @@ use millpond_driver::{Driver, DriverError, RawStream, Work};
 
 use crate::graph::Payload;
 use crate::names::count::Count;
-use crate::names::error::{CaptureError, Invalid, Refused, Result};
+use crate::names::error::{CaptureError, Invalid, Result};
 use crate::pool::grants::Visit;
 use crate::pool::heap::Pool;
 use crate::pool::heap::PoolShared;
@@ -23,6 +23,7 @@ use crate::state::access::{Access, task};
 use crate::state::allocation::{Allocation, Kept, Life, Origin, Owned, site};
 use crate::state::buffer::{Buffer, Named};
 use crate::state::context::Context;
+use crate::state::refused::Refused;
 use crate::stream::handle::{Mode, State, Stream, StreamShared};
 use crate::stream::wanted;
 use crate::stream::wanted::{Few, Wanted};

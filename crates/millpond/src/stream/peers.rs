@@ -6,20 +6,19 @@
 //! after what it waited for all the same: that is looked up where it would be missed ([`Context::hear_abroad`]), and
 //! costs nothing before. Locks: leaves; nothing is dropped under them that could own a device.
 
+use crate::names::device_name::DeviceName;
 use std::cell::RefCell;
-use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Weak};
 
 use millpond_core::order::Numbers;
 use millpond_driver::{Driver, process};
 
-use crate::api::device::Device;
 use crate::clock::hosts::{Knowledge, Told};
+use crate::clock::mark::Mark;
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
 use crate::state::last::FoundContext;
-use crate::stream::event::Mark;
 use crate::stream::handle::{State, StreamShared};
 use crate::sync::locks::{Guard, Mutex, lock};
 use crate::sync::ranks;
@@ -123,21 +122,6 @@ pub(crate) fn others(context: &Context) -> Vec<FoundContext> {
     others.filter_map(|other| FoundContext::upgrade(&other.context)).collect()
 }
 
-/// What messages call a device.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeviceName {
-    /// Its number: the devices of a process are counted from 1 as they are opened.
-    pub number: u32,
-    /// What its driver calls it.
-    pub name: String,
-}
-
-impl fmt::Display for DeviceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "device {} (`{}`)", self.number, self.name)
-    }
-}
-
 impl Context {
     /// What messages call it.
     pub(crate) fn name(&self) -> DeviceName {
@@ -208,12 +192,5 @@ impl StreamShared {
             self.context.hosts.tell(&mut state.chain);
         }
         is_news
-    }
-}
-
-impl Device {
-    /// What messages call it.
-    pub fn name(&self) -> DeviceName {
-        self.context().name()
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Knows streams and events; no memory.
 
+use crate::names::role::Ask;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -9,27 +10,12 @@ use millpond_core::op::Place;
 use millpond_core::order::Snapshot;
 use millpond_driver::Driver;
 
+use crate::clock::mark::Mark;
 use crate::names::error::Result;
-use crate::stream::event::{At, Event, Mark};
+use crate::stream::event::{At, Event};
 use crate::stream::external::Record;
 use crate::stream::handle::{Mode, State, StreamShared};
 use crate::trace::tracer::Tracer;
-
-/// What a host asks of a stream.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Ask {
-    Synchronize,
-    Query,
-}
-
-impl Ask {
-    fn call(self) -> &'static str {
-        match self {
-            Ask::Synchronize => "synchronize",
-            Ask::Query => "is_idle",
-        }
-    }
-}
 
 impl StreamShared {
     /// The present end of the stream, for the order and for the device.

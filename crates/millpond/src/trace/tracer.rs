@@ -20,16 +20,17 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::graph::Graphs;
+use crate::names::config::HostThreads;
+use crate::names::role::Ask;
+use crate::names::role::Role;
+use crate::names::role::StreamKind;
 use crate::names::trace_file::{Shared, Trace};
 use crate::state::access::{Access as Declare, Source};
 use crate::state::allocation::{Allocation, Origin, Owned};
-use crate::stream::handle::Role;
 use crate::stream::peers;
-use crate::stream::record::Ask;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::shares::TracedShares;
-use crate::{HostThreads, StreamKind};
 
 /// Numbers of a device begin this much above those of the one before.
 const DEVICE_SHIFT: u32 = 24;

@@ -61,6 +61,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/fakecuda/src/",
     "crates/interpose/src/",
     "crates/millpond/src/state/access.rs",
+    "crates/millpond/src/api/adopt.rs",
     "crates/millpond/src/pool/shell.rs",
     "crates/stress/src/import.rs",
     "crates/stress/src/preempt.rs",

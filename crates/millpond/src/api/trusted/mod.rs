@@ -16,10 +16,11 @@ mod streams;
 use rustc_hash::FxHashMap;
 
 use crate::api::device::Device;
-use crate::names::error::{Error, Refused, Result};
+use crate::names::error::{Error, Result};
+use crate::names::native::PER_THREAD;
 use crate::pool::heap::Pool;
-use crate::pool::shell::PER_THREAD;
 use crate::state::buffer::Buffer;
+use crate::state::refused::Refused;
 use crate::stream::handle::Stream;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;

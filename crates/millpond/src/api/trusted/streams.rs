@@ -15,7 +15,7 @@ use std::thread::ThreadId;
 use rustc_hash::FxHashMap;
 
 use crate::names::error::Result;
-use crate::pool::shell::{LEGACY, PER_THREAD};
+use crate::names::native::{LEGACY, PER_THREAD};
 use crate::stream::handle::Stream;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
