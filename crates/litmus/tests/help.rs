@@ -86,7 +86,8 @@ fn all_accesses_of_an_operation_are_settled_at_once() {
 
 #[test]
 fn memory_of_the_outside_has_its_name_in_graphs() {
-    let text = "set leaks off\nstream s\na = alloc s 64\ngraph g\nnode p in g: write a\nnode q in g: read a\nx = instantiate g";
+    let text = "set leaks off\nstream s\na = alloc s 64\ngraph g\nnode p in g: write a\nnode q in g: read a\n\
+                x = instantiate g";
     let findings = Program::parse(text).expect("it can be read").check();
     assert_eq!(
         findings[0].sentence,

@@ -31,60 +31,21 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("Millpond runs on Linux only: its devices are made of memfd, mmap and membarrier");
 
-#[allow(unsafe_code)]
-mod access;
-mod allocation;
-mod buffer;
-mod chains;
-mod config;
-mod context;
-mod copy;
-mod count;
-mod cuda;
-mod default_streams;
-mod device;
-mod error;
-mod event;
-mod external;
-mod garbage;
-mod grants;
+// The floors, each of which uses only its own and those before it in ARCHITECTURE.md's table.
+mod api;
+mod clock;
 mod graph;
-mod handles;
-mod held;
-mod help;
-mod host_free;
-mod hosts;
-mod in_flight;
-mod last;
-mod launch;
-mod locate;
-mod locks;
-mod peers;
+mod names;
 mod pool;
-mod progress;
-mod ranks;
-mod raw;
-mod record;
-mod relieve;
-mod report;
-mod serve;
 mod share;
-mod shelf_count;
-#[allow(unsafe_code)]
-mod shell;
-mod statistics;
+mod state;
 mod stream;
-mod stream_names;
-mod sweep;
+mod sync;
 mod trace;
-mod tracing;
-mod trusted;
+
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/graphs.md")]
 struct GraphsPage;
-#[cfg(doctest)]
-mod untypable;
-mod wanted;
 /// The examples of the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/devices.md")]
@@ -95,29 +56,32 @@ mod devices_guide {}
 #[doc = include_str!("../../../docs/sharing.md")]
 mod sharing_page {}
 
-pub use access::{Access, Elements, Read, Write};
-pub use buffer::{Buffer, View};
-pub use config::{DeviceConfig, HostConfig, PoolConfig, SimConfig};
-pub use device::Device;
-pub use error::{CaptureError, Error, GraphError, Holder, Invalid, Nearest, OutOfMemory, Refused, Result};
-pub use event::Event;
-pub use external::ExternalEvent;
-pub use graph::{Graph, GraphExec, GraphMemoryStatistics, GraphNode, Instantiate, Launch, MemAllocNode};
-pub use held::Freeing;
-pub use hosts::{HostThreads, Told};
-pub use launch::Queue;
-pub use peers::DeviceName;
-pub use pool::Pool;
-pub use raw::{AccessList, AllWork, LiveAllocation, PoolPicture, RawMemory};
-pub use report::{Reporter, Violations};
+pub use api::device::Device;
+pub use api::held::Freeing;
+pub use api::raw::{AccessList, AllWork, LiveAllocation, PoolPicture, RawMemory};
+pub use api::trusted::Trusted;
+pub use clock::hosts::Told;
+pub use graph::{Graph, GraphExec, GraphMemoryStatistics, Instantiate, Launch};
+pub use names::config::{DeviceConfig, HostConfig, HostThreads, PoolConfig, SimConfig};
+pub use names::device_name::DeviceName;
+pub use names::error::{CaptureError, Error, GraphError, Holder, Invalid, Nearest, OutOfMemory, Result};
+pub use names::role::StreamKind;
+pub use names::share_error::ShareError;
+pub use names::statistics::PoolStatistics;
+pub use names::trace_file::Trace;
+pub use names::violations::{Reporter, Violations};
+pub use pool::heap::Pool;
 pub use share::{
-    MemoryFile, Peers, Refusal, ShareError, SharedPool, SharingStatistics, TICKET_BYTES, Ticket, TicketError,
-    TicketKind,
+    MemoryFile, Peers, Refusal, SharedPool, SharingStatistics, TICKET_BYTES, Ticket, TicketError, TicketKind,
 };
-pub use statistics::PoolStatistics;
-pub use stream::{Stream, StreamKind};
-pub use trace::Trace;
-pub use trusted::Trusted;
+pub use state::access::{Access, Elements, Read, Write};
+pub use state::buffer::{Buffer, View};
+pub use state::node::{GraphNode, MemAllocNode};
+pub use state::refused::Refused;
+pub use stream::event::Event;
+pub use stream::external::ExternalEvent;
+pub use stream::handle::Stream;
+pub use stream::launch::Queue;
 
 pub use bytemuck::Pod;
 pub use millpond_core::check::{Act, Edge, Edit, Finding, Kind, Known, Place, Side, Spot, Subject};
@@ -127,5 +91,3 @@ pub use millpond_core::pool::{Exhausted, ReusePolicy, Slack};
 pub use millpond_core::units::{Bytes, GIB, KIB, MIB};
 pub use millpond_driver as driver;
 pub use millpond_driver::{CallCounts, CallKind, Completion, CudaConfig, PeerAccess, Properties, Schedule, Watch};
-
-pub(crate) use pool::PoolShared;

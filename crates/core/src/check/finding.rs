@@ -181,7 +181,7 @@ impl Edge {
 
     /// As [`after`](Self::after), where it is known which point that is.
     pub fn of(after: Side, point: Point) -> Self {
-        // What the host does, and other processes, is told by other means than an event of a stream.
+        // What the host does, and other processes, is settled by other means than an event of a stream.
         let point = Some(point).filter(|_| !after.is_host() && after.process.is_none());
         Edge { point, ..Self::after(after) }
     }
@@ -263,8 +263,8 @@ pub struct Finding {
     pub earlier: Option<Side>,
     /// What else has to come first and does not: the newest of each further stream.
     pub others: Vec<Side>,
-    /// The orders that are missing, as few as settle it: whoever comes after all of these comes after everything that it
-    /// must. Empty where an order would not put it right.
+    /// The orders that are missing, as few as settle it: whoever comes after all of these comes after everything that
+    /// it must. Empty where an order would not put it right.
     pub missing: Vec<Edge>,
     /// The side that is refused: the finding is *at* its place.
     pub later: Option<Side>,

@@ -9,10 +9,10 @@ use millpond_core::graph::{Addressing, CaptureMode, NodeId};
 
 use super::build::Graph;
 use super::capture::Session;
-use super::error::GraphError;
-use super::node::GraphNode;
-use crate::error::{Invalid, Result};
-use crate::stream::Stream;
+use crate::names::error::{Invalid, Result};
+use crate::names::graph_error::GraphError;
+use crate::state::node::GraphNode;
+use crate::stream::handle::Stream;
 
 /// A capture into a graph that is there. Whatever comes of it, the names of what it allocated name nothing else later.
 struct Attempt<'g> {

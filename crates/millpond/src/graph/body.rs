@@ -16,25 +16,25 @@ use millpond_driver::DriverError;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::arena::Arena;
-use super::error::GraphError;
 use super::exec::ExecShared;
-use super::node::{MemAllocNode, NodeName};
 use super::payload::{EventNode, LatePlace, Payload};
-use crate::access::{Access, Declared, Source};
-use crate::allocation::{Allocation, Origin};
-use crate::buffer::Named;
-use crate::context::Context;
-use crate::count::Count;
-use crate::error::{Invalid, Result};
-use crate::external::ExternalEvent;
-use crate::garbage::{Garbage, Held};
-use crate::locks::Mutex;
-use crate::ranks;
-use crate::share::ShareError;
-use crate::stream_names::side;
-use crate::tracing::Tracer;
-use crate::wanted::{Few, find_aliased};
+use crate::names::count::Count;
+use crate::names::error::{Invalid, Result};
+use crate::names::graph_error::GraphError;
+use crate::names::share_error::ShareError;
+use crate::names::stream_names::side;
+use crate::state::access::{Access, Declared, Source};
+use crate::state::allocation::{Allocation, Origin};
+use crate::state::arena::Arena;
+use crate::state::buffer::Named;
+use crate::state::context::Context;
+use crate::state::node::{MemAllocNode, NodeName};
+use crate::stream::external::ExternalEvent;
+use crate::stream::wanted::{Few, find_aliased};
+use crate::sync::garbage::{Garbage, Held};
+use crate::sync::locks::Mutex;
+use crate::sync::ranks;
+use crate::trace::tracer::Tracer;
 
 /// What a node's accesses come to: for the order, and the addresses in the order of declaration.
 #[derive(Debug, Default)]

@@ -5,22 +5,21 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::Place;
-use millpond_core::graph::{Addressing, GraphAllocId, Memory, NodeId, NodeKind};
+use millpond_core::graph::{GraphAllocId, Memory, NodeId, NodeKind};
 use millpond_core::op::NodeOp;
 use millpond_driver::{DriverError, process};
 
 use super::body::Body;
-use super::error::GraphError;
 use super::exec::{GraphExec, Instantiate};
-use super::node::{GraphNode, MemAllocNode, NodeName};
 use super::payload::{EventNode, Payload};
-use crate::access::{Access, Read, Write};
-use crate::count::Count;
-use crate::device::Device;
-use crate::error::{Error, Invalid, Result};
-use crate::external::ExternalEvent;
-use crate::garbage::Garbage;
-use crate::tracing::Tracer;
+use crate::names::count::Count;
+use crate::names::error::{Error, Invalid, Result};
+use crate::names::graph_error::GraphError;
+use crate::state::access::{Access, Read, Write};
+use crate::state::node::{GraphNode, MemAllocNode, NodeName};
+use crate::stream::external::ExternalEvent;
+use crate::sync::garbage::Garbage;
+use crate::trace::tracer::Tracer;
 
 /// A graph in the making, by capture ([`Stream::capture`](crate::Stream::capture)) or node by node
 /// ([`Device::graph`]).
@@ -39,50 +38,6 @@ impl Clone for Graph {
     /// memory nodes). Names of the original's nodes do not name the copy's: see [`Graph::find`].
     fn clone(&self) -> Self {
         Self { body: Arc::new(self.body.duplicate()) }
-    }
-}
-
-impl Device {
-    /// An empty graph (CUDA: `cudaGraphCreate`).
-    ///
-    /// # Errors
-    /// None today; a device may refuse graphs.
-    pub fn graph(&self) -> Result<Graph> {
-        process::refuse_forked()?;
-        Ok(Graph { body: Arc::new(Body::new(self.context(), Addressing::Fixed)) })
-    }
-
-    /// An empty graph with symbolic addresses: its allocations are placed at each instantiation, all together, so that
-    /// they take fewer bytes than where each is placed when its node is made, and each instance has addresses of its
-    /// own. (CUDA has no such graphs.)
-    ///
-    /// Its [`MemAllocNode`]s name memory in this graph and in graphs that it is a child of. Outside, memory that a
-    /// launch leaves live is the buffer that [`Launch::take`](crate::Launch::take) gives; other graphs can use that
-    /// buffer and cannot free it. It is built node by node: a capture needs addresses at once.
-    ///
-    /// # Errors
-    /// As for [`graph`](Self::graph).
-    ///
-    /// ```
-    /// # fn main() -> millpond::Result<()> {
-    /// use millpond::{Device, HostConfig, Instantiate};
-    /// let device = Device::host(HostConfig::default())?;
-    /// let stream = device.stream()?;
-    /// let mut graph = device.symbolic_graph()?;
-    /// let x = graph.add_alloc::<u32>(&[], 1000)?;
-    /// let alloc = graph.node_of(x).unwrap();
-    /// graph.add_kernel(&[alloc], x.write(), |x| x.fill(7))?;
-    /// assert_eq!(x.address(), 0); // nobody knows yet
-    /// let (left, right) = (graph.instantiate(Instantiate::default())?, graph.instantiate(Instantiate::default())?);
-    /// assert_ne!(left.address_of(x), right.address_of(x));
-    /// let (a, b) = (left.launch(&stream)?.take(x)?, right.launch(&stream)?.take(x)?); // both live at once
-    /// assert_eq!(stream.copy_to_host(a.read())?, stream.copy_to_host(b.read())?);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn symbolic_graph(&self) -> Result<Graph> {
-        process::refuse_forked()?;
-        Ok(Graph { body: Arc::new(Body::new(self.context(), Addressing::Symbolic)) })
     }
 }
 

@@ -21,17 +21,17 @@ use smallvec::SmallVec;
 
 use super::body::{Body, Resolved};
 use super::build::Graph;
-use super::error::{CaptureError, GraphError};
 use super::payload::Payload;
 use super::registry::Graphs;
-use crate::access::Access;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::garbage::{Garbage, Held};
-use crate::locks::{BiasedGuard, lock};
-use crate::ranks;
-use crate::stream::{State, Stream};
-use crate::tracing::Tracer;
+use crate::names::error::{Error, Result};
+use crate::names::graph_error::{CaptureError, GraphError};
+use crate::state::access::Access;
+use crate::state::context::Context;
+use crate::stream::handle::{State, Stream};
+use crate::sync::garbage::{Garbage, Held};
+use crate::sync::locks::{BiasedGuard, lock};
+use crate::sync::ranks;
+use crate::trace::tracer::Tracer;
 
 /// A capture, as its streams and its memory know it.
 #[derive(Debug)]

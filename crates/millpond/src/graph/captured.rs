@@ -12,23 +12,24 @@ use millpond_driver::process;
 use std::sync::atomic::Ordering;
 
 use super::capture::Session;
-use super::error::{CaptureError, GraphError};
-use super::node::{MemAllocNode, NodeName};
 use super::payload::{EventNode, Payload};
-use crate::access::Access;
-use crate::allocation::{Allocation, Origin, Owned, site};
-use crate::buffer::Buffer;
-use crate::count::Count;
-use crate::error::{Error, Invalid, Result};
-use crate::event::{At, Event};
-use crate::external::ExternalEvent;
-use crate::garbage::Garbage;
-use crate::launch::To;
-use crate::locks::{BiasedGuard, lock};
-use crate::pool::PoolShared;
-use crate::ranks;
-use crate::stream::{Role, State, Stream, StreamShared};
-use crate::tracing::Tracer;
+use crate::names::count::Count;
+use crate::names::error::{Error, Invalid, Result};
+use crate::names::graph_error::{CaptureError, GraphError};
+use crate::names::role::Role;
+use crate::pool::heap::PoolShared;
+use crate::state::access::Access;
+use crate::state::allocation::{Allocation, Origin, Owned, site};
+use crate::state::buffer::Buffer;
+use crate::state::node::{MemAllocNode, NodeName};
+use crate::stream::event::{At, Event};
+use crate::stream::external::ExternalEvent;
+use crate::stream::handle::{State, Stream, StreamShared};
+use crate::stream::launch::To;
+use crate::sync::garbage::Garbage;
+use crate::sync::locks::{BiasedGuard, lock};
+use crate::sync::ranks;
+use crate::trace::tracer::Tracer;
 
 impl StreamShared {
     /// An alloc node.
@@ -216,7 +217,7 @@ impl Session {
     /// A name for an allocation of the capture.
     fn name<T: bytemuck::Pod>(&self, owned: &Owned, count: Count<T>) -> MemAllocNode<T> {
         let alloc = GraphAllocId(owned.allocation.index);
-        let name = super::node::NodeName { device: self.context.number, graph: self.id, alloc, address: owned.address };
+        let name = NodeName { device: self.context.number, graph: self.id, alloc, address: owned.address };
         MemAllocNode::new(Some(name), count)
     }
 }

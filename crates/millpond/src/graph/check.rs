@@ -10,17 +10,17 @@ use millpond_core::graph::{Demand, GraphAllocId, GraphId, LaunchRefused, NodeSit
 use millpond_core::units::Range;
 use smallvec::SmallVec;
 
-use super::error::GraphError;
 use super::events::{Waited, standing};
 use super::exec::{ExecShared, Output, Outside, Whose};
 use super::last::Lasts;
 use super::memory::GraphMemory;
 use super::registry::Graphs;
-use crate::allocation::{Allocation, Life, freed_fault, site};
-use crate::error::{Error, Invalid, Result};
-use crate::locks::BiasedGuard;
-use crate::ranks;
-use crate::stream::{State, StreamShared};
+use crate::names::error::{Error, Invalid, Result};
+use crate::names::graph_error::GraphError;
+use crate::state::allocation::{Allocation, Life, freed_fault, site};
+use crate::stream::handle::{State, StreamShared};
+use crate::sync::locks::BiasedGuard;
+use crate::sync::ranks;
 
 /// An allocation that a launch has to do with.
 #[derive(Debug)]

@@ -18,11 +18,11 @@ use smallvec::SmallVec;
 use super::last::Last;
 use super::payload::Payload;
 use super::program::Program;
-use crate::context::Context;
-use crate::event::Mark;
-use crate::external::{ExternalEvent, Record};
-use crate::locks::lock;
-use crate::progress::{LaunchEnd, Progress};
+use crate::clock::mark::Mark;
+use crate::clock::progress::{LaunchEnd, Progress};
+use crate::state::context::Context;
+use crate::stream::external::{ExternalEvent, Record};
+use crate::sync::locks::lock;
 
 /// See the module.
 #[derive(Debug)]

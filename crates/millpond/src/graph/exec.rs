@@ -19,24 +19,24 @@ use millpond_driver::{Driver, RawStream, StreamFlags, process};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
-use super::arena::Arena;
 use super::body::{Body, Grant};
 use super::build::Graph;
 use super::check::{Found, Founds};
-use super::error::GraphError;
 use super::events::Events;
 use super::last::Last;
 use super::native::Native;
-use super::node::MemAllocNode;
 use super::payload::Payload;
 use super::program::{Program, check_addresses};
 use super::submit::TRIES;
 use super::traced::TracedExec;
-use crate::allocation::{Allocation, Origin};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::locks::{Biased, lock};
-use crate::ranks;
+use crate::names::error::{Error, Result};
+use crate::names::graph_error::GraphError;
+use crate::state::allocation::{Allocation, Origin};
+use crate::state::arena::Arena;
+use crate::state::context::Context;
+use crate::state::node::MemAllocNode;
+use crate::sync::locks::{Biased, lock};
+use crate::sync::ranks;
 
 /// How a graph is instantiated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use millpond_core::order::Snapshot;
 use smallvec::SmallVec;
 
-use crate::error::Result;
-use crate::event::Mark;
-use crate::progress::Progress;
-use crate::stream::{State, StreamShared};
+use crate::clock::mark::Mark;
+use crate::clock::progress::Progress;
+use crate::names::error::Result;
+use crate::stream::handle::{State, StreamShared};
 
 /// See the module.
 #[derive(Clone, Debug)]

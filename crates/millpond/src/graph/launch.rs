@@ -24,20 +24,20 @@ use millpond_driver::{Driver, process};
 use smallvec::SmallVec;
 
 use super::check::{Found, Founds, Launching, Lives, Role};
-use super::error::{CaptureError, GraphError};
 use super::events::{Events, standing};
 use super::exec::{ExecShared, GraphExec, Output, Run};
 use super::last::{Last, Lasts};
 use super::memory::{GraphMemory, Stopped, follow, wait};
-use super::node::MemAllocNode;
 use super::submit::{Submitted, TRIES};
-use crate::allocation::{Owned, site};
-use crate::buffer::Buffer;
-use crate::error::{Error, Invalid, Result};
-use crate::event::Mark;
-use crate::locks::lock;
-use crate::progress::LaunchEnd;
-use crate::stream::{Mode, State, Stream, StreamShared};
+use crate::clock::mark::Mark;
+use crate::clock::progress::LaunchEnd;
+use crate::names::error::{Error, Invalid, Result};
+use crate::names::graph_error::{CaptureError, GraphError};
+use crate::state::allocation::{Owned, site};
+use crate::state::buffer::Buffer;
+use crate::state::node::MemAllocNode;
+use crate::stream::handle::{Mode, State, Stream, StreamShared};
+use crate::sync::locks::lock;
 
 /// One launch of a graph, and the memory that it leaves live.
 #[derive(Debug)]

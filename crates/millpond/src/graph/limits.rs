@@ -5,9 +5,9 @@
 use millpond_core::graph::NodeKind;
 
 use super::body::Body;
-use super::error::GraphError;
-use crate::error::Result;
-use crate::locks::lock;
+use crate::names::error::Result;
+use crate::names::graph_error::GraphError;
+use crate::sync::locks::lock;
 
 fn is_memory(kind: &NodeKind) -> bool {
     matches!(kind, NodeKind::MemAlloc(_) | NodeKind::MemFree(_))

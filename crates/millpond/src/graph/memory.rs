@@ -15,16 +15,15 @@ use millpond_core::ids::{ChunkId, Point};
 use millpond_core::order::{Completed, Knows};
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
-use millpond_driver::{Driver, DriverError, RawChunk, RawStream, process};
+use millpond_driver::{Driver, DriverError, RawChunk, RawStream};
 use rustc_hash::FxHashMap;
 
 use super::last::Last;
-use crate::Device;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::locks::Biased;
-use crate::ranks;
-use crate::shell;
+use crate::names::error::{Error, Result};
+use crate::pool::shell;
+use crate::state::context::Context;
+use crate::sync::locks::Biased;
+use crate::sync::ranks;
 
 /// What the graphs of a device use and reserve, in bytes (CUDA: `cudaDeviceGetGraphMemAttribute`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -187,7 +186,7 @@ impl GraphMemory {
         is_vacant && shell::unreserve_graph_addresses(context, range).is_ok()
     }
 
-    fn statistics(&self) -> GraphMemoryStatistics {
+    pub(crate) fn statistics(&self) -> GraphMemoryStatistics {
         let statistics = self.backing.statistics();
         GraphMemoryStatistics {
             used_bytes: statistics.used,
@@ -275,28 +274,4 @@ pub(crate) fn trim(context: &Context) -> Result<()> {
     memory.apply(context)?;
     context.graphs.trim_spare(|range| memory.backing.is_vacant(range) && memory.give_back(context, range));
     Ok(())
-}
-
-impl Device {
-    /// What its graphs use and reserve, apart from all pools (CUDA: `cudaDeviceGetGraphMemAttribute`).
-    pub fn graph_memory(&self) -> GraphMemoryStatistics {
-        self.context().graphs.memory().statistics()
-    }
-
-    /// Sets both high marks to the current values (CUDA: `cudaDeviceSetGraphMemAttribute`).
-    pub fn reset_graph_memory_high(&self) {
-        let mut memory = self.context().graphs.memory();
-        memory.backing.reset_used_high();
-        memory.backing.reset_reserved_high();
-    }
-
-    /// Gives graph memory back that no unfreed allocation and no launch in flight needs (CUDA:
-    /// `cudaDeviceGraphMemTrim`). The next launch binds anew.
-    ///
-    /// # Errors
-    /// The device refused; what was given back before stays so.
-    pub fn trim_graph_memory(&self) -> Result<()> {
-        process::refuse_forked()?;
-        trim(self.context())
-    }
 }

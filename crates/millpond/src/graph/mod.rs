@@ -5,22 +5,20 @@
 //!
 //! | file | one law |
 //! |---|---|
-//! | `arena` | addresses that one graph and its copies have for themselves |
 //! | `attempt` | captures into a graph that is there |
 //! | `body` | a graph in the making: core's graph, and what each node does |
 //! | `build` | [`Graph`]: building node by node |
 //! | `capture` | a stream's calls become nodes |
 //! | `captured` | what the verbs of a capturing stream do |
 //! | `check` | whether a launch may be made |
-//! | `error` | why captures and graphs are refused |
 //! | `events` | external event nodes of an instance: order at the precision of nodes |
 //! | `exec` | [`GraphExec`]: an instance, its lanes and its outputs |
+//! | `fault` | what is wrong with its order, in words |
 //! | `last` | the end of a launch, for the next one |
 //! | `launch` | a launch as one point of a stream: checked, submitted, recorded |
 //! | `limits` | what CUDA refuses, where the program asks for that |
 //! | `memory` | physical memory of all graphs of a device |
 //! | `native` | instances as graphs of the device's own |
-//! | `node` | names of nodes and of what they allocate |
 //! | `payload` | what a node does when it runs |
 //! | `program` | what an instance submits, in order, on which lane |
 //! | `registry` | what the graphs of a device share |
@@ -28,22 +26,20 @@
 //! | `traced` | what a trace says of graphs |
 //! | `window` | foreign code in a capture |
 
-mod arena;
 mod attempt;
 mod body;
 mod build;
 mod capture;
 mod captured;
 mod check;
-mod error;
 mod events;
 mod exec;
+mod fault;
 mod last;
 mod launch;
 mod limits;
 mod memory;
 mod native;
-mod node;
 mod payload;
 mod program;
 mod registry;
@@ -52,17 +48,13 @@ mod traced;
 mod window;
 
 pub use build::Graph;
-pub use error::{CaptureError, GraphError};
 pub use exec::{GraphExec, Instantiate};
 pub use launch::Launch;
 pub use memory::GraphMemoryStatistics;
-pub use node::{GraphNode, MemAllocNode};
 
-pub(crate) use arena::Arena;
 pub(crate) use body::Body;
 pub(crate) use capture::{CapturedAt, Session, name_captured};
 pub(crate) use exec::ExecShared;
 pub(crate) use memory::trim as trim_graph_memory;
-pub(crate) use node::NodeName;
 pub(crate) use payload::{EventNode, Payload};
 pub(crate) use registry::{Graphs, drop_in_graph, find_in_graphs, free_in_graph, freed_in_graphs};

@@ -19,16 +19,17 @@ use millpond_core::units::{MIB, Range};
 use millpond_driver::{Driver, DriverError, Node, NodeWork, RawExec, RawGraph, RawStream};
 use smallvec::SmallVec;
 
-use super::arena::Arena;
 use super::body::Body;
 use super::payload::Payload;
 use super::program::payload;
 use super::submit::{Submitted, TRIES};
-use crate::context::{Context, CountedDriver};
-use crate::error::Result;
-use crate::locks::{Mutex, lock};
-use crate::ranks;
-use crate::shell;
+use crate::clock::mark::CountedDriver;
+use crate::names::error::Result;
+use crate::pool::shell;
+use crate::state::arena::Arena;
+use crate::state::context::Context;
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
 
 /// A node that does nothing stays where it joins more edges than this: without it every node after it had them all.
 const JOINED_MAX: usize = 2;

@@ -10,14 +10,14 @@ use millpond_core::op::NodeOp;
 use smallvec::SmallVec;
 
 use super::body::Body;
-use super::error::GraphError;
 use super::native::Foreign;
-use crate::access::{Access, Movable, movable, repeated};
-use crate::context::Context;
-use crate::external::ExternalEvent;
-use crate::locks::{Mutex, lock};
-use crate::ranks;
-use crate::tracing::Tracer;
+use crate::names::graph_error::GraphError;
+use crate::state::access::{Access, Movable, movable, repeated};
+use crate::state::context::Context;
+use crate::stream::external::ExternalEvent;
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
+use crate::trace::tracer::Tracer;
 
 /// A kernel that every launch runs again.
 pub(crate) type Kernel = Arc<Mutex<{ ranks::KERNEL }, Box<dyn FnMut() + Send>>>;

@@ -12,10 +12,10 @@ use millpond_core::graph::{Exec as CoreExec, FlatNode, NodeId};
 use smallvec::SmallVec;
 
 use super::body::Body;
-use super::error::GraphError;
 use super::payload::Payload;
-use crate::context::Context;
-use crate::error::Result;
+use crate::names::error::Result;
+use crate::names::graph_error::GraphError;
+use crate::state::context::Context;
 
 /// No more queues run one graph: chains beyond share them.
 pub(crate) const LANES_MAX: usize = 16;

@@ -15,19 +15,19 @@ use millpond_core::units::Range;
 use millpond_driver::process;
 use rustc_hash::FxHashMap;
 
-use super::arena::Arena;
 use super::body::Grant;
 use super::capture::{Recording, Session, drop_captured};
-use super::error::GraphError;
 use super::memory::{Frees, GraphMemory};
-use super::node::NodeName;
-use crate::allocation::{Allocation, Life, Origin, Owned};
-use crate::context::Context;
-use crate::error::{Invalid, Nearest, Result};
-use crate::locks::{BiasedGuard, Guard, Mutex, lock};
-use crate::ranks;
-use crate::stream_names::side;
-use crate::tracing::Tracer;
+use crate::names::error::{Invalid, Nearest, Result};
+use crate::names::graph_error::GraphError;
+use crate::names::stream_names::side;
+use crate::state::allocation::{Allocation, Life, Origin, Owned};
+use crate::state::arena::Arena;
+use crate::state::context::Context;
+use crate::state::node::NodeName;
+use crate::sync::locks::{BiasedGuard, Guard, Mutex, lock};
+use crate::sync::ranks;
+use crate::trace::tracer::Tracer;
 
 /// So many spare ranges of addresses are kept.
 const SPARES: usize = 16;

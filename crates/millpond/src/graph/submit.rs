@@ -15,12 +15,12 @@ use super::events::Waited;
 use super::exec::{ExecShared, Run};
 use super::payload::{Kernel, Payload};
 use super::program::Step;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::event::Mark;
-use crate::locks::lock;
-use crate::shell;
-use crate::stream::StreamShared;
+use crate::clock::mark::Mark;
+use crate::names::error::{Error, Result};
+use crate::pool::shell;
+use crate::state::context::Context;
+use crate::stream::handle::StreamShared;
+use crate::sync::locks::lock;
 
 /// What became of a program.
 pub(crate) enum Submitted {

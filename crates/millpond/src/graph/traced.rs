@@ -13,9 +13,9 @@ use millpond_driver::process;
 use smallvec::SmallVec;
 
 use super::Graphs;
-use crate::access::Access as Declare;
-use crate::locks::lock;
-use crate::tracing::{Caller, NodeNumbers, TracedEvent, Tracer};
+use crate::state::access::Access as Declare;
+use crate::sync::locks::lock;
+use crate::trace::tracer::{Caller, NodeNumbers, TracedEvent, Tracer};
 
 /// An instance, as a trace names it: for as long as it is there, whatever it is updated from.
 #[derive(Debug)]

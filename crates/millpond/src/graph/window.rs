@@ -12,14 +12,14 @@ use std::sync::Arc;
 use millpond_core::graph::NodeId;
 use millpond_driver::{Driver, RawStream};
 
-use super::error::CaptureError;
 use super::native::Foreign;
 use super::payload::Payload;
 use super::submit::TRIES;
-use crate::context::Context;
-use crate::error::Result;
-use crate::locks::lock;
-use crate::stream::{State, StreamShared};
+use crate::names::error::Result;
+use crate::names::graph_error::CaptureError;
+use crate::state::context::Context;
+use crate::stream::handle::{State, StreamShared};
+use crate::sync::locks::lock;
 
 /// A stream of the device that captures, until this goes.
 pub(crate) struct Window<'c> {

@@ -34,10 +34,10 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::socket::ProcessKey;
-use crate::context::Context;
-use crate::locks::{Mutex, lock};
-use crate::progress::Progress;
-use crate::ranks;
+use crate::clock::progress::Progress;
+use crate::state::context::Context;
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
 pub(super) use namers::Namers;
 
 /// No chain gets this far: a stranger's number must not make positions run over.
@@ -299,7 +299,7 @@ impl Context {
     }
 
     /// How many chains of others are known.
-    pub(super) fn chains_abroad(&self) -> usize {
+    pub(crate) fn chains_abroad(&self) -> usize {
         lock(&self.share.abroad.chains).here.len()
     }
 

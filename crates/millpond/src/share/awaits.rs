@@ -17,10 +17,10 @@ use rustix::io::Errno;
 
 use super::peer::Peer;
 use super::socket::{self, Received};
-use crate::context::Context;
-use crate::event::Mark;
-use crate::locks::{Mutex, lock};
-use crate::ranks;
+use crate::clock::mark::Mark;
+use crate::state::context::Context;
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
 
 /// An importer's end of the socket that an exported event has. Its own byte, when it goes, says that nothing here needs
 /// the event any more.

@@ -8,10 +8,10 @@ use millpond_core::share::{LeaseId, MemoryGrant, Part, Request};
 use millpond_driver::RawChunk;
 use rustc_hash::FxHashSet;
 
-use super::error::ShareError;
 use super::peer::Peer;
-use crate::context::Context;
-use crate::error::Result;
+use crate::names::error::Result;
+use crate::names::share_error::ShareError;
+use crate::state::context::Context;
 
 /// Memory that was claimed, until it is mapped: dropped before that it is given back.
 pub(super) struct Claimed<'c> {
@@ -46,7 +46,7 @@ impl Drop for Claimed<'_> {
 /// What an exporter says of memory must fit together, whatever its intent.
 pub(super) fn check(grant: &MemoryGrant, granularity: u64) -> Result<()> {
     /// Allocations begin at multiples of this many bytes: types rely on it.
-    const GRAIN: u64 = crate::config::GRAIN;
+    const GRAIN: u64 = crate::names::config::GRAIN;
     let whole = |part: &Part| part.bytes > 0 && part.bytes.is_multiple_of(granularity);
     if grant.parts.len() != grant.part_count as usize || !grant.parts.iter().all(whole) {
         return Err(ShareError::answer(format!(

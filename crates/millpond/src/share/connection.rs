@@ -29,11 +29,11 @@ use super::abroad::Speaker;
 use super::exporter::{Bell, Counters};
 use super::lend::Lease;
 use super::socket::{self, Party, Received};
-use crate::allocation::Allocation;
-use crate::context::Context;
-use crate::last::FoundContext;
-use crate::locks::{Mutex, lock};
-use crate::ranks;
+use crate::state::allocation::Allocation;
+use crate::state::context::Context;
+use crate::state::last::FoundContext;
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
 
 /// Packets that are heard at once; no socket holds more of an importer that obeys the rules.
 const PACKETS_MAX: usize = 1024;

@@ -21,14 +21,15 @@ use millpond_driver::{Driver, MarkName, RawMark, RawStream, StreamFlags, Work, p
 use super::abroad::{EVERYBODYS, Namers};
 use super::awaits::{Line, Opened};
 use super::connection::Connection;
-use super::error::ShareError;
 use super::exporter::Target;
 use super::import::check_kind;
 use super::socket;
-use crate::context::Context;
-use crate::error::Result;
-use crate::event::{At, Event, Mark};
-use crate::shell;
+use crate::clock::mark::Mark;
+use crate::names::error::Result;
+use crate::names::share_error::ShareError;
+use crate::pool::shell;
+use crate::state::context::Context;
+use crate::stream::event::{At, Event};
 
 /// What a ticket for an event stands for.
 #[derive(Debug)]
@@ -140,7 +141,7 @@ impl Event {
 }
 
 impl Context {
-    pub(super) fn import_event(self: &Arc<Self>, ticket: &Ticket) -> Result<Event> {
+    pub(crate) fn import_event(self: &Arc<Self>, ticket: &Ticket) -> Result<Event> {
         process::refuse_forked()?;
         check_kind(ticket, TicketKind::Event)?;
         let number = self.share.number()?;

@@ -22,15 +22,15 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use super::connection::{Connection, Stage};
-use super::error::ShareError;
 use super::event::Announced;
 use super::lend::Offer;
 use super::socket;
-use crate::context::Context;
-use crate::error::Result;
-use crate::locks::{Mutex, lock, wait_timeout};
-use crate::pool::PoolShared;
-use crate::ranks;
+use crate::names::error::Result;
+use crate::names::share_error::ShareError;
+use crate::pool::heap::PoolShared;
+use crate::state::context::Context;
+use crate::sync::locks::{Mutex, lock, wait_timeout};
+use crate::sync::ranks;
 use door::Door;
 
 const LISTENER: u64 = 0;

@@ -10,8 +10,8 @@ use millpond_driver::Driver;
 
 use super::lend::Lent;
 use crate::Buffer;
-use crate::error::Result;
-use crate::share::ShareError;
+use crate::names::error::Result;
+use crate::names::share_error::ShareError;
 
 /// A chunk of memory under a buffer, as a file.
 ///

@@ -16,16 +16,18 @@ use millpond_driver::{Driver, process};
 
 use super::abroad::{Hold, Namers, is_abroad};
 use super::claimed::Claimed;
-use super::error::ShareError;
 use super::peer::{Handle, Peer};
 use super::returns::Returning;
-use crate::allocation::{Allocation, Life, Origin, Owned};
-use crate::context::Context;
-use crate::count::Count;
-use crate::error::{Nearest, Result};
-use crate::locks::{BiasedGuard, Mutex, lock};
-use crate::ranks;
-use crate::{Buffer, PoolShared, shell};
+use crate::Buffer;
+use crate::names::count::Count;
+use crate::names::error::{Nearest, Result};
+use crate::names::share_error::ShareError;
+use crate::pool::heap::PoolShared;
+use crate::pool::shell;
+use crate::state::allocation::{Allocation, Life, Origin, Owned};
+use crate::state::context::Context;
+use crate::sync::locks::{BiasedGuard, Mutex, lock};
+use crate::sync::ranks;
 
 /// Where an imported allocation is from.
 #[derive(Debug)]
@@ -217,7 +219,7 @@ pub(super) fn check_kind(ticket: &Ticket, wanted: TicketKind) -> Result<()> {
 
 impl Context {
     /// As [`import`](Self::import), as elements.
-    pub(super) fn import_typed<T: Pod>(self: &Arc<Self>, ticket: &Ticket, pool: Option<u32>) -> Result<Buffer<T>> {
+    pub(crate) fn import_typed<T: Pod>(self: &Arc<Self>, ticket: &Ticket, pool: Option<u32>) -> Result<Buffer<T>> {
         process::refuse_forked()?;
         let refused = |bytes: u64| ShareError::Length { bytes, element: size_of::<T>() as u64 };
         // Before it is used up.

@@ -17,11 +17,11 @@ use smallvec::SmallVec;
 
 use super::abroad::{Hold, Namers, is_abroad};
 use super::connection::Connection;
-use crate::allocation::{Allocation, Life, Origin};
-use crate::context::Context;
-use crate::locks::BiasedGuard;
-use crate::pool::{Heap, PoolShared};
-use crate::ranks;
+use crate::pool::heap::{Heap, PoolShared};
+use crate::state::allocation::{Allocation, Life, Origin};
+use crate::state::context::Context;
+use crate::sync::locks::BiasedGuard;
+use crate::sync::ranks;
 
 /// Who holds a life beside its owner.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,6 @@
 //! | file | one law |
 //! |---|---|
 //! | `exporter` | tickets, and one thread that serves importers |
-//! | `exposed` | what others may reach after their leases: destroyed |
 //! | `lend` | a life with several holders, and when its memory is free again |
 //! | `connection` | an importer as its exporter knows it: what it said, what it holds |
 //! | `peer` | an exporter as an importer knows it; chunks fetched once |
@@ -21,16 +20,13 @@
 //! | `files` | memory for programs that do not know Millpond |
 //! | `abroad` | chains of other processes in this order |
 //! | `socket` | packets with files |
-//! | `traced` | what a trace says of it |
 
 mod abroad;
 mod awaits;
 mod claimed;
 mod connection;
-mod error;
 mod event;
 mod exporter;
-mod exposed;
 mod files;
 mod import;
 mod lend;
@@ -38,14 +34,13 @@ mod peer;
 mod pool;
 mod returns;
 mod socket;
-mod traced;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::locks::{Mutex, lock};
-use crate::ranks;
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
 use bytemuck::Pod;
 use millpond_core::ids::AllocId;
 pub use millpond_core::share::{Refusal, TICKET_BYTES, Ticket, TicketError, TicketKind};
@@ -53,19 +48,17 @@ use millpond_core::units::Range;
 use millpond_driver::{Driver, process};
 use rustc_hash::FxHashMap;
 
-pub use error::ShareError;
-pub(crate) use exposed::Exposed;
 pub use files::MemoryFile;
 pub(crate) use import::{Imported, drop_import, free_import};
 pub(crate) use lend::{Hearing, Lent, check_free, own_points, park};
 pub use pool::SharedPool;
-pub(crate) use traced::TracedShares;
 
-use crate::allocation::{Allocation, Origin, Owned};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::pool::PoolShared;
-use crate::{Buffer, Device, Event};
+use crate::Buffer;
+use crate::names::error::{Error, Result};
+use crate::names::share_error::ShareError;
+use crate::pool::heap::PoolShared;
+use crate::state::allocation::{Allocation, Origin, Owned};
+use crate::state::context::Context;
 use abroad::Abroad;
 use awaits::Awaits;
 use connection::Connection;
@@ -167,6 +160,24 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
+    pub(crate) fn allow(&self, peers: Peers) {
+        *lock(&self.allowed) = peers;
+    }
+
+    pub(crate) fn set_ticket_life(&self, life: Duration) {
+        lock(&self.times).ticket_life = life;
+    }
+
+    pub(crate) fn set_patience(&self, patience: Duration) {
+        lock(&self.times).patience = patience;
+    }
+
+    /// Whether the ticket was good until now.
+    pub(crate) fn revoke(&self, ticket: &Ticket) -> bool {
+        let exporter = lock(&self.exporter).clone();
+        exporter.is_some_and(|exporter| exporter.revoke(ticket))
+    }
+
     fn number(&self) -> Result<u128> {
         match self.number.get() {
             Some(number) => Ok(*number),
@@ -362,54 +373,10 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
-impl Device {
-    /// Imports an allocation of another process: a buffer of its own, to be used and freed like any other. Its memory
-    /// goes back to the exporter when all holders have let go; where the exporter goes first, it stays valid.
-    ///
-    /// Nothing is waited for: a use must come after what the exporter did before the import, by an event that it
-    /// exports ([`Event::export`]), or is refused. Graphs cannot use imported memory.
-    ///
-    /// # Errors
-    /// [`ShareError`]: the ticket was used before, is a forgery, or stands for memory that is freed; the exporter is
-    /// gone; the size is no whole number of elements. What the driver refuses. A ticket that reached the exporter is
-    /// used up all the same.
-    ///
-    /// # Safety
-    /// While the import lives, no process writes bytes of it that another uses at the same time: what each process does
-    /// is checked against what it was told of the others, and not against what they do meanwhile.
-    #[allow(unsafe_code)] // It hands the caller's promise on and does nothing unsafe itself.
-    pub unsafe fn import<T: Pod>(&self, ticket: &Ticket) -> Result<Buffer<T>> {
-        self.context().import_typed(ticket, None)
-    }
-
-    /// Imports an event of another process: streams can wait for it, and the host (CUDA: `cudaIpcOpenEventHandle`).
-    /// Where the exporter goes before it has completed, waiting ends: its work ends with it. Nothing is waited for
-    /// here; but a CUDA device whose driver does not let the event pass between the processes makes this call wait
-    /// until it has completed.
-    ///
-    /// # Errors
-    /// As of [`import`](Self::import).
-    pub fn import_event(&self, ticket: &Ticket) -> Result<Event> {
-        self.context().import_event(ticket)
-    }
-
-    /// Imports a whole pool of another process, for its allocations to come (CUDA:
-    /// `cudaMemPoolImportFromShareableHandle`).
-    ///
-    /// # Errors
-    /// As of [`import`](Self::import).
-    pub fn import_pool(&self, ticket: &Ticket) -> Result<SharedPool> {
-        self.context().import_pool(ticket)
-    }
-
-    /// Which users' processes may import from this device, and which it imports from; for connections to come.
-    pub fn set_peers(&self, peers: Peers) {
-        *lock(&self.context().share.allowed) = peers;
-    }
-
+impl Context {
     /// What is shared with other processes; what they have said by now is in it.
-    pub fn sharing(&self) -> SharingStatistics {
-        let share = &self.context().share;
+    pub(crate) fn sharing(&self) -> SharingStatistics {
+        let share = &self.share;
         let exporter = lock(&share.exporter).clone();
         let counts = exporter.map(|exporter| exporter.counts()).unwrap_or_default();
         share.drop_gone_peers();
@@ -427,29 +394,11 @@ impl Device {
             importers: counts.importers,
             connections: counts.connections,
             exporters: peers.len(),
-            foreign_chains: self.context().chains_abroad(),
+            foreign_chains: self.chains_abroad(),
             imports: lock(&share.imports).len(),
             returning: share.returns.count(),
             imported_chunks: peers.iter().map(|peer| peer.chunk_count()).sum(),
         }
-    }
-
-    /// How long tickets are good that are given out from now on; 10 minutes unless told. A ticket that is not used in
-    /// time is refused, and so is one that had to make room: no more than 65 536 are out at a time.
-    pub fn set_ticket_life(&self, life: Duration) {
-        lock(&self.context().share.times).ticket_life = life;
-    }
-
-    /// How long an import may wait for its exporter, from now on; 30 s unless told. What the exporter answers later is
-    /// given back.
-    pub fn set_import_patience(&self, patience: Duration) {
-        lock(&self.context().share.times).patience = patience;
-    }
-
-    /// Makes a ticket of this device good no more; whether it was good. What was imported by it stays imported.
-    pub fn revoke(&self, ticket: &Ticket) -> bool {
-        let exporter = lock(&self.context().share.exporter).clone();
-        exporter.is_some_and(|exporter| exporter.revoke(ticket))
     }
 }
 

@@ -22,12 +22,12 @@ use rustix::net::sockopt::Timeout;
 
 use super::abroad::Speaker;
 use super::claimed::{Claimed, check};
-use super::error::ShareError;
 use super::socket::{self, ProcessKey, Received};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::locks::{Mutex, lock, wait_timeout};
-use crate::ranks;
+use crate::names::error::{Error, Result};
+use crate::names::share_error::ShareError;
+use crate::state::context::Context;
+use crate::sync::locks::{Mutex, lock, wait_timeout};
+use crate::sync::ranks;
 
 /// A connection to an exporter.
 #[derive(Debug)]

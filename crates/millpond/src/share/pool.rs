@@ -8,12 +8,12 @@ use bytemuck::Pod;
 use millpond_core::share::{Reply, Ticket, TicketKind};
 use millpond_driver::process;
 
-use super::error::ShareError;
 use super::exporter::Target;
 use super::import::check_kind;
 use super::peer::Peer;
-use crate::context::Context;
-use crate::error::Result;
+use crate::names::error::Result;
+use crate::names::share_error::ShareError;
+use crate::state::context::Context;
 use crate::{Buffer, Pool};
 
 /// A pool of another process (CUDA: a pool imported with `cudaMemPoolImportFromShareableHandle`). What was allocated
@@ -45,7 +45,7 @@ impl Pool {
 }
 
 impl Context {
-    pub(super) fn import_pool(self: &Arc<Self>, ticket: &Ticket) -> Result<SharedPool> {
+    pub(crate) fn import_pool(self: &Arc<Self>, ticket: &Ticket) -> Result<SharedPool> {
         process::refuse_forked()?;
         check_kind(ticket, TicketKind::Pool)?;
         let until = self.import_end();

@@ -16,9 +16,9 @@ use millpond_core::share::{LeaseId, Request};
 
 use super::import::Window;
 use super::peer::Peer;
-use crate::context::Context;
-use crate::locks::{Mutex, lock};
-use crate::ranks;
+use crate::state::context::Context;
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
 
 /// Releases remembered until the host is told that their uses have completed; the oldest are forgotten.
 const UNKNOWN_MAX: usize = 4096;

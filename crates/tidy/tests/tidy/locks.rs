@@ -4,7 +4,7 @@ use crate::source::{Finding, Source, line_of};
 use crate::{assert_clean, assert_found, assert_none, tree};
 
 /// The library takes locks that threads sleep for by the functions of this file, which know of forked processes.
-const LOCKS: &str = "crates/millpond/src/locks.rs";
+const LOCKS: &str = "crates/millpond/src/sync/locks.rs";
 
 /// A lock of the standard library that is taken where it stands: what that gives must be unwrapped.
 fn taken(source: &Source) -> Vec<Finding> {
@@ -29,8 +29,8 @@ fn locks_are_taken_in_one_file() {
 #[test]
 fn a_lock_taken_elsewhere_is_found() {
     let text = "fn a() {\n    self.one\n        .lock()\n        .unwrap_or_else(PoisonError::into_inner);\n}";
-    assert_found(taken, "crates/millpond/src/hosts.rs", text, ":3: a lock is taken outside");
+    assert_found(taken, "crates/millpond/src/clock/hosts.rs", text, ":3: a lock is taken outside");
     assert_clean(taken, LOCKS, text);
     assert_clean(taken, "crates/driver/src/cuda/apart.rs", text);
-    assert_clean(taken, "crates/millpond/src/hosts.rs", "fn a() { light.lock().value += 1; }");
+    assert_clean(taken, "crates/millpond/src/clock/hosts.rs", "fn a() { light.lock().value += 1; }");
 }

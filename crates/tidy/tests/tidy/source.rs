@@ -54,7 +54,8 @@ impl Source {
     pub(crate) fn test_lines(&self) -> Vec<bool> {
         let whole = ["/tests/", "/benches/", "/tests.rs"].iter().any(|part| self.path.contains(part));
         let mut lines = vec![whole; self.text.lines().count()];
-        for (at, _) in self.code.match_indices("#[cfg(test)]") {
+        let marks = ["#[cfg(test)]", "#[cfg(all(test,"].map(|mark| self.code.match_indices(mark));
+        for (at, _) in marks.into_iter().flatten() {
             let Some(open) = self.code[at..].find(['{', ';']).map(|offset| at + offset) else { continue };
             let end = if self.code.as_bytes()[open] == b'{' { closing_brace(&self.code, open) } else { open };
             for line in line_of(&self.code, at)..=line_of(&self.code, end) {

@@ -8,10 +8,10 @@ use millpond_core::check::{Site, Use};
 use millpond_core::ids::Point;
 use millpond_core::share::{ForeignEnd, ForeignPoint, ForeignUse};
 
-use crate::context::Context;
-use crate::last::FoundContext;
-use crate::locks::lock;
-use crate::peers;
+use crate::state::context::Context;
+use crate::state::last::FoundContext;
+use crate::stream::peers;
+use crate::sync::locks::lock;
 
 /// Those who know what a point is called.
 pub(in crate::share) struct Namers<'c> {

@@ -13,10 +13,10 @@ use rustix::io::Errno;
 
 use super::door::Door;
 use super::{Exporter, Target};
-use crate::context::Context;
-use crate::locks::lock;
 use crate::share::connection::{Broken, Connection};
 use crate::share::socket;
+use crate::state::context::Context;
+use crate::sync::locks::lock;
 
 type Answer = std::result::Result<(Reply, Vec<OwnedFd>), Refusal>;
 

@@ -15,11 +15,11 @@ use rustix::event::epoll;
 use rustix::process::{Resource, getrlimit};
 
 use super::{Exporter, LISTENER};
-use crate::context::Context;
-use crate::locks::lock;
 use crate::share::connection::Connection;
 use crate::share::event::Named;
 use crate::share::socket::{self, Received};
+use crate::state::context::Context;
+use crate::sync::locks::lock;
 
 /// Taken in before others are served.
 const ADMITTED_AT_ONCE: usize = 32;

@@ -1,0 +1,424 @@
+//! A device: what streams and pools are made of (CUDA: a device with its primary context).
+//!
+//! The handle, how devices are opened, and what concerns a device as a whole. Every kind of device is the same type.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::ThreadId;
+
+use millpond_core::ids::{PoolId, StreamId};
+use millpond_core::op::StreamKind;
+use millpond_core::order::{Chain, Slots};
+use millpond_core::units::{GIB, MIB, Range, round_up};
+use millpond_driver::{
+    CallCounts, Counting, Driver, DriverError, HostDriver, Properties, RawStream, SimDriver, StreamFlags, Tie, process,
+};
+
+use crate::clock::chains::Chains;
+use crate::clock::hosts::{Hosts, Told};
+use crate::clock::in_flight::{Everything, InFlight};
+use crate::clock::progress::Progress;
+use crate::graph::Graphs;
+use crate::names::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig, check_memory};
+use crate::names::error::{Invalid, Result};
+use crate::names::role::Role;
+use crate::pool::heap::{Pool, PoolShared, Uses};
+use crate::share::Sharing;
+use crate::state::context::Context;
+use crate::stream::default_streams::Legacy;
+use crate::stream::handle::{Keep, State, Stream, StreamShared, Submitters};
+use crate::stream::peers;
+use crate::sync::locks::{Biased, Mutex, lock};
+use crate::sync::ranks;
+use crate::trace::tracer::Tracer;
+
+/// A pool's addresses, as a multiple of the memory that it may have: addresses are cheap, and room keeps blocks apart.
+const ADDRESSES_PER_BYTE: u64 = 8;
+/// No pool asks for fewer addresses.
+const ADDRESSES_MIN: u64 = GIB;
+/// With each so many pools on a device the next ones ask for half of that, but not for less than their memory.
+const POOLS_A_HALVING: usize = 64;
+/// Where the system grants fewer, a pool makes do with half as many, and so on down to this.
+const ADDRESSES_LEAST: u64 = 64 * MIB;
+
+/// Tells the devices of a process apart. From 1 on: a stream that is named without a device is of the one at hand.
+static NEXT_DEVICE: AtomicU32 = AtomicU32::new(1);
+
+/// A device. Clones name the same device; streams, pools and buffers keep it alive.
+#[derive(Clone)]
+pub struct Device {
+    shared: Arc<DeviceShared>,
+}
+
+impl Drop for DeviceShared {
+    fn drop(&mut self) {
+        if process::is_forked() {
+            return;
+        }
+        self.context.graphs.forget_orphans();
+        self.context.forget_imports();
+        if let Some(tracer) = &self.context.tracer {
+            // What still holds the device may hold it for ever. What cannot be written is lost, as in a crash.
+            let _ = tracer.flush();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct DeviceShared {
+    context: Arc<Context>,
+    /// The pool that the device came with.
+    default_pool: Pool,
+    /// The pool that unnamed allocations come from.
+    current_pool: Mutex<{ ranks::CURRENT_POOL }, Pool>,
+    legacy: Stream,
+    per_thread: Mutex<{ ranks::PER_THREAD }, HashMap<ThreadId, Stream>>,
+}
+
+/// The devices on which a thread has a default stream: those are closed when it ends.
+struct PerThread {
+    thread: ThreadId,
+    devices: Vec<Weak<DeviceShared>>,
+}
+
+thread_local! {
+    static PER_THREAD: RefCell<PerThread> =
+        RefCell::new(PerThread { thread: std::thread::current().id(), devices: Vec::new() });
+}
+
+impl Drop for PerThread {
+    fn drop(&mut self) {
+        for device in self.devices.iter().filter_map(Weak::upgrade) {
+            let stream = lock(&device.per_thread).remove(&self.thread);
+            drop(stream);
+        }
+    }
+}
+
+impl Device {
+    /// A host device: streams are real queues served by threads, memory is real memory; no GPU is needed.
+    ///
+    /// # Errors
+    /// The system refused, or a setting cannot be had.
+    pub fn host(config: HostConfig) -> Result<Device> {
+        let (driver, device) = config.split();
+        Self::with_driver(Arc::new(HostDriver::new(driver)?), device)
+    }
+
+    /// A simulated device: calls are counted, memory is never touched, closures are not run.
+    ///
+    /// # Errors
+    /// A setting cannot be had.
+    pub fn sim(config: SimConfig) -> Result<Device> {
+        let (driver, device) = config.split();
+        check_memory(driver.granularity, driver.total_bytes)?;
+        Self::with_driver(Arc::new(SimDriver::new(driver)), device)
+    }
+
+    /// A device of any kind.
+    ///
+    /// # Errors
+    /// The driver refused to open the default stream or to reserve addresses; pools cannot be made of memory of its
+    /// [`Properties`].
+    pub fn with_driver(driver: Arc<dyn Driver>, config: DeviceConfig) -> Result<Device> {
+        process::refuse_forked()?;
+        let properties = driver.properties();
+        check_memory(properties.granularity, properties.total_bytes)?;
+        let number = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
+        let context = Arc::new(Context {
+            number,
+            graphs: Graphs::new(number, properties.granularity),
+            properties,
+            driver: Arc::new(Counting::new(driver)),
+            hosts: Hosts::new(number, config.host_threads),
+            has_met: AtomicBool::new(false),
+            chains: Chains::default(),
+            slots: Mutex::new(Slots::beside(peers::numbers())),
+            in_flight: InFlight::default(),
+            pools: Mutex::default(),
+            legacy: Legacy::default(),
+            closing: Mutex::default(),
+            share: Sharing::default(),
+            tracer: Tracer::of(number, config.trace, config.host_threads),
+            violations: config.violations,
+            next_stream: AtomicU32::new(0),
+            next_pool: AtomicU32::new(0),
+            next_alloc: AtomicU32::new(0),
+        });
+        peers::enter(&context);
+        let legacy = open_stream(&context, Role::Legacy, Tie::Legacy)?;
+        let default_pool = open_pool(&context, PoolConfig::default(), false)?;
+        let current_pool = Mutex::new(default_pool.clone());
+        let per_thread = Mutex::default();
+        Ok(Device { shared: Arc::new(DeviceShared { context, default_pool, current_pool, legacy, per_thread }) })
+    }
+
+    /// What the device is.
+    pub fn properties(&self) -> &Properties {
+        &self.shared.context.properties
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.shared.context
+    }
+
+    /// How often each driver call was made.
+    pub fn driver_calls(&self) -> CallCounts {
+        self.shared.context.driver.counts()
+    }
+
+    /// Opens a stream that is ordered with the legacy default stream (CUDA: `cudaStreamCreate`).
+    ///
+    /// # Errors
+    /// The driver refused.
+    pub fn stream(&self) -> Result<Stream> {
+        self.stream_of(StreamKind::Blocking)
+    }
+
+    /// Opens a stream that is not ordered with the legacy default stream (CUDA: `cudaStreamNonBlocking`).
+    ///
+    /// # Errors
+    /// The driver refused.
+    pub fn non_blocking_stream(&self) -> Result<Stream> {
+        self.stream_of(StreamKind::NonBlocking)
+    }
+
+    fn stream_of(&self, kind: StreamKind) -> Result<Stream> {
+        let tie = if kind == StreamKind::Blocking { Tie::Blocking } else { Tie::Free };
+        open_stream(&self.shared.context, Role::Ordinary(kind), tie)
+    }
+
+    /// A stream over one that the driver gets by `open`.
+    pub(crate) fn stream_over(&self, kind: StreamKind, keep: Option<Keep>, open: OpenStream<'_>) -> Result<Stream> {
+        let stream = enlist_stream(&self.shared.context, Role::Ordinary(kind), keep, open)?;
+        stream.shared.share();
+        Ok(stream)
+    }
+
+    /// The legacy default stream: its work comes after everything in all blocking streams, and their later work after
+    /// it (CUDA: `cudaStreamLegacy`, stream 0).
+    pub fn legacy_stream(&self) -> Stream {
+        self.shared.legacy.clone()
+    }
+
+    /// The calling thread's own default stream, a blocking one (CUDA: `cudaStreamPerThread`). On CUDA other threads can
+    /// record it and wait for it, but not submit to it: the driver has no name for it there. It is closed when the
+    /// thread has ended and nobody holds it.
+    ///
+    /// # Errors
+    /// The driver refused to open it.
+    pub fn per_thread_stream(&self) -> Result<Stream> {
+        process::refuse_forked()?;
+        let thread = std::thread::current().id();
+        let known = lock(&self.shared.per_thread).get(&thread).cloned();
+        if let Some(stream) = known {
+            return Ok(stream);
+        }
+        let stream = open_stream(&self.shared.context, Role::Ordinary(StreamKind::Blocking), Tie::PerThread)?;
+        let device = Arc::downgrade(&self.shared);
+        // In a thread that is past the end of its own values nobody would close it: it is the caller's alone.
+        let _ = PER_THREAD.try_with(|own| {
+            let devices = &mut own.borrow_mut().devices;
+            devices.retain(|device| device.strong_count() > 0);
+            devices.push(device);
+            lock(&self.shared.per_thread).insert(thread, stream.clone());
+        });
+        Ok(stream)
+    }
+
+    /// Makes a pool (CUDA: `cudaMemPoolCreate`).
+    ///
+    /// # Errors
+    /// [`Invalid::Setting`] for a setting that cannot be had; the driver refused to reserve addresses.
+    pub fn pool(&self, config: PoolConfig) -> Result<Pool> {
+        let is_apart = config.shareable;
+        open_pool(&self.shared.context, config, is_apart)
+    }
+
+    /// As [`pool`](Self::pool), for a shareable pool whose allocations lie beside each other on chunks as large as they
+    /// may be, as in any pool, and serve again after a lease. Small allocations then take less memory; **whoever
+    /// imports one can read and write all that lies on the same chunks, now and later**.
+    ///
+    /// # Errors
+    /// As of [`pool`](Self::pool).
+    pub fn pool_sharing_chunks(&self, config: PoolConfig) -> Result<Pool> {
+        open_pool(&self.shared.context, config, false)
+    }
+
+    /// The pool that the device came with (CUDA: `cudaDeviceGetDefaultMemPool`).
+    pub fn default_pool(&self) -> Pool {
+        self.shared.default_pool.clone()
+    }
+
+    /// The device's current pool, at first its default one (CUDA: `cudaDeviceGetMemPool`).
+    pub fn current_pool(&self) -> Pool {
+        lock(&self.shared.current_pool).clone()
+    }
+
+    /// Makes a pool the current one and gives back the one before (CUDA: `cudaDeviceSetMemPool`).
+    ///
+    /// # Errors
+    /// [`Invalid::OtherDevice`] for a pool of another device.
+    pub fn set_current_pool(&self, pool: &Pool) -> Result<Pool> {
+        process::refuse_forked()?;
+        if pool.shared.context.number != self.shared.context.number {
+            return Err(Invalid::OtherDevice { what: pool.id().to_string(), with: "the device".into() }.into());
+        }
+        Ok(std::mem::replace(&mut *lock(&self.shared.current_pool), pool.clone()))
+    }
+
+    /// Waits until all work of all streams has completed, closed ones too (CUDA: `cudaDeviceSynchronize`).
+    ///
+    /// # Errors
+    /// The device is lost.
+    #[track_caller]
+    pub fn synchronize(&self) -> Result<()> {
+        process::refuse_forked()?;
+        let context = &self.shared.context;
+        context.graphs.refuse_in_capture("synchronize").inspect_err(|error| {
+            if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
+                tracer.synchronized(Location::caller());
+            }
+        })?;
+        let Everything { live, ended: mut ends } = context.everything()?;
+        for shared in live {
+            let mut state = shared.state.lock();
+            // Looking at the legacy stream ties the others to it: it is let alone while nothing of ours is in it.
+            if shared.role == Role::Legacy && !context.legacy.is_used.load(Ordering::Acquire) {
+                continue;
+            }
+            match state.is_closed {
+                true => ends.extend(context.end_of(&shared)?.map(|mark| (state.chain.snapshot(), mark))),
+                false => ends.push(shared.record_for_host(&mut state)?),
+            }
+        }
+        let mut waited = Ok(());
+        for (snapshot, mark) in &ends {
+            waited = waited.and(context.driver.block_on(mark.raw)).and(context.block_on_strays(snapshot));
+        }
+        waited?;
+        // Before anybody acts on it.
+        if let Some(tracer) = &context.tracer {
+            tracer.synchronized(Location::caller());
+        }
+        context.synchronized(ends.iter().map(|(snapshot, _)| snapshot));
+        context.hear_of_ended();
+        context.chains.sweep();
+        Ok(())
+    }
+
+    /// Writes what the device's trace holds so far, if it is traced: a crash after this loses none of it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn flush_trace(&self) -> std::io::Result<()> {
+        self.shared.context.tracer.as_ref().map_or(Ok(()), |tracer| tracer.flush())
+    }
+
+    /// What the calling thread knows, of this device and of all others of the process, for another thread to
+    /// [`hear`](Self::hear).
+    pub fn tell(&self) -> Told {
+        let context = &self.shared.context;
+        context.hear_all();
+        Told { base: context.hosts.base(), traced: context.tracer.as_ref().map(|tracer| tracer.told()) }
+    }
+
+    /// The calling thread has heard from another, by a channel, a lock or a join: what that one knew then, this one
+    /// knows now, on all devices of the process. A trace has it where both devices are in that trace. Only needed with
+    /// [`HostThreads::Separate`](crate::HostThreads::Separate).
+    pub fn hear(&self, told: &Told) {
+        let context = &self.shared.context;
+        for other in peers::others(context) {
+            other.hosts.hear(told);
+        }
+        context.hosts.hear(told);
+        if let (Some(tracer), Some(told)) = (&context.tracer, &told.traced) {
+            tracer.heard(told);
+        }
+    }
+}
+
+/// What gets a stream from the driver, given its number.
+pub(crate) type OpenStream<'a> = &'a dyn Fn(&Context, StreamId) -> millpond_driver::Result<RawStream>;
+
+fn open_stream(context: &Arc<Context>, role: Role, tie: Tie) -> Result<Stream> {
+    enlist_stream(context, role, None, &|context, id| context.driver.open_stream(StreamFlags { label: id.0, tie }))
+}
+
+fn enlist_stream(context: &Arc<Context>, role: Role, keep: Option<Keep>, open: OpenStream<'_>) -> Result<Stream> {
+    let id = StreamId(Context::next_number(&context.next_stream, "streams")?);
+    let raw = open(context, id)?;
+    let base = context.hosts.base();
+    // Held until the chain is listed: slots are dense in that list.
+    let mut slots = lock(&context.slots);
+    let (slot, seq) = slots.open(|point| base.covers(point));
+    let chain = Chain::new(slot, seq, base);
+    let progress = Arc::new(Progress::new(raw, chain.seq()));
+    context.chains.insert(slot, Arc::clone(&progress));
+    drop(slots);
+    let shared = Arc::new_cyclic(|me| StreamShared {
+        seat: context.in_flight.enter(me.clone(), Arc::clone(&progress)),
+        id,
+        slot,
+        raw,
+        role,
+        submitters: Submitters::default(),
+        context: Arc::clone(context),
+        progress,
+        me: me.clone(),
+        state: Biased::new(State::new(chain)),
+    });
+    if let Some(tracer) = &context.tracer {
+        tracer.stream(id, role);
+    }
+    Ok(Stream::new(shared, keep))
+}
+
+fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Result<Pool> {
+    process::refuse_forked()?;
+    let granularity = context.properties.granularity;
+    let guard = config.guard;
+    if guard && !context.properties.can_protect {
+        let reason =
+            format!("the device `{}` cannot change what may be done with mapped bytes", context.properties.name);
+        return Err(Invalid::Setting { setting: "guard", reason }.into());
+    }
+    if config.shareable && !context.driver.can_share() {
+        let reason = format!("the device `{}` cannot hand memory to other processes", context.properties.name);
+        return Err(Invalid::Setting { setting: "shareable", reason }.into());
+    }
+    let shareable = config.shareable;
+    let total = context.properties.total_bytes;
+    let memory = config.max_bytes.map_or(total, |limit| limit.min(total));
+    let core = config.to_core(granularity, is_apart)?;
+    let id = PoolId(Context::next_number(&context.next_pool, "pools")?);
+    let range = reserve_addresses(context, memory)?;
+    let uses = Uses { guard, shareable, is_apart };
+    let shared = Arc::new(PoolShared::new(id, Arc::clone(context), core, uses, range));
+    lock(&context.pools).insert(id, Arc::downgrade(&shared));
+    if let Some(tracer) = &context.tracer {
+        tracer.pool(id, shareable);
+    }
+    Ok(Pool::new(shared))
+}
+
+/// Addresses for a pool that may have so much memory.
+fn reserve_addresses(context: &Context, memory: u64) -> Result<Range> {
+    let granularity = context.properties.granularity;
+    let pools = lock(&context.pools).len();
+    let multiple = (ADDRESSES_PER_BYTE >> (pools / POOLS_A_HALVING).min(8)).max(1);
+    let round = |bytes| round_up(bytes, granularity);
+    let mut bytes = round(memory.saturating_mul(multiple).max(ADDRESSES_MIN)).unwrap_or(1 << 63);
+    let least = round(ADDRESSES_LEAST.min(memory)).unwrap_or(granularity);
+    loop {
+        match context.driver.reserve(bytes) {
+            Err(DriverError::OutOfAddresses { .. }) if bytes > least => {
+                bytes = round(bytes / 2).unwrap_or(least).max(least);
+            }
+            outcome => return Ok(Range::new(outcome?, bytes)),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Graphs of a device: made, and what memory all of them use.
+
+use std::sync::Arc;
+
+use millpond_core::graph::Addressing;
+use millpond_driver::process;
+
+use crate::api::device::Device;
+use crate::graph::{Body, Graph, GraphMemoryStatistics, trim_graph_memory};
+use crate::names::error::Result;
+
+impl Device {
+    /// An empty graph (CUDA: `cudaGraphCreate`).
+    ///
+    /// # Errors
+    /// None today; a device may refuse graphs.
+    pub fn graph(&self) -> Result<Graph> {
+        process::refuse_forked()?;
+        Ok(Graph { body: Arc::new(Body::new(self.context(), Addressing::Fixed)) })
+    }
+
+    /// An empty graph with symbolic addresses: its allocations are placed at each instantiation, all together, so that
+    /// they take fewer bytes than where each is placed when its node is made, and each instance has addresses of its
+    /// own. (CUDA has no such graphs.)
+    ///
+    /// Its [`MemAllocNode`]s name memory in this graph and in graphs that it is a child of. Outside, memory that a
+    /// launch leaves live is the buffer that [`Launch::take`](crate::Launch::take) gives; other graphs can use that
+    /// buffer and cannot free it. It is built node by node: a capture needs addresses at once.
+    ///
+    /// # Errors
+    /// As for [`graph`](Self::graph).
+    ///
+    /// ```
+    /// # fn main() -> millpond::Result<()> {
+    /// use millpond::{Device, HostConfig, Instantiate};
+    /// let device = Device::host(HostConfig::default())?;
+    /// let stream = device.stream()?;
+    /// let mut graph = device.symbolic_graph()?;
+    /// let x = graph.add_alloc::<u32>(&[], 1000)?;
+    /// let alloc = graph.node_of(x).unwrap();
+    /// graph.add_kernel(&[alloc], x.write(), |x| x.fill(7))?;
+    /// assert_eq!(x.address(), 0); // nobody knows yet
+    /// let (left, right) = (graph.instantiate(Instantiate::default())?, graph.instantiate(Instantiate::default())?);
+    /// assert_ne!(left.address_of(x), right.address_of(x));
+    /// let (a, b) = (left.launch(&stream)?.take(x)?, right.launch(&stream)?.take(x)?); // both live at once
+    /// assert_eq!(stream.copy_to_host(a.read())?, stream.copy_to_host(b.read())?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn symbolic_graph(&self) -> Result<Graph> {
+        process::refuse_forked()?;
+        Ok(Graph { body: Arc::new(Body::new(self.context(), Addressing::Symbolic)) })
+    }
+}
+
+impl Device {
+    /// What its graphs use and reserve, apart from all pools (CUDA: `cudaDeviceGetGraphMemAttribute`).
+    pub fn graph_memory(&self) -> GraphMemoryStatistics {
+        self.context().graphs.memory().statistics()
+    }
+
+    /// Sets both high marks to the current values (CUDA: `cudaDeviceSetGraphMemAttribute`).
+    pub fn reset_graph_memory_high(&self) {
+        let mut memory = self.context().graphs.memory();
+        memory.backing.reset_used_high();
+        memory.backing.reset_reserved_high();
+    }
+
+    /// Gives graph memory back that no unfreed allocation and no launch in flight needs (CUDA:
+    /// `cudaDeviceGraphMemTrim`). The next launch binds anew.
+    ///
+    /// # Errors
+    /// The device refused; what was given back before stays so.
+    pub fn trim_graph_memory(&self) -> Result<()> {
+        process::refuse_forked()?;
+        trim_graph_memory(self.context())
+    }
+}

@@ -1,0 +1,101 @@
+//! What handles are as values: equal where they name the same thing, hashed by that, and shown in one line.
+//!
+//! What lies behind them is shown by its name, too, so that nothing that holds a handle prints a device's tables.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::api::device::Device;
+use crate::graph::{Body, ExecShared, Graph, GraphExec};
+use crate::pool::heap::{Pool, PoolShared};
+use crate::state::allocation::Allocation;
+use crate::state::buffer::{Buffer, View};
+use crate::state::context::Context;
+use crate::stream::event::{At, Event};
+use crate::stream::handle::{Stream, StreamShared};
+
+/// Two are equal where they name the same.
+macro_rules! named {
+    ($($handle:ident by $key:expr;)*) => {$(
+        impl PartialEq for $handle {
+            fn eq(&self, other: &Self) -> bool {
+                let key = $key;
+                key(self) == key(other)
+            }
+        }
+
+        impl Eq for $handle {}
+
+        impl Hash for $handle {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                let key = $key;
+                key(self).hash(state);
+            }
+        }
+    )*};
+}
+
+named! {
+    Device by |it: &Device| it.context().number;
+    Pool by |it: &Pool| (it.shared.context.number, it.shared.id);
+    Stream by |it: &Stream| (it.shared.context.number, it.shared.id);
+    GraphExec by |it: &GraphExec| Arc::as_ptr(&it.shared);
+}
+
+macro_rules! shown {
+    ($($handle:ty: |$it:ident, $f:ident| $show:expr;)*) => {$(
+        impl fmt::Debug for $handle {
+            fn fmt(&self, $f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let $it = self;
+                $show
+            }
+        }
+    )*};
+}
+
+shown! {
+    Device: |it, f| write!(f, "Device({})", it.context().name());
+    Pool: |it, f| write!(f, "Pool({:?})", it.shared);
+    Stream: |it, f| write!(f, "Stream({:?})", it.shared);
+    Event: |it, f| match &it.at {
+        At::Live { snapshot, context, .. } => write!(f, "Event({} of {})", snapshot.point(), context.name()),
+        At::Captured(_) => f.write_str("Event(of a capture)"),
+    };
+    Graph: |it, f| write!(f, "Graph({:?})", it.body);
+    GraphExec: |it, f| write!(f, "GraphExec({:?})", it.shared);
+    Context: |it, f| write!(f, "{}", it.name());
+    PoolShared: |it, f| write!(f, "{} of {}", it.id, it.context.name());
+    StreamShared: |it, f| write!(f, "{} of {}", it.id, it.context.name());
+    Allocation: |it, f| write!(f, "{}", it.id);
+    Body: |it, f| write!(f, "{}, {} nodes", it.core.id(), it.core.len());
+    ExecShared: |it, f| write!(f, "an instance of {:?}", it.body);
+}
+
+impl<T> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer").field("address", &self.address()).field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for View<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("span", &self.span).finish_non_exhaustive()
+    }
+}
+
+/// Two are equal where they name the same elements of the same life of an allocation.
+impl<T> PartialEq for View<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.named == other.named && self.span == other.span
+    }
+}
+
+impl<T> Eq for View<T> {}
+
+impl<T> Hash for View<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let named = self.named.map(|it| (it.device, it.id, it.generation));
+        (named, self.span.offset(), self.len()).hash(state);
+    }
+}

@@ -1,0 +1,119 @@
+//! Frees of buffers that a table of the program holds, for other languages: an entry leaves its table with a free that
+//! happens, never with one that is refused.
+//!
+//! Simple version: take the buffer out, free it, and put it back where that is refused. Meanwhile another thread finds
+//! nothing there, frees the memory by its address and allocates it anew; and the refused buffer is put back over the
+//! new one. Departure: the table is asked under the stream's lock, and while its entry cannot move the life is checked
+//! and ended in one step ([`Freeing::try_free`]). What is not plainly right is freed by name ([`Stream::free_raw`]),
+//! with the entry in its place until that has happened.
+//!
+//! Locks: the table's comes after a stream's state and before allocations' lives.
+
+use std::panic::Location;
+
+use crate::api::device::Device;
+use crate::api::raw::{RawMemory, Whose};
+use crate::names::error::Result;
+use crate::pool::heap::PoolShared;
+use crate::state::allocation::Owned;
+use crate::state::buffer::Buffer;
+use crate::stream::handle::{Mode, Shelved, State, Stream, StreamShared};
+use crate::sync::locks::BiasedGuard;
+use crate::sync::ranks;
+
+/// A stream that is about to free what a table holds. While this lives the stream is locked: nothing but the table is
+/// to be asked.
+#[must_use]
+#[derive(Debug)]
+pub struct Freeing<'s> {
+    stream: &'s StreamShared,
+    state: BiasedGuard<'s, { ranks::STREAM }, State>,
+    /// Whether what is freed now goes to the device, and to no graph.
+    is_live: bool,
+    /// What was freed, and is yet to be put on the shelf: the block, its bytes and the life's.
+    freed: Option<(Shelved, u64, u64)>,
+    caller: &'static Location<'static>,
+}
+
+impl Freeing<'_> {
+    /// Frees a buffer where that is plainly right, and leaves an empty one. Otherwise nothing has happened, and
+    /// [`Stream::free_raw`] says whether it can be freed at all. One buffer for each `Freeing`.
+    #[inline]
+    pub fn try_free(&mut self, buffer: &mut Buffer<u8>) -> bool {
+        let Some(Owned { allocation, generation, .. }) = buffer.owned() else { return false };
+        if !self.is_live || self.freed.is_some() || allocation.device != self.stream.context.number {
+            return false;
+        }
+        let life = allocation.life();
+        if !life.is_plainly_freed(allocation, *generation, &self.state.chain) {
+            return false;
+        }
+        let ended = self.stream.end_life(&mut self.state, life, (allocation, *generation), self.caller);
+        let (rounded, bytes, seq) = ended;
+        let owned = buffer.take_owned();
+        self.freed = owned.map(|Owned { allocation, .. }| (Shelved { allocation, seq }, rounded, bytes));
+        true
+    }
+}
+
+impl Drop for Freeing<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((freed, rounded, bytes)) = self.freed.take() {
+            self.stream.shelve(&mut self.state, freed, rounded, bytes);
+            self.stream.leave(&mut self.state);
+        }
+    }
+}
+
+impl Stream {
+    /// Begins to free what a table holds at this point of the stream.
+    ///
+    /// # Errors
+    /// The stream is closed.
+    #[inline]
+    #[track_caller]
+    pub fn freeing(&self) -> Result<Freeing<'_>> {
+        let stream = &*self.shared;
+        let mut state = stream.state.lock();
+        let is_live = stream.enter(&mut state)? == Mode::Live;
+        Ok(Freeing { stream, state, is_live, freed: None, caller: Location::caller() })
+    }
+
+    /// Frees memory by name, at this point of the stream. A buffer that owned it then owns nothing.
+    ///
+    /// # Errors
+    /// As for [`free`](Self::free); the memory was freed by another caller meanwhile.
+    #[track_caller]
+    pub fn free_raw(&self, memory: &RawMemory) -> Result<()> {
+        match &memory.whose {
+            Whose::Life(owned) => {
+                self.shared.free::<Owned>(owned.clone(), Location::caller()).map_err(|(error, _)| error)
+            }
+            Whose::Node(name) => self.free_address(name.address),
+        }
+    }
+}
+
+impl Buffer<u8> {
+    /// Drops a buffer whose free was refused, and let pass: a trace has that free already.
+    pub fn drop_let_pass(mut self) {
+        if let Some(owned) = self.take_owned() {
+            PoolShared::end_allocation(owned, false);
+        }
+    }
+}
+
+impl Device {
+    /// Frees memory by name, at once. A buffer that owned it then owns nothing.
+    ///
+    /// # Errors
+    /// As for [`free`](Self::free); the memory was freed by another caller meanwhile.
+    #[track_caller]
+    pub fn free_raw(&self, memory: &RawMemory) -> Result<()> {
+        match &memory.whose {
+            Whose::Life(owned) => self.free_now(owned, Location::caller()),
+            Whose::Node(name) => self.free_address(name.address),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Frees without a stream: by the host, which must have synchronised with all uses (CUDA: `cudaFree`).
+//!
+//! Knows what the host was told; nothing of streams but the names in sites.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use millpond_core::check::{Act, Use};
+use millpond_core::ids::{Point, Slot, StreamId};
+use millpond_core::order::{Base, Knows};
+use millpond_core::pool::{Freed, Frontier};
+use millpond_driver::process;
+
+use crate::graph::free_in_graph;
+use crate::names::error::Result;
+use crate::pool::heap::PoolShared;
+use crate::share::{Hearing, check_free, free_import};
+use crate::state::allocation::{Origin, Owned, freed_fault, site, violation};
+use crate::state::refused::Refused;
+use crate::stream::serve::not_launched;
+use crate::{Buffer, Device};
+
+/// The host as a party of the order: after everything that it was told.
+struct Host<'a>(&'a Base);
+
+impl Knows for Host<'_> {
+    fn slot(&self) -> Slot {
+        Slot(u32::MAX)
+    }
+
+    fn covers(&self, point: Point) -> bool {
+        self.0.covers(point)
+    }
+}
+
+impl Device {
+    /// Frees a buffer at once, without a stream (CUDA: `cudaFree` of stream-ordered memory). Nothing waits: the host
+    /// must have synchronised with everything that uses it.
+    ///
+    /// # Errors
+    /// A violation, with the buffer, where the host was not told that some use has completed.
+    #[track_caller]
+    pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
+        let caller = Location::caller();
+        let (owned, count) = buffer.into_owned();
+        let Some(owned) = owned else { return Ok(()) };
+        self.free_now(&owned, caller).map_err(|error| {
+            let refused = Refused { error, buffer: Buffer::new(Some(owned), count) };
+            self.context().report(&refused.error);
+            refused
+        })
+    }
+
+    /// Frees memory at once by its address (CUDA: `cudaFree`). Null is fine and has no effect.
+    ///
+    /// # Errors
+    /// [`Invalid::Pointer`](crate::Invalid::Pointer) where it is not the start of a live allocation; a violation as for
+    /// [`free`](Self::free).
+    #[track_caller]
+    pub fn free_address(&self, address: u64) -> Result<()> {
+        let caller = Location::caller();
+        if address == 0 {
+            return Ok(());
+        }
+        let context = self.context();
+        let owned = PoolShared::find_on(context, address).inspect_err(|_| {
+            // A second free: whoever reads the trace says the same of it.
+            let tracer = context.tracer.as_ref();
+            if let Some((tracer, memory)) = tracer.and_then(|it| Some((it, context.freed_at(it, address)?))) {
+                tracer.free_now_of(memory, caller);
+            }
+        })?;
+        self.free_now(&owned, caller).inspect_err(|error| {
+            context.report(error);
+        })
+    }
+
+    pub(crate) fn free_now(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
+        let context = self.context();
+        let freed = match self.free_now_once(owned, caller) {
+            Err(error) if error.is_abroad() => {
+                Hearing::of(&owned.allocation);
+                self.free_now_once(owned, caller)
+            }
+            done => done,
+        };
+        let freed = freed.map_err(|mut error| {
+            context.shorten_help(&mut error);
+            error
+        });
+        if let (Some(tracer), Err(error)) = (&context.tracer, &freed)
+            && error.is_verdict()
+        {
+            tracer.free_owned(owned, None, caller);
+        }
+        freed
+    }
+
+    fn free_now_once(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
+        process::refuse_forked()?;
+        let Owned { allocation, generation, .. } = owned;
+        if allocation.device != self.context().number {
+            return Err(allocation.elsewhere(self.name().to_string()));
+        }
+        self.context().graphs.refuse_in_capture("free")?;
+        if let Origin::Captured(_) = allocation.origin {
+            return Err(not_launched(allocation));
+        }
+        let mut base = self.context().hosts.base();
+        let mut life = allocation.life();
+        let later = site(Act::Free, StreamId::HOST, 0, caller);
+        let mut checked = match life.freed {
+            Some(free) => Err(freed_fault(free, Act::Free)),
+            None if life.generation != *generation => Err(freed_fault(life.history.born(), Act::Free)),
+            None => check_free(allocation, &life, &Host(&base)),
+        };
+        if checked.is_err() && life.freed.is_none() && self.context().hear_abroad() {
+            base = self.context().hosts.base();
+            checked = check_free(allocation, &life, &Host(&base));
+        }
+        if let Err(fault) = checked {
+            let Use { point, site } = fault.earlier;
+            let is_node = self.context().chains.find(point.slot).is_some_and(|it| it.is_of_launches());
+            let known =
+                (!is_node && !base.covers(point)).then(|| base.seen(point.slot).saturating_sub(point.seq - site.op));
+            return Err(violation(self.context().number, allocation.subject(&life), fault, later, known).into());
+        }
+        life.freed = Some(Use { point: life.history.born().point, site: later });
+        if let Some(tracer) = &self.context().tracer {
+            tracer.free_now(allocation.id, *generation, caller);
+        }
+        if allocation.is_import() {
+            free_import(allocation, life, None);
+            return Ok(());
+        }
+        let Origin::Pool(pool) = &allocation.origin else {
+            free_in_graph(allocation, life, Frontier::EMPTY);
+            return Ok(());
+        };
+        let bytes = life.bytes;
+        drop(life);
+        let mut heap = pool.lock();
+        heap.give_back(Arc::clone(allocation), Freed::after(Frontier::EMPTY));
+        heap.count_used(-(bytes as i64));
+        drop(heap);
+        pool.trim_if_destroyed();
+        Ok(())
+    }
+}

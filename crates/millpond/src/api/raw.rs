@@ -1,0 +1,477 @@
+//! Memory by pointer, for other languages: the C library keeps buffers in books of its own and declares accesses that
+//! are counted at run time.
+//!
+//! Knows buffers, alloc nodes and accesses; adds no rule of its own. Everything here is checked as its typed siblings
+//! are, but [`Stream::record_use`], which a program calls whose order is trusted (PyTorch frees without saying what
+//! used the memory): it only ever adds a use, so that a later free waits for more, never for less.
+
+use crate::state::access::Access;
+use crate::state::access::sealed;
+use std::panic::Location;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use millpond_core::check::{Act, Place, Site, Use};
+use millpond_core::ids::{AllocId, Point, PoolId, StreamId};
+use millpond_core::op::Part;
+use millpond_core::units::Range;
+use millpond_driver::{Driver, DriverError, process};
+use smallvec::SmallVec;
+
+use crate::api::device::Device;
+use crate::clock::mark::Mark;
+use crate::graph::Graph;
+use crate::names::count::{Count, Span};
+use crate::names::error::{Invalid, Result};
+use crate::names::statistics::PoolStatistics;
+use crate::pool::heap::PoolShared;
+use crate::state::access::{Declared, Read, Source, Write};
+use crate::state::allocation::{Allocation, Origin, Owned};
+use crate::state::buffer::Buffer;
+use crate::state::last::FoundPool;
+use crate::state::node::{MemAllocNode, NodeName};
+use crate::state::refused::Refused;
+use crate::stream::handle::{Mode, Stream, StreamShared};
+
+/// Bytes of device memory by name: a life of an allocation, or what an alloc node allocates. Owns nothing; using it
+/// after the free is refused.
+#[derive(Clone, Debug)]
+pub struct RawMemory {
+    pub(crate) whose: Whose,
+    count: Count<u8>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Whose {
+    Life(Owned),
+    Node(NodeName),
+}
+
+impl RawMemory {
+    /// The memory of an alloc node; `None` where it allocates nothing.
+    pub fn of_node(node: MemAllocNode<u8>) -> Option<Self> {
+        node.name.map(|name| Self { whose: Whose::Node(name), count: node.count })
+    }
+
+    /// The first address.
+    pub fn address(&self) -> u64 {
+        match &self.whose {
+            Whose::Life(owned) => owned.address,
+            Whose::Node(name) => name.address,
+        }
+    }
+
+    /// The size in bytes, as asked for.
+    pub fn bytes(&self) -> u64 {
+        self.count.bytes()
+    }
+
+    /// Gives the life a name, for messages; a graph's memory has none.
+    pub fn set_name(&self, name: &str) {
+        if let Whose::Life(owned) = &self.whose {
+            owned.set_name(name);
+        }
+    }
+
+    /// Whether it is what the buffer owns.
+    pub fn is_in(&self, buffer: &Buffer<u8>) -> bool {
+        let (Whose::Life(named), Some(owned)) = (&self.whose, buffer.owned()) else { return false };
+        Arc::ptr_eq(&named.allocation, &owned.allocation) && named.generation == owned.generation
+    }
+
+    fn source(&self) -> Source<'_> {
+        match &self.whose {
+            Whose::Life(owned) => Source::Owned(owned),
+            Whose::Node(name) => Source::Node(*name),
+        }
+    }
+
+    fn span(&self, offset: u64, bytes: u64) -> Result<Span<u8>> {
+        // What no slice can have lies within nothing.
+        let [start, end] = [offset, offset.saturating_add(bytes)].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+        Span::all(self.count).slice(start, end)
+    }
+
+    /// Declares that a part of it is read.
+    ///
+    /// # Errors
+    /// [`Invalid::Bounds`] where the part does not lie within.
+    pub fn read(&self, offset: u64, bytes: u64) -> Result<Read<'_, u8>> {
+        Ok(Read::new(self.source(), self.span(offset, bytes)?))
+    }
+
+    /// Declares that a part of it is written, or read and written.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn write(&self, offset: u64, bytes: u64) -> Result<Write<'_, u8>> {
+        Ok(Write::new(self.source(), self.span(offset, bytes)?))
+    }
+}
+
+impl<T: Pod> Buffer<T> {
+    /// A name for this life that keeps no book with the pool; `None` where the buffer is empty.
+    pub fn raw(&self) -> Option<RawMemory> {
+        let count = Count::of_bytes(self.bytes())?;
+        self.owned().map(|owned| RawMemory { whose: Whose::Life(owned.clone()), count })
+    }
+
+    /// Whether it was allocated in a capture: memory of a graph, which is live only once that was launched.
+    #[inline]
+    pub fn is_captured(&self) -> bool {
+        self.owned().is_some_and(|owned| matches!(owned.allocation.origin, Origin::Captured(_)))
+    }
+}
+
+impl Graph {
+    /// Whether the buffer was allocated in the capture that this graph came of.
+    pub fn has_captured(&self, buffer: &Buffer<u8>) -> bool {
+        buffer.owned().is_some_and(|owned| match &owned.allocation.origin {
+            Origin::Captured(session) => session.id == self.body.core.id(),
+            _ => false,
+        })
+    }
+}
+
+/// Accesses of one launch, counted at run time. The kernel gets no slices: it has its addresses from elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct AccessList {
+    items: SmallVec<[(Act, RawMemory, Span<u8>); 4]>,
+}
+
+impl AccessList {
+    /// Adds a read of so many bytes, `offset` from the start.
+    ///
+    /// # Errors
+    /// [`Invalid::Bounds`] where they do not lie within.
+    pub fn read(&mut self, memory: RawMemory, offset: u64, bytes: u64) -> Result<()> {
+        self.add(Act::Read, memory, offset, bytes)
+    }
+
+    /// Adds a write, or a read and a write.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn write(&mut self, memory: RawMemory, offset: u64, bytes: u64) -> Result<()> {
+        self.add(Act::Write, memory, offset, bytes)
+    }
+
+    fn add(&mut self, act: Act, memory: RawMemory, offset: u64, bytes: u64) -> Result<()> {
+        let span = memory.span(offset, bytes)?;
+        self.items.push((act, memory, span));
+        Ok(())
+    }
+}
+
+impl AccessList {
+    /// Tells each access, in order.
+    pub(crate) fn each<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
+        self.items.iter().for_each(|(act, memory, span)| {
+            tell(Declared { act: *act, source: memory.source(), part: span.part() });
+        });
+    }
+}
+
+impl sealed::Sealed for AccessList {}
+
+/// No slices are made: a kernel of accesses counted at run time has its addresses from elsewhere.
+impl Access for AccessList {
+    type Slice<'a> = ();
+    type Place = ();
+
+    fn declare<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
+        self.each(tell);
+    }
+
+    fn place(&self, _: &mut dyn FnMut() -> u64) -> Self::Place {}
+
+    fn moved((): Self::Place, _: &mut dyn FnMut() -> u64) -> Self::Place {}
+
+    #[allow(unsafe_code)] // There is nothing to make.
+    unsafe fn slices<'a>((): Self::Place) -> Self::Slice<'a> {}
+}
+
+impl Stream {
+    /// Says that the memory is used at this point of the stream, without a check: for programs whose order is trusted.
+    /// A buffer that is dropped later is free only after this point. A stream that captures has no such use; nothing is
+    /// recorded then.
+    ///
+    /// # Errors
+    /// The memory was freed, or is a graph's that was not launched; the stream is closed.
+    pub fn record_use(&self, memory: &RawMemory) -> Result<()> {
+        self.add_use(memory, (Act::Write, Part::WHOLE), true)
+    }
+
+    /// Says that the accesses of an operation happen at this point of the stream although it was refused: the program
+    /// goes on as it is. As [`record_use`](Self::record_use) for each; in a trace is what was refused.
+    pub fn record_refused(&self, list: &AccessList) {
+        for (act, memory, span) in &list.items {
+            if let Some(part) = span.part() {
+                // A use of memory that was freed is the wrong order that is let pass; there is nothing to record.
+                let _ = self.add_use(memory, (*act, part), false);
+            }
+        }
+    }
+
+    fn add_use(&self, memory: &RawMemory, what: (Act, Part), is_traced: bool) -> Result<()> {
+        let name = match &memory.whose {
+            Whose::Life(owned) => return self.shared.record_use(owned, what, is_traced),
+            Whose::Node(name) => *name,
+        };
+        let context = &self.shared.context;
+        if name.device != context.number {
+            return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.shared.id.to_string() }.into());
+        }
+        // What the latest launch left.
+        let allocation = context.graphs.resolve(name, what.0)?;
+        let generation = allocation.life().generation;
+        self.shared.record_use(&Owned { allocation, generation, address: name.address }, what, is_traced)
+    }
+
+    /// Frees a buffer at this point of the stream, where the memory is this stream's alone; else it is refused,
+    /// whatever else the stream is known to come after.
+    #[inline]
+    pub(crate) fn free_own(&self, buffer: Buffer<u8>) -> std::result::Result<(), Refused<u8>> {
+        let (owned, len) = buffer.into_owned();
+        let Some(owned) = owned else { return Ok(()) };
+        let refuse = |(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), len) };
+        self.shared.free_own(owned, Location::caller()).map_err(refuse)
+    }
+
+    /// Frees a buffer after all work so far of this stream, of the one that allocated it, and of `users`.
+    #[cold]
+    pub(crate) fn free_elsewhere(&self, buffer: Buffer<u8>, users: &[Stream]) -> std::result::Result<(), Refused<u8>> {
+        let Some(owned) = buffer.owned() else { return Ok(()) };
+        let context = &self.shared.context;
+        let born = owned.allocation.life().history.born().point.slot;
+        let home = context.streams().into_iter().find(|stream| stream.slot == born);
+        let all = users.iter().map(|user| &user.shared).chain(&home).chain([&self.shared]);
+        let recorded =
+            all.into_iter().try_for_each(|stream| match stream.record_use(owned, (Act::Write, Part::WHOLE), true) {
+                // It has an end, and nothing comes to it any more.
+                Err(error) if matches!(error.invalid(), Some(Invalid::StreamClosed(_))) => {
+                    stream.record_end(owned);
+                    Ok(())
+                }
+                done => done,
+            });
+        if home.is_none()
+            && let Some(progress) = context.chains.find(born)
+        {
+            add_end(owned, progress.last(born));
+        }
+        if let Err(error) = recorded {
+            return Err(Refused { error, buffer });
+        }
+        drop(buffer);
+        Ok(())
+    }
+
+    /// Marks what the stream has, for when it cannot be marked.
+    pub(crate) fn mark_ahead(&self) {
+        self.shared.progress.mark_ahead(&self.shared.context.driver);
+    }
+
+    /// Refuses a stream that the program captures by other ways than [`begin_capture`](Self::begin_capture).
+    pub(crate) fn check_captured(&self, call: &'static str) -> Result<()> {
+        self.shared.check_captured(call)
+    }
+}
+
+/// A free of the memory comes after the end of a stream that is closed.
+fn add_end(owned: &Owned, point: Point) {
+    let site = Site { act: Act::Write, ..Site::default() };
+    owned.allocation.life().history.add_apart(Use { point, site });
+}
+
+impl StreamShared {
+    /// Refuses what the program would do in a capture of its own, which is then no node that Millpond knows.
+    pub(crate) fn check_captured(&self, call: &'static str) -> Result<()> {
+        match self.submitters.are_shared() && self.context.driver.is_captured(self.raw) {
+            true => Err(DriverError::Captured { call }.into()),
+            false => Ok(()),
+        }
+    }
+
+    fn record_end(&self, owned: &Owned) {
+        add_end(owned, self.progress.last(self.slot));
+    }
+
+    fn record_use(&self, owned: &Owned, (act, part): (Act, Part), is_traced: bool) -> Result<()> {
+        let shared = self;
+        let mut state = shared.state.lock();
+        let Owned { allocation, generation, .. } = owned;
+        if shared.enter(&mut state)? == Mode::Capturing {
+            return Ok(());
+        }
+        let mut life = allocation.life();
+        if life.generation != *generation || life.freed.is_some() {
+            return Err(Invalid::Stale.into());
+        }
+        let mut used = shared.next_use(&mut state, act, Location::caller());
+        if allocation.device != shared.context.number
+            && let Origin::Pool(pool) = &allocation.origin
+        {
+            pool.context.meet(&shared.context);
+            pool.context.chains.insert_abroad(shared.slot, &shared.progress, &shared.context.driver);
+            used.site.stream = shared.id.of_device(shared.context.number);
+            pool.used_abroad(shared.context.number, used);
+        }
+        life.history.add_use(used, part, &state.chain);
+        // Of another device's memory a trace would want to know who let this one in.
+        let is_own = allocation.device == shared.context.number;
+        if let Some(tracer) = shared.context.tracer.as_ref().filter(|_| is_traced && is_own) {
+            tracer.launch(shared.id, [(&**allocation, *generation, act, part)].into_iter(), Location::caller());
+        }
+        drop(life);
+        shared.leave(&mut state);
+        Ok(())
+    }
+}
+
+/// All work that a device had at a moment, in whatever stream and by whomever.
+#[derive(Debug)]
+pub struct AllWork(Vec<Mark>);
+
+impl AllWork {
+    /// Whether it has completed.
+    ///
+    /// # Errors
+    /// The device is lost.
+    pub fn is_over(&mut self) -> Result<bool> {
+        while let Some(mark) = self.0.last() {
+            if !mark.is_over()? {
+                return Ok(false);
+            }
+            self.0.pop();
+        }
+        Ok(true)
+    }
+}
+
+impl Device {
+    /// All work that the device has by now: also that of streams which were never taken over. Where the device has no
+    /// mark for it this waits for it. Not while any stream captures: that would end the capture.
+    ///
+    /// # Errors
+    /// A stream is known to capture; the device is lost.
+    pub fn all_work(&self) -> Result<AllWork> {
+        process::refuse_forked()?;
+        let context = self.context();
+        let streams = context.streams();
+        if streams.iter().any(|it| it.submitters.are_shared() && context.driver.is_captured(it.raw)) {
+            return Err(DriverError::Captured { call: "all_work" }.into());
+        }
+        if let Some(mark) = context.driver.mark_all()? {
+            return Ok(AllWork(vec![Mark::new(mark, &context.driver)]));
+        }
+        let mark = |stream: &Arc<StreamShared>| Ok(Mark::new(context.driver.mark(stream.raw)?, &context.driver));
+        streams.iter().map(mark).collect::<Result<_>>().map(AllWork)
+    }
+
+    /// Gives the memory of dropped pools back whose last uses have completed by now. That is else done at
+    /// synchronisations.
+    pub fn reclaim(&self) {
+        self.context().finish_closing();
+    }
+
+    /// Marks the streams that the program submits to as well, before it captures one: what they have done by then can
+    /// be asked while they are captured, and their freed memory serves the capture.
+    pub fn mark_ahead(&self) {
+        let context = self.context();
+        let streams = context.streams();
+        let shared = streams.iter().filter(|stream| stream.submitters.are_shared());
+        shared.for_each(|stream| stream.progress.mark_ahead(&context.driver));
+    }
+
+    /// Whether the memory is of this device.
+    pub fn owns(&self, memory: &RawMemory) -> bool {
+        let number = self.context().number;
+        match &memory.whose {
+            Whose::Life(owned) => owned.allocation.device == number,
+            Whose::Node(name) => name.device == number,
+        }
+    }
+
+    /// The live allocation that starts at an address, whoever owns it.
+    ///
+    /// # Errors
+    /// [`Invalid::Pointer`] with what is there instead, or nearest.
+    pub fn memory_at(&self, address: u64) -> Result<RawMemory> {
+        let owned = PoolShared::find_on(self.context(), address)?;
+        let count = Count::of_bytes(owned.allocation.life().bytes).ok_or(Invalid::Stale)?;
+        Ok(RawMemory { whose: Whose::Life(owned), count })
+    }
+
+    /// The live allocation of a pool of the device that an address lies in, whoever owns it.
+    pub fn memory_around(&self, address: u64) -> Option<RawMemory> {
+        process::refuse_forked().ok()?;
+        let (owned, bytes) = PoolShared::find_around(self.context(), address)?;
+        Some(RawMemory { whose: Whose::Life(owned), count: Count::of_bytes(bytes)? })
+    }
+}
+
+/// A live allocation, for a picture of memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LiveAllocation {
+    /// Its number on its device.
+    pub id: AllocId,
+    /// Its addresses, rounded up to the pool's grain.
+    pub range: Range,
+    /// Its size as asked for.
+    pub bytes: u64,
+    /// What the program calls it.
+    pub name: Option<Arc<str>>,
+    /// The stream that it was allocated on.
+    pub stream: StreamId,
+    /// The how many-th operation of that stream that was, counted from 1.
+    pub op: u64,
+    /// Where that stands in the source.
+    pub place: Place,
+}
+
+/// A pool of a device, in a picture of memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PoolPicture {
+    /// Its number on its device.
+    pub id: PoolId,
+    /// Its figures.
+    pub statistics: PoolStatistics,
+    /// All live allocations, by address.
+    pub live: Vec<LiveAllocation>,
+}
+
+impl Device {
+    /// What each pool of the device holds. What other threads do meanwhile is seen in part.
+    pub fn picture(&self) -> Vec<PoolPicture> {
+        let picture = |pool: &FoundPool| PoolPicture { id: pool.id, statistics: pool.statistics(), live: pool.live() };
+        let mut pools: Vec<_> = self.context().pools().iter().map(picture).collect();
+        pools.sort_by_key(|pool| pool.id);
+        pools
+    }
+}
+
+impl PoolShared {
+    fn live(&self) -> Vec<LiveAllocation> {
+        let entries: Vec<Arc<Allocation>> = self.lock().allocations().cloned().collect();
+        let describe = |allocation: &Arc<Allocation>| {
+            let life = allocation.life();
+            let born = life.history.born().site;
+            life.freed.is_none().then(|| LiveAllocation {
+                id: allocation.id,
+                range: life.range,
+                bytes: life.bytes,
+                name: life.name.clone(),
+                stream: born.stream,
+                op: born.op,
+                place: born.place,
+            })
+        };
+        let mut live: Vec<_> = entries.iter().filter_map(describe).collect();
+        live.sort_by_key(|it| it.range.start);
+        live
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! Programs whose order is trusted: PyTorch, CuPy, and programs whose allocations are interposed.
+//!
+//! Such a program names streams by their handles in the device's own library. It says on which stream it allocates and
+//! frees, and not what used the memory: by its rule that was the stream that allocated it, and those that it has
+//! recorded for it. Nothing of that is checked. A free comes after all work that these streams have by then, whoever
+//! submitted it, and the work of the stream that it is made on.
+//!
+//! The hot path shares no lock between streams: the stream is found in a table ([`streams`]), memory comes from and
+//! goes to its shelf. Who allocates keeps the buffers, and says of each whether streams were recorded for it.
+//!
+//! Invariant `own-stream-only`: a free rests on a stream's shelf only where the memory is that stream's alone; what the
+//! stream is known to come after elsewhere says nothing of work that only the program knows.
+
+mod streams;
+
+use rustc_hash::FxHashMap;
+
+use crate::api::device::Device;
+use crate::names::error::{Error, Result};
+use crate::names::native::PER_THREAD;
+use crate::pool::heap::Pool;
+use crate::state::buffer::Buffer;
+use crate::state::refused::Refused;
+use crate::stream::handle::Stream;
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
+use streams::{Found, Streams};
+
+/// How a handle becomes a stream, by who has promised what that takes.
+pub(crate) type Adopt = fn(&Device, u64) -> Result<Stream>;
+
+/// A device as a trusted program uses it. Made by [`Device::trusted`].
+#[derive(Debug)]
+pub struct Trusted {
+    device: Device,
+    pool: Pool,
+    adopt: Adopt,
+    streams: Streams,
+    /// Streams that were recorded as users of an allocation, by its address.
+    users: Mutex<{ ranks::TRUSTED_USERS }, FxHashMap<u64, Vec<Stream>>>,
+}
+
+impl Trusted {
+    pub(crate) fn new(device: &Device, pool: Pool, stay_open: bool, adopt: Adopt) -> Self {
+        let (streams, users) = (Streams::new(stay_open), Mutex::default());
+        Self { device: device.clone(), pool, adopt, streams, users }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Where memory comes from.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    #[inline]
+    fn find(&self, handle: u64) -> Result<Found<'_>> {
+        self.streams.find(handle, || match self.device.properties().runs_closures {
+            // No foreign code has streams there: a handle is any number.
+            true => self.device.non_blocking_stream(),
+            false => (self.adopt)(&self.device, handle),
+        })
+    }
+
+    /// The stream of a handle, taken over where it is new.
+    ///
+    /// # Errors
+    /// It is of another device, or the driver refused.
+    pub fn stream(&self, handle: u64) -> Result<Stream> {
+        self.find(handle).map(|stream| stream.clone())
+    }
+
+    /// The program is about to close a stream: all that it has in it by now counts.
+    pub fn close_stream(&self, handle: u64) {
+        self.streams.forget(handle);
+    }
+
+    /// Refuses a stream that the program captures: memory of its graph would be given to others when it is freed, while
+    /// the graph goes on to use it. Costs a call of the driver, so it is for programs that do not say when they
+    /// capture.
+    ///
+    /// # Errors
+    /// That it captures; the stream cannot be had.
+    pub fn check_captured(&self, handle: u64, call: &'static str) -> Result<()> {
+        self.find(handle)?.check_captured(call)
+    }
+
+    /// Allocates on the stream of a handle; nothing for 0 bytes.
+    ///
+    /// # Errors
+    /// No memory is left, or the stream cannot be had.
+    #[inline]
+    pub fn alloc(&self, bytes: usize, handle: u64) -> Result<Buffer<u8>> {
+        self.find(handle)?.alloc::<u8>(&self.pool, bytes)
+    }
+
+    /// Frees on the stream of a handle. `is_shared` says whether streams were recorded for it.
+    ///
+    /// # Errors
+    /// The stream cannot be had; with the buffer, which is live as before.
+    #[inline]
+    pub fn free(&self, buffer: Buffer<u8>, is_shared: bool, handle: u64) -> std::result::Result<(), Refused<u8>> {
+        let stream = match self.find(handle) {
+            Ok(stream) => stream,
+            Err(error) => return Err(Refused { error, buffer }),
+        };
+        if is_shared {
+            return self.free_shared(buffer, &stream);
+        }
+        stream.free_own(buffer).or_else(|refused| match refused.error {
+            Error::Violation(_) => stream.free_elsewhere(refused.buffer, &[]),
+            _ => Err(refused),
+        })?;
+        if let (Found::InMap(stream), PER_THREAD) = (&stream, handle) {
+            // Other threads cannot ask for it, and may want the memory.
+            stream.mark_ahead();
+        }
+        Ok(())
+    }
+
+    /// Cold: other streams were recorded as users: it is free after all their work so far.
+    #[cold]
+    fn free_shared(&self, buffer: Buffer<u8>, stream: &Stream) -> std::result::Result<(), Refused<u8>> {
+        let address = buffer.address();
+        let users = lock(&self.users).remove(&address).unwrap_or_default();
+        stream.free_elsewhere(buffer, &users).inspect_err(|_| {
+            lock(&self.users).insert(address, users.clone());
+        })
+    }
+
+    /// A free of the memory at an address comes after all work that the stream of a handle has by then. The memory is
+    /// live, and who has its buffer notes that it is shared.
+    pub fn record_stream(&self, address: u64, user: &Stream) {
+        let mut users = lock(&self.users);
+        let users = users.entry(address).or_default();
+        if !users.iter().any(|it| it.id() == user.id()) {
+            users.push(user.clone());
+        }
+    }
+}

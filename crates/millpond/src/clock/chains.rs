@@ -1,0 +1,230 @@
+//! The chains of a device by slot, with those of other devices that use its memory: who can be asked how far each is.
+//!
+//! Knows progress and drivers; no memory.
+
+use std::sync::Arc;
+
+use millpond_core::ids::{Point, Seq, Slot};
+use millpond_core::order::Completed;
+use millpond_core::pool::Frontier;
+use millpond_driver::{Driver, RawStream};
+
+use crate::clock::mark::CountedDriver;
+use crate::clock::progress::Progress;
+use crate::sync::locks::{ReadGuard, RwLock, WriteGuard, read, write};
+use crate::sync::ranks;
+use crate::sync::sweep::Sweep;
+
+/// A chain, and who can be asked about it.
+#[derive(Clone, Debug)]
+pub(crate) enum Listed {
+    /// The device, or the driver of another device whose chain it is.
+    Chain { progress: Arc<Progress>, abroad: Option<Arc<CountedDriver>> },
+    /// Nobody need be: another device's chain that ended there and has completed.
+    Over(Seq),
+}
+
+impl Listed {
+    /// Makes a stream of the device wait for all work of the chain so far.
+    pub(crate) fn wait(&self, driver: &dyn Driver, raw: RawStream) -> millpond_driver::Result<()> {
+        match self {
+            Listed::Over(_) => Ok(()),
+            Listed::Chain { progress, abroad: None } => progress.with_mark(driver, |mark| driver.wait(raw, mark)),
+            Listed::Chain { progress, abroad: Some(their) } => {
+                progress.with_mark(&**their, |mark| driver.wait_abroad(raw, &their.fence(mark)?))
+            }
+        }
+    }
+
+    /// Waits on the calling thread until all work of the chain so far has completed.
+    pub(crate) fn block(&self, driver: &dyn Driver) -> millpond_driver::Result<()> {
+        match self {
+            Listed::Over(_) => Ok(()),
+            Listed::Chain { progress, abroad } => progress.block(abroad.as_ref().map_or(driver, |their| &**their)),
+        }
+    }
+
+    fn is_over(&self, seq: Seq, driver: &dyn Driver) -> bool {
+        match self {
+            Listed::Over(end) => seq <= *end,
+            Listed::Chain { progress, abroad } => {
+                progress.is_over(seq, abroad.as_ref().map_or(driver, |their| &**their))
+            }
+        }
+    }
+
+    /// Whether `seq` is known to have completed, without asking the device.
+    fn has_passed(&self, seq: Seq) -> bool {
+        match self {
+            Listed::Over(end) => seq <= *end,
+            Listed::Chain { progress, .. } => progress.has_passed(seq),
+        }
+    }
+
+    fn is_abroad(&self) -> bool {
+        matches!(self, Listed::Chain { abroad: Some(_), .. })
+    }
+
+    /// Where it is another device's and closed, and all of it has completed: the end.
+    fn is_over_for_good(&self) -> Option<Seq> {
+        let Listed::Chain { progress, abroad: Some(their) } = self else { return None };
+        progress.end_if_over(&**their)
+    }
+}
+
+/// The chains of a device, and those of other devices that use its memory, by slot.
+#[derive(Debug, Default)]
+pub(crate) struct Chains {
+    table: RwLock<{ ranks::CHAINS }, Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    by_slot: Vec<Option<Listed>>,
+    /// How many are of other devices, and when those are looked for that have completed.
+    abroad: usize,
+    sweep: Sweep,
+}
+
+impl Table {
+    fn get(&self, slot: Slot) -> Option<&Listed> {
+        self.by_slot.get(slot.index())?.as_ref()
+    }
+
+    /// A chain has this slot from now on: the former one, to be dropped behind the lock.
+    #[must_use]
+    fn list(&mut self, slot: Slot, listed: Listed) -> Option<Listed> {
+        if self.by_slot.len() <= slot.index() {
+            self.by_slot.resize(slot.index() + 1, None);
+        }
+        self.abroad += usize::from(listed.is_abroad());
+        let former = self.by_slot[slot.index()].replace(listed);
+        self.abroad -= usize::from(former.as_ref().is_some_and(Listed::is_abroad));
+        former
+    }
+
+    /// Takes other devices' chains out that have completed: to be dropped behind the lock.
+    #[must_use]
+    fn sweep(&mut self) -> Vec<Listed> {
+        let mut gone = Vec::new();
+        for listed in self.by_slot.iter_mut().flatten() {
+            if let Some(end) = listed.is_over_for_good() {
+                gone.push(std::mem::replace(listed, Listed::Over(end)));
+            }
+        }
+        self.abroad -= gone.len();
+        self.sweep.done(self.abroad);
+        gone
+    }
+}
+
+impl Chains {
+    fn read(&self) -> ReadGuard<'_, { ranks::CHAINS }, Table> {
+        read(&self.table)
+    }
+
+    fn write(&self) -> WriteGuard<'_, { ranks::CHAINS }, Table> {
+        write(&self.table)
+    }
+
+    /// Acts on each chain of a frontier that is not known to have passed it, stopping at the first refusal. A point
+    /// whose chain has ended may have a number that another chain has by now: that one begins after it.
+    pub(crate) fn each(
+        &self,
+        frontier: &Frontier,
+        mut act: impl FnMut(&Listed) -> millpond_driver::Result<()>,
+    ) -> millpond_driver::Result<()> {
+        let left = frontier.points().filter_map(|point| Some((point.seq, self.read().get(point.slot)?.clone())));
+        left.filter(|(seq, chain)| !chain.has_passed(*seq)).try_for_each(|(_, chain)| act(&chain))
+    }
+
+    /// A chain begins in `slot`.
+    pub(crate) fn insert(&self, slot: Slot, progress: Arc<Progress>) {
+        let former = self.write().list(slot, Listed::Chain { progress, abroad: None });
+        // Behind the lock: it may be the last to know another device.
+        drop(former);
+    }
+
+    /// A chain of another device uses memory of this one.
+    pub(crate) fn insert_abroad(&self, slot: Slot, progress: &Arc<Progress>, driver: &Arc<CountedDriver>) {
+        if self.find(slot).is_some_and(|known| Arc::ptr_eq(&known, progress)) {
+            return;
+        }
+        let listed = Listed::Chain { progress: Arc::clone(progress), abroad: Some(Arc::clone(driver)) };
+        let mut table = self.write();
+        let former = table.list(slot, listed);
+        let gone = if table.sweep.is_due(table.abroad) { table.sweep() } else { Vec::new() };
+        drop(table);
+        // As above.
+        drop((former, gone));
+    }
+
+    /// Lets other devices go whose chains have completed: a device that is gone is not kept by those that it visited.
+    pub(crate) fn sweep(&self) {
+        if self.read().abroad > 0 {
+            let gone = self.write().sweep();
+            drop(gone);
+        }
+    }
+
+    /// The progress of the chain in `slot`.
+    pub(crate) fn find(&self, slot: Slot) -> Option<Arc<Progress>> {
+        match self.read().get(slot)? {
+            Listed::Chain { progress, .. } => Some(Arc::clone(progress)),
+            Listed::Over(_) => None,
+        }
+    }
+
+    /// What to ask what has completed.
+    pub(crate) fn poll<'a>(&'a self, driver: &'a dyn Driver) -> Poll<'a> {
+        Poll { table: self.read(), driver }
+    }
+}
+
+/// Asks the device what has completed.
+pub(crate) struct Poll<'a> {
+    table: ReadGuard<'a, { ranks::CHAINS }, Table>,
+    driver: &'a dyn Driver,
+}
+
+impl Poll<'_> {
+    /// Whether all work of other devices has completed that is known here.
+    pub(crate) fn is_over_abroad(&self) -> bool {
+        self.table.by_slot.iter().flatten().all(|chain| match chain {
+            Listed::Chain { progress, abroad: Some(_) } => chain.is_over(progress.last(Slot(0)).seq, self.driver),
+            Listed::Chain { abroad: None, .. } | Listed::Over(_) => true,
+        })
+    }
+}
+
+impl Completed for Poll<'_> {
+    fn is_over(&self, point: Point) -> bool {
+        self.table.get(point.slot).is_some_and(|chain| chain.is_over(point.seq, self.driver))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millpond_core::ids::{Point, Slot};
+    use millpond_core::pool::Frontier;
+
+    use super::Chains;
+    use crate::clock::progress::Progress;
+
+    /// A graph's lane has the number of a stream that is closed and over, and was never launched.
+    #[test]
+    fn a_point_before_the_chain_that_has_its_number_is_nobodys() {
+        let (chains, slot) = (Chains::default(), Slot(3));
+        chains.insert(slot, std::sync::Arc::new(Progress::of_launches(7)));
+        let asked = |seq| {
+            let mut count = 0;
+            let counts = |_: &_| {
+                count += 1;
+                Ok(())
+            };
+            chains.each(&Frontier::of([Point { slot, seq }]), counts).expect("nobody refuses");
+            count
+        };
+        assert_eq!((asked(6), asked(7), asked(8)), (0, 0, 1));
+    }
+}

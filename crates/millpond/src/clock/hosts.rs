@@ -1,0 +1,152 @@
+//! What the host threads of a device's program have been told, and when streams must hear of it.
+//!
+//! Knows the order's [`Host`]s; nothing of memory. Usually all threads are one host: whatever a thread was told by a
+//! synchronisation holds for what any thread submits afterwards. With [`HostThreads::Separate`] each thread is told
+//! for itself, and [`Told`] carries knowledge from one to another, where the program does so by its own means.
+//!
+//! The one number that the hot path looks at is the epoch: it changes when a host has learned something or the legacy
+//! default stream has work that other streams must wait for. A stream that has seen the epoch has nothing to hear.
+
+use crate::names::config::HostThreads;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use millpond_core::order::{Base, Chain, Host, Snapshot};
+
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
+use crate::trace::tracer::TracedTold;
+
+/// What a thread knew when it made this, for another thread to hear.
+#[derive(Clone, Debug)]
+pub struct Told {
+    pub(crate) base: Arc<Base>,
+    /// Who stands for it in a trace.
+    pub(crate) traced: Option<TracedTold>,
+}
+
+/// The hosts of one device.
+#[derive(Debug)]
+#[repr(align(128))] // Every operation reads the epoch: no lock that is taken shares its cache line.
+pub(crate) struct Hosts {
+    pub(crate) knowledge: Arc<Knowledge>,
+    epoch: AtomicU64,
+}
+
+/// What they know; other devices of the process ask for it, too.
+#[derive(Debug)]
+pub(crate) struct Knowledge {
+    number: u32,
+    threads: HostThreads,
+    one: Mutex<{ ranks::HOST }, Host>,
+    /// As long as this is there the device is.
+    alive: Arc<()>,
+}
+
+/// One thread's host on a device, and whether that is there.
+type Own = (Weak<()>, Host);
+
+/// A number for another host: bases of several devices may meet.
+pub(crate) fn next_host() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+thread_local! {
+    /// This thread's host on each device that keeps threads apart, by the device's number.
+    static OWN: RefCell<HashMap<u32, Own>> = RefCell::new(HashMap::new());
+}
+
+impl Hosts {
+    pub(crate) fn new(number: u32, threads: HostThreads) -> Self {
+        let knowledge = Arc::new(Knowledge { number, threads, ..Knowledge::default() });
+        // Streams begin with 0, so that their first operation hears what there is.
+        Self { knowledge, epoch: AtomicU64::new(1) }
+    }
+
+    /// Whether every operation must ask, since threads differ.
+    pub(crate) fn are_separate(&self) -> bool {
+        self.knowledge.threads == HostThreads::Separate
+    }
+
+    /// Changes whenever there is something to hear.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// There is something new to hear.
+    pub(crate) fn advance(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// What the calling thread knows.
+    pub(crate) fn base(&self) -> Arc<Base> {
+        self.knowledge.base()
+    }
+
+    /// A chain that the calling thread submits to hears what that knows.
+    pub(crate) fn tell(&self, chain: &mut Chain) {
+        self.knowledge.with(|host| chain.hear_host(host));
+    }
+
+    /// The calling thread was told that everything up to these has completed.
+    pub(crate) fn learn<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot>) {
+        self.change(|host| host.learn_all(snapshots));
+    }
+
+    /// The calling thread heard from another.
+    pub(crate) fn hear(&self, told: &Told) {
+        self.change(|host| host.hear(&told.base));
+    }
+
+    /// Changes what the calling thread knows. The epoch moves before anybody else can find that there is no news: that
+    /// one's next operation must hear of it as well.
+    fn change(&self, change: impl FnOnce(&mut Host) -> bool) {
+        self.knowledge.with(|host| {
+            if change(host) {
+                self.advance();
+            }
+        });
+    }
+}
+
+impl Default for Knowledge {
+    /// What one host knows that is told nothing.
+    fn default() -> Self {
+        let one = Mutex::new(Host::new(next_host()));
+        Self { number: 0, threads: HostThreads::One, one, alive: Arc::default() }
+    }
+}
+
+impl Knowledge {
+    /// The calling thread heard from another; whether that is news.
+    pub(crate) fn hear(&self, base: &Base) -> bool {
+        self.with(|host| host.hear(base))
+    }
+
+    /// What the calling thread knows.
+    pub(crate) fn base(&self) -> Arc<Base> {
+        self.with(|host| Arc::clone(host.base()))
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Host) -> R) -> R {
+        if self.threads == HostThreads::One {
+            return f(&mut lock(&self.one));
+        }
+        let mut f = Some(f);
+        let mut call = |host: &mut Host| f.take().map(|f| f(host));
+        let done = OWN.try_with(|own| call(self.own(&mut own.borrow_mut())));
+        // A thread that ends has lost what it was told: from here on it is a new host at each call.
+        done.ok().flatten().or_else(|| call(&mut Host::new(next_host()))).expect("it is called once")
+    }
+
+    fn own<'a>(&self, own: &'a mut HashMap<u32, Own>) -> &'a mut Host {
+        if !own.contains_key(&self.number) {
+            own.retain(|_, (device, _)| device.strong_count() > 0);
+        }
+        &mut own.entry(self.number).or_insert_with(|| (Arc::downgrade(&self.alive), Host::new(next_host()))).1
+    }
+}

@@ -1,0 +1,7 @@
+//! How far the device is, and what hosts know of that: chains, ends of streams, work in flight.
+
+pub(crate) mod chains;
+pub(crate) mod hosts;
+pub(crate) mod in_flight;
+pub(crate) mod mark;
+pub(crate) mod progress;

@@ -1,0 +1,323 @@
+//! How far the device is on each chain: the relation *completed*.
+//!
+//! Knows streams of the driver and positions; no allocations. What is found here may steer where memory is placed; it
+//! never reaches a verdict. Asking is lock-free on the stream: its last submitted position is published after the work
+//! of that position has gone to the driver, so a mark made after reading the position covers it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use millpond_core::ids::{Point, Seq, Slot};
+use millpond_core::order::Completed;
+use millpond_driver::{Driver, DriverError, RawMark, RawStream};
+use smallvec::SmallVec;
+
+use crate::clock::mark::CountedDriver;
+use crate::clock::mark::Mark;
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
+
+/// How far one chain is.
+#[derive(Debug)]
+#[repr(align(128))] // No cache line is shared with another stream's.
+pub(crate) struct Progress {
+    queue: Queue,
+    /// The last position whose work the driver has.
+    submitted: AtomicU64,
+    /// The last position known to have completed.
+    completed: AtomicU64,
+    /// The end of a closed stream.
+    end: OnceLock<Arc<Mark>>,
+    /// Whether the program submits to the stream as well.
+    is_shared: AtomicBool,
+    /// A mark made ahead, and the position that it covers: no other can be had while foreign code captures the stream,
+    /// or where it is another thread's default stream.
+    ahead: Mutex<{ ranks::ENDS_AHEAD }, Option<(Mark, Seq)>>,
+    /// Whether some of its work is where the stream's marks do not cover it.
+    has_strays: AtomicBool,
+    strays: Mutex<{ ranks::STRAYS }, Vec<Stray>>,
+}
+
+/// Work of a launch that the driver took on another stream of its own, and would not put the launching stream after.
+#[derive(Debug)]
+struct Stray {
+    /// The launch.
+    seq: Seq,
+    /// The end of that work; where none could be had nobody ever knows.
+    end: Option<Arc<Mark>>,
+}
+
+/// Where the work of a chain is.
+#[derive(Debug)]
+enum Queue {
+    /// In a stream of the driver.
+    Stream(RawStream),
+    /// In launches of a graph: the end of the last one.
+    Launches(Mutex<{ ranks::LAUNCH_END }, Option<LaunchEnd>>),
+}
+
+/// The end of a launch.
+#[derive(Clone, Debug)]
+pub(crate) enum LaunchEnd {
+    Marked(Arc<Mark>),
+    /// No mark could be had: whatever that stream has by the time of the question.
+    On(Arc<Progress>),
+}
+
+impl LaunchEnd {
+    /// By its mark, or else by the stream of the launch.
+    pub(crate) fn of(mark: Option<&Arc<Mark>>, stream: &Arc<Progress>) -> Self {
+        mark.map_or_else(|| Self::On(Arc::clone(stream)), |mark| Self::Marked(Arc::clone(mark)))
+    }
+}
+
+impl Progress {
+    pub(crate) fn new(raw: RawStream, seq: Seq) -> Self {
+        Self::with_queue(Queue::Stream(raw), seq)
+    }
+
+    /// A chain whose points are nodes of a graph's launches: over when the launch is.
+    pub(crate) fn of_launches(seq: Seq) -> Self {
+        Self::with_queue(Queue::Launches(Mutex::default()), seq)
+    }
+
+    fn with_queue(queue: Queue, seq: Seq) -> Self {
+        let (submitted, completed) = (AtomicU64::new(seq), AtomicU64::new(seq));
+        Self {
+            queue,
+            submitted,
+            completed,
+            end: OnceLock::new(),
+            is_shared: AtomicBool::new(false),
+            ahead: Mutex::default(),
+            has_strays: AtomicBool::new(false),
+            strays: Mutex::default(),
+        }
+    }
+
+    /// The launch that is being made has work with this end, which the stream does not come after.
+    #[cold]
+    pub(crate) fn stray(&self, end: Option<Arc<Mark>>) {
+        let seq = self.submitted.load(Ordering::Acquire) + 1;
+        lock(&self.strays).push(Stray { seq, end });
+        self.has_strays.store(true, Ordering::Release);
+    }
+
+    /// The ends of stray work up to `seq`, to be waited for as well. A device that marks none is lost.
+    pub(crate) fn strays(&self, seq: Seq) -> SmallVec<[Option<Arc<Mark>>; 1]> {
+        match self.has_strays.load(Ordering::Acquire) {
+            true => lock(&self.strays).iter().filter(|it| it.seq <= seq).map(|it| it.end.clone()).collect(),
+            false => SmallVec::new(),
+        }
+    }
+
+    /// The last position before stray work, as far as is known.
+    fn reach(&self) -> Seq {
+        match self.has_strays.load(Ordering::Acquire) {
+            true => lock(&self.strays).iter().map(|it| it.seq - 1).min().unwrap_or(Seq::MAX),
+            false => Seq::MAX,
+        }
+    }
+
+    /// As [`reach`](Self::reach), once the device was asked.
+    fn reach_now(&self, driver: &dyn Driver) -> Seq {
+        if self.has_strays.load(Ordering::Acquire) {
+            let is_over = |it: &mut Stray| it.end.as_ref().is_some_and(|end| driver.peek(end.raw) == Ok(true));
+            let over: Vec<Stray> = lock(&self.strays).extract_if(.., is_over).collect();
+            drop(over);
+        }
+        self.reach()
+    }
+
+    /// The driver has all work up to `seq`. Called by the stream's owner only, under its lock.
+    #[inline]
+    pub(crate) fn publish(&self, seq: Seq) {
+        self.submitted.store(seq, Ordering::Release);
+    }
+
+    /// A launch was made whose end is `end`, with points up to `seq`. Launches come one after the other.
+    pub(crate) fn launched(&self, end: LaunchEnd, seq: Seq) {
+        if let Queue::Launches(last) = &self.queue {
+            *lock(last) = Some(end);
+        }
+        self.publish(seq);
+    }
+
+    /// Whether its points are nodes of launches, so that their numbers say nothing of a stream's operations.
+    pub(crate) fn is_of_launches(&self) -> bool {
+        matches!(self.queue, Queue::Launches(_))
+    }
+
+    /// The last point whose work the driver has, given the chain's slot.
+    pub(crate) fn last(&self, slot: Slot) -> Point {
+        Point { slot, seq: self.submitted.load(Ordering::Acquire) }
+    }
+
+    /// Everything up to `seq` has completed.
+    pub(crate) fn complete(&self, seq: Seq) {
+        self.completed.fetch_max(seq.min(self.reach()), Ordering::AcqRel);
+    }
+
+    /// The stream is closed; `end` is its last mark.
+    pub(crate) fn close(&self, end: Arc<Mark>) {
+        // A second close never happens: the stream's state refuses it.
+        let _ = self.end.set(end);
+    }
+
+    /// The end of a closed stream, once it is marked.
+    pub(crate) fn end(&self) -> Option<Arc<Mark>> {
+        self.end.get().cloned()
+    }
+
+    /// Does something with a mark after all work of the chain so far.
+    pub(crate) fn with_mark<R>(
+        &self,
+        driver: &dyn Driver,
+        act: impl FnOnce(RawMark) -> millpond_driver::Result<R>,
+    ) -> millpond_driver::Result<R> {
+        self.with_mark_of(driver, |raw| driver.mark(raw), act)
+    }
+
+    /// As [`with_mark`](Self::with_mark), with a mark that `mark` makes.
+    fn with_mark_of<R>(
+        &self,
+        driver: &dyn Driver,
+        mark: impl FnOnce(RawStream) -> millpond_driver::Result<RawMark>,
+        act: impl FnOnce(RawMark) -> millpond_driver::Result<R>,
+    ) -> millpond_driver::Result<R> {
+        if let Some(end) = self.end.get() {
+            return act(end.raw);
+        }
+        let raw = match &self.queue {
+            Queue::Stream(raw) => *raw,
+            Queue::Launches(last) => {
+                let last = lock(last).clone();
+                // Without a launch there is no work: nobody has a point of it to ask for.
+                return match last {
+                    None => Err(no_launch()),
+                    Some(LaunchEnd::Marked(end)) => act(end.raw),
+                    Some(LaunchEnd::On(stream)) => stream.with_mark_of(driver, mark, act),
+                };
+            }
+        };
+        match (mark(raw), self.end.get()) {
+            (Ok(mark), _) => {
+                let done = act(mark);
+                driver.forget(mark);
+                done
+            }
+            // It was closed this moment.
+            (Err(_), Some(end)) => act(end.raw),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Whether `seq` has completed, asking the device where it is not known to have. An error means no.
+    pub(crate) fn is_over(&self, seq: Seq, driver: &dyn Driver) -> bool {
+        if self.completed.load(Ordering::Acquire) >= seq {
+            return true;
+        }
+        let submitted = self.submitted.load(Ordering::Acquire);
+        if submitted < seq {
+            return false;
+        }
+        match self.with_mark_of(driver, |raw| driver.mark_apart(raw), |mark| driver.peek(mark)) {
+            Ok(true) => {
+                let reach = self.reach_now(driver);
+                self.complete(submitted);
+                seq <= reach
+            }
+            Ok(false) => false,
+            Err(_) => self.is_over_ahead(seq, driver),
+        }
+    }
+
+    /// Whether `seq` is known to have completed, without asking the device.
+    pub(crate) fn has_passed(&self, seq: Seq) -> bool {
+        seq <= self.completed.load(Ordering::Acquire)
+    }
+
+    /// Waits on the calling thread until all work so far has completed.
+    pub(crate) fn block(&self, driver: &dyn Driver) -> millpond_driver::Result<()> {
+        let submitted = self.submitted.load(Ordering::Acquire);
+        self.with_mark(driver, |mark| driver.block_on(mark))?;
+        for end in self.strays(submitted) {
+            end.map_or_else(|| Err(no_end()), |end| driver.block_on(end.raw))?;
+        }
+        // Whoever waited for it need not ask: a device that blocks may refuse to answer.
+        self.reach_now(driver);
+        self.complete(submitted);
+        Ok(())
+    }
+
+    /// Where the chain is closed and all of it has completed: its end.
+    pub(crate) fn end_if_over(&self, driver: &dyn Driver) -> Option<Seq> {
+        let end = self.submitted.load(Ordering::Acquire);
+        (self.end.get().is_some() && self.is_over(end, driver)).then_some(end)
+    }
+
+    /// The program submits to the stream as well from now on.
+    pub(crate) fn share(&self) {
+        self.is_shared.store(true, Ordering::Release);
+    }
+
+    /// Whether all its work has completed. Of a shared stream's no position says that.
+    pub(crate) fn is_idle(&self, driver: &dyn Driver) -> bool {
+        let submitted = self.submitted.load(Ordering::Acquire);
+        match self.is_shared.load(Ordering::Acquire) {
+            true => {
+                let over = self.with_mark_of(driver, |raw| driver.mark_apart(raw), |mark| driver.peek(mark));
+                over == Ok(true) && self.reach_now(driver) == Seq::MAX
+            }
+            false => self.is_over(submitted, driver),
+        }
+    }
+
+    /// Marks the stream, to be asked where it cannot be marked.
+    pub(crate) fn mark_ahead(&self, driver: &Arc<CountedDriver>) {
+        let Queue::Stream(raw) = self.queue else { return };
+        let submitted = self.submitted.load(Ordering::Acquire);
+        // Where it cannot be marked now it keeps the mark that it has.
+        if let Ok(mark) = driver.mark_apart(raw) {
+            let former = lock(&self.ahead).replace((Mark::new(mark, driver), submitted));
+            drop(former);
+        }
+    }
+
+    /// As [`is_over`](Self::is_over), by the mark made ahead.
+    #[cold]
+    fn is_over_ahead(&self, seq: Seq, driver: &dyn Driver) -> bool {
+        let mut ahead = lock(&self.ahead);
+        let Some((mark, covered)) = &*ahead else { return false };
+        let covered = *covered;
+        if driver.peek(mark.raw) != Ok(true) {
+            return false;
+        }
+        let mark = ahead.take();
+        drop(ahead);
+        drop(mark);
+        let reach = self.reach_now(driver);
+        self.complete(covered);
+        covered.min(reach) >= seq
+    }
+}
+
+/// What nobody can wait for.
+#[cold]
+pub(crate) fn no_end() -> DriverError {
+    DriverError::Failed { call: "mark", reason: "the device took a launch in part and marks no end of it".into() }
+}
+
+#[cold]
+fn no_launch() -> DriverError {
+    DriverError::Failed { call: "mark", reason: "the graph was not launched".into() }
+}
+
+/// What is known to have completed without asking the device: what the host was told.
+pub(crate) struct Told<'a>(pub(crate) &'a millpond_core::order::Base);
+
+impl Completed for Told<'_> {
+    fn is_over(&self, point: Point) -> bool {
+        self.0.covers(point)
+    }
+}

@@ -1,0 +1,208 @@
+//! How devices and pools are set up. Plain data, with CUDA's defaults where CUDA has the setting.
+
+use millpond_core::pool::{ReusePolicy, Slack};
+use millpond_core::units::{MIB, round_up};
+use millpond_driver::{Completion, Schedule, Watch};
+
+use crate::names::error::{Invalid, Result};
+use crate::names::trace_file::Trace;
+use crate::names::violations::Violations;
+
+/// Whether host threads count as one another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum HostThreads {
+    /// All threads are one host, in the order of their calls: locks, channels and joins between them are not seen, so
+    /// that they are taken to order everything.
+    #[default]
+    One,
+    /// Each thread knows what it was told itself; [`Device::tell`](crate::Device::tell) and
+    /// [`Device::hear`](crate::Device::hear) state an edge between two. A thread that ends forgets it with its
+    /// thread-local values: in the destructor of another one each call begins anew.
+    Separate,
+}
+
+/// What every kind of device can be told.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DeviceConfig {
+    /// Whether host threads count as one another.
+    pub host_threads: HostThreads,
+    /// Where what the program does is written. Default: where the environment variable `MILLPOND_TRACE` says.
+    pub trace: Option<Trace>,
+    /// What becomes of a violation. Default: the operation is refused.
+    pub violations: Violations,
+}
+
+/// A host device.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// The device's memory in bytes. It may be more than the machine has: memory costs nothing until it is touched.
+    /// Default 64 GiB.
+    pub total_bytes: u64,
+    /// Physical chunks are multiples of this many bytes, a power of two. Default 2 MiB, as on a GPU.
+    pub granularity: u64,
+    /// Who runs the work: threads in parallel (default), or one thread in an order chosen by a seed.
+    pub schedule: Schedule,
+    /// Whether host threads count as one another.
+    pub host_threads: HostThreads,
+    /// As [`DeviceConfig::trace`].
+    pub trace: Option<Trace>,
+    /// As [`DeviceConfig::violations`].
+    pub violations: Violations,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        let millpond_driver::HostConfig { total_bytes, granularity, schedule } = Default::default();
+        let (host_threads, trace, violations) = Default::default();
+        Self { total_bytes, granularity, schedule, host_threads, trace, violations }
+    }
+}
+
+impl HostConfig {
+    pub(crate) fn split(self) -> (millpond_driver::HostConfig, DeviceConfig) {
+        let Self { total_bytes, granularity, schedule, host_threads, trace, violations } = self;
+        let device = DeviceConfig { host_threads, trace, violations };
+        (millpond_driver::HostConfig { total_bytes, granularity, schedule }, device)
+    }
+}
+
+/// A simulated device.
+#[derive(Clone, Debug)]
+pub struct SimConfig {
+    /// The device's memory in bytes. Default 64 GiB.
+    pub total_bytes: u64,
+    /// Physical chunks are multiples of this many bytes, a power of two. Default 2 MiB.
+    pub granularity: u64,
+    /// When work completes. Default: at once.
+    pub completion: Completion,
+    /// How closely its caller is watched. Default: calls are counted and nothing else is done.
+    pub watch: Watch,
+    /// Whether host threads count as one another.
+    pub host_threads: HostThreads,
+    /// As [`DeviceConfig::trace`].
+    pub trace: Option<Trace>,
+    /// As [`DeviceConfig::violations`].
+    pub violations: Violations,
+}
+
+impl Default for SimConfig {
+    fn default() -> Self {
+        let millpond_driver::SimConfig { total_bytes, granularity, completion, .. } = Default::default();
+        Self {
+            total_bytes,
+            granularity,
+            completion,
+            watch: Watch::Counts,
+            host_threads: HostThreads::default(),
+            trace: None,
+            violations: Violations::default(),
+        }
+    }
+}
+
+impl SimConfig {
+    pub(crate) fn split(self) -> (millpond_driver::SimConfig, DeviceConfig) {
+        let Self { total_bytes, granularity, completion, watch, host_threads, trace, violations } = self;
+        let device = DeviceConfig { host_threads, trace, violations };
+        (millpond_driver::SimConfig { total_bytes, granularity, completion, watch }, device)
+    }
+}
+
+/// A pool.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PoolConfig {
+    /// Bytes to keep at a synchronisation (CUDA: `cudaMemPoolAttrReleaseThreshold`). Default 0.
+    pub release_threshold: u64,
+    /// The most to reserve, in bytes (CUDA: `maxSize`). Rounded up to the device's granularity. Default: no limit.
+    pub max_bytes: Option<u64>,
+    /// When memory freed on one stream may serve another. Default: always.
+    pub reuse: ReusePolicy,
+    /// How much more may be reserved than is held. Default: adaptive.
+    pub slack: Slack,
+    /// No physical chunk is larger, in bytes. Default 512 MiB.
+    pub chunk_bytes_max: u64,
+    /// Make freed addresses inaccessible, so that a stray access faults instead of reading old data. Blocks are then
+    /// multiples of a page and never rest on shelves; for finding bugs, not for speed. Default off.
+    pub guard: bool,
+    /// Make chunks that can be handed to other processes (CUDA: `cudaMemPoolProps::handleTypes`, file descriptors).
+    /// Each chunk then takes a file descriptor, and each allocation has chunks of its own, of the device's granularity:
+    /// whoever imports one reaches no other, and what another process was lent is destroyed with its free instead of
+    /// serving again; see [`Device::pool_sharing_chunks`](crate::Device::pool_sharing_chunks) for the other way.
+    /// Default off.
+    pub shareable: bool,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self {
+            release_threshold: 0,
+            max_bytes: None,
+            reuse: ReusePolicy::default(),
+            slack: Slack::default(),
+            chunk_bytes_max: 512 * MIB,
+            guard: false,
+            shareable: false,
+        }
+    }
+}
+
+/// What guarded blocks are multiples of: the system's page.
+const PAGE: u64 = 4096;
+/// What blocks are multiples of otherwise: CUDA's alignment.
+pub(crate) const GRAIN: u64 = 512;
+
+/// More than any address space holds, in bytes.
+const BYTES_MAX: u64 = 1 << 56;
+
+/// Whether pools can be made of such a device's memory.
+pub(crate) fn check_memory(granularity: u64, total_bytes: u64) -> Result<()> {
+    let refuse = |setting, reason: String| Err(Invalid::Setting { setting, reason }.into());
+    if !granularity.is_power_of_two() || !(GRAIN..=BYTES_MAX).contains(&granularity) {
+        return refuse("granularity", format!("{granularity} B is not a power of two of {GRAIN} B at least"));
+    }
+    if total_bytes > BYTES_MAX {
+        return refuse("total_bytes", format!("{total_bytes} B is larger than any memory"));
+    }
+    Ok(())
+}
+
+impl PoolConfig {
+    /// The settings of a pool that is open.
+    pub(crate) fn of_core(core: millpond_core::pool::PoolConfig, guard: bool, shareable: bool) -> Self {
+        let millpond_core::pool::PoolConfig { release_threshold, max_bytes, reuse, slack, chunk_bytes_max, .. } = core;
+        let max_bytes = Some(max_bytes).filter(|bytes| *bytes > 0);
+        Self { release_threshold, max_bytes, reuse, slack, chunk_bytes_max, guard, shareable }
+    }
+
+    /// The core's settings, for a device of this granularity; `is_apart` where each allocation has chunks of its own.
+    pub(crate) fn to_core(&self, granularity: u64, is_apart: bool) -> Result<millpond_core::pool::PoolConfig> {
+        let refuse = |setting, reason: &str| Err(Invalid::Setting { setting, reason: reason.into() }.into());
+        if let Slack::Fixed(part) = self.slack
+            && !(part.is_finite() && part >= 0.0)
+        {
+            return refuse("slack", "it must be a part of the held bytes, 0 or more");
+        }
+        if self.chunk_bytes_max < granularity {
+            return refuse("chunk_bytes_max", "it must be at least the device's granularity");
+        }
+        let max_bytes = match self.max_bytes.map(|bytes| round_up(bytes, granularity)) {
+            None => 0,
+            Some(Some(0)) => return refuse("max_bytes", "no memory could be had with 0; `None` means no limit"),
+            Some(Some(bytes)) => bytes,
+            Some(None) => return refuse("max_bytes", "it is larger than any memory; `None` means no limit"),
+        };
+        Ok(millpond_core::pool::PoolConfig {
+            grain: match (is_apart, self.guard) {
+                (true, _) => granularity,
+                (false, true) => PAGE,
+                (false, false) => GRAIN,
+            },
+            granularity,
+            chunk_bytes_max: if is_apart { granularity } else { self.chunk_bytes_max },
+            slack: self.slack,
+            reuse: self.reuse,
+            release_threshold: self.release_threshold,
+            max_bytes,
+        })
+    }
+}

@@ -1,0 +1,147 @@
+//! Why captures and graphs are refused. Plain data, in words.
+
+use millpond_core::check::{Act, Finding, Side};
+use millpond_core::graph::{GraphId, LaunchRefused, UpdateRefused};
+
+/// Why a call was refused because of a capture.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaptureError {
+    /// A rule of captures; each variant there names CUDA's code.
+    #[error(transparent)]
+    Rule(#[from] millpond_core::graph::CaptureError),
+    /// The call cannot become a node; the capture goes on.
+    #[error("`{call}` cannot be captured; the capture goes on without it")]
+    Uncapturable {
+        /// The call.
+        call: &'static str,
+    },
+    /// A captured free of memory that is no graph's (CUDA: `cudaErrorInvalidValue`). The capture goes on.
+    #[error("{allocation} is not from a graph: free it outside the capture (which goes on)")]
+    NotGraphMemory {
+        /// The memory.
+        allocation: String,
+    },
+    /// Memory of an alloc node has no life before its graph is launched (CUDA: `cudaErrorInvalidValue`).
+    #[error("{allocation} is an alloc node's: it is live only once its graph was launched, see `Launch::take`")]
+    NotLaunched {
+        /// The memory.
+        allocation: String,
+    },
+}
+
+/// What is wrong with a graph, or with what was asked of it.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GraphError {
+    /// A change was refused; the graph is as before.
+    #[error("{0}")]
+    Change(millpond_core::graph::GraphError),
+    /// The graph's order is wrong: each with two nodes and the missing edge. At least one.
+    #[error("{}", .0.first().map(ToString::to_string).unwrap_or_default())]
+    Faults(Vec<Finding>),
+    /// The allocations pass the address space.
+    #[error("the allocations of the graph are more than there are addresses")]
+    TooLarge,
+    /// With its children it has more than four million nodes, or so many that do not come after one another that
+    /// their order takes more than 1 GiB.
+    #[error(
+        "the graph has too many nodes, its children's included, or too many that do not come after one another: make \
+         several graphs of it"
+    )]
+    TooManyNodes,
+    /// An allocation of an earlier launch is not freed (CUDA: `cudaErrorInvalidValue`). Nothing was enqueued.
+    #[error("{0}")]
+    Unfreed(LaunchRefused),
+    /// A graph with memory nodes that keeps [to CUDA's limits](crate::Graph::set_cuda_limits) (CUDA:
+    /// `cudaErrorNotSupported`).
+    #[error("a graph with memory nodes cannot {what} in CUDA, and this one is to keep to that")]
+    CudaLimit {
+        /// What was asked of it.
+        what: &'static str,
+    },
+    /// An exec was not updated (CUDA: `cudaErrorGraphExecUpdateFailure`).
+    #[error("{0}")]
+    Update(UpdateRefused),
+    /// A graph, or a stream, uses or frees memory of a graph that is not live (CUDA: `cudaErrorInvalidValue`).
+    #[error("{}", not_live(*.graph, *.act, .freed.as_deref()))]
+    NotLive {
+        /// The graph that allocates it.
+        graph: GraphId,
+        /// What is done to it.
+        act: Act,
+        /// Where it was freed last, if the instance that allocated it then is gone.
+        freed: Option<Box<Side>>,
+    },
+    /// A node would use memory that is freed already.
+    #[error("a node uses {allocation}, which is freed already:\n  {free}\n  help: name memory that lives")]
+    Freed {
+        /// The allocation.
+        allocation: String,
+        /// The free.
+        free: Box<Side>,
+    },
+    /// A node uses memory that was freed since the graph was made, and serves others now.
+    #[error("{node} uses {allocation}, which was freed since, and its place serves another one: make the graph anew")]
+    Outlived {
+        /// The node: its number, kind, name and place.
+        node: String,
+        /// The allocation.
+        allocation: String,
+    },
+    /// A node names, by a buffer or a view, what an earlier launch left of a graph that is launched with it.
+    #[error(
+        "{allocation} is what an earlier launch of {graph} left, and each launch of this graph makes it anew: name \
+        its alloc node instead"
+    )]
+    MadeAnew {
+        /// The graph that allocates it.
+        graph: GraphId,
+        /// The allocation.
+        allocation: String,
+    },
+    /// A clone of the graph, another instance, or this one before it was updated from a clone has an unfreed allocation
+    /// at the same addresses. Nothing was enqueued.
+    #[error(
+        "the allocation at {address:#x} of another instance or a clone of this graph, or of this instance before its \
+         update, is not freed, and has the same addresses: free it first, or build the graph with symbolic addresses"
+    )]
+    AddressesTaken {
+        /// Where it starts.
+        address: u64,
+    },
+    /// Memory of a graph with symbolic addresses, named where no instance of it is meant.
+    #[error(
+        "the addresses of {0} are placed at each instantiation, so that its alloc nodes name no memory outside it: \
+         take the buffer from a launch (`Launch::take`), or make that graph a child of this one"
+    )]
+    Symbolic(GraphId),
+    /// A capture needs addresses at once.
+    #[error("{0} has symbolic addresses, and a capture needs addresses at once: build it node by node")]
+    SymbolicCapture(GraphId),
+    /// Another graph has the free node for it.
+    #[error("{by} has a free node for that allocation already")]
+    FreedByOther {
+        /// Who.
+        by: GraphId,
+    },
+    /// The alloc node is not one of the launch that leaves memory live.
+    #[error("that alloc node leaves no memory for this launch: it is of another graph, or its graph frees it")]
+    NoOutput,
+    /// The allocation was taken from this launch before.
+    #[error("that allocation was taken from this launch already, or has been freed since")]
+    Taken,
+    /// A graph that is a child twice would have one allocation live twice.
+    #[error("{0} has memory nodes and is in this graph more than once: its addresses would be live twice")]
+    ChildTwice(GraphId),
+}
+
+fn not_live(graph: GraphId, act: Act, freed: Option<&Side>) -> String {
+    match freed {
+        None => format!("memory of {graph} is {}, which is not live: launch that graph first", act.past()),
+        Some(free) => format!(
+            "memory of {graph} is {}, which was freed:\n  {free}\n  help: launch that graph again first",
+            act.past()
+        ),
+    }
+}

@@ -1,0 +1,14 @@
+//! What the library and its user call things: settings, counts, refusals, names of streams, trace files. Plain data.
+
+pub(crate) mod config;
+pub(crate) mod count;
+pub(crate) mod device_name;
+pub(crate) mod error;
+pub(crate) mod graph_error;
+pub(crate) mod native;
+pub(crate) mod role;
+pub(crate) mod share_error;
+pub(crate) mod statistics;
+pub(crate) mod stream_names;
+pub(crate) mod trace_file;
+pub(crate) mod violations;

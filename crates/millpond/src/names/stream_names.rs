@@ -1,0 +1,100 @@
+//! What the program calls its streams, for messages.
+//!
+//! Names are looked up only where something is refused. They stay for a while after their stream is closed: its work
+//! may be the other side of what is refused later. One table for all devices of the process, so that a message can name
+//! streams of another device without a handle of it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use millpond_core::check::{Place, Side, Site};
+use millpond_core::ids::StreamId;
+use millpond_core::op::Names;
+use millpond_driver::process;
+
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
+
+/// So many streams that are closed keep their names.
+const CLOSED_KEPT: usize = 1024;
+
+/// A stream of the process: its device's number, and its own.
+type Key = (u32, u32);
+
+struct Called {
+    names: BTreeMap<Key, Box<str>>,
+    /// Those of them that are closed, the oldest first.
+    closed: VecDeque<Key>,
+}
+
+static CALLED: Mutex<{ ranks::STREAM_NAMES }, Called> =
+    Mutex::new(Called { names: BTreeMap::new(), closed: VecDeque::new() });
+
+impl Called {
+    fn close(&mut self, key: Key) {
+        if !self.names.contains_key(&key) {
+            return;
+        }
+        self.closed.push_back(key);
+        if self.closed.len() > CLOSED_KEPT {
+            self.closed.pop_front().map(|oldest| self.names.remove(&oldest));
+        }
+    }
+}
+
+/// What a stream is called in messages of a device: by its name, where it has one, else by its number.
+#[cold]
+pub(crate) fn title(device: u32, stream: StreamId) -> String {
+    let number = stream.to_string();
+    if process::is_forked() || stream == StreamId::HOST {
+        return number;
+    }
+    let key = (stream.device().unwrap_or(device), stream.on_its_device().0);
+    match (lock(&CALLED).names.get(&key), stream.device()) {
+        (Some(name), Some(device)) => format!("stream `{name}` of device {device}"),
+        (Some(name), None) => format!("stream `{name}`"),
+        (None, _) => number,
+    }
+}
+
+/// An operation of a device as messages show it.
+#[cold]
+pub(crate) fn side(device: u32, site: Site) -> Side {
+    let who = match site.place {
+        // Numbers of another process are its own.
+        Place::Process(_) => site.stream.to_string(),
+        _ => title(device, site.stream),
+    };
+    Side::new(site, who, &Names::default())
+}
+
+/// A stream of a device is called by this name from now on.
+pub(crate) fn set(device: u32, stream: StreamId, name: &str) {
+    lock(&CALLED).names.insert((device, stream.0), name.into());
+}
+
+/// The name that a stream of a device was given.
+pub(crate) fn get(device: u32, stream: StreamId) -> Option<String> {
+    lock(&CALLED).names.get(&(device, stream.0)).map(|name| name.to_string())
+}
+
+/// A stream of a device is closed.
+pub(crate) fn close(device: u32, stream: StreamId) {
+    lock(&CALLED).close((device, stream.0));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_closed_streams_are_bounded() {
+        let mut called = Called { names: BTreeMap::new(), closed: VecDeque::new() };
+        for stream in 0..2 * CLOSED_KEPT as u32 {
+            called.names.insert((0, stream), "short".into());
+            called.close((0, stream));
+            called.close((1, stream));
+        }
+        assert_eq!((called.names.len(), called.closed.len()), (CLOSED_KEPT, CLOSED_KEPT));
+        assert!(called.names.contains_key(&(0, 2 * CLOSED_KEPT as u32 - 1)), "the newest are kept");
+    }
+}

@@ -1,0 +1,227 @@
+//! The file of a trace: opened by a setting or by the environment, one writer at a time, flushed by frames.
+//!
+//! Knows operations and bytes; who makes them is in `tracing.rs`. What cannot be written is left out from then on and
+//! said once, on standard error: tracing never makes a program fail. A process that was forked from the one that opened
+//! the file writes nothing. When the process ends, by `exit` or because `main` returns, traces that are open then are
+//! written to their end, whoever still holds a device; what is done after that (destructors of the program's statics)
+//! is written as it comes.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Once, OnceLock, Weak};
+use std::time::Duration;
+
+use crate::sync::locks::{Guard, Mutex, lock};
+use crate::sync::ranks;
+use millpond_core::op::{Names, Op};
+use millpond_core::trace::ops::Writer;
+use millpond_driver::process;
+
+/// The environment's way to ask for a trace of every device.
+const VARIABLE: &str = "MILLPOND_TRACE";
+
+/// A trace of what the program does, written to a file as it runs: a setting of devices
+/// ([`DeviceConfig::trace`](crate::DeviceConfig::trace)). Clones name the same file.
+///
+/// It is flushed whenever 64 KiB are full, when the host synchronises with a whole device, when the last handle of a
+/// device goes, at the end of the process, and by [`flush`](Self::flush). `millpond check` finds wrong orders in it,
+/// `millpond view` draws it.
+///
+/// Without a setting a device is traced where the environment variable `MILLPOND_TRACE` names a file. If another
+/// running process writes that file already (a parent that hands its environment down), the process's number is
+/// appended to the name.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    path: PathBuf,
+    /// How many devices it has had, and how many are open.
+    pub(crate) devices: AtomicU32,
+    pub(crate) open: AtomicU32,
+    /// Numbers of what no device counts.
+    pub(crate) hosts: AtomicU32,
+    pub(crate) execs: AtomicU32,
+    pub(crate) output: Mutex<{ ranks::TRACE_OUTPUT }, Output>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) writer: Writer,
+    pub(crate) names: Names,
+    /// None once it could not be written.
+    file: Option<File>,
+    /// Whether its end is written, and nothing came after.
+    is_finished: bool,
+    /// Whether the process is about to end: nobody comes to flush.
+    is_ending: bool,
+    /// The process that opened it: one that was forked from it must not write.
+    process: u32,
+    /// Numbers of events that are gone, and the next.
+    pub(crate) free_events: Vec<u32>,
+    pub(crate) next_event: u32,
+}
+
+impl Trace {
+    /// Begins a trace in a file; what was in it is gone.
+    ///
+    /// # Errors
+    /// The file cannot be written, or another process writes a trace to it.
+    pub fn create(path: impl AsRef<Path>) -> io::Result<Trace> {
+        let path = path.as_ref().to_owned();
+        let file = File::options().write(true).create(true).truncate(false).open(&path)?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        file.set_len(0)?;
+        let mut output = Output {
+            writer: Writer::new(),
+            names: Names::new(),
+            file: Some(file),
+            is_finished: false,
+            is_ending: false,
+            process: std::process::id(),
+            free_events: Vec::new(),
+            next_event: 0,
+        };
+        output.write(|writer| writer.seal())?;
+        let (devices, open, hosts, execs) = Default::default();
+        let shared = Arc::new(Shared { path, devices, open, hosts, execs, output: Mutex::new(output) });
+        finish_at_exit(&shared);
+        Ok(Trace { shared })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Writes what there is: a crash after this loses none of it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn flush(&self) -> io::Result<()> {
+        process::refuse_forked().map_err(io::Error::other)?;
+        lock(&self.shared.output).write(Writer::seal)
+    }
+
+    /// The trace that the environment asks for; one for the whole process.
+    pub(crate) fn of_environment() -> Option<Trace> {
+        static TRACE: OnceLock<Option<Trace>> = OnceLock::new();
+        let open = || {
+            let path = PathBuf::from(std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?);
+            let own = || {
+                let mut own = path.clone().into_os_string();
+                own.push(format!(".{}", std::process::id()));
+                Trace::create(own)
+            };
+            match Trace::create(&path) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => own(),
+                opened => opened,
+            }
+            .inspect_err(|error| eprintln!("millpond: no trace in {}: {error}", path.display()))
+            .ok()
+        };
+        TRACE.get_or_init(open).clone()
+    }
+}
+
+/// The traces of this process.
+static OPEN: Mutex<{ ranks::TRACES }, Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+/// A thread that is in the middle of a write when the process ends is waited for so many times, a millisecond each.
+const LOOKS_AT_EXIT: u32 = 200;
+
+/// A trace is written to its end when the process ends.
+fn finish_at_exit(shared: &Arc<Shared>) {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // Where the system has no room for a handler the last frame is lost, as in a crash.
+        let _ = process::at_exit(finish_all);
+    });
+    let mut open = lock(&OPEN);
+    open.retain(|trace| trace.strong_count() > 0);
+    open.push(Arc::downgrade(shared));
+}
+
+/// The process ends.
+extern "C" fn finish_all() {
+    let Some(open) = patiently(&OPEN) else { return };
+    for shared in open.iter().filter_map(Weak::upgrade) {
+        if let Some(mut output) = patiently(&shared.output) {
+            output.is_ending = true;
+            // What cannot be written is lost, as in a crash.
+            let _ = output.finish();
+        }
+    }
+}
+
+/// Takes a lock that another thread may hold for ever: `exit` can be called in the middle of anything.
+fn patiently<const RANK: u8, T>(mutex: &Mutex<RANK, T>) -> Option<Guard<'_, RANK, T>> {
+    (0..LOOKS_AT_EXIT).find_map(|look| {
+        if look > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        mutex.try_lock()
+    })
+}
+
+/// Two are equal where they are the same trace.
+impl PartialEq for Trace {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+impl Eq for Trace {}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // Whatever cannot be written now is lost, as in a crash.
+        let _ = self.write(Writer::seal);
+    }
+}
+
+impl Output {
+    #[inline]
+    pub(crate) fn push(&mut self, op: &Op) {
+        self.writer.push(op, &self.names);
+        self.is_finished = false;
+        if self.writer.is_full() || self.is_ending {
+            self.flush_full();
+        }
+    }
+
+    #[cold]
+    pub(crate) fn flush_full(&mut self) {
+        let written = if self.is_ending { self.finish() } else { self.write(Writer::seal) };
+        if let Err(error) = written {
+            eprintln!("millpond: the trace ends here: {error}");
+        }
+    }
+
+    /// Writes what there is, and that nothing is missing.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_finished, true) { Ok(()) } else { self.write(Writer::finish) }
+    }
+
+    /// A device is opened: a trace that was whole is not any more, whatever becomes of the program.
+    pub(crate) fn reopen(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.is_finished) { self.write(Writer::reopen) } else { Ok(()) }
+    }
+
+    /// Appends what the writer hands out; after a failure nothing more.
+    pub(crate) fn write(&mut self, bytes: impl FnOnce(&mut Writer) -> Vec<u8>) -> io::Result<()> {
+        let bytes = bytes(&mut self.writer);
+        if self.process != std::process::id() {
+            self.file = None;
+        }
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let written = file.write_all(&bytes);
+        if written.is_err() {
+            self.file = None;
+        }
+        written
+    }
+}

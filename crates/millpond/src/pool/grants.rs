@@ -1,0 +1,255 @@
+//! Grants: which other devices may use a pool's memory (CUDA: `cudaMemPoolSetAccess`).
+//!
+//! A grant is the pool's: it holds for all that was and will be allocated from it, and for memory wherever it moves.
+//! Knows mappings and the last uses of each granted device; an access without a grant is refused before it runs.
+//! Locks: a pool's grants come after its heap and after allocations' lives.
+//!
+//! Invariants: **granted-open**: while a pool grants a device access, that device can use every mapping of it;
+//! **seen-off**: access is taken away only when the host knows that every use under it has completed.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use millpond_core::check::{Act, Use};
+use millpond_driver::{Driver, Peer, PeerAccess};
+use smallvec::SmallVec;
+
+use crate::names::device_name::DeviceName;
+use crate::names::error::{Error, Invalid, Result};
+use crate::names::stream_names::side;
+use crate::pool::heap::{Heap, PoolShared};
+use crate::state::allocation::{Allocation, Origin};
+use crate::state::context::Context;
+use crate::stream::handle::StreamShared;
+use crate::sync::locks::{Guard, Mutex, lock};
+use crate::sync::ranks;
+
+/// What a pool grants.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    list: Vec<Grant>,
+}
+
+/// What one device may do.
+#[derive(Debug)]
+struct Grant {
+    device: DeviceName,
+    peer: Peer,
+    access: PeerAccess,
+    /// The last read and the last write of each of its chains.
+    uses: Vec<Use>,
+}
+
+impl Grants {
+    fn find(&self, device: u32) -> Option<&Grant> {
+        self.list.iter().find(|grant| grant.device.number == device)
+    }
+
+    pub(crate) fn access(&self, device: u32) -> PeerAccess {
+        self.find(device).map_or(PeerAccess::None, |grant| grant.access)
+    }
+
+    /// What the driver has to let in, were `device` granted that: several of our devices may be one of the driver's.
+    fn peer_access(&self, peer: Peer, device: u32, access: PeerAccess) -> PeerAccess {
+        let others = self.list.iter().filter(|grant| grant.peer == peer && grant.device.number != device);
+        others.map(|grant| grant.access).max().unwrap_or_default().max(access)
+    }
+
+    /// Who is to be let in to new mappings.
+    fn peers(&self) -> SmallVec<[(Peer, PeerAccess); 2]> {
+        let mut peers = SmallVec::<[(Peer, PeerAccess); 2]>::new();
+        for grant in self.list.iter().filter(|grant| grant.access > PeerAccess::None) {
+            match peers.iter_mut().find(|(peer, _)| *peer == grant.peer) {
+                Some((_, access)) => *access = grant.access.max(*access),
+                None => peers.push((grant.peer, grant.access)),
+            }
+        }
+        peers
+    }
+
+    fn set(&mut self, device: DeviceName, peer: Peer, access: PeerAccess) {
+        match self.list.iter_mut().find(|grant| grant.device.number == device.number) {
+            Some(grant) => grant.access = access,
+            None => self.list.push(Grant { device, peer, access, uses: Vec::new() }),
+        }
+    }
+
+    /// A device's work uses the memory; only the last use of a chain matters.
+    fn used(&mut self, device: u32, by: Use) {
+        let Some(grant) = self.list.iter_mut().find(|grant| grant.device.number == device) else { return };
+        let same = |it: &&mut Use| it.point.slot == by.point.slot && it.site.act == by.site.act;
+        match grant.uses.iter_mut().find(same) {
+            Some(last) => *last = by,
+            None => grant.uses.push(by),
+        }
+    }
+}
+
+/// Opens a new mapping to all that the pool grants access. INVARIANT: granted-open.
+pub(crate) fn open_mapping(
+    context: &Context,
+    grants: &Mutex<{ ranks::GRANTS }, Grants>,
+    at: u64,
+    bytes: u64,
+) -> millpond_driver::Result<()> {
+    let peers = lock(grants).peers();
+    if peers.is_empty() { Ok(()) } else { context.driver.let_in(at, bytes, &peers) }
+}
+
+/// A pool's device and number, and its grants, locked.
+type Held<'a> = ((u32, u32), Guard<'a, { ranks::GRANTS }, Grants>);
+
+/// The grants that one operation relies on, held until it is recorded.
+pub(crate) struct Visit<'a> {
+    device: u32,
+    held: SmallVec<[Held<'a>; 2]>,
+}
+
+impl<'a> Visit<'a> {
+    /// Checks that the stream's device may do this to memory of other devices, in the order of their numbers.
+    pub(crate) fn check(
+        stream: &StreamShared,
+        wanted: impl Iterator<Item = (&'a Allocation, Act)>,
+    ) -> Result<Visit<'a>> {
+        let mut visit = Visit { device: stream.context.number, held: SmallVec::new() };
+        let mut pools: SmallVec<[(&'a Arc<PoolShared>, &'a Allocation, Act); 2]> = SmallVec::new();
+        for (allocation, act) in wanted.filter(|(allocation, _)| allocation.device != visit.device) {
+            let Origin::Pool(pool) = &allocation.origin else {
+                let (what, with) = (allocation.id.to_string(), stream.title());
+                return Err(Invalid::OtherDevice { what, with }.into());
+            };
+            pools.push((pool, allocation, act));
+        }
+        pools.sort_by_key(|(pool, ..)| key(pool));
+        for (pool, allocation, act) in pools {
+            if visit.held.last().is_none_or(|(held, _)| *held != key(pool)) {
+                visit.held.push((key(pool), lock(&pool.grants)));
+            }
+            let granted = visit.held.last().map_or(PeerAccess::None, |(_, grants)| grants.access(visit.device));
+            let needed = if act == Act::Read { PeerAccess::Read } else { PeerAccess::ReadWrite };
+            if granted < needed {
+                return Err(no_access(stream, pool, allocation, act, granted));
+            }
+            // Whoever wants to know what has completed there asks this device.
+            pool.context.chains.insert_abroad(stream.slot, &stream.progress, &stream.context.driver);
+        }
+        Ok(visit)
+    }
+
+    /// The operation was submitted: a use of an allocation.
+    pub(crate) fn used(&mut self, allocation: &Allocation, by: Use) {
+        let Origin::Pool(pool) = &allocation.origin else { return };
+        if let Some((_, grants)) = self.held.iter_mut().find(|(held, _)| *held == key(pool)) {
+            grants.used(self.device, by);
+        }
+    }
+}
+
+impl PoolShared {
+    /// A device's work uses the pool's memory, let in or not. INVARIANT: seen-off.
+    #[cold]
+    pub(crate) fn used_abroad(&self, device: u32, by: Use) {
+        lock(&self.grants).used(device, by);
+    }
+}
+
+fn key(pool: &PoolShared) -> (u32, u32) {
+    (pool.context.number, pool.id.0)
+}
+
+/// Cold: says whose memory it is and what to call.
+#[cold]
+fn no_access(
+    stream: &StreamShared,
+    pool: &PoolShared,
+    allocation: &Allocation,
+    act: Act,
+    granted: PeerAccess,
+) -> Error {
+    Invalid::NoAccess {
+        // Its life is locked by the caller.
+        allocation: allocation.id.to_string(),
+        pool: pool.id,
+        owner: pool.context.name(),
+        device: stream.context.name(),
+        stream: stream.id,
+        writes: act != Act::Read,
+        granted,
+    }
+    .into()
+}
+
+impl PoolShared {
+    pub(crate) fn set_access(&self, context: &Context, peer: Peer, access: PeerAccess) -> Result<()> {
+        let device = context.name();
+        // Held against new mappings, then against uses that rely on the grant.
+        let heap = self.lock();
+        let mut grants = lock(&self.grants);
+        let former = grants.access(device.number);
+        if access == former {
+            return Ok(());
+        }
+        if access < former {
+            self.check_uses(&mut grants, &device, access)?;
+        }
+        let (before, after) =
+            (grants.peer_access(peer, device.number, former), grants.peer_access(peer, device.number, access));
+        let outcome = match after.cmp(&before) {
+            Ordering::Equal => Ok(()),
+            _ => self.let_in(&heap, peer, before, after),
+        };
+        let left = match outcome {
+            Ok(()) => access,
+            Err((_, false)) => access.min(former),
+            Err((_, true)) => former,
+        };
+        grants.set(device, peer, left);
+        // Under the lock: uses that rely on the grant are written down after it, and before its end.
+        if let (Some(tracer), Some(their)) = (&self.context.tracer, &context.tracer)
+            && left != former
+        {
+            tracer.pool_access(self.id, their, left);
+        }
+        outcome.map_err(|(error, _)| error.into())
+    }
+
+    /// Changes what a device may do with every mapping; an error says whether all is as it was.
+    fn let_in(
+        &self,
+        heap: &Heap,
+        peer: Peer,
+        before: PeerAccess,
+        after: PeerAccess,
+    ) -> std::result::Result<(), (millpond_driver::DriverError, bool)> {
+        let driver = &*self.context.driver;
+        for (done, (at, bytes)) in heap.mappings.iter().enumerate() {
+            if let Err(error) = driver.let_in(*at, *bytes, &[(peer, after)]) {
+                let mut changed = heap.mappings.iter().take(done);
+                let restored = changed.all(|(at, bytes)| driver.let_in(*at, *bytes, &[(peer, before)]).is_ok());
+                return Err((error, restored));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether every use that would be cut off has completed, as far as the host was told. INVARIANT: seen-off.
+    fn check_uses(&self, grants: &mut Grants, device: &DeviceName, left: PeerAccess) -> Result<()> {
+        self.context.hear_abroad();
+        let base = self.context.hosts.base();
+        let Some(grant) = grants.list.iter_mut().find(|grant| grant.device.number == device.number) else {
+            return Ok(());
+        };
+        grant.uses.retain(|it| !base.covers(it.point));
+        let is_cut = |it: &&Use| left == PeerAccess::None || it.site.act != Act::Read;
+        match grant.uses.iter().find(is_cut) {
+            None => Ok(()),
+            Some(last) => Err(Invalid::InUse {
+                pool: self.id,
+                owner: self.context.name(),
+                device: device.clone(),
+                last: side(device.number, last.site),
+            }
+            .into()),
+        }
+    }
+}

@@ -1,0 +1,482 @@
+//! A pool: where memory comes from (CUDA: `cudaMemPool_t`).
+//!
+//! The handle and its settings, and the shared half of a pool behind one lock: the heap, the table of allocations and
+//! what is used. Streams come here only when their own shelf misses. Knows allocations; of streams only their shelves.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use millpond_core::ids::{AllocId, BlockId, ChunkId, PoolId};
+use millpond_core::order::Chain;
+use millpond_core::pool::{Freed, PoolConfig, ReusePolicy};
+use millpond_core::units::Range;
+use millpond_driver::{RawChunk, prefetch, process};
+
+use crate::names::error::{Holder, Invalid, Result};
+use crate::names::statistics::PoolStatistics;
+use crate::pool::exposed::Exposed;
+use crate::pool::grants::Grants;
+use crate::pool::shell::Closing;
+use crate::state::allocation::{Allocation, Origin};
+use crate::state::context::Context;
+use crate::state::shelf_count::ShelfCount;
+use crate::stream::handle::{PoolShelf, Shelved, StreamShared};
+use crate::sync::locks::{Guard, Mutex, lock};
+use crate::sync::ranks;
+
+/// A pool of a device. Clones name the same pool; it is destroyed when the last one is dropped.
+///
+/// What was allocated from it stays valid and can still be freed; its memory goes back to the system with the last
+/// of them (CUDA: `cudaMemPoolDestroy`).
+#[derive(Clone)]
+pub struct Pool {
+    pub(crate) shared: Arc<PoolShared>,
+    _owner: Arc<Owner>,
+}
+
+/// Destroys the pool when the last handle goes.
+#[derive(Debug)]
+struct Owner {
+    shared: Arc<PoolShared>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if process::is_forked() {
+            return;
+        }
+        if let Some(tracer) = &self.shared.context.tracer {
+            tracer.pool_closed(self.shared.id);
+        }
+        self.shared.destroy();
+    }
+}
+
+/// The shared half of a pool.
+pub(crate) struct PoolShared {
+    pub(crate) id: PoolId,
+    pub(crate) context: Arc<Context>,
+    /// Sizes are rounded up to this many bytes.
+    pub(crate) grain: u64,
+    /// Whether freed addresses are made inaccessible.
+    pub(crate) guard: bool,
+    /// Whether its memory can be handed to other processes.
+    pub(crate) shareable: bool,
+    /// Whether each allocation is on chunks of its own.
+    pub(crate) is_apart: bool,
+    /// Another process has it as a whole, and keeps its chunks.
+    pub(crate) is_open: AtomicBool,
+    pub(crate) range: Range,
+    destroyed: AtomicBool,
+    /// For how many reasons freed blocks go to the heap at once: addresses are guarded, the pool is destroyed, and each
+    /// request that has found no memory as yet.
+    bypasses: AtomicU32,
+    /// What other devices may do with its memory.
+    pub(crate) grants: Arc<Mutex<{ ranks::GRANTS }, Grants>>,
+    pub(crate) heap: Mutex<{ ranks::HEAP }, Heap>,
+}
+
+/// What a pool is for beside serving memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Uses {
+    pub(crate) guard: bool,
+    pub(crate) shareable: bool,
+    pub(crate) is_apart: bool,
+}
+
+/// A stream's shelf in this pool, as the pool sees it.
+#[derive(Debug)]
+struct ShelfRef {
+    stream: Weak<StreamShared>,
+    count: Arc<ShelfCount>,
+}
+
+/// The heap with all that is kept in step with it.
+#[derive(Debug)]
+#[repr(align(128))] // What streams read that are served from their shelves is on other cache lines than its lock.
+pub(crate) struct Heap {
+    pub(crate) pool: millpond_core::pool::Pool,
+    /// The driver's handle of each chunk.
+    pub(crate) chunks: Vec<Option<Chunk>>,
+    /// What is mapped: first addresses and sizes.
+    pub(crate) mappings: BTreeMap<u64, u64>,
+    /// Who else is let in to it.
+    pub(crate) grants: Arc<Mutex<{ ranks::GRANTS }, Grants>>,
+    /// Whether chunks are made to be handed to other processes.
+    pub(crate) shareable: bool,
+    /// What other processes may reach.
+    pub(crate) exposed: Exposed,
+    next_serial: u64,
+    /// All allocations there ever were; the name of a held block is the index of its own.
+    table: Vec<Arc<Allocation>>,
+    /// Those without a block. The reference that is here goes out with a block and comes back with it, uncounted.
+    vacant: Vec<Arc<Allocation>>,
+    shelves: Vec<ShelfRef>,
+    /// Bytes in use, less what the shelves' counts say.
+    used: i64,
+    used_high: u64,
+    /// How far shelves that are gone rose above what they left in use, since the last look.
+    peak: i64,
+    /// What had left the heap at the last look: until the next, all that is used is part of it.
+    out: u64,
+    /// How often the lock was taken.
+    lock_count: u64,
+}
+
+/// A chunk as the driver knows it, and its number among all that the pool ever had.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chunk {
+    pub(crate) raw: RawChunk,
+    serial: u64,
+}
+
+impl Heap {
+    fn new(pool: millpond_core::pool::Pool, grants: Arc<Mutex<{ ranks::GRANTS }, Grants>>) -> Self {
+        Self {
+            pool,
+            chunks: Vec::new(),
+            mappings: BTreeMap::new(),
+            grants,
+            shareable: false,
+            exposed: Exposed::default(),
+            next_serial: 0,
+            table: Vec::new(),
+            vacant: Vec::new(),
+            shelves: Vec::new(),
+            used: 0,
+            used_high: 0,
+            peak: 0,
+            out: 0,
+            lock_count: 0,
+        }
+    }
+
+    /// The heap, leaving an empty one that is never asked again.
+    fn take(&mut self) -> Heap {
+        let config = self.pool.config().clone();
+        let granule = Range::new(0, config.granularity);
+        std::mem::replace(self, Heap::new(millpond_core::pool::Pool::new(config, granule), Arc::default()))
+    }
+
+    /// A chunk was created.
+    pub(crate) fn add_chunk(&mut self, id: ChunkId, raw: RawChunk) {
+        if self.chunks.len() <= id.index() {
+            self.chunks.resize(id.index() + 1, None);
+        }
+        self.chunks[id.index()] = Some(Chunk { raw, serial: self.next_serial });
+        self.next_serial += 1;
+    }
+
+    /// A chunk's number among all that the pool ever had.
+    pub(crate) fn serial(&self, id: ChunkId) -> Option<u64> {
+        self.chunks.get(id.index()).copied().flatten().map(|chunk| chunk.serial)
+    }
+
+    /// The chunk with that number, while it exists.
+    pub(crate) fn chunk_of(&self, serial: u64) -> Option<RawChunk> {
+        self.chunks.iter().flatten().find(|chunk| chunk.serial == serial).map(|chunk| chunk.raw)
+    }
+
+    /// The allocation that [`enlist`](Self::enlist) hands out next is asked for from memory.
+    #[inline]
+    pub(crate) fn expect_enlist(&self) {
+        if let Some(next) = self.vacant.last() {
+            prefetch(&**next);
+        }
+    }
+
+    /// An allocation for a block that just left the heap.
+    #[inline]
+    pub(crate) fn enlist(&mut self, pool: &Arc<PoolShared>, block: BlockId) -> Arc<Allocation> {
+        let allocation = self.vacant.pop().unwrap_or_else(|| self.add_entry(pool));
+        self.pool.set_name(block, allocation.index);
+        allocation
+    }
+
+    #[cold]
+    fn add_entry(&mut self, pool: &Arc<PoolShared>) -> Arc<Allocation> {
+        let index = self.table.len() as u32;
+        let id = AllocId(pool.context.next_alloc.fetch_add(1, Ordering::Relaxed));
+        let allocation = Arc::new(Allocation::new(id, index, pool.context.number, Origin::Pool(Arc::clone(pool))));
+        self.table.push(Arc::clone(&allocation));
+        allocation
+    }
+
+    /// The block of a freed allocation returns to the heap.
+    #[inline]
+    pub(crate) fn give_back(&mut self, allocation: Arc<Allocation>, freed: Freed<'_>) {
+        if self.exposed.holds(allocation.block()) {
+            return self.exposed.condemn(allocation, freed.into_points());
+        }
+        self.pool.free(allocation.block(), freed);
+        self.vacant.push(allocation);
+    }
+
+    /// Blocks that a chain freed return from its shelf.
+    #[inline]
+    pub(crate) fn take_back(&mut self, chain: &Chain, shelved: impl Iterator<Item = Shelved>) {
+        shelved.for_each(|Shelved { allocation, seq }| self.give_back(allocation, Freed::at(chain, seq)));
+    }
+
+    /// Whether no block is held any more.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.vacant.len() == self.table.len()
+    }
+
+    /// The table, which refers to its pool: taken out so that the pool can go.
+    pub(crate) fn take_table(&mut self) -> Vec<Arc<Allocation>> {
+        self.vacant.clear();
+        std::mem::take(&mut self.table)
+    }
+
+    /// The allocation in a block, once it is entered.
+    pub(crate) fn allocation_in(&self, block: BlockId) -> Option<&Arc<Allocation>> {
+        self.table.get(self.pool.name(block)? as usize).filter(|allocation| allocation.block() == block)
+    }
+
+    /// Those without a block, the last that lost one first: of several that had a block at one address that is the
+    /// order of their frees, whichever streams those were on.
+    pub(crate) fn vacated(&self) -> impl Iterator<Item = &Arc<Allocation>> {
+        self.vacant.iter().rev()
+    }
+
+    /// All entries of the table.
+    pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
+        self.table.iter()
+    }
+
+    /// Counts bytes that went to the program (or came back) without a shelf, and keeps the high mark. What the shelves
+    /// did before counts without them.
+    pub(crate) fn count_used(&mut self, bytes: i64) {
+        let now = self.settle() as i64 + bytes;
+        self.used += bytes;
+        self.used_high = self.used_high.max(now.max(0) as u64);
+    }
+
+    /// Brings the high mark up to date; bytes used now.
+    ///
+    /// Between two looks only shelves serve and are served, each in an order that nobody else knows. So their peaks
+    /// count together: exact where one of them has moved, and else not below what was used at once, nor above what had
+    /// left the heap. What a stream does at the very moment of the look may be seen by the next one.
+    fn settle(&mut self) -> u64 {
+        let (mut now, mut most) = (self.used, self.used + std::mem::take(&mut self.peak));
+        for shelf in &self.shelves {
+            let (used, peak) = shelf.count.look();
+            now += used;
+            most += peak;
+        }
+        let (now, most) = (now.max(0) as u64, most.max(0) as u64);
+        self.used_high = self.used_high.max(now).max(most.min(self.out));
+        self.out = self.pool.held();
+        now
+    }
+}
+
+impl PoolShared {
+    pub(crate) fn new(id: PoolId, context: Arc<Context>, config: PoolConfig, uses: Uses, range: Range) -> Self {
+        let Uses { guard, shareable, is_apart } = uses;
+        let grain = config.grain;
+        let grants = Arc::<Mutex<{ ranks::GRANTS }, Grants>>::default();
+        let mut heap = Heap::new(millpond_core::pool::Pool::new(config, range), Arc::clone(&grants));
+        heap.shareable = shareable;
+        let (destroyed, bypasses, is_open) =
+            (AtomicBool::new(false), AtomicU32::new(guard.into()), AtomicBool::new(false));
+        Self {
+            id,
+            context,
+            grain,
+            guard,
+            shareable,
+            is_apart,
+            is_open,
+            range,
+            destroyed,
+            bypasses,
+            grants,
+            heap: Mutex::new(heap),
+        }
+    }
+
+    /// Takes the heap's lock, the one lock that streams share; counted.
+    pub(crate) fn lock(&self) -> Guard<'_, { ranks::HEAP }, Heap> {
+        let mut heap = lock(&self.heap);
+        heap.lock_count += 1;
+        heap
+    }
+
+    /// Refuses a destroyed pool.
+    #[inline]
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        match self.destroyed.load(Ordering::Relaxed) {
+            true => Err(Invalid::PoolDestroyed(self.id).into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether freed blocks go to the heap at once instead of resting on shelves. Asked under a stream's lock: who
+    /// changes it takes that lock afterwards.
+    #[inline]
+    pub(crate) fn bypasses_shelves(&self) -> bool {
+        self.bypasses.load(Ordering::Relaxed) > 0
+    }
+
+    /// One more reason for that, or one less.
+    pub(crate) fn bypass_shelves(&self, bypass: bool) {
+        match bypass {
+            true => self.bypasses.fetch_add(1, Ordering::AcqRel),
+            false => self.bypasses.fetch_sub(1, Ordering::AcqRel),
+        };
+    }
+
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.destroyed.load(Ordering::Acquire)
+    }
+
+    /// Enters a stream's new shelf.
+    pub(crate) fn add_shelf(&self, stream: Weak<StreamShared>) -> Arc<ShelfCount> {
+        let count = Arc::<ShelfCount>::default();
+        let mut heap = self.lock();
+        count.set_place(heap.shelves.len());
+        heap.shelves.push(ShelfRef { stream, count: Arc::clone(&count) });
+        count
+    }
+
+    /// The shelf of a stream that is closed goes: what lies on it returns, what it counted is the heap's now.
+    pub(crate) fn return_shelf(&self, chain: &Chain, shelf: &mut PoolShelf) {
+        let mut heap = self.lock();
+        heap.take_back(chain, shelf.clear());
+        let (used, peak) = shelf.count.look();
+        heap.used += used;
+        heap.peak += peak - used;
+        let at = shelf.count.place();
+        heap.shelves.swap_remove(at);
+        if let Some(moved) = heap.shelves.get(at) {
+            moved.count.set_place(at);
+        }
+    }
+
+    /// The streams with a shelf here.
+    pub(crate) fn streams(&self) -> Vec<Arc<StreamShared>> {
+        self.lock().shelves.iter().filter_map(|shelf| shelf.stream.upgrade()).collect()
+    }
+
+    /// The allocation that a view names; whether the life it means still lasts is for the caller to see.
+    pub(crate) fn resolve(&self, index: u32) -> Option<Arc<Allocation>> {
+        self.lock().table.get(index as usize).cloned()
+    }
+
+    /// Whether `pointer` is one of this pool's addresses.
+    pub(crate) fn contains(&self, pointer: u64) -> bool {
+        self.range.contains(pointer)
+    }
+
+    /// The largest live allocations, for a report.
+    pub(crate) fn largest(&self, heap: &Heap, count: usize) -> Vec<Holder> {
+        let mut live: Vec<_> = heap.allocations().filter(|it| it.life().freed.is_none()).collect();
+        live.sort_by_key(|it| std::cmp::Reverse(it.life().bytes));
+        live.truncate(count);
+        let holder = |it: &Arc<Allocation>| {
+            let life = it.life();
+            Holder { allocation: it.describe(&life), range: life.range }
+        };
+        live.into_iter().map(holder).collect()
+    }
+
+    /// The last handle is gone: nothing new comes from here; what is idle goes back now, the rest with its last free.
+    fn destroy(&self) {
+        self.destroyed.store(true, Ordering::Release);
+        self.bypass_shelves(true);
+        self.lock().keep_no_exposed();
+        self.trim_if_destroyed();
+    }
+
+    pub(crate) fn statistics(&self) -> PoolStatistics {
+        let mut heap = self.lock();
+        let used_bytes = heap.settle();
+        PoolStatistics {
+            used_bytes,
+            used_high_bytes: heap.used_high,
+            reserved_bytes: heap.pool.reserved(),
+            reserved_high_bytes: heap.pool.reserved_high(),
+            shared_locks: heap.lock_count,
+        }
+    }
+}
+
+impl Drop for PoolShared {
+    fn drop(&mut self) {
+        if process::is_forked() {
+            return;
+        }
+        lock(&self.context.pools).remove(&self.id);
+        let heap = self.heap.get_mut().take();
+        lock(&self.context.closing).push(Closing { heap, range: self.range });
+        self.context.finish_pools();
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(shared: Arc<PoolShared>) -> Self {
+        Self { shared: Arc::clone(&shared), _owner: Arc::new(Owner { shared }) }
+    }
+
+    /// Its number on its device.
+    pub fn id(&self) -> PoolId {
+        self.shared.id
+    }
+
+    /// What is used and reserved, now and at most (CUDA: `cudaMemPoolAttrUsedMemCurrent` and its siblings).
+    pub fn statistics(&self) -> PoolStatistics {
+        self.shared.statistics()
+    }
+
+    /// Sets the high mark of used bytes to the current value (CUDA: `cudaMemPoolAttrUsedMemHigh` set to 0).
+    pub fn reset_used_high(&self) {
+        let mut heap = self.shared.lock();
+        heap.settle();
+        heap.used_high = 0;
+        heap.used_high = heap.settle();
+    }
+
+    /// Sets the high mark of reserved bytes to the current value (CUDA: `cudaMemPoolAttrReservedMemHigh` set to 0).
+    pub fn reset_reserved_high(&self) {
+        self.shared.lock().pool.reset_reserved_high();
+    }
+
+    /// When memory freed on one stream may serve another, for later allocations (CUDA: `cudaMemPoolReuse...`).
+    pub fn set_reuse(&self, reuse: ReusePolicy) {
+        self.shared.lock().pool.set_reuse(reuse);
+    }
+
+    /// Bytes to keep at a synchronisation (CUDA: `cudaMemPoolAttrReleaseThreshold`). The default is 0: everything
+    /// idle goes back to the system whenever the host synchronises.
+    pub fn set_release_threshold(&self, bytes: u64) {
+        self.shared.lock().pool.set_release_threshold(bytes);
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> crate::PoolConfig {
+        let core = self.shared.lock().pool.config().clone();
+        crate::PoolConfig::of_core(core, self.shared.guard, self.shared.shareable)
+    }
+
+    /// Whether the pool's books are whole, every invariant derived anew: for tests, as slow as the pool is large.
+    ///
+    /// # Errors
+    /// What is not.
+    #[doc(hidden)]
+    pub fn audit(&self) -> std::result::Result<(), String> {
+        process::refuse_forked().map_err(|error| error.to_string())?;
+        self.shared.lock().pool.audit()
+    }
+
+    /// Gives memory back to the system until `keep_bytes` are left, as far as it is not in use: not under live
+    /// allocations, nor where freed memory may still be touched by work in flight (CUDA: `cudaMemPoolTrimTo`).
+    ///
+    /// # Errors
+    /// The device refused to unmap; what was given back before stays so.
+    pub fn trim_to(&self, keep_bytes: u64) -> Result<()> {
+        self.shared.trim_to(keep_bytes)
+    }
+}

@@ -1,0 +1,7 @@
+//! Where memory comes from: a pool's heap, its steps taken by the driver, which devices and processes reach it.
+
+pub(crate) mod exposed;
+pub(crate) mod grants;
+pub(crate) mod heap;
+#[allow(unsafe_code)]
+pub(crate) mod shell;

@@ -1,0 +1,194 @@
+//! The one caller of the driver's unsafe calls: takes what the core has decided and does it.
+//!
+//! Knows the heap's steps, streams' raw handles (foreign ones as well) and the driver; decides nothing. The invariants
+//! cited here are those of `millpond_core::pool` (APART, LEGAL, SAFE, STEPWISE).
+
+use std::sync::Arc;
+
+use millpond_core::ids::ChunkId;
+use millpond_core::pool::Step;
+use millpond_core::units::Range;
+use millpond_driver::{Access, CopyKind, Driver, DriverError, Node, RawChunk, RawExec, RawStream, Result, Work};
+
+use crate::pool::grants::open_mapping;
+use crate::pool::heap::Heap;
+use crate::state::context::Context;
+
+/// Takes the heap's steps one by one; at the first that fails the heap forgets the rest.
+pub(crate) fn apply_steps(context: &Context, heap: &mut Heap) -> Result<()> {
+    while let Some(step) = heap.pool.next_step() {
+        if let Err(error) = apply(context, heap, step) {
+            heap.pool.failed();
+            return Err(error);
+        }
+        heap.pool.applied();
+    }
+    Ok(())
+}
+
+fn apply(context: &Context, heap: &mut Heap, step: Step) -> Result<()> {
+    match step {
+        Step::Create { chunk, bytes } => {
+            let raw = match heap.shareable {
+                true => context.driver.create_shareable(bytes)?,
+                false => context.driver.create(bytes)?,
+            };
+            heap.add_chunk(chunk, raw);
+            Ok(())
+        }
+        Step::Map { chunk, at, bytes } => {
+            let raw = raw_chunk(heap, chunk)?;
+            // SAFETY: the pool maps whole chunks into holes of its own reservation (SAFE, STEPWISE).
+            unsafe { context.driver.map(raw, at, bytes) }?;
+            if let Err(error) = open_mapping(context, &heap.grants, at, bytes) {
+                // SAFETY: mapped just now, and nobody knows of it.
+                let _ = unsafe { context.driver.unmap(at, bytes) };
+                return Err(error);
+            }
+            heap.mappings.insert(at, bytes);
+            Ok(())
+        }
+        Step::Unmap { at, bytes, .. } => {
+            // SAFETY: the pool takes a mapping away only when all frees on it have completed (SAFE).
+            unsafe { context.driver.unmap(at, bytes) }?;
+            heap.mappings.remove(&at);
+            Ok(())
+        }
+        Step::Destroy { chunk, .. } => {
+            context.driver.destroy(raw_chunk(heap, chunk)?)?;
+            heap.chunks[chunk.index()] = None;
+            Ok(())
+        }
+    }
+}
+
+fn raw_chunk(heap: &Heap, chunk: ChunkId) -> Result<RawChunk> {
+    heap.chunks.get(chunk.index()).copied().flatten().map(|chunk| chunk.raw).ok_or_else(|| unknown(chunk.0))
+}
+
+/// A chunk that was never created: not reachable while the pool's steps are applied in their order.
+#[cold]
+fn unknown(chunk: u32) -> DriverError {
+    DriverError::UnknownHandle { call: "map", what: "chunk of the pool", handle: chunk.into() }
+}
+
+/// A heap that nobody refers to any more, until its memory and addresses are given back.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    pub(crate) heap: Heap,
+    pub(crate) range: Range,
+}
+
+impl Closing {
+    /// Gives back what no work uses any more; whether that was all. Never waits. What the system refuses to take back
+    /// is tried again, until the device goes.
+    pub(crate) fn finish(&mut self, context: &Context) -> bool {
+        let poll = context.chains.poll(&*context.driver);
+        self.heap.pool.trim(0, &poll);
+        drop(poll);
+        matches!(self.give_back(context), Ok(true) | Err(DriverError::Lost { .. }))
+    }
+
+    fn give_back(&mut self, context: &Context) -> Result<bool> {
+        apply_steps(context, &mut self.heap)?;
+        match (self.heap.pool.idle(), self.heap.pool.reserved()) {
+            // SAFETY: all mappings are gone, and with them all work that used these addresses (SAFE).
+            (_, 0) => unsafe { context.driver.unreserve(self.range.start, self.range.bytes) }.map(|()| true),
+            // Blocks that the program leaked are held for ever, with their addresses.
+            (0, _) => Ok(true),
+            _ => Ok(false),
+        }
+    }
+}
+
+/// Maps a chunk of the graphs' memory at an address of an arena.
+pub(crate) fn map_graph_chunk(context: &Context, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
+    // SAFETY: the address lies in the arena's reservation, and what was mapped there was taken away (mapped-once).
+    unsafe { context.driver.map(chunk, at, bytes) }
+}
+
+/// Takes one mapping of a graphs' chunk away.
+pub(crate) fn unmap_graph_chunk(context: &Context, at: u64, bytes: u64) -> Result<()> {
+    // SAFETY: the callers know that all launches that used the address have completed, and nothing live is there
+    // (held).
+    unsafe { context.driver.unmap(at, bytes) }
+}
+
+/// Gives the addresses of an arena back, from which nothing is mapped any more.
+pub(crate) fn unreserve_graph_addresses(context: &Context, range: Range) -> Result<()> {
+    // SAFETY: the arena is gone, all work has completed, and its mappings were taken away.
+    unsafe { context.driver.unreserve(range.start, range.bytes) }
+}
+
+/// Maps a chunk of another process at an address of a window.
+pub(crate) fn map_import(context: &Context, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
+    // SAFETY: the window's reservation was made for its chunks, one behind the other, and each is mapped once.
+    unsafe { context.driver.map(chunk, at, bytes) }
+}
+
+/// Takes a mapping of a window away.
+pub(crate) fn unmap_import(context: &Context, at: u64, bytes: u64) -> Result<()> {
+    // SAFETY: the import's life has ended, and its uses have completed: the callers waited, or the host was told.
+    unsafe { context.driver.unmap(at, bytes) }
+}
+
+/// Gives a window's addresses back, from which nothing is mapped any more.
+pub(crate) fn unreserve_import(context: &Context, range: Range) -> Result<()> {
+    // SAFETY: as for `unmap_import`; all its mappings were taken away.
+    unsafe { context.driver.unreserve(range.start, range.bytes) }
+}
+
+/// Appends a checked launch: a closure that runs as a kernel. Where the device refuses it stays in `task`, to be
+/// dropped where no locks are held: dropping a closure runs its owner's code.
+pub(crate) fn submit_task(context: &Context, stream: RawStream, task: &mut Option<Work>) -> Result<()> {
+    // SAFETY: the launch's accesses are checked and recorded, so that the memory outlives the work and no unordered
+    // work conflicts (LEGAL, and the histories of the allocations).
+    unsafe { context.driver.submit(stream, task) }
+}
+
+/// Appends a checked copy of host bytes to the device, which keeps them for it.
+pub(crate) fn submit_upload(context: &Context, stream: RawStream, to: u64, from: Arc<[u8]>) -> Result<()> {
+    // SAFETY: as for `submit_task`.
+    unsafe { context.driver.submit(stream, &mut Some(Work::Upload { to, from })) }
+}
+
+/// Appends a checked copy.
+///
+/// Host memory that it writes must live until the work has completed; the callers keep it.
+pub(crate) fn submit_copy(
+    context: &Context,
+    stream: RawStream,
+    to: u64,
+    from: u64,
+    bytes: u64,
+    kind: CopyKind,
+) -> Result<()> {
+    // SAFETY: as for `submit_task`; ranges of two allocations do not overlap (APART), and the caller keeps host memory.
+    unsafe { context.driver.submit(stream, &mut Some(Work::Copy { to, from, bytes, kind })) }
+}
+
+/// Appends a checked fill.
+pub(crate) fn submit_fill(context: &Context, stream: RawStream, at: u64, bytes: u64, value: u8) -> Result<()> {
+    // SAFETY: as for `submit_task`.
+    unsafe { context.driver.submit(stream, &mut Some(Work::Fill { at, bytes, value })) }
+}
+
+/// Appends a change of what may be done with a block's bytes.
+pub(crate) fn submit_protect(context: &Context, stream: RawStream, range: Range, access: Access) -> Result<()> {
+    let work = Work::Protect { at: range.start, bytes: range.bytes, access };
+    // SAFETY: the block is this stream's at this point: all uses come before its free, and the next life after.
+    unsafe { context.driver.submit(stream, &mut Some(work)) }
+}
+
+/// Makes a graph of the device.
+pub(crate) fn instantiate_graph(context: &Context, nodes: &[Node]) -> Result<RawExec> {
+    // SAFETY: its launches are checked, each with all its memory bound before; ranges of two allocations do not
+    // overlap (APART), and the driver keeps what the nodes own.
+    unsafe { context.driver.instantiate(nodes) }
+}
+
+/// Launches a graph of the device: a checked launch.
+pub(crate) fn launch_graph(context: &Context, exec: RawExec, stream: RawStream) -> Result<()> {
+    // SAFETY: as for `submit_task`, for all accesses of the graph's nodes; the memory of its own is bound (one-user).
+    unsafe { context.driver.launch(exec, stream) }
+}

@@ -1,0 +1,241 @@
+//! Who owns memory and who names it: [`Buffer`] and [`View`].
+//!
+//! A buffer owns one life of an allocation and ends it; a view is a plain value that names the life and can be stale.
+//! Neither gives access to bytes: a launch or a copy does, for accesses that it was told of (`access.rs`).
+
+use std::ops::{Bound, RangeBounds};
+
+use millpond_core::ids::{AllocId, PoolId};
+
+use crate::names::count::{Count, Span};
+use crate::names::error::Result;
+use crate::pool::heap::PoolShared;
+use crate::state::access::{Read, Source, Write};
+use crate::state::allocation::{Origin, Owned};
+
+/// `len` elements of device memory, owned.
+///
+/// [`Stream::free`](crate::Stream::free) ends it, checked, and gives it back if that is refused. Dropping it frees it
+/// after everything declared so far: that never waits, never fails, and orders nothing.
+///
+/// A buffer of no elements has no memory and the null address, as in CUDA.
+pub struct Buffer<T> {
+    owned: Option<Owned>,
+    count: Count<T>,
+}
+
+impl<T> Buffer<T> {
+    #[inline]
+    pub(crate) fn new(owned: Option<Owned>, count: Count<T>) -> Self {
+        Self { owned, count }
+    }
+
+    /// Takes the life out, so that nothing is left to drop.
+    #[inline]
+    pub(crate) fn into_owned(mut self) -> (Option<Owned>, Count<T>) {
+        (self.owned.take(), self.count)
+    }
+
+    /// Takes the life out, and leaves an empty buffer.
+    #[inline]
+    pub(crate) fn take_owned(&mut self) -> Option<Owned> {
+        self.count = Count::NONE;
+        self.owned.take()
+    }
+
+    /// The life that it owns; none where it is empty.
+    #[inline]
+    pub(crate) fn owned(&self) -> Option<&Owned> {
+        self.owned.as_ref()
+    }
+
+    /// The number of elements.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.count.len()
+    }
+
+    /// Whether it has no elements.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its size in bytes.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.count.bytes()
+    }
+
+    /// The device address of the first element; 0 where it is empty.
+    #[inline]
+    pub fn address(&self) -> u64 {
+        self.owned.as_ref().map_or(0, |owned| owned.address)
+    }
+
+    /// The number of its allocation, as messages give it; `None` where it is empty.
+    pub fn id(&self) -> Option<AllocId> {
+        self.owned.as_ref().map(|owned| owned.allocation.id)
+    }
+
+    /// Gives it a name, for messages. Where it is allocated in a capture, its alloc node has the name, too.
+    pub fn set_name(&self, name: &str) {
+        if let Some(owned) = &self.owned {
+            owned.set_name(name);
+        }
+    }
+
+    /// A name for this life of the allocation that can be copied.
+    pub fn view(&self) -> View<T> {
+        let named = self.owned.as_ref().map(|owned| Named {
+            device: owned.allocation.device,
+            id: owned.allocation.id,
+            pool: match &owned.allocation.origin {
+                Origin::Pool(pool) => Some(pool.id),
+                _ => None,
+            },
+            index: owned.allocation.index,
+            generation: owned.generation,
+            address: owned.address,
+        });
+        View { named, span: Span::all(self.count) }
+    }
+
+    /// A name for a part of it, by elements. Work that uses different elements needs no order, nor do accesses of one
+    /// launch:
+    ///
+    /// ```
+    /// # use millpond::{Device, HostConfig};
+    /// # fn main() -> Result<(), millpond::Error> {
+    /// let device = Device::host(HostConfig::default())?;
+    /// let stream = device.stream()?;
+    /// let x = stream.alloc::<f32>(&device.default_pool(), 100)?;
+    /// stream.memset(x.write(), 0)?;
+    /// let (first, rest) = x.split_at(40)?;
+    /// stream.launch((first.write(), rest.write()), |(first, rest)| {
+    ///     first.fill(1.0);
+    ///     rest.fill(2.0);
+    /// })?;
+    /// assert_eq!(stream.copy_to_host(x.slice(39..41)?.read())?, [1.0, 2.0]);
+    /// stream.free(x)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Invalid::Bounds`](crate::Invalid::Bounds) where the range does not lie within.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<View<T>> {
+        self.view().slice(range)
+    }
+
+    /// Names for the elements before `mid`, and for the others.
+    ///
+    /// # Errors
+    /// As for [`slice`](Self::slice).
+    pub fn split_at(&self, mid: usize) -> Result<(View<T>, View<T>)> {
+        self.view().split_at(mid)
+    }
+
+    /// Declares that a launch reads it.
+    #[inline]
+    pub fn read(&self) -> Read<'_, T> {
+        Read::new(Source::of(self.owned.as_ref()), Span::all(self.count))
+    }
+
+    /// Declares that a launch writes it, or reads and writes it.
+    #[inline]
+    pub fn write(&self) -> Write<'_, T> {
+        Write::new(Source::of(self.owned.as_ref()), Span::all(self.count))
+    }
+
+    /// Gives up ownership: the address, to be freed with
+    /// [`Stream::free_address`](crate::Stream::free_address) (CUDA: a plain device pointer).
+    pub fn into_address(self) -> u64 {
+        let address = self.address();
+        self.into_owned();
+        address
+    }
+}
+
+impl<T> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        if let Some(owned) = self.owned.take() {
+            PoolShared::drop_allocation(owned);
+        }
+    }
+}
+
+/// A name for one life of an allocation, or for a range of its elements. A plain value: it owns nothing and can
+/// outlive what it names; using it then is refused.
+pub struct View<T> {
+    pub(crate) named: Option<Named>,
+    pub(crate) span: Span<T>,
+}
+
+/// Which life of which allocation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Named {
+    pub(crate) device: u32,
+    pub(crate) id: AllocId,
+    /// None for memory of graphs.
+    pub(crate) pool: Option<PoolId>,
+    pub(crate) index: u32,
+    pub(crate) generation: u64,
+    pub(crate) address: u64,
+}
+
+impl<T> Clone for View<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for View<T> {}
+
+impl<T> View<T> {
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.span.count().len()
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A part of it, by elements. Only uses of the same elements need an order.
+    ///
+    /// # Errors
+    /// [`Invalid::Bounds`](crate::Invalid::Bounds) where the range does not lie within.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<View<T>> {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(start) => start.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(end) => end.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => self.len(),
+        };
+        Ok(View { span: self.span.slice(start, end)?, ..*self })
+    }
+
+    /// The elements before `mid`, and the others.
+    ///
+    /// # Errors
+    /// As for [`slice`](Self::slice).
+    pub fn split_at(&self, mid: usize) -> Result<(View<T>, View<T>)> {
+        Ok((self.slice(..mid)?, self.slice(mid..)?))
+    }
+
+    /// Declares that a launch reads it.
+    pub fn read(&self) -> Read<'static, T> {
+        Read::new(Source::Named(self.named), self.span)
+    }
+
+    /// Declares that a launch writes it, or reads and writes it.
+    pub fn write(&self) -> Write<'static, T> {
+        Write::new(Source::Named(self.named), self.span)
+    }
+}

@@ -1,0 +1,176 @@
+//! What a device's streams and pools share, and nothing else.
+//!
+//! Held by every stream, pool and buffer; it refers to them weakly. Nothing here is touched where memory is served from
+//! a stream's shelf, but the epoch, which is read.
+
+use crate::clock::mark::CountedDriver;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use millpond_core::ids::{Point, PoolId};
+use millpond_core::order::{Slots, Snapshot};
+use millpond_driver::{Driver, Properties, process};
+use smallvec::SmallVec;
+
+use crate::clock::chains::Chains;
+use crate::clock::hosts::Hosts;
+use crate::clock::in_flight::InFlight;
+use crate::clock::mark::Mark;
+use crate::clock::progress::no_end;
+use crate::graph::{Graphs, trim_graph_memory};
+use crate::names::error::{Invalid, Result};
+use crate::names::violations::Violations;
+use crate::pool::heap::PoolShared;
+use crate::pool::shell::Closing;
+use crate::share::Sharing;
+use crate::state::last::FoundPool;
+use crate::stream::default_streams::Legacy;
+use crate::stream::handle::StreamShared;
+use crate::stream::peers;
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
+use crate::trace::tracer::Tracer;
+
+/// The shared part of a device.
+pub(crate) struct Context {
+    /// Tells the devices of a process apart.
+    pub(crate) number: u32,
+    pub(crate) driver: Arc<CountedDriver>,
+    pub(crate) properties: Properties,
+    pub(crate) hosts: Hosts,
+    /// Whether its order and another device's may know points of each other.
+    pub(crate) has_met: AtomicBool,
+    pub(crate) chains: Chains,
+    pub(crate) slots: Mutex<{ ranks::SLOTS }, Slots>,
+    pub(crate) in_flight: InFlight,
+    /// The pools that live, in the order of their opening; each leaves when it goes.
+    pub(crate) pools: Mutex<{ ranks::POOLS }, BTreeMap<PoolId, Weak<PoolShared>>>,
+    pub(crate) legacy: Legacy,
+    /// Heaps of dropped pools with work in flight on their freed memory.
+    pub(crate) closing: Mutex<{ ranks::CLOSING }, Vec<Closing>>,
+    /// What the device's graphs share.
+    pub(crate) graphs: Graphs,
+    /// What is shared with other processes.
+    pub(crate) share: Sharing,
+    /// What writes the operations down, where that is asked for.
+    pub(crate) tracer: Option<Arc<Tracer>>,
+    /// What becomes of a violation.
+    pub(crate) violations: Violations,
+    pub(crate) next_stream: AtomicU32,
+    pub(crate) next_pool: AtomicU32,
+    pub(crate) next_alloc: AtomicU32,
+}
+
+/// So many numbers are left to requests that were let pass at the same time.
+const NUMBERS_MARGIN: u32 = 1 << 24;
+
+impl Context {
+    /// Refuses where numbers for allocations run out: two with one number would be one to locks, views and traces.
+    pub(crate) fn check_numbers(&self) -> Result<()> {
+        match self.next_alloc.load(Ordering::Relaxed) {
+            made if made < u32::MAX - NUMBERS_MARGIN => Ok(()),
+            made => Err(Invalid::NoNumbers { what: "allocations", made }.into()),
+        }
+    }
+
+    /// The next number for a stream or a pool.
+    pub(crate) fn next_number(next: &AtomicU32, what: &'static str) -> Result<u32> {
+        let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |made| made.checked_add(1));
+        taken.map_err(|made| Invalid::NoNumbers { what, made }.into())
+    }
+
+    /// The pools that live.
+    pub(crate) fn pools(&self) -> Vec<FoundPool> {
+        let pools = lock(&self.pools);
+        pools.values().filter_map(FoundPool::upgrade).collect()
+    }
+
+    /// The streams that live.
+    pub(crate) fn streams(&self) -> Vec<Arc<StreamShared>> {
+        self.in_flight.live()
+    }
+
+    /// Whether what the marks of a position do not cover has completed as well.
+    pub(crate) fn are_strays_over(&self, snapshot: &Snapshot) -> Result<bool> {
+        let strays = self.strays(snapshot).into_iter();
+        let over = strays.map(|end| end.map_or_else(|| Err(no_end()), |end| self.driver.is_over(end.raw)));
+        Ok(over.collect::<millpond_driver::Result<Vec<bool>>>()?.into_iter().all(|it| it))
+    }
+
+    /// Waits for what the marks of a position do not cover.
+    pub(crate) fn block_on_strays(&self, snapshot: &Snapshot) -> millpond_driver::Result<()> {
+        let mut strays = self.strays(snapshot).into_iter();
+        strays.try_for_each(|end| end.map_or_else(|| Err(no_end()), |end| self.driver.block_on(end.raw)))
+    }
+
+    fn strays(&self, snapshot: &Snapshot) -> SmallVec<[Option<Arc<Mark>>; 1]> {
+        let Point { slot, seq } = snapshot.point();
+        self.chains.find(slot).map_or_else(SmallVec::new, |chain| chain.strays(seq))
+    }
+
+    /// The host was told that everything up to the snapshots has completed: streams hear of it with their next
+    /// operation.
+    pub(crate) fn told<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
+        for snapshot in snapshots.clone() {
+            if let Some(progress) = self.chains.find(snapshot.point().slot) {
+                progress.complete(snapshot.point().seq);
+            }
+        }
+        self.hosts.learn(snapshots);
+        self.tell_exporters();
+    }
+
+    /// The host has waited until everything up to the snapshots had completed: beyond being told, pools may give memory
+    /// back (CUDA: a synchronisation honours the release threshold, a query does not).
+    pub(crate) fn synchronized<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
+        self.told(snapshots);
+        self.hear_abroad();
+        for pool in self.pools() {
+            pool.synchronized();
+        }
+        self.finish_closing();
+    }
+
+    /// Gives back what nothing uses any more of dropped pools and graphs, and of what was imported.
+    pub(crate) fn finish_closing(&self) {
+        self.finish_pools();
+        self.graphs.finish_closing(self);
+        self.finish_imports();
+    }
+
+    /// Gives the memory of dropped pools back, where nothing uses it any more. Never waits; the heap of a pool that is
+    /// still there may be locked.
+    pub(crate) fn finish_pools(&self) {
+        let closing = std::mem::take(&mut *lock(&self.closing));
+        for mut heap in closing {
+            if !heap.finish(self) {
+                lock(&self.closing).push(heap);
+            }
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if process::is_forked() {
+            // All of it is the parent's. The driver is not dropped: it would wait for threads that are not there.
+            std::mem::forget(Arc::clone(&self.driver));
+            return;
+        }
+        // Once more: what the system refused so far. What it refuses now goes with the device.
+        let _ = self.close_rest();
+        self.finish_closing();
+        self.stop_sharing();
+        let _ = trim_graph_memory(self);
+        if let Some(tracer) = &self.tracer {
+            tracer.close();
+        }
+        peers::leave(self);
+        // What no other device has met, nobody can name; and what the program waited for, all later work comes after.
+        let (has_met, base) = (*self.has_met.get_mut(), self.hosts.base());
+        let is_one = !self.hosts.are_separate();
+        let slots = self.slots.get_mut();
+        slots.retire(|last| !has_met || (is_one && base.covers(last)));
+    }
+}

@@ -1,0 +1,47 @@
+//! Handles that may turn out to be the last.
+//!
+//! Whoever looks a device or a pool up holds it for a moment, and lets it go as its last holder where the program
+//! dropped all others meanwhile: what ends it runs there, under whatever locks are held. That happens once in a million
+//! times, so builds with debug assertions look every time that it could.
+
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+
+use crate::pool::heap::PoolShared;
+use crate::state::context::Context;
+use crate::sync::ranks;
+use crate::sync::ranks::may_wait;
+
+/// A handle that was looked up. It is let go where locks from `FIRST` on may be waited for.
+#[derive(Debug)]
+pub(crate) struct MaybeLast<const FIRST: u8, T>(Arc<T>);
+
+/// A device that goes waits for threads and takes all locks: none is held where it is let go.
+pub(crate) type FoundContext = MaybeLast<{ ranks::PER_THREAD }, Context>;
+/// A pool that goes gives its memory back at once.
+pub(crate) type FoundPool = MaybeLast<{ ranks::POOLS }, PoolShared>;
+
+impl<const FIRST: u8, T> MaybeLast<FIRST, T> {
+    /// What is named, while it is there.
+    pub(crate) fn upgrade(weak: &Weak<T>) -> Option<Self> {
+        weak.upgrade().map(Self)
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<T> {
+        &self.0
+    }
+}
+
+impl<const FIRST: u8, T> Deref for MaybeLast<FIRST, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<const FIRST: u8, T> Drop for MaybeLast<FIRST, T> {
+    fn drop(&mut self) {
+        may_wait::<FIRST>();
+    }
+}

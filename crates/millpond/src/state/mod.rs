@@ -1,0 +1,13 @@
+//! The objects of a device and what refers to what: the device's context, allocations and their lives, who owns them,
+//! what is declared.
+
+#[allow(unsafe_code)]
+pub(crate) mod access;
+pub(crate) mod allocation;
+pub(crate) mod arena;
+pub(crate) mod buffer;
+pub(crate) mod context;
+pub(crate) mod last;
+pub(crate) mod node;
+pub(crate) mod refused;
+pub(crate) mod shelf_count;

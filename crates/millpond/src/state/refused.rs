@@ -1,0 +1,41 @@
+//! A free that was refused gives its buffer back.
+
+use std::fmt;
+
+use crate::names::error::Error;
+use crate::state::buffer::Buffer;
+
+/// A free that was refused, and the buffer, which is as it was.
+///
+/// With `?` in a function that returns [`Error`] the buffer is dropped, which frees it after everything declared so
+/// far.
+pub struct Refused<T> {
+    /// Why.
+    pub error: Error,
+    /// What was to be freed; still the caller's.
+    pub buffer: Buffer<T>,
+}
+
+impl<T> fmt::Debug for Refused<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for Refused<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T> std::error::Error for Refused<T> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl<T> From<Refused<T>> for Error {
+    fn from(refused: Refused<T>) -> Self {
+        refused.error
+    }
+}

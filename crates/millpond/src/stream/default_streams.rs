@@ -1,0 +1,176 @@
+//! The legacy default stream and the streams that are ordered with it.
+//!
+//! An operation on the legacy stream comes after everything in all blocking streams, and their later work after it.
+//! Both sides are settled lazily: a blocking stream notes itself when it has heard everything, the legacy stream takes
+//! the notes; its end is published with a new epoch, so that others hear of it with their next operation. Locks: the
+//! legacy stream's state may be held while another stream's is taken, never the other way round.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use millpond_core::order::{Base, Host, Snapshot};
+use millpond_driver::{Driver, RawMark};
+
+use crate::clock::hosts::next_host;
+use crate::clock::in_flight::End;
+use crate::clock::mark::Mark;
+use crate::clock::progress::Progress;
+use crate::names::error::Result;
+use crate::state::context::Context;
+use crate::stream::handle::{State, StreamShared};
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
+use crate::sync::sweep::Sweep;
+
+/// What ties the blocking streams to the legacy default stream.
+#[derive(Debug, Default)]
+pub(crate) struct Legacy {
+    /// Whether the legacy stream was ever used: before that nobody has to look.
+    pub(crate) is_used: AtomicBool,
+    /// Whether the program submits to it by other ways.
+    pub(crate) is_shared: AtomicBool,
+    /// Its last operation, for blocking streams to wait for, and its chain.
+    last: Mutex<{ ranks::LEGACY_LAST }, Option<(Snapshot, Arc<Progress>)>>,
+    noted: Mutex<{ ranks::LEGACY_NOTED }, Noted>,
+}
+
+/// What the legacy stream's next operation comes after. It may never be used: what has completed is not kept for it.
+#[derive(Debug, Default)]
+struct Noted {
+    /// Blocking streams that may have work since the last.
+    blocking: Vec<Weak<StreamShared>>,
+    /// The last work of those that are closed.
+    ended: Vec<End>,
+    /// A party that was told of the ends that were not kept, where there are any.
+    over: Option<Host>,
+    blocking_sweep: Sweep,
+    ended_sweep: Sweep,
+}
+
+impl Legacy {
+    /// A blocking stream has work for the next operation.
+    fn note(&self, stream: Weak<StreamShared>) {
+        let mut noted = lock(&self.noted);
+        let Noted { blocking, blocking_sweep, .. } = &mut *noted;
+        if blocking_sweep.is_due(blocking.len()) {
+            blocking.retain(|stream| stream.strong_count() > 0);
+            blocking_sweep.done(blocking.len());
+        }
+        blocking.push(stream);
+    }
+
+    /// A blocking stream was closed that had work for the next operation; `base` is what the host knows to have
+    /// completed.
+    pub(crate) fn note_end(&self, end: End, base: &Base) {
+        let mut noted = lock(&self.noted);
+        let Noted { ended, over, ended_sweep, .. } = &mut *noted;
+        let mut gone = Vec::new();
+        if ended_sweep.is_due(ended.len()) {
+            gone.extend(ended.extract_if(.., |(snapshot, _)| base.covers(snapshot.point())));
+            over.get_or_insert_with(|| Host::new(next_host())).learn_all(gone.iter().map(|(snapshot, _)| snapshot));
+            ended_sweep.done(ended.len());
+        }
+        ended.push(end);
+        drop(noted);
+        // Behind the lock: marks are the driver's.
+        drop(gone);
+    }
+}
+
+impl StreamShared {
+    /// Puts later work after a snapshot, for the order and for the device; nothing where that is known.
+    #[inline]
+    pub(crate) fn wait_for(&self, state: &mut State, snapshot: &Snapshot, mark: RawMark) -> Result<()> {
+        if state.chain.knows_of(snapshot) {
+            return Ok(());
+        }
+        self.context.driver.wait(self.raw, mark)?;
+        state.chain.wait(snapshot);
+        Ok(())
+    }
+
+    /// As [`wait_for`](Self::wait_for), for an event of another device.
+    #[cold]
+    pub(crate) fn wait_abroad(&self, state: &mut State, snapshot: &Snapshot, mark: &Mark, of: &Context) -> Result<()> {
+        self.context.check_peers(of)?;
+        self.context.meet(of);
+        if !state.chain.knows_of(snapshot) {
+            self.context.wait_abroad(self.raw, mark)?;
+            state.chain.wait(snapshot);
+        }
+        Ok(())
+    }
+
+    /// As [`wait_for`](Self::wait_for), after all work that another chain has by now.
+    pub(crate) fn wait_for_chain(&self, state: &mut State, snapshot: &Snapshot, progress: &Progress) -> Result<()> {
+        if state.chain.knows_of(snapshot) {
+            return Ok(());
+        }
+        let driver = &*self.context.driver;
+        progress.with_mark(driver, |mark| driver.wait(self.raw, mark))?;
+        state.chain.wait(snapshot);
+        Ok(())
+    }
+
+    /// A blocking stream comes after the legacy stream's last operation, and notes that it has work for its next.
+    pub(crate) fn follow_legacy(&self, state: &mut State) -> Result<()> {
+        let legacy = &self.context.legacy;
+        if legacy.is_used.load(Ordering::Acquire)
+            && let Some((snapshot, progress)) = &*lock(&legacy.last)
+        {
+            self.wait_for_chain(state, snapshot, progress)?;
+        }
+        if !std::mem::replace(&mut state.is_noted, true) {
+            legacy.note(self.me.clone());
+        }
+        Ok(())
+    }
+
+    /// The legacy stream comes after all work of the blocking streams.
+    pub(crate) fn gather_blocking(&self, state: &mut State) -> Result<()> {
+        let legacy = &self.context.legacy;
+        let blocking = std::mem::take(&mut lock(&legacy.noted).blocking);
+        for (i, stream) in blocking.iter().enumerate() {
+            if let Err(error) = stream.upgrade().map_or(Ok(()), |stream| self.gather_one(state, &stream)) {
+                lock(&legacy.noted).blocking.extend_from_slice(&blocking[i..]);
+                return Err(error);
+            }
+        }
+        // After the loop: a stream that it found closed has its end in `ended` once this succeeds, also where the
+        // driver refused to mark that end before.
+        self.context.close_rest()?;
+        let mut noted = lock(&legacy.noted);
+        // From here on this chain knows of them itself.
+        if let Some(over) = noted.over.take() {
+            state.chain.hear(over.base());
+        }
+        while let Some((snapshot, mark)) = noted.ended.last() {
+            self.wait_for(state, snapshot, mark.raw)?;
+            noted.ended.pop();
+        }
+        Ok(())
+    }
+
+    fn gather_one(&self, state: &mut State, stream: &StreamShared) -> Result<()> {
+        let mut other = stream.state.lock();
+        if other.is_closed {
+            // Its end is in `ended`, or will be: see the caller.
+            return Ok(());
+        }
+        let end = stream.end(&mut other);
+        self.wait_for_chain(state, &end, &stream.progress)?;
+        // It must note itself again with its next operation.
+        other.is_noted = false;
+        other.epoch = 0;
+        Ok(())
+    }
+
+    /// The legacy stream has new work: blocking streams wait for it before their next.
+    #[cold]
+    pub(crate) fn publish_legacy(&self, state: &mut State) {
+        let legacy = &self.context.legacy;
+        *lock(&legacy.last) = Some((state.chain.snapshot(), Arc::clone(&self.progress)));
+        legacy.is_used.store(true, Ordering::Release);
+        self.context.hosts.advance();
+    }
+}

@@ -1,0 +1,201 @@
+//! External events: what graphs and outside streams order each other by (CUDA: a `cudaEvent_t` that is recorded and
+//! waited for with `cudaEventRecordExternal` and `cudaEventWaitExternal`).
+//!
+//! An [`Event`] never changes, and a node must name something that each launch records anew: that is an
+//! [`ExternalEvent`], a place that holds the last record. Who waits waits for what it holds at that moment; before its
+//! first record that is nothing, and a wait has no effect. A graph's wait nodes see what it holds at the launch.
+//!
+//! Knows snapshots and marks; nothing of graphs. Its lock is a leaf.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millpond_core::check::Place;
+use millpond_core::graph::EventKey;
+use millpond_core::order::Snapshot;
+
+use crate::StreamId;
+use crate::clock::mark::Mark;
+use crate::graph::EventNode;
+use crate::names::error::{Invalid, Result};
+use crate::state::context::Context;
+use crate::stream::event::{At, Event};
+use crate::stream::handle::{Mode, Stream, StreamShared};
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
+use crate::trace::tracer::{TracedEvent, Tracer};
+
+/// An event that can be recorded again and again, by streams and by launches of graphs. Clones name the same event.
+#[derive(Clone, Debug)]
+pub struct ExternalEvent {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    key: EventKey,
+    /// Its end is told before the device's can come.
+    traced: Option<Arc<TracedEvent>>,
+    context: Arc<Context>,
+    last: Mutex<{ ranks::EXTERNAL }, Option<Record>>,
+}
+
+/// A record: what comes before it, for the order and for the device.
+pub(crate) type Record = (Snapshot, Arc<Mark>);
+
+impl ExternalEvent {
+    /// One of a device, not recorded yet.
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        let key = next_key();
+        let traced = context.tracer.as_ref().map(Tracer::event);
+        ExternalEvent { shared: Arc::new(Shared { key, traced, context, last: Mutex::default() }) }
+    }
+}
+
+impl Event {
+    /// An external event that holds this record; `None` for an event of a capture, which is an edge.
+    ///
+    /// ```
+    /// # use millpond::{Device, HostConfig};
+    /// # fn main() -> millpond::Result<()> {
+    /// let device = Device::host(HostConfig::default())?;
+    /// let (left, right) = (device.stream()?, device.stream()?);
+    /// let x = left.alloc::<u8>(&device.default_pool(), 4096)?;
+    /// let event = left.record()?.to_external().expect("not of a capture");
+    /// right.wait_external(&event)?;
+    /// right.free(x)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn to_external(&self) -> Option<ExternalEvent> {
+        let At::Live { snapshot, mark, context } = &self.at else { return None };
+        let last = Mutex::new(Some((snapshot.clone(), Arc::clone(mark))));
+        let traced = context.tracer.as_ref().map(|tracer| tracer.event_like(self.traced.as_deref()));
+        let context = Arc::clone(context);
+        Some(ExternalEvent { shared: Arc::new(Shared { key: next_key(), traced, context, last }) })
+    }
+}
+
+/// A number is for one process: two devices' events never meet in a graph under one.
+fn next_key() -> EventKey {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    EventKey(NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl ExternalEvent {
+    /// The last record, to be asked or synchronised; none before the first. Where a graph's launch recorded it, it is
+    /// the record of that node: not the whole launch comes before it.
+    pub fn last(&self) -> Option<Event> {
+        let (snapshot, mark) = self.record()?;
+        let context = &self.shared.context;
+        let traced = context.tracer.as_ref().map(|tracer| tracer.event_like(self.shared.traced.as_deref()));
+        Some(Event { traced, at: At::Live { snapshot, mark, context: Arc::clone(&self.shared.context) } })
+    }
+
+    /// What a trace knows it as.
+    pub(crate) fn traced(&self) -> Option<&TracedEvent> {
+        self.shared.traced.as_deref()
+    }
+
+    pub(crate) fn key(&self) -> EventKey {
+        self.shared.key
+    }
+
+    pub(crate) fn record(&self) -> Option<Record> {
+        lock(&self.shared.last).clone()
+    }
+
+    pub(crate) fn set(&self, record: Record) {
+        // The former one is dropped behind the lock: that is a call of the driver.
+        let former = lock(&self.shared.last).replace(record);
+        drop(former);
+    }
+
+    pub(crate) fn check_device(&self, number: u32, with: impl FnOnce() -> String) -> Result<()> {
+        match self.shared.context.number == number {
+            true => Ok(()),
+            false => Err(Invalid::OtherDevice { what: "an external event".into(), with: with() }.into()),
+        }
+    }
+
+    fn check_stream(&self, stream: &StreamShared) -> Result<()> {
+        self.check_device(stream.context.number, || StreamId::to_string(&stream.id))
+    }
+}
+
+impl Stream {
+    /// Records an external event: from now on it stands for everything submitted to the stream so far. In a capture
+    /// this is an event record node, which every launch of the graph runs (CUDA: `cudaEventRecordWithFlags`,
+    /// `cudaEventRecordExternal`).
+    ///
+    /// # Errors
+    /// The event is of another device; the driver refused.
+    #[track_caller]
+    pub fn record_external(&self, event: &ExternalEvent) -> Result<()> {
+        let place = Place::Source(Location::caller());
+        let shared = &self.shared;
+        event.check_stream(shared)?;
+        let mut state = shared.state.lock();
+        let mode = shared.enter(&mut state);
+        match mode {
+            Err(error) => {
+                drop(state);
+                shared.note_refused(&error, |tracer| {
+                    event.traced().into_iter().for_each(|event| tracer.record(shared.id, event, place));
+                });
+                Err(error)
+            }
+            Ok(Mode::Capturing) => shared.capture_event(EventNode::Record, event, place),
+            Ok(Mode::Live) => {
+                event.set(shared.record(&mut state)?);
+                if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {
+                    tracer.record(shared.id, event, place);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes all later work of this stream come after the last record of an external event; where it was never
+    /// recorded this has no effect. In a capture this is an event wait node, which waits for what the event holds when
+    /// the graph is launched (CUDA: `cudaStreamWaitEvent`, `cudaEventWaitExternal`). Outside captures the event may be
+    /// of another device of the same kind.
+    ///
+    /// # Errors
+    /// The event is of another device and cannot be waited for; the driver refused.
+    #[track_caller]
+    pub fn wait_external(&self, event: &ExternalEvent) -> Result<()> {
+        let place = Place::Source(Location::caller());
+        let shared = &self.shared;
+        let mut state = shared.state.lock();
+        let mode = shared.enter(&mut state);
+        match mode {
+            Err(error) => {
+                drop(state);
+                shared.note_refused(&error, |tracer| {
+                    event.traced().into_iter().for_each(|event| tracer.wait(shared.id, event, place));
+                });
+                Err(error)
+            }
+            Ok(Mode::Capturing) => {
+                event.check_stream(shared)?;
+                shared.capture_event(EventNode::Wait, event, place)
+            }
+            Ok(Mode::Live) => {
+                if let Some((snapshot, mark)) = event.record() {
+                    let owner = &event.shared.context;
+                    match owner.number == shared.context.number {
+                        true => shared.wait_for(&mut state, &snapshot, mark.raw)?,
+                        false => shared.wait_abroad(&mut state, &snapshot, &mark, owner)?,
+                    }
+                    if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {
+                        tracer.wait(shared.id, event, place);
+                    }
+                    shared.leave(&mut state);
+                }
+                Ok(())
+            }
+        }
+    }
+}

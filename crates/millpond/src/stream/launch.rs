@@ -1,0 +1,461 @@
+//! Work that uses memory: declared, checked, recorded, submitted - in that order, under the stream's lock.
+//!
+//! Knows accesses and allocations. A launch is refused as a whole: nothing is recorded until every access was found
+//! right, and the locks of all its allocations are held meanwhile (in the order of their numbers), so that no free can
+//! slip in between.
+
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use millpond_core::check::Use;
+use millpond_driver::{Driver, DriverError, RawStream, Work};
+
+use crate::graph::Payload;
+use crate::names::count::Count;
+use crate::names::error::{CaptureError, Invalid, Result};
+use crate::pool::grants::Visit;
+use crate::pool::heap::Pool;
+use crate::pool::heap::PoolShared;
+use crate::pool::shell;
+use crate::share::Hearing;
+use crate::state::access::{Access, task};
+use crate::state::allocation::{Allocation, Kept, Life, Origin, Owned, site};
+use crate::state::buffer::{Buffer, Named};
+use crate::state::context::Context;
+use crate::state::refused::Refused;
+use crate::stream::handle::{Mode, State, Stream, StreamShared};
+use crate::stream::wanted;
+use crate::stream::wanted::{Few, Wanted};
+use crate::sync::garbage::Garbage;
+
+/// Where an operation that was declared goes, with the addresses that it has there: nobody gets at them who does not
+/// look which it is.
+pub(crate) enum To<'a, P> {
+    /// To the device, by this stream.
+    Device(P),
+    /// Into a graph, as what a node does.
+    Graph(&'a mut Payload, P),
+}
+
+impl StreamShared {
+    /// Checks all accesses of one operation; then submits it by `work`, which gets their addresses; then records them.
+    /// If anything fails, nothing has happened.
+    pub(crate) fn operate<A: Access, R>(
+        &self,
+        accesses: &A,
+        races: bool,
+        caller: &'static Location<'static>,
+        work: impl FnOnce(To<'_, A::Place>) -> Result<R>,
+    ) -> Result<R> {
+        self.operate_then(accesses, races, caller, work, |_, done| done)
+    }
+
+    /// As [`operate`](Self::operate); and `then`, before anybody else can use the stream.
+    pub(crate) fn operate_then<A: Access, R, T>(
+        &self,
+        accesses: &A,
+        races: bool,
+        caller: &'static Location<'static>,
+        work: impl FnOnce(To<'_, A::Place>) -> Result<R>,
+        then: impl Fn(&mut State, R) -> T,
+    ) -> Result<T> {
+        let mut work = Some(work);
+        let (mut hearing, mut known) = (Hearing::default(), false);
+        loop {
+            match self.try_operate(accesses, races, caller, &mut work, &then, &mut hearing) {
+                Ok(Some(done)) => return Ok(done),
+                // What other processes said before their programs told anybody is heard before memory that they hold is
+                // judged.
+                Ok(None) => hearing.hear(),
+                // What was refused has not begun.
+                Err(mut error) => {
+                    if work.is_none() || !self.mend(&mut error, &mut known) {
+                        self.note_refused(&error, |tracer| {
+                            tracer.declared_launch(&self.context.graphs, self.id, accesses, caller)
+                        });
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// As [`operate`](Self::operate), once. The work is taken where it is begun. Nothing, and nothing has happened,
+    /// where other processes are to be heard first.
+    fn try_operate<A: Access, R, T, W: FnOnce(To<'_, A::Place>) -> Result<R>>(
+        &self,
+        accesses: &A,
+        races: bool,
+        caller: &'static Location<'static>,
+        work: &mut Option<W>,
+        then: impl Fn(&mut State, R) -> T,
+        hearing: &mut Hearing,
+    ) -> Result<Option<T>> {
+        let mut begin = |to: To<'_, A::Place>| (work.take().expect("it is begun once"))(to);
+        let garbage = Garbage::default();
+        // What is looked up is let go behind the lock: it may be the last of its kind by then.
+        let mut wanted = Few::<Wanted<'_>>::new();
+        let mut state = self.state.lock();
+        if self.enter(&mut state)? == Mode::Capturing {
+            let done = self.capture_work((&mut state, &garbage), accesses, !races, caller, begin);
+            return done.map(|done| Some(then(&mut state, done)));
+        }
+        let mut addresses = Few::<u64>::new();
+        let mut failed = None;
+        // Names are looked up first: the pool's lock comes after the stream's and before no allocation's.
+        accesses.declare(&mut |declared| {
+            if failed.is_none() {
+                failed = self.want(&declared, &mut addresses, &mut wanted, &garbage).err();
+            }
+        });
+        wanted.sort_by_key(|wanted| (wanted.allocation.get().key(), wanted.part));
+        let (stale, aliased) = wanted::merge(&mut wanted);
+        let places = wanted::places(&wanted);
+        let mut lives = Few::new();
+        for (wanted, place) in wanted.iter().zip(&places) {
+            if lives.len() == *place {
+                lives.push(wanted.allocation.get().life());
+            }
+        }
+        if hearing.needs(lives.iter().map(|life| &**life)) {
+            return Ok(None);
+        }
+        let mut visit = match wanted.iter().any(|wanted| wanted.allocation.get().device != self.context.number) {
+            true => Some(Visit::check(self, wanted.iter().map(|wanted| (wanted.allocation.get(), wanted.act)))?),
+            false => None,
+        };
+        let mut refused = Vec::from_iter(stale);
+        for (wanted, place) in wanted.iter().zip(&places) {
+            if let Err(error) = self.judge(wanted, &lives[*place], races, &mut state, caller) {
+                refused.push((wanted.at, error));
+            }
+        }
+        // What could not be found was declared after all that was.
+        if let Some(error) = wanted::first(refused).or(failed).or(aliased) {
+            return Err(error);
+        }
+        let mut address = addresses.into_iter();
+        let place = accesses.place(&mut || address.next().unwrap_or(0));
+        let result = begin(To::Device(place))?;
+        let point = state.chain.submit();
+        for (wanted, place) in wanted.iter().zip(&places) {
+            let life = &mut lives[*place];
+            let mut used = Use { point, site: site(wanted.act, self.id, state.op(), caller) };
+            if let Some(visit) = &mut visit
+                && wanted.allocation.get().device != self.context.number
+            {
+                used.site.stream = self.id.of_device(self.context.number);
+                visit.used(wanted.allocation.get(), used);
+            }
+            life.history.add_use(used, wanted.part, &state.chain);
+            if life.history.is_due() {
+                self.settle(wanted.allocation.get(), life);
+            }
+        }
+        if let Some(tracer) = &self.context.tracer {
+            let used = wanted.iter().map(|it| (it.allocation.get(), it.generation, it.act, it.part));
+            tracer.launch(self.id, used, caller);
+        }
+        // Published while the lives are held: who frees one of them finds this use among what is in flight.
+        match self.submitters.take_declared() {
+            false => self.leave(&mut state),
+            true => self.leave_declared(&mut state),
+        }
+        drop((visit, lives));
+        Ok(Some(then(&mut state, result)))
+    }
+}
+
+impl StreamShared {
+    /// Forgets uses that the host was told have completed: all that the program does later comes after them.
+    #[cold]
+    fn settle(&self, allocation: &Allocation, life: &mut Life) {
+        let is_own =
+            allocation.device == self.context.number && matches!(allocation.origin, Origin::Pool(_) | Origin::Graph(_));
+        if is_own && life.lent.is_none() && !self.context.hosts.are_separate() {
+            let base = self.context.hosts.base();
+            life.history.settle(|point| base.covers(point));
+        }
+    }
+}
+
+impl Context {
+    /// The allocation that a view of this device names.
+    #[cold]
+    pub(crate) fn resolve(&self, named: Named) -> Result<Arc<Allocation>> {
+        let Some(id) = named.pool else {
+            let import = self.find_import(named.id);
+            return import.map_or_else(|| self.graphs.find(named.id), Ok);
+        };
+        let pools = self.pools();
+        let pool = pools.iter().find(|pool| pool.id == id);
+        pool.and_then(|pool| pool.resolve(named.index)).ok_or_else(|| Invalid::Stale.into())
+    }
+}
+
+/// A stream in the hands of foreign code, for the length of an [`enqueue`](Stream::enqueue).
+#[derive(Debug)]
+pub struct Queue<'s> {
+    stream: &'s StreamShared,
+    captures: bool,
+    garbage: &'s Garbage,
+}
+
+impl Queue<'_> {
+    /// The stream as foreign code knows it (CUDA: a `CUstream`), or else the driver's handle of it.
+    pub fn raw_stream(&self) -> RawStream {
+        self.stream.share();
+        let native = self.stream.context.driver.native_stream(self.stream.raw);
+        native.map_or(self.stream.raw, RawStream)
+    }
+
+    /// Whether a capture gets what is submitted: it becomes a node, and is not done now.
+    pub fn is_capturing(&self) -> bool {
+        self.captures
+    }
+
+    /// Appends a closure that runs in stream order on the host's side (CUDA: `cudaLaunchHostFunc`). On CUDA it must not
+    /// call the device, nor drop what does, nor wait for another such closure; one that panics loses the device.
+    ///
+    /// # Errors
+    /// The device is lost; the stream captures, and a launch would call the closure again.
+    pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
+        if self.captures {
+            return Err(CaptureError::Uncapturable { call: "host_function" }.into());
+        }
+        let mut task = self.garbage.hold(Some(Work::Run(Box::new(function))));
+        Ok(shell::submit_task(&self.stream.context, self.stream.raw, &mut task)?)
+    }
+}
+
+impl StreamShared {
+    /// Launches a closure; `record` makes it a node's payload where the stream captures, or gives it back.
+    fn launch<A: Access, K: for<'a> FnOnce(A::Slice<'a>) + Send + 'static>(
+        &self,
+        accesses: A,
+        kernel: K,
+        record: impl FnOnce(A::Place, K) -> std::result::Result<Payload, K>,
+        caller: &'static Location<'static>,
+    ) -> Result<()> {
+        self.check_closures()?;
+        // A kernel that is refused or not run is dropped here, behind the locks: it may own buffers.
+        let (mut refused, mut unused) = (None, None);
+        self.operate(&accesses, true, caller, |to| {
+            let place = match to {
+                To::Device(place) => place,
+                To::Graph(payload, place) => match record(place, kernel) {
+                    Ok(recorded) => {
+                        *payload = recorded;
+                        return Ok(());
+                    }
+                    Err(kernel) => {
+                        unused = Some(kernel);
+                        return Err(CaptureError::Uncapturable { call: "launch_once" }.into());
+                    }
+                },
+            };
+            // Where there is no memory there are no slices: the kernel is checked and recorded, and not run.
+            refused = Some(Work::Run(match self.context.properties.has_memory {
+                true => task::<A>(place, kernel),
+                false => {
+                    unused = Some(kernel);
+                    Box::new(|| ())
+                }
+            }));
+            Ok(shell::submit_task(&self.context, self.raw, &mut refused)?)
+        })?;
+        drop(unused);
+        Ok(())
+    }
+
+    /// What cannot be counted in bytes is out of memory like anything else that is too large.
+    #[cold]
+    fn alloc_too_many<T: Pod>(&self, pool: &Pool, len: usize, caller: &'static Location<'static>) -> Result<Buffer<T>> {
+        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
+        // No device has so much.
+        PoolShared::drop_allocation(self.alloc_by_rule(&pool.shared, bytes, caller)?);
+        Err(DriverError::OutOfMemory { call: "alloc", bytes }.into())
+    }
+
+    pub(crate) fn check_closures(&self) -> Result<()> {
+        let properties = &self.context.properties;
+        match properties.runs_closures {
+            true => Ok(()),
+            false => Err(Invalid::NoClosures { device: properties.name.clone() }.into()),
+        }
+    }
+}
+
+impl Stream {
+    /// Allocates `len` elements that exist from this point of the stream on (CUDA: `cudaMallocFromPoolAsync`). The
+    /// contents are undefined: any bytes, possibly of former allocations. The address is a multiple of 512.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) with a report of who holds what, after everything idle was
+    /// moved or given back; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a destroyed pool or one of
+    /// another device.
+    #[inline(always)] // Thin: what it returns is made in its caller's place, not copied there.
+    #[track_caller]
+    pub fn alloc<T: Pod>(&self, pool: &Pool, len: usize) -> Result<Buffer<T>> {
+        let caller = Location::caller();
+        let Some(count) = Count::new(len) else { return self.shared.alloc_too_many(pool, len, caller) };
+        if count.bytes() == 0 {
+            return Ok(Buffer::new(None, count));
+        }
+        match self.shared.alloc_at_once(&pool.shared, count.bytes(), caller) {
+            Some(life) => Ok(Buffer::new(Some(life.into()), count)),
+            None => {
+                self.shared.alloc_by_rule(&pool.shared, count.bytes(), caller).map(|it| Buffer::new(Some(it), count))
+            }
+        }
+    }
+
+    /// Frees a buffer at this point of the stream (CUDA: `cudaFreeAsync`). It may have been allocated and used on other
+    /// streams: the free must come after all of that.
+    ///
+    /// # Errors
+    /// A violation, with the buffer, which is as it was: still live, to be freed once the missing edge is there.
+    #[inline]
+    #[track_caller]
+    pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
+        let caller = Location::caller();
+        let (owned, count) = buffer.into_owned();
+        let Some(owned) = owned else { return Ok(()) };
+        self.shared
+            .free::<Kept>(owned, caller)
+            .map_err(|(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), count) })
+    }
+
+    /// Frees memory by its address, which may have come from anywhere (CUDA: `cudaFreeAsync`). Null is fine and has no
+    /// effect. A buffer that owned the memory then owns nothing. In a capture this is a free node.
+    ///
+    /// # Errors
+    /// [`Invalid::Pointer`] where it is not the start of a live allocation, with what is nearest; a violation as for
+    /// [`free`](Self::free). Nothing is lost either way.
+    #[track_caller]
+    pub fn free_address(&self, address: u64) -> Result<()> {
+        let caller = Location::caller();
+        if address == 0 {
+            return Ok(());
+        }
+        let shared = &self.shared;
+        let entered = shared.enter_to_free().inspect_err(|error| {
+            let found = PoolShared::find_on(&shared.context, address);
+            shared.note_refused(error, |tracer| match &found {
+                Ok(owned) => tracer.free_owned(owned, Some(shared.id), caller),
+                Err(_) => shared.note_second_free(address, caller),
+            });
+        });
+        let capture = entered?;
+        let captured = capture.and_then(|capture| shared.context.graphs.find_captured(&capture, address));
+        let found = captured.map_or_else(|| PoolShared::find_on(&shared.context, address), Ok);
+        let owned = found.inspect_err(|_| shared.note_second_free(address, caller))?;
+        shared.free::<Owned>(owned, caller).map_err(|(error, _)| error)
+    }
+
+    /// Runs a closure as a kernel on the device, at this point of the stream, with the slices of the declared
+    /// accesses. Reads give `&[T]`, writes `&mut [T]`.
+    ///
+    /// # Errors
+    /// A violation, before anything runs: an access that does not come after its allocation, or comes after the free,
+    /// or conflicts with an unordered access of another stream. [`Invalid::NoAccess`] for memory of another device
+    /// whose pool does not [grant](crate::Pool::grant) that. [`Invalid::Aliased`] where one allocation is written
+    /// and used a second time. [`Invalid::NoClosures`] where the device is none that runs closures.
+    #[track_caller]
+    pub fn launch<A: Access>(
+        &self,
+        accesses: A,
+        kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
+    ) -> Result<()> {
+        let shared = &self.shared;
+        let record = |place, kernel| Ok(Payload::kernel::<A>(&shared.context, place, kernel));
+        shared.launch(accesses, kernel, record, Location::caller())
+    }
+
+    /// As [`launch`](Self::launch), for a closure that runs once and may give away what it owns.
+    ///
+    /// ```
+    /// # fn main() -> millpond::Result<()> {
+    /// # let device = millpond::Device::host(Default::default())?;
+    /// let stream = device.stream()?;
+    /// let x = stream.upload(&device.default_pool(), &[1, 2, 3])?;
+    /// let (send, sum) = std::sync::mpsc::channel::<i32>();
+    /// stream.launch_once(x.read(), move |x| drop(send.send(x.iter().sum())))?;
+    /// assert_eq!(sum.recv(), Ok(6));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`launch`](Self::launch), and [`CaptureError::Uncapturable`] in a capture, whose nodes run at each launch
+    /// of the graph.
+    #[track_caller]
+    pub fn launch_once<A: Access>(
+        &self,
+        accesses: A,
+        kernel: impl for<'a> FnOnce(A::Slice<'a>) + Send + 'static,
+    ) -> Result<()> {
+        self.shared.launch(accesses, kernel, |_, kernel| Err(kernel), Location::caller())
+    }
+
+    /// Declares a use and submits nothing: it is checked and recorded as a [`launch`](Self::launch) that does nothing.
+    /// For work that reaches the stream by other ways, right before it. In a capture that work, up to this stream's
+    /// next call, becomes a node, where the device has graphs of its own.
+    ///
+    /// # Errors
+    /// As for [`launch`](Self::launch), on every kind of device; [`DriverError::Captured`] where the program captures
+    /// the stream by other ways than [`begin_capture`](Self::begin_capture).
+    #[track_caller]
+    pub fn declare<A: Access>(&self, accesses: A) -> Result<()> {
+        self.shared.operate(&accesses, true, Location::caller(), |to| {
+            match to {
+                To::Device(_) => {
+                    self.shared.check_captured("declare")?;
+                    self.shared.submitters.declare();
+                }
+                To::Graph(payload, _) if self.shared.context.driver.has_graphs() => *payload = Payload::Open,
+                To::Graph(..) => {}
+            }
+            Ok(())
+        })
+    }
+
+    /// Lets foreign code submit work that uses memory: kernels of cuBLAS, cudarc, a C library. The accesses are checked
+    /// as for [`launch`](Self::launch), except that unordered accesses of one allocation are let pass (they may touch
+    /// different halves); `submit` then runs at once, on this thread, with the stream and the addresses. In a capture
+    /// what it submits becomes a node, where the device has graphs of its own (CUDA); it is not done then.
+    ///
+    /// While `submit` runs the stream is locked: it must not use this [`Stream`] but the queue it is given.
+    ///
+    /// # Errors
+    /// As for [`launch`](Self::launch), and [`DriverError::Captured`] where the program captures the stream by other
+    /// ways than [`begin_capture`](Self::begin_capture): nothing has happened. And whatever `submit` returns: the
+    /// accesses are recorded all the same, since it may have submitted something before it failed, or panicked; in a
+    /// capture they are not, and what it submitted is thrown away.
+    ///
+    /// # Safety
+    /// What `submit` submits goes to that stream, and touches no memory of Millpond's but the declared accesses in the
+    /// declared way; unordered accesses touch different bytes.
+    #[track_caller]
+    #[allow(unsafe_code)] // It hands the caller's promise on and does nothing unsafe itself.
+    pub unsafe fn enqueue<A: Access, R>(
+        &self,
+        accesses: A,
+        submit: impl FnOnce(&Queue<'_>, A::Place) -> Result<R>,
+    ) -> Result<R> {
+        let (stream, garbage) = (&*self.shared, &Garbage::default());
+        let outcome = stream.operate(&accesses, false, Location::caller(), |to| match to {
+            To::Device(place) => {
+                stream.check_captured("enqueue")?;
+                let queue = Queue { stream, captures: false, garbage };
+                Ok(catch_unwind(AssertUnwindSafe(|| submit(&queue, place))))
+            }
+            To::Graph(payload, place) => {
+                let queue = Queue { stream, captures: true, garbage };
+                stream.capture_foreign(payload, || submit(&queue, place)).map(|done| Ok(Ok(done)))
+            }
+        })?;
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}

@@ -1,0 +1,17 @@
+//! What streams do: serve memory, launch, copy, record, wait; for each other, the default streams, the host, and other
+//! devices.
+
+pub(crate) mod copy;
+pub(crate) mod default_streams;
+pub(crate) mod event;
+pub(crate) mod external;
+pub(crate) mod handle;
+pub(crate) mod help;
+pub(crate) mod launch;
+pub(crate) mod named;
+pub(crate) mod peers;
+pub(crate) mod record;
+pub(crate) mod relieve;
+pub(crate) mod report;
+pub(crate) mod serve;
+pub(crate) mod wanted;

@@ -1,0 +1,196 @@
+//! Devices of one process that meet: by an event that another's stream waits for, by memory that another's work uses.
+//!
+//! All chains of a process have numbers of their own, whichever device they are of, so a point means the same to every
+//! device, and what one stream recorded another of any device can learn. What is kept apart is what hosts know: each
+//! device is told of its own synchronisations. A thread that waited for one device and then submits to another comes
+//! after what it waited for all the same: that is looked up where it would be missed ([`Context::hear_abroad`]), and
+//! costs nothing before. Locks: leaves; nothing is dropped under them that could own a device.
+
+use crate::names::device_name::DeviceName;
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock, Weak};
+
+use millpond_core::order::Numbers;
+use millpond_driver::{Driver, process};
+
+use crate::clock::hosts::{Knowledge, Told};
+use crate::clock::mark::Mark;
+use crate::names::error::{Invalid, Result};
+use crate::state::context::Context;
+use crate::state::last::FoundContext;
+use crate::stream::handle::{State, StreamShared};
+use crate::sync::locks::{Guard, Mutex, lock};
+use crate::sync::ranks;
+use crate::trace::tracer::Tracer;
+
+/// Chains of all devices of the process.
+static NUMBERS: LazyLock<Numbers> = LazyLock::new(Numbers::default);
+/// The devices of the process.
+static DEVICES: Mutex<{ ranks::DEVICES }, Devices> = Mutex::new(Vec::new());
+type Devices = Vec<Open>;
+
+/// A device that is open.
+struct Open {
+    number: u32,
+    /// Whether others may have to do with it.
+    has_peers: bool,
+    context: Weak<Context>,
+    tracer: Option<Arc<Tracer>>,
+}
+/// What hosts know of those devices that have met others.
+static MET: Mutex<{ ranks::MET }, Vec<(u32, Weak<Knowledge>)>> = Mutex::new(Vec::new());
+/// What hosts knew of those among them that are gone.
+static GONE: LazyLock<Arc<Knowledge>> = LazyLock::new(Arc::default);
+
+/// Where chains get their numbers from.
+pub(crate) fn numbers() -> &'static Numbers {
+    &NUMBERS
+}
+
+thread_local! {
+    /// The devices, from before this thread forks until that is done: a forked process finds the list whole.
+    static FORKING: RefCell<Option<Guard<'static, { ranks::DEVICES }, Devices>>> = const { RefCell::new(None) };
+}
+
+extern "C" fn before_fork() {
+    let _ = FORKING.try_with(|forking| *forking.borrow_mut() = Some(lock(&DEVICES)));
+}
+
+extern "C" fn in_parent() {
+    let _ = FORKING.try_with(|forking| forking.borrow_mut().take());
+}
+
+/// Every stream has something to hear from now on, and is refused where it would hear it.
+extern "C" fn in_child() {
+    let _ = FORKING.try_with(|forking| {
+        for device in forking.borrow_mut().take().iter().flat_map(|devices| devices.iter()) {
+            if let Some(context) = device.context.upgrade() {
+                context.hosts.advance();
+                // The parent's threads have it, too, here for ever.
+                std::mem::forget(context);
+            }
+        }
+    });
+}
+
+/// A device is open.
+pub(crate) fn enter(context: &Arc<Context>) {
+    process::watch_forks(before_fork, in_parent, in_child);
+    let (number, has_peers, tracer) = (context.number, context.driver.peer().is_some(), context.tracer.clone());
+    lock(&DEVICES).push(Open { number, has_peers, context: Arc::downgrade(context), tracer });
+}
+
+/// A device goes. What its host was told stays true.
+pub(crate) fn leave(context: &Context) {
+    if context.has_met.load(Ordering::Acquire) {
+        GONE.hear(&context.hosts.base());
+    }
+    lock(&DEVICES).retain(|other| other.number != context.number);
+    lock(&MET).retain(|(other, _)| *other != context.number);
+}
+
+/// The device of a number, while it is open.
+pub(crate) fn find(number: u32) -> Option<FoundContext> {
+    let devices = lock(&DEVICES);
+    FoundContext::upgrade(&devices.iter().find(|other| other.number == number)?.context)
+}
+
+/// What traces the device of a number, while it is open.
+pub(crate) fn tracer_of(number: u32) -> Option<Arc<Tracer>> {
+    lock(&DEVICES).iter().find(|other| other.number == number)?.tracer.clone()
+}
+
+/// The other devices of the process that this one may have points of.
+pub(crate) fn met(context: &Context) -> Vec<FoundContext> {
+    let has_met = |context: &Context| context.has_met.load(Ordering::Acquire);
+    if !has_met(context) {
+        return Vec::new();
+    }
+    others(context).into_iter().filter(|other| has_met(other)).collect()
+}
+
+/// The numbers of all open devices that others may have to do with.
+pub(crate) fn numbers_of_peers() -> Vec<u32> {
+    lock(&DEVICES).iter().filter(|other| other.has_peers).map(|other| other.number).collect()
+}
+
+/// The other devices of the process.
+pub(crate) fn others(context: &Context) -> Vec<FoundContext> {
+    let devices = lock(&DEVICES);
+    let others = devices.iter().filter(|other| other.number != context.number);
+    others.filter_map(|other| FoundContext::upgrade(&other.context)).collect()
+}
+
+impl Context {
+    /// What messages call it.
+    pub(crate) fn name(&self) -> DeviceName {
+        DeviceName { number: self.number, name: self.properties.name.clone() }
+    }
+
+    /// From now on this device and another may have each other's points.
+    pub(crate) fn meet(&self, other: &Context) {
+        for context in [self, other] {
+            if !context.has_met.swap(true, Ordering::AcqRel) {
+                lock(&MET).push((context.number, Arc::downgrade(&context.hosts.knowledge)));
+            }
+        }
+    }
+
+    /// The calling thread was told of other devices, too: what it was told counts here. Whether that is news.
+    #[cold]
+    pub(crate) fn hear_abroad(&self) -> bool {
+        let others: Vec<_> = match self.has_met.load(Ordering::Acquire) {
+            true => lock(&MET).iter().filter_map(|(_, known)| known.upgrade()).chain([Arc::clone(&GONE)]).collect(),
+            false => return false,
+        };
+        let mut is_news = false;
+        for other in others.iter().filter(|other| !Arc::ptr_eq(other, &self.hosts.knowledge)) {
+            let (own, base) = (self.hosts.base(), other.base());
+            if base.points().any(|point| !own.covers(point)) {
+                self.hosts.hear(&Told { base, traced: None });
+                is_news = true;
+            }
+        }
+        is_news
+    }
+
+    /// As [`hear_abroad`](Self::hear_abroad), of all devices of the process.
+    #[cold]
+    pub(crate) fn hear_all(&self) {
+        self.hear_abroad();
+        for other in others(self) {
+            self.hosts.hear(&Told { base: other.hosts.base(), traced: None });
+        }
+    }
+
+    /// Refuses two devices that can have nothing to do with each other.
+    pub(crate) fn check_peers(&self, other: &Context) -> Result<()> {
+        match (self.driver.peer(), other.driver.peer()) {
+            (Some(own), Some(their)) if std::mem::discriminant(&own) == std::mem::discriminant(&their) => Ok(()),
+            _ => Err(Invalid::NotPeers { device: self.name(), other: other.name() }.into()),
+        }
+    }
+
+    /// Makes a stream of this device wait for a mark of another.
+    pub(crate) fn wait_abroad(&self, raw: millpond_driver::RawStream, mark: &Mark) -> Result<()> {
+        Ok(self.driver.wait_abroad(raw, &mark.fence()?)?)
+    }
+}
+
+impl StreamShared {
+    /// As [`Context::hear_abroad`], and the stream hears of it at once.
+    #[inline]
+    pub(crate) fn hear_abroad(&self, state: &mut State) -> bool {
+        self.context.has_met.load(Ordering::Acquire) && self.hear_others(state)
+    }
+
+    #[cold]
+    fn hear_others(&self, state: &mut State) -> bool {
+        let is_news = self.context.hear_abroad();
+        if is_news {
+            self.context.hosts.tell(&mut state.chain);
+        }
+        is_news
+    }
+}

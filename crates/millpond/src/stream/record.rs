@@ -1,0 +1,78 @@
+//! The end of a stream, recorded: for the order a snapshot, for the device a mark.
+//!
+//! Knows streams and events; no memory.
+
+use crate::names::role::Ask;
+use std::panic::Location;
+use std::sync::Arc;
+
+use millpond_core::op::Place;
+use millpond_core::order::Snapshot;
+use millpond_driver::Driver;
+
+use crate::clock::mark::Mark;
+use crate::names::error::Result;
+use crate::stream::event::{At, Event};
+use crate::stream::external::Record;
+use crate::stream::handle::{Mode, State, StreamShared};
+use crate::trace::tracer::Tracer;
+
+impl StreamShared {
+    /// The present end of the stream, for the order and for the device.
+    #[inline(always)] // What it returns is made in its caller's place, not copied there.
+    pub(crate) fn record(&self, state: &mut State) -> Result<Record> {
+        let raw = self.context.driver.mark(self.raw)?;
+        let snapshot = self.end(state);
+        self.leave(state);
+        Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
+    }
+
+    /// The same, as the program has it.
+    pub(crate) fn record_event(&self, state: &mut State, caller: &'static Location<'static>) -> Result<Event> {
+        let (snapshot, mark) = self.record(state)?;
+        let traced = self.context.tracer.as_ref().map(Tracer::event);
+        if let (Some(tracer), Some(event)) = (&self.context.tracer, &traced) {
+            tracer.record(self.id, event, Place::Source(caller));
+        }
+        Ok(Event { traced, at: At::Live { snapshot, mark, context: Arc::clone(&self.context) } })
+    }
+
+    /// The same, for a host that asks the device about it: a stream that captures has no such end.
+    pub(crate) fn record_to_ask(&self, ask: Ask, caller: &'static Location<'static>) -> Result<Event> {
+        let once = || {
+            let mut state = self.state.lock();
+            while self.enter(&mut state)? == Mode::Capturing {
+                // Not refused where the capture ended this moment.
+                self.refuse_in_capture(ask.call())?;
+            }
+            self.record_event(&mut state, caller)
+        };
+        once().inspect_err(|error| self.note_refused(error, |tracer| tracer.asked(self.id, ask, caller)))
+    }
+
+    /// As [`record`](Self::record), for a host that waits and nobody else: of the legacy stream it publishes nothing,
+    /// so that no stream comes after it where the wait fails.
+    pub(crate) fn record_for_host(&self, state: &mut State) -> Result<Record> {
+        let raw = self.context.driver.mark(self.raw)?;
+        let snapshot = self.end(state);
+        self.progress.publish(snapshot.point().seq);
+        Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
+    }
+
+    /// The present end of the stream, for the order: of a shared stream a point that nobody knows yet, since the
+    /// program may have submitted work after the last one.
+    #[inline]
+    pub(crate) fn end(&self, state: &mut State) -> Snapshot {
+        if self.is_shared() {
+            state.chain.submit();
+        }
+        state.chain.snapshot()
+    }
+
+    /// The end of a stream that is closed: whatever the program has in it counts as submitted.
+    pub(crate) fn last_end(&self, state: &mut State) -> Snapshot {
+        let end = self.end(state);
+        self.progress.publish(end.point().seq);
+        end
+    }
+}

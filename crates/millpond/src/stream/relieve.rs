@@ -1,0 +1,325 @@
+//! The cold half of serving memory: the shelf missed.
+//!
+//! The heap is asked in the order of what it costs: a block that fits as things are; the same after the shelves are
+//! drained and the device was asked what has completed; moved or new physical memory; and, before anything is refused,
+//! idle memory of the device's other pools and graphs. Locks: the stream's is held, the heap's is taken after it; other
+//! streams' shelves are looked at only where their lock is free this moment.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use millpond_core::check::Act;
+use millpond_core::pool::{Exhausted, Freed, Grant};
+use millpond_driver::{Access, DriverError, process};
+
+use crate::clock::progress::Told;
+use crate::graph::trim_graph_memory;
+use crate::names::error::{Error, Invalid, OutOfMemory, Result};
+use crate::pool::heap::{Heap, PoolShared};
+use crate::pool::shell;
+use crate::state::allocation::Owned;
+use crate::state::context::Context;
+use crate::state::last::FoundPool;
+use crate::stream::handle::{State, StreamShared};
+
+/// How many of the largest allocations a report names.
+const REPORTED: usize = 5;
+
+/// How often a request that would be refused looks whether another stream is still busy. A stream that has its lock for
+/// long has either nothing on its shelf, as it looks for memory itself, or waits for this very one.
+const PATIENCE: u32 = 200;
+
+/// A request has found no memory as yet: while this lives, freed blocks of these pools go to the heap at once.
+struct Shortage(Vec<FoundPool>);
+
+impl Drop for Shortage {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|pool| pool.bypass_shelves(false));
+    }
+}
+
+impl StreamShared {
+    /// Refuses a pool that is destroyed or another device's.
+    pub(crate) fn check_pool(&self, pool: &PoolShared) -> Result<()> {
+        pool.check_alive()?;
+        self.context.check_numbers()?;
+        match pool.context.number == self.context.number {
+            true => Ok(()),
+            false => Err(Invalid::OtherDevice { what: pool.id.to_string(), with: self.title() }.into()),
+        }
+    }
+
+    /// The shelf missed: to the heap.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn alloc_slow(
+        &self,
+        state: &mut State,
+        pool: &Arc<PoolShared>,
+        bytes: u64,
+        caller: &'static Location<'static>,
+    ) -> Result<Owned> {
+        self.check_pool(pool)?;
+        let mut heap = pool.lock();
+        heap.expect_enlist();
+        state.return_to(&mut heap, pool, true);
+        let grant = match heap.pool.fit(bytes, &state.chain) {
+            Ok(grant) => grant,
+            Err(_) => {
+                drop(heap);
+                let grant = self.relieve(state, pool, bytes)?;
+                heap = pool.lock();
+                grant
+            }
+        };
+        if pool.guard || !grant.after.is_empty() {
+            self.settle_grant(state, pool, &mut heap, &grant)?;
+        }
+        let allocation = heap.enlist(pool, grant.block);
+        allocation.set_block(grant.block, grant.range.start);
+        heap.count_used(bytes as i64);
+        let born = self.next_use(state, Act::Allocate, caller);
+        // The life begins under the heap's lock, so that whoever finds the block there finds whose it is.
+        let mut life = allocation.life();
+        life.begin(bytes, born);
+        life.range = grant.range;
+        if !std::ptr::eq(life.home.as_ptr(), self) {
+            life.home = self.me.clone();
+        }
+        let generation = life.generation;
+        drop(life);
+        drop(heap);
+        if let Some(tracer) = &self.context.tracer {
+            tracer.alloc((allocation.id, generation), pool.id, self.id, bytes, caller);
+        }
+        self.leave(state);
+        Ok(Owned { allocation, generation, address: grant.range.start })
+    }
+
+    /// Makes the device side of a grant true: waits that the pool asked for, and a guarded block opened. Those waits
+    /// place memory and prove nothing: the order of the program does not hear of them.
+    #[cold]
+    fn settle_grant(&self, state: &State, pool: &PoolShared, heap: &mut Heap, grant: &Grant) -> Result<()> {
+        let driver = &*self.context.driver;
+        let settle = || -> millpond_driver::Result<()> {
+            self.context.chains.each(&grant.after, |chain| chain.wait(driver, self.raw))?;
+            match pool.guard {
+                true => shell::submit_protect(&self.context, self.raw, grant.range, Access::ReadWrite),
+                false => Ok(()),
+            }
+        };
+        settle().map_err(|error| {
+            // The block goes back as it came: free after what it was free after, and after what this stream did.
+            let mut after = grant.after.clone();
+            after.join(&state.chain.last().into());
+            heap.pool.free(grant.block, Freed::after(after));
+            Error::from(error)
+        })
+    }
+
+    /// No block fits: the shelves are drained, the device is asked what has completed, memory is moved or made.
+    #[cold]
+    fn relieve(&self, state: &mut State, pool: &PoolShared, bytes: u64) -> Result<Grant> {
+        pool.drain_shelves(Some((self, state)), 0);
+        let mut shortage = None;
+        let mut heap = pool.lock();
+        pool.destroy_exposed(&mut heap);
+        // What the host was told has completed may serve anybody, whatever the policy, also what lay on a shelf
+        // meanwhile.
+        heap.pool.retire(&Told(&self.context.hosts.base()));
+        let reserved = heap.pool.reserved();
+        let mut refusals = 0;
+        loop {
+            let grown = {
+                let poll = self.context.chains.poll(&*self.context.driver);
+                if heap.pool.config().reuse.allow_opportunistic {
+                    heap.pool.retire(&poll);
+                }
+                match heap.pool.fit(bytes, &state.chain) {
+                    Ok(grant) => return Ok(grant),
+                    Err(_) => heap.pool.grow(bytes, &state.chain, &poll, refusals),
+                }
+            };
+            let grant = match grown {
+                Ok(grant) => grant,
+                Err(_) if shortage.is_none() => {
+                    drop(heap);
+                    shortage = Some(self.insist(state));
+                    heap = pool.lock();
+                    refusals = refusals.min(1);
+                    continue;
+                }
+                Err(exhausted) => {
+                    let error = self.out_of_memory(pool, &heap, exhausted);
+                    self.give_back_above(&mut heap, reserved);
+                    return Err(error);
+                }
+            };
+            match shell::apply_steps(&self.context, &mut heap) {
+                Ok(()) => return Ok(grant),
+                Err(DriverError::OutOfMemory { .. }) => {
+                    // The system has no more: what other pools keep idle may be all it takes.
+                    drop(heap);
+                    self.context.finish_closing();
+                    self.context.pools().iter().filter(|other| other.id != pool.id).for_each(|other| {
+                        // This stream's own shelf is behind the lock that it holds.
+                        other.drain_shelves(Some((self, state)), 0);
+                        let _ = other.trim_to(0);
+                    });
+                    // So may what graphs keep idle.
+                    let _ = trim_graph_memory(&self.context);
+                    heap = pool.lock();
+                    refusals += 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The last thing before a request is refused: nothing new rests on a shelf meanwhile, and what rests on those of
+    /// busy streams is fetched, too.
+    #[cold]
+    fn insist(&self, state: &mut State) -> Shortage {
+        let pools = self.context.pools();
+        for pool in &pools {
+            pool.bypass_shelves(true);
+            pool.drain_shelves(Some((self, state)), PATIENCE);
+        }
+        Shortage(pools)
+    }
+
+    /// A request that failed keeps nothing of what it got on its way: others may have use for it.
+    #[cold]
+    fn give_back_above(&self, heap: &mut Heap, reserved: u64) {
+        if heap.pool.reserved() > reserved {
+            let poll = self.context.chains.poll(&*self.context.driver);
+            heap.pool.trim(reserved, &poll);
+            drop(poll);
+            // What the system refuses to take back stays in the pool.
+            let _ = shell::apply_steps(&self.context, heap);
+        }
+    }
+
+    /// Who holds what, when nothing is left.
+    #[cold]
+    fn out_of_memory(&self, pool: &PoolShared, heap: &Heap, exhausted: Exhausted) -> Error {
+        let others = self.context.pools();
+        let others = others.iter().filter(|other| other.id != pool.id);
+        Error::OutOfMemory(Box::new(OutOfMemory {
+            pool: pool.id,
+            exhausted,
+            device_bytes: self.context.properties.total_bytes,
+            address_bytes: pool.range.bytes,
+            // Another thread may hold another pool: its figure is then left out rather than waited for.
+            other_pools_bytes: others.filter_map(|other| Some(other.heap.try_lock()?.pool.reserved())).sum(),
+            largest: pool.largest(heap, REPORTED),
+        }))
+    }
+}
+
+impl Context {
+    /// Whether memory was missing for something else than a pool, and pools gave back some that they kept idle, so that
+    /// it can be done again. No lock is held: what rests on the calling thread's own shelves is found, too.
+    #[cold]
+    pub(crate) fn makes_room(&self, error: &Error) -> bool {
+        if !matches!(error, Error::Driver(error) if matches!(**error, DriverError::OutOfMemory { .. })) {
+            return false;
+        }
+        self.finish_closing();
+        let pools = self.pools();
+        let reserved = || -> u64 { pools.iter().map(|pool| pool.lock().pool.reserved()).sum() };
+        let before = reserved();
+        // What a pool cannot give back now it keeps.
+        pools.iter().for_each(|pool| drop(pool.trim_to(0)));
+        let is_more = reserved() < before;
+        if !is_more {
+            // Nor does what failed keep what it got on its way.
+            let _ = trim_graph_memory(self);
+        }
+        is_more
+    }
+}
+
+impl PoolShared {
+    /// Takes everything off the streams' shelves, back to the heap. `own` is the stream whose lock the caller holds;
+    /// other streams that stay busy for so many looks keep theirs.
+    pub(crate) fn drain_shelves(&self, own: Option<(&StreamShared, &mut State)>, patience: u32) {
+        // To the heap under the stream's lock: a block is always on the shelf or in the heap, for whoever looks.
+        let clear = |state: &mut State| {
+            let State { chain, shelves, .. } = state;
+            if let Some(shelf) = shelves.iter_mut().find(|shelf| shelf.is_for(self)) {
+                let served = shelf.shelf.count_served();
+                let mut heap = self.lock();
+                heap.pool.count_served(served);
+                heap.take_back(chain, shelf.clear());
+            }
+        };
+        let own = own.map(|(stream, state)| {
+            clear(state);
+            stream.id
+        });
+        for stream in self.streams().iter().filter(|stream| Some(stream.id) != own) {
+            for look in 0..=patience {
+                if let Some(mut state) = stream.state.try_lock() {
+                    clear(&mut state);
+                    break;
+                }
+                if look < patience {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+
+    /// Gives memory back to the system until `keep_bytes` are left, as far as nothing uses it.
+    pub(crate) fn trim_to(&self, keep_bytes: u64) -> Result<()> {
+        process::refuse_forked()?;
+        self.drain_shelves(None, 0);
+        let mut heap = self.lock();
+        self.destroy_exposed(&mut heap);
+        let poll = self.context.chains.poll(&*self.context.driver);
+        heap.pool.trim(keep_bytes, &poll);
+        drop(poll);
+        Ok(shell::apply_steps(&self.context, &mut heap)?)
+    }
+
+    /// What other processes may still reach, and nobody uses any more, is destroyed.
+    pub(crate) fn destroy_exposed(&self, heap: &mut Heap) {
+        if heap.exposed.is_condemned() {
+            heap.destroy_exposed(&self.context);
+        }
+    }
+
+    /// A destroyed pool's memory goes back to the system with the free of what lies on it.
+    #[inline]
+    pub(crate) fn trim_if_destroyed(&self) {
+        if self.is_destroyed() {
+            // A device that is lost cannot give memory back; the system takes it with the process.
+            let _ = self.trim_to(0);
+            let mut heap = self.lock();
+            let table = if heap.is_empty() { heap.take_table() } else { Vec::new() };
+            drop(heap);
+            drop(table);
+        }
+    }
+
+    /// The host has synchronised: what it was told has completed may serve anybody, idle memory beyond the release
+    /// threshold goes back, and what moving tore apart is mended.
+    pub(crate) fn synchronized(&self) {
+        let mut heap = self.lock();
+        let base = self.context.hosts.base();
+        self.destroy_exposed(&mut heap);
+        heap.pool.retire(&Told(&base));
+        if heap.pool.reserved() > heap.pool.config().release_threshold || heap.pool.is_torn() {
+            drop(heap);
+            self.drain_shelves(None, 0);
+            heap = self.lock();
+            heap.pool.synchronized(&Told(&base));
+            // What the system refuses to take back or to move stays where it is.
+            let mut applied = shell::apply_steps(&self.context, &mut heap);
+            while applied.is_ok() && heap.pool.is_torn() && heap.pool.mend() {
+                applied = shell::apply_steps(&self.context, &mut heap);
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What becomes of a violation: the operation is refused, or the violation is reported and the operation goes on.
+//!
+//! Going on cannot mean to let the work loose on memory that other work has: slices of it would overlap. So the edge
+//! that is missing is put in, and the program goes on as if it had been right. What is written down in a trace is what
+//! the program said, without that edge: the checker says the same of it.
+
+use crate::names::violations::Violations;
+use std::panic::Location;
+use std::sync::Arc;
+
+use millpond_core::check::{Act, Edge, Finding, Kind, Side};
+use millpond_core::ids::StreamId;
+use millpond_core::op::Memory as TracedMemory;
+use millpond_core::order::Knows;
+use millpond_driver::{Driver, process};
+
+use crate::graph::freed_in_graphs;
+use crate::names::error::{Error, Result};
+use crate::pool::heap::PoolShared;
+use crate::state::context::Context;
+use crate::stream::handle::StreamShared;
+use crate::trace::tracer::Tracer;
+
+impl Context {
+    /// Reports a refusal, where that is the setting. No lock is held.
+    #[cold]
+    pub(crate) fn report<'e>(&self, error: &'e Error) -> Option<&'e Finding> {
+        let (Violations::Report(reporter), Error::Violation(violation)) = (&self.violations, error) else {
+            return None;
+        };
+        reporter.call(violation);
+        Some(violation)
+    }
+}
+
+impl Context {
+    /// What a trace calls memory that starts at an address and is not live. A forked process writes none.
+    #[cold]
+    pub(crate) fn freed_at(&self, tracer: &Tracer, address: u64) -> Option<TracedMemory> {
+        process::refuse_forked().ok()?;
+        match PoolShared::freed_on(self, address) {
+            Some((allocation, generation)) => Some(tracer.memory(allocation.id, generation)),
+            None => freed_in_graphs(self, tracer, address),
+        }
+    }
+}
+
+/// What became of an edge that is put in.
+enum Followed {
+    New,
+    /// It was there.
+    Known,
+    /// It cannot be put in.
+    Not,
+}
+
+impl StreamShared {
+    /// Reports a refusal, where that is the setting, and puts in what is missing. Whether the operation is to be tried
+    /// again: once also where it was there by then, which `known` says. No lock is held.
+    #[cold]
+    pub(crate) fn mend(&self, error: &mut Error, known: &mut bool) -> bool {
+        self.context.shorten_help(error);
+        let Some(violation) = self.context.report(error) else { return false };
+        let is_order = matches!(
+            violation.kind,
+            Kind::UseBeforeAlloc | Kind::FreeBeforeAlloc | Kind::FreeBeforeUse | Kind::Race | Kind::AutoFreeBeforeUse
+        );
+        // After its free memory is gone, whatever is waited for. Other processes and devices are not made to wait for.
+        let is_ours = |side: &Side| side.process.is_none() && side.stream.is_some_and(|it| it.device().is_none());
+        if !is_order || violation.earlier.as_ref().is_none_or(|earlier| earlier.act == Some(Act::Free)) {
+            return false;
+        }
+        let mut is_new = false;
+        for Edge { after, .. } in &violation.missing {
+            match after.stream.filter(|_| is_ours(after)).map(|stream| self.follow(stream)) {
+                Some(Ok(Followed::New)) => is_new = true,
+                Some(Ok(Followed::Known)) => {}
+                _ => return false,
+            }
+        }
+        // Another thread may have put all of it in meanwhile.
+        is_new || !std::mem::replace(known, true)
+    }
+
+    /// Has an operation written down that was refused, if it is the program that is wrong. No lock is held.
+    #[cold]
+    pub(crate) fn note_refused(&self, error: &Error, write: impl FnOnce(&Arc<Tracer>)) {
+        if let Some(tracer) = self.tracer().filter(|_| error.is_verdict()) {
+            write(tracer);
+        }
+    }
+
+    /// Who writes the stream's operations down: nobody where it is captured into a graph that was there, whose nodes
+    /// are written as such.
+    fn tracer(&self) -> Option<&Arc<Tracer>> {
+        let tracer = self.context.tracer.as_ref()?;
+        let is_seen = self.state.lock().capture.as_ref().is_none_or(|session| session.is_traced);
+        is_seen.then_some(tracer)
+    }
+
+    /// As [`note_refused`](Self::note_refused), for a free by address of what was freed before.
+    #[cold]
+    pub(crate) fn note_second_free(&self, address: u64, caller: &'static Location<'static>) {
+        let Some(tracer) = self.tracer() else { return };
+        if let Some(memory) = self.context.freed_at(tracer, address) {
+            tracer.free_of(memory, self.id, caller);
+        }
+    }
+
+    /// Puts later work of this stream after all work of another.
+    fn follow(&self, stream: StreamId) -> Result<Followed> {
+        let other = self.context.streams().into_iter().find(|it| it.id == stream && it.id != self.id);
+        let ends = match other {
+            Some(other) => {
+                let mut state = other.state.lock();
+                if state.is_closed || state.capture.is_some() {
+                    return Ok(Followed::Not);
+                }
+                // A record of a shared stream is always new: that alone would not mend anything.
+                let last = state.chain.last();
+                vec![(last, other.record(&mut state)?)]
+            }
+            // It is closed: its end is among those that nobody has waited for.
+            None => self.context.in_flight.ended().into_iter().map(|end| (end.0.point(), end)).collect(),
+        };
+        let mut state = self.state.lock();
+        let mut followed = Followed::Known;
+        for (last, (snapshot, mark)) in &ends {
+            if !state.chain.covers(*last) {
+                self.context.driver.wait(self.raw, mark.raw)?;
+                state.chain.wait(snapshot);
+                followed = Followed::New;
+            }
+        }
+        Ok(followed)
+    }
+}

@@ -1,0 +1,207 @@
+//! What a launch does to each allocation: found by its name, and judged.
+//!
+//! Knows accesses and lives. Of several violations the first in declared order is reported, whatever the order of the
+//! locks.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use millpond_core::check::Act;
+use millpond_core::op::Part;
+use smallvec::SmallVec;
+
+use crate::names::error::{Error, Invalid, Result};
+use crate::names::share_error::ShareError;
+use crate::state::access::{Declared, Source};
+use crate::state::allocation::{Allocation, Life, Origin, freed_fault, site};
+use crate::stream::handle::{State, StreamShared};
+use crate::stream::peers;
+use crate::stream::serve::not_launched;
+use crate::sync::garbage::Garbage;
+
+/// Nearly all launches declare few accesses.
+pub(crate) type Few<T> = SmallVec<[T; 4]>;
+
+/// What a launch does to one allocation.
+#[derive(Debug)]
+pub(crate) struct Wanted<'b> {
+    pub(crate) allocation: Held<'b>,
+    pub(crate) generation: u64,
+    pub(crate) act: Act,
+    pub(crate) part: Part,
+    /// Place among the declared accesses.
+    pub(crate) at: usize,
+}
+
+impl Wanted<'_> {
+    #[inline]
+    fn is_of(&self, other: &Wanted<'_>) -> bool {
+        self.allocation.get().key() == other.allocation.get().key()
+    }
+}
+
+/// An allocation that a buffer keeps, or that was looked up.
+#[derive(Debug)]
+pub(crate) enum Held<'b> {
+    Borrowed(&'b Arc<Allocation>),
+    Found(Arc<Allocation>),
+}
+
+impl Held<'_> {
+    pub(crate) fn get(&self) -> &Allocation {
+        match self {
+            Held::Borrowed(allocation) => allocation,
+            Held::Found(allocation) => allocation,
+        }
+    }
+}
+
+/// The place of each access's allocation among the different ones; accesses are sorted by allocation.
+#[inline]
+pub(crate) fn places(wanted: &[Wanted<'_>]) -> Few<usize> {
+    let mut place = 0;
+    let next = |at: usize| {
+        place += usize::from(at > 0 && !wanted[at].is_of(&wanted[at - 1]));
+        place
+    };
+    (0..wanted.len()).map(next).collect()
+}
+
+/// Merges reads of the same bytes; accesses are sorted by allocation, and by their first byte. Returns what is wrong
+/// with them: a stale name, with its place among the declared accesses, and bytes that are written and named twice.
+#[inline]
+pub(crate) fn merge(wanted: &mut Few<Wanted<'_>>) -> (Option<(usize, Error)>, Option<Error>) {
+    let mut stale = None;
+    if wanted.windows(2).any(is_overtaken) {
+        let is_stale = |it: &Wanted<'_>| it.generation != it.allocation.get().life().generation;
+        let first = wanted.iter().filter(|it| is_stale(it)).map(|it| it.at).min();
+        stale = first.map(|at| (at, Invalid::Stale.into()));
+        wanted.retain(|it| !is_stale(it));
+    }
+    if wanted.windows(2).all(|pair| !pair[0].is_of(&pair[1])) {
+        return (stale, None);
+    }
+    let bytes = wanted.iter().map(|it| (it.allocation.get().key(), it.act, it.part));
+    let aliased = find_aliased(bytes).map(|at| {
+        let allocation = wanted[at].allocation.get();
+        Invalid::Aliased { allocation: allocation.describe(&allocation.life()) }.into()
+    });
+    wanted.dedup_by(|later, first| later.is_of(first) && (later.part, later.act) == (first.part, first.act));
+    (stale, aliased)
+}
+
+/// What an operation is refused with: the first in declared order, whatever the order of the locks, with what else the
+/// others miss.
+#[inline]
+pub(crate) fn first(mut refused: Vec<(usize, Error)>) -> Option<Error> {
+    if refused.is_empty() {
+        return None;
+    }
+    refused.sort_by_key(|(at, _)| *at);
+    let mut refused = refused.into_iter().map(|(_, error)| error);
+    let mut first = refused.next()?;
+    refused.for_each(|also| first.join(&also));
+    Some(first)
+}
+
+/// The first access to bytes that an access before it has, too, where one of them writes: of accesses to some memory,
+/// sorted by that and by their first byte.
+pub(crate) fn find_aliased<M: PartialEq>(accesses: impl Iterator<Item = (M, Act, Part)>) -> Option<usize> {
+    // The ends of the uses and of the writes so far: whoever begins before one of them overlaps.
+    let (mut last, mut used, mut written) = (None, 0, 0);
+    for (at, (memory, act, part)) in accesses.enumerate() {
+        if last.as_ref() != Some(&memory) {
+            (last, used, written) = (Some(memory), 0, 0);
+        }
+        if part.from() < if act == Act::Write { used } else { written } {
+            return Some(at);
+        }
+        used = used.max(part.to());
+        if act == Act::Write {
+            written = written.max(part.to());
+        }
+    }
+    None
+}
+
+/// Whether one launch names two lives of an allocation: one of them has ended, and its place was used again.
+fn is_overtaken(pair: &[Wanted<'_>]) -> bool {
+    pair[0].is_of(&pair[1]) && pair[0].generation != pair[1].generation
+}
+
+impl StreamShared {
+    /// Whether an allocation may be used so at the stream's next point.
+    #[inline]
+    pub(crate) fn judge(
+        &self,
+        wanted: &Wanted<'_>,
+        life: &Life,
+        races: bool,
+        state: &mut State,
+        caller: &'static Location<'static>,
+    ) -> Result<()> {
+        if wanted.act == Act::Write && wanted.allocation.get().is_read_only() {
+            let what = wanted.allocation.get().describe(life);
+            return Err(ShareError::ReadOnly { what }.into());
+        }
+        let mut checked = match life.freed {
+            Some(free) if life.generation == wanted.generation => Err(freed_fault(free, wanted.act)),
+            _ if life.generation != wanted.generation => return Err(Invalid::Stale.into()),
+            _ => life.history.check_use(wanted.act, wanted.part, &state.chain, races),
+        };
+        if checked.is_err() && life.freed.is_none() && self.hear_abroad(state) {
+            checked = life.history.check_use(wanted.act, wanted.part, &state.chain, races);
+        }
+        checked.map_err(|fault| {
+            let (allocation, later) = (wanted.allocation.get(), site(wanted.act, self.id, state.op() + 1, caller));
+            self.refuse(state, allocation, allocation.subject(life), fault, later)
+        })
+    }
+
+    /// Finds the allocation of one declared access.
+    pub(crate) fn want<'b>(
+        &self,
+        declared: &Declared<'b>,
+        addresses: &mut Few<u64>,
+        wanted: &mut Few<Wanted<'b>>,
+        garbage: &Garbage,
+    ) -> Result<()> {
+        let at = addresses.len();
+        let Some(part) = declared.part else {
+            addresses.push(0);
+            return Ok(());
+        };
+        let (allocation, generation, address) = match declared.source {
+            Source::Empty | Source::Named(None) => {
+                addresses.push(0);
+                return Ok(());
+            }
+            Source::Nothing => return Err(Invalid::Stale.into()),
+            Source::Owned(owned) => (Held::Borrowed(&owned.allocation), owned.generation, owned.address),
+            Source::Named(Some(named)) if named.device != self.context.number => {
+                let owner = peers::find(named.device).ok_or(Invalid::Stale)?;
+                let allocation = owner.resolve(named);
+                garbage.put(owner);
+                (Held::Found(allocation?), named.generation, named.address)
+            }
+            Source::Named(Some(named)) => (Held::Found(self.context.resolve(named)?), named.generation, named.address),
+            Source::Node(name) => {
+                if name.device != self.context.number {
+                    return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.title() }.into());
+                }
+                let allocation = self.context.graphs.resolve(name, declared.act)?;
+                let generation = allocation.life().generation;
+                if generation == 0 {
+                    return Err(self.context.graphs.not_live((name.graph, name.alloc), declared.act).into());
+                }
+                (Held::Found(allocation), generation, name.address)
+            }
+        };
+        if let Origin::Captured(_) = allocation.get().origin {
+            return Err(not_launched(allocation.get()));
+        }
+        addresses.push(address + part.from());
+        wanted.push(Wanted { allocation, generation, act: declared.act, part, at });
+        Ok(())
+    }
+}

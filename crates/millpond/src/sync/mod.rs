@@ -1,0 +1,6 @@
+//! Ground floor: locks with their ranks, and what is dropped behind them. Knows nothing of devices.
+
+pub(crate) mod garbage;
+pub(crate) mod locks;
+pub(crate) mod ranks;
+pub(crate) mod sweep;

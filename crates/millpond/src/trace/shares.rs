@@ -1,0 +1,83 @@
+//! What a trace says of sharing: tickets, imports by other processes, and processes that went.
+//!
+//! An importer is a host of a process of its own. Its uses are its own trace's; here it takes memory, lets go of it,
+//! and is gone. What it imported from others a process's trace has as memory that was there at once.
+
+use millpond_core::ids::{AllocId, HostId, ProcessId, TicketId};
+use millpond_core::op::{Memory, Op, Place, Space, What};
+use millpond_core::share::LeaseId;
+use rustc_hash::FxHashMap;
+
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
+use crate::trace::tracer::Tracer;
+
+/// What a trace calls tickets and leases.
+#[derive(Debug, Default)]
+pub(crate) struct TracedShares(Mutex<{ ranks::TRACED_SHARES }, Names>);
+
+#[derive(Debug, Default)]
+struct Names {
+    next_ticket: u32,
+    tickets: FxHashMap<u128, TicketId>,
+    leases: FxHashMap<LeaseId, (HostId, Memory)>,
+}
+
+impl Tracer {
+    /// Memory is offered.
+    #[cold]
+    pub(crate) fn exported(&self, id: AllocId, generation: u64, nonce: u128) {
+        let mut names = lock(&self.shares.0);
+        let ticket = TicketId(self.number(names.next_ticket));
+        names.next_ticket += 1;
+        names.tickets.insert(nonce, ticket);
+        drop(names);
+        self.push(Place::Unknown, What::Export { memory: self.memory(id, generation), ticket });
+    }
+
+    /// An importer is there: who stands for it.
+    #[cold]
+    pub(crate) fn process(&self, process: u32) -> HostId {
+        let host = self.new_host();
+        self.push_by(host, What::HostStart { process: ProcessId(process) });
+        host
+    }
+
+    /// An importer got memory; it has heard from this process.
+    #[cold]
+    pub(crate) fn lent(&self, host: HostId, nonce: u128, lease: LeaseId) {
+        let memory = self.new_memory();
+        let mut names = lock(&self.shares.0);
+        let Some(ticket) = names.tickets.remove(&nonce) else { return };
+        names.leases.insert(lease, (host, memory));
+        drop(names);
+        self.push(Place::Unknown, What::Tell { to: host });
+        self.push_by(host, What::Import { ticket, memory });
+    }
+
+    /// An importer let go, and said so.
+    #[cold]
+    pub(crate) fn released(&self, host: HostId, lease: LeaseId) {
+        let Some((_, memory)) = lock(&self.shares.0).leases.remove(&lease) else { return };
+        self.push_by(host, What::FreeNow { memory });
+        self.push_by(host, What::Tell { to: HostId(0) });
+    }
+
+    /// An importer is gone.
+    #[cold]
+    pub(crate) fn process_ended(&self, host: HostId, process: u32) {
+        lock(&self.shares.0).leases.retain(|_, (holder, _)| *holder != host);
+        self.push(Place::Unknown, What::ProcessEnd { process: ProcessId(process) });
+    }
+
+    /// Memory of another process is there.
+    #[cold]
+    pub(crate) fn imported(&self, id: AllocId, generation: u64, bytes: u64) {
+        let memory = self.memory(id, generation);
+        self.push(Place::Unknown, What::AllocNow { memory, space: Space::Device, bytes, name: None });
+    }
+
+    fn push_by(&self, host: HostId, what: What) {
+        self.push_op(&Op { host, place: Place::Unknown, what });
+    }
+}

@@ -1,0 +1,449 @@
+//! Writes what the program does into a file, operation by operation, as it is decided.
+//!
+//! Each site of the library that decides something has one line that calls the [`Tracer`] of its device, where there is
+//! one. What was refused because the program is wrong is written as what it asked for: whoever reads the trace refuses
+//! it, too. What the device could not do did not happen and is not written. Streams, memory and graphs of several
+//! devices share one trace: numbers of later devices begin higher. A capture is written as the nodes that it makes, so
+//! that a graph looks the same however it was built. The file is in `trace.rs`. Locks: the output's is the last of all.
+
+use std::collections::VecDeque;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use millpond_core::graph::GraphAllocId;
+use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId, StreamId};
+use millpond_core::op::{Access, Act, Mark, Memory, Name, Op, Part, Place, Reach, Start, StreamRole, What};
+use millpond_core::trace::ops::Writer;
+use millpond_driver::{PeerAccess, process};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::graph::Graphs;
+use crate::names::config::HostThreads;
+use crate::names::role::Ask;
+use crate::names::role::Role;
+use crate::names::role::StreamKind;
+use crate::names::trace_file::{Shared, Trace};
+use crate::state::access::{Access as Declare, Source};
+use crate::state::allocation::{Allocation, Origin, Owned};
+use crate::stream::peers;
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
+use crate::trace::shares::TracedShares;
+
+/// Numbers of a device begin this much above those of the one before.
+const DEVICE_SHIFT: u32 = 24;
+
+/// Writes what one device does.
+#[derive(Debug)]
+pub(crate) struct Tracer {
+    pub(crate) shared: Arc<Shared>,
+    /// The device's number in the process, and in the trace.
+    context: u32,
+    device: u32,
+    threads: HostThreads,
+    pub(crate) nodes: Mutex<{ ranks::TRACED_NODES }, NodeNumbers>,
+    /// For graphs that were refused nodes: how many nodes each of those came after.
+    pub(crate) refused: Mutex<{ ranks::TRACED_REFUSED }, FxHashMap<GraphId, Vec<u32>>>,
+    /// Counted down from the top, so that they never meet the device's own.
+    next_node: AtomicU32,
+    /// What the trace calls what is shared.
+    pub(crate) shares: TracedShares,
+}
+
+/// An event, as a trace knows it; it ends with the last handle.
+#[derive(Debug)]
+pub(crate) struct TracedEvent {
+    tracer: Arc<Tracer>,
+    pub(crate) id: EventId,
+}
+
+impl Drop for TracedEvent {
+    fn drop(&mut self) {
+        if process::is_forked() {
+            return;
+        }
+        self.tracer.push(Place::Unknown, What::EventDestroy { event: self.id });
+        lock(&self.tracer.shared.output).free_events.push(self.id.0);
+    }
+}
+
+pub(crate) type Caller = &'static Location<'static>;
+
+/// The name of a life of an allocation.
+fn life(id: AllocId, generation: u64) -> Memory {
+    Memory { id, generation }
+}
+
+/// What a thread knew, as a trace has it.
+#[derive(Clone, Debug)]
+pub(crate) struct TracedTold {
+    trace: Weak<Shared>,
+    /// The host that stands for it.
+    host: HostId,
+}
+
+/// The calling thread.
+fn thread() -> HostId {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    thread_local!(static OWN: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
+    HostId(OWN.with(|own| *own))
+}
+
+/// What the trace calls memory of alloc nodes. Memory outlives its graph, and so do its names.
+#[derive(Debug, Default)]
+pub(crate) struct NodeNumbers {
+    pub(crate) of: FxHashMap<GraphId, FxHashMap<GraphAllocId, AllocId>>,
+    /// Graphs that are gone, the oldest first, and how many numbers those have.
+    pub(crate) gone: VecDeque<GraphId>,
+    pub(crate) gone_numbers: usize,
+}
+
+impl Tracer {
+    /// For a new device: by its setting, or as the environment asks.
+    pub(crate) fn of(context: u32, setting: Option<Trace>, threads: HostThreads) -> Option<Arc<Tracer>> {
+        let trace = setting.or_else(Trace::of_environment)?;
+        let device = trace.shared.devices.fetch_add(1, Ordering::Relaxed);
+        let mut output = lock(&trace.shared.output);
+        trace.shared.open.fetch_add(1, Ordering::Relaxed);
+        // What cannot be written now cannot be later either, and that is said then.
+        let _ = output.reopen();
+        drop(output);
+        let (nodes, refused, next_node, shares) = Default::default();
+        Some(Arc::new(Tracer { shared: trace.shared, context, device, threads, nodes, refused, next_node, shares }))
+    }
+
+    /// The device is gone.
+    pub(crate) fn close(&self) {
+        // The last device and the next one: whoever comes second finds what the first has written.
+        let mut output = lock(&self.shared.output);
+        if self.shared.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // What cannot be written is lost, as in a crash.
+            let _ = output.finish();
+        }
+    }
+
+    /// Writes what there is.
+    pub(crate) fn flush(&self) -> std::io::Result<()> {
+        process::refuse_forked().map_err(std::io::Error::other)?;
+        lock(&self.shared.output).write(Writer::seal)
+    }
+
+    pub(crate) fn number(&self, of_device: u32) -> u32 {
+        of_device.wrapping_add(self.device << DEVICE_SHIFT)
+    }
+
+    pub(crate) fn memory(&self, id: AllocId, generation: u64) -> Memory {
+        life(AllocId(self.number(id.0)), generation)
+    }
+
+    pub(crate) fn stream_id(&self, stream: StreamId) -> StreamId {
+        StreamId(self.number(stream.0))
+    }
+
+    pub(crate) fn graph_id(&self, graph: GraphId) -> GraphId {
+        GraphId(self.number(graph.0))
+    }
+
+    fn host(&self) -> HostId {
+        match self.threads {
+            HostThreads::One => HostId(0),
+            HostThreads::Separate => thread(),
+        }
+    }
+
+    /// Writes down what a capture may forbid its own thread only: by which thread it is done, also where all threads
+    /// count as one another.
+    pub(crate) fn push_of_thread(&self, place: Place, what: What) {
+        self.push_op(&Op { host: thread(), place, what });
+    }
+
+    #[inline]
+    pub(crate) fn push(&self, place: Place, what: What) {
+        self.push_op(&Op { host: self.host(), place, what });
+    }
+
+    #[inline]
+    pub(crate) fn push_op(&self, op: &Op) {
+        if process::is_forked() {
+            return;
+        }
+        lock(&self.shared.output).push(op);
+    }
+
+    /// A host that is no thread of this process. Far above the numbers of threads.
+    pub(crate) fn new_host(&self) -> HostId {
+        HostId(u32::MAX - self.shared.hosts.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A name for memory that is no allocation of the device.
+    pub(crate) fn new_memory(&self) -> Memory {
+        const TOP: u32 = (1 << DEVICE_SHIFT) - 1;
+        life(AllocId(self.number(TOP - self.next_node.fetch_add(1, Ordering::Relaxed))), 0)
+    }
+
+    fn push_named(&self, text: &str, what: impl FnOnce(Name) -> What) {
+        if process::is_forked() {
+            return;
+        }
+        let mut output = lock(&self.shared.output);
+        let name = output.names.intern(text);
+        let op = Op { host: self.host(), place: Place::Unknown, what: what(name) };
+        output.push(&op);
+    }
+
+    // Streams and events.
+
+    #[cold]
+    pub(crate) fn stream(&self, stream: StreamId, role: Role) {
+        let role = match role {
+            Role::Legacy => StreamRole::Legacy,
+            Role::Ordinary(StreamKind::Blocking) => StreamRole::Blocking,
+            Role::Ordinary(StreamKind::NonBlocking) => StreamRole::NonBlocking,
+        };
+        let (stream, device) = (self.stream_id(stream), DeviceId(self.device));
+        self.push(Place::Unknown, What::StreamCreate { stream, role, device });
+    }
+
+    #[cold]
+    pub(crate) fn stream_name(&self, stream: StreamId, text: &str) {
+        let stream = self.stream_id(stream);
+        self.push_named(text, |name| What::StreamName { stream, name });
+    }
+
+    #[cold]
+    pub(crate) fn stream_closed(&self, stream: StreamId) {
+        self.push(Place::Unknown, What::StreamDestroy { stream: self.stream_id(stream) });
+    }
+
+    /// A new event.
+    #[cold]
+    pub(crate) fn event(self: &Arc<Self>) -> Arc<TracedEvent> {
+        let mut output = lock(&self.shared.output);
+        let id = output.free_events.pop().unwrap_or_else(|| {
+            output.next_event += 1;
+            output.next_event - 1
+        });
+        drop(output);
+        let event = EventId(id);
+        self.push(Place::Unknown, What::EventCreate { event, device: DeviceId(self.device), shared: false });
+        Arc::new(TracedEvent { tracer: Arc::clone(self), id: event })
+    }
+
+    /// A new event that stands for what another one stands for now.
+    #[cold]
+    pub(crate) fn event_like(self: &Arc<Self>, from: Option<&TracedEvent>) -> Arc<TracedEvent> {
+        let event = self.event();
+        if let Some(from) = from.filter(|from| self.is_beside(&from.tracer)) {
+            self.push(Place::Unknown, What::EventCopy { event: event.id, from: from.id });
+        }
+        event
+    }
+
+    #[cold]
+    pub(crate) fn record(&self, stream: StreamId, event: &TracedEvent, place: Place) {
+        let stream = self.stream_id(stream);
+        self.push(place, What::EventRecord { event: event.id, stream, external: false, mark: Mark::Completion });
+    }
+
+    /// The host waits for a stream, or asks whether it is idle and is not told so.
+    #[cold]
+    pub(crate) fn asked(&self, stream: StreamId, ask: Ask, caller: Caller) {
+        let stream = self.stream_id(stream);
+        self.push(
+            Place::Source(caller),
+            match ask {
+                Ask::Synchronize => What::StreamSynchronize { stream },
+                Ask::Query => What::StreamQuery { stream, is_idle: false },
+            },
+        );
+    }
+
+    /// An event of another trace has no name here.
+    #[cold]
+    pub(crate) fn wait(&self, stream: StreamId, event: &TracedEvent, place: Place) {
+        if !self.is_beside(&event.tracer) {
+            return;
+        }
+        self.push(place, What::EventWait { event: event.id, stream: self.stream_id(stream), external: false });
+    }
+
+    #[cold]
+    pub(crate) fn synchronized_with(&self, event: &TracedEvent, caller: Caller) {
+        self.push(Place::Source(caller), What::EventSynchronize { event: event.id });
+    }
+
+    #[cold]
+    pub(crate) fn event_over(&self, event: &TracedEvent, caller: Caller) {
+        self.push(Place::Source(caller), What::EventQuery { event: event.id, is_over: true });
+    }
+
+    /// The host waited for the whole device.
+    #[cold]
+    pub(crate) fn synchronized(&self, caller: Caller) {
+        let is_alone = self.shared.devices.load(Ordering::Relaxed) == 1;
+        let device = DeviceId(self.device);
+        let what = if is_alone { What::DeviceSynchronize } else { What::SynchronizeDevice { device } };
+        self.push_of_thread(Place::Source(caller), what);
+        let mut output = lock(&self.shared.output);
+        if output.writer.pending() > 0 {
+            output.flush_full();
+        }
+    }
+
+    /// What the calling thread knows is put by: the host that stands for it.
+    #[cold]
+    pub(crate) fn told(&self) -> TracedTold {
+        let to = self.new_host();
+        self.push(Place::Unknown, What::Tell { to });
+        TracedTold { trace: Arc::downgrade(&self.shared), host: to }
+    }
+
+    /// The calling thread hears what was put by, where it is in this trace: another one's numbers mean others here.
+    #[cold]
+    pub(crate) fn heard(&self, told: &TracedTold) {
+        if !std::ptr::eq(told.trace.as_ptr(), Arc::as_ptr(&self.shared)) {
+            return;
+        }
+        let from = told.host;
+        let op = Op { host: from, place: Place::Unknown, what: What::Tell { to: self.host() } };
+        lock(&self.shared.output).push(&op);
+    }
+
+    // Memory.
+
+    #[cold]
+    pub(crate) fn pool(&self, pool: PoolId, exportable: bool) {
+        self.push(Place::Unknown, What::PoolCreate { pool: PoolId(self.number(pool.0)), exportable });
+    }
+
+    /// A pool lets another device in, or not any more; a device of another trace has no name here.
+    #[cold]
+    pub(crate) fn pool_access(&self, pool: PoolId, device: &Tracer, access: PeerAccess) {
+        if !self.is_beside(device) {
+            return;
+        }
+        let reach = match access {
+            PeerAccess::None => Reach::None,
+            PeerAccess::Read => Reach::Read,
+            PeerAccess::ReadWrite => Reach::ReadWrite,
+        };
+        let (pool, device) = (PoolId(self.number(pool.0)), DeviceId(device.device));
+        self.push(Place::Unknown, What::PoolAccess { pool, device, reach });
+    }
+
+    #[cold]
+    pub(crate) fn pool_closed(&self, pool: PoolId) {
+        self.push(Place::Unknown, What::PoolDestroy { pool: PoolId(self.number(pool.0)) });
+    }
+
+    #[cold]
+    pub(crate) fn alloc(&self, who: (AllocId, u64), pool: PoolId, stream: StreamId, bytes: u64, caller: Caller) {
+        let (memory, pool) = (self.memory(who.0, who.1), PoolId(self.number(pool.0)));
+        let stream = self.stream_id(stream);
+        self.push(Place::Source(caller), What::Alloc { memory, pool, stream, bytes, name: None });
+    }
+
+    #[cold]
+    pub(crate) fn free(&self, id: AllocId, generation: u64, stream: StreamId, caller: Caller) {
+        self.free_of(self.memory(id, generation), stream, caller);
+    }
+
+    /// A free of memory by the name that the trace has for it.
+    #[cold]
+    pub(crate) fn free_of(&self, memory: Memory, stream: StreamId, caller: Caller) {
+        self.push(Place::Source(caller), What::Free { memory, stream: self.stream_id(stream) });
+    }
+
+    /// A free of memory that may be another device's, or of a capture.
+    #[cold]
+    pub(crate) fn free_owned(&self, owned: &Owned, stream: Option<StreamId>, caller: Caller) {
+        let Some(memory) = self.memory_of(&owned.allocation, owned.generation) else { return };
+        match stream {
+            Some(stream) => self.free_of(memory, stream, caller),
+            None => self.push_of_thread(Place::Source(caller), What::FreeNow { memory }),
+        }
+    }
+
+    /// Memory is freed at once, by the name that the trace has for it.
+    #[cold]
+    pub(crate) fn free_now_of(&self, memory: Memory, caller: Caller) {
+        self.push_of_thread(Place::Source(caller), What::FreeNow { memory });
+    }
+
+    #[cold]
+    pub(crate) fn free_now(&self, id: AllocId, generation: u64, caller: Caller) {
+        self.push_of_thread(Place::Source(caller), What::FreeNow { memory: self.memory(id, generation) });
+    }
+
+    #[cold]
+    pub(crate) fn dropped(&self, id: AllocId, generation: u64) {
+        self.push(Place::Unknown, What::Drop { memory: self.memory(id, generation) });
+    }
+
+    #[cold]
+    pub(crate) fn named(&self, id: AllocId, generation: u64, text: &str) {
+        let memory = self.memory(id, generation);
+        self.push_named(text, |name| What::SetName { memory, name });
+    }
+
+    /// Whether the other writes the same trace.
+    fn is_beside(&self, other: &Tracer) -> bool {
+        Arc::ptr_eq(&other.shared, &self.shared)
+    }
+
+    /// Memory of another device has the name that its device gives it; in another trace, or none, it has none here.
+    pub(crate) fn memory_of(&self, allocation: &Allocation, generation: u64) -> Option<Memory> {
+        if let Origin::Captured(session) = &allocation.origin {
+            return (allocation.device == self.context)
+                .then(|| self.alloc_node(session.id, GraphAllocId(allocation.index)));
+        }
+        let owner = allocation.tracer().filter(|owner| self.is_beside(owner))?;
+        Some(owner.memory(allocation.id, generation))
+    }
+
+    #[cold]
+    pub(crate) fn launch<'a>(
+        &self,
+        stream: StreamId,
+        accesses: impl Iterator<Item = (&'a Allocation, u64, Act, Part)>,
+        caller: Caller,
+    ) {
+        let access = |(allocation, generation, act, part): (&Allocation, u64, _, _)| {
+            Some(Access { memory: self.memory_of(allocation, generation)?, act, part })
+        };
+        let (stream, accesses) = (self.stream_id(stream), accesses.filter_map(access).collect());
+        self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
+    }
+
+    /// A launch as the program asked for it.
+    #[cold]
+    pub(crate) fn declared_launch<A: Declare>(&self, graphs: &Graphs, stream: StreamId, accesses: &A, caller: Caller) {
+        let (stream, accesses) = (self.stream_id(stream), self.declared(graphs, accesses));
+        self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
+    }
+
+    /// Accesses as the program declares them, to a device with these graphs.
+    pub(crate) fn declared<A: Declare>(&self, graphs: &Graphs, accesses: &A) -> SmallVec<[Access; 2]> {
+        let mut used = SmallVec::new();
+        accesses.declare(&mut |declared| {
+            let memory = match declared.source {
+                Source::Empty | Source::Nothing | Source::Named(None) => None,
+                Source::Owned(Owned { allocation, generation, .. }) => self.memory_of(allocation, *generation),
+                Source::Named(Some(named)) if named.device != self.context => {
+                    let owner = peers::tracer_of(named.device);
+                    owner.filter(|it| self.is_beside(it)).map(|it| it.memory(named.id, named.generation))
+                }
+                Source::Named(Some(named)) => {
+                    let captured = graphs.find_open(named.id);
+                    let captured = captured.and_then(|it| self.memory_of(&it, named.generation));
+                    Some(captured.unwrap_or_else(|| self.memory(named.id, named.generation)))
+                }
+                Source::Node(name) => Some(self.alloc_node(name.graph, name.alloc)),
+            };
+            used.extend(memory.zip(declared.part).map(|(memory, part)| Access { memory, act: declared.act, part }));
+        });
+        used
+    }
+}

@@ -1,0 +1,102 @@
+//! Floors of a crate's folders, and circles of files.
+//!
+//! Files that break the rule today are listed in `upward.txt` and `circles.txt`. The lists are exact: what is new is
+//! refused, and what is gone must leave its list, so that they only shrink.
+
+use std::collections::BTreeSet;
+
+use crate::arrows::{Arrows, Module, of_snippets, text};
+use crate::{CIRCLES, CRATES, FLOORS, UPWARD, root, source};
+
+/// The floor that a file belongs to, counted from the ground.
+fn floor(floors: &[&str], module: &Module) -> Option<usize> {
+    floors.iter().position(|folder| module[0] == *folder)
+}
+
+/// The arrows that go up, as `from -> to`, and files without a floor.
+fn upward(floors: &[&str], arrows: &Arrows) -> (BTreeSet<String>, Vec<String>) {
+    let homeless = arrows.of.keys().filter(|module| floor(floors, module).is_none()).map(text).collect();
+    let mut found = BTreeSet::new();
+    for (from, used) in &arrows.of {
+        for to in used.keys().filter(|to| floor(floors, to) > floor(floors, from)) {
+            found.insert(format!("{} -> {}", text(from), text(to)));
+        }
+    }
+    (found, homeless)
+}
+
+/// The lines of a list of exceptions.
+fn listed(list: &str) -> BTreeSet<String> {
+    list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+/// What is there and not listed, and what is listed and not there.
+fn differences(what: &str, found: &BTreeSet<String>, listed: &BTreeSet<String>) -> Vec<String> {
+    let new = found.difference(listed).map(|it| format!("{what}: {it}"));
+    let gone = listed.difference(found).map(|it| format!("no longer: take it out of the list, {it}"));
+    new.chain(gone).collect()
+}
+
+fn arrows_of(crate_name: &str) -> Arrows {
+    let sources = source::read_tree(&root());
+    Arrows::of_crate(crate_name, sources.iter())
+}
+
+#[test]
+fn floors_use_those_below() {
+    let arrows = arrows_of("millpond");
+    let (found, homeless) = upward(FLOORS, &arrows);
+    assert!(arrows.count() > 300, "only {} arrows: are paths still read?", arrows.count());
+    assert_eq!(homeless, [""; 0], "a file belongs to a floor");
+    let wrong = differences("uses a floor above it", &found, &listed(UPWARD));
+    println!("millpond: {} arrows, {} go up", arrows.count(), found.len());
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn files_use_each_other_in_no_circle() {
+    let mut found = BTreeSet::new();
+    for (crate_name, _) in CRATES {
+        let circles = arrows_of(crate_name).circles();
+        let largest = circles.iter().map(BTreeSet::len).max().unwrap_or(0);
+        println!("{crate_name}: {} circles of files, the largest of {largest}", circles.len());
+        let line = |circle: BTreeSet<String>| format!("{crate_name}: {}", Vec::from_iter(circle).join(" "));
+        found.extend(circles.into_iter().map(line));
+    }
+    let wrong = differences("in a circle", &found, &listed(CIRCLES));
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn an_arrow_that_goes_up_is_found() {
+    let floors = &["low", "high"];
+    let arrows = of_snippets(&[
+        ("lib.rs", "mod low;\nmod high;\nmod other;"),
+        ("low/a.rs", "use crate::high::B;"),
+        ("high/b.rs", "use crate::low::a::A;\nstruct B;"),
+        ("high/mod.rs", "pub(crate) mod b;\npub(crate) use b::B;"),
+        ("other.rs", ""),
+    ]);
+    let (found, homeless) = upward(floors, &arrows);
+    assert_eq!(Vec::from_iter(found.clone()), ["low/a -> high/b"]);
+    assert_eq!(homeless, ["other"]);
+    assert!(differences("up", &found, &listed("# why\nlow/a -> high/b\n")).is_empty());
+    assert_eq!(differences("up", &found, &listed("")), ["up: low/a -> high/b"]);
+    let gone = differences("up", &BTreeSet::new(), &found);
+    assert_eq!(gone, ["no longer: take it out of the list, low/a -> high/b"]);
+}
+
+#[test]
+fn a_circle_is_found() {
+    let parent = ("a/mod.rs", "mod one;\nmod two;\nuse one::f;\nuse crate::b::g;");
+    let lib = ("lib.rs", "mod a;\nmod b;");
+    let kept = [lib, parent, ("a/one.rs", "use super::X;"), ("a/two.rs", "use super::one::f;"), ("b.rs", "")];
+    assert!(of_snippets(&kept).circles().is_empty(), "a parent and its own children are no circle");
+    let siblings = [lib, parent, ("a/one.rs", "use super::two::h;"), ("a/two.rs", "use super::one::f;"), ("b.rs", "")];
+    let circle = |parts: &[&str]| BTreeSet::from_iter(parts.iter().map(|part| (*part).to_owned()));
+    assert_eq!(of_snippets(&siblings).circles(), [circle(&["a/one", "a/two"])]);
+    let around = [lib, parent, ("a/one.rs", ""), ("a/two.rs", ""), ("b.rs", "fn g() { crate::a::X::new() }")];
+    assert_eq!(of_snippets(&around).circles(), [circle(&["a", "b"])]);
+    let past_child = [lib, parent, ("a/one.rs", "use crate::b::g;"), ("a/two.rs", ""), ("b.rs", "use crate::a::X;")];
+    assert_eq!(of_snippets(&past_child).circles(), [circle(&["a", "a/one", "b"])]);
+}
