@@ -96,7 +96,6 @@ fn program() {
     let exec = graph.instantiate(Instantiate::default()).unwrap();
     let left = exec.launch(&stream).unwrap().take(node).unwrap();
     device.synchronize().unwrap();
-    // Other threads are in the middle of everything when this one forks.
     let is_over = Arc::new(AtomicBool::new(false));
     let busy: Vec<_> = BUSY.into_iter().map(|act| repeat(act, &is_over, &device, &pool, &shared)).collect();
     std::thread::sleep(Duration::from_millis(5));
@@ -144,6 +143,7 @@ fn program() {
                 std::env::var_os("MILLPOND_TRACE").is_none()
                     || device.flush_trace().unwrap_err().to_string().contains("forked")
             );
+            drop((graph.clone(), device.external_event())); // These cannot be refused, and wait for nothing.
             says_so("free by address", stream.free_address(a.address()));
             says_so("a new device", Device::host(HostConfig::default()));
             let a = stream.free(a).unwrap_err();

@@ -23,9 +23,9 @@ use super::body::{Body, Grant};
 use super::build::Graph;
 use super::check::{Found, Founds};
 use super::events::Events;
+use super::family::Family;
 use super::last::Last;
 use super::native::Native;
-use super::payload::Payload;
 use super::program::{Program, check_addresses};
 use super::submit::TRIES;
 use super::traced::TracedExec;
@@ -213,14 +213,13 @@ impl GraphExec {
     fn make(body: &Arc<Body>, settings: Instantiate, old: Option<&ExecShared>) -> Result<Self> {
         let context = &body.context;
         let draft = draft(body)?;
-        let mut family = FxHashMap::default();
-        gather(body, &mut family);
+        let family = Family::of(body);
         let room = Room::of(context, draft.room(), old)?;
         let core = draft.instantiate(room.as_ref().map_or(0, |room| room.range.start), settings.auto_free_on_launch);
         if let Some(pin) = core.outdated() {
             return Err(GraphError::MadeAnew { graph: pin.graph, allocation: pin.id.to_string() }.into());
         }
-        if family.values().any(|body| body.has_late) {
+        if family.bodies().any(|body| body.has_late) {
             check_addresses(&core, body)?;
         }
         context.check_numbers()?;
@@ -229,7 +228,7 @@ impl GraphExec {
         let arenas = arenas(context, &core, &family, room.as_ref());
         let native = Native::of(context, &core, body, &arenas);
         let program = Arc::new(if native.is_some() { Program::default() } else { Program::new(&core, body) });
-        let grants = family.values().map(|body| Arc::clone(&body.grant)).collect();
+        let grants = family.grants();
         let mut shared = ExecShared {
             context: Arc::clone(context),
             program,
@@ -333,18 +332,6 @@ fn draft(body: &Body) -> Result<Draft> {
     Ok(Draft::new(&body.core).map_err(refused)?)
 }
 
-/// The graph and all its children by number.
-fn gather<'a>(body: &'a Body, family: &mut Family<'a>) {
-    family.insert(body.core.id(), body);
-    for payload in &body.payloads {
-        if let Payload::Child(child) = payload {
-            gather(child, family);
-        }
-    }
-}
-
-type Family<'a> = FxHashMap<GraphId, &'a Body>;
-
 fn outputs(
     context: &Arc<Context>,
     core: &CoreExec,
@@ -362,7 +349,7 @@ fn outputs(
         let flat = &core.allocs()[id.index()];
         let (graph, alloc) = (flat.graph, flat.alloc);
         let range = flat.range.expect("an instance has all its addresses");
-        let body = family[&graph];
+        let body = family.one_of(graph);
         let allocation = match room.filter(|_| body.core.addressing() == Addressing::Symbolic) {
             // Each instance has its own; one that takes another's place has that one's.
             Some(room) => {
@@ -404,10 +391,7 @@ fn outsides(core: &CoreExec, family: &Family<'_>) -> Vec<Outside> {
                 let pins = core.pins_of(graph, alloc);
                 (Whose::Node(graph, alloc), pins.iter().map(|pin| pin.generation).collect())
             }
-            Memory::External { id, generation } => {
-                let held = family.values().find_map(|body| body.held.get(&id));
-                (Whose::Held(Arc::clone(held.expect("a body holds what its nodes name"))), smallvec![generation])
-            }
+            Memory::External { id, generation } => (Whose::Held(Arc::clone(family.held(id))), smallvec![generation]),
         };
         let at = *places.entry(demand.memory).or_insert_with(|| {
             let marks = marks_of(core, demand.memory);
@@ -429,7 +413,7 @@ fn arenas(context: &Context, core: &CoreExec, family: &Family<'_>, room: Option<
     type Cover = Vec<(Range, bool)>;
     let mut arenas: Vec<(Arc<Arena>, Cover)> = Vec::new();
     arenas.extend(room.map(|room| (Arc::clone(&room.arena), Vec::new())));
-    for body in family.values() {
+    for body in family.bodies() {
         if !arenas.iter().any(|(arena, _)| Arc::ptr_eq(arena, &body.arena)) {
             arenas.push((Arc::clone(&body.arena), Vec::new()));
         }
@@ -447,8 +431,7 @@ fn arenas(context: &Context, core: &CoreExec, family: &Family<'_>, room: Option<
 
 /// Where the symbolic allocations are.
 fn placed(core: &CoreExec, family: &Family<'_>) -> FxHashMap<(GraphId, GraphAllocId), u64> {
-    let is_symbolic = |graph| family[&graph].core.addressing() == Addressing::Symbolic;
-    let placed = core.allocs().iter().filter(|it| it.node.is_some() && is_symbolic(it.graph));
+    let placed = core.allocs().iter().filter(|it| it.node.is_some() && family.is_symbolic(it.graph));
     placed.filter_map(|it| Some(((it.graph, it.alloc), it.range?.start))).collect()
 }
 

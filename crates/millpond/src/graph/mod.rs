@@ -34,6 +34,7 @@ mod captured;
 mod check;
 mod events;
 mod exec;
+mod family;
 mod fault;
 mod last;
 mod launch;

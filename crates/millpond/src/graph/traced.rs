@@ -101,6 +101,9 @@ impl Tracer {
 
     #[cold]
     pub(crate) fn graph_cloned(&self, graph: GraphId, copy: GraphId) {
+        if process::is_forked() {
+            return;
+        }
         let own = lock(&self.nodes).of.get(&graph).cloned().unwrap_or_default();
         let mut own: Vec<_> = own.into_iter().collect();
         own.sort_unstable();

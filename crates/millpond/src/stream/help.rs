@@ -1,7 +1,7 @@
 //! The help of a refused operation: as few edges as settle it.
 //!
-//! A refusal names the newest operation of each stream that has to come first, under the locks of the operation.
-//! Here, where none is held, the device's streams are asked which of them comes after several of these: an event of that
+//! A refusal names the newest operation of each stream that has to come first, under the locks of the operation. Here,
+//! where none is held, the streams of the device are asked which of them comes after several of these: an event of that
 //! one stands for all. A stream that is closed can record no event any more: one that comes after it is asked instead,
 //! or the help says that it has to be done before. Decides no verdict.
 

@@ -217,9 +217,12 @@ impl Tracer {
         self.push(Place::Unknown, What::StreamDestroy { stream: self.stream_id(stream) });
     }
 
-    /// A new event.
+    /// A new event. Those of a forked process have no name: nothing is written of them.
     #[cold]
     pub(crate) fn event(self: &Arc<Self>) -> Arc<TracedEvent> {
+        if process::is_forked() {
+            return Arc::new(TracedEvent { tracer: Arc::clone(self), id: EventId(u32::MAX) });
+        }
         let mut output = lock(&self.shared.output);
         let id = output.free_events.pop().unwrap_or_else(|| {
             output.next_event += 1;
@@ -303,7 +306,7 @@ impl Tracer {
     /// The calling thread hears what was put by, where it is in this trace: another one's numbers mean others here.
     #[cold]
     pub(crate) fn heard(&self, told: &TracedTold) {
-        if !std::ptr::eq(told.trace.as_ptr(), Arc::as_ptr(&self.shared)) {
+        if process::is_forked() || !std::ptr::eq(told.trace.as_ptr(), Arc::as_ptr(&self.shared)) {
             return;
         }
         let from = told.host;

@@ -270,3 +270,24 @@ fn a_pool_of_another_device_is_refused_and_the_capture_goes_on() {
         Ok(())
     });
 }
+
+/// A child is a snapshot: a graph may have one of itself inside, as it was before, and each names its own memory.
+#[test]
+fn an_older_snapshot_of_a_graph_is_inside_it() {
+    each(|on| {
+        let (pool, [s]) = (on.device.default_pool(), on.streams());
+        let [x, y] = std::array::from_fn(|_| s.alloc::<u32>(&pool, 64).unwrap());
+        let (mut inner, mut outer) = (on.device.graph()?, on.device.graph()?);
+        // The older one writes what the newer one does not name, and the other way round.
+        let first = outer.add_memset(&[], x.write(), 1)?;
+        inner.add_child(&[], &outer)?;
+        outer.remove_node(first)?;
+        let second = outer.add_memset(&[], y.write(), 2)?;
+        outer.add_child(&[second], &inner)?;
+        let exec = outer.instantiate(Instantiate::default())?;
+        drop(exec.launch(&s)?);
+        expect(&s, x.read(), 1);
+        expect(&s, y.read(), 2);
+        Ok(())
+    });
+}
