@@ -70,8 +70,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // Places are lines of this crate, which say nothing to a C program.
-            Failure::Refused(Error::Violation(violation)) => violation.clone().without_places().fmt(f),
-            Failure::Refused(error) => error.fmt(f),
+            Failure::Refused(error) => f.write_str(&in_c(&error.clone().without_places().to_string())),
             Failure::Handle(kind) => {
                 write!(f, "not a {kind} handle: null, destroyed, or a handle of something else")
             }
@@ -80,6 +79,17 @@ impl fmt::Display for Failure {
             Failure::NotReady => f.write_str("not ready: the work is not over yet"),
         }
     }
+}
+
+/// What a C program has to call, where a text names what a Rust program would.
+const IN_C: [(&str, &str); 2] = [
+    ("`pool.grant(&device, PeerAccess::Read)`", "`millpond_pool_set_access` to read"),
+    ("`pool.grant(&device, PeerAccess::ReadWrite)`", "`millpond_pool_set_access` to read and write"),
+];
+
+/// A text of the library without names of Rust.
+fn in_c(text: &str) -> String {
+    IN_C.iter().fold(text.to_owned(), |text, (rust, c)| text.replace(rust, c))
 }
 
 impl Failure {
@@ -237,6 +247,37 @@ mod tests {
         }
         assert!(matches!(slice(std::ptr::null::<u64>(), 1, "from"), Err(Failure::Null("from"))));
         assert!(slice(std::ptr::null::<u64>(), 0, "from").is_ok_and(<[u64]>::is_empty));
+    }
+
+    /// Each text that names something of Rust is said in words of C, or is of what C has not.
+    #[test]
+    fn texts_name_nothing_of_rust() {
+        const NOT_OF_C: [&str; 6] = [
+            "`PoolConfig::shareable`",
+            "`Buffer::export`",
+            "`Device::set_peers`",
+            "`pool.grant(&device, PeerAccess::{})`",
+            "`enqueue`",
+            "`{device}`",
+        ];
+        let texts = [
+            include_str!("../../millpond/src/names/error.rs"),
+            include_str!("../../millpond/src/names/graph_error.rs"),
+            include_str!("../../millpond/src/names/share_error.rs"),
+        ];
+        let is_text = |line: &&str| !line.trim_start().starts_with("//");
+        let mut named: Vec<&str> = texts.iter().flat_map(|text| text.lines().filter(is_text)).collect();
+        named.retain(|line| line.contains('`'));
+        assert!(named.len() > 5, "are texts still read?");
+        for line in named {
+            let tokens = line.split('`').skip(1).step_by(2).map(|token| format!("`{token}`"));
+            let is_rust = |token: &String| token.contains("::") || token.contains('(');
+            for token in tokens.filter(is_rust) {
+                assert!(NOT_OF_C.contains(&&*token), "{token} in {line}");
+            }
+        }
+        let refused = "which grants it nothing: call `pool.grant(&device, PeerAccess::Read)` first";
+        assert_eq!(in_c(refused), "which grants it nothing: call `millpond_pool_set_access` to read first");
     }
 
     /// What a Rust caller in the same program may hand on.

@@ -342,10 +342,9 @@ impl Finding {
         sides.into_iter().map(|side| &mut side.spot).chain(spots)
     }
 
-    /// The same without places in the source.
-    pub fn without_places(mut self) -> Self {
+    /// Leaves places in the source out.
+    pub fn forget_places(&mut self) {
         self.spots_mut().for_each(|spot| *spot = Spot::default());
-        self
     }
 
     /// What it has in common with the same mistake made again: the rule and both places.

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use millpond_core::check::{Finding, Side};
+use millpond_core::check::{Finding, Side, Spot};
 use millpond_core::ids::{PoolId, StreamId};
 use millpond_core::pool::Exhausted;
 use millpond_core::units::{Bytes, Range};
@@ -87,6 +87,25 @@ impl Error {
     /// Whether the other side is another process, whose word may be on its way.
     pub(crate) fn is_abroad(&self) -> bool {
         self.violation().and_then(|it| it.earlier.as_ref()).is_some_and(|earlier| earlier.process.is_some())
+    }
+
+    /// The same without places in the source, for programs in other languages: those of the calls are this library's.
+    pub fn without_places(mut self) -> Self {
+        match &mut self {
+            Error::Violation(finding) => finding.forget_places(),
+            Error::Graph(refused) => {
+                if let GraphError::Faults(faults) = &mut **refused {
+                    faults.iter_mut().for_each(Finding::forget_places);
+                }
+            }
+            Error::InvalidArgument(invalid) => {
+                if let Invalid::InUse { last, .. } = &mut **invalid {
+                    last.spot = Spot::default();
+                }
+            }
+            _ => {}
+        }
+        self
     }
 
     /// Takes in what else the same operation is refused for: the help of a violation settles both.
@@ -251,7 +270,7 @@ pub enum Invalid {
     },
     /// Access cannot be taken away from a device whose work may use it at this moment.
     #[error(
-        "{pool} of {owner} is in use by {device}: {} {} on {}, is not known to have completed; synchronize with that \
+        "{pool} of {owner} is in use by {device}: {} on {}{} is not known to have completed; synchronize with that \
          stream, or with an event recorded after it, before you revoke the access",
         .last.noun(),
         .last.title(),
@@ -321,7 +340,7 @@ pub enum Invalid {
 fn at_place(side: &Side) -> String {
     match side.spot.to_string() {
         place if place.is_empty() => place,
-        place => format!(", {place}"),
+        place => format!(" ({place})"),
     }
 }
 

@@ -23,7 +23,7 @@ pub enum CaptureError {
         allocation: String,
     },
     /// Memory of an alloc node has no life before its graph is launched (CUDA: `cudaErrorInvalidValue`).
-    #[error("{allocation} is an alloc node's: it is live only once its graph was launched, see `Launch::take`")]
+    #[error("{allocation} is an alloc node's: it is live only once its graph was launched: take it from that launch")]
     NotLaunched {
         /// The memory.
         allocation: String,
@@ -113,7 +113,7 @@ pub enum GraphError {
     /// Memory of a graph with symbolic addresses, named where no instance of it is meant.
     #[error(
         "the addresses of {0} are placed at each instantiation, so that its alloc nodes name no memory outside it: \
-         take the buffer from a launch (`Launch::take`), or make that graph a child of this one"
+         take the buffer from a launch, or make that graph a child of this one"
     )]
     Symbolic(GraphId),
     /// A capture needs addresses at once.
