@@ -127,8 +127,18 @@ impl Maker {
             let Some(work) = self.node(&mut graph) else { continue };
             self.say(format!("{line}: {work}"));
             graph.nodes.push(node);
+            if self.random.one_in(8) {
+                self.change_edge(&graph);
+            }
         }
         self.graphs.push(graph);
+    }
+
+    /// An edge more, or one less; which there may be already, or not.
+    fn change_edge(&mut self, graph: &Graph) {
+        let (from, to) = (self.random.pick(&graph.nodes), self.random.pick(&graph.nodes));
+        let remove = self.random.pick(&["", "remove "]);
+        self.say(format!("{remove}edge {from} -> {to} in {}", graph.name));
     }
 
     fn node(&mut self, graph: &mut Graph) -> Option<String> {

@@ -72,6 +72,8 @@ pub(crate) struct Maker {
     pub(crate) graphs: Vec<Graph>,
     pub(crate) execs: Vec<Exec>,
     pub(crate) capture: Option<Capture>,
+    /// Whether streams are of two devices. Then there are no graphs, which are of one.
+    several: bool,
     pub(crate) next: usize,
 }
 
@@ -91,7 +93,13 @@ impl Maker {
         let mut lines = vec!["set leaks off".to_owned(), "stream s0".to_owned()];
         let mut streams = vec!["s0".to_owned()];
         let mut legacy = None;
+        let several = random.one_in(6);
         for at in 1..2 + random.below(3) {
+            if several && (at == 1 || random.one_in(2)) {
+                lines.push(format!("stream s{at}{} on 1", random.pick(&["", " nonblocking"])));
+                streams.push(format!("s{at}"));
+                continue;
+            }
             let role = random.pick(&["", "", " nonblocking", " nonblocking", " per-thread", " legacy"]);
             if role == " legacy" {
                 if legacy.is_some() {
@@ -118,6 +126,7 @@ impl Maker {
             graphs,
             execs,
             capture: None,
+            several,
             next: 0,
         }
     }
@@ -158,7 +167,9 @@ impl Maker {
             return self.random.pick(&self.events);
         }
         let event = self.fresh('e');
-        self.say(format!("event {event}"));
+        if !self.several {
+            self.say(format!("event {event}"));
+        }
         self.events.push(event.clone());
         event
     }
@@ -190,6 +201,7 @@ impl Maker {
                 let (event, stream) = (self.random.pick(&self.events), self.stream());
                 self.say(format!("wait {stream} {event}"));
             }
+            27..=37 if self.several => self.grant(),
             27 | 28 => self.begin(),
             29 | 30 if self.capture.is_some() => self.end_capture(),
             29..=31 => self.build(),
@@ -202,13 +214,36 @@ impl Maker {
         }
     }
 
+    /// The other device may use what a pool serves, or not any more; and memory of such a pool.
+    fn grant(&mut self) {
+        let Some(pool) = self.pools.first().cloned() else {
+            let (pool, name) = (self.fresh('p'), self.fresh('a'));
+            self.say(format!("pool {pool}"));
+            self.say(format!("grant {pool} to 1"));
+            self.say(format!("{name} = alloc s0 256 from {pool}"));
+            self.pools.push(pool);
+            return self.memory.push(name);
+        };
+        match self.random.below(4) {
+            0 => self.say(format!("grant {pool} to 1 read")),
+            1 => self.say(format!("grant {pool} to 1")),
+            _ => {
+                let name = self.fresh('a');
+                self.say(format!("{name} = alloc s0 256 from {pool}"));
+                self.memory.push(name);
+            }
+        }
+    }
+
     pub(crate) fn alloc(&mut self) {
         if self.memory.len() > 3 && !self.random.one_in(8) {
             return self.access();
         }
         let name = self.fresh('a');
         let stream = self.stream();
+        // Pools that a program makes are of the first device.
         let from = match self.random.below(8) {
+            _ if self.several && stream != "s0" => String::new(),
             0 if self.pools.is_empty() => {
                 let pool = self.fresh('p');
                 self.say(format!("pool {pool}"));
