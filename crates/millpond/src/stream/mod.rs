@@ -8,7 +8,6 @@ pub(crate) mod external;
 pub(crate) mod handle;
 pub(crate) mod launch;
 pub(crate) mod named;
-pub(crate) mod peers;
 pub(crate) mod record;
 pub(crate) mod relieve;
 pub(crate) mod report;
