@@ -70,7 +70,7 @@ pub use names::share_error::ShareError;
 pub use names::statistics::PoolStatistics;
 pub use names::trace_file::Trace;
 pub use names::violations::{Reporter, Violations};
-pub use pool::heap::Pool;
+pub use pool::handle::Pool;
 pub use share::{
     MemoryFile, Peers, Refusal, SharedPool, SharingStatistics, TICKET_BYTES, Ticket, TicketError, TicketKind,
 };

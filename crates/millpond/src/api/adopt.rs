@@ -10,8 +10,9 @@ use crate::api::device::Device;
 use crate::api::trusted::Trusted;
 use crate::names::native::{LEGACY, PER_THREAD};
 use crate::names::role::StreamKind;
-use crate::pool::heap::Pool;
-use crate::stream::handle::{Keep, Stream};
+use crate::pool::handle::Pool;
+use crate::state::stream::Keep;
+use crate::stream::handle::Stream;
 
 /// A default stream that the program uses as well.
 fn shared(stream: Stream) -> Stream {

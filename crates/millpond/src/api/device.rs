@@ -19,18 +19,20 @@ use millpond_driver::{
 
 use crate::clock::chains::Chains;
 use crate::clock::hosts::{Hosts, Told};
-use crate::clock::in_flight::{Everything, InFlight};
 use crate::clock::progress::Progress;
 use crate::graph::Graphs;
 use crate::names::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig, check_memory};
 use crate::names::error::{Invalid, Result};
 use crate::names::role::Role;
-use crate::pool::heap::{Pool, PoolShared, Uses};
+use crate::pool::handle::Pool;
 use crate::share::Sharing;
 use crate::state::context::Context;
-use crate::stream::default_streams::Legacy;
-use crate::stream::handle::{Keep, State, Stream, StreamShared, Submitters};
-use crate::stream::peers;
+use crate::state::in_flight::{Everything, InFlight};
+use crate::state::legacy::Legacy;
+use crate::state::peers;
+use crate::state::pool::{PoolShared, Uses};
+use crate::state::stream::{Keep, State, StreamShared, Submitters};
+use crate::stream::handle::Stream;
 use crate::sync::locks::{Biased, Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;

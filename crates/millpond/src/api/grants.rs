@@ -4,7 +4,7 @@ use millpond_driver::{Driver, PeerAccess, process};
 
 use crate::api::device::Device;
 use crate::names::error::{Invalid, Result};
-use crate::pool::heap::Pool;
+use crate::pool::handle::Pool;
 use crate::sync::locks::lock;
 
 impl Device {

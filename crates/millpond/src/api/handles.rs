@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use crate::api::device::Device;
 use crate::graph::{Body, ExecShared, Graph, GraphExec};
-use crate::pool::heap::{Pool, PoolShared};
+use crate::pool::handle::Pool;
 use crate::state::allocation::Allocation;
 use crate::state::buffer::{Buffer, View};
 use crate::state::context::Context;
+use crate::state::pool::PoolShared;
+use crate::state::stream::StreamShared;
 use crate::stream::event::{At, Event};
-use crate::stream::handle::{Stream, StreamShared};
+use crate::stream::handle::Stream;
 
 /// Two are equal where they name the same.
 macro_rules! named {

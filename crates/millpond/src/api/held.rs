@@ -14,10 +14,11 @@ use std::panic::Location;
 use crate::api::device::Device;
 use crate::api::raw::{RawMemory, Whose};
 use crate::names::error::Result;
-use crate::pool::heap::PoolShared;
 use crate::state::allocation::Owned;
 use crate::state::buffer::Buffer;
-use crate::stream::handle::{Mode, Shelved, State, Stream, StreamShared};
+use crate::state::pool::PoolShared;
+use crate::state::stream::{Mode, Shelved, State, StreamShared};
+use crate::stream::handle::Stream;
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
 

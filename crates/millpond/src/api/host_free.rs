@@ -14,9 +14,9 @@ use millpond_driver::process;
 
 use crate::graph::free_in_graph;
 use crate::names::error::Result;
-use crate::pool::heap::PoolShared;
 use crate::share::{Hearing, check_free, free_import};
 use crate::state::allocation::{Origin, Owned, freed_fault, site, violation};
+use crate::state::pool::PoolShared;
 use crate::state::refused::Refused;
 use crate::stream::serve::not_launched;
 use crate::{Buffer, Device};

@@ -11,10 +11,10 @@ use millpond_driver::{Driver, process};
 
 use crate::graph::find_in_graphs;
 use crate::names::error::{Invalid, Nearest, Result};
-use crate::pool::heap::{Heap, PoolShared};
 use crate::state::allocation::{Allocation, Owned};
 use crate::state::context::Context;
-use crate::stream::peers;
+use crate::state::peers;
+use crate::state::pool::{Heap, PoolShared};
 
 impl Heap {
     /// What was freed there last, where its entry has not served again since.

@@ -24,14 +24,15 @@ use crate::graph::Graph;
 use crate::names::count::{Count, Span};
 use crate::names::error::{Invalid, Result};
 use crate::names::statistics::PoolStatistics;
-use crate::pool::heap::PoolShared;
 use crate::state::access::{Declared, Read, Source, Write};
 use crate::state::allocation::{Allocation, Origin, Owned};
 use crate::state::buffer::Buffer;
 use crate::state::last::FoundPool;
 use crate::state::node::{MemAllocNode, NodeName};
+use crate::state::pool::PoolShared;
 use crate::state::refused::Refused;
-use crate::stream::handle::{Mode, Stream, StreamShared};
+use crate::state::stream::{Mode, StreamShared};
+use crate::stream::handle::Stream;
 
 /// Bytes of device memory by name: a life of an allocation, or what an alloc node allocates. Owns nothing; using it
 /// after the free is refused.

@@ -2,6 +2,5 @@
 
 pub(crate) mod chains;
 pub(crate) mod hosts;
-pub(crate) mod in_flight;
 pub(crate) mod mark;
 pub(crate) mod progress;

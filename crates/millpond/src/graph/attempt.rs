@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 use millpond_core::graph::{Addressing, CaptureMode, NodeId};
 
 use super::build::Graph;
-use super::capture::Session;
 use crate::names::error::{Invalid, Result};
 use crate::names::graph_error::GraphError;
 use crate::state::node::GraphNode;
+use crate::state::session::Session;
 use crate::stream::handle::Stream;
 
 /// A capture into a graph that is there. Whatever comes of it, the names of what it allocated name nothing else later.

@@ -5,14 +5,16 @@
 //! `enter` and finds its [`Session`]: streams that do not capture pay nothing. Locks: a stream's state, then the
 //! recording, then graph-wide tables; no allocation's lock is held meanwhile.
 
+use crate::state::session::CapturedAt;
+use crate::state::session::Session;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use millpond_core::check::Place;
 use millpond_core::graph::{
-    Access as NodeAccess, Addressing, CaptureId, CaptureMode, CapturedEvent, Captures, Graph as CoreGraph,
-    GraphAllocId, GraphError as CoreError, GraphId, Memory, NodeId, Uses,
+    Access as NodeAccess, Addressing, CaptureId, CaptureMode, Captures, Graph as CoreGraph, GraphAllocId,
+    GraphError as CoreError, Memory, NodeId, Uses,
 };
 use millpond_core::ids::StreamId;
 use millpond_driver::process;
@@ -26,39 +28,11 @@ use super::registry::Graphs;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::state::access::Access;
-use crate::state::context::Context;
-use crate::stream::handle::{State, Stream};
+use crate::state::stream::State;
+use crate::stream::handle::Stream;
 use crate::sync::garbage::{Garbage, Held};
 use crate::sync::locks::{BiasedGuard, lock};
 use crate::sync::ranks;
-use crate::trace::tracer::Tracer;
-
-/// A capture, as its streams and its memory know it.
-#[derive(Debug)]
-pub(crate) struct Session {
-    /// The graph that comes of it.
-    pub(crate) id: GraphId,
-    capture: CaptureId,
-    pub(crate) context: Arc<Context>,
-    is_open: AtomicBool,
-    /// Whether a trace has it as a capture; else it has nodes.
-    pub(crate) is_traced: bool,
-    /// How many numbers of nodes and allocations the graph has given out.
-    pub(super) nodes: AtomicU32,
-    pub(crate) allocs: AtomicU32,
-}
-
-impl Session {
-    /// Who writes down what its streams do.
-    pub(crate) fn tracer(&self) -> Option<&Arc<Tracer>> {
-        self.context.tracer.as_ref().filter(|_| self.is_traced)
-    }
-
-    /// Whether the capture goes on.
-    pub(crate) fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::Acquire)
-    }
-}
 
 /// A graph that is being captured; its core is with the [`Captures`] meanwhile.
 #[derive(Debug)]
@@ -127,18 +101,7 @@ impl Drop for Lent<'_> {
     }
 }
 
-/// An event recorded in a capture.
-#[derive(Clone, Debug)]
-pub(crate) struct CapturedAt {
-    pub(crate) session: Arc<Session>,
-    pub(crate) event: CapturedEvent,
-}
-
 impl CapturedAt {
-    pub(crate) fn device(&self) -> u32 {
-        self.session.context.number
-    }
-
     /// The host asks for an event that is an edge.
     pub(crate) fn refuse(&self) -> Error {
         let mut recording = lock(&self.session.context.graphs.captures);

@@ -18,7 +18,7 @@ use super::registry::Graphs;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::GraphError;
 use crate::state::allocation::{Allocation, Life, freed_fault, site};
-use crate::stream::handle::{State, StreamShared};
+use crate::state::stream::{State, StreamShared};
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
 

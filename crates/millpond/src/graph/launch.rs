@@ -36,7 +36,8 @@ use crate::names::graph_error::{CaptureError, GraphError};
 use crate::state::allocation::{Owned, site};
 use crate::state::buffer::Buffer;
 use crate::state::node::MemAllocNode;
-use crate::stream::handle::{Mode, State, Stream, StreamShared};
+use crate::state::stream::{Mode, State, StreamShared};
+use crate::stream::handle::Stream;
 use crate::sync::locks::lock;
 
 /// One launch of a graph, and the memory that it leaves live.

@@ -54,7 +54,7 @@ pub use launch::Launch;
 pub use memory::GraphMemoryStatistics;
 
 pub(crate) use body::Body;
-pub(crate) use capture::{CapturedAt, Session, name_captured};
+pub(crate) use capture::name_captured;
 pub(crate) use exec::ExecShared;
 pub(crate) use memory::trim as trim_graph_memory;
 pub(crate) use payload::{EventNode, Payload};

@@ -2,6 +2,7 @@
 //!
 //! Knows allocations by the alloc node they are of; streams not at all.
 
+use crate::state::traced::Captured;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,7 +17,7 @@ use millpond_driver::process;
 use rustc_hash::FxHashMap;
 
 use super::body::Grant;
-use super::capture::{Recording, Session, drop_captured};
+use super::capture::{Recording, drop_captured};
 use super::memory::{Frees, GraphMemory};
 use crate::names::error::{Invalid, Nearest, Result};
 use crate::names::graph_error::GraphError;
@@ -25,6 +26,7 @@ use crate::state::allocation::{Allocation, Life, Origin, Owned};
 use crate::state::arena::Arena;
 use crate::state::context::Context;
 use crate::state::node::NodeName;
+use crate::state::session::Session;
 use crate::sync::locks::{BiasedGuard, Guard, Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
@@ -185,11 +187,6 @@ impl Graphs {
         known.or_else(|| lock(&self.captured).get(&id).cloned()).ok_or_else(|| Invalid::Stale.into())
     }
 
-    /// An allocation of a capture that goes on.
-    pub(crate) fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>> {
-        lock(&self.captured).get(&id).cloned()
-    }
-
     /// A capture has allocated: the memory is known by views and by its address until the capture ends.
     pub(crate) fn enter_captured(&self, allocation: &Arc<Allocation>) {
         lock(&self.captured).insert(allocation.id, Arc::clone(allocation));
@@ -338,6 +335,13 @@ impl Graphs {
         if let Some(taken) = taken {
             self.end(vec![taken]);
         }
+    }
+}
+
+impl Captured for Graphs {
+    /// An allocation of a capture that goes on.
+    fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>> {
+        lock(&self.captured).get(&id).cloned()
     }
 }
 

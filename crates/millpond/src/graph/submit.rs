@@ -19,7 +19,7 @@ use crate::clock::mark::Mark;
 use crate::names::error::{Error, Result};
 use crate::pool::shell;
 use crate::state::context::Context;
-use crate::stream::handle::StreamShared;
+use crate::state::stream::StreamShared;
 use crate::sync::locks::lock;
 
 /// What became of a program.

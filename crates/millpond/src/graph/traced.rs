@@ -3,6 +3,7 @@
 //! A capture is in it as what its streams do. A node that was refused has a number there all the same, so that numbers
 //! are counted by what the program asked for.
 
+use crate::state::traced::Captured;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,7 +13,6 @@ use millpond_core::op::{Access, CaptureMode, Mark, Memory, NodeOp, Place, What};
 use millpond_driver::process;
 use smallvec::SmallVec;
 
-use super::Graphs;
 use crate::state::access::Access as Declare;
 use crate::sync::locks::lock;
 use crate::trace::tracer::{Caller, NodeNumbers, TracedEvent, Tracer};
@@ -175,7 +175,7 @@ impl Tracer {
 
     /// What a node does to memory that the program declares.
     #[cold]
-    pub(crate) fn declared_node<A: Declare>(&self, graphs: &Graphs, accesses: &A) -> NodeOp {
+    pub(crate) fn declared_node<A: Declare>(&self, graphs: &impl Captured, accesses: &A) -> NodeOp {
         NodeOp::Kernel(self.declared(graphs, accesses))
     }
 
@@ -192,11 +192,6 @@ impl Tracer {
             NodeMemory::Foreign { graph, alloc } => self.alloc_node(graph, alloc),
             NodeMemory::External { id, generation } => self.memory(id, generation),
         }
-    }
-
-    pub(crate) fn alloc_node(&self, graph: GraphId, alloc: GraphAllocId) -> Memory {
-        let fresh = || self.new_memory().id;
-        Memory { id: *lock(&self.nodes).of.entry(graph).or_default().entry(alloc).or_insert_with(fresh), generation: 0 }
     }
 
     pub(crate) fn child(&self, graph: GraphId) -> NodeOp {

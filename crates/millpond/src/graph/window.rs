@@ -18,7 +18,7 @@ use super::submit::TRIES;
 use crate::names::error::Result;
 use crate::names::graph_error::CaptureError;
 use crate::state::context::Context;
-use crate::stream::handle::{State, StreamShared};
+use crate::state::stream::{State, StreamShared};
 use crate::sync::locks::lock;
 
 /// A stream of the device that captures, until this goes.

@@ -2,6 +2,6 @@
 
 pub(crate) mod exposed;
 pub(crate) mod grants;
-pub(crate) mod heap;
+pub(crate) mod handle;
 #[allow(unsafe_code)]
 pub(crate) mod shell;

@@ -3,6 +3,7 @@
 //! Knows the heap's steps, streams' raw handles (foreign ones as well) and the driver; decides nothing. The invariants
 //! cited here are those of `millpond_core::pool` (APART, LEGAL, SAFE, STEPWISE).
 
+use crate::state::pool::Closing;
 use std::sync::Arc;
 
 use millpond_core::ids::ChunkId;
@@ -10,9 +11,9 @@ use millpond_core::pool::Step;
 use millpond_core::units::Range;
 use millpond_driver::{Access, CopyKind, Driver, DriverError, Node, RawChunk, RawExec, RawStream, Result, Work};
 
-use crate::pool::grants::open_mapping;
-use crate::pool::heap::Heap;
 use crate::state::context::Context;
+use crate::state::grants::open_mapping;
+use crate::state::pool::Heap;
 
 /// Takes the heap's steps one by one; at the first that fails the heap forgets the rest.
 pub(crate) fn apply_steps(context: &Context, heap: &mut Heap) -> Result<()> {
@@ -70,13 +71,6 @@ fn raw_chunk(heap: &Heap, chunk: ChunkId) -> Result<RawChunk> {
 #[cold]
 fn unknown(chunk: u32) -> DriverError {
     DriverError::UnknownHandle { call: "map", what: "chunk of the pool", handle: chunk.into() }
-}
-
-/// A heap that nobody refers to any more, until its memory and addresses are given back.
-#[derive(Debug)]
-pub(crate) struct Closing {
-    pub(crate) heap: Heap,
-    pub(crate) range: Range,
 }
 
 impl Closing {

@@ -22,10 +22,10 @@ use crate::Buffer;
 use crate::names::count::Count;
 use crate::names::error::{Nearest, Result};
 use crate::names::share_error::ShareError;
-use crate::pool::heap::PoolShared;
 use crate::pool::shell;
 use crate::state::allocation::{Allocation, Life, Origin, Owned};
 use crate::state::context::Context;
+use crate::state::pool::PoolShared;
 use crate::sync::locks::{BiasedGuard, Mutex, lock};
 use crate::sync::ranks;
 

@@ -17,9 +17,9 @@ use smallvec::SmallVec;
 
 use super::abroad::{Hold, Namers, is_abroad};
 use super::connection::Connection;
-use crate::pool::heap::{Heap, PoolShared};
 use crate::state::allocation::{Allocation, Life, Origin};
 use crate::state::context::Context;
+use crate::state::pool::{Heap, PoolShared};
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
 

@@ -16,13 +16,14 @@ use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
 use millpond_core::order::Chain;
 use millpond_core::units::{Bytes, Range};
 
-use crate::graph::{Session, name_captured};
+use crate::graph::name_captured;
 use crate::names::error::{Error, Invalid};
 use crate::names::stream_names::side;
-use crate::pool::heap::PoolShared;
 use crate::share::{Imported, Lent};
 use crate::state::arena::Arena;
-use crate::stream::handle::StreamShared;
+use crate::state::pool::PoolShared;
+use crate::state::session::Session;
+use crate::state::stream::StreamShared;
 use crate::sync::locks::{Biased, BiasedGuard};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;

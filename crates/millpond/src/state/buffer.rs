@@ -9,9 +9,9 @@ use millpond_core::ids::{AllocId, PoolId};
 
 use crate::names::count::{Count, Span};
 use crate::names::error::Result;
-use crate::pool::heap::PoolShared;
 use crate::state::access::{Read, Source, Write};
 use crate::state::allocation::{Origin, Owned};
+use crate::state::pool::PoolShared;
 
 /// `len` elements of device memory, owned.
 ///

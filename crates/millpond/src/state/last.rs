@@ -7,8 +7,8 @@
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use crate::pool::heap::PoolShared;
 use crate::state::context::Context;
+use crate::state::pool::PoolShared;
 use crate::sync::ranks;
 use crate::sync::ranks::may_wait;
 

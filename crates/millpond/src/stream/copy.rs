@@ -12,7 +12,7 @@ use millpond_driver::{CopyKind, DriverError};
 use crate::graph::Payload;
 use crate::names::error::{CaptureError, Invalid, Result};
 use crate::names::role::Ask;
-use crate::pool::heap::Pool;
+use crate::pool::handle::Pool;
 use crate::pool::shell;
 use crate::state::access::{Read, Write};
 use crate::state::buffer::Buffer;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use millpond_core::order::Snapshot;
 use millpond_driver::{Driver, process};
 
-use crate::graph::CapturedAt;
 use crate::names::error::Result;
 use crate::state::context::Context;
+use crate::state::session::CapturedAt;
 use crate::trace::tracer::{TracedEvent, Tracer};
 
 /// A position of a stream with everything that comes before it. Cheap to clone.

@@ -11,7 +11,7 @@ use millpond_core::order::Knows;
 
 use crate::names::error::Error;
 use crate::state::context::Context;
-use crate::stream::handle::StreamShared;
+use crate::state::stream::StreamShared;
 
 /// An edge, and which of those that are wanted it brings.
 type Way = (u64, Edge);

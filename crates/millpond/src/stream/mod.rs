@@ -9,7 +9,6 @@ pub(crate) mod handle;
 pub(crate) mod help;
 pub(crate) mod launch;
 pub(crate) mod named;
-pub(crate) mod peers;
 pub(crate) mod record;
 pub(crate) mod relieve;
 pub(crate) mod report;

@@ -3,7 +3,8 @@
 use millpond_driver::process;
 
 use crate::names::stream_names;
-use crate::stream::handle::{Stream, StreamShared};
+use crate::state::stream::StreamShared;
+use crate::stream::handle::Stream;
 
 impl StreamShared {
     /// What messages call it.

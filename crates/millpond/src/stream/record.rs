@@ -12,9 +12,9 @@ use millpond_driver::Driver;
 
 use crate::clock::mark::Mark;
 use crate::names::error::Result;
+use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::event::{At, Event};
 use crate::stream::external::Record;
-use crate::stream::handle::{Mode, State, StreamShared};
 use crate::trace::tracer::Tracer;
 
 impl StreamShared {

@@ -15,12 +15,12 @@ use millpond_driver::{Access, DriverError, process};
 use crate::clock::progress::Told;
 use crate::graph::trim_graph_memory;
 use crate::names::error::{Error, Invalid, OutOfMemory, Result};
-use crate::pool::heap::{Heap, PoolShared};
 use crate::pool::shell;
 use crate::state::allocation::Owned;
 use crate::state::context::Context;
 use crate::state::last::FoundPool;
-use crate::stream::handle::{State, StreamShared};
+use crate::state::pool::{Heap, PoolShared};
+use crate::state::stream::{State, StreamShared};
 
 /// How many of the largest allocations a report names.
 const REPORTED: usize = 5;

@@ -16,9 +16,9 @@ use millpond_driver::{Driver, process};
 
 use crate::graph::freed_in_graphs;
 use crate::names::error::{Error, Result};
-use crate::pool::heap::PoolShared;
 use crate::state::context::Context;
-use crate::stream::handle::StreamShared;
+use crate::state::pool::PoolShared;
+use crate::state::stream::StreamShared;
 use crate::trace::tracer::Tracer;
 
 impl Context {

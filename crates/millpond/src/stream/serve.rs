@@ -16,13 +16,14 @@ use millpond_core::pool::{Freed, Frontier};
 use millpond_core::units::{Range, round_up};
 use millpond_driver::{Access, prefetch, process};
 
-use crate::graph::{Session, drop_in_graph, free_in_graph};
+use crate::graph::{drop_in_graph, free_in_graph};
 use crate::names::error::{CaptureError, Error, Result};
-use crate::pool::heap::PoolShared;
 use crate::pool::shell;
 use crate::share::{Hearing, check_free, drop_import, free_import, own_points, park};
 use crate::state::allocation::{Allocation, Life, Origin, Owned, freed_fault, site, violation};
-use crate::stream::handle::{Mode, Shelved, State, StreamShared};
+use crate::state::pool::PoolShared;
+use crate::state::session::Session;
+use crate::state::stream::{Mode, Shelved, State, StreamShared};
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
 

@@ -14,8 +14,8 @@ use crate::names::error::{Error, Invalid, Result};
 use crate::names::share_error::ShareError;
 use crate::state::access::{Declared, Source};
 use crate::state::allocation::{Allocation, Life, Origin, freed_fault, site};
-use crate::stream::handle::{State, StreamShared};
-use crate::stream::peers;
+use crate::state::peers;
+use crate::state::stream::{State, StreamShared};
 use crate::stream::serve::not_launched;
 use crate::sync::garbage::Garbage;
 

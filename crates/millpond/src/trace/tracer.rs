@@ -13,21 +13,16 @@ use std::sync::{Arc, Weak};
 
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Name, Op, Part, Place, Reach, Start, StreamRole, What};
+use millpond_core::op::{Mark, Memory, Name, Op, Place, Reach, StreamRole, What};
 use millpond_core::trace::ops::Writer;
 use millpond_driver::{PeerAccess, process};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
-use crate::graph::Graphs;
 use crate::names::config::HostThreads;
 use crate::names::role::Ask;
 use crate::names::role::Role;
 use crate::names::role::StreamKind;
 use crate::names::trace_file::{Shared, Trace};
-use crate::state::access::{Access as Declare, Source};
-use crate::state::allocation::{Allocation, Origin, Owned};
-use crate::stream::peers;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::shares::TracedShares;
@@ -40,7 +35,7 @@ const DEVICE_SHIFT: u32 = 24;
 pub(crate) struct Tracer {
     pub(crate) shared: Arc<Shared>,
     /// The device's number in the process, and in the trace.
-    context: u32,
+    pub(crate) context: u32,
     device: u32,
     threads: HostThreads,
     pub(crate) nodes: Mutex<{ ranks::TRACED_NODES }, NodeNumbers>,
@@ -359,16 +354,6 @@ impl Tracer {
         self.push(Place::Source(caller), What::Free { memory, stream: self.stream_id(stream) });
     }
 
-    /// A free of memory that may be another device's, or of a capture.
-    #[cold]
-    pub(crate) fn free_owned(&self, owned: &Owned, stream: Option<StreamId>, caller: Caller) {
-        let Some(memory) = self.memory_of(&owned.allocation, owned.generation) else { return };
-        match stream {
-            Some(stream) => self.free_of(memory, stream, caller),
-            None => self.push_of_thread(Place::Source(caller), What::FreeNow { memory }),
-        }
-    }
-
     /// Memory is freed at once, by the name that the trace has for it.
     #[cold]
     pub(crate) fn free_now_of(&self, memory: Memory, caller: Caller) {
@@ -392,61 +377,13 @@ impl Tracer {
     }
 
     /// Whether the other writes the same trace.
-    fn is_beside(&self, other: &Tracer) -> bool {
+    pub(crate) fn is_beside(&self, other: &Tracer) -> bool {
         Arc::ptr_eq(&other.shared, &self.shared)
     }
 
-    /// Memory of another device has the name that its device gives it; in another trace, or none, it has none here.
-    pub(crate) fn memory_of(&self, allocation: &Allocation, generation: u64) -> Option<Memory> {
-        if let Origin::Captured(session) = &allocation.origin {
-            return (allocation.device == self.context)
-                .then(|| self.alloc_node(session.id, GraphAllocId(allocation.index)));
-        }
-        let owner = allocation.tracer().filter(|owner| self.is_beside(owner))?;
-        Some(owner.memory(allocation.id, generation))
-    }
-
-    #[cold]
-    pub(crate) fn launch<'a>(
-        &self,
-        stream: StreamId,
-        accesses: impl Iterator<Item = (&'a Allocation, u64, Act, Part)>,
-        caller: Caller,
-    ) {
-        let access = |(allocation, generation, act, part): (&Allocation, u64, _, _)| {
-            Some(Access { memory: self.memory_of(allocation, generation)?, act, part })
-        };
-        let (stream, accesses) = (self.stream_id(stream), accesses.filter_map(access).collect());
-        self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
-    }
-
-    /// A launch as the program asked for it.
-    #[cold]
-    pub(crate) fn declared_launch<A: Declare>(&self, graphs: &Graphs, stream: StreamId, accesses: &A, caller: Caller) {
-        let (stream, accesses) = (self.stream_id(stream), self.declared(graphs, accesses));
-        self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
-    }
-
-    /// Accesses as the program declares them, to a device with these graphs.
-    pub(crate) fn declared<A: Declare>(&self, graphs: &Graphs, accesses: &A) -> SmallVec<[Access; 2]> {
-        let mut used = SmallVec::new();
-        accesses.declare(&mut |declared| {
-            let memory = match declared.source {
-                Source::Empty | Source::Nothing | Source::Named(None) => None,
-                Source::Owned(Owned { allocation, generation, .. }) => self.memory_of(allocation, *generation),
-                Source::Named(Some(named)) if named.device != self.context => {
-                    let owner = peers::tracer_of(named.device);
-                    owner.filter(|it| self.is_beside(it)).map(|it| it.memory(named.id, named.generation))
-                }
-                Source::Named(Some(named)) => {
-                    let captured = graphs.find_open(named.id);
-                    let captured = captured.and_then(|it| self.memory_of(&it, named.generation));
-                    Some(captured.unwrap_or_else(|| self.memory(named.id, named.generation)))
-                }
-                Source::Node(name) => Some(self.alloc_node(name.graph, name.alloc)),
-            };
-            used.extend(memory.zip(declared.part).map(|(memory, part)| Access { memory, act: declared.act, part }));
-        });
-        used
+    /// What the trace calls what an alloc node allocates.
+    pub(crate) fn alloc_node(&self, graph: GraphId, alloc: GraphAllocId) -> Memory {
+        let fresh = || self.new_memory().id;
+        Memory { id: *lock(&self.nodes).of.entry(graph).or_default().entry(alloc).or_insert_with(fresh), generation: 0 }
     }
 }

@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::api::device::Device;
 use crate::names::error::{Error, Result};
 use crate::names::native::PER_THREAD;
-use crate::pool::heap::Pool;
+use crate::pool::handle::Pool;
 use crate::state::buffer::Buffer;
 use crate::state::refused::Refused;
 use crate::stream::handle::Stream;

@@ -10,7 +10,7 @@ use millpond_core::share::{ForeignEnd, ForeignPoint, ForeignUse};
 
 use crate::state::context::Context;
 use crate::state::last::FoundContext;
-use crate::stream::peers;
+use crate::state::peers;
 use crate::sync::locks::lock;
 
 /// Those who know what a point is called.

@@ -20,7 +20,7 @@ use crate::clock::hosts::Told;
 use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
 use crate::state::context::Context;
-use crate::stream::handle::{Keep, StreamShared};
+use crate::state::stream::{Keep, StreamShared};
 use crate::sync::locks::{Guard, Mutex, lock};
 use crate::sync::ranks;
 use crate::sync::sweep::Sweep;

@@ -19,7 +19,7 @@ use crate::clock::mark::Mark;
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
 use crate::state::last::FoundContext;
-use crate::stream::handle::{State, StreamShared};
+use crate::state::stream::{State, StreamShared};
 use crate::sync::locks::{Guard, Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;

@@ -1,7 +1,5 @@
-//! A pool: where memory comes from (CUDA: `cudaMemPool_t`).
-//!
-//! The handle and its settings, and the shared half of a pool behind one lock: the heap, the table of allocations and
-//! what is used. Streams come here only when their own shelf misses. Knows allocations; of streams only their shelves.
+//! The shared half of a pool behind one lock: the heap, the table of allocations and what is used.
+//! Streams come here only when their own shelf misses. Knows allocations; of streams only their shelves.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,49 +7,20 @@ use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{AllocId, BlockId, ChunkId, PoolId};
 use millpond_core::order::Chain;
-use millpond_core::pool::{Freed, PoolConfig, ReusePolicy};
+use millpond_core::pool::{Freed, PoolConfig};
 use millpond_core::units::Range;
 use millpond_driver::{RawChunk, prefetch, process};
 
 use crate::names::error::{Holder, Invalid, Result};
 use crate::names::statistics::PoolStatistics;
-use crate::pool::exposed::Exposed;
-use crate::pool::grants::Grants;
-use crate::pool::shell::Closing;
 use crate::state::allocation::{Allocation, Origin};
 use crate::state::context::Context;
+use crate::state::exposed::Exposed;
+use crate::state::grants::Grants;
 use crate::state::shelf_count::ShelfCount;
-use crate::stream::handle::{PoolShelf, Shelved, StreamShared};
+use crate::state::stream::{PoolShelf, Shelved, StreamShared};
 use crate::sync::locks::{Guard, Mutex, lock};
 use crate::sync::ranks;
-
-/// A pool of a device. Clones name the same pool; it is destroyed when the last one is dropped.
-///
-/// What was allocated from it stays valid and can still be freed; its memory goes back to the system with the last
-/// of them (CUDA: `cudaMemPoolDestroy`).
-#[derive(Clone)]
-pub struct Pool {
-    pub(crate) shared: Arc<PoolShared>,
-    _owner: Arc<Owner>,
-}
-
-/// Destroys the pool when the last handle goes.
-#[derive(Debug)]
-struct Owner {
-    shared: Arc<PoolShared>,
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        if process::is_forked() {
-            return;
-        }
-        if let Some(tracer) = &self.shared.context.tracer {
-            tracer.pool_closed(self.shared.id);
-        }
-        self.shared.destroy();
-    }
-}
 
 /// The shared half of a pool.
 pub(crate) struct PoolShared {
@@ -271,6 +240,13 @@ impl Heap {
         self.out = self.pool.held();
         now
     }
+
+    /// The high mark of used bytes is what is used now.
+    pub(crate) fn reset_used_high(&mut self) {
+        self.settle();
+        self.used_high = 0;
+        self.used_high = self.settle();
+    }
 }
 
 impl PoolShared {
@@ -384,7 +360,7 @@ impl PoolShared {
     }
 
     /// The last handle is gone: nothing new comes from here; what is idle goes back now, the rest with its last free.
-    fn destroy(&self) {
+    pub(crate) fn destroy(&self) {
         self.destroyed.store(true, Ordering::Release);
         self.bypass_shelves(true);
         self.lock().keep_no_exposed();
@@ -416,67 +392,9 @@ impl Drop for PoolShared {
     }
 }
 
-impl Pool {
-    pub(crate) fn new(shared: Arc<PoolShared>) -> Self {
-        Self { shared: Arc::clone(&shared), _owner: Arc::new(Owner { shared }) }
-    }
-
-    /// Its number on its device.
-    pub fn id(&self) -> PoolId {
-        self.shared.id
-    }
-
-    /// What is used and reserved, now and at most (CUDA: `cudaMemPoolAttrUsedMemCurrent` and its siblings).
-    pub fn statistics(&self) -> PoolStatistics {
-        self.shared.statistics()
-    }
-
-    /// Sets the high mark of used bytes to the current value (CUDA: `cudaMemPoolAttrUsedMemHigh` set to 0).
-    pub fn reset_used_high(&self) {
-        let mut heap = self.shared.lock();
-        heap.settle();
-        heap.used_high = 0;
-        heap.used_high = heap.settle();
-    }
-
-    /// Sets the high mark of reserved bytes to the current value (CUDA: `cudaMemPoolAttrReservedMemHigh` set to 0).
-    pub fn reset_reserved_high(&self) {
-        self.shared.lock().pool.reset_reserved_high();
-    }
-
-    /// When memory freed on one stream may serve another, for later allocations (CUDA: `cudaMemPoolReuse...`).
-    pub fn set_reuse(&self, reuse: ReusePolicy) {
-        self.shared.lock().pool.set_reuse(reuse);
-    }
-
-    /// Bytes to keep at a synchronisation (CUDA: `cudaMemPoolAttrReleaseThreshold`). The default is 0: everything
-    /// idle goes back to the system whenever the host synchronises.
-    pub fn set_release_threshold(&self, bytes: u64) {
-        self.shared.lock().pool.set_release_threshold(bytes);
-    }
-
-    /// The settings in force.
-    pub fn config(&self) -> crate::PoolConfig {
-        let core = self.shared.lock().pool.config().clone();
-        crate::PoolConfig::of_core(core, self.shared.guard, self.shared.shareable)
-    }
-
-    /// Whether the pool's books are whole, every invariant derived anew: for tests, as slow as the pool is large.
-    ///
-    /// # Errors
-    /// What is not.
-    #[doc(hidden)]
-    pub fn audit(&self) -> std::result::Result<(), String> {
-        process::refuse_forked().map_err(|error| error.to_string())?;
-        self.shared.lock().pool.audit()
-    }
-
-    /// Gives memory back to the system until `keep_bytes` are left, as far as it is not in use: not under live
-    /// allocations, nor where freed memory may still be touched by work in flight (CUDA: `cudaMemPoolTrimTo`).
-    ///
-    /// # Errors
-    /// The device refused to unmap; what was given back before stays so.
-    pub fn trim_to(&self, keep_bytes: u64) -> Result<()> {
-        self.shared.trim_to(keep_bytes)
-    }
+/// A heap that nobody refers to any more, until its memory and addresses are given back.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    pub(crate) heap: Heap,
+    pub(crate) range: Range,
 }

@@ -1,0 +1,194 @@
+//! What belongs to one stream behind its own lock: its chain, and its shelves of recently freed blocks.
+//!
+//! Knows pools and allocations by reference; what streams do with them is on the floor above.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use millpond_core::graph::NodeId;
+use millpond_core::ids::{Seq, Slot, StreamId};
+use millpond_core::order::Chain;
+use millpond_core::pool::Shelf;
+use millpond_driver::RawStream;
+use smallvec::SmallVec;
+
+use crate::clock::progress::Progress;
+use crate::names::role::Role;
+use crate::state::allocation::Allocation;
+use crate::state::context::Context;
+use crate::state::in_flight::Seat;
+use crate::state::pool::{Heap, PoolShared};
+use crate::state::session::Session;
+use crate::state::shelf_count::ShelfCount;
+use crate::sync::locks::Biased;
+use crate::sync::ranks;
+
+/// Something of the program, to be dropped when it is needed no more.
+pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
+
+/// Who submits to a stream: this library alone, or the program as well, by the handle that it has of it.
+///
+/// Of a shared stream nothing is known but what is asked: each record is a point of its own (always-new,
+/// [`StreamShared::end`]), so that no wait for it is taken for one that was done before.
+#[derive(Debug, Default)]
+pub(crate) struct Submitters {
+    pub(crate) is_shared: AtomicBool,
+    /// Whether the work of the operation under way is still to come, by the program. Changed under the stream's lock.
+    is_declared: AtomicBool,
+}
+
+impl Submitters {
+    /// Whether the program submits to it, too.
+    #[inline]
+    pub(crate) fn are_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Acquire)
+    }
+
+    /// The program submits the work of the operation under way itself, afterwards.
+    pub(crate) fn declare(&self) {
+        self.is_declared.store(self.are_shared(), Ordering::Relaxed);
+    }
+
+    /// Whether that was said of the operation under way.
+    #[inline]
+    pub(crate) fn take_declared(&self) -> bool {
+        let is_declared = self.is_declared.load(Ordering::Relaxed);
+        if is_declared {
+            self.is_declared.store(false, Ordering::Relaxed);
+        }
+        is_declared
+    }
+}
+
+/// A stream, as the rest of the crate knows it.
+#[repr(align(128))] // No cache line is shared with another stream's.
+pub(crate) struct StreamShared {
+    pub(crate) id: StreamId,
+    pub(crate) slot: Slot,
+    pub(crate) raw: RawStream,
+    /// Where it is among the device's work in flight.
+    pub(crate) seat: Seat,
+    pub(crate) role: Role,
+    pub(crate) submitters: Submitters,
+    pub(crate) context: Arc<Context>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) me: Weak<StreamShared>,
+    pub(crate) state: Biased<{ ranks::STREAM }, State>,
+}
+
+/// What a stream's own lock guards.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) chain: Chain,
+    /// Where the chain began: operations are counted from here.
+    pub(crate) birth: Seq,
+    /// The epoch up to which it has heard everything; 0 where it must always ask, and while it captures.
+    pub(crate) epoch: u64,
+    pub(crate) is_closed: bool,
+    /// Whether the legacy stream will look at it.
+    pub(crate) is_noted: bool,
+    /// The capture that it takes part in.
+    pub(crate) capture: Option<Arc<Session>>,
+    /// The node of it that gets what now comes to the device's stream.
+    pub(crate) window: Option<NodeId>,
+    pub(crate) shelves: SmallVec<[PoolShelf; 1]>,
+}
+
+/// What becomes of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Mode {
+    /// It goes to the device.
+    Live,
+    /// It becomes a node of the graph that is being captured.
+    Capturing,
+}
+
+/// A stream's shelf for one pool.
+#[derive(Debug)]
+pub(crate) struct PoolShelf {
+    pub(crate) owner: Weak<PoolShared>,
+    pub(crate) shelf: Shelf<Shelved>,
+    /// What fell off the shelf, on its way back to the heap with the next visit there.
+    pub(crate) fallen: Vec<Shelved>,
+    pub(crate) count: Arc<ShelfCount>,
+}
+
+/// A freed block on a shelf.
+#[derive(Debug)]
+pub(crate) struct Shelved {
+    pub(crate) allocation: Arc<Allocation>,
+    /// Where on this stream's chain it was freed.
+    pub(crate) seq: Seq,
+}
+
+impl PoolShelf {
+    /// Whether it is this pool's. Numbers do not tell: another device has pools of the same numbers.
+    #[inline]
+    pub(crate) fn is_for(&self, pool: &PoolShared) -> bool {
+        std::ptr::eq(self.owner.as_ptr(), pool)
+    }
+
+    /// Takes everything off: first what fell off before.
+    pub(crate) fn clear(&mut self) -> impl Iterator<Item = Shelved> + '_ {
+        self.fallen.drain(..).chain(self.shelf.drain())
+    }
+}
+
+impl State {
+    pub(crate) fn new(chain: Chain) -> Self {
+        Self {
+            birth: chain.seq(),
+            chain,
+            epoch: 0,
+            is_closed: false,
+            is_noted: false,
+            capture: None,
+            window: None,
+            shelves: SmallVec::new(),
+        }
+    }
+
+    /// The number of the operation that was submitted last.
+    #[inline]
+    pub(crate) fn op(&self) -> u64 {
+        self.chain.seq() - self.birth
+    }
+
+    /// The shelf for a pool, once there is one.
+    #[inline]
+    pub(crate) fn shelf(&mut self, pool: &PoolShared) -> Option<&mut PoolShelf> {
+        self.shelves.iter_mut().find(|shelf| shelf.is_for(pool))
+    }
+
+    /// What fell off a pool's shelf returns to the heap, and what lies on it where `all` does.
+    #[inline]
+    pub(crate) fn return_to(&mut self, heap: &mut Heap, pool: &PoolShared, all: bool) {
+        let Self { shelves, chain, .. } = self;
+        let Some(shelf) = shelves.iter_mut().find(|shelf| shelf.is_for(pool)) else { return };
+        match all {
+            true => heap.take_back(chain, shelf.clear()),
+            false => heap.take_back(chain, shelf.fallen.drain(..)),
+        }
+    }
+
+    /// The shelf for a pool, made where there is none.
+    #[inline]
+    pub(crate) fn shelf_or_new(&mut self, stream: &StreamShared, pool: &Arc<PoolShared>) -> &mut PoolShelf {
+        match self.shelves.iter().position(|shelf| shelf.is_for(pool)) {
+            Some(at) => &mut self.shelves[at],
+            None => self.add_shelf(stream, pool),
+        }
+    }
+
+    /// Once for each stream and pool.
+    #[cold]
+    fn add_shelf(&mut self, stream: &StreamShared, pool: &Arc<PoolShared>) -> &mut PoolShelf {
+        self.shelves.retain(|shelf| shelf.owner.strong_count() > 0);
+        let count = pool.add_shelf(stream.me.clone());
+        let owner = Arc::downgrade(pool);
+        self.shelves.push(PoolShelf { owner, shelf: Shelf::new(), fallen: Vec::new(), count });
+        self.shelves.last_mut().expect("pushed just now")
+    }
+}

@@ -1,0 +1,91 @@
+//! What a trace calls allocations, and accesses as the program declares them.
+
+use millpond_core::check::Act;
+use millpond_core::graph::GraphAllocId;
+use millpond_core::ids::{AllocId, StreamId};
+use millpond_core::op::{Access, Memory, Part, Place, Start, What};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+use crate::state::access::{Access as Declare, Source};
+use crate::state::allocation::{Allocation, Origin, Owned};
+use crate::state::peers;
+use crate::trace::tracer::{Caller, Tracer};
+
+/// Who knows the memory of captures that go on.
+pub(crate) trait Captured {
+    /// An allocation of a capture that goes on.
+    fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>>;
+}
+
+impl Tracer {
+    /// A free of memory that may be another device's, or of a capture.
+    #[cold]
+    pub(crate) fn free_owned(&self, owned: &Owned, stream: Option<StreamId>, caller: Caller) {
+        let Some(memory) = self.memory_of(&owned.allocation, owned.generation) else { return };
+        match stream {
+            Some(stream) => self.free_of(memory, stream, caller),
+            None => self.push_of_thread(Place::Source(caller), What::FreeNow { memory }),
+        }
+    }
+
+    /// Memory of another device has the name that its device gives it; in another trace, or none, it has none here.
+    pub(crate) fn memory_of(&self, allocation: &Allocation, generation: u64) -> Option<Memory> {
+        if let Origin::Captured(session) = &allocation.origin {
+            return (allocation.device == self.context)
+                .then(|| self.alloc_node(session.id, GraphAllocId(allocation.index)));
+        }
+        let owner = allocation.tracer().filter(|owner| self.is_beside(owner))?;
+        Some(owner.memory(allocation.id, generation))
+    }
+
+    #[cold]
+    pub(crate) fn launch<'a>(
+        &self,
+        stream: StreamId,
+        accesses: impl Iterator<Item = (&'a Allocation, u64, Act, Part)>,
+        caller: Caller,
+    ) {
+        let access = |(allocation, generation, act, part): (&Allocation, u64, _, _)| {
+            Some(Access { memory: self.memory_of(allocation, generation)?, act, part })
+        };
+        let (stream, accesses) = (self.stream_id(stream), accesses.filter_map(access).collect());
+        self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
+    }
+
+    /// A launch as the program asked for it.
+    #[cold]
+    pub(crate) fn declared_launch<A: Declare>(
+        &self,
+        graphs: &impl Captured,
+        stream: StreamId,
+        accesses: &A,
+        caller: Caller,
+    ) {
+        let (stream, accesses) = (self.stream_id(stream), self.declared(graphs, accesses));
+        self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
+    }
+
+    /// Accesses as the program declares them, to a device with these graphs.
+    pub(crate) fn declared<A: Declare>(&self, graphs: &impl Captured, accesses: &A) -> SmallVec<[Access; 2]> {
+        let mut used = SmallVec::new();
+        accesses.declare(&mut |declared| {
+            let memory = match declared.source {
+                Source::Empty | Source::Nothing | Source::Named(None) => None,
+                Source::Owned(Owned { allocation, generation, .. }) => self.memory_of(allocation, *generation),
+                Source::Named(Some(named)) if named.device != self.context => {
+                    let owner = peers::tracer_of(named.device);
+                    owner.filter(|it| self.is_beside(it)).map(|it| it.memory(named.id, named.generation))
+                }
+                Source::Named(Some(named)) => {
+                    let captured = graphs.find_open(named.id);
+                    let captured = captured.and_then(|it| self.memory_of(&it, named.generation));
+                    Some(captured.unwrap_or_else(|| self.memory(named.id, named.generation)))
+                }
+                Source::Node(name) => Some(self.alloc_node(name.graph, name.alloc)),
+            };
+            used.extend(memory.zip(declared.part).map(|(memory, part)| Access { memory, act: declared.act, part }));
+        });
+        used
+    }
+}
