@@ -92,7 +92,8 @@ fn a_page_holds_every_event_of_a_training() {
 
 #[test]
 fn a_page_asks_nothing_of_the_network() {
-    let page = page(&path("tests/data/ours.jsonl"));
+    // The one address in it is the name of a format.
+    let page = page(&path("tests/data/ours.jsonl")).replace("\"http://www.w3.org/2000/svg\"", "");
     for part in ["http:", "https:", "src=", "url(", "@import", "<link", "fetch(", "import(", "XMLHttpRequest"] {
         assert!(!page.contains(part), "{part}");
     }
@@ -208,7 +209,8 @@ fn a_trace_is_drawn_with_its_graphs_and_violations() {
     assert!(meta["strings"].as_array().unwrap().contains(&"weights".into()));
     let [mark] = &meta["marks"].as_array().unwrap()[..] else { panic!("{:#}", meta["marks"]) };
     assert_eq!(mark["allocations"], serde_json::json!([1]));
-    assert!(mark["text"].as_str().unwrap().contains("help: "), "{mark:#}");
+    assert!(mark["help"].as_str().unwrap().starts_with("make stream 71 wait for an event"), "{mark:#}");
+    assert_eq!((&mark["kind"], &mark["edit"]), (&"free-before-alloc".into(), &"order".into()));
     let [graph] = &meta["graphs"].as_array().unwrap()[..] else { panic!("{:#}", meta["graphs"]) };
     let layers: Vec<_> = graph["nodes"].as_array().unwrap().iter().map(|node| node["y"].as_u64().unwrap()).collect();
     assert_eq!((layers, graph["edges"].as_array().unwrap().len()), (vec![0, 1, 2], 2));

@@ -165,7 +165,7 @@ fn sniff(head: &[u8]) -> Result<Format, Refusal> {
 pub(crate) fn file_stem(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let mut stem = name.as_ref();
-    for ending in [".gz", ".jsonl", ".json", ".pickle", ".pkl", ".csv", ".txt", ".trace"] {
+    for ending in [".gz", ".jsonl", ".json", ".pickle", ".pkl", ".csv", ".txt", ".trace", ".litmus"] {
         stem = stem.strip_suffix(ending).unwrap_or(stem);
     }
     if stem.is_empty() { name.into_owned() } else { stem.to_owned() }

@@ -9,7 +9,8 @@
 //! | `scene.rs` | what a page shows, as data |
 //! | `served.rs` | a scene from a recorded program, served once |
 //! | `traced.rs` | a scene from an operation trace or a litmus program, checked |
-//! | `graphs.rs` | its graphs |
+//! | `memory.rs`, `order.rs`, `graphs.rs` | its memory, its lanes, its graphs |
+//! | `marks.rs`, `fix.rs` | what is wrong with it, and what corrects it |
 //! | `captured.rs` | captured work as the nodes that it makes |
 //! | `addresses.rs` | leaves out the addresses that were never used |
 //! | `layout.rs` | where the nodes of a graph stand |
@@ -21,8 +22,12 @@
 mod addresses;
 mod captured;
 mod embed;
+mod fix;
 mod graphs;
 mod layout;
+mod marks;
+mod memory;
+mod order;
 mod scene;
 mod served;
 mod traced;
@@ -38,7 +43,7 @@ use crate::replay::Open;
 use crate::{Status, complain};
 
 pub use layout::layered;
-pub use scene::{Drawing, Life, Mark, Node, Scene, Touch};
+pub use scene::{Arrow, Deed, Drawing, Fix, Lane, Life, Mark, Node, Operation, Scene, Tie, Touch};
 
 /// The most allocations of a page: more would take a browser longer to draw than a person waits.
 pub const ALLOCATIONS_MAX: usize = 1 << 21;

@@ -3,7 +3,7 @@
 // Allocations are painted into an image by hand, row by row: at one time no two share a byte, so that the work is bounded
 // by the pixels and the number of allocations, whatever the zoom. Everything else is paths on a canvas.
 
-const LEFT = 72; // Room for the scale, in CSS pixels.
+let LEFT = 72; // Room for the scale and for the names of lanes, in CSS pixels.
 const BREAK = 2; // Blocks so many pixels larger are set apart by a pixel.
 
 class Canvas {
@@ -72,7 +72,7 @@ function columnsOf(data, view, count) {
 function drawTimeline(canvas, data, view, theme) {
   const pen = canvas.begin(), count = Math.floor(canvas.width - LEFT), top = 16;
   const y = (bytes) => canvas.height - bytes / data.ceiling * (canvas.height - top);
-  drawBytesScale(canvas, theme, 0, data.ceiling, top, bytesText);
+  drawBytesScale(canvas, theme, 0, data.ceiling, top, scaleText);
   const { events, reserved } = columnsOf(data, view, count);
   const stacks = new Float64Array(count * (data.shown + 1)), held = new Float64Array(data.shown);
   for (let column = 0; column < count; column++) {
@@ -142,7 +142,7 @@ function drawMarks(canvas, data, view, theme, flags) {
   pen.strokeStyle = pen.fillStyle = theme.bad;
   pen.lineWidth = 1;
   for (const mark of data.meta.marks) {
-    const x = Math.round(stepToX(view, canvas.width, mark.step + .5)) + .5;
+    const x = Math.round(stepToX(view, canvas.width, mark.step + .5 - data.shift)) + .5;
     if (x < LEFT || x > canvas.width) continue;
     pen.beginPath();
     pen.moveTo(x, 0);
@@ -171,7 +171,7 @@ function drawBlocks(canvas, data, view, theme, colours) {
   pen.putImageData(canvas.image, left, 0);
   // The image is clear where nothing is: lines go below it.
   pen.globalCompositeOperation = 'destination-over';
-  drawBytesScale(canvas, theme, view.y0, view.y1, 0, bytesText);
+  drawBytesScale(canvas, theme, view.y0, view.y1, 0, scaleText);
   pen.globalCompositeOperation = 'source-over';
   drawSeams(canvas, data, view, theme);
   drawBlockLabels(canvas, data, view, theme);
@@ -261,7 +261,7 @@ function drawUses(canvas, data, view, at, box) {
   pen.fillStyle = pen.strokeStyle = '#10131a';
   pen.lineWidth = 1.2;
   for (let use = first; use < last; use++) {
-    const x = stepToX(view, canvas.width, data.useStep[use] + .5);
+    const x = stepToX(view, canvas.width, data.useStep[use] + .5 - data.shift);
     if (x < box.left || x > box.left + box.width) continue;
     pen.beginPath();
     pen.arc(x, box.top + box.height - 7, 2.5, 0, 7);
@@ -279,8 +279,8 @@ function drawOverview(canvas, data, view, theme) {
   pen.textBaseline = 'top';
   pen.textAlign = 'center';
   const distance = decimalDistance((view.x1 - view.x0) / Math.max(2, count / 130));
-  for (let step = Math.max(0, Math.ceil(view.x0 / distance) * distance); step <= view.x1; step += distance) {
-    const x = stepToX(view, canvas.width, step);
+  for (let step = Math.max(0, Math.ceil(view.x0 / distance) * distance); step <= Math.min(view.x1, data.steps - data.shift); step += distance) {
+    const x = stepToX(view, canvas.width, step + data.shift);
     if (x > LEFT + 12 && x < canvas.width - 24) pen.fillText(countText(step), x, 1);
   }
   pen.textAlign = 'right';
@@ -300,5 +300,5 @@ function drawOverview(canvas, data, view, theme) {
   pen.lineWidth = 1;
   pen.strokeRect(x(view.x0) + .5, top + .5, wide - 1, foot - top - 1);
   pen.fillStyle = theme.bad;
-  for (const mark of data.meta.marks) pen.fillRect(x(mark.step) - .5, top, 1.5, foot - top);
+  for (const mark of data.meta.marks) pen.fillRect(x(mark.step + data.shift) - .5, top, 1.5, foot - top);
 }
