@@ -40,7 +40,8 @@ class Page {
     const names = ['back', 'panel', 'line', 'text', 'dim', 'grid', 'accent', 'bad', 'idle', 'edge'];
     this.theme = Object.fromEntries(names.map((name) => [name, read(`--${name}`)]));
     const dark = parseInt(this.theme.back.slice(1, 3), 16) < 128;
-    this.theme.streams = STREAMS[dark ? 'dark' : 'light'];
+    // Softened: they fill large areas.
+    this.theme.streams = STREAMS[dark ? 'dark' : 'light'].map((colour) => mixed(this.theme.back, colour, .78));
     this.theme.deeds = DEEDS[dark ? 'dark' : 'light'];
     this.theme.off = this.off;
   }

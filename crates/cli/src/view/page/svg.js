@@ -14,12 +14,13 @@ class SvgPen {
   save() { this.stack.push({ fillStyle: this.fillStyle, strokeStyle: this.strokeStyle, lineWidth: this.lineWidth, globalAlpha: this.globalAlpha, clips: this.clips }); }
   restore() {
     const state = this.stack.pop();
-    for (; this.clips > state.clips; this.clips--) this.parts.push('</g>');
+    for (; this.clips > state.clips; this.clips--) this.parts.push('</svg>');
     Object.assign(this, state);
   }
+  /** To the rectangle drawn last: nothing else is asked for. */
   clip() {
-    const id = `clip${this.parts.length}`;
-    this.parts.push(`<clipPath id="${id}"><path d="${this.path}"/></clipPath><g clip-path="url(#${id})">`);
+    const [x, y, wide, high] = this.box;
+    this.parts.push(`<svg x="${x}" y="${y}" width="${wide}" height="${high}" viewBox="${x} ${y} ${wide} ${high}">`);
     this.clips++;
   }
   beginPath() { this.path = ''; }
@@ -29,7 +30,7 @@ class SvgPen {
   bezierCurveTo(...at) { this.add('C', ...at); }
   quadraticCurveTo(...at) { this.add('Q', ...at); }
   closePath() { this.path += 'Z'; }
-  rect(x, y, wide, high) { this.add('M', x, y); this.add('h', wide); this.add('v', high); this.add('h', -wide); this.path += 'Z'; }
+  rect(x, y, wide, high) { this.box = [x, y, wide, high]; this.add('M', x, y); this.add('h', wide); this.add('v', high); this.add('h', -wide); this.path += 'Z'; }
   /** A whole circle: nothing else is drawn. */
   arc(x, y, radius) {
     this.add('M', x - radius, y);
