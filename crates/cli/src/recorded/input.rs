@@ -122,9 +122,14 @@ impl<R: BufRead> Lines<R> {
 
 /// A word from a file as it may be shown: short, and without control characters.
 pub(crate) fn shown(word: &str) -> String {
-    const SHOWN: usize = 40;
-    let mut text: String = word.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if word.chars().nth(SHOWN).is_some() {
+    shown_up_to(40, word)
+}
+
+/// A text from a file as it may be shown, with so many of its characters.
+pub(crate) fn shown_up_to(most: usize, text: &str) -> String {
+    let word = text;
+    let mut text: String = word.chars().take(most).flat_map(char::escape_debug).collect();
+    if word.chars().nth(most).is_some() {
         text.push_str("...");
     }
     text

@@ -9,12 +9,13 @@
 //! | module | reads |
 //! |---|---|
 //! | [`json_lines`] | our own recordings: JSON lines |
-//! | [`snapshot`] | PyTorch memory snapshots, by [`pickle`] |
+//! | [`snapshot`] | PyTorch memory snapshots, by [`pickle`]; `history` has their frames and segments |
 //! | [`rmm`] | the CSV logs of RAPIDS Memory Manager |
 //! | [`plain`] | `a <id> <bytes>` and `f <id>` |
 //!
 //! Each may be gzipped. What they have in common, skipping what a recording only saw half of, is in `steps`.
 
+mod history;
 pub mod input;
 pub mod json_lines;
 pub mod pickle;
@@ -33,6 +34,7 @@ use std::path::Path;
 use flate2::bufread::MultiGzDecoder;
 use millpond_core::trace::Program;
 
+pub use history::History;
 pub use refusal::{Place, Refusal};
 pub use steps::Skipped;
 
@@ -73,6 +75,8 @@ pub struct Recorded {
     pub skipped: Skipped,
     /// Bytes that the recorded run's own allocator had reserved at most, where the file says so.
     pub recorded_reserved_bytes: Option<u64>,
+    /// What a snapshot says beyond the program.
+    pub history: Option<History>,
 }
 
 /// Reads a file. A snapshot of several devices gives one program for each device with events.

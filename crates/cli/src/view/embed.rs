@@ -21,6 +21,8 @@
 //! | graph | operation | its place in `meta.graphs` and 1; 0 for none |
 //! | refused | operation | 0 or 1 |
 //! | to, length, tie | arrow | steps since the arrow before; steps from its begin; its place in `meta.ties` |
+//! | step, bytes | change of what the recorded run reserved | steps since the change before; bytes |
+//! | stack | life | its place in `meta.stacks` (no column where there are none) |
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -77,6 +79,10 @@ struct Meta<'a> {
     deeds: [&'static str; Deed::NAMES.len()],
     ties: [&'static str; Tie::NAMES.len()],
     fix: Option<&'a Fix>,
+    recorded: usize,
+    /// How many of `strings`, behind the first, are frames.
+    frames: usize,
+    stacks: &'a [Vec<u32>],
     facts: &'a [(String, String)],
 }
 
@@ -109,6 +115,9 @@ pub(super) fn write_page(out: &mut dyn Write, scene: &Scene) -> io::Result<u64> 
         deeds: Deed::NAMES,
         ties: Tie::NAMES,
         fix: scene.fix.as_ref(),
+        recorded: scene.recorded.len(),
+        frames: scene.frames.len(),
+        stacks: &scene.stacks,
         facts: &scene.facts,
     };
     // Within a script only `<` could end it.
@@ -175,6 +184,9 @@ fn columns(scene: &Scene, packed: &Packed, sizes: &Sizes) -> Vec<u8> {
         push_touches(scene, &mut column);
     }
     push_operations(scene, &mut column);
+    column(&mut differences(scene.recorded.iter().map(|&(step, _)| step)));
+    column(&mut scene.recorded.iter().map(|&(_, bytes)| bytes));
+    column(&mut scene.life_stacks.iter().map(|&stack| u64::from(stack)));
     out
 }
 

@@ -250,6 +250,14 @@ pub struct Scene {
     pub placed: bool,
     /// From which step on how many bytes are reserved; empty where that is not known.
     pub reserved: Vec<(u64, u64)>,
+    /// The same of the recorded run's own allocator.
+    pub recorded: Vec<(u64, u64)>,
+    /// Frames of the program's source, and stacks of them, the innermost first.
+    pub frames: Vec<String>,
+    /// Stacks by the places of their frames; the first is empty.
+    pub stacks: Vec<Vec<u32>>,
+    /// The stack of each life's allocation, by its place; empty where none is known.
+    pub life_stacks: Vec<u32>,
     /// Who does operations; empty where only memory is known.
     pub lanes: Vec<Lane>,
     /// The operation of each step, or none.

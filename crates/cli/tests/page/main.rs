@@ -7,6 +7,7 @@
 mod browser;
 mod frames;
 mod order;
+mod python;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

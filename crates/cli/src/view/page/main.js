@@ -41,7 +41,7 @@ class Page {
     this.theme = Object.fromEntries(names.map((name) => [name, read(`--${name}`)]));
     const dark = parseInt(this.theme.back.slice(1, 3), 16) < 128;
     // Softened: they fill large areas.
-    this.theme.streams = STREAMS[dark ? 'dark' : 'light'].map((colour) => mixed(this.theme.back, colour, .78));
+    this.theme.streams = dark ? STREAMS.dark : STREAMS.light.map((colour) => mixed(this.theme.back, colour, .8));
     this.theme.deeds = DEEDS[dark ? 'dark' : 'light'];
     this.theme.off = this.off;
   }
@@ -98,6 +98,7 @@ class Page {
     if (data.reservedStep.length) {
       parts.push(make('span', '', square(theme.idle), 'idle: reserved, not live'), make('span', '', square('', 'rule'), 'reserved'));
     }
+    if (data.ownStep.length) parts.push(make('span', '', square('', 'rule dashed'), 'reserved by the recorded run itself'));
     if (this.mode !== 'stream' && data.count) {
       const bar = square(`linear-gradient(90deg, ${RAMP.join(',')})`, 'ramp');
       const text = this.mode === 'size' ? bytesText : (steps) => plural(Math.round(steps), data.meta.unit);
@@ -229,7 +230,7 @@ class Page {
     tip.hidden = !pointer || chart === 'overview' || chart === 'blocks' && this.hover < 0 || chart === 'order' && this.over < 0;
     if (tip.hidden) return;
     if (chart === 'order') tip.replaceChildren(make('b', '', this.order.title(this.over)), factsTable(this.order.facts(this.over)), ...this.wrongAt(this.over));
-    else tip.replaceChildren(...(chart === 'blocks' ? [make('b', '', nameOf(data, this.hover)), factsTable(factsOf(data, this.hover))] : this.moment()));
+    else tip.replaceChildren(...(chart === 'blocks' ? [make('b', '', nameOf(data, this.hover)), factsTable(factsOf(data, this.hover)), ...framesOf(data, this.hover, 6)] : this.moment()));
     const charts = $('charts'), element = $(chart);
     const x = element.offsetLeft + pointer.x, y = element.offsetTop + pointer.y;
     tip.style.left = `${x + 18 + tip.offsetWidth > charts.clientWidth ? Math.max(x - 14 - tip.offsetWidth, 0) : x + 18}px`;
@@ -243,7 +244,7 @@ class Page {
   moment() {
     const { data } = this, step = Math.floor(this.stepAt(this.pointer.x) - data.shift);
     const event = eventsBefore(data, step + 1) - 1, held = heldAfter(data, event, new Float64Array(data.shown));
-    const live = event < 0 ? 0 : data.total[event], index = reservedIndex(data, step);
+    const live = event < 0 ? 0 : data.total[event], index = reservedIndex(data.reservedStep, step), own = reservedIndex(data.ownStep, step);
     const pairs = [['live', bytesText(live)]];
     if (data.shown > 1) held.forEach((bytes, rank) => {
       const name = data.order.length > FOLDED && rank === FOLDED - 1 ? 'others' : data.meta.streams[data.order[rank]];
@@ -252,6 +253,7 @@ class Page {
     if (index >= 0) {
       pairs.push(['reserved', bytesText(data.reservedBytes[index])], ['idle', bytesText(Math.max(data.reservedBytes[index] - live, 0))]);
     }
+    if (own >= 0) pairs.push(['recorded run reserved', bytesText(data.ownBytes[own])]);
     return [make('b', '', `after ${data.meta.unit} ${countText(Math.max(step, 0))}`), factsTable(pairs)];
   }
 
@@ -434,7 +436,7 @@ class Page {
 unpack().then((data) => {
   data.steps = Math.max(data.meta.steps, 1);
   let most = data.events ? data.total[data.peak] : 0;
-  for (const bytes of data.reservedBytes) most = Math.max(most, bytes);
+  for (const bytes of [data.reservedBytes, data.ownBytes]) for (const reserved of bytes) most = Math.max(most, reserved);
   data.ceiling = Math.max(most, 512) * 1.04;
   data.shift = data.meta.operations ? .5 : 0;
   if (data.meta.operations) LEFT = 132;

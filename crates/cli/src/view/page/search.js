@@ -24,8 +24,11 @@ function testsOf(data, query) {
       const named = streams.map((name) => [value, `stream ${value}`, `stream \`${value}\``].includes(name.toLowerCase()));
       return (at) => named[data.stream[at]];
     }
-    const hits = lower.map((text) => text.includes(word)), plain = strings.length < 2;
-    const test = (at) => hits[data.name[at]] || hits[data.site[at]] || hits[data.freeSite[at]] || plain && `allocation ${at}`.includes(word);
+    const hits = lower.map((text) => text.includes(word));
+    // Frames are the texts behind the first.
+    const stacks = data.meta.stacks.map((stack) => stack.some((frame) => hits[frame + 1])), plain = strings.length < 2;
+    const test = (at) => hits[data.name[at]] || hits[data.site[at]] || hits[data.freeSite[at]] || stacks[data.stack[at]]
+      || plain && `allocation ${at}`.includes(word);
     test.operation = (step) => hits[data.label[step]] || hits[data.opSite[step]];
     return test;
   });

@@ -38,6 +38,32 @@ function factsTable(pairs) {
   return table;
 }
 
+/** The frames of an allocation, the innermost first. */
+function framesOf(data, at, most) {
+  const stack = data.meta.stacks[data.stack[at]] || [], list = make('ol', 'frames');
+  for (const frame of stack.slice(0, most)) list.append(make('li', '', data.meta.strings[frame + 1]));
+  if (stack.length > most) list.append(make('li', '', `and ${plural(stack.length - most, 'more', 'more')}`));
+  return stack.length ? [list] : [];
+}
+
+/** Of each frame what the allocations below it were in all, and at the moment at which most was live. */
+function byFrame(data) {
+  const of = (length) => ({ count: new Float64Array(length), bytes: new Float64Array(length), live: new Float64Array(length) });
+  const stacks = of(data.meta.stacks.length), frames = of(data.meta.frames), peak = data.events ? data.step[data.peak] : 0;
+  for (let at = 0; at < data.count; at++) {
+    const stack = data.stack[at];
+    stacks.count[stack]++;
+    stacks.bytes[stack] += data.bytes[at];
+    if (data.born[at] <= peak && peak < data.freed[at]) stacks.live[stack] += data.bytes[at];
+  }
+  data.meta.stacks.forEach((stack, number) => {
+    for (const frame of new Set(stack)) for (const key of ['count', 'bytes', 'live']) frames[key][frame] += stacks[key][number];
+  });
+  const order = [...frames.count.keys()].filter((frame) => frames.count[frame]);
+  return order.sort((a, b) => frames.live[b] - frames.live[a] || frames.bytes[b] - frames.bytes[a]).map((frame) => ({ text: data.meta.strings[frame + 1],
+    count: frames.count[frame], bytes: frames.bytes[frame], live: frames.live[frame] }));
+}
+
 /** The lists beside the charts. `page` says what is held, found and shown, and takes what is chosen. */
 class Side {
   constructor(data, page) {
@@ -58,6 +84,7 @@ class Side {
     if (meta.marks.length || meta.checked) tabs.push(['violations', meta.marks.length]);
     tabs.push(['allocations', page.found ? page.found.count : count]);
     if (meta.operations) tabs.push(['operations', page.found ? page.found.operationCount : meta.operations]);
+    if (meta.frames) tabs.push(['frames', meta.frames]);
     if (meta.graphs.length) tabs.push(['graphs', meta.graphs.length]);
     if (page.range) tabs.push(['range', '']);
     return tabs;
@@ -101,12 +128,12 @@ class Side {
     return this.choice(page.held === at ? 'row on' : 'row', () => page.visit(at), square, make('span', 'what', nameOf(data, at)),
       make('span', 'size', bytesText(data.bytes[at])),
       make('small', '', `${streamText(data, data.stream[at])}, ${data.meta.unit} ${countText(data.born[at])} to `
-        + (data.freed[at] === Infinity ? 'the end' : countText(data.freed[at]))));
+        + (data.freed[at] === Infinity ? 'the end' : countText(data.freed[at])) + (data.site[at] ? `, ${data.meta.strings[data.site[at]]}` : '')));
   }
   allocations() {
     const { data, page } = this, parts = [];
     if (page.held >= 0) {
-      parts.push(make('div', 'held', make('h2', '', nameOf(data, page.held)), factsTable(factsOf(data, page.held))));
+      parts.push(make('div', 'held', make('h2', '', nameOf(data, page.held)), factsTable(factsOf(data, page.held)), ...framesOf(data, page.held, 64)));
     }
     if (!data.count) return [make('p', '', data.meta.graphs.length ? 'None outside of graphs: see Graphs.' : 'None.')];
     const { found } = page, top = found ? found.top : this.largest();
@@ -199,6 +226,15 @@ class Side {
       parts.push(text);
     }
     return [...parts, ...fix.left.map((why) => make('p', '', `left: ${why}`))];
+  }
+  frames() {
+    this.table = this.table || byFrame(this.data);
+    const rows = this.table.slice(0, ROWS).map((frame) => this.choice('row', () => {
+      $('query').value = frame.text.toLowerCase().split(/\s+/).join(' ');
+      this.page.searching.begin($('query').value);
+    }, make('i'), make('span', 'what frame', frame.text), make('span', 'size', bytesText(frame.live)),
+    make('small', '', `${plural(frame.count, 'allocation')}, ${bytesText(frame.bytes)} in all`)));
+    return [make('p', '', 'Live when most was live, by frame, what it calls included. Choose one to find its allocations.'), ...rows];
   }
   graphs() {
     return this.data.meta.graphs.map((graph, index) => {
