@@ -11,11 +11,12 @@ use std::path::Path;
 use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::ids::{AllocId, ExecId, GraphId, StreamId};
 use millpond_core::op::{Act, Memory, Name, Names, Op, Place, What};
-use millpond_core::trace::ops::{MAGIC, Reader, Reason};
+use millpond_core::trace::ops::{Reader, Reason};
 use millpond_core::units::Bytes;
 use millpond_litmus::Program;
 
 use crate::recorded::{self, Place as At, Refusal};
+use crate::source::{Kind, Opened};
 
 use super::ALLOCATIONS_MAX;
 use super::addresses::Places;
@@ -52,21 +53,18 @@ fn statement(line: &str) -> &str {
     line[..ends.min().unwrap_or(line.len())].trim()
 }
 
-/// The litmus program in a file that is no trace, if it is one; a file that is called one is read as nothing else.
-fn read_litmus(path: &Path, source: impl Read) -> Result<Option<Scene>, Refusal> {
+/// The scene of a litmus program's text.
+fn read_litmus(path: &Path, source: impl Read) -> Result<Scene, Refusal> {
     let mut bytes = Vec::new();
-    let unreadable = |error: std::io::Error| Refusal::from_read(At::Whole, &error).in_file(path);
-    source.take(LITMUS_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    let is_called = path.extension().is_some_and(|it| it == "litmus");
+    source.take(LITMUS_MAX + 1).read_to_end(&mut bytes).map_err(|error| Refusal::from_read(At::Whole, &error))?;
     let text = String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= LITMUS_MAX);
-    let parsed = text.as_deref().map(Program::parse);
-    match (text.as_deref(), parsed) {
-        (Some(_), Some(Ok(program))) if program.ops().is_empty() => Err(nothing().in_file(path)),
-        (Some(text), Some(Ok(program))) => Ok(Some(litmus(path, text, &program))),
-        (_, Some(Err(refusal))) if is_called => {
-            Err(Refusal::new(At::Line(refusal.line.into()), refusal.what).help(refusal.help).in_file(path))
-        }
-        _ => Ok(None),
+    let Some(text) = text else {
+        return Err(Refusal::new(At::Whole, "a litmus program is text of at most 1 MiB").help("docs/litmus.md has it"));
+    };
+    match Program::parse(&text) {
+        Ok(program) if program.ops().is_empty() => Err(nothing()),
+        Ok(program) => Ok(litmus(path, &text, &program)),
+        Err(refusal) => Err(Refusal::new(At::Line(refusal.line.into()), refusal.what).help(refusal.help)),
     }
 }
 
@@ -76,17 +74,19 @@ fn nothing() -> Refusal {
     Refusal::new(At::Whole, "no operation is in it: there is nothing to show").help(help)
 }
 
-/// The scene of a file, with what there is to note; none where it is neither an operation trace nor a litmus program.
+/// The scene of an operation trace or a litmus program, with what there is to note.
 ///
 /// # Errors
-/// Where the trace is damaged, or too long for a page.
-pub(super) fn read(path: &Path) -> Result<Option<(Scene, Option<String>)>, Refusal> {
-    let mut source = recorded::open_unzipped(path).map_err(|refusal| refusal.in_file(path))?;
-    let unreadable = |error: std::io::Error| Refusal::from_read(At::Whole, &error).in_file(path);
-    let head = source.fill_buf().map_err(unreadable)?;
-    if head.is_empty() || !head.starts_with(&MAGIC[..MAGIC.len().min(head.len())]) {
-        return Ok(read_litmus(path, source)?.map(|scene| (scene, None)));
+/// Where it is damaged, or too long for a page.
+pub(super) fn read(path: &Path, opened: Opened) -> Result<(Scene, Option<String>), Refusal> {
+    match opened.kind() {
+        Kind::Trace => read_trace(path, opened.unzipped()?),
+        _ => Ok((read_litmus(path, opened.unzipped()?)?, None)),
     }
+}
+
+fn read_trace(path: &Path, mut source: impl Read) -> Result<(Scene, Option<String>), Refusal> {
+    let unreadable = |error: std::io::Error| Refusal::from_read(At::Whole, &error);
     let (mut reader, mut builder) = (Reader::new(), Builder::new(Settings::default()));
     let mut buffer = vec![0; CHUNK];
     let mut damage = loop {
@@ -100,21 +100,23 @@ pub(super) fn read(path: &Path) -> Result<Option<(Scene, Option<String>)>, Refus
         }
         if builder.scene.lives.len() > ALLOCATIONS_MAX {
             let reason = format!("more than {ALLOCATIONS_MAX} allocations, which is the most that a page shows");
-            return Err(Refusal::new(At::Whole, reason).help("trace a shorter run").in_file(path));
+            return Err(Refusal::new(At::Whole, reason).help("trace a shorter run"));
         }
     };
     let is_cut = damage.take_if(|damage| damage.reason == Reason::Cut && builder.scene.steps > 0).is_some();
     if let Some(damage) = damage {
         let refusal = Refusal::new(At::Byte(damage.offset), damage.to_string());
-        return Err(refusal.help("copy the file, or trace the program, again").in_file(path));
+        return Err(refusal.help("copy the file, or trace the program, again"));
     }
     if builder.scene.steps == 0 {
-        return Err(nothing().in_file(path));
+        return Err(nothing());
     }
     let note = (is_cut || !reader.is_finished())
         .then(|| "the program was stopped while it was traced: what it had flushed is drawn".to_owned());
     let name = recorded::file_stem(path);
-    Ok(Some((builder.finish(name, reader.names(), reader.is_finished()), note)))
+    let mut scene = builder.finish(name, reader.names(), reader.is_finished());
+    scene.facts.extend(note.iter().map(|_| ("stopped".to_owned(), "the end is missing".to_owned())));
+    Ok((scene, note))
 }
 
 /// Goes through the operations.
