@@ -172,7 +172,7 @@ const BROKEN: &[(&[u8], &str, &str)] = &[
     (b"{}\n[\"a\",0,999999999999999,0]\n", "line 2: an allocation of 999999999999999 bytes, more than any", "in bytes"),
     (
         b"{}\n[\"a\",0,140737488355328,0]\n[\"a\",1,1,0]\n",
-        "line 3: 131072.00 GiB live at once, more than any address space has",
+        "line 3: 128.00 TiB live at once, more than any address space has",
         "",
     ),
     (b"{}\n[\"f\",7,0]\n", "line 2: id 7 is freed but was never allocated", "beginning of the recording"),
@@ -284,4 +284,21 @@ fn a_small_file_does_not_unpack_to_any_size() {
     (0..64).for_each(|_| packed.write_all(&[b']'; 1 << 20]).unwrap());
     let text = refusal(&packed.finish().unwrap());
     assert!(text.contains("a gzipped snapshot of more than 200 times the size of its file"), "{text}");
+}
+
+#[test]
+fn a_snapshot_keeps_frames_segments_and_what_was_before() {
+    for protocol in 2..=5 {
+        let recorded = read(&format!("one_device_p{protocol}.pickle"));
+        let history = recorded.history.expect("a snapshot has one");
+        assert_eq!(history.frames, ["forward (train.py:12)", "<module> (train.py:40)"]);
+        assert_eq!(history.stacks, [vec![], vec![0, 1]], "the stack is there once");
+        assert_eq!(history.events, [1, 1, 1, 1]);
+        assert_eq!(history.site(1), Some(0));
+        // It has 2 MiB at the end and took as much during the history, before the first event.
+        assert_eq!(history.reserved, [(0, 2 << 20)]);
+        assert_eq!(recorded.recorded_reserved_bytes, Some(2 << 20));
+        // One free of a block that it never saw; the block that lives at the end it has seen.
+        assert_eq!((history.earlier_blocks, history.earlier_bytes), (1, 4096));
+    }
 }

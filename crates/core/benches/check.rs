@@ -71,10 +71,14 @@ fn mix(streams: u32) -> (Vec<Op>, Vec<Op>) {
 fn run(before: &[Op], ops: &[Op]) -> f64 {
     let settings = Settings { advice: false, ..Settings::default() };
     let (mut checker, mut findings, names) = (Checker::new(settings), Vec::new(), Names::new());
-    before.iter().for_each(|op| checker.check(op, &names, &mut findings));
+    for op in before {
+        checker.check(op, &names, &mut findings);
+    }
     let start = Instant::now();
     for _ in 0..ROUNDS {
-        ops.iter().for_each(|op| checker.check(op, &names, &mut findings));
+        for op in ops {
+            checker.check(op, &names, &mut findings);
+        }
     }
     let nanoseconds = start.elapsed().as_nanos() as f64 / (ops.len() * ROUNDS) as f64;
     assert!(findings.is_empty(), "the programs are right: {}", findings[0]);

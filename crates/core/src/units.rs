@@ -109,6 +109,7 @@ pub struct Bytes(pub u64);
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
+            TIB.. => (TIB, "TiB"),
             GIB.. => (GIB, "GiB"),
             MIB.. => (MIB, "MiB"),
             n if n >= 4 * KIB => (KIB, "KiB"),

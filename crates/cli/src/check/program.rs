@@ -5,10 +5,11 @@ use std::io::{self, BufRead, Read};
 use std::path::Path;
 
 use millpond_core::op::{Names, Op, Ops};
-use millpond_core::trace::ops::{Damage, MAGIC, Reader, Reason};
+use millpond_core::trace::ops::{Damage, Reader, Reason};
 use millpond_litmus::{Program, Refusal};
 
 use crate::recorded;
+use crate::source::{Kind, Opened};
 
 /// How many bytes of a trace are read at a time.
 const CHUNK: usize = 1 << 16;
@@ -93,9 +94,13 @@ pub enum Source {
 /// # Errors
 /// Where it is none, with the line and the reason.
 pub fn open(path: &Path) -> Result<Source, Unreadable> {
-    let mut source = recorded::open_unzipped(path).map_err(Unreadable::File)?;
-    let head = source.fill_buf().map_err(Unreadable::Read)?;
-    if head.starts_with(&MAGIC[..MAGIC.len().min(head.len())]) && !head.is_empty() {
+    let opened = Opened::open(path).map_err(Unreadable::File)?;
+    let kind = opened.kind();
+    if let (Kind::Recording | Kind::Table, Some(refusal)) = (kind, opened.refuse("check")) {
+        return Err(Unreadable::File(refusal));
+    }
+    let source = opened.unzipped().map_err(Unreadable::File)?;
+    if kind == Kind::Trace {
         return Ok(Source::Trace(Box::new(Trace { reader: Reader::new(), source, buffer: vec![0; CHUNK], read: 0 })));
     }
     let mut bytes = Vec::new();

@@ -11,7 +11,8 @@ use std::path::Path;
 use millpond_core::plan::{Buffer, Invalid, Lifetime, Problem};
 
 use crate::recorded::input::{Lines, shown};
-use crate::recorded::{Place, Refusal, open_unzipped};
+use crate::recorded::{Place, Refusal};
+use crate::source::{Kind, Opened};
 
 /// A file's buffers.
 #[derive(Clone, Debug)]
@@ -73,7 +74,11 @@ impl Column {
 /// # Errors
 /// Where the file cannot be read or is not a right table; the refusal names the file.
 pub fn read_file(path: &Path) -> Result<Instance, Refusal> {
-    open_unzipped(path).and_then(read).map_err(|refusal| refusal.in_file(path))
+    let read = Opened::open(path).and_then(|opened| match opened.kind() {
+        Kind::Table | Kind::Other => read(opened.unzipped()?),
+        _ => Err(opened.refuse("plan").expect("its kind is known")),
+    });
+    read.map_err(|refusal| refusal.in_file(path))
 }
 
 /// Reads a table.

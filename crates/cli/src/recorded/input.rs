@@ -18,12 +18,18 @@ const PREFIX: u64 = 4096;
 /// A source whose beginning has been looked at.
 pub(crate) type Source<R> = BufReader<Chain<Cursor<Vec<u8>>, R>>;
 
-/// The first bytes of a source, up to 4 KiB, and the source with them put back. They are read until they are
-/// there, so that choosing a format does not depend on how the source cuts its bytes.
+/// What some programs write before text in UTF-8.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The first bytes of a source, up to 4 KiB, and the source with them put back, without a byte order mark. They are
+/// read until they are there, so that choosing a format does not depend on how the source cuts its bytes.
 pub(crate) fn prefix<R: Read>(mut source: R) -> Result<(Vec<u8>, Source<R>), Refusal> {
     let mut head = Vec::new();
     let read = source.by_ref().take(PREFIX).read_to_end(&mut head);
     read.map_err(|error| Refusal::from_read(Place::Byte(head.len() as u64), &error))?;
+    if head.starts_with(BYTE_ORDER_MARK) {
+        head.drain(..BYTE_ORDER_MARK.len());
+    }
     Ok((head.clone(), BufReader::with_capacity(1 << 16, Cursor::new(head).chain(source))))
 }
 
@@ -122,9 +128,14 @@ impl<R: BufRead> Lines<R> {
 
 /// A word from a file as it may be shown: short, and without control characters.
 pub(crate) fn shown(word: &str) -> String {
-    const SHOWN: usize = 40;
-    let mut text: String = word.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if word.chars().nth(SHOWN).is_some() {
+    shown_up_to(40, word)
+}
+
+/// A text from a file as it may be shown, with so many of its characters.
+pub(crate) fn shown_up_to(most: usize, text: &str) -> String {
+    let word = text;
+    let mut text: String = word.chars().take(most).flat_map(char::escape_debug).collect();
+    if word.chars().nth(most).is_some() {
         text.push_str("...");
     }
     text

@@ -100,6 +100,7 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
         gpu: None,
         skipped: Skipped::default(),
         recorded_reserved_bytes: header.peak_reserved,
+        history: None,
     })
 }
 

@@ -9,12 +9,13 @@
 //! | module | reads |
 //! |---|---|
 //! | [`json_lines`] | our own recordings: JSON lines |
-//! | [`snapshot`] | PyTorch memory snapshots, by [`pickle`] |
+//! | [`snapshot`] | PyTorch memory snapshots, by [`pickle`]; `history` has their frames and segments |
 //! | [`rmm`] | the CSV logs of RAPIDS Memory Manager |
 //! | [`plain`] | `a <id> <bytes>` and `f <id>` |
 //!
 //! Each may be gzipped. What they have in common, skipping what a recording only saw half of, is in `steps`.
 
+mod history;
 pub mod input;
 pub mod json_lines;
 pub mod pickle;
@@ -27,11 +28,13 @@ mod steps;
 use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::Path;
 
-use flate2::bufread::MultiGzDecoder;
 use millpond_core::trace::Program;
+
+use crate::source::{Gunzip, Kind, Opened};
+pub use history::History;
 
 pub use refusal::{Place, Refusal};
 pub use steps::Skipped;
@@ -73,19 +76,24 @@ pub struct Recorded {
     pub skipped: Skipped,
     /// Bytes that the recorded run's own allocator had reserved at most, where the file says so.
     pub recorded_reserved_bytes: Option<u64>,
+    /// What a snapshot says beyond the program.
+    pub history: Option<History>,
 }
 
-/// Reads a file. A snapshot of several devices gives one program for each device with events.
+/// Reads a file, or standard input for `-`. A snapshot of several devices gives one program for each device with events.
 ///
 /// # Errors
 /// Where the file cannot be read or is not a right recording; the refusal names the file.
 pub fn read_file(path: &Path) -> Result<Vec<Recorded>, Refusal> {
-    let name = input::shown(&file_stem(path));
-    open(path).and_then(|file| read(&name, file)).map_err(|refusal| refusal.in_file(path))
+    let found = Opened::open(path).and_then(|opened| match opened.kind() {
+        Kind::Recording | Kind::Other => opened.recordings(&input::shown(&file_stem(path))),
+        _ => Err(opened.refuse("replay").expect("its kind is known")),
+    });
+    found.map_err(|refusal| refusal.in_file(path))
 }
 
 /// Opens a file, and no directory.
-fn open(path: &Path) -> Result<File, Refusal> {
+pub(crate) fn open(path: &Path) -> Result<File, Refusal> {
     if path.is_dir() {
         let help = "name the files in it one by one, for example with a pattern of the shell";
         return Err(Refusal::new(Place::Whole, "a directory, not a file").help(help));
@@ -93,33 +101,26 @@ fn open(path: &Path) -> Result<File, Refusal> {
     File::open(path).map_err(|error| Refusal::from_open(path, &error))
 }
 
-/// Opens a file of lines, gzipped or not.
-pub(crate) fn open_unzipped(path: &Path) -> Result<Box<dyn BufRead>, Refusal> {
-    let (head, source) = input::prefix(open(path)?)?;
-    Ok(match head.starts_with(GZIP) {
-        true => Box::new(BufReader::new(MultiGzDecoder::new(source))),
-        false => Box::new(source),
-    })
-}
-
-/// How gzipped data begins.
-const GZIP: &[u8] = &[0x1f, 0x8b];
-
-/// Reads a recording from any source of bytes; `name` is what the program is called where it does not say itself.
+/// Reads a recording from any source of bytes, gzipped or not; `name` is what the program is called where it does not
+/// say itself.
 ///
 /// # Errors
 /// Where it is not a right recording.
 pub fn read(name: &str, source: impl Read) -> Result<Vec<Recorded>, Refusal> {
     let (head, source) = input::prefix(source)?;
-    if !head.starts_with(GZIP) {
+    if !head.starts_with(&[0x1f, 0x8b]) {
         return read_unzipped(name, source, None);
     }
     let (source, packed) = input::Counted::new(source);
-    read_unzipped(name, MultiGzDecoder::new(BufReader::new(source)), Some(&packed))
+    read_unzipped(name, Gunzip::new(BufReader::new(source)), Some(&packed))
 }
 
 /// Reads a recording that is not compressed (any more).
-fn read_unzipped(name: &str, source: impl Read, packed: Option<&Cell<u64>>) -> Result<Vec<Recorded>, Refusal> {
+pub(crate) fn read_unzipped(
+    name: &str,
+    source: impl Read,
+    packed: Option<&Cell<u64>>,
+) -> Result<Vec<Recorded>, Refusal> {
     let (head, mut source) = input::prefix(source)?;
     match sniff(&head)? {
         Format::Snapshot => snapshot::read(name, &input::whole(&mut source, packed)?),
@@ -127,6 +128,11 @@ fn read_unzipped(name: &str, source: impl Read, packed: Option<&Cell<u64>>) -> R
         Format::Rmm => Ok(vec![rmm::read(name, source)?]),
         Format::Plain => Ok(vec![plain::read(name, source)?]),
     }
+}
+
+/// Whether a file with this beginning is a recording.
+pub(crate) fn is_recording(head: &[u8]) -> bool {
+    sniff(head).is_ok()
 }
 
 /// The format that a file with this beginning has.
@@ -137,6 +143,9 @@ fn sniff(head: &[u8]) -> Result<Format, Refusal> {
     let text = head.trim_ascii_start();
     match text {
         [] => return refuse("the file is empty", "record the program again, or look whether the copy was cut short"),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => {
+            return refuse("text in UTF-16", "write it as UTF-8: `iconv -f UTF-16 -t UTF-8`");
+        }
         [0x80, 2..=5, ..] => return Ok(Format::Snapshot),
         [0x80, protocol, ..] => {
             return refuse(&format!("a pickle of protocol {protocol}; 2 to 5 are known"), FORMATS);
@@ -163,9 +172,12 @@ fn sniff(head: &[u8]) -> Result<Format, Refusal> {
 
 /// The file's name without folders and endings.
 pub(crate) fn file_stem(path: &Path) -> String {
+    if path.as_os_str() == "-" {
+        return "standard input".to_owned();
+    }
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let mut stem = name.as_ref();
-    for ending in [".gz", ".jsonl", ".json", ".pickle", ".pkl", ".csv", ".txt", ".trace"] {
+    for ending in [".gz", ".jsonl", ".json", ".pickle", ".pkl", ".csv", ".txt", ".trace", ".litmus"] {
         stem = stem.strip_suffix(ending).unwrap_or(stem);
     }
     if stem.is_empty() { name.into_owned() } else { stem.to_owned() }

@@ -64,7 +64,7 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
     }
     let end = Place::Line(lines.last_line());
     let (program, skipped) = steps.finish(name).map_err(|fault| Refusal::from_fault(end, &fault, pointer, "line"))?;
-    Ok(Recorded { program, format: Format::Rmm, gpu: None, skipped, recorded_reserved_bytes: None })
+    Ok(Recorded { program, format: Format::Rmm, gpu: None, skipped, recorded_reserved_bytes: None, history: None })
 }
 
 /// The columns of a header line.

@@ -8,15 +8,17 @@
 //! | `alloc` | an allocation |
 //! | `free_requested` | passed over: other streams may still use the block, and PyTorch keeps it until they are done |
 //! | `free_completed` (`free`) | the free: from here on the block may be used again |
-//! | `segment_*`, `oom`, `snapshot`, `workspace_snapshot` | passed over: what PyTorch's own allocator did |
+//! | `segment_*` | what PyTorch's own allocator reserved (`history.rs`, with the `frames` of each entry) |
+//! | `oom`, `snapshot`, `workspace_snapshot` | passed over |
 //!
 //! The history is a ring: it may have lost its beginning, so frees of what it never saw allocated are left out and
-//! counted. A place counted by the recorder is an entry of the device's list, from 0.
+//! counted; so are the blocks in `segments` that live and that it never saw. A place counted by the recorder is an entry of the device's list, from 0.
 
 use std::collections::HashSet;
 
 use millpond_core::trace::Fault;
 
+use super::history::Histories;
 use super::input::shown;
 use super::pickle::{Pickle, Value};
 use super::steps::Steps;
@@ -42,7 +44,7 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<Recorded>, Refusal> {
     let mut found = Vec::new();
     for (gpu, &device) in devices.iter().enumerate() {
         let entries = pickle.items(device).ok_or_else(|| wrong(traces, "a device's trace is not a list"))?;
-        let entries = Entries { pickle: &pickle, gpu: gpu as u32, entries };
+        let entries = Entries { pickle: &pickle, top, gpu: gpu as u32, entries };
         found.extend(entries.read(name)?);
     }
     if found.is_empty() {
@@ -57,6 +59,7 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<Recorded>, Refusal> {
 /// The history of one device.
 struct Entries<'a> {
     pickle: &'a Pickle<'a>,
+    top: Value,
     gpu: u32,
     entries: &'a [Value],
 }
@@ -65,14 +68,15 @@ impl Entries<'_> {
     /// The device's program, if there is an allocation in it.
     fn read(&self, name: &str) -> Result<Option<Recorded>, Refusal> {
         let mut steps = Steps::new();
-        let mut pending = HashSet::new();
+        let (mut pending, mut history) = (HashSet::new(), Histories::new(self.pickle));
         let mut times: Option<(f64, f64)> = None;
         for index in 0..self.entries.len() {
-            if let Some(now) = self.step(&mut steps, &mut pending, index)? {
+            if let Some(now) = self.step(&mut steps, (&mut pending, &mut history), index)? {
                 times = Some((times.map_or(now, |(first, _)| first), now));
             }
         }
         steps.skipped.pending_frees = pending.len() as u64;
+        let history = history.finish(self.top, self.gpu, |address| steps.is_live(address));
         let (program, skipped) = match steps.finish(name) {
             Ok(program) => program,
             Err(Fault::Empty) => return Ok(None),
@@ -84,13 +88,19 @@ impl Entries<'_> {
             format: Format::Snapshot,
             gpu: Some(self.gpu),
             skipped,
-            recorded_reserved_bytes: None,
+            recorded_reserved_bytes: history.peak_reserved(),
+            history: Some(history),
         }))
     }
 
     /// One entry; its time in microseconds.
-    fn step(&self, steps: &mut Steps, pending: &mut HashSet<u64>, index: usize) -> Result<Option<f64>, Refusal> {
-        let entry = self.entries[index];
+    fn step(
+        &self,
+        steps: &mut Steps,
+        (pending, history): (&mut HashSet<u64>, &mut Histories<'_>),
+        index: usize,
+    ) -> Result<Option<f64>, Refusal> {
+        let (entry, before, earlier) = (self.entries[index], steps.len(), steps.skipped.earlier_frees);
         let action = self.field(index, "action")?;
         let action = self.pickle.text(action).ok_or_else(|| self.wrong(index, "`action` is not text"))?;
         let place = index as u64;
@@ -116,7 +126,10 @@ impl Entries<'_> {
                 Ok(())
             }
             b"snapshot" | b"workspace_snapshot" => Ok(()),
-            other if other.starts_with(b"segment_") => Ok(()),
+            other if other.starts_with(b"segment_") => {
+                history.segment(other, self.number(index, "size").unwrap_or(0), before as u64);
+                Ok(())
+            }
             _ => {
                 steps.skipped.unknown_entries += 1;
                 Ok(())
@@ -124,6 +137,12 @@ impl Entries<'_> {
         };
         let unit = if self.gpu == 0 { "entry".to_owned() } else { format!("gpu {} entry", self.gpu) };
         done.map_err(|fault| Refusal::from_fault(self.pickle.place(entry), &fault, address, &unit))?;
+        if steps.len() > before {
+            history.event(entry);
+        }
+        if steps.skipped.earlier_frees > earlier {
+            history.earlier(self.number(index, "size").unwrap_or(0));
+        }
         Ok(match self.pickle.under(entry, "time_us") {
             Some(Value::Int(time)) => Some(time as f64),
             _ => None,

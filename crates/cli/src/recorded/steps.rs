@@ -63,6 +63,11 @@ impl Steps {
         Ok(())
     }
 
+    /// How many events the program has so far.
+    pub(crate) fn len(&self) -> usize {
+        self.recorder.len()
+    }
+
     /// Whether `key` names a live allocation of the program.
     pub(crate) fn is_live(&self, key: u64) -> bool {
         self.recorder.is_live(key)

@@ -27,11 +27,17 @@ pub(super) struct Captures {
 }
 
 impl Captures {
-    /// What an operation is for a picture, where that is not itself.
-    pub(super) fn turn(&mut self, op: &Op) -> Option<Option<What>> {
+    /// The graph that a stream's work goes into.
+    pub(super) fn graph(&self, stream: StreamId) -> Option<GraphId> {
+        self.streams.get(&stream).map(|at| at.graph)
+    }
+
+    /// What an operation is for a picture, where that is not itself. What is refused is a node that nothing comes
+    /// after.
+    pub(super) fn turn(&mut self, op: &Op, is_done: bool) -> Option<Option<What>> {
         let node = |node: NodeOp, stream: StreamId, name| Some((stream, node, name));
         let turned = match op.what {
-            What::CaptureBegin { stream, graph, symbolic, .. } => {
+            What::CaptureBegin { stream, graph, symbolic, .. } if is_done => {
                 self.streams.insert(stream, At { graph, tails: Vec::new() });
                 return Some(Some(What::GraphCreate { graph, symbolic }));
             }
@@ -49,7 +55,7 @@ impl Captures {
                 if after.len() > 1 {
                     after.remove(0);
                 }
-                *self.sizes.entry(graph).or_insert(0) += 1;
+                *self.sizes.entry(graph).or_insert(0) += u32::from(is_done);
                 let node = Box::new(NodeOp::Free(memory));
                 return Some(Some(What::GraphNode { graph, node, after: after.into(), name: None }));
             }
@@ -89,6 +95,10 @@ impl Captures {
         let (stream, node, name) = turned?;
         let At { graph, tails } = self.streams.get_mut(&stream)?;
         let size = self.sizes.entry(*graph).or_insert(0);
+        if !is_done {
+            let after = tails.clone().into();
+            return Some(Some(What::GraphNode { graph: *graph, node: Box::new(node), after, name }));
+        }
         let after = std::mem::replace(tails, vec![NodeId(*size)]);
         match &node {
             NodeOp::Alloc { memory, .. } => drop(self.own.insert(*memory, (*graph, vec![NodeId(*size)]))),

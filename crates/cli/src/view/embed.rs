@@ -16,6 +16,13 @@
 //! | step | use | steps since the use before it, or the birth of its life |
 //! | stream | use | number |
 //! | writes | use | 0 or 1 |
+//! | lane, deed, label, site | operation | places in `meta.lanes`, `deeds`, `strings`, `strings` |
+//! | number | operation | the how many-th of its stream; 0 for none |
+//! | graph | operation | its place in `meta.graphs` and 1; 0 for none |
+//! | refused | operation | 0 or 1 |
+//! | to, length, tie | arrow | steps since the arrow before; steps from its begin; its place in `meta.ties` |
+//! | step, bytes | change of what the recorded run reserved | steps since the change before; bytes |
+//! | stack | life | its place in `meta.stacks` (no column where there are none) |
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -27,16 +34,21 @@ use millpond_core::units::Range;
 use serde::Serialize;
 
 use super::addresses::{GRAIN, Packed};
-use super::scene::{Drawing, Mark, Scene};
+use super::scene::{Deed, Drawing, Fix, Lane, Mark, Scene, Tie};
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
-const SCRIPTS: [&str; 6] = [
+const SCRIPTS: [&str; 11] = [
     include_str!("page/words.js"),
     include_str!("page/data.js"),
+    include_str!("page/order.js"),
+    include_str!("page/lanes.js"),
+    include_str!("page/svg.js"),
     include_str!("page/charts.js"),
+    include_str!("page/search.js"),
     include_str!("page/side.js"),
     include_str!("page/graph.js"),
+    include_str!("page/input.js"),
     include_str!("page/main.js"),
 ];
 
@@ -52,6 +64,7 @@ struct Meta<'a> {
     uses: usize,
     placed: bool,
     checked: bool,
+    written: bool,
     height: u64,
     /// Offsets, and addresses as text: they do not fit the numbers of a script.
     seams: Vec<(u64, String)>,
@@ -60,6 +73,16 @@ struct Meta<'a> {
     strings: &'a [String],
     marks: &'a [Mark],
     graphs: &'a [Drawing],
+    lanes: &'a [Lane],
+    operations: usize,
+    arrows: usize,
+    deeds: [&'static str; Deed::NAMES.len()],
+    ties: [&'static str; Tie::NAMES.len()],
+    fix: Option<&'a Fix>,
+    recorded: usize,
+    /// How many of `strings`, behind the first, are frames.
+    frames: usize,
+    stacks: &'a [Vec<u32>],
     facts: &'a [(String, String)],
 }
 
@@ -78,6 +101,7 @@ pub(super) fn write_page(out: &mut dyn Write, scene: &Scene) -> io::Result<u64> 
         uses: scene.touches.len(),
         placed: scene.placed,
         checked: scene.checked,
+        written: scene.is_written,
         height: packed.height,
         seams: packed.seams.iter().map(|&(offset, address)| (offset, address.to_string())).collect(),
         sizes: &sizes.all,
@@ -85,6 +109,15 @@ pub(super) fn write_page(out: &mut dyn Write, scene: &Scene) -> io::Result<u64> 
         strings: &scene.strings,
         marks: &scene.marks,
         graphs: &scene.graphs,
+        lanes: &scene.lanes,
+        operations: scene.operations.len(),
+        arrows: scene.arrows.len(),
+        deeds: Deed::NAMES,
+        ties: Tie::NAMES,
+        fix: scene.fix.as_ref(),
+        recorded: scene.recorded.len(),
+        frames: scene.frames.len(),
+        stacks: &scene.stacks,
         facts: &scene.facts,
     };
     // Within a script only `<` could end it.
@@ -147,9 +180,35 @@ fn columns(scene: &Scene, packed: &Packed, sizes: &Sizes) -> Vec<u8> {
     column(&mut lives.iter().map(|life| u64::from(life.free_site)));
     column(&mut differences(scene.reserved.iter().map(|&(step, _)| step)));
     column(&mut scene.reserved.iter().map(|&(_, bytes)| bytes));
-    if scene.touches.is_empty() {
-        return out;
+    if !scene.touches.is_empty() {
+        push_touches(scene, &mut column);
     }
+    push_operations(scene, &mut column);
+    column(&mut differences(scene.recorded.iter().map(|&(step, _)| step)));
+    column(&mut scene.recorded.iter().map(|&(_, bytes)| bytes));
+    column(&mut scene.life_stacks.iter().map(|&stack| u64::from(stack)));
+    out
+}
+
+/// A column is pushed.
+type Push<'a> = &'a mut dyn FnMut(&mut dyn Iterator<Item = u64>);
+
+fn push_operations(scene: &Scene, column: Push<'_>) {
+    let operations = &scene.operations;
+    column(&mut operations.iter().map(|it| u64::from(it.lane)));
+    column(&mut operations.iter().map(|it| it.deed as u64));
+    column(&mut operations.iter().map(|it| u64::from(it.label)));
+    column(&mut operations.iter().map(|it| u64::from(it.site)));
+    column(&mut operations.iter().map(|it| it.number));
+    column(&mut operations.iter().map(|it| u64::from(it.graph)));
+    column(&mut operations.iter().map(|it| u64::from(it.is_refused)));
+    column(&mut differences(scene.arrows.iter().map(|arrow| arrow.to)));
+    column(&mut scene.arrows.iter().map(|arrow| arrow.to - arrow.from));
+    column(&mut scene.arrows.iter().map(|arrow| arrow.tie as u64));
+}
+
+fn push_touches(scene: &Scene, column: Push<'_>) {
+    let lives = &scene.lives;
     let mut counts = vec![0_u64; lives.len()];
     scene.touches.iter().for_each(|touch| counts[touch.life as usize] += 1);
     column(&mut counts.into_iter());
@@ -161,7 +220,6 @@ fn columns(scene: &Scene, packed: &Packed, sizes: &Sizes) -> Vec<u8> {
     }));
     column(&mut scene.touches.iter().map(|touch| u64::from(touch.stream)));
     column(&mut scene.touches.iter().map(|touch| u64::from(touch.writes)));
-    out
 }
 
 /// Each number less the one before it; they ascend.

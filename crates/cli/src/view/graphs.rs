@@ -2,8 +2,8 @@
 //!
 //! Knows operations; where nodes stand is said by `layout.rs`.
 
-use millpond_core::check::{Finding, Side};
-use millpond_core::ids::{ExecId, GraphId, StreamId};
+use millpond_core::check::{Edit, Finding, Side};
+use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use millpond_core::op::{Access, Act, Memory, Names, NodeOp, Op, What};
 use millpond_core::units::Bytes;
 
@@ -20,6 +20,43 @@ pub(super) struct Graph {
     pub(super) missing: Vec<(u32, u32)>,
     pub(super) allocs: Vec<Memory>,
     pub(super) frees: Vec<Memory>,
+    /// The events that its nodes wait for and record.
+    pub(super) waits: Vec<EventId>,
+    pub(super) records: Vec<EventId>,
+    /// The place among `nodes` of each node that the checker counts: a refused one is drawn and not counted.
+    places: Vec<u32>,
+    /// The step that made each of `nodes`.
+    steps: Vec<u64>,
+}
+
+impl Graph {
+    /// The place of a node by its number; of the one behind them all, the newest, which was refused.
+    fn place(&self, number: usize) -> Option<u32> {
+        let refused = || (number == self.places.len()).then(|| self.nodes.len().checked_sub(1)).flatten();
+        self.places.get(number).copied().or_else(|| refused().map(|place| place as u32))
+    }
+
+    /// The step that made a node.
+    pub(super) fn step_of(&self, number: usize) -> Option<u64> {
+        self.steps.get(self.place(number)? as usize).copied()
+    }
+
+    /// Adds a node that comes after others, and says where it is.
+    fn push(&mut self, node: Node, after: &[NodeId], step: u64, is_done: bool) {
+        let place = self.nodes.len() as u32;
+        let before: Vec<u32> = after.iter().filter_map(|it| self.places.get(it.index()).copied()).collect();
+        self.edges.extend(before.into_iter().map(|before| (before, place)));
+        self.nodes.push(Node { bad: !is_done, ..node });
+        self.steps.push(step);
+        if is_done {
+            self.places.push(place);
+        }
+    }
+
+    /// An edge by the numbers of its nodes.
+    fn edge(&self, from: NodeId, to: NodeId) -> Option<(u32, u32)> {
+        self.places.get(from.index()).copied().zip(self.places.get(to.index()).copied())
+    }
 }
 
 /// Memory of an alloc node.
@@ -42,7 +79,7 @@ pub(super) struct Exec {
 }
 
 impl Builder {
-    pub(super) fn graph(&mut self, op: &Op, names: &Names) {
+    pub(super) fn graph(&mut self, op: &Op, names: &Names, is_done: bool) {
         match &op.what {
             What::GraphCreate { graph, .. } => self.graphs.push((*graph, Graph::default())),
             What::GraphClone { graph, copy } => {
@@ -57,43 +94,27 @@ impl Builder {
                 }
             }
             What::GraphNode { graph, node, after, name } => {
-                let text = name.and_then(|name| names.text(name));
-                if let NodeOp::Alloc { memory, bytes } = **node {
-                    let Some(of) = self.find(*graph) else { return };
-                    let name = text.map_or_else(|| format!("m{}", of.allocs.len()), ToString::to_string);
-                    let node = of.nodes.len();
-                    of.allocs.push(memory);
-                    self.nodes.insert(memory, Owned { bytes, name, graph: *graph, node });
-                }
-                let (kind, mut label, note) = describe(node, &|memory| self.called(memory));
-                if let (Some(text), false) = (text, kind == "alloc") {
-                    label = format!("{label} {text}");
-                }
-                let site = op.place.describe(names);
-                let Some(graph) = self.find(*graph) else { return };
-                let number = graph.nodes.len() as u32;
-                if let NodeOp::Free(memory) = **node {
-                    graph.frees.push(memory);
-                }
-                graph.nodes.push(Node { kind, label, note, site, ..Node::default() });
-                graph.edges.extend(after.iter().map(|before| (before.0, number)));
+                let name = name.and_then(|name| names.text(name)).map(ToString::to_string);
+                self.node((*graph, op.place.describe(names)), node, after, name, is_done);
             }
             What::GraphEdge { graph, from, to } => {
                 if let Some(graph) = self.find(*graph) {
-                    graph.edges.push((from.0, to.0));
+                    let edge = graph.edge(*from, *to);
+                    graph.edges.extend(edge);
                 }
             }
             What::GraphEdgeRemove { graph, from, to } => {
                 if let Some(graph) = self.find(*graph) {
-                    graph.edges.retain(|edge| *edge != (from.0, to.0));
+                    let removed = graph.edge(*from, *to);
+                    graph.edges.retain(|edge| Some(*edge) != removed);
                 }
             }
             What::GraphNodeRemove { graph, node } => {
-                if let Some(graph) = self.find(*graph) {
-                    graph.edges.retain(|(from, to)| *from != node.0 && *to != node.0);
-                    if let Some(removed) = graph.nodes.get_mut(node.index()) {
-                        removed.note = "removed".to_owned();
-                    }
+                if let Some(graph) = self.find(*graph)
+                    && let Some(&place) = graph.places.get(node.index())
+                {
+                    graph.edges.retain(|(from, to)| *from != place && *to != place);
+                    graph.nodes[place as usize].note = "removed".to_owned();
                 }
             }
             What::Instantiate { graph, exec, auto_free_on_launch } => {
@@ -104,6 +125,37 @@ impl Builder {
             What::Take { exec, node, memory } => self.take(op, names, *exec, *node, *memory),
             _ => {}
         }
+    }
+
+    /// A node is made, or would be.
+    fn node(
+        &mut self,
+        (graph, site): (GraphId, String),
+        node: &NodeOp,
+        after: &[NodeId],
+        name: Option<String>,
+        is_done: bool,
+    ) {
+        let step = self.scene.steps;
+        if let NodeOp::Alloc { memory, bytes } = *node {
+            let Some(of) = self.find(graph) else { return };
+            let name = name.clone().unwrap_or_else(|| format!("m{}", of.allocs.len()));
+            let node = of.nodes.len();
+            of.allocs.push(memory);
+            self.nodes.insert(memory, Owned { bytes, name, graph, node });
+        }
+        let (kind, mut label, note) = describe(node, &|memory| self.called(memory));
+        if let (Some(name), false) = (name, kind == "alloc") {
+            label = format!("{label} {name}");
+        }
+        let Some(graph) = self.find(graph) else { return };
+        match *node {
+            NodeOp::Free(memory) => graph.frees.push(memory),
+            NodeOp::EventWait(event) => graph.waits.push(event),
+            NodeOp::EventRecord(event) => graph.records.push(event),
+            _ => {}
+        }
+        graph.push(Node { kind, label, note, site, ..Node::default() }, after, step, is_done);
     }
 
     /// What memory is called in a graph: its own by its place there, other memory by its name or number.
@@ -170,14 +222,13 @@ impl Builder {
     /// Marks the nodes that a finding is about, and the path that is missing between them.
     pub(super) fn mark_nodes(&mut self, finding: &Finding) {
         let Some(graph) = finding.graph.and_then(|graph| self.find(graph)) else { return };
-        let number = |side: &Option<Side>| side.as_ref()?.node.as_ref()?.split('.').next()?.parse::<u32>().ok();
-        let ends = (number(&finding.earlier), number(&finding.later));
+        let number = |side: &Option<Side>| side.as_ref()?.node.as_ref()?.split('.').next()?.parse().ok();
+        let place = |side: &Option<Side>| number(side).and_then(|number| graph.place(number));
+        let ends = (place(&finding.earlier), place(&finding.later));
         for node in [ends.0, ends.1].into_iter().flatten() {
-            if let Some(node) = graph.nodes.get_mut(node as usize) {
-                node.bad = true;
-            }
+            graph.nodes[node as usize].bad = true;
         }
-        if let (Some(from), Some(to)) = ends {
+        if let ((Some(from), Some(to)), Ok(Edit::Edge)) = (ends, finding.edit()) {
             graph.missing.push((from, to));
         }
     }

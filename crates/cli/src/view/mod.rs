@@ -9,7 +9,8 @@
 //! | `scene.rs` | what a page shows, as data |
 //! | `served.rs` | a scene from a recorded program, served once |
 //! | `traced.rs` | a scene from an operation trace or a litmus program, checked |
-//! | `graphs.rs` | its graphs |
+//! | `memory.rs`, `order.rs`, `graphs.rs` | its memory, its lanes, its graphs |
+//! | `marks.rs`, `fix.rs` | what is wrong with it, and what corrects it |
 //! | `captured.rs` | captured work as the nodes that it makes |
 //! | `addresses.rs` | leaves out the addresses that were never used |
 //! | `layout.rs` | where the nodes of a graph stand |
@@ -21,8 +22,12 @@
 mod addresses;
 mod captured;
 mod embed;
+mod fix;
 mod graphs;
 mod layout;
+mod marks;
+mod memory;
+mod order;
 mod scene;
 mod served;
 mod traced;
@@ -35,10 +40,11 @@ use crate::args::View;
 use crate::output::write_file;
 use crate::recorded::{self, Place, Recorded, Refusal};
 use crate::replay::Open;
+use crate::source::{Kind, Opened};
 use crate::{Status, complain};
 
 pub use layout::layered;
-pub use scene::{Drawing, Life, Mark, Node, Scene, Touch};
+pub use scene::{Arrow, Deed, Drawing, Fix, Lane, Life, Mark, Node, Operation, Scene, Tie, Touch};
 
 /// The most allocations of a page: more would take a browser longer to draw than a person waits.
 pub const ALLOCATIONS_MAX: usize = 1 << 21;
@@ -48,30 +54,26 @@ pub const ALLOCATIONS_MAX: usize = 1 << 21;
 /// # Errors
 /// Where `out` or `err` cannot be written.
 pub fn run(args: &View, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
-    match traced::read(&args.file) {
-        Ok(None) => {}
-        Ok(Some((scene, note))) => {
+    let drawn = Opened::open(&args.file).and_then(|opened| match opened.kind() {
+        Kind::Table => Err(opened.refuse("view").expect("its kind is known")),
+        Kind::Trace | Kind::Litmus => traced::read(&args.file, opened).map(|(scene, note)| (Drawn::Scene(scene), note)),
+        Kind::Recording | Kind::Other => read(args, opened).map(|(recorded, note)| (Drawn::Recorded(recorded), note)),
+    });
+    let drawn = match drawn {
+        Ok((drawn, note)) => {
             if let Some(note) = note {
                 writeln!(err, "note: {}: {note}", args.file.display())?;
             }
-            return write_page(args, &scene, out, err);
+            drawn
         }
         Err(refusal) => {
-            complain(err, &refusal.to_string())?;
+            complain(err, &refusal.in_file(&args.file).to_string())?;
             return Ok(Status::BadInput);
         }
-    }
-    let recorded = match read(args) {
-        Ok((recorded, note)) => {
-            if let Some(note) = note {
-                writeln!(err, "note: {}: {note}", args.file.display())?;
-            }
-            recorded
-        }
-        Err(refusal) => {
-            complain(err, &refusal.to_string())?;
-            return Ok(Status::BadInput);
-        }
+    };
+    let recorded = match drawn {
+        Drawn::Scene(scene) => return write_page(args, &scene, out, err),
+        Drawn::Recorded(recorded) => recorded,
     };
     let scene = match served::serve(args, open, &recorded) {
         Ok(scene) => scene,
@@ -83,9 +85,16 @@ pub fn run(args: &View, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write
     write_page(args, &scene, out, err)
 }
 
+/// What a file has to be drawn.
+enum Drawn {
+    Scene(Scene),
+    /// A program that has to be served first.
+    Recorded(Recorded),
+}
+
 /// The program of a file that is to be drawn; with a note where there was a choice.
-fn read(args: &View) -> Result<(Recorded, Option<String>), Refusal> {
-    let mut found = recorded::read_file(&args.file)?;
+fn read(args: &View, opened: Opened) -> Result<(Recorded, Option<String>), Refusal> {
+    let mut found = opened.recordings(&recorded::input::shown(&recorded::file_stem(&args.file)))?;
     let known: Vec<String> = found.iter().filter_map(|recorded| recorded.gpu).map(|gpu| gpu.to_string()).collect();
     if let Some(gpu) = args.gpu {
         found.retain(|recorded| recorded.gpu.is_none_or(|of| of == gpu));
@@ -93,12 +102,12 @@ fn read(args: &View) -> Result<(Recorded, Option<String>), Refusal> {
     let busiest = found.into_iter().max_by_key(|recorded| recorded.program.events().len());
     let Some(recorded) = busiest else {
         let refusal = Refusal::new(Place::Whole, "that GPU has no allocation in this snapshot");
-        return Err(refusal.help(format!("those that have: {}", known.join(", "))).in_file(&args.file));
+        return Err(refusal.help(format!("those that have: {}", known.join(", "))));
     };
     let allocations = recorded.program.allocations() as usize;
     if allocations > ALLOCATIONS_MAX {
         let reason = format!("{allocations} allocations; a page shows at most {ALLOCATIONS_MAX}");
-        return Err(Refusal::new(Place::Whole, reason).help("cut the recording into shorter ones").in_file(&args.file));
+        return Err(Refusal::new(Place::Whole, reason).help("cut the recording into shorter ones"));
     }
     let note = match (recorded.gpu, args.gpu) {
         (Some(gpu), None) if known.len() > 1 => {

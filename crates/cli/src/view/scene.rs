@@ -40,21 +40,161 @@ pub struct Touch {
     pub writes: bool,
 }
 
+/// Who does operations: a stream, or a host thread.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Lane {
+    /// What it is called.
+    pub name: String,
+    /// The stream, by its place in [`Scene::streams`]; none for a host thread.
+    pub stream: Option<u32>,
+    /// The device of a stream.
+    pub device: u32,
+    /// The process.
+    pub process: u32,
+}
+
+/// What an operation is, for a picture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Deed {
+    /// Memory begins.
+    Alloc,
+    /// Memory ends.
+    Free,
+    /// Work that uses memory.
+    Kernel,
+    /// An event is recorded.
+    Record,
+    /// A stream waits for an event.
+    Wait,
+    /// A host waits, or learns that something has completed.
+    Sync,
+    /// A graph is launched.
+    Launch,
+    /// A capture begins.
+    Capture,
+    /// A capture ends.
+    CaptureEnd,
+    /// A node or an edge is put into a graph, or taken from it.
+    Build,
+    /// A graph is made ready for launches.
+    Instantiate,
+    /// Threads or processes tell each other something.
+    Tell,
+    /// A stream, a pool or a process ends.
+    End,
+    /// Anything else.
+    Other,
+}
+
+impl Deed {
+    /// All of them, in the order of their numbers.
+    pub const NAMES: [&str; 14] = [
+        "alloc",
+        "free",
+        "kernel",
+        "record",
+        "wait",
+        "synchronize",
+        "launch",
+        "capture",
+        "end capture",
+        "build",
+        "instantiate",
+        "tell",
+        "end",
+        "other",
+    ];
+}
+
+/// One operation: the one of its step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// Whose it is, by its place in [`Scene::lanes`].
+    pub lane: u32,
+    /// What it is.
+    pub deed: Deed,
+    /// What it is called.
+    pub label: u32,
+    /// Where it stands in the source.
+    pub site: u32,
+    /// The how many-th operation of its stream it is, counted from 1; 0 where it is none or was not done.
+    pub number: u64,
+    /// The drawing of the graph that it makes or launches, by its place, and 1; 0 for none.
+    pub graph: u32,
+    /// Whether it was refused, and so not done.
+    pub is_refused: bool,
+}
+
+/// What puts two operations in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Tie {
+    /// An event, from its record to a wait for it.
+    Event,
+    /// A host waits for a stream or an event.
+    Sync,
+    /// A stream's work comes after what its host thread knew when it was submitted.
+    Submit,
+    /// The rules of default streams.
+    Default,
+    /// Threads or processes tell each other something.
+    Tell,
+}
+
+impl Tie {
+    /// All of them, in the order of their numbers.
+    pub const NAMES: [&str; 5] = ["event", "synchronisation", "submission", "default stream", "message"];
+}
+
+/// An order between two operations of different lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrow {
+    /// The step that comes first.
+    pub from: u64,
+    /// The step that comes after it; arrows are in the order of these.
+    pub to: u64,
+    /// What it is.
+    pub tie: Tie,
+}
+
 /// Something wrong, to be marked.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Mark {
+    /// The rule's stable name.
+    pub kind: &'static str,
     /// The step that is refused.
     pub step: u64,
     /// The earlier step it goes against.
     pub since: Option<u64>,
+    /// The steps of both sides and of whatever else has to come first.
+    pub sides: Vec<u64>,
+    /// The orders that are missing, from step to step, as the finding says.
+    pub missing: Vec<(u64, u64)>,
     /// In one line.
     pub title: String,
-    /// The whole explanation.
+    /// The whole explanation but the help.
     pub text: String,
+    /// What to add or change.
+    pub help: String,
+    /// The help as data: the name of an edit.
+    pub edit: Option<&'static str>,
     /// The lives it concerns.
     pub allocations: Vec<u32>,
     /// The drawing whose nodes it concerns, by its place.
     pub graph: Option<usize>,
+}
+
+/// What corrects a program, line by line.
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Fix {
+    /// The lines that change, with some around them: `+`, `-` or ` `, the line's number before, and the line. A line
+    /// `...` stands for lines left out.
+    pub lines: Vec<(char, u32, String)>,
+    /// How many violations are corrected by it.
+    pub corrected: usize,
+    /// What is left, and why.
+    pub left: Vec<String>,
 }
 
 /// A graph of work with a place for each node.
@@ -110,8 +250,26 @@ pub struct Scene {
     pub placed: bool,
     /// From which step on how many bytes are reserved; empty where that is not known.
     pub reserved: Vec<(u64, u64)>,
+    /// The same of the recorded run's own allocator.
+    pub recorded: Vec<(u64, u64)>,
+    /// Frames of the program's source, and stacks of them, the innermost first.
+    pub frames: Vec<String>,
+    /// Stacks by the places of their frames; the first is empty.
+    pub stacks: Vec<Vec<u32>>,
+    /// The stack of each life's allocation, by its place; empty where none is known.
+    pub life_stacks: Vec<u32>,
+    /// Who does operations; empty where only memory is known.
+    pub lanes: Vec<Lane>,
+    /// The operation of each step, or none.
+    pub operations: Vec<Operation>,
+    /// Whether operations are called as they are written.
+    pub is_written: bool,
+    /// What puts them in order, but for what follows from their lanes.
+    pub arrows: Vec<Arrow>,
     /// What is wrong.
     pub marks: Vec<Mark>,
+    /// What corrects it, where that can be said.
+    pub fix: Option<Fix>,
     /// Whether it was checked, so that no mark means that nothing is wrong.
     pub checked: bool,
     /// Its graphs.

@@ -4,7 +4,7 @@ use millpond_core::trace::Event;
 use millpond_core::units::Bytes;
 
 use crate::args::View;
-use crate::recorded::Recorded;
+use crate::recorded::{History, Recorded};
 use crate::replay::{Open, ServeError, Server, Setup};
 
 use super::scene::{Life, Scene, grouped};
@@ -46,7 +46,7 @@ pub(super) fn serve(args: &View, open: Open<'_>, recorded: &Recorded) -> Result<
     if let Some(bytes) = recorded.recorded_reserved_bytes {
         facts.push(fact("recorded run reserved", Bytes(bytes).to_string()));
     }
-    Ok(Scene {
+    let mut scene = Scene {
         name: program.name().to_owned(),
         unit: "event",
         steps: program.events().len() as u64,
@@ -57,7 +57,35 @@ pub(super) fn serve(args: &View, open: Open<'_>, recorded: &Recorded) -> Result<
         reserved,
         facts,
         ..Scene::default()
-    })
+    };
+    if let Some(history) = &recorded.history {
+        add_history(&mut scene, program.events(), history);
+    }
+    Ok(scene)
+}
+
+/// Frames of a snapshot, what its own allocator had reserved, and what lived before it.
+fn add_history(scene: &mut Scene, events: &[Event], history: &History) {
+    scene.frames.clone_from(&history.frames);
+    scene.stacks.clone_from(&history.stacks);
+    scene.recorded.clone_from(&history.reserved);
+    // Each frame is one of the page's texts.
+    scene.strings.extend(history.frames.iter().cloned());
+    let site = |stack: u32| history.site(stack).map_or(0, |frame| frame + 1);
+    for (event, &stack) in events.iter().zip(&history.events) {
+        match *event {
+            Event::Alloc { id, .. } => {
+                scene.life_stacks.push(stack);
+                scene.lives[id as usize].site = site(stack);
+            }
+            Event::Free { id, .. } => scene.lives[id as usize].free_site = site(stack),
+        }
+    }
+    if history.earlier_blocks > 0 {
+        let (blocks, bytes) = (history.earlier_blocks, Bytes(history.earlier_bytes));
+        let shown = format!("{} {}, {bytes}", grouped(blocks), if blocks == 1 { "block" } else { "blocks" });
+        scene.facts.push(("from before the history".to_owned(), shown));
+    }
 }
 
 fn serve_event(server: &mut dyn Server, lives: &mut Vec<Life>, step: u64, event: &Event) -> Result<(), ServeError> {

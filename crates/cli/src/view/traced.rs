@@ -10,25 +10,26 @@ use std::path::Path;
 
 use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::ids::{AllocId, ExecId, GraphId, StreamId};
-use millpond_core::op::{Access, Act, Memory, Name, Names, Op, Place, What};
-use millpond_core::trace::ops::{MAGIC, Reader, Reason};
+use millpond_core::op::{Act, Memory, Name, Names, Op, Place, What};
+use millpond_core::trace::ops::{Reader, Reason};
 use millpond_core::units::Bytes;
 use millpond_litmus::Program;
 
 use crate::recorded::{self, Place as At, Refusal};
+use crate::source::{Kind, Opened};
 
 use super::ALLOCATIONS_MAX;
 use super::addresses::Places;
 use super::captured::Captures;
+use super::fix;
 use super::graphs::{Exec, Graph, Owned, drawing};
-use super::scene::{Life, Mark, Scene, Touch, grouped};
+use super::order::{self, Order};
+use super::scene::{Deed, Operation, Scene, grouped};
 
 /// How many bytes of a trace are read at a time.
 const CHUNK: usize = 1 << 16;
-/// More uses than these are not shown.
-const TOUCHES_MAX: usize = 1 << 22;
-/// More violations than these are not shown.
-const MARKS_MAX: usize = 1000;
+/// More operations than these are not shown one by one.
+const OPERATIONS_MAX: u64 = 1 << 22;
 /// Larger graphs are not drawn, and no more of them.
 const NODES_MAX: usize = 5000;
 const GRAPHS_MAX: usize = 200;
@@ -36,26 +37,34 @@ const GRAPHS_MAX: usize = 200;
 const LITMUS_MAX: u64 = 1 << 20;
 
 /// The scene of a litmus program.
-fn litmus(path: &Path, program: &Program) -> Scene {
+fn litmus(path: &Path, text: &str, program: &Program) -> Scene {
     let mut builder = Builder { is_small: true, ..Builder::new(program.settings()) };
+    builder.statements = text.lines().map(|line| builder.number(statement(line))).collect();
     program.ops().iter().for_each(|op| builder.step(op, program.names()));
-    builder.finish(recorded::file_stem(path), program.names(), true)
+    let mut scene = builder.finish(recorded::file_stem(path), program.names(), true);
+    scene.is_written = true;
+    scene.fix = fix::fix(text, program, &scene.marks);
+    scene
 }
 
-/// The litmus program in a file that is no trace, if it is one; a file that is called one is read as nothing else.
-fn read_litmus(path: &Path, source: impl Read) -> Result<Option<Scene>, Refusal> {
+/// What a line of a litmus program does, without what it says about itself.
+fn statement(line: &str) -> &str {
+    let ends = ["#", "!!", "??"].iter().filter_map(|mark| line.find(mark));
+    line[..ends.min().unwrap_or(line.len())].trim()
+}
+
+/// The scene of a litmus program's text.
+fn read_litmus(path: &Path, source: impl Read) -> Result<Scene, Refusal> {
     let mut bytes = Vec::new();
-    let unreadable = |error: std::io::Error| Refusal::from_read(At::Whole, &error).in_file(path);
-    source.take(LITMUS_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    let is_called = path.extension().is_some_and(|it| it == "litmus");
+    source.take(LITMUS_MAX + 1).read_to_end(&mut bytes).map_err(|error| Refusal::from_read(At::Whole, &error))?;
     let text = String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= LITMUS_MAX);
-    match text.map(|text| Program::parse(&text)) {
-        Some(Ok(program)) if program.ops().is_empty() => Err(nothing().in_file(path)),
-        Some(Ok(program)) => Ok(Some(litmus(path, &program))),
-        Some(Err(refusal)) if is_called => {
-            Err(Refusal::new(At::Line(refusal.line.into()), refusal.what).help(refusal.help).in_file(path))
-        }
-        _ => Ok(None),
+    let Some(text) = text else {
+        return Err(Refusal::new(At::Whole, "a litmus program is text of at most 1 MiB").help("docs/litmus.md has it"));
+    };
+    match Program::parse(&text) {
+        Ok(program) if program.ops().is_empty() => Err(nothing()),
+        Ok(program) => Ok(litmus(path, &text, &program)),
+        Err(refusal) => Err(Refusal::new(At::Line(refusal.line.into()), refusal.what).help(refusal.help)),
     }
 }
 
@@ -65,17 +74,19 @@ fn nothing() -> Refusal {
     Refusal::new(At::Whole, "no operation is in it: there is nothing to show").help(help)
 }
 
-/// The scene of a file, with what there is to note; none where it is neither an operation trace nor a litmus program.
+/// The scene of an operation trace or a litmus program, with what there is to note.
 ///
 /// # Errors
-/// Where the trace is damaged, or too long for a page.
-pub(super) fn read(path: &Path) -> Result<Option<(Scene, Option<String>)>, Refusal> {
-    let mut source = recorded::open_unzipped(path).map_err(|refusal| refusal.in_file(path))?;
-    let unreadable = |error: std::io::Error| Refusal::from_read(At::Whole, &error).in_file(path);
-    let head = source.fill_buf().map_err(unreadable)?;
-    if head.is_empty() || !head.starts_with(&MAGIC[..MAGIC.len().min(head.len())]) {
-        return Ok(read_litmus(path, source)?.map(|scene| (scene, None)));
+/// Where it is damaged, or too long for a page.
+pub(super) fn read(path: &Path, opened: Opened) -> Result<(Scene, Option<String>), Refusal> {
+    match opened.kind() {
+        Kind::Trace => read_trace(path, opened.unzipped()?),
+        _ => Ok((read_litmus(path, opened.unzipped()?)?, None)),
     }
+}
+
+fn read_trace(path: &Path, mut source: impl Read) -> Result<(Scene, Option<String>), Refusal> {
+    let unreadable = |error: std::io::Error| Refusal::from_read(At::Whole, &error);
     let (mut reader, mut builder) = (Reader::new(), Builder::new(Settings::default()));
     let mut buffer = vec![0; CHUNK];
     let mut damage = loop {
@@ -89,21 +100,23 @@ pub(super) fn read(path: &Path) -> Result<Option<(Scene, Option<String>)>, Refus
         }
         if builder.scene.lives.len() > ALLOCATIONS_MAX {
             let reason = format!("more than {ALLOCATIONS_MAX} allocations, which is the most that a page shows");
-            return Err(Refusal::new(At::Whole, reason).help("trace a shorter run").in_file(path));
+            return Err(Refusal::new(At::Whole, reason).help("trace a shorter run"));
         }
     };
     let is_cut = damage.take_if(|damage| damage.reason == Reason::Cut && builder.scene.steps > 0).is_some();
     if let Some(damage) = damage {
         let refusal = Refusal::new(At::Byte(damage.offset), damage.to_string());
-        return Err(refusal.help("copy the file, or trace the program, again").in_file(path));
+        return Err(refusal.help("copy the file, or trace the program, again"));
     }
     if builder.scene.steps == 0 {
-        return Err(nothing().in_file(path));
+        return Err(nothing());
     }
     let note = (is_cut || !reader.is_finished())
         .then(|| "the program was stopped while it was traced: what it had flushed is drawn".to_owned());
     let name = recorded::file_stem(path);
-    Ok(Some((builder.finish(name, reader.names(), reader.is_finished()), note)))
+    let mut scene = builder.finish(name, reader.names(), reader.is_finished());
+    scene.facts.extend(note.iter().map(|_| ("stopped".to_owned(), "the end is missing".to_owned())));
+    Ok((scene, note))
 }
 
 /// Goes through the operations.
@@ -125,6 +138,15 @@ pub(super) struct Builder {
     pub(super) graphs: Vec<(GraphId, Graph)>,
     pub(super) execs: HashMap<ExecId, Exec>,
     pub(super) hidden_marks: u64,
+    pub(super) order: Order,
+    /// Whether there are too many operations to show one by one.
+    is_too_long: bool,
+    /// What hosts did to lives last.
+    pub(super) host_acts: HashMap<(u32, Act), u64>,
+    /// The statements of a litmus program, by line.
+    statements: Vec<u32>,
+    /// How many operations there were, those that the page does not show included.
+    operations: u64,
 }
 
 impl Builder {
@@ -145,44 +167,125 @@ impl Builder {
             graphs: Vec::new(),
             execs: HashMap::new(),
             hidden_marks: 0,
+            order: Order::default(),
+            is_too_long: false,
+            host_acts: HashMap::new(),
+            statements: Vec::new(),
+            operations: 0,
         }
     }
 
     fn step(&mut self, op: &Op, names: &Names) {
-        match self.captures.turn(op) {
-            None => self.draw(op, names),
+        let is_done = self.checker.check(op, names, &mut self.found);
+        self.operations += 1;
+        self.order.prepare(op);
+        let graph = self.graph_of(&op.what);
+        // What a capture allocates begins with its launches.
+        match self.captures.turn(op, is_done) {
+            None => self.draw(op, names, is_done),
             Some(None) => {}
-            Some(Some(what)) => self.draw(&Op { what, ..*op }, names),
+            Some(Some(what)) => self.draw(&Op { what, ..*op }, names, is_done),
         }
-        self.checker.check(op, names, &mut self.found);
+        let deed = order::deed(&op.what).or_else(|| (!self.found.is_empty()).then_some(Deed::Other));
+        if let Some(deed) = deed {
+            let graph = graph.or_else(|| self.graph_of(&op.what));
+            self.place_operation(op, names, (deed, graph), is_done);
+        }
         if !self.found.is_empty() {
-            self.mark();
+            self.mark(true);
         }
-        self.scene.steps += 1;
+        self.scene.steps += u64::from(deed.is_some());
     }
 
-    fn draw(&mut self, op: &Op, names: &Names) {
-        self.memory(op, names);
-        self.graph(op, names);
+    fn draw(&mut self, op: &Op, names: &Names, is_done: bool) {
+        self.memory(op, names, is_done);
+        self.graph(op, names, is_done);
+    }
+
+    /// Puts an operation on its lane.
+    fn place_operation(&mut self, op: &Op, names: &Names, (deed, graph): (Deed, Option<GraphId>), is_done: bool) {
+        self.is_too_long |= self.scene.steps >= OPERATIONS_MAX;
+        if self.is_too_long {
+            return;
+        }
+        let counted = order::stream_of(&op.what).map_or(0, |stream| self.checker.ops_of(stream));
+        let operation = Operation {
+            lane: self.order.lane(op),
+            deed,
+            label: self.label(op, names),
+            site: self.place(op.place, names),
+            number: if is_done { counted } else { 0 },
+            graph: graph.map_or(0, |graph| graph.0.saturating_add(1)),
+            is_refused: !is_done,
+        };
+        self.order.push(op, operation, counted);
+        if let (What::GraphLaunch { exec, .. }, true) = (&op.what, is_done) {
+            let graph = self.execs.get(exec).map(|exec| exec.graph);
+            let events = graph.and_then(|graph| self.find(graph)).map(|it| (it.waits.clone(), it.records.clone()));
+            let (waits, records) = events.unwrap_or_default();
+            self.order.launched(&waits, &records);
+        }
+    }
+
+    /// What an operation is called: as it is written, or in a word or two.
+    fn label(&mut self, op: &Op, names: &Names) -> u32 {
+        let line = op.place.line().map_or(0, |line| line as usize);
+        if let Some(&statement) = line.checked_sub(1).and_then(|line| self.statements.get(line)) {
+            return statement;
+        }
+        match &op.what {
+            What::Launch { name, .. } | What::GraphNode { name, .. } => self.name(names, *name),
+            What::EventRecord { event, .. }
+            | What::EventWait { event, .. }
+            | What::EventSynchronize { event }
+            | What::EventQuery { event, .. } => self.number(&event.to_string()),
+            What::StreamSynchronize { stream } | What::StreamQuery { stream, .. } => {
+                let stream = self.stream(*stream) as usize;
+                self.number(&self.scene.streams[stream].clone())
+            }
+            What::SynchronizeDevice { device } => self.number(&device.to_string()),
+            What::DeviceSynchronize => self.number("all streams"),
+            what => self.graph_of(what).map_or(0, |graph| self.number(&graph.to_string())),
+        }
+    }
+
+    /// The graph that an operation makes or launches.
+    fn graph_of(&self, what: &What) -> Option<GraphId> {
+        match what {
+            What::CaptureBegin { graph, .. }
+            | What::GraphNode { graph, .. }
+            | What::GraphEdge { graph, .. }
+            | What::GraphEdgeRemove { graph, .. }
+            | What::GraphNodeRemove { graph, .. }
+            | What::Instantiate { graph, .. }
+            | What::ExecUpdate { graph, .. } => Some(*graph),
+            What::GraphLaunch { exec, .. } | What::GraphUpload { exec, .. } => Some(self.execs.get(exec)?.graph),
+            _ => order::stream_of(what).and_then(|stream| self.captures.graph(stream)),
+        }
     }
 
     fn finish(mut self, name: String, names: &Names, is_whole: bool) -> Scene {
         if is_whole {
             self.checker.finish(names, &mut self.found);
-            self.mark();
+            self.mark(false);
         }
+        self.finish_order();
         let mut scene = self.scene;
         scene.name = name;
         scene.touches.sort_unstable();
         let drawn = self.graphs.into_iter().filter(|(_, graph)| (1..=NODES_MAX).contains(&graph.nodes.len()));
         let drawn: Vec<(GraphId, Graph)> = drawn.take(GRAPHS_MAX).collect();
-        // So far a mark names the graph by its number.
-        let place = |number: usize| drawn.iter().position(|(id, _)| id.index() == number);
+        // So far marks and operations name graphs by their numbers.
+        let places: HashMap<u32, usize> = drawn.iter().enumerate().map(|(place, (id, _))| (id.0, place)).collect();
+        let place = |number: usize| places.get(&(number as u32)).copied();
         scene.marks.iter_mut().for_each(|mark| mark.graph = mark.graph.and_then(place));
+        for operation in scene.operations.iter_mut().filter(|operation| operation.graph > 0) {
+            operation.graph = place(operation.graph as usize - 1).map_or(0, |place| place as u32 + 1);
+        }
         scene.graphs = drawn.into_iter().map(|(id, graph)| drawing(id, graph)).collect();
         let fact = |key: &str, value: String| (key.to_owned(), value);
         scene.facts = vec![
-            fact("operations", grouped(scene.steps)),
+            fact("operations", grouped(self.operations)),
             fact("allocations", grouped(scene.lives.len() as u64)),
             fact("streams", scene.streams.len().to_string()),
             fact("most live", Bytes(scene.peak_live()).to_string()),
@@ -191,119 +294,25 @@ impl Builder {
         scene
     }
 
-    // Memory.
-
-    fn memory(&mut self, op: &Op, names: &Names) {
-        match &op.what {
-            What::StreamCreate { stream, .. } => {
-                self.stream(*stream);
-            }
-            What::StreamName { stream, name } => {
-                let number = self.stream(*stream) as usize;
-                if let Some(text) = names.text(*name) {
-                    self.scene.streams[number] = text.to_string();
-                }
-            }
-            What::Alloc { memory, stream, bytes, name, .. } => {
-                let stream = self.stream(*stream);
-                self.begin(op, names, *memory, stream, *bytes, *name);
-            }
-            What::AllocNow { memory, bytes, name, .. } => {
-                let host = self.stream(StreamId::HOST);
-                self.begin(op, names, *memory, host, *bytes, *name);
-            }
-            What::SetName { memory, name } => {
-                let text = self.name(names, Some(*name));
-                if let Some(life) = self.life(*memory) {
-                    life.name = text;
-                }
-                if let Some(Owned { graph, node, .. }) = self.nodes.get(memory) {
-                    let (graph, node, called) = (*graph, *node, self.scene.strings[text as usize].clone());
-                    if let Some(node) = self.find(graph).and_then(|graph| graph.nodes.get_mut(node)) {
-                        node.label = format!("alloc {called}");
-                    }
-                    self.nodes.entry(*memory).and_modify(|owned| owned.name = called);
-                }
-            }
-            What::Free { memory, stream } => {
-                let stream = self.stream(*stream);
-                self.end(op, names, *memory, Some(stream));
-            }
-            What::FreeNow { memory } => {
-                let host = self.stream(StreamId::HOST);
-                self.end(op, names, *memory, Some(host));
-            }
-            What::Drop { memory } => self.end(op, names, *memory, None),
-            What::Launch { stream, accesses, .. } => {
-                let stream = self.stream(*stream);
-                self.touch(accesses, stream);
-            }
-            What::HostAccess { accesses } => {
-                let host = self.stream(StreamId::HOST);
-                self.touch(accesses, host);
-            }
-            _ => {}
+    /// The lanes as they are shown; none where there are too many operations.
+    fn finish_order(&mut self) {
+        let mut order = std::mem::take(&mut self.order);
+        if self.is_too_long {
+            let shown = format!("more than {}: no lanes", grouped(OPERATIONS_MAX));
+            self.scene.facts.push(("order".to_owned(), shown));
+            return;
         }
-    }
-
-    fn life(&mut self, memory: Memory) -> Option<&mut Life> {
-        let life = *self.lives.get(&memory)?;
-        Some(&mut self.scene.lives[life as usize])
-    }
-
-    pub(super) fn begin(
-        &mut self,
-        op: &Op,
-        names: &Names,
-        memory: Memory,
-        stream: u32,
-        bytes: u64,
-        name: Option<Name>,
-    ) {
-        let bytes = bytes.clamp(1, 1 << 47);
-        let life = Life {
-            born: self.scene.steps,
-            freed: None,
-            bytes,
-            stream,
-            free_stream: stream,
-            address: self.room.take(bytes),
-            name: self.name(names, name),
-            site: self.place(op.place, names),
-            free_site: 0,
-        };
-        let number = self.scene.lives.len() as u32;
-        self.scene.lives.push(life);
-        self.lives.insert(memory, number);
-        self.latest.insert(memory.id, number);
-    }
-
-    fn end(&mut self, op: &Op, names: &Names, memory: Memory, stream: Option<u32>) {
-        let site = self.place(op.place, names);
-        if let Some(number) = self.lives.remove(&memory) {
-            self.end_life(number, site, stream);
+        for id in order.lanes.iter().filter_map(|lane| lane.stream).collect::<Vec<_>>() {
+            self.stream(StreamId(id));
         }
+        order.finish(&|id| {
+            let place = self.streams[&id];
+            (self.scene.streams[place as usize].clone(), place)
+        });
+        (self.scene.lanes, self.scene.operations, self.scene.arrows) = (order.lanes, order.operations, order.arrows);
     }
 
-    pub(super) fn end_life(&mut self, number: u32, site: u32, stream: Option<u32>) {
-        let life = &mut self.scene.lives[number as usize];
-        if life.freed.is_none() {
-            life.freed = Some(self.scene.steps.max(life.born + 1));
-            (life.free_stream, life.free_site) = (stream.unwrap_or(life.stream), site);
-            self.room.give(life.address, life.bytes);
-        }
-    }
-
-    fn touch(&mut self, accesses: &[Access], stream: u32) {
-        for access in accesses {
-            if let Some(&life) = self.lives.get(&access.memory)
-                && self.scene.touches.len() < TOUCHES_MAX
-            {
-                let (step, writes) = (self.scene.steps, access.act != Act::Read);
-                self.scene.touches.push(Touch { life, step, stream, writes });
-            }
-        }
-    }
+    // Words.
 
     pub(super) fn stream(&mut self, stream: StreamId) -> u32 {
         let streams = &mut self.scene.streams;
@@ -339,33 +348,5 @@ impl Builder {
         self.scene.strings.push(text.to_owned());
         self.numbers.insert(text.to_owned(), number);
         number
-    }
-
-    // Findings.
-
-    /// Marks what was found at this step.
-    fn mark(&mut self) {
-        for finding in std::mem::take(&mut self.found) {
-            if finding.kind.is_advice() {
-                continue;
-            }
-            if self.scene.marks.len() == MARKS_MAX {
-                self.hidden_marks += 1;
-                continue;
-            }
-            self.mark_nodes(&finding);
-            let life = finding.subject.as_ref().and_then(|subject| self.latest.get(&subject.id).copied());
-            let sides = finding.earlier.iter().chain(&finding.others).chain(&finding.later).map(ToString::to_string);
-            let mut lines: Vec<String> = sides.chain(finding.known_lines()).chain(finding.notes.clone()).collect();
-            lines.push(format!("help: {}", finding.help()));
-            self.scene.marks.push(Mark {
-                step: self.scene.steps,
-                since: life.map(|life| self.scene.lives[life as usize].born),
-                title: finding.sentence.clone(),
-                text: lines.join("\n"),
-                allocations: life.into_iter().collect(),
-                graph: finding.graph.map(GraphId::index),
-            });
-        }
     }
 }

@@ -115,14 +115,16 @@ impl Checker {
         }
     }
 
-    /// Takes the next operation; appends what is wrong with it. `names` are those of the operations.
+    /// Takes the next operation; appends what is wrong with it, and returns whether it is done: what is refused is not,
+    /// and what follows from something refused is not either. `names` are those of the operations.
     #[inline]
-    pub fn check(&mut self, op: &Op, names: &Names, findings: &mut Vec<Finding>) {
+    pub fn check(&mut self, op: &Op, names: &Names, findings: &mut Vec<Finding>) -> bool {
         let call = Call { host: op.host, place: op.place, names };
         let done = match self.graphs.is_capturing() && self.is_spoiled(&op.what) {
             true => Err(quiet()),
             false => self.step(&op.what, call),
         };
+        let is_done = done.is_ok();
         if let Err(mut refused) = done {
             if !refused.missing.is_empty() {
                 refused.missing = self.fewest_edges(call, &refused.missing);
@@ -135,6 +137,13 @@ impl Checker {
         if !self.more.is_empty() {
             findings.append(&mut self.more);
         }
+        is_done
+    }
+
+    /// How many operations of a stream were done, as findings count them ([`Side::op`](super::Side::op)); of a stream
+    /// that is not there, none.
+    pub fn ops_of(&self, stream: StreamId) -> u64 {
+        self.time.stream(stream).map_or(0, |stream| stream.kept.ops)
     }
 
     /// What a refused operation would have made is not there; that is no mistake of whoever uses it.

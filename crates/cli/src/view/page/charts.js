@@ -3,7 +3,7 @@
 // Allocations are painted into an image by hand, row by row: at one time no two share a byte, so that the work is bounded
 // by the pixels and the number of allocations, whatever the zoom. Everything else is paths on a canvas.
 
-const LEFT = 72; // Room for the scale, in CSS pixels.
+let LEFT = 72; // Room for the scale and for the names of lanes, in CSS pixels.
 const BREAK = 2; // Blocks so many pixels larger are set apart by a pixel.
 
 class Canvas {
@@ -50,11 +50,23 @@ function drawBytesScale(canvas, theme, from, to, top, text) {
   }
 }
 
-/** One number a column: the event after which most was live in it, and the most that was reserved. */
+/** The most that is reserved in each column, by the steps at which it changes. */
+function mostReserved(steps, bytes, view, count) {
+  const most = new Float64Array(count), perColumn = (view.x1 - view.x0) / count;
+  let at = reservedIndex(steps, view.x0);
+  for (let column = 0; column < count; column++) {
+    const end = view.x0 + (column + 1) * perColumn;
+    let here = at >= 0 ? bytes[at] : 0;
+    while (at + 1 < steps.length && steps[at + 1] < end) here = Math.max(here, bytes[++at]);
+    most[column] = here;
+  }
+  return most;
+}
+
+/** The event of each column after which most was live in it. */
 function columnsOf(data, view, count) {
-  const events = new Int32Array(count), reserved = new Float64Array(count);
-  const perColumn = (view.x1 - view.x0) / count;
-  let from = eventsBefore(data, view.x0), at = reservedIndex(data, view.x0);
+  const events = new Int32Array(count), perColumn = (view.x1 - view.x0) / count;
+  let from = eventsBefore(data, view.x0);
   for (let column = 0; column < count; column++) {
     const end = view.x0 + (column + 1) * perColumn;
     let to = from;
@@ -62,18 +74,15 @@ function columnsOf(data, view, count) {
     else to = eventsBefore(data, end);
     events[column] = to > from ? topEvent(data, Math.max(from - 1, 0), to) : from - 1;
     from = to;
-    let most = at >= 0 ? data.reservedBytes[at] : 0;
-    while (at + 1 < data.reservedStep.length && data.reservedStep[at + 1] < end) most = Math.max(most, data.reservedBytes[++at]);
-    reserved[column] = most;
   }
-  return { events, reserved };
+  return events;
 }
 
 function drawTimeline(canvas, data, view, theme) {
   const pen = canvas.begin(), count = Math.floor(canvas.width - LEFT), top = 16;
   const y = (bytes) => canvas.height - bytes / data.ceiling * (canvas.height - top);
-  drawBytesScale(canvas, theme, 0, data.ceiling, top, bytesText);
-  const { events, reserved } = columnsOf(data, view, count);
+  drawBytesScale(canvas, theme, 0, data.ceiling, top, scaleText);
+  const events = columnsOf(data, view, count), reserved = mostReserved(data.reservedStep, data.reservedBytes, view, count);
   const stacks = new Float64Array(count * (data.shown + 1)), held = new Float64Array(data.shown);
   for (let column = 0; column < count; column++) {
     heldAfter(data, events[column], held);
@@ -103,16 +112,20 @@ function drawTimeline(canvas, data, view, theme) {
     if (theme.off.has(rank)) continue;
     area((column) => stacks[rank * count + column], (column) => stacks[(rank + 1) * count + column], theme.streams[rank]);
   }
-  if (data.reservedStep.length) {
+  const line = (bytes, colour, dash) => {
     pen.beginPath();
     for (let column = 0; column < last; column++) {
-      pen.lineTo(LEFT + column, y(reserved[column]));
-      pen.lineTo(LEFT + column + 1, y(reserved[column]));
+      pen.lineTo(LEFT + column, y(bytes[column]));
+      pen.lineTo(LEFT + column + 1, y(bytes[column]));
     }
-    pen.strokeStyle = theme.edge;
+    pen.strokeStyle = colour;
     pen.lineWidth = 1.25;
+    pen.setLineDash(dash);
     pen.stroke();
-  }
+    pen.setLineDash([]);
+  };
+  if (data.reservedStep.length) line(reserved, theme.edge, []);
+  if (data.ownStep.length) line(mostReserved(data.ownStep, data.ownBytes, view, count), theme.text, [6, 3]);
   drawPeak(canvas, data, view, theme, y(data.total[data.peak]));
   drawMarks(canvas, data, view, theme, true);
 }
@@ -142,7 +155,7 @@ function drawMarks(canvas, data, view, theme, flags) {
   pen.strokeStyle = pen.fillStyle = theme.bad;
   pen.lineWidth = 1;
   for (const mark of data.meta.marks) {
-    const x = Math.round(stepToX(view, canvas.width, mark.step + .5)) + .5;
+    const x = Math.round(stepToX(view, canvas.width, mark.step + .5 - data.shift)) + .5;
     if (x < LEFT || x > canvas.width) continue;
     pen.beginPath();
     pen.moveTo(x, 0);
@@ -171,7 +184,7 @@ function drawBlocks(canvas, data, view, theme, colours) {
   pen.putImageData(canvas.image, left, 0);
   // The image is clear where nothing is: lines go below it.
   pen.globalCompositeOperation = 'destination-over';
-  drawBytesScale(canvas, theme, view.y0, view.y1, 0, bytesText);
+  drawBytesScale(canvas, theme, view.y0, view.y1, 0, scaleText);
   pen.globalCompositeOperation = 'source-over';
   drawSeams(canvas, data, view, theme);
   drawBlockLabels(canvas, data, view, theme);
@@ -261,7 +274,7 @@ function drawUses(canvas, data, view, at, box) {
   pen.fillStyle = pen.strokeStyle = '#10131a';
   pen.lineWidth = 1.2;
   for (let use = first; use < last; use++) {
-    const x = stepToX(view, canvas.width, data.useStep[use] + .5);
+    const x = stepToX(view, canvas.width, data.useStep[use] + .5 - data.shift);
     if (x < box.left || x > box.left + box.width) continue;
     pen.beginPath();
     pen.arc(x, box.top + box.height - 7, 2.5, 0, 7);
@@ -273,14 +286,14 @@ function drawUses(canvas, data, view, at, box) {
 function drawOverview(canvas, data, view, theme) {
   const pen = canvas.begin(), count = Math.floor(canvas.width - LEFT), top = 20, foot = canvas.height;
   if (!data.outline || data.outline.length !== count) {
-    data.outline = columnsOf(data, { x0: 0, x1: data.steps }, count).events;
+    data.outline = columnsOf(data, { x0: 0, x1: data.steps }, count);
   }
   pen.fillStyle = theme.dim;
   pen.textBaseline = 'top';
   pen.textAlign = 'center';
   const distance = decimalDistance((view.x1 - view.x0) / Math.max(2, count / 130));
-  for (let step = Math.max(0, Math.ceil(view.x0 / distance) * distance); step <= view.x1; step += distance) {
-    const x = stepToX(view, canvas.width, step);
+  for (let step = Math.max(0, Math.ceil(view.x0 / distance) * distance); step <= Math.min(view.x1, data.steps - data.shift); step += distance) {
+    const x = stepToX(view, canvas.width, step + data.shift);
     if (x > LEFT + 12 && x < canvas.width - 24) pen.fillText(countText(step), x, 1);
   }
   pen.textAlign = 'right';
@@ -300,5 +313,5 @@ function drawOverview(canvas, data, view, theme) {
   pen.lineWidth = 1;
   pen.strokeRect(x(view.x0) + .5, top + .5, wide - 1, foot - top - 1);
   pen.fillStyle = theme.bad;
-  for (const mark of data.meta.marks) pen.fillRect(x(mark.step) - .5, top, 1.5, foot - top);
+  for (const mark of data.meta.marks) pen.fillRect(x(mark.step + data.shift) - .5, top, 1.5, foot - top);
 }

@@ -57,10 +57,24 @@ async function unpack() {
   });
   const useStream = columns.column(meta.uses, Uint32Array);
   const useWrites = columns.column(meta.uses, Uint8Array);
+  const lane = columns.column(meta.operations, Uint32Array);
+  const deed = columns.column(meta.operations, Uint8Array);
+  const label = columns.column(meta.operations, Uint32Array);
+  const opSite = columns.column(meta.operations, Uint32Array);
+  const opNumber = columns.column(meta.operations);
+  const opGraph = columns.column(meta.operations, Uint32Array);
+  const refused = columns.column(meta.operations, Uint8Array);
+  const arrowTo = columns.column(meta.arrows, Float64Array, summed);
+  const arrowFrom = columns.column(meta.arrows, Float64Array, (length, at) => arrowTo[at] - length);
+  const arrowTie = columns.column(meta.arrows, Uint8Array);
+  const ownStep = columns.column(meta.recorded, Float64Array, summed);
+  const ownBytes = columns.column(meta.recorded);
+  const stack = columns.column(meta.stacks.length ? count : 0, Uint32Array);
   const freed = new Float64Array(count);
   for (let at = 0; at < count; at++) freed[at] = lasts[at] ? born[at] + lasts[at] : Infinity;
   return { meta, count, born, freed, bytes, stream, freeStream, start, name, site, freeSite,
-    reservedStep, reservedBytes, useFirst, useStep, useStream, useWrites, ...curve(meta, count, born, freed, bytes, stream) };
+    reservedStep, reservedBytes, useFirst, useStep, useStream, useWrites, lane, deed, label, opSite, opNumber, opGraph, refused,
+    ownStep, ownBytes, stack, arrowTo, arrowFrom, arrowTie, ...curve(meta, count, born, freed, bytes, stream) };
 }
 
 /** Memory after each event: the total, its greatest by groups, and what each stream holds at checkpoints. */
@@ -151,12 +165,12 @@ function heldAfter(data, event, into) {
   return into;
 }
 
-/** Which change of the reserved bytes is in force at a step; -1 before the first. */
-function reservedIndex(data, step) {
-  let low = 0, high = data.reservedStep.length;
+/** Which change of reserved bytes is in force at a step; -1 before the first. */
+function reservedIndex(steps, step) {
+  let low = 0, high = steps.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (data.reservedStep[middle] <= step) low = middle + 1; else high = middle;
+    if (steps[middle] <= step) low = middle + 1; else high = middle;
   }
   return low - 1;
 }

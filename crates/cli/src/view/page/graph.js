@@ -27,7 +27,7 @@ class GraphView {
     this.graph = this.data.meta.graphs[index];
     this.theme = theme;
     this.pointer = null;
-    this.dialog.querySelector('h2').textContent = `${this.graph.name}: ${this.graph.nodes.length} nodes, ${this.graph.edges.length} edges`;
+    this.dialog.querySelector('h2').textContent = `${this.graph.name}: ${plural(this.graph.nodes.length, 'node')}, ${plural(this.graph.edges.length, 'edge')}`;
     this.dialog.showModal();
     const right = Math.max(...this.graph.nodes.map((node) => node.x)) * NODE.across + NODE.wide;
     const foot = Math.max(...this.graph.nodes.map((node) => node.y)) * NODE.down + NODE.high;
@@ -55,7 +55,7 @@ class GraphView {
       const near = over && (from === number || to === number);
       this.edge(pen, graph.nodes[from], graph.nodes[to], near ? theme.accent : theme.edge, near ? 2.2 : 1.2);
     }
-    const fills = { alloc: theme.streams[4], free: theme.streams[2], kernel: theme.streams[0], wait: theme.streams[1], record: theme.streams[1] };
+    const { deeds } = theme, fills = { alloc: deeds.alloc, free: deeds.free, kernel: deeds.kernel, wait: deeds.event, record: deeds.event };
     for (const node of graph.nodes) {
       const x = node.x * NODE.across, y = node.y * NODE.down;
       pen.beginPath();

@@ -3,11 +3,20 @@
 class Page {
   constructor(data) {
     this.data = data;
-    this.held = this.hover = this.mark = -1;
-    this.found = null;
+    this.held = this.hover = this.mark = this.operation = this.over = -1;
+    this.found = this.range = null;
     this.off = new Set();
-    this.canvases = Object.fromEntries(['timeline', 'blocks', 'overview'].map((id) => [id, new Canvas($(id).firstElementChild)]));
+    this.canvases = Object.fromEntries(['order', 'timeline', 'blocks', 'overview'].map((id) => [id, new Canvas($(id).firstElementChild)]));
+    this.order = new Order(data);
+    this.lanes = new Lanes(this.order, this.canvases.order);
+    $('order').hidden = !this.order.count;
+    // Where nothing but the order is known, it is all there is.
+    const isBare = !data.count && this.order.count > 0;
+    $('order').classList.toggle('all', isBare);
+    $('timeline').hidden = $('blocks').hidden = isBare;
     this.overlay = $('overlay').getContext('2d');
+    this.searching = new Search(data, (found) => this.take(found));
+    if (data.meta.marks.length) this.mark = 0;
     this.mode = data.meta.streams.length > 1 ? 'stream' : 'size';
     $('colour').value = this.mode;
     this.view = this.whole();
@@ -16,11 +25,11 @@ class Page {
     this.head();
     this.side = new Side(data, this);
     this.graphs = new GraphView(data);
-    this.listen();
     this.resize();
+    this.input = new Input(this);
   }
   whole() {
-    const room = this.data.steps * .005;
+    const room = Math.max(this.data.steps * .005, this.order && this.order.count ? .2 : 0);
     return { x0: -room, x1: this.data.steps + room, y0: 0, y1: Math.max(this.data.meta.height, 512) };
   }
 
@@ -31,7 +40,9 @@ class Page {
     const names = ['back', 'panel', 'line', 'text', 'dim', 'grid', 'accent', 'bad', 'idle', 'edge'];
     this.theme = Object.fromEntries(names.map((name) => [name, read(`--${name}`)]));
     const dark = parseInt(this.theme.back.slice(1, 3), 16) < 128;
-    this.theme.streams = STREAMS[dark ? 'dark' : 'light'];
+    // Softened: they fill large areas.
+    this.theme.streams = dark ? STREAMS.dark : STREAMS.light.map((colour) => mixed(this.theme.back, colour, .8));
+    this.theme.deeds = DEEDS[dark ? 'dark' : 'light'];
     this.theme.off = this.off;
   }
   /** Which colour each allocation has: an index into the list of colours; those not found are faint. */
@@ -51,13 +62,12 @@ class Page {
     }
     const shades = list.length;
     if (this.found) {
-      const hit = new Uint8Array(data.count);
-      for (const at of this.found) hit[at] = 1;
+      const { hit } = this.found;
       for (let at = 0; at < data.count; at++) if (!hit[at] && index[at] !== 255) index[at] += shades;
     }
     this.list = [...list, ...list.map((colour) => mixed(theme.back, colour, .16))];
     this.colours = { index, pixels: Uint32Array.from(this.list, pixel) };
-    this.range = [low, high];
+    this.ends = [low, high];
     this.legend();
   }
   colourOf(at) {
@@ -73,9 +83,10 @@ class Page {
     };
     for (let rank = 0; rank < data.shown; rank++) {
       const folded = data.order.length > FOLDED && rank === FOLDED - 1;
-      const name = folded ? `${data.order.length - FOLDED + 1} other streams` : data.meta.streams[data.order[rank]];
+      const name = folded ? plural(data.order.length - FOLDED + 1, 'other stream') : data.meta.streams[data.order[rank]];
       const part = make('button', this.off.has(rank) ? 'off' : '', square(theme.streams[rank]), name);
       part.title = 'Show or hide';
+      part.setAttribute('aria-pressed', String(!this.off.has(rank)));
       part.onclick = () => {
         if (!this.off.delete(rank)) this.off.add(rank);
         this.recolour();
@@ -87,12 +98,13 @@ class Page {
     if (data.reservedStep.length) {
       parts.push(make('span', '', square(theme.idle), 'idle: reserved, not live'), make('span', '', square('', 'rule'), 'reserved'));
     }
+    if (data.ownStep.length) parts.push(make('span', '', square('', 'rule dashed'), 'reserved by the recorded run itself'));
     if (this.mode !== 'stream' && data.count) {
       const bar = square(`linear-gradient(90deg, ${RAMP.join(',')})`, 'ramp');
-      const text = this.mode === 'size' ? bytesText : (steps) => `${countText(steps)} ${data.meta.unit}s`;
-      parts.push(make('span', '', `blocks: ${text(this.range[0])}`, bar, text(this.range[1])));
+      const text = this.mode === 'size' ? bytesText : (steps) => plural(Math.round(steps), data.meta.unit);
+      parts.push(make('span', '', `blocks: ${text(this.ends[0])}`, bar, text(this.ends[1])));
     }
-    if (data.meta.marks.length) parts.push(make('span', '', square(theme.bad), 'violation'));
+    if (data.meta.marks.length) parts.push(make('span', '', square(theme.bad), this.order.count ? 'violation; dashed: the missing edge' : 'violation'));
     $('legend').replaceChildren(...parts);
   }
   head() {
@@ -112,15 +124,30 @@ class Page {
       this.paint();
     });
   }
+  /** What draws each chart. */
+  parts() {
+    const { canvases, data, theme } = this, memory = this.memoryView();
+    return {
+      order: () => this.order.count && this.lanes.draw(this.view, theme, this),
+      timeline: () => drawTimeline(canvases.timeline, data, memory, theme),
+      blocks: () => drawBlocks(canvases.blocks, data, memory, theme, this.colours),
+      overview: () => drawOverview(canvases.overview, data, this.view, theme),
+    };
+  }
   paint() {
     const began = performance.now();
-    drawTimeline(this.canvases.timeline, this.data, this.view, this.theme);
-    drawBlocks(this.canvases.blocks, this.data, this.view, this.theme, this.colours);
-    drawOverview(this.canvases.overview, this.data, this.view, this.theme);
+    for (const draw of Object.values(this.parts())) draw();
     this.paintOver();
     this.frame = performance.now() - began;
   }
+  /** The view for memory, which changes in the middle of a step where operations are shown. */
+  memoryView() {
+    const { view, data: { shift } } = this;
+    return { ...view, x0: view.x0 - shift, x1: view.x1 - shift };
+  }
   resize() {
+    const wished = this.order.lanes.length * LANE.most + LANE.head + LANE.help, room = $('charts').clientHeight * (this.data.count > 24 ? .46 : .6);
+    $('order').style.height = $('order').classList.contains('all') ? '' : `${Math.min(wished, room)}px`;
     for (const canvas of Object.values(this.canvases)) canvas.resize();
     const charts = $('charts'), ratio = window.devicePixelRatio || 1, element = $('overlay');
     element.width = charts.clientWidth * ratio;
@@ -129,48 +156,95 @@ class Page {
     element.style.height = `${charts.clientHeight}px`;
     this.paint();
   }
-  /** The cross hairs, what is below the pointer, what is held. */
+  /** The cross hairs, what is below the pointer, what is held, and the range. */
   paintOver() {
-    const pen = this.overlay, ratio = window.devicePixelRatio || 1, canvas = this.canvases.blocks;
+    const pen = this.overlay, ratio = window.devicePixelRatio || 1, canvas = this.canvases.blocks, view = this.memoryView();
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, pen.canvas.width, pen.canvas.height);
-    const left = $('blocks').offsetLeft, top = $('blocks').offsetTop, foot = $('overview').offsetTop;
+    const left = $('overview').offsetLeft, top = $('blocks').offsetTop, foot = $('overview').offsetTop;
     const outline = (at, colour, thick) => {
-      const box = boxOf(canvas, this.data, this.view, at);
+      const box = boxOf(canvas, this.data, view, at);
       if (box.width < -1 || box.height < -1) return;
       pen.strokeStyle = colour;
       pen.lineWidth = thick;
       pen.strokeRect(left + box.left - 1, top + box.top - 1, Math.max(box.width, 1) + 2, Math.max(box.height, 1) + 2);
     };
-    for (const mark of this.data.meta.marks) for (const at of mark.allocations) outline(at, this.theme.bad, 2);
-    if (this.held >= 0) outline(this.held, this.theme.text, 2.5);
-    if (this.hover >= 0) outline(this.hover, this.theme.accent, 2);
+    this.paintRange(pen, left, foot);
+    const marks = this.data.meta.marks.length < MARKED ? this.data.meta.marks : this.data.meta.marks.slice(this.mark, this.mark + 1);
+    for (const mark of marks) for (const at of mark.allocations) outline(at, this.theme.bad, 2);
+    for (const step of [this.operation, this.over]) {
+      if (step >= 0) for (const [life] of this.order.memoryOf(step).slice(0, 50)) outline(life, this.theme.accent, 2);
+    }
+    for (const [at, colour] of [[this.held, this.theme.text], [this.hover, this.theme.accent]]) {
+      if (at < 0) continue;
+      this.paintLinks(pen, at, colour);
+      outline(at, colour, 2.5);
+    }
     if (!this.pointer || this.pointer.chart === 'overview') return;
     pen.strokeStyle = this.theme.edge;
     pen.lineWidth = 1;
     pen.setLineDash([3, 3]);
     pen.beginPath();
-    pen.moveTo(left + this.pointer.x, $('timeline').offsetTop);
+    pen.moveTo(left + this.pointer.x, $(this.order.count ? 'order' : 'timeline').offsetTop);
     pen.lineTo(left + this.pointer.x, foot);
     pen.stroke();
     pen.setLineDash([]);
   }
+  paintRange(pen, left, foot) {
+    if (!this.range) return;
+    const at = (step) => left + stepToX(this.view, this.canvases.overview.width, step);
+    const x0 = Math.max(at(this.range[0]), left + LEFT), x1 = Math.min(at(this.range[1]), left + this.canvases.overview.width);
+    if (x1 < x0) return;
+    pen.fillStyle = pen.strokeStyle = this.theme.accent;
+    pen.globalAlpha = .12;
+    pen.fillRect(x0, 0, x1 - x0, foot);
+    pen.globalAlpha = 1;
+    pen.strokeRect(x0 + .5, 0, Math.max(x1 - x0 - 1, 1), foot);
+  }
+  /** From a block to the operations that make, use and free it. */
+  paintLinks(pen, life, colour) {
+    if (!this.order.count) return;
+    const left = $('overview').offsetLeft, top = $('blocks').offsetTop, from = $('order').offsetTop;
+    const box = boxOf(this.canvases.blocks, this.data, this.memoryView(), life);
+    pen.strokeStyle = pen.fillStyle = colour;
+    pen.lineWidth = 1.2;
+    for (const step of this.order.operationsOf(life)) {
+      const x = left + this.lanes.x(this.view, step), y = this.lanes.y(this.data.lane[step]);
+      if (x < left + LEFT || x > left + this.canvases.overview.width || y < 0 || y > this.canvases.order.height) continue;
+      pen.globalAlpha = .6;
+      pen.setLineDash([2, 3]);
+      pen.beginPath();
+      pen.moveTo(x, from + y + 15);
+      pen.lineTo(x, top + Math.max(box.top, 0));
+      pen.stroke();
+      pen.setLineDash([]);
+      pen.globalAlpha = 1;
+      pen.beginPath();
+      pen.arc(x, top + Math.max(box.top, 0), 3, 0, 7);
+      pen.fill();
+    }
+  }
   /** The text beside the pointer. */
   tell() {
-    const tip = $('tip'), { data, pointer } = this;
-    tip.hidden = !pointer || pointer.chart === 'overview' || pointer.chart === 'blocks' && this.hover < 0;
+    const tip = $('tip'), { data, pointer } = this, chart = pointer && pointer.chart;
+    tip.hidden = !pointer || chart === 'overview' || chart === 'blocks' && this.hover < 0 || chart === 'order' && this.over < 0;
     if (tip.hidden) return;
-    tip.replaceChildren(...(pointer.chart === 'blocks' ? [make('b', '', nameOf(data, this.hover)), factsTable(factsOf(data, this.hover))] : this.moment()));
-    const charts = $('charts'), chart = $(pointer.chart);
-    const x = chart.offsetLeft + pointer.x, y = chart.offsetTop + pointer.y;
+    if (chart === 'order') tip.replaceChildren(make('b', '', this.order.title(this.over)), factsTable(this.order.facts(this.over)), ...this.wrongAt(this.over));
+    else tip.replaceChildren(...(chart === 'blocks' ? [make('b', '', nameOf(data, this.hover)), factsTable(factsOf(data, this.hover)), ...framesOf(data, this.hover, 6)] : this.moment()));
+    const charts = $('charts'), element = $(chart);
+    const x = element.offsetLeft + pointer.x, y = element.offsetTop + pointer.y;
     tip.style.left = `${x + 18 + tip.offsetWidth > charts.clientWidth ? Math.max(x - 14 - tip.offsetWidth, 0) : x + 18}px`;
     tip.style.top = `${Math.min(y + 16, charts.clientHeight - tip.offsetHeight - 4)}px`;
   }
+  /** What is wrong with an operation, in a line each. */
+  wrongAt(step) {
+    return (this.order.sides.get(step) || []).slice(0, 3).map((at) => make('p', 'wrong', this.data.meta.marks[at].title));
+  }
   /** Memory at the pointer's step. */
   moment() {
-    const { data } = this, step = Math.floor(this.stepAt(this.pointer.x));
+    const { data } = this, step = Math.floor(this.stepAt(this.pointer.x) - data.shift);
     const event = eventsBefore(data, step + 1) - 1, held = heldAfter(data, event, new Float64Array(data.shown));
-    const live = event < 0 ? 0 : data.total[event], index = reservedIndex(data, step);
+    const live = event < 0 ? 0 : data.total[event], index = reservedIndex(data.reservedStep, step), own = reservedIndex(data.ownStep, step);
     const pairs = [['live', bytesText(live)]];
     if (data.shown > 1) held.forEach((bytes, rank) => {
       const name = data.order.length > FOLDED && rank === FOLDED - 1 ? 'others' : data.meta.streams[data.order[rank]];
@@ -179,13 +253,14 @@ class Page {
     if (index >= 0) {
       pairs.push(['reserved', bytesText(data.reservedBytes[index])], ['idle', bytesText(Math.max(data.reservedBytes[index] - live, 0))]);
     }
-    return [make('b', '', `${data.meta.unit} ${countText(Math.max(step, 0))}`), factsTable(pairs)];
+    if (own >= 0) pairs.push(['recorded run reserved', bytesText(data.ownBytes[own])]);
+    return [make('b', '', `after ${data.meta.unit} ${countText(Math.max(step, 0))}`), factsTable(pairs)];
   }
 
   // Moving about.
 
   stepAt(x) {
-    return this.view.x0 + (x - LEFT) / (this.canvases.blocks.width - LEFT) * (this.view.x1 - this.view.x0);
+    return this.view.x0 + (x - LEFT) / (this.canvases.overview.width - LEFT) * (this.view.x1 - this.view.x0);
   }
   offsetAt(y) {
     return this.view.y0 + (1 - y / this.canvases.blocks.height) * (this.view.y1 - this.view.y0);
@@ -226,45 +301,109 @@ class Page {
     this.look({ x0, x1: x0 + steps * 1.8, y0, y1: y0 + bytes * 7 });
     this.side.draw();
   }
+  /** Holds a violation and shows both its sides. */
   jump(index) {
     const { marks } = this.data.meta;
     if (!marks.length) return;
     this.mark = (index + marks.length) % marks.length;
-    const mark = marks[this.mark], at = mark.allocations[0];
-    const from = Math.min(mark.step, mark.since ?? mark.step), span = Math.max(mark.step - from, 20);
+    const mark = marks[this.mark], at = mark.allocations[0], ends = mark.sides.length ? mark.sides : [mark.step];
+    const from = Math.min(ends[0], mark.since ?? ends[0]), to = ends[ends.length - 1], all = this.whole();
     this.held = at ?? -1;
-    this.look({ x0: from - span * .4, x1: mark.step + span * .4 });
-    if (at !== undefined) {
+    if (all.x1 - all.x0 > 40) {
+      const span = Math.max(to - from, 12);
+      this.look({ x0: from - span * .3, x1: from + span * 1.4 });
+    }
+    if (at !== undefined && !this.order.count) {
       const bytes = Math.max(this.data.bytes[at], this.data.meta.height / 200);
       this.look({ y0: this.data.start[at] - bytes * 3, y1: this.data.start[at] + bytes * 4 });
     }
+    this.reveal(ends[0]);
     this.side.show('violations');
+    this.say(`${mark.title}. ${mark.help}`);
+    this.draw();
+  }
+  /** Scrolls the lanes to that of an operation. */
+  reveal(step) {
+    if (!(step < this.order.count)) return;
+    const y = this.lanes.y(this.data.lane[step]), { lanes } = this;
+    if (y < 0 || y > this.canvases.order.height - 10) {
+      lanes.scroll = Math.min(Math.max(lanes.scroll + y - this.canvases.order.height / 2, 0), lanes.hidden);
+    }
+  }
+  /** Holds an operation. */
+  pick(step) {
+    if (!(step >= 0 && step < this.order.count)) return;
+    this.operation = step;
+    if (step < this.view.x0 || step + 1 > this.view.x1) {
+      const half = (this.view.x1 - this.view.x0) / 2;
+      this.look({ x0: step + .5 - half, x1: step + .5 + half });
+    }
+    this.reveal(step);
+    const wrong = this.order.sides.get(step);
+    if (wrong) this.mark = wrong.includes(this.mark) ? this.mark : wrong[0];
+    this.side.show(wrong ? 'violations' : 'operations');
+    this.say(`${this.order.title(step)}, ${this.order.where(step)}${wrong ? `. Wrong: ${this.data.meta.marks[wrong[0]].title}` : ''}`);
+    this.draw();
+  }
+  /** Goes to another operation: in time, or to the lane above or below. */
+  go(by, lanes) {
+    const { order, data } = this, from = this.operation < 0 ? Math.max(Math.floor(this.view.x0), 0) : this.operation;
+    if (!order.count) return;
+    if (this.operation < 0) { this.pick(from); return; }
+    const lane = data.lane[from];
+    if (!lanes) {
+      const place = order.firstOf(lane, from) + by;
+      if (place >= order.byLane.first[lane] && place < order.byLane.first[lane + 1]) this.pick(order.byLane.members[place]);
+      return;
+    }
+    const next = order.nearest(Math.min(Math.max(lane + lanes, 0), order.lanes.length - 1), from + .5, Infinity);
+    if (next >= 0) this.pick(next);
+  }
+  select(range) {
+    this.range = range && range[1] > range[0] ? range : null;
+    this.side.show(this.range ? 'range' : this.side.first());
+    this.paintOver();
+  }
+  /** For those who listen to the page. */
+  say(text) { $('live').textContent = text; }
+  /** The order that is shown, as a picture. */
+  picture() {
+    const { width, height } = this.canvases.order, pen = new SvgPen(width, height, this.theme.back);
+    this.lanes.draw(this.view, this.theme, this, pen);
+    this.draw();
+    return pen.text();
+  }
+  save() {
+    if (!this.order.count) return;
+    const link = make('a');
+    link.href = URL.createObjectURL(new Blob([this.picture()], { type: 'image/svg+xml' }));
+    link.download = `${this.data.meta.name}.svg`;
+    link.click();
+    URL.revokeObjectURL(link.href);
   }
   openGraph(index) {
     if (this.data.meta.graphs.length) this.graphs.open(index, this.theme);
   }
-  search(query) {
-    const test = testOf(this.data, query);
-    this.found = null;
-    if (test) {
-      this.found = [];
-      for (let at = 0; at < this.data.count; at++) if (test(at)) this.found.push(at);
-      this.found.sort((a, b) => this.data.bytes[b] - this.data.bytes[a] || a - b);
-    }
+  /** Takes what a search found. */
+  take(found) {
+    this.found = found;
     this.recolour();
-    this.side.show('allocations');
+    this.side.show(found && !found.count && found.operationCount ? 'operations' : 'allocations');
+    if (found) this.say(`${plural(found.count, 'allocation')} and ${plural(found.operationCount, 'operation')} found`);
     this.draw();
   }
-  /** Goes to the next thing found, or the one before. */
+  /** Goes to the next allocation found, or the one before, in time. */
   walk(by) {
-    if (!this.found || !this.found.length) return;
-    const at = this.found.indexOf(this.held);
-    this.visit(this.found[(at < 0 ? (by > 0 ? 0 : this.found.length - 1) : at + by + this.found.length) % this.found.length]);
+    const { found, data } = this;
+    if (!found || !found.count) return;
+    let at = this.held < 0 ? (by > 0 ? -1 : data.count) : this.held;
+    do at = (at + by + data.count) % data.count; while (!found.hit[at]);
+    this.visit(at);
   }
   /** The allocation at a place of the charts; small ones win, as they lie on top. */
   blockAt(x, y) {
-    const step = this.stepAt(x), offset = this.offsetAt(y), { data } = this;
-    const slackX = 2 * (this.view.x1 - this.view.x0) / this.canvases.blocks.width;
+    const step = this.stepAt(x) - this.data.shift, offset = this.offsetAt(y), { data } = this;
+    const slackX = 2 * (this.view.x1 - this.view.x0) / this.canvases.overview.width;
     const slackY = 2 * (this.view.y1 - this.view.y0) / this.canvases.blocks.height;
     let best = -1, nearest = Infinity;
     for (let at = 0; at < data.count && data.born[at] <= step + slackX; at++) {
@@ -286,116 +425,21 @@ class Page {
     this.side.draw();
     this.draw();
   }
-
-  listen() {
-    for (const id of ['timeline', 'blocks']) this.listenChart(id);
-    this.listenOverview();
-    $('query').oninput = (event) => this.search(event.target.value);
-    $('colour').onchange = (event) => {
-      this.mode = event.target.value;
-      event.target.blur();
-      this.recolour();
-      this.side.draw();
-      this.draw();
-    };
-    $('fit').onclick = () => this.look(this.whole());
-    $('theme').onclick = () => this.toggleTheme();
-    $('keys').onclick = () => $('help').showModal();
-    $('help').onclick = (event) => event.target === $('help') && $('help').close();
-    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.newTheme());
-    new ResizeObserver(() => this.resize()).observe($('charts'));
-    addEventListener('keydown', (event) => this.key(event));
-  }
-  listenChart(id) {
-    const element = $(id);
-    let moved = 0;
-    element.addEventListener('wheel', (event) => {
-      event.preventDefault();
-      const factor = Math.exp((event.deltaMode ? 30 : 1) * (event.deltaY || (event.shiftKey ? event.deltaX : 0)) * .0016);
-      if (event.shiftKey && id === 'blocks') this.zoomAddresses(factor, this.offsetAt(event.offsetY));
-      else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.pan(event.deltaX * (this.view.x1 - this.view.x0) / element.clientWidth, 0);
-      else this.zoomTime(factor, this.stepAt(event.offsetX));
-    }, { passive: false });
-    element.addEventListener('pointerdown', (event) => {
-      moved = 0;
-      element.setPointerCapture(event.pointerId);
-    });
-    element.addEventListener('pointermove', (event) => {
-      this.pointer = { chart: id, x: event.offsetX, y: event.offsetY };
-      if (event.buttons & 1) {
-        moved += Math.abs(event.movementX) + Math.abs(event.movementY);
-        const perStep = (this.view.x1 - this.view.x0) / (element.clientWidth - LEFT), perByte = (this.view.y1 - this.view.y0) / element.clientHeight;
-        if (moved > 3) this.pan(-event.movementX * perStep, id === 'blocks' ? event.movementY * perByte : 0);
-      }
-      this.hover = id === 'blocks' && event.offsetX > LEFT ? this.blockAt(event.offsetX, event.offsetY) : -1;
-      if (event.offsetX <= LEFT) this.pointer = null;
-      this.tell();
-      if (!this.waiting) this.paintOver();
-    });
-    element.addEventListener('pointerleave', () => {
-      this.pointer = null;
-      this.hover = -1;
-      this.tell();
-      this.paintOver();
-    });
-    element.addEventListener('click', () => {
-      if (moved > 3 || id !== 'blocks') return;
-      this.held = this.hover;
-      this.side.show('allocations');
-      this.paintOver();
-    });
-    element.addEventListener('dblclick', () => this.hover >= 0 && this.visit(this.hover));
-  }
-  listenOverview() {
-    const element = $('overview');
-    const go = (event) => {
-      if (!(event.buttons & 1)) return;
-      const middle = (event.offsetX - LEFT) / (element.clientWidth - LEFT) * this.data.steps, half = (this.view.x1 - this.view.x0) / 2;
-      this.pan(middle - half - this.view.x0, 0);
-    };
-    element.addEventListener('pointerdown', (event) => {
-      element.setPointerCapture(event.pointerId);
-      go(event);
-    });
-    element.addEventListener('pointermove', go);
-  }
-  key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
-    const { view } = this, steps = (view.x1 - view.x0) * .12, offset = (view.y1 - view.y0) * .12, typing = event.target === $('query');
-    const middle = this.pointer ? this.stepAt(this.pointer.x) : (view.x0 + view.x1) / 2;
-    const keys = {
-      ArrowLeft: () => this.pan(-steps, 0), ArrowRight: () => this.pan(steps, 0),
-      ArrowUp: () => this.pan(0, offset), ArrowDown: () => this.pan(0, -offset),
-      '+': () => this.zoomTime(.7, middle), '=': () => this.zoomTime(.7, middle), '-': () => this.zoomTime(1 / .7, middle),
-      0: () => this.look(this.whole()), Home: () => this.look(this.whole()),
-      '/': () => $('query').focus(), n: () => this.walk(1), p: () => this.walk(-1),
-      v: () => this.jump(this.mark + 1), g: () => this.data.meta.graphs.length && this.side.show('graphs'),
-      t: () => this.toggleTheme(), '?': () => $('help').showModal(),
-      Enter: () => this.held >= 0 && this.visit(this.held),
-      Escape: () => this.letGo(),
-    };
-    if (typing) {
-      if (event.key === 'Escape') { this.letGo(); $('query').blur(); }
-      if (event.key === 'Enter') { $('query').blur(); this.walk(1); }
-      return;
-    }
-    const act = keys[event.key];
-    if (!act || event.target.tagName === 'SELECT') return;
-    event.preventDefault();
-    act();
-  }
   letGo() {
-    this.held = this.mark = -1;
+    this.held = this.mark = this.operation = -1;
+    this.range = null;
     $('query').value = '';
-    this.search('');
+    this.searching.begin('');
   }
 }
 
 unpack().then((data) => {
   data.steps = Math.max(data.meta.steps, 1);
   let most = data.events ? data.total[data.peak] : 0;
-  for (const bytes of data.reservedBytes) most = Math.max(most, bytes);
+  for (const bytes of [data.reservedBytes, data.ownBytes]) for (const reserved of bytes) most = Math.max(most, reserved);
   data.ceiling = Math.max(most, 512) * 1.04;
+  data.shift = data.meta.operations ? .5 : 0;
+  if (data.meta.operations) LEFT = 132;
   window.page = new Page(data);
 }).catch((error) => {
   $('name').textContent = 'This page cannot be drawn';

@@ -21,12 +21,12 @@ function factsOf(data, at) {
   facts.push(['allocated', `${data.meta.unit} ${countText(data.born[at])}, ${on(data.stream[at], born)}`]);
   facts.push(['freed', data.freed[at] === Infinity ? 'never'
     : `${data.meta.unit} ${countText(data.freed[at])}, ${on(data.freeStream[at], freed)}`]);
-  facts.push(['lifetime', `${countText(stepsOf(data, at))} ${data.meta.unit}s`]);
+  facts.push(['lifetime', plural(stepsOf(data, at), data.meta.unit)]);
   const uses = data.useFirst[at + 1] - data.useFirst[at];
   if (uses) {
     let writes = 0;
     for (let use = data.useFirst[at]; use < data.useFirst[at + 1]; use++) writes += data.useWrites[use];
-    facts.push(['uses', `${uses - writes} reads, ${writes} writes`]);
+    facts.push(['uses', `${plural(uses - writes, 'read')}, ${plural(writes, 'write')}`]);
   }
   if (data.meta.placed) facts.push(['address', hexText(addressOf(data, data.start[at]))]);
   return facts;
@@ -38,111 +38,208 @@ function factsTable(pairs) {
   return table;
 }
 
-/** A test for a query, or nothing where the query is empty. */
-function testOf(data, query) {
-  const tests = query.trim().toLowerCase().split(/\s+/).filter(Boolean).map((word) => {
-    const size = word.match(/^([<>=])=?(\d+(?:\.\d+)?)([kmgt])?(?:i?b)?$/);
-    if (size) {
-      const bytes = Number(size[2]) * 1024 ** ('kmgt'.indexOf(size[3]) + 1 || 0);
-      if (size[1] === '>') return (at) => data.bytes[at] >= bytes;
-      if (size[1] === '<') return (at) => data.bytes[at] <= bytes;
-      return (at) => data.bytes[at] === bytes;
-    }
-    if (/^#\d+$/.test(word)) return (at) => at === Number(word.slice(1));
-    if (word === 'kept') return (at) => data.freed[at] === Infinity;
-    const [, key, value] = word.match(/^(stream|live):(.*)$/) || [];
-    if (key === 'live') return (at) => data.born[at] <= Number(value) && Number(value) < data.freed[at];
-    if (key === 'stream') {
-      const named = data.meta.streams.map((name) => name === value || name === `stream ${value}`);
-      return (at) => named[data.stream[at]];
-    }
-    const hits = data.meta.strings.map((text) => text.toLowerCase().includes(word));
-    const plain = data.meta.strings.length < 2;
-    return (at) => hits[data.name[at]] || hits[data.site[at]] || hits[data.freeSite[at]]
-      || plain && `allocation ${at}`.includes(word);
+/** The frames of an allocation, the innermost first. */
+function framesOf(data, at, most) {
+  const stack = data.meta.stacks[data.stack[at]] || [], list = make('ol', 'frames');
+  for (const frame of stack.slice(0, most)) list.append(make('li', '', data.meta.strings[frame + 1]));
+  if (stack.length > most) list.append(make('li', '', `and ${plural(stack.length - most, 'more', 'more')}`));
+  return stack.length ? [list] : [];
+}
+
+/** Of each frame what the allocations below it were in all, and at the moment at which most was live. */
+function byFrame(data) {
+  const of = (length) => ({ count: new Float64Array(length), bytes: new Float64Array(length), live: new Float64Array(length) });
+  const stacks = of(data.meta.stacks.length), frames = of(data.meta.frames), peak = data.events ? data.step[data.peak] : 0;
+  for (let at = 0; at < data.count; at++) {
+    const stack = data.stack[at];
+    stacks.count[stack]++;
+    stacks.bytes[stack] += data.bytes[at];
+    if (data.born[at] <= peak && peak < data.freed[at]) stacks.live[stack] += data.bytes[at];
+  }
+  data.meta.stacks.forEach((stack, number) => {
+    for (const frame of new Set(stack)) for (const key of ['count', 'bytes', 'live']) frames[key][frame] += stacks[key][number];
   });
-  return tests.length ? (at) => tests.every((test) => test(at)) : null;
+  const order = [...frames.count.keys()].filter((frame) => frames.count[frame]);
+  return order.sort((a, b) => frames.live[b] - frames.live[a] || frames.bytes[b] - frames.bytes[a]).map((frame) => ({ text: data.meta.strings[frame + 1],
+    count: frames.count[frame], bytes: frames.bytes[frame], live: frames.live[frame] }));
 }
 
 /** The lists beside the charts. `page` says what is held, found and shown, and takes what is chosen. */
 class Side {
   constructor(data, page) {
-    this.data = data;
-    this.page = page;
-    this.tab = data.meta.marks.length ? 'violations' : data.count || !data.meta.graphs.length ? 'allocations' : 'graphs';
+    Object.assign(this, { data, page });
+    this.tab = this.first();
     this.draw();
+  }
+  first() {
+    const { meta, count } = this.data;
+    return meta.marks.length ? 'violations' : count || !meta.graphs.length ? 'allocations' : 'graphs';
   }
   show(tab) {
     this.tab = tab;
     this.draw();
   }
-  draw() {
-    const { meta } = this.data, tabs = [['allocations', this.page.found ? this.page.found.length : this.data.count]];
+  tabs() {
+    const { meta, count } = this.data, { page } = this, tabs = [];
     if (meta.marks.length || meta.checked) tabs.push(['violations', meta.marks.length]);
+    tabs.push(['allocations', page.found ? page.found.count : count]);
+    if (meta.operations) tabs.push(['operations', page.found ? page.found.operationCount : meta.operations]);
+    if (meta.frames) tabs.push(['frames', meta.frames]);
     if (meta.graphs.length) tabs.push(['graphs', meta.graphs.length]);
-    $('tabs').replaceChildren(...tabs.map(([tab, count]) => {
-      const button = make('button', tab === this.tab ? 'on' : '', `${tab[0].toUpperCase()}${tab.slice(1)} `, make('b', '', countText(count)));
+    if (page.range) tabs.push(['range', '']);
+    return tabs;
+  }
+  draw() {
+    const tabs = this.tabs(), had = document.activeElement && document.activeElement.id;
+    if (!tabs.some(([tab]) => tab === this.tab)) this.tab = tabs[0][0];
+    $('tabs').replaceChildren(...tabs.map(([tab, count], at) => {
+      const button = make('button', tab === this.tab ? 'on' : '', `${tab[0].toUpperCase()}${tab.slice(1)} `, make('b', '', count === '' ? '' : countText(count)));
       if (tab === 'violations' && count) button.classList.add('bad');
+      button.id = `tab-${tab}`;
+      button.setAttribute('role', 'tab');
+      button.setAttribute('aria-selected', String(tab === this.tab));
+      button.setAttribute('aria-controls', 'panel');
+      button.tabIndex = tab === this.tab ? 0 : -1;
       button.onclick = () => this.show(tab);
+      button.onkeydown = (event) => {
+        const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        if (!by) return;
+        event.preventDefault();
+        const [next] = tabs[(at + by + tabs.length) % tabs.length];
+        this.show(next);
+        $(`tab-${next}`).focus();
+      };
       return button;
     }));
+    if (had && had.startsWith('tab-') && $(had)) $(`tab-${this.tab}`).focus();
+    $('panel').setAttribute('aria-labelledby', `tab-${this.tab}`);
     $('panel').replaceChildren(...this[this.tab]());
     $('panel').scrollTop = 0;
+  }
+  /** A row that is chosen by a click or a key. */
+  choice(classes, act, ...children) {
+    const row = make('button', classes, ...children);
+    row.onclick = act;
+    return row;
   }
   row(at) {
     const { data, page } = this, square = make('i');
     square.style.background = page.colourOf(at);
-    const row = make('div', page.held === at ? 'row on' : 'row', square, make('span', 'what', nameOf(data, at)),
+    return this.choice(page.held === at ? 'row on' : 'row', () => page.visit(at), square, make('span', 'what', nameOf(data, at)),
       make('span', 'size', bytesText(data.bytes[at])),
       make('small', '', `${streamText(data, data.stream[at])}, ${data.meta.unit} ${countText(data.born[at])} to `
-        + (data.freed[at] === Infinity ? 'the end' : countText(data.freed[at]))));
-    row.onclick = () => page.visit(at);
-    return row;
+        + (data.freed[at] === Infinity ? 'the end' : countText(data.freed[at])) + (data.site[at] ? `, ${data.meta.strings[data.site[at]]}` : '')));
   }
   allocations() {
     const { data, page } = this, parts = [];
     if (page.held >= 0) {
-      parts.push(make('div', 'held', make('h2', '', nameOf(data, page.held)), factsTable(factsOf(data, page.held))));
+      parts.push(make('div', 'held', make('h2', '', nameOf(data, page.held)), factsTable(factsOf(data, page.held)), ...framesOf(data, page.held, 64)));
     }
     if (!data.count) return [make('p', '', data.meta.graphs.length ? 'None outside of graphs: see Graphs.' : 'None.')];
-    const found = page.found || this.largest();
-    const total = page.found ? page.found.reduce((sum, at) => sum + data.bytes[at], 0) : 0;
-    const most = found.length > ROWS ? `, the ${ROWS} largest below` : '';
-    parts.push(make('p', '', page.found ? `${countText(found.length)} found, ${bytesText(total)} in all${most}`
-      : 'The largest. Click one to see its whole life.'));
-    for (const at of found.slice(0, ROWS)) parts.push(this.row(at));
+    const { found } = page, top = found ? found.top : this.largest();
+    parts.push(make('p', '', found ? `${countText(found.count)} found, ${bytesText(found.bytes)} in all${found.count > ROWS ? `, the ${ROWS} largest below` : ''}`
+      : 'The largest. Choose one to see its whole life.'));
+    for (const at of top) parts.push(this.row(at));
     return parts;
   }
+  /** The largest, without sorting them all. */
   largest() {
     if (!this.sorted) {
-      const ids = [...Array(this.data.count).keys()];
-      this.sorted = ids.sort((a, b) => this.data.bytes[b] - this.data.bytes[a] || a - b).slice(0, ROWS);
+      const { bytes, count } = this.data, found = { top: [], least: -1 };
+      for (let at = 0; at < count; at++) if (bytes[at] > found.least) this.page.searching.keep(found, at);
+      this.page.searching.keep(found, -1);
+      this.sorted = found.top;
     }
     return this.sorted;
   }
-  violations() {
-    const { meta } = this.data;
-    if (!meta.marks.length) return [make('p', '', 'None: every use is ordered.')];
-    return meta.marks.flatMap((mark, index) => {
-      const row = make('div', this.page.mark === index ? 'row mark on' : 'row mark', make('i'), make('span', 'what', mark.title),
-        make('small', '', `${meta.unit} ${countText(mark.step)}`));
-      row.onclick = () => this.page.jump(index);
-      if (this.page.mark !== index) return [row];
-      const parts = [row];
-      if (mark.text) parts.push(make('pre', '', mark.text));
-      if (mark.graph !== null) {
-        const button = make('button', 'link', 'Show the nodes in the graph');
-        button.onclick = () => this.page.openGraph(mark.graph);
-        parts.push(button);
+  operations() {
+    const { data, page } = this, { order, found } = page, parts = [];
+    if (page.operation >= 0) {
+      const graph = data.opGraph[page.operation], memory = order.memoryOf(page.operation).slice(0, 50);
+      parts.push(make('div', 'held', make('h2', '', order.title(page.operation)), factsTable(order.facts(page.operation))));
+      if (graph) parts.push(this.choice('link', () => page.openGraph(graph - 1), `Show ${data.meta.graphs[graph - 1].name}`));
+      parts.push(...memory.map(([life]) => this.row(life)));
+    }
+    if (found) {
+      parts.push(make('p', '', `${plural(found.operationCount, 'operation')} found${found.operationCount > FIRST ? `, the first ${FIRST} below` : ''}`));
+      for (const step of found.operations) {
+        parts.push(this.choice('row', () => page.pick(step), make('i'), make('span', 'what', order.title(step)), make('small', '', order.where(step))));
       }
-      return parts;
+    } else if (page.operation < 0) {
+      parts.push(make('p', '', 'Choose an operation to see what it comes after. All of them:'), this.counts(order.sums(0, order.count)));
+    }
+    return parts;
+  }
+  /** How many operations of each kind, and on each lane. */
+  counts({ deeds, lanes }) {
+    const rows = [...deeds].map((count, at) => [this.data.meta.deeds[at], countText(count), count]).filter((row) => row[2]);
+    const on = [...lanes].map((count, at) => [this.page.order.lanes[at].name, countText(count), count]).filter((row) => row[2]);
+    const box = make('div', 'held', factsTable(rows));
+    if (on.length > 1) box.append(make('h2', 'later', 'On'), factsTable(on.sort((a, b) => b[2] - a[2]).slice(0, 20)));
+    return box;
+  }
+  range() {
+    const { data, page } = this, [from, to] = page.range;
+    const memory = memorySums(data, from + data.shift, to + data.shift);
+    const pairs = [['from', countText(Math.max(from, 0))], ['to', countText(Math.min(to, data.steps))],
+      ['allocated', `${bytesText(memory.allocated)} by ${plural(memory.allocations, 'allocation')}`],
+      ['freed', `${bytesText(memory.freed)} by ${plural(memory.frees, 'free')}`],
+      ['live before', bytesText(memory.before)], ['live after', bytesText(memory.after)],
+      ['most live', bytesText(memory.most)], ['least live', bytesText(memory.least)]];
+    const parts = [make('div', 'held', make('h2', '', `The chosen ${data.meta.unit}s`), factsTable(pairs))];
+    if (page.order.count) parts.push(this.counts(page.order.sums(from, to)));
+    parts.push(this.choice('link', () => page.look({ x0: from, x1: to }), 'Show it whole'), this.choice('link', () => page.select(null), 'Let go'));
+    return parts;
+  }
+  violations() {
+    const { meta } = this.data, { page } = this;
+    if (!meta.marks.length) return [make('p', 'good', 'None: every use is ordered.')];
+    const parts = meta.marks.flatMap((mark, index) => {
+      const held = page.mark === index;
+      const row = this.choice(held ? 'row mark on' : 'row mark', () => page.jump(index), make('i'), make('span', 'what', mark.title),
+        make('small', '', `${mark.kind}, ${meta.unit} ${countText(mark.step)}`));
+      row.setAttribute('aria-expanded', String(held));
+      return held ? [row, ...this.details(mark)] : [row];
     });
+    return [...parts, ...this.fix()];
+  }
+  details(mark) {
+    const { page } = this, parts = [];
+    if (mark.text) parts.push(make('pre', '', mark.text));
+    const help = make('div', 'help', make('b', '', 'help '), mark.help);
+    if (mark.edit) help.append(make('small', '', `edit: ${mark.edit}`));
+    parts.push(help);
+    if (mark.graph !== null) parts.push(this.choice('link', () => page.openGraph(mark.graph), 'Show the nodes in the graph'));
+    return parts;
+  }
+  /** What `check --fix` would change. */
+  fix() {
+    const { fix } = this.data.meta;
+    if (!fix) return [];
+    const title = fix.corrected ? `check --fix corrects ${plural(fix.corrected, 'violation')} by this` : 'check --fix corrects none of this';
+    const parts = [make('h2', 'section', title)];
+    if (fix.lines.length) {
+      const text = make('pre', 'diff');
+      for (const [sign, number, line] of fix.lines) {
+        text.append(make('span', { '+': 'more', '-': 'less' }[sign] || '', `${String(number || '').padStart(4)} ${sign} ${line}\n`));
+      }
+      parts.push(text);
+    }
+    return [...parts, ...fix.left.map((why) => make('p', '', `left: ${why}`))];
+  }
+  frames() {
+    this.table = this.table || byFrame(this.data);
+    const rows = this.table.slice(0, ROWS).map((frame) => this.choice('row', () => {
+      $('query').value = frame.text.toLowerCase().split(/\s+/).join(' ');
+      this.page.searching.begin($('query').value);
+    }, make('i'), make('span', 'what frame', frame.text), make('span', 'size', bytesText(frame.live)),
+    make('small', '', `${plural(frame.count, 'allocation')}, ${bytesText(frame.bytes)} in all`)));
+    return [make('p', '', 'Live when most was live, by frame, what it calls included. Choose one to find its allocations.'), ...rows];
   }
   graphs() {
     return this.data.meta.graphs.map((graph, index) => {
-      const row = make('div', 'row', make('i'), make('span', 'what', graph.name), make('span', 'size', `${graph.nodes.length} nodes`));
+      const row = this.choice('row', () => this.page.openGraph(index), make('i'), make('span', 'what', graph.name), make('span', 'size', plural(graph.nodes.length, 'node')));
       row.firstChild.style.background = 'var(--accent)';
-      row.onclick = () => this.page.openGraph(index);
       return row;
     });
   }

@@ -2,13 +2,17 @@
 
 const $ = (id) => document.getElementById(id);
 
+/** As the command writes them, too. */
 function bytesText(bytes) {
   const units = [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [4096, 'KiB', 1024]];
-  for (const [from, name, unit] of units) if (bytes >= from) return `${round3(bytes / (unit || from))} ${name}`;
+  for (const [from, name, unit] of units) if (bytes >= from) return `${(bytes / (unit || from)).toFixed(2)} ${name}`;
   return `${bytes} B`;
 }
-const round3 = (number) => (number >= 100 ? number.toFixed(0) : number >= 10 ? number.toFixed(1) : number.toFixed(2));
+/** A place of a scale: without zeros behind the point. */
+const scaleText = (bytes) => bytesText(bytes).replace(/\.00 /, ' ');
 const countText = (count) => Math.round(count).toString().replace(/\B(?=(\d{3})+$)/g, '\u202f');
+/** A count of things: `1 read`, `2 reads`, `0 reads`. */
+const plural = (count, one, many = `${one}s`) => `${countText(count)} ${count === 1 ? one : many}`;
 const hexText = (number) => '0x' + number.toString(16);
 
 /** An element with text in it, or with children. */
@@ -19,11 +23,16 @@ function make(tag, classes, ...children) {
   return element;
 }
 
+// Colours that people with each kind of colour blindness tell apart; red is kept for what is wrong.
 const STREAMS = {
-  light: ['#4269d0', '#e2a416', '#f2604d', '#45b3a0', '#3ca951', '#ee7fae', '#9a5fe8', '#9c6b4e', '#9498a0'],
-  dark: ['#6489ea', '#e8b33f', '#ff7d6b', '#62c9b6', '#57bd6a', '#f592bd', '#b184f2', '#b88765', '#8b919b'],
+  light: ['#2199ff', '#b8860f', '#17a870', '#67d3ff', '#9464b1', '#d7e25f', '#f8deac', '#ffafc2', '#6e7b85'],
+  dark: ['#14a2ff', '#f1bf14', '#66fce1', '#6dd7ff', '#7967b6', '#efe687', '#e3a8a1', '#e483c2', '#707183'],
 };
-const RAMP = ['#5468d6', '#3c9fd0', '#38b58c', '#93c14b', '#e8b23a', '#e2653b'];
+const DEEDS = {
+  light: { alloc: '#00835f', free: '#b87800', kernel: '#2a62c4', event: '#7c4fa8', sync: '#4a525e', graph: '#1c87b8' },
+  dark: { alloc: '#2cbf94', free: '#f0b63a', kernel: '#79a8ff', event: '#b490d8', sync: '#b5bcc7', graph: '#6cc3ee' },
+};
+const RAMP = ['#30487c', '#3f7ba6', '#4aa99b', '#9cc46a', '#ecd04b', '#fbf3b0'];
 const RAMP_STEPS = 32;
 
 function channels(colour) {

@@ -1,0 +1,193 @@
+//! What a snapshot of PyTorch says of its events beyond the program: where each was, in frames of the program's source;
+//! what PyTorch's own allocator had reserved; and what lived before the history began.
+//!
+//! Knows pickled values and no program. Frames are shared, as the writer shares them; each is at most [`FRAME_MAX`]
+//! characters, so that memory stays in proportion to the file.
+
+use std::collections::HashMap;
+
+use super::input::shown_up_to;
+use super::pickle::{Pickle, Value};
+
+/// The longest frame, in characters.
+const FRAME_MAX: usize = 200;
+/// So many frames of a stack are kept, the innermost first.
+const DEPTH_MAX: usize = 64;
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct History {
+    /// Frames, as `function (file:line)`.
+    pub frames: Vec<String>,
+    /// Stacks: frames by their places, the innermost first. The first stack is empty.
+    pub stacks: Vec<Vec<u32>>,
+    /// The stack of each event of the program.
+    pub events: Vec<u32>,
+    /// From which event on how many bytes PyTorch's own allocator had reserved.
+    pub reserved: Vec<(u64, u64)>,
+    /// Blocks that lived before the history began.
+    pub earlier_blocks: u64,
+    /// Their bytes.
+    pub earlier_bytes: u64,
+}
+
+impl History {
+    /// The most that PyTorch's own allocator had reserved, where the snapshot says so.
+    pub fn peak_reserved(&self) -> Option<u64> {
+        self.reserved.iter().map(|&(_, bytes)| bytes).max().filter(|&bytes| bytes > 0)
+    }
+
+    /// The frame of a stack that a person looks for: the innermost of Python that is not PyTorch's own.
+    pub fn site(&self, stack: u32) -> Option<u32> {
+        let stack = self.stacks.get(stack as usize)?;
+        let is_python = |frame: &&u32| self.frames[**frame as usize].contains(".py:");
+        let is_own = |frame: &&u32| {
+            let text = &self.frames[**frame as usize];
+            !text.contains("/torch/") && !text.contains("/site-packages/")
+        };
+        let found = stack.iter().filter(is_python).find(is_own).or_else(|| stack.iter().find(is_python));
+        found.or_else(|| stack.first()).copied()
+    }
+}
+
+/// Collects a history.
+pub(super) struct Histories<'a> {
+    pickle: &'a Pickle<'a>,
+    history: History,
+    /// Frames and stacks that are known: by their values in the pickle, and by what they hold.
+    frames: HashMap<(Text, Text, i64), u32>,
+    stacks: HashMap<Vec<u32>, u32>,
+    lists: HashMap<u32, u32>,
+    /// Bytes reserved since the beginning of the history.
+    change: i64,
+    least: i64,
+    changes: Vec<(u64, i64)>,
+}
+
+/// Where a text stands in the pickle.
+type Text = Option<(u32, u32)>;
+
+impl<'a> Histories<'a> {
+    pub(super) fn new(pickle: &'a Pickle<'a>) -> Self {
+        Self {
+            pickle,
+            history: History { stacks: vec![Vec::new()], ..History::default() },
+            frames: HashMap::new(),
+            stacks: HashMap::from([(Vec::new(), 0)]),
+            lists: HashMap::new(),
+            change: 0,
+            least: 0,
+            changes: Vec::new(),
+        }
+    }
+
+    /// An event of the program, with its entry.
+    pub(super) fn event(&mut self, entry: Value) {
+        let stack = self.pickle.under(entry, "frames").map_or(0, |frames| self.stack(frames));
+        self.history.events.push(stack);
+    }
+
+    fn stack(&mut self, frames: Value) -> u32 {
+        let (Value::List(node) | Value::Tuple(node)) = frames else { return 0 };
+        if let Some(&stack) = self.lists.get(&node) {
+            return stack;
+        }
+        let items = self.pickle.items(frames).unwrap_or_default();
+        let held: Vec<u32> = items.iter().take(DEPTH_MAX).filter_map(|&frame| self.frame(frame)).collect();
+        let stack = match self.stacks.get(&held) {
+            Some(&stack) => stack,
+            None => {
+                self.history.stacks.push(held.clone());
+                let stack = self.history.stacks.len() as u32 - 1;
+                self.stacks.insert(held, stack);
+                stack
+            }
+        };
+        self.lists.insert(node, stack);
+        stack
+    }
+
+    fn frame(&mut self, frame: Value) -> Option<u32> {
+        let text = |key: &str| match self.pickle.under(frame, key) {
+            Some(Value::Text(start, length)) => Some((start, length)),
+            _ => None,
+        };
+        let (name, file) = (text("name"), text("filename"));
+        let line = match self.pickle.under(frame, "line") {
+            Some(Value::Int(line)) => line,
+            _ => 0,
+        };
+        name.or(file)?;
+        if let Some(&known) = self.frames.get(&(name, file, line)) {
+            return Some(known);
+        }
+        let read = |text: Text| {
+            let bytes =
+                text.and_then(|(start, length)| self.pickle.text(Value::Text(start, length))).unwrap_or_default();
+            shown_up_to(FRAME_MAX, &String::from_utf8_lossy(&bytes[..bytes.len().min(4 * FRAME_MAX)]))
+        };
+        let shown = match (read(name), read(file)) {
+            (function, file) if file.is_empty() || file == "??" => function,
+            (function, file) => format!("{function} ({file}:{line})"),
+        };
+        let number = self.history.frames.len() as u32;
+        self.history.frames.push(shown);
+        self.frames.insert((name, file, line), number);
+        Some(number)
+    }
+
+    /// PyTorch's own allocator took memory from the device, or gave it back, before this event.
+    pub(super) fn segment(&mut self, action: &[u8], bytes: u64, event: u64) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.change = match action {
+            b"segment_alloc" | b"segment_map" => self.change.saturating_add(bytes),
+            b"segment_free" | b"segment_unmap" => self.change.saturating_sub(bytes),
+            _ => return,
+        };
+        self.least = self.least.min(self.change);
+        self.changes.push((event, self.change));
+    }
+
+    /// A free of a block that lived before the history began.
+    pub(super) fn earlier(&mut self, bytes: u64) {
+        self.history.earlier_blocks += 1;
+        self.history.earlier_bytes = self.history.earlier_bytes.saturating_add(bytes);
+    }
+
+    /// The history, with what the snapshot says of the device at its end: its segments and their blocks. `is_seen` says
+    /// whether the history has a block that lives at an address.
+    pub(super) fn finish(mut self, top: Value, gpu: u32, is_seen: impl Fn(u64) -> bool) -> History {
+        let number = |value: Option<Value>| match value {
+            Some(Value::Int(number)) => u64::try_from(number).unwrap_or(0),
+            _ => 0,
+        };
+        let (pickle, mut end) = (self.pickle, None);
+        let segments = pickle.under(top, "segments").and_then(|segments| pickle.items(segments)).unwrap_or_default();
+        for &segment in segments.iter().filter(|&&it| number(pickle.under(it, "device")) == u64::from(gpu)) {
+            let total = number(pickle.under(segment, "total_size"));
+            end = Some(end.unwrap_or(0_u64).saturating_add(total));
+            let blocks = pickle.under(segment, "blocks").and_then(|blocks| pickle.items(blocks)).unwrap_or_default();
+            for &block in blocks {
+                let state = pickle.under(block, "state").and_then(|state| pickle.text(state));
+                let address = number(pickle.under(block, "address"));
+                if state == Some(b"active_allocated") && address > 0 && !is_seen(address) {
+                    self.earlier(number(pickle.under(block, "requested_size").or(pickle.under(block, "size"))));
+                }
+            }
+        }
+        // What is there at the end tells what was there at the beginning.
+        let begin =
+            end.map_or(0, |end| i64::try_from(end).unwrap_or(i64::MAX).saturating_sub(self.change)).max(-self.least);
+        let bytes = |change: i64| begin.saturating_add(change).max(0) as u64;
+        if end.is_some() || !self.changes.is_empty() {
+            self.history.reserved.push((0, bytes(0)));
+        }
+        for &(event, change) in &self.changes {
+            match self.history.reserved.last_mut() {
+                Some(last) if last.0 == event => last.1 = bytes(change),
+                _ => self.history.reserved.push((event, bytes(change))),
+            }
+        }
+        self.history
+    }
+}

@@ -1,0 +1,210 @@
+//! Files of all subcommands: opened once (so that pipes will do), unzipped, and known by what is in them.
+//!
+//! `-` is standard input. A byte order mark before text is passed over. What another subcommand reads is refused with
+//! that one's name.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use flate2::bufread::GzDecoder;
+use millpond_core::trace::ops::MAGIC;
+use millpond_litmus::Program;
+
+use crate::recorded::input::{self, Counted, Source};
+use crate::recorded::{self, Place, Recorded, Refusal};
+
+/// How gzipped data begins.
+const GZIP: &[u8] = &[0x1f, 0x8b];
+
+/// How much of the beginning is looked at.
+const HEAD: u64 = 4096;
+
+/// What is in a file, as far as its beginning tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// An operation trace.
+    Trace,
+    /// A litmus program.
+    Litmus,
+    /// A recording of allocations and frees.
+    Recording,
+    /// A table of lifetimes.
+    Table,
+    /// None of these, or nothing.
+    Other,
+}
+
+/// An open file.
+pub(crate) struct Opened {
+    source: Source<Box<dyn Read>>,
+    /// Its beginning, unzipped.
+    head: Vec<u8>,
+    is_zipped: bool,
+    is_called_litmus: bool,
+}
+
+impl Opened {
+    /// Opens a file, and no directory; `-` is standard input.
+    pub(crate) fn open(path: &Path) -> Result<Self, Refusal> {
+        let source: Box<dyn Read> = match path.as_os_str() == "-" {
+            true => Box::new(io::stdin()),
+            false => Box::new(recorded::open(path)?),
+        };
+        let (head, source) = input::prefix(source)?;
+        let is_zipped = head.starts_with(GZIP);
+        let head = match is_zipped {
+            true => {
+                let mut plain = Vec::new();
+                // Where it breaks off, what came before is the beginning; reading it all says what is wrong.
+                let _ = GzDecoder::new(&head[..]).take(HEAD).read_to_end(&mut plain);
+                plain.strip_prefix(input::BYTE_ORDER_MARK).map(<[u8]>::to_vec).unwrap_or(plain)
+            }
+            false => head,
+        };
+        Ok(Self { source, head, is_zipped, is_called_litmus: path.extension().is_some_and(|it| it == "litmus") })
+    }
+
+    /// What is in it.
+    pub(crate) fn kind(&self) -> Kind {
+        match &self.head[..] {
+            head if head.len() >= MAGIC.len() && head.starts_with(&MAGIC) => Kind::Trace,
+            head if !head.is_empty() && MAGIC.starts_with(head) => Kind::Trace,
+            _ if self.is_called_litmus => Kind::Litmus,
+            head if is_table(head) => Kind::Table,
+            head if is_litmus(head) => Kind::Litmus,
+            head if recorded::is_recording(head) && !is_silent(head) => Kind::Recording,
+            _ => Kind::Other,
+        }
+    }
+
+    /// What this is, for a subcommand that reads other kinds.
+    pub(crate) fn refuse(&self, subcommand: &str) -> Option<Refusal> {
+        let (what, meant) = match self.kind() {
+            Kind::Trace => ("an operation trace", "`millpond check` judges it, `millpond view` draws it"),
+            Kind::Litmus => ("a litmus program", "`millpond check` judges it, `millpond view` draws it"),
+            Kind::Recording => (
+                "a recording of allocations and frees, in which nothing is known of their order",
+                "`millpond replay` serves it, `millpond view` draws it",
+            ),
+            Kind::Table if subcommand == "view" => ("a table of lifetimes", "`millpond plan --svg FILE` draws it"),
+            Kind::Table => ("a table of lifetimes", "`millpond plan` places it"),
+            Kind::Other => return None,
+        };
+        Some(Refusal::new(Place::Whole, format!("{what}: not for `millpond {subcommand}`")).help(meant))
+    }
+
+    /// Its bytes, unzipped.
+    pub(crate) fn unzipped(self) -> Result<Box<dyn BufRead>, Refusal> {
+        match self.is_zipped {
+            true => Ok(Box::new(input::prefix(Gunzip::new(self.source))?.1)),
+            false => Ok(Box::new(self.source)),
+        }
+    }
+
+    /// The recordings in it; `name` is what they are called where they do not say themselves.
+    pub(crate) fn recordings(self, name: &str) -> Result<Vec<Recorded>, Refusal> {
+        if !self.is_zipped {
+            return recorded::read_unzipped(name, self.source, None);
+        }
+        let (source, packed) = Counted::new(self.source);
+        recorded::read_unzipped(name, Gunzip::new(BufReader::new(source)), Some(&packed))
+    }
+}
+
+/// Whether the first line names the columns of a table of lifetimes.
+fn is_table(head: &[u8]) -> bool {
+    let line = head.trim_ascii_start().split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line).to_ascii_lowercase();
+    ["lower", "upper", "size"].iter().all(|column| line.split(',').any(|it| it.trim() == *column))
+}
+
+/// Whether there are comments only, which litmus programs and plain recordings have alike.
+fn is_silent(head: &[u8]) -> bool {
+    head.split(|&byte| byte == b'\n').all(|line| matches!(line.trim_ascii_start(), [] | [b'#', ..]))
+}
+
+/// Whether the whole lines are a litmus program, or begin one.
+fn is_litmus(head: &[u8]) -> bool {
+    let is_whole = (head.len() as u64) < HEAD;
+    let end = if is_whole { head.len() } else { head.iter().rposition(|&byte| byte == b'\n').unwrap_or(0) };
+    let Ok(text) = std::str::from_utf8(&head[..end]) else { return false };
+    let is_statement = |line: &str| !line.split('#').next().unwrap_or_default().trim().is_empty();
+    let first = text.lines().position(is_statement);
+    first.is_some_and(|first| match Program::parse(text) {
+        Ok(program) => !program.ops().is_empty(),
+        // What comes behind a right statement may be wrong, or its end be missing.
+        Err(refusal) => refusal.line as usize > first + 1,
+    })
+}
+
+/// Gzipped data, member by member; what follows it and is not gzipped is named, and not taken for damage.
+pub(crate) struct Gunzip<R> {
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Gunzip<R> {
+    pub(crate) fn new(source: R) -> Self {
+        Self { member: Some(GzDecoder::new(source)) }
+    }
+}
+
+impl<R: BufRead> Read for Gunzip<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let Some(member) = &mut self.member else { return Ok(0) };
+            let read = member.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            let mut rest = self.member.take().expect("there is a member").into_inner();
+            // As gzip does: zeros are padding.
+            while let [0, ..] = rest.fill_buf()? {
+                let zeros = rest.fill_buf()?.iter().take_while(|&&byte| byte == 0).count();
+                rest.consume(zeros);
+            }
+            match rest.fill_buf()? {
+                [] => return Ok(0),
+                [0x1f, ..] => self.member = Some(GzDecoder::new(rest)),
+                _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "something else follows it")),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn zipped(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn unzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
+        let mut plain = Vec::new();
+        Gunzip::new(bytes).read_to_end(&mut plain).map(|_| plain)
+    }
+
+    #[test]
+    fn members_and_padding_are_read_and_garbage_is_named() {
+        let both = [zipped(b"one"), zipped(b"two"), vec![0; 700]].concat();
+        assert_eq!(unzip(&both).unwrap(), b"onetwo");
+        let error = unzip(&[zipped(b"one"), b"garbage".to_vec()].concat()).unwrap_err();
+        assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::InvalidData, "something else follows it".into()));
+        assert_eq!(unzip(&zipped(b"one")[..12]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn beginnings_tell_what_is_in_a_file() {
+        assert!(is_table(b"id,lower,upper,size\n0,1,2,3\n") && is_table(b"Size, Upper,Lower\n"));
+        assert!(!is_table(b"Thread,Time,Action,Pointer,Size,Stream\n"));
+        assert!(is_litmus(b"# words\nstream s\nfree s x\n") && is_litmus(b"stream s\nrepeat 3\n"));
+        assert!(!is_litmus(b"# words\n") && !is_litmus(b"hello\nstream s\n") && !is_litmus(b"\xff"));
+    }
+}

@@ -1,0 +1,39 @@
+//! What `millpond check --fix` would change of a litmus program, line by line.
+
+use millpond_litmus::{Fixed, Program};
+use similar::{ChangeTag, TextDiff};
+
+use super::scene::{Fix, Mark};
+
+/// Longer programs are not corrected for a page: that would take longer than to draw it.
+const OPERATIONS_MAX: usize = 20_000;
+/// So many lines are shown around one that changes.
+const AROUND: usize = 2;
+
+/// What corrects a program in which something is wrong.
+pub(super) fn fix(text: &str, program: &Program, marks: &[Mark]) -> Option<Fix> {
+    if marks.is_empty() || program.ops().len() > OPERATIONS_MAX {
+        return None;
+    }
+    let Fixed { text: fixed, changes, left } = millpond_litmus::fix(text, &|settings| settings).ok()?;
+    let mut lines = Vec::new();
+    let diff = TextDiff::from_lines(text, &fixed);
+    for (at, group) in diff.grouped_ops(AROUND).iter().enumerate() {
+        if at > 0 {
+            lines.push((' ', 0, "...".to_owned()));
+        }
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            let sign = match change.tag() {
+                ChangeTag::Equal => ' ',
+                ChangeTag::Insert => '+',
+                ChangeTag::Delete => '-',
+            };
+            let number = change.old_index().map_or(0, |index| index as u32 + 1);
+            lines.push((sign, number, change.value().trim_end().to_owned()));
+        }
+    }
+    let corrected = changes.iter().filter(|change| !change.finding.kind.is_advice()).count();
+    let left = left.iter().filter(|left| !left.finding.kind.is_advice());
+    let left = left.map(|left| format!("{}: {}", left.finding.kind.name(), left.why)).collect();
+    Some(Fix { lines, corrected, left })
+}

@@ -1,0 +1,428 @@
+// The order, drawn: a lane for each stream and host thread, operations as marks, arrows, and what is missing.
+//
+// What a mark looks like follows from the room that a step has: boxes with words, small shapes, ticks, or for each
+// column of pixels how many there are. So the work of a frame is bounded by the pixels, whatever the zoom. Only what is
+// wrong is always drawn.
+
+const LANE = { least: 26, most: 112, head: 8, help: 70 };
+const ARROWS = 1500; // So many arrows are drawn at once, about.
+const MARKED = 300; // So many violations are drawn in full.
+const FONT = '"Liberation Sans", "DejaVu Sans", system-ui, sans-serif';
+
+/** The height of a lane, where there is room for them all; else they are scrolled. */
+const laneHeight = (lanes, height) => Math.min(Math.max((height - LANE.head) / Math.max(lanes, 1), LANE.least), LANE.most);
+
+class Lanes {
+  constructor(order, canvas) {
+    Object.assign(this, { order, canvas, data: order.data, scroll: 0, marks: new Map() });
+  }
+  get high() { return laneHeight(this.order.lanes.length, this.canvas.height - this.foot); }
+  /** Room below the lanes for the help. */
+  get foot() { return this.data.meta.marks.some((mark) => mark.missing.length) && this.canvas.height > 220 ? LANE.help : 0; }
+  get hidden() { return Math.max(this.order.lanes.length * this.high + LANE.head + this.foot - this.canvas.height, 0); }
+  y(lane) { return LANE.head + (lane + .5) * this.high - this.scroll; }
+  x(view, step) { return stepToX(view, this.canvas.width, step + .5); }
+  perStep(view) { return (this.canvas.width - LEFT) / (view.x1 - view.x0); }
+  laneAt(y) {
+    const lane = Math.floor((y - LANE.head + this.scroll) / this.high);
+    return lane >= 0 && lane < this.order.lanes.length ? lane : -1;
+  }
+  /** The operation at a place of the chart. */
+  at(view, x, y) {
+    const lane = this.laneAt(y), wide = this.perStep(view);
+    return lane < 0 || x < LEFT ? -1 : this.order.nearest(lane, view.x0 + (x - LEFT) / wide, Math.max(.5, 7 / wide));
+  }
+  colours(theme) {
+    const deeds = new Array(this.data.meta.deeds.length).fill(theme.edge);
+    Object.assign(deeds, { [DEED.alloc]: theme.deeds.alloc, [DEED.free]: theme.deeds.free, [DEED.kernel]: theme.deeds.kernel,
+      [DEED.record]: theme.deeds.event, [DEED.wait]: theme.deeds.event, [DEED.sync]: theme.deeds.sync, [DEED.tell]: theme.deeds.sync,
+      [DEED.launch]: theme.deeds.graph, [DEED.capture]: theme.deeds.graph, [DEED.captureEnd]: theme.deeds.graph,
+      [DEED.build]: theme.deeds.graph, [DEED.instantiate]: theme.deeds.graph });
+    return deeds;
+  }
+
+  draw(view, theme, state, pen = this.canvas.begin()) {
+    const { canvas } = this;
+    Object.assign(this, { pen, view, theme, state, wide: this.perStep(view), deeds: this.colours(theme) });
+    this.scroll = Math.min(this.scroll, this.hidden);
+    pen.save();
+    pen.beginPath();
+    pen.rect(LEFT, 0, canvas.width - LEFT, canvas.height);
+    pen.clip();
+    this.rails();
+    this.bands();
+    this.ties();
+    this.operations();
+    this.wrong();
+    pen.restore();
+    this.names();
+  }
+  isSeen(lane) {
+    const y = this.y(lane);
+    return y > -this.high && y < this.canvas.height + this.high;
+  }
+  /** The line of each lane, in the colour of its stream's memory. */
+  rails() {
+    const { pen, theme, canvas } = this;
+    for (let lane = 0; lane < this.order.lanes.length; lane++) {
+      if (!this.isSeen(lane)) continue;
+      const y = Math.round(this.y(lane)) + .5;
+      pen.strokeStyle = this.railColour(lane);
+      pen.globalAlpha = .5;
+      pen.lineWidth = 1.5;
+      pen.beginPath();
+      pen.moveTo(LEFT, y);
+      pen.lineTo(canvas.width, y);
+      pen.stroke();
+    }
+    pen.globalAlpha = 1;
+    pen.fillStyle = theme.text;
+  }
+  railColour(lane) {
+    const { stream } = this.order.lanes[lane];
+    return stream === null ? this.theme.edge : this.theme.streams[this.data.fold[stream]];
+  }
+  names() {
+    const { pen, theme, order } = this, several = new Set(order.lanes.map((lane) => lane.device)).size > 1;
+    pen.fillStyle = theme.back;
+    pen.fillRect(0, 0, LEFT - 4, this.canvas.height);
+    pen.textAlign = 'right';
+    pen.textBaseline = 'middle';
+    order.lanes.forEach((lane, at) => {
+      if (!this.isSeen(at)) return;
+      const y = this.y(at), wrong = this.state.mark >= 0 && this.data.meta.marks[this.state.mark].sides.some((step) => this.data.lane[step] === at);
+      pen.fillStyle = this.railColour(at);
+      pen.fillRect(LEFT - 8, y - 8, 4, 16);
+      pen.fillStyle = wrong ? theme.bad : theme.text;
+      pen.font = `${wrong ? '600 ' : ''}13px ${FONT}`;
+      pen.fillText(cutText(pen, lane.name, LEFT - 20), LEFT - 14, several && this.high > 30 ? y - 7 : y);
+      if (!several || this.high <= 30 || lane.stream === null) return;
+      pen.fillStyle = theme.dim;
+      pen.font = `11px ${FONT}`;
+      pen.fillText(`device ${lane.device}`, LEFT - 14, y + 8);
+    });
+  }
+  /** Captures: what is captured lies in a band, or is folded into it where there is no room for each. */
+  bands() {
+    const { pen, theme, order } = this;
+    for (const capture of order.captures) {
+      const left = this.x(this.view, capture.from) - this.wide * .46, right = this.x(this.view, capture.to) + this.wide * .46;
+      if (right < LEFT || left > this.canvas.width) continue;
+      const top = this.y(capture.top) - Math.min(this.high * .42, 26), foot = this.y(capture.foot) + Math.min(this.high * .42, 26);
+      const folded = this.isFolded(capture);
+      pen.fillStyle = theme.deeds.graph;
+      pen.globalAlpha = folded ? .3 : .09;
+      roundBox(pen, left, top, Math.max(right - left, 3), foot - top, 8);
+      pen.fill();
+      pen.globalAlpha = .7;
+      pen.strokeStyle = theme.deeds.graph;
+      pen.lineWidth = 1;
+      pen.stroke();
+      pen.globalAlpha = 1;
+      if (!folded || right - left < 60) continue;
+      pen.fillStyle = theme.text;
+      pen.font = `12px ${FONT}`;
+      pen.textAlign = 'left';
+      pen.textBaseline = 'middle';
+      const name = `${this.data.meta.graphs[capture.graph].name}: ${plural(capture.to - capture.from - 1, 'operation')} captured`;
+      pen.fillText(cutText(pen, name, right - left - 12), Math.max(left, LEFT) + 6, (top + foot) / 2);
+    }
+  }
+  isFolded(capture) { return this.wide < 7 && capture.to > capture.from; }
+  foldedAt(step) {
+    return this.order.captures.find((capture) => step >= capture.from && step <= capture.to && this.isFolded(capture));
+  }
+
+  /** Arrows whose ends are in view; of very many, every so many. */
+  ties() {
+    const { data, view, order, pen, theme } = this, { arrowFrom, arrowTo } = data, most = this.wide < 3 ? ARROWS / 4 : ARROWS, shown = [];
+    const first = lowerBound(arrowTo, 0, arrowTo.length, view.x0), last = lowerBound(arrowTo, 0, arrowTo.length, view.x1);
+    const stride = (count) => Math.max(1, 2 ** Math.ceil(Math.log2(count / most)));
+    this.every = stride(last - first);
+    for (let at = Math.ceil(first / this.every) * this.every; at < last; at += this.every) shown.push(at);
+    // Those that end behind the view.
+    const from = Math.max(0, Math.floor(view.x0)), to = Math.min(order.count, Math.ceil(view.x1));
+    const low = order.byFrom.first[from] || 0, high = order.byFrom.first[Math.max(to, from)] || 0, every = stride(high - low);
+    for (let place = Math.ceil(low / every) * every; place < high; place += every) {
+      const at = order.byFrom.members[place];
+      if (arrowTo[at] >= view.x1) shown.push(at);
+    }
+    const alpha = this.wide > 7 ? .85 : this.wide > .5 ? .5 : .28, isLight = (at) => data.arrowTie[at] === 2 || data.arrowTie[at] === 3;
+    pen.lineWidth = this.wide > 20 ? 1.6 : 1;
+    this.bundle(shown.filter((at) => !isLight(at)), theme.deeds.event, alpha, []);
+    this.bundle(shown.filter(isLight), theme.dim, alpha * .55, [2, 3]);
+    for (const step of [this.state.operation, this.state.over]) {
+      if (!(step >= 0)) continue;
+      pen.lineWidth = 2.4;
+      this.bundle([...order.arrowsTo(step), ...order.arrowsFrom(step)], theme.accent, 1, []);
+    }
+    pen.globalAlpha = 1;
+  }
+  /** Arrows of one look, in one stroke. */
+  bundle(arrows, colour, alpha, dash) {
+    const { pen, data, view } = this, heads = [], gap = this.wide > 7 ? Math.min(this.high * .2, 15) : 3;
+    pen.strokeStyle = pen.fillStyle = colour;
+    pen.globalAlpha = alpha;
+    pen.setLineDash(dash);
+    pen.beginPath();
+    for (const at of arrows) {
+      const from = data.arrowFrom[at], to = data.arrowTo[at], own = data.lane[from], other = data.lane[to];
+      if (!this.isSeen(own) && !this.isSeen(other)) continue;
+      const down = other > own ? 1 : -1;
+      const x0 = this.x(view, from), y0 = this.y(own) + down * gap, x1 = this.x(view, to), y1 = this.y(other) - down * gap;
+      // Where there is no room for a bend, none is drawn.
+      if (this.wide < 1.5) { pen.moveTo(x0, y0); pen.lineTo(x1, y1); } else bend(pen, x0, y0, x1, y1);
+      if (this.wide > 3) heads.push([x1, y1, down]);
+    }
+    pen.stroke();
+    pen.setLineDash([]);
+    for (const [x, y, down] of heads) arrowHead(pen, x, y, down, this.wide > 20 ? 5 : 3.5);
+  }
+
+  operations() {
+    const { order, wide } = this;
+    for (let lane = 0; lane < order.lanes.length; lane++) {
+      if (!this.isSeen(lane)) continue;
+      if (wide < 1.5) this.density(lane);
+      else this.marksOf(lane);
+    }
+  }
+  marksOf(lane) {
+    const { first, members } = this.order.byLane, { view, order } = this, end = first[lane + 1];
+    for (let place = order.firstOf(lane, view.x0 - 1); place < end && members[place] < view.x1; place++) this.mark(members[place], lane);
+  }
+  mark(step, lane) {
+    const { wide, pen, data, theme, view, state } = this, x = this.x(view, step), y = this.y(lane);
+    if (wide < 7 && this.foldedAt(step)) return;
+    const colour = data.refused[step] ? theme.bad : this.deeds[data.deed[step]], lit = step === state.operation || step === state.over;
+    if (wide >= 44) return this.box(step, x, y, colour, lit);
+    if (wide >= 7) {
+      pen.fillStyle = pen.strokeStyle = colour;
+      shape(pen, data.deed[step], x, y, Math.min(wide * .42, 7), theme.back);
+    } else {
+      pen.fillStyle = colour;
+      const tall = Math.min(this.high * .6, 30);
+      pen.fillRect(x - Math.max(wide * .4, .7), y - tall / 2, Math.max(wide * .8, 1.4), tall);
+    }
+    if (lit) ring(pen, x, y, 11, theme.accent);
+  }
+  /** A box with what the operation is called. */
+  box(step, x, y, colour, lit) {
+    const { pen, theme, data } = this, { text, fits, high } = this.boxed(step), left = x - fits / 2, top = y - high / 2;
+    pen.fillStyle = theme.panel;
+    roundBox(pen, left, top, fits, high, 6);
+    pen.fill();
+    pen.lineWidth = lit ? 2.6 : 1.4;
+    pen.strokeStyle = lit ? theme.accent : colour;
+    if (data.refused[step]) pen.setLineDash([4, 3]);
+    pen.stroke();
+    pen.setLineDash([]);
+    pen.fillStyle = colour;
+    roundBox(pen, left + 4, top + 5, 4, high - 10, 2);
+    pen.fill();
+    pen.fillStyle = theme.text;
+    pen.textAlign = 'left';
+    pen.textBaseline = 'middle';
+    pen.fillText(text, left + 13, y + .5);
+  }
+  /** The words in a box, and its size: all words, or the first, or what there is room for. */
+  boxed(step) {
+    const { pen } = this, room = this.wide - 8, title = this.order.title(step);
+    pen.font = `13px ${FONT}`;
+    let text = title, width = pen.measureText(text).width;
+    if (width + 20 > room) {
+      const [verb] = title.replace(/^\S+ = /, '').split(' ');
+      if (room < 66) pen.font = `11px ${FONT}`;
+      text = room > 110 ? cutText(pen, title, room - 20) : cutText(pen, verb, room - 18);
+      width = pen.measureText(text).width;
+    }
+    return { text, fits: width + 20, high: Math.min(30, this.high - 8) };
+  }
+  /** How many operations there are in each column of pixels. */
+  density(lane) {
+    const { pen, view, order, canvas } = this, { first, members } = order.byLane, end = first[lane + 1];
+    const columns = Math.floor(canvas.width - LEFT), perColumn = 1 / this.wide, y = this.y(lane), tall = Math.min(this.high * .8, 60);
+    let place = order.firstOf(lane, view.x0);
+    pen.fillStyle = this.railColour(lane);
+    pen.beginPath();
+    for (let column = 0; column < columns && place < end; column++) {
+      const from = place, next = view.x0 + (column + 1) * perColumn;
+      place = gallop(members, from, end, next);
+      if (place === from) continue;
+      const share = Math.min((place - from) / perColumn, 1), high = tall * (.18 + .82 * Math.sqrt(share));
+      pen.rect(LEFT + column, y - high / 2, 1, high);
+    }
+    pen.fill();
+  }
+
+  /** What is wrong: sides lit, and the missing orders. */
+  wrong() {
+    const { marks } = this.data.meta, { state, view } = this, drawn = [];
+    for (let at = 0; at < marks.length; at++) {
+      const ends = marks[at].sides;
+      if (ends.length && ends[ends.length - 1] >= view.x0 - 1 && ends[0] <= view.x1 && at !== state.mark) drawn.push(at);
+    }
+    const every = Math.max(1, Math.ceil(drawn.length / MARKED));
+    for (let at = 0; at < drawn.length; at += every) this.violation(marks[drawn[at]], false);
+    if (state.mark >= 0) this.violation(marks[state.mark], true);
+  }
+  violation(mark, held) {
+    const { pen, theme, view, data } = this;
+    for (const step of mark.sides) this.side(step, held);
+    for (const [from, to] of mark.missing) {
+      const own = data.lane[from], other = data.lane[to], x0 = this.x(view, from), x1 = this.x(view, to);
+      pen.strokeStyle = pen.fillStyle = theme.bad;
+      pen.lineWidth = held ? 3 : 1.8;
+      pen.globalAlpha = held ? 1 : .75;
+      pen.setLineDash(held ? [8, 5] : [5, 4]);
+      const reach = this.wide >= 44 ? Math.min(17, this.high * .5) : 9;
+      if (own === other) {
+        const y = this.y(own) - reach, lift = Math.min(this.high * .75, 46);
+        pen.beginPath();
+        pen.moveTo(x0, y);
+        pen.bezierCurveTo(x0, y - lift, x1, y - lift, x1, y - 3);
+        pen.stroke();
+        pen.setLineDash([]);
+        arrowHead(pen, x1, y, 1, 6);
+      } else {
+        const down = other > own ? 1 : -1, y0 = this.y(own) + down * reach, y1 = this.y(other) - down * reach;
+        pen.beginPath();
+        bend(pen, x0, y0, x1, y1 - down * 4);
+        pen.stroke();
+        pen.setLineDash([]);
+        arrowHead(pen, x1, y1, down, 7);
+      }
+      pen.globalAlpha = 1;
+    }
+    if (held && mark.missing.length) this.help(mark);
+  }
+  side(step, held) {
+    const { pen, theme } = this, x = this.x(this.view, step), y = this.y(this.data.lane[step]);
+    if (x < LEFT - 40 || x > this.canvas.width + 40) return;
+    if (this.wide < 44) return ring(pen, x, y, held ? 10 : 7, theme.bad);
+    const { fits, high } = this.boxed(step);
+    pen.strokeStyle = pen.fillStyle = theme.bad;
+    roundBox(pen, x - fits / 2 - 2, y - high / 2 - 2, fits + 4, high + 4, 8);
+    pen.globalAlpha = .14;
+    pen.fill();
+    pen.globalAlpha = 1;
+    pen.lineWidth = held ? 2.8 : 1.8;
+    pen.stroke();
+  }
+  /** The help, beside the middle of the missing order. */
+  help(mark) {
+    const { pen, theme, view, data, canvas } = this, [from, to] = mark.missing[0];
+    const y = (this.y(data.lane[from]) + this.y(data.lane[to])) / 2 - (data.lane[from] === data.lane[to] ? this.high * .6 : 0);
+    pen.font = `12px ${FONT}`;
+    const lines = wrapped(pen, mark.help, 270).slice(0, 4), title = 'missing edge';
+    const wide = Math.max(...lines.map((line) => pen.measureText(line).width), 80) + 18, high = 24 + lines.length * 16;
+    // Below the lanes where there is room, else to the right of the edge, or to its left.
+    const foot = this.y(this.order.lanes.length - 1) + 20, middle = (this.x(view, from) + this.x(view, to)) / 2 - wide / 2;
+    const after = this.x(view, to) + 16, before = this.x(view, from) - wide - 16, isBelow = foot + high < canvas.height;
+    const beside = isBelow ? middle : after + wide < canvas.width ? after : before;
+    const left = Math.min(Math.max(beside, LEFT + 6), canvas.width - wide - 6);
+    const top = isBelow ? foot + (canvas.height - foot - high) / 2 : Math.min(Math.max(y - high / 2, 2), canvas.height - high - 2);
+    pen.fillStyle = theme.panel;
+    pen.globalAlpha = .95;
+    roundBox(pen, left, top, wide, high, 7);
+    pen.fill();
+    pen.globalAlpha = 1;
+    pen.strokeStyle = theme.bad;
+    pen.lineWidth = 1;
+    pen.stroke();
+    pen.textAlign = 'left';
+    pen.textBaseline = 'middle';
+    pen.fillStyle = theme.bad;
+    pen.font = `600 12px ${FONT}`;
+    pen.fillText(title, left + 9, top + 13);
+    pen.font = `12px ${FONT}`;
+    pen.fillStyle = theme.text;
+    lines.forEach((line, at) => pen.fillText(line, left + 9, top + 30 + at * 16));
+  }
+}
+
+/** The first place whose number is not below, looked for in growing steps from `low` on. */
+function gallop(numbers, low, end, number) {
+  let jump = 1, high = low;
+  while (high < end && numbers[high] < number) { low = high + 1; high += jump; jump *= 2; }
+  return lowerBound(numbers, low, Math.min(high, end), number);
+}
+
+/** A line that leaves its lane straight and comes to the other one straight. */
+function bend(pen, x0, y0, x1, y1) {
+  const half = (y1 - y0) * .5;
+  pen.moveTo(x0, y0);
+  pen.bezierCurveTo(x0, y0 + half, x1, y1 - half, x1, y1);
+}
+function arrowHead(pen, x, y, down, size) {
+  pen.beginPath();
+  pen.moveTo(x, y);
+  pen.lineTo(x - size * .8, y - down * size * 1.5);
+  pen.lineTo(x + size * .8, y - down * size * 1.5);
+  pen.closePath();
+  pen.fill();
+}
+function ring(pen, x, y, radius, colour) {
+  pen.strokeStyle = colour;
+  pen.lineWidth = 2.5;
+  pen.beginPath();
+  pen.arc(x, y, radius, 0, 7);
+  pen.stroke();
+}
+function roundBox(pen, left, top, wide, high, corner) {
+  const radius = Math.max(Math.min(corner, wide / 2, high / 2), 0), right = left + wide, foot = top + high;
+  pen.beginPath();
+  pen.moveTo(left + radius, top);
+  pen.lineTo(right - radius, top);
+  pen.quadraticCurveTo(right, top, right, top + radius);
+  pen.lineTo(right, foot - radius);
+  pen.quadraticCurveTo(right, foot, right - radius, foot);
+  pen.lineTo(left + radius, foot);
+  pen.quadraticCurveTo(left, foot, left, foot - radius);
+  pen.lineTo(left, top + radius);
+  pen.quadraticCurveTo(left, top, left + radius, top);
+  pen.closePath();
+}
+/** A shape for each deed, so that no colour is needed to tell them apart. */
+function shape(pen, deed, x, y, size, back) {
+  pen.lineWidth = 1.6;
+  pen.beginPath();
+  if (deed === DEED.kernel) pen.arc(x, y, size, 0, 7);
+  else if (deed === DEED.record || deed === DEED.wait) {
+    const down = deed === DEED.record ? 1 : -1;
+    pen.moveTo(x - size, y - down * size);
+    pen.lineTo(x + size, y - down * size);
+    pen.lineTo(x, y + down * size);
+  } else if (deed === DEED.launch || deed === DEED.capture || deed === DEED.captureEnd || deed === DEED.instantiate) {
+    pen.moveTo(x, y - size * 1.2);
+    pen.lineTo(x + size, y);
+    pen.lineTo(x, y + size * 1.2);
+    pen.lineTo(x - size, y);
+  } else if (deed === DEED.sync || deed === DEED.tell) pen.rect(x - size * .35, y - size * 1.4, size * .7, size * 2.8);
+  else pen.rect(x - size, y - size, 2 * size, 2 * size);
+  pen.closePath();
+  if (deed === DEED.free) {
+    pen.fillStyle = back;
+    pen.fill();
+    pen.moveTo(x - size, y - size);
+    pen.lineTo(x + size, y + size);
+    pen.stroke();
+  } else pen.fill();
+}
+function cutText(pen, text, room) {
+  if (pen.measureText(text).width <= room) return text;
+  let low = 0, high = text.length;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (pen.measureText(`${text.slice(0, middle)}\u2026`).width <= room) low = middle; else high = middle - 1;
+  }
+  return low ? `${text.slice(0, low)}\u2026` : '';
+}
+function wrapped(pen, text, room) {
+  const lines = [];
+  let line = '';
+  for (const word of text.split(' ')) {
+    if (line && pen.measureText(`${line} ${word}`).width > room) { lines.push(line); line = word; } else line = line ? `${line} ${word}` : word;
+  }
+  return line ? [...lines, line] : lines;
+}

@@ -1,0 +1,131 @@
+//! One reader for all subcommands: from a path, a pipe or `-`, gzipped or not, with a byte order mark or without; what
+//! another subcommand reads is refused with that one's name.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+const LITMUS: &str = "stream s\na = alloc s 64\nfree s a\n";
+const TABLE: &str = "id,lower,upper,size\n0,0,2,16\n1,1,3,16\n";
+const PLAIN: &str = "a 0 512\nf 0\n";
+
+/// Runs the command with these bytes on standard input.
+fn run(words: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_millpond"))
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    // Whoever refuses the beginning does not read the end.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+fn zipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn to(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("inputs");
+    std::fs::create_dir_all(&folder).unwrap();
+    folder.join(name)
+}
+
+/// What each subcommand reads.
+const READS: [(&[&str], &str); 5] = [
+    (&["check"], LITMUS),
+    (&["view"], LITMUS),
+    (&["view"], PLAIN),
+    (&["plan", "--quick"], TABLE),
+    (&["replay"], PLAIN),
+];
+
+#[test]
+fn standard_input_and_pipes_are_read_as_files_are() {
+    for (words, text) in READS {
+        let plain = text.as_bytes().to_vec();
+        let marked = [b"\xef\xbb\xbf", text.as_bytes()].concat();
+        for input in
+            [plain.clone(), marked.clone(), zipped(&plain), zipped(&marked), [zipped(&plain), vec![0; 9]].concat()]
+        {
+            for path in ["-", "/dev/stdin"] {
+                let output = run(&[words, &[path]].concat(), &input);
+                let error = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{words:?} {path} {text:?}: {error}");
+                assert!(!output.stdout.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_another_subcommand_reads_is_refused_with_its_name() {
+    let trace = millpond_core::trace::ops::Writer::new().finish();
+    for (words, input, what, meant) in [
+        (&["replay"][..], LITMUS.as_bytes(), "a litmus program", "millpond check"),
+        (&["replay"], TABLE.as_bytes(), "a table of lifetimes", "millpond plan"),
+        (&["replay"], &trace, "an operation trace", "millpond view"),
+        (&["check"], PLAIN.as_bytes(), "a recording of allocations", "millpond replay"),
+        (&["check"], TABLE.as_bytes(), "a table of lifetimes", "millpond plan"),
+        (&["plan"], LITMUS.as_bytes(), "a litmus program", "millpond check"),
+        (&["plan"], PLAIN.as_bytes(), "a recording of allocations", "millpond replay"),
+        (&["plan"], &trace, "an operation trace", "millpond check"),
+        (&["view"], TABLE.as_bytes(), "a table of lifetimes", "millpond plan --svg"),
+    ] {
+        for input in [input.to_vec(), zipped(input)] {
+            let output = run(&[words, &["-"]].concat(), &input);
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{words:?}: {error}");
+            assert!(error.contains(what) && error.contains(&format!("`{meant}")), "{words:?}: {error}");
+            assert!(error.contains(&format!("not for `millpond {}`", words[0])) && output.stdout.is_empty(), "{error}");
+        }
+    }
+}
+
+#[test]
+fn broken_inputs_say_what_is_broken() {
+    for (words, text) in READS {
+        let behind = [zipped(text.as_bytes()), b"garbage".to_vec()].concat();
+        let cut = zipped(text.as_bytes());
+        for (input, part) in [
+            (behind, "the gzip data is broken (something else follows it)"),
+            (cut[..cut.len() - 6].to_vec(), "the gzip data ends in the middle"),
+            (Vec::new(), ""),
+        ] {
+            let output = run(&[words, &["-"]].concat(), &input);
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{words:?}: {error}");
+            assert!(error.starts_with("error: -: ") && error.contains(part), "{words:?} {text:?}: {error}");
+        }
+    }
+    let utf_16: Vec<u8> = [0xff, 0xfe].into_iter().chain(PLAIN.bytes().flat_map(|byte| [byte, 0])).collect();
+    let error = String::from_utf8(run(&["replay", "-"], &utf_16).stderr).unwrap();
+    assert!(error.contains("text in UTF-16") && error.contains("iconv"), "{error}");
+}
+
+/// What is read is never written over, whichever subcommand writes.
+#[test]
+fn an_input_is_never_the_output() {
+    for (words, text, option) in [
+        (&["view"][..], LITMUS, "-o"),
+        (&["view"], PLAIN, "-o"),
+        (&["plan", "--quick"], TABLE, "-o"),
+        (&["plan", "--quick"], TABLE, "--svg"),
+    ] {
+        let file = to("input");
+        std::fs::write(&file, text).unwrap();
+        let path = file.display().to_string();
+        let output = run(&[words, &[&path, option, &path]].concat(), b"");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {error}");
+        assert!(error.contains("it is what is read: name another file"), "{error}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    }
+}

@@ -1,0 +1,133 @@
+//! The order: lanes, arrows, the missing edge where the checker says, the fix, the range and its sums, the keys.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::browser::ask;
+use crate::{litmus, page};
+
+/// A free that does not come after a read on the other stream.
+const EARLY: &str = "stream left\nstream right\nx = alloc left 4096\nwrite left x\nrecord e left\nwait right e\n\
+    read right x\nfree left x      !! free-before-use\n";
+
+/// How many pixels of this colour there are in the chart of the order, about.
+const COUNT: &str = "const { pen, element } = page.canvases.order;
+    const { data } = pen.getImageData(0, 0, element.width, element.height);
+    const [red, green, blue] = [1, 3, 5].map((at) => parseInt(page.theme.bad.slice(at, at + 2), 16));
+    let bad = 0;
+    for (let at = 0; at < data.length; at += 4) {
+        if (Math.abs(data[at] - red) + Math.abs(data[at + 1] - green) + Math.abs(data[at + 2] - blue) < 30) bad++;
+    }";
+
+#[test]
+fn two_streams_and_the_missing_edge() {
+    let script = format!(
+        "{COUNT}
+        const lane = (step) => page.order.lanes[page.data.lane[step]].name;
+        const mark = page.data.meta.marks[page.mark];
+        const titles = [0, 1, 2, 3, 4, 5].map((step) => page.order.title(step));
+        const arrows = [...page.data.arrowFrom].map((from, at) => [from, page.data.arrowTo[at]]);
+        return {{ titles, arrows, missing: mark.missing, on: mark.missing[0].map(lane),
+            lanes: page.order.lanes.map((lane) => lane.name),
+            sides: mark.sides, bad, panel: $('panel').textContent, svg: page.picture() }};"
+    );
+    let Some(answer) = ask("early", &litmus("early", EARLY), &script) else { return };
+    assert_eq!(answer["lanes"], json!(["left", "right"]));
+    assert_eq!(answer["titles"][4], "read right x");
+    assert_eq!(answer["arrows"], json!([[2, 3]]), "from the record to the wait");
+    assert_eq!((&answer["missing"], &answer["on"]), (&json!([[4, 5]]), &json!(["right", "left"])));
+    assert_eq!(answer["sides"], json!([4, 5]));
+    assert!(answer["bad"].as_u64() > Some(500), "both sides are lit and the edge is drawn: {}", answer["bad"]);
+    let panel = answer["panel"].as_str().unwrap();
+    assert!(panel.contains("make stream `left` wait for an event recorded on stream `right`"), "{panel}");
+    assert!(
+        panel.contains("check --fix corrects 1 violation by this") && panel.contains("+ wait left fix1"),
+        "{panel}"
+    );
+    let svg = answer["svg"].as_str().unwrap();
+    assert!(svg.contains("stroke-dasharray=\"8 5\"") && svg.contains("free left x") && svg.contains("missing edge"));
+}
+
+#[test]
+fn a_right_program_has_nothing_red() {
+    let right = EARLY.replace("free left x      !! free-before-use", "record f right\nwait left f\nfree left x");
+    let script = format!("{COUNT} page.side.show('violations'); return {{ bad, panel: $('panel').textContent }};");
+    let Some(answer) = ask("right", &litmus("right", &right), &script) else { return };
+    assert_eq!((&answer["bad"], &answer["panel"]), (&json!(0), &json!("None: every use is ordered.")));
+}
+
+#[test]
+fn captured_work_is_on_its_lanes_and_opens_as_a_graph() {
+    let file =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../litmus/loops/2-kernel-not-after-its-allocation.litmus");
+    let script =
+        "const titles = page.data.meta.marks.map((mark) => mark.missing[0].map((step) => page.order.title(step)));
+        const graph = page.data.meta.graphs[0];
+        const labels = graph.missing.map((ends) => ends.map((node) => graph.nodes[node].label));
+        page.pick(page.order.captures[0].from);
+        page.input.enter();
+        return { titles, labels, open: $('graph').open, head: $('graph').querySelector('h2').textContent,
+            band: [page.order.captures[0].from, page.order.captures[0].to] };";
+    let Some(answer) = ask("captured", &page(&file), script) else { return };
+    let edge = json!(["a = alloc s 1024", "write side a"]);
+    assert_eq!(answer["titles"], json!([edge, edge]), "the edge is between the nodes that the finding names");
+    assert_eq!(answer["labels"], json!([["alloc a", "kernel"], ["alloc a", "kernel"]]));
+    assert_eq!((&answer["open"], &answer["band"]), (&json!(true), &json!([0, 15])));
+    assert!(answer["head"].as_str().unwrap().starts_with("graph 0: "), "{}", answer["head"]);
+}
+
+#[test]
+fn a_range_has_sums_and_keys_do_what_the_pointer_does() {
+    let script = "
+        const press = (key, target = document.body) =>
+            target.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+        page.select([-1, 2.2]);
+        const sums = $('panel').textContent;
+        press('Escape');
+        $('order').focus();
+        press('ArrowRight', $('order'));
+        const first = page.operation;
+        press('ArrowRight', $('order'));
+        const second = page.operation;
+        press('ArrowDown', $('order'));
+        const below = page.operation, said = $('live').textContent;
+        press('v');
+        return { sums, first, second, below, said, mark: page.mark,
+            tab: document.querySelector('[aria-selected=true]').id,
+            rows: [...document.querySelectorAll('#panel .row')].every((row) => row.tagName === 'BUTTON') };";
+    let Some(answer) = ask("keys", &litmus("keys", EARLY), script) else { return };
+    let sums = answer["sums"].as_str().unwrap();
+    assert!(sums.contains("allocated4.00 KiB by 1 allocation") && sums.contains("freed0 B by 0 frees"), "{sums}");
+    assert_eq!([&answer["first"], &answer["second"], &answer["below"]], [&json!(0), &json!(1), &json!(3)]);
+    assert_eq!(answer["said"], "wait right e, right, op 1");
+    assert_eq!(
+        (&answer["mark"], &answer["tab"], &answer["rows"]),
+        (&json!(0), &json!("tab-violations"), &Value::Bool(true))
+    );
+}
+
+#[test]
+fn a_block_leads_to_its_operations_and_back() {
+    let script = "return { of: page.order.operationsOf(0), by: [0, 1, 4, 5].map((step) => page.order.memoryOf(step)),
+        none: page.order.memoryOf(2), facts: page.order.facts(3).map((pair) => pair.join(': ')) };";
+    let Some(answer) = ask("ties", &litmus("ties", EARLY), script) else { return };
+    assert_eq!(answer["of"], json!([0, 1, 4, 5]));
+    assert_eq!(answer["by"], json!([[[0, 0]], [[0, 3]], [[0, 2]], [[0, 1]]]), "allocates, writes, reads, frees");
+    assert_eq!(answer["none"], json!([]));
+    assert!(
+        answer["facts"][2].as_str().unwrap().starts_with("comes after: record e left (left, op 3), by event"),
+        "{}",
+        answer["facts"]
+    );
+}
+
+/// The colours of streams as people without one kind of cone see them (Machado, Oliveira and Fernandes 2009, severity
+/// 1): any two are apart, in both themes, and from the red of what is wrong.
+#[test]
+fn colours_are_told_apart_by_colour_blind_people() {
+    let script = include_str!("colours.js");
+    let Some(answer) = ask("colours", &litmus("colours", EARLY), script) else { return };
+    let least = answer[0][0].as_f64().unwrap();
+    assert!(least >= 15.0, "the nearest are {answer:#}");
+}
