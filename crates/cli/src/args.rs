@@ -57,10 +57,11 @@ pub enum Command {
 
     /// Draw a program's memory: one page to open in a browser
     ///
-    /// The page shows memory over time by stream, with what is live, reserved and idle, and each allocation as a block
-    /// at the address where a pool served it. It zooms, moves and searches, and is one file that asks nothing of the
-    /// network. What `millpond replay` reads is read, and operation traces (MILLPOND_TRACE=file) and litmus programs,
-    /// whose violations are marked and whose graphs are drawn.
+    /// Of an operation trace (MILLPOND_TRACE=file) or a litmus program the page shows the order: a lane for each stream
+    /// and host thread, events and waits as arrows, and of each violation both sides and the missing edge. Below is
+    /// memory over time by stream, with what is live, reserved and idle, and each allocation as a block. What `millpond
+    /// replay` reads is drawn at the addresses where a pool served it, snapshots of PyTorch with their frames. It is one
+    /// file that asks nothing of the network (docs/view.md).
     View(View),
 
     /// List the devices of this machine, and what is missing for what
@@ -98,7 +99,7 @@ pub struct Record {
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Replay {
-    /// The recordings
+    /// The recordings; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -177,7 +178,7 @@ pub struct Pool {
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = PLAN_EXAMPLES)]
 pub struct Plan {
-    /// The table of lifetimes; it may be gzipped
+    /// The table of lifetimes; it may be gzipped; `-` is standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
@@ -220,7 +221,7 @@ Exit status: 0 all is well, 1 the capacity was not reached, 2 bad input.";
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = CHECK_EXAMPLES)]
 pub struct Check {
-    /// The programs
+    /// The programs; `-` is standard input
     #[arg(required_unless_present = "program", conflicts_with = "program", value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -309,7 +310,7 @@ Exit status: 0 all is well, 1 something is wrong, 2 bad input.";
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = VIEW_EXAMPLES)]
 pub struct View {
-    /// The recording
+    /// The program or recording; `-` is standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
@@ -332,6 +333,7 @@ pub struct View {
 
 const VIEW_EXAMPLES: &str = "\
 Examples:
+  millpond view litmus/zoo/20-one-read-event.litmus -o page.html
   millpond view traces/gpt2_train.jsonl.gz -o gpt2.html
   millpond view snapshot.pickle --gpu 1 --slack 0.01 -o gpu1.html
 

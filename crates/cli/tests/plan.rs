@@ -121,3 +121,28 @@ fn bad_input_is_named_by_file_line_and_column() {
     assert_eq!(status, Status::BadInput);
     assert!(err.starts_with("error: no/such/folder/x.csv: cannot be written: "), "{err}");
 }
+
+/// First fit alone takes most of a minute here.
+#[test]
+fn the_time_to_search_holds_for_what_comes_before_the_search_too() {
+    let count = 60_000_u64;
+    let mut state = 3_u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % below
+    };
+    let mut table = String::from("id,lower,upper,size\n");
+    for id in 0..count {
+        let lower = random(count);
+        table += &format!("{id},{lower},{},{}\n", lower + 1 + random(count / 10), 64 * (1 + random(1000)));
+    }
+    let folder = folder("many");
+    let (file, out) = (folder.join("many.csv"), folder.join("many.out.csv"));
+    std::fs::write(&file, table).unwrap();
+    let began = std::time::Instant::now();
+    let path = |path: &Path| path.display().to_string();
+    let (status, _, error) = millpond(&[&path(&file), "--seconds", "1", "-o", &path(&out)]);
+    assert_eq!(status, Status::Fine, "{error}");
+    assert!(began.elapsed().as_secs() < 15, "it took {:?}", began.elapsed());
+    assert_eq!(std::fs::read_to_string(&out).unwrap().lines().count() as u64, count + 1);
+}

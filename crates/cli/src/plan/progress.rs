@@ -48,7 +48,10 @@ impl Sign {
             ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)
         });
         let Progress { steps, best, bound, .. } = *progress;
-        line.set_message(format!("best {}, bound {}, {steps} steps", Bytes(best), Bytes(bound)));
+        line.set_message(match best {
+            0 => format!("first fit, bound {}", Bytes(bound)),
+            _ => format!("best {}, bound {}, {steps} steps", Bytes(best), Bytes(bound)),
+        });
         line.tick();
     }
 }

@@ -80,7 +80,8 @@ pub struct Recorded {
     pub history: Option<History>,
 }
 
-/// Reads a file, or standard input for `-`. A snapshot of several devices gives one program for each device with events.
+/// Reads a file, or standard input for `-`. A snapshot of several devices gives one program for each device with
+/// events.
 ///
 /// # Errors
 /// Where the file cannot be read or is not a right recording; the refusal names the file.

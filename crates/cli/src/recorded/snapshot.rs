@@ -12,7 +12,8 @@
 //! | `oom`, `snapshot`, `workspace_snapshot` | passed over |
 //!
 //! The history is a ring: it may have lost its beginning, so frees of what it never saw allocated are left out and
-//! counted; so are the blocks in `segments` that live and that it never saw. A place counted by the recorder is an entry of the device's list, from 0.
+//! counted; so are the blocks in `segments` that live and that it never saw. A place counted by the recorder is an
+//! entry of the device's list, from 0.
 
 use std::collections::HashSet;
 

@@ -15,17 +15,29 @@ use super::problem::{Buffer, Lifetime, Problem, Sharing};
 /// The heaviest clique of `part` that `starts` attempts find, in bytes. On a line: the heaviest of all.
 pub(super) fn heaviest(problem: &Problem, part: &[u32], starts: usize) -> u64 {
     match problem.sharing() {
-        Sharing::Line(lifetimes) => {
-            let mut heaviest = 0;
-            sweep(part, lifetimes, |live| heaviest = heaviest.max(weight(problem.buffers(), live)));
-            heaviest
-        }
+        Sharing::Line(lifetimes) => heaviest_step(problem.buffers(), part, lifetimes),
         Sharing::Relation { conflicts, .. } => {
             let falling = falling(problem.buffers(), part);
             let grown = falling.iter().take(starts).map(|&i| grow(conflicts, &falling, &[i]));
             grown.map(|clique| weight(problem.buffers(), &clique)).max().unwrap_or(0)
         }
     }
+}
+
+/// The bytes that live at the fullest step.
+fn heaviest_step(buffers: &[Buffer], part: &[u32], lifetimes: &[Lifetime]) -> u64 {
+    let life = |&i: &u32| (lifetimes[i as usize], buffers[i as usize].bytes);
+    // At one step deaths go first.
+    let births = part.iter().map(life).map(|(life, bytes)| (life.lower, true, bytes));
+    let mut events: Vec<_> =
+        births.chain(part.iter().map(life).map(|(life, bytes)| (life.upper, false, bytes))).collect();
+    events.sort_unstable();
+    let (mut live, mut heaviest) = (0, 0);
+    for (_, is_birth, bytes) in events {
+        live = if is_birth { live + bytes } else { live - bytes };
+        heaviest = heaviest.max(live);
+    }
+    heaviest
 }
 
 /// Cliques of `part` that cover it: on a line all maximal ones; in a relation one grown from each buffer, and one

@@ -52,6 +52,15 @@ impl<'a> Budget<'a> {
         true
     }
 
+    /// Whether there is time, without a step.
+    pub(super) fn is_on(&mut self, best: u64, bound: u64) -> bool {
+        let progress = Progress { steps: self.spent, best, bound };
+        if !self.is_over() && self.watch.as_mut().is_some_and(|watch| !watch(&progress)) {
+            self.steps = self.spent;
+        }
+        !self.is_over()
+    }
+
     /// Whether nothing is left of it.
     pub(super) fn is_over(&self) -> bool {
         self.spent >= self.steps
@@ -63,7 +72,7 @@ impl<'a> Budget<'a> {
 pub struct Progress {
     /// How many steps were made.
     pub steps: u64,
-    /// The capacity of the best plan so far.
+    /// The capacity of the best plan so far; 0 where there is none yet.
     pub best: u64,
     /// No plan needs less than this.
     pub bound: u64,
@@ -112,13 +121,18 @@ fn bound_of(problem: &Problem, part: &[u32], cliques: usize) -> u64 {
 ///
 /// Stops at the first plan within `capacity`, at a plan that meets the bound, or when the effort is spent. Repeatable:
 /// the same steps give the same plan.
-pub fn solve(problem: &Problem, capacity: Option<u64>, effort: Effort<'_>) -> Outcome {
+pub fn solve(problem: &Problem, capacity: Option<u64>, mut effort: Effort<'_>) -> Outcome {
     let enough = capacity.unwrap_or(0);
     let starts = if matches!(effort, Effort::Quick) { QUICK_CLIQUES } else { usize::MAX };
     let mut parts: Vec<Part<'_>> = Vec::with_capacity(problem.parts().len());
     for members in problem.parts() {
         let bound = bound_of(problem, members, starts);
-        let (offsets, height) = greedy::best(problem, members, bound.max(enough));
+        // A budget without a clock is one of search alone: the first fit is always the same.
+        let mut go = || match &mut effort {
+            Effort::Search(budget) if budget.watch.is_some() => budget.is_on(0, bound),
+            _ => true,
+        };
+        let (offsets, height) = greedy::best(problem, members, bound.max(enough), &mut go);
         parts.push(Part { members, offsets, height, bound });
     }
     let steps = match effort {

@@ -8,6 +8,7 @@
 //! Invariant **sound**: whatever the order, no two conflicting buffers overlap. Knows nothing of searching.
 
 mod around;
+mod online;
 
 use std::cmp::Reverse;
 
@@ -30,8 +31,9 @@ struct Traits {
 type Sort<'a> = &'a dyn Fn(&mut Vec<usize>);
 
 /// The best plan of `part` that first fit finds: offsets in the order of `part`, and the highest byte used. Stops at
-/// the first that needs no more than `enough`.
-pub(super) fn best(problem: &Problem, part: &[u32], enough: u64) -> (Vec<u64>, u64) {
+/// the first that needs no more than `enough`, and where `go`, asked now and then, answers false: then what is found so
+/// far counts, and on a line, where even one order takes long, a plan that is quickly made.
+pub(super) fn best(problem: &Problem, part: &[u32], enough: u64, go: &mut dyn FnMut() -> bool) -> (Vec<u64>, u64) {
     let traits = traits(problem, part);
     let bytes = |k: usize| problem.buffers()[part[k] as usize].bytes;
     let area = |k: usize| u128::from(bytes(k)) * u128::from(traits.length[k]);
@@ -48,47 +50,67 @@ pub(super) fn best(problem: &Problem, part: &[u32], enough: u64) -> (Vec<u64>, u
         let mut order: Vec<usize> = (0..part.len()).collect();
         sort(&mut order);
         let most = best.as_ref().map_or(u64::MAX, |(_, height)| height - 1);
-        best = first_fit(problem, part, &order, most).or(best);
-        if best.as_ref().is_some_and(|(_, height)| *height <= enough) {
+        best = first_fit(problem, part, &order, most, go).or(best);
+        if best.as_ref().is_some_and(|(_, height)| *height <= enough) || !go() {
             break;
         }
     }
-    best.expect("the first order has no limit")
+    let quickly = || online::place(problem, part);
+    best.or_else(quickly)
+        .or_else(|| first_fit(problem, part, &(0..part.len()).collect::<Vec<_>>(), u64::MAX, &mut || true))
+        .expect("the last order has no limit and no end")
 }
+
+/// It is asked whether to go on once in so many buffers placed.
+const WATCHED: usize = 64;
 
 /// From so many buffers on a line on, those that conflict are looked up by when they live.
 const MANY: usize = 4096;
 
 /// Places the members of `part` in `order` (positions in `part`), each at the lowest place where it fits. `None` as
-/// soon as one ends above `most`.
-fn first_fit(problem: &Problem, part: &[u32], order: &[usize], most: u64) -> Option<(Vec<u64>, u64)> {
+/// soon as one ends above `most`, or `go` says so.
+fn first_fit(
+    problem: &Problem,
+    part: &[u32],
+    order: &[usize],
+    most: u64,
+    go: &mut dyn FnMut() -> bool,
+) -> Option<(Vec<u64>, u64)> {
     let id = |k: usize| part[k] as usize;
     let needs: Vec<Buffer> = part.iter().map(|&i| problem.buffers()[i as usize]).collect();
     match problem.sharing() {
         Sharing::Line(lifetimes) => {
             let lives: Vec<Lifetime> = part.iter().map(|&i| lifetimes[i as usize]).collect();
             if lives.len() >= MANY {
-                return fit(&needs, order, most, Stretches::new(lives));
+                return fit(&needs, order, (most, go), Stretches::new(lives));
             }
             let lives = &lives;
             let conflicting = |k: usize| move |other: usize| lives[k].meets(lives[other]);
-            fit(&needs, order, most, Scan::new(part.len(), conflicting))
+            fit(&needs, order, (most, go), Scan::new(part.len(), conflicting))
         }
         Sharing::Relation { conflicts, .. } => {
             let conflicting = |k: usize| {
                 let row = conflicts.row(id(k));
                 move |other: usize| bits::has(row, id(other))
             };
-            fit(&needs, order, most, Scan::new(part.len(), conflicting))
+            fit(&needs, order, (most, go), Scan::new(part.len(), conflicting))
         }
     }
 }
 
 /// [`first_fit`] of buffers with these `needs`, with what is placed kept in `around`.
-fn fit(needs: &[Buffer], order: &[usize], most: u64, mut around: impl Around) -> Option<(Vec<u64>, u64)> {
+fn fit(
+    needs: &[Buffer],
+    order: &[usize],
+    (most, go): (u64, &mut dyn FnMut() -> bool),
+    mut around: impl Around,
+) -> Option<(Vec<u64>, u64)> {
     let mut offsets = vec![0; needs.len()];
     let mut height = 0;
-    for &k in order {
+    for (at, &k) in order.iter().enumerate() {
+        if at % WATCHED == WATCHED - 1 && !go() {
+            return None;
+        }
         let need = needs[k];
         let mut offset = 0;
         for &(begin, end) in around.find(k) {

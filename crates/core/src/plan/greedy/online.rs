@@ -1,0 +1,125 @@
+//! A plan of a line that is quickly made: buffer after buffer by birth, each into the smallest hole of the moment.
+//!
+//! For problems so large that first fit does not end in time. It takes `n log n`, and more bytes. Invariant **sound**:
+//! at each step those that live have no byte in common.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::plan::problem::{Problem, Sharing};
+use crate::units::round_up;
+
+/// Free ranges: by where they begin, and by size.
+#[derive(Default)]
+struct Holes {
+    starts: BTreeMap<u64, u64>,
+    sizes: BTreeSet<(u64, u64)>,
+    /// What lies behind is free.
+    end: u64,
+}
+
+impl Holes {
+    fn add(&mut self, start: u64, end: u64) {
+        if start < end {
+            self.starts.insert(start, end);
+            self.sizes.insert((end - start, start));
+        }
+    }
+
+    fn remove(&mut self, start: u64, end: u64) {
+        self.starts.remove(&start);
+        self.sizes.remove(&(end - start, start));
+    }
+
+    /// Room for so many bytes: in the smallest hole that fits wherever it begins, or behind everything.
+    fn take(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
+        let Some(&(size, start)) = self.sizes.range((bytes.checked_add(alignment - 1)?, 0)..).next() else {
+            let offset = round_up(self.end, alignment)?;
+            let (before, end) = (self.end, offset.checked_add(bytes)?);
+            self.end = end;
+            self.add(before, offset);
+            return Some(offset);
+        };
+        let offset = round_up(start, alignment)?;
+        self.remove(start, start + size);
+        self.add(start, offset);
+        self.add(offset + bytes, start + size);
+        Some(offset)
+    }
+
+    /// What was taken is a hole again, with those beside it.
+    fn give(&mut self, mut start: u64, mut end: u64) {
+        if let Some((&before, &meets)) = self.starts.range(..start).next_back()
+            && meets == start
+        {
+            self.remove(before, meets);
+            start = before;
+        }
+        if let Some(&behind) = self.starts.get(&end) {
+            self.remove(end, behind);
+            end = behind;
+        }
+        if end == self.end {
+            self.end = start;
+        } else {
+            self.add(start, end);
+        }
+    }
+}
+
+/// Offsets in the order of `part`, and the highest byte used; none where there is no line.
+pub(super) fn place(problem: &Problem, part: &[u32]) -> Option<(Vec<u64>, u64)> {
+    let Sharing::Line(lifetimes) = problem.sharing() else { return None };
+    let life = |k: usize| lifetimes[part[k] as usize];
+    let need = |k: usize| problem.buffers()[part[k] as usize];
+    // At one step deaths go first: who dies there does not live there.
+    let births = (0..part.len()).map(|k| (life(k).lower, true, k));
+    let mut events: Vec<_> = births.chain((0..part.len()).map(|k| (life(k).upper, false, k))).collect();
+    events.sort_unstable();
+    let (mut holes, mut offsets, mut height) = (Holes::default(), vec![0; part.len()], 0);
+    for (_, is_birth, k) in events {
+        if is_birth {
+            offsets[k] = holes.take(need(k).bytes, need(k).alignment)?;
+            height = height.max(offsets[k] + need(k).bytes);
+        } else {
+            holes.give(offsets[k], offsets[k] + need(k).bytes);
+        }
+    }
+    Some((offsets, height))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Buffer, Effort, Lifetime, Plan, solve, verify};
+
+    #[test]
+    fn plans_are_right_whatever_the_lifetimes() {
+        let mut state = 5_u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for _ in 0..200 {
+            let count = 1 + random(60);
+            let mut one = || Buffer::new(1 + random(900)).aligned(1 << random(6));
+            let buffers: Vec<Buffer> = (0..count).map(|_| one()).collect();
+            let lower: Vec<i64> = (0..count).map(|_| random(40) as i64).collect();
+            let lives = lower.iter().map(|&lower| Lifetime { lower, upper: lower + 1 + random(20) as i64 }).collect();
+            let problem = Problem::from_lifetimes(buffers, lives).unwrap();
+            let all: Vec<u32> = (0..count as u32).collect();
+            let (offsets, capacity) = place(&problem, &all).unwrap();
+            assert_eq!(verify(&problem, &Plan { offsets, capacity }), Ok(()));
+        }
+    }
+
+    #[test]
+    fn who_has_no_time_gets_a_plan_all_the_same() {
+        let lives = (0..9000).map(|at| Lifetime { lower: at, upper: at + 700 }).collect();
+        let problem = Problem::from_lifetimes((0..9000).map(|at| Buffer::new(1 + at % 97)).collect(), lives).unwrap();
+        let mut never = |_: &crate::plan::Progress| false;
+        let budget = crate::plan::Budget::steps(u64::MAX).watched(&mut never);
+        let outcome = solve(&problem, None, Effort::Search(budget));
+        assert_eq!(verify(&problem, &outcome.plan), Ok(()));
+        assert!(outcome.plan.capacity >= outcome.bound && outcome.plan.capacity < 2 * outcome.bound);
+    }
+}
