@@ -254,7 +254,7 @@ impl Maker {
             _ => String::new(),
         };
         match self.random.below(12) {
-            0 => self.say(format!("{name} = alloc now 256")),
+            0 if !self.several => self.say(format!("{name} = alloc now 256")),
             _ => self.say(format!("{name} = alloc {stream} 256{from}")),
         }
         match &mut self.capture {

@@ -16,7 +16,7 @@ use millpond::{
 };
 use millpond_core::check::Side;
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Op, Space, Start, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Op, Space, Start, What};
 use millpond_litmus::{Expected, Program};
 
 pub(crate) use place::Place;
@@ -50,6 +50,8 @@ struct Run {
     others: HashMap<DeviceId, Device>,
     /// The device of each stream.
     homes: HashMap<StreamId, DeviceId>,
+    /// The stream that memory was allocated on.
+    born: HashMap<Memory, StreamId>,
     /// For what acts at once.
     own: Stream,
     streams: HashMap<StreamId, Stream>,
@@ -120,6 +122,7 @@ pub(crate) fn run(program: &Program, place: Place, trace: Option<Trace>) -> Resu
         device,
         others: HashMap::new(),
         homes: HashMap::new(),
+        born: HashMap::new(),
         own,
         streams: HashMap::new(),
         events: HashMap::new(),
@@ -256,28 +259,13 @@ impl Run {
         Ok(())
     }
 
-    fn create_stream(&mut self, stream: StreamId, role: StreamRole, device: DeviceId) -> Result<Said, Cannot> {
-        self.homes.insert(stream, device);
-        if role == StreamRole::Legacy {
-            self.legacy.insert(stream);
-        }
-        let device = self.device_of(device)?;
-        let made = match role {
-            StreamRole::Blocking => device.stream(),
-            StreamRole::NonBlocking => device.non_blocking_stream(),
-            StreamRole::PerThread => device.per_thread_stream(),
-            StreamRole::Legacy => Ok(device.legacy_stream()),
-        };
-        self.streams.insert(stream, made.expect("a stream"));
-        Ok(Said::Done)
-    }
-
     fn stream(&self, stream: StreamId) -> Result<&Stream, Cannot> {
         self.streams.get(&stream).map_or_else(|| cannot("a stream that is gone cannot be named"), Ok)
     }
 
     fn alloc(&mut self, memory: Memory, pool: PoolId, stream: StreamId, bytes: u64) -> Result<Said, Cannot> {
         let default = self.default_pool(stream)?;
+        self.born.insert(memory, stream);
         let pool = match self.pools.get(&pool) {
             Some(pool) => pool,
             None if pool == PoolId(0) => &default,
@@ -317,6 +305,10 @@ impl Run {
     }
 
     fn free(&mut self, memory: Memory, stream_id: Option<StreamId>) -> Result<Said, Cannot> {
+        let home = |of: &StreamId| self.homes.get(of).copied().unwrap_or_default();
+        if self.born.get(&memory).map(home).unwrap_or_default() != stream_id.as_ref().map(home).unwrap_or_default() {
+            return cannot("memory is freed on its own device");
+        }
         if let (Some(stream), Some(Held::Node(node, owner))) = (stream_id, self.memory.get(&memory))
             && self.stream(stream)?.is_capturing().unwrap_or(false)
             && let Some(graph) = self.captures.values().next().map(|capture| capture.graph)
@@ -438,6 +430,11 @@ impl Run {
         let Some(accesses) = self.accesses(accesses, graph)? else { return Ok(Said::Done) };
         let on = stream.map_or(Ok(&self.own), |stream| self.stream(stream))?;
         let said = said(self.launch_on(on, accesses)?, act);
+        if let (None, Said::Refused(Error::InvalidArgument(invalid), _)) = (stream, &said)
+            && let Invalid::NoAccess { .. } = **invalid
+        {
+            return cannot("the host's accesses are those of a stream of the first device");
+        }
         if matches!(said, Said::Done) {
             match stream {
                 None => self.own.synchronize().expect("the stream runs"),

@@ -2,9 +2,9 @@
 
 use std::collections::hash_map::Entry;
 
-use millpond::{Device, PeerAccess, Pool};
+use millpond::{Device, Invalid, PeerAccess, Pool};
 use millpond_core::ids::{DeviceId, PoolId, StreamId};
-use millpond_core::op::{Act, Reach};
+use millpond_core::op::{Act, Reach, StreamRole};
 
 use super::{Cannot, Run, Said, cannot, said};
 
@@ -18,6 +18,27 @@ impl Run {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(free) => free.insert(self.place.device(device.0, self.trace.clone())?).clone(),
         })
+    }
+
+    pub(super) fn create_stream(
+        &mut self,
+        stream: StreamId,
+        role: StreamRole,
+        device: DeviceId,
+    ) -> Result<Said, Cannot> {
+        self.homes.insert(stream, device);
+        if role == StreamRole::Legacy {
+            self.legacy.insert(stream);
+        }
+        let device = self.device_of(device)?;
+        let made = match role {
+            StreamRole::Blocking => device.stream(),
+            StreamRole::NonBlocking => device.non_blocking_stream(),
+            StreamRole::PerThread => device.per_thread_stream(),
+            StreamRole::Legacy => Ok(device.legacy_stream()),
+        };
+        self.streams.insert(stream, made.expect("a stream"));
+        Ok(Said::Done)
     }
 
     /// The default pool of a stream's device.
@@ -35,7 +56,12 @@ impl Run {
         };
         let device = self.device_of(device)?;
         match self.pools.get(&pool) {
-            Some(pool) => Ok(said(pool.grant(&device, access), Act::Read)),
+            Some(pool) => match pool.grant(&device, access) {
+                Err(refused) if matches!(refused.invalid(), Some(Invalid::InUse { .. })) => {
+                    cannot("access is taken away once its uses have completed")
+                }
+                granted => Ok(said(granted, Act::Read)),
+            },
             None => cannot("a pool that is gone cannot be named"),
         }
     }

@@ -35,34 +35,39 @@ pub(crate) struct Visit<'a> {
 }
 
 impl<'a> Visit<'a> {
-    /// Checks that the stream's device may do this to memory of other devices, in the order of their numbers.
+    /// Looks whether the stream's device may do this to memory of other devices, in the order of their numbers. Each
+    /// access is with its place among those that were declared; so is what is refused.
     pub(crate) fn check(
         stream: &StreamShared,
-        wanted: impl Iterator<Item = (&'a Allocation, Act)>,
-    ) -> Result<Visit<'a>> {
+        wanted: impl Iterator<Item = (usize, &'a Allocation, Act)>,
+    ) -> (Visit<'a>, Vec<(usize, Error)>) {
         let mut visit = Visit { device: stream.context.number, held: SmallVec::new() };
-        let mut pools: SmallVec<[(&'a Arc<PoolShared>, &'a Allocation, Act); 2]> = SmallVec::new();
-        for (allocation, act) in wanted.filter(|(allocation, _)| allocation.device != visit.device) {
-            let Origin::Pool(pool) = &allocation.origin else {
-                let (what, with) = (allocation.id.to_string(), stream.title());
-                return Err(Invalid::OtherDevice { what, with }.into());
-            };
-            pools.push((pool, allocation, act));
+        let mut refused = Vec::new();
+        let mut pools: SmallVec<[(&'a Arc<PoolShared>, usize, &'a Allocation, Act); 2]> = SmallVec::new();
+        for (at, allocation, act) in wanted.filter(|(_, allocation, _)| allocation.device != visit.device) {
+            match &allocation.origin {
+                Origin::Pool(pool) => pools.push((pool, at, allocation, act)),
+                _ => {
+                    let (what, with) = (allocation.id.to_string(), stream.title());
+                    refused.push((at, Invalid::OtherDevice { what, with }.into()));
+                }
+            }
         }
         pools.sort_by_key(|(pool, ..)| key(pool));
-        for (pool, allocation, act) in pools {
+        for (pool, at, allocation, act) in pools {
             if visit.held.last().is_none_or(|(held, _)| *held != key(pool)) {
                 visit.held.push((key(pool), lock(&pool.grants)));
             }
             let granted = visit.held.last().map_or(PeerAccess::None, |(_, grants)| grants.access(visit.device));
             let needed = if act == Act::Read { PeerAccess::Read } else { PeerAccess::ReadWrite };
             if granted < needed {
-                return Err(no_access(stream, pool, allocation, act, granted));
+                refused.push((at, no_access(stream, pool, allocation, act, granted)));
+                continue;
             }
             // Whoever wants to know what has completed there asks this device.
             pool.context.chains.insert_abroad(stream.slot, &stream.progress, &stream.context.driver);
         }
-        Ok(visit)
+        (visit, refused)
     }
 
     /// The operation was submitted: a use of an allocation.

@@ -122,15 +122,20 @@ impl StreamShared {
         if hearing.needs(lives.iter().map(|life| &**life)) {
             return Ok(None);
         }
-        let mut visit = match wanted.iter().any(|wanted| wanted.allocation.get().device != self.context.number) {
-            true => Some(Visit::check(self, wanted.iter().map(|wanted| (wanted.allocation.get(), wanted.act)))?),
-            false => None,
-        };
+        let is_abroad = |wanted: &Wanted<'_>| wanted.allocation.get().device != self.context.number;
+        let visit = wanted
+            .iter()
+            .any(is_abroad)
+            .then(|| Visit::check(self, wanted.iter().map(|wanted| (wanted.at, wanted.allocation.get(), wanted.act))));
+        let (mut visit, no_access) = visit.unzip();
         let mut refused = Vec::from_iter(stale);
         for (wanted, place) in wanted.iter().zip(&places) {
             if let Err(error) = self.judge(wanted, &lives[*place], races, &mut state, caller) {
                 refused.push((wanted.at, error));
             }
+        }
+        if let Some(no_access) = no_access {
+            wanted::add_no_access(&mut refused, no_access);
         }
         // What could not be found was declared after all that was.
         if let Some(error) = wanted::first(refused).or(failed).or(aliased) {

@@ -6,7 +6,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_core::check::Act;
+use millpond_core::check::{Act, Kind};
 use millpond_core::op::Part;
 use smallvec::SmallVec;
 
@@ -88,6 +88,19 @@ pub(crate) fn merge(wanted: &mut Few<Wanted<'_>>) -> (Option<(usize, Error)>, Op
     });
     wanted.dedup_by(|later, first| later.is_of(first) && (later.part, later.act) == (first.part, first.act));
     (stale, aliased)
+}
+
+/// Adds what other devices do not grant: that is said of an access before its order, and after that it is freed.
+#[cold]
+pub(crate) fn add_no_access(refused: &mut Vec<(usize, Error)>, no_access: Vec<(usize, Error)>) {
+    let is_gone = |error: &Error| error.violation().is_none_or(|it| it.kind == Kind::UseAfterFree);
+    for (at, error) in no_access {
+        match refused.iter_mut().find(|(it, _)| *it == at) {
+            Some((_, known)) if is_gone(known) => {}
+            Some((_, known)) => *known = error,
+            None => refused.push((at, error)),
+        }
+    }
 }
 
 /// What an operation is refused with: the first in declared order, whatever the order of the locks, with what else the
