@@ -3,7 +3,6 @@
 //! Knows the heap's steps, streams' raw handles (foreign ones as well) and the driver; decides nothing. The invariants
 //! cited here are those of `millpond_core::pool` (APART, LEGAL, SAFE, STEPWISE).
 
-use crate::state::pool::Closing;
 use std::sync::Arc;
 
 use millpond_core::ids::ChunkId;
@@ -13,7 +12,7 @@ use millpond_driver::{Access, CopyKind, Driver, DriverError, Node, RawChunk, Raw
 
 use crate::state::context::Context;
 use crate::state::grants::open_mapping;
-use crate::state::pool::Heap;
+use crate::state::pool::{Closing, Heap};
 
 /// Takes the heap's steps one by one; at the first that fails the heap forgets the rest.
 pub(crate) fn apply_steps(context: &Context, heap: &mut Heap) -> Result<()> {

@@ -1,14 +1,13 @@
 //! What a pool grants to other devices, and what those did with it: data of `pool/grants.rs`.
 
-use crate::state::context::Context;
-use crate::sync::locks::Mutex;
-use crate::sync::locks::lock;
-use crate::sync::ranks;
 use millpond_core::check::Use;
 use millpond_driver::{Driver, Peer, PeerAccess};
 use smallvec::SmallVec;
 
 use crate::names::device_name::DeviceName;
+use crate::state::context::Context;
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
 
 /// What a pool grants.
 #[derive(Debug, Default)]
