@@ -13,7 +13,7 @@ use millpond_driver::process;
 use smallvec::SmallVec;
 
 use crate::state::access::Access as Declare;
-use crate::state::traced::Captured;
+use crate::state::parts::Captured;
 use crate::sync::locks::lock;
 use crate::trace::tracer::{Caller, NodeNumbers, TracedEvent, Tracer};
 

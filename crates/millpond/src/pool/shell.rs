@@ -40,7 +40,7 @@ fn apply(context: &Context, heap: &mut Heap, step: Step) -> Result<()> {
             let raw = raw_chunk(heap, chunk)?;
             // SAFETY: the pool maps whole chunks into holes of its own reservation (SAFE, STEPWISE).
             unsafe { context.driver.map(raw, at, bytes) }?;
-            if let Err(error) = open_mapping(context, &heap.grants, at, bytes) {
+            if let Err(error) = open_mapping(&context.driver, &heap.grants, at, bytes) {
                 // SAFETY: mapped just now, and nobody knows of it.
                 let _ = unsafe { context.driver.unmap(at, bytes) };
                 return Err(error);

@@ -109,7 +109,7 @@ struct Ended {
 }
 
 impl Importer for Connection {
-    fn hear(&self) {
+    fn catch_up(&self) {
         Connection::hear(self);
     }
 }

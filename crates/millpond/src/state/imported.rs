@@ -14,7 +14,7 @@ use crate::sync::ranks;
 
 /// What the floor that speaks with other processes does where an import ends.
 pub(crate) trait ImportEnd: fmt::Debug + Send + Sync {
-    /// The life ended, with this free: the exporter hears of it now.
+    /// The life ended, with this free: the exporter is to learn of it now.
     fn freed(
         &self,
         context: &Arc<Context>,

@@ -17,7 +17,7 @@ use crate::state::pool::{Heap, PoolShared};
 /// A process that holds leases, as the lives see it.
 pub(crate) trait Importer: fmt::Debug + Send + Sync {
     /// Takes in what it has said so far. Called with no locks held.
-    fn hear(&self);
+    fn catch_up(&self);
 }
 
 /// Who holds a life beside its owner.
@@ -106,7 +106,7 @@ impl Hearing {
     #[cold]
     pub(crate) fn hear(&mut self) {
         self.is_over = true;
-        self.connections.drain(..).for_each(|connection| connection.hear());
+        self.connections.drain(..).for_each(|connection| connection.catch_up());
     }
 
     /// Hears the importers that hold one allocation.

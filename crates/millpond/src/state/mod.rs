@@ -14,6 +14,7 @@ pub(crate) mod in_flight;
 pub(crate) mod last;
 pub(crate) mod legacy;
 pub(crate) mod lent;
+pub(crate) mod named;
 pub(crate) mod node;
 pub(crate) mod parts;
 pub(crate) mod peers;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use millpond_core::check::{Act, Place, Site, Use};
 use millpond_core::graph::GraphAllocId;
+use millpond_core::ids::AllocId;
 use millpond_core::op::Memory as TracedMemory;
 use millpond_core::pool::Frontier;
 use millpond_driver::process;
@@ -15,10 +16,15 @@ use crate::names::error::Result;
 use crate::state::allocation::{Allocation, Life, Origin};
 use crate::state::context::Context;
 use crate::state::session::Session;
-use crate::state::traced::Captured;
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
+
+/// Who knows the memory of captures that go on.
+pub(crate) trait Captured {
+    /// An allocation of a capture that goes on.
+    fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>>;
+}
 
 /// What the graphs of a device share.
 pub(crate) trait DeviceGraphs: Captured + Any + fmt::Debug + Send + Sync {

@@ -1,23 +1,16 @@
 //! What a trace calls allocations, and accesses as the program declares them.
 
-use std::sync::Arc;
-
 use millpond_core::check::Act;
 use millpond_core::graph::GraphAllocId;
-use millpond_core::ids::{AllocId, StreamId};
+use millpond_core::ids::StreamId;
 use millpond_core::op::{Access, Memory, Part, Place, Start, What};
 use smallvec::SmallVec;
 
 use crate::state::access::{Access as Declare, Source};
 use crate::state::allocation::{Allocation, Origin, Owned};
+use crate::state::parts::Captured;
 use crate::state::peers;
 use crate::trace::tracer::{Caller, Tracer};
-
-/// Who knows the memory of captures that go on.
-pub(crate) trait Captured {
-    /// An allocation of a capture that goes on.
-    fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>>;
-}
 
 impl Tracer {
     /// A free of memory that may be another device's, or of a capture.

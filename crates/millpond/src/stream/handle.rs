@@ -1,7 +1,7 @@
 //! A stream: a queue of work on a device, and a chain of the order (CUDA: `cudaStream_t`).
 //!
-//! The handle, and what belongs to one stream behind its own lock: its chain, and its shelves of recently freed blocks.
-//! What streams do with memory is in `serve.rs`, with work in `launch.rs` and `copy.rs`, with each other here.
+//! The handle, and what streams do with each other. What they do with memory is in `serve.rs`, with work in `launch.rs`
+//! and `copy.rs`; what belongs to one stream behind its own lock is in `state/stream.rs`.
 
 use std::panic::Location;
 use std::sync::Arc;

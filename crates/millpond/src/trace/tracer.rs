@@ -4,7 +4,8 @@
 //! one. What was refused because the program is wrong is written as what it asked for: whoever reads the trace refuses
 //! it, too. What the device could not do did not happen and is not written. Streams, memory and graphs of several
 //! devices share one trace: numbers of later devices begin higher. A capture is written as the nodes that it makes, so
-//! that a graph looks the same however it was built. The file is in `names/trace_file.rs`. Locks: the output's is the last of all.
+//! that a graph looks the same however it was built. The file is in `names/trace_file.rs`. Locks: the output's is the
+//! last of all.
 
 use std::collections::VecDeque;
 use std::panic::Location;
