@@ -24,7 +24,7 @@ use crate::names::role::{Ask, Role, StreamKind};
 use crate::names::trace_file::{Shared, Trace};
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
-use crate::trace::shares::TracedShares;
+use crate::trace::TracedShares;
 
 /// Numbers of a device begin this much above those of the one before.
 const DEVICE_SHIFT: u32 = 24;
