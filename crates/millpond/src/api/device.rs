@@ -60,7 +60,7 @@ impl Drop for DeviceShared {
         if process::is_forked() {
             return;
         }
-        self.context.graphs.forget_orphans();
+        self.context.graphs().forget_orphans();
         self.context.forget_imports();
         if let Some(tracer) = &self.context.tracer {
             // What still holds the device may hold it for ever. What cannot be written is lost, as in a crash.
@@ -132,7 +132,7 @@ impl Device {
         let number = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
         let context = Arc::new(Context {
             number,
-            graphs: Graphs::new(number, properties.granularity),
+            graphs: Box::new(Graphs::new(number, properties.granularity)),
             properties,
             driver: Arc::new(Counting::new(driver)),
             hosts: Hosts::new(number, config.host_threads),
@@ -143,7 +143,7 @@ impl Device {
             pools: Mutex::default(),
             legacy: Legacy::default(),
             closing: Mutex::default(),
-            share: Sharing::default(),
+            share: Box::<Sharing>::default(),
             tracer: Tracer::of(number, config.trace, config.host_threads),
             violations: config.violations,
             next_stream: AtomicU32::new(0),
@@ -280,7 +280,7 @@ impl Device {
     pub fn synchronize(&self) -> Result<()> {
         process::refuse_forked()?;
         let context = &self.shared.context;
-        context.graphs.refuse_in_capture("synchronize").inspect_err(|error| {
+        context.graphs().refuse_in_capture("synchronize").inspect_err(|error| {
             if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
                 tracer.synchronized(Location::caller());
             }

@@ -12,10 +12,11 @@ use millpond_core::order::{Base, Knows};
 use millpond_core::pool::{Freed, Frontier};
 use millpond_driver::process;
 
-use crate::graph::free_in_graph;
 use crate::names::error::Result;
-use crate::share::{Hearing, check_free, free_import};
 use crate::state::allocation::{Origin, Owned, freed_fault, site, violation};
+use crate::state::imported::free_import;
+use crate::state::lent::{Hearing, check_free};
+use crate::state::parts::free_in_graph;
 use crate::state::pool::PoolShared;
 use crate::state::refused::Refused;
 use crate::stream::serve::not_launched;
@@ -103,7 +104,7 @@ impl Device {
         if allocation.device != self.context().number {
             return Err(allocation.elsewhere(self.name().to_string()));
         }
-        self.context().graphs.refuse_in_capture("free")?;
+        self.context().graphs().refuse_in_capture("free")?;
         if let Origin::Captured(_) = allocation.origin {
             return Err(not_launched(allocation));
         }

@@ -5,8 +5,6 @@
 //! are, but [`Stream::record_use`], which a program calls whose order is trusted (PyTorch frees without saying what
 //! used the memory): it only ever adds a use, so that a later free waits for more, never for less.
 
-use crate::state::access::Access;
-use crate::state::access::sealed;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -24,11 +22,12 @@ use crate::graph::Graph;
 use crate::names::count::{Count, Span};
 use crate::names::error::{Invalid, Result};
 use crate::names::statistics::PoolStatistics;
-use crate::state::access::{Declared, Read, Source, Write};
+use crate::state::access::{Access, Declared, Read, Source, Write, sealed};
 use crate::state::allocation::{Allocation, Origin, Owned};
 use crate::state::buffer::Buffer;
 use crate::state::last::FoundPool;
-use crate::state::node::{MemAllocNode, NodeName};
+use crate::state::named::NodeName;
+use crate::state::node::MemAllocNode;
 use crate::state::pool::PoolShared;
 use crate::state::refused::Refused;
 use crate::state::stream::{Mode, StreamShared};
@@ -224,7 +223,7 @@ impl Stream {
             return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.shared.id.to_string() }.into());
         }
         // What the latest launch left.
-        let allocation = context.graphs.resolve(name, what.0)?;
+        let allocation = context.graphs().resolve(name, what.0)?;
         let generation = allocation.life().generation;
         self.shared.record_use(&Owned { allocation, generation, address: name.address }, what, is_traced)
     }

@@ -7,7 +7,6 @@
 //! The one number that the hot path looks at is the epoch: it changes when a host has learned something or the legacy
 //! default stream has work that other streams must wait for. A stream that has seen the epoch has nothing to hear.
 
-use crate::names::config::HostThreads;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,6 +14,7 @@ use std::sync::{Arc, Weak};
 
 use millpond_core::order::{Base, Chain, Host, Snapshot};
 
+use crate::names::config::HostThreads;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::TracedTold;

@@ -12,8 +12,7 @@ use millpond_core::order::Completed;
 use millpond_driver::{Driver, DriverError, RawMark, RawStream};
 use smallvec::SmallVec;
 
-use crate::clock::mark::CountedDriver;
-use crate::clock::mark::Mark;
+use crate::clock::mark::{CountedDriver, Mark};
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::exec::ExecShared;
-use super::payload::{EventNode, LatePlace, Payload};
+use super::payload::{LatePlace, Payload};
 use crate::names::count::Count;
 use crate::names::error::{Invalid, Result};
 use crate::names::graph_error::GraphError;
@@ -26,10 +26,11 @@ use crate::names::stream_names::side;
 use crate::state::access::{Access, Declared, Source};
 use crate::state::allocation::{Allocation, Origin};
 use crate::state::arena::Arena;
-use crate::state::buffer::Named;
 use crate::state::context::Context;
-use crate::state::node::{MemAllocNode, NodeName};
-use crate::stream::external::ExternalEvent;
+use crate::state::named::Named;
+use crate::state::named::NodeName;
+use crate::state::node::MemAllocNode;
+use crate::stream::external::{EventNode, ExternalEvent};
 use crate::stream::wanted::{Few, find_aliased};
 use crate::sync::garbage::{Garbage, Held};
 use crate::sync::locks::Mutex;
@@ -140,7 +141,7 @@ impl Body {
 
     /// A graph that is captured: its trace is what its streams do, until that ends well.
     pub(crate) fn to_capture(context: &Arc<Context>, addressing: Addressing) -> Self {
-        let id = context.graphs.next_graph();
+        let id = context.graphs().next_graph();
         Self {
             context: Arc::clone(context),
             core: CoreGraph::new(id, context.properties.granularity, addressing),
@@ -180,7 +181,7 @@ impl Body {
 
     /// A copy under a number of its own, with the same addresses.
     pub(crate) fn duplicate(&self) -> Self {
-        let id = self.context.graphs.next_graph();
+        let id = self.context.graphs().next_graph();
         let tracer = self.context.tracer.clone();
         if let Some(tracer) = &tracer {
             tracer.graph_cloned(self.core.id(), id);
@@ -188,7 +189,7 @@ impl Body {
         let grant = Grant::new(id, tracer.as_ref(), true);
         let core = self.core.duplicate(id);
         for (alloc, _) in core.allocs().filter(|(_, alloc)| alloc.freed.is_some()) {
-            self.context.graphs.grant(id, alloc, &grant);
+            self.context.graphs().grant(id, alloc, &grant);
         }
         Self { core, grant, is_clone: true, instance: Arc::default(), ..self.clone() }
     }
@@ -302,7 +303,7 @@ impl Body {
         let found = match named.pool {
             None => match self.context.find_import(named.id) {
                 Some(import) => import,
-                None => self.context.graphs.find(named.id)?,
+                None => self.context.graphs().find(named.id)?,
             },
             Some(id) => {
                 let pool = self.context.pools().into_iter().find(|pool| pool.id == id);
@@ -342,7 +343,7 @@ impl Body {
         }
         self.held.entry(allocation.id).or_insert_with(|| Arc::clone(allocation));
         if let Origin::Graph(_) = allocation.origin
-            && let Some((graph, alloc)) = self.context.graphs.key_of(allocation)
+            && let Some((graph, alloc)) = self.context.graphs().key_of(allocation)
         {
             let id = allocation.id;
             return match graph == self.core.id() {
@@ -440,7 +441,7 @@ impl Body {
 
     /// A free node, for this graph's memory or what another graph leaves live.
     pub(crate) fn add_free(&mut self, dependencies: &[NodeId], memory: Memory, place: Place) -> Result<NodeId> {
-        let graphs = &self.context.graphs;
+        let graphs = self.context.graphs();
         // Of a child it is a matter of this graph's own, found out when that is instantiated.
         let granted = match memory {
             Memory::Own(alloc) => Some((self.core.id(), alloc)),

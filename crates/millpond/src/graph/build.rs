@@ -11,13 +11,14 @@ use millpond_driver::{DriverError, process};
 
 use super::body::Body;
 use super::exec::{GraphExec, Instantiate};
-use super::payload::{EventNode, Payload};
+use super::payload::Payload;
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::GraphError;
 use crate::state::access::{Access, Read, Write};
-use crate::state::node::{GraphNode, MemAllocNode, NodeName};
-use crate::stream::external::ExternalEvent;
+use crate::state::named::NodeName;
+use crate::state::node::{GraphNode, MemAllocNode};
+use crate::stream::external::{EventNode, ExternalEvent};
 use crate::sync::garbage::Garbage;
 use crate::trace::tracer::Tracer;
 
@@ -113,7 +114,7 @@ impl Graph {
             self.note_refused(
                 error,
                 &dependencies,
-                |tracer| tracer.declared_node(&self.body.context.graphs, accesses),
+                |tracer| tracer.declared_node(&*self.body.context.graphs, accesses),
                 place,
             );
         })
@@ -384,7 +385,7 @@ impl Graph {
             _ => None,
         };
         if let Some((graph, alloc)) = freed {
-            self.body.context.graphs.withdraw(graph, alloc, &self.body.grant);
+            self.body.context.graphs().withdraw(graph, alloc, &self.body.grant);
         }
         // Dropped last: what a kernel owns may panic then.
         let _former = std::mem::replace(&mut self.edit().payloads[id.index()], Payload::Nothing);

@@ -5,8 +5,6 @@
 //! `enter` and finds its [`Session`]: streams that do not capture pay nothing. Locks: a stream's state, then the
 //! recording, then graph-wide tables; no allocation's lock is held meanwhile.
 
-use crate::state::session::CapturedAt;
-use crate::state::session::Session;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -28,6 +26,7 @@ use super::registry::Graphs;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::state::access::Access;
+use crate::state::session::{CapturedAt, Session};
 use crate::state::stream::State;
 use crate::stream::handle::Stream;
 use crate::sync::garbage::{Garbage, Held};
@@ -104,7 +103,7 @@ impl Drop for Lent<'_> {
 impl CapturedAt {
     /// The host asks for an event that is an edge.
     pub(crate) fn refuse(&self) -> Error {
-        let mut recording = lock(&self.session.context.graphs.captures);
+        let mut recording = lock(&self.session.context.graphs().captures);
         match recording.captures.check_event(&self.event) {
             Err(error) => CaptureError::Rule(error).into(),
             Ok(()) => CaptureError::Uncapturable { call: "event" }.into(),
@@ -263,7 +262,7 @@ impl Graphs {
 
 /// Acts on the graph of a capture that goes on; none where it has ended.
 fn with_open<R>(session: &Session, act: impl FnOnce(&mut Body, &mut Uses) -> R) -> Option<R> {
-    let mut recording = lock(&session.context.graphs.captures);
+    let mut recording = lock(&session.context.graphs().captures);
     let Recording { captures, open } = &mut *recording;
     let open = open.get_mut(&session.capture)?;
     let lent = Lent::new(captures.graph(open.origin)?, &mut open.body);
@@ -339,7 +338,7 @@ impl Stream {
         let shared = &self.shared;
         let mut state = shared.state.lock();
         let _ = shared.enter(&mut state)?;
-        let graphs = &shared.context.graphs;
+        let graphs = shared.context.graphs();
         let id = body.core.id();
         let mut uses = Uses::default();
         for node in body.core.topological_order() {
@@ -390,7 +389,7 @@ impl Stream {
         let mut state = shared.state.lock();
         // Where that is refused the capture is invalid, and its end says why.
         let seen = shared.close_window(&mut state);
-        let graphs = &shared.context.graphs;
+        let graphs = shared.context.graphs();
         let mut recording = lock(&graphs.captures);
         let capture = recording.captures.of(shared.id);
         let ended = recording.captures.end(shared.id, thread()).map_err(|error| not_yet(rule(error)))?;

@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millpond_core::check::{Act, Place, Use};
 use millpond_core::graph::{GraphAllocId, Memory};
@@ -9,9 +10,8 @@ use millpond_core::ids::{AllocId, Point, Slot};
 use millpond_core::op::StreamKind;
 use millpond_core::units::Range;
 use millpond_driver::process;
-use std::sync::atomic::Ordering;
 
-use super::payload::{EventNode, Payload};
+use super::payload::Payload;
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
@@ -19,12 +19,13 @@ use crate::names::role::Role;
 use crate::state::access::Access;
 use crate::state::allocation::{Allocation, Origin, Owned, site};
 use crate::state::buffer::Buffer;
-use crate::state::node::{MemAllocNode, NodeName};
+use crate::state::named::NodeName;
+use crate::state::node::MemAllocNode;
 use crate::state::pool::PoolShared;
 use crate::state::session::Session;
 use crate::state::stream::{State, StreamShared};
 use crate::stream::event::{At, Event};
-use crate::stream::external::ExternalEvent;
+use crate::stream::external::{EventNode, ExternalEvent};
 use crate::stream::handle::Stream;
 use crate::stream::launch::To;
 use crate::sync::garbage::Garbage;
@@ -43,7 +44,7 @@ impl StreamShared {
         caller: &'static Location<'static>,
     ) -> Result<Owned> {
         self.check_pool(pool)?;
-        lock(&self.context.graphs.captures).operate(self.id, |adding| {
+        lock(&self.context.graphs().captures).operate(self.id, |adding| {
             let (node, alloc, address) = adding.body.add_alloc(adding.tails, bytes, Place::Source(caller))?;
             adding.session.allocs.store(alloc.0 + 1, Ordering::Relaxed);
             let id = AllocId(self.context.next_alloc.fetch_add(1, Ordering::Relaxed));
@@ -55,7 +56,7 @@ impl StreamShared {
             life.range = Range::new(address, bytes);
             let generation = life.generation;
             drop(life);
-            self.context.graphs.enter_captured(&allocation);
+            self.context.graphs().enter_captured(&allocation);
             if let Some(tracer) = adding.session.tracer() {
                 tracer.captured_alloc(Some((adding.session.id, alloc)), pool.id, self.id, bytes, caller);
             }
@@ -69,12 +70,12 @@ impl StreamShared {
         let allocation = &owned.allocation;
         let key = match &allocation.origin {
             Origin::Captured(session) => Some((session.id, GraphAllocId(allocation.index))),
-            Origin::Graph(_) => self.context.graphs.key_of(allocation),
+            Origin::Graph(_) => self.context.graphs().key_of(allocation),
             Origin::Pool(_) | Origin::Imported(_) => None,
         };
         let Some((graph, alloc)) = key else {
             // Where the capture is invalid, that is what is said.
-            return lock(&self.context.graphs.captures).operate(self.id, |_| Err(not_graph_memory(allocation)));
+            return lock(&self.context.graphs().captures).operate(self.id, |_| Err(not_graph_memory(allocation)));
         };
         let memory = Memory::Foreign { graph, alloc };
         self.capture_free_of(memory, caller, |tracer| tracer.free_owned(owned, Some(self.id), caller))
@@ -86,7 +87,7 @@ impl StreamShared {
         caller: &'static Location<'static>,
         write: impl FnOnce(&Tracer),
     ) -> Result<()> {
-        lock(&self.context.graphs.captures).operate(self.id, |adding| {
+        lock(&self.context.graphs().captures).operate(self.id, |adding| {
             let memory = match memory {
                 Memory::Foreign { graph, alloc } if graph == adding.body.core.id() => Memory::Own(alloc),
                 memory => memory,
@@ -112,7 +113,7 @@ impl StreamShared {
         caller: &'static Location<'static>,
         work: impl FnOnce(To<'_, A::Place>) -> Result<R>,
     ) -> Result<R> {
-        let captures = &self.context.graphs.captures;
+        let captures = &self.context.graphs().captures;
         let resolved = lock(captures).resolve(self.id, accesses)?;
         let mut address = resolved.addresses.iter();
         let place = accesses.place(&mut || address.next().copied().unwrap_or(0));
@@ -125,7 +126,7 @@ impl StreamShared {
                 adding.check_uses(&resolved.accesses, may_share, payload.noun(), place)?;
                 let node = adding.body.add_work(adding.tails, &resolved.accesses, payload, may_share, place)?;
                 if let Some(tracer) = adding.session.tracer() {
-                    tracer.declared_launch(&self.context.graphs, self.id, accesses, caller);
+                    tracer.declared_launch(&*self.context.graphs, self.id, accesses, caller);
                 }
                 Ok((node, node))
             })
@@ -143,7 +144,7 @@ impl StreamShared {
     pub(crate) fn capture_event(&self, node: EventNode, event: &ExternalEvent, place: Place) -> Result<()> {
         // No other than the caller's event, which lives on: nothing of it is dropped here for the last time.
         let garbage = Garbage::default();
-        lock(&self.context.graphs.captures).operate(self.id, |adding| {
+        lock(&self.context.graphs().captures).operate(self.id, |adding| {
             let added = adding.body.add_event(&garbage, adding.tails, node, event, place)?;
             if let (Some(tracer), Some(event)) = (adding.session.tracer(), event.traced()) {
                 tracer.captured_event(self.id, event, matches!(node, EventNode::Record), place);
@@ -155,7 +156,7 @@ impl StreamShared {
     /// An edge to come.
     #[cold]
     pub(crate) fn capture_record(&self, _: &State, caller: &'static Location<'static>) -> Result<Event> {
-        let at = lock(&self.context.graphs.captures).record(self.id)?;
+        let at = lock(&self.context.graphs().captures).record(self.id)?;
         let traced = at.session.tracer().map(|tracer| {
             let event = tracer.event();
             tracer.record(self.id, &event, Place::Source(caller));
@@ -172,7 +173,7 @@ impl StreamShared {
         event: &Event,
         caller: &'static Location<'static>,
     ) -> Result<()> {
-        let mut recording = lock(&self.context.graphs.captures);
+        let mut recording = lock(&self.context.graphs().captures);
         match &event.at {
             At::Live { .. } => recording.wait_outside(self.id),
             At::Captured(at) => {
@@ -190,22 +191,22 @@ impl StreamShared {
     /// Refuses a call that waits for this stream or asks about it, while it captures.
     #[inline]
     pub(crate) fn refuse_in_capture(&self, call: &'static str) -> Result<()> {
-        if self.context.graphs.open.load(Ordering::Acquire) == 0 {
+        if self.context.graphs().open.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         process::refuse_forked()?;
-        lock(&self.context.graphs.captures).check_stream(self.id, call)
+        lock(&self.context.graphs().captures).check_stream(self.id, call)
     }
 
     /// The legacy stream is used: no blocking stream may be capturing.
     pub(crate) fn refuse_implicit(&self) -> Result<()> {
-        if self.context.graphs.open.load(Ordering::Acquire) == 0 {
+        if self.context.graphs().open.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         process::refuse_forked()?;
         let streams = self.context.streams();
         let blocking = |id| streams.iter().any(|it| it.id == id && it.role == Role::Ordinary(StreamKind::Blocking));
-        lock(&self.context.graphs.captures).check_legacy(blocking)
+        lock(&self.context.graphs().captures).check_legacy(blocking)
     }
 }
 

@@ -165,7 +165,7 @@ pub(crate) struct Run {
 impl ExecShared {
     /// A launch that the last one was, or that came after it.
     fn last(&self) -> Option<Last> {
-        let in_arenas = self.arena_keys.first().and_then(|arena| self.context.graphs.memory().last(*arena).cloned());
+        let in_arenas = self.arena_keys.first().and_then(|arena| self.context.graphs().memory().last(*arena).cloned());
         in_arenas.or_else(|| self.run.lock().last.clone())
     }
 
@@ -356,13 +356,13 @@ fn outputs(
                 let kept = old.and_then(|old| old.outputs.iter().find(|it| it.range == range));
                 kept.map(|kept| Arc::clone(&kept.allocation)).unwrap_or_else(|| {
                     let allocation = make(alloc, range, &room.arena);
-                    context.graphs.enter_number(&allocation);
+                    context.graphs().enter_number(&allocation);
                     allocation
                 })
             }
-            None => context.graphs.named((graph, alloc)).unwrap_or_else(|| {
+            None => context.graphs().named((graph, alloc)).unwrap_or_else(|| {
                 let allocation = make(alloc, range, &body.arena);
-                context.graphs.enter((graph, alloc), &allocation);
+                context.graphs().enter((graph, alloc), &allocation);
                 allocation
             }),
         };
@@ -424,7 +424,7 @@ fn arenas(context: &Context, core: &CoreExec, family: &Family<'_>, room: Option<
         cover.push((range, is_output));
     }
     arenas.retain(|(_, cover)| !cover.is_empty());
-    let mut memory = context.graphs.memory();
+    let mut memory = context.graphs().memory();
     arenas.iter().for_each(|(arena, cover)| memory.backing.enroll(arena.key, cover));
     arenas.into_iter().map(|(arena, _)| arena).collect()
 }
@@ -466,6 +466,6 @@ impl Drop for ExecShared {
         drop(slots);
         self.found = None;
         let outputs = std::mem::take(&mut self.outputs);
-        self.context.graphs.leave(outputs.into_iter().map(|output| output.allocation));
+        self.context.graphs().leave(outputs.into_iter().map(|output| output.allocation));
     }
 }

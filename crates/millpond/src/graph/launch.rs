@@ -179,7 +179,7 @@ impl GraphExec {
             return Err(Error::from(CaptureError::Uncapturable { call: "upload" }).into());
         }
         let mut run = exec.run.lock();
-        let mut memory = exec.context.graphs.memory();
+        let mut memory = exec.context.graphs().memory();
         for last in exec.before(&state, &run, Some(&*memory)) {
             last.before(shared, &mut state)?;
         }
@@ -242,7 +242,7 @@ impl ExecShared {
         let found = &founds.list;
         let waited = self.events.as_ref().map(Events::waited).unwrap_or_default();
         // Kept until the launch is recorded: else another thread's launch takes what it is bound to for idle.
-        let mut memory = (!self.arenas.is_empty()).then(|| self.context.graphs.memory());
+        let mut memory = (!self.arenas.is_empty()).then(|| self.context.graphs().memory());
         let before = self.before(state, run, memory.as_deref());
         let launching = Launching { shared, caller, before, waited };
         let mut lives = Lives::new();
@@ -369,7 +369,7 @@ impl ExecShared {
         }
         match memory {
             Some(memory) => memory.launched(&self.arena_keys, point, &freed, &anew),
-            None => freed.iter().for_each(|(range, point)| self.context.graphs.frees.push(*range, (*point).into())),
+            None => freed.iter().for_each(|(range, point)| self.context.graphs().frees.push(*range, (*point).into())),
         }
         begun
     }
@@ -405,7 +405,7 @@ impl StreamShared {
     /// A launch into a capturing stream is a child node.
     #[cold]
     fn capture_launch(&self, exec: &ExecShared, caller: &'static Location<'static>) -> Result<Begun> {
-        lock(&self.context.graphs.captures).operate(self.id, |adding| {
+        lock(&self.context.graphs().captures).operate(self.id, |adding| {
             let place = millpond_core::check::Place::Source(caller);
             let node = adding.body.add_child(adding.tails, &exec.body, place)?;
             if let (Some(tracer), Some(exec)) = (adding.session.tracer(), &exec.traced) {

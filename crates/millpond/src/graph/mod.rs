@@ -54,8 +54,7 @@ pub use launch::Launch;
 pub use memory::GraphMemoryStatistics;
 
 pub(crate) use body::Body;
-pub(crate) use capture::name_captured;
 pub(crate) use exec::ExecShared;
 pub(crate) use memory::trim as trim_graph_memory;
-pub(crate) use payload::{EventNode, Payload};
-pub(crate) use registry::{Graphs, drop_in_graph, find_in_graphs, free_in_graph, freed_in_graphs};
+pub(crate) use payload::Payload;
+pub(crate) use registry::{Graphs, find_in_graphs};

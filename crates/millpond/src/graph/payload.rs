@@ -80,13 +80,6 @@ pub(crate) enum Payload {
     Late(Arc<Late>),
 }
 
-/// The two kinds of nodes that order a graph with the outside.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum EventNode {
-    Record,
-    Wait,
-}
-
 impl std::fmt::Debug for Payload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

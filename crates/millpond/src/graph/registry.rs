@@ -2,30 +2,31 @@
 //!
 //! Knows allocations by the alloc node they are of; streams not at all.
 
-use crate::state::traced::Captured;
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use millpond_core::check::{Act, Place, Site, Use};
+use millpond_core::check::{Act, Use};
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
 use millpond_core::ids::AllocId;
 use millpond_core::op::Memory as TracedMemory;
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
-use millpond_driver::process;
 use rustc_hash::FxHashMap;
 
 use super::body::Grant;
-use super::capture::{Recording, drop_captured};
-use super::memory::{Frees, GraphMemory};
+use super::capture::{Recording, drop_captured, name_captured};
+use super::memory::{Frees, GraphMemory, trim};
 use crate::names::error::{Invalid, Nearest, Result};
 use crate::names::graph_error::GraphError;
 use crate::names::stream_names::side;
-use crate::state::allocation::{Allocation, Life, Origin, Owned};
+use crate::state::allocation::{Allocation, Life, Owned};
 use crate::state::arena::Arena;
 use crate::state::context::Context;
-use crate::state::node::NodeName;
+use crate::state::named::NodeName;
+use crate::state::parts::Captured;
+use crate::state::parts::DeviceGraphs;
 use crate::state::session::Session;
 use crate::sync::locks::{BiasedGuard, Guard, Mutex, lock};
 use crate::sync::ranks;
@@ -338,6 +339,43 @@ impl Graphs {
     }
 }
 
+impl Context {
+    /// The graphs of the device, as this floor knows them.
+    #[inline]
+    pub(crate) fn graphs(&self) -> &Graphs {
+        let any: &dyn Any = &*self.graphs;
+        any.downcast_ref().expect("a device is opened with the graphs of this floor")
+    }
+}
+
+impl DeviceGraphs for Graphs {
+    fn freed(&self, allocation: &Arc<Allocation>, life: BiasedGuard<'_, { ranks::LIFE }, Life>, after: Frontier) {
+        self.frees.push(life.range, after);
+        drop(life);
+        self.take_orphan(allocation);
+    }
+
+    fn drop_captured(&self, session: &Arc<Session>, alloc: GraphAllocId) {
+        drop_captured(session, alloc);
+    }
+
+    fn name_captured(&self, session: &Arc<Session>, alloc: GraphAllocId, name: &Arc<str>) {
+        name_captured(session, alloc, name);
+    }
+
+    fn freed_at(&self, context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
+        freed_in_graphs(context, tracer, pointer)
+    }
+
+    fn trim(&self, context: &Context) -> Result<()> {
+        trim(context)
+    }
+
+    fn finish(&self, context: &Context) {
+        self.finish_closing(context);
+    }
+}
+
 impl Captured for Graphs {
     /// An allocation of a capture that goes on.
     fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>> {
@@ -345,54 +383,18 @@ impl Captured for Graphs {
     }
 }
 
-/// The memory of a life that a launch began, and that ended just now, is free after `after`. Its lock is held until
-/// that is known: the next launch must not begin another life in between.
-pub(crate) fn free_in_graph(
-    allocation: &Arc<Allocation>,
-    life: BiasedGuard<'_, { ranks::LIFE }, Life>,
-    after: Frontier,
-) {
-    if let Origin::Graph(arena) = &allocation.origin {
-        let context = &arena.context;
-        context.graphs.frees.push(life.range, after);
-        drop(life);
-        context.graphs.take_orphan(allocation);
-    }
-}
-
-/// A buffer of a graph's memory was dropped: freed after everything declared so far.
-pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
-    if process::is_forked() {
-        return;
-    }
-    if let Origin::Captured(session) = &allocation.origin {
-        return drop_captured(session, GraphAllocId(allocation.index));
-    }
-    let mut life = allocation.life();
-    if life.freed.is_some() || life.generation != generation {
-        return;
-    }
-    let after = Frontier::of(life.history.points());
-    let last = life.history.uses().last().copied().unwrap_or(life.history.born());
-    life.freed = Some(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
-    if let Some(tracer) = allocation.tracer() {
-        tracer.dropped(allocation.id, generation);
-    }
-    free_in_graph(allocation, life, after);
-}
-
 /// What a trace calls the memory of a graph that starts at `pointer` and is not live: its last life, or the alloc node
 /// that never had one.
 #[cold]
-pub(crate) fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
-    let all: Vec<_> = lock(&context.graphs.numbers).values().filter_map(Weak::upgrade).collect();
+fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
+    let all: Vec<_> = lock(&context.graphs().numbers).values().filter_map(Weak::upgrade).collect();
     let had_life = all.iter().find_map(|allocation| {
         let life = allocation.life();
         let is_it = life.generation > 0 && life.freed.is_some() && life.range.start == pointer;
         is_it.then(|| tracer.memory(allocation.id, life.generation))
     });
     had_life.or_else(|| {
-        let arenas: Vec<Arc<Arena>> = lock(&context.graphs.arenas).iter().filter_map(Weak::upgrade).collect();
+        let arenas: Vec<Arc<Arena>> = lock(&context.graphs().arenas).iter().filter_map(Weak::upgrade).collect();
         let (graph, alloc) = arenas.iter().find_map(|arena| arena.node_from(pointer))?;
         Some(tracer.alloc_node(graph, alloc))
     })
@@ -401,7 +403,7 @@ pub(crate) fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) 
 /// The live allocation of a graph that starts at `pointer`.
 #[cold]
 pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Result<Owned, Nearest> {
-    let all: Vec<_> = lock(&context.graphs.numbers).values().filter_map(Weak::upgrade).collect();
+    let all: Vec<_> = lock(&context.graphs().numbers).values().filter_map(Weak::upgrade).collect();
     let mut nearest = Nearest::Outside { nearest: None };
     for allocation in all {
         let life = allocation.life();
@@ -421,7 +423,7 @@ pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Re
         };
     }
     if nearest == (Nearest::Outside { nearest: None }) {
-        let arenas: Vec<Arc<Arena>> = lock(&context.graphs.arenas).iter().filter_map(Weak::upgrade).collect();
+        let arenas: Vec<Arc<Arena>> = lock(&context.graphs().arenas).iter().filter_map(Weak::upgrade).collect();
         if let Some(found) = arenas.iter().find_map(|arena| arena.node_at(pointer)) {
             nearest = found;
         }
@@ -431,6 +433,7 @@ pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Re
 
 #[cfg(test)]
 mod tests {
+    use millpond_core::check::Site;
     use millpond_core::ids::{Point, Slot};
 
     use super::*;

@@ -3,7 +3,6 @@
 //! A capture is in it as what its streams do. A node that was refused has a number there all the same, so that numbers
 //! are counted by what the program asked for.
 
-use crate::state::traced::Captured;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,6 +13,7 @@ use millpond_driver::process;
 use smallvec::SmallVec;
 
 use crate::state::access::Access as Declare;
+use crate::state::parts::Captured;
 use crate::sync::locks::lock;
 use crate::trace::tracer::{Caller, NodeNumbers, TracedEvent, Tracer};
 
@@ -175,7 +175,7 @@ impl Tracer {
 
     /// What a node does to memory that the program declares.
     #[cold]
-    pub(crate) fn declared_node<A: Declare>(&self, graphs: &impl Captured, accesses: &A) -> NodeOp {
+    pub(crate) fn declared_node<A: Declare>(&self, graphs: &(impl Captured + ?Sized), accesses: &A) -> NodeOp {
         NodeOp::Kernel(self.declared(graphs, accesses))
     }
 

@@ -95,7 +95,7 @@ impl StreamShared {
         let Some(node) = state.window.take() else { return Ok(()) };
         let seen = Window::left(&self.context, self.raw).close();
         match &state.capture {
-            Some(session) => lock(&self.context.graphs.captures).keep(session, node, seen),
+            Some(session) => lock(&self.context.graphs().captures).keep(session, node, seen),
             None => seen.map(drop),
         }
     }

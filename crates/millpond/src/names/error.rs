@@ -8,8 +8,10 @@ use std::fmt;
 use millpond_core::check::{Finding, Side, Spot};
 use millpond_core::ids::{PoolId, StreamId};
 use millpond_core::pool::Exhausted;
+use millpond_core::share::TicketError;
 use millpond_core::units::{Bytes, Range};
 use millpond_driver::{DriverError, PeerAccess};
+use rustix::io::Errno;
 
 use crate::names::device_name::DeviceName;
 pub use crate::names::graph_error::{CaptureError, GraphError};
@@ -462,5 +464,27 @@ impl fmt::Display for OutOfMemory {
             write!(f, "\n  held by {}", holder.allocation)?;
         }
         Ok(())
+    }
+}
+
+impl ShareError {
+    pub(crate) fn system(call: &'static str) -> impl FnOnce(Errno) -> Error {
+        move |errno| ShareError::System { call, reason: errno.to_string() }.into()
+    }
+
+    pub(crate) fn answer(why: impl Into<String>) -> Error {
+        ShareError::Answer(why.into()).into()
+    }
+}
+
+impl From<ShareError> for Error {
+    fn from(error: ShareError) -> Self {
+        Error::Share(Box::new(error))
+    }
+}
+
+impl From<TicketError> for Error {
+    fn from(error: TicketError) -> Self {
+        ShareError::Ticket(error).into()
     }
 }

@@ -1,9 +1,6 @@
 //! Why sharing between processes refuses. Plain data.
 
 use millpond_core::share::{Refusal, TicketError, TicketKind};
-use rustix::io::Errno;
-
-use crate::names::error::Error;
 
 /// Why something was not shared with another process.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -97,26 +94,4 @@ pub enum ShareError {
         /// Its reason.
         reason: String,
     },
-}
-
-impl ShareError {
-    pub(crate) fn system(call: &'static str) -> impl FnOnce(Errno) -> Error {
-        move |errno| ShareError::System { call, reason: errno.to_string() }.into()
-    }
-
-    pub(crate) fn answer(why: impl Into<String>) -> Error {
-        ShareError::Answer(why.into()).into()
-    }
-}
-
-impl From<ShareError> for Error {
-    fn from(error: ShareError) -> Self {
-        Error::Share(Box::new(error))
-    }
-}
-
-impl From<TicketError> for Error {
-    fn from(error: TicketError) -> Self {
-        ShareError::Ticket(error).into()
-    }
 }

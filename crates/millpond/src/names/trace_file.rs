@@ -1,6 +1,6 @@
 //! The file of a trace: opened by a setting or by the environment, one writer at a time, flushed by frames.
 //!
-//! Knows operations and bytes; who makes them is in `tracing.rs`. What cannot be written is left out from then on and
+//! Knows operations and bytes; `trace/tracer.rs` makes them. What cannot be written is left out from then on and
 //! said once, on standard error: tracing never makes a program fail. A process that was forked from the one that opened
 //! the file writes nothing. When the process ends, by `exit` or because `main` returns, traces that are open then are
 //! written to their end, whoever still holds a device; what is done after that (destructors of the program's statics)
@@ -13,11 +13,12 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Once, OnceLock, Weak};
 use std::time::Duration;
 
-use crate::sync::locks::{Guard, Mutex, lock};
-use crate::sync::ranks;
 use millpond_core::op::{Names, Op};
 use millpond_core::trace::ops::Writer;
 use millpond_driver::process;
+
+use crate::sync::locks::{Guard, Mutex, lock};
+use crate::sync::ranks;
 
 /// The environment's way to ask for a trace of every device.
 const VARIABLE: &str = "MILLPOND_TRACE";

@@ -7,7 +7,6 @@
 //! Invariants: **granted-open**: while a pool grants a device access, that device can use every mapping of it;
 //! **seen-off**: access is taken away only when the host knows that every use under it has completed.
 
-use crate::state::grants::Grants;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -20,6 +19,7 @@ use crate::names::error::{Error, Invalid, Result};
 use crate::names::stream_names::side;
 use crate::state::allocation::{Allocation, Origin};
 use crate::state::context::Context;
+use crate::state::grants::Grants;
 use crate::state::pool::{Heap, PoolShared};
 use crate::state::stream::StreamShared;
 use crate::sync::locks::{Guard, lock};

@@ -1,9 +1,9 @@
-//! The one caller of the driver's unsafe calls: takes what the core has decided and does it.
+//! The one caller of the driver's unsafe calls, but for streams that are taken over (`api/adopt.rs`): takes what the
+//! core has decided and does it.
 //!
-//! Knows the heap's steps, streams' raw handles (foreign ones as well) and the driver; decides nothing. The invariants
+//! Knows the heap's steps, streams' raw handles and the driver; decides nothing. The invariants
 //! cited here are those of `millpond_core::pool` (APART, LEGAL, SAFE, STEPWISE).
 
-use crate::state::pool::Closing;
 use std::sync::Arc;
 
 use millpond_core::ids::ChunkId;
@@ -13,7 +13,7 @@ use millpond_driver::{Access, CopyKind, Driver, DriverError, Node, RawChunk, Raw
 
 use crate::state::context::Context;
 use crate::state::grants::open_mapping;
-use crate::state::pool::Heap;
+use crate::state::pool::{Closing, Heap};
 
 /// Takes the heap's steps one by one; at the first that fails the heap forgets the rest.
 pub(crate) fn apply_steps(context: &Context, heap: &mut Heap) -> Result<()> {
@@ -41,7 +41,7 @@ fn apply(context: &Context, heap: &mut Heap, step: Step) -> Result<()> {
             let raw = raw_chunk(heap, chunk)?;
             // SAFETY: the pool maps whole chunks into holes of its own reservation (SAFE, STEPWISE).
             unsafe { context.driver.map(raw, at, bytes) }?;
-            if let Err(error) = open_mapping(context, &heap.grants, at, bytes) {
+            if let Err(error) = open_mapping(&context.driver, &heap.grants, at, bytes) {
                 // SAFETY: mapped just now, and nobody knows of it.
                 let _ = unsafe { context.driver.unmap(at, bytes) };
                 return Err(error);

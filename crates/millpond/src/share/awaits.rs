@@ -133,7 +133,7 @@ impl Waiting {
 fn run(context: &Arc<Context>, epoll: &OwnedFd) {
     loop {
         {
-            let mut waiting = lock(&context.share.awaits.0);
+            let mut waiting = lock(&context.share().awaits.0);
             if waiting.opened.is_empty() {
                 waiting.has_thread = false;
                 return;
@@ -145,7 +145,7 @@ fn run(context: &Arc<Context>, epoll: &OwnedFd) {
             Err(_) => return,
         }
         for event in ready {
-            let taken = lock(&context.share.awaits.0).opened.remove(&event.data.u64());
+            let taken = lock(&context.share().awaits.0).opened.remove(&event.data.u64());
             if let Some((opened, past)) = taken {
                 opened.finish(context, &past);
             }

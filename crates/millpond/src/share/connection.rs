@@ -32,6 +32,7 @@ use super::socket::{self, Party, Received};
 use crate::state::allocation::Allocation;
 use crate::state::context::Context;
 use crate::state::last::FoundContext;
+use crate::state::lent::Importer;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
@@ -105,6 +106,12 @@ pub(super) struct Broken;
 struct Ended {
     leases: Vec<Lease>,
     allocations: Vec<Arc<Allocation>>,
+}
+
+impl Importer for Connection {
+    fn catch_up(&self) {
+        Connection::hear(self);
+    }
 }
 
 impl Connection {

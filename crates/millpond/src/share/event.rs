@@ -136,7 +136,7 @@ impl Event {
         let end = abroad(snapshot.point()).unwrap_or(over);
         let grant = EventGrant { end, known, name: None, device: number };
         let announced = Target::Event(Announced { grant, mark: Arc::clone(mark) });
-        exporter.issue(TicketKind::Event, announced, 0, context.share.times().ticket_life)
+        exporter.issue(TicketKind::Event, announced, 0, context.share().times().ticket_life)
     }
 }
 
@@ -144,7 +144,7 @@ impl Context {
     pub(crate) fn import_event(self: &Arc<Self>, ticket: &Ticket) -> Result<Event> {
         process::refuse_forked()?;
         check_kind(ticket, TicketKind::Event)?;
-        let number = self.share.number()?;
+        let number = self.share().number()?;
         let until = self.import_end();
         let (peer, (reply, mut files)) = self.ask_exporter(ticket, until, |peer| peer.claim(ticket, until))?;
         let (Reply::Event(grant), Some(file)) = (reply, files.pop()) else {
@@ -166,7 +166,7 @@ impl Context {
             Some(raw) => {
                 let opened = Opened::new(Mark::new(raw, &self.driver), line);
                 let mark = Arc::new(run_alone(self, |stream| self.driver.wait(stream, raw), None)?);
-                self.share.awaits.add(self, opened, Arc::clone(&mark));
+                self.share().awaits.add(self, opened, Arc::clone(&mark));
                 mark
             }
             None if self.properties.runs_closures => Arc::new(run_alone(

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Weak};
 use std::time::{Duration, Instant};
 
+use door::Door;
 use millpond_core::share::{Desk, Refusal, Ticket, TicketKind};
 use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -31,7 +32,6 @@ use crate::state::context::Context;
 use crate::state::pool::PoolShared;
 use crate::sync::locks::{Mutex, lock, wait_timeout};
 use crate::sync::ranks;
-use door::Door;
 
 const LISTENER: u64 = 0;
 const BELL: u64 = 1;
@@ -166,7 +166,7 @@ impl fmt::Debug for Exporter {
 impl Exporter {
     /// Opens the socket and starts the thread.
     pub(super) fn open(context: &Arc<Context>) -> Result<Arc<Exporter>> {
-        let number = context.share.number()?;
+        let number = context.share().number()?;
         let system = |call| ShareError::system(call);
         let name = socket::random().map_err(system("make a random number"))?;
         let listener = socket::listen(name).map_err(system("listen for importers"))?;

@@ -8,10 +8,10 @@ use bytemuck::Pod;
 use millpond_core::units::Range;
 use millpond_driver::Driver;
 
-use super::lend::Lent;
 use crate::Buffer;
 use crate::names::error::Result;
 use crate::names::share_error::ShareError;
+use crate::state::lent::Lent;
 
 /// A chunk of memory under a buffer, as a file.
 ///

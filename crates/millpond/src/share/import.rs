@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytemuck::Pod;
-use millpond_core::check::{Act, Place, Site, Use};
+use millpond_core::check::Use;
 use millpond_core::ids::{AllocId, Point};
 use millpond_core::share::{ForeignUse, LeaseId, Request, Ticket, TicketKind, USES_MAX};
 use millpond_core::units::Range;
 use millpond_driver::{Driver, process};
 
-use super::abroad::{Hold, Namers, is_abroad};
+use super::abroad::{Hold, Namers};
 use super::claimed::Claimed;
 use super::peer::{Handle, Peer};
 use super::returns::Returning;
@@ -25,18 +25,17 @@ use crate::names::share_error::ShareError;
 use crate::pool::shell;
 use crate::state::allocation::{Allocation, Life, Origin, Owned};
 use crate::state::context::Context;
+use crate::state::imported::{ImportEnd, Imported, drop_import};
+use crate::state::lent::is_abroad;
 use crate::state::pool::PoolShared;
 use crate::sync::locks::{BiasedGuard, Mutex, lock};
 use crate::sync::ranks;
 
-/// Where an imported allocation is from.
+/// An import, as the process that holds it knows it.
 #[derive(Debug)]
-pub(crate) struct Imported {
-    pub(crate) context: Arc<Context>,
-    pub(super) peer: Arc<Peer>,
+struct Import {
+    peer: Arc<Peer>,
     lease: LeaseId,
-    /// Whether it may be written to.
-    pub(crate) can_write: bool,
     /// Taken when the life ends.
     window: Mutex<{ ranks::WINDOW }, Option<Window>>,
     /// Those whose uses are in its history.
@@ -63,7 +62,7 @@ impl Window {
             if let Err(error) = shell::map_import(context, *raw, at, part.bytes) {
                 // Both the window and what was claimed give the chunks back that are mapped.
                 window.mapped.iter().for_each(|(_, _, name)| peer.use_again(*name));
-                context.share.returns.close(context, window);
+                context.share().returns.close(context, window);
                 return Err(error.into());
             }
             window.mapped.push((at, part.bytes, (part.chunk, claimed.grant.can_write)));
@@ -93,7 +92,7 @@ impl Context {
     pub(super) fn import(self: &Arc<Self>, ticket: &Ticket, pool: Option<u32>) -> Result<(Owned, u64)> {
         check_kind(ticket, TicketKind::Memory)?;
         self.check_numbers()?;
-        let number = self.share.number()?;
+        let number = self.share().number()?;
         let until = self.import_end();
         let (peer, claimed) = self.ask_exporter(ticket, until, |peer| peer.claim_memory(self, ticket, until))?;
         if pool.is_some_and(|pool| claimed.grant.parts.iter().any(|part| part.chunk.pool != pool)) {
@@ -110,8 +109,8 @@ impl Context {
         let can_write = claimed.grant.can_write;
         let (lease, _) = claimed.take();
         let id = AllocId(self.next_alloc.fetch_add(1, Ordering::Relaxed));
-        let (context, window, _told) = (Arc::clone(self), Mutex::new(Some(window)), told);
-        let imported = Imported { context, peer, lease, can_write, window, _told };
+        let (window, _told) = (Mutex::new(Some(window)), told);
+        let imported = Imported::new(self, can_write, Box::new(Import { peer, lease, window, _told }));
         let allocation = Arc::new(Allocation::new(id, 0, self.number, Origin::Imported(Arc::new(imported))));
         let mut life = allocation.life();
         life.begin(bytes, uses[0]);
@@ -119,7 +118,7 @@ impl Context {
         life.range = range;
         let generation = life.generation;
         drop(life);
-        lock(&self.share.imports).insert(id, Arc::clone(&allocation));
+        lock(&self.share().imports).insert(id, Arc::clone(&allocation));
         if let Some(tracer) = &self.tracer {
             tracer.imported(id, generation, bytes);
         }
@@ -128,12 +127,12 @@ impl Context {
 
     /// The import with this number.
     pub(crate) fn find_import(&self, id: AllocId) -> Option<Arc<Allocation>> {
-        lock(&self.share.imports).get(&id).cloned()
+        lock(&self.share().imports).get(&id).cloned()
     }
 
     /// The import that starts at an address, or what is there instead.
     pub(crate) fn find_import_at(&self, pointer: u64) -> std::result::Result<Owned, Nearest> {
-        let all: Vec<_> = lock(&self.share.imports).values().cloned().collect();
+        let all: Vec<_> = lock(&self.share().imports).values().cloned().collect();
         for allocation in all {
             let life = allocation.life();
             if !life.range.contains(pointer) {
@@ -153,7 +152,7 @@ impl Context {
     /// The device's last handle is gone: imports that nobody can name any more are given back.
     pub(crate) fn forget_imports(&self) {
         let all: Vec<_> = {
-            let imports = lock(&self.share.imports);
+            let imports = lock(&self.share().imports);
             imports.values().filter(|allocation| Arc::strong_count(allocation) == 1).cloned().collect()
         };
         for allocation in all {
@@ -163,51 +162,35 @@ impl Context {
     }
 }
 
-/// The life of an import ended with this free: the exporter hears of it now.
-pub(crate) fn free_import(
-    allocation: &Arc<Allocation>,
-    life: BiasedGuard<'_, { ranks::LIFE }, Life>,
-    free: Option<Use>,
-) {
-    let Origin::Imported(imported) = &allocation.origin else { return };
-    let context = Arc::clone(&imported.context);
-    let base = context.hosts.base();
-    let latest = life.history.latest();
-    let own = latest.iter().filter(|known| !is_abroad(known)).chain(&free);
-    let open: Vec<Use> = own.filter(|known| !base.covers(known.point)).copied().collect();
-    drop(life);
-    lock(&context.share.imports).remove(&allocation.id);
-    let Some(window) = lock(&imported.window).take() else { return };
-    let namers = Namers::of_own(&context, context.share.number().unwrap_or_default());
-    // A free comes after all other uses: where there are too many, it stands for them.
-    let told = open.len().saturating_sub(USES_MAX);
-    let uses: Vec<ForeignUse> = open.iter().skip(told).filter_map(|known| namers.use_abroad(known)).collect();
-    imported.peer.tell(&Request::Release { lease: imported.lease, uses });
-    let points: Vec<Point> = open.iter().map(|known| known.point).collect();
-    match points.is_empty() {
-        true => context.share.returns.close(&context, window),
-        false => {
-            let (peer, lease) = (Arc::clone(&imported.peer), imported.lease);
-            Returning::begin(&context, Returning { peer, lease, points, window: Some(window) });
+impl ImportEnd for Import {
+    fn freed(
+        &self,
+        context: &Arc<Context>,
+        id: AllocId,
+        life: BiasedGuard<'_, { ranks::LIFE }, Life>,
+        free: Option<Use>,
+    ) {
+        let base = context.hosts.base();
+        let latest = life.history.latest();
+        let own = latest.iter().filter(|known| !is_abroad(known)).chain(&free);
+        let open: Vec<Use> = own.filter(|known| !base.covers(known.point)).copied().collect();
+        drop(life);
+        lock(&context.share().imports).remove(&id);
+        let Some(window) = lock(&self.window).take() else { return };
+        let namers = Namers::of_own(context, context.share().number().unwrap_or_default());
+        // A free comes after all other uses: where there are too many, it stands for them.
+        let told = open.len().saturating_sub(USES_MAX);
+        let uses: Vec<ForeignUse> = open.iter().skip(told).filter_map(|known| namers.use_abroad(known)).collect();
+        self.peer.tell(&Request::Release { lease: self.lease, uses });
+        let points: Vec<Point> = open.iter().map(|known| known.point).collect();
+        match points.is_empty() {
+            true => context.share().returns.close(context, window),
+            false => {
+                let (peer, lease) = (Arc::clone(&self.peer), self.lease);
+                Returning::begin(context, Returning { peer, lease, points, window: Some(window) });
+            }
         }
     }
-}
-
-/// The buffer of an import was dropped: freed after everything declared so far.
-pub(crate) fn drop_import(allocation: &Arc<Allocation>, generation: u64) {
-    if process::is_forked() {
-        return;
-    }
-    let mut life = allocation.life();
-    if life.freed.is_some() || life.generation != generation {
-        return;
-    }
-    let last = life.history.uses().last().copied().unwrap_or(life.history.born());
-    life.freed = Some(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
-    if let Some(tracer) = allocation.tracer() {
-        tracer.dropped(allocation.id, generation);
-    }
-    free_import(allocation, life, None);
 }
 
 pub(super) fn check_kind(ticket: &Ticket, wanted: TicketKind) -> Result<()> {

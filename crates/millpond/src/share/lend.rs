@@ -7,123 +7,21 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use millpond_core::check::{Act, Fault, History, Kind, Place, Site, Use};
-use millpond_core::ids::{Point, Slot, StreamId};
-use millpond_core::order::{Base, Knows};
+use millpond_core::check::{History, Use};
+use millpond_core::ids::Point;
+use millpond_core::order::Base;
 use millpond_core::pool::{Freed, Frontier};
 use millpond_core::share::{ChunkName, ForeignUse, LeaseId, MemoryGrant, PARTS_MAX, Part, Refusal, USES_MAX};
 use millpond_core::units::Range;
-use smallvec::SmallVec;
 
-use super::abroad::{Hold, Namers, is_abroad};
+use super::abroad::{Hold, Namers};
 use super::connection::Connection;
 use crate::state::allocation::{Allocation, Life, Origin};
 use crate::state::context::Context;
+use crate::state::lent::{Hearing, Holder, Lent, Phase, own_points};
 use crate::state::pool::{Heap, PoolShared};
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
-
-/// Who holds a life beside its owner.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Lent {
-    holders: SmallVec<[Holder; 2]>,
-    /// The owner has dropped it.
-    is_dropped: bool,
-    /// Others may reach it, lease or no lease.
-    is_exposed: bool,
-}
-
-/// A lease of a life.
-#[derive(Clone, Debug)]
-struct Holder {
-    lease: LeaseId,
-    process: u32,
-    connection: Weak<Connection>,
-    phase: Phase,
-}
-
-/// How far a lease is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    /// The importer has it.
-    Held,
-    /// It was given back in the order of the program; its uses may run.
-    Returning,
-    /// Its uses have completed, and its importer's host was not told so.
-    Over,
-}
-
-impl Lent {
-    /// Why the owner may not free it now.
-    fn fault(&self) -> Option<Fault> {
-        let process = self.holders.iter().find(|holder| holder.phase == Phase::Held)?.process;
-        let site = Site { act: Act::Allocate, stream: StreamId::HOST, op: 0, place: Place::Process(process) };
-        let point = Point { slot: Slot(0), seq: 0 };
-        Some(Fault::new(Kind::FreeWhileImported, Use { point, site }))
-    }
-
-    /// Others may reach the block from now on: it never serves again, where the pool keeps allocations apart. A
-    /// destroyed pool serves nobody anyway, and goes with the last free.
-    pub(super) fn expose(life: &mut Life, heap: &mut Heap, allocation: &Allocation, pool: &PoolShared) {
-        if pool.is_apart && !pool.is_destroyed() {
-            heap.exposed.add(allocation.block());
-            life.lent.get_or_insert_default().is_exposed = true;
-        }
-    }
-
-    /// Whether nobody else needs its memory.
-    fn is_over(&self) -> bool {
-        self.holders.iter().all(|holder| holder.phase == Phase::Over)
-    }
-}
-
-/// Whom to hear before memory is judged: the importers that hold it, and nobody else. The same program gets the same
-/// verdicts however fast messages are read.
-#[derive(Debug, Default)]
-pub(crate) struct Hearing {
-    connections: Vec<Arc<Connection>>,
-    is_over: bool,
-}
-
-impl Hearing {
-    /// Whether a connection has to be heard that was not, of those that hold these lives.
-    #[inline]
-    pub(crate) fn needs<'l>(&mut self, lives: impl Iterator<Item = &'l Life> + Clone) -> bool {
-        !self.is_over
-            && lives.clone().any(|life| life.lent.as_ref().is_some_and(|lent| !lent.holders.is_empty()))
-            && self.collect(lives)
-    }
-
-    #[cold]
-    fn collect<'l>(&mut self, lives: impl Iterator<Item = &'l Life>) -> bool {
-        let holders = lives.filter_map(|life| life.lent.as_ref()).flat_map(|lent| &lent.holders);
-        for connection in holders.filter_map(|holder| holder.connection.upgrade()) {
-            if !self.connections.iter().any(|known| Arc::ptr_eq(known, &connection)) {
-                self.connections.push(connection);
-            }
-        }
-        true
-    }
-
-    /// Hears what they have said so far. Called with no locks held.
-    #[cold]
-    pub(crate) fn hear(&mut self) {
-        self.is_over = true;
-        self.connections.drain(..).for_each(|connection| connection.hear());
-    }
-
-    /// Hears the importers that hold one allocation.
-    #[cold]
-    pub(crate) fn of(allocation: &Allocation) {
-        let mut hearing = Hearing::default();
-        let life = allocation.life();
-        let needed = hearing.needs(std::iter::once(&*life));
-        drop(life);
-        if needed {
-            hearing.hear();
-        }
-    }
-}
 
 /// What a ticket for memory stands for.
 #[derive(Debug)]
@@ -211,12 +109,8 @@ impl Offer {
             return Err(Refusal::Uses);
         }
         let born = abroad(&life.history.born()).ok_or(Refusal::System)?;
-        let holder = Holder {
-            lease: id,
-            process: connection.process(),
-            connection: Arc::downgrade(connection),
-            phase: Phase::Held,
-        };
+        let held_by: Weak<Connection> = Arc::downgrade(connection);
+        let holder = Holder { lease: id, process: connection.process(), connection: held_by, phase: Phase::Held };
         if connection.is_foreign() && !pool.is_open.load(Ordering::Acquire) {
             Lent::expose(&mut life, &mut heap, &allocation, pool);
         }
@@ -337,42 +231,6 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.let_go();
     }
-}
-
-/// Whether `who` may free a life with its next operation. The owner of what is lent frees last; an importer comes after
-/// what it did itself: the exporter's own free comes after the rest.
-#[inline]
-pub(crate) fn check_free(allocation: &Allocation, life: &Life, who: &impl Knows) -> std::result::Result<(), Fault> {
-    match &allocation.origin {
-        Origin::Imported(_) => {
-            let own = life.history.uses().filter(|known| !is_abroad(known));
-            match own.copied().find(|earlier| !who.covers(earlier.point)) {
-                Some(earlier) => Err(Fault::new(Kind::FreeBeforeUse, earlier)),
-                None => Ok(()),
-            }
-        }
-        _ => match life.lent.as_ref().and_then(|lent| lent.fault()) {
-            Some(fault) => Err(fault),
-            None => life.history.check_free(who),
-        },
-    }
-}
-
-/// The owner drops a life that is lent: whether it now waits for its importers.
-pub(crate) fn park(life: &mut Life) -> bool {
-    match &mut life.lent {
-        Some(lent) if !lent.is_over() => {
-            lent.is_dropped = true;
-            true
-        }
-        _ => false,
-    }
-}
-
-/// The points of what this process did to a life: what others did has completed.
-pub(crate) fn own_points(life: &Life) -> impl Iterator<Item = Point> + '_ {
-    let uses = life.history.uses().filter(|known| !is_abroad(known)).map(|known| known.point);
-    std::iter::once(life.history.born().point).chain(uses)
 }
 
 /// The last holder of a life that its owner dropped has let go.

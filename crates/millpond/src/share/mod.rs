@@ -35,6 +35,8 @@ mod pool;
 mod returns;
 mod socket;
 
+use crate::state::parts::DeviceSharing;
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -49,8 +51,6 @@ use millpond_driver::{Driver, process};
 use rustc_hash::FxHashMap;
 
 pub use files::MemoryFile;
-pub(crate) use import::{Imported, drop_import, free_import};
-pub(crate) use lend::{Hearing, Lent, check_free, own_points, park};
 pub use pool::SharedPool;
 
 use crate::Buffer;
@@ -159,6 +159,17 @@ pub(crate) struct Sharing {
     awaits: Awaits,
 }
 
+impl DeviceSharing for Sharing {}
+
+impl Context {
+    /// What the device shares, as this floor knows it.
+    #[inline]
+    pub(crate) fn share(&self) -> &Sharing {
+        let any: &dyn Any = &*self.share;
+        any.downcast_ref().expect("a device is opened with the sharing of this floor")
+    }
+}
+
 impl Sharing {
     pub(crate) fn allow(&self, peers: Peers) {
         *lock(&self.allowed) = peers;
@@ -217,12 +228,12 @@ impl Context {
     /// The exporting side, opened with the first export.
     fn exporter(self: &Arc<Self>) -> Result<Arc<Exporter>> {
         process::refuse_forked()?;
-        let mut exporter = lock(&self.share.exporter);
+        let mut exporter = lock(&self.share().exporter);
         match &*exporter {
             Some(exporter) => Ok(Arc::clone(exporter)),
             None => {
                 let opened = Exporter::open(self)?;
-                self.share.has_exporter.store(true, Ordering::Release);
+                self.share().has_exporter.store(true, Ordering::Release);
                 Ok(Arc::clone(exporter.insert(opened)))
             }
         }
@@ -231,7 +242,7 @@ impl Context {
     /// When an import that begins now has to be done.
     fn import_end(&self) -> Instant {
         let now = Instant::now();
-        now.checked_add(self.share.times().patience).unwrap_or(now + Duration::from_secs(1 << 30))
+        now.checked_add(self.share().times().patience).unwrap_or(now + Duration::from_secs(1 << 30))
     }
 
     /// Asks an exporter, over the connection that there is, or else a new one: who answered, and what. An exporter
@@ -243,16 +254,16 @@ impl Context {
         ask: impl Fn(&Arc<Peer>) -> Result<R>,
     ) -> Result<(Arc<Peer>, R)> {
         let name = ticket.exporter;
-        let known = lock(&self.share.peers).get(&name).cloned();
+        let known = lock(&self.share().peers).get(&name).cloned();
         if let Some(peer) = known.filter(|peer| !peer.is_gone()) {
             match ask(&peer) {
                 Err(Error::Share(error)) if *error == ShareError::ExporterGone && peer.is_gone() => {}
                 answer => return answer.map(|answer| (peer, answer)),
             }
         }
-        self.share.drop_gone_peers();
+        self.share().drop_gone_peers();
         let peer = Arc::new(Peer::connect(self, name, until)?);
-        let former = lock(&self.share.peers).insert(name, Arc::clone(&peer));
+        let former = lock(&self.share().peers).insert(name, Arc::clone(&peer));
         drop(former);
         let answer = ask(&peer)?;
         Ok((peer, answer))
@@ -261,14 +272,14 @@ impl Context {
     /// Serves all that importers have said so far that hold something.
     #[inline]
     pub(crate) fn settle_shares(&self) {
-        if self.share.has_exporter.load(Ordering::Acquire) {
+        if self.share().has_exporter.load(Ordering::Acquire) {
             self.settle_with_importers();
         }
     }
 
     #[cold]
     fn settle_with_importers(&self) {
-        let exporter = lock(&self.share.exporter).clone();
+        let exporter = lock(&self.share().exporter).clone();
         if let Some(exporter) = exporter {
             exporter.settle(Connection::has_leases);
         }
@@ -277,21 +288,21 @@ impl Context {
     /// The host was told something: exporters hear what is known to have completed.
     #[inline]
     pub(crate) fn tell_exporters(&self) {
-        self.share.returns.told(self);
+        self.share().returns.told(self);
     }
 
     /// Tries once more to give back what the driver refused to take.
     pub(crate) fn finish_imports(&self) {
-        self.share.returns.close_rest(self);
-        let peers: Vec<_> = lock(&self.share.peers).values().cloned().collect();
+        self.share().returns.close_rest(self);
+        let peers: Vec<_> = lock(&self.share().peers).values().cloned().collect();
         peers.iter().for_each(|peer| peer.drop_rest(self));
     }
 
     /// The device is gone.
     pub(crate) fn stop_sharing(&self) {
-        self.share.returns.finish_all(self);
+        self.share().returns.finish_all(self);
         self.finish_imports();
-        if let Some(exporter) = lock(&self.share.exporter).take() {
+        if let Some(exporter) = lock(&self.share().exporter).take() {
             exporter.stop();
         }
         self.close_abroad();
@@ -339,7 +350,7 @@ impl<T: Pod> Buffer<T> {
         let (generation, base) = (owned.generation, context.hosts.base());
         let offer = Offer { allocation: Arc::downgrade(allocation), generation, base, can_write };
         let ticket =
-            exporter.issue(TicketKind::Memory, Target::Memory(offer), bytes, context.share.times().ticket_life)?;
+            exporter.issue(TicketKind::Memory, Target::Memory(offer), bytes, context.share().times().ticket_life)?;
         if let Some(tracer) = &context.tracer {
             tracer.exported(allocation.id, generation, ticket.nonce);
         }
@@ -376,7 +387,7 @@ impl<T: Pod> Buffer<T> {
 impl Context {
     /// What is shared with other processes; what they have said by now is in it.
     pub(crate) fn sharing(&self) -> SharingStatistics {
-        let share = &self.share;
+        let share = self.share();
         let exporter = lock(&share.exporter).clone();
         let counts = exporter.map(|exporter| exporter.counts()).unwrap_or_default();
         share.drop_gone_peers();

@@ -13,8 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, OnceLock};
 use std::time::{Duration, Instant};
 
-use millpond_core::share::{ChunkName, FETCH_CHUNKS_MAX, Part, Reply, Request};
-use millpond_core::share::{Ticket, TicketKind};
+use millpond_core::share::{ChunkName, FETCH_CHUNKS_MAX, Part, Reply, Request, Ticket, TicketKind};
 use millpond_driver::{Driver, RawChunk};
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;
@@ -142,14 +141,14 @@ impl Peer {
             other => ShareError::system(connecting)(other),
         })?;
         let party = socket::party(&socket).map_err(ShareError::system(connecting))?;
-        if !context.share.allows(party.user) {
+        if !context.share().allows(party.user) {
             return Err(ShareError::OtherUser { user: party.user }.into());
         }
         let life = socket::life(&socket, party).map_err(|error| match error {
             Errno::SRCH | Errno::INVAL => ShareError::ExporterGone.into(),
             other => ShareError::system(connecting)(other),
         })?;
-        let key = socket::process_key(party, life.as_ref(), context.share.next_key());
+        let key = socket::process_key(party, life.as_ref(), context.share().next_key());
         let (left, turn, turned, speaker, unsaid, chunks) = Default::default();
         let process = party.process;
         Ok(Peer { name, process, key, life, left, socket, turn, turned, speaker, unsaid, chunks })

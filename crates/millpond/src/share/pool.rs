@@ -39,7 +39,7 @@ impl Pool {
             return Err(ShareError::NotShareable { what: shared.id.to_string() }.into());
         }
         let target: Weak<_> = Arc::downgrade(shared);
-        let life = shared.context.share.times().ticket_life;
+        let life = shared.context.share().times().ticket_life;
         shared.context.exporter()?.issue(TicketKind::Pool, Target::Pool(target), 0, life)
     }
 }

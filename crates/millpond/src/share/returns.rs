@@ -105,7 +105,7 @@ impl Returns {
 impl Returning {
     /// The exporter was told of the release; the rest is done when the uses have completed.
     pub(super) fn begin(context: &Arc<Context>, returning: Returning) {
-        let returns = &context.share.returns;
+        let returns = &context.share().returns;
         let mut queue = lock(&returns.queue);
         if queue.unknown.len() == UNKNOWN_MAX {
             queue.unknown.remove(0);
@@ -141,7 +141,7 @@ impl Returning {
     /// The uses have completed.
     fn give_back(mut self, context: &Context) {
         if let Some(window) = self.window.take() {
-            context.share.returns.close(context, window);
+            context.share().returns.close(context, window);
         }
         self.peer.tell(&Request::Over(self.lease));
     }
@@ -149,7 +149,7 @@ impl Returning {
 
 fn run(context: &Context) {
     loop {
-        let mut queue = lock(&context.share.returns.queue);
+        let mut queue = lock(&context.share().returns.queue);
         queue.is_busy = !queue.waiting.is_empty();
         if !queue.is_busy {
             queue.has_thread = false;

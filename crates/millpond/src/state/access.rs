@@ -1,7 +1,7 @@
 //! Accesses: what a launch says it will do to memory, and the slices it gets for saying so.
 //!
 //! Declaring an access is the only way from a buffer to its bytes. Knows allocations and addresses; whether an access
-//! is right is decided in `launch.rs`, before any slice is made. One of the two files of this crate with `unsafe`:
+//! is right is decided in `stream/launch.rs`, before any slice is made. One of the files of this crate with `unsafe`:
 //! making a slice of checked memory.
 //!
 //! Invariant **exclusive-write**: while a launch that writes bytes of an allocation runs, no other work of the device
@@ -16,8 +16,8 @@ use millpond_core::op::Part;
 
 use crate::names::count::Span;
 use crate::state::allocation::Owned;
-use crate::state::buffer::Named;
-use crate::state::node::NodeName;
+use crate::state::named::Named;
+use crate::state::named::NodeName;
 
 /// Whose memory: a buffer at hand, or a name to look up.
 #[derive(Clone, Copy, Debug)]

@@ -16,11 +16,11 @@ use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
 use millpond_core::order::Chain;
 use millpond_core::units::{Bytes, Range};
 
-use crate::graph::name_captured;
 use crate::names::error::{Error, Invalid};
 use crate::names::stream_names::side;
-use crate::share::{Imported, Lent};
 use crate::state::arena::Arena;
+use crate::state::imported::Imported;
+use crate::state::lent::Lent;
 use crate::state::pool::PoolShared;
 use crate::state::session::Session;
 use crate::state::stream::StreamShared;
@@ -122,7 +122,7 @@ impl Owned {
         let name: Arc<str> = name.into();
         let Self { allocation, generation, .. } = self;
         if let Origin::Captured(session) = &allocation.origin {
-            name_captured(session, GraphAllocId(allocation.index), &name);
+            session.context.graphs.name_captured(session, GraphAllocId(allocation.index), &name);
         }
         let mut life = allocation.life();
         if life.generation == *generation {

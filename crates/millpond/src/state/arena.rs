@@ -45,10 +45,10 @@ pub(crate) struct Arena {
 
 impl Arena {
     pub(crate) fn new(context: &Arc<Context>) -> Arc<Self> {
-        let key = ArenaKey(context.graphs.next_arena.fetch_add(1, Ordering::Relaxed).into());
+        let key = ArenaKey(context.graphs().next_arena.fetch_add(1, Ordering::Relaxed).into());
         let (ranges, nodes) = (Mutex::default(), Mutex::default());
         let arena = Arc::new(Self { key, context: Arc::clone(context), ranges, nodes });
-        context.graphs.enter_arena(&arena);
+        context.graphs().enter_arena(&arena);
         arena
     }
 
@@ -79,7 +79,7 @@ impl Arena {
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Range> {
         let granularity = self.context.properties.granularity;
         let [needed, bytes] = [bytes, bytes.max(STEP)].map(|it| round_up(it, granularity).unwrap_or(it));
-        let range = match self.context.graphs.take_spare(bytes) {
+        let range = match self.context.graphs().take_spare(bytes) {
             Some(spare) => spare,
             None => match self.context.driver.reserve(bytes) {
                 Err(DriverError::OutOfAddresses { .. }) if needed < bytes => {
@@ -109,7 +109,7 @@ impl Drop for Arena {
             return;
         }
         let ranges = std::mem::take(self.ranges.get_mut());
-        self.context.graphs.close(self.key, ranges);
-        self.context.graphs.finish_closing(&self.context);
+        self.context.graphs().close(self.key, ranges);
+        self.context.graphs().finish_closing(&self.context);
     }
 }

@@ -5,12 +5,13 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use millpond_core::ids::{AllocId, PoolId};
+use millpond_core::ids::AllocId;
 
 use crate::names::count::{Count, Span};
 use crate::names::error::Result;
 use crate::state::access::{Read, Source, Write};
 use crate::state::allocation::{Origin, Owned};
+use crate::state::named::Named;
 use crate::state::pool::PoolShared;
 
 /// `len` elements of device memory, owned.
@@ -170,18 +171,6 @@ impl<T> Drop for Buffer<T> {
 pub struct View<T> {
     pub(crate) named: Option<Named>,
     pub(crate) span: Span<T>,
-}
-
-/// Which life of which allocation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Named {
-    pub(crate) device: u32,
-    pub(crate) id: AllocId,
-    /// None for memory of graphs.
-    pub(crate) pool: Option<PoolId>,
-    pub(crate) index: u32,
-    pub(crate) generation: u64,
-    pub(crate) address: u64,
 }
 
 impl<T> Clone for View<T> {

@@ -3,7 +3,6 @@
 //! Held by every stream, pool and buffer; it refers to them weakly. Nothing here is touched where memory is served from
 //! a stream's shelf, but the epoch, which is read.
 
-use crate::clock::mark::CountedDriver;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -15,18 +14,16 @@ use smallvec::SmallVec;
 
 use crate::clock::chains::Chains;
 use crate::clock::hosts::Hosts;
-use crate::clock::mark::Mark;
+use crate::clock::mark::{CountedDriver, Mark};
 use crate::clock::progress::no_end;
-use crate::graph::{Graphs, trim_graph_memory};
 use crate::names::error::{Invalid, Result};
 use crate::names::violations::Violations;
-use crate::share::Sharing;
 use crate::state::in_flight::InFlight;
 use crate::state::last::FoundPool;
 use crate::state::legacy::Legacy;
+use crate::state::parts::{DeviceGraphs, DeviceSharing};
 use crate::state::peers;
-use crate::state::pool::Closing;
-use crate::state::pool::PoolShared;
+use crate::state::pool::{Closing, PoolShared};
 use crate::state::stream::StreamShared;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
@@ -50,9 +47,9 @@ pub(crate) struct Context {
     /// Heaps of dropped pools with work in flight on their freed memory.
     pub(crate) closing: Mutex<{ ranks::CLOSING }, Vec<Closing>>,
     /// What the device's graphs share.
-    pub(crate) graphs: Graphs,
+    pub(crate) graphs: Box<dyn DeviceGraphs>,
     /// What is shared with other processes.
-    pub(crate) share: Sharing,
+    pub(crate) share: Box<dyn DeviceSharing>,
     /// What writes the operations down, where that is asked for.
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// What becomes of a violation.
@@ -135,7 +132,7 @@ impl Context {
     /// Gives back what nothing uses any more of dropped pools and graphs, and of what was imported.
     pub(crate) fn finish_closing(&self) {
         self.finish_pools();
-        self.graphs.finish_closing(self);
+        self.graphs.finish(self);
         self.finish_imports();
     }
 
@@ -162,7 +159,7 @@ impl Drop for Context {
         let _ = self.close_rest();
         self.finish_closing();
         self.stop_sharing();
-        let _ = trim_graph_memory(self);
+        let _ = self.graphs.trim(self);
         if let Some(tracer) = &self.tracer {
             tracer.close();
         }

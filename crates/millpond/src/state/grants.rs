@@ -1,14 +1,13 @@
 //! What a pool grants to other devices, and what those did with it: data of `pool/grants.rs`.
 
-use crate::state::context::Context;
-use crate::sync::locks::Mutex;
-use crate::sync::locks::lock;
-use crate::sync::ranks;
 use millpond_core::check::Use;
 use millpond_driver::{Driver, Peer, PeerAccess};
 use smallvec::SmallVec;
 
+use crate::clock::mark::CountedDriver;
 use crate::names::device_name::DeviceName;
+use crate::sync::locks::{Mutex, lock};
+use crate::sync::ranks;
 
 /// What a pool grants.
 #[derive(Debug, Default)]
@@ -73,11 +72,11 @@ impl Grants {
 
 /// Opens a new mapping to all that the pool grants access. INVARIANT: granted-open.
 pub(crate) fn open_mapping(
-    context: &Context,
+    driver: &CountedDriver,
     grants: &Mutex<{ ranks::GRANTS }, Grants>,
     at: u64,
     bytes: u64,
 ) -> millpond_driver::Result<()> {
     let peers = lock(grants).peers();
-    if peers.is_empty() { Ok(()) } else { context.driver.let_in(at, bytes, &peers) }
+    if peers.is_empty() { Ok(()) } else { driver.let_in(at, bytes, &peers) }
 }

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use millpond_core::graph::{GraphAllocId, GraphId, NodeId};
+use millpond_core::graph::{GraphId, NodeId};
 
 use crate::names::count::{Count, Span};
 use crate::state::access::{Read, Source, Write};
+use crate::state::named::NodeName;
 
 /// A node of a graph, by name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -18,23 +19,6 @@ pub struct GraphNode {
 impl fmt::Display for GraphNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {}", self.id, self.graph)
-    }
-}
-
-/// Which alloc node, and where its memory is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct NodeName {
-    pub(crate) device: u32,
-    pub(crate) graph: GraphId,
-    pub(crate) alloc: GraphAllocId,
-    /// 0 where it is symbolic.
-    pub(crate) address: u64,
-}
-
-impl NodeName {
-    /// Whether each instance has an address of its own.
-    pub(crate) fn is_symbolic(&self) -> bool {
-        self.address == 0
     }
 }
 

@@ -6,7 +6,6 @@
 //! after what it waited for all the same: that is looked up where it would be missed ([`Context::hear_abroad`]), and
 //! costs nothing before. Locks: leaves; nothing is dropped under them that could own a device.
 
-use crate::names::device_name::DeviceName;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Weak};
@@ -16,6 +15,7 @@ use millpond_driver::{Driver, process};
 
 use crate::clock::hosts::{Knowledge, Told};
 use crate::clock::mark::Mark;
+use crate::names::device_name::DeviceName;
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
 use crate::state::last::FoundContext;

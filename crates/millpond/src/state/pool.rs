@@ -1,4 +1,5 @@
 //! The shared half of a pool behind one lock: the heap, the table of allocations and what is used.
+//!
 //! Streams come here only when their own shelf misses. Knows allocations; of streams only their shelves.
 
 use std::collections::BTreeMap;

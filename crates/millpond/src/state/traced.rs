@@ -2,21 +2,15 @@
 
 use millpond_core::check::Act;
 use millpond_core::graph::GraphAllocId;
-use millpond_core::ids::{AllocId, StreamId};
+use millpond_core::ids::StreamId;
 use millpond_core::op::{Access, Memory, Part, Place, Start, What};
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 use crate::state::access::{Access as Declare, Source};
 use crate::state::allocation::{Allocation, Origin, Owned};
+use crate::state::parts::Captured;
 use crate::state::peers;
 use crate::trace::tracer::{Caller, Tracer};
-
-/// Who knows the memory of captures that go on.
-pub(crate) trait Captured {
-    /// An allocation of a capture that goes on.
-    fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>>;
-}
 
 impl Tracer {
     /// A free of memory that may be another device's, or of a capture.
@@ -57,7 +51,7 @@ impl Tracer {
     #[cold]
     pub(crate) fn declared_launch<A: Declare>(
         &self,
-        graphs: &impl Captured,
+        graphs: &(impl Captured + ?Sized),
         stream: StreamId,
         accesses: &A,
         caller: Caller,
@@ -67,7 +61,11 @@ impl Tracer {
     }
 
     /// Accesses as the program declares them, to a device with these graphs.
-    pub(crate) fn declared<A: Declare>(&self, graphs: &impl Captured, accesses: &A) -> SmallVec<[Access; 2]> {
+    pub(crate) fn declared<A: Declare>(
+        &self,
+        graphs: &(impl Captured + ?Sized),
+        accesses: &A,
+    ) -> SmallVec<[Access; 2]> {
         let mut used = SmallVec::new();
         accesses.declare(&mut |declared| {
             let memory = match declared.source {

@@ -3,13 +3,13 @@
 //! An [`Event`] *is* what was recorded and never changes: recording again makes another event. So the questions which
 //! record a wait meant, and whether an event was recorded at all, do not arise.
 
-use crate::clock::mark::Mark;
 use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::order::Snapshot;
 use millpond_driver::{Driver, process};
 
+use crate::clock::mark::Mark;
 use crate::names::error::Result;
 use crate::state::context::Context;
 use crate::state::session::CapturedAt;

@@ -17,7 +17,6 @@ use millpond_core::order::Snapshot;
 
 use crate::StreamId;
 use crate::clock::mark::Mark;
-use crate::graph::EventNode;
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
 use crate::state::stream::{Mode, StreamShared};
@@ -40,6 +39,13 @@ struct Shared {
     traced: Option<Arc<TracedEvent>>,
     context: Arc<Context>,
     last: Mutex<{ ranks::EXTERNAL }, Option<Record>>,
+}
+
+/// The two kinds of nodes that order a graph with the outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EventNode {
+    Record,
+    Wait,
 }
 
 /// A record: what comes before it, for the order and for the device.

@@ -1,14 +1,8 @@
 //! A stream: a queue of work on a device, and a chain of the order (CUDA: `cudaStream_t`).
 //!
-//! The handle, and what belongs to one stream behind its own lock: its chain, and its shelves of recently freed blocks.
-//! What streams do with memory is in `serve.rs`, with work in `launch.rs` and `copy.rs`, with each other here.
+//! The handle, and what streams do with each other. What they do with memory is in `serve.rs`, with work in `launch.rs`
+//! and `copy.rs`; what belongs to one stream behind its own lock is in `state/stream.rs`.
 
-use crate::names::role::Role;
-use crate::names::role::StreamKind;
-use crate::state::stream::Keep;
-use crate::state::stream::Mode;
-use crate::state::stream::State;
-use crate::state::stream::StreamShared;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,8 +13,9 @@ use millpond_driver::{Driver, process};
 use smallvec::SmallVec;
 
 use crate::names::error::{Invalid, Result};
-use crate::names::role::Ask;
+use crate::names::role::{Ask, Role, StreamKind};
 use crate::state::in_flight::Unclosed;
+use crate::state::stream::{Keep, Mode, State, StreamShared};
 use crate::stream::event::{At, Event};
 use crate::sync::garbage::Garbage;
 use crate::sync::locks::lock;
@@ -145,7 +140,7 @@ impl StreamShared {
         // What came to it meanwhile has no end any more.
         let _ = self.close_window(&mut state);
         if state.capture.take().is_some() {
-            self.context.graphs.abandon(self.id, &mut state, &garbage);
+            self.context.graphs().abandon(self.id, &mut state, &garbage);
         }
         let mut shelves = std::mem::take(&mut state.shelves);
         let closed = self.context.close_stream(Unclosed {

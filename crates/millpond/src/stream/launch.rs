@@ -17,11 +17,12 @@ use crate::names::error::{CaptureError, Invalid, Result};
 use crate::pool::grants::Visit;
 use crate::pool::handle::Pool;
 use crate::pool::shell;
-use crate::share::Hearing;
 use crate::state::access::{Access, task};
 use crate::state::allocation::{Allocation, Kept, Life, Origin, Owned, site};
-use crate::state::buffer::{Buffer, Named};
+use crate::state::buffer::Buffer;
 use crate::state::context::Context;
+use crate::state::lent::Hearing;
+use crate::state::named::Named;
 use crate::state::pool::PoolShared;
 use crate::state::refused::Refused;
 use crate::state::stream::{Mode, State, StreamShared};
@@ -73,7 +74,7 @@ impl StreamShared {
                 Err(mut error) => {
                     if work.is_none() || !self.mend(&mut error, &mut known) {
                         self.note_refused(&error, |tracer| {
-                            tracer.declared_launch(&self.context.graphs, self.id, accesses, caller)
+                            tracer.declared_launch(&*self.context.graphs, self.id, accesses, caller)
                         });
                         return Err(error);
                     }
@@ -192,7 +193,7 @@ impl Context {
     pub(crate) fn resolve(&self, named: Named) -> Result<Arc<Allocation>> {
         let Some(id) = named.pool else {
             let import = self.find_import(named.id);
-            return import.map_or_else(|| self.graphs.find(named.id), Ok);
+            return import.map_or_else(|| self.graphs().find(named.id), Ok);
         };
         let pools = self.pools();
         let pool = pools.iter().find(|pool| pool.id == id);
@@ -354,7 +355,7 @@ impl Stream {
             });
         });
         let capture = entered?;
-        let captured = capture.and_then(|capture| shared.context.graphs.find_captured(&capture, address));
+        let captured = capture.and_then(|capture| shared.context.graphs().find_captured(&capture, address));
         let found = captured.map_or_else(|| PoolShared::find_on(&shared.context, address), Ok);
         let owned = found.inspect_err(|_| shared.note_second_free(address, caller))?;
         shared.free::<Owned>(owned, caller).map_err(|(error, _)| error)

@@ -2,7 +2,6 @@
 //!
 //! Knows streams and events; no memory.
 
-use crate::names::role::Ask;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use millpond_driver::Driver;
 
 use crate::clock::mark::Mark;
 use crate::names::error::Result;
+use crate::names::role::Ask;
 use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::event::{At, Event};
 use crate::stream::external::Record;

@@ -13,7 +13,6 @@ use millpond_core::pool::{Exhausted, Freed, Grant};
 use millpond_driver::{Access, DriverError, process};
 
 use crate::clock::progress::Told;
-use crate::graph::trim_graph_memory;
 use crate::names::error::{Error, Invalid, OutOfMemory, Result};
 use crate::pool::shell;
 use crate::state::allocation::Owned;
@@ -167,7 +166,7 @@ impl StreamShared {
                         let _ = other.trim_to(0);
                     });
                     // So may what graphs keep idle.
-                    let _ = trim_graph_memory(&self.context);
+                    let _ = self.context.graphs.trim(&self.context);
                     heap = pool.lock();
                     refusals += 1;
                 }
@@ -234,7 +233,7 @@ impl Context {
         let is_more = reserved() < before;
         if !is_more {
             // Nor does what failed keep what it got on its way.
-            let _ = trim_graph_memory(self);
+            let _ = self.graphs.trim(self);
         }
         is_more
     }

@@ -4,7 +4,6 @@
 //! that is missing is put in, and the program goes on as if it had been right. What is written down in a trace is what
 //! the program said, without that edge: the checker says the same of it.
 
-use crate::names::violations::Violations;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -14,8 +13,8 @@ use millpond_core::op::Memory as TracedMemory;
 use millpond_core::order::Knows;
 use millpond_driver::{Driver, process};
 
-use crate::graph::freed_in_graphs;
 use crate::names::error::{Error, Result};
+use crate::names::violations::Violations;
 use crate::state::context::Context;
 use crate::state::pool::PoolShared;
 use crate::state::stream::StreamShared;
@@ -40,7 +39,7 @@ impl Context {
         process::refuse_forked().ok()?;
         match PoolShared::freed_on(self, address) {
             Some((allocation, generation)) => Some(tracer.memory(allocation.id, generation)),
-            None => freed_in_graphs(self, tracer, address),
+            None => self.graphs.freed_at(self, tracer, address),
         }
     }
 }

@@ -16,11 +16,12 @@ use millpond_core::pool::{Freed, Frontier};
 use millpond_core::units::{Range, round_up};
 use millpond_driver::{Access, prefetch, process};
 
-use crate::graph::{drop_in_graph, free_in_graph};
 use crate::names::error::{CaptureError, Error, Result};
 use crate::pool::shell;
-use crate::share::{Hearing, check_free, drop_import, free_import, own_points, park};
 use crate::state::allocation::{Allocation, Life, Origin, Owned, freed_fault, site, violation};
+use crate::state::imported::{drop_import, free_import};
+use crate::state::lent::{Hearing, check_free, own_points, park};
+use crate::state::parts::{drop_in_graph, free_in_graph};
 use crate::state::pool::PoolShared;
 use crate::state::session::Session;
 use crate::state::stream::{Mode, Shelved, State, StreamShared};

@@ -202,10 +202,10 @@ impl StreamShared {
                 if name.device != self.context.number {
                     return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.title() }.into());
                 }
-                let allocation = self.context.graphs.resolve(name, declared.act)?;
+                let allocation = self.context.graphs().resolve(name, declared.act)?;
                 let generation = allocation.life().generation;
                 if generation == 0 {
-                    return Err(self.context.graphs.not_live((name.graph, name.alloc), declared.act).into());
+                    return Err(self.context.graphs().not_live((name.graph, name.alloc), declared.act).into());
                 }
                 (Held::Found(allocation), generation, name.address)
             }

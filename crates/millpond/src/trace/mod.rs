@@ -2,3 +2,22 @@
 
 pub(crate) mod shares;
 pub(crate) mod tracer;
+
+use millpond_core::ids::{HostId, TicketId};
+use millpond_core::op::Memory;
+use millpond_core::share::LeaseId;
+use rustc_hash::FxHashMap;
+
+use crate::sync::locks::Mutex;
+use crate::sync::ranks;
+
+/// What a trace calls tickets and leases.
+#[derive(Debug, Default)]
+pub(crate) struct TracedShares(Mutex<{ ranks::TRACED_SHARES }, Names>);
+
+#[derive(Debug, Default)]
+struct Names {
+    next_ticket: u32,
+    tickets: FxHashMap<u128, TicketId>,
+    leases: FxHashMap<LeaseId, (HostId, Memory)>,
+}

@@ -4,24 +4,11 @@
 //! and is gone. What it imported from others a process's trace has as memory that was there at once.
 
 use millpond_core::ids::{AllocId, HostId, ProcessId, TicketId};
-use millpond_core::op::{Memory, Op, Place, Space, What};
+use millpond_core::op::{Op, Place, Space, What};
 use millpond_core::share::LeaseId;
-use rustc_hash::FxHashMap;
 
-use crate::sync::locks::{Mutex, lock};
-use crate::sync::ranks;
+use crate::sync::locks::lock;
 use crate::trace::tracer::Tracer;
-
-/// What a trace calls tickets and leases.
-#[derive(Debug, Default)]
-pub(crate) struct TracedShares(Mutex<{ ranks::TRACED_SHARES }, Names>);
-
-#[derive(Debug, Default)]
-struct Names {
-    next_ticket: u32,
-    tickets: FxHashMap<u128, TicketId>,
-    leases: FxHashMap<LeaseId, (HostId, Memory)>,
-}
 
 impl Tracer {
     /// Memory is offered.

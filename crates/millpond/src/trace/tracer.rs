@@ -4,7 +4,8 @@
 //! one. What was refused because the program is wrong is written as what it asked for: whoever reads the trace refuses
 //! it, too. What the device could not do did not happen and is not written. Streams, memory and graphs of several
 //! devices share one trace: numbers of later devices begin higher. A capture is written as the nodes that it makes, so
-//! that a graph looks the same however it was built. The file is in `trace.rs`. Locks: the output's is the last of all.
+//! that a graph looks the same however it was built. The file is in `names/trace_file.rs`. Locks: the output's is the
+//! last of all.
 
 use std::collections::VecDeque;
 use std::panic::Location;
@@ -19,13 +20,11 @@ use millpond_driver::{PeerAccess, process};
 use rustc_hash::FxHashMap;
 
 use crate::names::config::HostThreads;
-use crate::names::role::Ask;
-use crate::names::role::Role;
-use crate::names::role::StreamKind;
+use crate::names::role::{Ask, Role, StreamKind};
 use crate::names::trace_file::{Shared, Trace};
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
-use crate::trace::shares::TracedShares;
+use crate::trace::TracedShares;
 
 /// Numbers of a device begin this much above those of the one before.
 const DEVICE_SHIFT: u32 = 24;

@@ -99,7 +99,7 @@ impl Exporter {
 
     fn let_in(&self, context: &Arc<Context>, door: &mut Door, socket: OwnedFd) {
         let Ok(party) = socket::party(&socket) else { return };
-        if !context.share.allows(party.user) {
+        if !context.share().allows(party.user) {
             return self.turn_away(&socket, Refusal::OtherUser);
         }
         let is_full = party.process != 0 && *door.count(party.process) >= PROCESS_MAX;
