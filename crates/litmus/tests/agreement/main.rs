@@ -49,7 +49,8 @@ fn whole(lines: &[String]) -> Vec<String> {
     let (mut whole, mut open) = (Vec::new(), Vec::new());
     let instantiate = |graph: &str, at: usize| format!("whole{at} = instantiate {graph}");
     for line in lines {
-        let words: Vec<&str> = line.split([' ', ':']).collect();
+        let statement = line.strip_prefix("other: ").unwrap_or(line);
+        let words: Vec<&str> = statement.split([' ', ':']).collect();
         match words[..] {
             ["graph", graph, ..] | [graph, "=", "clone", _] | ["capture", _, "as", graph, ..] => open.push(graph),
             ["node", _, "in", graph, ..] if !open.contains(&graph) => open.push(graph),

@@ -1,4 +1,4 @@
-//! Random litmus programs over the whole language that one host thread can speak.
+//! Random litmus programs over the whole language that the threads of one process can speak.
 //!
 //! Names are right (nothing is used that was never made); orders are random, with edges between streams likely enough
 //! that many programs are right. Knows the language, no verdict.
@@ -74,6 +74,8 @@ pub(crate) struct Maker {
     pub(crate) capture: Option<Capture>,
     /// Whether streams are of two devices. Then there are no graphs, which are of one.
     several: bool,
+    /// Whether there is a second host thread.
+    has_thread: bool,
     pub(crate) next: usize,
 }
 
@@ -113,6 +115,10 @@ impl Maker {
             lines.push(format!("stream s{at}{role}"));
             streams.push(format!("s{at}"));
         }
+        let has_thread = random.one_in(5);
+        if has_thread {
+            lines.push("thread other".to_owned());
+        }
         let (pools, events, outside_events, memory, graphs, execs) = Default::default();
         Self {
             random,
@@ -127,12 +133,15 @@ impl Maker {
             execs,
             capture: None,
             several,
+            has_thread,
             next: 0,
         }
     }
 
+    /// By the main thread, or by another one where there is one.
     pub(crate) fn say(&mut self, line: String) {
-        self.lines.push(line);
+        let by = if self.has_thread && self.random.one_in(3) { "other: " } else { "" };
+        self.lines.push(format!("{by}{line}"));
     }
 
     pub(crate) fn fresh(&mut self, letter: char) -> String {

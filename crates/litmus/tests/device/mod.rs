@@ -5,6 +5,7 @@ mod kernels;
 mod place;
 mod processes;
 mod several;
+mod threads;
 mod timing;
 mod verdicts;
 
@@ -15,7 +16,7 @@ use millpond::{
     Stream, Trace, View,
 };
 use millpond_core::check::Side;
-use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
+use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, NodeId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Mark, Memory, Op, Space, Start, What};
 use millpond_litmus::{Expected, Program};
 
@@ -94,6 +95,8 @@ struct Run {
     line: u32,
     place: Place,
     trace: Option<Trace>,
+    /// It has the name of the line that is done next.
+    marker: Option<Buffer<u8>>,
 }
 
 /// No litmus program that is run on CUDA reads more at once in a node.
@@ -149,18 +152,13 @@ pub(crate) fn run(program: &Program, place: Place, trace: Option<Trace>) -> Resu
         line: 0,
         place,
         trace,
+        marker: None,
     };
     for event in program.ops().iter().filter_map(graphs::outside_event) {
         run.externals.entry(event).or_insert(run.device.external_event());
     }
-    let marker = run.trace.is_some().then(|| run.own.alloc::<u8>(&run.device.default_pool(), 1).expect("memory"));
-    for op in program.ops() {
-        std::thread::sleep(run.place.pause());
-        if let Some(marker) = &marker {
-            marker.set_name(&format!("line {}", op.place.line().unwrap_or(0)));
-        }
-        run.step(op)?;
-    }
+    run.marker = run.trace.is_some().then(|| run.own.alloc::<u8>(&run.device.default_pool(), 1).expect("memory"));
+    threads::run(&mut run, program.ops())?;
     Ok(run.found)
 }
 
@@ -171,14 +169,20 @@ enum Said {
 }
 
 impl Run {
+    fn step_marked(&mut self, op: &Op) -> Result<(), Cannot> {
+        std::thread::sleep(self.place.pause());
+        if let Some(marker) = &self.marker {
+            marker.set_name(&format!("line {}", op.place.line().unwrap_or(0)));
+        }
+        self.step(op)
+    }
+
     fn step(&mut self, op: &Op) -> Result<(), Cannot> {
         (self.line, self.instantiating) = (op.place.line().unwrap_or(0), None);
-        if op.host != HostId(0) {
-            return cannot("several threads or processes");
-        }
         let said = match &op.what {
             What::StreamCreate { stream, role, device } => self.create_stream(*stream, *role, *device)?,
-            What::StreamName { .. } | What::SetName { .. } => Said::Done,
+            // All threads of a process count as one.
+            What::StreamName { .. } | What::SetName { .. } | What::HostStart { .. } | What::Tell { .. } => Said::Done,
             What::StreamDestroy { stream } => {
                 self.streams.remove(stream);
                 Said::Done
@@ -422,8 +426,8 @@ impl Run {
         // An operation of the legacy stream would be a barrier.
         let stream_to_delay = stream.filter(|stream| !self.legacy.contains(stream));
         if let (Some(stream), false) = (stream_to_delay, pause.is_zero() || !self.captures.is_empty()) {
-            // What the stream does next comes late.
-            self.stream(stream)?.launch((), move |()| std::thread::sleep(pause)).expect("the stream runs");
+            // What the stream does next comes late; a stream of a capture that went wrong refuses this, too.
+            let _ = self.stream(stream)?.launch((), move |()| std::thread::sleep(pause));
         }
         let captured = stream.filter(|stream| self.streams[stream].is_capturing().unwrap_or(false));
         let graph = captured.and(self.captures.values().next()).map(|capture| (None, capture.graph));

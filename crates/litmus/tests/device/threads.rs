@@ -1,0 +1,48 @@
+//! Programs of several host threads of one process: each operation is done by a thread of its own, one after the other.
+//!
+//! Knows threads; what the operations do, `Run` does.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread::Scope;
+
+use millpond_core::ids::HostId;
+use millpond_core::op::Op;
+
+use super::{Cannot, Run};
+
+type Answer = Result<(), Cannot>;
+
+/// Does all operations, each on the thread that it is of; the main thread is the calling one.
+pub(super) fn run(run: &mut Run, ops: &[Op]) -> Answer {
+    let run = Mutex::new(run);
+    std::thread::scope(|scope| {
+        let mut threads: HashMap<HostId, (Sender<&Op>, Receiver<Answer>)> = HashMap::new();
+        ops.iter().try_for_each(|op| match op.host {
+            HostId(0) => step(&run, op),
+            host => {
+                let (ask, answer) = threads.entry(host).or_insert_with(|| start(scope, &run));
+                ask.send(op).expect("the thread runs");
+                answer.recv().expect("the thread did not panic")
+            }
+        })
+    })
+}
+
+fn step(run: &Mutex<&mut Run>, op: &Op) -> Answer {
+    run.lock().unwrap_or_else(PoisonError::into_inner).step_marked(op)
+}
+
+/// A thread that does what it is sent.
+fn start<'s, 'e>(scope: &'s Scope<'s, 'e>, run: &'s Mutex<&mut Run>) -> (Sender<&'s Op>, Receiver<Answer>) {
+    let ((ask, asked), (answer, answered)) = (channel::<&'s Op>(), channel());
+    scope.spawn(move || {
+        for op in asked {
+            if answer.send(step(run, op)).is_err() {
+                return;
+            }
+        }
+    });
+    (ask, answered)
+}
