@@ -1,5 +1,5 @@
-//! The one caller of the driver's unsafe calls, but for streams that are taken over (`api/adopt.rs`): takes what the core
-//! has decided and does it.
+//! The one caller of the driver's unsafe calls, but for streams that are taken over (`api/adopt.rs`): takes what the
+//! core has decided and does it.
 //!
 //! Knows the heap's steps, streams' raw handles and the driver; decides nothing. The invariants
 //! cited here are those of `millpond_core::pool` (APART, LEGAL, SAFE, STEPWISE).
