@@ -23,7 +23,7 @@ use crate::sync::garbage::Garbage;
 use crate::trace::tracer::Tracer;
 
 /// A graph in the making, by capture ([`Stream::capture`](crate::Stream::capture)) or node by node
-/// ([`Device::graph`]).
+/// ([`Device::graph`](crate::Device::graph)).
 ///
 /// A node that uses memory must have a path from the alloc node and one to the free node; what has not is refused by
 /// [`instantiate`](Self::instantiate), with both nodes and the missing edge. Beyond what CUDA allows for graphs with

@@ -1,7 +1,8 @@
 //! Everything that can be refused, and why.
 //!
 //! One type for the whole crate, with few variants: what a caller does next is what tells them apart. Nothing is lost
-//! by an error: the operation that failed has not happened, and what it was given comes back (see [`Refused`]).
+//! by an error: the operation that failed has not happened, and what it was given comes back
+//! (see [`Refused`](crate::Refused)).
 
 use std::fmt;
 
