@@ -59,9 +59,9 @@ pub enum Command {
     ///
     /// Of an operation trace (MILLPOND_TRACE=file) or a litmus program the page shows the order: a lane for each stream
     /// and host thread, events and waits as arrows, and of each violation both sides and the missing edge. Below is
-    /// memory over time by stream, with what is live, reserved and idle, and each allocation as a block. What `millpond
-    /// replay` reads is drawn at the addresses where a pool served it, snapshots of PyTorch with their frames. It is one
-    /// file that asks nothing of the network (docs/view.md).
+    /// memory over time by stream, with what is live, reserved and idle, and each allocation as a block. What
+    /// `millpond replay` reads is drawn at the addresses where a pool served it, snapshots of PyTorch with their
+    /// frames. It is one file that asks nothing of the network (docs/view.md).
     View(View),
 
     /// List the devices of this machine, and what is missing for what

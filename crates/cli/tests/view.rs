@@ -340,6 +340,22 @@ fn missing_edges_are_those_of_the_findings() {
     assert!(programs > 60 && edges > 60, "{programs} programs, {edges} edges");
 }
 
+/// What corrects a program is on its page where finding it takes no longer than drawing.
+#[test]
+fn a_fix_is_shown_of_small_programs_only() {
+    for (name, count, is_shown) in [("few.litmus", 2, true), ("many.litmus", 1000, false)] {
+        let one = |at: usize| format!("a{at} = alloc s 64\nwrite t a{at}\nfree s a{at}\n");
+        let text: String = (0..count).map(one).collect();
+        let file = to(name);
+        std::fs::write(&file, format!("stream s\nstream t\n{text}")).unwrap();
+        let meta = meta(&page(&file.display().to_string()));
+        assert_eq!((meta["marks"].as_array().unwrap().len(), meta["fix"].is_object()), (count, is_shown), "{name}");
+        if is_shown {
+            assert!(meta["fix"]["left"].as_array().unwrap().is_empty(), "{:#}", meta["fix"]);
+        }
+    }
+}
+
 #[test]
 fn nothing_to_show_makes_no_page() {
     let whole = std::fs::read(trace("bare.trace")).unwrap();

@@ -5,14 +5,14 @@ use similar::{ChangeTag, TextDiff};
 
 use super::scene::{Fix, Mark};
 
-/// Longer programs are not corrected for a page: that would take longer than to draw it.
-const OPERATIONS_MAX: usize = 20_000;
+/// Programs of more operations times violations are not corrected for a page: that would take longer than to draw it.
+const WORK_MAX: usize = 200_000;
 /// So many lines are shown around one that changes.
 const AROUND: usize = 2;
 
 /// What corrects a program in which something is wrong.
 pub(super) fn fix(text: &str, program: &Program, marks: &[Mark]) -> Option<Fix> {
-    if marks.is_empty() || program.ops().len() > OPERATIONS_MAX {
+    if marks.is_empty() || program.ops().len() * marks.len() > WORK_MAX {
         return None;
     }
     let Fixed { text: fixed, changes, left } = millpond_litmus::fix(text, &|settings| settings).ok()?;

@@ -191,10 +191,13 @@ function drawBlocks(canvas, data, view, theme, colours) {
   drawMarks(canvas, data, view, theme, false);
 }
 
+/** From the latest to the earliest, so that what is painted stays: of many in one column of pixels few are painted. */
 function paintBlocks(words, width, height, data, view, colours) {
   const { born, freed, start, bytes, count } = data, { x0, x1, y0, y1 } = view, { index, pixels } = colours;
   const perStep = width / (x1 - x0), perByte = height / (y1 - y0), end = data.steps;
-  for (let at = 0; at < count && born[at] < x1; at++) {
+  // From where to where each column is painted without a gap, as far as it is known.
+  const from = new Int32Array(width), to = new Int32Array(width);
+  for (let at = lowerBound(born, 0, count, x1) - 1; at >= 0; at--) {
     if (freed[at] <= x0 || start[at] >= y1 || start[at] + bytes[at] <= y0 || index[at] === 255) continue;
     let left = Math.floor((born[at] - x0) * perStep);
     let right = Math.floor((Math.min(freed[at], end) - x0) * perStep);
@@ -204,9 +207,18 @@ function paintBlocks(words, width, height, data, view, colours) {
     if (bottom - top > BREAK) top++; else if (bottom === top) top--;
     left = Math.max(left, 0); right = Math.min(right, width); top = Math.max(top, 0); bottom = Math.min(bottom, height);
     const word = pixels[index[at]];
-    if (right - left < 16) {
+    if (right - left === 1) {
+      const low = from[left], high = to[left];
+      if (top >= low && bottom <= high) continue;
+      for (let row = top; row < bottom; row++) {
+        if (row >= low && row < high) { row = high - 1; continue; }
+        if (!words[row * width + left]) words[row * width + left] = word;
+      }
+      if (high > low && top <= high && bottom >= low) { from[left] = Math.min(low, top); to[left] = Math.max(high, bottom); }
+      else if (bottom - top > high - low) { from[left] = top; to[left] = bottom; }
+    } else if (right - left < 16) {
       for (let row = top * width; row < bottom * width; row += width) {
-        for (let x = left; x < right; x++) words[row + x] = word;
+        for (let x = left; x < right; x++) if (!words[row + x]) words[row + x] = word;
       }
     } else {
       for (let row = top * width; row < bottom * width; row += width) words.fill(word, row + left, row + right);

@@ -56,7 +56,7 @@ class Input {
       }
       page.hover = id === 'blocks' && event.offsetX > LEFT ? page.blockAt(event.offsetX, event.offsetY) : -1;
       const over = id === 'order' ? page.lanes.at(page.view, event.offsetX, event.offsetY) : -1;
-      if (over !== page.over) { page.over = over; page.draw(); }
+      if (over !== page.over) { page.over = over; page.drawLanes(); }
       if (event.offsetX <= LEFT) page.pointer = null;
       page.tell();
       if (!page.waiting) page.paintOver();
@@ -69,7 +69,7 @@ class Input {
       page.pointer = null;
       page.hover = page.over = -1;
       page.tell();
-      if (id === 'order') page.draw(); else page.paintOver();
+      if (id === 'order') page.drawLanes(); else page.paintOver();
     });
     element.addEventListener('click', (event) => moved <= 3 && !event.shiftKey && this.click(id));
     element.addEventListener('dblclick', () => {

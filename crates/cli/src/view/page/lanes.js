@@ -137,7 +137,8 @@ class Lanes {
   ties() {
     const { data, view, order, pen, theme } = this, { arrowFrom, arrowTo } = data, most = this.wide < 3 ? ARROWS / 4 : ARROWS, shown = [];
     const first = lowerBound(arrowTo, 0, arrowTo.length, view.x0), last = lowerBound(arrowTo, 0, arrowTo.length, view.x1);
-    const stride = (count) => Math.max(1, 2 ** Math.ceil(Math.log2(count / most)));
+    // No power of two: programs often go round in those, and the same lanes would be left out each time.
+    const stride = (count) => Math.max(1, 3 ** Math.ceil(Math.log(count / most) / Math.log(3)));
     this.every = stride(last - first);
     for (let at = Math.ceil(first / this.every) * this.every; at < last; at += this.every) shown.push(at);
     // Those that end behind the view.

@@ -134,9 +134,17 @@ class Page {
       overview: () => drawOverview(canvases.overview, data, this.view, theme),
     };
   }
+  /** The lanes alone: what the pointer is over changes nothing else. */
+  drawLanes() {
+    if (this.waiting) return;
+    this.parts().order();
+    this.paintOver();
+  }
   paint() {
     const began = performance.now();
     for (const draw of Object.values(this.parts())) draw();
+    const title = `Order of operations${this.lanes.every > 1 ? `; 1 of ${countText(this.lanes.every)} arrows is drawn` : ''}`;
+    if (this.title !== title) $('order').querySelector('.title').textContent = this.title = title;
     this.paintOver();
     this.frame = performance.now() - began;
   }
