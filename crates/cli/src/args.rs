@@ -55,6 +55,13 @@ pub enum Command {
     /// processes each has its own, with its number behind the name.
     Record(Record),
 
+    /// Run any CUDA program, unchanged, with its stream-ordered memory from Millpond's pool
+    ///
+    /// PROGRAM runs as without it; what it allocates by cudaMallocAsync and its kin comes from Millpond's pool in place
+    /// of CUDA's. Memory of captured graphs, of pools that other processes may open, and all other memory stays CUDA's
+    /// (docs/any-program.md).
+    Run(Run),
+
     /// Draw a program's memory: one page to open in a browser
     ///
     /// The page shows memory over time by stream, with what is live, reserved and idle, and each allocation as a block
@@ -93,6 +100,39 @@ pub struct Record {
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
+
+/// The arguments of `millpond run`.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = RUN_EXAMPLES)]
+pub struct Run {
+    /// Say at the end how much was reserved and used, and what allocations and frees took
+    #[arg(long)]
+    pub report: bool,
+
+    /// Leave memory to CUDA's own pools: with --report, the same figures of those
+    #[arg(long, requires = "report")]
+    pub driver_pool: bool,
+
+    /// Check the program, too, as `millpond check -- PROGRAM` does
+    #[arg(long)]
+    pub check: bool,
+
+    /// Of a program of Python, leave PyTorch's allocator as it is: it then takes no stream-ordered memory
+    #[arg(long)]
+    pub keep_allocator: bool,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  millpond run -- ./program --its arguments
+  millpond run --report -- python train.py
+  millpond run --report --driver-pool -- python train.py
+
+Exit status: the program's; 2 where it cannot be run so; with --check, 1 where something was found and it ended well.";
 
 /// The arguments of `millpond replay`.
 #[derive(clap::Args, Debug)]

@@ -6,6 +6,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+use crate::entry::thunk::is_inside;
 use crate::entry::{real, substitute};
 use crate::table::WRAPPED;
 
@@ -44,7 +45,8 @@ unsafe extern "C" fn dlsym() {
 unsafe extern "C" fn found(library: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: the caller's promise.
     let answer = unsafe { real::dlsym()(library, name) };
-    if answer.is_null() || name.is_null() {
+    // What this library itself looks for, Millpond's driver above all, is the real one.
+    if answer.is_null() || name.is_null() || is_inside() {
         return answer;
     }
     // SAFETY: the caller's string, which the real one has read.

@@ -11,9 +11,8 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Memory, Name, Names, Op, Part, Place, Space, StreamRole, What};
@@ -26,35 +25,11 @@ use crate::entry::thunk::{Entered, Inside};
 use crate::handles::Handles;
 use crate::index::{Entry, Index, Kind};
 use crate::judge::Judge;
+use crate::mode::{self, Noting, noting};
 use crate::place::Places;
-use crate::signals::{self, End};
+use crate::signals::{self, End, Who};
 use crate::sink::{Sink, Trace};
 use crate::{ask, report};
-
-/// What the command asks for.
-#[derive(Debug)]
-enum Mode {
-    Off,
-    Record(PathBuf),
-    Check { races: bool, leaks: bool },
-}
-
-fn mode() -> &'static Mode {
-    static MODE: OnceLock<Mode> = OnceLock::new();
-    MODE.get_or_init(|| {
-        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
-        match std::env::var("MILLPOND_INTERPOSE").as_deref() {
-            Ok("record") => match std::env::var_os("MILLPOND_INTERPOSE_OUTPUT") {
-                Some(path) => Mode::Record(path.into()),
-                None => Mode::Off,
-            },
-            Ok("check") => {
-                Mode::Check { races: is_set("MILLPOND_INTERPOSE_RACES"), leaks: is_set("MILLPOND_INTERPOSE_LEAKS") }
-            }
-            _ => Mode::Off,
-        }
-    })
-}
 
 /// What was seen, for the summary.
 #[derive(Debug, Default)]
@@ -136,7 +111,7 @@ impl At {
     /// None where the call is passed on as it is: the library makes it itself, or nothing is asked for.
     #[inline]
     pub(crate) fn enter(entered: Entered, per_thread: bool) -> Option<Self> {
-        if matches!(mode(), Mode::Off) {
+        if mode::is_off() {
             return None;
         }
         Some(At { entered, per_thread, _inside: Inside::enter()? })
@@ -175,10 +150,10 @@ fn session() -> Option<MutexGuard<'static, Session>> {
 
 #[cold]
 fn begin() -> Option<*mut Mutex<Session>> {
-    let sink = match mode() {
-        Mode::Off => return None,
-        Mode::Record(path) => Sink::Trace(Box::new(Trace::new(path.clone()))),
-        Mode::Check { races, leaks } => Sink::Judge(Box::new(Judge::new(*races, *leaks))),
+    let sink = match noting() {
+        Noting::Off => return None,
+        Noting::Record(path) => Sink::Trace(Box::new(Trace::new(path.clone()))),
+        Noting::Check { races, leaks } => Sink::Judge(Box::new(Judge::new(*races, *leaks))),
     };
     let new = Box::into_raw(Box::new(Mutex::new(Session {
         sink,
@@ -199,7 +174,7 @@ fn begin() -> Option<*mut Mutex<Session>> {
     })));
     match SESSION.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            signals::watch(End { finish, forget, save });
+            signals::watch(Who::Noting, End { finish, forget, save: Some(save) });
             Some(new)
         }
         Err(other) => {
@@ -478,16 +453,16 @@ impl Session {
 
     /// Whether accesses are judged among each other, now or later.
     pub(crate) fn is_exact(&self) -> bool {
-        match mode() {
-            Mode::Check { races, .. } => *races,
+        match noting() {
+            Noting::Check { races, .. } => *races,
             _ => true,
         }
     }
 
     /// What a kernel is taken to do to memory whose address it gets.
     pub(crate) fn kernel_act(&self) -> Act {
-        match mode() {
-            Mode::Check { races: true, .. } => Act::Write,
+        match noting() {
+            Noting::Check { races: true, .. } => Act::Write,
             _ => Act::Read,
         }
     }

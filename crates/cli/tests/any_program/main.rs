@@ -4,6 +4,7 @@
 //! The programs are `program.c`; the C compiler makes them. `fakecuda` is their `libcuda.so.1`.
 
 mod python;
+mod served;
 
 use std::ffi::OsStr;
 use std::fs;

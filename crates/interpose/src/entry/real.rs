@@ -4,11 +4,15 @@
 //! function of a wrapper, and the wrapper of a real function's address. The same address under several names (as
 //! `cuGetProcAddress` gives it) has one wrapper.
 
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustc_hash::FxHashMap;
+
+use crate::mode;
 
 /// The library's name, as every program asks for it.
 const LIBCUDA: &CStr = c"libcuda.so.1";
@@ -55,11 +59,17 @@ pub(crate) struct Wrapped {
     names: [Option<&'static str>; 2],
     wrappers: [unsafe extern "C" fn(); 2],
     real: [AtomicUsize; 2],
+    /// Whether it is wanted where nothing is noted.
+    serves: bool,
 }
 
 impl Wrapped {
-    pub(crate) const fn new(names: [Option<&'static str>; 2], wrappers: [unsafe extern "C" fn(); 2]) -> Self {
-        Self { names, wrappers, real: [const { AtomicUsize::new(0) }; 2] }
+    pub(crate) const fn new(
+        names: [Option<&'static str>; 2],
+        wrappers: [unsafe extern "C" fn(); 2],
+        serves: bool,
+    ) -> Self {
+        Self { names, wrappers, real: [const { AtomicUsize::new(0) }; 2], serves }
     }
 
     /// Its exported names with their wrappers.
@@ -119,7 +129,10 @@ pub(crate) fn attach(library: *mut c_void, all: &[Wrapped]) {
             let real = find_in(library, &name);
             if real != 0 && real != wrapper {
                 wrapped.real[twin].store(real, Ordering::Relaxed);
-                wrappers.insert(real, wrapper);
+                let is_lookup = || name.to_bytes().starts_with(b"cuGetProcAddress");
+                if wrapped.serves || mode::is_noting() || is_lookup() {
+                    wrappers.insert(real, wrapper);
+                }
             }
         }
     }
@@ -129,6 +142,19 @@ pub(crate) fn attach(library: *mut c_void, all: &[Wrapped]) {
 /// The wrapper of a real function.
 pub(crate) fn wrapper(real: usize) -> Option<usize> {
     ATTACHED.get()?.wrappers.get(&real).copied()
+}
+
+/// The file of the real library.
+pub(crate) fn file() -> Option<PathBuf> {
+    let at = std::ptr::with_exposed_provenance::<c_void>(asked(c"cuInit"));
+    // SAFETY: a structure of pointers, for which null is a value.
+    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address may be asked for; a place for the answer.
+    if at.is_null() || unsafe { libc::dladdr(at, &raw mut found) } == 0 || found.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: a string of the loader's, which lives as long as the library.
+    Some(PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(found.dli_fname) }.to_bytes())))
 }
 
 /// A function of the real library that is only asked, by its exported name.

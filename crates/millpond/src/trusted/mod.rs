@@ -93,7 +93,16 @@ impl Trusted {
     /// No memory is left, or the stream cannot be had.
     #[inline]
     pub fn alloc(&self, bytes: usize, handle: u64) -> Result<Buffer<u8>> {
-        self.find(handle)?.alloc::<u8>(&self.pool, bytes)
+        self.alloc_from(&self.pool, bytes, handle)
+    }
+
+    /// As [`alloc`](Self::alloc), from any pool of the device.
+    ///
+    /// # Errors
+    /// As of [`alloc`](Self::alloc).
+    #[inline]
+    pub fn alloc_from(&self, pool: &Pool, bytes: usize, handle: u64) -> Result<Buffer<u8>> {
+        self.find(handle)?.alloc::<u8>(pool, bytes)
     }
 
     /// Frees on the stream of a handle. `is_shared` says whether streams were recorded for it.
@@ -118,6 +127,20 @@ impl Trusted {
             stream.mark_ahead();
         }
         Ok(())
+    }
+
+    /// Frees after all work so far of the stream that allocated it, which may be closed, of `on`, and of `users`, which
+    /// may be of other devices.
+    ///
+    /// # Errors
+    /// A stream captures, or the driver refused; with the buffer, which is live as before.
+    pub fn free_after(
+        &self,
+        buffer: Buffer<u8>,
+        on: &Stream,
+        users: &[Stream],
+    ) -> std::result::Result<(), Refused<u8>> {
+        on.free_elsewhere(buffer, users)
     }
 
     /// Cold: other streams were recorded as users: it is free after all their work so far.

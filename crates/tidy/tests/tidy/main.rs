@@ -22,8 +22,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "crates/interpose/src/",
         &[
-            "abi", "entry", "ask", "python", "place", "index", "handles", "report", "judge", "sink", "signals",
-            "session", "calls", "table", "search",
+            "mode", "abi", "entry", "ask", "python", "place", "index", "handles", "report", "judge", "sink", "signals",
+            "session", "calls", "serve", "table", "search",
         ],
     ),
 ];
@@ -38,7 +38,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("litmus", &["core"]),
     ("cli", &["core", "millpond", "litmus"]),
     ("fakecuda", &["core", "driver"]),
-    ("interpose", &["core", "driver"]),
+    ("interpose", &["core", "driver", "millpond"]),
     ("stress", &["millpond"]),
     ("tidy", &[]),
 ];
