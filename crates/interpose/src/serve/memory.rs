@@ -131,7 +131,7 @@ fn free_on(live: &mut Option<Live>, stream: Stream, real: impl Fn() -> Code + Co
     let Some(Live { buffer, pool, number }) = live.take() else { return Code::UNKNOWN };
     let home = pool.served;
     let freed = match devices::of_stream(stream) {
-        Some(ordinal) if ordinal == home.ordinal => home.trusted.free(buffer, false, stream.0 as u64),
+        Some(ordinal) if ordinal == home.ordinal => home.trusted.free_at(buffer, stream.0 as u64),
         Some(ordinal) => match devices::device(ordinal).map(|other| other.trusted.stream(stream.0 as u64)) {
             Some(Ok(user)) => free_apart(&pool, buffer, &[user]),
             _ => return refuse(Live { buffer, pool, number }, real),
