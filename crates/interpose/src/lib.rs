@@ -1,7 +1,8 @@
 //! `libmillpond_cuda.so`: stands between a CUDA program and `libcuda`, and says what the program does as operations.
 //!
 //! The command `millpond` preloads it (`millpond record`, `check`, `run -- PROGRAM`). It has no law of its own: what
-//! is right or wrong is said by [`millpond_core::check`], and memory is served by [`millpond`]. A module uses only those above it in this list:
+//! is right or wrong is said by [`millpond_core::check`], and memory is served by [`millpond`]. A module uses only
+//! those above it in this list:
 //!
 //! | module | what it is |
 //! |---|---|

@@ -2,9 +2,9 @@
 //!
 //! *One sequence*: the checker takes operations one after the other, so they are noted under one lock. It is not held
 //! during the program's calls, which may wait for other threads; only questions that change nothing are asked under it.
-//! What ends something (a free, a destruction) is noted before the real call, what begins something or learns something
-//! (an allocation, a launch, a synchronisation) after it: so memory that one thread frees and another gets is freed
-//! first here, too.
+//! What ends something is noted before the real call, what begins something or learns something (an allocation, a
+//! launch, a synchronisation) after it: so memory that one thread frees and another gets is freed first here, too. A
+//! free that the real call refuses has not happened: its memory lives again.
 //!
 //! *One host*: threads pass knowledge to each other by means that are not seen (locks, channels, joins). What any
 //! thread of the process has synchronised counts as known to all of them.
@@ -120,9 +120,20 @@ impl At {
     /// Notes something, under the lock. What goes wrong in here is no matter of the program.
     #[inline]
     pub(crate) fn note<R: Default>(&self, act: impl FnOnce(&mut Session) -> R) -> R {
+        self.note_part(act, 1)
+    }
+
+    /// Notes what became of a call that is noted already.
+    #[inline]
+    pub(crate) fn settle(&self, act: impl FnOnce(&mut Session)) {
+        self.note_part(act, 0);
+    }
+
+    #[inline]
+    fn note_part<R: Default>(&self, act: impl FnOnce(&mut Session) -> R, calls: u64) -> R {
         let Some(mut session) = session() else { return R::default() };
         let noted = catch_unwind(AssertUnwindSafe(|| {
-            session.coverage.calls += 1;
+            session.coverage.calls += calls;
             session.host = HostId(thread_number());
             session.set_place(self.entered);
             act(&mut session)

@@ -154,7 +154,8 @@ calls! {
     N cuEventElapsedTime_v2(time: *mut f32, first: Event, second: Event) => events::elapsed;
 
     P cuMemAllocAsync(at: *mut u64, bytes: usize, stream: Stream) => memory::alloc_async, give::alloc_async;
-    P cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, pool: Pool, stream: Stream) => memory::alloc_from_pool, give::alloc_from_pool;
+    P cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, pool: Pool, stream: Stream)
+        => memory::alloc_from_pool, give::alloc_from_pool;
     P cuMemFreeAsync(at: u64, stream: Stream) => memory::free_async, give::free_async;
     N cuMemAlloc_v2(at: *mut u64, bytes: usize) => memory::alloc, room::alloc;
     N cuMemAllocPitch_v2(at: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint)

@@ -266,7 +266,7 @@ impl Life {
         self.is_plainly_live(allocation, generation) && self.history.check_free(chain).is_ok()
     }
 
-    /// Whether it is this life that lives: memory of a pool that is lent to nobody.
+    /// Whether it is this life that lives: memory of a pool that no other process has.
     #[inline]
     pub(crate) fn is_plainly_live(&self, allocation: &Allocation, generation: u64) -> bool {
         let is_plain = self.lent.is_none() && matches!(allocation.origin, Origin::Pool(_));

@@ -1,4 +1,4 @@
-//! `millpond record`, `check` and `run -- PROGRAM`: runs a program with the library that notes its CUDA calls, or serves
+//! `millpond record`, `check` and `run -- PROGRAM`: runs a program with the library that notes its CUDA calls or serves
 //! its memory.
 //!
 //! The program runs as without it: same output, same exit status, same signal. Everything said here goes to standard

@@ -116,6 +116,7 @@ fn further_mistakes_are_found() {
     assert_found("filled", &["use-after-free"], "/* a structure */");
     assert_found("double-free", &["double-free", "free-before-alloc"], "/* second */");
     assert_found("default-streams", &["free-before-alloc"], "/* wrong default */");
+    assert_found("refused-free", &["free-before-alloc"], "/* after a refused one */");
     assert_found("wrong-capture", &["use-before-alloc"], "MUST(cuGraphLaunch(exec, s));");
 }
 
@@ -138,7 +139,7 @@ fn a_place_without_debug_data_is_named_without_a_line() {
 #[test]
 fn right_programs_are_found_right() {
     for way in WAYS {
-        for program in ["9", "right-graph", "right-capture", "threads", "joined", "filled-in-part"] {
+        for program in ["9", "right-graph", "right-capture", "threads", "joined", "filled-in-part", "host-again"] {
             let output = run(&["check"], way, &[program]);
             let said = text(&output.stderr);
             assert_eq!((kinds(&output), output.status.code()), (vec![], Some(0)), "{way} {program}: {said}");

@@ -1,7 +1,7 @@
 //! Programs of stream-ordered memory, served by Millpond's pool: `millpond run -- PROGRAM`.
 //!
-//! `fakecuda` has pools whose figures are in steps of 2 MiB, keeps what it reserved, and reuses memory without order: so
-//! the answers here are Millpond's. The programs are `served.c`.
+//! `fakecuda` has pools whose figures are in steps of 2 MiB, keeps what it reserved, and reuses memory without order:
+//! so the answers here are Millpond's. The programs are `served.c`.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -121,7 +121,7 @@ exports! {
     ) {
         for number in 0..count as usize {
             // SAFETY: the caller's lists.
-            let (which, place) = unsafe { (which.add(number), places.add(number)) };
+            let (which, place) = (unsafe { which.add(number) }, unsafe { places.add(number) });
             // SAFETY: as above.
             let (which, place) = (unsafe { read(which) }?, unsafe { read(place) }?);
             // What does not apply is left as it is.

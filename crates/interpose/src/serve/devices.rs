@@ -3,7 +3,7 @@
 //! A device that was opened stays for good: memory and streams may be used until the very end of the process, in
 //! handlers of `atexit` and destructors of threads. Where none can be had the driver serves, and that is said.
 //!
-//! Invariant `told-of-ends`: a stream that the program closes is closed here before.
+//! Invariant `closed-first`: a stream that the program closes is closed here before.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
@@ -42,7 +42,7 @@ impl Served {
         let device = Device::cuda_with(driver, DeviceConfig::default())?;
         // What synchronisations give back is given back by `contexts`.
         let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..PoolConfig::default() })?;
-        // SAFETY: streams of the device by its library, and `close` is called before one ends (told-of-ends).
+        // SAFETY: streams of the device by its library, and `close` is called before one ends (closed-first).
         let trusted = unsafe { device.trusted(pool, false) };
         Ok(Served { ordinal, device, trusted, apart: OnceLock::new() })
     }
@@ -134,7 +134,7 @@ fn meet(stream: Stream) -> Option<i32> {
     Some(ordinal)
 }
 
-/// The program is about to close a stream (told-of-ends).
+/// The program is about to close a stream (closed-first).
 pub(super) fn close(stream: Stream) {
     let known = STREAMS.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().remove(&stream);
     if let Some(served) = known.and_then(|(ordinal, _)| OPEN.get(ordinal as usize)) {
@@ -144,7 +144,7 @@ pub(super) fn close(stream: Stream) {
     }
 }
 
-/// The program is about to destroy a context, and all its streams with it (told-of-ends).
+/// The program is about to destroy a context, and all its streams with it (closed-first).
 pub(super) fn close_all_of(context: Context) {
     let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
     let all = streams.iter().flatten();

@@ -99,7 +99,9 @@ pub(crate) unsafe fn attributes(
     guard(|| {
         if let Some(known) = around(address) {
             // SAFETY: the caller's lists.
-            let (which, places) = unsafe { (list(which, count as usize), list(places, count as usize)) };
+            let which = unsafe { list(which, count as usize) };
+            // SAFETY: as above.
+            let places = unsafe { list(places, count as usize) };
             for (which, place) in which.iter().zip(places) {
                 // SAFETY: the caller's places.
                 unsafe { replace(&known, *which, *place) };
@@ -118,11 +120,10 @@ pub(crate) unsafe fn range(
     address: u64,
 ) -> Code {
     let Some(known) = around(address) else { return real() };
-    // SAFETY: the caller's places.
-    unsafe {
-        put(base, known.start);
-        put(bytes, known.bytes as usize);
-    }
+    // SAFETY: the caller's place.
+    unsafe { put(base, known.start) };
+    // SAFETY: as above.
+    unsafe { put(bytes, known.bytes as usize) };
     Code::SUCCESS
 }
 

@@ -135,8 +135,10 @@ pub(crate) unsafe fn create(
     props: *const PoolProps,
 ) -> Code {
     let code = real();
-    // SAFETY: the caller's places, of which the real call has written the first.
-    let (Some(handle), Some(props)) = (unsafe { (read(place), read(props)) }) else { return code };
+    // SAFETY: the caller's place, which the real call has written.
+    let handle = unsafe { read(place) };
+    // SAFETY: the caller's structure.
+    let (Some(handle), Some(props)) = (handle, unsafe { read(props) }) else { return code };
     if code == Code::SUCCESS {
         begin();
         guard(|| {

@@ -127,8 +127,8 @@ impl Trusted {
         Ok(())
     }
 
-    /// Frees on the stream of a handle, as CUDA does (`cudaFreeAsync`): whatever the program did with the memory, on any
-    /// stream, comes before this point, by its own word.
+    /// Frees on the stream of a handle, as CUDA does (`cudaFreeAsync`): whatever the program did with the memory, on
+    /// any stream, comes before this point, by its own word.
     ///
     /// # Errors
     /// The stream cannot be had, or is another device's; with the buffer, which is live as before.
@@ -201,8 +201,8 @@ mod tests {
         let alloc = |handle| trusted.alloc(4096, handle).expect("memory");
         let (hold, held) = [first, second].map(|handle| trusted.stream(handle).expect("a stream")).into();
         let ((go, gate), (leave, door)) = (channel::<()>(), channel::<()>());
-        hold.launch((), move |()| drop(door.recv())).expect("work");
-        held.launch((), move |()| drop(gate.recv())).expect("work");
+        hold.launch((), move |()| _ = door.recv()).expect("work");
+        held.launch((), move |()| _ = gate.recv()).expect("work");
         let buffer = alloc(first);
         let address = buffer.address();
         trusted.free_at(buffer, second).expect("a free");
