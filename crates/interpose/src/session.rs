@@ -9,6 +9,8 @@
 //! *One host*: threads pass knowledge to each other by means that are not seen (locks, channels, joins). What any
 //! thread of the process has synchronised counts as known to all of them.
 
+mod process;
+
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -71,7 +73,7 @@ pub(crate) struct Session {
     named_places: Vec<Place>,
     host: HostId,
     place: Place,
-    /// Said with what is found next.
+    /// Said with what is found by the call at hand.
     pub(crate) note: Option<String>,
     process: u32,
     is_finished: bool,
@@ -97,6 +99,9 @@ fn thread_number() -> u32 {
         }
     }
 }
+
+pub(crate) use process::forget_code;
+use process::{finish, forget, save};
 
 /// A call at hand.
 #[derive(Debug)]
@@ -136,6 +141,7 @@ impl At {
             session.coverage.calls += calls;
             session.host = HostId(thread_number());
             session.set_place(self.entered);
+            session.note = None;
             act(&mut session)
         }));
         noted.unwrap_or_default()
@@ -193,52 +199,6 @@ fn begin() -> Option<*mut Mutex<Session>> {
             drop(unsafe { Box::from_raw(new) });
             Some(other)
         }
-    }
-}
-
-/// In a forked process: what the parent had is the parent's.
-fn forget() {
-    SESSION.store(std::ptr::null_mut(), Ordering::Release);
-    THREADS.store(0, Ordering::Relaxed);
-    PROCESS.fetch_add(1, Ordering::Relaxed);
-}
-
-/// The session, unless another thread holds it for long: a process may end in the middle of anything.
-fn patiently(looks: u32) -> Option<MutexGuard<'static, Session>> {
-    let at = SESSION.load(Ordering::Acquire);
-    if at.is_null() {
-        return None;
-    }
-    for look in 0..looks {
-        if look > 0 {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        // SAFETY: a session is never given back.
-        if let Ok(session) = unsafe { &*at }.try_lock() {
-            return Some(session);
-        }
-    }
-    None
-}
-
-/// The process ends.
-fn finish() {
-    let _inside = Inside::enter();
-    let Some(mut session) = patiently(200) else { return };
-    // What shares the memory of another process (vfork) ends for itself.
-    if session.process == std::process::id() {
-        // What goes wrong in here is no matter of the program.
-        let _ = catch_unwind(AssertUnwindSafe(|| session.finish()));
-    }
-}
-
-/// The process crashes.
-fn save() {
-    if let Some(mut session) = patiently(1)
-        && session.process == std::process::id()
-        && let Sink::Trace(trace) = &mut session.sink
-    {
-        trace.save();
     }
 }
 

@@ -98,6 +98,8 @@ fn the_eight_mistakes_are_found() {
     assert_found("6", &["use-before-alloc", "free-before-alloc"], "/* wrong 6 */");
     assert_found("7", &["auto-free-before-use"], "/* wrong 7 */");
     assert_found("8", &["use-after-free"], "/* a launch */");
+    let said = text(&run(&["check"], "linked", &["8"]).stderr);
+    assert!(said.contains("is in argument 1 (8 B) of touch_kernel, which may not use it"), "{said}");
 }
 
 #[test]
@@ -111,8 +113,29 @@ fn places_are_those_above_the_cuda_libraries() {
 }
 
 #[test]
+fn code_that_took_the_place_of_other_code_has_its_own_place() {
+    let code = "int cuMemFreeAsync(unsigned long long, void *);\n\
+                int plug(unsigned long long at, void *stream) { return cuMemFreeAsync(at, stream) + 0; }\n";
+    for number in ["0", "1"] {
+        let source = PLACE.join(format!("plugin-{number}.c"));
+        fs::write(&source, code).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-g", "-O0", "-shared", "-fPIC", "-o"]).arg(source.with_extension("so")).arg(&source);
+        assert!(compiler.status().unwrap().success());
+    }
+    let output = run(&["check"], "linked", &["plugins"]);
+    let said = text(&output.stderr);
+    assert_eq!(kinds(&output), ["free-before-alloc", "free-before-alloc"], "{said}");
+    for file in ["(plugin-0.so)", "(plugin-1.so)"] {
+        assert!(said.contains(file), "no {file} in {said}");
+    }
+    assert_eq!(said.matches("  2 x free-before-alloc").count(), 2, "each is counted by itself: {said}");
+}
+
+#[test]
 fn further_mistakes_are_found() {
     assert_found("copies", &["free-before-use"], "/* wrong copy */");
+    assert!(!text(&run(&["check"], "linked", &["2"]).stderr).contains("is in argument"), "nothing was freed before");
     assert_found("filled", &["use-after-free"], "/* a structure */");
     assert_found("double-free", &["double-free", "free-before-alloc"], "/* second */");
     assert_found("default-streams", &["free-before-alloc"], "/* wrong default */");

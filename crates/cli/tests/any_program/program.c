@@ -1,6 +1,7 @@
 /* Programs of the driver API, one for each name: wrong ones, and right ones. Their kernels are functions. */
 #define _GNU_SOURCE
 #include "cuda.h"
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -339,6 +340,20 @@ static void refused_free(void) {
     MUST(cuMemFreeAsync(a, t)); /* after a refused one */
 }
 
+/* Libraries come and go at the same addresses; a wrong free stands in each. */
+static void plugins(void) {
+    for (int i = 0; i < 4; i++) {
+        CUdeviceptr a = alloc(s);
+        void *library = dlopen(i % 2 ? "plugin-1.so" : "plugin-0.so", RTLD_NOW);
+        CUresult (*plug)(CUdeviceptr, CUstream) = library ? (CUresult(*)(CUdeviceptr, CUstream))dlsym(library, "plug") : NULL;
+        if (plug == NULL)
+            exit(11);
+        MUST(plug(a, t));
+        MUST(cuCtxSynchronize());
+        dlclose(library);
+    }
+}
+
 static int forks(void) {
     /* Before CUDA is used: each of the two uses it for itself. */
     fflush(stdout);
@@ -382,7 +397,7 @@ int main(int count, char **names) {
                {"5", graph_use_not_after}, {"6", graph_output_elsewhere}, {"7", graph_auto_free},
                {"8", use_after_free}, {"9", right}, {"filled-in-part", filled_in_part}, {"filled", filled}, {"right-graph", right_graph}, {"right-capture", right_capture},
                {"wrong-capture", wrong_capture}, {"copies", copies}, {"double-free", double_free},
-               {"default-streams", default_streams}, {"many", many}, {"race", race}, {"unknown", unknown}, {"threads", threads}, {"joined", joined}, {"host-again", host_again},
+               {"default-streams", default_streams}, {"many", many}, {"race", race}, {"unknown", unknown}, {"threads", threads}, {"joined", joined}, {"plugins", plugins}, {"host-again", host_again},
                {"refused-free", refused_free}, {"crash", crash}};
     if (count < 2)
         return 0;

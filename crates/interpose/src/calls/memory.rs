@@ -74,7 +74,6 @@ pub(crate) unsafe fn free_async(at: &At, real: impl FnOnce() -> Code, start: u64
             let memory = session.misnamed(start);
             let stream = session.stream(at, stream);
             session.push(What::Free { memory, stream });
-            session.note = None;
         }),
         _ => {}
     }
@@ -137,7 +136,6 @@ fn free_now(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
         (Ending::Unknown, Code::INVALID_VALUE) => at.settle(|session| {
             let memory = session.misnamed(start);
             session.push(What::FreeNow { memory });
-            session.note = None;
         }),
         _ => {}
     }

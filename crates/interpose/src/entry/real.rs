@@ -4,7 +4,7 @@
 //! function of a wrapper, and the wrapper of a real function's address. The same address under several names (as
 //! `cuGetProcAddress` gives it) has one wrapper.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,11 @@ const LIBCUDA: &CStr = c"libcuda.so.1";
 /// The real `dlsym`.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
+/// The real `dlclose`.
+pub(crate) type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
+
 static DLSYM: AtomicUsize = AtomicUsize::new(0);
+static DLCLOSE: AtomicUsize = AtomicUsize::new(0);
 /// Wrappers by the addresses of the real functions, and functions that only are asked.
 static ATTACHED: OnceLock<Attached> = OnceLock::new();
 
@@ -30,20 +34,32 @@ struct Attached {
     library: usize,
 }
 
-/// The real `dlsym`: found by its version, which asks no `dlsym`.
-pub(crate) fn dlsym() -> Dlsym {
-    let mut at = DLSYM.load(Ordering::Relaxed);
+/// A function of the C library's that this library has under the same name: found by its version, which asks no
+/// `dlsym`.
+fn shadowed(place: &AtomicUsize, name: &CStr) -> *const c_void {
+    let mut at = place.load(Ordering::Relaxed);
     if at == 0 {
-        let named = |version: &CStr| {
+        let versioned = |version: &CStr| {
             // SAFETY: two strings; the next definition after this library's own.
-            unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) }.expose_provenance()
+            unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) }.expose_provenance()
         };
-        at = [c"GLIBC_2.34", c"GLIBC_2.2.5"].into_iter().map(named).find(|at| *at != 0).unwrap_or(0);
-        assert!(at != 0, "the C library has dlsym");
-        DLSYM.store(at, Ordering::Relaxed);
+        at = [c"GLIBC_2.34", c"GLIBC_2.2.5"].into_iter().map(versioned).find(|at| *at != 0).unwrap_or(0);
+        assert!(at != 0, "the C library has {name:?}");
+        place.store(at, Ordering::Relaxed);
     }
+    std::ptr::with_exposed_provenance(at)
+}
+
+/// The real `dlsym`.
+pub(crate) fn dlsym() -> Dlsym {
     // SAFETY: that is its type.
-    unsafe { std::mem::transmute::<*const c_void, Dlsym>(std::ptr::with_exposed_provenance(at)) }
+    unsafe { std::mem::transmute::<*const c_void, Dlsym>(shadowed(&DLSYM, c"dlsym")) }
+}
+
+/// The real `dlclose`.
+pub(crate) fn dlclose() -> Dlclose {
+    // SAFETY: that is its type.
+    unsafe { std::mem::transmute::<*const c_void, Dlclose>(shadowed(&DLCLOSE, c"dlclose")) }
 }
 
 /// A function of a library; 0 for none.
