@@ -32,7 +32,8 @@ pub enum Command {
     /// ones what a warm pool does.
     ///
     /// Recordings may be Millpond's JSON lines, PyTorch memory snapshots (_dump_snapshot), logs of RAPIDS Memory
-    /// Manager, or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped. The content decides, not the name.
+    /// Manager, operation traces (`millpond record`, MILLPOND_TRACE), or lines of `a <id> <bytes>` and `f <id>`; each may
+    /// be gzipped. The content decides, not the name.
     Replay(Replay),
 
     /// Place buffers whose lifetimes are known: offsets within a capacity, or the smallest capacity found
@@ -55,7 +56,7 @@ pub enum Command {
 
     /// Run any CUDA program, unchanged, and write down what it does with memory
     ///
-    /// PROGRAM runs as without it. FILE is an operation trace for `millpond check` and `millpond view`; of further
+    /// PROGRAM runs as without it. FILE is an operation trace for `millpond check`, `view` and `replay`; of further
     /// processes each has its own, with its number behind the name.
     Record(Record),
 

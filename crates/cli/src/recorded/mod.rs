@@ -12,11 +12,13 @@
 //! | [`snapshot`] | PyTorch memory snapshots, by [`pickle`] |
 //! | [`rmm`] | the CSV logs of RAPIDS Memory Manager |
 //! | [`plain`] | `a <id> <bytes>` and `f <id>` |
+//! | [`operations`] | operation traces |
 //!
 //! Each may be gzipped. What they have in common, skipping what a recording only saw half of, is in `steps`.
 
 pub mod input;
 pub mod json_lines;
+pub mod operations;
 pub mod pickle;
 pub mod plain;
 mod refusal;
@@ -47,6 +49,8 @@ pub enum Format {
     Rmm,
     /// Lines of `a <id> <bytes>` and `f <id>`.
     Plain,
+    /// An operation trace.
+    Operations,
 }
 
 impl fmt::Display for Format {
@@ -56,6 +60,7 @@ impl fmt::Display for Format {
             Format::Snapshot => "PyTorch memory snapshot",
             Format::Rmm => "RMM log",
             Format::Plain => "plain lines",
+            Format::Operations => "operation trace",
         })
     }
 }
@@ -75,7 +80,7 @@ pub struct Recorded {
     pub recorded_reserved_bytes: Option<u64>,
 }
 
-/// Reads a file. A snapshot of several devices gives one program for each device with events.
+/// Reads a file. A snapshot or a trace of several devices gives one program for each device with events.
 ///
 /// # Errors
 /// Where the file cannot be read or is not a right recording; the refusal names the file.
@@ -126,14 +131,18 @@ fn read_unzipped(name: &str, source: impl Read, packed: Option<&Cell<u64>>) -> R
         Format::JsonLines => Ok(vec![json_lines::read(name, source)?]),
         Format::Rmm => Ok(vec![rmm::read(name, source)?]),
         Format::Plain => Ok(vec![plain::read(name, source)?]),
+        Format::Operations => operations::read(name, source),
     }
 }
 
 /// The format that a file with this beginning has.
 fn sniff(head: &[u8]) -> Result<Format, Refusal> {
     let refuse = |reason: &str, help: &str| Err(Refusal::new(Place::Byte(0), reason).help(help));
-    const FORMATS: &str = "a recording is JSON lines of Millpond, a PyTorch memory snapshot, an RMM log, or lines of \
-        `a <id> <bytes>` and `f <id>`; each may be gzipped";
+    const FORMATS: &str = "a recording is JSON lines of Millpond, a PyTorch memory snapshot, an RMM log, an operation \
+        trace, or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped";
+    if operations::is_first(head) {
+        return Ok(Format::Operations);
+    }
     let text = head.trim_ascii_start();
     match text {
         [] => return refuse("the file is empty", "record the program again, or look whether the copy was cut short"),

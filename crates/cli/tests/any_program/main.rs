@@ -234,6 +234,28 @@ fn a_trace_has_the_same_verdict() {
 }
 
 #[test]
+fn a_trace_can_be_served_again() {
+    let replay = |program: &str| {
+        let (trace, _) = record("linked", program);
+        let output = millpond(&["replay", "--json", trace.to_str().unwrap()].map(OsStr::new));
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout).replace([' ', '\n'], "")
+    };
+    // Four threads of 200 allocations of 4 KiB each.
+    let said = replay("threads");
+    assert!(said.contains("\"allocations\":800") && said.contains("operationtrace"), "{said}");
+    // One in order, two at once; the one of the host is left out.
+    let said = replay("9");
+    assert!(said.contains("\"allocations\":3") && said.contains("\"other_memory\":1"), "{said}");
+    // One before the capture; the one inside of it is the graph's, and one is made at once meanwhile.
+    let said = replay("right-capture");
+    assert!(said.contains("\"allocations\":1") && said.contains("\"other_memory\":2"), "{said}");
+    let (trace, _) = record("linked", "right-graph");
+    let output = millpond(&["replay", trace.to_str().unwrap()].map(OsStr::new));
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("no allocation is in the trace"));
+}
+
+#[test]
 fn a_trace_can_be_drawn() {
     let (trace, _) = record("linked", "9");
     let page = PLACE.join("page.html");
