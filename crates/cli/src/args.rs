@@ -32,8 +32,8 @@ pub enum Command {
     /// ones what a warm pool does.
     ///
     /// Recordings may be Millpond's JSON lines, PyTorch memory snapshots (_dump_snapshot), logs of RAPIDS Memory
-    /// Manager, operation traces (`millpond record`, MILLPOND_TRACE), or lines of `a <id> <bytes>` and `f <id>`; each may
-    /// be gzipped. The content decides, not the name.
+    /// Manager, operation traces (`millpond record`, MILLPOND_TRACE), or lines of `a <id> <bytes>` and `f <id>`; each
+    /// may be gzipped. The content decides, not the name.
     Replay(Replay),
 
     /// Place buffers whose lifetimes are known: offsets within a capacity, or the smallest capacity found

@@ -122,11 +122,13 @@ calls! {
 
     N cuCtxSynchronize() => contexts::synchronize, hold::synchronize;
     N cuCtxSynchronize_v2(context: Context) => contexts::synchronize_v2, hold::synchronize_v2;
+    N cuCtxDestroy(context: Context) => contexts::destroy, hold::destroy;
     N cuCtxDestroy_v2(context: Context) => contexts::destroy, hold::destroy;
     N cuDevicePrimaryCtxReset_v2(device: c_int) => contexts::reset, hold::reset;
 
     N cuStreamCreate(stream: *mut Stream, flags: c_uint) => streams::create;
     N cuStreamCreateWithPriority(stream: *mut Stream, flags: c_uint, priority: c_int) => streams::create_with_priority;
+    N cuStreamDestroy(stream: Stream) => streams::destroy, hold::destroy_stream;
     N cuStreamDestroy_v2(stream: Stream) => streams::destroy, hold::destroy_stream;
     P cuStreamSynchronize(stream: Stream) => streams::synchronize, hold::synchronize_stream;
     P cuStreamQuery(stream: Stream) => streams::query;
@@ -145,6 +147,7 @@ calls! {
     P cuStreamBatchMemOp_v2(stream: Stream, count: c_uint, ops: *const StreamMemOp, flags: c_uint) => streams::batch;
 
     N cuEventCreate(event: *mut Event, flags: c_uint) => events::create;
+    N cuEventDestroy(event: Event) => events::destroy;
     N cuEventDestroy_v2(event: Event) => events::destroy;
     P cuEventRecord(event: Event, stream: Stream) => events::record;
     P cuEventRecordWithFlags(event: Event, stream: Stream, flags: c_uint) => events::record_with_flags;

@@ -12,6 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where the programs and their library are.
 static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -207,7 +208,9 @@ fn races_are_found_where_they_are_asked_for() {
 
 /// Records a program; the trace's name, and what the command said.
 fn record(way: &str, program: &str) -> (PathBuf, Output) {
-    let trace = PLACE.join(format!("{way}-{program}.trace"));
+    // Tests run at the same time, and the command removes what was there.
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let trace = PLACE.join(format!("{way}-{program}-{}.trace", NEXT.fetch_add(1, Ordering::Relaxed)));
     let output = run(&["record", "-o", trace.to_str().unwrap()], way, &[program]);
     (trace, output)
 }
