@@ -311,6 +311,8 @@ static void two_devices(void) {
     CUdeviceptr own = alloc(4096, far);
     MUST(cuMemFreeAsync(own, far));
     SAY(cuMemFreeAsync(at, far));
+    MUST(cuMemAllocFromPoolAsync(&at, 4096, first, NULL)); /* of the driver */
+    MUST(cuMemFreeAsync(at, NULL));
     MUST(cuCtxSetCurrent(context));
     MUST(cuCtxSynchronize());
     say(first, "freed by the other device");

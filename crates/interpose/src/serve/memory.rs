@@ -54,8 +54,10 @@ pub(crate) unsafe fn alloc_from_pool(
     pool: Pool,
     stream: Stream,
 ) -> Code {
+    // From one device's pool on another's stream: the driver's, for a default stream means another one there.
+    let find = |stream| pools::find(pool).filter(|it| devices::of_stream(stream) == Some(it.ordinal));
     // SAFETY: the caller's arguments.
-    unsafe { alloc(named(at, stream), real, (place, bytes), |_| pools::find(pool)) }
+    unsafe { alloc(named(at, stream), real, (place, bytes), find) }
 }
 
 /// # Safety
