@@ -1,5 +1,7 @@
 //! What the command understands: its arguments, their help, and the values in them.
 
+mod unchanged;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -7,6 +9,8 @@ use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use millpond::{PoolConfig, ReusePolicy, Slack};
 use millpond_core::check::Settings;
 use millpond_core::units::{GIB, KIB, MIB, TIB};
+
+pub use unchanged::{Record, Run};
 
 /// Stream-ordered GPU memory: serve recorded programs and see what they need.
 #[derive(Parser, Debug)]
@@ -28,7 +32,8 @@ pub enum Command {
     /// ones what a warm pool does.
     ///
     /// Recordings may be Millpond's JSON lines, PyTorch memory snapshots (_dump_snapshot), logs of RAPIDS Memory
-    /// Manager, or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped. The content decides, not the name.
+    /// Manager, operation traces (`millpond record`, MILLPOND_TRACE), or lines of `a <id> <bytes>` and `f <id>`; each
+    /// may be gzipped. The content decides, not the name.
     Replay(Replay),
 
     /// Place buffers whose lifetimes are known: offsets within a capacity, or the smallest capacity found
@@ -51,9 +56,16 @@ pub enum Command {
 
     /// Run any CUDA program, unchanged, and write down what it does with memory
     ///
-    /// PROGRAM runs as without it. FILE is an operation trace for `millpond check` and `millpond view`; of further
+    /// PROGRAM runs as without it. FILE is an operation trace for `millpond check`, `view` and `replay`; of further
     /// processes each has its own, with its number behind the name.
     Record(Record),
+
+    /// Run any CUDA program, unchanged, with its stream-ordered memory from Millpond's pool
+    ///
+    /// PROGRAM runs as without it; what it allocates by cudaMallocAsync and its kin comes from Millpond's pool in place
+    /// of CUDA's. Memory of captured graphs, of pools that other processes may open, and all other memory stays CUDA's
+    /// (docs/any-program.md).
+    Run(Run),
 
     /// Draw a program's memory: one page to open in a browser
     ///
@@ -77,22 +89,6 @@ pub struct Devices {
     /// Print one JSON object and nothing else
     #[arg(long)]
     pub json: bool,
-}
-
-/// The arguments of `millpond record`.
-#[derive(clap::Args, Debug)]
-pub struct Record {
-    /// Where the trace goes; what was there is gone
-    #[arg(short, long, value_name = "FILE")]
-    pub output: PathBuf,
-
-    /// Of a program of Python, leave PyTorch's allocator as it is: only its segments are seen, and no tensor
-    #[arg(long)]
-    pub keep_allocator: bool,
-
-    /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
-    pub program: Vec<OsString>,
 }
 
 /// The arguments of `millpond replay`.

@@ -3,7 +3,7 @@
 //! | module | one line |
 //! |---|---|
 //! | [`args`] | what the command understands |
-//! | [`attach`] | `millpond record`, `millpond check -- PROGRAM`: any CUDA program, unchanged |
+//! | [`attach`] | `millpond record`, `check`, `run -- PROGRAM`: any CUDA program, unchanged |
 //! | [`check`] | `millpond check`: is the order of a program right |
 //! | [`devices`] | `millpond devices`: what this machine has |
 //! | [`plan`] | `millpond plan`: places known lifetimes |
@@ -73,6 +73,10 @@ pub fn run(
         Command::Check(check) => check::run(check, out, err),
         Command::Record(record) => {
             attach::run(attach::Wish::Record(&record.output), &record.program, record.keep_allocator, err)
+        }
+        Command::Run(run) => {
+            let wish = attach::Wish::Serve { by_driver: run.driver_pool, report: run.report, check: run.check };
+            attach::run(wish, &run.program, run.keep_allocator, err)
         }
         Command::Plan(plan) => plan::run(plan, out, err),
         Command::View(view) => view::run(view, open, out, err),

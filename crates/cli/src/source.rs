@@ -80,7 +80,10 @@ impl Opened {
     /// What this is, for a subcommand that reads other kinds.
     pub(crate) fn refuse(&self, subcommand: &str) -> Option<Refusal> {
         let (what, meant) = match self.kind() {
-            Kind::Trace => ("an operation trace", "`millpond check` judges it, `millpond view` draws it"),
+            Kind::Trace => (
+                "an operation trace",
+                "`millpond check` judges it, `millpond view` draws it, `millpond replay` serves its memory",
+            ),
             Kind::Litmus => ("a litmus program", "`millpond check` judges it, `millpond view` draws it"),
             Kind::Recording => (
                 "a recording of allocations and frees, in which nothing is known of their order",

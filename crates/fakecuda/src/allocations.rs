@@ -60,4 +60,22 @@ impl Device {
         state.allocations.freed.entry(whole).or_default().push(at);
         Ok(())
     }
+
+    /// Whether an address is memory of this device.
+    pub(crate) fn contains(&self, at: u64) -> bool {
+        self.state().is_ok_and(|state| state.memory.contains(at))
+    }
+
+    /// The live allocation that an address is in: where it begins, and its bytes.
+    pub(crate) fn allocation_around(&self, at: u64) -> Option<(u64, u64)> {
+        let state = self.state().ok()?;
+        let (start, bytes) = state.allocations.live.range(..=at).next_back()?;
+        (at - start < *bytes).then_some((*start, *bytes))
+    }
+
+    /// The allocation that an address is in, or else the mapping.
+    pub(crate) fn range_around(&self, at: u64) -> Result<(u64, u64), Code> {
+        let allocation = self.allocation_around(at);
+        allocation.map_or_else(|| self.state()?.memory.mapping(at).ok_or(Code::INVALID_VALUE), Ok)
+    }
 }

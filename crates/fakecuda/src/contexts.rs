@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use millpond_core::units::GIB;
@@ -23,7 +24,8 @@ static PRIMARIES: LazyLock<Vec<Mutex<Primary>>> =
     LazyLock::new(|| (0..setting("FAKECUDA_DEVICES", PEERS as u64 + 1)).map(|_| Mutex::default()).collect());
 
 thread_local! {
-    static STACK: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) };
+    /// Never dropped: what a thread calls while it ends finds its context.
+    static STACK: RefCell<ManuallyDrop<Vec<Context>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 /// Primary contexts are named by these and the device's number.
@@ -159,5 +161,5 @@ pub(crate) fn push(context: Context) {
 }
 
 pub(crate) fn pop() -> Result<Context, Code> {
-    STACK.with_borrow_mut(Vec::pop).ok_or(Code::INVALID_CONTEXT)
+    STACK.with_borrow_mut(|stack| stack.pop()).ok_or(Code::INVALID_CONTEXT)
 }

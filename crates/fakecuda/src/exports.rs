@@ -90,6 +90,7 @@ macro_rules! exports {
 
 mod between;
 mod graphs;
+mod pools;
 mod programs;
 
 exports! {
@@ -405,6 +406,7 @@ unsafe extern "C" fn cuGetProcAddress_v2(
         .or_else(|| graphs::find(&symbol))
         .or_else(|| between::find(&symbol))
         .or_else(|| programs::find(&symbol))
+        .or_else(|| pools::find(&symbol))
         .filter(|_| !faults::is_hidden(&symbol));
     if !status.is_null() {
         // SAFETY: the caller's place. 1 is `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND`.

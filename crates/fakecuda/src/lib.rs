@@ -41,6 +41,7 @@ mod exports;
 mod faults;
 mod graphs;
 mod memory;
+mod pools;
 
 use std::ffi::{CString, c_char, c_uint};
 use std::path::PathBuf;

@@ -151,7 +151,13 @@ impl Memory {
 
     /// Whether an address is mapped here.
     pub(crate) fn contains(&self, at: u64) -> bool {
-        self.mappings.range(..=at).next_back().is_some_and(|(start, mapping)| at - start < mapping.bytes)
+        self.mapping(at).is_some()
+    }
+
+    /// The mapping at an address: where it begins, and its bytes.
+    pub(crate) fn mapping(&self, at: u64) -> Option<(u64, u64)> {
+        let (start, mapping) = self.mappings.range(..=at).next_back()?;
+        (at - start < mapping.bytes).then_some((*start, mapping.bytes))
     }
 
     /// Whether work of a device may use a range: all of it is mapped and accessible.

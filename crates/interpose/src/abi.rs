@@ -9,7 +9,7 @@ use std::mem::{offset_of, size_of};
 pub(crate) use millpond_driver::cuda::abi::graph::{
     CopyParams, CopySide, Graph, GraphExec, GraphNode, MEMORY_DEVICE, MEMORY_HOST, MemsetParams,
 };
-pub(crate) use millpond_driver::cuda::abi::{Code, Context, Event, Stream};
+pub(crate) use millpond_driver::cuda::abi::{Code, Context, Event, Location, Stream};
 
 /// A pool (`CUmemoryPool`), as the number of its pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -122,6 +122,18 @@ pub(crate) struct StreamMemOp {
 /// What a device may do with a pool's memory (`CUmemAccessDesc`).
 pub(crate) use millpond_driver::cuda::abi::AccessDesc;
 
+/// What a pool is made of (`CUmemPoolProps`); more follows.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct PoolProps {
+    pub(crate) kind: c_int,
+    pub(crate) handle_types: c_int,
+    pub(crate) location: Location,
+    pub(crate) security: *const c_void,
+    pub(crate) bytes_max: usize,
+    pub(crate) usage: u16,
+}
+
 /// How a graph is instantiated (`CUDA_GRAPH_INSTANTIATE_PARAMS`).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -142,3 +154,4 @@ const _: () = assert!(size_of::<RowsSide>() == 56 && offset_of!(RowsSide, host) 
 const _: () = assert!(size_of::<Rows>() == 128 && offset_of!(Rows, width) == 112);
 const _: () = assert!(size_of::<StreamMemOp>() == 48 && offset_of!(StreamMemOp, at) == 8);
 const _: () = assert!(size_of::<InstantiateParams>() == 32);
+const _: () = assert!(offset_of!(PoolProps, bytes_max) == 24 && offset_of!(PoolProps, usage) == 32);

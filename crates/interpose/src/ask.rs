@@ -38,6 +38,8 @@ questions! {
     stream_capturing c"cuStreamIsCapturing"(stream: Stream, status: *mut c_int);
     address_range c"cuMemGetAddressRange_v2"(base: *mut u64, bytes: *mut usize, at: u64);
     device_count c"cuDeviceGetCount"(count: *mut c_int);
+    pool_attribute c"cuMemPoolGetAttribute"(pool: Pool, attribute: c_int, value: *mut u64);
+    pool_trim c"cuMemPoolTrimTo"(pool: Pool, keep: usize);
     default_pool c"cuDeviceGetDefaultMemPool"(pool: *mut Pool, device: c_int);
     device_pool c"cuDeviceGetMemPool"(pool: *mut Pool, device: c_int);
     function_param c"cuFuncGetParamInfo"(of: Function, at: usize, offset: *mut usize, bytes: *mut usize);
@@ -53,7 +55,12 @@ fn answer<T: Default>(ask: impl FnOnce(&mut T) -> Code) -> Option<T> {
 
 /// The device of the thread's current context; 0 where there is none.
 pub(crate) fn current_device() -> i32 {
-    answer(|device| ctx_device(device)).unwrap_or(0)
+    context_device().unwrap_or(0)
+}
+
+/// The device of the thread's current context.
+pub(crate) fn context_device() -> Option<i32> {
+    answer(|device| ctx_device(device))
 }
 
 /// The device of a context.
@@ -73,15 +80,25 @@ pub(crate) fn is_non_blocking(stream: Stream) -> bool {
 
 /// The device of a stream.
 pub(crate) fn stream_device(stream: Stream) -> i32 {
-    match answer(|context| stream_context(stream, context)) {
+    match context_of(stream) {
         Some(context) => device_of(context),
         None => current_device(),
     }
 }
 
+/// The context of a stream, if it is one.
+pub(crate) fn context_of(stream: Stream) -> Option<Context> {
+    answer(|context| stream_context(stream, context))
+}
+
+/// Whether a stream captures; none where that cannot be asked now.
+pub(crate) fn capture_status(stream: Stream) -> Option<bool> {
+    answer(|status| stream_capturing(stream, status)).map(|status| status != 0)
+}
+
 /// Whether a stream captures.
 pub(crate) fn is_capturing(stream: Stream) -> bool {
-    answer(|status| stream_capturing(stream, status)).is_some_and(|status| status != 0)
+    capture_status(stream).unwrap_or(false)
 }
 
 /// The allocation that an address is in: its first address, and its size.
@@ -104,6 +121,17 @@ pub(crate) fn default_pool_of(device: i32) -> Option<Pool> {
 /// The pool that allocations on a device's streams come from.
 pub(crate) fn pool_of(device: i32) -> Option<Pool> {
     answer(|pool| device_pool(pool, device))
+}
+
+/// An attribute of a pool that is a number of bytes.
+pub(crate) fn pool_bytes(pool: Pool, attribute: c_int) -> Option<u64> {
+    answer(|value| pool_attribute(pool, attribute, value))
+}
+
+/// A pool of the driver's gives back what it holds and does not use.
+pub(crate) fn trim_pool(pool: Pool) {
+    // What it refuses it keeps.
+    let _ = pool_trim(pool, 0);
 }
 
 /// How many bytes each of a kernel's parameters has: none where that is not known.

@@ -6,8 +6,9 @@
 //! whatever number is live, and a new allocation is put into 64 blocks and 128 grains at most, and its whole pages. The
 //! few allocations that share a grain (small host memory) are listed.
 //!
-//! Memory that was freed keeps its place until something else is allocated there, so that a use of it is known for what
-//! it is; so many frees are remembered. Knows no order and no handle. Invariant **one-live**: no byte is in two live
+//! Memory of a device that was freed keeps its place until something else is allocated there, so that a use of it is
+//! known for what it is; so many frees are remembered. Addresses of the host come back without a call of the driver's:
+//! freed memory has none there. Knows no order and no handle. Invariant **one-live**: no byte is in two live
 //! entries.
 
 use std::collections::VecDeque;
@@ -60,6 +61,12 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Whether an address is its own: freed memory of the host has none.
+    #[inline]
+    fn is_at(&self, at: u64) -> bool {
+        self.start <= at && at < self.end && (self.is_live || self.kind != Kind::Host)
+    }
+
     /// Whether all bytes of a part of the space are its own.
     fn has_all(&self, base: u64, bits: u64) -> bool {
         self.start <= base && base + ((1 << bits) - 1) < self.end
@@ -134,7 +141,7 @@ impl Index {
             SHARED => self.find_shared(at),
             number => {
                 let entry = &self.entries[number as usize];
-                (entry.start <= at && at < entry.end).then_some(entry)
+                entry.is_at(at).then_some(entry)
             }
         }
     }
@@ -143,7 +150,7 @@ impl Index {
     fn find_shared(&self, at: u64) -> Option<&Entry> {
         let numbers = self.shared.get(&(at >> GRAIN))?;
         let here = numbers.iter().map(|number| &self.entries[*number as usize]);
-        here.filter(|it| it.start <= at && at < it.end).max_by_key(|it| it.is_live)
+        here.filter(|it| it.is_at(at)).max_by_key(|it| it.is_live)
     }
 
     /// An address that work may use. A pointer one past the end of live memory is none to what was freed behind it.
@@ -196,6 +203,17 @@ impl Index {
     pub(crate) fn free(&mut self, memory: Memory) {
         if self.entry(memory).is_some_and(|entry| entry.is_live) {
             self.bury(memory.id.0);
+        }
+    }
+
+    /// An allocation lives on, for its free was refused. Where another lies there by now it does not.
+    pub(crate) fn revive(&mut self, memory: Memory) {
+        let Some(Entry { start, end, .. }) = self.entry(memory).copied() else { return };
+        let place = self.freed.iter().rposition(|number| *number == memory.id.0);
+        if let (Some(place), None) = (place, self.first_live_in(start, end)) {
+            self.freed.remove(place);
+            self.entries[memory.id.index()].is_live = true;
+            self.live += 1;
         }
     }
 
@@ -360,97 +378,4 @@ fn clear(shared: &mut Shared, base: u64, block: &mut Block, number: u32, (start,
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The simple version: a list.
-    #[derive(Default)]
-    struct Twin(Vec<(u64, u64, Memory)>);
-
-    impl Twin {
-        fn find(&self, at: u64) -> Option<Memory> {
-            self.0.iter().find(|it| it.0 <= at && at < it.1).map(|it| it.2)
-        }
-    }
-
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, bound: u64) -> u64 {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 33) % bound
-        }
-    }
-
-    #[test]
-    fn it_answers_as_a_list_does() {
-        let mut random = Random(7);
-        let (mut index, mut twin) = (Index::default(), Twin::default());
-        for _ in 0..30_000 {
-            let start = 0x7f00_0000_0000 + random.below(1 << 14) * 1600;
-            let bytes = match random.below(3) {
-                0 => 1 + random.below(700),
-                1 => 1 + random.below(100_000),
-                _ => 1 + random.below(8 << 20),
-            };
-            match random.below(3) {
-                0 if !twin.0.is_empty() => {
-                    let (_, _, memory) = twin.0.swap_remove(random.below(twin.0.len() as u64) as usize);
-                    index.free(memory);
-                }
-                _ => {
-                    let mut gone = Vec::new();
-                    let memory = index.insert(start, bytes, Kind::Device, 0, |entry| gone.push(entry.memory));
-                    twin.0.retain(|it| !(it.0 < start + bytes && start < it.1));
-                    twin.0.push((start, start + bytes, memory));
-                }
-            }
-            for at in [start, start + bytes - 1, start + bytes, start.wrapping_sub(1), start + random.below(1 << 22)] {
-                let found = index.find(at).filter(|entry| entry.is_live).map(|entry| entry.memory);
-                assert_eq!(found, twin.find(at), "{at:#x}");
-            }
-            assert_eq!(index.len(), twin.0.len());
-        }
-    }
-
-    #[test]
-    fn the_ends_of_the_space_are_addresses_too() {
-        let mut index = Index::default();
-        for (start, bytes) in
-            [(u64::MAX - 100, 4096), (u64::MAX - (5 << 20), 4 << 20), (0, 1), (1, u64::from(u32::MAX))]
-        {
-            let memory = index.insert(start, bytes, Kind::Mapped, 0, |_| {});
-            assert_eq!(index.find(start).map(|it| it.memory), Some(memory), "{start:#x}");
-            index.free(memory);
-        }
-    }
-
-    #[test]
-    fn freed_memory_is_known_until_something_else_is_there() {
-        let mut index = Index::default();
-        let none = |_| panic!("nothing is displaced");
-        let old = index.insert(0x1000_0000, 4096, Kind::Ordered, 0, none);
-        index.free(old);
-        let found = index.find(0x1000_0010).expect("it is remembered");
-        assert!(found.memory == old && !found.is_live);
-        let new = index.insert(0x1000_0000, 1024, Kind::Ordered, 0, none);
-        assert_eq!(index.find(0x1000_0010).map(|it| it.memory), Some(new));
-        assert_eq!(index.find(0x1000_0800).map(|it| it.memory), Some(old), "behind the new one");
-        assert!(index.touched(0x1000_0400).is_none(), "one past the end of the new one");
-    }
-
-    #[test]
-    fn what_was_freed_long_ago_is_forgotten_and_its_number_used_again() {
-        let mut index = Index::default();
-        let none = |_| panic!("nothing is displaced");
-        let old = index.insert(0x1000, 512, Kind::Host, 0, none);
-        index.free(old);
-        for at in 0..FREED as u64 {
-            let memory = index.insert(0x10_0000_0000 + at * 512, 512, Kind::Ordered, 0, none);
-            index.free(memory);
-        }
-        assert!(index.find(0x1000).is_none());
-        let new = index.insert(0x2000, 512, Kind::Host, 0, none);
-        assert_eq!((new.id, new.generation), (old.id, 1));
-    }
-}
+mod tests;

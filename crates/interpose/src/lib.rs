@@ -1,10 +1,12 @@
 //! `libmillpond_cuda.so`: stands between a CUDA program and `libcuda`, and says what the program does as operations.
 //!
-//! The command `millpond` preloads it (`millpond record`, `millpond check -- PROGRAM`). It has no law of its own: what
-//! is right or wrong is said by [`millpond_core::check`]. A module uses only those above it in this list:
+//! The command `millpond` preloads it (`millpond record`, `check`, `run -- PROGRAM`). It has no law of its own: what
+//! is right or wrong is said by [`millpond_core::check`], and memory is served by [`millpond`]. A module uses only
+//! those above it in this list:
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `mode` | what the command asks for |
 //! | `abi` | CUDA's types that the driver crate does not have |
 //! | `entry` | how a call comes in, where the real functions are, what is passed on and counted |
 //! | `ask` | questions to the real library |
@@ -14,6 +16,7 @@
 //! | `signals` | how a process ends, and forks |
 //! | `session` | the state of a process, behind one lock |
 //! | `calls` | what each call means, as operations |
+//! | `serve` | Millpond's pool in the place of the driver's |
 //! | `table` | which calls are wrapped: one description, from which names, wrappers and lookups are made |
 //! | `search` | `dlsym` |
 //!
@@ -27,10 +30,12 @@ mod entry;
 mod handles;
 mod index;
 mod judge;
+mod mode;
 mod place;
 mod python;
 mod report;
 mod search;
+mod serve;
 mod session;
 mod signals;
 mod sink;

@@ -6,6 +6,8 @@
 //! stands there (the function, the file, the line) is looked up when it is shown: for a trace at the first call from
 //! there, for a finding when there is one.
 
+mod objects;
+
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::ops::Range;
@@ -87,7 +89,7 @@ fn is_cuda(pc: usize) -> bool {
         return is_runtime(&name);
     }
     let mut is_found = false;
-    backtrace::resolve(std::ptr::with_exposed_provenance_mut(call), |symbol| {
+    symbols(call, |symbol| {
         is_found |= symbol.name().and_then(|name| name.as_str()).is_some_and(is_runtime);
     });
     is_found
@@ -245,6 +247,19 @@ impl Places {
         Some(site.spot.get_or_insert_with(|| resolve(pc)))
     }
 
+    /// Code may go: return addresses stand for nothing from now on. What stands in the object at `base` is looked up
+    /// before.
+    pub(crate) fn forget_code(&mut self, base: Option<usize>) {
+        for site in self.sites.iter_mut().filter(|site| base.is_some() && site.spot.is_none()) {
+            if object_of(site.pc).is_some_and(|it| Some(it.dli_fbase.addr()) == base) {
+                site.spot = Some(resolve(site.pc));
+            }
+        }
+        self.numbers.clear();
+        self.callers.clear();
+        self.libraries.clear();
+    }
+
     /// The function that a line is in, where both were asked for.
     pub(crate) fn function(&self, file: &str, line: u32) -> Option<&str> {
         let spots = self.sites.iter().filter_map(|site| site.spot.as_ref());
@@ -252,11 +267,18 @@ impl Places {
     }
 }
 
+/// The symbols at an address, as debug data has them.
+fn symbols(at: usize, see: impl FnMut(&backtrace::Symbol)) {
+    if objects::is_first(at) {
+        backtrace::resolve(std::ptr::with_exposed_provenance_mut(at), see);
+    }
+}
+
 /// What stands before a return address: the call.
 fn resolve(pc: usize) -> Spot {
     let call = pc.wrapping_sub(1);
     let mut spot = Spot::default();
-    backtrace::resolve(std::ptr::with_exposed_provenance_mut(call), |symbol| {
+    symbols(call, |symbol| {
         // The innermost of inlined functions comes first.
         if spot.file.is_empty()
             && let (Some(file), line @ Some(_)) = (symbol.filename(), symbol.lineno())
@@ -282,14 +304,27 @@ fn symbol_at(at: usize) -> String {
     }
 }
 
-/// The module at an address, and its function with the distance from there, as the loader knows them.
-fn loaded(at: usize) -> Option<(String, Option<(String, usize)>)> {
+/// Where the object of a handle of the loader's lies.
+pub(crate) fn base_of(library: *mut c_void) -> Option<usize> {
+    let mut map = std::ptr::null::<usize>();
+    // SAFETY: a handle of the program's, and a place for a pointer, as this question wants it.
+    let answer = unsafe { libc::dlinfo(library, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
+    // SAFETY: the loader's structure, whose first word is that.
+    (answer == 0 && !map.is_null()).then(|| unsafe { *map })
+}
+
+/// What the loader knows of an address.
+fn object_of(at: usize) -> Option<libc::Dl_info> {
     // SAFETY: a structure of pointers and numbers, for which 0 is a value.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: any address may be asked for.
-    if unsafe { libc::dladdr(std::ptr::with_exposed_provenance::<c_void>(at), &raw mut info) } == 0 {
-        return None;
-    }
+    let is_known = unsafe { libc::dladdr(std::ptr::with_exposed_provenance::<c_void>(at), &raw mut info) } != 0;
+    is_known.then_some(info)
+}
+
+/// The module at an address, and its function with the distance from there, as the loader knows them.
+fn loaded(at: usize) -> Option<(String, Option<(String, usize)>)> {
+    let info = object_of(at)?;
     let text = |at: *const std::ffi::c_char| {
         // SAFETY: a string of the loader's, which lives as long as the module.
         (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned())

@@ -2,12 +2,15 @@
 //!
 //! The real ones are asked first. Their answer, an address, decides: so there is no table of versions here, and names
 //! that are not wrapped cost nothing. A question for the *next* definition is about the caller's own place in the
-//! order of libraries; it goes on as a jump, so that the loader sees that caller.
+//! order of libraries; it goes on as a jump, so that the loader sees that caller. And `dlclose`, after which addresses
+//! may stand for other code.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
+use crate::entry::thunk::is_inside;
 use crate::entry::{real, substitute};
 use crate::table::WRAPPED;
+use crate::{place, session};
 
 /// Where a question for the next definition goes on, once known.
 #[cfg_attr(test, allow(dead_code))]
@@ -36,6 +39,28 @@ unsafe extern "C" fn dlsym() {
     )
 }
 
+/// The exported `dlclose`.
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dlclose(library: *mut c_void) -> c_int {
+    // SAFETY: the caller's handle.
+    unsafe { close(library) }
+}
+
+/// Another library may lie at these addresses next, so what is known by them is forgotten.
+///
+/// # Safety
+/// As of `dlclose`.
+#[cfg_attr(test, allow(dead_code))]
+unsafe fn close(library: *mut c_void) -> c_int {
+    session::forget_code(place::base_of(library));
+    // SAFETY: the caller's promise.
+    let answer = unsafe { real::dlclose()(library) };
+    // What ran at its end is gone, too.
+    session::forget_code(None);
+    answer
+}
+
 /// What a library has under a name; of a wrapped function the wrapper.
 ///
 /// # Safety
@@ -44,7 +69,8 @@ unsafe extern "C" fn dlsym() {
 unsafe extern "C" fn found(library: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: the caller's promise.
     let answer = unsafe { real::dlsym()(library, name) };
-    if answer.is_null() || name.is_null() {
+    // What this library itself looks for, Millpond's driver above all, is the real one.
+    if answer.is_null() || name.is_null() || is_inside() {
         return answer;
     }
     // SAFETY: the caller's string, which the real one has read.

@@ -2,18 +2,19 @@
 //!
 //! *One sequence*: the checker takes operations one after the other, so they are noted under one lock. It is not held
 //! during the program's calls, which may wait for other threads; only questions that change nothing are asked under it.
-//! What ends something (a free, a destruction) is noted before the real call, what begins something or learns something
-//! (an allocation, a launch, a synchronisation) after it: so memory that one thread frees and another gets is freed
-//! first here, too.
+//! What ends something is noted before the real call, what begins something or learns something (an allocation, a
+//! launch, a synchronisation) after it: so memory that one thread frees and another gets is freed first here, too. A
+//! free that the real call refuses has not happened: its memory lives again.
 //!
 //! *One host*: threads pass knowledge to each other by means that are not seen (locks, channels, joins). What any
 //! thread of the process has synchronised counts as known to all of them.
 
+mod process;
+
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Memory, Name, Names, Op, Part, Place, Space, StreamRole, What};
@@ -26,35 +27,11 @@ use crate::entry::thunk::{Entered, Inside};
 use crate::handles::Handles;
 use crate::index::{Entry, Index, Kind};
 use crate::judge::Judge;
+use crate::mode::{self, Noting, noting};
 use crate::place::Places;
-use crate::signals::{self, End};
+use crate::signals::{self, End, Who};
 use crate::sink::{Sink, Trace};
 use crate::{ask, report};
-
-/// What the command asks for.
-#[derive(Debug)]
-enum Mode {
-    Off,
-    Record(PathBuf),
-    Check { races: bool, leaks: bool },
-}
-
-fn mode() -> &'static Mode {
-    static MODE: OnceLock<Mode> = OnceLock::new();
-    MODE.get_or_init(|| {
-        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
-        match std::env::var("MILLPOND_INTERPOSE").as_deref() {
-            Ok("record") => match std::env::var_os("MILLPOND_INTERPOSE_OUTPUT") {
-                Some(path) => Mode::Record(path.into()),
-                None => Mode::Off,
-            },
-            Ok("check") => {
-                Mode::Check { races: is_set("MILLPOND_INTERPOSE_RACES"), leaks: is_set("MILLPOND_INTERPOSE_LEAKS") }
-            }
-            _ => Mode::Off,
-        }
-    })
-}
 
 /// What was seen, for the summary.
 #[derive(Debug, Default)]
@@ -96,7 +73,7 @@ pub(crate) struct Session {
     named_places: Vec<Place>,
     host: HostId,
     place: Place,
-    /// Said with what is found next.
+    /// Said with what is found by the call at hand.
     pub(crate) note: Option<String>,
     process: u32,
     is_finished: bool,
@@ -123,6 +100,9 @@ fn thread_number() -> u32 {
     }
 }
 
+pub(crate) use process::forget_code;
+use process::{finish, forget, save};
+
 /// A call at hand.
 #[derive(Debug)]
 pub(crate) struct At {
@@ -136,7 +116,7 @@ impl At {
     /// None where the call is passed on as it is: the library makes it itself, or nothing is asked for.
     #[inline]
     pub(crate) fn enter(entered: Entered, per_thread: bool) -> Option<Self> {
-        if matches!(mode(), Mode::Off) {
+        if mode::is_off() {
             return None;
         }
         Some(At { entered, per_thread, _inside: Inside::enter()? })
@@ -145,11 +125,23 @@ impl At {
     /// Notes something, under the lock. What goes wrong in here is no matter of the program.
     #[inline]
     pub(crate) fn note<R: Default>(&self, act: impl FnOnce(&mut Session) -> R) -> R {
+        self.note_part(act, 1)
+    }
+
+    /// Notes what became of a call that is noted already.
+    #[inline]
+    pub(crate) fn settle(&self, act: impl FnOnce(&mut Session)) {
+        self.note_part(act, 0);
+    }
+
+    #[inline]
+    fn note_part<R: Default>(&self, act: impl FnOnce(&mut Session) -> R, calls: u64) -> R {
         let Some(mut session) = session() else { return R::default() };
         let noted = catch_unwind(AssertUnwindSafe(|| {
-            session.coverage.calls += 1;
+            session.coverage.calls += calls;
             session.host = HostId(thread_number());
             session.set_place(self.entered);
+            session.note = None;
             act(&mut session)
         }));
         noted.unwrap_or_default()
@@ -175,10 +167,10 @@ fn session() -> Option<MutexGuard<'static, Session>> {
 
 #[cold]
 fn begin() -> Option<*mut Mutex<Session>> {
-    let sink = match mode() {
-        Mode::Off => return None,
-        Mode::Record(path) => Sink::Trace(Box::new(Trace::new(path.clone()))),
-        Mode::Check { races, leaks } => Sink::Judge(Box::new(Judge::new(*races, *leaks))),
+    let sink = match noting() {
+        Noting::Off => return None,
+        Noting::Record(path) => Sink::Trace(Box::new(Trace::new(path.clone()))),
+        Noting::Check { races, leaks } => Sink::Judge(Box::new(Judge::new(*races, *leaks))),
     };
     let new = Box::into_raw(Box::new(Mutex::new(Session {
         sink,
@@ -199,7 +191,7 @@ fn begin() -> Option<*mut Mutex<Session>> {
     })));
     match SESSION.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            signals::watch(End { finish, forget, save });
+            signals::watch(Who::Noting, End { finish, forget, save: Some(save) });
             Some(new)
         }
         Err(other) => {
@@ -207,52 +199,6 @@ fn begin() -> Option<*mut Mutex<Session>> {
             drop(unsafe { Box::from_raw(new) });
             Some(other)
         }
-    }
-}
-
-/// In a forked process: what the parent had is the parent's.
-fn forget() {
-    SESSION.store(std::ptr::null_mut(), Ordering::Release);
-    THREADS.store(0, Ordering::Relaxed);
-    PROCESS.fetch_add(1, Ordering::Relaxed);
-}
-
-/// The session, unless another thread holds it for long: a process may end in the middle of anything.
-fn patiently(looks: u32) -> Option<MutexGuard<'static, Session>> {
-    let at = SESSION.load(Ordering::Acquire);
-    if at.is_null() {
-        return None;
-    }
-    for look in 0..looks {
-        if look > 0 {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        // SAFETY: a session is never given back.
-        if let Ok(session) = unsafe { &*at }.try_lock() {
-            return Some(session);
-        }
-    }
-    None
-}
-
-/// The process ends.
-fn finish() {
-    let _inside = Inside::enter();
-    let Some(mut session) = patiently(200) else { return };
-    // What shares the memory of another process (vfork) ends for itself.
-    if session.process == std::process::id() {
-        // What goes wrong in here is no matter of the program.
-        let _ = catch_unwind(AssertUnwindSafe(|| session.finish()));
-    }
-}
-
-/// The process crashes.
-fn save() {
-    if let Some(mut session) = patiently(1)
-        && session.process == std::process::id()
-        && let Sink::Trace(trace) = &mut session.sink
-    {
-        trace.save();
     }
 }
 
@@ -478,16 +424,16 @@ impl Session {
 
     /// Whether accesses are judged among each other, now or later.
     pub(crate) fn is_exact(&self) -> bool {
-        match mode() {
-            Mode::Check { races, .. } => *races,
+        match noting() {
+            Noting::Check { races, .. } => *races,
             _ => true,
         }
     }
 
     /// What a kernel is taken to do to memory whose address it gets.
     pub(crate) fn kernel_act(&self) -> Act {
-        match mode() {
-            Mode::Check { races: true, .. } => Act::Write,
+        match noting() {
+            Noting::Check { races: true, .. } => Act::Write,
             _ => Act::Read,
         }
     }

@@ -4,7 +4,7 @@
 //! that is only tried and without taking memory, and let the signal do what it would have done.
 
 use std::ffi::c_int;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 /// Signals that end a process that does not handle them, and that leave it time to.
 const FATAL: [c_int; 8] =
@@ -17,16 +17,24 @@ pub(crate) struct End {
     pub(crate) finish: fn(),
     /// This is a forked process.
     pub(crate) forget: fn(),
-    /// The process crashes.
-    pub(crate) save: fn(),
+    /// The process crashes; none where that changes nothing.
+    pub(crate) save: Option<fn()>,
 }
 
-static END: OnceLock<End> = OnceLock::new();
+/// Who wants to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Who {
+    /// What notes operations.
+    Noting,
+    /// What serves memory.
+    Serving,
+}
 
-fn end(act: impl FnOnce(&End)) {
-    if let Some(end) = END.get() {
-        act(end);
-    }
+/// By who wants to know.
+static ENDS: [OnceLock<End>; 2] = [const { OnceLock::new() }; 2];
+
+fn end(act: impl FnMut(&End)) {
+    ENDS.iter().filter_map(OnceLock::get).for_each(act);
 }
 
 // SAFETY: a function of the C library that every program has; it keeps the handler that it is given.
@@ -43,7 +51,7 @@ extern "C" fn in_child() {
 }
 
 extern "C" fn at_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mut std::ffi::c_void) {
-    end(|end| (end.save)());
+    end(|end| end.save.into_iter().for_each(|save| save()));
     // SAFETY: what the system hands over.
     let is_fault = unsafe { info.as_ref() }.is_some_and(|info| info.si_code > 0) && signal != libc::SIGABRT;
     if !is_fault || signal == libc::SIGTERM || signal == libc::SIGINT || signal == libc::SIGHUP {
@@ -54,15 +62,19 @@ extern "C" fn at_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mu
 }
 
 /// From now on the end of the process and forks call these functions.
-pub(crate) fn watch(functions: End) {
-    END.get_or_init(|| {
+pub(crate) fn watch(who: Who, functions: End) {
+    static WATCHED: Once = Once::new();
+    // A forked process sets them again, to the same ones.
+    let _ = ENDS[who as usize].set(functions);
+    WATCHED.call_once(|| {
         // Where the system has no room for a handler the end of the trace is lost, as in a crash.
         let _ = atexit(at_exit);
         // SAFETY: a handler that takes nothing.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        FATAL.into_iter().for_each(watch_signal);
-        functions
     });
+    if functions.save.is_some() {
+        FATAL.into_iter().for_each(watch_signal);
+    }
 }
 
 fn watch_signal(signal: c_int) {

@@ -1,9 +1,10 @@
 //! Which calls are wrapped: one description, from which the exported names, the wrappers and the lookups are made.
 //!
-//! A line is a flavour, the exported name, the arguments as `cuda.h` has them, and the handler that says what the call
-//! means. Flavour `N` is one function; `P` has a twin `_ptsz`, and `D` one `_ptds`, for programs whose default stream
-//! is the thread's own. A handler gets where the call was made ([`At`]), the real call, and the arguments; it makes
-//! the real call exactly once and returns what that returned.
+//! A line is a flavour, the exported name, the arguments as `cuda.h` has them, the handler that says what the call
+//! means (`-` for none), and perhaps the server that answers it where Millpond serves memory. Flavour `N` is one
+//! function; `P` has a twin `_ptsz`, and `D` one `_ptds`, for programs whose default stream is the thread's own.
+//! Handlers and servers get where the call was made ([`At`]), the real call, and the arguments. A handler makes the
+//! real call exactly once and returns what that returned; to it a server's answer is the real one.
 #![expect(non_snake_case, reason = "they are CUDA's names")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -16,6 +17,7 @@ use crate::calls::{
 };
 use crate::entry::real::Wrapped;
 use crate::entry::thunk;
+use crate::serve::{self, contexts as hold, memory as give, pointers as answer, pools as keep, room};
 use crate::session::At;
 
 /// The name of the twin of a call.
@@ -52,7 +54,22 @@ macro_rules! twin {
 }
 
 macro_rules! calls {
-    ($($flavour:ident $name:ident($($arg:ident: $ty:ty),*) => $handler:path;)*) => {
+    (@serves []) => { false };
+    (@serves [$server:path]) => { true };
+    (@serve [] $at:ident $real:ident ($($arg:ident),*)) => { $real() };
+    (@serve [$server:path] $at:ident $real:ident ($($arg:ident),*)) => {
+        match serve::is_on() {
+            // SAFETY: the program's own arguments, of which the header says what they are.
+            true => unsafe { $server(&$at, $real, $($arg),*) },
+            false => $real(),
+        }
+    };
+    (@note [] $at:ident $real:ident ($($arg:ident),*)) => { $real() };
+    (@note [$handler:path] $at:ident $real:ident ($($arg:ident),*)) => {
+        // SAFETY: as above.
+        unsafe { $handler(&$at, $real, $($arg),*) }
+    };
+    ($($flavour:ident $name:ident($($arg:ident: $ty:ty),*) => $(-)? $($handler:path)? $(, $server:path)?;)*) => {
         #[expect(non_camel_case_types, reason = "they are CUDA's names")]
         #[derive(Clone, Copy)]
         enum Call { $($name),* }
@@ -61,6 +78,7 @@ macro_rules! calls {
         pub(crate) static WRAPPED: [Wrapped; [$(Call::$name),*].len()] = [$(Wrapped::new(
             [Some(stringify!($name)), twin_name!($flavour $name)],
             [$name::plain, $name::twin],
+            calls!(@serves [$($server)?]),
         )),*];
 
         $(mod $name {
@@ -79,11 +97,9 @@ macro_rules! calls {
                 };
                 // SAFETY: the program's own call.
                 let real = || unsafe { real($($arg),*) };
-                match At::enter(entered, TWIN == 1) {
-                    // SAFETY: the program's own arguments, of which the header says what they are.
-                    Some(at) => unsafe { $handler(&at, real, $($arg),*) },
-                    None => real(),
-                }
+                let Some(at) = At::enter(entered, TWIN == 1) else { return real() };
+                let real = || calls!(@serve [$($server)?] at real ($($arg),*));
+                calls!(@note [$($handler)?] at real ($($arg),*))
             }
 
             #[unsafe(naked)]
@@ -104,15 +120,17 @@ calls! {
         symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int
     ) => lookups::proc_address_v2;
 
-    N cuCtxSynchronize() => contexts::synchronize;
-    N cuCtxSynchronize_v2(context: Context) => contexts::synchronize_v2;
-    N cuCtxDestroy_v2(context: Context) => contexts::destroy;
-    N cuDevicePrimaryCtxReset_v2(device: c_int) => contexts::reset;
+    N cuCtxSynchronize() => contexts::synchronize, hold::synchronize;
+    N cuCtxSynchronize_v2(context: Context) => contexts::synchronize_v2, hold::synchronize_v2;
+    N cuCtxDestroy(context: Context) => contexts::destroy, hold::destroy;
+    N cuCtxDestroy_v2(context: Context) => contexts::destroy, hold::destroy;
+    N cuDevicePrimaryCtxReset_v2(device: c_int) => contexts::reset, hold::reset;
 
     N cuStreamCreate(stream: *mut Stream, flags: c_uint) => streams::create;
     N cuStreamCreateWithPriority(stream: *mut Stream, flags: c_uint, priority: c_int) => streams::create_with_priority;
-    N cuStreamDestroy_v2(stream: Stream) => streams::destroy;
-    P cuStreamSynchronize(stream: Stream) => streams::synchronize;
+    N cuStreamDestroy(stream: Stream) => streams::destroy, hold::destroy_stream;
+    N cuStreamDestroy_v2(stream: Stream) => streams::destroy, hold::destroy_stream;
+    P cuStreamSynchronize(stream: Stream) => streams::synchronize, hold::synchronize_stream;
     P cuStreamQuery(stream: Stream) => streams::query;
     P cuStreamWaitEvent(stream: Stream, event: Event, flags: c_uint) => streams::wait_event;
     P cuStreamAddCallback(stream: Stream, function: usize, data: usize, flags: c_uint) => streams::callback;
@@ -129,22 +147,24 @@ calls! {
     P cuStreamBatchMemOp_v2(stream: Stream, count: c_uint, ops: *const StreamMemOp, flags: c_uint) => streams::batch;
 
     N cuEventCreate(event: *mut Event, flags: c_uint) => events::create;
+    N cuEventDestroy(event: Event) => events::destroy;
     N cuEventDestroy_v2(event: Event) => events::destroy;
     P cuEventRecord(event: Event, stream: Stream) => events::record;
     P cuEventRecordWithFlags(event: Event, stream: Stream, flags: c_uint) => events::record_with_flags;
     N cuEventQuery(event: Event) => events::query;
-    N cuEventSynchronize(event: Event) => events::synchronize;
+    N cuEventSynchronize(event: Event) => events::synchronize, hold::synchronize_event;
     N cuEventElapsedTime(time: *mut f32, first: Event, second: Event) => events::elapsed;
     N cuEventElapsedTime_v2(time: *mut f32, first: Event, second: Event) => events::elapsed;
 
-    P cuMemAllocAsync(at: *mut u64, bytes: usize, stream: Stream) => memory::alloc_async;
-    P cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, pool: Pool, stream: Stream) => memory::alloc_from_pool;
-    P cuMemFreeAsync(at: u64, stream: Stream) => memory::free_async;
-    N cuMemAlloc_v2(at: *mut u64, bytes: usize) => memory::alloc;
+    P cuMemAllocAsync(at: *mut u64, bytes: usize, stream: Stream) => memory::alloc_async, give::alloc_async;
+    P cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, pool: Pool, stream: Stream)
+        => memory::alloc_from_pool, give::alloc_from_pool;
+    P cuMemFreeAsync(at: u64, stream: Stream) => memory::free_async, give::free_async;
+    N cuMemAlloc_v2(at: *mut u64, bytes: usize) => memory::alloc, room::alloc;
     N cuMemAllocPitch_v2(at: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint)
-        => memory::alloc_pitch;
+        => memory::alloc_pitch, room::alloc_pitch;
     N cuMemAllocManaged(at: *mut u64, bytes: usize, flags: c_uint) => memory::alloc_managed;
-    N cuMemFree_v2(at: u64) => memory::free;
+    N cuMemFree_v2(at: u64) => memory::free, give::free;
     N cuMemAllocHost_v2(at: *mut u64, bytes: usize) => memory::alloc_host;
     N cuMemHostAlloc(at: *mut u64, bytes: usize, flags: c_uint) => memory::host_alloc;
     N cuMemFreeHost(at: u64) => memory::free_host;
@@ -157,10 +177,25 @@ calls! {
     N cuIpcCloseMemHandle(at: u64) => ranges::close;
     N cuMemPoolImportPointer(at: *mut u64, pool: Pool, data: *const c_void) => ranges::import;
 
-    N cuMemPoolCreate(pool: *mut Pool, props: *const c_int) => pools::create;
-    N cuMemPoolDestroy(pool: Pool) => pools::destroy;
-    N cuMemPoolSetAccess(pool: Pool, access: *const AccessDesc, count: usize) => pools::set_access;
-    N cuDeviceSetMemPool(device: c_int, pool: Pool) => pools::set_current;
+    N cuMemCreate(handle: *mut u64, bytes: usize, props: *const c_void, flags: u64) => -, room::create;
+    N cuMemRetainAllocationHandle(handle: *mut u64, at: u64) => -, answer::retain_handle;
+    N cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, at: u64) => -, answer::range;
+    N cuPointerGetAttribute(place: *mut c_void, attribute: c_int, at: u64) => -, answer::attribute;
+    N cuPointerGetAttributes(count: c_uint, attributes: *const c_int, places: *const *mut c_void, at: u64)
+        => -, answer::attributes;
+    N cuIpcGetMemHandle(handle: *mut c_void, at: u64) => -, answer::name_to_others;
+    N cuMemPoolExportPointer(data: *mut c_void, at: u64) => -, answer::name_to_others;
+
+    N cuMemPoolCreate(pool: *mut Pool, props: *const PoolProps) => pools::create, keep::create;
+    N cuMemPoolDestroy(pool: Pool) => pools::destroy, keep::destroy;
+    N cuMemPoolSetAccess(pool: Pool, access: *const AccessDesc, count: usize) => pools::set_access, keep::set_access;
+    N cuDeviceSetMemPool(device: c_int, pool: Pool) => pools::set_current, keep::set_current;
+
+    N cuMemSetMemPool(location: *const Location, kind: c_int, pool: Pool)
+        => pools::set_current_at, keep::set_current_at;
+    N cuMemPoolTrimTo(pool: Pool, keep_bytes: usize) => -, keep::trim;
+    N cuMemPoolSetAttribute(pool: Pool, attribute: c_int, value: *mut c_void) => -, keep::set_attribute;
+    N cuMemPoolGetAttribute(pool: Pool, attribute: c_int, value: *mut c_void) => -, keep::attribute;
 
     D cuMemcpy(to: u64, from: u64, bytes: usize) => copies::any;
     D cuMemcpyPeer(to: u64, context: Context, from: u64, other: Context, bytes: usize) => copies::peer;
@@ -219,11 +254,12 @@ calls! {
     N cuModuleUnload(module: usize) => kernels::unload;
     N cuLibraryUnload(library: usize) => kernels::unload;
 
-    P cuStreamBeginCapture_v2(stream: Stream, mode: c_int) => captures::begin;
+    P cuStreamBeginCapture(stream: Stream) => captures::begin_global, serve::captures::begin_global;
+    P cuStreamBeginCapture_v2(stream: Stream, mode: c_int) => captures::begin, serve::captures::begin;
     P cuStreamBeginCaptureToGraph(
         stream: Stream, graph: Graph, after: *const GraphNode, edges: *const c_void, count: usize, mode: c_int
-    ) => captures::begin_to_graph;
-    P cuStreamEndCapture(stream: Stream, graph: *mut Graph) => captures::end;
+    ) => captures::begin_to_graph, serve::captures::begin_to_graph;
+    P cuStreamEndCapture(stream: Stream, graph: *mut Graph) => captures::end, serve::captures::end;
     P cuStreamUpdateCaptureDependencies(stream: Stream, nodes: *const GraphNode, count: usize, flags: c_uint)
         => captures::update;
     P cuStreamUpdateCaptureDependencies_v2(

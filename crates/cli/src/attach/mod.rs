@@ -1,10 +1,12 @@
-//! `millpond record` and `millpond check -- PROGRAM`: runs a program with the library that notes its CUDA calls.
+//! `millpond record`, `check` and `run -- PROGRAM`: runs a program with the library that notes its CUDA calls or serves
+//! its memory.
 //!
 //! The program runs as without it: same output, same exit status, same signal. Everything said here goes to standard
 //! error. Each process of the program leaves a report in a folder of this command, which is summed up at the end.
 
 mod pytorch;
 mod report;
+mod served;
 mod target;
 
 use std::ffi::{OsStr, OsString};
@@ -24,16 +26,31 @@ use pytorch::Setting;
 /// Names the library where it is not beside the command.
 const LIBRARY: &str = "MILLPOND_CUDA_LIBRARY";
 
-/// What becomes of the operations.
+/// What is wanted of the program.
 #[derive(Clone, Copy, Debug)]
 pub enum Wish<'a> {
-    /// They are written to this file.
+    /// Its operations are written to this file.
     Record(&'a Path),
     /// They are checked.
     Check {
         /// Also accesses that are not ordered with each other.
         races: bool,
     },
+    /// Its memory is served.
+    Serve {
+        /// By CUDA's own pools, to have their figures.
+        by_driver: bool,
+        /// What it took is said at the end.
+        report: bool,
+        /// They are checked, too.
+        check: bool,
+    },
+}
+
+impl Wish<'_> {
+    fn is_check(self) -> bool {
+        matches!(self, Wish::Check { .. } | Wish::Serve { check: true, .. })
+    }
 }
 
 /// Runs a program and ends as it does. Returns only where it cannot be run so. Of a program of Python PyTorch's
@@ -81,9 +98,14 @@ fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut d
         Wish::Check { races } => {
             command.env("MILLPOND_INTERPOSE", "check").env("MILLPOND_INTERPOSE_RACES", if races { "1" } else { "0" });
         }
+        Wish::Serve { by_driver, report, check } => {
+            command.env("MILLPOND_INTERPOSE", if check { "check" } else { "off" });
+            command.env("MILLPOND_INTERPOSE_SERVE", if by_driver { "driver" } else { "millpond" });
+            command.env("MILLPOND_INTERPOSE_FIGURES", if report { "1" } else { "0" });
+        }
     }
     if !keep_allocator {
-        show_tensors(&path, &mut command, err);
+        show_tensors(wish, &path, &mut command, err);
     }
     let status = run_to_end(command).map_err(|error| format!("{}: cannot be run: {error}", path.display()))?;
     let report = report::Report::read(&folder.0);
@@ -98,20 +120,18 @@ fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut d
 }
 
 /// Sets PyTorch's allocator, and says so.
-fn show_tensors(path: &Path, command: &mut Command, err: &mut dyn Write) {
+fn show_tensors(wish: Wish<'_>, path: &Path, command: &mut Command, err: &mut dyn Write) {
+    let done = if matches!(wish, Wish::Serve { .. }) { "served" } else { "seen" };
     // Where standard error is closed the program runs all the same.
     let _ = match pytorch::setting(path, |name| std::env::var(name).ok()) {
         Setting::Untouched => Ok(()),
         Setting::Set(value) => {
             command.envs(pytorch::VARIABLES.map(|name| (name, &value)));
-            writeln!(
-                err,
-                "millpond: tensors of PyTorch are seen by {}={value} (--keep-allocator leaves it)",
-                pytorch::VARIABLES[0]
-            )
+            let variable = pytorch::VARIABLES[0];
+            writeln!(err, "millpond: tensors of PyTorch are {done} by {variable}={value} (--keep-allocator leaves it)")
         }
         Setting::Kept(backend) => {
-            writeln!(err, "millpond: PyTorch keeps its `{backend}`: tensors are not seen, only its segments are")
+            writeln!(err, "millpond: PyTorch keeps its `{backend}`: tensors are not {done}, only its segments are")
         }
     };
 }

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::Wish;
+use super::served::Served;
 
 /// So many different violations are listed; the rest is counted.
 const LISTED_MAX: usize = 50;
@@ -25,6 +26,7 @@ pub(super) struct Report {
     silent: u64,
     /// Processes with an interpreter of Python whose frames cannot be read.
     without_lines: u64,
+    served: Served,
 }
 
 impl Report {
@@ -35,7 +37,8 @@ impl Report {
         files.sort();
         for text in files.iter().filter_map(|path| fs::read_to_string(path).ok()) {
             report.processes += 1;
-            report.silent += u64::from(!text.lines().any(|line| line.starts_with("coverage\t")));
+            let is_ended = |line: &str| line.starts_with("coverage\t") || line.starts_with("served\t");
+            report.silent += u64::from(!text.lines().any(is_ended));
             text.lines().for_each(|line| report.add(line));
         }
         report
@@ -59,7 +62,7 @@ impl Report {
                 *self.passed.entry(name.to_owned()).or_default() += count.parse().unwrap_or(0);
             }
             ["without-lines"] => self.without_lines += 1,
-            _ => {}
+            _ => self.served.add(&fields),
         }
     }
 
@@ -70,14 +73,22 @@ impl Report {
 
     /// Says all of it.
     pub(super) fn show(&self, wish: Wish<'_>, err: &mut dyn Write) -> io::Result<()> {
+        if let Wish::Serve { report: true, by_driver, .. } = wish {
+            self.served.show(by_driver, err)?;
+        }
         if self.processes == 0 {
-            let what = if matches!(wish, Wish::Record(_)) { "recorded" } else { "checked" };
+            let what = match wish {
+                Wish::Record(_) => "recorded",
+                Wish::Check { .. } | Wish::Serve { check: true, .. } => "checked",
+                Wish::Serve { .. } => return Ok(()),
+            };
             return writeln!(err, "millpond: the program made no CUDA call: nothing was {what}");
         }
         match wish {
             Wish::Record(_) if self.traces.is_empty() => writeln!(err, "millpond: no trace was written")?,
             Wish::Record(_) => self.traces.iter().try_for_each(|path| writeln!(err, "millpond: trace {path}"))?,
-            Wish::Check { .. } => self.show_findings(err)?,
+            _ if wish.is_check() => self.show_findings(err)?,
+            _ => return Ok(()),
         }
         let [calls, launches, with_address, without] = self.coverage;
         writeln!(
@@ -133,6 +144,6 @@ impl Report {
 }
 
 /// A number of things.
-fn of(count: u64, one: &str, many: &str) -> String {
+pub(super) fn of(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }

@@ -12,12 +12,14 @@
 //! | [`snapshot`] | PyTorch memory snapshots, by [`pickle`]; `history` has their frames and segments |
 //! | [`rmm`] | the CSV logs of RAPIDS Memory Manager |
 //! | [`plain`] | `a <id> <bytes>` and `f <id>` |
+//! | [`operations`] | operation traces |
 //!
 //! Each may be gzipped. What they have in common, skipping what a recording only saw half of, is in `steps`.
 
 mod history;
 pub mod input;
 pub mod json_lines;
+pub mod operations;
 pub mod pickle;
 pub mod plain;
 mod refusal;
@@ -50,6 +52,8 @@ pub enum Format {
     Rmm,
     /// Lines of `a <id> <bytes>` and `f <id>`.
     Plain,
+    /// An operation trace.
+    Operations,
 }
 
 impl fmt::Display for Format {
@@ -59,6 +63,7 @@ impl fmt::Display for Format {
             Format::Snapshot => "PyTorch memory snapshot",
             Format::Rmm => "RMM log",
             Format::Plain => "plain lines",
+            Format::Operations => "operation trace",
         })
     }
 }
@@ -80,14 +85,14 @@ pub struct Recorded {
     pub history: Option<History>,
 }
 
-/// Reads a file, or standard input for `-`. A snapshot of several devices gives one program for each device with
-/// events.
+/// Reads a file, or standard input for `-`. A snapshot or a trace of several devices gives one program for each device
+/// with events.
 ///
 /// # Errors
 /// Where the file cannot be read or is not a right recording; the refusal names the file.
 pub fn read_file(path: &Path) -> Result<Vec<Recorded>, Refusal> {
     let found = Opened::open(path).and_then(|opened| match opened.kind() {
-        Kind::Recording | Kind::Other => opened.recordings(&input::shown(&file_stem(path))),
+        Kind::Recording | Kind::Trace | Kind::Other => opened.recordings(&input::shown(&file_stem(path))),
         _ => Err(opened.refuse("replay").expect("its kind is known")),
     });
     found.map_err(|refusal| refusal.in_file(path))
@@ -128,6 +133,7 @@ pub(crate) fn read_unzipped(
         Format::JsonLines => Ok(vec![json_lines::read(name, source)?]),
         Format::Rmm => Ok(vec![rmm::read(name, source)?]),
         Format::Plain => Ok(vec![plain::read(name, source)?]),
+        Format::Operations => operations::read(name, source),
     }
 }
 
@@ -139,8 +145,11 @@ pub(crate) fn is_recording(head: &[u8]) -> bool {
 /// The format that a file with this beginning has.
 fn sniff(head: &[u8]) -> Result<Format, Refusal> {
     let refuse = |reason: &str, help: &str| Err(Refusal::new(Place::Byte(0), reason).help(help));
-    const FORMATS: &str = "a recording is JSON lines of Millpond, a PyTorch memory snapshot, an RMM log, or lines of \
-        `a <id> <bytes>` and `f <id>`; each may be gzipped";
+    const FORMATS: &str = "a recording is JSON lines of Millpond, a PyTorch memory snapshot, an RMM log, an operation \
+        trace, or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped";
+    if operations::is_first(head) {
+        return Ok(Format::Operations);
+    }
     let text = head.trim_ascii_start();
     match text {
         [] => return refuse("the file is empty", "record the program again, or look whether the copy was cut short"),

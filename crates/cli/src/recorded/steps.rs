@@ -20,6 +20,8 @@ pub struct Skipped {
     pub pending_frees: u64,
     /// Entries of kinds that are not known.
     pub unknown_entries: u64,
+    /// Allocations that no pool of a device would serve: of captured graphs, of the host.
+    pub other_memory: u64,
 }
 
 impl Skipped {
@@ -31,6 +33,7 @@ impl Skipped {
             (self.failed_allocs, "failed allocations left out"),
             (self.pending_frees, "frees not over at the end: their memory stays live"),
             (self.unknown_entries, "entries of unknown kinds left out"),
+            (self.other_memory, "allocations of captures and of the host left out"),
         ];
         counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
     }

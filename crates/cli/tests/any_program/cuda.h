@@ -31,6 +31,26 @@ typedef struct {
     CUdeviceptr dptr;
 } CUDA_MEM_ALLOC_NODE_PARAMS;
 
+typedef struct CUpool_st *CUmemoryPool;
+
+typedef struct {
+    int type, id;
+} CUmemLocation;
+
+typedef struct {
+    int allocType, handleTypes;
+    CUmemLocation location;
+    void *security;
+    size_t maxSize;
+    unsigned short usage;
+    unsigned char reserved[54];
+} CUmemPoolProps;
+
+typedef struct {
+    CUmemLocation location;
+    int flags;
+} CUmemAccessDesc;
+
 #define EACH(X)                                                                                                        \
     X(cuInit, cuInit, (unsigned))                                                                                      \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (CUcontext *, int))                                          \
@@ -44,6 +64,26 @@ typedef struct {
     X(cuStreamWaitEvent, cuStreamWaitEvent, (CUstream, CUevent, unsigned))                                             \
     X(cuEventCreate, cuEventCreate, (CUevent *, unsigned))                                                             \
     X(cuEventRecord, cuEventRecord, (CUevent, CUstream))                                                               \
+    X(cuCtxCreate, cuCtxCreate_v2, (CUcontext *, unsigned, int))                                                       \
+    X(cuCtxDestroy, cuCtxDestroy_v2, (CUcontext))                                                                      \
+    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, (CUdeviceptr *, size_t, CUmemoryPool, CUstream))               \
+    X(cuMemPoolCreate, cuMemPoolCreate, (CUmemoryPool *, const CUmemPoolProps *))                                      \
+    X(cuMemPoolDestroy, cuMemPoolDestroy, (CUmemoryPool))                                                              \
+    X(cuMemPoolTrimTo, cuMemPoolTrimTo, (CUmemoryPool, size_t))                                                        \
+    X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, (CUmemoryPool, int, void *))                                       \
+    X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, (CUmemoryPool, int, void *))                                       \
+    X(cuMemPoolSetAccess, cuMemPoolSetAccess, (CUmemoryPool, const CUmemAccessDesc *, size_t))                         \
+    X(cuMemPoolGetAccess, cuMemPoolGetAccess, (int *, CUmemoryPool, CUmemLocation *))                                  \
+    X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, (CUmemoryPool *, int))                                     \
+    X(cuDeviceGetMemPool, cuDeviceGetMemPool, (CUmemoryPool *, int))                                                   \
+    X(cuDeviceSetMemPool, cuDeviceSetMemPool, (int, CUmemoryPool))                                                     \
+    X(cuPointerGetAttribute, cuPointerGetAttribute, (void *, int, CUdeviceptr))                                        \
+    X(cuPointerGetAttributes, cuPointerGetAttributes, (unsigned, int *, void **, CUdeviceptr))                         \
+    X(cuMemGetAddressRange, cuMemGetAddressRange_v2, (CUdeviceptr *, size_t *, CUdeviceptr))                           \
+    X(cuMemGetInfo, cuMemGetInfo_v2, (size_t *, size_t *))                                                             \
+    X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, (unsigned long long *, void *))                        \
+    X(cuIpcGetMemHandle, cuIpcGetMemHandle, (void *, CUdeviceptr))                                                     \
+    X(cuLaunchHostFunc, cuLaunchHostFunc, (CUstream, void (*)(void *), void *))                                        \
     X(cuMemAlloc, cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                              \
     X(cuMemFree, cuMemFree_v2, (CUdeviceptr))                                                                          \
     X(cuMemHostAlloc, cuMemHostAlloc, (void **, size_t, unsigned))                                                     \
@@ -103,6 +143,10 @@ static void load(void) {
 EACH(DECLARE)
 #define cuStreamDestroy cuStreamDestroy_v2
 #define cuMemAlloc cuMemAlloc_v2
+#define cuCtxCreate cuCtxCreate_v2
+#define cuCtxDestroy cuCtxDestroy_v2
+#define cuMemGetAddressRange cuMemGetAddressRange_v2
+#define cuMemGetInfo cuMemGetInfo_v2
 #define cuMemFree cuMemFree_v2
 #define cuMemcpyDtoH cuMemcpyDtoH_v2
 #define cuStreamBeginCapture cuStreamBeginCapture_v2

@@ -4,6 +4,7 @@
 //! The programs are `program.c`; the C compiler makes them. `fakecuda` is their `libcuda.so.1`.
 
 mod python;
+mod served;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,6 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where the programs and their library are.
 static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -97,6 +99,8 @@ fn the_eight_mistakes_are_found() {
     assert_found("6", &["use-before-alloc", "free-before-alloc"], "/* wrong 6 */");
     assert_found("7", &["auto-free-before-use"], "/* wrong 7 */");
     assert_found("8", &["use-after-free"], "/* a launch */");
+    let said = text(&run(&["check"], "linked", &["8"]).stderr);
+    assert!(said.contains("is in argument 1 (8 B) of touch_kernel, which may not use it"), "{said}");
 }
 
 #[test]
@@ -110,11 +114,33 @@ fn places_are_those_above_the_cuda_libraries() {
 }
 
 #[test]
+fn code_that_took_the_place_of_other_code_has_its_own_place() {
+    let code = "int cuMemFreeAsync(unsigned long long, void *);\n\
+                int plug(unsigned long long at, void *stream) { return cuMemFreeAsync(at, stream) + 0; }\n";
+    for number in ["0", "1"] {
+        let source = PLACE.join(format!("plugin-{number}.c"));
+        fs::write(&source, code).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-g", "-O0", "-shared", "-fPIC", "-o"]).arg(source.with_extension("so")).arg(&source);
+        assert!(compiler.status().unwrap().success());
+    }
+    let output = run(&["check"], "linked", &["plugins"]);
+    let said = text(&output.stderr);
+    assert_eq!(kinds(&output), ["free-before-alloc", "free-before-alloc"], "{said}");
+    for file in ["(plugin-0.so)", "(plugin-1.so)"] {
+        assert!(said.contains(file), "no {file} in {said}");
+    }
+    assert_eq!(said.matches("  2 x free-before-alloc").count(), 2, "each is counted by itself: {said}");
+}
+
+#[test]
 fn further_mistakes_are_found() {
     assert_found("copies", &["free-before-use"], "/* wrong copy */");
+    assert!(!text(&run(&["check"], "linked", &["2"]).stderr).contains("is in argument"), "nothing was freed before");
     assert_found("filled", &["use-after-free"], "/* a structure */");
     assert_found("double-free", &["double-free", "free-before-alloc"], "/* second */");
     assert_found("default-streams", &["free-before-alloc"], "/* wrong default */");
+    assert_found("refused-free", &["free-before-alloc"], "/* after a refused one */");
     assert_found("wrong-capture", &["use-before-alloc"], "MUST(cuGraphLaunch(exec, s));");
 }
 
@@ -137,7 +163,7 @@ fn a_place_without_debug_data_is_named_without_a_line() {
 #[test]
 fn right_programs_are_found_right() {
     for way in WAYS {
-        for program in ["9", "right-graph", "right-capture", "threads", "joined", "filled-in-part"] {
+        for program in ["9", "right-graph", "right-capture", "threads", "joined", "filled-in-part", "host-again"] {
             let output = run(&["check"], way, &[program]);
             let said = text(&output.stderr);
             assert_eq!((kinds(&output), output.status.code()), (vec![], Some(0)), "{way} {program}: {said}");
@@ -182,7 +208,9 @@ fn races_are_found_where_they_are_asked_for() {
 
 /// Records a program; the trace's name, and what the command said.
 fn record(way: &str, program: &str) -> (PathBuf, Output) {
-    let trace = PLACE.join(format!("{way}-{program}.trace"));
+    // Tests run at the same time, and the command removes what was there.
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let trace = PLACE.join(format!("{way}-{program}-{}.trace", NEXT.fetch_add(1, Ordering::Relaxed)));
     let output = run(&["record", "-o", trace.to_str().unwrap()], way, &[program]);
     (trace, output)
 }
@@ -206,6 +234,28 @@ fn a_trace_has_the_same_verdict() {
             assert!(!said.contains("was stopped"), "the trace is whole: {said}");
         }
     }
+}
+
+#[test]
+fn a_trace_can_be_served_again() {
+    let replay = |program: &str| {
+        let (trace, _) = record("linked", program);
+        let output = millpond(&["replay", "--json", trace.to_str().unwrap()].map(OsStr::new));
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout).replace([' ', '\n'], "")
+    };
+    // Four threads of 200 allocations of 4 KiB each.
+    let said = replay("threads");
+    assert!(said.contains("\"allocations\":800") && said.contains("operationtrace"), "{said}");
+    // One in order, two at once; the one of the host is left out.
+    let said = replay("9");
+    assert!(said.contains("\"allocations\":3") && said.contains("\"other_memory\":1"), "{said}");
+    // One before the capture; the one inside of it is the graph's, and one is made at once meanwhile.
+    let said = replay("right-capture");
+    assert!(said.contains("\"allocations\":1") && said.contains("\"other_memory\":2"), "{said}");
+    let (trace, _) = record("linked", "right-graph");
+    let output = millpond(&["replay", trace.to_str().unwrap()].map(OsStr::new));
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("no allocation is in the trace"));
 }
 
 #[test]

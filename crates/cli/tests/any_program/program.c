@@ -1,8 +1,10 @@
 /* Programs of the driver API, one for each name: wrong ones, and right ones. Their kernels are functions. */
 #define _GNU_SOURCE
 #include "cuda.h"
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -311,6 +313,47 @@ static void joined(void) {
     MUST(cuMemFreeAsync(a, t));
 }
 
+/* Pinned memory is given back; the addresses come again by means that are no call of the driver's. */
+static void host_again(void) {
+    const size_t bytes = 4 << 20;
+    char *pinned;
+    CUdeviceptr a = alloc(s);
+    MUST(cuMemHostAlloc((void **)&pinned, bytes, 0));
+    MUST(cuMemcpyAsync(a, (CUdeviceptr)pinned, BYTES, s));
+    MUST(cuStreamSynchronize(s));
+    MUST(cuMemFreeHost(pinned));
+    if (mmap(pinned, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != pinned)
+        exit(10);
+    MUST(cuMemcpyAsync(a, (CUdeviceptr)pinned, BYTES, s));
+    MUST(cuMemFreeAsync(a, s));
+    MUST(cuStreamSynchronize(s));
+}
+
+/* A free that the driver refuses has not happened: the next one is the wrong one. */
+static void refused_free(void) {
+    CUstream gone;
+    CUdeviceptr a = alloc(s);
+    MUST(cuStreamCreate(&gone, 1));
+    MUST(cuStreamDestroy(gone));
+    printf("refused: %d\n", cuMemFreeAsync(a, gone));
+    launch(a, s);
+    MUST(cuMemFreeAsync(a, t)); /* after a refused one */
+}
+
+/* Libraries come and go at the same addresses; a wrong free stands in each. */
+static void plugins(void) {
+    for (int i = 0; i < 4; i++) {
+        CUdeviceptr a = alloc(s);
+        void *library = dlopen(i % 2 ? "plugin-1.so" : "plugin-0.so", RTLD_NOW);
+        CUresult (*plug)(CUdeviceptr, CUstream) = library ? (CUresult(*)(CUdeviceptr, CUstream))dlsym(library, "plug") : NULL;
+        if (plug == NULL)
+            exit(11);
+        MUST(plug(a, t));
+        MUST(cuCtxSynchronize());
+        dlclose(library);
+    }
+}
+
 static int forks(void) {
     /* Before CUDA is used: each of the two uses it for itself. */
     fflush(stdout);
@@ -354,7 +397,8 @@ int main(int count, char **names) {
                {"5", graph_use_not_after}, {"6", graph_output_elsewhere}, {"7", graph_auto_free},
                {"8", use_after_free}, {"9", right}, {"filled-in-part", filled_in_part}, {"filled", filled}, {"right-graph", right_graph}, {"right-capture", right_capture},
                {"wrong-capture", wrong_capture}, {"copies", copies}, {"double-free", double_free},
-               {"default-streams", default_streams}, {"many", many}, {"race", race}, {"unknown", unknown}, {"threads", threads}, {"joined", joined}, {"crash", crash}};
+               {"default-streams", default_streams}, {"many", many}, {"race", race}, {"unknown", unknown}, {"threads", threads}, {"joined", joined}, {"plugins", plugins}, {"host-again", host_again},
+               {"refused-free", refused_free}, {"crash", crash}};
     if (count < 2)
         return 0;
     if (strcmp(names[1], "none") == 0) {

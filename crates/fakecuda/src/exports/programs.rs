@@ -6,7 +6,7 @@
 
 use std::alloc::Layout;
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_uint, c_void};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use millpond_driver::CopyKind;
@@ -15,9 +15,10 @@ use millpond_driver::cuda::abi::{Code, Stream};
 
 use super::graphs::add;
 use super::{entry, put};
-use crate::contexts::{self, current_device};
+use crate::contexts::current_device;
 use crate::device::{Device, fresh_handle};
 use crate::graphs::Action;
+use crate::pools::pools;
 
 /// A kernel of the program.
 #[derive(Clone, Debug)]
@@ -86,11 +87,17 @@ unsafe fn call(kernel: usize, params: *const *const c_void) -> Result<*mut c_voi
 }
 
 /// Allocates on a stream: in a capture a node.
-fn allocate_on(device: &Device, stream: Stream, bytes: usize) -> Result<u64, Code> {
+fn allocate_on(device: &Device, stream: Stream, bytes: usize, pool: Option<usize>) -> Result<u64, Code> {
     match device.capture_status(stream)? {
         0 => {
             device.finish_nothing(stream)?;
-            device.allocate(bytes)
+            let mut pools = pools();
+            let pool = pool.map_or_else(|| pools.current_of(device.ordinal), Ok)?;
+            pools.check(pool)?;
+            let at = device.allocate(bytes)?;
+            let (_, whole) = device.allocation_around(at).ok_or(Code::UNKNOWN)?;
+            pools.allocated(pool, at, whole)?;
+            Ok(at)
         }
         _ => {
             device.state()?.graphs.capture(stream, Action::Empty)?;
@@ -104,7 +111,9 @@ fn free_on(device: &Device, stream: Stream, at: u64) -> Result<(), Code> {
         0 => device.finish_nothing(stream)?,
         _ => drop(device.state()?.graphs.capture(stream, Action::Empty)?),
     }
-    device.free(at)
+    device.free(at)?;
+    pools().freed(at);
+    Ok(())
 }
 
 /// What `find` says of a symbol of the program.
@@ -145,6 +154,7 @@ exports! {
     "cuMemFree" cuMemFree_v2(at: u64) {
         let device = current_device()?;
         device.free(at)?;
+        pools().freed(at);
         device.synchronize()
     }
     "cuMemHostAlloc" cuMemHostAlloc(at: *mut *mut c_void, bytes: usize, _flags: c_uint) {
@@ -163,18 +173,18 @@ exports! {
         Ok(())
     }
     "cuMemAllocAsync" cuMemAllocAsync(at: *mut u64, bytes: usize, stream: Stream) {
-        let start = allocate_on(&*current_device()?, stream, bytes)?;
+        let start = allocate_on(&*current_device()?, stream, bytes, None)?;
         // SAFETY: the caller's place.
         unsafe { put(at, start) }
     }
     "cuMemAllocAsync_ptsz" cuMemAllocAsync_ptsz(at: *mut u64, bytes: usize, stream: Stream) {
         let stream = if stream == Stream(0) { Stream::PER_THREAD } else { stream };
-        let start = allocate_on(&*current_device()?, stream, bytes)?;
+        let start = allocate_on(&*current_device()?, stream, bytes, None)?;
         // SAFETY: the caller's place.
         unsafe { put(at, start) }
     }
-    "cuMemAllocFromPoolAsync" cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, _pool: usize, stream: Stream) {
-        let start = allocate_on(&*current_device()?, stream, bytes)?;
+    "cuMemAllocFromPoolAsync" cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, pool: usize, stream: Stream) {
+        let start = allocate_on(&*current_device()?, stream, bytes, Some(pool))?;
         // SAFETY: the caller's place.
         unsafe { put(at, start) }
     }
@@ -187,13 +197,6 @@ exports! {
     "cuMemsetD8Async_ptsz" cuMemsetD8Async_ptsz(at: u64, value: u8, bytes: usize, stream: Stream) {
         let stream = if stream == Stream(0) { Stream::PER_THREAD } else { stream };
         current_device()?.fill(stream, at, bytes as u64, value)
-    }
-    "cuMemPoolCreate" cuMemPoolCreate(pool: *mut usize, _props: *const c_void) {
-        // SAFETY: the caller's place.
-        unsafe { put(pool, fresh_handle()) }
-    }
-    "cuMemPoolDestroy" cuMemPoolDestroy(_pool: usize) {
-        Ok(())
     }
     "cuMemcpyHtoD" cuMemcpyHtoD_v2(to: u64, from: u64, bytes: usize) {
         copy_now(to, from, bytes)
@@ -289,15 +292,5 @@ exports! {
     ) {
         // SAFETY: the caller's places and dependencies.
         unsafe { add(node, graph, after, count, Action::Empty) }
-    }
-    "cuDeviceGetDefaultMemPool" cuDeviceGetDefaultMemPool(pool: *mut usize, device: c_int) {
-        contexts::check(device)?;
-        // SAFETY: the caller's place.
-        unsafe { put(pool, 0xF001_0000 + device as usize) }
-    }
-    "cuDeviceGetMemPool" cuDeviceGetMemPool(pool: *mut usize, device: c_int) {
-        contexts::check(device)?;
-        // SAFETY: the caller's place.
-        unsafe { put(pool, 0xF001_0000 + device as usize) }
     }
 }

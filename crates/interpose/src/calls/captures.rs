@@ -22,6 +22,12 @@ impl Session {
     }
 }
 
+/// `cuStreamBeginCapture`, as it was before it had modes.
+pub(crate) unsafe fn begin_global(at: &At, real: impl FnOnce() -> Code, stream: Stream) -> Code {
+    // SAFETY: the caller's arguments.
+    unsafe { begin(at, real, stream, 0) }
+}
+
 /// `cuStreamBeginCapture`
 pub(crate) unsafe fn begin(at: &At, real: impl FnOnce() -> Code, stream: Stream, mode: c_int) -> Code {
     at.done(real(), |session| {

@@ -119,7 +119,8 @@ impl Session {
         self.push(What::Launch { stream, accesses, start, name });
     }
 
-    /// Finds the addresses among a kernel's arguments; its name.
+    /// Finds the addresses among a kernel's arguments; its name. Where one is of freed memory, the call's note says
+    /// which.
     ///
     /// # Safety
     /// Arguments as of `cuLaunchKernel`.
@@ -135,7 +136,8 @@ impl Session {
         }
         let known = self.params.get(&function)?;
         let act = self.kernel_act();
-        let mut look = |at: usize, bytes: usize| {
+        let mut stale = None;
+        let mut look = |number: Option<usize>, at: usize, bytes: usize| {
             // Pointers are aligned in an argument; where the host keeps that need not be.
             for word in (0..bytes / 8).map(|word| at + 8 * word) {
                 // SAFETY: inside an argument of the caller's.
@@ -144,6 +146,9 @@ impl Session {
                     && (entry.is_live || bytes <= FILLED_MAX)
                     && !accesses.iter().any(|it| it.memory == entry.memory)
                 {
+                    if !entry.is_live {
+                        stale = Some((number, bytes, value));
+                    }
                     accesses.push(Access { memory: entry.memory, act, part: Part::WHOLE });
                 }
             }
@@ -153,19 +158,25 @@ impl Session {
                 for (at, bytes) in all.iter().enumerate() {
                     // SAFETY: as many arguments as the kernel takes.
                     let argument = unsafe { *params.add(at) };
-                    look(argument.addr(), *bytes);
+                    look(Some(at), argument.addr(), *bytes);
                 }
             }
             // SAFETY: the caller's list.
             _ if !extra.is_null() => match unsafe { buffer_of(extra) } {
-                Some((at, bytes)) => look(at, bytes),
+                Some((at, bytes)) => look(None, at, bytes),
                 None => self.coverage.without_information += 1,
             },
             Some(all) if all.is_empty() => {}
             _ if params.is_null() => {}
             _ => self.coverage.without_information += 1,
         }
-        known.name
+        let name = known.name;
+        if let Some((number, bytes, value)) = stale {
+            let kernel = name.and_then(|name| self.names.text(name)).map_or("a kernel without a name", |name| name);
+            let place = number.map_or_else(|| "the arguments".to_owned(), |at| format!("argument {}", at + 1));
+            self.note = Some(format!("{value:#x} is in {place} ({bytes} B) of {kernel}, which may not use it"));
+        }
+        name
     }
 
     #[cold]

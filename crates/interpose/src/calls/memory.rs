@@ -1,7 +1,8 @@
 //! Memory: in the order of streams, at once, of the host; and its frees.
 //!
-//! A free of memory that lives is noted before the real call: then another thread may get these addresses. `cuMemFree`
-//! and `cuMemFreeHost` wait for the device, but for memory of pools: that wait is an order of the program.
+//! Memory has ended in the index before its real free, from which on another thread may get its addresses; the free is
+//! noted once the real call has accepted it. `cuMemFree` and `cuMemFreeHost` wait for the device, but for memory of
+//! pools: that wait is an order of the program.
 
 use std::ffi::c_uint;
 
@@ -44,26 +45,37 @@ pub(crate) unsafe fn alloc_from_pool(
     })
 }
 
+/// What a free was found to be about, before the real call.
+#[derive(Clone, Copy, Debug, Default)]
+enum Ending {
+    /// Nothing that is noted.
+    #[default]
+    Unseen,
+    /// No memory that lives.
+    Unknown,
+    /// This, which is freed for who allocates meanwhile.
+    Memory(Entry),
+}
+
 /// `cuMemFreeAsync`
 pub(crate) unsafe fn free_async(at: &At, real: impl FnOnce() -> Code, start: u64, stream: Stream) -> Code {
-    let is_known = at.note(|session| {
-        if session.is_lost(stream) {
-            return true;
-        }
-        let Some(entry) = session.living(start) else { return false };
-        let stream = session.stream(at, stream);
-        session.end_memory(entry);
-        session.push(What::Free { memory: entry.memory, stream });
-        true
+    let ending = at.note(|session| match session.is_lost(stream) {
+        true => Ending::Unseen,
+        false => session.begin_free(start),
     });
     let code = real();
-    if !is_known && code == Code::INVALID_VALUE {
-        at.note(|session| {
+    match (ending, code) {
+        (Ending::Memory(entry), Code::SUCCESS) => at.settle(|session| {
+            let stream = session.stream(at, stream);
+            session.push(What::Free { memory: entry.memory, stream });
+        }),
+        (Ending::Memory(entry), _) => at.settle(|session| session.index.revive(entry.memory)),
+        (Ending::Unknown, Code::INVALID_VALUE) => at.settle(|session| {
             let memory = session.misnamed(start);
             let stream = session.stream(at, stream);
             session.push(What::Free { memory, stream });
-            session.note = None;
-        });
+        }),
+        _ => {}
     }
     code
 }
@@ -113,31 +125,19 @@ pub(crate) unsafe fn unregister(at: &At, real: impl FnOnce() -> Code, start: u64
 }
 
 fn free_now(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
-    let mut is_captured = false;
-    let is_known = start == 0
-        || at.note(|session| {
-            let Some(entry) = session.living(start) else { return false };
-            // While something is captured the real call says first whether it is allowed.
-            is_captured = !session.captures.is_empty();
-            if !is_captured {
-                session.free_at_once(entry);
-            }
-            true
-        });
-    let code = real();
-    if is_captured && code == Code::SUCCESS {
-        at.note(|session| {
-            if let Some(entry) = session.living(start) {
-                session.free_at_once(entry);
-            }
-        });
+    if start == 0 {
+        return real();
     }
-    if !is_known && code == Code::INVALID_VALUE {
-        at.note(|session| {
+    let ending = at.note(|session| session.begin_free(start));
+    let code = real();
+    match (ending, code) {
+        (Ending::Memory(entry), Code::SUCCESS) => at.settle(|session| session.freed_at_once(entry)),
+        (Ending::Memory(entry), _) => at.settle(|session| session.index.revive(entry.memory)),
+        (Ending::Unknown, Code::INVALID_VALUE) => at.settle(|session| {
             let memory = session.misnamed(start);
             session.push(What::FreeNow { memory });
-            session.note = None;
-        });
+        }),
+        _ => {}
     }
     code
 }
@@ -163,16 +163,18 @@ impl Session {
         self.index.starting_at(start).filter(|entry| entry.is_live).copied()
     }
 
-    /// A free of memory: that of an alloc node is there again with the next launch.
-    fn end_memory(&mut self, entry: Entry) {
+    /// A free begins: who allocates meanwhile may get these addresses. Memory of an alloc node is there again with the
+    /// next launch.
+    fn begin_free(&mut self, start: u64) -> Ending {
+        let Some(entry) = self.living(start) else { return Ending::Unknown };
         if entry.kind != Kind::Node {
             self.index.free(entry.memory);
         }
+        Ending::Memory(entry)
     }
 
-    /// Memory is freed at once.
-    pub(crate) fn free_at_once(&mut self, entry: Entry) {
-        self.end_memory(entry);
+    /// Memory was freed at once.
+    pub(crate) fn freed_at_once(&mut self, entry: Entry) {
         let memory = entry.memory;
         if !self.captures.is_empty() {
             // The real call allows it, be it by the thread's mode, which operations do not have.

@@ -6,16 +6,16 @@ use millpond_core::ids::DeviceId;
 use millpond_core::op::{Reach, What};
 
 use super::{list, read};
-use crate::abi::{AccessDesc, Code, Pool};
+use crate::abi::{AccessDesc, Code, Location, Pool, PoolProps};
 use crate::session::At;
 
 /// `cuMemPoolCreate`
-pub(crate) unsafe fn create(at: &At, real: impl FnOnce() -> Code, pool: *mut Pool, props: *const c_int) -> Code {
+pub(crate) unsafe fn create(at: &At, real: impl FnOnce() -> Code, pool: *mut Pool, props: *const PoolProps) -> Code {
     at.done(real(), |session| {
         // SAFETY: the caller's place, which was written.
         let Some(pool) = (unsafe { read(pool) }) else { return };
-        // SAFETY: the caller's structure: its second word is the kinds of handles.
-        let exportable = unsafe { list(props, 2) }.get(1).is_some_and(|kinds| *kinds != 0);
+        // SAFETY: the caller's structure.
+        let exportable = unsafe { read(props) }.is_some_and(|props| props.handle_types != 0);
         let pool = session.handles.new_pool(pool);
         session.push(What::PoolCreate { pool, exportable });
     })
@@ -52,6 +52,22 @@ pub(crate) unsafe fn set_access(
             session.push(What::PoolAccess { pool, device: DeviceId(desc.location.id as u32), reach });
         }
     })
+}
+
+/// `cuMemSetMemPool`
+pub(crate) unsafe fn set_current_at(
+    at: &At,
+    real: impl FnOnce() -> Code,
+    location: *const Location,
+    _kind: c_int,
+    pool: Pool,
+) -> Code {
+    // SAFETY: the caller's structure.
+    match unsafe { read(location) } {
+        // SAFETY: the caller's arguments.
+        Some(Location { kind: Location::DEVICE, id }) => unsafe { set_current(at, real, id, pool) },
+        _ => real(),
+    }
 }
 
 /// `cuDeviceSetMemPool`

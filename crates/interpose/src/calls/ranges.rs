@@ -5,11 +5,12 @@ use std::ffi::{c_uint, c_void};
 use millpond_core::ids::DeviceId;
 use millpond_core::op::What;
 use millpond_driver::cuda::abi::EventName;
+use smallvec::SmallVec;
 
 use super::read;
 use crate::abi::{Code, Pool};
 use crate::ask;
-use crate::index::Kind;
+use crate::index::{Entry, Kind};
 use crate::session::{At, Session};
 
 /// `cuMemMap`
@@ -27,15 +28,35 @@ pub(crate) unsafe fn map(
 
 /// `cuMemUnmap`
 pub(crate) unsafe fn unmap(at: &At, real: impl FnOnce() -> Code, start: u64, bytes: usize) -> Code {
-    at.note(|session| {
-        let mut from = start;
+    let gone = at.note(|session| {
+        let (mut from, mut gone) = (start, Gone::new());
         while let Some(entry) = session.index.find(from).filter(|it| it.is_live && from < start + bytes as u64).copied()
         {
             from = entry.end;
-            session.free_at_once(entry);
+            session.index.free(entry.memory);
+            gone.push(entry);
+        }
+        gone
+    });
+    let code = real();
+    settle(at, code, gone, |_, _| ());
+    code
+}
+
+/// Memory that ends with a call, unless it is refused.
+type Gone = SmallVec<[Entry; 2]>;
+
+fn settle(at: &At, code: Code, gone: Gone, before: impl Fn(&mut Session, &Entry)) {
+    at.settle(|session| {
+        for entry in gone {
+            if code == Code::SUCCESS {
+                before(session, &entry);
+                session.freed_at_once(entry);
+            } else {
+                session.index.revive(entry.memory);
+            }
         }
     });
-    real()
 }
 
 /// `cuIpcOpenMemHandle`
@@ -52,13 +73,16 @@ pub(crate) unsafe fn open(
 
 /// `cuIpcCloseMemHandle`: whether it waits is not documented; it is taken to, so that nothing right is called wrong.
 pub(crate) unsafe fn close(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
-    at.note(|session| {
-        if let Some(entry) = session.living(start) {
-            session.push(What::SynchronizeDevice { device: DeviceId(entry.device as u32) });
-            session.free_at_once(entry);
-        }
+    let gone = at.note(|session| {
+        let gone: Gone = session.living(start).into_iter().collect();
+        gone.iter().for_each(|entry| session.index.free(entry.memory));
+        gone
     });
-    real()
+    let code = real();
+    settle(at, code, gone, |session, entry| {
+        session.push(What::SynchronizeDevice { device: DeviceId(entry.device as u32) });
+    });
+    code
 }
 
 /// `cuMemPoolImportPointer`

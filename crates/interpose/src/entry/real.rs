@@ -4,11 +4,15 @@
 //! function of a wrapper, and the wrapper of a real function's address. The same address under several names (as
 //! `cuGetProcAddress` gives it) has one wrapper.
 
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustc_hash::FxHashMap;
+
+use crate::mode;
 
 /// The library's name, as every program asks for it.
 const LIBCUDA: &CStr = c"libcuda.so.1";
@@ -16,7 +20,11 @@ const LIBCUDA: &CStr = c"libcuda.so.1";
 /// The real `dlsym`.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
+/// The real `dlclose`.
+pub(crate) type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
+
 static DLSYM: AtomicUsize = AtomicUsize::new(0);
+static DLCLOSE: AtomicUsize = AtomicUsize::new(0);
 /// Wrappers by the addresses of the real functions, and functions that only are asked.
 static ATTACHED: OnceLock<Attached> = OnceLock::new();
 
@@ -26,20 +34,32 @@ struct Attached {
     library: usize,
 }
 
-/// The real `dlsym`: found by its version, which asks no `dlsym`.
-pub(crate) fn dlsym() -> Dlsym {
-    let mut at = DLSYM.load(Ordering::Relaxed);
+/// A function of the C library's that this library has under the same name: found by its version, which asks no
+/// `dlsym`.
+fn shadowed(place: &AtomicUsize, name: &CStr) -> *const c_void {
+    let mut at = place.load(Ordering::Relaxed);
     if at == 0 {
-        let named = |version: &CStr| {
+        let versioned = |version: &CStr| {
             // SAFETY: two strings; the next definition after this library's own.
-            unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) }.expose_provenance()
+            unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) }.expose_provenance()
         };
-        at = [c"GLIBC_2.34", c"GLIBC_2.2.5"].into_iter().map(named).find(|at| *at != 0).unwrap_or(0);
-        assert!(at != 0, "the C library has dlsym");
-        DLSYM.store(at, Ordering::Relaxed);
+        at = [c"GLIBC_2.34", c"GLIBC_2.2.5"].into_iter().map(versioned).find(|at| *at != 0).unwrap_or(0);
+        assert!(at != 0, "the C library has {name:?}");
+        place.store(at, Ordering::Relaxed);
     }
+    std::ptr::with_exposed_provenance(at)
+}
+
+/// The real `dlsym`.
+pub(crate) fn dlsym() -> Dlsym {
     // SAFETY: that is its type.
-    unsafe { std::mem::transmute::<*const c_void, Dlsym>(std::ptr::with_exposed_provenance(at)) }
+    unsafe { std::mem::transmute::<*const c_void, Dlsym>(shadowed(&DLSYM, c"dlsym")) }
+}
+
+/// The real `dlclose`.
+pub(crate) fn dlclose() -> Dlclose {
+    // SAFETY: that is its type.
+    unsafe { std::mem::transmute::<*const c_void, Dlclose>(shadowed(&DLCLOSE, c"dlclose")) }
 }
 
 /// A function of a library; 0 for none.
@@ -55,11 +75,17 @@ pub(crate) struct Wrapped {
     names: [Option<&'static str>; 2],
     wrappers: [unsafe extern "C" fn(); 2],
     real: [AtomicUsize; 2],
+    /// Whether it is wanted where nothing is noted.
+    serves: bool,
 }
 
 impl Wrapped {
-    pub(crate) const fn new(names: [Option<&'static str>; 2], wrappers: [unsafe extern "C" fn(); 2]) -> Self {
-        Self { names, wrappers, real: [const { AtomicUsize::new(0) }; 2] }
+    pub(crate) const fn new(
+        names: [Option<&'static str>; 2],
+        wrappers: [unsafe extern "C" fn(); 2],
+        serves: bool,
+    ) -> Self {
+        Self { names, wrappers, real: [const { AtomicUsize::new(0) }; 2], serves }
     }
 
     /// Its exported names with their wrappers.
@@ -119,7 +145,10 @@ pub(crate) fn attach(library: *mut c_void, all: &[Wrapped]) {
             let real = find_in(library, &name);
             if real != 0 && real != wrapper {
                 wrapped.real[twin].store(real, Ordering::Relaxed);
-                wrappers.insert(real, wrapper);
+                let is_lookup = || name.to_bytes().starts_with(b"cuGetProcAddress");
+                if wrapped.serves || mode::is_noting() || is_lookup() {
+                    wrappers.insert(real, wrapper);
+                }
             }
         }
     }
@@ -129,6 +158,19 @@ pub(crate) fn attach(library: *mut c_void, all: &[Wrapped]) {
 /// The wrapper of a real function.
 pub(crate) fn wrapper(real: usize) -> Option<usize> {
     ATTACHED.get()?.wrappers.get(&real).copied()
+}
+
+/// The file of the real library.
+pub(crate) fn file() -> Option<PathBuf> {
+    let at = std::ptr::with_exposed_provenance::<c_void>(asked(c"cuInit"));
+    // SAFETY: a structure of pointers, for which null is a value.
+    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address may be asked for; a place for the answer.
+    if at.is_null() || unsafe { libc::dladdr(at, &raw mut found) } == 0 || found.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: a string of the loader's, which lives as long as the library.
+    Some(PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(found.dli_fname) }.to_bytes())))
 }
 
 /// A function of the real library that is only asked, by its exported name.

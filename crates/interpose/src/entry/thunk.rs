@@ -72,13 +72,32 @@ impl Inside {
     /// None where the thread is in one already.
     #[inline]
     pub(crate) fn enter() -> Option<Self> {
-        (!INSIDE.replace(true)).then_some(Inside(()))
+        // Made only then: one that goes at once would end the other.
+        (!INSIDE.replace(true)).then(|| Inside(()))
     }
+}
+
+/// Whether this thread is in a wrapper.
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get()
 }
 
 impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
         INSIDE.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_inside_stays_so_while_others_are_refused() {
+        let inside = Inside::enter();
+        assert!(inside.is_some() && Inside::enter().is_none() && Inside::enter().is_none() && is_inside());
+        drop(inside);
+        assert!(!is_inside() && Inside::enter().is_some());
     }
 }

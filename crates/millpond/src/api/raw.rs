@@ -238,6 +238,15 @@ impl Stream {
         self.shared.free_own(owned, Location::caller()).map_err(refuse)
     }
 
+    /// Frees a buffer at this point of the stream, which comes after all that the program did with it, by its own word.
+    #[inline]
+    pub(crate) fn free_trusted(&self, buffer: Buffer<u8>) -> std::result::Result<(), Refused<u8>> {
+        let (owned, len) = buffer.into_owned();
+        let Some(owned) = owned else { return Ok(()) };
+        let refuse = |(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), len) };
+        self.shared.free_trusted(owned, Location::caller()).map_err(refuse)
+    }
+
     /// Frees a buffer after all work so far of this stream, of the one that allocated it, and of `users`.
     #[cold]
     pub(crate) fn free_elsewhere(&self, buffer: Buffer<u8>, users: &[Stream]) -> std::result::Result<(), Refused<u8>> {

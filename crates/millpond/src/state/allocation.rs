@@ -265,9 +265,14 @@ impl Life {
     /// Whether what `chain` does next frees it, with nothing more to look at: memory of a pool that is lent to nobody.
     #[inline]
     pub(crate) fn is_plainly_freed(&self, allocation: &Allocation, generation: u64, chain: &Chain) -> bool {
+        self.is_plainly_live(allocation, generation) && self.history.check_free(chain).is_ok()
+    }
+
+    /// Whether it is this life that lives: memory of a pool that no other process has.
+    #[inline]
+    pub(crate) fn is_plainly_live(&self, allocation: &Allocation, generation: u64) -> bool {
         let is_plain = self.lent.is_none() && matches!(allocation.origin, Origin::Pool(_));
-        let is_live = self.freed.is_none() && self.generation == generation;
-        is_plain && is_live && self.history.check_free(chain).is_ok()
+        is_plain && self.freed.is_none() && self.generation == generation
     }
 
     /// A new life begins in the same place.

@@ -119,6 +119,29 @@ impl StreamShared {
         self.try_free::<true>(owned, caller)
     }
 
+    /// As [`free`](Self::free), of a program that is trusted as CUDA trusts it: whatever it did with the memory, on any
+    /// stream, comes before this point, though nothing of that is known here.
+    #[inline(always)] // As for `alloc`.
+    pub(crate) fn free_trusted(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
+        let mut state = self.state.lock();
+        let Owned { allocation, generation, address } = owned;
+        match self.enter(&mut state).and_then(|mode| self.check_device(&allocation).map(|()| mode)) {
+            Ok(Mode::Live) => {}
+            stopped => {
+                return self.free_elsewhere(&state, stopped, Owned { allocation, generation, address }, caller);
+            }
+        }
+        let life = allocation.life();
+        if !life.is_plainly_live(&allocation, generation) {
+            drop(life);
+            return self.free_by_rule(state, Owned { allocation, generation, address }, caller);
+        }
+        let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), caller);
+        self.shelve(&mut state, Shelved { allocation, seq }, rounded, bytes);
+        self.leave(&mut state);
+        Ok(())
+    }
+
     /// A free that is refused is tried again once what other processes said is heard, and for as long as what it misses
     /// can be put in.
     #[cold]

@@ -25,8 +25,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "crates/interpose/src/",
         &[
-            "abi", "entry", "ask", "python", "place", "index", "handles", "report", "judge", "sink", "signals",
-            "session", "calls", "table", "search",
+            "mode", "abi", "entry", "ask", "python", "place", "index", "handles", "report", "judge", "sink", "signals",
+            "session", "calls", "serve", "table", "search",
         ],
     ),
 ];
@@ -48,7 +48,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("litmus", &["core"]),
     ("cli", &["core", "millpond", "litmus"]),
     ("fakecuda", &["core", "driver"]),
-    ("interpose", &["core", "driver"]),
+    ("interpose", &["core", "driver", "millpond"]),
     ("stress", &["millpond"]),
     ("tidy", &[]),
 ];

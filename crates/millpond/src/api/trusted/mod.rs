@@ -9,7 +9,8 @@
 //! goes to its shelf. Who allocates keeps the buffers, and says of each whether streams were recorded for it.
 //!
 //! Invariant `own-stream-only`: a free rests on a stream's shelf only where the memory is that stream's alone; what the
-//! stream is known to come after elsewhere says nothing of work that only the program knows.
+//! stream is known to come after elsewhere says nothing of work that only the program knows. A program of CUDA's own
+//! calls promises more: its free comes after every use, on whatever stream ([`Trusted::free_at`]).
 
 mod streams;
 
@@ -94,7 +95,16 @@ impl Trusted {
     /// No memory is left, or the stream cannot be had.
     #[inline]
     pub fn alloc(&self, bytes: usize, handle: u64) -> Result<Buffer<u8>> {
-        self.find(handle)?.alloc::<u8>(&self.pool, bytes)
+        self.alloc_from(&self.pool, bytes, handle)
+    }
+
+    /// As [`alloc`](Self::alloc), from any pool of the device.
+    ///
+    /// # Errors
+    /// As of [`alloc`](Self::alloc).
+    #[inline]
+    pub fn alloc_from(&self, pool: &Pool, bytes: usize, handle: u64) -> Result<Buffer<u8>> {
+        self.find(handle)?.alloc::<u8>(pool, bytes)
     }
 
     /// Frees on the stream of a handle. `is_shared` says whether streams were recorded for it.
@@ -114,11 +124,38 @@ impl Trusted {
             Error::Violation(_) => stream.free_elsewhere(refused.buffer, &[]),
             _ => Err(refused),
         })?;
-        if let (Found::InMap(stream), PER_THREAD) = (&stream, handle) {
-            // Other threads cannot ask for it, and may want the memory.
-            stream.mark_ahead();
-        }
+        mark_ahead(&stream, handle);
         Ok(())
+    }
+
+    /// Frees on the stream of a handle, as CUDA does (`cudaFreeAsync`): whatever the program did with the memory, on
+    /// any stream, comes before this point, by its own word.
+    ///
+    /// # Errors
+    /// The stream cannot be had, or is another device's; with the buffer, which is live as before.
+    #[inline]
+    pub fn free_at(&self, buffer: Buffer<u8>, handle: u64) -> std::result::Result<(), Refused<u8>> {
+        let stream = match self.find(handle) {
+            Ok(stream) => stream,
+            Err(error) => return Err(Refused { error, buffer }),
+        };
+        stream.free_trusted(buffer)?;
+        mark_ahead(&stream, handle);
+        Ok(())
+    }
+
+    /// Frees after all work so far of the stream that allocated it, which may be closed, of `on`, and of `users`, which
+    /// may be of other devices.
+    ///
+    /// # Errors
+    /// A stream captures, or the driver refused; with the buffer, which is live as before.
+    pub fn free_after(
+        &self,
+        buffer: Buffer<u8>,
+        on: &Stream,
+        users: &[Stream],
+    ) -> std::result::Result<(), Refused<u8>> {
+        on.free_elsewhere(buffer, users)
     }
 
     /// Cold: other streams were recorded as users: it is free after all their work so far.
@@ -139,5 +176,48 @@ impl Trusted {
         if !users.iter().any(|it| it.id() == user.id()) {
             users.push(user.clone());
         }
+    }
+}
+
+/// Marks a thread's default stream: other threads cannot ask for it, and may want the memory.
+#[inline]
+fn mark_ahead(stream: &Found<'_>, handle: u64) {
+    if let (Found::InMap(stream), PER_THREAD) = (stream, handle) {
+        stream.mark_ahead();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::Trusted;
+    use crate::{Device, HostConfig};
+
+    #[test]
+    fn a_free_on_another_stream_is_a_point_of_that_stream_alone() {
+        let device = Device::host(HostConfig::default()).expect("a host device");
+        let trusted = Trusted::new(&device, device.default_pool(), true, |device, _| device.non_blocking_stream());
+        let (first, second, third) = (16, 32, 48);
+        let alloc = |handle| trusted.alloc(4096, handle).expect("memory");
+        let (hold, held) = [first, second].map(|handle| trusted.stream(handle).expect("a stream")).into();
+        let ((go, gate), (leave, door)) = (channel::<()>(), channel::<()>());
+        hold.launch((), move |()| _ = door.recv()).expect("work");
+        held.launch((), move |()| _ = gate.recv()).expect("work");
+        let buffer = alloc(first);
+        let address = buffer.address();
+        trusted.free_at(buffer, second).expect("a free");
+        // Its work so far is not over: the memory is its own at once, and no other stream's.
+        let other = alloc(third);
+        assert_ne!(other.address(), address);
+        let own = alloc(second);
+        assert_eq!(own.address(), address);
+        trusted.free_at(own, second).expect("a free");
+        // What the stream that allocated it does is no matter of the free.
+        drop(go);
+        held.synchronize().expect("it ends");
+        let third = alloc(third);
+        assert_eq!(third.address(), address);
+        drop(leave);
     }
 }

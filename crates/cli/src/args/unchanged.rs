@@ -1,0 +1,53 @@
+//! The arguments of the commands that run any CUDA program, unchanged.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// The arguments of `millpond record`.
+#[derive(clap::Args, Debug)]
+pub struct Record {
+    /// Where the trace goes; what was there is gone
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+
+    /// Of a program of Python, leave PyTorch's allocator as it is: only its segments are seen, and no tensor
+    #[arg(long)]
+    pub keep_allocator: bool,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+/// The arguments of `millpond run`.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = RUN_EXAMPLES)]
+pub struct Run {
+    /// Say at the end how much was reserved and used, and what allocations and frees took
+    #[arg(long)]
+    pub report: bool,
+
+    /// Leave memory to CUDA's own pools: with --report, the same figures of those
+    #[arg(long, requires = "report")]
+    pub driver_pool: bool,
+
+    /// Check the program, too, as `millpond check -- PROGRAM` does
+    #[arg(long)]
+    pub check: bool,
+
+    /// Of a program of Python, leave PyTorch's allocator as it is: it then takes no stream-ordered memory
+    #[arg(long)]
+    pub keep_allocator: bool,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  millpond run -- ./program --its arguments
+  millpond run --report -- python train.py
+  millpond run --report --driver-pool -- python train.py
+
+Exit status: the program's; 2 where it cannot be run so; with --check, 1 where something was found and it ended well.";

@@ -1,0 +1,91 @@
+//! What `millpond run --report` says: the memory that pools had, and what allocations and frees took.
+//!
+//! Of Millpond's pools and of CUDA's (`--driver-pool`) it says the same things, so that two runs can be read beside
+//! each other.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use millpond_core::units::Bytes;
+
+use super::report::of;
+
+/// Sums over the processes of a program.
+#[derive(Debug, Default)]
+pub(super) struct Served {
+    /// Allocations and their time in nanoseconds, frees and theirs; the time in which devices were opened.
+    counts: [u64; 5],
+    /// By device (-1 where it is not known): pools, the sum of the most that each reserved, and used.
+    peaks: BTreeMap<i32, [u64; 3]>,
+    /// Allocations that were left to CUDA's pools: in captures, from pools that are not served, others.
+    left: [u64; 3],
+    /// Processes that reported.
+    processes: u64,
+    /// Processes whose driver had ended before it could be asked.
+    unknown: u64,
+}
+
+impl Served {
+    /// Adds a line of a process's report.
+    pub(super) fn add(&mut self, fields: &[&str]) {
+        let sum = |sums: &mut [u64], numbers: &[&str]| {
+            for (sum, number) in sums.iter_mut().zip(numbers) {
+                *sum += number.parse().unwrap_or(0);
+            }
+        };
+        match fields {
+            ["served", counts @ ..] => {
+                self.processes += 1;
+                sum(&mut self.counts, counts);
+            }
+            ["peaks", device, figures @ ..] => {
+                sum(self.peaks.entry(device.parse().unwrap_or(-1)).or_default(), figures);
+            }
+            ["left", counts @ ..] => sum(&mut self.left, counts),
+            ["peaks-unknown"] => self.unknown += 1,
+            _ => {}
+        }
+    }
+
+    /// Says all of it.
+    pub(super) fn show(&self, by_driver: bool, err: &mut dyn Write) -> io::Result<()> {
+        let whose = if by_driver { "CUDA's pool" } else { "Millpond's pool" };
+        let [allocations, alloc_time, frees, free_time, opening] = self.counts;
+        let served = allocations.saturating_sub(self.left.iter().sum());
+        if self.processes == 0 {
+            let reason = "the program took no stream-ordered memory, or was stopped before it could report";
+            return writeln!(err, "millpond: {whose}: no figures: {reason}");
+        }
+        writeln!(
+            err,
+            "millpond: {whose}: {} in {}, {} in {} of host time",
+            of(served, "allocation", "allocations"),
+            time(alloc_time, allocations),
+            of(frees, "free", "frees"),
+            time(free_time, frees),
+        )?;
+        if opening > 0 {
+            writeln!(err, "millpond: {whose}: opened in {:.3} ms", opening as f64 / 1e6)?;
+        }
+        for (device, [pools, reserved, used]) in &self.peaks {
+            let device = if *device < 0 { "pools that were made".to_owned() } else { format!("device {device}") };
+            let sum = if *pools > 1 { format!(" (the sum of {pools} pools' peaks)") } else { String::new() };
+            let (reserved, used) = (Bytes(*reserved), Bytes(*used));
+            writeln!(err, "millpond: {whose}: {device}: {reserved} reserved and {used} used at most{sum}")?;
+        }
+        let reasons = ["in captures", "from pools that are not served", "that could not be served"];
+        for (count, reason) in self.left.iter().zip(reasons).filter(|(count, _)| **count > 0) {
+            writeln!(err, "millpond: {} {reason} came from CUDA", of(*count, "allocation", "allocations"))?;
+        }
+        match self.unknown {
+            0 => Ok(()),
+            _ => writeln!(err, "millpond: what some pools had is not known: CUDA had ended when it was asked"),
+        }
+    }
+}
+
+/// A time, and what that is for each of so many calls.
+fn time(nanoseconds: u64, calls: u64) -> String {
+    let each = nanoseconds.checked_div(calls).unwrap_or(0);
+    format!("{:.3} ms ({each} ns each)", nanoseconds as f64 / 1e6)
+}

@@ -1,0 +1,219 @@
+//! Operation traces: what a program wrote with `MILLPOND_TRACE`, or `millpond record` wrote of any CUDA program.
+//!
+//! Of all that is in them the allocations and frees count: those in the order of streams, and those of a device at once
+//! (`cudaMalloc`), as allocations of the device's default stream. Memory of graphs and captures, which is placed with
+//! its graph, and memory of the host are left out and counted.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::BufRead;
+
+use millpond_core::ids::{EventId, GraphId, StreamId};
+use millpond_core::op::{Memory, Op, Space, What};
+use millpond_core::trace::ops::{MAGIC, Reader, Reason};
+
+use super::steps::Steps;
+use super::{Format, Place, Recorded, Refusal};
+
+/// So many bytes are read at once.
+const CHUNK: usize = 1 << 16;
+
+/// Whether a file begins as a trace does.
+pub(crate) fn is_first(head: &[u8]) -> bool {
+    head.starts_with(&MAGIC)
+}
+
+/// Reads a trace: one program for each device that has allocations. What a stopped program had flushed counts.
+///
+/// # Errors
+/// Where the trace is damaged, or has no allocation.
+pub fn read(name: &str, mut source: impl BufRead) -> Result<Vec<Recorded>, Refusal> {
+    let (mut reader, mut programs, mut buffer) = (Reader::new(), Programs::default(), vec![0; CHUNK]);
+    let damage = loop {
+        match reader.next_op() {
+            Ok(Some(op)) => programs.step(&op)?,
+            Ok(None) => {
+                let read = source.read(&mut buffer).map_err(|error| Refusal::from_read(Place::Whole, &error))?;
+                match read {
+                    0 => break reader.end().err(),
+                    read => reader.feed(&buffer[..read]),
+                }
+            }
+            Err(damage) => break Some(damage),
+        }
+    };
+    if let Some(damage) = damage.filter(|damage| damage.reason != Reason::Cut) {
+        let refusal = Refusal::new(Place::Byte(damage.offset), damage.to_string());
+        return Err(refusal.help("copy the file, or trace the program, again"));
+    }
+    programs.finish(name)
+}
+
+/// Programs by device, and what is known while the operations go by.
+#[derive(Default)]
+struct Programs {
+    by_device: BTreeMap<u32, Steps>,
+    devices: HashMap<StreamId, u32>,
+    /// The device of each live allocation that counts.
+    live: HashMap<Memory, u32>,
+    /// Streams that are captured, and events of captures, with what is captured.
+    captured: HashMap<StreamId, GraphId>,
+    recorded: HashMap<EventId, GraphId>,
+    /// Memory that does not count: of captures, and of the host.
+    other: HashSet<Memory>,
+    left_out: u64,
+    steps: u64,
+}
+
+/// What an allocation is called.
+fn key(memory: Memory) -> u64 {
+    u64::from(memory.id.0) << 32 | memory.generation & 0xFFFF_FFFF
+}
+
+impl Programs {
+    fn step(&mut self, op: &Op) -> Result<(), Refusal> {
+        self.steps += 1;
+        match op.what {
+            What::StreamCreate { stream, device, .. } => drop(self.devices.insert(stream, device.0)),
+            What::CaptureBegin { stream, graph, .. } => drop(self.captured.insert(stream, graph)),
+            What::CaptureEnd { stream } => {
+                if let Some(graph) = self.captured.get(&stream).copied() {
+                    self.captured.retain(|_, it| *it != graph);
+                    self.recorded.retain(|_, it| *it != graph);
+                }
+            }
+            What::EventRecord { event, stream, .. } => match self.captured.get(&stream) {
+                Some(graph) => drop(self.recorded.insert(event, *graph)),
+                None => drop(self.recorded.remove(&event)),
+            },
+            What::EventWait { event, stream, external: false } => {
+                if let Some(graph) = self.recorded.get(&event) {
+                    self.captured.insert(stream, *graph);
+                }
+            }
+            What::Alloc { memory, stream, bytes, .. } => match self.captured.contains_key(&stream) {
+                true => self.leave_out(memory),
+                false => self.alloc(memory, bytes, stream)?,
+            },
+            What::AllocNow { memory, space: Space::Host, .. } => self.leave_out(memory),
+            What::AllocNow { memory, bytes, .. } => self.alloc(memory, bytes, StreamId::LEGACY)?,
+            What::Free { memory, stream } if !self.captured.contains_key(&stream) => self.free(memory, Some(stream))?,
+            What::FreeNow { memory } | What::Drop { memory } => self.free(memory, None)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn leave_out(&mut self, memory: Memory) {
+        self.left_out += 1;
+        self.other.insert(memory);
+    }
+
+    fn steps(&mut self, device: u32) -> &mut Steps {
+        self.by_device.entry(device).or_insert_with(Steps::new)
+    }
+
+    fn alloc(&mut self, memory: Memory, bytes: u64, stream: StreamId) -> Result<(), Refusal> {
+        let (device, at) = (self.devices.get(&stream).copied().unwrap_or(0), self.steps);
+        self.live.insert(memory, device);
+        let done = self.steps(device).alloc(key(memory), bytes, stream.0.into(), at);
+        done.map_err(|fault| refuse(at, &fault))
+    }
+
+    /// A free of what does not live is the program's mistake, which `check` says: it changes nothing here.
+    fn free(&mut self, memory: Memory, stream: Option<StreamId>) -> Result<(), Refusal> {
+        if self.other.remove(&memory) {
+            return Ok(());
+        }
+        let Some(device) = self.live.remove(&memory) else { return Ok(()) };
+        let at = self.steps;
+        let done = self.steps(device).free(key(memory), stream.map(|stream| stream.0.into()), at);
+        done.map_err(|fault| refuse(at, &fault))
+    }
+
+    fn finish(self, name: &str) -> Result<Vec<Recorded>, Refusal> {
+        let (steps, is_alone) = (self.steps, self.by_device.len() == 1);
+        let mut found = Vec::new();
+        for (at, (device, program)) in self.by_device.into_iter().enumerate() {
+            let (program, mut skipped) = program.finish(name).map_err(|fault| refuse(steps, &fault))?;
+            skipped.other_memory = if at == 0 { self.left_out } else { 0 };
+            let gpu = (!is_alone).then_some(device);
+            found.push(Recorded {
+                program,
+                format: Format::Operations,
+                gpu,
+                skipped,
+                recorded_reserved_bytes: None,
+                history: None,
+            });
+        }
+        match found.is_empty() {
+            false => Ok(found),
+            true => Err(Refusal::new(Place::Whole, "no allocation is in the trace: there is nothing to serve")
+                .help("of PyTorch, record with its backend cudaMallocAsync, so that each tensor is an allocation")),
+        }
+    }
+}
+
+fn refuse(step: u64, fault: &millpond_core::trace::Fault) -> Refusal {
+    Refusal::from_fault(Place::Whole, fault, |memory| format!("allocation {}", memory >> 32), "operation")
+        .help(format!("operation {step}: record the program again"))
+}
+
+#[cfg(test)]
+mod tests {
+    use millpond_core::ids::{AllocId, DeviceId, HostId, PoolId};
+    use millpond_core::op::{CaptureMode, Mark, Names, Place as At, StreamRole};
+    use millpond_core::trace::ops::Writer;
+
+    use super::*;
+
+    fn traced(all: &[What]) -> Result<Vec<Recorded>, Refusal> {
+        let mut writer = Writer::new();
+        for what in all {
+            writer.push(&Op { host: HostId(0), place: At::Unknown, what: what.clone() }, &Names::new());
+        }
+        read("traced", &writer.finish()[..])
+    }
+
+    fn memory(number: u32) -> Memory {
+        Memory { id: AllocId(number), generation: 0 }
+    }
+
+    fn stream(number: u32, device: u32) -> What {
+        What::StreamCreate { stream: StreamId(number), role: StreamRole::NonBlocking, device: DeviceId(device) }
+    }
+
+    fn alloc(number: u32, on: u32) -> What {
+        What::Alloc { memory: memory(number), pool: PoolId(0), stream: StreamId(on), bytes: 4096, name: None }
+    }
+
+    #[test]
+    fn each_device_has_a_program() {
+        let free = What::Free { memory: memory(1), stream: StreamId(1) };
+        let found = traced(&[stream(1, 0), stream(2, 1), alloc(0, 2), alloc(1, 1), free]).expect("a right trace");
+        let events: Vec<_> = found.iter().map(|it| (it.gpu, it.program.events().len())).collect();
+        assert_eq!(events, [(Some(0), 2), (Some(1), 1)]);
+    }
+
+    #[test]
+    fn what_joins_a_capture_by_an_event_is_the_graphs() {
+        let event = EventId(0);
+        let mode = CaptureMode::Global;
+        let found = traced(&[
+            stream(1, 0),
+            stream(2, 0),
+            What::CaptureBegin { stream: StreamId(1), graph: GraphId(0), mode, symbolic: false },
+            What::EventRecord { event, stream: StreamId(1), external: false, mark: Mark::default() },
+            What::EventWait { event, stream: StreamId(2), external: false },
+            alloc(0, 2),
+            What::Free { memory: memory(0), stream: StreamId(2) },
+            What::CaptureEnd { stream: StreamId(1) },
+            What::EventWait { event, stream: StreamId(2), external: false },
+            alloc(1, 2),
+        ]);
+        let found = found.expect("a right trace");
+        assert_eq!((found.len(), found[0].program.events().len(), found[0].skipped.other_memory), (1, 1, 1));
+        let nothing = traced(&[stream(1, 0)]).expect_err("no allocation is there");
+        assert!(nothing.to_string().contains("nothing to serve"));
+    }
+}

@@ -1,0 +1,161 @@
+//! Pools, as far as programs can tell: their settings, and which allocation counts for which.
+//!
+//! All memory comes from the device; a pool is a name with figures. What it reserved it keeps.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_int;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use millpond_driver::cuda::abi::Code;
+
+use crate::contexts;
+use crate::device::fresh_handle;
+
+/// Default pools are named by this and the device's number.
+const DEFAULT: usize = 0xF001_0000;
+
+/// `CU_MEMPOOL_ATTR_...`: three switches, a threshold, and four figures.
+const SWITCHES: std::ops::RangeInclusive<c_int> = 1..=3;
+const THRESHOLD: c_int = 4;
+const RESERVED: usize = 5;
+const RESERVED_HIGH: usize = 6;
+const USED: usize = 7;
+const USED_HIGH: usize = 8;
+
+#[derive(Debug)]
+struct Pool {
+    device: c_int,
+    /// By the number of the attribute.
+    attributes: [u64; 9],
+    access: BTreeMap<c_int, c_int>,
+}
+
+impl Pool {
+    fn new(device: c_int) -> Self {
+        let mut attributes = [0; 9];
+        SWITCHES.for_each(|switch| attributes[switch as usize] = 1);
+        Self { device, attributes, access: BTreeMap::new() }
+    }
+
+    fn raise(&mut self, which: usize, bytes: u64) {
+        self.attributes[which] += bytes;
+        self.attributes[which + 1] = self.attributes[which + 1].max(self.attributes[which]);
+    }
+}
+
+/// All pools of the process.
+#[derive(Debug, Default)]
+pub(crate) struct Pools {
+    pools: HashMap<usize, Pool>,
+    current: HashMap<c_int, usize>,
+    /// The pool and the bytes of each allocation.
+    allocations: BTreeMap<u64, (usize, u64)>,
+}
+
+static POOLS: LazyLock<Mutex<Pools>> = LazyLock::new(Mutex::default);
+
+/// Looks at all pools.
+pub(crate) fn pools() -> MutexGuard<'static, Pools> {
+    POOLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pools {
+    fn find(&mut self, handle: usize) -> Result<&mut Pool, Code> {
+        if let Some(device) = handle.checked_sub(DEFAULT).filter(|device| *device < contexts::count()) {
+            return Ok(self.pools.entry(handle).or_insert_with(|| Pool::new(device as c_int)));
+        }
+        self.pools.get_mut(&handle).ok_or(Code::INVALID_VALUE)
+    }
+
+    pub(crate) fn create(&mut self, device: c_int) -> Result<usize, Code> {
+        contexts::check(device)?;
+        let handle = fresh_handle();
+        self.pools.insert(handle, Pool::new(device));
+        Ok(handle)
+    }
+
+    /// A device whose current pool goes has its default one again.
+    pub(crate) fn destroy(&mut self, handle: usize) -> Result<(), Code> {
+        if handle >= DEFAULT {
+            return Err(Code::INVALID_VALUE);
+        }
+        self.pools.remove(&handle).ok_or(Code::INVALID_VALUE)?;
+        self.current.retain(|_, current| *current != handle);
+        Ok(())
+    }
+
+    pub(crate) fn default_of(device: c_int) -> Result<usize, Code> {
+        contexts::check(device)?;
+        Ok(DEFAULT + device as usize)
+    }
+
+    pub(crate) fn current_of(&self, device: c_int) -> Result<usize, Code> {
+        let default = Self::default_of(device)?;
+        Ok(self.current.get(&device).copied().unwrap_or(default))
+    }
+
+    pub(crate) fn set_current(&mut self, device: c_int, handle: usize) -> Result<(), Code> {
+        if self.find(handle)?.device != device {
+            return Err(Code::INVALID_VALUE);
+        }
+        self.current.insert(device, handle);
+        Ok(())
+    }
+
+    pub(crate) fn check(&mut self, handle: usize) -> Result<(), Code> {
+        self.find(handle).map(drop)
+    }
+
+    pub(crate) fn attribute(&mut self, handle: usize, which: c_int) -> Result<u64, Code> {
+        let pool = self.find(handle)?;
+        let known = usize::try_from(which).ok().filter(|which| *which > 0);
+        known.and_then(|which| pool.attributes.get(which)).copied().ok_or(Code::INVALID_VALUE)
+    }
+
+    /// Switches and the threshold are set; the high figures only to 0.
+    pub(crate) fn set_attribute(&mut self, handle: usize, which: c_int, value: u64) -> Result<(), Code> {
+        let pool = self.find(handle)?;
+        let is_high = which as usize == RESERVED_HIGH || which as usize == USED_HIGH;
+        match which {
+            _ if SWITCHES.contains(&which) || which == THRESHOLD => pool.attributes[which as usize] = value,
+            _ if is_high && value == 0 => pool.attributes[which as usize] = pool.attributes[which as usize - 1],
+            _ => return Err(Code::INVALID_VALUE),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_access(&mut self, handle: usize, device: c_int, flags: c_int) -> Result<(), Code> {
+        contexts::check(device)?;
+        self.find(handle)?.access.insert(device, flags);
+        Ok(())
+    }
+
+    pub(crate) fn access(&mut self, handle: usize, device: c_int) -> Result<c_int, Code> {
+        let pool = self.find(handle)?;
+        let own = if pool.device == device { 3 } else { 0 };
+        Ok(pool.access.get(&device).copied().unwrap_or(own))
+    }
+
+    /// An allocation was made from a pool.
+    pub(crate) fn allocated(&mut self, handle: usize, at: u64, bytes: u64) -> Result<(), Code> {
+        let pool = self.find(handle)?;
+        pool.raise(USED, bytes);
+        let more = pool.attributes[USED].saturating_sub(pool.attributes[RESERVED]);
+        pool.raise(RESERVED, more);
+        self.allocations.insert(at, (handle, bytes));
+        Ok(())
+    }
+
+    /// An allocation was freed.
+    pub(crate) fn freed(&mut self, at: u64) {
+        let Some((handle, bytes)) = self.allocations.remove(&at) else { return };
+        if let Some(pool) = self.pools.get_mut(&handle) {
+            pool.attributes[USED] -= bytes;
+        }
+    }
+
+    /// The pool of an allocation.
+    pub(crate) fn of(&self, start: u64) -> Option<usize> {
+        self.allocations.get(&start).map(|it| it.0)
+    }
+}

@@ -1,0 +1,121 @@
+//! The index beside a list, and what it says of freed memory.
+
+use super::*;
+
+/// The simple version: a list.
+#[derive(Default)]
+struct Twin(Vec<(u64, u64, Memory)>);
+
+impl Twin {
+    fn find(&self, at: u64) -> Option<Memory> {
+        self.0.iter().find(|it| it.0 <= at && at < it.1).map(|it| it.2)
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+#[test]
+fn it_answers_as_a_list_does() {
+    let mut random = Random(7);
+    let (mut index, mut twin) = (Index::default(), Twin::default());
+    for _ in 0..30_000 {
+        let start = 0x7f00_0000_0000 + random.below(1 << 14) * 1600;
+        let bytes = match random.below(3) {
+            0 => 1 + random.below(700),
+            1 => 1 + random.below(100_000),
+            _ => 1 + random.below(8 << 20),
+        };
+        match random.below(3) {
+            0 if !twin.0.is_empty() => {
+                let (_, _, memory) = twin.0.swap_remove(random.below(twin.0.len() as u64) as usize);
+                index.free(memory);
+            }
+            _ => {
+                let mut gone = Vec::new();
+                let memory = index.insert(start, bytes, Kind::Device, 0, |entry| gone.push(entry.memory));
+                twin.0.retain(|it| !(it.0 < start + bytes && start < it.1));
+                twin.0.push((start, start + bytes, memory));
+            }
+        }
+        for at in [start, start + bytes - 1, start + bytes, start.wrapping_sub(1), start + random.below(1 << 22)] {
+            let found = index.find(at).filter(|entry| entry.is_live).map(|entry| entry.memory);
+            assert_eq!(found, twin.find(at), "{at:#x}");
+        }
+        assert_eq!(index.len(), twin.0.len());
+    }
+}
+
+#[test]
+fn the_ends_of_the_space_are_addresses_too() {
+    let mut index = Index::default();
+    for (start, bytes) in [(u64::MAX - 100, 4096), (u64::MAX - (5 << 20), 4 << 20), (0, 1), (1, u64::from(u32::MAX))] {
+        let memory = index.insert(start, bytes, Kind::Mapped, 0, |_| {});
+        assert_eq!(index.find(start).map(|it| it.memory), Some(memory), "{start:#x}");
+        index.free(memory);
+    }
+}
+
+#[test]
+fn freed_memory_is_known_until_something_else_is_there() {
+    let mut index = Index::default();
+    let none = |_| panic!("nothing is displaced");
+    let old = index.insert(0x1000_0000, 4096, Kind::Ordered, 0, none);
+    index.free(old);
+    let found = index.find(0x1000_0010).expect("it is remembered");
+    assert!(found.memory == old && !found.is_live);
+    let new = index.insert(0x1000_0000, 1024, Kind::Ordered, 0, none);
+    assert_eq!(index.find(0x1000_0010).map(|it| it.memory), Some(new));
+    assert_eq!(index.find(0x1000_0800).map(|it| it.memory), Some(old), "behind the new one");
+    assert!(index.touched(0x1000_0400).is_none(), "one past the end of the new one");
+}
+
+#[test]
+fn freed_memory_of_the_host_is_nowhere() {
+    let mut index = Index::default();
+    let none = |_| panic!("nothing is displaced");
+    for bytes in [4096, 8 << 20, 100] {
+        let memory = index.insert(0x4000_0000, bytes, Kind::Host, 0, none);
+        assert!(index.find(0x4000_0040).is_some());
+        index.free(memory);
+        assert!(index.find(0x4000_0040).is_none() && index.touched(0x4000_0000).is_none());
+    }
+}
+
+#[test]
+fn memory_whose_free_was_refused_lives_on() {
+    let mut index = Index::default();
+    for kind in [Kind::Ordered, Kind::Host] {
+        let memory = index.insert(0x1000_0000, 4096, kind, 0, |_| {});
+        index.free(memory);
+        index.revive(memory);
+        assert!(index.starting_at(0x1000_0000).is_some_and(|it| it.is_live && it.memory == memory));
+        index.free(memory);
+        let other = index.insert(0x1000_0800, 4096, kind, 0, |_| {});
+        index.revive(memory);
+        assert!(index.entry(memory).is_some_and(|it| !it.is_live), "another one lies there");
+        index.free(other);
+    }
+    assert_eq!(index.len(), 0);
+}
+
+#[test]
+fn what_was_freed_long_ago_is_forgotten_and_its_number_used_again() {
+    let mut index = Index::default();
+    let none = |_| panic!("nothing is displaced");
+    let old = index.insert(0x1000, 512, Kind::Host, 0, none);
+    index.free(old);
+    for at in 0..FREED as u64 {
+        let memory = index.insert(0x10_0000_0000 + at * 512, 512, Kind::Ordered, 0, none);
+        index.free(memory);
+    }
+    assert!(index.find(0x1000).is_none());
+    let new = index.insert(0x2000, 512, Kind::Host, 0, none);
+    assert_eq!((new.id, new.generation), (old.id, 1));
+}

@@ -1,0 +1,84 @@
+//! What the command asks for, by the environment of the program: what is noted, and whether memory is served.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// What becomes of the operations.
+#[derive(Debug)]
+pub(crate) enum Noting {
+    Off,
+    Record(PathBuf),
+    Check { races: bool, leaks: bool },
+}
+
+/// Who serves stream-ordered memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Serving {
+    /// The driver, as without this library.
+    Off,
+    /// The driver, and what that costs is reported.
+    Driver,
+    /// Millpond's pool.
+    Millpond,
+}
+
+#[derive(Debug)]
+struct Mode {
+    noting: Noting,
+    serving: Serving,
+    reports: bool,
+}
+
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+fn mode() -> &'static Mode {
+    static MODE: OnceLock<Mode> = OnceLock::new();
+    MODE.get_or_init(|| {
+        let output = std::env::var_os("MILLPOND_INTERPOSE_OUTPUT");
+        let noting = match (std::env::var("MILLPOND_INTERPOSE").as_deref(), output) {
+            (Ok("record"), Some(path)) => Noting::Record(path.into()),
+            (Ok("check"), _) => {
+                Noting::Check { races: is_set("MILLPOND_INTERPOSE_RACES"), leaks: is_set("MILLPOND_INTERPOSE_LEAKS") }
+            }
+            _ => Noting::Off,
+        };
+        let serving = match std::env::var("MILLPOND_INTERPOSE_SERVE").as_deref() {
+            Ok("millpond") => Serving::Millpond,
+            Ok("driver") => Serving::Driver,
+            _ => Serving::Off,
+        };
+        Mode { noting, serving, reports: is_set("MILLPOND_INTERPOSE_FIGURES") }
+    })
+}
+
+/// What is noted.
+#[inline]
+pub(crate) fn noting() -> &'static Noting {
+    &mode().noting
+}
+
+/// Who serves memory.
+#[inline]
+pub(crate) fn serving() -> Serving {
+    mode().serving
+}
+
+/// Whether the figures of what was served are wanted, times among them.
+#[inline]
+pub(crate) fn reports() -> bool {
+    mode().reports
+}
+
+/// Whether operations are noted.
+pub(crate) fn is_noting() -> bool {
+    !matches!(noting(), Noting::Off)
+}
+
+/// Whether calls are passed on as if this library were not there.
+#[inline]
+pub(crate) fn is_off() -> bool {
+    let mode = mode();
+    matches!(mode.noting, Noting::Off) && mode.serving == Serving::Off
+}

@@ -1,0 +1,154 @@
+//! Millpond's device for a number, opened when it is first wanted; and which device a stream of the program's is of.
+//!
+//! A device that was opened stays for good: memory and streams may be used until the very end of the process, in
+//! handlers of `atexit` and destructors of threads. Where none can be had the driver serves, and that is said.
+//!
+//! Invariant `closed-first`: a stream that the program closes is closed here before.
+
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
+
+use millpond::{CudaConfig, Device, DeviceConfig, PoolConfig, Stream as Own, Trusted};
+use rustc_hash::FxHashMap;
+
+use super::{begin, figures, say_left};
+use crate::abi::{Context, Stream};
+use crate::ask;
+use crate::entry::real;
+
+/// Devices have numbers below this.
+const DEVICES_MAX: usize = 64;
+
+/// A device.
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) ordinal: i32,
+    pub(super) device: Device,
+    pub(super) trusted: Trusted,
+    apart: OnceLock<Own>,
+}
+
+static OPEN: [AtomicPtr<Served>; DEVICES_MAX] = [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES_MAX];
+/// Held while a device is opened: those that could not be.
+static REFUSED: Mutex<[bool; DEVICES_MAX]> = Mutex::new([false; DEVICES_MAX]);
+/// The device and the context of each stream that was met.
+static STREAMS: RwLock<Option<FxHashMap<Stream, (i32, Context)>>> = RwLock::new(None);
+
+impl Served {
+    fn open(ordinal: i32) -> millpond::Result<Served> {
+        let number = u32::try_from(ordinal).unwrap_or(u32::MAX);
+        let driver = CudaConfig { ordinal: number, library: real::file(), ..CudaConfig::default() };
+        let device = Device::cuda_with(driver, DeviceConfig::default())?;
+        // What synchronisations give back is given back by `contexts`.
+        let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..PoolConfig::default() })?;
+        // SAFETY: streams of the device by its library, and `close` is called before one ends (closed-first).
+        let trusted = unsafe { device.trusted(pool, false) };
+        Ok(Served { ordinal, device, trusted, apart: OnceLock::new() })
+    }
+
+    /// A stream of this library's own, for frees that the program makes on none.
+    pub(super) fn apart(&self) -> millpond::Result<&Own> {
+        if let Some(stream) = self.apart.get() {
+            return Ok(stream);
+        }
+        let stream = self.device.non_blocking_stream()?;
+        Ok(self.apart.get_or_init(|| stream))
+    }
+}
+
+/// The device of a number.
+#[inline]
+pub(super) fn device(ordinal: i32) -> Option<&'static Served> {
+    let at = OPEN.get(ordinal as usize)?.load(Ordering::Acquire);
+    // SAFETY: an open device is never given back.
+    unsafe { at.as_ref() }.or_else(|| open(ordinal))
+}
+
+/// Those that are open.
+pub(super) fn all() -> impl Iterator<Item = &'static Served> {
+    // SAFETY: as above.
+    OPEN.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() })
+}
+
+#[cold]
+fn open(ordinal: i32) -> Option<&'static Served> {
+    let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = OPEN[ordinal as usize].load(Ordering::Acquire);
+    // SAFETY: as above.
+    if let Some(open) = unsafe { at.as_ref() } {
+        return Some(open);
+    }
+    if refused[ordinal as usize] || ordinal >= ask::devices() {
+        return None;
+    }
+    begin();
+    let start = Instant::now();
+    let opened = Served::open(ordinal);
+    figures::opened(start.elapsed());
+    match opened {
+        Ok(served) => {
+            let served: &'static Served = Box::leak(Box::new(served));
+            OPEN[ordinal as usize].store(std::ptr::from_ref(served).cast_mut(), Ordering::Release);
+            Some(served)
+        }
+        Err(error) => {
+            say_left(&format!("memory of device {ordinal}"), &error);
+            refused[ordinal as usize] = true;
+            None
+        }
+    }
+}
+
+/// Everything of a device is gone. Who asks again gets it anew.
+pub(super) fn lose(ordinal: i32) {
+    if let Some(place) = OPEN.get(ordinal as usize) {
+        place.store(std::ptr::null_mut(), Ordering::Release);
+    }
+    let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
+    streams.get_or_insert_default().retain(|_, it| it.0 != ordinal);
+}
+
+/// The number of a stream's device; none where there is no such stream, as far as the driver says.
+#[inline]
+pub(super) fn of_stream(stream: Stream) -> Option<i32> {
+    if stream.0 <= Stream::PER_THREAD.0 {
+        return ask::context_device();
+    }
+    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
+    match streams.as_ref().and_then(|all| all.get(&stream)) {
+        Some((ordinal, _)) => Some(*ordinal),
+        None => {
+            drop(streams);
+            meet(stream)
+        }
+    }
+}
+
+#[cold]
+fn meet(stream: Stream) -> Option<i32> {
+    let context = ask::context_of(stream)?;
+    let ordinal = ask::device_of(context);
+    let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
+    streams.get_or_insert_default().insert(stream, (ordinal, context));
+    Some(ordinal)
+}
+
+/// The program is about to close a stream (closed-first).
+pub(super) fn close(stream: Stream) {
+    let known = STREAMS.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().remove(&stream);
+    if let Some(served) = known.and_then(|(ordinal, _)| OPEN.get(ordinal as usize)) {
+        // SAFETY: an open device is never given back.
+        let served = unsafe { served.load(Ordering::Acquire).as_ref() };
+        served.into_iter().for_each(|it| it.trusted.close_stream(stream.0 as u64));
+    }
+}
+
+/// The program is about to destroy a context, and all its streams with it (closed-first).
+pub(super) fn close_all_of(context: Context) {
+    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
+    let all = streams.iter().flatten();
+    let gone: Vec<Stream> = all.filter(|(_, it)| it.1 == context).map(|(stream, _)| *stream).collect();
+    drop(streams);
+    gone.into_iter().for_each(close);
+}

@@ -1,0 +1,79 @@
+//! Which allocation of ours is at an address that a program was given.
+//!
+//! A map by first addresses, in parts with a lock each. An allocation leaves with its free and before the driver can
+//! give the address to another thread; of two frees of one pointer one finds it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use millpond::Buffer;
+use rustc_hash::FxHashMap;
+
+use super::pools::ServedPool;
+
+const PARTS: usize = 64;
+
+/// An allocation.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) buffer: Buffer<u8>,
+    pub(super) pool: Arc<ServedPool>,
+    /// Unlike that of any other allocation of the process, and unlike the driver's.
+    pub(super) number: u64,
+}
+
+/// What is known of one, while it lives on.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) start: u64,
+    pub(super) bytes: u64,
+    pub(super) pool: Arc<ServedPool>,
+    pub(super) number: u64,
+}
+
+#[repr(align(64))]
+struct Part(Mutex<Option<FxHashMap<u64, Live>>>);
+
+static LIVE: [Part; PARTS] = [const { Part(Mutex::new(None)) }; PARTS];
+
+fn part(address: u64) -> MutexGuard<'static, Option<FxHashMap<u64, Live>>> {
+    let part = ((address >> 9).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize % PARTS;
+    LIVE[part].0.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An allocation has been made.
+pub(super) fn insert(buffer: Buffer<u8>, pool: Arc<ServedPool>) -> u64 {
+    // The driver counts its own from 1.
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 62);
+    let (address, number) = (buffer.address(), NEXT.fetch_add(1, Ordering::Relaxed));
+    put_back(Live { buffer, pool, number });
+    address
+}
+
+/// A free was refused: it lives on.
+pub(super) fn put_back(live: Live) {
+    let address = live.buffer.address();
+    part(address).get_or_insert_default().insert(address, live);
+}
+
+/// An allocation is to be freed.
+pub(super) fn remove(address: u64) -> Option<Live> {
+    part(address).as_mut()?.remove(&address)
+}
+
+/// The allocation that begins at an address.
+pub(super) fn starting_at(address: u64) -> Option<Known> {
+    let part = part(address);
+    let Live { buffer, pool, number } = part.as_ref()?.get(&address)?;
+    Some(Known { start: address, bytes: buffer.bytes(), pool: Arc::clone(pool), number: *number })
+}
+
+/// Everything of a device is gone: nothing of it is to be freed any more.
+pub(super) fn lose(ordinal: i32) {
+    for part in &LIVE {
+        let mut part = part.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(all) = part.as_mut() else { continue };
+        let gone: Vec<u64> = all.iter().filter(|(_, it)| it.pool.ordinal == ordinal).map(|(at, _)| *at).collect();
+        gone.into_iter().filter_map(|address| all.remove(&address)).for_each(std::mem::forget);
+    }
+}

@@ -1,0 +1,143 @@
+//! What the driver is asked about an address that is ours.
+//!
+//! To the driver it is mapped memory (`cuMemMap`); to the program it is memory of a pool. So the driver is asked, and
+//! what it says of the mapping is replaced by what is so of the allocation. What memory of a pool cannot be asked for
+//! is refused as the driver refuses it: else a handle would be handed out of a chunk on which other allocations lie.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::live::{self, Known};
+use super::{devices, guard, is_ours, put};
+use crate::abi::Code;
+use crate::calls::list;
+use crate::session::At;
+
+/// `CU_POINTER_ATTRIBUTE_...`
+mod attribute {
+    pub(super) const BUFFER_ID: i32 = 7;
+    pub(super) const RANGE_START: i32 = 11;
+    pub(super) const RANGE_SIZE: i32 = 12;
+    pub(super) const HANDLE_TYPES: i32 = 14;
+    pub(super) const POOL: i32 = 17;
+}
+
+/// The allocation of ours that an address is in.
+fn around(at: u64) -> Option<Known> {
+    if !is_ours() {
+        return None;
+    }
+    if let Some(known) = live::starting_at(at) {
+        return Some(known);
+    }
+    let memory = devices::all().find_map(|it| it.device.memory_around(at))?;
+    live::starting_at(memory.address()).filter(|known| at - known.start < known.bytes)
+}
+
+/// Replaces the answer where it is about the allocation.
+///
+/// # Safety
+/// The place is null, or valid for what the attribute is.
+unsafe fn replace(known: &Known, which: c_int, place: *mut c_void) {
+    match which {
+        // SAFETY: the caller's promise: an unsigned number of 64 bits, as the next two.
+        attribute::BUFFER_ID => unsafe { put(place.cast::<u64>(), known.number) },
+        // SAFETY: as above.
+        attribute::RANGE_START => unsafe { put(place.cast::<u64>(), known.start) },
+        // SAFETY: as above.
+        attribute::RANGE_SIZE => unsafe { put(place.cast::<usize>(), known.bytes as usize) },
+        // SAFETY: a set of flags.
+        attribute::HANDLE_TYPES => unsafe { put(place.cast::<u64>(), 0) },
+        // SAFETY: a handle.
+        attribute::POOL => unsafe { put(place.cast::<usize>(), known.pool.handle.0) },
+        _ => {}
+    }
+}
+
+/// `cuPointerGetAttribute`
+pub(crate) unsafe fn attribute(
+    _at: &At,
+    real: impl Fn() -> Code + Copy,
+    place: *mut c_void,
+    which: c_int,
+    address: u64,
+) -> Code {
+    let code = real();
+    guard(|| {
+        let is_ours_to_say = matches!(
+            which,
+            attribute::BUFFER_ID
+                | attribute::RANGE_START
+                | attribute::RANGE_SIZE
+                | attribute::HANDLE_TYPES
+                | attribute::POOL
+        );
+        match around(address).filter(|_| is_ours_to_say && !place.is_null()) {
+            // The driver has no such answer for mapped memory.
+            Some(known) => {
+                // SAFETY: the caller's place.
+                unsafe { replace(&known, which, place) };
+                Code::SUCCESS
+            }
+            None => code,
+        }
+    })
+}
+
+/// `cuPointerGetAttributes`: what does not apply is left as null or 0, and no error.
+pub(crate) unsafe fn attributes(
+    _at: &At,
+    real: impl Fn() -> Code + Copy,
+    count: c_uint,
+    which: *const c_int,
+    places: *const *mut c_void,
+    address: u64,
+) -> Code {
+    let code = real();
+    if code != Code::SUCCESS {
+        return code;
+    }
+    guard(|| {
+        if let Some(known) = around(address) {
+            // SAFETY: the caller's lists.
+            let which = unsafe { list(which, count as usize) };
+            // SAFETY: as above.
+            let places = unsafe { list(places, count as usize) };
+            for (which, place) in which.iter().zip(places) {
+                // SAFETY: the caller's places.
+                unsafe { replace(&known, *which, *place) };
+            }
+        }
+        code
+    })
+}
+
+/// `cuMemGetAddressRange`
+pub(crate) unsafe fn range(
+    _at: &At,
+    real: impl Fn() -> Code + Copy,
+    base: *mut u64,
+    bytes: *mut usize,
+    address: u64,
+) -> Code {
+    let Some(known) = around(address) else { return real() };
+    // SAFETY: the caller's place.
+    unsafe { put(base, known.start) };
+    // SAFETY: as above.
+    unsafe { put(bytes, known.bytes as usize) };
+    Code::SUCCESS
+}
+
+/// `cuMemRetainAllocationHandle`: memory of a pool has none.
+pub(crate) unsafe fn retain_handle(_at: &At, real: impl Fn() -> Code + Copy, _handle: *mut u64, address: u64) -> Code {
+    if around(address).is_some() { Code::INVALID_VALUE } else { real() }
+}
+
+/// `cuIpcGetMemHandle`, `cuMemPoolExportPointer`: memory of a pool of this process alone has no name for others.
+pub(crate) unsafe fn name_to_others(
+    _at: &At,
+    real: impl Fn() -> Code + Copy,
+    _name: *mut c_void,
+    address: u64,
+) -> Code {
+    if around(address).is_some() { Code::INVALID_VALUE } else { real() }
+}

@@ -1,0 +1,340 @@
+//! Pools by the driver's handle; their settings; which one a device's streams take memory from.
+//!
+//! Memory of a device that no other process can open is ours. Pools of other kinds (shareable ones, those of the host,
+//! managed, imported) are the driver's. Settings go to both twins: the driver's answers for what both know, ours for
+//! what is reserved and used.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use millpond::{Error, Invalid, PeerAccess, PoolConfig, ReusePolicy};
+use rustc_hash::FxHashMap;
+
+use super::devices::{self, Served};
+use super::{begin, figures, guard, is_ours, put, say_left};
+use crate::abi::{AccessDesc, Code, Location, Pool, PoolProps};
+use crate::ask;
+use crate::calls::{list, read};
+use crate::session::At;
+
+/// `CU_MEMPOOL_ATTR_...`
+mod attribute {
+    pub(super) const FOLLOW_EVENTS: i32 = 1;
+    pub(super) const OPPORTUNISTIC: i32 = 2;
+    pub(super) const INTERNAL: i32 = 3;
+    pub(super) const RELEASE_THRESHOLD: i32 = 4;
+    pub(super) const RESERVED: i32 = 5;
+    pub(super) const RESERVED_HIGH: i32 = 6;
+    pub(super) const USED: i32 = 7;
+    pub(super) const USED_HIGH: i32 = 8;
+}
+
+/// A pool of ours.
+#[derive(Debug)]
+pub(crate) struct ServedPool {
+    pub(super) served: &'static Served,
+    pub(super) ordinal: i32,
+    pub(super) pool: millpond::Pool,
+    /// The driver's twin.
+    pub(super) handle: Pool,
+    /// What is kept at a synchronisation.
+    pub(super) threshold: AtomicU64,
+}
+
+/// Pools that were met; none for the driver's own.
+static POOLS: RwLock<Option<FxHashMap<Pool, Option<Arc<ServedPool>>>>> = RwLock::new(None);
+/// The pool that streams of a device take memory from, once known; none for one of the driver's.
+static CURRENT: RwLock<Option<FxHashMap<i32, Option<Arc<ServedPool>>>>> = RwLock::new(None);
+
+/// The pool of a handle, if it is ours.
+pub(super) fn find(handle: Pool) -> Option<Arc<ServedPool>> {
+    let pools = POOLS.read().unwrap_or_else(PoisonError::into_inner);
+    match pools.as_ref().and_then(|all| all.get(&handle)) {
+        Some(known) => known.clone(),
+        None => {
+            drop(pools);
+            meet(handle)
+        }
+    }
+}
+
+/// A handle that was not made here: a device's default pool, or another of the driver's.
+#[cold]
+fn meet(handle: Pool) -> Option<Arc<ServedPool>> {
+    let ordinal = (0..ask::devices()).find(|device| ask::default_pool_of(*device) == Some(handle));
+    let found = ordinal.and_then(devices::device).map(|served| enlisted(served, served.trusted.pool().clone(), handle));
+    keep(handle, found)
+}
+
+fn enlisted(served: &'static Served, pool: millpond::Pool, handle: Pool) -> Arc<ServedPool> {
+    let threshold = ask::pool_bytes(handle, attribute::RELEASE_THRESHOLD).unwrap_or(0);
+    let threshold = AtomicU64::new(threshold);
+    Arc::new(ServedPool { served, ordinal: served.ordinal, pool, handle, threshold })
+}
+
+/// Of two threads that meet a pool the first one's counts.
+fn keep(handle: Pool, pool: Option<Arc<ServedPool>>) -> Option<Arc<ServedPool>> {
+    let mut pools = POOLS.write().unwrap_or_else(PoisonError::into_inner);
+    pools.get_or_insert_default().entry(handle).or_insert(pool).clone()
+}
+
+/// The pool that a device's streams take memory from, if it is ours.
+#[inline]
+pub(super) fn current_of(ordinal: i32) -> Option<Arc<ServedPool>> {
+    let current = CURRENT.read().unwrap_or_else(PoisonError::into_inner);
+    match current.as_ref().and_then(|all| all.get(&ordinal)) {
+        Some(known) => known.clone(),
+        None => {
+            drop(current);
+            learn_current(ordinal)
+        }
+    }
+}
+
+/// The driver knows which one it is.
+#[cold]
+fn learn_current(ordinal: i32) -> Option<Arc<ServedPool>> {
+    let found = find(ask::pool_of(ordinal)?);
+    let mut current = CURRENT.write().unwrap_or_else(PoisonError::into_inner);
+    current.get_or_insert_default().entry(ordinal).or_insert(found).clone()
+}
+
+fn forget_current(ordinal: i32) {
+    CURRENT.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().remove(&ordinal);
+}
+
+/// All pools of ours.
+pub(super) fn all() -> Vec<Arc<ServedPool>> {
+    let pools = POOLS.read().unwrap_or_else(PoisonError::into_inner);
+    pools.iter().flatten().filter_map(|(_, pool)| pool.clone()).collect()
+}
+
+/// All handles that were met, be they ours or the driver's.
+pub(super) fn handles() -> Vec<Pool> {
+    let pools = POOLS.read().unwrap_or_else(PoisonError::into_inner);
+    pools.iter().flatten().map(|(handle, _)| *handle).collect()
+}
+
+/// Everything of a device is gone. Its pools are left as they are: they could not give anything back.
+pub(super) fn lose(ordinal: i32) {
+    let mut pools = POOLS.write().unwrap_or_else(PoisonError::into_inner);
+    let is_gone = |pool: &Arc<ServedPool>| pool.ordinal == ordinal;
+    for (_, pool) in pools.get_or_insert_default().extract_if(|_, pool| pool.as_ref().is_some_and(is_gone)) {
+        std::mem::forget(pool);
+    }
+    drop(pools);
+    forget_current(ordinal);
+}
+
+/// `cuMemPoolCreate`
+pub(crate) unsafe fn create(
+    _at: &At,
+    real: impl Fn() -> Code + Copy,
+    place: *mut Pool,
+    props: *const PoolProps,
+) -> Code {
+    let code = real();
+    // SAFETY: the caller's place, which the real call has written.
+    let handle = unsafe { read(place) };
+    // SAFETY: the caller's structure.
+    let (Some(handle), Some(props)) = (handle, unsafe { read(props) }) else { return code };
+    if code == Code::SUCCESS {
+        begin();
+        guard(|| {
+            drop(keep(handle, if is_ours() { twin(handle, &props) } else { None }));
+            code
+        });
+    }
+    code
+}
+
+fn twin(handle: Pool, props: &PoolProps) -> Option<Arc<ServedPool>> {
+    // Pinned memory of a device, for this process.
+    const PINNED: c_int = 1;
+    let is_plain = props.kind == PINNED && props.handle_types == 0 && props.usage == 0;
+    if !is_plain || props.location.kind != Location::DEVICE {
+        return None;
+    }
+    let served = devices::device(props.location.id)?;
+    let max_bytes = Some(props.bytes_max as u64).filter(|bytes| *bytes > 0);
+    match served.device.pool(PoolConfig { release_threshold: u64::MAX, max_bytes, ..PoolConfig::default() }) {
+        Ok(pool) => Some(enlisted(served, pool, handle)),
+        Err(error) => {
+            say_left("a pool", &error);
+            None
+        }
+    }
+}
+
+/// `cuMemPoolDestroy`: it leaves before the driver can give its handle out again. What is allocated from it lives on.
+pub(crate) unsafe fn destroy(_at: &At, real: impl Fn() -> Code + Copy, handle: Pool) -> Code {
+    let gone = POOLS.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().remove(&handle);
+    figures::retire(handle, gone.as_ref().and_then(Option::as_deref));
+    let code = real();
+    match (gone, code) {
+        (Some(pool), Code::SUCCESS) => {
+            let ordinal = pool.as_ref().map(|it| it.ordinal);
+            // A device whose current pool goes takes memory from its default one again.
+            let mut current = CURRENT.write().unwrap_or_else(PoisonError::into_inner);
+            current.get_or_insert_default().retain(|device, _| ordinal.is_some_and(|it| it != *device));
+            drop(current);
+            guard(|| {
+                drop(pool);
+                code
+            })
+        }
+        (Some(pool), _) => {
+            drop(keep(handle, pool));
+            code
+        }
+        (None, _) => code,
+    }
+}
+
+/// `cuMemPoolSetAccess`
+pub(crate) unsafe fn set_access(
+    _at: &At,
+    real: impl Fn() -> Code + Copy,
+    handle: Pool,
+    access: *const AccessDesc,
+    count: usize,
+) -> Code {
+    let code = real();
+    let Some(pool) = of_success(code, handle) else { return code };
+    // SAFETY: the caller's list.
+    let access = unsafe { list(access, count) };
+    guard(|| {
+        let others = access.iter().filter(|it| it.location.kind == Location::DEVICE && it.location.id != pool.ordinal);
+        for desc in others {
+            let Some(other) = devices::device(desc.location.id) else { return Code::NOT_SUPPORTED };
+            let reach = match desc.flags {
+                AccessDesc::NONE => PeerAccess::None,
+                AccessDesc::READ => PeerAccess::Read,
+                _ => PeerAccess::ReadWrite,
+            };
+            if let Err(error) = pool.pool.grant(&other.device, reach) {
+                return code_of(&error);
+            }
+        }
+        Code::SUCCESS
+    })
+}
+
+/// The pool of ours that a call is about which the driver's twin has accepted.
+fn of_success(code: Code, handle: Pool) -> Option<Arc<ServedPool>> {
+    if code == Code::SUCCESS && is_ours() { find(handle) } else { None }
+}
+
+fn code_of(error: &Error) -> Code {
+    match error {
+        Error::OutOfMemory(_) => Code::OUT_OF_MEMORY,
+        Error::InvalidArgument(reason) if matches!(**reason, Invalid::NotPeers { .. }) => Code::INVALID_DEVICE,
+        Error::InvalidArgument(_) => Code::INVALID_VALUE,
+        _ => Code::UNKNOWN,
+    }
+}
+
+/// `cuDeviceSetMemPool`
+pub(crate) unsafe fn set_current(_at: &At, real: impl Fn() -> Code + Copy, device: c_int, _pool: Pool) -> Code {
+    let code = real();
+    if code == Code::SUCCESS {
+        forget_current(device);
+    }
+    code
+}
+
+/// `cuMemSetMemPool`
+pub(crate) unsafe fn set_current_at(
+    at: &At,
+    real: impl Fn() -> Code + Copy,
+    location: *const Location,
+    _kind: c_int,
+    pool: Pool,
+) -> Code {
+    // SAFETY: the caller's structure.
+    match unsafe { read(location) } {
+        // SAFETY: the caller's arguments.
+        Some(Location { kind: Location::DEVICE, id }) => unsafe { set_current(at, real, id, pool) },
+        _ => real(),
+    }
+}
+
+/// `cuMemPoolTrimTo`
+pub(crate) unsafe fn trim(_at: &At, real: impl Fn() -> Code + Copy, handle: Pool, keep_bytes: usize) -> Code {
+    let code = real();
+    let Some(pool) = of_success(code, handle) else { return code };
+    guard(|| match pool.pool.trim_to(keep_bytes as u64) {
+        Ok(()) => Code::SUCCESS,
+        Err(error) => code_of(&error),
+    })
+}
+
+/// `cuMemPoolSetAttribute`
+pub(crate) unsafe fn set_attribute(
+    _at: &At,
+    real: impl Fn() -> Code + Copy,
+    handle: Pool,
+    which: c_int,
+    value: *mut c_void,
+) -> Code {
+    let code = real();
+    let Some(pool) = of_success(code, handle) else { return code };
+    guard(|| {
+        match which {
+            attribute::FOLLOW_EVENTS..=attribute::INTERNAL => {
+                // SAFETY: the caller's place, for a number by these attributes.
+                let wish = unsafe { read(value.cast::<c_int>()) } != Some(0);
+                let ReusePolicy {
+                    mut follow_event_dependencies,
+                    mut allow_opportunistic,
+                    mut allow_internal_dependencies,
+                } = pool.pool.config().reuse;
+                match which {
+                    attribute::FOLLOW_EVENTS => follow_event_dependencies = wish,
+                    attribute::OPPORTUNISTIC => allow_opportunistic = wish,
+                    _ => allow_internal_dependencies = wish,
+                }
+                pool.pool.set_reuse(ReusePolicy {
+                    follow_event_dependencies,
+                    allow_opportunistic,
+                    allow_internal_dependencies,
+                });
+            }
+            attribute::RELEASE_THRESHOLD => {
+                // SAFETY: the caller's place, for a number of 64 bits by this attribute.
+                let bytes = unsafe { read(value.cast::<u64>()) }.unwrap_or(0);
+                pool.threshold.store(bytes, Ordering::Relaxed);
+            }
+            attribute::RESERVED_HIGH => pool.pool.reset_reserved_high(),
+            attribute::USED_HIGH => pool.pool.reset_used_high(),
+            _ => {}
+        }
+        code
+    })
+}
+
+/// `cuMemPoolGetAttribute`
+pub(crate) unsafe fn attribute(
+    _at: &At,
+    real: impl Fn() -> Code + Copy,
+    handle: Pool,
+    which: c_int,
+    value: *mut c_void,
+) -> Code {
+    let code = real();
+    let Some(pool) = of_success(code, handle) else { return code };
+    guard(|| {
+        let figures = pool.pool.statistics();
+        let bytes = match which {
+            attribute::RESERVED => figures.reserved_bytes,
+            attribute::RESERVED_HIGH => figures.reserved_high_bytes,
+            attribute::USED => figures.used_bytes,
+            attribute::USED_HIGH => figures.used_high_bytes,
+            _ => return code,
+        };
+        // SAFETY: the caller's place, for a number of 64 bits by these attributes.
+        unsafe { put(value.cast::<u64>(), bytes) };
+        code
+    })
+}

@@ -1,0 +1,69 @@
+//! Who is refused memory gets what is idle elsewhere: Millpond's pools give back what they do not use, the driver's
+//! pools too, and the call is made once more.
+//!
+//! What is freed on a stream that still runs is idle only when that has completed. An allocation of ours waits for
+//! that, as CUDA's own pool does before it says that no memory is left. A call that the driver answers does not wait.
+
+use std::ffi::{c_uint, c_void};
+
+use millpond::Error;
+
+use super::devices::{self, Served};
+use super::{captures, guard, is_ours, pools};
+use crate::abi::Code;
+use crate::ask;
+use crate::session::At;
+
+/// All pools give back what they do not use.
+fn give_back() {
+    for pool in pools::all() {
+        // What cannot be given back stays, and the call that is made again says so.
+        let _ = pool.pool.trim_to(0);
+        ask::trim_pool(pool.handle);
+    }
+    devices::all().for_each(|it| it.device.reclaim());
+}
+
+/// An allocation of ours that was refused.
+#[cold]
+pub(super) fn retry<T>(served: &Served, mut alloc: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    give_back();
+    match alloc() {
+        // While a stream captures nothing may be waited for.
+        Err(Error::OutOfMemory(_)) if !captures::may_be() => {
+            served.device.synchronize()?;
+            give_back();
+            alloc()
+        }
+        other => other,
+    }
+}
+
+/// Makes a call of the driver, and once more if it finds no memory.
+pub(super) fn made_for(real: impl Fn() -> Code + Copy) -> Code {
+    let code = real();
+    if code != Code::OUT_OF_MEMORY || !is_ours() {
+        return code;
+    }
+    guard(|| {
+        give_back();
+        Code::SUCCESS
+    });
+    real()
+}
+
+/// Servers of calls that make memory which is the driver's.
+macro_rules! of_the_driver {
+    ($($name:ident($($ty:ty),*) $doc:literal;)*) => {$(
+        #[doc = $doc]
+        pub(crate) unsafe fn $name(_at: &At, real: impl Fn() -> Code + Copy, $(_: $ty),*) -> Code {
+            made_for(real)
+        }
+    )*};
+}
+
+of_the_driver! {
+    alloc(*mut u64, usize) "`cuMemAlloc`";
+    alloc_pitch(*mut u64, *mut usize, usize, usize, c_uint) "`cuMemAllocPitch`";
+    create(*mut u64, usize, *const c_void, u64) "`cuMemCreate`";
+}
