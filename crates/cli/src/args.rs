@@ -81,6 +81,23 @@ pub enum Command {
     /// The host device is always there. CUDA needs the NVIDIA driver's library, which is loaded now, and not when this
     /// command was built; MILLPOND_LIBCUDA names another one.
     Devices(Devices),
+
+    /// Print what a shell needs to complete this command's words
+    ///
+    /// For bash: `millpond completions bash > ~/.local/share/bash-completion/completions/millpond`.
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+
+    /// Print the manual page, of the command or of a subcommand
+    ///
+    /// `millpond man view | man -l -` shows it.
+    Man {
+        /// The subcommand
+        #[arg(value_name = "SUBCOMMAND")]
+        subcommand: Option<String>,
+    },
 }
 
 /// The arguments of `millpond devices`.

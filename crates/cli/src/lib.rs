@@ -16,6 +16,7 @@ pub mod args;
 pub mod attach;
 pub mod check;
 pub mod devices;
+mod manual;
 mod output;
 pub mod plan;
 pub mod recorded;
@@ -81,6 +82,8 @@ pub fn run(
         Command::Plan(plan) => plan::run(plan, out, err),
         Command::View(view) => view::run(view, open, out, err),
         Command::Devices(devices) => devices::run(devices, out),
+        Command::Completions { shell } => manual::completions(*shell, out),
+        Command::Man { subcommand } => manual::page(subcommand.as_deref(), out, err),
     }
 }
 

@@ -129,3 +129,17 @@ fn an_input_is_never_the_output() {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     }
 }
+
+#[test]
+fn shells_and_readers_get_what_the_arguments_say() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = run(&["completions", shell], b"");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && text.contains("keep-allocator") && text.contains("view"), "{shell}: {text}");
+    }
+    let page = |words: &[&str]| String::from_utf8(run(words, b"").stdout).unwrap();
+    assert!(page(&["man"]).contains(".TH millpond 1") && page(&["man", "view"]).contains(".TH millpond-view 1"));
+    let wrong = run(&["man", "fry"], b"");
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("`fry` is no subcommand"));
+}
