@@ -71,7 +71,6 @@ fn what_another_subcommand_reads_is_refused_with_its_name() {
     for (words, input, what, meant) in [
         (&["replay"][..], LITMUS.as_bytes(), "a litmus program", "millpond check"),
         (&["replay"], TABLE.as_bytes(), "a table of lifetimes", "millpond plan"),
-        (&["replay"], &trace, "an operation trace", "millpond view"),
         (&["check"], PLAIN.as_bytes(), "a recording of allocations", "millpond replay"),
         (&["check"], TABLE.as_bytes(), "a table of lifetimes", "millpond plan"),
         (&["plan"], LITMUS.as_bytes(), "a litmus program", "millpond check"),
