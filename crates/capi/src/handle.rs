@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use millpond::driver::Light;
+use millpond::driver::BiasedLock;
 
 use crate::status::{Failure, Result};
 
@@ -23,7 +23,7 @@ const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
 /// A place, for one entry after another; the generation changes with each.
 #[repr(align(128))] // No cache line is shared with another handle's.
-struct Slot<T>(Light<Held<T>>);
+struct Slot<T>(BiasedLock<Held<T>>);
 
 struct Held<T> {
     generation: u32,
@@ -67,8 +67,8 @@ impl<T> Table<T> {
             return Err(Failure::Value(format!("there are too many {} handles", self.kind)));
         };
         let size = (FIRST as usize) << Self::locate(index).0;
-        let slots =
-            segment.get_or_init(|| (0..size).map(|_| Slot(Light::new(Held { generation: 0, entry: None }))).collect());
+        let slots = segment
+            .get_or_init(|| (0..size).map(|_| Slot(BiasedLock::new(Held { generation: 0, entry: None }))).collect());
         let mut held = slots[at].0.lock();
         held.generation = held.generation.wrapping_add(1);
         held.entry = Some(entry);

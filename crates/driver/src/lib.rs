@@ -10,7 +10,7 @@
 //! | `calls` | the kinds of calls and their counts |
 //! | `failures` | calls made to fail on demand |
 //! | `tap` | [`Counting`] and [`Failing`]: drivers around drivers |
-//! | `light` | [`Light`]: a lock for what one thread uses nearly always |
+//! | `biased_lock` | [`BiasedLock`]: a lock for what one thread uses nearly always |
 //! | `prefetch` | [`prefetch`]: memory that is wanted soon |
 //! | [`process`] | what becomes of the process as a whole |
 //! | `ledger` | ranges, chunks and mappings, as bookkeeping |
@@ -20,6 +20,8 @@
 //! | `host` | [`HostDriver`]: real memory and real threads on a machine without a GPU |
 //! | [`cuda`] | [`CudaDriver`]: NVIDIA GPUs, their library loaded at run time |
 
+mod biased_lock;
+mod biased_lock_sync;
 mod calls;
 mod contract;
 pub mod cuda;
@@ -27,8 +29,6 @@ mod failures;
 mod graphs;
 mod host;
 mod ledger;
-mod light;
-mod light_sync;
 mod panics;
 mod peers;
 mod prefetch;
@@ -37,6 +37,7 @@ mod sim;
 mod sockets;
 mod tap;
 
+pub use biased_lock::{BiasedLock, BiasedLockGuard};
 pub use calls::{CallCounts, CallKind, Counters};
 pub use contract::{
     Access, CopyKind, Driver, DriverError, MarkName, Properties, RawChunk, RawMark, RawStream, Result, StreamFlags,
@@ -46,7 +47,6 @@ pub use cuda::{CudaConfig, CudaDriver};
 pub use failures::Failures;
 pub use graphs::{Node, NodeWork, RawExec, RawGraph, Repeated};
 pub use host::{HostConfig, HostDriver, STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item};
-pub use light::{Light, LightGuard};
 pub use peers::{Fence, HeldMemory, HostFence, HostWaiter, Peer, PeerAccess, Waiter};
 pub use prefetch::prefetch;
 pub use sim::{Call, Completion, SimConfig, SimDriver, Violation, Watch, WorkCall};

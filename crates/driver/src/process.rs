@@ -4,13 +4,13 @@
 //! devices are not there, and mappings of shared memory are still the parent's memory. So nothing of the library can be
 //! used there, and everything that could wait, or change what is shared, asks [`is_forked`] first. What is hot does
 //! not: in the new process the thread has lost the number by which it owns locks, so that every
-//! [`Light`](crate::Light) lock is taken by its slow way, which asks.
+//! [`BiasedLock`](crate::BiasedLock) lock is taken by its slow way, which asks.
 
 use std::ffi::c_int;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::light_sync::forget_thread_number;
+use crate::biased_lock_sync::forget_thread_number;
 use crate::{DriverError, Result};
 
 /// A function that the system calls. It must not panic.

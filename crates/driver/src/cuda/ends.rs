@@ -10,11 +10,11 @@
 
 use super::abi::Stream;
 use super::marks::Marks;
-use crate::{Light, RawMark, Result};
+use crate::{BiasedLock, RawMark, Result};
 
 /// What is known of the end of a stream.
 #[derive(Debug, Default)]
-pub(super) struct End(Light<Known>);
+pub(super) struct End(BiasedLock<Known>);
 
 #[derive(Debug, Default)]
 struct Known {

@@ -7,7 +7,7 @@
 
 use std::sync::OnceLock;
 
-use crate::Light;
+use crate::BiasedLock;
 
 /// Places of one segment.
 const SEGMENT: usize = 256;
@@ -18,7 +18,7 @@ const SEGMENTS: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     segments: Box<[OnceLock<Box<[T]>>]>,
-    free: Light<Free>,
+    free: BiasedLock<Free>,
 }
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ struct Free {
 
 impl<T: Default> Slots<T> {
     pub(super) fn new() -> Self {
-        Self { segments: (0..SEGMENTS).map(|_| OnceLock::new()).collect(), free: Light::new(Free::default()) }
+        Self { segments: (0..SEGMENTS).map(|_| OnceLock::new()).collect(), free: BiasedLock::new(Free::default()) }
     }
 
     /// A place for the caller alone, the last one given back where there is one; none where all are taken.

@@ -15,7 +15,7 @@ use std::sync::{
 };
 use std::time::Duration;
 
-use millpond_driver::{Light, LightGuard, process};
+use millpond_driver::{BiasedLock, BiasedLockGuard, process};
 
 use crate::sync::ranks::Held;
 
@@ -33,7 +33,7 @@ pub(crate) struct RwLock<const RANK: u8, T: ?Sized>(std::sync::RwLock<T>);
 /// A lock of one rank that nearly always the same thread takes.
 #[derive(Default)]
 #[repr(transparent)]
-pub(crate) struct Biased<const RANK: u8, T>(Light<T>);
+pub(crate) struct Biased<const RANK: u8, T>(BiasedLock<T>);
 
 /// Holds a lock of one rank.
 #[must_use]
@@ -45,7 +45,7 @@ pub(crate) struct Ranked<const RANK: u8, G> {
 pub(crate) type Guard<'a, const RANK: u8, T> = Ranked<RANK, MutexGuard<'a, T>>;
 pub(crate) type ReadGuard<'a, const RANK: u8, T> = Ranked<RANK, RwLockReadGuard<'a, T>>;
 pub(crate) type WriteGuard<'a, const RANK: u8, T> = Ranked<RANK, RwLockWriteGuard<'a, T>>;
-pub(crate) type BiasedGuard<'a, const RANK: u8, T> = Ranked<RANK, LightGuard<'a, T>>;
+pub(crate) type BiasedGuard<'a, const RANK: u8, T> = Ranked<RANK, BiasedLockGuard<'a, T>>;
 
 #[inline]
 pub(crate) fn lock<const RANK: u8, T: ?Sized>(mutex: &Mutex<RANK, T>) -> Guard<'_, RANK, T> {
@@ -86,7 +86,7 @@ impl<const RANK: u8, T: ?Sized> Mutex<RANK, T> {
 
 impl<const RANK: u8, T> Biased<RANK, T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self(Light::new(value))
+        Self(BiasedLock::new(value))
     }
 
     /// Takes the lock. A thread that has it already waits for ever.

@@ -8,7 +8,8 @@
 //! for it, with a system call that stops every processor of the process for a moment (`membarrier`). It costs some
 //! microseconds, so each time it takes twice as many turns in a row to become the owner again. Where the system has no
 //! such call there are no owners, and the lock is the simple one. In a forked process whoever had the lock may not be
-//! there: all locks are one there, which nobody has at first (`light_sync.rs`), and callers refuse to do anything.
+//! there: all locks are one there, which nobody has at first (`biased_lock_sync.rs`), and callers refuse to do
+//! anything.
 //!
 //! Invariants: **one-writer**: of all threads only the first that became the owner ever can, and another only when that
 //! one has ended, so `held` is written by one thread at a time. **seen-or-stopped**: once `revoke` is through, either
@@ -20,7 +21,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use super::light_sync as sync;
+use super::biased_lock_sync as sync;
 use sync::{AtomicBool, AtomicU64, Ordering};
 
 /// So many turns in a row make an owner, the first time. The end of that costs what some thousand turns gain.
@@ -32,7 +33,7 @@ const NOBODY: u64 = 0;
 /// A lock held for a short time, nearly always by one thread. Who waits for it does not sleep, but lets others go on.
 /// Beside the lock lies what comes first in the value.
 #[repr(C)]
-pub struct Light<T> {
+pub struct BiasedLock<T> {
     /// The number of the thread that owns it.
     owner: AtomicU64,
     /// Whether the owner is inside.
@@ -57,14 +58,14 @@ struct Turns {
 }
 
 // SAFETY: it owns its value, as a plain field would.
-unsafe impl<T: Send> Send for Light<T> {}
+unsafe impl<T: Send> Send for BiasedLock<T> {}
 // SAFETY: `value` and `turns` are reached by one thread at a time (seen-or-stopped, taken-first).
-unsafe impl<T: Send> Sync for Light<T> {}
+unsafe impl<T: Send> Sync for BiasedLock<T> {}
 
-/// Holds a [`Light`] lock. It stays on its thread.
+/// Holds a [`BiasedLock`] lock. It stays on its thread.
 #[must_use]
-pub struct LightGuard<'a, T> {
-    lock: &'a Light<T>,
+pub struct BiasedLockGuard<'a, T> {
+    lock: &'a BiasedLock<T>,
     way: Way,
     stays: PhantomData<*const ()>,
 }
@@ -80,7 +81,7 @@ enum Way {
     Forked,
 }
 
-impl<T> Light<T> {
+impl<T> BiasedLock<T> {
     /// A lock that nobody has.
     pub const fn new(value: T) -> Self {
         Self::with_patience(value, PATIENCE)
@@ -105,13 +106,13 @@ impl<T> Light<T> {
 
     /// Takes the lock. A thread that has it already waits for ever.
     #[inline]
-    pub fn lock(&self) -> LightGuard<'_, T> {
+    pub fn lock(&self) -> BiasedLockGuard<'_, T> {
         if self.lock_own() { self.guard(Way::Own) } else { self.lock_shared() }
     }
 
     /// Takes the lock where it is free this moment.
     #[inline]
-    pub fn try_lock(&self) -> Option<LightGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<BiasedLockGuard<'_, T>> {
         if self.lock_own() { Some(self.guard(Way::Own)) } else { self.try_shared() }
     }
 
@@ -138,7 +139,7 @@ impl<T> Light<T> {
 
     /// The way in for all other threads.
     #[inline(never)]
-    fn lock_shared(&self) -> LightGuard<'_, T> {
+    fn lock_shared(&self) -> BiasedLockGuard<'_, T> {
         if sync::is_forked() {
             sync::enter_forked();
             return self.guard(Way::Forked);
@@ -156,7 +157,7 @@ impl<T> Light<T> {
     }
 
     #[inline(never)]
-    fn try_shared(&self) -> Option<LightGuard<'_, T>> {
+    fn try_shared(&self) -> Option<BiasedLockGuard<'_, T>> {
         // An owner that is inside is not disturbed; in a forked process it may not be there.
         if sync::is_forked() || self.held.load(Ordering::Relaxed) || !self.take() {
             return None;
@@ -185,7 +186,7 @@ impl<T> Light<T> {
 
     /// One turn of this thread, which has `taken`, and is inside: as the owner from now on, after enough of them.
     #[inline]
-    fn turn(&self) -> LightGuard<'_, T> {
+    fn turn(&self) -> BiasedLockGuard<'_, T> {
         let me = sync::new_thread_number();
         // SAFETY: this thread is inside (taken-first).
         let turns = unsafe { &mut *self.turns.get() };
@@ -198,7 +199,7 @@ impl<T> Light<T> {
 
     /// This thread, which is inside, becomes the owner where it can. INVARIANT: one-writer.
     #[cold]
-    fn own(&self, turns: &mut Turns, me: u64) -> LightGuard<'_, T> {
+    fn own(&self, turns: &mut Turns, me: u64) -> BiasedLockGuard<'_, T> {
         let is_heir = turns.first != NOBODY && turns.first != me;
         if !is_heir {
             turns.patience = turns.patience.saturating_mul(2);
@@ -215,18 +216,18 @@ impl<T> Light<T> {
     }
 
     #[inline]
-    fn guard(&self, way: Way) -> LightGuard<'_, T> {
-        LightGuard { lock: self, way, stays: PhantomData }
+    fn guard(&self, way: Way) -> BiasedLockGuard<'_, T> {
+        BiasedLockGuard { lock: self, way, stays: PhantomData }
     }
 }
 
-impl<T: Default> Default for Light<T> {
+impl<T: Default> Default for BiasedLock<T> {
     fn default() -> Self {
         Self::new(T::default())
     }
 }
 
-impl<T> LightGuard<'_, T> {
+impl<T> BiasedLockGuard<'_, T> {
     /// So many turns in a row make an owner the next time.
     #[cfg(test)]
     pub(crate) fn set_patience(&mut self, turns: u32) {
@@ -235,7 +236,7 @@ impl<T> LightGuard<'_, T> {
     }
 }
 
-impl<T> Drop for LightGuard<'_, T> {
+impl<T> Drop for BiasedLockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         match self.way {
@@ -246,7 +247,7 @@ impl<T> Drop for LightGuard<'_, T> {
     }
 }
 
-impl<T> Deref for LightGuard<'_, T> {
+impl<T> Deref for BiasedLockGuard<'_, T> {
     type Target = T;
 
     #[inline]
@@ -256,7 +257,7 @@ impl<T> Deref for LightGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for LightGuard<'_, T> {
+impl<T> DerefMut for BiasedLockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this thread is inside (seen-or-stopped, taken-first).
@@ -264,14 +265,14 @@ impl<T> DerefMut for LightGuard<'_, T> {
     }
 }
 
-impl<T> fmt::Debug for Light<T> {
+impl<T> fmt::Debug for BiasedLock<T> {
     /// What is in it is not shown: to look would end an ownership.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Light").finish_non_exhaustive()
+        f.debug_struct("BiasedLock").finish_non_exhaustive()
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for LightGuard<'_, T> {
+impl<T: fmt::Debug> fmt::Debug for BiasedLockGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

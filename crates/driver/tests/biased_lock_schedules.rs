@@ -1,13 +1,13 @@
-//! The light lock under a scheduler that chooses every interleaving (shuttle): the same source file, over primitives
+//! The biased lock under a scheduler that chooses every interleaving (shuttle): the same source file, over primitives
 //! that the scheduler controls. In its schedules every store is seen at once, as if each had its barrier: what is
 //! explored is who is owner when, not what a processor may put off.
 #![allow(dead_code, unreachable_pub)] // The source is compiled whole, as a part of a library.
 
-#[path = "../src/light.rs"]
-mod light;
+#[path = "../src/biased_lock.rs"]
+mod biased_lock;
 
-/// The twin of `src/light_sync.rs`.
-mod light_sync {
+/// The twin of `src/biased_lock_sync.rs`.
+mod biased_lock_sync {
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     pub(crate) fn thread_number() -> u64 {
@@ -53,7 +53,7 @@ mod light_sync {
     }
 }
 
-use light::Light;
+use biased_lock::BiasedLock;
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use shuttle::thread;
@@ -63,7 +63,7 @@ const THREADS: u64 = 3;
 const TURNS: u64 = 6;
 
 fn program() {
-    let lock = Arc::new(Light::with_patience(0_u64, 1));
+    let lock = Arc::new(BiasedLock::with_patience(0_u64, 1));
     let (inside, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let run = |number: u64| {
         let (lock, inside, done) = (Arc::clone(&lock), Arc::clone(&inside), Arc::clone(&done));
@@ -78,7 +78,7 @@ fn program() {
                 assert!(lock.try_lock().is_none(), "it is inside already");
                 inside.store(false, Ordering::SeqCst);
             }
-            light_sync::ENDED.lock().unwrap().push(light_sync::thread_number());
+            biased_lock_sync::ENDED.lock().unwrap().push(biased_lock_sync::thread_number());
         })
     };
     // Some end while others go on: one of those can be the owner after them.

@@ -1,5 +1,5 @@
-//! What the lock is built of, in one place: `tests/light_schedules.rs` compiles the lock a second time over a twin of
-//! this file, in which a controlled scheduler chooses every interleaving.
+//! What the lock is built of, in one place: `tests/biased_lock_schedules.rs` compiles the lock a second time over a
+//! twin of this file, in which a controlled scheduler chooses every interleaving.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -140,13 +140,13 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::{AtomicBool, Ordering, can_stop_all, thread_number};
-    use crate::light::Light;
+    use crate::biased_lock::BiasedLock;
 
     const NOBODY: u64 = 0;
 
     #[test]
     fn turns_in_a_row_make_an_owner_and_others_end_that() {
-        let lock = Light::with_patience(0, 3);
+        let lock = BiasedLock::with_patience(0, 3);
         (0..2).for_each(|_| *lock.lock() += 1);
         assert_eq!(lock.owner(), NOBODY);
         *lock.lock() += 1;
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn only_the_first_owner_can_be_one_again() {
-        let lock = Light::with_patience(0, 2);
+        let lock = BiasedLock::with_patience(0, 2);
         (0..2).for_each(|_| *lock.lock() += 1);
         std::thread::scope(|scope| scope.spawn(|| (0..100).for_each(|_| *lock.lock() += 1)).join()).expect("no panic");
         assert_eq!(lock.owner(), NOBODY);
@@ -176,7 +176,7 @@ mod tests {
         if !can_stop_all() {
             return eprintln!("skipped: the system has no membarrier, so locks have no owners");
         }
-        let lock = Light::with_patience(0, 2);
+        let lock = BiasedLock::with_patience(0, 2);
         let own = || {
             (0..100).for_each(|_| *lock.lock() += 1);
             assert_eq!(lock.owner(), thread_number());
@@ -190,7 +190,7 @@ mod tests {
     }
 
     /// Dropped when its thread ends, before or after that is known.
-    struct Last(std::sync::Arc<Light<u64>>);
+    struct Last(std::sync::Arc<BiasedLock<u64>>);
 
     impl Drop for Last {
         fn drop(&mut self) {
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_thread_uses_locks_to_its_end() {
         thread_local!(static LAST: std::cell::RefCell<Option<Last>> = const { std::cell::RefCell::new(None) });
-        let lock = std::sync::Arc::new(Light::with_patience(0, 2));
+        let lock = std::sync::Arc::new(BiasedLock::with_patience(0, 2));
         // What is made first is dropped first or last, as the system likes: both are tried.
         for is_first in [false, true] {
             let theirs = lock.clone();
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn an_owner_that_is_inside_keeps_others_out() {
-        let lock = Light::with_patience(0, 1);
+        let lock = BiasedLock::with_patience(0, 1);
         drop(lock.lock());
         let (inside, out) = (channel(), channel());
         std::thread::scope(|scope| {
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn nothing_is_lost_while_an_owner_is_made_and_unmade() {
         const ROUNDS: u64 = 20_000;
-        let lock = Light::with_patience(0, 2);
+        let lock = BiasedLock::with_patience(0, 2);
         let add = |every: u64| {
             let lock = &lock;
             move || {
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn an_owner_at_full_speed_loses_no_turn_when_another_comes() {
         for _ in 0..200 {
-            let (lock, is_over) = (Light::with_patience(0_u64, 1), AtomicBool::new(false));
+            let (lock, is_over) = (BiasedLock::with_patience(0_u64, 1), AtomicBool::new(false));
             let own = || {
                 let mut turns = 0;
                 while !is_over.load(Ordering::Relaxed) {
