@@ -28,6 +28,9 @@ use crate::sync::ranks;
 /// A pool's device and number, and its grants, locked.
 type Held<'a> = ((u32, u32), Guard<'a, { ranks::GRANTS }, Grants>);
 
+/// An access: its place among those that were declared, to what, and how.
+type Declared<'a> = (usize, &'a Allocation, Act);
+
 /// The grants that one operation relies on, held until it is recorded.
 pub(crate) struct Visit<'a> {
     device: u32,
@@ -39,14 +42,14 @@ impl<'a> Visit<'a> {
     /// access is with its place among those that were declared; so is what is refused.
     pub(crate) fn check(
         stream: &StreamShared,
-        wanted: impl Iterator<Item = (usize, &'a Allocation, Act)>,
+        wanted: impl Iterator<Item = Declared<'a>>,
     ) -> (Visit<'a>, Vec<(usize, Error)>) {
         let mut visit = Visit { device: stream.context.number, held: SmallVec::new() };
         let mut refused = Vec::new();
-        let mut pools: SmallVec<[(&'a Arc<PoolShared>, usize, &'a Allocation, Act); 2]> = SmallVec::new();
+        let mut pools: SmallVec<[(&'a Arc<PoolShared>, Declared<'a>); 2]> = SmallVec::new();
         for (at, allocation, act) in wanted.filter(|(_, allocation, _)| allocation.device != visit.device) {
             match &allocation.origin {
-                Origin::Pool(pool) => pools.push((pool, at, allocation, act)),
+                Origin::Pool(pool) => pools.push((pool, (at, allocation, act))),
                 _ => {
                     let (what, with) = (allocation.id.to_string(), stream.title());
                     refused.push((at, Invalid::OtherDevice { what, with }.into()));
@@ -54,7 +57,7 @@ impl<'a> Visit<'a> {
             }
         }
         pools.sort_by_key(|(pool, ..)| key(pool));
-        for (pool, at, allocation, act) in pools {
+        for (pool, (at, allocation, act)) in pools {
             if visit.held.last().is_none_or(|(held, _)| *held != key(pool)) {
                 visit.held.push((key(pool), lock(&pool.grants)));
             }
