@@ -52,7 +52,8 @@ impl Checker {
     /// By events that are recorded already: of those that bring the same, the first.
     fn recorded_edges(&self, call: Call<'_>, wanted: &[Edge]) -> Vec<Way> {
         let mut found: BTreeMap<u64, (u32, Site)> = BTreeMap::new();
-        for (id, event) in &self.events {
+        let process = self.time.process(call.host);
+        for (id, event) in self.events.iter().filter(|(_, event)| event.is_for(process)) {
             if let Stands::Recorded(recorded) = &event.stands {
                 let bits = bits(wanted, |point| recorded.snapshot.covers(point));
                 let first = found.entry(bits).or_insert((id.0, recorded.site));

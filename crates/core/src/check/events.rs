@@ -53,6 +53,11 @@ pub(super) struct Event {
 }
 
 impl Event {
+    /// Whether a process may use it.
+    pub(super) fn is_for(&self, process: ProcessId) -> bool {
+        self.made.is_none_or(|(_, of, is_shared)| of == process || is_shared)
+    }
+
     /// A record that a launch made.
     pub(super) fn launched(&mut self, snapshot: Snapshot, site: Site) {
         self.stands = Stands::Recorded(Recorded { snapshot, site, is_waited: false, lost: None });

@@ -1,9 +1,9 @@
 //! The help of a refused operation: as few edges as settle it.
 //!
 //! A refusal names the newest operation of each stream that has to come first, under the locks of the operation. Here,
-//! where none is held, the streams of the device are asked which of them comes after several of these: an event of that
-//! one stands for all. A stream that is closed can record no event any more: one that comes after it is asked instead,
-//! or the help says that it has to be done before. Decides no verdict.
+//! where none of these is held, the streams of the device are asked which of them comes after several of these: an
+//! event of that one stands for all. A stream that is closed can record no event any more: one that comes after it is
+//! asked instead, or the help says that it has to be done before. Decides no verdict.
 
 use millpond_core::check::{Edge, Side, Spot, WANTED_MAX, fewest};
 use millpond_core::ids::{Point, StreamId};
@@ -46,9 +46,10 @@ impl Context {
 }
 
 impl StreamShared {
-    /// An edge from this stream as it stands, if that brings anything.
+    /// An edge from this stream as it stands, if that brings anything. A stream that is busy is not asked: it may be
+    /// the calling thread that keeps it so.
     fn way(&self, wanted: &[Edge]) -> Option<Way> {
-        let state = self.state.lock();
+        let state = self.state.try_lock()?;
         let covers = |point: Point| state.chain.covers(point);
         let brought = wanted.iter().enumerate().filter(|(_, edge)| edge.point().is_some_and(covers));
         let bits = brought.fold(0, |bits, (at, _)| bits | 1 << at);

@@ -466,3 +466,20 @@ fn the_help_asks_no_closed_stream() {
         owner.free(refused.buffer).unwrap();
     });
 }
+
+/// A submission holds its stream: what is refused in it asks that stream nothing.
+#[test]
+fn a_refusal_inside_a_submission_waits_for_no_stream() {
+    on_every_device(|on| {
+        let (pool, [a, b]) = (pool(on), on.streams());
+        let x = a.alloc::<u8>(&pool, 64).unwrap();
+        let refuse = |_: &millpond::Queue<'_>, ()| -> millpond::Result<()> {
+            let refused = b.free_address(x.address()).unwrap_err();
+            assert_eq!(kind_of(&refused), Kind::FreeBeforeAlloc);
+            Ok(())
+        };
+        // SAFETY: nothing is submitted.
+        unsafe { a.enqueue((), refuse) }.unwrap();
+        a.free(x).unwrap();
+    });
+}
