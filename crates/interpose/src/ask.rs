@@ -31,6 +31,11 @@ macro_rules! questions {
 
 questions! {
     ctx_device c"cuCtxGetDevice"(device: *mut c_int);
+    ctx_current c"cuCtxGetCurrent"(context: *mut Context);
+    primary_state c"cuDevicePrimaryCtxGetState"(device: c_int, flags: *mut c_uint, active: *mut c_int);
+    primary_retain c"cuDevicePrimaryCtxRetain"(context: *mut Context, device: c_int);
+    primary_release c"cuDevicePrimaryCtxRelease_v2"(device: c_int);
+    stream_synchronize c"cuStreamSynchronize"(stream: Stream);
     ctx_push c"cuCtxPushCurrent_v2"(context: Context);
     ctx_pop c"cuCtxPopCurrent_v2"(context: *mut Context);
     stream_flags c"cuStreamGetFlags"(stream: Stream, flags: *mut c_uint);
@@ -61,6 +66,27 @@ pub(crate) fn current_device() -> i32 {
 /// The device of the thread's current context.
 pub(crate) fn context_device() -> Option<i32> {
     answer(|device| ctx_device(device))
+}
+
+/// The thread's current context.
+pub(crate) fn current_context() -> Option<Context> {
+    answer(|context| ctx_current(context))
+}
+
+/// The primary context of a device, where there is one already.
+pub(crate) fn primary_of(device: i32) -> Option<Context> {
+    let mut flags = 0;
+    if answer(|active| primary_state(device, &raw mut flags, active)) == Some(0) {
+        return None;
+    }
+    let context = answer(|context| primary_retain(context, device))?;
+    let _ = primary_release(device);
+    Some(context)
+}
+
+/// Waits until a stream's work has completed. Whether that could be.
+pub(crate) fn wait_for(stream: Stream) -> bool {
+    stream_synchronize(stream) == Code::SUCCESS
 }
 
 /// The device of a context.

@@ -276,6 +276,22 @@ static void context_ends(void) {
     say(first, "after the contexts");
 }
 
+/* The default streams of another context than the device's primary one: its memory is CUDA's, and a free there waits. */
+static void other_default(void) {
+    CUcontext other;
+    CUdeviceptr ours = alloc(4096, s);
+    MUST(cuStreamSynchronize(s));
+    MUST(cuCtxCreate(&other, 0, 0));
+    CUdeviceptr theirs = alloc(4096, 0);
+    MUST(cuMemsetD8Async(ours, 7, 4096, 0));
+    MUST(cuMemFreeAsync(ours, 0));
+    MUST(cuMemFreeAsync(theirs, 0));
+    MUST(cuCtxDestroy(other));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuCtxSynchronize());
+    say(first, "after the default streams");
+}
+
 /* Streams come and go, at handles that may come again. */
 static void short_streams(void) {
     for (int i = 0; i < 300; i++) {
@@ -355,6 +371,7 @@ int main(int count, char **names) {
         void (*run)(void);
     } all[] = {{"pools", pools}, {"pointers", pointers}, {"apart", apart}, {"exhaust", exhaust}, {"captured", captured},
                {"other-thread", other_thread}, {"ends", ends}, {"context-ends", context_ends},
+               {"other-default", other_default},
                {"short-streams", short_streams}, {"two-devices", two_devices}, {"fork-after", fork_after},
                {"closes", closes}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

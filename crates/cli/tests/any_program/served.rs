@@ -144,6 +144,9 @@ fn streams_contexts_and_threads_end_in_any_order() {
     let exit = "at exit: 2048 KiB reserved, 4 KiB used";
     assert_served("ends", &[], &["done", exit], &["41 allocations", "40 frees"]);
     let after = "after the contexts: 0 KiB reserved, 0 KiB used";
+    let defaults = "after the default streams: 0 KiB reserved, 0 KiB used";
+    let passed = "1 allocation from pools that are not served came from CUDA";
+    assert_served("other-default", &[], &[defaults, "done"], &["1 allocation in", passed]);
     assert_served("context-ends", &[], &[after, "done"], &["6 allocations"]);
     let after = "after the streams: 0 KiB reserved, 0 KiB used";
     assert_served("short-streams", &[], &[after, "done"], &["300 allocations", "300 frees"]);

@@ -5,7 +5,7 @@
 //!
 //! Invariant `closed-first`: a stream that the program closes is closed here before.
 
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -34,6 +34,9 @@ static OPEN: [AtomicPtr<Served>; DEVICES_MAX] = [const { AtomicPtr::new(std::ptr
 static REFUSED: Mutex<[bool; DEVICES_MAX]> = Mutex::new([false; DEVICES_MAX]);
 /// The device and the context of each stream that was met.
 static STREAMS: RwLock<Option<FxHashMap<Stream, (i32, Context)>>> = RwLock::new(None);
+
+/// The primary context of each device whose default streams were met. Millpond's streams are of that one.
+static PRIMARY: [AtomicUsize; DEVICES_MAX] = [const { AtomicUsize::new(0) }; DEVICES_MAX];
 
 impl Served {
     fn open(ordinal: i32) -> millpond::Result<Served> {
@@ -105,15 +108,19 @@ pub(super) fn lose(ordinal: i32) {
     if let Some(place) = OPEN.get(ordinal as usize) {
         place.store(std::ptr::null_mut(), Ordering::Release);
     }
+    if let Some(primary) = PRIMARY.get(ordinal as usize) {
+        primary.store(0, Ordering::Relaxed);
+    }
     let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
     streams.get_or_insert_default().retain(|_, it| it.0 != ordinal);
 }
 
-/// The number of a stream's device; none where there is no such stream, as far as the driver says.
+/// The number of a stream's device; none where there is no such stream, as far as the driver says, and for a default
+/// stream of another context than the device's primary one ([`is_of_another_context`]).
 #[inline]
 pub(super) fn of_stream(stream: Stream) -> Option<i32> {
     if stream.0 <= Stream::PER_THREAD.0 {
-        return ask::context_device();
+        return ask::context_device().filter(|device| is_primary(*device));
     }
     let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
     match streams.as_ref().and_then(|all| all.get(&stream)) {
@@ -122,6 +129,23 @@ pub(super) fn of_stream(stream: Stream) -> Option<i32> {
             drop(streams);
             meet(stream)
         }
+    }
+}
+
+/// Whether it is a default stream of a context that is not its device's primary one: Millpond's default streams are of
+/// that, so that the work of this one would not be waited for.
+#[cold]
+pub(super) fn is_of_another_context(stream: Stream) -> bool {
+    stream.0 <= Stream::PER_THREAD.0 && ask::context_device().is_some_and(|device| !is_primary(device))
+}
+
+/// Whether the thread's current context is the primary one of its device.
+fn is_primary(device: i32) -> bool {
+    let (Some(current), Some(primary)) = (ask::current_context(), PRIMARY.get(device as usize)) else { return false };
+    primary.load(Ordering::Relaxed) == current.0 || {
+        let found = ask::primary_of(device).unwrap_or_default();
+        primary.store(found.0, Ordering::Relaxed);
+        found == current
     }
 }
 

@@ -14,6 +14,7 @@ use super::live::{self, Live};
 use super::pools::ServedPool;
 use super::{devices, guard, is_captured, is_ours, pools, put, room, say_left};
 use crate::abi::{Code, Pool, Stream};
+use crate::ask;
 use crate::mode;
 use crate::session::At;
 
@@ -138,6 +139,8 @@ fn free_on(live: &mut Option<Live>, stream: Stream, real: impl Fn() -> Code + Co
             Some(Ok(user)) => free_apart(&pool, buffer, &[user]),
             _ => return refuse(Live { buffer, pool, number }, real),
         },
+        // What the stream has is waited for here: its marks would be another context's.
+        None if devices::is_of_another_context(stream) && ask::wait_for(stream) => free_apart(&pool, buffer, &[]),
         None => return refuse(Live { buffer, pool, number }, real),
     };
     match freed {

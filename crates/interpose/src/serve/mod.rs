@@ -34,18 +34,21 @@ pub(crate) mod pools;
 pub(crate) mod room;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use millpond::Error;
 use millpond::driver::DriverError;
 
 use crate::abi::Code;
+use crate::entry::thunk::is_inside;
 use crate::mode::{self, Serving};
 use crate::report::say;
 use crate::signals::{self, End, Who};
 
 /// Whether a device was opened. In a process that was forked after that nothing is served.
 static IS_BEGUN: AtomicBool = AtomicBool::new(false);
+/// The process that began.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
 /// Whether servers answer.
@@ -63,13 +66,16 @@ fn is_ours() -> bool {
 /// The first call that concerns a pool: the end of the process and forks are watched from now on.
 fn begin() {
     if !IS_BEGUN.swap(true, Ordering::Relaxed) {
+        PROCESS.store(std::process::id(), Ordering::Relaxed);
         signals::watch(Who::Serving, End { finish, forget, save: None });
     }
 }
 
 fn finish() {
-    // What a forked process knows is its parent's, who reports it.
-    if !IS_FORKED.load(Ordering::Relaxed) {
+    // What a forked process knows is its parent's, who reports it; so is what one knows that shares the memory (vfork).
+    // A thread that ends the process from within a call (a handler of a signal) may hold what the report needs.
+    let is_own = !IS_FORKED.load(Ordering::Relaxed) && PROCESS.load(Ordering::Relaxed) == std::process::id();
+    if is_own && !is_inside() {
         let _ = catch_unwind(figures::report);
     }
 }
