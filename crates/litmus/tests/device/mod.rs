@@ -119,6 +119,9 @@ pub(crate) fn run(program: &Program, place: Place, trace: Option<Trace>) -> Resu
             Place::Fake | Place::Cuda => cannot("processes are host devices of this one"),
         };
     }
+    if !matches!(place, Place::Host(_)) && threads::share_a_default_stream(program.ops()) {
+        return cannot("a thread's default stream cannot be named by another one on CUDA");
+    }
     let device = place.device(0, trace.clone())?;
     let own = device.non_blocking_stream().expect("a stream");
     let mut run = Run {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::Scope;
 
 use millpond_core::ids::HostId;
-use millpond_core::op::Op;
+use millpond_core::op::{Op, StreamRole, What};
 
 use super::{Cannot, Run};
 
@@ -28,6 +28,12 @@ pub(super) fn run(run: &mut Run, ops: &[Op]) -> Answer {
             }
         })
     })
+}
+
+/// Whether a program of several threads has a thread's default stream.
+pub(super) fn share_a_default_stream(ops: &[Op]) -> bool {
+    let is_own = |op: &Op| matches!(op.what, What::StreamCreate { role: StreamRole::PerThread, .. });
+    ops.iter().any(is_own) && ops.iter().any(|op| op.host != HostId(0))
 }
 
 fn step(run: &Mutex<&mut Run>, op: &Op) -> Answer {
