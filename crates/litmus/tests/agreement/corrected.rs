@@ -16,7 +16,7 @@ fn random_programs_are_corrected() {
     let (mut wrong, mut right, mut changes) = (0, 0, BTreeMap::<&str, usize>::new());
     let mut left = BTreeMap::<String, (usize, String)>::new();
     for at in 0..programs {
-        let text = whole(&maker::program(seed + at)).join("\n");
+        let text = whole(&maker::of_one_thread(seed + at)).join("\n");
         let Ok(program) = Program::parse(&text) else { continue };
         if program.check().is_empty() {
             continue;

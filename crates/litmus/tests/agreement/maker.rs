@@ -81,7 +81,15 @@ pub(crate) struct Maker {
 
 /// A program of about so many statements.
 pub(crate) fn program(seed: u64) -> Vec<String> {
-    let mut maker = Maker::new(Random::new(seed));
+    made(Maker::new(Random::new(seed), true))
+}
+
+/// As [`program`], of one host thread and one device.
+pub(crate) fn of_one_thread(seed: u64) -> Vec<String> {
+    made(Maker::new(Random::new(seed), false))
+}
+
+fn made(mut maker: Maker) -> Vec<String> {
     let statements = 4 + maker.random.below(20);
     for _ in 0..statements {
         maker.statement();
@@ -91,11 +99,11 @@ pub(crate) fn program(seed: u64) -> Vec<String> {
 }
 
 impl Maker {
-    fn new(mut random: Random) -> Self {
+    fn new(mut random: Random, is_wide: bool) -> Self {
         let mut lines = vec!["set leaks off".to_owned(), "stream s0".to_owned()];
         let mut streams = vec!["s0".to_owned()];
         let mut legacy = None;
-        let several = random.one_in(6);
+        let several = is_wide && random.one_in(6);
         for at in 1..2 + random.below(3) {
             if several && (at == 1 || random.one_in(2)) {
                 lines.push(format!("stream s{at}{} on 1", random.pick(&["", " nonblocking"])));
@@ -115,7 +123,7 @@ impl Maker {
             lines.push(format!("stream s{at}{role}"));
             streams.push(format!("s{at}"));
         }
-        let has_thread = random.one_in(5);
+        let has_thread = is_wide && random.one_in(5);
         if has_thread {
             lines.push("thread other".to_owned());
         }
