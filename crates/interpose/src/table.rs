@@ -60,7 +60,7 @@ macro_rules! calls {
     (@serve [$server:path] $at:ident $real:ident ($($arg:ident),*)) => {
         match serve::is_on() {
             // SAFETY: the program's own arguments, of which the header says what they are.
-            true => unsafe { $server(&$at, $real, $($arg),*) },
+            true => serve::guard(|| unsafe { $server(&$at, $real, $($arg),*) }),
             false => $real(),
         }
     };

@@ -69,7 +69,7 @@ fn pools_are_served_with_their_settings() {
         "cuMemPoolDestroy(pool): 0",
         "done",
     ];
-    let report = ["1 allocation from pools that are not served came from CUDA", "device 0: 10.00 MiB reserved"];
+    let report = ["1 allocation from pools that are not served came from CUDA", "device 0: 8.00 MiB reserved"];
     assert_served("pools", &[], &expected, &report);
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-use super::{captures, devices, guard, is_ours, live, pools};
+use super::{captures, devices, is_ours, live, pools};
 use crate::abi::{Code, Context, Event, Stream};
 use crate::session::At;
 
@@ -12,17 +12,15 @@ fn synchronized(code: Code) -> Code {
     if code != Code::SUCCESS || !is_ours() || captures::may_be() {
         return code;
     }
-    guard(|| {
-        for pool in pools::all() {
-            let threshold = pool.threshold.load(Ordering::Relaxed);
-            if threshold < u64::MAX && pool.pool.statistics().reserved_bytes > threshold {
-                // What the driver refuses to take back stays reserved.
-                let _ = pool.pool.trim_to(threshold);
-            }
+    for pool in pools::all() {
+        let threshold = pool.threshold.load(Ordering::Relaxed);
+        if threshold < u64::MAX && pool.pool.statistics().reserved_bytes > threshold {
+            // What the driver refuses to take back stays reserved.
+            let _ = pool.pool.trim_to(threshold);
         }
-        devices::all().for_each(|it| it.device.reclaim());
-        code
-    })
+    }
+    devices::all().for_each(|it| it.device.reclaim());
+    code
 }
 
 /// `cuCtxSynchronize`
@@ -47,19 +45,13 @@ pub(crate) unsafe fn synchronize_event(_at: &At, real: impl Fn() -> Code + Copy,
 
 /// `cuStreamDestroy`: all that it has by now counts.
 pub(crate) unsafe fn destroy_stream(_at: &At, real: impl Fn() -> Code + Copy, stream: Stream) -> Code {
-    guard(|| {
-        devices::close(stream);
-        Code::SUCCESS
-    });
+    devices::close(stream);
     real()
 }
 
 /// `cuCtxDestroy`: its streams end. Memory of pools is the device's, and stays.
 pub(crate) unsafe fn destroy(_at: &At, real: impl Fn() -> Code + Copy, context: Context) -> Code {
-    guard(|| {
-        devices::close_all_of(context);
-        Code::SUCCESS
-    });
+    devices::close_all_of(context);
     real()
 }
 
@@ -67,12 +59,9 @@ pub(crate) unsafe fn destroy(_at: &At, real: impl Fn() -> Code + Copy, context: 
 pub(crate) unsafe fn reset(_at: &At, real: impl Fn() -> Code + Copy, device: c_int) -> Code {
     let code = real();
     if code == Code::SUCCESS {
-        guard(|| {
-            devices::lose(device);
-            live::lose(device);
-            pools::lose(device);
-            code
-        });
+        devices::lose(device);
+        live::lose(device);
+        pools::lose(device);
     }
     code
 }

@@ -85,15 +85,18 @@ fn add(sums: &mut BTreeMap<i32, [u64; 3]>, ordinal: i32, [reserved, used]: [u64;
     }
 }
 
-/// A pool is to be destroyed.
-pub(super) fn retire(handle: Pool, ours: Option<&ServedPool>) {
-    if mode::reports()
-        && ours.is_some() == is_ours()
-        && let Some(peaks) = peaks(handle, ours).filter(|it| it[0] > 0)
-    {
-        let mut retired = RETIRED.lock().unwrap_or_else(PoisonError::into_inner);
-        add(&mut retired, ours.map_or(-1, |it| it.ordinal), peaks);
+/// The figures of a pool that is to be destroyed: its device, and its peaks.
+pub(super) fn last_of(handle: Pool, ours: Option<&ServedPool>) -> Option<(i32, [u64; 2])> {
+    if !mode::reports() || ours.is_some() != is_ours() {
+        return None;
     }
+    let peaks = peaks(handle, ours).filter(|it| it[0] > 0)?;
+    Some((ours.map_or(-1, |it| it.ordinal), peaks))
+}
+
+/// A pool is destroyed, whose last figures these are.
+pub(super) fn retire((ordinal, peaks): (i32, [u64; 2])) {
+    add(&mut RETIRED.lock().unwrap_or_else(PoisonError::into_inner), ordinal, peaks);
 }
 
 /// The process ends: the command gets all of it.

@@ -12,7 +12,7 @@ use super::captures::{named, takes};
 use super::figures::{self, Passed};
 use super::live::{self, Live};
 use super::pools::ServedPool;
-use super::{devices, guard, is_captured, is_ours, pools, put, room, say_left};
+use super::{devices, is_captured, is_ours, pools, put, room, say_left};
 use crate::abi::{Code, Pool, Stream};
 use crate::ask;
 use crate::mode;
@@ -77,7 +77,7 @@ unsafe fn alloc(
             return pass(Passed::Captured, real);
         }
         let Some(pool) = find(stream) else { return pass(Passed::Pool, real) };
-        guard(|| match serve(&pool, bytes, stream) {
+        match serve(&pool, bytes, stream) {
             Ok(address) => {
                 // SAFETY: the caller's place.
                 unsafe { put(place, address) };
@@ -91,7 +91,7 @@ unsafe fn alloc(
                 }
                 pass(Passed::Other, real)
             }
-        })
+        }
     })
 }
 
@@ -125,7 +125,7 @@ pub(crate) unsafe fn free_async(at: &At, real: impl Fn() -> Code + Copy, start: 
         }
         let Some(live) = live::remove(start) else { return real() };
         let mut live = Some(live);
-        guard(|| free_on(&mut live, stream, real))
+        free_on(&mut live, stream, real)
     })
 }
 
@@ -172,10 +172,8 @@ fn refuse(live: Live, real: impl Fn() -> Code + Copy) -> Code {
 pub(crate) unsafe fn free(_at: &At, real: impl Fn() -> Code + Copy, start: u64) -> Code {
     let live = if is_ours() { live::remove(start) } else { None };
     let Some(Live { buffer, pool, number }) = live else { return real() };
-    timed(figures::freed, || {
-        guard(|| match free_apart(&pool, buffer, &[]) {
-            Ok(()) => Code::SUCCESS,
-            Err(Refused { buffer, .. }) => refuse(Live { buffer, pool, number }, real),
-        })
+    timed(figures::freed, || match free_apart(&pool, buffer, &[]) {
+        Ok(()) => Code::SUCCESS,
+        Err(Refused { buffer, .. }) => refuse(Live { buffer, pool, number }, real),
     })
 }

@@ -88,7 +88,8 @@ fn forget() {
 }
 
 /// Runs a server. What goes wrong in here must not leave it.
-fn guard(act: impl FnOnce() -> Code) -> Code {
+#[inline]
+pub(crate) fn guard(act: impl FnOnce() -> Code) -> Code {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(Code::UNKNOWN)
 }
 

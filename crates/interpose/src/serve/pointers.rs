@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::live::{self, Known};
-use super::{devices, guard, is_ours, put};
+use super::{devices, is_ours, put};
 use crate::abi::Code;
 use crate::calls::list;
 use crate::session::At;
@@ -62,25 +62,23 @@ pub(crate) unsafe fn attribute(
     address: u64,
 ) -> Code {
     let code = real();
-    guard(|| {
-        let is_ours_to_say = matches!(
-            which,
-            attribute::BUFFER_ID
-                | attribute::RANGE_START
-                | attribute::RANGE_SIZE
-                | attribute::HANDLE_TYPES
-                | attribute::POOL
-        );
-        match around(address).filter(|_| is_ours_to_say && !place.is_null()) {
-            // The driver has no such answer for mapped memory.
-            Some(known) => {
-                // SAFETY: the caller's place.
-                unsafe { replace(&known, which, place) };
-                Code::SUCCESS
-            }
-            None => code,
+    let is_ours_to_say = matches!(
+        which,
+        attribute::BUFFER_ID
+            | attribute::RANGE_START
+            | attribute::RANGE_SIZE
+            | attribute::HANDLE_TYPES
+            | attribute::POOL
+    );
+    match around(address).filter(|_| is_ours_to_say && !place.is_null()) {
+        // The driver has no such answer for mapped memory.
+        Some(known) => {
+            // SAFETY: the caller's place.
+            unsafe { replace(&known, which, place) };
+            Code::SUCCESS
         }
-    })
+        None => code,
+    }
 }
 
 /// `cuPointerGetAttributes`: what does not apply is left as null or 0, and no error.
@@ -96,19 +94,17 @@ pub(crate) unsafe fn attributes(
     if code != Code::SUCCESS {
         return code;
     }
-    guard(|| {
-        if let Some(known) = around(address) {
-            // SAFETY: the caller's lists.
-            let which = unsafe { list(which, count as usize) };
-            // SAFETY: as above.
-            let places = unsafe { list(places, count as usize) };
-            for (which, place) in which.iter().zip(places) {
-                // SAFETY: the caller's places.
-                unsafe { replace(&known, *which, *place) };
-            }
+    if let Some(known) = around(address) {
+        // SAFETY: the caller's lists.
+        let which = unsafe { list(which, count as usize) };
+        // SAFETY: as above.
+        let places = unsafe { list(places, count as usize) };
+        for (which, place) in which.iter().zip(places) {
+            // SAFETY: the caller's places.
+            unsafe { replace(&known, *which, *place) };
         }
-        code
-    })
+    }
+    code
 }
 
 /// `cuMemGetAddressRange`

@@ -12,7 +12,7 @@ use millpond::{Error, Invalid, PeerAccess, PoolConfig, ReusePolicy};
 use rustc_hash::FxHashMap;
 
 use super::devices::{self, Served};
-use super::{begin, figures, guard, is_ours, put, say_left};
+use super::{begin, figures, is_ours, put, say_left};
 use crate::abi::{AccessDesc, Code, Location, Pool, PoolProps};
 use crate::ask;
 use crate::calls::{list, read};
@@ -95,8 +95,9 @@ pub(super) fn current_of(ordinal: i32) -> Option<Arc<ServedPool>> {
 /// The driver knows which one it is.
 #[cold]
 fn learn_current(ordinal: i32) -> Option<Arc<ServedPool>> {
-    let found = find(ask::pool_of(ordinal)?);
+    // Asked under the lock: whoever changes it forgets the answer after that, so that an old one does not stay.
     let mut current = CURRENT.write().unwrap_or_else(PoisonError::into_inner);
+    let found = find(ask::pool_of(ordinal)?);
     current.get_or_insert_default().entry(ordinal).or_insert(found).clone()
 }
 
@@ -141,10 +142,7 @@ pub(crate) unsafe fn create(
     let (Some(handle), Some(props)) = (handle, unsafe { read(props) }) else { return code };
     if code == Code::SUCCESS {
         begin();
-        guard(|| {
-            drop(keep(handle, if is_ours() { twin(handle, &props) } else { None }));
-            code
-        });
+        drop(keep(handle, if is_ours() { twin(handle, &props) } else { None }));
     }
     code
 }
@@ -170,19 +168,19 @@ fn twin(handle: Pool, props: &PoolProps) -> Option<Arc<ServedPool>> {
 /// `cuMemPoolDestroy`: it leaves before the driver can give its handle out again. What is allocated from it lives on.
 pub(crate) unsafe fn destroy(_at: &At, real: impl Fn() -> Code + Copy, handle: Pool) -> Code {
     let gone = POOLS.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().remove(&handle);
-    figures::retire(handle, gone.as_ref().and_then(Option::as_deref));
+    let last = figures::last_of(handle, gone.as_ref().and_then(Option::as_deref));
     let code = real();
+    if code == Code::SUCCESS {
+        last.into_iter().for_each(figures::retire);
+    }
     match (gone, code) {
         (Some(pool), Code::SUCCESS) => {
             let ordinal = pool.as_ref().map(|it| it.ordinal);
             // A device whose current pool goes takes memory from its default one again.
             let mut current = CURRENT.write().unwrap_or_else(PoisonError::into_inner);
             current.get_or_insert_default().retain(|device, _| ordinal.is_some_and(|it| it != *device));
-            drop(current);
-            guard(|| {
-                drop(pool);
-                code
-            })
+            drop((current, pool));
+            code
         }
         (Some(pool), _) => {
             drop(keep(handle, pool));
@@ -204,21 +202,19 @@ pub(crate) unsafe fn set_access(
     let Some(pool) = of_success(code, handle) else { return code };
     // SAFETY: the caller's list.
     let access = unsafe { list(access, count) };
-    guard(|| {
-        let others = access.iter().filter(|it| it.location.kind == Location::DEVICE && it.location.id != pool.ordinal);
-        for desc in others {
-            let Some(other) = devices::device(desc.location.id) else { return Code::NOT_SUPPORTED };
-            let reach = match desc.flags {
-                AccessDesc::NONE => PeerAccess::None,
-                AccessDesc::READ => PeerAccess::Read,
-                _ => PeerAccess::ReadWrite,
-            };
-            if let Err(error) = pool.pool.grant(&other.device, reach) {
-                return code_of(&error);
-            }
+    let others = access.iter().filter(|it| it.location.kind == Location::DEVICE && it.location.id != pool.ordinal);
+    for desc in others {
+        let Some(other) = devices::device(desc.location.id) else { return Code::NOT_SUPPORTED };
+        let reach = match desc.flags {
+            AccessDesc::NONE => PeerAccess::None,
+            AccessDesc::READ => PeerAccess::Read,
+            _ => PeerAccess::ReadWrite,
+        };
+        if let Err(error) = pool.pool.grant(&other.device, reach) {
+            return code_of(&error);
         }
-        Code::SUCCESS
-    })
+    }
+    Code::SUCCESS
 }
 
 /// The pool of ours that a call is about which the driver's twin has accepted.
@@ -264,10 +260,10 @@ pub(crate) unsafe fn set_current_at(
 pub(crate) unsafe fn trim(_at: &At, real: impl Fn() -> Code + Copy, handle: Pool, keep_bytes: usize) -> Code {
     let code = real();
     let Some(pool) = of_success(code, handle) else { return code };
-    guard(|| match pool.pool.trim_to(keep_bytes as u64) {
+    match pool.pool.trim_to(keep_bytes as u64) {
         Ok(()) => Code::SUCCESS,
         Err(error) => code_of(&error),
-    })
+    }
 }
 
 /// `cuMemPoolSetAttribute`
@@ -280,38 +276,33 @@ pub(crate) unsafe fn set_attribute(
 ) -> Code {
     let code = real();
     let Some(pool) = of_success(code, handle) else { return code };
-    guard(|| {
-        match which {
-            attribute::FOLLOW_EVENTS..=attribute::INTERNAL => {
-                // SAFETY: the caller's place, for a number by these attributes.
-                let wish = unsafe { read(value.cast::<c_int>()) } != Some(0);
-                let ReusePolicy {
-                    mut follow_event_dependencies,
-                    mut allow_opportunistic,
-                    mut allow_internal_dependencies,
-                } = pool.pool.config().reuse;
-                match which {
-                    attribute::FOLLOW_EVENTS => follow_event_dependencies = wish,
-                    attribute::OPPORTUNISTIC => allow_opportunistic = wish,
-                    _ => allow_internal_dependencies = wish,
-                }
-                pool.pool.set_reuse(ReusePolicy {
-                    follow_event_dependencies,
-                    allow_opportunistic,
-                    allow_internal_dependencies,
-                });
+    match which {
+        attribute::FOLLOW_EVENTS..=attribute::INTERNAL => {
+            // SAFETY: the caller's place, for a number by these attributes.
+            let wish = unsafe { read(value.cast::<c_int>()) } != Some(0);
+            let ReusePolicy { mut follow_event_dependencies, mut allow_opportunistic, mut allow_internal_dependencies } =
+                pool.pool.config().reuse;
+            match which {
+                attribute::FOLLOW_EVENTS => follow_event_dependencies = wish,
+                attribute::OPPORTUNISTIC => allow_opportunistic = wish,
+                _ => allow_internal_dependencies = wish,
             }
-            attribute::RELEASE_THRESHOLD => {
-                // SAFETY: the caller's place, for a number of 64 bits by this attribute.
-                let bytes = unsafe { read(value.cast::<u64>()) }.unwrap_or(0);
-                pool.threshold.store(bytes, Ordering::Relaxed);
-            }
-            attribute::RESERVED_HIGH => pool.pool.reset_reserved_high(),
-            attribute::USED_HIGH => pool.pool.reset_used_high(),
-            _ => {}
+            pool.pool.set_reuse(ReusePolicy {
+                follow_event_dependencies,
+                allow_opportunistic,
+                allow_internal_dependencies,
+            });
         }
-        code
-    })
+        attribute::RELEASE_THRESHOLD => {
+            // SAFETY: the caller's place, for a number of 64 bits by this attribute.
+            let bytes = unsafe { read(value.cast::<u64>()) }.unwrap_or(0);
+            pool.threshold.store(bytes, Ordering::Relaxed);
+        }
+        attribute::RESERVED_HIGH => pool.pool.reset_reserved_high(),
+        attribute::USED_HIGH => pool.pool.reset_used_high(),
+        _ => {}
+    }
+    code
 }
 
 /// `cuMemPoolGetAttribute`
@@ -324,17 +315,15 @@ pub(crate) unsafe fn attribute(
 ) -> Code {
     let code = real();
     let Some(pool) = of_success(code, handle) else { return code };
-    guard(|| {
-        let figures = pool.pool.statistics();
-        let bytes = match which {
-            attribute::RESERVED => figures.reserved_bytes,
-            attribute::RESERVED_HIGH => figures.reserved_high_bytes,
-            attribute::USED => figures.used_bytes,
-            attribute::USED_HIGH => figures.used_high_bytes,
-            _ => return code,
-        };
-        // SAFETY: the caller's place, for a number of 64 bits by these attributes.
-        unsafe { put(value.cast::<u64>(), bytes) };
-        code
-    })
+    let figures = pool.pool.statistics();
+    let bytes = match which {
+        attribute::RESERVED => figures.reserved_bytes,
+        attribute::RESERVED_HIGH => figures.reserved_high_bytes,
+        attribute::USED => figures.used_bytes,
+        attribute::USED_HIGH => figures.used_high_bytes,
+        _ => return code,
+    };
+    // SAFETY: the caller's place, for a number of 64 bits by these attributes.
+    unsafe { put(value.cast::<u64>(), bytes) };
+    code
 }

@@ -9,7 +9,7 @@ use std::ffi::{c_uint, c_void};
 use millpond::Error;
 
 use super::devices::{self, Served};
-use super::{captures, guard, is_ours, pools};
+use super::{captures, is_ours, pools};
 use crate::abi::Code;
 use crate::ask;
 use crate::session::At;
@@ -45,10 +45,7 @@ pub(super) fn made_for(real: impl Fn() -> Code + Copy) -> Code {
     if code != Code::OUT_OF_MEMORY || !is_ours() {
         return code;
     }
-    guard(|| {
-        give_back();
-        Code::SUCCESS
-    });
+    give_back();
     real()
 }
 
