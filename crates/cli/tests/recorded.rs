@@ -215,6 +215,11 @@ const BROKEN: &[(&[u8], &str, &str)] = &[
     (b"\x80\x04}\x8c\x0ddevice_tracesNs.", "byte 2: `device_traces` is not a list", ""),
     (b"\x80\x04}\x8c\x0ddevice_traces]Nas.", "byte 18: a device's trace is not a list", ""),
     (b"\x80\x04}\x8c\x0ddevice_traces]]}aas.", "byte 20: entry 0 of gpu 0: no `action`", "write it again"),
+    (
+        b"\x80\x02}q\x00X\x0d\x00\x00\x00device_tracesq\x01]q\x02(]q\x03}q\x04X\x06\x00\x00\x00actionq\x05X\x08\x00\x00\x00snapshotq\x06sah\x03es.",
+        "byte 25: two devices have one list of events",
+        "_record_memory_history",
+    ),
     (b"\x80\x04cos\nsystem\n.", "byte 2: the pickle imports `os.system`; nothing of it was run", "trust"),
 ];
 
@@ -301,4 +306,14 @@ fn a_snapshot_keeps_frames_segments_and_what_was_before() {
         // One free of a block that it never saw; the block that lives at the end it has seen.
         assert_eq!((history.earlier_blocks, history.earlier_bytes), (1, 4096));
     }
+}
+
+/// A list that a file names again and again is read once.
+#[test]
+fn blocks_of_a_shared_list_are_counted_once() {
+    let shared = b"\x80\x02}q\x00(X\x0d\x00\x00\x00device_tracesq\x01]q\x02]q\x03}q\x04(X\x06\x00\x00\x00actionq\x05X\x05\x00\x00\x00allocq\x06X\x04\x00\x00\x00addrq\x07M\x00\x10X\x04\x00\x00\x00sizeq\x08M\x00\x02X\x06\x00\x00\x00streamq\x09K\x00X\x07\x00\x00\x00time_usq\x0aK\x01uaaX\x08\x00\x00\x00segmentsq\x0b]q\x0c(}q\x0d(X\x06\x00\x00\x00deviceq\x0eK\x00X\x0a\x00\x00\x00total_sizeq\x0fM\x00\x02X\x06\x00\x00\x00blocksq\x10]q\x11}q\x12(X\x05\x00\x00\x00stateq\x13X\x10\x00\x00\x00active_allocatedq\x14X\x07\x00\x00\x00addressq\x15K\x07h\x08Kduauh\x0dh\x0deu.";
+    let found = recorded::read("shared", &shared[..]).unwrap();
+    let history = found[0].history.as_ref().expect("a snapshot has one");
+    assert_eq!((history.earlier_blocks, history.earlier_bytes), (1, 100));
+    assert_eq!(history.reserved, [(0, 3 * 512)]);
 }

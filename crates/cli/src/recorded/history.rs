@@ -4,13 +4,16 @@
 //! Knows pickled values and no program. Frames are shared, as the writer shares them; each is at most [`FRAME_MAX`]
 //! characters, so that memory stays in proportion to the file.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::input::shown_up_to;
 use super::pickle::{Pickle, Value};
 
 /// The longest frame, in characters.
 const FRAME_MAX: usize = 200;
+/// All frames together are at most so many times as long as the file, and may have so many bytes at any rate.
+const SHOWN_TIMES: usize = 8;
+const SHOWN_MIN: usize = 1 << 20;
 /// So many frames of a stack are kept, the innermost first.
 const DEPTH_MAX: usize = 64;
 
@@ -50,12 +53,32 @@ impl History {
     }
 }
 
+/// The segments of each device at the end of a snapshot.
+pub(super) fn segments(pickle: &Pickle<'_>) -> HashMap<u64, Vec<Value>> {
+    let mut by_device: HashMap<u64, Vec<Value>> = HashMap::new();
+    let all = pickle.under(pickle.top(), "segments").and_then(|segments| pickle.items(segments)).unwrap_or_default();
+    for &segment in all {
+        by_device.entry(number(pickle.under(segment, "device"))).or_default().push(segment);
+    }
+    by_device
+}
+
+/// A number that is not negative; 0 where it is none.
+fn number(value: Option<Value>) -> u64 {
+    match value {
+        Some(Value::Int(number)) => u64::try_from(number).unwrap_or(0),
+        _ => 0,
+    }
+}
+
 /// Collects a history.
 pub(super) struct Histories<'a> {
     pickle: &'a Pickle<'a>,
     history: History,
     /// Frames and stacks that are known: by their values in the pickle, and by what they hold.
     frames: HashMap<(Text, Text, i64), u32>,
+    /// The bytes of all frames.
+    shown: usize,
     stacks: HashMap<Vec<u32>, u32>,
     lists: HashMap<u32, u32>,
     /// Bytes reserved since the beginning of the history.
@@ -73,6 +96,7 @@ impl<'a> Histories<'a> {
             pickle,
             history: History { stacks: vec![Vec::new()], ..History::default() },
             frames: HashMap::new(),
+            shown: 0,
             stacks: HashMap::from([(Vec::new(), 0)]),
             lists: HashMap::new(),
             change: 0,
@@ -130,6 +154,11 @@ impl<'a> Histories<'a> {
             (function, file) if file.is_empty() || file == "??" => function,
             (function, file) => format!("{function} ({file}:{line})"),
         };
+        // A file may name one long text in as many frames as it has bytes.
+        self.shown += shown.len();
+        if self.shown > SHOWN_MIN.max(SHOWN_TIMES * self.pickle.bytes()) {
+            return None;
+        }
         let number = self.history.frames.len() as u32;
         self.history.frames.push(shown);
         self.frames.insert((name, file, line), number);
@@ -154,20 +183,17 @@ impl<'a> Histories<'a> {
         self.history.earlier_bytes = self.history.earlier_bytes.saturating_add(bytes);
     }
 
-    /// The history, with what the snapshot says of the device at its end: its segments and their blocks. `is_seen` says
+    /// The history, with what the snapshot says of the device at its end: its segments, with their blocks. `is_seen` says
     /// whether the history has a block that lives at an address.
-    pub(super) fn finish(mut self, top: Value, gpu: u32, is_seen: impl Fn(u64) -> bool) -> History {
-        let number = |value: Option<Value>| match value {
-            Some(Value::Int(number)) => u64::try_from(number).unwrap_or(0),
-            _ => 0,
-        };
-        let (pickle, mut end) = (self.pickle, None);
-        let segments = pickle.under(top, "segments").and_then(|segments| pickle.items(segments)).unwrap_or_default();
-        for &segment in segments.iter().filter(|&&it| number(pickle.under(it, "device")) == u64::from(gpu)) {
+    pub(super) fn finish(mut self, segments: &[Value], is_seen: impl Fn(u64) -> bool) -> History {
+        let (pickle, mut end, mut met) = (self.pickle, None, HashSet::new());
+        for &segment in segments {
             let total = number(pickle.under(segment, "total_size"));
             end = Some(end.unwrap_or(0_u64).saturating_add(total));
-            let blocks = pickle.under(segment, "blocks").and_then(|blocks| pickle.items(blocks)).unwrap_or_default();
-            for &block in blocks {
+            let blocks = pickle.under(segment, "blocks");
+            // A file may name one list many times.
+            let is_new = matches!(blocks, Some(Value::List(node) | Value::Tuple(node)) if met.insert(node));
+            for &block in blocks.filter(|_| is_new).and_then(|blocks| pickle.items(blocks)).unwrap_or_default() {
                 let state = pickle.under(block, "state").and_then(|state| pickle.text(state));
                 let address = number(pickle.under(block, "address"));
                 if state == Some(b"active_allocated") && address > 0 && !is_seen(address) {

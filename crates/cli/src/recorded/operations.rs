@@ -55,9 +55,10 @@ struct Programs {
     devices: HashMap<StreamId, u32>,
     /// The device of each live allocation that counts.
     live: HashMap<Memory, u32>,
-    /// Streams that are captured, and events of captures, with what is captured.
+    /// Streams that are captured, and events of captures, with what is captured; and the other way round.
     captured: HashMap<StreamId, GraphId>,
     recorded: HashMap<EventId, GraphId>,
+    captures: HashMap<GraphId, (Vec<StreamId>, Vec<EventId>)>,
     /// Memory that does not count: of captures, and of the host.
     other: HashSet<Memory>,
     left_out: u64,
@@ -74,20 +75,19 @@ impl Programs {
         self.steps += 1;
         match op.what {
             What::StreamCreate { stream, device, .. } => drop(self.devices.insert(stream, device.0)),
-            What::CaptureBegin { stream, graph, .. } => drop(self.captured.insert(stream, graph)),
-            What::CaptureEnd { stream } => {
-                if let Some(graph) = self.captured.get(&stream).copied() {
-                    self.captured.retain(|_, it| *it != graph);
-                    self.recorded.retain(|_, it| *it != graph);
-                }
-            }
+            What::CaptureBegin { stream, graph, .. } => self.capture(stream, graph),
+            What::CaptureEnd { stream } => self.end_capture(stream),
             What::EventRecord { event, stream, .. } => match self.captured.get(&stream) {
-                Some(graph) => drop(self.recorded.insert(event, *graph)),
+                Some(graph) => {
+                    if self.recorded.insert(event, *graph) != Some(*graph) {
+                        self.captures.entry(*graph).or_default().1.push(event);
+                    }
+                }
                 None => drop(self.recorded.remove(&event)),
             },
             What::EventWait { event, stream, external: false } => {
                 if let Some(graph) = self.recorded.get(&event) {
-                    self.captured.insert(stream, *graph);
+                    self.capture(stream, *graph);
                 }
             }
             What::Alloc { memory, stream, bytes, .. } => match self.captured.contains_key(&stream) {
@@ -101,6 +101,29 @@ impl Programs {
             _ => {}
         }
         Ok(())
+    }
+
+    fn capture(&mut self, stream: StreamId, graph: GraphId) {
+        if self.captured.insert(stream, graph) != Some(graph) {
+            self.captures.entry(graph).or_default().0.push(stream);
+        }
+    }
+
+    /// The capture that a stream is in ends, for all that take part.
+    fn end_capture(&mut self, stream: StreamId) {
+        let Some(graph) = self.captured.get(&stream).copied() else { return };
+        let (streams, events) = self.captures.remove(&graph).unwrap_or_default();
+        // What takes part in another one by now stays there.
+        for stream in streams {
+            if self.captured.get(&stream) == Some(&graph) {
+                self.captured.remove(&stream);
+            }
+        }
+        for event in events {
+            if self.recorded.get(&event) == Some(&graph) {
+                self.recorded.remove(&event);
+            }
+        }
     }
 
     fn leave_out(&mut self, memory: Memory) {

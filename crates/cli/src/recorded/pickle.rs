@@ -107,6 +107,11 @@ impl<'a> Pickle<'a> {
         }
     }
 
+    /// How long the file is.
+    pub(super) fn bytes(&self) -> usize {
+        self.input.len()
+    }
+
     /// The keys and values of a dict.
     pub fn entries(&self, value: Value) -> Option<impl Iterator<Item = (Value, Value)> + '_> {
         match value {

@@ -19,7 +19,7 @@ use std::collections::HashSet;
 
 use millpond_core::trace::Fault;
 
-use super::history::Histories;
+use super::history::{self, Histories};
 use super::input::shown;
 use super::pickle::{Pickle, Value};
 use super::steps::Steps;
@@ -42,10 +42,17 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<Recorded>, Refusal> {
     let traces = pickle.under(top, "device_traces");
     let traces = traces.ok_or_else(|| wrong(top, "the snapshot has no `device_traces`: no history was recorded"))?;
     let devices = pickle.items(traces).ok_or_else(|| wrong(top, "`device_traces` is not a list"))?;
-    let mut found = Vec::new();
+    let (mut found, mut met, segments) = (Vec::new(), HashSet::new(), history::segments(&pickle));
     for (gpu, &device) in devices.iter().enumerate() {
         let entries = pickle.items(device).ok_or_else(|| wrong(traces, "a device's trace is not a list"))?;
-        let entries = Entries { pickle: &pickle, top, gpu: gpu as u32, entries };
+        if let Value::List(node) | Value::Tuple(node) = device
+            && !entries.is_empty()
+            && !met.insert(node)
+        {
+            return Err(wrong(traces, "two devices have one list of events"));
+        }
+        let segments = segments.get(&(gpu as u64)).map_or(&[][..], Vec::as_slice);
+        let entries = Entries { pickle: &pickle, segments, gpu: gpu as u32, entries };
         found.extend(entries.read(name)?);
     }
     if found.is_empty() {
@@ -60,7 +67,7 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<Recorded>, Refusal> {
 /// The history of one device.
 struct Entries<'a> {
     pickle: &'a Pickle<'a>,
-    top: Value,
+    segments: &'a [Value],
     gpu: u32,
     entries: &'a [Value],
 }
@@ -77,7 +84,7 @@ impl Entries<'_> {
             }
         }
         steps.skipped.pending_frees = pending.len() as u64;
-        let history = history.finish(self.top, self.gpu, |address| steps.is_live(address));
+        let history = history.finish(self.segments, |address| steps.is_live(address));
         let (program, skipped) = match steps.finish(name) {
             Ok(program) => program,
             Err(Fault::Empty) => return Ok(None),

@@ -43,6 +43,8 @@ pub(super) struct Order {
     tickets: HashMap<TicketId, u64>,
     /// What the threads of a process learned or did last.
     known: HashMap<ProcessId, u64>,
+    /// The streams of each process that had an operation since.
+    fresh: HashMap<ProcessId, Vec<StreamId>>,
     /// The newest operation of each legacy stream, and the blocking streams that had operations since.
     legacy: HashMap<(ProcessId, DeviceId), (Option<u64>, Vec<StreamId>)>,
 }
@@ -165,6 +167,10 @@ impl Order {
         while (line.counted.len() as u64) < counted {
             line.counted.push(step);
         }
+        // The first operation since the process was told of all before.
+        if line.last <= self.known.get(&line.process).copied() {
+            self.fresh.entry(line.process).or_default().push(id);
+        }
         line.last = Some(step);
         let home = (line.process, line.device);
         match line.role {
@@ -196,16 +202,22 @@ impl Order {
         }
     }
 
+    /// A process knows of all before a step.
+    fn tell(&mut self, process: ProcessId, step: u64) {
+        self.known.insert(process, step);
+        self.fresh.remove(&process);
+    }
+
     fn on_host(&mut self, op: &Op, step: u64) {
         let process = self.process(op.host);
         let of_stream =
             |stream: &StreamId| self.streams.get(stream).and_then(|line| line.last).map(|it| (it, Tie::Sync));
         let of_all = |device: Option<DeviceId>| {
-            let is_meant = move |line: &&Line| line.process == process && device.is_none_or(|it| it == line.device);
-            let news = self.known.get(&process).copied();
-            let mut all: Vec<u64> = self.streams.values().filter(is_meant).filter_map(|line| line.last).collect();
-            all.retain(|&last| Some(last) > news);
+            let is_meant = |line: &&Line| device.is_none_or(|it| it == line.device);
+            let fresh = self.fresh.get(&process).into_iter().flatten().filter_map(|stream| self.streams.get(stream));
+            let mut all: Vec<u64> = fresh.filter(is_meant).filter_map(|line| line.last).collect();
             all.sort_unstable();
+            all.dedup();
             all.into_iter().map(|last| (last, Tie::Sync)).collect()
         };
         let of_event = |event: &EventId| self.events.get(event).map(|&it| (it, Tie::Sync));
@@ -226,11 +238,11 @@ impl Order {
         };
         self.draw(step, &arrows);
         if is_news {
-            self.known.insert(process, step);
+            self.tell(process, step);
         }
         match op.what {
             What::Export { ticket, .. } => drop(self.tickets.insert(ticket, step)),
-            What::Tell { to } => drop(self.known.insert(self.process(to), step)),
+            What::Tell { to } => self.tell(self.process(to), step),
             _ => {}
         }
     }
