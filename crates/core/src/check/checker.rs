@@ -127,7 +127,7 @@ impl Checker {
         let is_done = done.is_ok();
         if let Err(mut refused) = done {
             if !refused.missing.is_empty() {
-                refused.missing = self.fewest_edges(call, &refused.missing);
+                refused.missing = self.fewest_edges(call, std::mem::take(&mut refused.missing));
             }
             self.make_void(&op.what);
             if !refused.is_quiet() {

@@ -19,7 +19,30 @@ use crate::op::Act;
 use crate::order::Knows;
 
 /// An edge, and which of those that are wanted it brings.
-type Way = (u64, Edge);
+pub type Way = (u64, Edge);
+
+/// Which of the wanted edges, as bits, end at points that are covered.
+pub fn brought(wanted: &[Edge], covers: impl Fn(Point) -> bool) -> u64 {
+    let all = wanted.iter().take(WANTED_MAX).enumerate();
+    let brought = all.filter(|(_, edge)| edge.point().is_some_and(&covers));
+    brought.fold(0, |bits, (at, _)| bits | 1 << at)
+}
+
+/// The fewest edges that bring all that these do: by events that are recorded already, by the streams themselves, by
+/// streams that come after several, and of streams that are destroyed where nothing else brings them. Where there are
+/// more than 64 each has its own.
+pub fn settled_by(wanted: Vec<Edge>, recorded: Vec<Way>, streams: Vec<Way>) -> Vec<Edge> {
+    if wanted.is_empty() || wanted.len() > WANTED_MAX {
+        return wanted;
+    }
+    let all = u64::MAX >> (WANTED_MAX - wanted.len());
+    let own = wanted.into_iter().enumerate().map(|(at, edge)| (1 << at, edge));
+    let (living, destroyed): (Vec<Way>, Vec<Way>) = own.partition(|(_, edge)| edge.destroyed.is_none());
+    let ways: Vec<Way> = recorded.into_iter().chain(living).chain(streams).chain(destroyed).collect();
+    let brings: Vec<u64> = ways.iter().map(|(bits, _)| *bits).collect();
+    let chosen = fewest(all, &brings);
+    chosen.into_iter().map(|at| ways[at].1.clone()).collect()
+}
 
 impl Checker {
     /// The edge from an operation that has to come first.
@@ -33,20 +56,9 @@ impl Checker {
 
     /// The fewest edges that bring all that these bring.
     #[cold]
-    pub(super) fn fewest_edges(&self, call: Call<'_>, wanted: &[Edge]) -> Vec<Edge> {
-        if wanted.len() > WANTED_MAX {
-            return wanted.to_vec();
-        }
-        let mut ways = self.recorded_edges(call, wanted);
-        let own = wanted.iter().enumerate().map(|(at, edge)| (1 << at, edge.clone()));
-        let (living, destroyed): (Vec<Way>, Vec<Way>) = own.partition(|(_, edge)| edge.destroyed.is_none());
-        ways.extend(living);
-        ways.extend(self.stream_edges(call, wanted));
-        ways.extend(destroyed);
-        let brings: Vec<u64> = ways.iter().map(|(bits, _)| *bits).collect();
-        let chosen = fewest(u64::MAX >> (WANTED_MAX - wanted.len()), &brings);
-        let mut ways: Vec<Option<Edge>> = ways.into_iter().map(|(_, edge)| Some(edge)).collect();
-        chosen.into_iter().filter_map(|at| ways[at].take()).collect()
+    pub(super) fn fewest_edges(&self, call: Call<'_>, wanted: Vec<Edge>) -> Vec<Edge> {
+        let (recorded, streams) = (self.recorded_edges(call, &wanted), self.stream_edges(call, &wanted));
+        settled_by(wanted, recorded, streams)
     }
 
     /// By events that are recorded already: of those that bring the same, the first.
@@ -55,7 +67,7 @@ impl Checker {
         let process = self.time.process(call.host);
         for (id, event) in self.events.iter().filter(|(_, event)| event.is_for(process)) {
             if let Stands::Recorded(recorded) = &event.stands {
-                let bits = bits(wanted, |point| recorded.snapshot.covers(point));
+                let bits = brought(wanted, |point| recorded.snapshot.covers(point));
                 let first = found.entry(bits).or_insert((id.0, recorded.site));
                 *first = if id.0 < first.0 { (id.0, recorded.site) } else { *first };
             }
@@ -78,7 +90,7 @@ impl Checker {
     fn stream_edges(&self, call: Call<'_>, wanted: &[Edge]) -> Vec<Way> {
         let is_free = |stream: &&Stream| !self.graphs.is_captured(stream.kept.id);
         let way = |stream: &Stream| {
-            let bits = bits(wanted, |point| stream.chain.covers(point));
+            let bits = brought(wanted, |point| stream.chain.covers(point));
             let (verb, op, place) = stream.newest(stream.chain.seq()).filter(|_| bits != 0)?;
             let site = Site { act: Act::Read, stream: stream.kept.id, op, place };
             Some((stream.kept.id, (bits, Edge::after(self.side(call, site, verb)))))
@@ -87,10 +99,4 @@ impl Checker {
         ways.sort_by_key(|(id, _)| *id);
         ways.into_iter().map(|(_, way)| way).collect()
     }
-}
-
-/// Which edges end at points that are covered.
-fn bits(wanted: &[Edge], covers: impl Fn(Point) -> bool) -> u64 {
-    let brought = wanted.iter().enumerate().filter(|(_, edge)| edge.point().is_some_and(&covers));
-    brought.fold(0, |bits, (at, _)| bits | 1 << at)
 }

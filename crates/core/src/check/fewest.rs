@@ -3,14 +3,14 @@
 //! The simple version adds one edge for each operation that has to come first. Here an edge from a stream that comes
 //! after several of them counts for all of these. Knows who brings what as bits; no stream and no order.
 
-/// So many wanted things are looked at together; of more each gets an edge of its own.
-pub const WANTED_MAX: usize = 64;
+/// So many wanted things are looked at together.
+pub(super) const WANTED_MAX: usize = 64;
 /// Among more brings the widest are taken one after the other: few enough, if not always the fewest.
 const EXACT_MAX: usize = 16;
 
 /// Which of `brings` are needed so that all `wanted` bits are brought: the fewest, and of those the ones that come
 /// first. Empty where they cannot be brought.
-pub fn fewest(wanted: u64, brings: &[u64]) -> Vec<usize> {
+pub(super) fn fewest(wanted: u64, brings: &[u64]) -> Vec<usize> {
     let mut useful: Vec<usize> = Vec::new();
     for (at, bits) in brings.iter().enumerate() {
         let bits = bits & wanted;

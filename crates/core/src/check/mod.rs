@@ -33,8 +33,8 @@ mod usage;
 mod words;
 
 pub use checker::{Checker, Settings};
+pub use edges::{Way, brought, settled_by};
 pub use edit::Edit;
-pub use fewest::{WANTED_MAX, fewest};
 pub use finding::{Edge, Finding, Known, Side, Spot, Subject};
 pub use history::{Fault, History, Site, Use};
 pub use kind::Kind;
