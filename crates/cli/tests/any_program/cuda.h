@@ -101,6 +101,7 @@ typedef struct {
     X(cuLaunchKernel, cuLaunchKernel,                                                                                  \
       (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **))  \
     X(cuStreamBeginCapture, cuStreamBeginCapture_v2, (CUstream, int))                                                  \
+    X(cuGraphDestroy, cuGraphDestroy, (CUgraph))                                                                       \
     X(cuStreamEndCapture, cuStreamEndCapture, (CUstream, CUgraph *))                                                   \
     X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, (int *))                                   \
     X(cuGraphCreate, cuGraphCreate, (CUgraph *, unsigned))                                                             \

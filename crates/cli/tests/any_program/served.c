@@ -292,6 +292,46 @@ static void other_default(void) {
     say(first, "after the default streams");
 }
 
+/* A thread captures while another allocates and frees; the legacy stream is used only while nothing captures. */
+static pthread_mutex_t legacy = PTHREAD_MUTEX_INITIALIZER;
+static volatile int captures_done;
+
+static void *capture_often(void *unused) {
+    CUstream blocking;
+    CUdeviceptr at;
+    CUgraph graph;
+    (void)unused;
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuStreamCreate(&blocking, 0));
+    MUST(cuMemAlloc(&at, 4096));
+    for (int i = 0; i < 40000; i++) {
+        pthread_mutex_lock(&legacy);
+        MUST(cuStreamBeginCapture(blocking, 2));
+        MUST(cuMemsetD8Async(at, 1, 4096, blocking));
+        MUST(cuStreamEndCapture(blocking, &graph));
+        MUST(cuGraphDestroy(graph));
+        pthread_mutex_unlock(&legacy);
+    }
+    captures_done = 1;
+    return 0;
+}
+
+static void captures_beside(void) {
+    pthread_t other;
+    pthread_create(&other, 0, capture_often, 0);
+    while (!captures_done) {
+        CUdeviceptr at = alloc(1 << 20, s);
+        MUST(cuStreamSynchronize(s));
+        pthread_mutex_lock(&legacy);
+        MUST(cuMemFreeAsync(at, 0));
+        pthread_mutex_unlock(&legacy);
+        MUST(cuMemFreeAsync(alloc(1 << 20, s), s));
+    }
+    pthread_join(other, 0);
+    MUST(cuCtxSynchronize());
+    say(first, "after the captures");
+}
+
 /* Streams come and go, at handles that may come again. */
 static void short_streams(void) {
     for (int i = 0; i < 300; i++) {
@@ -371,7 +411,7 @@ int main(int count, char **names) {
         void (*run)(void);
     } all[] = {{"pools", pools}, {"pointers", pointers}, {"apart", apart}, {"exhaust", exhaust}, {"captured", captured},
                {"other-thread", other_thread}, {"ends", ends}, {"context-ends", context_ends},
-               {"other-default", other_default},
+               {"other-default", other_default}, {"captures-beside", captures_beside},
                {"short-streams", short_streams}, {"two-devices", two_devices}, {"fork-after", fork_after},
                {"closes", closes}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -38,6 +38,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use abi::{Code, Event, Stream};
+pub use apart::change_capture;
 use gpu::{Gpu, Lost};
 use graphs::Graphs;
 use marks::Marks;

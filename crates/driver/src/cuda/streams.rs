@@ -94,15 +94,15 @@ pub(super) struct Held<'a> {
     /// What is known of its end, where that can be.
     pub(super) end: Option<&'a End>,
     _slot: RwLockReadGuard<'a, Occupant>,
-    /// Where this is the legacy stream (legacy-apart).
+    /// Where this is the legacy stream, or one of the program's (legacy-apart).
     _legacy: Option<LegacyCall>,
 }
 
 impl Held<'_> {
     #[inline]
     fn apart(self) -> Self {
-        let is_legacy = self.native == Stream::LEGACY;
-        Self { _legacy: is_legacy.then(legacy_call), ..self }
+        let is_apart = self.native == Stream::LEGACY || self.is_foreign;
+        Self { _legacy: is_apart.then(legacy_call), ..self }
     }
 }
 

@@ -1,10 +1,12 @@
 //! Whether any stream may capture: what is allocated in a capture is a node of its graph, and the driver's.
 //!
-//! A stream is asked only while a capture is known to go on. A count that is too high costs a question for each call;
+//! Captures begin and end while no call of Millpond's own is made that they could spoil. A stream is asked only while a capture is known to go on. A count that is too high costs a question for each call;
 //! it is never too low: a capture counts until its stream is seen to capture no more.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use millpond_driver::cuda::change_capture;
 
 use crate::abi::{Code, Graph, GraphNode, Stream};
 use crate::ask;
@@ -37,7 +39,7 @@ pub(super) fn named(at: &At, stream: Stream) -> Stream {
 /// It counts before it can be seen.
 fn beginning(real: impl Fn() -> Code + Copy) -> Code {
     GOING_ON.fetch_add(1, Ordering::AcqRel);
-    let code = real();
+    let code = change_capture(real);
     if code != Code::SUCCESS {
         GOING_ON.fetch_sub(1, Ordering::AcqRel);
     }
@@ -72,7 +74,7 @@ pub(crate) unsafe fn begin_to_graph(
 pub(crate) unsafe fn end(at: &At, real: impl Fn() -> Code + Copy, stream: Stream, _graph: *mut Graph) -> Code {
     let stream = named(at, stream);
     let was = ask::capture_status(stream) == Some(true);
-    let code = real();
+    let code = change_capture(real);
     if was && ask::capture_status(stream) == Some(false) {
         // What began before this library was there was not counted.
         let _ = GOING_ON.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
