@@ -5,7 +5,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-use crate::abi::{Code, Context, Function, Pool, Stream};
+use crate::abi::{Code, Context, Function, Graph, Pool, Stream};
 use crate::entry::real;
 
 /// Makes each question a method that finds its function once.
@@ -40,6 +40,8 @@ questions! {
     ctx_pop c"cuCtxPopCurrent_v2"(context: *mut Context);
     stream_flags c"cuStreamGetFlags"(stream: Stream, flags: *mut c_uint);
     stream_context c"cuStreamGetCtx"(stream: Stream, context: *mut Context);
+    end_capture c"cuStreamEndCapture"(stream: Stream, graph: *mut Graph);
+    graph_destroy c"cuGraphDestroy"(graph: Graph);
     stream_capturing c"cuStreamIsCapturing"(stream: Stream, status: *mut c_int);
     address_range c"cuMemGetAddressRange_v2"(base: *mut u64, bytes: *mut usize, at: u64);
     device_count c"cuDeviceGetCount"(count: *mut c_int);
@@ -120,6 +122,13 @@ pub(crate) fn context_of(stream: Stream) -> Option<Context> {
 /// Whether a stream captures; none where that cannot be asked now.
 pub(crate) fn capture_status(stream: Stream) -> Option<bool> {
     answer(|status| stream_capturing(stream, status)).map(|status| status != 0)
+}
+
+/// Ends a capture and destroys its graph.
+pub(crate) fn give_capture_up(stream: Stream) {
+    if let Some(graph) = answer(|graph| end_capture(stream, graph)).filter(|graph| *graph != Graph::default()) {
+        let _ = graph_destroy(graph);
+    }
 }
 
 /// Whether a stream captures.

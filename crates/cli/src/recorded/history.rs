@@ -183,8 +183,8 @@ impl<'a> Histories<'a> {
         self.history.earlier_bytes = self.history.earlier_bytes.saturating_add(bytes);
     }
 
-    /// The history, with what the snapshot says of the device at its end: its segments, with their blocks. `is_seen` says
-    /// whether the history has a block that lives at an address.
+    /// The history, with what the snapshot says of the device at its end: its segments, with their blocks. `is_seen`
+    /// says whether the history has a block that lives at an address.
     pub(super) fn finish(mut self, segments: &[Value], is_seen: impl Fn(u64) -> bool) -> History {
         let (pickle, mut end, mut met) = (self.pickle, None, HashSet::new());
         for &segment in segments {

@@ -167,7 +167,7 @@ impl Order {
         while (line.counted.len() as u64) < counted {
             line.counted.push(step);
         }
-        // The first operation since the process was told of all before.
+        // The first operation since the process knew of all before.
         if line.last <= self.known.get(&line.process).copied() {
             self.fresh.entry(line.process).or_default().push(id);
         }

@@ -332,6 +332,18 @@ static void captures_beside(void) {
     say(first, "after the captures");
 }
 
+/* A capture is given up with its stream. */
+static void given_up(void) {
+    CUstream own;
+    MUST(cuStreamCreate(&own, 1));
+    MUST(cuMemFreeAsync(alloc(1 << 20, own), own));
+    MUST(cuStreamBeginCapture(own, 2));
+    MUST(cuStreamDestroy(own));
+    MUST(cuMemFreeAsync(alloc(1 << 20, s), s));
+    MUST(cuCtxSynchronize());
+    say(first, "after the capture");
+}
+
 /* Streams come and go, at handles that may come again. */
 static void short_streams(void) {
     for (int i = 0; i < 300; i++) {
@@ -412,6 +424,7 @@ int main(int count, char **names) {
     } all[] = {{"pools", pools}, {"pointers", pointers}, {"apart", apart}, {"exhaust", exhaust}, {"captured", captured},
                {"other-thread", other_thread}, {"ends", ends}, {"context-ends", context_ends},
                {"other-default", other_default}, {"captures-beside", captures_beside},
+               {"given-up", given_up},
                {"short-streams", short_streams}, {"two-devices", two_devices}, {"fork-after", fork_after},
                {"closes", closes}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

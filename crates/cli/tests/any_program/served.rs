@@ -149,6 +149,8 @@ fn streams_contexts_and_threads_end_in_any_order() {
     assert_served("other-default", &[], &[defaults, "done"], &["1 allocation in", passed]);
     let captures = "after the captures: 0 KiB reserved, 0 KiB used";
     assert_served("captures-beside", &[], &[captures, "done"], &["Millpond's pool"]);
+    let given_up = "after the capture: 0 KiB reserved, 0 KiB used";
+    assert_served("given-up", &[], &[given_up, "done"], &["2 allocations", "2 frees"]);
     assert_served("context-ends", &[], &[after, "done"], &["6 allocations"]);
     let after = "after the streams: 0 KiB reserved, 0 KiB used";
     assert_served("short-streams", &[], &[after, "done"], &["300 allocations", "300 frees"]);

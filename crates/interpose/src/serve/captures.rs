@@ -1,7 +1,8 @@
 //! Whether any stream may capture: what is allocated in a capture is a node of its graph, and the driver's.
 //!
-//! Captures begin and end while no call of Millpond's own is made that they could spoil. A stream is asked only while a capture is known to go on. A count that is too high costs a question for each call;
-//! it is never too low: a capture counts until its stream is seen to capture no more.
+//! Captures begin and end while no call of Millpond's own is made that they could spoil. A stream is asked only while a
+//! capture is known to go on. A count that is too high costs a question for each call; it is never too low: a capture
+//! counts until its stream is seen to capture no more.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -72,12 +73,22 @@ pub(crate) unsafe fn begin_to_graph(
 
 /// `cuStreamEndCapture`
 pub(crate) unsafe fn end(at: &At, real: impl Fn() -> Code + Copy, stream: Stream, _graph: *mut Graph) -> Code {
-    let stream = named(at, stream);
+    ending(named(at, stream), real)
+}
+
+/// The stream is about to be destroyed: what it captures is given up, so that it can be marked for the last time.
+pub(super) fn give_up(stream: Stream) {
+    if may_be() && ask::is_capturing(stream) {
+        ending(stream, || ask::give_capture_up(stream));
+    }
+}
+
+fn ending<R>(stream: Stream, end: impl FnOnce() -> R) -> R {
     let was = ask::capture_status(stream) == Some(true);
-    let code = change_capture(real);
+    let answer = change_capture(end);
     if was && ask::capture_status(stream) == Some(false) {
         // What began before this library was there was not counted.
         let _ = GOING_ON.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
     }
-    code
+    answer
 }

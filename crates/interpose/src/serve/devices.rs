@@ -12,7 +12,7 @@ use std::time::Instant;
 use millpond::{CudaConfig, Device, DeviceConfig, PoolConfig, Stream as Own, Trusted};
 use rustc_hash::FxHashMap;
 
-use super::{begin, figures, say_left};
+use super::{begin, captures, figures, say_left};
 use crate::abi::{Context, Stream};
 use crate::ask;
 use crate::entry::real;
@@ -160,6 +160,7 @@ fn meet(stream: Stream) -> Option<i32> {
 
 /// The program is about to close a stream (closed-first).
 pub(super) fn close(stream: Stream) {
+    captures::give_up(stream);
     let known = STREAMS.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().remove(&stream);
     if let Some(served) = known.and_then(|(ordinal, _)| OPEN.get(ordinal as usize)) {
         // SAFETY: an open device is never given back.

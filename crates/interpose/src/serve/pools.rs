@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use millpond::{Error, Invalid, PeerAccess, PoolConfig, ReusePolicy};
+use millpond::{Error, Invalid, PeerAccess, PoolConfig};
 use rustc_hash::FxHashMap;
 
 use super::devices::{self, Served};
@@ -280,18 +280,13 @@ pub(crate) unsafe fn set_attribute(
         attribute::FOLLOW_EVENTS..=attribute::INTERNAL => {
             // SAFETY: the caller's place, for a number by these attributes.
             let wish = unsafe { read(value.cast::<c_int>()) } != Some(0);
-            let ReusePolicy { mut follow_event_dependencies, mut allow_opportunistic, mut allow_internal_dependencies } =
-                pool.pool.config().reuse;
+            let mut reuse = pool.pool.config().reuse;
             match which {
-                attribute::FOLLOW_EVENTS => follow_event_dependencies = wish,
-                attribute::OPPORTUNISTIC => allow_opportunistic = wish,
-                _ => allow_internal_dependencies = wish,
+                attribute::FOLLOW_EVENTS => reuse.follow_event_dependencies = wish,
+                attribute::OPPORTUNISTIC => reuse.allow_opportunistic = wish,
+                _ => reuse.allow_internal_dependencies = wish,
             }
-            pool.pool.set_reuse(ReusePolicy {
-                follow_event_dependencies,
-                allow_opportunistic,
-                allow_internal_dependencies,
-            });
+            pool.pool.set_reuse(reuse);
         }
         attribute::RELEASE_THRESHOLD => {
             // SAFETY: the caller's place, for a number of 64 bits by this attribute.
