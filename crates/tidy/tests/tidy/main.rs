@@ -21,7 +21,10 @@ use source::{Finding, Source};
 
 /// Folders whose modules are layered, bottom up: a module uses only those above it in its list.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("crates/core/src/", &["ids", "units", "op", "order", "space", "plan", "pool", "graph", "check", "share", "trace"]),
+    (
+        "crates/core/src/",
+        &["ids", "units", "op", "order", "life", "space", "plan", "pool", "graph", "check", "share", "trace"],
+    ),
     (
         "crates/interpose/src/",
         &[
