@@ -1,69 +1,19 @@
-//! Graphs, node by node, and what they allocate by address.
+//! Graphs, node by node.
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex};
 
-use millpond::{Graph, GraphNode, MemAllocNode};
+use millpond::GraphNode;
 
-use crate::access::{Part, list, millpond_access, part};
-use crate::device::{DEVICES, DeviceEntry, lock, millpond_device_t};
-use crate::event::{external, millpond_event_t};
-use crate::handle::Table;
+use super::access::{Part, graph_memory, list, millpond_access, part};
+use super::work::{Kernel, millpond_kernel};
 use crate::status::{Failure, Result, guard, millpond_status, place, slice};
-use crate::work::{Kernel, millpond_kernel};
+use crate::tables::device::{DEVICES, millpond_device_t};
+use crate::tables::event::{external, millpond_event_t};
+use crate::tables::graph::{GRAPHS, GraphEntry, add, millpond_graph_t};
+use crate::tables::lock;
 
-/// Not a type to look into: a graph's handle points to it in name only.
-pub enum millpond_graph {}
-/// A graph (CUDA: cudaGraph_t).
-pub type millpond_graph_t = *mut millpond_graph;
 /// A node of a graph (CUDA: cudaGraphNode_t): a number that is good for its graph only; 0 is none.
 pub type millpond_graph_node_t = u64;
-
-/// What a graph's alloc nodes allocate, by address. Of two nodes at one address the later one counts: whatever comes
-/// after it in the graph means it.
-#[derive(Default)]
-pub(crate) struct Names {
-    nodes: Mutex<BTreeMap<u64, MemAllocNode<u8>>>,
-}
-
-impl Names {
-    pub(crate) fn add(&self, node: MemAllocNode<u8>) {
-        if node.address() != 0 {
-            lock(&self.nodes).insert(node.address(), node);
-        }
-    }
-
-    /// The node whose memory an address lies in, and how far.
-    pub(crate) fn containing(&self, address: u64) -> Option<(MemAllocNode<u8>, u64)> {
-        let nodes = lock(&self.nodes);
-        let (start, node) = nodes.range(..=address).next_back()?;
-        let offset = address - start;
-        (offset < node.len() as u64).then_some((*node, offset))
-    }
-
-    /// All of them.
-    pub(crate) fn all(&self) -> Vec<MemAllocNode<u8>> {
-        lock(&self.nodes).values().copied().collect()
-    }
-}
-
-/// A graph, its nodes in the order in which the caller got them, and what it and its children allocate.
-pub(crate) struct GraphEntry {
-    pub(crate) graph: Graph,
-    nodes: Vec<GraphNode>,
-    pub(crate) names: Arc<Names>,
-    pub(crate) children: Vec<Arc<Names>>,
-    pub(crate) device: Arc<DeviceEntry>,
-}
-
-pub(crate) static GRAPHS: Table<Arc<Mutex<GraphEntry>>> = Table::new("graph", 5);
-
-/// A handle for a graph.
-pub(crate) fn add(graph: Graph, names: Arc<Names>, device: Arc<DeviceEntry>) -> Result<millpond_graph_t> {
-    let nodes = graph.nodes();
-    GRAPHS.insert(Arc::new(Mutex::new(GraphEntry { graph, nodes, names, children: Vec::new(), device })))
-}
 
 /// The lower bits of a graph's handle, which its nodes carry.
 fn mark(graph: millpond_graph_t) -> u64 {
@@ -106,7 +56,7 @@ pub unsafe extern "C" fn millpond_graph_create(
 ) -> millpond_status {
     guard("millpond_graph_create", || {
         let (graph, device) = (place(graph, "graph")?, DEVICES.find(device)?);
-        *graph = add(device.device.graph()?, device.add_names(), device)?;
+        *graph = add(device.device.graph()?, device.add_graph(), device)?;
         Ok(())
     })
 }
@@ -132,7 +82,7 @@ pub unsafe extern "C" fn millpond_graph_add_mem_alloc_node(
         let pointer = place(pointer, "pointer")?;
         add_node(node, graph, dependencies, count, |entry, after| {
             let memory = entry.graph.add_alloc::<u8>(after, bytes)?;
-            entry.names.add(memory);
+            entry.alloc_nodes.add(memory);
             *pointer = memory.address() as *mut c_void;
             entry.graph.node_of(memory).ok_or(Failure::Value("an alloc node needs bytes".into()))
         })
@@ -150,7 +100,7 @@ pub unsafe extern "C" fn millpond_graph_add_mem_free_node(
 ) -> millpond_status {
     guard("millpond_graph_add_mem_free_node", || {
         add_node(node, graph, dependencies, count, |entry, after| {
-            let found = crate::access::graph_memory(&entry.device, Some(&entry.names), pointer as u64);
+            let found = graph_memory(&entry.device, Some(&entry.alloc_nodes), pointer as u64);
             match found {
                 Some((memory, 0)) => Ok(entry.graph.add_free(after, memory)?),
                 _ => Err(Failure::Value(format!("{pointer:p} is not the start of a graph's allocation"))),
@@ -175,7 +125,7 @@ pub unsafe extern "C" fn millpond_graph_add_kernel_node(
         let kernel = Kernel::new(kernel, argument)?;
         let accesses = slice(accesses, access_count, "accesses")?;
         add_node(node, graph, dependencies, count, |entry, after| {
-            let accesses = list(&entry.device, Some(&entry.names), accesses)?;
+            let accesses = list(&entry.device, Some(&entry.alloc_nodes), accesses)?;
             Ok(entry.graph.add_kernel(after, accesses, move |()| kernel.run())?)
         })
     })
@@ -194,7 +144,7 @@ pub unsafe extern "C" fn millpond_graph_add_memset_node(
 ) -> millpond_status {
     guard("millpond_graph_add_memset_node", || {
         add_node(node, graph, dependencies, count, |entry, after| {
-            let Part { memory, offset, bytes } = part(&entry.device, Some(&entry.names), pointer as u64, bytes)?;
+            let Part { memory, offset, bytes } = part(&entry.device, Some(&entry.alloc_nodes), pointer as u64, bytes)?;
             Ok(entry.graph.add_memset(after, memory.write(offset, bytes)?, value as u8)?)
         })
     })
@@ -213,8 +163,8 @@ pub unsafe extern "C" fn millpond_graph_add_memcpy_node(
 ) -> millpond_status {
     guard("millpond_graph_add_memcpy_node", || {
         add_node(node, graph, dependencies, count, |entry, after| {
-            let source = part(&entry.device, Some(&entry.names), from as u64, bytes)?;
-            let target = part(&entry.device, Some(&entry.names), to as u64, bytes)?;
+            let source = part(&entry.device, Some(&entry.alloc_nodes), from as u64, bytes)?;
+            let target = part(&entry.device, Some(&entry.alloc_nodes), to as u64, bytes)?;
             let read = source.memory.read(source.offset, source.bytes)?;
             Ok(entry.graph.add_copy(after, read, target.memory.write(target.offset, target.bytes)?)?)
         })
@@ -290,8 +240,8 @@ pub unsafe extern "C" fn millpond_graph_add_child_graph_node(
                 ));
             };
             let made = entry.graph.add_child(after, &child.graph)?;
-            let names = child.children.iter().chain([&child.names]).cloned();
-            entry.children.extend(names);
+            let nodes = child.children.iter().chain([&child.alloc_nodes]).cloned();
+            entry.children.extend(nodes);
             Ok(made)
         })
     })

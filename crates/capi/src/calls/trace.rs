@@ -4,20 +4,12 @@
 //! asks for all of a process.
 
 use std::ffi::c_char;
-use std::sync::Mutex;
 
 use millpond::Trace;
 
-use crate::device::{DEVICES, lock, millpond_device_t};
 use crate::status::{Failure, guard, millpond_status, text};
-
-/// For the devices that are opened from now on.
-static TRACE: Mutex<Option<Trace>> = Mutex::new(None);
-
-/// The trace that a new device is to have, if one was asked for here.
-pub(crate) fn of_new_devices() -> Option<Trace> {
-    lock(&TRACE).clone()
-}
+use crate::tables::device::{DEVICES, TRACE, millpond_device_t};
+use crate::tables::lock;
 
 /// Begins a trace: all that is done on devices that are opened from now on is written to the file, what was in it is
 /// gone. `millpond check FILE` finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment

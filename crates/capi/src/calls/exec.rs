@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use millpond::{GraphExec, Instantiate, Launch};
 
-use crate::device::lock;
-use crate::graph::{GRAPHS, Names, millpond_graph_t};
-use crate::handle::Table;
-use crate::pointers::POINTERS;
 use crate::status::{Failure, guard, millpond_status, place};
-use crate::stream::{STREAMS, millpond_stream_t};
+use crate::tables::alloc_nodes::AllocNodes;
+use crate::tables::graph::{GRAPHS, millpond_graph_t};
+use crate::tables::handle::Table;
+use crate::tables::lock;
+use crate::tables::pointers::POINTERS;
+use crate::tables::stream::{STREAMS, millpond_stream_t};
 
 /// Not a type to look into: an instance's handle points to it in name only.
 pub enum millpond_graph_exec {}
@@ -26,7 +27,7 @@ pub const MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH: u32 = 1;
 #[derive(Clone)]
 pub(crate) struct ExecEntry {
     exec: GraphExec,
-    names: Arc<[Arc<Names>]>,
+    allocated: Arc<[Arc<AllocNodes>]>,
 }
 
 pub(crate) static EXECS: Table<ExecEntry> = Table::new("graph instance", 6);
@@ -48,8 +49,8 @@ pub unsafe extern "C" fn millpond_graph_instantiate(
         let entry = lock(&entry);
         let auto_free_on_launch = flags & MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH != 0;
         let made = entry.graph.instantiate(Instantiate { auto_free_on_launch })?;
-        let names = entry.children.iter().chain([&entry.names]).cloned().collect();
-        *exec = EXECS.insert(ExecEntry { exec: made, names })?;
+        let allocated = entry.children.iter().chain([&entry.alloc_nodes]).cloned().collect();
+        *exec = EXECS.insert(ExecEntry { exec: made, allocated })?;
         Ok(())
     })
 }
@@ -62,8 +63,8 @@ pub unsafe extern "C" fn millpond_graph_exec_destroy(exec: millpond_graph_exec_t
 
 /// What a launch leaves live is found by its address from now on.
 fn publish(entry: &ExecEntry, launch: &Launch) {
-    for node in entry.names.iter().flat_map(|names| names.all()) {
-        // What the graph frees itself is nobody's; what an earlier launch left there has gone with this one.
+    for node in entry.allocated.iter().flat_map(|nodes| nodes.all()) {
+        // What the graph frees itself is no buffer; what an earlier launch left there has gone with this one.
         if let Ok(buffer) = launch.take(node) {
             drop(POINTERS.insert(buffer));
         }

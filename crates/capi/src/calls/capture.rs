@@ -1,10 +1,12 @@
 //! Capture: a stream's calls become a graph.
 
-use crate::device::lock;
-use crate::graph::{self, millpond_graph_t};
-use crate::pointers::POINTERS;
+use std::sync::Arc;
+
 use crate::status::{Result, guard, millpond_status, place};
-use crate::stream::{STREAMS, StreamEntry, millpond_stream_t};
+use crate::tables::graph::{self, millpond_graph_t};
+use crate::tables::lock;
+use crate::tables::pointers::POINTERS;
+use crate::tables::stream::{STREAMS, StreamEntry, millpond_stream_t};
 
 /// Begins a capture (CUDA: cudaStreamBeginCapture, global mode): what is done on this stream, and on streams that wait
 /// for its events, becomes nodes of a graph. Memory that is allocated and not freed in the capture is live after each
@@ -32,16 +34,16 @@ pub unsafe extern "C" fn millpond_stream_end_capture(
 /// The buffers of the capture become alloc nodes of the graph, known by address.
 fn end(entry: &StreamEntry) -> Result<millpond_graph_t> {
     let ended = entry.stream.end_capture()?;
-    let names = entry.device.add_names();
+    let nodes = entry.device.add_graph();
     lock(&entry.device.captured).retain(|&address| {
         // One of another capture, which goes on, stays; so does another life in this place.
         match POINTERS.remove_if(address, |buffer| ended.has_captured(buffer)) {
             Some(buffer) => {
-                names.add(buffer.into_alloc_node());
+                nodes.add(buffer.into_alloc_node());
                 false
             }
             None => POINTERS.is_captured(address),
         }
     });
-    graph::add(ended, names, std::sync::Arc::clone(&entry.device))
+    graph::add(ended, nodes, Arc::clone(&entry.device))
 }

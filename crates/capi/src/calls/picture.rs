@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use millpond::{Device, LiveAllocation, PoolPicture};
 
-use crate::device::{DEVICES, millpond_device_t};
 use crate::status::{Failure, Result, guard, millpond_status, place};
+use crate::tables::device::{DEVICES, millpond_device_t};
 
 /// A string in JSON.
 fn quote(text: &str, out: &mut String) {

@@ -4,9 +4,9 @@ use std::ffi::c_void;
 
 use millpond::{AccessList, Stream};
 
-use crate::access::{Part, list, millpond_access, part};
+use super::access::{Part, list, millpond_access, part};
 use crate::status::{Failure, Result, guard, millpond_status, slice};
-use crate::stream::{STREAMS, StreamEntry, millpond_stream_t};
+use crate::tables::stream::{STREAMS, StreamEntry, millpond_stream_t};
 
 /// A kernel of a host device, or a function that a CUDA device runs on the host's side. It must not call the library.
 pub type millpond_kernel = Option<unsafe extern "C" fn(argument: *mut c_void)>;
@@ -175,12 +175,12 @@ mod tests {
     use millpond_core::trace::ops::Reader;
 
     use super::*;
-    use crate::access::{MILLPOND_READ, MILLPOND_WRITE};
-    use crate::capture::{millpond_stream_begin_capture, millpond_stream_end_capture};
-    use crate::device::{DEVICES, DeviceEntry, millpond_checks, millpond_device_destroy, millpond_device_set_checks};
-    use crate::device::{millpond_device_synchronize, millpond_device_t};
-    use crate::memory::{millpond_free_async, millpond_malloc_async};
-    use crate::stream::{millpond_stream_create, millpond_stream_destroy};
+    use crate::calls::access::{MILLPOND_READ, MILLPOND_WRITE};
+    use crate::calls::capture::{millpond_stream_begin_capture, millpond_stream_end_capture};
+    use crate::calls::device::{millpond_device_destroy, millpond_device_set_checks, millpond_device_synchronize};
+    use crate::calls::memory::{millpond_free_async, millpond_malloc_async};
+    use crate::calls::stream::{millpond_stream_create, millpond_stream_destroy};
+    use crate::tables::device::{DEVICES, DeviceEntry, millpond_checks, millpond_device_t};
     use millpond_status::*;
 
     /// A device, two streams of it, and memory that was allocated on the first.

@@ -1,22 +1,15 @@
-//! Devices: what streams and pools are made of.
-//!
-//! Several handles may name one device: that is what another library of the process, or another context, holds.
+//! Devices: opened, synchronised, their checks and pools.
 
-use std::ffi::{CString, c_char, c_void};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 
-use millpond::{Device, HostConfig, Stream};
+use millpond::HostConfig;
 
-use crate::graph::Names;
-use crate::handle::Table;
-use crate::pool::{POOLS, millpond_pool_t};
-use crate::status::{Failure, Result, given, guard, millpond_status, place};
-
-/// Not a type to look into: a device's handle points to it in name only.
-pub enum millpond_device {}
-/// A device.
-pub type millpond_device_t = *mut millpond_device;
+use crate::status::{Failure, given, guard, millpond_status, place};
+use crate::tables::device::millpond_checks::*;
+use crate::tables::device::{DEVICES, Report, cuda_device, host_device, millpond_device_t, millpond_report};
+use crate::tables::lock;
+use crate::tables::pool::{POOLS, millpond_pool_t};
 
 /// What a host device can be told. Zeros are the defaults.
 #[repr(C)]
@@ -28,131 +21,6 @@ pub struct millpond_host_config {
     pub granularity: u64,
 }
 
-/// What becomes of a wrong order.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum millpond_checks {
-    /// It is refused: MILLPOND_ERROR_ORDER, and nothing has happened. The default.
-    MILLPOND_CHECKS_ON = 0,
-    /// It is reported and happens all the same; a free then takes effect after all declared uses.
-    MILLPOND_CHECKS_REPORT = 1,
-    /// It happens without a word. What is wrong beyond order (a pointer that is no allocation) is refused still.
-    MILLPOND_CHECKS_OFF = 2,
-}
-
-use millpond_checks::*;
-
-/// Gets the text of a wrong order, valid during the call, and the argument that it was set with. It must not call the
-/// library.
-pub type millpond_report = Option<unsafe extern "C" fn(text: *const c_char, argument: *mut c_void)>;
-
-/// Where reports go.
-#[derive(Clone, Copy)]
-struct Report {
-    function: unsafe extern "C" fn(*const c_char, *mut c_void),
-    argument: usize,
-}
-
-/// A device and what the C side knows about it.
-pub(crate) struct DeviceEntry {
-    pub(crate) device: Device,
-    checks: AtomicI32,
-    report: Mutex<Option<Report>>,
-    /// Changes with the current pool.
-    pool_epoch: AtomicU64,
-    /// Addresses that captures in progress have allocated.
-    pub(crate) captured: Mutex<Vec<u64>>,
-    /// What graphs allocate, by address; those whose graphs are gone are dropped with the next.
-    names: Mutex<Vec<Weak<Names>>>,
-    has_graphs: AtomicBool,
-    /// Where memory is allocated that belongs to no stream.
-    immediate: OnceLock<Stream>,
-}
-
-/// Locks; what these locks hold is whole at every moment.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl DeviceEntry {
-    pub(crate) fn new(device: Device) -> Self {
-        Self {
-            device,
-            checks: AtomicI32::new(MILLPOND_CHECKS_ON as i32),
-            report: Mutex::default(),
-            pool_epoch: AtomicU64::new(1),
-            captured: Mutex::default(),
-            names: Mutex::default(),
-            has_graphs: AtomicBool::new(false),
-            immediate: OnceLock::new(),
-        }
-    }
-
-    /// A number that changes with the current pool.
-    #[inline]
-    pub(crate) fn pool_epoch(&self) -> u64 {
-        self.pool_epoch.load(Ordering::Acquire)
-    }
-
-    /// Makes a pool the current one.
-    pub(crate) fn set_pool(&self, pool: &millpond::Pool) -> Result<()> {
-        self.device.set_current_pool(pool)?;
-        self.pool_epoch.fetch_add(1, Ordering::AcqRel);
-        Ok(())
-    }
-
-    /// The stream of memory that belongs to none.
-    pub(crate) fn immediate(&self) -> Result<&Stream> {
-        if let Some(stream) = self.immediate.get() {
-            return Ok(stream);
-        }
-        let stream = self.device.non_blocking_stream()?;
-        Ok(self.immediate.get_or_init(|| stream))
-    }
-
-    /// A new graph's names.
-    pub(crate) fn add_names(&self) -> Arc<Names> {
-        let names = Arc::<Names>::default();
-        let mut all = lock(&self.names);
-        all.retain(|names| names.strong_count() > 0);
-        all.push(Arc::downgrade(&names));
-        self.has_graphs.store(true, Ordering::Release);
-        names
-    }
-
-    /// The graphs' names; nothing to look at where there never was a graph.
-    pub(crate) fn names(&self) -> Vec<Arc<Names>> {
-        match self.has_graphs.load(Ordering::Acquire) {
-            false => Vec::new(),
-            true => lock(&self.names).iter().filter_map(Weak::upgrade).collect(),
-        }
-    }
-
-    /// Whether a wrong order happens all the same; it is reported where that is wished.
-    #[cold]
-    pub(crate) fn lets_pass(&self, error: &millpond::Error) -> bool {
-        let checks = self.checks.load(Ordering::Relaxed);
-        if checks == MILLPOND_CHECKS_ON as i32 || error.violation().is_none() {
-            return false;
-        }
-        if checks == MILLPOND_CHECKS_REPORT as i32 {
-            let text = Failure::Refused(error.clone()).to_string();
-            let report = *lock(&self.report);
-            match report {
-                None => eprintln!("{text}"),
-                Some(report) => {
-                    let text = CString::new(text).unwrap_or_default();
-                    // SAFETY: the caller gave a function that may be called like this.
-                    unsafe { (report.function)(text.as_ptr(), report.argument as *mut c_void) };
-                }
-            }
-        }
-        true
-    }
-}
-
-pub(crate) static DEVICES: Table<Arc<DeviceEntry>> = Table::new("device", 1);
-
 /// Opens a host device: streams are queues served by threads, memory is real memory, no GPU is needed. `config` may be
 /// null.
 #[unsafe(no_mangle)]
@@ -162,7 +30,7 @@ pub unsafe extern "C" fn millpond_device_create_host(
 ) -> millpond_status {
     guard("millpond_device_create_host", || {
         let device = place(device, "device")?;
-        let mut settings = HostConfig { trace: crate::trace::of_new_devices(), ..HostConfig::default() };
+        let mut settings = HostConfig::default();
         if !config.is_null() {
             let config = given(config, "config")?;
             let set = |to: &mut u64, value: u64| {
@@ -173,7 +41,7 @@ pub unsafe extern "C" fn millpond_device_create_host(
             set(&mut settings.total_bytes, config.total_bytes);
             set(&mut settings.granularity, config.granularity);
         }
-        *device = DEVICES.insert(Arc::new(DeviceEntry::new(Device::host(settings)?)))?;
+        *device = DEVICES.insert(host_device(settings)?)?;
         Ok(())
     })
 }
@@ -183,7 +51,7 @@ pub unsafe extern "C" fn millpond_device_create_host(
 pub unsafe extern "C" fn millpond_device_create_cuda(device: *mut millpond_device_t, ordinal: i32) -> millpond_status {
     guard("millpond_device_create_cuda", || {
         let device = place(device, "device")?;
-        *device = DEVICES.insert(crate::torch::cuda_device(ordinal)?)?;
+        *device = DEVICES.insert(cuda_device(ordinal)?)?;
         Ok(())
     })
 }

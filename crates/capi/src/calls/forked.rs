@@ -4,13 +4,13 @@ use std::ffi::{CStr, c_int, c_void};
 use std::process::Command;
 use std::ptr::{null, null_mut};
 
-use crate::device::{millpond_device_create_host, millpond_device_destroy, millpond_device_get_default_pool};
-use crate::memory::{millpond_free_async, millpond_malloc_async};
-use crate::pool::{millpond_pool_destroy, millpond_pool_trim_to};
+use crate::calls::device::{millpond_device_create_host, millpond_device_destroy, millpond_device_get_default_pool};
+use crate::calls::memory::{millpond_free_async, millpond_malloc_async};
+use crate::calls::pool::{millpond_pool_destroy, millpond_pool_trim_to};
+use crate::calls::stream::{millpond_stream_create, millpond_stream_destroy, millpond_stream_synchronize};
+use crate::calls::work::{millpond_memcpy_dtoh, millpond_memset_async};
 use crate::status::millpond_last_error;
 use crate::status::millpond_status::{MILLPOND_ERROR_DEVICE_LOST, MILLPOND_SUCCESS};
-use crate::stream::{millpond_stream_create, millpond_stream_destroy, millpond_stream_synchronize};
-use crate::work::{millpond_memcpy_dtoh, millpond_memset_async};
 
 // SAFETY: functions of the C library, with its types.
 unsafe extern "C" {
@@ -76,7 +76,7 @@ fn program() {
 #[test]
 fn a_forked_process_is_refused_and_its_parent_loses_nothing() {
     let mut command = Command::new(std::env::current_exe().expect("this test has a path"));
-    let output = command.args(["--exact", "--ignored", "forked::program"]).output().expect("it starts");
+    let output = command.args(["--exact", "--ignored", "calls::forked::program"]).output().expect("it starts");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }

@@ -1,18 +1,19 @@
 //! Allocate and free by pointer.
 //!
 //! The hot path is `malloc_async` and `free_async`: the stream's entry, the library's own path, one place of
-//! `pointers`. A buffer is in its place until the free has happened: one that is refused changes nothing.
+//! `tables/pointers`. A buffer is in its place until the free has happened: one that is refused changes nothing.
 
 use std::ffi::{c_char, c_void};
 
 use millpond::{Buffer, Pool, RawMemory};
 
-use crate::access::graph_memory;
-use crate::device::{DEVICES, DeviceEntry, lock, millpond_device_t};
-use crate::pointers::{Outcome, POINTERS};
-use crate::pool::{POOLS, millpond_pool_t};
+use super::access::graph_memory;
 use crate::status::{Failure, Result, guard, guard_hot, millpond_status, place, text};
-use crate::stream::{STREAMS, StreamEntry, millpond_stream_t};
+use crate::tables::device::{DEVICES, DeviceEntry, millpond_device_t};
+use crate::tables::lock;
+use crate::tables::pointers::{Outcome, POINTERS};
+use crate::tables::pool::{POOLS, millpond_pool_t};
+use crate::tables::stream::{STREAMS, StreamEntry, millpond_stream_t};
 
 /// What is allocated belongs to the C side from here on.
 #[inline]
@@ -171,11 +172,11 @@ mod tests {
     use millpond_status::*;
 
     use super::*;
-    use crate::access::{MILLPOND_READ, MILLPOND_WRITE, millpond_access};
-    use crate::device::millpond_device_create_host;
+    use crate::calls::access::{MILLPOND_READ, MILLPOND_WRITE, millpond_access};
+    use crate::calls::device::millpond_device_create_host;
+    use crate::calls::stream::{millpond_stream_create, millpond_stream_set_name, millpond_stream_synchronize};
+    use crate::calls::work::millpond_declare;
     use crate::status::millpond_last_error;
-    use crate::stream::{millpond_stream_create, millpond_stream_set_name, millpond_stream_synchronize};
-    use crate::work::millpond_declare;
 
     /// A stream as threads of a test share it.
     #[derive(Clone, Copy)]

@@ -2,14 +2,9 @@
 
 use millpond::{PeerAccess, Pool, PoolConfig, Slack};
 
-use crate::device::{DEVICES, millpond_device_t};
-use crate::handle::Table;
 use crate::status::{Failure, Result, given, guard, millpond_status, place};
-
-/// Not a type to look into: a pool's handle points to it in name only.
-pub enum millpond_pool {}
-/// A pool (CUDA: cudaMemPool_t).
-pub type millpond_pool_t = *mut millpond_pool;
+use crate::tables::device::{DEVICES, millpond_device_t};
+use crate::tables::pool::{POOLS, millpond_pool_t};
 
 /// How a pool is made. Zeros are the defaults.
 #[repr(C)]
@@ -80,8 +75,6 @@ fn attribute_of(number: i32) -> Result<millpond_pool_attribute> {
     let found = ATTRIBUTES.into_iter().find(|it| *it as i32 == number);
     found.ok_or_else(|| Failure::Value(format!("{number} is none of millpond_pool_attribute")))
 }
-
-pub(crate) static POOLS: Table<Pool> = Table::new("pool", 2);
 
 /// Makes a pool (CUDA: cudaMemPoolCreate). `config` may be null.
 #[unsafe(no_mangle)]

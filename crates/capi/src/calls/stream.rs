@@ -1,58 +1,17 @@
 //! Streams: made, waited for, ordered with each other.
 
 use std::ffi::{c_char, c_void};
-use std::sync::Arc;
 
-use millpond::{Pool, Stream};
-
-use crate::device::{DEVICES, DeviceEntry, millpond_device_t};
-use crate::event::{self, MILLPOND_EVENT_WAIT_DEFAULT, MILLPOND_EVENT_WAIT_EXTERNAL, millpond_event_t};
-use crate::handle::Table;
-use crate::status::{Failure, Result, guard, millpond_status, place, text};
-
-/// Not a type to look into: a stream's handle points to it in name only.
-pub enum millpond_stream {}
-/// A stream (CUDA: cudaStream_t).
-pub type millpond_stream_t = *mut millpond_stream;
+use super::event::{self, MILLPOND_EVENT_WAIT_DEFAULT, MILLPOND_EVENT_WAIT_EXTERNAL};
+use crate::status::{Failure, guard, millpond_status, place, text};
+use crate::tables::device::{DEVICES, millpond_device_t};
+use crate::tables::event::{millpond_event_t, wait};
+use crate::tables::stream::{STREAMS, add, adopt, millpond_stream_t};
 
 /// For millpond_stream_create_with_flags: ordered with the legacy default stream.
 pub const MILLPOND_STREAM_DEFAULT: u32 = 0;
 /// For millpond_stream_create_with_flags: not ordered with the legacy default stream.
 pub const MILLPOND_STREAM_NON_BLOCKING: u32 = 1;
-
-/// A stream, its device, and the device's current pool as this stream saw it last.
-#[derive(Clone)]
-pub(crate) struct StreamEntry {
-    pub(crate) stream: Stream,
-    pub(crate) device: Arc<DeviceEntry>,
-    pool: Pool,
-    pool_epoch: u64,
-}
-
-impl StreamEntry {
-    /// The stream, and the device's current pool. Looking at the device's own would be a lock that all streams share.
-    #[inline]
-    pub(crate) fn with_pool(&mut self) -> (&Stream, &Pool) {
-        if self.pool_epoch != self.device.pool_epoch() {
-            self.update_pool();
-        }
-        (&self.stream, &self.pool)
-    }
-
-    /// Cold: another pool was made the current one.
-    #[cold]
-    fn update_pool(&mut self) {
-        self.pool_epoch = self.device.pool_epoch();
-        self.pool = self.device.device.current_pool();
-    }
-}
-
-pub(crate) static STREAMS: Table<StreamEntry> = Table::new("stream", 3);
-
-fn add(stream: Stream, device: Arc<DeviceEntry>) -> Result<millpond_stream_t> {
-    let (pool_epoch, pool) = (device.pool_epoch(), device.device.current_pool());
-    STREAMS.insert(StreamEntry { stream, device, pool, pool_epoch })
-}
 
 /// Opens a stream that is ordered with the legacy default stream (CUDA: cudaStreamCreate).
 #[unsafe(no_mangle)]
@@ -96,7 +55,7 @@ pub unsafe extern "C" fn millpond_stream_from_cuda(
 ) -> millpond_status {
     guard("millpond_stream_from_cuda", || {
         let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
-        *stream = add(crate::torch::adopt(&device.device, cuda_stream as u64)?, device)?;
+        *stream = add(adopt(&device.device, cuda_stream as u64)?, device)?;
         Ok(())
     })
 }
@@ -157,7 +116,7 @@ pub unsafe extern "C" fn millpond_stream_wait_event(
 ) -> millpond_status {
     guard("millpond_stream_wait_event", || {
         let entry = STREAMS.find(stream)?;
-        event::wait(event, &entry.stream, &entry.device.device, false)
+        wait(event, &entry.stream, &entry.device.device, false)
     })
 }
 
@@ -172,7 +131,7 @@ pub unsafe extern "C" fn millpond_stream_wait_event_with_flags(
     guard("millpond_stream_wait_event_with_flags", || {
         let is_node = event::is_external(flags, [MILLPOND_EVENT_WAIT_DEFAULT, MILLPOND_EVENT_WAIT_EXTERNAL])?;
         let entry = STREAMS.find(stream)?;
-        event::wait(event, &entry.stream, &entry.device.device, is_node)
+        wait(event, &entry.stream, &entry.device.device, is_node)
     })
 }
 

@@ -7,10 +7,10 @@ use std::ffi::c_void;
 
 use millpond::{AccessList, MemAllocNode, RawMemory};
 
-use crate::device::DeviceEntry;
-use crate::graph::Names;
-use crate::pointers::POINTERS;
 use crate::status::{Failure, Result};
+use crate::tables::alloc_nodes::AllocNodes;
+use crate::tables::device::DeviceEntry;
+use crate::tables::pointers::POINTERS;
 
 /// A use of memory that a launch declares. Only uses of the same bytes need an order among each other; what a node of a
 /// graph uses counts as all of the allocation.
@@ -37,14 +37,18 @@ pub(crate) struct Part {
     pub(crate) bytes: u64,
 }
 
-/// A graph's memory at an address, and how far into it; `own` are the names of the graph that asks.
-pub(crate) fn graph_memory(device: &DeviceEntry, own: Option<&Names>, address: u64) -> Option<(MemAllocNode<u8>, u64)> {
-    let found = own.and_then(|names| names.containing(address));
-    found.or_else(|| device.names().iter().find_map(|names| names.containing(address)))
+/// A graph's memory at an address, and how far into it; `own` are those of the graph that asks.
+pub(crate) fn graph_memory(
+    device: &DeviceEntry,
+    own: Option<&AllocNodes>,
+    address: u64,
+) -> Option<(MemAllocNode<u8>, u64)> {
+    let found = own.and_then(|nodes| nodes.containing(address));
+    found.or_else(|| device.alloc_nodes().iter().find_map(|nodes| nodes.containing(address)))
 }
 
 /// The memory at a pointer.
-pub(crate) fn part(device: &DeviceEntry, own: Option<&Names>, pointer: u64, bytes: usize) -> Result<Part> {
+pub(crate) fn part(device: &DeviceEntry, own: Option<&AllocNodes>, pointer: u64, bytes: usize) -> Result<Part> {
     let graph = graph_memory(device, own, pointer).and_then(|(node, _)| RawMemory::of_node(node));
     let known = graph.or_else(|| POINTERS.peek(pointer)).or_else(|| device.device.memory_around(pointer));
     let memory = match known.or_else(|| POINTERS.containing(pointer)) {
@@ -63,7 +67,7 @@ pub(crate) fn part(device: &DeviceEntry, own: Option<&Names>, pointer: u64, byte
 }
 
 /// The list that a launch declares.
-pub(crate) fn list(device: &DeviceEntry, own: Option<&Names>, accesses: &[millpond_access]) -> Result<AccessList> {
+pub(crate) fn list(device: &DeviceEntry, own: Option<&AllocNodes>, accesses: &[millpond_access]) -> Result<AccessList> {
     let mut list = AccessList::default();
     for access in accesses {
         let Part { memory, offset, bytes } = part(device, own, access.pointer as u64, access.bytes)?;
