@@ -4,6 +4,8 @@
 //! the picture is about as high as the memory that was live. What a trace says of memory that it never saw made is
 //! passed over; the checker tells.
 
+mod graphs;
+
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
