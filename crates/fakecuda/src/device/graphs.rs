@@ -17,7 +17,7 @@ use millpond_driver::cuda::abi::graph::{CAPTURE_RELAXED, Graph as GraphHandle, G
 use millpond_driver::cuda::abi::{Code, Stream};
 use millpond_driver::{CopyKind, Driver, RawMark, RawStream, StreamFlags, Work};
 
-use crate::device::{Device, HostFunction, State, answer, as_callback, fresh_handle, sides_of};
+use super::{Device, HostFunction, State, answer, as_callback, fresh_handle, sides_of};
 use crate::memory::Side;
 
 /// How many streams of the host run a launch.

@@ -9,8 +9,8 @@ use millpond_core::units::MIB;
 use millpond_driver::Driver;
 use millpond_driver::cuda::abi::{AccessDesc, Code};
 
-use crate::contexts;
-use crate::device::Device;
+use super::Device;
+use crate::current;
 
 /// The allocations of a device.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Device {
         let at = self.host.reserve(whole).map_err(|_| Code::OUT_OF_MEMORY)?;
         let chunk = state.memory.create(&self.host, whole, false)?;
         state.memory.map(&self.host, at, whole, 0, chunk)?;
-        state.memory.set_access(at, whole, &[AccessDesc::for_device(contexts::current_ordinal()?)])?;
+        state.memory.set_access(at, whole, &[AccessDesc::for_device(current::ordinal()?)])?;
         state.allocations.live.insert(at, whole);
         Ok(at)
     }
