@@ -4,64 +4,67 @@
 //! rules of default streams add. A wait needs the record that was the latest when it was called. Whoever is told that
 //! something has completed is a task of its host thread that needs it.
 
+mod graphs;
+mod memory;
+
 use std::collections::HashMap;
 
 use millpond_core::check::Settings;
 use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, ProcessId, StreamId, TicketId};
 use millpond_core::op::{Mark, Memory, Names, Start, StreamRole, What};
 
-use super::graphs::{Captured, Exec, Graph};
-use super::memory::Named;
 use super::{Effect, LifeOf, Model, TASKS_MAX, Task, TooMuch};
 use crate::Program;
+use graphs::{Captured, Exec, Graph};
+use memory::Named;
 
 /// Streams of one process and device share a legacy default stream.
 type Home = (ProcessId, DeviceId);
 
 /// A stream of the program.
 #[derive(Debug)]
-pub(super) struct Stream {
+struct Stream {
     role: StreamRole,
     home: Home,
     name: Option<String>,
-    pub(super) last: Option<usize>,
+    last: Option<usize>,
     /// What work that may start early needs: what the run of launches that it joins needed.
     early: Option<Vec<usize>>,
 }
 
 /// What an event stands for.
 #[derive(Clone, Debug)]
-pub(super) enum Stands {
+enum Stands {
     Task(usize),
     Captured(GraphId, Vec<usize>),
 }
 
 /// A model in the making.
-pub(super) struct Lower<'a> {
+struct Lower<'a> {
     names: &'a Names,
     called: &'a HashMap<AllocId, String>,
-    pub(super) settings: Settings,
-    pub(super) model: Model,
-    pub(super) line: u32,
-    pub(super) host: HostId,
-    pub(super) streams: HashMap<StreamId, Stream>,
+    settings: Settings,
+    model: Model,
+    line: u32,
+    host: HostId,
+    streams: HashMap<StreamId, Stream>,
     /// Blocking streams that were destroyed: their last tasks.
     ended: HashMap<Home, Vec<usize>>,
-    pub(super) events: HashMap<EventId, Stands>,
+    events: HashMap<EventId, Stands>,
     processes: HashMap<HostId, ProcessId>,
     /// The last task of each host thread, or of all of a process as one.
     timelines: HashMap<(ProcessId, HostId), usize>,
-    pub(super) named: HashMap<Memory, Named>,
+    named: HashMap<Memory, Named>,
     /// The life that the latest launch gave memory of an alloc node.
-    pub(super) latest: HashMap<Memory, usize>,
-    pub(super) tickets: HashMap<TicketId, usize>,
+    latest: HashMap<Memory, usize>,
+    tickets: HashMap<TicketId, usize>,
     /// Which process holds which life, and the hold.
-    pub(super) held: Vec<(ProcessId, usize, usize)>,
-    pub(super) graphs: HashMap<GraphId, Graph>,
-    pub(super) captures: HashMap<StreamId, Captured>,
-    pub(super) execs: HashMap<ExecId, Exec>,
+    held: Vec<(ProcessId, usize, usize)>,
+    graphs: HashMap<GraphId, Graph>,
+    captures: HashMap<StreamId, Captured>,
+    execs: HashMap<ExecId, Exec>,
     /// The launch before, of any instance with the same addresses.
-    pub(super) families: HashMap<GraphId, usize>,
+    families: HashMap<GraphId, usize>,
 }
 
 pub(super) fn lower(program: &Program) -> Result<Model, TooMuch> {
@@ -161,7 +164,7 @@ impl Lower<'_> {
     }
 
     /// The last tasks of a process's streams.
-    pub(super) fn work_of(&self, process: ProcessId, device: Option<DeviceId>) -> Vec<usize> {
+    fn work_of(&self, process: ProcessId, device: Option<DeviceId>) -> Vec<usize> {
         let is_meant = |home: &(ProcessId, DeviceId)| home.0 == process && device.is_none_or(|it| it == home.1);
         let open = self.streams.values().filter(|it| is_meant(&it.home)).filter_map(|it| it.last);
         let ended = self.ended.iter().filter(|(home, _)| is_meant(home)).flat_map(|(_, last)| last);
@@ -185,7 +188,7 @@ impl Lower<'_> {
         self.streams.entry(id).or_insert_with(made)
     }
 
-    pub(super) fn process(&self, host: HostId) -> ProcessId {
+    fn process(&self, host: HostId) -> ProcessId {
         self.processes.get(&host).copied().unwrap_or(ProcessId(0))
     }
 
@@ -199,7 +202,7 @@ impl Lower<'_> {
     }
 
     /// What a stream's next task needs.
-    pub(super) fn needs(&mut self, id: StreamId) -> Vec<usize> {
+    fn needs(&mut self, id: StreamId) -> Vec<usize> {
         let timeline = self.timeline(self.host);
         let (role, home, last) = (self.stream(id).role, self.stream(id).home, self.stream(id).last);
         let is_blocking = |role| matches!(role, StreamRole::Blocking | StreamRole::PerThread);
@@ -218,7 +221,7 @@ impl Lower<'_> {
     }
 
     /// Appends a task.
-    pub(super) fn push(&mut self, task: Task) -> usize {
+    fn push(&mut self, task: Task) -> usize {
         let line = if task.line == 0 { self.line } else { task.line };
         let (mut needs, at) = (task.needs, self.model.tasks.len());
         needs.sort_unstable();
@@ -231,7 +234,7 @@ impl Lower<'_> {
     }
 
     /// Appends a task of a stream.
-    pub(super) fn submit(&mut self, stream: StreamId, effects: Vec<Effect>) -> usize {
+    fn submit(&mut self, stream: StreamId, effects: Vec<Effect>) -> usize {
         let (needs, who) = (self.needs(stream), self.who(stream));
         let task = self.push(Task { needs, effects, who, ..Task::default() });
         let stream = self.stream(stream);
@@ -240,7 +243,7 @@ impl Lower<'_> {
         task
     }
 
-    pub(super) fn who(&mut self, stream: StreamId) -> String {
+    fn who(&mut self, stream: StreamId) -> String {
         self.stream(stream).name.clone().unwrap_or_else(|| stream.to_string())
     }
 
@@ -267,7 +270,7 @@ impl Lower<'_> {
     }
 
     /// The calling thread does something itself, or is told that something has completed.
-    pub(super) fn act(&mut self, mut needs: Vec<usize>, effects: Vec<Effect>) -> usize {
+    fn act(&mut self, mut needs: Vec<usize>, effects: Vec<Effect>) -> usize {
         let key = self.key(self.host);
         needs.extend(self.timelines.get(&key));
         let task = self.push(Task { needs, effects, who: "host".into(), ..Task::default() });
@@ -275,7 +278,7 @@ impl Lower<'_> {
         task
     }
 
-    pub(super) fn told(&mut self, needs: Vec<usize>) {
+    fn told(&mut self, needs: Vec<usize>) {
         self.act(needs, Vec::new());
     }
 
@@ -317,14 +320,14 @@ impl Lower<'_> {
         }
     }
 
-    pub(super) fn new_life(&mut self, memory: Memory, is_there: bool) -> usize {
+    fn new_life(&mut self, memory: Memory, is_there: bool) -> usize {
         let name = self.called.get(&memory.id).cloned().unwrap_or_else(|| memory.id.to_string());
         self.model.lives.push(LifeOf { name, is_there, ..LifeOf::default() });
         self.model.lives.len() - 1
     }
 
     /// The tasks that named a life so far.
-    pub(super) fn users(&self, life: usize) -> Vec<usize> {
+    fn users(&self, life: usize) -> Vec<usize> {
         self.model.lives[life].users.clone()
     }
 }

@@ -2,8 +2,8 @@
 
 use millpond_core::op::{Access, Act, Memory, What};
 
-use super::lower::Lower;
-use super::{Effect, Task};
+use super::Lower;
+use crate::model::{Effect, Task};
 
 /// What a name leads to.
 #[derive(Clone, Copy, Debug)]

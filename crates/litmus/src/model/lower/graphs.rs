@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use millpond_core::ids::{EventId, GraphId, StreamId};
 use millpond_core::op::{Access, Act, Memory, NodeOp, What};
 
-use super::lower::{Lower, Stands};
 use super::memory::Named;
-use super::{Effect, Task, TooMuch};
+use super::{Lower, Stands};
+use crate::model::{Effect, Task, TooMuch};
 
 /// What a node does.
 #[derive(Clone, Debug)]
