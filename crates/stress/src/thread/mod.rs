@@ -3,6 +3,16 @@
 //! What is expected of a call follows from the oracle before it is made: accepted, refused, or, where other threads
 //! may know more, either.
 
+mod event_nodes;
+mod execs;
+mod graphs;
+mod memory;
+mod order;
+mod parts;
+mod sharing;
+mod sharing_ends;
+mod things;
+
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,35 +20,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use millpond::{Device, Error, Event, View};
 
 use crate::clock::Clock;
-use crate::event_nodes::External;
-use crate::finding::finding;
-use crate::graphs::{Built, Instance};
-use crate::op::{Kind, Op};
-use crate::oracle::{Line, Tie, lock};
-use crate::sharing::{Importer, Offered};
-use crate::world::{Buf, Held, HeldPool, Life, World};
-
-/// What a call must answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Expect {
-    /// It is right, and is done.
-    Accepted,
-    /// It is wrong, and is refused.
-    Refused,
-    /// Nobody knows before.
-    Either,
-}
-
-impl Expect {
-    /// What is expected of something that does several things, or none of them.
-    pub(crate) fn of_all<const N: usize>(all: [Expect; N]) -> Expect {
-        match all.contains(&Expect::Either) {
-            true => Expect::Either,
-            false if all.contains(&Expect::Refused) => Expect::Refused,
-            false => Expect::Accepted,
-        }
-    }
-}
+use crate::finding::{finding, lock};
+use crate::kind::Kind;
+use crate::life::{Expect, Life};
+use crate::marks::External;
+use crate::op::Op;
+use crate::oracle::{Line, Tie};
+use crate::world::{Buf, Held, HeldPool, World};
+use graphs::{Built, Instance};
+use sharing::{Importer, Offered};
 
 /// A thread of a program.
 pub(crate) struct Thread<'w> {

@@ -7,12 +7,14 @@ use millpond::PeerAccess;
 use millpond::driver::{CallKind, DriverError};
 
 use crate::clock::Clock;
-use crate::finding::{MEANT, finding};
-use crate::op::{Kind, Op};
-use crate::oracle::{Tie, lock};
+use crate::finding::{MEANT, finding, lock};
+use crate::kind::Kind;
+use crate::life::Expect;
+use crate::op::Op;
+use crate::oracle::Tie;
 use crate::random::Random;
 use crate::settings::DeviceKind;
-use crate::thread::{Expect, Thread, pick, place};
+use crate::thread::{Thread, pick, place};
 use crate::work::{Cargo, NEW, QUEUED, RUN, pause};
 use crate::world::{Buf, Held, HeldPool};
 

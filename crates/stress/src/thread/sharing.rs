@@ -10,17 +10,18 @@ use std::sync::Arc;
 use millpond::Ticket;
 
 use crate::clock::Clock;
-use crate::finding::finding;
+use crate::finding::{finding, lock};
 use crate::import::import;
 use crate::importer::STREAMS;
-use crate::life::{ALL, Act, Doubt, Party};
+use crate::life::{Expect, Life};
 use crate::op::Op;
-use crate::oracle::{Line, Use, lock};
+use crate::oracle::{Line, Use};
+use crate::party::{ALL, Act, Doubt, Party};
 use crate::process::Process;
 use crate::random::{Random, mix};
-use crate::thread::{Expect, Thread, pick, place};
+use crate::thread::{Thread, pick, place};
 use crate::work::Content;
-use crate::world::{Buf, Held, Life};
+use crate::world::{Buf, Held};
 
 /// Another process at hand.
 #[derive(Debug)]

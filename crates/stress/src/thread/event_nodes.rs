@@ -4,87 +4,14 @@
 //! other nodes it is known here how much that is. What waits for another one comes after all that the launch came
 //! after, and the library may know of more: verdicts are not known before any more then.
 
-use std::sync::{Arc, Mutex};
+use millpond::{Result, Stream};
 
-use millpond::{Device, ExternalEvent, Result, Stream};
-
+use super::graphs::Draft;
+use super::{Thread, pick};
 use crate::clock::Clock;
-use crate::graphs::Draft;
-use crate::oracle::lock;
+use crate::finding::lock;
+use crate::marks::{External, Marks};
 use crate::random::Random;
-use crate::thread::{Thread, pick};
-
-/// An external event at hand. Clones name the same one.
-#[derive(Clone, Debug)]
-pub(crate) struct External {
-    /// The library's.
-    pub(crate) event: ExternalEvent,
-    /// Its device.
-    pub(crate) device: usize,
-    holds: Arc<Mutex<Holds>>,
-}
-
-/// What was recorded last.
-#[derive(Debug, Default)]
-struct Holds {
-    /// What comes before it for sure; none where it was never recorded.
-    clock: Option<Clock>,
-    /// Whether there may be more.
-    is_vague: bool,
-}
-
-impl External {
-    /// One that was never recorded.
-    pub(crate) fn new(device: &Device, at: usize) -> Self {
-        Self { event: device.external_event(), device: at, holds: Arc::default() }
-    }
-
-    /// It was recorded.
-    pub(crate) fn hold(&self, clock: Clock, is_vague: bool) {
-        *lock(&self.holds) = Holds { clock: Some(clock), is_vague };
-    }
-}
-
-/// The event nodes of a graph. No event is both recorded and waited for by one, unless a child does the other.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Marks {
-    /// What is recorded, and whether that is after all other nodes.
-    records: Vec<(External, bool)>,
-    waits: Vec<External>,
-}
-
-impl Marks {
-    fn records(&self, event: &External) -> bool {
-        self.records.iter().any(|(it, _)| Arc::ptr_eq(&it.holds, &event.holds))
-    }
-
-    fn waits(&self, event: &External) -> bool {
-        self.waits.iter().any(|it| Arc::ptr_eq(&it.holds, &event.holds))
-    }
-
-    /// Those of a child are among them.
-    pub(crate) fn join(&mut self, child: &Marks) {
-        self.records.extend(child.records.iter().map(|(it, _)| (it.clone(), false)));
-        self.waits.extend(child.waits.iter().cloned());
-    }
-
-    /// A launch came after `knows`, and everything of it comes before `end`.
-    pub(crate) fn launched(&self, knows: &Clock, end: &Clock) {
-        for (event, is_last) in &self.records {
-            // Two nodes may record the same event: nobody says which is later.
-            let is_one = self.records.iter().filter(|(it, _)| Arc::ptr_eq(&it.holds, &event.holds)).count() == 1;
-            match *is_last && is_one {
-                true => event.hold(end.clone(), false),
-                false => event.hold(knows.clone(), true),
-            }
-        }
-    }
-
-    /// A launch was made in part.
-    pub(crate) fn unsure(&self) {
-        self.records.iter().for_each(|(event, _)| event.hold(Clock::default(), true));
-    }
-}
 
 impl Thread<'_> {
     /// What an event holds, for who waits for it now.

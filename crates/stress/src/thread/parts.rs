@@ -4,11 +4,12 @@
 
 use millpond::View;
 
-use crate::life::{Act, Part};
+use crate::life::Expect;
 use crate::op::Op;
+use crate::party::{Act, Part};
 use crate::random::Random;
 use crate::settings::DeviceKind;
-use crate::thread::{Expect, Thread, pick};
+use crate::thread::{Thread, pick};
 use crate::work::{Content, Kernel};
 use crate::world::Held;
 

@@ -2,10 +2,11 @@
 
 use millpond::Error;
 
-use crate::graphs::{Instance, Made};
+use crate::finding::lock;
+use crate::life::Expect;
 use crate::op::Op;
-use crate::oracle::lock;
-use crate::thread::{Expect, Thread, pick};
+use crate::thread::graphs::{Instance, Made};
+use crate::thread::{Thread, pick};
 
 impl Thread<'_> {
     pub(crate) fn upload(&mut self, op: Op) {

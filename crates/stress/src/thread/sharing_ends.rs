@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use crate::import::import;
 use crate::importer::STREAMS;
-use crate::life::Act;
-use crate::op::{Kind, Op};
+use crate::kind::Kind;
+use crate::life::Expect;
+use crate::op::Op;
+use crate::party::Act;
 use crate::random::{Random, mix};
-use crate::sharing::Importer;
-use crate::thread::{Expect, Thread, pick};
+use crate::thread::sharing::Importer;
+use crate::thread::{Thread, pick};
 use crate::work::Content;
 use crate::world::Buf;
 
@@ -61,7 +63,7 @@ impl Thread<'_> {
                 self.ask(who, &format!("order {on} {other}"), Expect::Accepted);
                 let Some(importer) = &self.importers[who] else { return };
                 let knows = importer.knows(other);
-                crate::oracle::lock(&importer.lines[on].clock).join(&knows);
+                crate::finding::lock(&importer.lines[on].clock).join(&knows);
             }
             3 | 4 => {
                 if let Some(held) = self.stream(op.b) {

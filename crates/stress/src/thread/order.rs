@@ -4,10 +4,12 @@ use millpond::driver::{CallKind, DriverError};
 use millpond::{Error, Event};
 
 use crate::clock::Clock;
-use crate::event_nodes::External;
-use crate::op::{Kind, Op};
-use crate::oracle::lock;
-use crate::thread::{Expect, Thread, pick, place};
+use crate::finding::lock;
+use crate::kind::Kind;
+use crate::life::Expect;
+use crate::marks::External;
+use crate::op::Op;
+use crate::thread::{Thread, pick, place};
 use crate::world::Held;
 
 /// Whether a question about a stream, which is a record and a question about that, got as far as the second. A record

@@ -9,15 +9,18 @@ use std::sync::atomic::Ordering;
 use millpond::{Error, Graph, GraphExec, GraphNode, Instantiate, Launch, MemAllocNode, Result, Stream};
 
 use crate::clock::Clock;
-use crate::event_nodes::Marks;
-use crate::life::{ALL, Act};
-use crate::op::{Kind, Op};
-use crate::oracle::{Oracle, lock};
+use crate::finding::lock;
+use crate::kind::Kind;
+use crate::life::{Expect, Life};
+use crate::marks::Marks;
+use crate::op::Op;
+use crate::oracle::Oracle;
+use crate::party::{ALL, Act};
 use crate::random::{Random, mix};
 use crate::settings::DeviceKind;
-use crate::thread::{Expect, Thread, pick, place};
+use crate::thread::{Thread, pick, place};
 use crate::work::{Cargo, Content, Kernel};
-use crate::world::{Buf, Life};
+use crate::world::Buf;
 
 /// A graph at hand.
 #[derive(Debug)]

@@ -7,13 +7,15 @@ use millpond::Error;
 use millpond::driver::CallKind;
 
 use crate::clock::Clock;
-use crate::life::{ALL, Act, Part};
-use crate::op::{Kind, Op};
+use crate::kind::Kind;
+use crate::life::{Expect, Life};
+use crate::op::Op;
 use crate::oracle::Done;
+use crate::party::{ALL, Act, Part};
 use crate::random::{Random, mix};
-use crate::thread::{Expect, Thread, pick, place};
+use crate::thread::{Thread, pick, place};
 use crate::work::{Content, Kernel};
-use crate::world::{Buf, Held, Life};
+use crate::world::{Buf, Held};
 
 impl Thread<'_> {
     /// A flag for a kernel, where kernels run.
