@@ -10,9 +10,9 @@ use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
 use super::fault::{FaultSubject, GraphFault, GraphFaultKind, NodeSite};
-use super::graph::Graph;
+use super::graph::{Graph, NodeKind};
 use super::life::{Life, Wrong};
-use super::node::{Access, Label, Memory, NodeId, NodeKind};
+use super::node::{Access, Label, Memory, NodeId};
 use crate::op::Act;
 
 /// What the nodes of a capture did so far: see the module.

@@ -10,9 +10,10 @@ use rustc_hash::FxHashMap;
 
 use super::fault::{FaultSubject, GraphFault, GraphFaultKind, NodeSite};
 use super::flat::Flat;
+use super::graph::NodeKind;
 use super::index::Index;
 use super::life::Life;
-use super::node::{GraphAllocId, Memory, NodeId, NodeKind};
+use super::node::{GraphAllocId, Memory, NodeId};
 use crate::op::Act;
 
 /// No more faults are listed: a missing edge often has many.
