@@ -4,8 +4,7 @@
 
 use std::fmt;
 
-use super::flat::Origin;
-use super::node::{Label, Memory};
+use super::node::{Label, Memory, Origin};
 use crate::ids::StreamId;
 use crate::life::Kind;
 use crate::op::Act;

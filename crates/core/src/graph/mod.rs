@@ -51,11 +51,11 @@ pub use capture::{CaptureError, CaptureId, CaptureMode, CapturedEvent, Captures,
 pub use error::GraphError;
 pub use exec::{Draft, Exec, FreeRefused, LaunchRefused, Refusal, UpdateRefused};
 pub use fault::{FaultSubject, GraphFault, NodeSite};
-pub use flat::{FlatAlloc, FlatNode, Origin};
-pub use graph::{Addressing, DEPTH_MAX, FreedBy, Graph, GraphAlloc};
+pub use flat::{FlatAlloc, FlatNode};
+pub use graph::{Addressing, Graph, GraphAlloc, Node, NodeKind};
 pub use index::Index;
 pub use lanes::{Lanes, Standing};
-pub use node::{Access, EventKey, GraphAllocId, GraphId, Label, Memory, Node, NodeId, NodeKind, Work};
+pub use node::{Access, DEPTH_MAX, EventKey, FreedBy, GraphAllocId, GraphId, Label, Memory, NodeId, Origin, Work};
 pub use pins::Pin;
 pub use place::PLANNED_MAX;
 pub use summary::{Demand, Mark, Summary};

@@ -12,8 +12,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
 use super::flat::Flat;
+use super::graph::NodeKind;
 use super::life::{Life, NodeUse};
-use super::node::{EventKey, Memory, NodeId, NodeKind};
+use super::node::{EventKey, Memory, NodeId};
 use super::validate::{Lives, Outside};
 use crate::op::{Act, Part};
 

@@ -10,9 +10,9 @@ use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
 use super::fault::{FaultSubject, GraphFault, NodeSite};
-use super::graph::Graph;
+use super::graph::{Graph, NodeKind};
 use super::life::{Life, NodeUse, Wrong};
-use super::node::{Access, Label, Memory, NodeId, NodeKind};
+use super::node::{Access, Label, Memory, NodeId};
 use crate::life::Kind;
 use crate::op::{Act, Part};
 

@@ -10,9 +10,10 @@ use rustc_hash::FxHashMap;
 
 use super::fault::{FaultSubject, GraphFault, NodeSite};
 use super::flat::Flat;
+use super::graph::NodeKind;
 use super::index::Index;
 use super::life::{Life, NodeUse, Wrong};
-use super::node::{Access, GraphAllocId, Memory, NodeId, NodeKind};
+use super::node::{Access, GraphAllocId, Memory, NodeId};
 use crate::life::Kind;
 use crate::op::{Act, Part};
 
