@@ -5,7 +5,8 @@
 
 use std::ffi::c_void;
 
-use millpond::{AccessList, MemAllocNode, RawMemory};
+use millpond::graph::MemAllocNode;
+use millpond::raw::{AccessList, RawMemory};
 
 use crate::device::DeviceEntry;
 use crate::graph::Names;

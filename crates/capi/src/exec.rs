@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use millpond::{GraphExec, Instantiate, Launch};
+use millpond::graph::{GraphExec, Instantiate, Launch};
 
 use crate::device::lock;
 use crate::graph::{GRAPHS, Names, millpond_graph_t};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
-use millpond::{Graph, GraphNode, MemAllocNode};
+use millpond::graph::{Graph, GraphNode, MemAllocNode};
 
 use crate::access::{Part, list, millpond_access, part};
 use crate::device::{DEVICES, DeviceEntry, lock, millpond_device_t};

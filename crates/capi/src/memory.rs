@@ -5,7 +5,8 @@
 
 use std::ffi::{c_char, c_void};
 
-use millpond::{Buffer, Pool, RawMemory};
+use millpond::raw::RawMemory;
+use millpond::{Buffer, Pool};
 
 use crate::access::graph_memory;
 use crate::device::{DEVICES, DeviceEntry, lock, millpond_device_t};

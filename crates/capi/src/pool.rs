@@ -1,6 +1,8 @@
 //! Pools and their attributes.
 
-use millpond::{PeerAccess, Pool, PoolConfig, Slack};
+use millpond::config::Slack;
+use millpond::pool::PeerAccess;
+use millpond::{Pool, PoolConfig};
 
 use crate::device::{DEVICES, millpond_device_t};
 use crate::handle::Table;

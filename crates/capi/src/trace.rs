@@ -6,7 +6,7 @@
 use std::ffi::c_char;
 use std::sync::Mutex;
 
-use millpond::Trace;
+use millpond::config::Trace;
 
 use crate::device::{DEVICES, lock, millpond_device_t};
 use crate::status::{Failure, guard, millpond_status, text};

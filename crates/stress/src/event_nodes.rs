@@ -6,7 +6,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use millpond::{Device, ExternalEvent, Result, Stream};
+use millpond::graph::ExternalEvent;
+use millpond::{Device, Result, Stream};
 
 use crate::clock::Clock;
 use crate::graphs::Draft;

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use millpond::{CudaConfig, Device, DeviceConfig, HostConfig, PoolConfig, Stream, StreamKind, Trusted};
+use millpond::cuda::CudaConfig;
+use millpond::raw::{StreamKind, Trusted};
+use millpond::{Device, DeviceConfig, HostConfig, PoolConfig, Stream};
 
 use super::private::Private;
 use crate::device::{DeviceEntry, lock};
