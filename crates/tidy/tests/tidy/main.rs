@@ -47,13 +47,13 @@ const CRATES: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("driver", &["core"]),
     ("millpond", &["core", "driver"]),
-    ("capi", &["core", "millpond"]),
+    ("capi", &["core", "driver", "millpond"]),
     ("cudarc", &["core", "millpond"]),
     ("litmus", &["core"]),
-    ("cli", &["core", "millpond", "litmus"]),
+    ("cli", &["core", "driver", "millpond", "litmus"]),
     ("fakecuda", &["core", "driver"]),
     ("interpose", &["core", "driver", "millpond"]),
-    ("stress", &["millpond"]),
+    ("stress", &["driver", "millpond"]),
     ("tidy", &[]),
 ];
 
