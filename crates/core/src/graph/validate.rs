@@ -61,7 +61,7 @@ impl Lives {
         at as usize
     }
 
-    /// Notes an act on memory from outside, if it is one that the outside has to hear of.
+    /// Notes an act on memory from outside, if it is one that matters outside.
     #[inline]
     fn note(&mut self, node: NodeId, memory: Memory, act: Act, may_share: bool) {
         if matches!(memory, Memory::Own(_)) {
