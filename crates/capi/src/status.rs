@@ -116,8 +116,8 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Runs the body of an entry (no-unwind). A forked process is refused: nobody is left there who would give back what
-/// other threads of its parent had taken.
+/// Runs the body of an entry (no-unwind). A forked process is refused: no thread is left there that would give back
+/// what other threads of its parent had taken.
 #[inline]
 pub(crate) fn guard(call: &'static str, body: impl FnOnce() -> Result<()>) -> millpond_status {
     guard_hot(call, || {

@@ -70,7 +70,8 @@ fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
         HOST => host_device(HostConfig::default())?,
         _ => cuda_device(ordinal)?,
     };
-    // Nobody tells the library of synchronisations: what is idle goes back when it is wanted elsewhere, or on demand.
+    // The library does not see the program's synchronisations: what is idle goes back when it is wanted elsewhere, or
+    // on demand.
     let pool = entry.device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() })?;
     let private = Private::new(&entry.device)?;
     // SAFETY: the promise of C callers: open streams of the device, for good.

@@ -249,7 +249,7 @@ pub unsafe extern "C" fn millpond_torch_release_pool(device: i32, pool: millpond
 pub unsafe extern "C" fn millpond_torch_empty_cache() {
     let status = guard("millpond_torch_empty_cache", || {
         devices::open().try_for_each(|device| {
-            // While the program captures nobody may be asked what has completed.
+            // While the program captures no stream may be asked what has completed.
             if device.private.is_recording() {
                 return Ok(());
             }

@@ -7,12 +7,12 @@
 //! own, in which no stream of ours has work, so no other stream's block is ever free for it.
 //!
 //! Outside of captures memory of these pools is used like any other: a graph's output is read on another stream, which
-//! is recorded for it. A block that is freed then is *parked*: nobody's until the work has completed that those streams
-//! have by then. A stream that captures cannot be marked for that, and is marked once it does not.
+//! is recorded for it. A block that is freed then is *parked*: it serves no stream until the work has completed that
+//! those streams have by then. A stream that captures cannot be marked for that, and is marked once it does not.
 //!
 //! Nor may any stream be asked what has completed that captures. So the segments of each pool come from a pool of the
 //! library of their own, which is fresh and has nothing to ask; and what is released meanwhile waits for the end.
-//! Graphs are replayed on streams that the library never heard of: a pool's memory goes back once all work has
+//! Graphs are replayed on streams that the library does not know: a pool's memory goes back once all work has
 //! completed that the device has when it is released.
 //!
 //! Not the hot path: captures are rare.
@@ -58,7 +58,7 @@ struct Block {
 enum State {
     Free,
     Held,
-    /// Freed, and other streams still use it: nobody's.
+    /// Freed, and other streams still use it: it serves none.
     Parked,
 }
 
@@ -188,7 +188,7 @@ impl Kept {
     }
 }
 
-/// A pool that nobody has any more, and the work that may still be at its memory, once that was asked for.
+/// A pool that no graph has any more, and the work that may still be at its memory, once that was asked for.
 struct Gone {
     kept: Kept,
     work: Option<AllWork>,
@@ -217,9 +217,9 @@ struct Pools {
     pools: BTreeMap<millpond_pool_key, Kept>,
     /// Pools that are being recorded into, all by one thread; the last one counts.
     recording: Vec<Recording>,
-    /// Those that were refused, and whose threads could not be told: they get no memory until their end.
+    /// Those that were refused, and whose threads do not know it: they get no memory until their end.
     refused: Vec<Recording>,
-    /// Pools that nobody has any more, until the work has completed that they may be used by.
+    /// Pools that no graph has any more, until the work has completed that they may be used by.
     gone: Vec<Gone>,
     used_high: u64,
     reserved_high: u64,
@@ -401,14 +401,14 @@ impl Private {
         self.settle(&mut pools);
     }
 
-    /// A pool that nobody has goes.
+    /// A pool that no graph has goes.
     fn drop_idle(&self, pools: &mut Pools, key: millpond_pool_key) {
         if pools.pools.get(&key).is_some_and(Kept::is_idle) && !pools.is_recording(key) {
             pools.gone.extend(pools.pools.remove(&key).map(|kept| Gone { kept, work: None }));
         }
     }
 
-    /// What waits for work to have completed is looked at, where nobody captures.
+    /// What waits for work to have completed is looked at, where no thread captures.
     fn settle(&self, pools: &mut Pools) {
         if pools.recording.is_empty() {
             pools.pools.values_mut().for_each(Kept::settle);

@@ -95,7 +95,7 @@ impl Memory {
         let at = start.next_multiple_of(self.granularity);
         for (cut, size) in [(start, at - start), (at + bytes, start + asked - (at + bytes))] {
             if size > 0 {
-                // SAFETY: just reserved, and nobody knows of it. A refusal leaves a few addresses unused, no more.
+                // SAFETY: just reserved, and known here only. A refusal leaves a few addresses unused, no more.
                 let _ = unsafe { os::release(cut, size as usize) };
             }
         }
