@@ -162,6 +162,13 @@ fn keep(text: &str) {
     let _ = LAST.try_with(|last| last.replace(text));
 }
 
+/// Puts words before the text of the calling thread's last failure.
+#[cold]
+pub(crate) fn begin_last_error(words: &str) {
+    let text = LAST.try_with(|last| last.borrow().to_string_lossy().into_owned()).unwrap_or_default();
+    keep(&format!("{words}{text}"));
+}
+
 /// A reference from a pointer that the caller vouches for.
 #[inline]
 pub(crate) fn given<'a, T>(pointer: *const T, name: &'static str) -> Result<&'a T> {
@@ -227,6 +234,13 @@ pub extern "C" fn millpond_status_name(status: i32) -> *const c_char {
     name.as_ptr()
 }
 
+/// The first number of this header's version.
+pub const MILLPOND_VERSION_MAJOR: i32 = 0;
+/// Its second number; below 1.0 a program is built for it.
+pub const MILLPOND_VERSION_MINOR: i32 = 1;
+/// Its third number.
+pub const MILLPOND_VERSION_PATCH: i32 = 0;
+
 /// The library's version, such as "0.1.0".
 #[unsafe(no_mangle)]
 pub extern "C" fn millpond_version() -> *const c_char {
@@ -247,6 +261,12 @@ mod tests {
         }
         assert!(matches!(slice(std::ptr::null::<u64>(), 1, "from"), Err(Failure::Null("from"))));
         assert!(slice(std::ptr::null::<u64>(), 0, "from").is_ok_and(<[u64]>::is_empty));
+    }
+
+    #[test]
+    fn the_header_has_the_version_of_the_crate() {
+        let header = [MILLPOND_VERSION_MAJOR, MILLPOND_VERSION_MINOR, MILLPOND_VERSION_PATCH].map(|it| it.to_string());
+        assert_eq!(header.join("."), env!("CARGO_PKG_VERSION"));
     }
 
     #[test]

@@ -120,6 +120,11 @@ impl Pool {
         self.config.release_threshold = bytes;
     }
 
+    /// Changes the most that may be reserved; 0 is no limit.
+    pub fn set_max_bytes(&mut self, bytes: u64) {
+        self.config.max_bytes = bytes;
+    }
+
     /// `bytes` rounded up to what a block for them has; `None` where that passes the pool's range.
     #[inline]
     pub fn rounded(&self, bytes: u64) -> Option<u64> {

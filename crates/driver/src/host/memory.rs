@@ -88,7 +88,8 @@ impl Memory {
         let spare = self.granularity + bytes.min(ROOM_BYTES);
         let asked = bytes.checked_add(spare).and_then(|asked| usize::try_from(asked).ok());
         let start = asked.ok_or(Errno::NOMEM).and_then(os::reserve).map_err(|error| match error {
-            Errno::NOMEM => state.no_addresses(CALL, bytes),
+            // Valgrind says so of what is too long.
+            Errno::NOMEM | Errno::INVAL => state.no_addresses(CALL, bytes),
             error => refusal(CALL, error),
         })?;
         let asked = bytes + spare;

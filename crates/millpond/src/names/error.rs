@@ -456,7 +456,8 @@ impl fmt::Display for OutOfMemory {
         let limit = self.exhausted.limit;
         if self.address_bytes < if limit == 0 { self.device_bytes } else { limit.min(self.device_bytes) } {
             let granted = Bytes(self.address_bytes);
-            write!(f, ", and the system granted the pool only {granted} of addresses (RLIMIT_AS, `ulimit -v`)")?;
+            write!(f, ", and the system granted the pool only {granted} of addresses: raise the limit ")?;
+            write!(f, "(RLIMIT_AS, `ulimit -v`)")?;
         }
         if self.other_pools_bytes > 0 {
             write!(f, ", other pools hold {}", Bytes(self.other_pools_bytes))?;
