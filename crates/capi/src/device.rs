@@ -162,7 +162,7 @@ pub unsafe extern "C" fn millpond_device_create_host(
 ) -> millpond_status {
     guard("millpond_device_create_host", || {
         let device = place(device, "device")?;
-        let mut settings = HostConfig { trace: crate::trace::of_new_devices(), ..HostConfig::default() };
+        let mut settings = HostConfig::default().trace(crate::trace::of_new_devices());
         if !config.is_null() {
             let config = given(config, "config")?;
             let set = |to: &mut u64, value: u64| {

@@ -70,7 +70,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // Places are lines of this crate, which say nothing to a C program.
-            Failure::Refused(error) => f.write_str(&in_c(&error.clone().without_places().to_string())),
+            Failure::Refused(error) => f.write_str(&in_c(&error.clone().without_places().report().to_string())),
             Failure::Handle(kind) => {
                 write!(f, "not a {kind} handle: null, destroyed, or a handle of something else")
             }

@@ -7,7 +7,7 @@
 //!
 //! # fn main() -> millpond::Result<()> {
 //! let device = Device::host(HostConfig::default())?;
-//! let pool = device.pool(PoolConfig { release_threshold: 16 * MIB, ..Default::default() })?;
+//! let pool = device.pool(PoolConfig::default().release_threshold(16 * MIB))?;
 //! let (left, right) = (device.stream()?, device.stream()?);
 //!
 //! let x = left.alloc::<f32>(&pool, 1024)?; // exists from this point of `left` on
@@ -15,7 +15,7 @@
 //!
 //! // Unordered: refused before it runs, with both sides and what is missing between them.
 //! let refused = right.launch(x.read(), |_| ()).unwrap_err();
-//! assert!(refused.to_string().contains("help: make stream 2 wait for an event recorded on stream 1"));
+//! assert!(refused.report().to_string().contains("help: make stream 2 wait for an event recorded on stream 1"));
 //!
 //! right.wait(&left.record()?)?; // an event orders it
 //! let y = right.alloc::<f32>(&pool, 1024)?;
@@ -27,9 +27,6 @@
 //! ```
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
-
-#[cfg(not(target_os = "linux"))]
-compile_error!("Millpond runs on Linux only: its devices are made of memfd, mmap and membarrier");
 
 // The floors, each of which uses only its own and those before it in ARCHITECTURE.md's table. What is public of
 // `graph`, `pool` and `share` is listed in their `mod.rs`.
@@ -88,7 +85,9 @@ pub mod device {
 
 /// Why a call was refused: what [`Error`] is made of.
 pub mod error {
-    pub use crate::names::error::{CaptureError, Error, GraphError, Holder, Invalid, Nearest, OutOfMemory, Result};
+    pub use crate::names::error::{
+        CaptureError, Error, GraphError, Holder, Invalid, Nearest, OutOfMemory, Report, Result,
+    };
     pub use crate::names::share_error::ShareError;
     pub use crate::state::refused::Refused;
     pub use millpond_core::pool::Exhausted;

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use millpond::config::StreamKind;
 use millpond::cuda::CudaConfig;
-use millpond::raw::{StreamKind, Trusted};
+use millpond::raw::Trusted;
 use millpond::{Device, DeviceConfig, HostConfig, PoolConfig, Stream};
 
 use super::private::Private;
@@ -74,7 +75,7 @@ fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
         _ => cuda_device(ordinal)?,
     };
     // Nobody tells the library of synchronisations: what is idle goes back when it is wanted elsewhere, or on demand.
-    let pool = entry.device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() })?;
+    let pool = entry.device.pool(PoolConfig::default().release_threshold(u64::MAX))?;
     let private = Private::new(&entry.device)?;
     // SAFETY: the promise of C callers: open streams of the device, for good.
     let trusted = unsafe { entry.device.trusted(pool, true) };
@@ -97,8 +98,8 @@ pub(crate) fn cuda_device(ordinal: i32) -> Result<Arc<DeviceEntry>> {
 
 fn open_cuda(ordinal: i32) -> Result<Device> {
     let ordinal = u32::try_from(ordinal).map_err(|_| Failure::Value(format!("there is no device {ordinal}")))?;
-    let config = DeviceConfig { trace: crate::trace::of_new_devices(), ..DeviceConfig::default() };
-    Ok(Device::cuda_with(CudaConfig { ordinal, ..CudaConfig::default() }, config)?)
+    let config = DeviceConfig::default().trace(crate::trace::of_new_devices());
+    Ok(Device::cuda_with(CudaConfig::default().ordinal(ordinal), config)?)
 }
 
 /// A stream of ours for one that foreign code made (CUDA: a `CUstream`), the default streams among them.

@@ -296,7 +296,7 @@ fn an_end_that_could_not_be_marked_is_marked_again() {
 /// of device 0, which the runtime library would use there.
 #[test]
 fn contexts_of_others_are_left_as_they_were() {
-    let at = |ordinal| CudaDriver::new(millpond_driver::CudaConfig { ordinal, ..config() }).unwrap();
+    let at = |ordinal| CudaDriver::new(config().ordinal(ordinal)).unwrap();
     let (here, first, foreign) = (at(63), at(0), Foreign::new());
     std::thread::scope(|scope| {
         scope.spawn(|| {

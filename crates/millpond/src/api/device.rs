@@ -33,6 +33,7 @@ use crate::state::peers;
 use crate::state::pool::{PoolShared, Uses};
 use crate::state::stream::{Keep, State, StreamShared, Submitters};
 use crate::stream::handle::Stream;
+use crate::sync::handle::Handle;
 use crate::sync::locks::{Biased, Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
@@ -52,7 +53,7 @@ static NEXT_DEVICE: AtomicU32 = AtomicU32::new(1);
 /// A device. Clones name the same device; streams, pools and buffers keep it alive.
 #[derive(Clone)]
 pub struct Device {
-    shared: Arc<DeviceShared>,
+    shared: Handle<DeviceShared>,
 }
 
 impl Drop for DeviceShared {
@@ -155,7 +156,7 @@ impl Device {
         let default_pool = open_pool(&context, PoolConfig::default(), false)?;
         let current_pool = Mutex::new(default_pool.clone());
         let per_thread = Mutex::default();
-        Ok(Device { shared: Arc::new(DeviceShared { context, default_pool, current_pool, legacy, per_thread }) })
+        Ok(Device { shared: Handle::new(DeviceShared { context, default_pool, current_pool, legacy, per_thread }) })
     }
 
     /// What the device is.
@@ -220,7 +221,7 @@ impl Device {
             return Ok(stream);
         }
         let stream = open_stream(&self.shared.context, Role::Ordinary(StreamKind::Blocking), Tie::PerThread)?;
-        let device = Arc::downgrade(&self.shared);
+        let device = self.shared.downgrade();
         // In a thread that is past the end of its own values nobody would close it: it is the caller's alone.
         let _ = PER_THREAD.try_with(|own| {
             let devices = &mut own.borrow_mut().devices;

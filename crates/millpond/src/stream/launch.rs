@@ -281,7 +281,7 @@ impl StreamShared {
     fn alloc_too_many<T: Pod>(&self, pool: &Pool, len: usize, caller: &'static Location<'static>) -> Result<Buffer<T>> {
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
         // No device has so much.
-        PoolShared::drop_allocation(self.alloc_by_rule(&pool.shared, bytes, caller)?);
+        PoolShared::drop_allocation(self.alloc_by_rule(pool.arc(), bytes, caller)?);
         Err(DriverError::OutOfMemory { call: "alloc", bytes }.into())
     }
 
@@ -312,9 +312,7 @@ impl Stream {
         }
         match self.shared.alloc_at_once(&pool.shared, count.bytes(), caller) {
             Some(life) => Ok(Buffer::new(Some(life.into()), count)),
-            None => {
-                self.shared.alloc_by_rule(&pool.shared, count.bytes(), caller).map(|it| Buffer::new(Some(it), count))
-            }
+            None => self.shared.alloc_by_rule(pool.arc(), count.bytes(), caller).map(|it| Buffer::new(Some(it), count)),
         }
     }
 
