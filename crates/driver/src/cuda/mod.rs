@@ -293,7 +293,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn open_stream(&self, flags: StreamFlags) -> Result<RawStream> {
-        self.streams.open(flags.tie)
+        self.streams.open(flags)
     }
 
     unsafe fn adopt_stream(&self, native: u64) -> Result<RawStream> {

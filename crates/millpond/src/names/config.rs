@@ -1,6 +1,7 @@
 //! How devices and pools are set up. Plain data, with CUDA's defaults where CUDA has the setting; each setting has a
 //! method of its name, so that a new one breaks no program.
 
+use millpond_core::op::StreamKind;
 use millpond_core::pool::{ReusePolicy, Slack};
 use millpond_core::units::{MIB, round_up};
 use millpond_driver::{Completion, Schedule, Watch};
@@ -214,6 +215,36 @@ impl Default for PoolConfig {
             guard: false,
             shareable: false,
         }
+    }
+}
+
+/// A stream.
+///
+/// ```
+/// use millpond::config::{StreamConfig, StreamKind};
+/// # fn main() -> millpond::Result<()> {
+/// # let device = millpond::Device::host(Default::default())?;
+/// let copy = StreamConfig::default().kind(StreamKind::NonBlocking).priority(-1);
+/// let stream = device.stream_with(copy)?.named("copy");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct StreamConfig {
+    /// What the legacy default stream means to it. Default: it is ordered with that.
+    pub kind: StreamKind,
+    /// Whose work goes first where the device cannot run all: lower numbers do (CUDA: `cudaStreamCreateWithPriority`,
+    /// which takes the nearest number that the device knows). A wish: it makes no order, and no device but CUDA's looks
+    /// at it. Default 0.
+    pub priority: i32,
+}
+
+setters!(StreamConfig: kind: StreamKind, priority: i32);
+
+impl Default for StreamConfig {
+    fn default() -> Self {
+        Self { kind: StreamKind::Blocking, priority: 0 }
     }
 }
 

@@ -26,10 +26,22 @@ const REPORTED: usize = 5;
 
 /// How often a request that would be refused looks whether another stream is still busy. A stream that has its lock for
 /// long has either nothing on its shelf, as it looks for memory itself, or waits for this very one.
-const PATIENCE: u32 = 200;
+pub(crate) const PATIENCE: u32 = 200;
 
 /// A request has found no memory as yet: while this lives, freed blocks of these pools go to the heap at once.
-struct Shortage(Vec<FoundPool>);
+pub(crate) struct Shortage(Vec<FoundPool>);
+
+impl Shortage {
+    pub(crate) fn of(pools: Vec<FoundPool>) -> Self {
+        pools.iter().for_each(|pool| pool.bypass_shelves(true));
+        Self(pools)
+    }
+
+    /// What rests on shelves goes to the heaps.
+    pub(crate) fn drain(&self, patience: u32) {
+        self.0.iter().for_each(|pool| pool.drain_shelves(None, patience));
+    }
+}
 
 impl Drop for Shortage {
     fn drop(&mut self) {
@@ -120,7 +132,7 @@ impl StreamShared {
     #[cold]
     fn relieve(&self, state: &mut State, pool: &PoolShared, bytes: u64) -> Result<Grant> {
         pool.drain_shelves(Some((self, state)), 0);
-        let mut shortage = None;
+        let (mut shortage, mut returned) = (None, 0);
         let mut heap = pool.lock();
         pool.destroy_exposed(&mut heap);
         // What the host was told has completed may serve anybody, whatever the policy, also what lay on a shelf
@@ -144,6 +156,8 @@ impl StreamShared {
                 Err(_) if shortage.is_none() => {
                     drop(heap);
                     shortage = Some(self.insist(state));
+                    // What comes back from here on is news to who waits.
+                    returned = self.context.returned();
                     heap = pool.lock();
                     refusals = refusals.min(1);
                     continue;
@@ -151,6 +165,7 @@ impl StreamShared {
                 Err(exhausted) => {
                     let error = self.out_of_memory(pool, &heap, exhausted);
                     self.give_back_above(&mut heap, reserved);
+                    self.context.note_shortage(returned);
                     return Err(error);
                 }
             };
