@@ -20,6 +20,7 @@ use crate::state::context::Context;
 use crate::state::last::FoundPool;
 use crate::state::pool::{Heap, PoolShared};
 use crate::state::stream::{State, StreamShared};
+use crate::stream::supply::note_shortage;
 
 /// How many of the largest allocations a report names.
 const REPORTED: usize = 5;
@@ -132,7 +133,7 @@ impl StreamShared {
     #[cold]
     fn relieve(&self, state: &mut State, pool: &PoolShared, bytes: u64) -> Result<Grant> {
         pool.drain_shelves(Some((self, state)), 0);
-        let (mut shortage, mut returned) = (None, 0);
+        let (mut shortage, mut before) = (None, None);
         let mut heap = pool.lock();
         pool.destroy_exposed(&mut heap);
         // What the host was told has completed may serve anybody, whatever the policy, also what lay on a shelf
@@ -157,7 +158,7 @@ impl StreamShared {
                     drop(heap);
                     shortage = Some(self.insist(state));
                     // What comes back from here on is news to who waits.
-                    returned = self.context.returned();
+                    before = Some(self.context.supply());
                     heap = pool.lock();
                     refusals = refusals.min(1);
                     continue;
@@ -165,7 +166,7 @@ impl StreamShared {
                 Err(exhausted) => {
                     let error = self.out_of_memory(pool, &heap, exhausted);
                     self.give_back_above(&mut heap, reserved);
-                    self.context.note_shortage(returned);
+                    before.into_iter().for_each(note_shortage);
                     return Err(error);
                 }
             };

@@ -23,22 +23,45 @@ use crate::stream::relieve::{PATIENCE, Shortage};
 const SLEEP_FIRST: Duration = Duration::from_micros(20);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
+/// What a device's pools had at a moment.
+pub(crate) struct Supply {
+    device: u32,
+    /// How many blocks the heaps had got back. A pool that goes takes its number along: any change says that memory
+    /// came back.
+    returned: u64,
+    /// The ends of the streams that had not come so far.
+    in_flight: Vec<Point>,
+}
+
 thread_local! {
-    /// The device that refused this thread a request for memory last, and how many blocks its pools had got back then.
-    static REFUSED: Cell<Option<(u32, u64)>> = const { Cell::new(None) };
+    /// At the last look before this thread was refused memory.
+    static REFUSED: Cell<Option<Supply>> = const { Cell::new(None) };
+}
+
+/// The calling thread is being refused memory, for which it looked after this.
+pub(crate) fn note_shortage(before: Supply) {
+    // At the end of a thread there is no next request.
+    let _ = REFUSED.try_with(|refused| refused.set(Some(before)));
 }
 
 impl Context {
-    /// How many blocks the heaps have got back. A pool that goes takes its number along: any change says that memory
-    /// came back.
-    pub(crate) fn returned(&self) -> u64 {
+    fn returned(&self) -> u64 {
         self.pools().iter().fold(0, |sum, pool| sum.wrapping_add(pool.lock().returned()))
     }
 
-    /// The calling thread is being refused memory, which it looked for when the heaps had got back so many blocks.
-    pub(crate) fn note_shortage(&self, returned: u64) {
-        // At the end of a thread there is no next request.
-        let _ = REFUSED.try_with(|refused| refused.set(Some((self.number, returned))));
+    /// What there is now, to be compared with later.
+    pub(crate) fn supply(&self) -> Supply {
+        let in_flight = self.chains.poll(&*self.driver).unfinished();
+        Supply { device: self.number, returned: self.returned(), in_flight }
+    }
+
+    /// Whether memory came back since, or may be moved now.
+    fn is_better(&self, before: &Supply) -> bool {
+        let completed = |points: &[Point]| {
+            let poll = self.chains.poll(&*self.driver);
+            points.iter().any(|point| poll.is_over(*point))
+        };
+        self.returned() != before.returned || completed(&before.in_flight)
     }
 }
 
@@ -80,33 +103,19 @@ impl Pool {
         process::refuse_forked()?;
         let context = &self.shared.context;
         let (begun, mut sleep) = (Instant::now(), SLEEP_FIRST);
+        let refused = REFUSED.try_with(Cell::take).ok().flatten().filter(|before| before.device == context.number);
+        let before = refused.unwrap_or_else(|| context.supply());
+        // What is freed from here on goes to the heaps, where it is seen; what was freed before follows.
         let shortage = Shortage::of(context.pools());
-        let in_flight = context.in_flight();
         shortage.drain(PATIENCE);
-        let refused = REFUSED.take().filter(|(device, _)| *device == context.number);
-        let before = refused.map_or_else(|| context.returned(), |(_, returned)| returned);
-        loop {
-            if context.returned() != before || context.has_completed_one(&in_flight) {
-                return Ok(true);
-            }
+        while !context.is_better(&before) {
             let Some(left) = timeout.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) else {
                 return Ok(false);
             };
             std::thread::sleep(sleep.min(left));
             sleep = (2 * sleep).min(SLEEP_MAX);
         }
-    }
-}
-
-impl Context {
-    /// The ends of the streams that have not come so far.
-    fn in_flight(&self) -> Vec<Point> {
-        let poll = self.chains.poll(&*self.driver);
-        poll.unfinished()
-    }
-
-    fn has_completed_one(&self, points: &[Point]) -> bool {
-        let poll = self.chains.poll(&*self.driver);
-        points.iter().any(|point| poll.is_over(*point))
+        drop(shortage);
+        Ok(true)
     }
 }
