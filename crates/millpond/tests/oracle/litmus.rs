@@ -74,7 +74,7 @@ fn call(name: &'static str, code: Code) -> std::result::Result<(), (&'static str
 
 macro_rules! corpus {
     ($name:literal) => {
-        include_str!(concat!("../../../../litmus/measured/", $name, ".litmus"))
+        include_str!(concat!("measured/", $name, ".litmus"))
     };
 }
 

@@ -10,6 +10,7 @@ mod layers;
 mod locks;
 mod paths;
 mod phrases;
+mod published;
 mod sizes;
 mod source;
 mod unsafety;
