@@ -70,7 +70,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // Places are lines of this crate, which say nothing to a C program.
-            Failure::Refused(error) => f.write_str(&in_c(&error.clone().without_places().to_string())),
+            Failure::Refused(error) => f.write_str(&in_c(&error.clone().without_places().report().to_string())),
             Failure::Handle(kind) => {
                 write!(f, "not a {kind} handle: null, destroyed, or a handle of something else")
             }
@@ -240,6 +240,20 @@ pub const MILLPOND_VERSION_MAJOR: i32 = 0;
 pub const MILLPOND_VERSION_MINOR: i32 = 1;
 /// Its third number.
 pub const MILLPOND_VERSION_PATCH: i32 = 0;
+
+const _: () = {
+    const fn is(number: i32, text: &str) -> bool {
+        let (mut read, mut at) = (0, 0);
+        while at < text.len() {
+            read = 10 * read + (text.as_bytes()[at] - b'0') as i32;
+            at += 1;
+        }
+        read == number
+    }
+    assert!(is(MILLPOND_VERSION_MAJOR, env!("CARGO_PKG_VERSION_MAJOR")), "the header has the crate's version");
+    assert!(is(MILLPOND_VERSION_MINOR, env!("CARGO_PKG_VERSION_MINOR")), "the header has the crate's version");
+    assert!(is(MILLPOND_VERSION_PATCH, env!("CARGO_PKG_VERSION_PATCH")), "the header has the crate's version");
+};
 
 /// The library's version, such as "0.1.0".
 #[unsafe(no_mangle)]

@@ -356,16 +356,11 @@ Exit status: 0 all is well, 1 the device could not serve, 2 bad input.";
 impl Pool {
     /// The settings as the library takes them.
     pub fn config(&self) -> PoolConfig {
-        PoolConfig {
-            slack: self.slack,
-            release_threshold: self.release_threshold,
-            reuse: ReusePolicy {
-                follow_event_dependencies: self.follow_event_dependencies,
-                allow_opportunistic: self.opportunistic,
-                allow_internal_dependencies: self.internal_dependencies,
-            },
-            ..PoolConfig::default()
-        }
+        PoolConfig::default().slack(self.slack).release_threshold(self.release_threshold).reuse(ReusePolicy {
+            follow_event_dependencies: self.follow_event_dependencies,
+            allow_opportunistic: self.opportunistic,
+            allow_internal_dependencies: self.internal_dependencies,
+        })
     }
 }
 
@@ -450,7 +445,7 @@ mod tests {
     #[test]
     fn the_pool_is_as_asked() {
         let plain = replay(&["x"]).unwrap().pool.config();
-        assert_eq!(plain, PoolConfig { release_threshold: u64::MAX, ..PoolConfig::default() });
+        assert_eq!(plain, PoolConfig::default().release_threshold(u64::MAX));
         let asked = ["x", "--slack", "0.01", "--no-opportunistic", "--release-threshold", "64MiB"];
         let pool = replay(&asked).unwrap().pool.config();
         assert_eq!((pool.slack, pool.release_threshold), (Slack::Fixed(0.01), 64 * MIB));

@@ -42,10 +42,8 @@ struct Library {
 impl Library {
     fn new(setup: &Setup) -> millpond::Result<Self> {
         let device = match setup.device {
-            DeviceKind::Host => Device::host(HostConfig { total_bytes: DEVICE_BYTES, ..HostConfig::default() })?,
-            DeviceKind::Sim => {
-                Device::sim(SimConfig { total_bytes: DEVICE_BYTES, watch: Watch::Counts, ..SimConfig::default() })?
-            }
+            DeviceKind::Host => Device::host(HostConfig::default().total_bytes(DEVICE_BYTES))?,
+            DeviceKind::Sim => Device::sim(SimConfig::default().total_bytes(DEVICE_BYTES).watch(Watch::Counts))?,
         };
         let pool = device.pool(setup.pool.clone())?;
         let streams = (0..setup.streams).map(|_| device.non_blocking_stream()).collect::<Result<_, _>>()?;
@@ -107,5 +105,5 @@ impl Server for Library {
 
 #[cold]
 fn refused(error: millpond::Error) -> ServeError {
-    ServeError(error.to_string())
+    ServeError(error.report().to_string())
 }

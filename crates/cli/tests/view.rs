@@ -165,7 +165,7 @@ fn trace(name: &str) -> PathBuf {
 
     let path = to(name);
     let trace = Trace::create(&path).unwrap();
-    let config = HostConfig { trace: Some(trace.clone()), ..HostConfig::default() };
+    let config = HostConfig::default().trace(trace.clone());
     let device = Device::host(config).unwrap();
     let (pool, stream) = (device.default_pool(), device.stream().unwrap());
     let x = stream.alloc::<u8>(&pool, 1 << 20).unwrap();

@@ -161,7 +161,7 @@ fn the_last_resort_is_a_wait() {
     pool.free(freed.block, Freed::after(at(0, 5)));
     let refused = pool.grow(MIB, &stream(1), &Past(0), 0).unwrap_err();
     assert_eq!((refused.requested, refused.held, refused.reserved), (MIB, 0, 4 * MIB));
-    assert_eq!((refused.idle, refused.limit), (4 * MIB, 3 * MIB));
+    assert_eq!((refused.idle, refused.limit), (4 * MIB, Some(3 * MIB)));
     assert!(pool.next_step().is_none());
 }
 

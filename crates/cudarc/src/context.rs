@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use cudarc::driver::{CudaContext, CudaStream};
+use millpond::config::StreamKind;
 use millpond::cuda::CudaConfig;
-use millpond::raw::StreamKind;
 use millpond::{Buffer, Device, DeviceConfig, Refused};
 
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ impl Context {
     /// [`Error::Millpond`] that says what is missing: the driver library, a function of it, the device. cudarc, which
     /// panics where there is no driver library, is asked only afterwards.
     pub fn open(ordinal: u32) -> Result<Context> {
-        Self::open_with(CudaConfig { ordinal, ..CudaConfig::default() }, DeviceConfig::default())
+        Self::open_with(CudaConfig::default().ordinal(ordinal), DeviceConfig::default())
     }
 
     /// As [`open`](Self::open), with all settings of Millpond's.

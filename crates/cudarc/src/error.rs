@@ -12,10 +12,10 @@ pub enum Error {
     #[error(transparent)]
     Millpond(#[from] millpond::Error),
     /// A call of cudarc failed.
-    #[error("a call of cudarc failed: {0}")]
+    #[error("a call of cudarc failed")]
     Cudarc(#[from] DriverError),
     /// What the closure returned. The declared accesses count as used: part of the work may be under way.
-    #[error("the work was declared, and submitting it failed: {0}")]
+    #[error("the work was declared, and submitting it failed")]
     Submit(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The context is none that `CudaContext::new` makes.
     #[error("memory is served in the primary context of a device: make the context with `CudaContext::new`")]

@@ -43,7 +43,7 @@ fn served(ordinal: c_int) -> millpond::Result<Arc<Served>> {
     }
     let device = Device::cuda(u32::try_from(ordinal).unwrap_or(u32::MAX))?;
     // Millpond does not see the program's synchronisations: what is idle goes back when it is wanted elsewhere.
-    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() })?;
+    let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX))?;
     // SAFETY: the promise of who calls the functions below, which tell of streams that are closed.
     let trusted = unsafe { device.trusted(pool, false) };
     let served = Arc::new(Served { trusted, live: Mutex::default() });
@@ -95,7 +95,7 @@ fn guard<T>(call: &str, act: impl FnOnce() -> millpond::Result<T>) -> std::resul
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => {
-            eprintln!("millpond: {call}: {error}");
+            eprintln!("millpond: {call}: {}", error.report());
             match error {
                 millpond::Error::OutOfMemory(_) => Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY),
                 millpond::Error::Driver(error) if matches!(*error, DriverError::Captured { .. }) => {

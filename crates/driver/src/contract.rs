@@ -57,6 +57,9 @@ pub struct StreamFlags {
     pub label: u32,
     /// What foreign work in default streams means to it.
     pub tie: Tie,
+    /// Whose work goes first where the device cannot run all: lower numbers do, 0 is usual (CUDA:
+    /// `cuStreamCreateWithPriority`, which takes the nearest number that the device knows). A wish, and no order.
+    pub priority: i32,
 }
 
 /// What a stream is to the device's own default streams, for the sake of foreign work in them. Millpond makes the ties

@@ -17,8 +17,8 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// A driver over the first device.
 fn open() -> CudaDriver {
     let is_real = std::env::var("MILLPOND_TEST_DEVICE").is_ok_and(|wish| wish == "cuda");
-    let library = (!is_real).then(fakecuda::library);
-    CudaDriver::new(CudaConfig { library, ..CudaConfig::default() }).expect("a CUDA device")
+    let config = CudaConfig::default();
+    CudaDriver::new(if is_real { config } else { config.library(fakecuda::library()) }).expect("a CUDA device")
 }
 
 /// Ends captures, and begins others, as fast as it can.

@@ -62,6 +62,7 @@ pub(crate) struct State {
 struct Open {
     raw: RawStream,
     is_blocking: bool,
+    priority: i32,
     context: Context,
 }
 
@@ -174,12 +175,16 @@ impl Device {
         result
     }
 
-    pub(crate) fn open_stream(&self, is_blocking: bool) -> Result<Stream, Code> {
+    pub(crate) fn open_stream(&self, is_blocking: bool, priority: i32) -> Result<Stream, Code> {
         let mut state = self.state()?;
         let raw = answer(self.host.open_stream(StreamFlags::default()))?;
         let handle = fresh_handle();
-        state.streams.insert(handle, Open { raw, is_blocking, context: current::context() });
+        state.streams.insert(handle, Open { raw, is_blocking, priority, context: current::context() });
         Ok(Stream(handle))
+    }
+
+    pub(crate) fn priority_of(&self, stream: Stream) -> Result<i32, Code> {
+        self.state()?.streams.get(&stream.0).map(|open| open.priority).ok_or(Code::INVALID_HANDLE)
     }
 
     pub(crate) fn close_stream(&self, stream: Stream) -> Result<(), Code> {
@@ -227,7 +232,9 @@ impl Device {
                 }
                 return Ok(legacy);
             }
-            Stream::PER_THREAD => Open { raw: self.per_thread(state)?, is_blocking: true, context: current::context() },
+            Stream::PER_THREAD => {
+                Open { raw: self.per_thread(state)?, is_blocking: true, priority: 0, context: current::context() }
+            }
             other => *state.streams.get(&other.0).ok_or(Code::INVALID_HANDLE)?,
         };
         if open.context != current::context() {

@@ -24,6 +24,8 @@ use crate::settings;
 
 /// As on GPUs of today.
 const GRANULARITY: u64 = 2 * MIB;
+/// As on GPUs of today: streams have priorities from this one to 0.
+const PRIORITY_GREATEST: c_int = -5;
 /// The version of CUDA that it claims to understand.
 const VERSION: c_int = 13_000;
 
@@ -58,6 +60,17 @@ unsafe fn put<T>(place: *mut T, value: T) -> Outcome {
     // SAFETY: not null, and the caller's promise.
     unsafe { place.write(value) };
     Ok(())
+}
+
+/// # Safety
+/// As of [`put`].
+unsafe fn open_stream(stream: *mut Stream, flags: c_uint, priority: c_int) -> Outcome {
+    if flags > STREAM_NON_BLOCKING {
+        return Err(Code::INVALID_VALUE);
+    }
+    let opened = current_device()?.open_stream(flags != STREAM_NON_BLOCKING, priority)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(stream, opened) }
 }
 
 /// Reads a structure of the caller.
@@ -281,12 +294,17 @@ exports! {
         current_device()?.with_memory(|memory, host| memory.unmap(host, at, bytes as u64))
     }
     "cuStreamCreate" cuStreamCreate(stream: *mut Stream, flags: c_uint) {
-        if flags > STREAM_NON_BLOCKING {
-            return Err(Code::INVALID_VALUE);
-        }
-        let opened = current_device()?.open_stream(flags != STREAM_NON_BLOCKING)?;
         // SAFETY: the caller's place.
-        unsafe { put(stream, opened) }
+        unsafe { open_stream(stream, flags, 0) }
+    }
+    "cuStreamCreateWithPriority" cuStreamCreateWithPriority(stream: *mut Stream, flags: c_uint, priority: c_int) {
+        // SAFETY: the caller's place.
+        unsafe { open_stream(stream, flags, priority.clamp(PRIORITY_GREATEST, 0)) }
+    }
+    "cuStreamGetPriority" cuStreamGetPriority(stream: Stream, priority: *mut c_int) {
+        let found = current_device()?.priority_of(stream)?;
+        // SAFETY: the caller's place.
+        unsafe { put(priority, found) }
     }
     "cuStreamDestroy" cuStreamDestroy_v2(stream: Stream) {
         current_device()?.close_stream(stream)

@@ -64,7 +64,7 @@ fn warm_up() {
 
 /// A pool that keeps what it has.
 fn keeping(device: &Device) -> Pool {
-    device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).expect("a pool")
+    device.pool(PoolConfig::default().release_threshold(u64::MAX)).expect("a pool")
 }
 
 fn pair(stream: &Stream, pool: &Pool, bytes: usize) {
@@ -387,7 +387,7 @@ fn producer(device: &Device, outputs: usize, fills: Fills) {
         let alloc = graph.node_of(memory).expect("its node");
         last = vec![graph.add_memset(&[alloc], memory.write(), value).expect("a memset")];
     }
-    let instantiate = Instantiate { auto_free_on_launch: true };
+    let instantiate = Instantiate::default().auto_free_on_launch(true);
     let name = format!("auto-free {outputs}{}", if fills == Fills::Unlike { " unlike" } else { "" });
     launches(&name, &graph.instantiate(instantiate).expect("an instance"), &stream);
 }

@@ -38,7 +38,7 @@ fn main() {
     }
     let quick = std::env::args().any(|arg| arg == "quick");
     let device = Device::sim(SimConfig::default()).expect("a simulated device");
-    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).expect("a pool");
+    let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX)).expect("a pool");
     let stream = device.stream().expect("a stream");
     println!("{:<52} {:>10}", "work", "ns a pair");
     for bytes in [512, 64 * KIB, MIB, 256 * MIB] {
@@ -93,7 +93,7 @@ fn rounds(calls: u32, mut call: impl FnMut()) -> f64 {
 
 /// Allocated on one stream, handed over by an event, freed on another.
 fn hand_over(device: &Device) {
-    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).expect("a pool");
+    let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX)).expect("a pool");
     let (left, right) = (device.stream().expect("a stream"), device.stream().expect("a stream"));
     let ns = rounds(50_000, || {
         let buffer: Buffer<u8> = left.alloc(&pool, 64 << 10).expect("memory");
@@ -105,7 +105,7 @@ fn hand_over(device: &Device) {
 
 /// 1000 live allocations of random sizes; one at random is replaced.
 fn replacement(device: &Device) {
-    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).expect("a pool");
+    let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX)).expect("a pool");
     let stream = device.stream().expect("a stream");
     let mut random = Random::default();
     let mut live: Vec<Buffer<u8>> = (0..1000).map(|_| stream.alloc(&pool, random.size()).expect("memory")).collect();
@@ -155,7 +155,7 @@ fn replaced() -> Vec<Event> {
 const TIMED: usize = 16_000;
 
 fn cold(device: &Device, events: &[Event]) {
-    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).expect("a pool");
+    let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX)).expect("a pool");
     let stream = device.non_blocking_stream().expect("a stream");
     pass(&stream, &pool, events, None);
     // Another thread: the locks that the first one owns are taken by a swap from now on.
@@ -201,7 +201,7 @@ fn pass(stream: &Stream, pool: &Pool, events: &[Event], mut times: Option<&mut [
 
 /// A 1 KiB pair among many free holes of 1 KiB that nothing joins.
 fn separated_holes(device: &Device, holes: usize) {
-    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).expect("a pool");
+    let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX)).expect("a pool");
     let stream = device.stream().expect("a stream");
     let mut live: Vec<Buffer<u8>> = (0..2 * holes).map(|_| stream.alloc(&pool, 1024).expect("memory")).collect();
     let mut odd = false;

@@ -43,7 +43,7 @@ fn time<R>(act: impl FnOnce() -> Result<R>) -> Result<(f64, R)> {
 
 fn measure(what: &str, bytes: u64, slack: Slack, keeps_pool: bool) -> Result<()> {
     let device = Device::host(HostConfig::default())?;
-    let pool = device.pool(PoolConfig { shareable: true, slack, ..Default::default() })?;
+    let pool = device.pool(PoolConfig::default().shareable(true).slack(slack))?;
     let stream = device.stream()?;
     let buffer = stream.alloc::<u8>(&pool, bytes as usize)?;
     stream.synchronize()?;

@@ -22,7 +22,7 @@ fn best(mut act: impl FnMut()) -> f64 {
 
 /// An allocation and a free; a launch.
 fn measure(trace: Option<Trace>) -> (f64, f64) {
-    let device = Device::sim(SimConfig { trace, ..SimConfig::default() }).expect("a simulated device");
+    let device = Device::sim(SimConfig::default().trace(trace)).expect("a simulated device");
     let pool = device.pool(PoolConfig::default()).expect("a pool");
     let stream = device.stream().expect("a stream");
     let pair = best(|| {

@@ -35,7 +35,7 @@ fn main() -> Result<()> {
     let _ = produce.launch(&left)?;
     // Nothing orders the outside yet: refused, with both sides.
     if let Err(refused) = outside.launch(out.read(), |_| ()) {
-        println!("error: {refused}\n");
+        println!("error: {}\n", refused.report());
     }
     outside.wait_external(&is_made)?;
     outside.launch(out.write(), move |out| {
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     })?;
     // The freeing graph's wait node would find nothing: the free comes after no use.
     if let Err(refused) = free.launch(&right) {
-        println!("error: {refused}\n");
+        println!("error: {}\n", refused.report());
     }
     let host = outside.copy_to_host(out.read())?;
     assert!(host.iter().all(|x| *x == 21));

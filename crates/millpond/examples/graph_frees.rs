@@ -19,7 +19,7 @@ fn main() -> millpond::Result<()> {
     let buffer = exec.launch(&stream)?.take(out)?;
     // Before the host has waited: refused, and given back.
     let refused = device.free(buffer).expect_err("nothing orders the host after the launch");
-    println!("error: {refused}\n");
+    println!("error: {}\n", refused.report());
     stream.synchronize()?;
     assert!(stream.copy_to_host(refused.buffer.read())?.iter().all(|byte| *byte == 9));
     device.free(refused.buffer)?;
@@ -30,7 +30,7 @@ fn main() -> millpond::Result<()> {
     let _ = freeing.instantiate(Instantiate::default())?.launch(&stream)?;
     println!("freed by another graph's free node");
 
-    let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+    let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
     let _ = exec.launch(&stream)?;
     let last = exec.launch(&stream)?.take(out)?;
     println!("freed by the next launch");

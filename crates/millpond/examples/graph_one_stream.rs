@@ -24,11 +24,11 @@ fn main() -> millpond::Result<()> {
 
         // A launch before the free is refused; after it, it needs no waiting.
         let refused = exec.launch(&stream).expect_err("an allocation of the launch before is live");
-        println!("  refused: {refused}");
+        println!("  refused: {}", refused.report());
         let view = buffer.view();
         stream.free(buffer)?;
         let refused = stream.launch(view.read(), |_| ()).expect_err("it is freed");
-        println!("  error: {refused}");
+        println!("  error: {}", refused.report());
     }
     Ok(())
 }

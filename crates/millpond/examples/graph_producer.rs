@@ -22,7 +22,7 @@ fn main() -> Result<()> {
         })?;
         Ok((ones.into_alloc_node(), tens.into_alloc_node()))
     })?;
-    let produce = producer.instantiate(Instantiate { auto_free_on_launch: true })?;
+    let produce = producer.instantiate(Instantiate::default().auto_free_on_launch(true))?;
     drop(producer); // The exec keeps the addresses.
 
     let result = stream.alloc::<u32>(&pool, LEN)?;
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     other.wait(&stream.record()?)?;
     other.launch(ones.read(), |_| ())?;
     if let Err(refused) = produce.launch(&stream) {
-        println!("error: {refused}\n");
+        println!("error: {}\n", refused.report());
     }
     stream.wait(&other.record()?)?;
     let launch = produce.launch(&stream)?;

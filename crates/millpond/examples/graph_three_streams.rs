@@ -23,7 +23,7 @@ fn main() -> millpond::Result<()> {
         let _ = produce.launch(&first)?;
         // Nothing orders the second stream yet: refused, with both sides.
         if let Err(refused) = second.launch(out.read(), |_| ()) {
-            println!("error: {refused}\n");
+            println!("error: {}\n", refused.report());
         }
         second.wait(&first.record()?)?;
         second.launch(out.write(), |out| out.iter_mut().for_each(|out| *out *= 3))?;

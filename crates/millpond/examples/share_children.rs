@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn parent() -> Result<(), Box<dyn Error>> {
     let device = Device::host(HostConfig::default())?;
-    let pool = device.pool(PoolConfig { shareable: true, ..Default::default() })?;
+    let pool = device.pool(PoolConfig::default().shareable(true))?;
     let stream = device.stream()?;
     let mut shares: Vec<(Buffer<u32>, Child)> = Vec::new();
     for number in 1..=2 {
@@ -63,7 +63,7 @@ fn child(memory: &Ticket, event: &Ticket, number: u32) -> Result<(), Box<dyn Err
     let share: Buffer<u32> = unsafe { device.import(memory)? };
     // Nothing orders this after what the parent did: it is refused before it runs.
     let refused = stream.launch(share.read(), |_| ()).err().ok_or("it is not ordered")?;
-    println!("child {number}: refused: {refused}");
+    println!("child {number}: refused: {}", refused.report());
     stream.wait(&device.import_event(event)?)?;
     assert!(stream.copy_to_host(share.read())?.iter().all(|x| *x == number));
     stream.launch(share.write(), move |x| x.fill(number * 10))?;

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn parent() -> Result<(), Box<dyn Error>> {
     let device = Device::host(HostConfig::default())?;
-    let pool = device.pool(PoolConfig { shareable: true, ..Default::default() })?;
+    let pool = device.pool(PoolConfig::default().shareable(true))?;
     let stream = device.stream()?;
     for round in 0..100 {
         let buffer = stream.alloc::<u32>(&pool, LEN)?;

@@ -6,7 +6,7 @@ use millpond::{Device, HostConfig, MIB, PoolConfig};
 
 fn main() -> millpond::Result<()> {
     let device = Device::host(HostConfig::default())?;
-    let pool = device.pool(PoolConfig { release_threshold: 16 * MIB, ..Default::default() })?;
+    let pool = device.pool(PoolConfig::default().release_threshold(16 * MIB))?;
     let (left, right) = (device.stream()?, device.stream()?);
 
     let x = left.alloc::<f32>(&pool, 1024)?; // exists from this point of `left` on
@@ -15,7 +15,7 @@ fn main() -> millpond::Result<()> {
 
     // Nothing orders `right` after `left`: refused before it runs.
     if let Err(refused) = right.launch(x.read(), |_| ()) {
-        println!("error: {refused}\n");
+        println!("error: {}\n", refused.report());
     }
 
     right.wait(&left.record()?)?; // an event orders it
@@ -25,7 +25,7 @@ fn main() -> millpond::Result<()> {
     // `left` knows nothing of what `right` does: a free there is refused, and gives `x` back.
     let x = match left.free(x) {
         Err(refused) => {
-            println!("error: {refused}\n");
+            println!("error: {}\n", refused.report());
             refused.buffer
         }
         Ok(()) => return Ok(()),

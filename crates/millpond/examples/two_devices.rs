@@ -20,20 +20,20 @@ fn main() -> Result<()> {
     // Whose memory it is, is asked before anything runs.
     let refused = right.copy(x.read(), y.write()).expect_err("nothing is granted");
     assert!(matches!(refused.invalid(), Some(Invalid::NoAccess { .. })));
-    println!("error: {refused}\n");
+    println!("error: {}\n", refused.report());
 
     // For all memory of the pool: what it has, and what it will have.
     pool.grant(&there, PeerAccess::ReadWrite)?;
     let refused = right.copy(x.read(), y.write()).expect_err("nothing orders it after the fill");
     assert!(refused.violation().is_some());
-    println!("error: {refused}\n");
+    println!("error: {}\n", refused.report());
     right.wait(&left.record()?)?; // a stream of one device waits for an event of the other
     right.copy(x.read(), y.write())?;
     right.memset(x.write(), 8)?; // the other device writes memory of this one
 
     // Access is taken away only when all uses are known to be over.
     let refused = pool.revoke(&there).expect_err("a copy may be in flight");
-    println!("error: {refused}\n");
+    println!("error: {}\n", refused.report());
     left.wait(&right.record()?)?;
     assert_eq!(left.copy_to_host(x.read())?, vec![8; 1 << 20]);
     assert_eq!(right.copy_to_host(y.read())?, vec![7; 1 << 20]);

@@ -3,7 +3,9 @@
 //!
 //! Run with `cargo run -p millpond --example walks`.
 
-use millpond::{Buffer, Device, GraphExec, HostConfig, Instantiate, Pool, PoolConfig, Result, Stream, Ticket};
+use millpond::graph::{GraphExec, Instantiate};
+use millpond::share::Ticket;
+use millpond::{Buffer, Device, HostConfig, Pool, PoolConfig, Result, Stream};
 
 #[inline(never)]
 fn walk_hit(stream: &Stream, pool: &Pool) -> Result<Buffer<f32>> {
@@ -61,7 +63,7 @@ fn main() -> Result<()> {
     exec.launch(&stream).map(drop)?;
     walk_graph(&exec, &stream)?;
 
-    let shared = device.pool(PoolConfig { shareable: true, ..PoolConfig::default() })?;
+    let shared = device.pool(PoolConfig::default().shareable(true))?;
     let buffer = stream.alloc::<f32>(&shared, 1024)?;
     buffer.export()?;
     let ticket = walk_export(&buffer)?;

@@ -1,13 +1,15 @@
 //! Stream-ordered GPU memory: allocate, use and free memory in stream order, with every wrong order refused at the line
 //! that makes it.
 //!
+//! The [guide] begins with the concepts, and has what differs from other allocators, and recipes.
+//!
 //! # A tour
 //! ```
 //! use millpond::{Device, HostConfig, MIB, PoolConfig};
 //!
 //! # fn main() -> millpond::Result<()> {
 //! let device = Device::host(HostConfig::default())?;
-//! let pool = device.pool(PoolConfig { release_threshold: 16 * MIB, ..Default::default() })?;
+//! let pool = device.pool(PoolConfig::default().release_threshold(16 * MIB))?;
 //! let (left, right) = (device.stream()?, device.stream()?);
 //!
 //! let x = left.alloc::<f32>(&pool, 1024)?; // exists from this point of `left` on
@@ -15,7 +17,7 @@
 //!
 //! // Unordered: refused before it runs, with both sides and what is missing between them.
 //! let refused = right.launch(x.read(), |_| ()).unwrap_err();
-//! assert!(refused.to_string().contains("help: make stream 2 wait for an event recorded on stream 1"));
+//! assert!(refused.report().to_string().contains("help: make stream 2 wait for an event recorded on stream 1"));
 //!
 //! right.wait(&left.record()?)?; // an event orders it
 //! let y = right.alloc::<f32>(&pool, 1024)?;
@@ -41,18 +43,62 @@ mod stream;
 mod sync;
 mod trace;
 
-#[cfg(doctest)]
-#[doc = include_str!("../docs/graphs.md")]
-struct GraphsPage;
-/// The examples of the guide.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/devices.md")]
-mod devices_guide {}
-
-/// The examples of the page about sharing compile and run.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/sharing.md")]
-mod sharing_page {}
+/// The guide. Read in this order; each page has programs that run as they stand.
+///
+/// 1. [Concepts](guide::concepts): points, orders, verdicts, who owns memory.
+/// 2. What you know already: from [`cudaMallocAsync`](guide::from_cuda), from [RMM](guide::from_rmm), from
+///    [PyTorch](guide::from_pytorch).
+/// 3. [Cookbook](guide::cookbook): a pipeline, a loop over a graph, a server with a limit, results in local variables.
+/// 4. [Questions](guide::faq).
+///
+/// Then what you need of: [graphs](guide::graphs), several [devices](guide::devices), several
+/// [processes](guide::sharing), what a pool [keeps](guide::slack), [judging](guide::check) recorded programs,
+/// [litmus](guide::litmus) programs, [placing](guide::plan) buffers ahead, the [page](guide::view) that shows a program,
+/// file [formats](guide::formats); and for other programs [any CUDA program](guide::any_program),
+/// [C and C++](guide::c), [PyTorch](guide::pytorch), [CuPy](guide::cupy).
+///
+/// The pages are those of the repository's folder `docs`; this module is there in the documentation only.
+#[cfg(doc)]
+pub mod guide {
+    #[doc = include_str!("../docs/concepts.md")]
+    pub mod concepts {}
+    #[doc = include_str!("../docs/from-cuda.md")]
+    pub mod from_cuda {}
+    #[doc = include_str!("../docs/from-rmm.md")]
+    pub mod from_rmm {}
+    #[doc = include_str!("../docs/from-pytorch.md")]
+    pub mod from_pytorch {}
+    #[doc = include_str!("../docs/cookbook.md")]
+    pub mod cookbook {}
+    #[doc = include_str!("../docs/faq.md")]
+    pub mod faq {}
+    #[doc = include_str!("../docs/graphs.md")]
+    pub mod graphs {}
+    #[doc = include_str!("../docs/devices.md")]
+    pub mod devices {}
+    #[doc = include_str!("../docs/sharing.md")]
+    pub mod sharing {}
+    #[doc = include_str!("../docs/slack.md")]
+    pub mod slack {}
+    #[doc = include_str!("../docs/check.md")]
+    pub mod check {}
+    #[doc = include_str!("../docs/litmus.md")]
+    pub mod litmus {}
+    #[doc = include_str!("../docs/plan.md")]
+    pub mod plan {}
+    #[doc = include_str!("../docs/view.md")]
+    pub mod view {}
+    #[doc = include_str!("../docs/formats.md")]
+    pub mod formats {}
+    #[doc = include_str!("../docs/any-program.md")]
+    pub mod any_program {}
+    #[doc = include_str!("../docs/c.md")]
+    pub mod c {}
+    #[doc = include_str!("../docs/pytorch.md")]
+    pub mod pytorch {}
+    #[doc = include_str!("../docs/cupy.md")]
+    pub mod cupy {}
+}
 
 pub use api::device::Device;
 pub use names::config::{DeviceConfig, HostConfig, PoolConfig};
@@ -63,13 +109,15 @@ pub use state::buffer::{Buffer, View};
 pub use state::refused::Refused;
 pub use stream::event::Event;
 pub use stream::handle::Stream;
+pub use stream::scope::Scope;
 
 pub use bytemuck::Pod;
 pub use millpond_core::units::{GIB, KIB, MIB};
 
 /// Settings of devices and pools, and the values that they take.
 pub mod config {
-    pub use crate::names::config::{DeviceConfig, HostConfig, HostThreads, PoolConfig, SimConfig};
+    pub use crate::names::config::{DeviceConfig, HostConfig, HostThreads, PoolConfig, SimConfig, StreamConfig};
+    pub use crate::names::role::StreamKind;
     pub use crate::names::trace_file::Trace;
     pub use crate::names::violations::{Reporter, Violations};
     pub use millpond_core::pool::{ReusePolicy, Slack};
@@ -85,7 +133,9 @@ pub mod device {
 
 /// Why a call was refused: what [`Error`] is made of.
 pub mod error {
-    pub use crate::names::error::{CaptureError, Error, GraphError, Holder, Invalid, Nearest, OutOfMemory, Result};
+    pub use crate::names::error::{
+        CaptureError, Error, GraphError, Holder, Invalid, Nearest, OutOfMemory, Report, Result,
+    };
     pub use crate::names::share_error::ShareError;
     pub use crate::state::refused::Refused;
     pub use millpond_core::pool::Exhausted;
@@ -119,7 +169,6 @@ pub mod raw {
     pub use crate::api::held::Freeing;
     pub use crate::api::raw::{AccessList, AllWork, LiveAllocation, PoolPicture, RawMemory};
     pub use crate::api::trusted::Trusted;
-    pub use crate::names::role::StreamKind;
     pub use crate::state::access::Elements;
     pub use crate::stream::launch::Queue;
     pub use millpond_driver::RawStream;

@@ -18,6 +18,33 @@ fn is_send_and_sync<T: Send + Sync>() {}
 
 fn is_send<T: Send>() {}
 
+/// What is printed by who walks the sources of an error.
+fn chain(error: &dyn std::error::Error) -> Vec<String> {
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()
+}
+
+#[test]
+fn an_error_is_one_sentence_and_its_report_is_whole() -> millpond::Result<()> {
+    let (device, pool, stream) = opened(HostConfig::default().total_bytes(8 * MIB))?;
+    let (other, x) = (device.stream()?, stream.alloc::<u8>(&pool, 1 << 20)?);
+    let refused = other.free(x).unwrap_err();
+    assert_eq!(chain(&refused), [refused.error.to_string()]);
+    assert!(format!("{refused:?}").contains("help: make stream 2 wait"), "{refused:?}");
+    let full = stream.alloc::<u8>(&pool, 16 << 20).unwrap_err();
+    let mut graph = device.graph()?;
+    let node = graph.add_alloc::<u8>(&[], 64)?;
+    graph.add_memset(&[], node.write(), 0)?;
+    graph.add_memset(&[], node.write(), 1)?;
+    let faults = graph.instantiate(Instantiate::default()).unwrap_err();
+    assert!(faults.report().to_string().matches("help: ").count() > 1, "every fault: {faults:?}");
+    for error in [refused.error, full, faults] {
+        let (sentence, report) = (error.to_string(), error.report().to_string());
+        assert!(!sentence.contains('\n') && report.starts_with(&sentence) && report.contains('\n'), "{report}");
+        assert_eq!((chain(&error), format!("{error:?}")), (vec![sentence], report));
+    }
+    Ok(())
+}
+
 #[test]
 fn handles_cross_threads() {
     is_send_and_sync::<(Device, Stream, Pool, Event, Graph, GraphExec)>();
@@ -27,7 +54,6 @@ fn handles_cross_threads() {
 }
 
 #[test]
-#[allow(clippy::mutable_key_type)] // What a handle compares by never changes.
 fn handles_of_the_same_are_equal() -> millpond::Result<()> {
     let (device, other) = (Device::host(HostConfig::default())?, Device::host(HostConfig::default())?);
     assert!(device == device.clone() && device != other);
@@ -36,6 +62,14 @@ fn handles_of_the_same_are_equal() -> millpond::Result<()> {
     let (a, b) = (device.stream()?, device.stream()?);
     let streams: HashSet<Stream> = [a.clone(), a.clone(), b, other.legacy_stream(), device.legacy_stream()].into();
     assert_eq!(streams.len(), 4);
+    let (first, again) = (a.record()?, a.record()?);
+    a.memset(a.alloc::<u8>(&pool, 64)?.write(), 0)?;
+    let events: HashSet<Event> = [first.clone(), first, again, a.record()?].into();
+    assert_eq!(events.len(), 2, "the second record is of the same position");
+    let external = device.external_event();
+    assert!(HashSet::from([external.clone(), external, device.external_event()]).len() == 2);
+    let (_, (one, two)) = a.capture(|s| Ok((s.record()?, s.record()?)))?;
+    assert!(one == one.clone() && one != two);
     let exec = device.graph()?.instantiate(Instantiate::default())?;
     assert!(exec == exec.clone() && exec != device.graph()?.instantiate(Instantiate::default())?);
     let x = a.alloc::<u8>(&pool, 64)?;
@@ -47,7 +81,7 @@ fn handles_of_the_same_are_equal() -> millpond::Result<()> {
 
 #[test]
 fn debug_is_one_short_line() -> millpond::Result<()> {
-    let (device, pool, stream) = opened(HostConfig { total_bytes: 64 * MIB, ..Default::default() })?;
+    let (device, pool, stream) = opened(HostConfig::default().total_bytes(64 * MIB))?;
     let buffers: Vec<Buffer<u32>> = (0..2000).map(|_| stream.alloc(&pool, 100)).collect::<Result<_, _>>()?;
     let (graph, node) = stream.capture(|s| Ok(s.alloc::<u32>(&pool, 100)?.into_alloc_node()))?;
     let exec = graph.instantiate(Instantiate::default())?;
@@ -135,7 +169,7 @@ fn a_closure_that_runs_once_gives_away_what_it_owns() -> millpond::Result<()> {
 
 #[test]
 fn out_of_memory_is_told_with_its_report() -> millpond::Result<()> {
-    let (_device, pool, stream) = opened(HostConfig { total_bytes: 8 * MIB, ..Default::default() })?;
+    let (_device, pool, stream) = opened(HostConfig::default().total_bytes(8 * MIB))?;
     let refused = stream.alloc::<u8>(&pool, 16 << 20).unwrap_err();
     assert_eq!(refused.out_of_memory().map(|report| report.device_bytes), Some(8 * MIB), "{refused}");
     Ok(())

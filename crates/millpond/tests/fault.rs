@@ -86,7 +86,7 @@ fn a_fault_loses_the_device_and_the_process_ends_well() {
 fn a_child_that_faults() {
     let Ok(kind) = std::env::var(ROLE) else { return };
     let library = (kind == "fake").then(fakecuda::library);
-    let config = CudaConfig { library, ..CudaConfig::default() };
+    let config = CudaConfig::default().library(library);
     let device = Device::cuda_with(config.clone(), DeviceConfig::default()).expect("a CUDA device");
     run(&device, &config, &kind).expect("what comes before the fault");
     drop(device);
@@ -95,7 +95,7 @@ fn a_child_that_faults() {
 
 fn run(device: &Device, config: &CudaConfig, kind: &str) -> Result<()> {
     let (stream, other) = (device.stream()?, device.non_blocking_stream()?);
-    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..PoolConfig::default() })?;
+    let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX))?;
     let [x, y, z]: [Buffer<u8>; 3] =
         [stream.alloc(&pool, 4096)?, stream.alloc(&pool, 64 << 20)?, other.alloc(&device.default_pool(), 4096)?];
     stream.memset(x.write(), 1)?;
@@ -105,7 +105,7 @@ fn run(device: &Device, config: &CudaConfig, kind: &str) -> Result<()> {
         s.memset(out.write(), 3)?;
         Ok(out.into_alloc_node())
     })?;
-    let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+    let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
     let kept = exec.launch(&stream)?.take(out)?;
     let (before, external) = (stream.record()?, device.external_event());
     device.synchronize()?;
@@ -151,14 +151,14 @@ fn another_device(config: &CudaConfig) {
         }
     };
     println!("another device object: {error}");
-    assert!(error.to_string().contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{error:?}");
+    assert!(error.report().to_string().contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{error:?}");
 }
 
 #[track_caller]
 fn is_lost<T>(what: &str, result: Result<T>) {
     match result {
         Err(Error::DeviceLost { ref reason }) if reason.contains("CUDA_ERROR_ILLEGAL_ADDRESS") => {
-            println!("{what}: {}", result.err().map_or_else(String::new, |error| error.to_string()));
+            println!("{what}: {}", result.err().map_or_else(String::new, |error| error.report().to_string()));
         }
         other => panic!("{what}: {:?}, and not that the device is lost by an illegal address", other.map(drop)),
     }

@@ -83,7 +83,7 @@ fn repeat(act: Act, is_over: &Arc<AtomicBool>, device: &Device, pool: &Pool, sha
 fn program() {
     let device = Device::host(HostConfig::default()).unwrap();
     let pool = device.default_pool();
-    let shared = device.pool(PoolConfig { shareable: true, ..PoolConfig::default() }).unwrap();
+    let shared = device.pool(PoolConfig::default().shareable(true)).unwrap();
     let (stream, other) = (device.stream().unwrap(), device.non_blocking_stream().unwrap());
     let a = stream.alloc::<u8>(&pool, 4096).unwrap();
     let b = other.alloc::<u8>(&shared, 4096).unwrap();
@@ -196,7 +196,7 @@ fn a_kernel_that_forks_is_the_last_of_the_new_process() {
 
 fn forks_in_a_kernel(panics: bool) {
     let device = Device::host(HostConfig::default()).unwrap();
-    let (stream, pool) = (device.stream().unwrap(), device.pool(PoolConfig { shareable: true, ..Default::default() }));
+    let (stream, pool) = (device.stream().unwrap(), device.pool(PoolConfig::default().shareable(true)));
     let x = stream.alloc::<u32>(&pool.unwrap(), 16).unwrap();
     stream.memset(x.write(), 0).unwrap();
     let ended = Arc::new(AtomicBool::new(false));

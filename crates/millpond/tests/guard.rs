@@ -13,7 +13,7 @@ const SIGSEGV: i32 = 11;
 /// Writes a buffer, frees it or not, and reads its first byte by the raw address.
 fn read_after(free: bool, guard: bool) {
     let device = Device::host(HostConfig::default()).unwrap();
-    let pool = device.pool(PoolConfig { guard, release_threshold: u64::MAX, ..Default::default() }).unwrap();
+    let pool = device.pool(PoolConfig::default().guard(guard).release_threshold(u64::MAX)).unwrap();
     let stream = device.stream().unwrap();
     let buffer = stream.alloc::<u8>(&pool, 10_000).unwrap();
     let address = buffer.address() as *const u8;
@@ -67,7 +67,7 @@ fn without_the_guard_old_data_is_read() {
 #[test]
 fn guarded_memory_serves_again() {
     let device = Device::host(HostConfig::default()).unwrap();
-    let pool = device.pool(PoolConfig { guard: true, ..Default::default() }).unwrap();
+    let pool = device.pool(PoolConfig::default().guard(true)).unwrap();
     let stream = device.stream().unwrap();
     for round in 0..50u8 {
         let buffer = stream.alloc::<u8>(&pool, 5000 + 700 * usize::from(round % 5)).unwrap();
@@ -81,9 +81,9 @@ fn guarded_memory_serves_again() {
 #[test]
 fn a_destroyed_pool_keeps_its_last_block_until_it_is_closed() {
     let schedule = millpond::config::Schedule::Seeded(1);
-    let device = Device::host(HostConfig { schedule, ..Default::default() }).unwrap();
+    let device = Device::host(HostConfig::default().schedule(schedule)).unwrap();
     let stream = device.stream().unwrap();
-    let pool = device.pool(PoolConfig { guard: true, ..Default::default() }).unwrap();
+    let pool = device.pool(PoolConfig::default().guard(true)).unwrap();
     let x = stream.alloc::<u8>(&pool, 4096).unwrap();
     stream.memset(x.write(), 1).unwrap();
     stream.synchronize().unwrap();

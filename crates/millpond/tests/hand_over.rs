@@ -7,7 +7,7 @@ use millpond::{Buffer, Device, HostConfig, PoolConfig};
 const ROUNDS: u64 = 2_000;
 
 fn one_mark_and_one_wait(device: &Device) {
-    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).unwrap();
+    let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX)).unwrap();
     let (left, right) = (device.non_blocking_stream().unwrap(), device.non_blocking_stream().unwrap());
     let hand_over = || {
         let buffer: Buffer<u8> = left.alloc(&pool, 64 << 10).unwrap();

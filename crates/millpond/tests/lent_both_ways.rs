@@ -14,7 +14,7 @@ fn devices_that_lent_to_each_other_go() {
     };
     let make = || {
         let device = Device::host(HostConfig::default()).unwrap();
-        let pool = device.pool(PoolConfig { shareable: true, ..Default::default() }).unwrap();
+        let pool = device.pool(PoolConfig::default().shareable(true)).unwrap();
         let stream = device.stream().unwrap();
         let lent = stream.alloc::<u8>(&pool, 64).unwrap();
         stream.synchronize().unwrap();

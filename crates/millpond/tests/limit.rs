@@ -70,7 +70,7 @@ impl Whole<'_> {
     /// A pool that keeps all that it has, in chunks that can be moved.
     fn pool(&self) -> Pool {
         let chunk_bytes_max = (self.piece as u64 / 16 / (2 * MIB) * (2 * MIB)).max(2 * MIB);
-        self.on.pool(PoolConfig { release_threshold: u64::MAX, chunk_bytes_max, ..PoolConfig::default() })
+        self.on.pool(PoolConfig::default().release_threshold(u64::MAX).chunk_bytes_max(chunk_bytes_max))
     }
 
     /// Allocates pieces and writes their ends until that is refused: the pieces, and the refusal.

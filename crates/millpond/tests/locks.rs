@@ -19,7 +19,7 @@ fn churn(stream: &Stream, pool: &Pool, pairs: usize) {
 }
 
 fn shared_locks_of_two_threads(device: &Device) {
-    let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }).unwrap();
+    let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX)).unwrap();
     let (warm, done) = (Barrier::new(3), Barrier::new(3));
     let taken = std::thread::scope(|scope| {
         for _ in 0..2 {

@@ -22,7 +22,7 @@ fn subject(make: Make, trace: Option<Trace>) -> (Subject, Told) {
     let told = Told::default();
     let to = Arc::clone(&told);
     let reporter = Reporter::new(move |violation| to.lock().unwrap().push(violation.kind));
-    let config = DeviceConfig { violations: Violations::Report(reporter), trace, ..DeviceConfig::default() };
+    let config = DeviceConfig::default().violations(Violations::Report(reporter)).trace(trace);
     (Subject::with(make, config), told)
 }
 
@@ -80,7 +80,7 @@ fn what_is_mended_meanwhile_goes_on() {
             let (left, right) = streams.as_ref().expect("the streams");
             right.wait(&left.record().unwrap()).unwrap();
         });
-        let config = DeviceConfig { violations: Violations::Report(reporter), ..DeviceConfig::default() };
+        let config = DeviceConfig::default().violations(Violations::Report(reporter));
         let on = Subject::with(make, config);
         let [left, right] = on.streams();
         *slot.lock().unwrap() = Some((left.clone(), right.clone()));
@@ -100,7 +100,7 @@ fn a_launch_that_frees_too_early_is_mended() {
         let a = graph.add_alloc::<u8>(&[], 4096).unwrap();
         let born = graph.node_of(a).unwrap();
         graph.add_memset(&[born], a.write(), 3).unwrap();
-        let exec = graph.instantiate(Instantiate { auto_free_on_launch: true }).unwrap();
+        let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true)).unwrap();
         let kept = t.alloc::<u8>(&on.device.default_pool(), 4096).unwrap();
         let first = exec.launch(&s).unwrap().take(a).unwrap();
         t.wait(&s.record().unwrap()).unwrap();
@@ -124,7 +124,7 @@ fn a_capture_that_begins_in_the_midst_of_a_copy_to_the_host_refuses_it() {
                 stream.begin_capture_in(CaptureMode::Relaxed).unwrap();
             }
         });
-        let config = DeviceConfig { violations: Violations::Report(reporter), ..DeviceConfig::default() };
+        let config = DeviceConfig::default().violations(Violations::Report(reporter));
         let on = Subject::with(make, config);
         let [left, right] = on.streams();
         let a = left.alloc::<u8>(&on.device.default_pool(), 4096).unwrap();

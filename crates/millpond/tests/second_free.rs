@@ -10,7 +10,7 @@ fn named(stream: &Stream, pool: &Pool, name: &str, bytes: usize) -> Buffer<u8> {
 }
 
 fn says(refused: Result<()>) -> String {
-    refused.unwrap_err().to_string()
+    refused.unwrap_err().report().to_string()
 }
 
 #[test]

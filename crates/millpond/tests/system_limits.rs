@@ -21,7 +21,7 @@ fn addresses() -> u64 {
 }
 
 fn device(total_bytes: u64) -> Device {
-    Device::host(HostConfig { total_bytes, ..Default::default() }).unwrap()
+    Device::host(HostConfig::default().total_bytes(total_bytes)).unwrap()
 }
 
 /// Memory of the pool is written and read back.
@@ -58,7 +58,7 @@ fn few_addresses() {
     assert!(addresses() - before <= GIB + 64 * MIB, "{} B of addresses", addresses() - before);
     check_use(&small, &small.default_pool(), 8 * MIB);
     let (pools, error) = fill(&large, &PoolConfig::default());
-    let text = error.to_string();
+    let text = error.report().to_string();
     for word in ["reserve", "addresses", "RLIMIT_AS", "ulimit -v", "max_bytes"] {
         assert!(text.contains(word), "{text}");
     }
@@ -66,7 +66,7 @@ fn few_addresses() {
     check_use(&large, pools.last().unwrap(), MIB);
     // A request that no addresses are left for names the limit, too.
     let stream = large.stream().unwrap();
-    let text = stream.alloc::<u8>(&large.default_pool(), 8 << 30).unwrap_err().to_string();
+    let text = stream.alloc::<u8>(&large.default_pool(), 8 << 30).unwrap_err().report().to_string();
     assert!(text.contains("of addresses: raise the limit (RLIMIT_AS"), "{text}");
     std::thread::spawn(|| vec![1u8; MIB as usize]).join().expect("there is room for a thread");
     // Graphs reserve addresses of their own.
@@ -82,11 +82,11 @@ fn many_pools() {
     let device = device(64 * GIB);
     let (pools, error) = fill(&device, &PoolConfig::default());
     assert!(pools.len() > 1000, "{} pools", pools.len());
-    assert!(error.to_string().contains("max_bytes"), "{error}");
+    assert!(error.report().to_string().contains("max_bytes"), "{error}");
     check_use(&device, &pools[0], 32 * MIB);
     check_use(&device, pools.last().unwrap(), 32 * MIB);
     drop(pools);
-    let small = PoolConfig { max_bytes: Some(64 * MIB), ..Default::default() };
+    let small = PoolConfig::default().max_bytes(64 * MIB);
     let pools: Vec<Pool> = (0..5000).map(|_| device.pool(small.clone()).unwrap()).collect();
     check_use(&device, pools.last().unwrap(), 32 * MIB);
 }
@@ -98,7 +98,7 @@ fn small_files() {
     check_use(&device, &pool, 16 * MIB);
     let stream = device.stream().unwrap();
     let held = stream.alloc::<u8>(&pool, 24 * MIB as usize).unwrap();
-    let text = stream.alloc::<u8>(&pool, 64 * MIB as usize).unwrap_err().to_string();
+    let text = stream.alloc::<u8>(&pool, 64 * MIB as usize).unwrap_err().report().to_string();
     assert!(text.contains("RLIMIT_FSIZE") && text.contains("ulimit -f"), "{text}");
     stream.free(held).unwrap();
     check_use(&device, &pool, 24 * MIB);

@@ -46,7 +46,7 @@ fn agreed<const N: usize>(name: &str, expected: &[&str], program: impl FnOnce(&S
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join(format!("{name}.trace"));
     let trace = Trace::create(&path).unwrap();
-    let open = |_| Device::host(HostConfig { trace: Some(trace.clone()), ..HostConfig::default() }).unwrap();
+    let open = |_| Device::host(HostConfig::default().trace(trace.clone())).unwrap();
     let said = Said::default();
     program(&said, std::array::from_fn(open));
     drop(trace);
@@ -244,7 +244,7 @@ fn what_an_updated_instance_left_is_its_own() {
         let mut graph = device.symbolic_graph().unwrap();
         let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
         let clone = graph.clone();
-        let mut exec = graph.instantiate(Instantiate { auto_free_on_launch: true }).unwrap();
+        let mut exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true)).unwrap();
         let left = exec.launch(&s).unwrap().take(x).unwrap();
         exec.update(&clone).unwrap();
         said.of(s.memset(left.write(), 1));
@@ -279,7 +279,7 @@ fn an_instance_that_is_updated_from_a_clone_is_the_clone_s() {
         let mut graph = device.graph().unwrap();
         let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
         let clone = graph.clone();
-        let mut exec = graph.instantiate(Instantiate { auto_free_on_launch: true }).unwrap();
+        let mut exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true)).unwrap();
         let left = exec.launch(&s).unwrap().take(x).unwrap();
         exec.update(&clone).unwrap();
         said.of(exec.launch(&s));

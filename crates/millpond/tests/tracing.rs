@@ -37,7 +37,7 @@ fn traced(make: Make, name: &str) -> (PathBuf, Trace, Device) {
     eprintln!("on {make:?}:");
     let path = file(&format!("{name}-{make:?}.trace"));
     let trace = Trace::create(&path).unwrap();
-    let config = DeviceConfig { trace: Some(trace.clone()), ..DeviceConfig::default() };
+    let config = DeviceConfig::default().trace(trace.clone());
     (path, trace, Subject::with(make, config).device)
 }
 
@@ -148,8 +148,7 @@ fn capture_on(make: Make) {
 fn threads_and_devices_are_told_apart() {
     let path = file("threads.trace");
     let trace = Trace::create(&path).unwrap();
-    let setting =
-        DeviceConfig { host_threads: HostThreads::Separate, trace: Some(trace.clone()), ..Default::default() };
+    let setting = DeviceConfig::default().host_threads(HostThreads::Separate).trace(trace.clone());
     let driver = || std::sync::Arc::new(millpond_driver::SimDriver::default());
     let device = Device::with_driver(driver(), setting.clone()).unwrap();
     let other = Device::with_driver(driver(), setting).unwrap();
@@ -296,7 +295,7 @@ fn endless() {
 fn a_trace_that_was_whole_goes_on_with_the_next_device() {
     let path = file("goes-on.trace");
     let trace = Trace::create(&path).unwrap();
-    let open = || Device::host(HostConfig { trace: Some(trace.clone()), ..Default::default() }).unwrap();
+    let open = || Device::host(HostConfig::default().trace(trace.clone())).unwrap();
     assert!(!read(&path).1);
     for _ in 0..2 {
         let device = open();
@@ -346,7 +345,7 @@ fn program() {
         return;
     }
     if std::env::var_os("SHARED").is_some() {
-        let pool = device.pool(PoolConfig { shareable: true, ..PoolConfig::default() }).unwrap();
+        let pool = device.pool(PoolConfig::default().shareable(true)).unwrap();
         let shared = stream.alloc::<u8>(&pool, 4096).unwrap();
         shared.export().unwrap();
         stream.free(shared).unwrap();
@@ -395,7 +394,7 @@ fn the_trace_of_a_process_that_ended_is_whole_whoever_holds_the_device() {
 fn devices_that_meet_are_in_one_order() {
     let path = file("meeting.trace");
     let trace = Trace::create(&path).unwrap();
-    let open = || Device::host(HostConfig { trace: Some(trace.clone()), ..HostConfig::default() }).unwrap();
+    let open = || Device::host(HostConfig::default().trace(trace.clone())).unwrap();
     let (here, there) = (open(), open());
     let pool = here.pool(PoolConfig::default()).unwrap();
     pool.grant(&there, PeerAccess::ReadWrite).unwrap();

@@ -84,7 +84,7 @@ impl State {
         let dev = open(setting, DeviceKind::Host, 0);
         let made = || {
             let device = lock_device(&dev).clone().expect("just opened");
-            let pool = device.pool(PoolConfig { shareable: true, ..Default::default() })?;
+            let pool = device.pool(PoolConfig::default().shareable(true))?;
             let streams = (0..STREAMS).map(|_| device.non_blocking_stream()).collect::<Result<Vec<_>>>()?;
             Ok((device, pool, streams))
         };

@@ -199,15 +199,14 @@ impl World {
             _ if random.chance(20) => Some((1 + random.below(8)) << 21),
             _ => None,
         };
-        let config = PoolConfig {
-            release_threshold: [0, 4 << 20, u64::MAX][random.below(3) as usize],
-            max_bytes,
-            reuse,
-            slack: if random.chance(50) { Slack::Adaptive } else { Slack::Fixed(0.5 * random.below(3) as f64) },
-            chunk_bytes_max: if random.chance(30) { 2 << 20 } else { 512 << 20 },
-            guard: self.setting.guards && self.runs_kernels() && random.chance(60),
-            shareable: matches!(self.kind, DeviceKind::Host) && random.chance(if self.shares() { 85 } else { 8 }),
-        };
+        let config = PoolConfig::default()
+            .release_threshold([0, 4 << 20, u64::MAX][random.below(3) as usize])
+            .max_bytes(max_bytes)
+            .reuse(reuse)
+            .slack(if random.chance(50) { Slack::Adaptive } else { Slack::Fixed(0.5 * random.below(3) as f64) })
+            .chunk_bytes_max(if random.chance(30) { 2 << 20 } else { 512 << 20 })
+            .guard(self.setting.guards && self.runs_kernels() && random.chance(60))
+            .shareable(matches!(self.kind, DeviceKind::Host) && random.chance(if self.shares() { 85 } else { 8 }));
         (config, is_strict)
     }
 
@@ -338,7 +337,7 @@ pub(crate) fn open(setting: &Setting, kind: DeviceKind, seed: u64) -> Dev {
         }
         DeviceKind::Cuda => {
             let library = std::env::var_os("MILLPOND_STRESS_CUDA_LIBRARY").map(PathBuf::from);
-            let config = CudaConfig { library, limit_bytes: Some(total_bytes), ..Default::default() };
+            let config = CudaConfig::default().library(library).limit_bytes(total_bytes);
             let cuda = CudaDriver::new(config).unwrap_or_else(|error| {
                 eprintln!("no CUDA device: {error}");
                 std::process::exit(2)
@@ -348,7 +347,7 @@ pub(crate) fn open(setting: &Setting, kind: DeviceKind, seed: u64) -> Dev {
     };
     let driver = Arc::new(StressDriver::new(Counting::new(Tapped::new(driver))));
     let host_threads = if setting.separate { HostThreads::Separate } else { HostThreads::One };
-    let device = Device::with_driver(driver.clone(), DeviceConfig { host_threads, ..Default::default() });
+    let device = Device::with_driver(driver.clone(), DeviceConfig::default().host_threads(host_threads));
     let device = device.unwrap_or_else(|error| finding(&format!("no device: {error}")));
     Dev { device: RwLock::new(Some(device)), driver, inner }
 }

@@ -48,7 +48,7 @@ pub unsafe extern "C" fn millpond_graph_instantiate(
         let entry = GRAPHS.find(graph)?;
         let entry = lock(&entry);
         let auto_free_on_launch = flags & MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH != 0;
-        let made = entry.graph.instantiate(Instantiate { auto_free_on_launch })?;
+        let made = entry.graph.instantiate(Instantiate::default().auto_free_on_launch(auto_free_on_launch))?;
         let allocated = entry.children.iter().chain([&entry.alloc_nodes]).cloned().collect();
         *exec = EXECS.insert(ExecEntry { exec: made, allocated })?;
         Ok(())

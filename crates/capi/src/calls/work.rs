@@ -195,7 +195,7 @@ mod tests {
 
     impl Subject {
         fn new(trace: Option<Trace>) -> Self {
-            let opened = Device::host(HostConfig { trace, ..HostConfig::default() }).expect("a host device");
+            let opened = Device::host(HostConfig::default().trace(trace)).expect("a host device");
             let device = DEVICES.insert(Arc::new(DeviceEntry::new(opened))).ok().expect("there is room");
             let streams = [(); 2].map(|()| {
                 let mut stream = null_mut();

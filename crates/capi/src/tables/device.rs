@@ -148,7 +148,7 @@ static CUDA_DEVICES: Mutex<Vec<(i32, Weak<DeviceEntry>)>> = Mutex::new(Vec::new(
 
 /// A new host device.
 pub(crate) fn host_device(config: HostConfig) -> Result<Arc<DeviceEntry>> {
-    let config = HostConfig { trace: lock(&TRACE).clone(), ..config };
+    let config = config.clone().trace(lock(&TRACE).clone());
     Ok(Arc::new(DeviceEntry::new(Device::host(config)?)))
 }
 
@@ -161,8 +161,8 @@ pub(crate) fn cuda_device(number: i32) -> Result<Arc<DeviceEntry>> {
         return Ok(device);
     }
     let ordinal = u32::try_from(number).map_err(|_| Failure::Value(format!("there is no device {number}")))?;
-    let config = DeviceConfig { trace: lock(&TRACE).clone(), ..DeviceConfig::default() };
-    let opened = Device::cuda_with(CudaConfig { ordinal, ..CudaConfig::default() }, config)?;
+    let config = DeviceConfig::default().trace(lock(&TRACE).clone());
+    let opened = Device::cuda_with(CudaConfig::default().ordinal(ordinal), config)?;
     let device = Arc::new(DeviceEntry::new(opened));
     devices.push((number, Arc::downgrade(&device)));
     Ok(device)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millpond::raw::StreamKind;
+use millpond::config::StreamKind;
 use millpond::{Device, Pool, Stream};
 
 use super::device::DeviceEntry;

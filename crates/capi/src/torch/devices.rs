@@ -71,7 +71,7 @@ fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
     };
     // The library does not see the program's synchronisations: what is idle goes back when it is wanted elsewhere, or
     // on demand.
-    let pool = entry.device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() })?;
+    let pool = entry.device.pool(PoolConfig::default().release_threshold(u64::MAX))?;
     let private = Private::new(&entry.device, &pool)?;
     // SAFETY: the promise of C callers: open streams of the device, for good.
     let trusted = unsafe { entry.device.trusted(pool, true) };

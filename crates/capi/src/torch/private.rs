@@ -108,7 +108,7 @@ struct Kept {
 
 impl Kept {
     fn new(device: &Device) -> Result<Self> {
-        let source = device.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() })?;
+        let source = device.pool(PoolConfig::default().release_threshold(u64::MAX))?;
         let (blocks, free, segments, users, parked) = Default::default();
         Ok(Self { source, uses: 0, blocks, free, segments, users, parked })
     }

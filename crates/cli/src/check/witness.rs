@@ -99,7 +99,7 @@ fn best(model: &Model, damages: &[Damage], finding: &Finding) -> usize {
 
 /// Runs the tasks on a host device; the order in which they ran.
 fn run(model: &Model, seed: u64) -> Option<Vec<usize>> {
-    let config = HostConfig { schedule: Schedule::Seeded(seed), ..HostConfig::default() };
+    let config = HostConfig::default().schedule(Schedule::Seeded(seed));
     let device = Device::host(config).ok()?;
     let log = Arc::new(Mutex::new(Vec::with_capacity(model.tasks.len())));
     let mut streams: Vec<(Stream, usize)> = Vec::new();

@@ -95,8 +95,8 @@ pub struct Exhausted {
     pub idle: u64,
     /// The largest free block that is open to all streams, in bytes.
     pub largest_free: u64,
-    /// The pool's limit in bytes; 0 for none.
-    pub limit: u64,
+    /// The pool's limit in bytes, where it has one.
+    pub limit: Option<u64>,
 }
 
 impl fmt::Display for Exhausted {
@@ -105,8 +105,8 @@ impl fmt::Display for Exhausted {
             [self.requested, self.held, self.reserved, self.idle, self.largest_free].map(Bytes);
         write!(f, "no memory for {requested}: {reserved} reserved, {held} held, {idle} idle, largest free {largest}")?;
         match self.limit {
-            0 => Ok(()),
-            limit => write!(f, ", limit {}", Bytes(limit)),
+            None => Ok(()),
+            Some(limit) => write!(f, ", limit {}", Bytes(limit)),
         }
     }
 }

@@ -271,7 +271,7 @@ impl Pool {
             reserved: self.space.reserved(),
             idle: self.space.idle(),
             largest_free: largest.map_or(0, |id| self.heap.blocks[id].bytes),
-            limit: self.config.max_bytes,
+            limit: Some(self.config.max_bytes).filter(|bytes| *bytes > 0),
         }
     }
 }

@@ -237,7 +237,7 @@ fn a_slice_that_is_dropped_waits_for_all_readers() -> Outcome {
     let Some(context) = context("a_slice_that_is_dropped_waits_for_all_readers") else { return Ok(()) };
     let (home, slow, fast) = (context.stream()?, context.stream()?, context.stream()?);
     let reuse = ReusePolicy { allow_internal_dependencies: false, ..Default::default() };
-    let pool = context.device().pool(PoolConfig { reuse, ..Default::default() })?;
+    let pool = context.device().pool(PoolConfig::default().reuse(reuse))?;
     let slice = |of: &Stream| -> millpond::Result<_> { Ok(context.slice(of, of.alloc::<u8>(&pool, 1 << 20)?)?) };
     let (mut x, mut a, mut b) = (slice(&home)?, slice(&slow)?, slice(&fast)?);
     home.cudarc().memset_zeros(&mut x)?;
@@ -292,7 +292,7 @@ fn a_stream_of_another_context_is_refused() -> Outcome {
 
 #[test]
 fn without_a_driver_library_there_is_an_error() {
-    let config = CudaConfig { library: Some("no/such/libcuda.so".into()), ..CudaConfig::default() };
+    let config = CudaConfig::default().library(PathBuf::from("no/such/libcuda.so"));
     let error = Context::open_with(config, DeviceConfig::default()).expect_err("no library");
     assert!(error.to_string().contains("no/such/libcuda.so"), "{error}");
 }

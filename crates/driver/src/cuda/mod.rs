@@ -6,6 +6,7 @@
 //! | module | one line |
 //! |---|---|
 //! | [`abi`] | types and numbers of the driver API |
+//! | `config` | which device, and how much of it |
 //! | `table` | the library and its functions |
 //! | `gpu` | the primary context; what result codes mean |
 //! | `memory`, `streams`, `marks` | what the contract calls so |
@@ -19,6 +20,7 @@
 pub mod abi;
 mod abroad;
 mod apart;
+mod config;
 mod ends;
 mod gpu;
 mod graphs;
@@ -34,11 +36,11 @@ use std::ffi::c_void;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use abi::{Code, Event, Stream};
 pub use apart::change_capture;
+pub use config::CudaConfig;
 use gpu::{Gpu, Lost};
 use graphs::Graphs;
 use marks::Marks;
@@ -53,18 +55,6 @@ use crate::{
     CopyKind, Driver, Fence, HeldMemory, MarkName, Node, Peer, PeerAccess, Properties, RawChunk, RawExec, RawGraph,
     RawMark, RawStream, Result, StreamFlags, Task, Work, panics,
 };
-
-/// How a CUDA device is opened.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct CudaConfig {
-    /// Which of the visible devices.
-    pub ordinal: u32,
-    /// The driver library. Without it, that of the setting [`LIBRARY_VARIABLE`], else `libcuda.so.1` as the system's
-    /// loader finds it.
-    pub library: Option<PathBuf>,
-    /// The most bytes that chunks may have together, where that is less than the device has.
-    pub limit_bytes: Option<u64>,
-}
 
 /// A CUDA device.
 ///
@@ -303,7 +293,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn open_stream(&self, flags: StreamFlags) -> Result<RawStream> {
-        self.streams.open(flags.tie)
+        self.streams.open(flags)
     }
 
     unsafe fn adopt_stream(&self, native: u64) -> Result<RawStream> {

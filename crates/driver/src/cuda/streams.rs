@@ -23,7 +23,7 @@ use super::gpu::{Entered, Gpu};
 use super::marks::Marks;
 use super::slots::Slots;
 use crate::ledger::failed;
-use crate::{DriverError, RawStream, Result, Tie};
+use crate::{DriverError, RawStream, Result, StreamFlags, Tie};
 
 /// What stands for a stream of another context in ours: events belong to one context, and that one may go before the
 /// stream's marks do. `follower` waits for each mark of the stream in its turn, so that marks of it are marks of ours.
@@ -111,7 +111,7 @@ impl Streams {
         Self { gpu, slots: Slots::new(), stand_in: Mutex::default(), crossing: Mutex::default() }
     }
 
-    pub(super) fn open(&self, tie: Tie) -> Result<RawStream> {
+    pub(super) fn open(&self, StreamFlags { tie, priority, .. }: StreamFlags) -> Result<RawStream> {
         const CALL: &str = "open_stream";
         self.gpu.check_lost()?;
         let entered = self.gpu.enter_apart(CALL)?;
@@ -122,8 +122,13 @@ impl Streams {
             Tie::Free => STREAM_NON_BLOCKING,
         };
         let mut native = Stream::default();
-        // SAFETY: a place for a stream (context-current).
-        self.gpu.check(CALL, unsafe { (entered.table.open_stream)(&raw mut native, flags) })?;
+        let opened = match priority {
+            // SAFETY: a place for a stream (context-current).
+            0 => unsafe { (entered.table.open_stream)(&raw mut native, flags) },
+            // SAFETY: as above.
+            _ => unsafe { (entered.table.open_stream_with_priority)(&raw mut native, flags, priority) },
+        };
+        self.gpu.check(CALL, opened)?;
         self.enlist(CALL, Open { is_alone: tie == Tie::Free, ..owned(native) })
     }
 

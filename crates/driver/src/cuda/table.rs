@@ -82,6 +82,8 @@ table! {
     set_access = "cuMemSetAccess" / "cuMemSetAccess" (Address, usize, *const AccessDesc, usize);
     unmap = "cuMemUnmap" / "cuMemUnmap" (Address, usize);
     open_stream = "cuStreamCreate" / "cuStreamCreate" (*mut Stream, c_uint);
+    open_stream_with_priority = "cuStreamCreateWithPriority" / "cuStreamCreateWithPriority"
+        (*mut Stream, c_uint, c_int);
     close_stream = "cuStreamDestroy" / "cuStreamDestroy_v2" (Stream);
     stream_context = "cuStreamGetCtx" / "cuStreamGetCtx" (Stream, *mut Context);
     exchange_mode = "cuThreadExchangeStreamCaptureMode" / "cuThreadExchangeStreamCaptureMode" (*mut c_int);

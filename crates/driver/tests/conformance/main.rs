@@ -46,7 +46,7 @@ fn fake() -> Subject {
     // Tests run side by side, each on a device of its own.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let ordinal = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
-    cuda(CudaConfig { ordinal, library: Some(fakecuda::library()), ..CudaConfig::default() })
+    cuda(CudaConfig::default().ordinal(ordinal).library(fakecuda::library()))
 }
 
 /// Whether the environment asks for a kind of device; where not, it is said.

@@ -29,7 +29,7 @@ fn out_of_memory_is_told_from_the_rest() {
 
 #[test]
 fn a_limit_is_kept() {
-    let config = millpond_driver::CudaConfig { limit_bytes: Some(8 << 20), ..crate::config() };
+    let config = crate::config().limit_bytes(8 << 20);
     let driver = CudaDriver::new(config).unwrap();
     assert_eq!(driver.properties().total_bytes, 8 << 20);
     let chunks = [driver.create(6 << 20).unwrap(), driver.create(2 << 20).unwrap()];

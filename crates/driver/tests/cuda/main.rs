@@ -36,7 +36,7 @@ impl Drop for Wishes {
 fn config() -> CudaConfig {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let ordinal = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
-    CudaConfig { ordinal, library: Some(fakecuda::library()), ..CudaConfig::default() }
+    CudaConfig::default().ordinal(ordinal).library(fakecuda::library())
 }
 
 /// A device that no other test uses.

@@ -14,7 +14,7 @@ fn refusal(config: CudaConfig) -> String {
 }
 
 fn with_library(path: &Path) -> CudaConfig {
-    CudaConfig { library: Some(path.to_owned()), ..CudaConfig::default() }
+    CudaConfig::default().library(path.to_owned())
 }
 
 /// The library with a name in it changed to one that nobody asks for.
@@ -62,9 +62,9 @@ fn an_older_driver_is_asked_by_names() {
 
 #[test]
 fn a_device_that_is_not_there_is_refused() {
-    let reason = refusal(CudaConfig { ordinal: 65, ..config() });
+    let reason = refusal(config().ordinal(65));
     assert_eq!(reason, "there is no device 65: 65 are visible");
-    assert!(refusal(CudaConfig { ordinal: u32::MAX, ..config() }).contains("65 are visible"));
+    assert!(refusal(config().ordinal(u32::MAX)).contains("65 are visible"));
 }
 
 /// What fails on the way leaves nothing behind: the next attempt gets there.

@@ -45,6 +45,14 @@ impl Foreign {
         stream.0 as u64
     }
 
+    fn priority(&self, stream: u64) -> i32 {
+        let mut priority = i32::MAX;
+        let ask = self.function::<unsafe extern "C" fn(Stream, *mut i32) -> Code>("cuStreamGetPriority");
+        // SAFETY: a stream of the driver's, and a place for a number.
+        assert_eq!(unsafe { ask(Stream(stream as usize), &raw mut priority) }, Code::SUCCESS);
+        priority
+    }
+
     fn close_stream(&self, stream: u64) -> Code {
         let close = self.function::<unsafe extern "C" fn(Stream) -> Code>("cuStreamDestroy_v2");
         // SAFETY: a handle; stale ones are refused.
@@ -88,6 +96,21 @@ fn adopt(driver: &CudaDriver, native: u64) -> RawStream {
 
 fn tied(driver: &CudaDriver, tie: Tie) -> RawStream {
     driver.open_stream(StreamFlags { tie, ..Default::default() }).unwrap()
+}
+
+/// A number that the device does not know becomes the nearest that it does.
+#[test]
+fn streams_have_priorities() {
+    let (driver, foreign) = (driver(), Foreign::new());
+    foreign.enter(&driver);
+    let priority = |tie, priority| {
+        let stream = driver.open_stream(StreamFlags { tie, priority, ..Default::default() }).unwrap();
+        let found = foreign.priority(driver.native_stream(stream).unwrap());
+        driver.close_stream(stream).unwrap();
+        found
+    };
+    assert_eq!([0, -2, -9, 3].map(|wish| priority(Tie::Free, wish)), [0, -2, -5, 0]);
+    assert_eq!(priority(Tie::Blocking, -1), -1);
 }
 
 #[test]
@@ -296,7 +319,7 @@ fn an_end_that_could_not_be_marked_is_marked_again() {
 /// of device 0, which the runtime library would use there.
 #[test]
 fn contexts_of_others_are_left_as_they_were() {
-    let at = |ordinal| CudaDriver::new(millpond_driver::CudaConfig { ordinal, ..config() }).unwrap();
+    let at = |ordinal| CudaDriver::new(config().ordinal(ordinal)).unwrap();
     let (here, first, foreign) = (at(63), at(0), Foreign::new());
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -43,10 +43,10 @@ static PRIMARY: [AtomicUsize; DEVICES_MAX] = [const { AtomicUsize::new(0) }; DEV
 impl Served {
     fn open(ordinal: i32) -> millpond::Result<Served> {
         let number = u32::try_from(ordinal).unwrap_or(u32::MAX);
-        let driver = CudaConfig { ordinal: number, library: real::file(), ..CudaConfig::default() };
+        let driver = CudaConfig::default().ordinal(number).library(real::file());
         let device = Device::cuda_with(driver, DeviceConfig::default())?;
         // What synchronisations give back is given back by `contexts`.
-        let pool = device.pool(PoolConfig { release_threshold: u64::MAX, ..PoolConfig::default() })?;
+        let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX))?;
         // SAFETY: streams of the device by its library, and `close` is called before one ends (closed-first).
         let trusted = unsafe { device.trusted(pool, false) };
         Ok(Served { ordinal, device, trusted, apart: OnceLock::new() })

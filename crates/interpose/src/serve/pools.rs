@@ -158,7 +158,7 @@ fn twin(handle: Pool, props: &PoolProps) -> Option<Arc<ServedPool>> {
     }
     let served = devices::device(props.location.id)?;
     let max_bytes = Some(props.bytes_max as u64).filter(|bytes| *bytes > 0);
-    match served.device.pool(PoolConfig { release_threshold: u64::MAX, max_bytes, ..PoolConfig::default() }) {
+    match served.device.pool(PoolConfig::default().release_threshold(u64::MAX).max_bytes(max_bytes)) {
         Ok(pool) => Some(enlisted(served, pool, handle)),
         Err(error) => {
             say_left("a pool", &error);

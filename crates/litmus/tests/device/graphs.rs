@@ -58,7 +58,7 @@ impl Run {
             What::Instantiate { graph, exec, auto_free_on_launch } => {
                 self.instantiating = Some(*graph);
                 let made = self.graph(*graph)?;
-                match made.instantiate(Instantiate { auto_free_on_launch: *auto_free_on_launch }) {
+                match made.instantiate(Instantiate::default().auto_free_on_launch(*auto_free_on_launch)) {
                     Ok(made) => {
                         self.execs.insert(*exec, (made, *graph));
                         Ok(Said::Done)

@@ -43,21 +43,21 @@ impl Place {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let config = match self {
             Place::Host(timing) => {
-                let config = HostConfig { schedule: timing.schedule(), trace, ..HostConfig::default() };
+                let config = HostConfig::default().schedule(timing.schedule()).trace(trace);
                 return Ok(Device::host(config).expect("a host device"));
             }
             Place::Fake => {
                 let ordinal = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
-                CudaConfig { ordinal, library: Some(fakecuda::library()), ..CudaConfig::default() }
+                CudaConfig::default().ordinal(ordinal).library(fakecuda::library())
             }
             Place::Cuda => {
                 // Contexts are kept meanwhile: each takes a third of a second to make.
                 static KEPT: OnceLock<Vec<Device>> = OnceLock::new();
                 KEPT.get_or_init(|| (0..2).map_while(|ordinal| Device::cuda(ordinal).ok()).collect());
-                CudaConfig { ordinal: number, ..CudaConfig::default() }
+                CudaConfig::default().ordinal(number)
             }
         };
-        match Device::cuda_with(config, DeviceConfig { trace, ..DeviceConfig::default() }) {
+        match Device::cuda_with(config, DeviceConfig::default().trace(trace)) {
             Ok(device) => Ok(device),
             Err(error) if number > 0 => cannot(&format!("another GPU: {error}")),
             Err(error) => panic!("a CUDA device: {error}"),

@@ -91,7 +91,7 @@ impl Run {
             }
             What::EventWait { event, stream, external: false } => self.wait(*event, *stream)?,
             What::PoolCreate { pool, exportable } => {
-                let config = PoolConfig { shareable: *exportable, ..Default::default() };
+                let config = PoolConfig::default().shareable(*exportable);
                 let made = self.device(process).pool(config).expect("a pool");
                 self.pools.insert(*pool, made);
                 Said::Done

@@ -16,7 +16,7 @@ impl Device {
     /// [`Error::Driver`](crate::Error::Driver) that says what is missing: the driver library, a function of it, the
     /// device, or its virtual memory calls.
     pub fn cuda(ordinal: u32) -> Result<Device> {
-        Self::cuda_with(CudaConfig { ordinal, ..CudaConfig::default() }, DeviceConfig::default())
+        Self::cuda_with(CudaConfig::default().ordinal(ordinal), DeviceConfig::default())
     }
 
     /// As [`cuda`](Self::cuda), with all settings.

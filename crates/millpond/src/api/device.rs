@@ -21,7 +21,7 @@ use crate::clock::chains::Chains;
 use crate::clock::hosts::{Hosts, Told};
 use crate::clock::progress::Progress;
 use crate::graph::Graphs;
-use crate::names::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig, check_memory};
+use crate::names::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig, StreamConfig, check_memory};
 use crate::names::error::{Invalid, Result};
 use crate::names::role::Role;
 use crate::pool::handle::Pool;
@@ -33,6 +33,7 @@ use crate::state::peers;
 use crate::state::pool::{PoolShared, Uses};
 use crate::state::stream::{Keep, State, StreamShared, Submitters};
 use crate::stream::handle::Stream;
+use crate::sync::handle::Handle;
 use crate::sync::locks::{Biased, Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
@@ -52,7 +53,7 @@ static NEXT_DEVICE: AtomicU32 = AtomicU32::new(1);
 /// A device. Clones name the same device; streams, pools and buffers keep it alive.
 #[derive(Clone)]
 pub struct Device {
-    shared: Arc<DeviceShared>,
+    shared: Handle<DeviceShared>,
 }
 
 impl Drop for DeviceShared {
@@ -151,11 +152,11 @@ impl Device {
             next_alloc: AtomicU32::new(0),
         });
         peers::enter(&context);
-        let legacy = open_stream(&context, Role::Legacy, Tie::Legacy)?;
+        let legacy = open_stream(&context, Role::Legacy, tied(Tie::Legacy))?;
         let default_pool = open_pool(&context, PoolConfig::default(), false)?;
         let current_pool = Mutex::new(default_pool.clone());
         let per_thread = Mutex::default();
-        Ok(Device { shared: Arc::new(DeviceShared { context, default_pool, current_pool, legacy, per_thread }) })
+        Ok(Device { shared: Handle::new(DeviceShared { context, default_pool, current_pool, legacy, per_thread }) })
     }
 
     /// What the device is.
@@ -177,7 +178,7 @@ impl Device {
     /// # Errors
     /// The driver refused.
     pub fn stream(&self) -> Result<Stream> {
-        self.stream_of(StreamKind::Blocking)
+        self.stream_with(StreamConfig::default())
     }
 
     /// Opens a stream that is not ordered with the legacy default stream (CUDA: `cudaStreamNonBlocking`).
@@ -185,12 +186,17 @@ impl Device {
     /// # Errors
     /// The driver refused.
     pub fn non_blocking_stream(&self) -> Result<Stream> {
-        self.stream_of(StreamKind::NonBlocking)
+        self.stream_with(StreamConfig::default().kind(StreamKind::NonBlocking))
     }
 
-    fn stream_of(&self, kind: StreamKind) -> Result<Stream> {
-        let tie = if kind == StreamKind::Blocking { Tie::Blocking } else { Tie::Free };
-        open_stream(&self.shared.context, Role::Ordinary(kind), tie)
+    /// Opens a stream with settings (CUDA: `cudaStreamCreateWithPriority`).
+    ///
+    /// # Errors
+    /// The driver refused.
+    pub fn stream_with(&self, config: StreamConfig) -> Result<Stream> {
+        let tie = if config.kind == StreamKind::Blocking { Tie::Blocking } else { Tie::Free };
+        let flags = StreamFlags { tie, priority: config.priority, ..StreamFlags::default() };
+        open_stream(&self.shared.context, Role::Ordinary(config.kind), flags)
     }
 
     /// A stream over one that the driver gets by `open`.
@@ -219,8 +225,8 @@ impl Device {
         if let Some(stream) = known {
             return Ok(stream);
         }
-        let stream = open_stream(&self.shared.context, Role::Ordinary(StreamKind::Blocking), Tie::PerThread)?;
-        let device = Arc::downgrade(&self.shared);
+        let stream = open_stream(&self.shared.context, Role::Ordinary(StreamKind::Blocking), tied(Tie::PerThread))?;
+        let device = self.shared.downgrade();
         // In a thread that is past the end of its own values nobody would close it: it is the caller's alone.
         let _ = PER_THREAD.try_with(|own| {
             let devices = &mut own.borrow_mut().devices;
@@ -346,8 +352,13 @@ impl Device {
 /// What gets a stream from the driver, given its number.
 pub(crate) type OpenStream<'a> = &'a dyn Fn(&Context, StreamId) -> millpond_driver::Result<RawStream>;
 
-fn open_stream(context: &Arc<Context>, role: Role, tie: Tie) -> Result<Stream> {
-    enlist_stream(context, role, None, &|context, id| context.driver.open_stream(StreamFlags { label: id.0, tie }))
+fn open_stream(context: &Arc<Context>, role: Role, flags: StreamFlags) -> Result<Stream> {
+    enlist_stream(context, role, None, &|context, id| context.driver.open_stream(StreamFlags { label: id.0, ..flags }))
+}
+
+/// A stream of the device's own making, with a tie.
+fn tied(tie: Tie) -> StreamFlags {
+    StreamFlags { tie, ..StreamFlags::default() }
 }
 
 fn enlist_stream(context: &Arc<Context>, role: Role, keep: Option<Keep>, open: OpenStream<'_>) -> Result<Stream> {

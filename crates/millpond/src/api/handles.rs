@@ -4,7 +4,6 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 
 use crate::api::device::Device;
 use crate::graph::{Body, ExecShared, Graph, GraphExec};
@@ -15,6 +14,7 @@ use crate::state::context::Context;
 use crate::state::pool::PoolShared;
 use crate::state::stream::StreamShared;
 use crate::stream::event::{At, Event};
+use crate::stream::external::ExternalEvent;
 use crate::stream::handle::Stream;
 
 /// Two are equal where they name the same.
@@ -42,7 +42,12 @@ named! {
     Device by |it: &Device| it.context().number;
     Pool by |it: &Pool| (it.shared.context.number, it.shared.id);
     Stream by |it: &Stream| (it.shared.context.number, it.shared.id);
-    GraphExec by |it: &GraphExec| Arc::as_ptr(&it.shared);
+    Event by |it: &Event| match &it.at {
+        At::Live { snapshot, context, .. } => (context.number, Some(snapshot.point()), None),
+        At::Captured(at) => (at.device(), None, Some(std::ptr::from_ref(&**at))),
+    };
+    ExternalEvent by |it: &ExternalEvent| it.key().0;
+    GraphExec by |it: &GraphExec| std::ptr::from_ref(&*it.shared);
 }
 
 macro_rules! shown {

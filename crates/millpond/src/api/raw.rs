@@ -254,7 +254,7 @@ impl Stream {
         let context = &self.shared.context;
         let born = owned.allocation.life().history.born().point.slot;
         let home = context.streams().into_iter().find(|stream| stream.slot == born);
-        let all = users.iter().map(|user| &user.shared).chain(&home).chain([&self.shared]);
+        let all = users.iter().map(|user| &*user.shared).chain(home.as_deref()).chain([&*self.shared]);
         let recorded =
             all.into_iter().try_for_each(|stream| match stream.record_use(owned, (Act::Write, Part::WHOLE), true) {
                 // It has an end, and nothing comes to it any more.

@@ -197,6 +197,17 @@ impl Poll<'_> {
     }
 }
 
+impl Poll<'_> {
+    /// The ends, as of now, of the device's own chains that have not come so far.
+    pub(crate) fn unfinished(&self) -> Vec<Point> {
+        let ends = self.table.by_slot.iter().enumerate().filter_map(|(slot, chain)| match chain {
+            Some(Listed::Chain { progress, abroad: None }) => Some(progress.last(Slot(slot as u32))),
+            _ => None,
+        });
+        ends.filter(|end| !self.is_over(*end)).collect()
+    }
+}
+
 impl Completed for Poll<'_> {
     fn is_over(&self, point: Point) -> bool {
         self.table.get(point.slot).is_some_and(|chain| chain.is_over(point.seq, self.driver))

@@ -29,6 +29,7 @@ use crate::stream::external::{EventNode, ExternalEvent};
 use crate::stream::handle::Stream;
 use crate::stream::launch::To;
 use crate::sync::garbage::Garbage;
+use crate::sync::handle::Handle;
 use crate::sync::locks::{BiasedGuard, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
@@ -162,7 +163,7 @@ impl StreamShared {
             tracer.record(self.id, &event, Place::Source(caller));
             event
         });
-        Ok(Event { traced, at: At::Captured(at) })
+        Ok(Event { traced: traced.map(Into::into), at: At::Captured(Handle::new(at)) })
     }
 
     /// An edge, or a stream that joins a capture, or a refusal.

@@ -21,7 +21,8 @@ use super::program::Program;
 use crate::clock::mark::Mark;
 use crate::clock::progress::{LaunchEnd, Progress};
 use crate::state::context::Context;
-use crate::stream::external::{ExternalEvent, Record};
+use crate::stream::event::Record;
+use crate::stream::external::ExternalEvent;
 use crate::sync::locks::lock;
 
 /// See the module.

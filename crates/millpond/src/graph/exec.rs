@@ -35,15 +35,31 @@ use crate::state::allocation::{Allocation, Origin};
 use crate::state::arena::Arena;
 use crate::state::context::Context;
 use crate::state::node::MemAllocNode;
+use crate::sync::handle::Handle;
 use crate::sync::locks::{Biased, lock};
 use crate::sync::ranks;
 
 /// How a graph is instantiated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Instantiate {
     /// Each launch first frees what earlier launches left unfreed, at the point of the launch and checked like any free
     /// (CUDA: `cudaGraphInstantiateFlagAutoFreeOnLaunch`). Dropping the exec frees nothing.
     pub auto_free_on_launch: bool,
+}
+
+impl Instantiate {
+    /// The defaults.
+    pub const fn new() -> Self {
+        Self { auto_free_on_launch: false }
+    }
+
+    /// With [`auto_free_on_launch`](Self#structfield.auto_free_on_launch).
+    #[must_use]
+    pub const fn auto_free_on_launch(mut self, is_on: bool) -> Self {
+        self.auto_free_on_launch = is_on;
+        self
+    }
 }
 
 /// A graph that can be launched again and again. Clones name the same instance.
@@ -51,7 +67,7 @@ pub struct Instantiate {
 /// Dropping it frees no memory that a launch left live, and work in flight still runs.
 #[derive(Clone)]
 pub struct GraphExec {
-    pub(crate) shared: Arc<ExecShared>,
+    pub(crate) shared: Handle<ExecShared>,
 }
 
 /// An allocation that a launch leaves live.
@@ -270,7 +286,7 @@ impl GraphExec {
         }
         let shared = Arc::new(shared);
         *lock(&body.instance) = Arc::downgrade(&shared);
-        Ok(Self { shared })
+        Ok(Self { shared: shared.into() })
     }
 
     /// Takes over what the nodes of a graph of the same shape do (CUDA: `cudaGraphExecUpdate`): kernels, copies, fills,

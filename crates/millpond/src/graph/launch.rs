@@ -141,7 +141,7 @@ impl GraphExec {
                 }
             }
         };
-        let exec = (!exec.outputs.is_empty()).then(|| Arc::clone(&self.shared));
+        let exec = (!exec.outputs.is_empty()).then(|| self.shared.arc());
         Ok(Launch { exec, begun })
     }
 

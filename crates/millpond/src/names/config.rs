@@ -1,5 +1,7 @@
-//! How devices and pools are set up. Plain data, with CUDA's defaults where CUDA has the setting.
+//! How devices and pools are set up. Plain data, with CUDA's defaults where CUDA has the setting; each setting has a
+//! method of its name, so that a new one breaks no program.
 
+use millpond_core::op::StreamKind;
 use millpond_core::pool::{ReusePolicy, Slack};
 use millpond_core::units::{MIB, round_up};
 use millpond_driver::{Completion, Schedule, Watch};
@@ -7,6 +9,30 @@ use millpond_driver::{Completion, Schedule, Watch};
 use crate::names::error::{Invalid, Result};
 use crate::names::trace_file::Trace;
 use crate::names::violations::Violations;
+
+/// A method for each setting, which takes the settings and gives them back changed.
+macro_rules! setters {
+    ($settings:ident: $($field:ident: $value:ty),* $(; $optional:ident: $some:ty)* $(,)?) => {
+        impl $settings {
+            $(
+                #[doc = concat!("With [`", stringify!($field), "`](Self#structfield.", stringify!($field), ").")]
+                #[must_use]
+                pub fn $field(mut self, $field: $value) -> Self {
+                    self.$field = $field;
+                    self
+                }
+            )*
+            $(
+                #[doc = concat!("With [`", stringify!($optional), "`](Self#structfield.", stringify!($optional), ").")]
+                #[must_use]
+                pub fn $optional(mut self, $optional: impl Into<Option<$some>>) -> Self {
+                    self.$optional = $optional.into();
+                    self
+                }
+            )*
+        }
+    };
+}
 
 /// Whether host threads count as one another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -22,7 +48,14 @@ pub enum HostThreads {
 }
 
 /// Settings of every kind of device.
+///
+/// ```
+/// use millpond::config::{HostThreads, Trace};
+/// let config = millpond::DeviceConfig::default().host_threads(HostThreads::Separate);
+/// assert_eq!(config.trace, None);
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct DeviceConfig {
     /// Whether host threads count as one another.
     pub host_threads: HostThreads,
@@ -32,8 +65,20 @@ pub struct DeviceConfig {
     pub violations: Violations,
 }
 
+setters!(DeviceConfig: host_threads: HostThreads, violations: Violations; trace: Trace);
+
 /// A host device.
-#[derive(Clone, Debug)]
+///
+/// ```
+/// use millpond::{Device, GIB, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default().total_bytes(8 * GIB))?;
+/// assert_eq!(device.properties().total_bytes, 8 * GIB);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct HostConfig {
     /// The device's memory in bytes. It may be more than the machine has: memory costs nothing until it is touched.
     /// Default 64 GiB.
@@ -49,6 +94,11 @@ pub struct HostConfig {
     /// As [`DeviceConfig::violations`].
     pub violations: Violations,
 }
+
+setters!(
+    HostConfig: total_bytes: u64, granularity: u64, schedule: Schedule, host_threads: HostThreads,
+    violations: Violations; trace: Trace
+);
 
 impl Default for HostConfig {
     fn default() -> Self {
@@ -67,7 +117,8 @@ impl HostConfig {
 }
 
 /// A simulated device.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct SimConfig {
     /// The device's memory in bytes. Default 64 GiB.
     pub total_bytes: u64,
@@ -84,6 +135,11 @@ pub struct SimConfig {
     /// As [`DeviceConfig::violations`].
     pub violations: Violations,
 }
+
+setters!(
+    SimConfig: total_bytes: u64, granularity: u64, completion: Completion, watch: Watch, host_threads: HostThreads,
+    violations: Violations; trace: Trace
+);
 
 impl Default for SimConfig {
     fn default() -> Self {
@@ -109,7 +165,18 @@ impl SimConfig {
 }
 
 /// A pool.
+///
+/// ```
+/// use millpond::{Device, MIB, PoolConfig};
+/// # fn main() -> millpond::Result<()> {
+/// # let device = Device::host(Default::default())?;
+/// let pool = device.pool(PoolConfig::default().max_bytes(64 * MIB).release_threshold(16 * MIB))?;
+/// assert_eq!(pool.config().max_bytes, Some(64 * MIB));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct PoolConfig {
     /// Bytes to keep at a synchronisation (CUDA: `cudaMemPoolAttrReleaseThreshold`). Default 0.
     pub release_threshold: u64,
@@ -132,6 +199,11 @@ pub struct PoolConfig {
     pub shareable: bool,
 }
 
+setters!(
+    PoolConfig: release_threshold: u64, reuse: ReusePolicy, slack: Slack, chunk_bytes_max: u64, guard: bool,
+    shareable: bool; max_bytes: u64
+);
+
 impl Default for PoolConfig {
     fn default() -> Self {
         Self {
@@ -143,6 +215,36 @@ impl Default for PoolConfig {
             guard: false,
             shareable: false,
         }
+    }
+}
+
+/// A stream.
+///
+/// ```
+/// use millpond::config::{StreamConfig, StreamKind};
+/// # fn main() -> millpond::Result<()> {
+/// # let device = millpond::Device::host(Default::default())?;
+/// let copy = StreamConfig::default().kind(StreamKind::NonBlocking).priority(-1);
+/// let stream = device.stream_with(copy)?.named("copy");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct StreamConfig {
+    /// What the legacy default stream means to it. Default: it is ordered with that.
+    pub kind: StreamKind,
+    /// Whose work goes first where the device cannot run all: lower numbers do (CUDA: `cudaStreamCreateWithPriority`,
+    /// which takes the nearest number that the device knows). A wish: it makes no order, and no device but CUDA's looks
+    /// at it. Default 0.
+    pub priority: i32,
+}
+
+setters!(StreamConfig: kind: StreamKind, priority: i32);
+
+impl Default for StreamConfig {
+    fn default() -> Self {
+        Self { kind: StreamKind::Blocking, priority: 0 }
     }
 }
 

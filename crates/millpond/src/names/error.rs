@@ -2,59 +2,75 @@
 //!
 //! One type for the whole crate, with few variants: what a caller does next is what tells them apart. Nothing is lost
 //! by an error: the operation that failed has not happened, and what it was given comes back
-//! (see [`Refused`](crate::Refused)).
+//! (see [`Refused`](crate::Refused)). An error is one sentence; its report has all that is known.
+
+mod report;
 
 use std::fmt;
 
 use millpond_core::check::{Finding, Side, Spot};
 use millpond_core::ids::{PoolId, StreamId};
-use millpond_core::pool::Exhausted;
 use millpond_core::share::TicketError;
-use millpond_core::units::{Bytes, Range};
 use millpond_driver::{DriverError, PeerAccess};
 use rustix::io::Errno;
 
 use crate::names::device_name::DeviceName;
 pub use crate::names::graph_error::{CaptureError, GraphError};
+pub use crate::names::out_of_memory::{Holder, OutOfMemory};
 use crate::names::share_error::ShareError;
+pub use report::Report;
 
 /// Result of Millpond's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call was refused.
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+/// Why a call was refused: one sentence as text, and all that is known in its [`report`](Self::report), which is also
+/// what `{:?}` shows, so that `unwrap` and `main` print it.
+///
+/// ```
+/// # fn main() -> millpond::Result<()> {
+/// # let device = millpond::Device::host(Default::default())?;
+/// let (left, right) = (device.stream()?, device.stream()?);
+/// let x = left.alloc::<f32>(&device.default_pool(), 1024)?;
+/// let error = right.memset(x.write(), 0).unwrap_err();
+/// assert!(!error.to_string().contains('\n'));
+/// let report = error.report().to_string(); // both sides, the missing edge, and help
+/// assert!(report.starts_with(&error.to_string()) && report.contains("help: make stream 2 wait"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
     /// No memory is left, after everything idle was moved or given back.
-    #[error("{0}")]
     OutOfMemory(Box<OutOfMemory>),
     /// The order of the program is wrong.
-    #[error("{0}")]
     Violation(Box<Finding>),
     /// An argument names nothing, or something that cannot be meant.
-    #[error("{0}")]
     InvalidArgument(Box<Invalid>),
     /// The device's system refused a call.
-    #[error("the device refused: {0}")]
     Driver(Box<DriverError>),
     /// A stream's capture cannot do this, or cannot go on.
-    #[error("{0}")]
     Capture(Box<CaptureError>),
     /// Something is not shared with another process.
-    #[error("{0}")]
     Share(Box<ShareError>),
     /// A graph is wrong, or cannot be launched like this.
-    #[error("{0}")]
     Graph(Box<GraphError>),
     /// A kernel faulted or panicked: nothing more runs on this device.
-    #[error("the device is lost: {reason}; nothing more runs on it, its buffers can still be dropped")]
     DeviceLost {
         /// What happened first.
         reason: String,
     },
 }
 
+impl std::error::Error for Error {}
+
 impl Error {
+    /// All that is known: both sides of a wrong order with their places, what is missing and what helps; who holds the
+    /// memory that is not left; every fault of a graph.
+    pub fn report(&self) -> Report<'_> {
+        Report::of(self)
+    }
+
     /// What is wrong with an argument, if that is it.
     pub fn invalid(&self) -> Option<&Invalid> {
         match self {
@@ -420,52 +436,6 @@ impl fmt::Display for Nearest {
                 Ok(())
             }
         }
-    }
-}
-
-/// A report of who holds what, when nothing is left.
-#[derive(Clone, PartialEq, Debug)]
-pub struct OutOfMemory {
-    /// The pool that was asked.
-    pub pool: PoolId,
-    /// The pool's figures.
-    pub exhausted: Exhausted,
-    /// Physical memory of the device, in bytes.
-    pub device_bytes: u64,
-    /// Addresses of the pool, in bytes. Fewer than its memory only where the system granted no more.
-    pub address_bytes: u64,
-    /// Physical memory of the device's other pools, in bytes.
-    pub other_pools_bytes: u64,
-    /// The largest live allocations: what they are and where they were made.
-    pub largest: Vec<Holder>,
-}
-
-/// A live allocation in a report.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Holder {
-    /// Its name.
-    pub allocation: String,
-    /// Its addresses.
-    pub range: Range,
-}
-
-impl fmt::Display for OutOfMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "out of memory in {}: {}", self.pool, self.exhausted)?;
-        write!(f, "; the device has {}", Bytes(self.device_bytes))?;
-        let limit = self.exhausted.limit;
-        if self.address_bytes < if limit == 0 { self.device_bytes } else { limit.min(self.device_bytes) } {
-            let granted = Bytes(self.address_bytes);
-            write!(f, ", and the system granted the pool only {granted} of addresses: raise the limit ")?;
-            write!(f, "(RLIMIT_AS, `ulimit -v`)")?;
-        }
-        if self.other_pools_bytes > 0 {
-            write!(f, ", other pools hold {}", Bytes(self.other_pools_bytes))?;
-        }
-        for holder in &self.largest {
-            write!(f, "\n  held by {}", holder.allocation)?;
-        }
-        Ok(())
     }
 }
 

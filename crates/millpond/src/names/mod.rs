@@ -6,6 +6,7 @@ pub(crate) mod device_name;
 pub(crate) mod error;
 pub(crate) mod graph_error;
 pub(crate) mod native;
+pub(crate) mod out_of_memory;
 pub(crate) mod role;
 pub(crate) mod share_error;
 pub(crate) mod statistics;

@@ -9,6 +9,7 @@ use millpond_driver::process;
 use crate::names::error::Result;
 use crate::names::statistics::PoolStatistics;
 use crate::state::pool::PoolShared;
+use crate::sync::handle::Handle;
 
 /// A pool of a device. Clones name the same pool; it is destroyed when the last one is dropped.
 ///
@@ -16,8 +17,8 @@ use crate::state::pool::PoolShared;
 /// of them (CUDA: `cudaMemPoolDestroy`).
 #[derive(Clone)]
 pub struct Pool {
-    pub(crate) shared: Arc<PoolShared>,
-    _owner: Arc<Owner>,
+    pub(crate) shared: Handle<PoolShared>,
+    owner: Handle<Owner>,
 }
 
 /// Destroys the pool when the last handle goes.
@@ -40,7 +41,12 @@ impl Drop for Owner {
 
 impl Pool {
     pub(crate) fn new(shared: Arc<PoolShared>) -> Self {
-        Self { shared: Arc::clone(&shared), _owner: Arc::new(Owner { shared }) }
+        Self { shared: Arc::clone(&shared).into(), owner: Handle::new(Owner { shared }) }
+    }
+
+    /// The same, for what keeps it.
+    pub(crate) fn arc(&self) -> &Arc<PoolShared> {
+        &self.owner.shared
     }
 
     /// Its number on its device.

@@ -30,6 +30,7 @@ impl Event {
             let why = "it is an edge of a graph that is being captured";
             return Err(ShareError::NotExportable { what: "the event".into(), why }.into());
         };
+        let context = &context.arc();
         let exporter = context.exporter()?;
         let number = exporter.number;
         // Whatever importers have said by now, or that they are gone, comes before it.
@@ -48,7 +49,7 @@ impl Event {
         let over = ForeignEnd { point: ForeignPoint { device: number, slot: 0, seq: 0 }, process: 0 };
         let end = abroad(snapshot.point()).unwrap_or(over);
         let grant = EventGrant { end, known, name: None, device: number };
-        let announced = Target::Event(Announced { grant, mark: Arc::clone(mark) });
+        let announced = Target::Event(Announced { grant, mark: mark.arc() });
         exporter.issue(TicketKind::Event, announced, 0, context.share().times().ticket_life)
     }
 }
@@ -96,6 +97,6 @@ impl Context {
             }
         };
         let snapshot = Snapshot::foreign(point, known);
-        Ok(Event { traced: None, at: At::Live { snapshot, mark, context: Arc::clone(self) } })
+        Ok(Event::at((snapshot, mark), None, self))
     }
 }

@@ -313,10 +313,10 @@ pub(crate) fn movable<A: Access>(
 }
 
 /// The closure of a launch, with its slices, ready to run on the device.
-pub(crate) fn task<A: Access>(
+pub(crate) fn task<'k, A: Access>(
     place: A::Place,
-    kernel: impl for<'a> FnOnce(A::Slice<'a>) + Send + 'static,
-) -> millpond_driver::Task {
+    kernel: impl for<'a> FnOnce(A::Slice<'a>) + Send + 'k,
+) -> Box<dyn FnOnce() + Send + 'k> {
     Box::new(move || {
         // SAFETY: the launch was checked and recorded before it was submitted: its memory is live until after it, and
         // what conflicts with it is ordered before or after (exclusive-write). The slices do not outlive the call.

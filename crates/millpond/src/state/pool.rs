@@ -92,6 +92,8 @@ pub(crate) struct Heap {
     out: u64,
     /// How often the lock was taken.
     lock_count: u64,
+    /// How many blocks came back.
+    returned: u64,
 }
 
 /// A chunk as the driver knows it, and its number among all that the pool ever had.
@@ -119,6 +121,7 @@ impl Heap {
             peak: 0,
             out: 0,
             lock_count: 0,
+            returned: 0,
         }
     }
 
@@ -181,6 +184,12 @@ impl Heap {
         }
         self.pool.free(allocation.block(), freed);
         self.vacant.push(allocation);
+        self.returned += 1;
+    }
+
+    /// How many blocks have come back so far.
+    pub(crate) fn returned(&self) -> u64 {
+        self.returned
     }
 
     /// Blocks that a chain freed return from its shelf.

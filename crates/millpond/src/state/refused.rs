@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::names::error::Error;
+use crate::names::error::{Error, Report};
 use crate::state::buffer::Buffer;
 
 /// A free that was refused, and the buffer, which is as it was.
@@ -16,9 +16,16 @@ pub struct Refused<T> {
     pub buffer: Buffer<T>,
 }
 
+impl<T> Refused<T> {
+    /// As [`Error::report`].
+    pub fn report(&self) -> Report<'_> {
+        self.error.report()
+    }
+}
+
 impl<T> fmt::Debug for Refused<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
+        fmt::Debug::fmt(&self.error, f)
     }
 }
 
@@ -30,7 +37,7 @@ impl<T> fmt::Display for Refused<T> {
 
 impl<T> std::error::Error for Refused<T> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
+        self.error.source()
     }
 }
 

@@ -13,15 +13,19 @@ use crate::clock::mark::Mark;
 use crate::names::error::Result;
 use crate::state::context::Context;
 use crate::state::session::CapturedAt;
+use crate::sync::handle::Handle;
 use crate::trace::tracer::{TracedEvent, Tracer};
 
 /// A position of a stream with everything that comes before it. Cheap to clone.
 #[derive(Clone)]
 pub struct Event {
     /// Its end is known before the device's can come.
-    pub(crate) traced: Option<Arc<TracedEvent>>,
+    pub(crate) traced: Option<Handle<TracedEvent>>,
     pub(crate) at: At,
 }
+
+/// A record: what comes before it, for the order and for the device.
+pub(crate) type Record = (Snapshot, Arc<Mark>);
 
 /// Where an event was recorded.
 #[derive(Clone, Debug)]
@@ -31,15 +35,22 @@ pub(crate) enum At {
         /// What comes before it.
         snapshot: Snapshot,
         /// The driver's side.
-        mark: Arc<Mark>,
+        mark: Handle<Mark>,
         /// The device.
-        context: Arc<Context>,
+        context: Handle<Context>,
     },
     /// In a capture: an edge of the graph, and nothing that can be waited for by the host.
-    Captured(CapturedAt),
+    Captured(Handle<CapturedAt>),
 }
 
 impl Event {
+    /// A record of a stream of this device.
+    #[inline]
+    pub(crate) fn at((snapshot, mark): Record, traced: Option<Arc<TracedEvent>>, context: &Arc<Context>) -> Self {
+        let at = At::Live { snapshot, mark: mark.into(), context: Arc::clone(context).into() };
+        Self { traced: traced.map(Into::into), at }
+    }
+
     /// Whether everything before it has completed (CUDA: `cudaEventQuery`). A yes orders what the host submits from
     /// then on after it, as a synchronisation does.
     ///

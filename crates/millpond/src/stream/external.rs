@@ -13,14 +13,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond_core::check::Place;
 use millpond_core::graph::EventKey;
-use millpond_core::order::Snapshot;
 
-use crate::clock::mark::Mark;
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
 use crate::state::stream::{Mode, StreamShared};
-use crate::stream::event::{At, Event};
+use crate::stream::event::{At, Event, Record};
 use crate::stream::handle::Stream;
+use crate::sync::handle::Handle;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::{TracedEvent, Tracer};
@@ -29,7 +28,7 @@ use millpond_core::ids::StreamId;
 /// An event that can be recorded again and again, by streams and by launches of graphs. Clones name the same event.
 #[derive(Clone, Debug)]
 pub struct ExternalEvent {
-    shared: Arc<Shared>,
+    shared: Handle<Shared>,
 }
 
 #[derive(Debug)]
@@ -48,15 +47,12 @@ pub(crate) enum EventNode {
     Wait,
 }
 
-/// A record: what comes before it, for the order and for the device.
-pub(crate) type Record = (Snapshot, Arc<Mark>);
-
 impl ExternalEvent {
     /// One of a device, not recorded yet.
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let key = next_key();
         let traced = context.tracer.as_ref().map(Tracer::event);
-        ExternalEvent { shared: Arc::new(Shared { key, traced, context, last: Mutex::default() }) }
+        ExternalEvent { shared: Handle::new(Shared { key, traced, context, last: Mutex::default() }) }
     }
 }
 
@@ -77,10 +73,10 @@ impl Event {
     /// ```
     pub fn to_external(&self) -> Option<ExternalEvent> {
         let At::Live { snapshot, mark, context } = &self.at else { return None };
-        let last = Mutex::new(Some((snapshot.clone(), Arc::clone(mark))));
+        let last = Mutex::new(Some((snapshot.clone(), mark.arc())));
         let traced = context.tracer.as_ref().map(|tracer| tracer.event_like(self.traced.as_deref()));
-        let context = Arc::clone(context);
-        Some(ExternalEvent { shared: Arc::new(Shared { key: next_key(), traced, context, last }) })
+        let context = context.arc();
+        Some(ExternalEvent { shared: Handle::new(Shared { key: next_key(), traced, context, last }) })
     }
 }
 
@@ -94,10 +90,10 @@ impl ExternalEvent {
     /// The last record, to be asked or synchronised; none before the first. Where a graph's launch recorded it, it is
     /// the record of that node: not the whole launch comes before it.
     pub fn last(&self) -> Option<Event> {
-        let (snapshot, mark) = self.record()?;
+        let record = self.record()?;
         let context = &self.shared.context;
         let traced = context.tracer.as_ref().map(|tracer| tracer.event_like(self.shared.traced.as_deref()));
-        Some(Event { traced, at: At::Live { snapshot, mark, context: Arc::clone(&self.shared.context) } })
+        Some(Event::at(record, traced, context))
     }
 
     /// What a trace knows it as.

@@ -18,6 +18,7 @@ use crate::state::in_flight::Unclosed;
 use crate::state::stream::{Keep, Mode, State, StreamShared};
 use crate::stream::event::{At, Event};
 use crate::sync::garbage::Garbage;
+use crate::sync::handle::Handle;
 use crate::sync::locks::lock;
 
 /// A stream of a device: work submitted to it runs in order, work of different streams at the same time.
@@ -26,8 +27,8 @@ use crate::sync::locks::lock;
 /// and work already in it still runs (CUDA: `cudaStreamDestroy`).
 #[derive(Clone)]
 pub struct Stream {
-    pub(crate) shared: Arc<StreamShared>,
-    _owner: Arc<Owner>,
+    pub(crate) shared: Handle<StreamShared>,
+    _owner: Handle<Owner>,
 }
 
 /// Closes the stream when the last handle goes.
@@ -172,7 +173,7 @@ impl StreamShared {
 
 impl Stream {
     pub(crate) fn new(shared: Arc<StreamShared>, keep: Option<Keep>) -> Self {
-        Self { shared: Arc::clone(&shared), _owner: Arc::new(Owner { shared, keep }) }
+        Self { shared: Arc::clone(&shared).into(), _owner: Handle::new(Owner { shared, keep }) }
     }
 
     /// Its number on its device.

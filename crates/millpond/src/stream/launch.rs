@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::Use;
-use millpond_driver::{Driver, DriverError, RawStream, Work};
+use millpond_driver::{Driver, DriverError, RawStream, Task, Work};
 
 use crate::graph::Payload;
 use crate::names::count::Count;
@@ -237,11 +237,13 @@ impl Queue<'_> {
 }
 
 impl StreamShared {
-    /// Launches a closure; `record` makes it a node's payload where the stream captures, or gives it back.
-    fn launch<A: Access, K: for<'a> FnOnce(A::Slice<'a>) + Send + 'static>(
+    /// Launches a closure, which `task` gives its slices; `record` makes it a node's payload where the stream captures, or
+    /// gives it back.
+    pub(crate) fn launch<A: Access, K>(
         &self,
         accesses: A,
         kernel: K,
+        task: impl FnOnce(A::Place, K) -> Task,
         record: impl FnOnce(A::Place, K) -> std::result::Result<Payload, K>,
         caller: &'static Location<'static>,
     ) -> Result<()> {
@@ -264,7 +266,7 @@ impl StreamShared {
             };
             // Where there is no memory there are no slices: the kernel is checked and recorded, and not run.
             refused = Some(Work::Run(match self.context.properties.has_memory {
-                true => task::<A>(place, kernel),
+                true => task(place, kernel),
                 false => {
                     unused = Some(kernel);
                     Box::new(|| ())
@@ -281,7 +283,7 @@ impl StreamShared {
     fn alloc_too_many<T: Pod>(&self, pool: &Pool, len: usize, caller: &'static Location<'static>) -> Result<Buffer<T>> {
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
         // No device has so much.
-        PoolShared::drop_allocation(self.alloc_in_full(&pool.shared, bytes, caller)?);
+        PoolShared::drop_allocation(self.alloc_in_full(pool.arc(), bytes, caller)?);
         Err(DriverError::OutOfMemory { call: "alloc", bytes }.into())
     }
 
@@ -312,9 +314,7 @@ impl Stream {
         }
         match self.shared.alloc_from_shelf(&pool.shared, count.bytes(), caller) {
             Some(life) => Ok(Buffer::new(Some(life.into()), count)),
-            None => {
-                self.shared.alloc_in_full(&pool.shared, count.bytes(), caller).map(|it| Buffer::new(Some(it), count))
-            }
+            None => self.shared.alloc_in_full(pool.arc(), count.bytes(), caller).map(|it| Buffer::new(Some(it), count)),
         }
     }
 
@@ -377,7 +377,7 @@ impl Stream {
     ) -> Result<()> {
         let shared = &self.shared;
         let record = |place, kernel| Ok(Payload::kernel::<A>(&shared.context, place, kernel));
-        shared.launch(accesses, kernel, record, Location::caller())
+        shared.launch(accesses, kernel, task::<A>, record, Location::caller())
     }
 
     /// As [`launch`](Self::launch), for a closure that runs once and may give away what it owns.
@@ -403,7 +403,7 @@ impl Stream {
         accesses: A,
         kernel: impl for<'a> FnOnce(A::Slice<'a>) + Send + 'static,
     ) -> Result<()> {
-        self.shared.launch(accesses, kernel, |_, kernel| Err(kernel), Location::caller())
+        self.shared.launch(accesses, kernel, task::<A>, |_, kernel| Err(kernel), Location::caller())
     }
 
     /// Declares a use and submits nothing: it is checked and recorded as a [`launch`](Self::launch) that does nothing.

@@ -12,5 +12,8 @@ pub(crate) mod named;
 pub(crate) mod record;
 pub(crate) mod relieve;
 pub(crate) mod report;
+#[allow(unsafe_code)]
+pub(crate) mod scope;
 pub(crate) mod serve;
+pub(crate) mod supply;
 pub(crate) mod wanted;

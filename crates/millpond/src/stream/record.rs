@@ -13,8 +13,7 @@ use crate::clock::mark::Mark;
 use crate::names::error::Result;
 use crate::names::role::Ask;
 use crate::state::stream::{Mode, State, StreamShared};
-use crate::stream::event::{At, Event};
-use crate::stream::external::Record;
+use crate::stream::event::{Event, Record};
 use crate::trace::tracer::Tracer;
 
 impl StreamShared {
@@ -29,12 +28,12 @@ impl StreamShared {
 
     /// The same, as the program has it.
     pub(crate) fn record_event(&self, state: &mut State, caller: &'static Location<'static>) -> Result<Event> {
-        let (snapshot, mark) = self.record(state)?;
+        let record = self.record(state)?;
         let traced = self.context.tracer.as_ref().map(Tracer::event);
         if let (Some(tracer), Some(event)) = (&self.context.tracer, &traced) {
             tracer.record(self.id, event, Place::Source(caller));
         }
-        Ok(Event { traced, at: At::Live { snapshot, mark, context: Arc::clone(&self.context) } })
+        Ok(Event::at(record, traced, &self.context))
     }
 
     /// The same, for a host that asks the device about it: a stream that captures has no such end.

@@ -20,16 +20,29 @@ use crate::state::context::Context;
 use crate::state::last::FoundPool;
 use crate::state::pool::{Heap, PoolShared};
 use crate::state::stream::{State, StreamShared};
+use crate::stream::supply::note_shortage;
 
 /// How many of the largest allocations a report names.
 const REPORTED: usize = 5;
 
 /// How often a request that would be refused looks whether another stream is still busy. A stream that has its lock for
 /// long has either nothing on its shelf, as it looks for memory itself, or waits for this very one.
-const PATIENCE: u32 = 200;
+pub(crate) const PATIENCE: u32 = 200;
 
 /// A request has found no memory as yet: while this lives, freed blocks of these pools go to the heap at once.
-struct Shortage(Vec<FoundPool>);
+pub(crate) struct Shortage(Vec<FoundPool>);
+
+impl Shortage {
+    pub(crate) fn of(pools: Vec<FoundPool>) -> Self {
+        pools.iter().for_each(|pool| pool.bypass_shelves(true));
+        Self(pools)
+    }
+
+    /// What rests on shelves goes to the heaps.
+    pub(crate) fn drain(&self, patience: u32) {
+        self.0.iter().for_each(|pool| pool.drain_shelves(None, patience));
+    }
+}
 
 impl Drop for Shortage {
     fn drop(&mut self) {
@@ -120,7 +133,7 @@ impl StreamShared {
     #[cold]
     fn relieve(&self, state: &mut State, pool: &PoolShared, bytes: u64) -> Result<Grant> {
         pool.drain_shelves(Some((self, state)), 0);
-        let mut shortage = None;
+        let (mut shortage, mut before) = (None, None);
         let mut heap = pool.lock();
         pool.destroy_exposed(&mut heap);
         // What the host knows to have completed may serve any stream, whatever the policy, also what lay on a shelf
@@ -144,6 +157,8 @@ impl StreamShared {
                 Err(_) if shortage.is_none() => {
                     drop(heap);
                     shortage = Some(self.insist(state));
+                    // What comes back from here on is news to who waits.
+                    before = Some(self.context.supply());
                     heap = pool.lock();
                     refusals = refusals.min(1);
                     continue;
@@ -151,6 +166,7 @@ impl StreamShared {
                 Err(exhausted) => {
                     let error = self.out_of_memory(pool, &heap, exhausted);
                     self.give_back_above(&mut heap, reserved);
+                    before.into_iter().for_each(note_shortage);
                     return Err(error);
                 }
             };

@@ -10,6 +10,6 @@ use millpond_driver::CudaDriver;
 /// Keeps the contexts of the first two GPUs, where they are there.
 pub(crate) fn keep() {
     static KEPT: OnceLock<Vec<CudaDriver>> = OnceLock::new();
-    let open = |ordinal| CudaDriver::new(CudaConfig { ordinal, ..CudaConfig::default() }).ok();
+    let open = |ordinal| CudaDriver::new(CudaConfig::default().ordinal(ordinal)).ok();
     KEPT.get_or_init(|| (0..2).map_while(open).collect());
 }

@@ -69,8 +69,12 @@ impl Subject {
     /// A device of so many bytes.
     pub(crate) fn sized(make: Make, config: DeviceConfig, total_bytes: u64) -> Subject {
         let (mut is_parallel, mut is_instant) = (false, false);
-        let DeviceConfig { host_threads, trace, violations } = config.clone();
-        let host = HostConfig { total_bytes, host_threads, trace, violations, ..Default::default() };
+        let DeviceConfig { host_threads, trace, violations, .. } = config.clone();
+        let host = HostConfig::default()
+            .total_bytes(total_bytes)
+            .host_threads(host_threads)
+            .trace(trace)
+            .violations(violations);
         let (device, sim) = match make {
             Make::Sim(completion) => {
                 is_instant = completion == Completion::AtOnce;
@@ -83,7 +87,7 @@ impl Subject {
                 is_parallel = true;
                 (Device::host(host), None)
             }
-            Make::Seeded(seed) => (Device::host(HostConfig { schedule: Schedule::Seeded(seed), ..host }), None),
+            Make::Seeded(seed) => (Device::host(host.clone().schedule(Schedule::Seeded(seed))), None),
             Make::Fake | Make::Cuda => {
                 is_parallel = true;
                 (Device::cuda_with(cuda(make, total_bytes), config), None)
@@ -177,11 +181,11 @@ pub(crate) fn cuda(make: Make, total_bytes: u64) -> CudaConfig {
     match make {
         Make::Fake => {
             let ordinal = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
-            CudaConfig { ordinal, library: Some(fakecuda::library()), limit_bytes }
+            CudaConfig::default().ordinal(ordinal).library(fakecuda::library()).limit_bytes(limit_bytes)
         }
         _ => {
             gpus::keep();
-            CudaConfig { limit_bytes, ..CudaConfig::default() }
+            CudaConfig::default().limit_bytes(limit_bytes)
         }
     }
 }
@@ -277,7 +281,7 @@ pub(crate) fn reuse(follow_event_dependencies: bool, allow_opportunistic: bool, 
 
 /// A pool that keeps all that it has, with this reuse policy.
 pub(crate) fn keeping(reuse: ReusePolicy) -> PoolConfig {
-    PoolConfig { release_threshold: u64::MAX, reuse, ..Default::default() }
+    PoolConfig::default().release_threshold(u64::MAX).reuse(reuse)
 }
 
 /// `stream` uses a buffer, without looking at it.

@@ -69,7 +69,7 @@ fn an_edge_that_addresses_rely_on_is_missed_by_name() {
         let second = graph.node_of(y).unwrap();
         graph.add_free(&[second], y)?;
         graph.remove_edge(free, second)?;
-        let refused = launch(&graph, device).unwrap_err().to_string();
+        let refused = launch(&graph, device).unwrap_err().report().to_string();
         assert!(refused.contains("has addresses of an earlier allocation"), "{refused}");
         assert!(refused.contains("help: add an edge from node 1 to node 2"), "{refused}");
         graph.add_edge(free, second)?;
@@ -97,7 +97,7 @@ fn a_graph_has_several_instances_clones_and_parents() {
 }
 
 fn limited(error: Error) -> bool {
-    assert!(error.to_string().contains("in CUDA"), "{error}");
+    assert!(error.report().to_string().contains("in CUDA"), "{error}");
     matches!(error.graph(), Some(GraphError::CudaLimit { .. }))
 }
 

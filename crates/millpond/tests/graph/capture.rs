@@ -247,7 +247,7 @@ fn a_name_given_in_a_capture_is_the_outputs_name() {
         })?;
         let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
         let refused = visit(&other, out.read()).unwrap_err();
-        assert!(refused.to_string().contains("`total`"), "{refused}");
+        assert!(refused.report().to_string().contains("`total`"), "{refused}");
         stream.free_address(out.address())
     });
 }
@@ -388,7 +388,7 @@ fn nothing_is_launched_like_anything() {
             visit(s, empty.write())
         })?;
         for graph in [&graph, &removed, &captured, &device.graph()?] {
-            let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+            let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
             exec.upload(&stream)?;
             let _ = exec.launch(&stream)?;
             let (outer, ()) = stream.capture(|s| exec.launch(s).map(|_| ()))?;

@@ -46,7 +46,7 @@ fn refuses_as_unsupported(call: impl Fn(&Device, &Stream) -> Result<()>) {
         let device = &on.device;
         let stream = captured(device);
         let refused = call(device, &stream).unwrap_err();
-        assert!(refused.to_string().contains("the capture is invalid now"), "{refused}");
+        assert!(refused.report().to_string().contains("the capture is invalid now"), "{refused}");
         assert!(matches!(rule(refused), Rule::Unsupported { .. }));
         assert_spoiled(&stream);
         Ok(())
@@ -141,7 +141,7 @@ fn a_wait_for_an_event_from_outside_spoils_the_capture() {
         for event in [own, others] {
             stream.begin_capture()?;
             let refused = stream.wait(&event).unwrap_err();
-            assert!(refused.to_string().contains("an external wait can"), "{refused}");
+            assert!(refused.report().to_string().contains("an external wait can"), "{refused}");
             assert!(matches!(rule(refused), Rule::Isolation(_)));
             assert_spoiled(&stream);
         }
@@ -190,7 +190,7 @@ fn a_side_stream_that_is_not_joined_is_named_with_its_leaf() {
         side.wait(&stream.record()?)?;
         visit(&side, ())?;
         let refused = stream.end_capture().unwrap_err();
-        let text = refused.to_string();
+        let text = refused.report().to_string();
         assert!(text.contains("kernel at ") && text.contains("capture_refusals.rs"), "{text}");
         match rule(refused) {
             Rule::Unjoined { stream: unjoined, origin, .. } => assert_eq!((unjoined, origin), (side.id(), stream.id())),
@@ -213,7 +213,7 @@ fn a_free_in_a_side_stream_that_is_not_joined_is_its_leaf() {
         side.wait(&stream.record()?)?;
         side.free(x)?;
         let refused = stream.end_capture().unwrap_err();
-        assert!(refused.to_string().contains("(mem free at "), "{refused}");
+        assert!(refused.report().to_string().contains("(mem free at "), "{refused}");
         Ok(())
     });
 }
@@ -303,7 +303,7 @@ fn a_captured_free_of_uncaptured_memory_leaves_the_capture_as_it_was() {
         stream.begin_capture()?;
         let refused = stream.free(plain).unwrap_err();
         assert!(matches!(refused.error.capture(), Some(CaptureError::NotGraphMemory { .. })));
-        assert!(refused.to_string().contains("free it outside the capture"), "{refused}");
+        assert!(refused.report().to_string().contains("free it outside the capture"), "{refused}");
         let by_address = stream.free_address(refused.buffer.address()).unwrap_err();
         assert!(matches!(by_address.capture(), Some(CaptureError::NotGraphMemory { .. })));
         assert!(stream.free_address(0x1000).unwrap_err().invalid().is_some());
@@ -341,7 +341,7 @@ fn a_second_captured_free_is_refused() {
         stream.free_address(address)?;
         let refused = stream.free_address(address).unwrap_err();
         assert!(matches!(refused.graph(), Some(GraphError::Faults(_))), "{refused}");
-        assert!(refused.to_string().contains("it is freed already"), "{refused}");
+        assert!(refused.report().to_string().contains("it is freed already"), "{refused}");
         assert_goes_on(&stream);
         Ok(())
     });

@@ -79,7 +79,7 @@ impl Program {
     fn run(&self) {
         let Program { device, a, b, event } = self;
         let (graph, out) = self.captured();
-        let auto: GraphExec = again(|| graph.instantiate(Instantiate { auto_free_on_launch: true }));
+        let auto: GraphExec = again(|| graph.instantiate(Instantiate::default().auto_free_on_launch(true)));
         let clone = graph.clone();
         let alloc = graph.node_of(out).and_then(|node| clone.find(node)).expect("as in the original");
         let theirs: MemAllocNode<u32> = clone.alloc_node(alloc, LEN).expect("an alloc node");

@@ -155,7 +155,7 @@ struct Member {
 
 impl Member {
     fn new(graph: &Graph, outputs: Foreign, auto_free_on_launch: bool) -> Result<Self> {
-        Ok(Self { exec: graph.instantiate(Instantiate { auto_free_on_launch })?, outputs })
+        Ok(Self { exec: graph.instantiate(Instantiate::default().auto_free_on_launch(auto_free_on_launch))?, outputs })
     }
 }
 
@@ -300,7 +300,7 @@ impl Program {
 }
 
 fn run(seed: u64, schedule: Schedule) -> Result<Program> {
-    let device = Device::host(HostConfig { schedule, granularity: 64 * KIB, ..HostConfig::default() })?;
+    let device = Device::host(HostConfig::default().schedule(schedule).granularity(64 * KIB))?;
     let streams = [device.stream()?, device.stream()?, device.stream()?];
     let random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let seen = Arc::new(Seen::default());
@@ -359,16 +359,12 @@ fn two_graphs_share_their_pages() -> Result<()> {
         return Ok(());
     }
     for seed in 1..=20 {
-        let device = Device::host(HostConfig {
-            schedule: Schedule::Seeded(seed),
-            granularity: 64 * KIB,
-            ..HostConfig::default()
-        })?;
+        let device = Device::host(HostConfig::default().schedule(Schedule::Seeded(seed)).granularity(64 * KIB))?;
         let stream = device.stream()?;
         let mut random = Random(seed * 77 + 1);
         let seen = Arc::new(Seen::default());
         let alone = |made: &Made| -> Result<u64> {
-            let _ = made.graph.instantiate(Instantiate { auto_free_on_launch: true })?.launch(&stream)?;
+            let _ = made.graph.instantiate(Instantiate::default().auto_free_on_launch(true))?.launch(&stream)?;
             stream.synchronize()?;
             let reserved = device.graph_memory().reserved_bytes;
             made.outputs.iter().try_for_each(|(memory, _)| stream.free_address(memory.address()))?;

@@ -176,7 +176,7 @@ fn auto_free_on_launch_never_grows_with_trims_in_between() {
     each(|on| {
         let (device, stream) = device(on);
         let (graph, x) = one(device, 2, false)?;
-        let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+        let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
         for _ in 0..20 {
             let _ = exec.launch(&stream)?;
             stream.synchronize()?;

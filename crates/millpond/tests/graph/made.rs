@@ -33,7 +33,7 @@ pub(crate) fn each_seed(seeds: RangeInclusive<u64>, body: impl Fn(&Device) -> Re
         return eprintln!("skipped: seeded schedules are the host's");
     }
     for seed in seeds {
-        let device = Device::host(HostConfig { schedule: Schedule::Seeded(seed), ..HostConfig::default() });
+        let device = Device::host(HostConfig::default().schedule(Schedule::Seeded(seed)));
         device.and_then(|device| body(&device)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
 }

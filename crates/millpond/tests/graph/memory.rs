@@ -246,7 +246,7 @@ fn a_clone_is_refused_where_the_originals_output_lives() {
         let theirs = clone.alloc_node::<u32>(clone.find(alloc).unwrap(), 1000)?;
         let last = clone.nodes().last().copied().unwrap();
         clone.add_free(&[last], theirs)?;
-        let settings = Instantiate { auto_free_on_launch: true };
+        let settings = Instantiate::default().auto_free_on_launch(true);
         let (exec, other) = (graph.instantiate(settings)?, clone.instantiate(settings)?);
         let buffer = exec.launch(&stream)?.take(out)?;
         let refused = other.launch(&stream).unwrap_err();

@@ -37,7 +37,7 @@ fn a_launch_of_a_free_node_whose_memory_is_not_live_is_refused() {
         };
         drop(make);
         let refused = free.launch(&stream).unwrap_err();
-        assert!(was_freed(&refused) && refused.to_string().contains("which was freed:"), "{refused}");
+        assert!(was_freed(&refused) && refused.report().to_string().contains("which was freed:"), "{refused}");
         let make = instance(&graph)?;
         let refused = free.launch(&stream).unwrap_err();
         assert!(was_freed(&refused), "{refused}");

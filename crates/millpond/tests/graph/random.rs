@@ -121,7 +121,7 @@ fn producer(device: &Device, stream: &Stream, has_event: bool, random: &mut Rand
     let writers: Vec<_> = live.iter().map(|it| it.writer).collect();
     let made = has_event.then(|| device.external_event());
     made.iter().try_for_each(|made| graph.add_event_record(&writers, made).map(drop))?;
-    let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+    let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
     Ok(Producer { exec, outputs, sinks, made })
 }
 
@@ -221,7 +221,7 @@ fn program(seed: u64, device: &Device) -> Result<()> {
 }
 
 fn host(schedule: Schedule) -> Result<Device> {
-    Device::host(HostConfig { schedule, granularity: 64 * KIB, ..HostConfig::default() })
+    Device::host(HostConfig::default().schedule(schedule).granularity(64 * KIB))
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn a_free_of_no_base_is_refused_with_what_is_there() {
         for offset in [1, 32, 64, 256] {
             let refused = stream.free_address(x.address() + offset).unwrap_err();
             assert!(is_no_allocation(&refused), "{refused}");
-            assert!(refused.to_string().contains(&format!("it is {offset} B inside allocation")), "{refused}");
+            assert!(refused.report().to_string().contains(&format!("it is {offset} B inside allocation")), "{refused}");
         }
         for address in [0x1000, (&raw const device) as u64] {
             assert!(is_no_allocation(&stream.free_address(address).unwrap_err()));
@@ -160,7 +160,7 @@ fn a_free_node_that_is_one_too_many_foreign_or_of_nothing_is_refused() {
         assert!(matches!(change(graph.add_free(&[], plain).unwrap_err()), Change::NotGraphMemory));
         assert_eq!(plain.address(), 0);
         let elsewhere = with_alloc(&on.another().device).1;
-        assert!(graph.add_free(&[], elsewhere).unwrap_err().to_string().contains("another device"));
+        assert!(graph.add_free(&[], elsewhere).unwrap_err().report().to_string().contains("another device"));
         graph.add_free(&[alloc], x)?;
         assert!(matches!(change(graph.add_free(&[alloc], x).unwrap_err()), Change::FreedAlready { .. }));
         assert_eq!(graph.len(), 2, "what was refused is not there");
@@ -215,7 +215,7 @@ fn conditional_nodes_are_refused() {
         let device = &on.device;
         let (mut graph, _, alloc) = with_alloc(device);
         let refused = graph.add_conditional(&[alloc]).unwrap_err();
-        assert!(refused.to_string().contains("conditional nodes are not supported"), "{refused}");
+        assert!(refused.report().to_string().contains("conditional nodes are not supported"), "{refused}");
         assert!(matches!(change(refused), Change::Conditional));
         assert_eq!(graph.len(), 1);
         Ok(())
@@ -230,13 +230,13 @@ fn an_auto_free_before_an_unordered_consumer_is_refused() {
         let (stream, other) = (device.stream()?, device.stream()?);
         let (mut graph, out, alloc) = with_alloc(device);
         graph.set_name(alloc, "result")?;
-        let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+        let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
         let _ = exec.launch(&stream)?;
         other.wait(&stream.record()?)?;
         visit(&other, out.read())?;
         let refused = exec.launch(&stream).unwrap_err();
         assert_eq!(refused.violation().unwrap().kind, Kind::AutoFreeBeforeUse);
-        let text = refused.to_string();
+        let text = refused.report().to_string();
         assert!(
             text.contains("`result`") && text.contains("help: make stream") && text.contains("refusals.rs"),
             "{text}"
@@ -255,7 +255,7 @@ fn auto_free_leaves_what_the_last_launch_made() {
     each(|on| {
         let device = &on.device;
         let stream = device.stream()?;
-        let settings = Instantiate { auto_free_on_launch: true };
+        let settings = Instantiate::default().auto_free_on_launch(true);
         let (mut graph, out, alloc) = with_alloc(device);
         graph.add_memset(&[alloc], out.write(), 3)?;
         let exec = graph.instantiate(settings)?;
@@ -463,12 +463,12 @@ fn what_was_left_before_an_update_from_a_clone_is_freed_first() {
         let (device, stream) = (&on.device, on.device.stream()?);
         let (graph, x, _) = with_alloc(device);
         let clone = graph.clone();
-        let mut exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+        let mut exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
         let left = exec.launch(&stream)?.take(x)?;
         exec.update(&clone)?;
         let refused = exec.launch(&stream).unwrap_err();
         assert!(matches!(refused.graph(), Some(GraphError::AddressesTaken { .. })), "{refused}");
-        assert!(refused.to_string().contains("before its update"), "{refused}");
+        assert!(refused.report().to_string().contains("before its update"), "{refused}");
         stream.free(left)?;
         exec.launch(&stream).map(drop)
     });

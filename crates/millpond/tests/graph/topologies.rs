@@ -155,7 +155,7 @@ fn a_free_after_a_fork_comes_after_both_sides() {
             it.check(near, &x, 5).unwrap();
             it.check(far, &x, 5).unwrap();
             let refused = near.free(x).unwrap_err();
-            assert!(refused.to_string().contains("with no path from copy"), "{refused}");
+            assert!(refused.report().to_string().contains("with no path from copy"), "{refused}");
             it.order(far, near);
             near.free(refused.buffer).unwrap();
             it.order(&it.side, &it.main);

@@ -26,7 +26,7 @@ fn the_tour_of_a_capture() {
             s.copy(scratch.view().slice(1023..)?.read(), last.write())?;
             Ok(last.into_alloc_node())
         })?;
-        let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+        let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
         for _ in 0..3 {
             let it = exec.launch(&left)?.take(last)?;
             right.wait(&left.record()?)?;
@@ -139,7 +139,7 @@ fn way_5_producer_and_varying_consumers() {
             s.copy(tens.read(), b.write())?;
             Ok((a.into_alloc_node(), b.into_alloc_node()))
         })?;
-        let produce = producer.instantiate(Instantiate { auto_free_on_launch: true })?;
+        let produce = producer.instantiate(Instantiate::default().auto_free_on_launch(true))?;
         let result = stream.alloc::<u32>(&pool, LEN)?;
         let consume = |from: millpond::graph::MemAllocNode<u32>| -> Result<_> {
             let (graph, ()) = stream.capture(|s| s.copy(from.read(), result.write()))?;

@@ -16,8 +16,8 @@ fn device(on: &Subject) -> (&Device, Stream, Stream) {
 
 /// Each of the parts is in the message, in this order.
 #[track_caller]
-fn assert_says(error: &dyn std::fmt::Display, parts: &[&str]) {
-    let text = error.to_string();
+fn assert_says(error: &dyn std::fmt::Debug, parts: &[&str]) {
+    let text = format!("{error:?}");
     let mut rest = text.as_str();
     for part in parts {
         let at = rest.find(part).unwrap_or_else(|| panic!("`{part}` is not (or not there) in:\n{text}"));
@@ -131,7 +131,7 @@ fn every_missing_edge_is_a_fault() {
             match graph.instantiate(Instantiate::default()).unwrap_err().graph() {
                 Some(GraphError::Faults(faults)) => {
                     assert!(!faults.is_empty() && faults.len() <= missing);
-                    assert_says(&faults[0], &["help: add an edge from", "to node 5"]);
+                    assert_says(&Error::from(faults[0].clone()), &["help: add an edge from", "to node 5"]);
                 }
                 other => panic!("{other:?}"),
             }
@@ -268,7 +268,7 @@ fn an_auto_free_relaunch_while_a_consumer_is_not_ordered_before_it() {
         let (device, a, b) = device(on);
         let (mut graph, x, alloc, fill) = pair(device)?;
         graph.add_edge(alloc, fill)?;
-        let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+        let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
         let _ = exec.launch(&a)?;
         b.wait(&a.record()?)?;
         visit(&b, x.read())?;

@@ -2,8 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use millpond::config::StreamKind;
 use millpond::graph::Instantiate;
-use millpond::raw::StreamKind;
 use millpond::{Buffer, Result};
 use millpond_driver::{Driver, RawStream};
 

@@ -1,8 +1,8 @@
 //! Contexts: memory is the device's, whichever context a stream is of and whichever is current on the thread.
 
 use millpond::check::Kind;
+use millpond::config::StreamKind;
 use millpond::cuda::CudaConfig;
-use millpond::raw::StreamKind;
 use millpond::{Buffer, Device, DeviceConfig, PoolConfig, Stream};
 use millpond_driver::cuda::abi::{Code, Context, Stream as Native};
 
@@ -189,7 +189,7 @@ fn the_current_context_says_nothing() {
     let native = program.open_stream();
     // SAFETY: an open stream; it is refused.
     let refused = unsafe { device.adopt_stream(native, StreamKind::NonBlocking) }.unwrap_err();
-    assert!(refused.to_string().contains("the stream is of another device"), "{refused}");
+    assert!(refused.report().to_string().contains("the stream is of another device"), "{refused}");
     program.close_stream(native);
     currents.into_iter().for_each(|context| program.destroy_context(context));
 }

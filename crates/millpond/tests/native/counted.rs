@@ -109,7 +109,7 @@ fn producer(device: &Device, values: &[u8]) -> Result<(Graph, Vec<MemAllocNode<u
 
 /// Launches it twice, and asserts that each output has its value.
 fn run(stream: &Stream, graph: &Graph, outs: &[MemAllocNode<u8>], values: &[u8]) -> Result<String> {
-    let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+    let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
     let (_, first) = calls(|| exec.launch(stream).map(drop))?;
     let (launch, second) = calls(|| exec.launch(stream))?;
     assert_eq!(second, "cuGraphLaunch 1, cuCtxGetCurrent 1", "whatever it leaves live");

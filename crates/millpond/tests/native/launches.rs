@@ -102,7 +102,7 @@ fn outputs_are_taken_freed_and_freed_by_the_next_launch() -> Result<()> {
         }
         Ok(outs)
     })?;
-    let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+    let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
     for _ in 0..3 {
         let launch = exec.launch(&stream)?;
         let x = launch.take(outs[4])?;

@@ -98,7 +98,7 @@ fn config() -> Option<CudaConfig> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let ordinal = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
     match std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default().as_str() {
-        "" | "fake" => Some(CudaConfig { ordinal, library: Some(fakecuda::library()), ..CudaConfig::default() }),
+        "" | "fake" => Some(CudaConfig::default().ordinal(ordinal).library(fakecuda::library())),
         "cuda" => {
             gpus::keep();
             Some(CudaConfig::default())

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
+use millpond::config::StreamKind;
 use millpond::config::Violations;
 use millpond::device::CallKind;
-use millpond::raw::StreamKind;
 use millpond::{Device, DeviceConfig, Event, PoolConfig, Result, Stream};
 use millpond_driver::cuda::abi::{Code, Stream as Native};
 use millpond_driver::{CudaDriver, Driver, DriverError, Failing, Peer, RawStream};
@@ -156,7 +156,7 @@ fn the_legacy_streams_work_is_in_the_streams_that_it_ties() -> Result<()> {
 fn declared_work_is_not_over_before_it_is_submitted() -> Result<()> {
     let Some(Subject { device, foreign }) = subject() else { return Ok(()) };
     let reuse = millpond::config::ReusePolicy { allow_internal_dependencies: false, ..Default::default() };
-    let pool = device.pool(PoolConfig { reuse, ..Default::default() })?;
+    let pool = device.pool(PoolConfig::default().reuse(reuse))?;
     let (theirs, right) = (Theirs::new(&foreign), device.non_blocking_stream()?);
     let left = theirs.adopt(&device);
     let x = right.alloc::<u8>(&pool, 1 << 20)?;
@@ -191,7 +191,8 @@ fn captures_of_the_program_are_left_alone() -> Result<()> {
     stream.free(x)?;
     theirs.begin_capture();
     foreign.fill(theirs.native, kept.address(), 4096, 9);
-    let refused = |error: millpond::Error| assert!(error.to_string().contains("capturing this stream"), "{error}");
+    let refused =
+        |error: millpond::Error| assert!(error.report().to_string().contains("capturing this stream"), "{error}");
     refused(stream.record().expect_err("it captures"));
     refused(stream.synchronize().expect_err("it captures"));
     refused(stream.is_idle().expect_err("it captures"));
@@ -217,7 +218,7 @@ fn reports_of_shared_streams_end() -> Result<()> {
     let Some(config) = config() else { return Ok(()) };
     let foreign = Foreign(std::sync::Arc::new(millpond_driver::CudaDriver::new(config.clone()).expect("a device")));
     let violations = Violations::Report(millpond::config::Reporter::new(|_| ()));
-    let device = Device::cuda_with(config, DeviceConfig { violations, ..DeviceConfig::default() })?;
+    let device = Device::cuda_with(config, DeviceConfig::default().violations(violations))?;
     let (theirs, other) = (Theirs::new(&foreign), Theirs::new(&foreign));
     let (left, right) = (theirs.adopt(&device), other.adopt(&device));
     for _ in 0..3 {

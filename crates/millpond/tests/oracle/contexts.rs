@@ -1,6 +1,6 @@
 //! Memory is the device's: what is allocated in one context is freed in another.
 
-use millpond::raw::StreamKind;
+use millpond::config::StreamKind;
 use millpond_driver::cuda::abi::Context;
 
 use crate::{compare, keeping};

@@ -60,7 +60,7 @@ fn program(
         let it = Ours { device, pool: keeping(device)?, s: device.stream()?, t: device.stream()? };
         let answered = ours(&it);
         let (said, meant) = (answered.as_ref().err().map(verdict_of), verdict(text));
-        let words = answered.err().map_or_else(|| "accepted".to_owned(), |error| error.to_string());
+        let words = answered.err().map_or_else(|| "accepted".to_owned(), |error| error.report().to_string());
         let what = format!("Millpond's verdict {said:?}, and that of the corpus {meant:?}");
         rows.holds(&what, said.as_deref() == meant, words);
         Ok(())
@@ -237,7 +237,7 @@ fn a_relaunch_that_frees_what_a_reader_still_reads() {
             let mut graph = it.device.graph()?;
             let node = graph.add_alloc::<u8>(&[], BYTES)?;
             graph.add_memset(&[graph.node_of(node).expect("its own")], node.write(), 1)?;
-            let exec = graph.instantiate(Instantiate { auto_free_on_launch: true })?;
+            let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
             let _ = exec.launch(&it.s)?;
             it.order()?;
             let beside = it.t.alloc::<u8>(&it.pool, BYTES)?;

@@ -18,7 +18,7 @@ pub(crate) fn with_alloc(device: &Device, bytes: usize) -> Result<(Graph, MemAll
     Ok((graph, x, node))
 }
 
-const PLAIN: Instantiate = Instantiate { auto_free_on_launch: false };
+const PLAIN: Instantiate = Instantiate::new();
 
 #[test]
 fn memory_is_live_from_launch_to_free() {
@@ -136,7 +136,7 @@ fn another_graph_frees_what_is_live() {
 fn a_launch_that_frees_by_itself() {
     compare(|rows, cuda, device| {
         let (theirs, stream) = (cuda.stream(), device.stream()?);
-        let settings = Instantiate { auto_free_on_launch: true };
+        let settings = Instantiate::default().auto_free_on_launch(true);
         let it = cuda.with_alloc(BYTES);
         let (graph, x, _) = with_alloc(device, BYTES)?;
         let (their_exec, exec) = (cuda.exec(it.graph, crate::cuda::AUTO_FREE), graph.instantiate(settings)?);

@@ -60,5 +60,5 @@ fn compare(ask: impl FnOnce(&mut Rows<'_>, &Cuda, &Device) -> Result<()>) {
 
 /// A pool that keeps all that it has.
 fn keeping(device: &Device) -> Result<Pool> {
-    device.pool(PoolConfig { release_threshold: u64::MAX, ..PoolConfig::default() })
+    device.pool(PoolConfig::default().release_threshold(u64::MAX))
 }

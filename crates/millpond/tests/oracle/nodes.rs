@@ -10,7 +10,7 @@ use crate::lives::with_alloc;
 use crate::{compare, keeping};
 
 const BYTES: usize = 64 << 10;
-const PLAIN: Instantiate = Instantiate { auto_free_on_launch: false };
+const PLAIN: Instantiate = Instantiate::new();
 
 #[test]
 fn an_alloc_node_of_nothing_or_too_much() {

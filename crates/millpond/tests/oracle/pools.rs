@@ -83,7 +83,7 @@ fn a_release_threshold_counts_at_a_synchronise_and_not_at_a_query() {
     compare(|rows, cuda, device| {
         for threshold in [0, u64::MAX] {
             let (their_pool, theirs) = (cuda.pool(threshold, 0), cuda.stream());
-            let pool = device.pool(PoolConfig { release_threshold: threshold, ..PoolConfig::default() })?;
+            let pool = device.pool(PoolConfig::default().release_threshold(threshold))?;
             let stream = device.stream()?;
             pass(cuda, (their_pool, theirs), (&pool, &stream))?;
             while cuda.table.stream_query(theirs) == Code::NOT_READY {}
@@ -142,7 +142,7 @@ fn a_limit_is_kept() {
         let limit = 32 << 20;
         let (their_pool, theirs) = (cuda.pool(u64::MAX, limit), cuda.stream());
         let (max_bytes, release_threshold) = (Some(limit as u64).filter(|limit| *limit > 0), u64::MAX);
-        let pool = device.pool(PoolConfig { max_bytes, release_threshold, ..PoolConfig::default() })?;
+        let pool = device.pool(PoolConfig::default().max_bytes(max_bytes).release_threshold(release_threshold))?;
         let stream = device.stream()?;
         let (code, x) = cuda.alloc(their_pool, 1 << 20, theirs);
         let live = rows.agree("1 MiB of 32", code, stream.alloc::<u8>(&pool, 1 << 20));

@@ -59,7 +59,7 @@ fn hold(stream: &Stream, x: &Buffer<u8>) -> Result<Sender<()>> {
 fn our_reuse(device: &Device, allowed: [bool; 3], tie: Tie) -> Result<bool> {
     let [follow_event_dependencies, allow_opportunistic, allow_internal_dependencies] = allowed;
     let reuse = ReusePolicy { follow_event_dependencies, allow_opportunistic, allow_internal_dependencies };
-    let pool: Pool = device.pool(PoolConfig { release_threshold: u64::MAX, reuse, ..PoolConfig::default() })?;
+    let pool: Pool = device.pool(PoolConfig::default().release_threshold(u64::MAX).reuse(reuse))?;
     let first = device.stream()?;
     let second = if tie == Tie::Same { first.clone() } else { device.stream()? };
     let x = first.alloc::<u8>(&pool, BYTES)?;

@@ -11,7 +11,7 @@ use crate::cuda::Cuda;
 use crate::lives::with_alloc;
 
 const BYTES: usize = 64 << 10;
-const PLAIN: Instantiate = Instantiate { auto_free_on_launch: false };
+const PLAIN: Instantiate = Instantiate::new();
 const WHY: &str = "its instances and children have what they need of their own";
 
 /// alloc -> use -> free on both sides.

@@ -232,5 +232,5 @@ fn what_the_driver_lacks_is_said() {
     let side = Side::of(device("fake"));
     let plain = side.device.default_pool();
     let buffer = side.stream.alloc::<u32>(&plain, 10).unwrap();
-    assert!(buffer.export().unwrap_err().to_string().contains("PoolConfig::shareable"));
+    assert!(buffer.export().unwrap_err().report().to_string().contains("PoolConfig::shareable"));
 }

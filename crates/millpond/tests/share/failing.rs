@@ -29,7 +29,7 @@ fn again<R>(mut act: impl FnMut() -> Result<R>) -> R {
 
 fn side(driver: &Driven) -> Side {
     let device = again(|| Device::with_driver(driver.clone(), DeviceConfig::default()));
-    let pool = again(|| device.pool(PoolConfig { shareable: true, ..Default::default() }));
+    let pool = again(|| device.pool(PoolConfig::default().shareable(true)));
     Side { stream: again(|| device.stream()), pool, device }
 }
 

@@ -202,7 +202,7 @@ fn an_import_has_one_deadline() {
     });
     let begin = Instant::now();
     let ticket = Ticket { kind: TicketKind::Memory, exporter: name, nonce: 1, bytes: 4000 };
-    let refused = import(&here.device, &ticket).unwrap_err().to_string();
+    let refused = import(&here.device, &ticket).unwrap_err().report().to_string();
     assert!(refused.contains("does not answer in time"), "{refused}");
     assert!(begin.elapsed() < Duration::from_secs(5));
     assert_eq!(served.join().unwrap(), LeaseId(77));
@@ -245,7 +245,7 @@ fn a_late_answer_is_given_back() {
     exporter.must("sync");
     let (first, second) = (exporter.must("export x").parse().unwrap(), exporter.must("export x").parse().unwrap());
     exporter.signal("-STOP");
-    let refused = import(&side.device, &first).unwrap_err().to_string();
+    let refused = import(&side.device, &first).unwrap_err().report().to_string();
     assert!(refused.contains("does not answer in time"), "{refused}");
     exporter.signal("-CONT");
     eventually("the late lease is back", || exporter.must("sharing").starts_with("0 "));

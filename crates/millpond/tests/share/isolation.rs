@@ -43,8 +43,7 @@ fn a_pools_ticket_gives_no_file_by_itself() {
 fn memory_that_another_process_had_serves_nobody_again() {
     let side = Side::new();
     let destroyed = || side.device.driver_calls()[millpond::device::CallKind::Destroy];
-    let kept =
-        side.device.pool(PoolConfig { shareable: true, release_threshold: u64::MAX, ..Default::default() }).unwrap();
+    let kept = side.device.pool(PoolConfig::default().shareable(true).release_threshold(u64::MAX)).unwrap();
     for (is_dropped, is_lent) in [(false, false), (true, false), (false, true), (true, true)] {
         let x = side.stream.alloc::<u32>(&kept, 1000).unwrap();
         side.stream.synchronize().unwrap();
@@ -70,7 +69,7 @@ fn memory_that_another_process_had_serves_nobody_again() {
 #[test]
 fn who_shares_chunks_says_so() {
     let side = Side::new();
-    let config = PoolConfig { shareable: true, ..Default::default() };
+    let config = PoolConfig::default().shareable(true);
     let pool = side.device.pool_sharing_chunks(config).unwrap();
     let (x, y) = (side.stream.alloc::<u32>(&pool, 1000).unwrap(), side.stream.alloc::<u32>(&pool, 1000).unwrap());
     assert_eq!(x.address() >> 21, y.address() >> 21);

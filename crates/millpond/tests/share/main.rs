@@ -35,7 +35,7 @@ impl Side {
     }
 
     fn of(device: Device) -> Side {
-        let pool = device.pool(PoolConfig { shareable: true, ..Default::default() }).expect("a shareable pool");
+        let pool = device.pool(PoolConfig::default().shareable(true)).expect("a shareable pool");
         Side { stream: device.stream().expect("a stream"), pool, device }
     }
 
@@ -83,7 +83,7 @@ fn kind() -> &'static str {
 
 /// A device of a kind that `MILLPOND_TEST_DEVICE` knows.
 fn device(kind: &str) -> Device {
-    let config = millpond::cuda::CudaConfig { library: Some(fakecuda::library()), ..Default::default() };
+    let config = millpond::cuda::CudaConfig::default().library(fakecuda::library());
     let made = match kind {
         "fake" => Device::cuda_with(config, Default::default()),
         "cuda" => Device::cuda(0),

@@ -20,7 +20,7 @@ fn a_use_before_the_exporters_event_is_refused() {
     let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
     let refused = here.stream.launch(imported.read(), |_| ()).unwrap_err();
     assert_eq!(violation(&refused).kind, Kind::UseBeforeAlloc);
-    let text = refused.to_string();
+    let text = refused.report().to_string();
     let process = std::process::id();
     assert!(text.contains(&format!("on stream 1 of process {process}")), "{text}");
     assert!(text.contains("and exports"), "{text}");

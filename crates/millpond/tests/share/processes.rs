@@ -74,7 +74,7 @@ fn the_exporter_may_go_first() {
     assert!(is_filled(&side.stream, &buffer, 7).unwrap(), "it stays valid");
     fill(&side.stream, &buffer, 9).unwrap();
     assert!(is_filled(&side.stream, &buffer, 9).unwrap());
-    let refused = import(&side.device, &late).unwrap_err().to_string();
+    let refused = import(&side.device, &late).unwrap_err().report().to_string();
     assert!(refused.contains("the exporter of this ticket is gone"), "{refused}");
     side.stream.free(buffer).unwrap();
     eventually("all is unmapped", || {
@@ -97,8 +97,7 @@ fn what_an_exporter_drops_stays_valid_for_its_importers() {
 #[test]
 fn memory_that_is_lent_stays_where_it_is() {
     let (there, here) = (Side::new(), Side::new());
-    let pool =
-        there.device.pool(PoolConfig { shareable: true, slack: Slack::Fixed(0.0), ..Default::default() }).unwrap();
+    let pool = there.device.pool(PoolConfig::default().shareable(true).slack(Slack::Fixed(0.0))).unwrap();
     let lent = there.stream.alloc::<u32>(&pool, LEN).unwrap();
     fill(&there.stream, &lent, 5).unwrap();
     there.stream.synchronize().unwrap();
@@ -225,7 +224,7 @@ fn a_process_that_hung_up_holds_what_it_has_until_it_ends() {
     eventually("nothing is heard of it", || side.device.sharing().importers == 0);
     assert_eq!((side.device.sharing().leases, side.device.sharing().lost), (1, 0));
     let refused = side.stream.free(buffer).unwrap_err();
-    assert!(refused.to_string().contains(&format!("process {} holds it", child.id())), "{refused}");
+    assert!(refused.report().to_string().contains(&format!("process {} holds it", child.id())), "{refused}");
     assert_eq!(child.must("check x 1"), "right");
     child.kill();
     side.stream.free(refused.buffer).unwrap();
@@ -249,7 +248,7 @@ fn the_exporter_sees_what_it_lost() {
     let sharing = side.device.sharing();
     assert_eq!((sharing.lost, sharing.reclaimed, sharing.leases, sharing.importers), (1, 2, 1, 1));
     let refused = side.stream.free(kept).unwrap_err();
-    assert!(refused.to_string().contains(&format!("process {} holds it", good.id())), "{refused}");
+    assert!(refused.report().to_string().contains(&format!("process {} holds it", good.id())), "{refused}");
     good.must("drop x");
     good.end();
     side.stream.free(refused.buffer).unwrap();

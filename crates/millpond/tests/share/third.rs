@@ -36,7 +36,7 @@ fn an_event_of_the_third_process_itself_orders_what_the_exporter_told_of_it() {
     let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
     let wait_for = |ticket: String| here.stream.wait(&here.device.import_event(&ticket.parse().unwrap()).unwrap());
     wait_for(early).unwrap();
-    let refused = here.stream.launch(imported.read(), |_| ()).unwrap_err().to_string();
+    let refused = here.stream.launch(imported.read(), |_| ()).unwrap_err().report().to_string();
     let help = format!("wait for an event that process {} records on its stream 1", second.id());
     assert!(refused.contains(&help), "{refused}");
     wait_for(late).unwrap();
@@ -63,7 +63,7 @@ fn what_a_third_process_did_is_over_for_all() {
         let imported = after_work_of_a_second(&there, &here, &mut second, &buffer);
         let refused = fill(&here.stream, &imported, 3).unwrap_err();
         assert_eq!(violation(&refused).kind, Kind::Race);
-        assert!(refused.to_string().contains(&format!("process {}", second.id())), "{refused}");
+        assert!(refused.report().to_string().contains(&format!("process {}", second.id())), "{refused}");
         // An event of the exporter does not come after it yet.
         let wait_for = |side: &Side| {
             let event = there.stream.record().unwrap().export().unwrap();
@@ -268,7 +268,7 @@ fn who_takes_anothers_number_says_nothing_of_its_work() {
     let is_refused = || {
         follow(&here, &there);
         let refused = fill(&here.stream, &imported, 3).unwrap_err();
-        assert!(refused.to_string().contains(&format!("process {}", second.id())), "{refused}");
+        assert!(refused.report().to_string().contains(&format!("process {}", second.id())), "{refused}");
     };
     eventually("it is heard", || there.device.sharing().leases == 1);
     is_refused();

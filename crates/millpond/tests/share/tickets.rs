@@ -93,7 +93,7 @@ fn a_ticket_for_freed_memory_is_stale() {
     let next = there.filled(1000, 2);
     assert_eq!(next.address(), address);
     assert_refused(import(&here.device, &second), Refusal::Stale);
-    let text = import(&here.device, &second).unwrap_err().to_string();
+    let text = import(&here.device, &second).unwrap_err().report().to_string();
     assert!(text.contains("the ticket was used before"), "{text}");
 }
 
@@ -114,7 +114,7 @@ fn a_ticket_of_another_kind_is_refused_and_stays_good() {
     let shared = here.device.import_pool(&pool).unwrap();
     // SAFETY: nothing uses it.
     drop(unsafe { shared.import::<u32>(&memory) }.unwrap());
-    let other = there.device.pool(PoolConfig { shareable: true, ..Default::default() }).unwrap();
+    let other = there.device.pool(PoolConfig::default().shareable(true)).unwrap();
     let elsewhere = there.stream.alloc::<u32>(&other, 1000).unwrap();
     // SAFETY: nothing uses it.
     let refused = unsafe { shared.import::<u32>(&elsewhere.export().unwrap()) };
@@ -187,13 +187,13 @@ fn what_cannot_be_shared_says_so() {
 #[test]
 fn a_device_that_shares_nothing_makes_no_shareable_pool() {
     let device = Device::sim(SimConfig::default()).unwrap();
-    let refused = device.pool(PoolConfig { shareable: true, ..Default::default() }).unwrap_err();
-    assert!(refused.to_string().contains("cannot hand memory to other processes"), "{refused}");
+    let refused = device.pool(PoolConfig::default().shareable(true)).unwrap_err();
+    assert!(refused.report().to_string().contains("cannot hand memory to other processes"), "{refused}");
 }
 
 #[test]
 fn chunks_must_fit_the_importers_granules() {
-    let there = Side::of(Device::host(HostConfig { granularity: 1 << 16, ..Default::default() }).unwrap());
+    let there = Side::of(Device::host(HostConfig::default().granularity(1 << 16)).unwrap());
     let here = Side::new();
     let buffer = there.filled(1000, 1);
     let refused = refusal(import(&here.device, &buffer.export().unwrap()));

@@ -16,7 +16,7 @@ use crate::{Side, eventually, fill, import};
 fn importers_that_come_and_go_are_in_the_trace() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("share.trace");
     let trace = Trace::create(&path).unwrap();
-    let config = HostConfig { trace: Some(trace.clone()), ..HostConfig::default() };
+    let config = HostConfig::default().trace(trace.clone());
     let side = Side::of(Device::host(config).unwrap());
     let (mut good, mut bad) = (Child::new(), Child::new());
     let (first, second, third) = (side.filled(1000, 1), side.filled(1000, 2), side.filled(1000, 3));
@@ -47,7 +47,7 @@ fn importers_that_come_and_go_are_in_the_trace() {
 fn an_importers_trace_is_right_by_itself() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("share-import.trace");
     let trace = Trace::create(&path).unwrap();
-    let config = HostConfig { trace: Some(trace.clone()), ..HostConfig::default() };
+    let config = HostConfig::default().trace(trace.clone());
     let (there, here) = (Side::new(), Side::of(Device::host(config).unwrap()));
     let buffer = there.stream.alloc::<u32>(&there.pool, 1000).unwrap();
     for is_dropped in [false, true] {

@@ -153,7 +153,7 @@ fn what_another_device_was_waited_for_ends_closed_streams() {
 #[test]
 fn the_legacy_stream_comes_after_closed_streams_of_which_nothing_is_kept() {
     for make in makes() {
-        let on = Subject::with(make, DeviceConfig { host_threads: HostThreads::Separate, ..DeviceConfig::default() });
+        let on = Subject::with(make, DeviceConfig::default().host_threads(HostThreads::Separate));
         let (pool, legacy) = (on.device.default_pool(), on.device.legacy_stream());
         let buffer = legacy.alloc::<u8>(&pool, 64).unwrap();
         // Another thread waits for each of them, so that this one was told of none.
@@ -204,7 +204,7 @@ fn handles_outlive_what_a_thread_knew() {
         }
     }
     thread_local!(static LAST: Mutex<Last> = const { Mutex::new(Last(Vec::new())) });
-    let config = HostConfig { host_threads: HostThreads::Separate, ..Default::default() };
+    let config = HostConfig::default().host_threads(HostThreads::Separate);
     let device = Device::host(config).unwrap();
     let done = Arc::new(Mutex::new(Vec::new()));
     std::thread::spawn({
@@ -236,7 +236,7 @@ fn handles_outlive_what_a_thread_knew() {
 #[test]
 fn a_reporter_that_panics_loses_nothing() {
     let violations = Violations::Report(Reporter::new(|violation| panic!("{}", violation.kind.name())));
-    let device = Device::host(HostConfig { violations, ..Default::default() }).unwrap();
+    let device = Device::host(HostConfig::default().violations(violations)).unwrap();
     let pool = device.pool(PoolConfig::default()).unwrap();
     let (left, right) = (device.stream().unwrap(), device.stream().unwrap());
     let x = left.alloc::<u8>(&pool, 1 << 20).unwrap();

@@ -167,7 +167,7 @@ impl Program {
 
 fn check(schedule: Schedule, seed: u64, steps: usize, config: PoolConfig) {
     eprintln!("seed {seed}, {schedule:?}, {config:?}");
-    let device = Device::host(HostConfig { schedule, ..Default::default() }).unwrap();
+    let device = Device::host(HostConfig::default().schedule(schedule)).unwrap();
     let mut program = Program::new(&device, seed, config);
     program.run(&device, steps).unwrap();
     assert!(program.verified.load(Ordering::Relaxed) > MIB, "the program did something");
@@ -182,15 +182,14 @@ fn check(schedule: Schedule, seed: u64, steps: usize, config: PoolConfig) {
 /// The settings that change how memory is found.
 fn config(number: u64) -> PoolConfig {
     let bit = |bit: u64| number >> bit & 1 != 0;
-    PoolConfig {
-        max_bytes: Some(24 * MIB),
-        release_threshold: if bit(0) { u64::MAX } else { 0 },
-        reuse: if bit(1) { ReusePolicy::default() } else { reuse(bit(2), bit(3), bit(4)) },
-        slack: if bit(5) { Slack::Fixed(0.0) } else { Slack::Adaptive },
-        chunk_bytes_max: if bit(6) { 2 * MIB } else { 512 * MIB },
-        guard: number % 7 == 3,
-        shareable: number % 5 == 1,
-    }
+    PoolConfig::default()
+        .max_bytes(24 * MIB)
+        .release_threshold(if bit(0) { u64::MAX } else { 0 })
+        .reuse(if bit(1) { ReusePolicy::default() } else { reuse(bit(2), bit(3), bit(4)) })
+        .slack(if bit(5) { Slack::Fixed(0.0) } else { Slack::Adaptive })
+        .chunk_bytes_max(if bit(6) { 2 * MIB } else { 512 * MIB })
+        .guard(number % 7 == 3)
+        .shareable(number % 5 == 1)
 }
 
 fn is_wanted() -> bool {
@@ -261,13 +260,9 @@ fn reuse_by_events_keeps_data_apart() {
         return;
     }
     for schedule in [Schedule::Parallel, Schedule::Seeded(5), Schedule::Seeded(6)] {
-        let device = Device::host(HostConfig { schedule, ..Default::default() }).unwrap();
+        let device = Device::host(HostConfig::default().schedule(schedule)).unwrap();
         // Room for two buffers: the third is always a reuse.
-        let pool = device.pool(PoolConfig {
-            max_bytes: Some(4 * MIB),
-            reuse: reuse(true, false, false),
-            ..Default::default()
-        });
+        let pool = device.pool(PoolConfig::default().max_bytes(4 * MIB).reuse(reuse(true, false, false)));
         let (pool, verified) = (pool.unwrap(), Arc::new(AtomicU64::new(0)));
         let streams: Vec<Stream> = (0..4).map(|_| device.stream().unwrap()).collect();
         let mut addresses = std::collections::BTreeSet::new();

@@ -18,7 +18,7 @@ fn devices() -> Vec<Device> {
         // Two of the kind that is asked for.
         return makes().into_iter().cycle().take(2).map(|make| Subject::new(make).device).collect();
     }
-    let host = |schedule| Device::host(HostConfig { schedule, ..Default::default() }).unwrap();
+    let host = |schedule| Device::host(HostConfig::default().schedule(schedule)).unwrap();
     vec![
         host(Schedule::Parallel),
         host(Schedule::Parallel),
@@ -47,7 +47,7 @@ fn are_peers(here: &Device, there: &Device) -> bool {
 fn assert_no_access<R>(result: Result<R, impl Into<Error>>, here: &Device, what: &str) {
     let error: Error = result.err().expect("it is refused").into();
     assert!(matches!(error.invalid(), Some(Invalid::NoAccess { .. })), "{error}");
-    let text = error.to_string();
+    let text = error.report().to_string();
     assert!(text.contains(what) && text.contains(&here.name().to_string()) && text.contains("pool.grant("), "{text}");
 }
 
@@ -56,7 +56,7 @@ fn assert_stranger<R>(result: Result<R, impl Into<Error>>, what: &str, with: &st
     let error: Error = result.err().expect("it is refused").into();
     let expected = Invalid::OtherDevice { what: what.into(), with: with.into() };
     assert_eq!(error.invalid(), Some(&expected));
-    assert_eq!(error.to_string(), format!("{what} belongs to another device than {with}"));
+    assert_eq!(error.report().to_string(), format!("{what} belongs to another device than {with}"));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn strange_addresses_are_nobodys() {
             return;
         }
         for refused in [stream.free_address(y.address()), here.free_address(y.address())] {
-            let text = refused.unwrap_err().to_string();
+            let text = refused.unwrap_err().report().to_string();
             assert!(text.contains(&format!("it is of {}: allocation ", there.name())), "{text}");
         }
         strange.free(y).unwrap();
@@ -286,7 +286,7 @@ fn a_kernel_that_waits_for_itself_is_told() {
         let ask = move |()| said.send([own.synchronize(), all.synchronize()]).unwrap();
         stream.launch((), ask).unwrap();
         for answer in heard.recv().unwrap() {
-            assert!(answer.unwrap_err().to_string().contains("waits for the work that blocks on it"));
+            assert!(answer.unwrap_err().report().to_string().contains("waits for the work that blocks on it"));
         }
         stream.synchronize().unwrap();
     });

@@ -16,7 +16,7 @@ fn mib(count: u64) -> usize {
 
 /// A pool that keeps all that it has.
 fn keeping(on: &Subject) -> Pool {
-    on.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() })
+    on.pool(PoolConfig::default().release_threshold(u64::MAX))
 }
 
 #[track_caller]
@@ -199,8 +199,7 @@ fn busy_memory_is_not_taken() {
             return;
         }
         let [stream, other] = on.streams();
-        let pool =
-            on.pool(PoolConfig { release_threshold: u64::MAX, reuse: reuse(true, true, false), ..Default::default() });
+        let pool = on.pool(PoolConfig::default().release_threshold(u64::MAX).reuse(reuse(true, true, false)));
         let x = stream.alloc::<u8>(&pool, mib(40)).unwrap();
         let busy = on.hold(&stream, x.write());
         stream.free(x).unwrap();

@@ -48,9 +48,9 @@ impl Program {
         let reuse = ReusePolicy { allow_opportunistic: false, ..Default::default() };
         Program {
             has_memory: device.properties().has_memory,
-            pool: pool(PoolConfig { chunk_bytes_max: 2 * MIB, release_threshold: 4 * MIB, ..Default::default() }),
-            tight: pool(PoolConfig { max_bytes: Some(2 * MIB), reuse, ..Default::default() }),
-            guarded: pool(PoolConfig { guard: true, ..Default::default() }),
+            pool: pool(PoolConfig::default().chunk_bytes_max(2 * MIB).release_threshold(4 * MIB)),
+            tight: pool(PoolConfig::default().max_bytes(2 * MIB).reuse(reuse)),
+            guarded: pool(PoolConfig::default().guard(true)),
             a: again(|| device.stream()),
             b: again(|| device.stream()),
             device,

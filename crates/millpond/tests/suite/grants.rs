@@ -42,7 +42,7 @@ fn filled(stream: &Stream, pool: &Pool, value: u8) -> Buffer<u8> {
 fn assert_refused(result: Result<(), Error>, here: &Device, there: &Device, call: &str) {
     let error = result.expect_err("there is no grant");
     assert!(matches!(error.invalid(), Some(Invalid::NoAccess { .. })), "{error}");
-    let text = error.to_string();
+    let text = error.report().to_string();
     for part in [&here.name().to_string(), &there.name().to_string(), "pool 1", call] {
         assert!(text.contains(part), "`{part}` is not in: {text}");
     }
@@ -131,7 +131,7 @@ fn devices_that_cannot_meet_say_so() {
     }
     if makes().contains(&Make::Fake) {
         // The last of its devices is nobody's peer.
-        let last = CudaConfig { ordinal: 64, library: Some(fakecuda::library()), ..CudaConfig::default() };
+        let last = CudaConfig::default().ordinal(64).library(fakecuda::library());
         strangers.push((Make::Fake, Device::cuda_with(last, DeviceConfig::default()).unwrap()));
         strangers.push((Make::Fake, Device::host(HostConfig::default()).unwrap()));
     }
@@ -245,7 +245,7 @@ fn access_in_use_is_not_taken_away() {
         own.free(memory).unwrap();
         let refused = pool.revoke(there).unwrap_err();
         let Some(Invalid::InUse { last, .. }) = refused.invalid() else { panic!("{refused}") };
-        assert!(refused.to_string().contains("grants.rs"), "{refused}");
+        assert!(refused.report().to_string().contains("grants.rs"), "{refused}");
         assert!(last.op.is_some());
         assert_eq!(pool.access_of(there), PeerAccess::ReadWrite);
         there.synchronize().unwrap();
@@ -258,7 +258,7 @@ fn access_in_use_is_not_taken_away() {
 #[test]
 fn a_grant_holds_wherever_memory_moves() {
     on_peers(|here, there| {
-        let config = PoolConfig { slack: Slack::Fixed(0.0), ..PoolConfig::default() };
+        let config = PoolConfig::default().slack(Slack::Fixed(0.0));
         let pool = here.pool(config).unwrap();
         let (own, abroad) = (here.stream().unwrap(), there.stream().unwrap());
         pool.grant(there, PeerAccess::ReadWrite).unwrap();
@@ -290,7 +290,7 @@ fn a_grant_holds_wherever_memory_moves() {
 fn grants_are_kept_apart() {
     let library = || Some(fakecuda::library());
     let open = |ordinal| {
-        let config = CudaConfig { ordinal, library: library(), ..CudaConfig::default() };
+        let config = CudaConfig::default().ordinal(ordinal).library(library());
         Device::cuda_with(config, DeviceConfig::default()).unwrap()
     };
     let (here, one, two, same) = (open(40), open(41), open(41), open(40));
@@ -319,7 +319,7 @@ fn memory_outlives_its_device_under_anothers_work() {
         if !makes().contains(&Make::Parallel) {
             return;
         }
-        let host = || Device::host(HostConfig { schedule, ..HostConfig::default() }).unwrap();
+        let host = || Device::host(HostConfig::default().schedule(schedule)).unwrap();
         let (here, there) = (host(), host());
         let pool = here.pool(PoolConfig::default()).unwrap();
         pool.grant(&there, PeerAccess::ReadWrite).unwrap();

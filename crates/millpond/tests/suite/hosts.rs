@@ -14,8 +14,7 @@ use crate::common::{Subject, kind_of, makes, on_devices_that_run_closures, on_ev
 fn on_every_device_apart(body: impl Fn(&Subject)) {
     for make in makes() {
         eprintln!("on {make:?}:");
-        let subject =
-            Subject::with(make, DeviceConfig { host_threads: HostThreads::Separate, ..DeviceConfig::default() });
+        let subject = Subject::with(make, DeviceConfig::default().host_threads(HostThreads::Separate));
         body(&subject);
         subject.assert_contract();
     }
@@ -234,7 +233,7 @@ fn a_channel_and_an_event_hand_a_buffer_on() {
 
 /// Two host devices, each of whose threads knows what it was told itself.
 fn two_devices_apart() -> [Device; 2] {
-    let config = || HostConfig { host_threads: HostThreads::Separate, ..HostConfig::default() };
+    let config = || HostConfig::default().host_threads(HostThreads::Separate);
     [(); 2].map(|()| Device::host(config()).unwrap())
 }
 

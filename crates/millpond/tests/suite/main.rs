@@ -26,3 +26,4 @@ mod soundness;
 mod stream_names;
 mod stress;
 mod trim;
+mod waiting;

@@ -43,7 +43,7 @@ impl<'a> Program<'a> {
 
 fn with_streams(on: &Subject, count: usize, body: impl FnOnce(&mut Program<'_>)) {
     let streams: Vec<Stream> = (0..count).map(|_| on.stream()).collect();
-    let pool = on.pool(PoolConfig { release_threshold: 64 * MIB, ..Default::default() });
+    let pool = on.pool(PoolConfig::default().release_threshold(64 * MIB));
     body(&mut Program::new(&streams, &pool));
 }
 

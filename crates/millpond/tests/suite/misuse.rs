@@ -91,7 +91,7 @@ fn pointers_inside_name_their_allocation() {
                 stream.free_address(x.address() + offset).unwrap_err(),
                 on.device.free_address(x.address() + offset).unwrap_err(),
             ] {
-                let text = refused.to_string();
+                let text = refused.report().to_string();
                 let Nearest::Inside { allocation, offset: found } = nearest(refused) else {
                     panic!("{text}");
                 };
@@ -121,7 +121,7 @@ fn pointers_elsewhere_are_nobodys() {
                 assert!(name.contains("`x`"), "{name}");
             }
         }
-        let text = stream.free_address(0x1000).unwrap_err().to_string();
+        let text = stream.free_address(0x1000).unwrap_err().report().to_string();
         let start =
             "0x1000 is not the start of a live allocation: no device of this process has that address; the nearest";
         assert!(text.starts_with(start), "{text}");
@@ -148,7 +148,7 @@ fn pointers_between_name_both_neighbours() {
         stream.synchronize().unwrap();
         let pointer = hole + 4096;
         let refused = stream.free_address(pointer).unwrap_err();
-        let text = refused.to_string();
+        let text = refused.report().to_string();
         let Nearest::Between { below: Some((below, under)), above: Some((above, over)) } = nearest(refused) else {
             panic!("{text}");
         };
@@ -175,7 +175,7 @@ fn an_empty_pool_says_so() {
         stream.free(x).unwrap();
         stream.synchronize().unwrap();
         let refused = stream.free_address(address + 64).unwrap_err();
-        assert!(refused.to_string().ends_with("its pool has no allocations"), "{refused}");
+        assert!(refused.report().to_string().ends_with("its pool has no allocations"), "{refused}");
     });
 }
 
@@ -187,7 +187,7 @@ fn a_second_free_says_where_the_first_was() {
         let address = x.address();
         stream.free(x).unwrap();
         let refused = stream.free_address(address).unwrap_err();
-        let text = refused.to_string();
+        let text = refused.report().to_string();
         let Nearest::Freed { allocation } = nearest(refused) else { panic!("{text}") };
         assert!(allocation.contains("`x`") && allocation.contains("freed on stream 1 at"), "{text}");
         assert!(allocation.contains("misuse.rs:"), "{text}");
@@ -248,10 +248,10 @@ fn the_help_names_an_operation_that_is_late_enough() {
         stream.memset(x.write(), 1).unwrap();
         let refused = other.memset(x.write(), 2).unwrap_err();
         assert_eq!(kind_of(&refused), Kind::UseBeforeAlloc);
-        assert!(refused.to_string().contains("recorded on stream 1 at or after op 2"), "{refused}");
+        assert!(refused.report().to_string().contains("recorded on stream 1 at or after op 2"), "{refused}");
         other.wait(&early).unwrap();
         let refused = other.memset(x.write(), 2).unwrap_err();
-        assert!(refused.to_string().contains("recorded on stream 1 at or after op 2"), "{refused}");
+        assert!(refused.report().to_string().contains("recorded on stream 1 at or after op 2"), "{refused}");
         order(&stream, &other);
         other.memset(x.write(), 2).unwrap();
         other.free(x).unwrap();
@@ -268,7 +268,7 @@ fn a_free_on_an_unordered_stream_is_refused() {
         assert_eq!(kind_of(&refused.error), Kind::FreeBeforeAlloc);
         let x = refused.buffer;
         let refused = other.free_address(x.address()).unwrap_err();
-        let text = refused.to_string();
+        let text = refused.report().to_string();
         for part in [
             "`x`",
             "is freed on stream 2 with nothing ordering that after its allocation on stream 1",
@@ -283,7 +283,7 @@ fn a_free_on_an_unordered_stream_is_refused() {
         touch(&stream, &x);
         let refused = other.free(x).unwrap_err();
         assert_eq!(kind_of(&refused.error), Kind::FreeBeforeUse);
-        let text = refused.error.to_string();
+        let text = refused.error.report().to_string();
         assert!(text.contains("stream 2 comes after stream 1 up to op 1 only"), "{text}");
         assert!(text.contains("at or after op 2"), "{text}");
         order(&stream, &other);

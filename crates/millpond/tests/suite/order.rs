@@ -408,13 +408,13 @@ fn all_that_is_missing_is_said_at_once() {
         let edge = |stream: &Stream, op: u64| {
             format!("make {} wait for an event recorded on {} at or after op {op} (", owner.id(), stream.id())
         };
-        let text = refused.error.to_string();
+        let text = refused.error.report().to_string();
         assert!(text.contains(&format!("help: {}", edge(&a, 2))) && text.contains(&edge(&b, 3)), "{text}");
         assert!(violation.facts().contains(" other_act=Read "), "{}", violation.facts());
         // The host is told what it has to wait for, in its own words.
         let by_host = on.device.free(refused.buffer).unwrap_err();
         assert!(
-            by_host.error.to_string().contains(&format!("synchronize {}, or an event recorded on it", a.id())),
+            by_host.error.report().to_string().contains(&format!("synchronize {}, or an event recorded on it", a.id())),
             "{}",
             by_host.error
         );
@@ -458,11 +458,15 @@ fn the_help_asks_no_closed_stream() {
         visit(&a, x.read()).unwrap();
         drop(a);
         let refused = owner.free(x).unwrap_err();
-        let text = refused.error.to_string();
+        let text = refused.error.report().to_string();
         assert!(text.contains(", before that stream is destroyed"), "{text}");
         owner.synchronize().unwrap();
         let refused = on.device.free(refused.buffer).unwrap_err();
-        assert!(refused.error.to_string().contains("help: synchronize the device before"), "{}", refused.error);
+        assert!(
+            refused.error.report().to_string().contains("help: synchronize the device before"),
+            "{}",
+            refused.error
+        );
         on.device.synchronize().unwrap();
         owner.free(refused.buffer).unwrap();
     });

@@ -163,13 +163,13 @@ fn pools_are_counted_apart() {
 #[test]
 fn a_limited_pool_refuses_what_passes_its_limit() {
     on_every_device(|on| {
-        let (stream, pool) = (on.stream(), on.pool(PoolConfig { max_bytes: Some(32 * MIB), ..Default::default() }));
+        let (stream, pool) = (on.stream(), on.pool(PoolConfig::default().max_bytes(32 * MIB)));
         let small = stream.alloc::<u8>(&pool, 42).unwrap();
         let before = pool.statistics();
         let Err(Error::OutOfMemory(report)) = stream.alloc::<u8>(&pool, 33 * MIB as usize) else {
             panic!("33 MiB of 32 MiB");
         };
-        assert_eq!((report.pool, report.exhausted.limit), (pool.id(), 32 * MIB));
+        assert_eq!((report.pool, report.exhausted.limit), (pool.id(), Some(32 * MIB)));
         assert_eq!(report.exhausted.requested, 33 * MIB);
         assert_eq!(report.largest[0].range.start, small.address());
         assert_eq!(pool.statistics().used_bytes, before.used_bytes);
@@ -181,7 +181,7 @@ fn a_limited_pool_refuses_what_passes_its_limit() {
         drop((most, small));
         stream.alloc::<u8>(&pool, 32 * MIB as usize).unwrap();
 
-        let least = on.pool(PoolConfig { max_bytes: Some(1), ..Default::default() });
+        let least = on.pool(PoolConfig::default().max_bytes(1));
         let granule = on.device.properties().granularity;
         assert_eq!(least.config().max_bytes, Some(granule));
         stream.alloc::<u8>(&least, granule as usize).unwrap();
@@ -196,13 +196,13 @@ fn settings_that_cannot_be_had_are_refused() {
             Some(Invalid::Setting { setting, .. }) => *setting,
             other => panic!("{other:?}"),
         };
-        let slack = |part| PoolConfig { slack: millpond::config::Slack::Fixed(part), ..Default::default() };
+        let slack = |part| PoolConfig::default().slack(millpond::config::Slack::Fixed(part));
         assert_eq!(refused(slack(-0.1)), "slack");
         assert_eq!(refused(slack(f64::NAN)), "slack");
         assert_eq!(refused(slack(f64::INFINITY)), "slack");
-        assert_eq!(refused(PoolConfig { chunk_bytes_max: KIB, ..Default::default() }), "chunk_bytes_max");
-        assert_eq!(refused(PoolConfig { max_bytes: Some(u64::MAX), ..Default::default() }), "max_bytes");
-        assert_eq!(refused(PoolConfig { max_bytes: Some(0), ..Default::default() }), "max_bytes");
+        assert_eq!(refused(PoolConfig::default().chunk_bytes_max(KIB)), "chunk_bytes_max");
+        assert_eq!(refused(PoolConfig::default().max_bytes(u64::MAX)), "max_bytes");
+        assert_eq!(refused(PoolConfig::default().max_bytes(0)), "max_bytes");
         let plain = on.pool(PoolConfig::default());
         assert_eq!(plain.config(), PoolConfig::default(), "what is in force is what was asked for");
     });
@@ -266,7 +266,7 @@ fn allocations_outlive_their_pool() {
 fn a_pool_without_allocations_goes_at_once() {
     on_every_device(|on| {
         let before = on.device.driver_calls();
-        let (stream, pool) = (on.stream(), on.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() }));
+        let (stream, pool) = (on.stream(), on.pool(PoolConfig::default().release_threshold(u64::MAX)));
         let x = stream.alloc::<u8>(&pool, MIB as usize).unwrap();
         stream.free(x).unwrap();
         stream.synchronize().unwrap();
@@ -352,17 +352,16 @@ fn memory_that_cannot_be_had_is_refused() {
     };
     let usual = SimConfig::default();
     for granularity in [0, 1, 256, 511, 4097, (2 << 20) + 1, 1 << 63, u64::MAX] {
-        assert_eq!(setting(SimConfig { granularity, ..usual.clone() }), "granularity");
+        assert_eq!(setting(usual.clone().granularity(granularity)), "granularity");
     }
     for total_bytes in [(1 << 56) + 1, 1 << 63, u64::MAX] {
-        assert_eq!(setting(SimConfig { total_bytes, ..usual.clone() }), "total_bytes");
+        assert_eq!(setting(usual.clone().total_bytes(total_bytes)), "total_bytes");
     }
     for (granularity, total_bytes) in [(512, 1 << 20), (2 << 20, 1 << 56), (1 << 29, 1 << 56)] {
-        let device = Device::sim(SimConfig { granularity, total_bytes, ..usual.clone() }).unwrap();
+        let device = Device::sim(usual.clone().granularity(granularity).total_bytes(total_bytes)).unwrap();
         let stream = device.stream().unwrap();
         for slack in [0.0, 1e-300, 1e308] {
-            let pool =
-                device.pool(PoolConfig { slack: Slack::Fixed(slack), chunk_bytes_max: 1 << 50, ..Default::default() });
+            let pool = device.pool(PoolConfig::default().slack(Slack::Fixed(slack)).chunk_bytes_max(1 << 50));
             let pool = pool.unwrap();
             for bytes in [1usize, 1 << 20, 12 << 20] {
                 if let Ok(buffer) = stream.alloc::<u8>(&pool, bytes) {

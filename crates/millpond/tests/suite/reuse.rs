@@ -21,11 +21,11 @@ const NONE: ReusePolicy =
 
 /// A pool with no more memory than one buffer takes.
 fn tight(on: &Subject, reuse: ReusePolicy) -> Pool {
-    on.pool(PoolConfig { max_bytes: Some(LEN as u64), release_threshold: u64::MAX, reuse, ..Default::default() })
+    on.pool(PoolConfig::default().max_bytes(LEN as u64).release_threshold(u64::MAX).reuse(reuse))
 }
 
 fn roomy(on: &Subject, reuse: ReusePolicy) -> Pool {
-    on.pool(PoolConfig { release_threshold: u64::MAX, reuse, ..Default::default() })
+    on.pool(PoolConfig::default().release_threshold(u64::MAX).reuse(reuse))
 }
 
 fn alloc(stream: &Stream, pool: &Pool) -> Result<Buffer<u8>, Error> {
@@ -283,7 +283,7 @@ fn data_is_right_under_every_policy() {
         let [first, second] = on.streams();
         for bits in 0..8 {
             let policy = reuse(bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
-            let pool = on.pool(PoolConfig { max_bytes: Some(8 * MIB), reuse: policy, ..Default::default() });
+            let pool = on.pool(PoolConfig::default().max_bytes(8 * MIB).reuse(policy));
             for round in 0..20u8 {
                 for stream in [&first, &second] {
                     let Ok(x) = stream.alloc::<u8>(&pool, 3 * MIB as usize) else { continue };
@@ -307,7 +307,7 @@ fn data_is_right_under_every_policy() {
 fn what_a_stream_learned_after_a_free_opens_no_neighbour_by_it() {
     on_devices_that_hold(|on| {
         let reuse = reuse(true, true, false);
-        let pool = on.pool(PoolConfig { max_bytes: Some(2 * MIB), reuse, ..Default::default() });
+        let pool = on.pool(PoolConfig::default().max_bytes(2 * MIB).reuse(reuse));
         let [left, right, third] = on.streams();
         let low = left.alloc::<u8>(&pool, 64 << 10).unwrap();
         let high = right.alloc::<u8>(&pool, 64 << 10).unwrap();

@@ -72,8 +72,8 @@ fn a_view_of_a_freed_allocation_says_where_it_was_freed() {
         stream.free(x).unwrap();
         let refused = visit(&stream, view.write()).unwrap_err();
         assert_eq!(kind_of(&refused), Kind::UseAfterFree);
-        assert!(refused.to_string().contains("`x`"), "{refused}");
-        assert!(refused.to_string().contains(file!()), "{refused}");
+        assert!(refused.report().to_string().contains("`x`"), "{refused}");
+        assert!(refused.report().to_string().contains(file!()), "{refused}");
     });
 }
 

@@ -14,7 +14,7 @@ fn both_sides_are_called_by_name() {
         assert_eq!((s.name().as_deref(), t.name().as_deref()), (Some("copy"), Some("compute")));
         let x: Buffer<u8> = s.alloc(&on.device.default_pool(), 1000).unwrap();
         let refusal = t.free(x).unwrap_err();
-        let text = refusal.error.to_string();
+        let text = refusal.error.report().to_string();
         let sides = "freed on stream `compute` with nothing ordering that after its allocation on stream `copy`";
         assert!(text.contains(sides), "{text}");
         assert!(text.contains("make stream `compute` wait for an event recorded on stream `copy`"), "{text}");
@@ -32,7 +32,7 @@ fn a_capture_says_which_stream_has_to_wait() {
         s.begin_capture().unwrap();
         t.wait(&s.record().unwrap()).unwrap();
         t.memset(x.write(), 1).unwrap();
-        let text = s.memset(x.write(), 2).unwrap_err().to_string();
+        let text = s.memset(x.write(), 2).unwrap_err().report().to_string();
         let help = "make stream `main` wait, before it captures node 1, for an event that stream `side` records after";
         assert!(text.contains(help), "{text}");
         s.wait(&t.record().unwrap()).unwrap();
@@ -51,7 +51,7 @@ fn a_closed_stream_keeps_its_name() {
         let event = s.record().unwrap();
         drop(s);
         let refusal = t.free(x).unwrap_err();
-        let text = refusal.error.to_string();
+        let text = refusal.error.report().to_string();
         assert!(text.contains("after its allocation on stream `loader`"), "{text}");
         t.wait(&event).unwrap();
         t.free(refusal.buffer).unwrap();
@@ -66,7 +66,7 @@ fn streams_of_other_devices_have_names_of_their_own() {
         let _named = other.streams::<2>().map(|stream| stream.named("other"));
         let x: Buffer<u8> = s.alloc(&on.device.default_pool(), 1000).unwrap();
         let refusal = t.free(x).unwrap_err();
-        let text = refusal.error.to_string();
+        let text = refusal.error.report().to_string();
         assert!(!text.contains('`'), "{text}");
         s.free(refusal.buffer).unwrap();
     });

@@ -38,7 +38,7 @@ impl Load<'_> {
         for round in 0..ROUNDS {
             let streams = [self.device.stream().unwrap(), self.device.non_blocking_stream().unwrap()];
             let slack = if random.chance(50) { Slack::Adaptive } else { Slack::Fixed(0.0) };
-            let pool = self.device.pool(PoolConfig { slack, ..PoolConfig::default() }).unwrap();
+            let pool = self.device.pool(PoolConfig::default().slack(slack)).unwrap();
             let mut live = Vec::new();
             for operation in 0..OPERATIONS {
                 let tag = (thread * ROUNDS + round) * OPERATIONS + operation;

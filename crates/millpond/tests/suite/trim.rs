@@ -71,7 +71,7 @@ fn the_threshold_is_kept() {
             stream.synchronize().unwrap();
             full
         };
-        let pool = on.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() });
+        let pool = on.pool(PoolConfig::default().release_threshold(u64::MAX));
         let full = sweep(&pool);
         assert_eq!(reserved(&pool), full, "nothing is ever given back by itself");
         assert_eq!(sweep(&pool), full, "and all of it serves again");
@@ -79,7 +79,7 @@ fn the_threshold_is_kept() {
         assert_eq!(reserved(&pool), 0);
 
         // Chunks are given back whole, so that the most that can be is: never below the threshold.
-        let chunky = PoolConfig { chunk_bytes_max: 2 * MIB, release_threshold: 10 * MIB, ..Default::default() };
+        let chunky = PoolConfig::default().chunk_bytes_max(2 * MIB).release_threshold(10 * MIB);
         let pool = on.pool(chunky);
         sweep(&pool);
         assert_eq!(reserved(&pool), 10 * MIB);
@@ -96,7 +96,7 @@ fn the_threshold_is_kept() {
 #[test]
 fn trim_keeps_what_it_is_told_to() {
     on_every_device(|on| {
-        let keeping = PoolConfig { chunk_bytes_max: 2 * MIB, release_threshold: u64::MAX, ..Default::default() };
+        let keeping = PoolConfig::default().chunk_bytes_max(2 * MIB).release_threshold(u64::MAX);
         let (stream, pool) = (on.stream(), on.pool(keeping));
         let live = stream.alloc::<u8>(&pool, 8 * KIB as usize).unwrap();
         let freed = stream.alloc::<u8>(&pool, 30 * MIB as usize).unwrap();
@@ -129,7 +129,7 @@ fn trim_keeps_what_it_is_told_to() {
 fn trim_leaves_busy_memory() {
     on_devices_that_hold(|on| {
         let stream = on.stream();
-        let pool = on.pool(PoolConfig { release_threshold: 128 * MIB, ..Default::default() });
+        let pool = on.pool(PoolConfig::default().release_threshold(128 * MIB));
         let small = stream.alloc::<u8>(&pool, 4096).unwrap();
         let big = stream.alloc::<u8>(&pool, 32 * MIB as usize).unwrap();
         let busy = on.hold(&stream, big.write());
@@ -172,7 +172,7 @@ fn a_synchronisation_leaves_busy_memory() {
 #[test]
 fn many_threads_trim_one_pool() {
     on_every_device(|on| {
-        let pool = on.pool(PoolConfig { release_threshold: u64::MAX, ..Default::default() });
+        let pool = on.pool(PoolConfig::default().release_threshold(u64::MAX));
         std::thread::scope(|scope| {
             for thread in 0..4u64 {
                 let (pool, stream) = (&pool, on.stream());

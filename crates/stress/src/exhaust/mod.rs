@@ -136,8 +136,7 @@ impl Program {
         let sim = Arc::new(SimDriver::new(config));
         let device = Device::with_driver(sim.clone(), DeviceConfig::default())?;
         let slack = Slack::Fixed(0.0);
-        let pool =
-            PoolConfig { max_bytes: Some(start.units * UNIT), reuse: policy.reuse, slack, ..PoolConfig::default() };
+        let pool = PoolConfig::default().max_bytes(start.units * UNIT).reuse(policy.reuse).slack(slack);
         let pool = device.pool(pool)?;
         let mut streams = [const { None }; STREAMS];
         for stream in &mut streams {

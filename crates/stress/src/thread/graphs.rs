@@ -165,8 +165,9 @@ impl Thread<'_> {
 
     fn instantiate(&mut self, built: &Built, number: u64, frees: bool) {
         let made = built.made.clone();
-        self.say(format_args!("let e{number} = g.instantiate(Instantiate {{ auto_free_on_launch: {frees} }})?;"));
-        let exec = built.graph.instantiate(Instantiate { auto_free_on_launch: frees });
+        let settings = format_args!("Instantiate::new().auto_free_on_launch({frees})");
+        self.say(format_args!("let e{number} = g.instantiate({settings})?;"));
+        let exec = built.graph.instantiate(Instantiate::default().auto_free_on_launch(frees));
         let expect = if made.is_wrong { Expect::Refused } else { Expect::Either };
         self.judge("instantiate", expect, exec.as_ref().err());
         if let Ok(exec) = exec {

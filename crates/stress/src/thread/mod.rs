@@ -291,7 +291,7 @@ impl<'w> Thread<'w> {
             _ => expect != Expect::Accepted,
         };
         if !is_fine {
-            finding(&format!("{call}: refused, and it is right: {error}"));
+            finding(&format!("{call}: refused, and it is right: {}", error.report()));
         }
     }
 

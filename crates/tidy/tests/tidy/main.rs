@@ -70,6 +70,8 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/millpond/src/state/access.rs",
     "crates/millpond/src/api/adopt.rs",
     "crates/millpond/src/pool/shell.rs",
+    "crates/millpond/src/stream/scope.rs",
+    "crates/millpond/src/sync/handle.rs",
     "crates/stress/src/import.rs",
     "crates/stress/src/preempt.rs",
 ];

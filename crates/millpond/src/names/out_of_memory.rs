@@ -1,0 +1,53 @@
+//! Who holds what, where no memory is left. Plain data.
+
+use std::fmt;
+
+use millpond_core::ids::PoolId;
+use millpond_core::pool::Exhausted;
+use millpond_core::units::{Bytes, Range};
+
+/// A report of who holds what, when nothing is left.
+#[derive(Clone, PartialEq, Debug)]
+pub struct OutOfMemory {
+    /// The pool that was asked.
+    pub pool: PoolId,
+    /// The pool's figures.
+    pub exhausted: Exhausted,
+    /// Physical memory of the device, in bytes.
+    pub device_bytes: u64,
+    /// Addresses of the pool, in bytes. Fewer than its memory only where the system granted no more.
+    pub address_bytes: u64,
+    /// Physical memory of the device's other pools, in bytes.
+    pub other_pools_bytes: u64,
+    /// The largest live allocations: what they are and where they were made.
+    pub largest: Vec<Holder>,
+}
+
+/// A live allocation in a report.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Holder {
+    /// Its name.
+    pub allocation: String,
+    /// Its addresses.
+    pub range: Range,
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "out of memory in {}: {}", self.pool, self.exhausted)?;
+        write!(f, "; the device has {}", Bytes(self.device_bytes))?;
+        let limit = self.exhausted.limit.unwrap_or(u64::MAX);
+        if self.address_bytes < limit.min(self.device_bytes) {
+            let granted = Bytes(self.address_bytes);
+            write!(f, ", and the system granted the pool only {granted} of addresses: raise the limit ")?;
+            write!(f, "(RLIMIT_AS, `ulimit -v`)")?;
+        }
+        if self.other_pools_bytes > 0 {
+            write!(f, ", other pools hold {}", Bytes(self.other_pools_bytes))?;
+        }
+        for holder in &self.largest {
+            write!(f, "\n  held by {}", holder.allocation)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! Launches that borrow from their caller: all of them have ended before the scope returns.
+//!
+//! Simple version: a guard that waits when it is dropped. It can be forgotten, and then the borrow ends while a kernel
+//! goes on to use it. Departure, as `std::thread::scope`: there is no guard; a closure gets the scope, and the call
+//! that runs that closure waits, also where it panics. The kernel is given to the stream as if it borrowed nothing.
+//!
+//! Invariant **scoped**: a kernel of the scope, with all that it captures, is dropped before its count is given back,
+//! and the scope returns only once all counts are back. Kernels run once or are dropped unrun: where the launch is
+//! refused, at once; where the device is lost, by the device (lost-for-good).
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Thread;
+
+use millpond_driver::{Driver, Task, process};
+
+use crate::clock::mark::Mark;
+use crate::names::error::Result;
+use crate::state::access::{self, Access};
+use crate::stream::handle::Stream;
+
+/// The launches of a [`Stream::scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    stream: Stream,
+    pending: Arc<Pending>,
+    // Neither lifetime may be made shorter or longer.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scope({:?})", self.stream)
+    }
+}
+
+/// How many kernels are not dropped yet, and who waits for that.
+struct Pending {
+    count: AtomicUsize,
+    owner: Thread,
+}
+
+impl Pending {
+    fn wait(&self) {
+        while self.count.load(Ordering::Acquire) > 0 {
+            if process::is_forked() {
+                // No thread runs the kernels here, and what they borrow must not end before them.
+                std::process::abort();
+            }
+            std::thread::park();
+        }
+    }
+}
+
+/// One count; given back when it is dropped.
+struct Counted(Arc<Pending>);
+
+impl Counted {
+    fn of(pending: &Arc<Pending>) -> Self {
+        pending.count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(pending))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::Release) == 1 {
+            self.0.owner.unpark();
+        }
+    }
+}
+
+/// A kernel with its count, which is dropped after it.
+struct Scoped<K> {
+    kernel: K,
+    counted: Counted,
+}
+
+/// A kernel that borrows, as the device's work, which does not.
+fn task<'scope, A: Access>(place: A::Place, scoped: Scoped<impl for<'a> FnOnce(A::Slice<'a>) + Send + 'scope>) -> Task {
+    let task = access::task::<A>(place, move |slices| {
+        // All of it is captured, so that what is not run is dropped in the order of its fields.
+        let scoped = scoped;
+        let Scoped { kernel, counted } = scoped;
+        kernel(slices);
+        drop(counted);
+    });
+    // SAFETY: only a lifetime differs, and the kernel is gone before that ends (scoped).
+    unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + 'scope>, Task>(task) }
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// As [`Stream::launch_once`], for a closure that may borrow what outlives the scope.
+    ///
+    /// # Errors
+    /// As for [`Stream::launch_once`].
+    #[track_caller]
+    pub fn launch<A: Access>(
+        &'scope self,
+        accesses: A,
+        kernel: impl for<'a> FnOnce(A::Slice<'a>) + Send + 'scope,
+    ) -> Result<()> {
+        let kernel = Scoped { kernel, counted: Counted::of(&self.pending) };
+        self.stream.shared.launch(accesses, kernel, task::<A>, |_, kernel| Err(kernel), Location::caller())
+    }
+}
+
+impl Stream {
+    /// Launches closures that borrow from their caller: all of them have ended, and the host has synchronised with the
+    /// stream, when this returns.
+    ///
+    /// ```
+    /// # fn main() -> millpond::Result<()> {
+    /// # let device = millpond::Device::host(Default::default())?;
+    /// let stream = device.stream()?;
+    /// let x = stream.upload(&device.default_pool(), &[1, 2, 3])?;
+    /// let mut sum = 0;
+    /// stream.scope(|scope| scope.launch(x.read(), |x| sum = x.iter().sum()))?;
+    /// assert_eq!(sum, 6);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// What the closure returns; else as of [`synchronize`](Self::synchronize).
+    #[track_caller]
+    pub fn scope<'env, T>(
+        &self,
+        launches: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<T>,
+    ) -> Result<T> {
+        let pending = Arc::new(Pending { count: AtomicUsize::new(0), owner: std::thread::current() });
+        let scope = Scope { stream: self.clone(), pending: Arc::clone(&pending), scope: PhantomData, env: PhantomData };
+        let launched = catch_unwind(AssertUnwindSafe(|| launches(&scope)));
+        let is_used = pending.count.load(Ordering::Acquire) > 0;
+        if is_used {
+            self.run_out();
+        }
+        pending.wait();
+        let done = launched.unwrap_or_else(|panic| resume_unwind(panic))?;
+        self.synchronize()?;
+        Ok(done)
+    }
+
+    /// Waits for what the device has in the stream, whether or not the program captures it now: where no threads run
+    /// the streams, those who wait do. What a lost device has not run it has dropped.
+    fn run_out(&self) {
+        let (context, raw) = (&self.shared.context, self.shared.raw);
+        if let Ok(mark) = context.driver.mark(raw) {
+            let mark = Mark::new(mark, &context.driver);
+            let _ = context.driver.block_on(mark.raw);
+        }
+    }
+}

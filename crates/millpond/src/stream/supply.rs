@@ -1,0 +1,121 @@
+//! Waiting until a request that found no memory may find some: what a server does that is at its limit.
+//!
+//! Simple version: wait until something is freed. Departures: what was freed between the refusal and the wait must
+//! count, so that each thread keeps how often that had happened when it was refused; what is freed meanwhile must not
+//! rest on shelves, where only one stream finds it; and memory that was freed before the refusal may be held by work in
+//! flight, of whose end no thread is informed, so that the wait looks again and again.
+//!
+//! Nothing is kept for the one who waits: another thread may be faster, and its next request is refused again.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use millpond_core::ids::Point;
+use millpond_core::order::Completed;
+use millpond_driver::process;
+
+use crate::names::error::Result;
+use crate::pool::handle::Pool;
+use crate::state::context::Context;
+use crate::stream::relieve::{PATIENCE, Shortage};
+
+/// How long a wait sleeps between two looks, at first and at most.
+const SLEEP_FIRST: Duration = Duration::from_micros(20);
+const SLEEP_MAX: Duration = Duration::from_millis(1);
+
+/// What a device's pools had at a moment.
+pub(crate) struct Supply {
+    device: u32,
+    /// How many blocks the heaps had got back. A pool that goes takes its number along: any change says that memory
+    /// came back.
+    returned: u64,
+    /// The ends of the streams that had not come so far.
+    in_flight: Vec<Point>,
+}
+
+thread_local! {
+    /// At the last look before this thread was refused memory.
+    static REFUSED: Cell<Option<Supply>> = const { Cell::new(None) };
+}
+
+/// The calling thread is being refused memory, for which it looked after this.
+pub(crate) fn note_shortage(before: Supply) {
+    // At the end of a thread there is no next request.
+    let _ = REFUSED.try_with(|refused| refused.set(Some(before)));
+}
+
+impl Context {
+    fn returned(&self) -> u64 {
+        self.pools().iter().fold(0, |sum, pool| sum.wrapping_add(pool.lock().returned()))
+    }
+
+    /// What there is now, to be compared with later.
+    pub(crate) fn supply(&self) -> Supply {
+        let in_flight = self.chains.poll(&*self.driver).unfinished();
+        Supply { device: self.number, returned: self.returned(), in_flight }
+    }
+
+    /// Whether memory came back since, or may be moved now.
+    fn is_better(&self, before: &Supply) -> bool {
+        let completed = |points: &[Point]| {
+            let poll = self.chains.poll(&*self.driver);
+            points.iter().any(|point| poll.is_over(*point))
+        };
+        self.returned() != before.returned || completed(&before.in_flight)
+    }
+}
+
+impl Pool {
+    /// Waits until a request that was refused for [lack of memory](crate::Error::OutOfMemory) may be served: until
+    /// something of the device's pools is freed, or work that was in flight completes, so that memory under it can be
+    /// moved. What was freed since this thread's last refusal counts, so that no wakeup is lost. False where the time
+    /// is up first.
+    ///
+    /// Nothing is kept for the caller: it asks again, and may be refused again.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use millpond::{Buffer, Device, Error, HostConfig, MIB, Pool, PoolConfig, Result, Stream};
+    /// fn alloc_or_wait(stream: &Stream, pool: &Pool, len: usize) -> Result<Buffer<u8>> {
+    ///     loop {
+    ///         match stream.alloc(pool, len) {
+    ///             Err(Error::OutOfMemory(_)) if pool.wait_for_memory(Duration::from_secs(5))? => {}
+    ///             done => return done,
+    ///         }
+    ///     }
+    /// }
+    /// # fn main() -> Result<()> {
+    /// let device = Device::host(HostConfig::default())?;
+    /// let pool = device.pool(PoolConfig::default().max_bytes(4 * MIB))?;
+    /// let (one, other) = (device.stream()?, device.stream()?);
+    /// let x = alloc_or_wait(&one, &pool, 4 << 20)?;
+    /// std::thread::scope(|threads| {
+    ///     threads.spawn(|| alloc_or_wait(&other, &pool, 4 << 20).unwrap());
+    ///     one.free(x)
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The process was forked off.
+    pub fn wait_for_memory(&self, timeout: Duration) -> Result<bool> {
+        process::refuse_forked()?;
+        let context = &self.shared.context;
+        let (begun, mut sleep) = (Instant::now(), SLEEP_FIRST);
+        let refused = REFUSED.try_with(Cell::take).ok().flatten().filter(|before| before.device == context.number);
+        let before = refused.unwrap_or_else(|| context.supply());
+        // What is freed from here on goes to the heaps, where it is seen; what was freed before follows.
+        let shortage = Shortage::of(context.pools());
+        shortage.drain(PATIENCE);
+        while !context.is_better(&before) {
+            let Some(left) = timeout.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) else {
+                return Ok(false);
+            };
+            std::thread::sleep(sleep.min(left));
+            sleep = (2 * sleep).min(SLEEP_MAX);
+        }
+        drop(shortage);
+        Ok(true)
+    }
+}

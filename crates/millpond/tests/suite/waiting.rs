@@ -1,0 +1,196 @@
+//! Waiting for memory, and launches that borrow.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use millpond::config::{ReusePolicy, Schedule};
+use millpond::{Buffer, Device, Error, HostConfig, MIB, PoolConfig};
+
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(5);
+
+fn device(schedule: Schedule) -> Device {
+    Device::host(HostConfig::default().schedule(schedule)).unwrap()
+}
+
+#[test]
+fn a_wait_for_memory_ends_with_a_free_or_its_time() {
+    let device = device(Schedule::Parallel);
+    let pool = device.pool(PoolConfig::default().max_bytes(4 * MIB)).unwrap();
+    let (one, other) = (device.stream().unwrap(), device.stream().unwrap());
+    let x = one.alloc::<u8>(&pool, 4 << 20).unwrap();
+    assert!(matches!(other.alloc::<u8>(&pool, 4096), Err(Error::OutOfMemory(_))));
+    assert!(!pool.wait_for_memory(SHORT).unwrap(), "nothing comes back");
+    // What is freed between the refusal and the wait counts, also where it rests on a shelf.
+    let _ = other.alloc::<u8>(&pool, 4096).unwrap_err();
+    one.free(x).unwrap();
+    assert!(pool.wait_for_memory(LONG).unwrap());
+    let y = other.alloc::<u8>(&pool, 4 << 20).unwrap();
+    // What is freed while it waits does.
+    let _ = one.alloc::<u8>(&pool, 4096).unwrap_err();
+    let begun = Instant::now();
+    std::thread::scope(|threads| {
+        let waits = threads.spawn(|| pool.wait_for_memory(LONG));
+        std::thread::sleep(SHORT);
+        other.free(y).unwrap();
+        // The refusal was this thread's: that one may have begun to wait only now.
+        let freed = one.alloc::<u8>(&pool, 4096).unwrap();
+        one.free(freed).unwrap();
+        one.synchronize().unwrap();
+        while !waits.is_finished() {
+            one.free(one.alloc::<u8>(&pool, 4096).unwrap()).unwrap();
+        }
+        assert!(waits.join().unwrap().unwrap());
+    });
+    assert!(begun.elapsed() < LONG);
+}
+
+/// Memory under work in flight may be moved once that has completed.
+#[test]
+fn a_wait_for_memory_ends_with_work_in_flight() {
+    let device = device(Schedule::Parallel);
+    let reuse = ReusePolicy { allow_internal_dependencies: false, ..Default::default() };
+    let pool = device.pool(PoolConfig::default().max_bytes(4 * MIB).reuse(reuse)).unwrap();
+    let (one, other) = (device.stream().unwrap(), device.stream().unwrap());
+    let x = one.alloc::<u8>(&pool, 4 << 20).unwrap();
+    let gate = std::sync::Arc::new(Barrier::new(2));
+    let kernel = std::sync::Arc::clone(&gate);
+    one.launch(x.write(), move |_| {
+        kernel.wait();
+    })
+    .unwrap();
+    one.free(x).unwrap();
+    let _ = other.alloc::<u8>(&pool, 4 << 20).unwrap_err();
+    assert!(!pool.wait_for_memory(SHORT).unwrap(), "the kernel runs on");
+    let _ = other.alloc::<u8>(&pool, 4 << 20).unwrap_err();
+    gate.wait();
+    let y: Buffer<u8> = loop {
+        match other.alloc(&pool, 4 << 20) {
+            Ok(y) => break y,
+            Err(error) => assert!(error.out_of_memory().is_some() && pool.wait_for_memory(LONG).unwrap(), "{error}"),
+        }
+    };
+    other.free(y).unwrap();
+}
+
+/// More workers than memory: all are served in the end.
+#[test]
+fn workers_at_the_limit_are_all_served() {
+    let device = device(Schedule::Parallel);
+    let pool = device.pool(PoolConfig::default().max_bytes(8 * MIB).release_threshold(u64::MAX)).unwrap();
+    let served = AtomicU32::new(0);
+    std::thread::scope(|threads| {
+        for _ in 0..6 {
+            threads.spawn(|| {
+                let stream = device.stream().unwrap();
+                for _ in 0..30 {
+                    let x = loop {
+                        match stream.alloc::<u8>(&pool, 3 << 20) {
+                            Ok(x) => break x,
+                            Err(error) => assert!(pool.wait_for_memory(LONG).unwrap(), "{error:?}"),
+                        }
+                    };
+                    stream.launch(x.write(), |x| x[0] = 1).unwrap();
+                    stream.free(x).unwrap();
+                    served.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(served.into_inner(), 180);
+}
+
+#[test]
+fn launches_of_a_scope_borrow_and_have_ended_when_it_returns() {
+    for schedule in [Schedule::Parallel, Schedule::Seeded(3)] {
+        let device = device(schedule);
+        let (stream, pool) = (device.stream().unwrap(), device.default_pool());
+        let x = stream.upload(&pool, &[1_u32, 2, 3]).unwrap();
+        let (mut sum, mut copy, factor) = (0, Vec::new(), 2);
+        stream
+            .scope(|scope| {
+                scope.launch(x.write(), |x| x.iter_mut().for_each(|x| *x *= factor))?;
+                scope.launch(x.read(), |x| sum = x.iter().sum())?;
+                scope.launch(x.read(), |x| {
+                    std::thread::sleep(SHORT);
+                    copy.extend_from_slice(x);
+                })
+            })
+            .unwrap();
+        assert_eq!((sum, copy.as_slice()), (12, &[2, 4, 6][..]));
+        // The host has synchronised with it: a free by the host is right.
+        device.free(x).unwrap();
+    }
+}
+
+/// The kernel holds the borrow until it is dropped: the scope returns after that, whatever happens.
+#[test]
+fn a_scope_waits_where_its_closure_panics_or_fails() {
+    struct Told<'a>(&'a AtomicU32);
+    impl Drop for Told<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let device = device(Schedule::Parallel);
+    let (stream, pool) = (device.stream().unwrap(), device.default_pool());
+    let x = stream.alloc_zeroed::<u32>(&pool, 4).unwrap();
+    let dropped = AtomicU32::new(0);
+    let slow = |told: Told<'_>| {
+        std::thread::sleep(SHORT);
+        drop(told);
+    };
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        stream.scope(|scope| {
+            let told = Told(&dropped);
+            scope.launch(x.read(), move |_| slow(told))?;
+            if scope.launch(x.read(), |_| ()).is_ok() {
+                panic!("planted");
+            }
+            Ok(())
+        })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    // A launch that is refused drops its kernel at once, and the scope hands the error out.
+    let other = device.stream().unwrap();
+    let told = Told(&dropped);
+    let refused = other.scope(|scope| scope.launch(x.write(), move |_| slow(told))).unwrap_err();
+    assert!(refused.violation().is_some(), "{refused:?}");
+    assert_eq!(dropped.load(Ordering::SeqCst), 2);
+}
+
+/// What a lost device never runs is dropped all the same.
+#[test]
+fn a_scope_ends_where_a_kernel_panics() {
+    for schedule in [Schedule::Parallel, Schedule::Seeded(5)] {
+        let device = device(schedule);
+        let (stream, pool) = (device.stream().unwrap(), device.default_pool());
+        let x = stream.alloc_zeroed::<u32>(&pool, 4).unwrap();
+        let ran = AtomicU32::new(0);
+        let outcome = stream.scope(|scope| {
+            scope.launch(x.read(), |_| panic!("planted"))?;
+            // It may be lost by now.
+            let _ = scope.launch(x.read(), |_| _ = ran.fetch_add(1, Ordering::SeqCst));
+            Ok(())
+        });
+        assert!(matches!(outcome, Err(Error::DeviceLost { .. })), "{outcome:?}");
+        assert_eq!(ran.into_inner(), 0);
+    }
+}
+
+#[test]
+fn a_scope_in_a_capture_refuses_its_launches() {
+    let device = device(Schedule::Parallel);
+    let (stream, pool) = (device.stream().unwrap(), device.default_pool());
+    let x = stream.alloc_zeroed::<u32>(&pool, 4).unwrap();
+    let (graph, ()) = stream
+        .capture(|s| {
+            let refused = s.scope(|scope| scope.launch(x.write(), |_| ())).unwrap_err();
+            assert!(refused.capture().is_some(), "{refused:?}");
+            s.memset(x.write(), 0)
+        })
+        .unwrap();
+    assert_eq!(graph.len(), 1);
+}
