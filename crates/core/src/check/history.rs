@@ -142,6 +142,17 @@ impl History {
         }
     }
 
+    /// Adds a use that repeats a known one: that of the same kind by its chain, which knew nothing less then. Parts are
+    /// not used by themselves.
+    pub(super) fn repeat(&mut self, new: Use) {
+        debug_assert!(self.parts.is_none(), "parts have uses of their own");
+        let is_same = |known: &&mut Use| known.point.slot == new.point.slot && known.site.act == new.site.act;
+        match self.uses.iter_mut().find(is_same) {
+            Some(known) => *known = new,
+            None => self.uses.push(new),
+        }
+    }
+
     /// Adds something that a free must come after, whoever did it and whatever that knew. What its chain did before
     /// comes before it at any rate.
     pub fn add_apart(&mut self, new: Use) {
@@ -187,8 +198,8 @@ impl History {
 
     /// Whether all bytes have the same uses.
     #[inline]
-    fn is_whole(&self) -> bool {
-        self.uses.is_empty() || self.parts.is_none()
+    pub(super) fn is_whole(&self) -> bool {
+        self.parts.is_none() || self.uses.is_empty()
     }
 
     /// Whether `who` may free the memory with its next operation: it must come after the allocation and every use.

@@ -22,6 +22,7 @@ mod launching;
 mod left;
 mod lives;
 mod names;
+mod newest;
 mod parts;
 mod protocol;
 mod refusals;
