@@ -50,6 +50,8 @@ pub(super) struct Out<'w> {
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub(super) names: FxHashMap<Name, u32>,
+    /// The name that was written last: often the next one, too.
+    last: Option<(Name, u32)>,
     /// How many texts there are.
     pub(super) texts: u32,
     pub(super) places: Places,
@@ -299,8 +301,17 @@ impl Field for Name {
 }
 
 /// The number of a text, with the text where it is new.
+#[inline]
 pub(super) fn put_name(out: &mut Out<'_>, name: Name, above: u64) {
+    match out.known.last {
+        Some((last, number)) if last == name => put_number(out.bytes, u64::from(number) + above),
+        _ => find_name(out, name, above),
+    }
+}
+
+fn find_name(out: &mut Out<'_>, name: Name, above: u64) {
     if let Some(&number) = out.known.names.get(&name) {
+        out.known.last = Some((name, number));
         return put_number(out.bytes, u64::from(number) + above);
     }
     let text = out.names.text(name).map_or("", |text| &**text);
