@@ -6,13 +6,14 @@
 
 use std::ffi::{c_uint, c_void};
 
-use millpond_core::op::{Access, Mark, Part, Start, What};
-use smallvec::SmallVec;
+use millpond_core::op::{Access, Act, Mark, Name, Part, Start, What};
+use rustc_hash::FxHashMap;
 
 use super::{list, read};
 use crate::abi::*;
 use crate::ask;
-use crate::session::{At, Params, Session};
+use crate::index::{Entry, Index, Kind};
+use crate::session::{Accesses, At, Session};
 
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`
 const BUFFER: usize = 1;
@@ -20,7 +21,7 @@ const BUFFER_BYTES: usize = 2;
 
 /// Longer arguments are structures that programs fill in part. What is left of others in the rest may be addresses of
 /// memory that is freed: those do not count.
-const FILLED_MAX: usize = 64;
+const FILLED_MAX: u32 = 64;
 
 /// `cuLaunchKernel`
 pub(crate) unsafe fn launch(
@@ -89,8 +90,59 @@ pub(crate) unsafe fn launch_ex(
 
 /// `cuModuleUnload`, `cuLibraryUnload`: handles of functions may mean others from now on.
 pub(crate) unsafe fn unload(at: &At, real: impl FnOnce() -> Code, _module: usize) -> Code {
-    at.note(|session| session.params.clear());
+    at.note(|session| session.kernels.forget());
     real()
+}
+
+/// A word of an argument that may be an address.
+#[derive(Clone, Copy, Default)]
+struct Word {
+    value: u64,
+    /// Which argument it is in; [`BUFFERED`] where they come as one buffer.
+    argument: u32,
+    /// How long that is.
+    bytes: u32,
+}
+
+const BUFFERED: u32 = u32::MAX;
+
+/// So many mappings behind an address count.
+const JOINED_MAX: usize = 64;
+
+/// What a kernel takes, and what it is called.
+#[derive(Clone, Debug)]
+pub(crate) struct Kernel {
+    /// How many bytes each parameter has, where that is known.
+    bytes: Option<Box<[u32]>>,
+    name: Option<Name>,
+}
+
+/// Kernels that were launched.
+#[derive(Debug, Default)]
+pub(crate) struct Kernels {
+    all: Vec<Kernel>,
+    by_function: FxHashMap<Function, u32>,
+    last: Option<(Function, u32)>,
+}
+
+impl Kernels {
+    /// Where a kernel is in the list, if it was met.
+    #[inline]
+    fn find(&mut self, function: Function) -> Option<u32> {
+        match self.last {
+            Some((last, at)) if last == function => Some(at),
+            _ => {
+                let at = *self.by_function.get(&function)?;
+                self.last = Some((function, at));
+                Some(at)
+            }
+        }
+    }
+
+    /// Functions may be others from now on.
+    fn forget(&mut self) {
+        *self = Self::default();
+    }
 }
 
 impl Session {
@@ -106,17 +158,33 @@ impl Session {
         start: Start,
     ) {
         self.coverage.launches += 1;
-        let mut accesses = SmallVec::new();
-        // SAFETY: the caller's promise.
-        let name = unsafe { self.arguments(function, params, extra, &mut accesses) };
-        if !accesses.is_empty() {
-            self.coverage.with_address += 1;
+        let known = self.kernel_of(function);
+        let Self { index, kernels, coverage, launch, kernel_act, .. } = self;
+        let (mut none, mut unnamed) = (Accesses::new(), None);
+        let (accesses, name) = match &mut launch.what {
+            What::Launch { accesses, name, start: as_before, .. } => {
+                *as_before = start;
+                (accesses, name)
+            }
+            _ => (&mut none, &mut unnamed),
+        };
+        accesses.clear();
+        let found = match kernels.all.get(known as usize) {
+            // SAFETY: the caller's promise.
+            Some(kernel) => unsafe { kernel.arguments(params, extra, index, *kernel_act, accesses) },
+            None => Found::default(),
+        };
+        *name = found.name;
+        coverage.with_address += u64::from(!accesses.is_empty());
+        coverage.without_information += u64::from(found.is_without_information);
+        if let Some(word) = found.stale {
+            self.note_stale(word, found.name);
         }
         if self.lost_captures > 0 && self.is_lost(stream) {
             return;
         }
         let stream = self.stream(at, stream);
-        self.push(What::Launch { stream, accesses, start, name });
+        self.push_launch(stream);
     }
 
     /// Finds the addresses among a kernel's arguments; its name. Where one is of freed memory, the call's note says
@@ -129,60 +197,177 @@ impl Session {
         function: Function,
         params: *const *const c_void,
         extra: *const *const c_void,
-        accesses: &mut SmallVec<[Access; 2]>,
-    ) -> Option<millpond_core::op::Name> {
-        if !self.params.contains_key(&function) {
-            self.ask_params(function);
+        accesses: &mut Accesses,
+    ) -> Option<Name> {
+        let known = self.kernel_of(function);
+        let kernel = self.kernels.all.get(known as usize)?;
+        // SAFETY: the caller's promise.
+        let found = unsafe { kernel.arguments(params, extra, &self.index, self.kernel_act, accesses) };
+        self.coverage.without_information += u64::from(found.is_without_information);
+        if let Some(word) = found.stale {
+            self.note_stale(word, found.name);
         }
-        let known = self.params.get(&function)?;
-        let act = self.kernel_act();
-        let mut stale = None;
-        let mut look = |number: Option<usize>, at: usize, bytes: usize| {
-            // Pointers are aligned in an argument; where the host keeps that need not be.
-            for word in (0..bytes / 8).map(|word| at + 8 * word) {
-                // SAFETY: inside an argument of the caller's.
-                let value = unsafe { std::ptr::with_exposed_provenance::<u64>(word).read_unaligned() };
-                if let Some(entry) = self.index.touched(value)
-                    && (entry.is_live || bytes <= FILLED_MAX)
-                    && !accesses.iter().any(|it| it.memory == entry.memory)
-                {
-                    if !entry.is_live {
-                        stale = Some((number, bytes, value));
-                    }
-                    accesses.push(Access { memory: entry.memory, act, part: Part::WHOLE });
-                }
-            }
+        found.name
+    }
+
+    #[inline]
+    fn kernel_of(&mut self, function: Function) -> u32 {
+        match self.kernels.find(function) {
+            Some(at) => at,
+            None => self.ask_params(function),
+        }
+    }
+
+    #[cold]
+    fn note_stale(&mut self, Word { value, argument, bytes }: Word, name: Option<Name>) {
+        let kernel = name.and_then(|name| self.names.text(name)).map_or("a kernel without a name", |name| name);
+        let place = match argument {
+            BUFFERED => "the arguments".to_owned(),
+            at => format!("argument {}", at + 1),
         };
-        match &known.bytes {
+        self.note = Some(format!("{value:#x} is in {place} ({bytes} B) of {kernel}, which may not use it"));
+    }
+
+    #[cold]
+    fn ask_params(&mut self, function: Function) -> u32 {
+        let name = ask::name_of(function).map(|name| self.names.intern(&name));
+        let bytes = ask::params_of(function).map(|all| all.iter().map(|bytes| *bytes as u32).collect());
+        let at = self.kernels.all.len() as u32;
+        self.kernels.all.push(Kernel { bytes, name });
+        self.kernels.by_function.insert(function, at);
+        at
+    }
+}
+
+/// What was found among the arguments of a launch.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    name: Option<Name>,
+    /// The last word that is an address of freed memory.
+    stale: Option<Word>,
+    is_without_information: bool,
+}
+
+impl Kernel {
+    /// Finds the memory whose addresses are among the arguments.
+    ///
+    /// # Safety
+    /// Arguments as of `cuLaunchKernel`.
+    #[inline]
+    unsafe fn arguments(
+        &self,
+        params: *const *const c_void,
+        extra: *const *const c_void,
+        index: &Index,
+        act: Act,
+        accesses: &mut Accesses,
+    ) -> Found {
+        let mut search = Search::new(index, act, accesses);
+        let mut is_without_information = false;
+        match &self.bytes {
             Some(all) if !params.is_null() => {
-                for (at, bytes) in all.iter().enumerate() {
+                for (argument, bytes) in all.iter().enumerate() {
                     // SAFETY: as many arguments as the kernel takes.
-                    let argument = unsafe { *params.add(at) };
-                    look(Some(at), argument.addr(), *bytes);
+                    let place = unsafe { *params.add(argument) }.addr();
+                    // SAFETY: so long is this one.
+                    unsafe { search.look_at(place, *bytes, argument as u32) };
                 }
             }
             // SAFETY: the caller's list.
             _ if !extra.is_null() => match unsafe { buffer_of(extra) } {
-                Some((at, bytes)) => look(None, at, bytes),
-                None => self.coverage.without_information += 1,
+                // SAFETY: so long is the buffer.
+                Some((place, bytes)) => unsafe { search.look_at(place, bytes as u32, BUFFERED) },
+                None => is_without_information = true,
             },
             Some(all) if all.is_empty() => {}
             _ if params.is_null() => {}
-            _ => self.coverage.without_information += 1,
+            _ => is_without_information = true,
         }
-        let name = known.name;
-        if let Some((number, bytes, value)) = stale {
-            let kernel = name.and_then(|name| self.names.text(name)).map_or("a kernel without a name", |name| name);
-            let place = number.map_or_else(|| "the arguments".to_owned(), |at| format!("argument {}", at + 1));
-            self.note = Some(format!("{value:#x} is in {place} ({bytes} B) of {kernel}, which may not use it"));
-        }
-        name
+        search.look_up();
+        Found { name: self.name, stale: search.stale, is_without_information }
+    }
+}
+
+/// So many addresses are asked for before the first answer is used: their loads wait for memory together.
+const AT_ONCE: usize = 16;
+
+/// A search for memory whose addresses are among some words.
+struct Search<'a> {
+    index: &'a Index,
+    act: Act,
+    /// The words that may be addresses, and are not looked up yet.
+    words: [Word; AT_ONCE],
+    count: usize,
+    /// What was found, each once.
+    accesses: &'a mut Accesses,
+    /// The numbers of that by their lowest bits: most are new, and need not be compared.
+    met: u64,
+    /// The last word that is an address of freed memory.
+    stale: Option<Word>,
+}
+
+impl<'a> Search<'a> {
+    #[inline]
+    fn new(index: &'a Index, act: Act, accesses: &'a mut Accesses) -> Self {
+        Self { index, act, words: [Word::default(); AT_ONCE], count: 0, accesses, met: 0, stale: None }
     }
 
-    #[cold]
-    fn ask_params(&mut self, function: Function) {
-        let name = ask::name_of(function).map(|name| self.names.intern(&name));
-        self.params.insert(function, Params { bytes: ask::params_of(function), name });
+    /// Looks at an argument.
+    ///
+    /// # Safety
+    /// So many bytes are there.
+    #[inline]
+    unsafe fn look_at(&mut self, place: usize, bytes: u32, argument: u32) {
+        // Pointers are aligned in an argument; where the host keeps that need not be.
+        for word in (0..bytes as usize / 8).map(|word| place + 8 * word) {
+            // SAFETY: inside the argument.
+            let value = unsafe { std::ptr::with_exposed_provenance::<u64>(word).read_unaligned() };
+            if self.index.may_have(value) {
+                if self.count == AT_ONCE {
+                    self.look_up();
+                }
+                self.words[self.count] = Word { value, argument, bytes };
+                self.count += 1;
+            }
+        }
+    }
+
+    /// Looks the words up.
+    #[inline]
+    fn look_up(&mut self) {
+        let Self { index, words, accesses, .. } = self;
+        let words = &words[..std::mem::take(&mut self.count).min(AT_ONCE)];
+        let mut numbers = [0; AT_ONCE];
+        for (number, word) in numbers.iter_mut().zip(words) {
+            *number = *index.number(word.value);
+        }
+        for (word, number) in words.iter().zip(numbers) {
+            let Some(entry) = index.touched(word.value, number) else { continue };
+            let (bit, memory) = (1 << (entry.memory.id.0 & 63), entry.memory);
+            let is_known = self.met & bit != 0 && accesses.iter().any(|it| it.memory == memory);
+            if is_known || !(entry.is_live || word.bytes <= FILLED_MAX) {
+                continue;
+            }
+            self.met |= bit;
+            if !entry.is_live {
+                self.stale = Some(*word);
+            }
+            accesses.push(Access { memory, act: self.act, part: Part::WHOLE });
+            if entry.kind == Kind::Mapped && entry.is_live {
+                add_joined(index, entry, self.act, accesses);
+                self.met = u64::MAX;
+            }
+        }
+    }
+}
+
+/// Who gets an address in a range of several mappings may use all behind it.
+#[cold]
+fn add_joined(index: &Index, entry: &Entry, act: Act, accesses: &mut Accesses) {
+    for Entry { memory, .. } in index.joined(entry).take(JOINED_MAX) {
+        if !accesses.iter().any(|it| it.memory == *memory) {
+            accesses.push(Access { memory: *memory, act, part: Part::WHOLE });
+        }
     }
 }
 
