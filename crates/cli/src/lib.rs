@@ -21,7 +21,7 @@ mod output;
 pub mod plan;
 pub mod recorded;
 pub mod replay;
-mod source;
+pub mod source;
 pub mod view;
 
 use std::ffi::OsString;

@@ -4,14 +4,14 @@
 //! All that the streams of a capture do comes one after the other in its graph.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::thread::ThreadId;
 
 use millpond_driver::cuda::abi::Event;
 
-use crate::graphs::Key;
+use crate::settings;
 
-static ARE_ALLOWED: LazyLock<bool> =
-    LazyLock::new(|| std::env::var_os("FAKECUDA_FORKS").is_some_and(|value| value == "1"));
+/// A stream; of a thread's default stream, with the thread.
+pub(crate) type Key = (usize, Option<ThreadId>);
 
 /// Streams and events, by the stream that began the capture which they take part in.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Forks {
 
     /// An event is recorded, in a capture or outside; whether it takes part in one now.
     pub(crate) fn record(&mut self, event: Event, origin: Option<Key>) -> bool {
-        match origin.filter(|_| *ARE_ALLOWED) {
+        match origin.filter(|_| settings::are_forks_allowed()) {
             Some(origin) => drop(self.events.insert(event.0, origin)),
             None => drop(self.events.remove(&event.0)),
         }

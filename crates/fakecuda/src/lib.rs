@@ -34,16 +34,16 @@
 //! | `faults` | calls made to fail |
 //! | `forks` | streams that take part in captures of others |
 
-mod allocations;
 mod between;
 mod contexts;
+mod current;
 mod device;
 mod exports;
 mod faults;
 mod forks;
-mod graphs;
 mod memory;
 mod pools;
+mod settings;
 
 use std::ffi::{CString, c_char, c_uint};
 use std::path::PathBuf;

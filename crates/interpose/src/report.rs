@@ -13,6 +13,7 @@ pub(crate) fn say(text: &str) {
 }
 
 /// Does something during which a broken pipe is an error and no signal.
+#[expect(clippy::multiple_unsafe_ops_per_block, reason = "places of one function are handed over, for one reason")]
 fn without_pipe_signal(act: impl FnOnce()) {
     // SAFETY: structures of numbers, for which 0 is a value.
     let (mut pipe, mut before, mut pending): (libc::sigset_t, libc::sigset_t, libc::sigset_t) =

@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::abi::{Code, Event, Pool, Stream};
-use crate::calls::kernels::Kernels;
+use crate::arguments::{Accesses, Kernels};
 use crate::entry::passed;
 use crate::entry::thunk::{Entered, Inside};
 use crate::handles::Handles;
@@ -47,9 +47,6 @@ pub(crate) struct Coverage {
     /// Calls that operations cannot say, by what they are.
     pub(crate) untold: FxHashMap<&'static str, u64>,
 }
-
-/// What an operation uses.
-pub(crate) type Accesses = SmallVec<[Access; 2]>;
 
 /// The state of a process.
 #[derive(Debug)]

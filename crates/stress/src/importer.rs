@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use millpond::{Buffer, Device, Error, Pool, PoolConfig, Result, Stream, Ticket};
 
-use crate::finding::finding;
+use crate::finding::{finding, lock};
 use crate::import::import;
-use crate::oracle::lock;
 use crate::settings::{DeviceKind, Setting};
 use crate::work::{Content, pause};
 use crate::world::{Dev, check_gone, open};

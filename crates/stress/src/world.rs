@@ -16,15 +16,14 @@ use millpond::{
     StreamId, Told,
 };
 
-use crate::clock::{Clock, Point};
+use crate::clock::Clock;
 use crate::dawdle::Dawdle;
-use crate::finding::finding;
-use crate::life::{Doubt, Party};
-use crate::op::Kind;
-use crate::oracle::{Line, Oracle, Tie, Use, lock};
+use crate::finding::{finding, lock};
+use crate::kind::Kind;
+use crate::life::Life;
+use crate::oracle::{Line, Oracle, Tie};
 use crate::random::Random;
 use crate::settings::{DeviceKind, Pools, Setting};
-use crate::work::Content;
 
 /// A driver that is late now and then, counts what reaches the device, and fails on demand before.
 pub(crate) type StressDriver = Failing<Counting<Tapped<Arc<dyn Driver>, Dawdle>>>;
@@ -72,37 +71,6 @@ pub(crate) struct HeldPool {
     pub(crate) is_strict: bool,
     /// Whether it is for other processes.
     pub(crate) is_shareable: bool,
-}
-
-/// One life of a buffer.
-#[derive(Clone, Debug)]
-pub(crate) struct Life {
-    /// Its number in the program.
-    pub(crate) id: u64,
-    /// Where it was allocated.
-    pub(crate) born: Point,
-    /// All uses.
-    pub(crate) uses: Vec<Use>,
-    /// What is in it.
-    pub(crate) content: Content,
-    /// Its device.
-    pub(crate) device: usize,
-    /// The bytes of its pool, where it is of one.
-    pub(crate) used: Option<Arc<AtomicU64>>,
-    /// Whether a graph may have freed it.
-    pub(crate) may_be_freed: bool,
-    /// The instance whose launch made it.
-    pub(crate) launched_by: Option<u64>,
-    /// Whether a graph uses it.
-    pub(crate) is_in_graph: bool,
-    /// The other process whose memory it is.
-    pub(crate) from: Option<Arc<Party>>,
-    /// Whether another process has had a ticket for it.
-    pub(crate) is_lent: bool,
-    /// Whether its pool is for other processes.
-    pub(crate) is_shareable: bool,
-    /// Whether what is in it may never have been written.
-    pub(crate) doubt: Option<Doubt>,
 }
 
 /// A buffer at hand.

@@ -9,10 +9,10 @@
 
 use std::collections::VecDeque;
 
-use super::history::{History, Use};
 use super::newest::Newest;
 use crate::graph::GraphAllocId;
 use crate::ids::{AllocId, DeviceId, ExecId, GraphId, Point, PoolId, ProcessId, Seq, Slot, TicketId};
+use crate::life::{History, Use};
 use crate::op::{Access, Memory, Name, Place, Space};
 use rustc_hash::FxHashMap;
 

@@ -8,9 +8,9 @@
 //!
 //! Knows no verdict: what does not repeat anything is for the history to judge.
 
-use super::history::{Site, Use};
 use super::lives::LifeId;
 use crate::ids::{Point, Seq, Slot, StreamId};
+use crate::life::{Site, Use};
 use crate::op::{Act, Place};
 
 const NONE: u32 = u32::MAX;

@@ -5,7 +5,8 @@
 //!
 //! | file | one law |
 //! |---|---|
-//! | `figures` | what was served, for the report; what the driver's pools would say of themselves |
+//! | `figures` | what was served; what the driver's pools would say of themselves |
+//! | `account` | the report of that to the command |
 //! | `captures` | whether any stream may capture: memory of captures is the driver's |
 //! | `devices` | Millpond's device for a number, opened once; the program's streams on it |
 //! | `pools` | pools by the driver's handle; their settings; which one a device's streams take memory from |
@@ -23,6 +24,7 @@
 
 #![expect(clippy::too_many_arguments, reason = "they are CUDA's arguments")]
 
+mod account;
 pub(crate) mod captures;
 pub(crate) mod contexts;
 mod devices;
@@ -76,7 +78,7 @@ fn finish() {
     // A thread that ends the process from within a call (a handler of a signal) may hold what the report needs.
     let is_own = !IS_FORKED.load(Ordering::Relaxed) && PROCESS.load(Ordering::Relaxed) == std::process::id();
     if is_own && !is_inside() {
-        let _ = catch_unwind(figures::report);
+        let _ = catch_unwind(account::report);
     }
 }
 
