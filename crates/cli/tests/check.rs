@@ -19,7 +19,7 @@ fn run(args: &[&str]) -> (Status, String, String) {
 }
 
 fn litmus(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../litmus").join(name).display().to_string()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files/litmus").join(name).display().to_string()
 }
 
 fn file(name: &str, content: &[u8]) -> PathBuf {

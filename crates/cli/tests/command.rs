@@ -23,7 +23,7 @@ fn figures(words: &[&str]) -> Value {
 #[test]
 fn a_program_of_five_streams_is_served_on_both_devices() {
     for device in ["host", "sim"] {
-        let it = figures(&[&path("../../traces/multistream.jsonl.gz"), "--device", device, "--repeat", "3"]);
+        let it = figures(&[&path("tests/files/traces/multistream.jsonl.gz"), "--device", device, "--repeat", "3"]);
         assert_eq!((&it["device"], &it["streams"], &it["passes"]), (&device.into(), &5.into(), &3.into()));
         assert_eq!(it["peak_requested_bytes"], 2_278_842_400_u64);
         let ratio = it["ratio"].as_f64().unwrap();
@@ -35,7 +35,7 @@ fn a_program_of_five_streams_is_served_on_both_devices() {
 
 #[test]
 fn a_loop_stays_as_tight_as_it_began() {
-    let it = figures(&[&path("../../traces/resnet_train.jsonl.gz"), "--device", "sim", "--repeat", "8"]);
+    let it = figures(&[&path("tests/files/traces/resnet_train.jsonl.gz"), "--device", "sim", "--repeat", "8"]);
     let ratio = |pass: &str| it[pass]["ratio"].as_f64().unwrap();
     let (first, later) = (ratio("first_pass"), ratio("later_passes"));
     assert!(first < 1.025 && later < 1.026, "{first} in the first pass, then up to {later}");
@@ -78,7 +78,7 @@ fn status_tells_bad_input_and_errors_go_to_standard_error() {
 
 #[test]
 fn who_stops_reading_gets_the_same_status() {
-    let wrong = path("../../litmus/measured/2-free-before-use.litmus");
+    let wrong = path("tests/files/litmus/measured/2-free-before-use.litmus");
     for _ in 0..20 {
         let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
         let mut child = command.args(["check", &wrong]).stdout(std::process::Stdio::piped()).spawn().unwrap();

@@ -81,7 +81,7 @@ fn mutated(seed: &[u8], dice: &mut Dice) -> Vec<u8> {
 
 #[test]
 fn seeds_and_their_mutations() {
-    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files/seeds");
     for (target, reader) in READERS {
         let (mut read, mut refused) = (0, 0);
         let mut paths: Vec<_> = fs::read_dir(seeds.join(target)).unwrap().flatten().map(|entry| entry.path()).collect();

@@ -15,7 +15,7 @@ fn folder(test: &str) -> PathBuf {
 }
 
 fn bundled(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../instances").join(name).display().to_string()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files/instances").join(name).display().to_string()
 }
 
 /// Status, output and errors.

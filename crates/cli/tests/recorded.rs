@@ -140,7 +140,7 @@ fn the_recordings_of_the_project() {
         ("gnn_train", 62_484, 6_088_458_968),
         ("multistream", 11_156, 2_278_842_400),
     ] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../traces/{name}.jsonl.gz"));
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/files/traces/{name}.jsonl.gz"));
         let found = source::read_file(&path).unwrap_or_else(|refusal| panic!("{refusal}"));
         assert_eq!(found[0].program.name(), name);
         assert_eq!((found[0].program.events().len(), found[0].program.peak_bytes()), (events, peak));

@@ -64,7 +64,7 @@ fn numbers(page: &str) -> Vec<u64> {
 
 #[test]
 fn a_page_holds_every_event_of_a_training() {
-    let page = page(&path("../../traces/gpt2_train.jsonl.gz"));
+    let page = page(&path("tests/files/traces/gpt2_train.jsonl.gz"));
     let (meta, numbers) = (meta(&page), numbers(&page));
     assert_eq!((&meta["events"], &meta["steps"], &meta["allocations"]), (&68571.into(), &68571.into(), &34287.into()));
     let (lives, changes) = (34287, meta["reserved"].as_u64().unwrap() as usize);
@@ -157,7 +157,8 @@ fn bad_input_is_refused_and_nothing_is_written() {
 
 /// A trace of a program with a graph and, as the library would refuse it, a made-up free that nothing orders.
 fn trace(name: &str) -> PathBuf {
-    use millpond::{Device, HostConfig, Trace};
+    use millpond::config::Trace;
+    use millpond::{Device, HostConfig};
     use millpond_core::ids::{DeviceId, HostId, PoolId, StreamId};
     use millpond_core::op::{Memory, Op, Place, StreamRole, What};
     use millpond_core::trace::ops::{Reader, Writer};
@@ -220,7 +221,7 @@ fn a_trace_is_drawn_with_its_graphs_and_violations() {
 
 #[test]
 fn a_litmus_program_is_drawn_with_what_is_wrong_with_its_graph() {
-    let page = page(&path("../../litmus/measured/4-free-node.litmus"));
+    let page = page(&path("tests/files/litmus/measured/4-free-node.litmus"));
     let meta = meta(&page);
     let [graph] = &meta["graphs"].as_array().unwrap()[..] else { panic!("{:#}", meta["graphs"]) };
     let bad: Vec<_> = graph["nodes"].as_array().unwrap().iter().map(|node| node["bad"].as_bool().unwrap()).collect();
@@ -230,11 +231,11 @@ fn a_litmus_program_is_drawn_with_what_is_wrong_with_its_graph() {
 
 #[test]
 fn captured_work_is_drawn_as_a_graph_and_what_launches_leave_as_blocks() {
-    let meta = meta(&page(&path("../../litmus/loops/5-events-in-the-capture.litmus")));
+    let meta = meta(&page(&path("tests/files/litmus/loops/5-events-in-the-capture.litmus")));
     let graph = &meta["graphs"][0];
     let (nodes, edges) = (graph["nodes"].as_array().unwrap(), graph["edges"].as_array().unwrap());
     assert_eq!((nodes.len(), edges.len()), (6, 8), "alloc, write and free, twice: {graph:#}");
-    let meta = self::meta(&page(&path("../../litmus/measured/7-auto-free-under-a-reader.litmus")));
+    let meta = self::meta(&page(&path("tests/files/litmus/measured/7-auto-free-under-a-reader.litmus")));
     assert_eq!((&meta["allocations"], &meta["events"]), (&2.into(), &3.into()));
 }
 
@@ -302,7 +303,7 @@ fn is_side(shown: &Shown, side: &Side) -> bool {
 #[test]
 fn missing_edges_are_those_of_the_findings() {
     let (mut programs, mut edges) = (0, 0);
-    let folders = std::fs::read_dir(path("../../litmus")).unwrap().flatten().filter(|it| it.path().is_dir());
+    let folders = std::fs::read_dir(path("tests/files/litmus")).unwrap().flatten().filter(|it| it.path().is_dir());
     for file in folders.flat_map(|folder| std::fs::read_dir(folder.path()).unwrap().flatten()) {
         let program = Program::parse(&std::fs::read_to_string(file.path()).unwrap()).unwrap();
         let wrong: Vec<_> = program.check().into_iter().filter(|it| !it.kind.is_advice()).collect();

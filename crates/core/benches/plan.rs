@@ -121,7 +121,7 @@ fn main() {
     let named = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
     let mut files: Vec<PathBuf> = named.map(PathBuf::from).collect();
     if files.is_empty() {
-        let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../instances");
+        let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instances");
         let entries = std::fs::read_dir(bundled).expect("the instances are there").flatten();
         files =
             entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|it| it == "csv")).collect();

@@ -67,6 +67,6 @@ pub use millpond;
 
 /// The code in the documents is compiled.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/cudarc.md")]
-#[doc = include_str!("../../../docs/candle.md")]
+#[doc = include_str!("../docs/cudarc.md")]
+#[doc = include_str!("../docs/candle.md")]
 struct Documents;

@@ -9,7 +9,7 @@ use millpond_core::check::Kind;
 use millpond_litmus::Program;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../litmus")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
 }
 
 /// All programs, with their paths from the folder.

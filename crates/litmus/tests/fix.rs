@@ -34,7 +34,7 @@ fn corrected(name: &str, text: &str) -> Fixed {
 #[test]
 fn the_projects_programs_are_corrected() {
     let mut all = Vec::new();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../litmus");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     programs(&folder, &mut all);
     let (mut wrong, mut left) = (0, BTreeMap::new());
     for path in all {

@@ -29,7 +29,7 @@ const OTHERWISE: &[&str] = &["freed-by-owner-then-another.litmus", "query-of-the
 
 /// All programs: those of the folder that MILLPOND_LITMUS names, where these tests run elsewhere than they were built.
 fn corpus() -> Vec<PathBuf> {
-    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../litmus");
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let folder = std::env::var_os("MILLPOND_LITMUS").map_or_else(built, PathBuf::from);
     let (mut found, mut folders) = (Vec::new(), vec![folder]);
     while let Some(at) = folders.pop() {

@@ -7,7 +7,7 @@ use millpond_litmus::Program;
 use millpond_litmus::model::Model;
 
 fn corpus() -> Vec<(String, Program)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../litmus");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let (mut found, mut folders) = (Vec::new(), vec![root]);
     while let Some(at) = folders.pop() {
         for path in fs::read_dir(&at).expect("litmus/ is there").flatten().map(|entry| entry.path()) {

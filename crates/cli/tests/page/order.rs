@@ -60,7 +60,7 @@ fn a_right_program_has_nothing_red() {
 #[test]
 fn captured_work_is_on_its_lanes_and_opens_as_a_graph() {
     let file =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../litmus/loops/2-kernel-not-after-its-allocation.litmus");
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files/litmus/loops/2-kernel-not-after-its-allocation.litmus");
     let script =
         "const titles = page.data.meta.marks.map((mark) => mark.missing[0].map((step) => page.order.title(step)));
         const graph = page.data.meta.graphs[0];

@@ -56,8 +56,8 @@ impl Device {
     /// Frees memory at once by its address (CUDA: `cudaFree`). Null is fine and has no effect.
     ///
     /// # Errors
-    /// [`Invalid::Pointer`](crate::Invalid::Pointer) where it is not the start of a live allocation; a violation as for
-    /// [`free`](Self::free).
+    /// [`Invalid::Pointer`](crate::error::Invalid::Pointer) where it is not the start of a live allocation; a violation
+    /// as for [`free`](Self::free).
     #[track_caller]
     pub fn free_address(&self, address: u64) -> Result<()> {
         let caller = Location::caller();

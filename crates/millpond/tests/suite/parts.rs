@@ -1,6 +1,9 @@
 //! Parts of an allocation, used each by itself: only bytes that two uses share need an order.
 
-use millpond::{Buffer, Device, Error, HostConfig, Instantiate, Invalid, Kind, Stream, View};
+use millpond::check::Kind;
+use millpond::error::Invalid;
+use millpond::graph::Instantiate;
+use millpond::{Buffer, Device, Error, HostConfig, Stream, View};
 
 use crate::common::{Subject, kind_of, on_devices_that_run_closures, on_every_device, order, visit};
 

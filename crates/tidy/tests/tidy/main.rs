@@ -10,6 +10,7 @@ mod layers;
 mod locks;
 mod paths;
 mod phrases;
+mod published;
 mod sizes;
 mod source;
 mod unsafety;
@@ -47,13 +48,13 @@ const CRATES: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("driver", &["core"]),
     ("millpond", &["core", "driver"]),
-    ("capi", &["core", "millpond"]),
+    ("capi", &["core", "driver", "millpond"]),
     ("cudarc", &["core", "millpond"]),
     ("litmus", &["core"]),
-    ("cli", &["core", "millpond", "litmus"]),
+    ("cli", &["core", "driver", "millpond", "litmus"]),
     ("fakecuda", &["core", "driver"]),
     ("interpose", &["core", "driver", "millpond"]),
-    ("stress", &["millpond"]),
+    ("stress", &["driver", "millpond"]),
     ("tidy", &[]),
 ];
 
