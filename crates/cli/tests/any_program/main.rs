@@ -1,7 +1,8 @@
 //! Programs of the driver API, unchanged, as real processes: recorded and checked, linked with the library and by
 //! lookup.
 //!
-//! The programs are `program.c`, `graphs.c` and `hostile.c`; the C compiler makes them. `fakecuda` is their `libcuda.so.1`.
+//! The programs are `program.c`, `graphs.c` and `hostile.c`; the C compiler makes them. `fakecuda` is their
+//! `libcuda.so.1`.
 
 mod graphs;
 mod hostile;

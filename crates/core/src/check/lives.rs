@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 
+pub(super) use super::newest::LifeId;
 use super::newest::Newest;
 use crate::graph::GraphAllocId;
 use crate::ids::{AllocId, DeviceId, ExecId, GraphId, Point, PoolId, ProcessId, Seq, Slot, TicketId};
@@ -20,9 +21,6 @@ use rustc_hash::FxHashMap;
 const DENSE: usize = 1 << 18;
 /// How many freed names are remembered.
 const FREED: usize = 1 << 16;
-
-/// A life by its place in the table; recycled.
-pub(super) type LifeId = u32;
 
 /// Where a life comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
