@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::OnceLock;
 
-/// Says something on standard error, in one piece. Where nobody reads that the program gets no signal for it.
+/// Says something on standard error, in one piece. A pipe without a reader is no signal to the program.
 pub(crate) fn say(text: &str) {
     without_pipe_signal(|| write(text));
 }

@@ -286,7 +286,7 @@ pub enum Invalid {
         owner: DeviceName,
         /// The device that has access.
         device: DeviceName,
-        /// A use that the host was not told has completed.
+        /// A use that the host does not know to have completed.
         last: Side,
     },
     /// One launch writes an allocation and uses it a second time.
@@ -351,7 +351,7 @@ fn at_place(side: &Side) -> String {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Nearest {
-    /// No device of the process has this address: it is the host's, another process's, or nobody's.
+    /// No device of the process has this address: it is the host's, another process's, or not mapped.
     Outside {
         /// The nearest live allocation of the device, and how far away it is.
         nearest: Option<(String, u64)>,
@@ -456,7 +456,8 @@ impl fmt::Display for OutOfMemory {
         let limit = self.exhausted.limit;
         if self.address_bytes < if limit == 0 { self.device_bytes } else { limit.min(self.device_bytes) } {
             let granted = Bytes(self.address_bytes);
-            write!(f, ", and the system granted the pool only {granted} of addresses (RLIMIT_AS, `ulimit -v`)")?;
+            write!(f, ", and the system granted the pool only {granted} of addresses: raise the limit ")?;
+            write!(f, "(RLIMIT_AS, `ulimit -v`)")?;
         }
         if self.other_pools_bytes > 0 {
             write!(f, ", other pools hold {}", Bytes(self.other_pools_bytes))?;
