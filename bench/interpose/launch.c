@@ -1,5 +1,6 @@
 /* Host time of a launch with 8 addresses among 10 000 live allocations, and of a pair of allocation and free. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 typedef int R;
 R cuInit(unsigned); R cuStreamCreate(void **, unsigned); R cuStreamSynchronize(void *);
@@ -15,6 +16,11 @@ static double now(void) {
     return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 int main(void) {
     void *s;
     cuInit(0);
@@ -23,7 +29,7 @@ int main(void) {
         cuMemAllocAsync(&at[i], 4096, s);
     for (int hot = LIVE; hot >= 64; hot -= LIVE - 64)
     for (int addresses = 0; addresses <= 8; addresses += 4) {
-        double best = 1e18;
+        double taken[ROUNDS];
         unsigned x = 1;
         for (int round = 0; round < ROUNDS; round++) {
             double start = now();
@@ -38,11 +44,11 @@ int main(void) {
                 }
                 cuLaunchKernel((void *)1, 1, 1, 1, 1, 1, 1, 0, s, p, 0);
             }
-            double took = (now() - start) / LAUNCHES;
-            if (took < best)
-                best = took;
+            taken[round] = (now() - start) / LAUNCHES;
         }
-        fprintf(stderr, "launch, 8 arguments, %d addresses among %d of %d live: %.0f ns\n", addresses, hot, LIVE, best);
+        qsort(taken, ROUNDS, sizeof *taken, by_size);
+        fprintf(stderr, "launch, 8 arguments, %d addresses among %d of %d live: %.0f ns, median %.0f\n", addresses, hot,
+                LIVE, taken[0], taken[ROUNDS / 2]);
     }
     double start = now();
     for (int i = 0; i < LAUNCHES; i++) {

@@ -247,6 +247,12 @@ pub struct Check {
     #[arg(long = "races", requires = "program", help_heading = "Rules")]
     pub all_races: bool,
 
+    /// Of a PROGRAM, keep the whole stack of each call, and show both sides' with each violation
+    ///
+    /// Frames of Python and of native code. A call then takes microseconds more.
+    #[arg(long, requires = "program")]
+    pub deep: bool,
+
     /// Of a PROGRAM of Python, leave PyTorch's allocator as it is: only its segments are seen, and no tensor
     #[arg(long, requires = "program")]
     pub keep_allocator: bool,

@@ -86,14 +86,16 @@ pub fn run(
     match &args.command {
         Command::Replay(replay) => replay::run(replay, open, out, err),
         Command::Check(check) if !check.program.is_empty() => {
-            attach::run(attach::Wish::Check { races: check.all_races }, &check.program, check.keep_allocator, err)
+            let wish = attach::Wish::Check { races: check.all_races, deep: check.deep };
+            attach::run(wish, &check.program, check.keep_allocator, err)
         }
         Command::Check(check) => check::run(check, out, err),
         Command::Record(record) => {
             attach::run(attach::Wish::Record(&record.output), &record.program, record.keep_allocator, err)
         }
         Command::Run(run) => {
-            let wish = attach::Wish::Serve { by_driver: run.driver_pool, report: run.report, check: run.check };
+            let (by_driver, report, check, deep) = (run.driver_pool, run.report, run.check, run.deep);
+            let wish = attach::Wish::Serve { by_driver, report, check, deep };
             attach::run(wish, &run.program, run.keep_allocator, err)
         }
         Command::Plan(plan) => plan::run(plan, out, err),

@@ -313,6 +313,9 @@ impl Device {
 
     pub(crate) fn record(&self, event: Event, stream: Stream) -> Result<(), Code> {
         let mut state = self.state()?;
+        if state.graphs.record(event, stream) {
+            return Ok(());
+        }
         state.graphs.spoil(stream, Code::CAPTURE_UNSUPPORTED)?;
         let raw = self.begin(&mut state, stream)?;
         let mark = answer(self.host.mark(raw))?;
@@ -351,6 +354,9 @@ impl Device {
             own => own?,
         };
         let mut state = self.state()?;
+        if state.graphs.wait(event, stream) {
+            return Ok(());
+        }
         state.graphs.spoil(stream, Code::CAPTURE_ISOLATION)?;
         let raw = self.begin(&mut state, stream)?;
         match (awaited, owner) {

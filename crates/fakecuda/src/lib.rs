@@ -21,7 +21,7 @@
 //! each (64 GiB), and `FAKECUDA_FAIL`, a list such as `cuMemCreate@3=2,cuMemMap@0=999`: the call of that number, from
 //! 0, answers this code. With `FAKECUDA_PAGEABLE=1` host memory counts as pageable: copies to and from it have
 //! completed when their calls return. Without it none waits, as for pinned memory. With `FAKECUDA_IPC_EVENTS=0` the
-//! devices say that no events pass between processes.
+//! devices say that no events pass between processes. With `FAKECUDA_FORKS=1` streams take part in captures of others.
 //!
 //! | module | one line |
 //! |---|---|
@@ -33,6 +33,7 @@
 //! | `between` | its events that pass between processes |
 //! | `memory` | its memory: chunks, mappings, and who uses them |
 //! | `faults` | calls made to fail |
+//! | `forks` | streams that take part in captures of others |
 
 mod between;
 mod contexts;
@@ -40,6 +41,7 @@ mod current;
 mod device;
 mod exports;
 mod faults;
+mod forks;
 mod memory;
 mod pools;
 mod settings;

@@ -33,3 +33,9 @@ pub(crate) fn is_pageable() -> bool {
 pub(crate) fn has_ipc_events() -> bool {
     setting("FAKECUDA_IPC_EVENTS", 1) != 0
 }
+
+/// Whether streams may take part in captures of others.
+pub(crate) fn are_forks_allowed() -> bool {
+    static SETTING: LazyLock<u64> = LazyLock::new(|| setting("FAKECUDA_FORKS", 0));
+    *SETTING != 0
+}

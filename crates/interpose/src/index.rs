@@ -1,30 +1,24 @@
 //! Which allocation an address lies in: one question for each word of a kernel's arguments.
 //!
-//! The simple version is an ordered map of ranges. Here the space of addresses is cut into pages of 2 MiB, found by a
-//! hash, a page that more than one allocation is in into blocks of 32 KiB, and a block likewise into grains of 512
-//! bytes, the least that CUDA's device allocations lie apart: an answer takes three loads and a comparison of bounds,
-//! whatever number is live, and a new allocation is put into 64 blocks and 128 grains at most, and its whole pages. The
-//! few allocations that share a grain (small host memory) are listed.
+//! The simple version is an ordered map of ranges. Here the space of addresses is cut (`pages`): an answer takes five
+//! loads and a comparison of bounds, whatever number is live, and a new allocation is put into 64 blocks and 128 grains
+//! at most, and its whole pages. The few allocations that share a grain (small host memory) are listed. Who asks for
+//! many addresses asks for all numbers first ([`Index::number`]): those loads wait for memory together.
 //!
 //! Memory of a device that was freed keeps its place until something else is allocated there, so that a use of it is
 //! known for what it is; so many frees are remembered. Addresses of the host come back without a call of the driver's:
 //! freed memory has none there. Knows no order and no handle. Invariant **one-live**: no byte is in two live
 //! entries.
 
+mod pages;
+
 use std::collections::VecDeque;
-use std::ops::RangeInclusive;
 
 use millpond_core::ids::AllocId;
 use millpond_core::op::Memory;
+use pages::{BLOCK, Block, CUT, GRAIN, NONE, PAGE, Page, Pages, SHARED, parts};
 use rustc_hash::FxHashMap;
 
-const PAGE: u64 = 21;
-const BLOCK: u64 = 15;
-const GRAIN: u64 = 9;
-/// So many blocks has a page, and so many grains a block.
-const CUT: usize = 64;
-const NONE: u32 = u32::MAX;
-const SHARED: u32 = u32::MAX - 1;
 /// How many frees are remembered: as many as the checker remembers.
 const FREED: usize = 1 << 16;
 
@@ -58,6 +52,8 @@ pub(crate) struct Entry {
     pub(crate) device: i32,
     /// Whether it is not freed yet.
     pub(crate) is_live: bool,
+    /// Of a mapping: the end of the range that it is in to the program.
+    joined: u64,
 }
 
 impl Entry {
@@ -73,30 +69,10 @@ impl Entry {
     }
 }
 
-#[derive(Debug)]
-enum Page {
-    /// All of it is one allocation's.
-    Whole(u32),
-    Blocks(Box<[Block; CUT]>),
-}
-
-#[derive(Debug)]
-enum Block {
-    /// All of it is one allocation's, or none's.
-    Whole(u32),
-    Grains(Box<[u32; CUT]>),
-}
-
-/// Which of the parts of so many bytes in `base` and behind it a range has bytes of.
-fn parts(base: u64, bits: u64, start: u64, end: u64) -> RangeInclusive<usize> {
-    let part = |at: u64| ((at.clamp(base, base + (((CUT as u64) << bits) - 1)) - base) >> bits) as usize;
-    part(start)..=part(end - 1)
-}
-
 /// The index: see the module.
 #[derive(Debug)]
 pub(crate) struct Index {
-    pages: FxHashMap<u64, Page>,
+    pages: Pages,
     /// Grains that several allocations are in.
     shared: Shared,
     entries: Vec<Entry>,
@@ -110,7 +86,7 @@ pub(crate) struct Index {
 impl Default for Index {
     fn default() -> Self {
         Self {
-            pages: FxHashMap::default(),
+            pages: Pages::default(),
             shared: FxHashMap::default(),
             entries: Vec::new(),
             freed: VecDeque::new(),
@@ -126,23 +102,27 @@ impl Index {
     /// The allocation that an address is in, live or freed; the live one where both are.
     #[inline]
     pub(crate) fn find(&self, at: u64) -> Option<&Entry> {
-        if at < self.low || at >= self.high {
-            return None;
-        }
-        let number = match self.pages.get(&(at >> PAGE))? {
-            Page::Whole(number) => *number,
-            Page::Blocks(blocks) => match &blocks[(at >> BLOCK) as usize & (CUT - 1)] {
-                Block::Whole(number) => *number,
-                Block::Grains(grains) => grains[(at >> GRAIN) as usize & (CUT - 1)],
-            },
-        };
+        if self.may_have(at) { self.at(at, *self.number(at)) } else { None }
+    }
+
+    /// Whether an address is among those that anything was ever at.
+    #[inline]
+    pub(crate) fn may_have(&self, at: u64) -> bool {
+        self.low <= at && at < self.high
+    }
+
+    /// Where it is kept what [`touched`](Self::touched) wants to know of an address.
+    #[inline]
+    pub(crate) fn number(&self, at: u64) -> &u32 {
+        self.pages.number(at)
+    }
+
+    #[inline]
+    fn at(&self, at: u64, number: u32) -> Option<&Entry> {
         match number {
             NONE => None,
             SHARED => self.find_shared(at),
-            number => {
-                let entry = &self.entries[number as usize];
-                entry.is_at(at).then_some(entry)
-            }
+            number => self.entries.get(number as usize).filter(|entry| entry.is_at(at)),
         }
     }
 
@@ -155,9 +135,9 @@ impl Index {
 
     /// An address that work may use. A pointer one past the end of live memory is none to what was freed behind it.
     #[inline]
-    pub(crate) fn touched(&self, at: u64) -> Option<&Entry> {
-        let entry = self.find(at)?;
-        let is_end = || self.find(at - 1).is_some_and(|before| before.is_live);
+    pub(crate) fn touched(&self, at: u64, number: u32) -> Option<&Entry> {
+        let entry = self.at(at, number)?;
+        let is_end = || at.checked_sub(1).and_then(|before| self.find(before)).is_some_and(|before| before.is_live);
         (entry.is_live || !is_end()).then_some(entry)
     }
 
@@ -186,7 +166,7 @@ impl Index {
             None => (self.entries.len() as u32, 0),
         };
         let memory = Memory { id: AllocId(number), generation };
-        let entry = Entry { start, end, memory, kind, device, is_live: true };
+        let entry = Entry { start, end, memory, kind, device, is_live: true, joined: end };
         match self.entries.get_mut(number as usize) {
             Some(place) => *place = entry,
             None => self.entries.push(entry),
@@ -217,6 +197,33 @@ impl Index {
         }
     }
 
+    /// A mapping at the very place of one that is gone: it has that one's name.
+    pub(crate) fn map_again(&mut self, start: u64, bytes: u64) -> Option<Memory> {
+        let is_gone = |it: &&Entry| !it.is_live && it.kind == Kind::Mapped && it.end - it.start == bytes;
+        let memory = self.starting_at(start).filter(is_gone)?.memory;
+        self.revive(memory);
+        let entry = self.entries.get_mut(memory.id.index()).filter(|it| it.is_live)?;
+        entry.joined = entry.end;
+        Some(memory)
+    }
+
+    /// The mappings in these bytes are one range to the program.
+    pub(crate) fn join(&mut self, start: u64, end: u64) {
+        let mut at = start;
+        while let Some(entry) = self.find(at).filter(|it| it.is_live && it.kind == Kind::Mapped && at < end) {
+            let (number, behind) = (entry.memory.id.index(), entry.end);
+            self.entries[number].joined = end.max(behind);
+            at = behind;
+        }
+    }
+
+    /// The other mappings of the range that one is in, from there on.
+    pub(crate) fn joined(&self, entry: &Entry) -> impl Iterator<Item = &Entry> {
+        let end = entry.joined;
+        let next = move |it: &&Entry| self.find(it.end).filter(|it| it.is_live && it.start < end);
+        std::iter::successors(next(&entry), move |it| next(it))
+    }
+
     /// An allocation by its name, if that is its latest.
     pub(crate) fn entry(&self, memory: Memory) -> Option<&Entry> {
         self.entries.get(memory.id.index()).filter(|entry| entry.memory == memory)
@@ -243,7 +250,7 @@ impl Index {
         let number = self.entries.len() as u32;
         let memory = Memory { id: AllocId(number), generation: 0 };
         let device = 0;
-        self.entries.push(Entry { start: 0, end: 0, memory, kind: Kind::Device, device, is_live: false });
+        self.entries.push(Entry { start: 0, end: 0, memory, kind: Kind::Device, device, is_live: false, joined: 0 });
         memory
     }
 
@@ -265,7 +272,8 @@ impl Index {
                 parts(base, GRAIN, start, end).find_map(|at| in_grain(base + ((at as u64) << GRAIN), grains[at]))
             }
         };
-        (start >> PAGE..=(end - 1) >> PAGE).find_map(|page| match self.pages.get(&page)? {
+        (start >> PAGE..=(end - 1) >> PAGE).find_map(|page| match self.pages.page(page)? {
+            Page::Whole(NONE) => None,
             Page::Whole(number) => overlaps(*number),
             Page::Blocks(blocks) => {
                 let base = page << PAGE;
@@ -277,14 +285,13 @@ impl Index {
     /// Puts an entry into a page.
     fn put(&mut self, page: u64, number: u32, entry: Entry) {
         let base = page << PAGE;
+        let place = self.pages.page_mut(page);
         if entry.has_all(base, PAGE) {
-            self.pages.insert(page, Page::Whole(number));
+            *place = Page::Whole(number);
             return;
         }
-        let cut = |of: u32| Page::Blocks(Box::new(std::array::from_fn(|_| Block::Whole(of))));
-        let place = self.pages.entry(page).or_insert_with(|| cut(NONE));
         if let Page::Whole(old) = *place {
-            *place = cut(old);
+            *place = Page::Blocks(Box::new(std::array::from_fn(|_| Block::Whole(old))));
         }
         let Page::Blocks(blocks) = place else { return };
         for at in parts(base, BLOCK, entry.start, entry.end) {
@@ -328,9 +335,9 @@ impl Index {
         let Entry { start, end, .. } = self.entries[number as usize];
         for page in start >> PAGE..=(end - 1) >> PAGE {
             let base = page << PAGE;
-            match self.pages.get_mut(&page) {
-                Some(Page::Whole(it)) if *it == number => drop(self.pages.remove(&page)),
-                Some(Page::Blocks(blocks)) => {
+            match self.pages.page_mut(page) {
+                Page::Whole(it) if *it == number => *it = NONE,
+                Page::Blocks(blocks) => {
                     for at in parts(base, BLOCK, start, end) {
                         clear(&mut self.shared, base + ((at as u64) << BLOCK), &mut blocks[at], number, (start, end));
                     }

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use millpond_core::check::{Checker, Finding, Kind, Settings};
+use millpond_core::check::{Checker, Finding, Kind, Settings, Side};
 use millpond_core::op::{Names, Op};
 use rustc_hash::FxHashMap;
 
@@ -76,12 +76,13 @@ impl Judge {
             if finding.kind == Kind::EventOverwritten && !self.is_strict {
                 continue;
             }
+            let stacks = Stacks::of(&finding, places);
             place(&mut finding, places);
             let mut key = finding.key();
             if !self.said.contains_key(&key) {
                 let sentence = match self.said.len() < SAID_MAX {
                     true => {
-                        say(&shown(&finding, places, index, note));
+                        say(&shown(&finding, places, index, note, &stacks));
                         finding.sentence.replace(['\n', '\t'], " ")
                     }
                     false => {
@@ -100,6 +101,21 @@ impl Judge {
             }
         }
     }
+}
+
+/// The frames of each side of a finding, where they are kept.
+struct Stacks(Vec<Vec<String>>);
+
+impl Stacks {
+    fn of(finding: &Finding, places: &mut Places) -> Self {
+        let number = |side: &Side| side.spot.line.filter(|_| side.spot.file.is_none())?.checked_sub(1);
+        Self(sides(finding).map(|side| number(side).map_or(Vec::new(), |number| places.frames(number))).collect())
+    }
+}
+
+/// What a finding shows, in order.
+fn sides(finding: &Finding) -> impl Iterator<Item = &Side> {
+    finding.earlier.iter().chain(&finding.others).chain(&finding.later)
 }
 
 /// Puts files and lines where numbers of places are.
@@ -140,13 +156,14 @@ fn with_places(note: &str, places: &mut Places) -> String {
 }
 
 /// A finding as a person reads it.
-fn shown(finding: &Finding, places: &Places, index: &Index, note: Option<&str>) -> String {
+fn shown(finding: &Finding, places: &Places, index: &Index, note: Option<&str>, stacks: &Stacks) -> String {
     let mut text = format!("millpond: error[{}]: {}\n", finding.kind.name(), finding.sentence);
-    for side in finding.earlier.iter().chain(&finding.others).chain(&finding.later) {
+    for (side, frames) in sides(finding).zip(&stacks.0) {
         let function =
             side.spot.file.as_deref().zip(side.spot.line).and_then(|(file, line)| places.function(file, line));
         let function = function.map(|name| format!(" ({name})")).unwrap_or_default();
         let _ = writeln!(text, "  {side}{function}");
+        frames.iter().for_each(|frame| text.extend(["    at ", frame, "\n"]));
     }
     // In a graph numbers are those of the graph.
     if finding.graph.is_none()

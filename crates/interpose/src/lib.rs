@@ -12,6 +12,7 @@
 //! | `ask` | questions to the real library |
 //! | `python` | where a thread stands in Python |
 //! | `place`, `index`, `handles` | where calls stand; which allocation an address is in; numbers for handles |
+//! | `arguments` | the addresses of known memory among a kernel's arguments |
 //! | `report`, `judge`, `sink` | what is said; the checker; where operations go |
 //! | `signals` | how a process ends, and forks |
 //! | `session` | the state of a process, behind one lock |
@@ -24,6 +25,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod abi;
+mod arguments;
 mod ask;
 mod calls;
 mod entry;

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 pub(crate) enum Noting {
     Off,
     Record(PathBuf),
-    Check { races: bool, leaks: bool },
+    Check { races: bool, leaks: bool, stacks: bool },
 }
 
 /// Who serves stream-ordered memory.
@@ -40,7 +40,8 @@ fn mode() -> &'static Mode {
         let noting = match (std::env::var("MILLPOND_INTERPOSE").as_deref(), output) {
             (Ok("record"), Some(path)) => Noting::Record(path.into()),
             (Ok("check"), _) => {
-                Noting::Check { races: is_set("MILLPOND_INTERPOSE_RACES"), leaks: is_set("MILLPOND_INTERPOSE_LEAKS") }
+                let (races, leaks) = (is_set("MILLPOND_INTERPOSE_RACES"), is_set("MILLPOND_INTERPOSE_LEAKS"));
+                Noting::Check { races, leaks, stacks: is_set("MILLPOND_INTERPOSE_STACKS") }
             }
             _ => Noting::Off,
         };

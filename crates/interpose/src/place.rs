@@ -10,7 +10,9 @@ mod objects;
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
+use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -32,6 +34,18 @@ pub(crate) struct Spot {
 struct Site {
     pc: usize,
     spot: Option<Spot>,
+    /// The whole stack, where that is wanted.
+    stack: Option<Arc<Stack>>,
+}
+
+/// A whole stack, by the numbers of its places.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Stack {
+    /// The place that stands for it.
+    place: u32,
+    /// Frames of Python, the innermost first, and where the interpreter is not in between, of native code.
+    python: Vec<u32>,
+    native: Vec<u32>,
 }
 
 /// The places of a process.
@@ -42,8 +56,12 @@ pub(crate) struct Places {
     /// Who calls from where, by return address.
     callers: FxHashMap<usize, Caller>,
     libraries: FxHashMap<usize, bool>,
+    /// The call of the program itself that was met last.
+    last: Option<(usize, u32)>,
     python: Python,
     lines: FxHashMap<Line, u32>,
+    /// Whole stacks, where they are wanted.
+    stacks: Option<FxHashMap<Arc<Stack>, u32>>,
 }
 
 /// Who calls.
@@ -134,15 +152,60 @@ fn stack_word(sp: usize, offset: usize) -> Option<usize> {
     is_there.then(|| unsafe { *std::ptr::with_exposed_provenance::<usize>(at) })
 }
 
+/// So many frames of native code are kept.
+const FRAMES_MAX: usize = 64;
+
 impl Places {
+    /// Places, each with its whole stack or without.
+    pub(crate) fn new(with_stacks: bool) -> Self {
+        Self { stacks: with_stacks.then(FxHashMap::default), ..Self::default() }
+    }
+
     /// The number of the place where a call stands, counted from 0: the line of Python, or the return address, or that
     /// of the first frame above the CUDA libraries.
     #[inline]
     pub(crate) fn number(&mut self, at: Entered) -> u32 {
-        match self.in_python() {
+        let place = match self.in_python() {
             Some(number) => number,
             None => self.in_native_code(at),
+        };
+        if self.stacks.is_some() { self.whole_stack(place, at) } else { place }
+    }
+
+    #[cold]
+    fn whole_stack(&mut self, place: u32, at: Entered) -> u32 {
+        let lines = self.python.lines();
+        let python: Vec<u32> =
+            lines.iter().map(|line| number_of_line(&mut self.lines, &mut self.sites, line)).collect();
+        let (mut is_above, mut native) = (false, Vec::new());
+        backtrace::trace(|frame| {
+            let pc = frame.ip().addr();
+            is_above |= pc == at.pc;
+            // Where a thread begins some unwinders go on to addresses of nothing.
+            let is_there = object_of(pc).is_some();
+            if is_above && is_there && (python.is_empty() || !is_interpreter(pc)) {
+                native.push(pc);
+            }
+            native.len() < FRAMES_MAX && (is_there || !is_above)
+        });
+        let native = native.into_iter().map(|pc| self.number_of(pc)).collect();
+        let stack = Arc::new(Stack { place, python, native });
+        let next = self.sites.len() as u32;
+        let Some(known) = &mut self.stacks else { return place };
+        let number = *known.entry(Arc::clone(&stack)).or_insert(next);
+        if number == next {
+            self.sites.push(Site { pc: 0, spot: None, stack: Some(stack) });
         }
+        number
+    }
+
+    /// The frames of a place, in words, where they were kept.
+    pub(crate) fn frames(&mut self, number: u32) -> Vec<String> {
+        let Some(stack) = self.sites.get(number as usize).and_then(|site| site.stack.clone()) else {
+            return Vec::new();
+        };
+        let all = stack.python.iter().chain(&stack.native);
+        all.filter_map(|number| self.spot(*number).map(Spot::to_string)).collect()
     }
 
     /// Whether there is a Python whose lines are not known.
@@ -154,25 +217,26 @@ impl Places {
     fn in_python(&mut self) -> Option<u32> {
         let known = self.python.line()?;
         if known.number.is_none() {
-            let line = &known.line;
-            known.number = Some(match self.lines.get(line) {
-                Some(number) => *number,
-                None => {
-                    let (file, function) = (line.file.clone(), Some(line.function.clone()));
-                    let spot = Spot { file, line: line.line, function };
-                    let number = self.sites.len() as u32;
-                    self.sites.push(Site { pc: 0, spot: Some(spot) });
-                    self.lines.insert(line.clone(), number);
-                    number
-                }
-            });
+            known.number = Some(number_of_line(&mut self.lines, &mut self.sites, &known.line));
         }
         known.number
     }
 
+    #[inline]
     fn in_native_code(&mut self, at: Entered) -> u32 {
+        match self.last {
+            Some((pc, number)) if pc == at.pc => number,
+            _ => self.find_in_native_code(at),
+        }
+    }
+
+    fn find_in_native_code(&mut self, at: Entered) -> u32 {
         match self.callers.get(&at.pc) {
-            Some(Caller::Program) => self.number_of(at.pc),
+            Some(Caller::Program) => {
+                let number = self.number_of(at.pc);
+                self.last = Some((at.pc, number));
+                number
+            }
             Some(Caller::Library { offset, above }) => {
                 // Frames have a fixed size nearly always: the word at the same distance is a return address that was
                 // found there before.
@@ -235,13 +299,14 @@ impl Places {
         // An interpreter may have been loaded meanwhile.
         self.python.look();
         let number = self.sites.len() as u32;
-        self.sites.push(Site { pc, spot: None });
+        self.sites.push(Site { pc, spot: None, stack: None });
         self.numbers.insert(pc, number);
         number
     }
 
     /// What stands there.
     pub(crate) fn spot(&mut self, number: u32) -> Option<&Spot> {
+        let number = self.sites.get(number as usize)?.stack.as_ref().map_or(number, |stack| stack.place);
         let site = self.sites.get_mut(number as usize)?;
         let pc = site.pc;
         Some(site.spot.get_or_insert_with(|| resolve(pc)))
@@ -250,11 +315,12 @@ impl Places {
     /// Code may go: return addresses stand for nothing from now on. What stands in the object at `base` is looked up
     /// before.
     pub(crate) fn forget_code(&mut self, base: Option<usize>) {
-        for site in self.sites.iter_mut().filter(|site| base.is_some() && site.spot.is_none()) {
+        for site in self.sites.iter_mut().filter(|site| base.is_some() && site.spot.is_none() && site.pc != 0) {
             if object_of(site.pc).is_some_and(|it| Some(it.dli_fbase.addr()) == base) {
                 site.spot = Some(resolve(site.pc));
             }
         }
+        self.last = None;
         self.numbers.clear();
         self.callers.clear();
         self.libraries.clear();
@@ -264,6 +330,33 @@ impl Places {
     pub(crate) fn function(&self, file: &str, line: u32) -> Option<&str> {
         let spots = self.sites.iter().filter_map(|site| site.spot.as_ref());
         spots.filter(|spot| spot.line == Some(line) && spot.file == file).find_map(|spot| spot.function.as_deref())
+    }
+}
+
+/// The number of a line of Python.
+fn number_of_line(lines: &mut FxHashMap<Line, u32>, sites: &mut Vec<Site>, line: &Line) -> u32 {
+    if let Some(number) = lines.get(line) {
+        return *number;
+    }
+    let (file, function) = (line.file.clone(), Some(line.function.clone()));
+    let number = sites.len() as u32;
+    sites.push(Site { pc: 0, spot: Some(Spot { file, line: line.line, function }), stack: None });
+    lines.insert(line.clone(), number);
+    number
+}
+
+/// Whether code is the interpreter's own.
+fn is_interpreter(pc: usize) -> bool {
+    let Some((module, _)) = loaded(pc.wrapping_sub(1)) else { return false };
+    let file = module.rsplit('/').next().unwrap_or_default();
+    file.starts_with("libpython") || file.starts_with("python")
+}
+
+impl fmt::Display for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        self.line.map_or(Ok(()), |line| write!(f, ":{line}"))?;
+        self.function.as_ref().map_or(Ok(()), |function| write!(f, " ({function})"))
     }
 }
 

@@ -17,11 +17,12 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Memory, Name, Names, Op, Part, Place, Space, StreamRole, What};
+use millpond_core::op::{Access, Act, Memory, Names, Op, Part, Place, Space, Start, StreamRole, What};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::abi::{Code, Event, Function, Pool, Stream};
+use crate::abi::{Code, Event, Pool, Stream};
+use crate::arguments::{Accesses, Kernels};
 use crate::entry::passed;
 use crate::entry::thunk::{Entered, Inside};
 use crate::handles::Handles;
@@ -47,14 +48,6 @@ pub(crate) struct Coverage {
     pub(crate) unsupported: FxHashMap<&'static str, u64>,
 }
 
-/// The parameters of a kernel, and its name.
-#[derive(Clone, Debug)]
-pub(crate) struct Params {
-    /// How many bytes each has.
-    pub(crate) bytes: Option<Vec<usize>>,
-    pub(crate) name: Option<Name>,
-}
-
 /// The state of a process.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -63,11 +56,19 @@ pub(crate) struct Session {
     pub(crate) handles: Handles,
     pub(crate) names: Names,
     pub(crate) coverage: Coverage,
-    pub(crate) params: FxHashMap<Function, Params>,
+    pub(crate) kernels: Kernels,
+    /// What a kernel is taken to do to memory whose address it gets.
+    pub(crate) kernel_act: Act,
+    /// Whether accesses are judged among each other, now or later.
+    is_exact: bool,
+    /// The launch at hand: the operation of which there are most is made in place.
+    pub(crate) launch: Op,
     /// What captures go on that operations cannot follow.
     pub(crate) lost_captures: u32,
     /// Captures that go on, by their stream.
     pub(crate) captures: FxHashMap<StreamId, millpond_core::ids::GraphId>,
+    /// Streams that were destroyed while they took part in one.
+    pub(crate) leaving: Vec<StreamId>,
     places: Places,
     /// What a trace calls them, by number: as many as were met.
     named_places: Vec<Place>,
@@ -165,12 +166,22 @@ fn session() -> Option<MutexGuard<'static, Session>> {
     Some(unsafe { &*session }.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// A launch of nothing.
+fn no_launch() -> What {
+    What::Launch { stream: StreamId::LEGACY, accesses: Accesses::new(), start: Start::Ordered, name: None }
+}
+
 #[cold]
 fn begin() -> Option<*mut Mutex<Session>> {
+    // Whether a judge looks for races; none where there is no judge.
+    let is_judged = match noting() {
+        Noting::Check { races, .. } => Some(*races),
+        _ => None,
+    };
     let sink = match noting() {
         Noting::Off => return None,
         Noting::Record(path) => Sink::Trace(Box::new(Trace::new(path.clone()))),
-        Noting::Check { races, leaks } => Sink::Judge(Box::new(Judge::new(*races, *leaks))),
+        Noting::Check { races, leaks, .. } => Sink::Judge(Box::new(Judge::new(*races, *leaks))),
     };
     let new = Box::into_raw(Box::new(Mutex::new(Session {
         sink,
@@ -178,10 +189,14 @@ fn begin() -> Option<*mut Mutex<Session>> {
         handles: Handles::default(),
         names: Names::new(),
         coverage: Coverage::default(),
-        params: FxHashMap::default(),
+        kernels: Kernels::default(),
+        kernel_act: if is_judged == Some(true) { Act::Write } else { Act::Read },
+        is_exact: is_judged != Some(false),
+        launch: Op { host: HostId(0), place: Place::Unknown, what: no_launch() },
         lost_captures: 0,
         captures: FxHashMap::default(),
-        places: Places::default(),
+        leaving: Vec::new(),
+        places: Places::new(matches!(noting(), Noting::Check { stacks: true, .. })),
         named_places: Vec::new(),
         host: HostId(0),
         place: Place::Unknown,
@@ -231,14 +246,19 @@ impl Session {
     #[inline]
     pub(crate) fn push(&mut self, what: What) {
         let op = Op { host: self.host, place: self.place, what };
-        match &mut self.sink {
-            Sink::Trace(trace) => trace.push(&op, &self.names),
-            Sink::Judge(judge) => {
-                if judge.push(&op, &self.names) {
-                    judge.tell(&mut self.places, &self.index, self.note.as_deref());
-                }
-            }
+        let Self { sink, names, places, index, note, .. } = self;
+        sink.push(&op, names, |judge| judge.tell(places, index, note.as_deref()));
+    }
+
+    /// Hands the launch at hand on.
+    #[inline]
+    pub(crate) fn push_launch(&mut self, on: StreamId) {
+        if let What::Launch { stream, .. } = &mut self.launch.what {
+            *stream = on;
         }
+        (self.launch.host, self.launch.place) = (self.host, self.place);
+        let Self { sink, launch, names, places, index, note, .. } = self;
+        sink.push(launch, names, |judge| judge.tell(places, index, note.as_deref()));
     }
 
     fn finish(&mut self) {
@@ -393,6 +413,11 @@ impl Session {
             return;
         }
         let memory = self.add_memory(at, bytes, kind);
+        self.memory_now(memory, bytes, kind);
+    }
+
+    /// Memory that has its name is there at once.
+    pub(crate) fn memory_now(&mut self, memory: Memory, bytes: u64, kind: Kind) {
         // The real call allowed it during captures, be it by the thread's mode, which operations do not have.
         let is_free = kind == Kind::Host || !self.captures.is_empty();
         let space = if is_free { Space::Host } else { Space::Device };
@@ -401,40 +426,24 @@ impl Session {
 
     /// What a range of addresses means to an operation that uses it: nothing where no known memory is there.
     #[inline]
-    pub(crate) fn access(&self, at: u64, bytes: u64, act: Act, accesses: &mut SmallVec<[Access; 2]>) {
+    pub(crate) fn access(&self, at: u64, bytes: u64, act: Act, accesses: &mut Accesses) {
         let Some(end) = at.checked_add(bytes).filter(|_| bytes > 0) else { return };
         let mut from = at;
         while from < end {
             let Some(entry) = self.index.find(from) else { return };
             let to = end.min(entry.end);
             // Which bytes matters to accesses among each other only.
-            let part = match self.is_exact() {
+            let part = match self.is_exact {
                 true => Part::new(from - entry.start, to - entry.start).map(|it| it.within(entry.end - entry.start)),
                 false => Some(Part::WHOLE),
             };
-            let known = accesses.iter_mut().find(|it| !self.is_exact() && it.memory == entry.memory);
+            let known = accesses.iter_mut().find(|it| !self.is_exact && it.memory == entry.memory);
             match (known, part) {
                 (Some(known), _) if act == Act::Write => known.act = act,
                 (None, Some(part)) => accesses.push(Access { memory: entry.memory, act, part }),
                 _ => {}
             }
             from = to;
-        }
-    }
-
-    /// Whether accesses are judged among each other, now or later.
-    pub(crate) fn is_exact(&self) -> bool {
-        match noting() {
-            Noting::Check { races, .. } => *races,
-            _ => true,
-        }
-    }
-
-    /// What a kernel is taken to do to memory whose address it gets.
-    pub(crate) fn kernel_act(&self) -> Act {
-        match noting() {
-            Noting::Check { races: true, .. } => Act::Write,
-            _ => Act::Read,
         }
     }
 

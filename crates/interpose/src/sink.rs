@@ -25,6 +25,21 @@ pub(crate) enum Sink {
     Judge(Box<Judge>),
 }
 
+impl Sink {
+    /// Takes an operation; `tell` is called where something was found.
+    #[inline]
+    pub(crate) fn push(&mut self, op: &Op, names: &Names, tell: impl FnOnce(&mut Judge)) {
+        match self {
+            Sink::Trace(trace) => trace.push(op, names),
+            Sink::Judge(judge) => {
+                if judge.push(op, names) {
+                    tell(judge);
+                }
+            }
+        }
+    }
+}
+
 /// A trace that is written.
 #[derive(Debug)]
 pub(crate) struct Trace {

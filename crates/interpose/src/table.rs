@@ -173,6 +173,7 @@ calls! {
 
     N cuMemMap(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64) => ranges::map;
     N cuMemUnmap(at: u64, bytes: usize) => ranges::unmap;
+    N cuMemSetAccess(at: u64, bytes: usize, access: *const AccessDesc, count: usize) => ranges::set_access;
     N cuIpcOpenMemHandle_v2(at: *mut u64, handle: EventName, flags: c_uint) => ranges::open;
     N cuIpcCloseMemHandle(at: u64) => ranges::close;
     N cuMemPoolImportPointer(at: *mut u64, pool: Pool, data: *const c_void) => ranges::import;

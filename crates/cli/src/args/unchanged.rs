@@ -35,6 +35,10 @@ pub struct Run {
     #[arg(long)]
     pub check: bool,
 
+    /// With --check, keep the whole stack of each call, and show both sides' with each violation
+    #[arg(long, requires = "check")]
+    pub deep: bool,
+
     /// Of a program of Python, leave PyTorch's allocator as it is: it then takes no stream-ordered memory
     #[arg(long)]
     pub keep_allocator: bool,

@@ -35,6 +35,8 @@ pub enum Wish<'a> {
     Check {
         /// Also accesses that are not ordered with each other.
         races: bool,
+        /// Each place has its whole stack.
+        deep: bool,
     },
     /// Its memory is served.
     Serve {
@@ -44,6 +46,8 @@ pub enum Wish<'a> {
         report: bool,
         /// They are checked, too.
         check: bool,
+        /// Each place has its whole stack.
+        deep: bool,
     },
 }
 
@@ -95,11 +99,13 @@ fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut d
         Wish::Record(output) => {
             command.env("MILLPOND_INTERPOSE", "record").env("MILLPOND_INTERPOSE_OUTPUT", fresh(output)?);
         }
-        Wish::Check { races } => {
+        Wish::Check { races, deep } => {
             command.env("MILLPOND_INTERPOSE", "check").env("MILLPOND_INTERPOSE_RACES", if races { "1" } else { "0" });
+            command.env("MILLPOND_INTERPOSE_STACKS", if deep { "1" } else { "0" });
         }
-        Wish::Serve { by_driver, report, check } => {
+        Wish::Serve { by_driver, report, check, deep } => {
             command.env("MILLPOND_INTERPOSE", if check { "check" } else { "off" });
+            command.env("MILLPOND_INTERPOSE_STACKS", if deep { "1" } else { "0" });
             command.env("MILLPOND_INTERPOSE_SERVE", if by_driver { "driver" } else { "millpond" });
             command.env("MILLPOND_INTERPOSE_FIGURES", if report { "1" } else { "0" });
         }

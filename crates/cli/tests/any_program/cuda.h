@@ -51,6 +51,13 @@ typedef struct {
     int flags;
 } CUmemAccessDesc;
 
+typedef struct {
+    int type, requestedHandleTypes;
+    CUmemLocation location;
+    void *win32HandleMetaData;
+    unsigned char allocFlags[8];
+} CUmemAllocationProp;
+
 #define EACH(X)                                                                                                        \
     X(cuInit, cuInit, (unsigned))                                                                                      \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (CUcontext *, int))                                          \
@@ -85,6 +92,12 @@ typedef struct {
     X(cuIpcGetMemHandle, cuIpcGetMemHandle, (void *, CUdeviceptr))                                                     \
     X(cuLaunchHostFunc, cuLaunchHostFunc, (CUstream, void (*)(void *), void *))                                        \
     X(cuMemAlloc, cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                              \
+    X(cuMemAddressReserve, cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))      \
+    X(cuMemCreate, cuMemCreate, (unsigned long long *, size_t, const CUmemAllocationProp *, unsigned long long))       \
+    X(cuMemRelease, cuMemRelease, (unsigned long long))                                                                \
+    X(cuMemMap, cuMemMap, (CUdeviceptr, size_t, size_t, unsigned long long, unsigned long long))                       \
+    X(cuMemUnmap, cuMemUnmap, (CUdeviceptr, size_t))                                                                   \
+    X(cuMemSetAccess, cuMemSetAccess, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))                          \
     X(cuMemFree, cuMemFree_v2, (CUdeviceptr))                                                                          \
     X(cuMemHostAlloc, cuMemHostAlloc, (void **, size_t, unsigned))                                                     \
     X(cuMemFreeHost, cuMemFreeHost, (void *))                                                                          \

@@ -1,8 +1,11 @@
 //! Programs of the driver API, unchanged, as real processes: recorded and checked, linked with the library and by
 //! lookup.
 //!
-//! The programs are `program.c`; the C compiler makes them. `fakecuda` is their `libcuda.so.1`.
+//! The programs are `program.c`, `graphs.c` and `hostile.c`; the C compiler makes them. `fakecuda` is their
+//! `libcuda.so.1`.
 
+mod graphs;
+mod hostile;
 mod python;
 mod served;
 
@@ -26,16 +29,22 @@ static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
     compiler.args(["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", "-o"]).arg(place.join("libcudart.so.13"));
     compiler.arg(runtime).args([&folder, "-l:libcuda.so.1"]);
     assert!(compiler.status().unwrap().success(), "the runtime is compiled");
-    let ways: [(&str, &[&str]); 5] = [
+    let ways: [(&str, &[&str]); 9] = [
         ("by-runtime", &["-rdynamic", "-DBY_RUNTIME", &folder, "-l:libcudart.so.13", "-l:libcuda.so.1"]),
         ("linked", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
         ("bare", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
         ("looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
         ("static", &["-static", "-DBY_LOOKUP", "-w"]),
+        ("graphs", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
+        ("graphs-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
+        ("hostile", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
+        ("hostile-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
     ];
     for (name, flags) in ways {
         let mut compiler = Command::new("cc");
         let debug = if name == "bare" { "-g0" } else { "-g" };
+        let other = ["graphs", "hostile"].iter().find(|other| name.starts_with(**other));
+        let source = other.map_or(source.clone(), |other| source.with_file_name(format!("{other}.c")));
         compiler.args([debug, "-o"]).arg(place.join(name)).arg(&source).args(flags).args(["-ldl", "-lpthread"]);
         assert!(compiler.status().unwrap().success(), "{name} is compiled");
     }
@@ -48,7 +57,11 @@ const WAYS: [&str; 2] = ["linked", "looked-up"];
 fn millpond(words: &[&OsStr]) -> Output {
     let library = std::env::current_exe().unwrap().with_file_name("libmillpond_cuda.so");
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
-    command.args(words).env("LD_LIBRARY_PATH", &*PLACE).env("MILLPOND_CUDA_LIBRARY", library);
+    command
+        .args(words)
+        .env("LD_LIBRARY_PATH", &*PLACE)
+        .env("MILLPOND_CUDA_LIBRARY", library)
+        .env("FAKECUDA_FORKS", "1");
     command.output().unwrap()
 }
 
@@ -69,10 +82,17 @@ fn kinds(output: &Output) -> Vec<String> {
     said.map(|line| line.split(']').next().unwrap().to_owned()).collect()
 }
 
-/// The line of `program.c` with a mark.
-fn line_of(mark: &str) -> usize {
-    let source = include_str!("program.c");
-    1 + source.lines().position(|line| line.contains(mark)).unwrap_or_else(|| panic!("{mark} is in program.c"))
+/// The place in the programs that has a mark.
+fn place_of(mark: &str) -> String {
+    let files = [
+        ("program.c", include_str!("program.c")),
+        ("graphs.c", include_str!("graphs.c")),
+        ("hostile.c", include_str!("hostile.c")),
+        ("helpers.h", include_str!("helpers.h")),
+    ];
+    let line = |text: &str| text.lines().position(|line| line.contains(mark));
+    let mut found = files.iter().filter_map(|(name, text)| Some(format!("{name}:{}", line(text)? + 1)));
+    found.next().unwrap_or_else(|| panic!("{mark} is in the programs"))
 }
 
 #[track_caller]
@@ -83,7 +103,7 @@ fn assert_found(program: &str, expected: &[&str], mark: &str) {
         assert_eq!(kinds(&output), expected, "{way} {program}: {said}");
         assert_eq!(output.status.code(), Some(1), "{way} {program}: {said}");
         assert!(text(&output.stdout).ends_with("done\n"), "the program ran to its end");
-        let place = format!("program.c:{}", line_of(mark));
+        let place = place_of(mark);
         assert!(said.contains(&place), "{way} {program}: no {place} in {said}");
         assert!(said.contains(&format!("1 x {}", expected[0])), "the summary has it, too: {said}");
     }
@@ -107,8 +127,8 @@ fn the_eight_mistakes_are_found() {
 fn places_are_those_above_the_cuda_libraries() {
     let output = run(&["check"], "by-runtime", &["2"]);
     let said = text(&output.stderr);
-    let (launch, free) = (line_of("/* a launch */"), line_of("/* wrong 2 */"));
-    for place in [format!("program.c:{launch} (launch)"), format!("program.c:{free} (freed_while_used)")] {
+    let (launch, free) = (place_of("/* a launch */"), place_of("/* wrong 2 */"));
+    for place in [format!("{launch} (launch)"), format!("{free} (freed_while_used)")] {
         assert!(said.contains(&place), "no {place} in {said}");
     }
 }
@@ -141,7 +161,10 @@ fn further_mistakes_are_found() {
     assert_found("double-free", &["double-free", "free-before-alloc"], "/* second */");
     assert_found("default-streams", &["free-before-alloc"], "/* wrong default */");
     assert_found("refused-free", &["free-before-alloc"], "/* after a refused one */");
-    assert_found("wrong-capture", &["use-before-alloc"], "MUST(cuGraphLaunch(exec, s));");
+    assert_found("side-captured", &["free-before-alloc"], "/* after a capture */");
+    assert_found("used-asleep", &["use-after-free"], "/* asleep */");
+    assert_found("mapped-range", &["free-before-use"], "/* the range is in use */");
+    assert_found("wrong-capture", &["use-before-alloc"], "/* launched */");
 }
 
 #[test]
@@ -150,6 +173,29 @@ fn what_a_loop_does_wrong_is_said_once_and_counted() {
     let said = text(&output.stderr);
     assert_eq!((kinds(&output), output.status.code()), (vec!["free-before-alloc".to_owned()], Some(1)), "{said}");
     assert!(said.contains("1000 violations at 1 place in 1 process") && said.contains("1000 x free"), "{said}");
+}
+
+#[test]
+fn both_sides_have_their_whole_stacks_where_they_are_wanted() {
+    let output = run(&["check", "--deep"], "by-runtime", &["2"]);
+    let said = text(&output.stderr);
+    assert_eq!(kinds(&output), ["free-before-use"], "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    let side = |verb: &str| lines.iter().position(|line| line.trim_start().starts_with(verb)).expect(verb);
+    let frames = |from: usize| lines[from + 1..].iter().take_while(|line| line.starts_with("    at ")).copied();
+    let (launch, free) = (place_of("/* a launch */"), place_of("/* wrong 2 */"));
+    let used: Vec<&str> = frames(side("read")).collect();
+    let freed: Vec<&str> = frames(side("freed")).collect();
+    let has = |frames: &[&str], name: &str| frames.iter().any(|frame| frame.contains(name));
+    assert!(has(&used, "cudaLaunch") && has(&freed, "cudaFree2"), "CUDA's libraries, too: {said}");
+    let order = [&format!("{launch} (launch)"), "(freed_while_used)", "(main)"];
+    let places: Vec<_> = order.iter().map(|place| used.iter().position(|frame| frame.contains(*place))).collect();
+    assert!(places.is_sorted() && places.iter().all(Option::is_some), "from the innermost on: {said}");
+    assert!(freed.iter().any(|frame| frame.contains(&format!("{free} (freed_while_used)"))), "{said}");
+    let output = run(&["check"], "by-runtime", &["2"]);
+    assert!(!text(&output.stderr).contains("    at "), "{}", text(&output.stderr));
+    let refused = millpond(&["check", "--deep", "a.trace"].map(OsStr::new));
+    assert_eq!(refused.status.code(), Some(2));
 }
 
 #[test]
@@ -163,7 +209,17 @@ fn a_place_without_debug_data_is_named_without_a_line() {
 #[test]
 fn right_programs_are_found_right() {
     for way in WAYS {
-        for program in ["9", "right-graph", "right-capture", "threads", "joined", "filled-in-part", "host-again"] {
+        for program in [
+            "9",
+            "right-graph",
+            "right-capture",
+            "threads",
+            "joined",
+            "filled-in-part",
+            "host-again",
+            "awake",
+            "mapped-apart",
+        ] {
             let output = run(&["check"], way, &[program]);
             let said = text(&output.stderr);
             assert_eq!((kinds(&output), output.status.code()), (vec![], Some(0)), "{way} {program}: {said}");
@@ -225,7 +281,8 @@ fn check(trace: &Path) -> (String, Option<i32>) {
 fn a_trace_has_the_same_verdict() {
     for way in WAYS {
         let wrong = ["1", "2", "3", "4", "5", "6", "7", "8"].map(|program| (program, Some(1)));
-        for (program, status) in wrong.into_iter().chain([("9", Some(0)), ("right-graph", Some(0))]) {
+        for (program, status) in wrong.into_iter().chain([("9", Some(0)), ("right-graph", Some(0)), ("awake", Some(0))])
+        {
             let (trace, output) = record(way, program);
             assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
             assert!(text(&output.stderr).contains(&trace.display().to_string()));

@@ -1,80 +1,11 @@
-/* Programs of the driver API, one for each name: wrong ones, and right ones. Their kernels are functions. */
+/* Programs of the driver API, one for each name: wrong ones, and right ones. */
 #define _GNU_SOURCE
-#include "cuda.h"
-#include <dlfcn.h>
+#include "helpers.h"
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define BYTES 4096
-static CUstream s, t;
-static CUevent e;
-static CUfunction touch;
-
-/* What a kernel does with memory is not known to anyone who looks from outside. */
-void touch_kernel(void **params) { (void)params; }
-size_t touch_kernel_params[] = {8, 4, 0};
-void long_kernel(void **params) { (void)params; }
-size_t long_kernel_params[] = {16 * 8, 0};
-void short_kernel(void **params) { (void)params; }
-size_t short_kernel_params[] = {2 * 8, 0};
-
-static void begin(void) {
-    CUcontext context;
-    CUmodule module;
-    load();
-    MUST(cuInit(0));
-    MUST(cuDevicePrimaryCtxRetain(&context, 0));
-    MUST(cuCtxSetCurrent(context));
-    MUST(cuStreamCreate(&s, 1));
-    MUST(cuStreamCreate(&t, 1));
-    MUST(cuEventCreate(&e, 2));
-    MUST(cuModuleLoadData(&module, ""));
-    MUST(cuModuleGetFunction(&touch, module, "touch_kernel"));
-}
-
-static void launch(CUdeviceptr at, CUstream stream) {
-    int count = BYTES;
-    void *params[] = {&at, &count};
-    MUST(cuLaunchKernel(touch, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL)); /* a launch */
-}
-
-static CUdeviceptr alloc(CUstream stream) {
-    CUdeviceptr at;
-    MUST(cuMemAllocAsync(&at, BYTES, stream));
-    return at;
-}
-
-static void hand_over(CUstream from, CUstream to) {
-    MUST(cuEventRecord(e, from));
-    MUST(cuStreamWaitEvent(to, e, 0));
-}
-
-static CUgraphNode kernel_node(CUgraph graph, CUgraphNode *after, size_t count, CUdeviceptr at) {
-    int length = BYTES;
-    void *params[] = {&at, &length};
-    CUDA_KERNEL_NODE_PARAMS kernel = {touch, {1, 1, 1}, {1, 1, 1}, 0, params, NULL, NULL, NULL};
-    CUgraphNode node;
-    MUST(cuGraphAddKernelNode(&node, graph, after, count, &kernel)); /* a kernel node */
-    return node;
-}
-
-static CUgraphNode alloc_node(CUgraph graph, CUdeviceptr *at) {
-    CUDA_MEM_ALLOC_NODE_PARAMS params = {.bytesize = BYTES};
-    CUgraphNode node;
-    MUST(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
-    *at = params.dptr;
-    return node;
-}
-
-static void run_graph(CUgraph graph, int times, unsigned long long flags) {
-    CUgraphExec exec;
-    MUST(cuGraphInstantiateWithFlags(&exec, graph, flags));
-    for (int i = 0; i < times; i++)
-        MUST(cuGraphLaunch(exec, s));
-}
 
 static void use_unordered(void) {
     CUdeviceptr a = alloc(s);
@@ -354,6 +285,91 @@ static void plugins(void) {
     }
 }
 
+/* A stream takes part in a capture, comes back to the one that began it, and is destroyed before the end. */
+static void side_captured(void) {
+    CUgraph graph;
+    CUstream side;
+    CUdeviceptr a = alloc(s);
+    MUST(cuStreamCreate(&side, 1));
+    MUST(cuStreamBeginCapture(s, 0));
+    hand_over(s, side);
+    launch(a, side);
+    hand_over(side, s);
+    MUST(cuStreamDestroy(side));
+    launch(a, s);
+    MUST(cuStreamEndCapture(s, &graph));
+    run_graph(graph, 2, 0);
+    MUST(cuMemFreeAsync(a, s));
+    a = alloc(s);
+    MUST(cuMemFreeAsync(a, t)); /* after a capture */
+}
+
+#define MAPPED (2 << 20)
+
+static void map(CUdeviceptr at, size_t count) {
+    CUmemAllocationProp kind = {.type = 1, .location = {1, 0}};
+    CUmemAccessDesc access = {{1, 0}, 3};
+    for (size_t i = 0; i < count; i++) {
+        unsigned long long handle;
+        MUST(cuMemCreate(&handle, MAPPED, &kind, 0));
+        MUST(cuMemMap(at + i * MAPPED, MAPPED, 0, handle, 0));
+        MUST(cuMemRelease(handle));
+    }
+    MUST(cuMemSetAccess(at, count * MAPPED, &access, 1));
+}
+
+/* A graph is captured on a range whose memory goes and comes back, as programs do that put models to sleep. */
+static void asleep(int is_wrong) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CUdeviceptr at;
+    MUST(cuMemAddressReserve(&at, 2 * MAPPED, 0, 0, 0));
+    map(at, 2);
+    MUST(cuStreamBeginCapture(s, 0));
+    launch(at + MAPPED, s);
+    MUST(cuStreamEndCapture(s, &graph));
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 0; i < 3; i++) {
+        MUST(cuGraphLaunch(exec, s));
+        launch(at, s);
+        MUST(cuStreamSynchronize(s));
+        MUST(cuMemUnmap(at, 2 * MAPPED));
+        if (is_wrong && i == 1)
+            MUST(cuGraphLaunch(exec, s)); /* asleep */
+        MUST(cuStreamSynchronize(s));
+        map(at, 2);
+    }
+    MUST(cuGraphLaunch(exec, s));
+    MUST(cuStreamSynchronize(s));
+    MUST(cuMemUnmap(at, 2 * MAPPED));
+}
+
+static void awake(void) { asleep(0); }
+static void used_asleep(void) { asleep(1); }
+
+/* One range of three mappings, opened at once: who gets its start may use all of it. */
+static void mapped_range(void) {
+    CUdeviceptr at;
+    MUST(cuMemAddressReserve(&at, 3 * MAPPED, 0, 0, 0));
+    map(at, 3);
+    launch(at, s);
+    MUST(cuMemUnmap(at + 2 * MAPPED, MAPPED)); /* the range is in use */
+    MUST(cuStreamSynchronize(s));
+    MUST(cuMemUnmap(at, 2 * MAPPED));
+}
+
+/* Mappings beside each other that are opened one by one are apart. */
+static void mapped_apart(void) {
+    CUdeviceptr at;
+    MUST(cuMemAddressReserve(&at, 2 * MAPPED, 0, 0, 0));
+    map(at, 1);
+    map(at + MAPPED, 1);
+    launch(at, s);
+    MUST(cuMemUnmap(at + MAPPED, MAPPED));
+    MUST(cuStreamSynchronize(s));
+    MUST(cuMemUnmap(at, MAPPED));
+}
+
 static int forks(void) {
     /* Before CUDA is used: each of the two uses it for itself. */
     fflush(stdout);
@@ -398,7 +414,7 @@ int main(int count, char **names) {
                {"8", use_after_free}, {"9", right}, {"filled-in-part", filled_in_part}, {"filled", filled}, {"right-graph", right_graph}, {"right-capture", right_capture},
                {"wrong-capture", wrong_capture}, {"copies", copies}, {"double-free", double_free},
                {"default-streams", default_streams}, {"many", many}, {"race", race}, {"unknown", unknown}, {"threads", threads}, {"joined", joined}, {"plugins", plugins}, {"host-again", host_again},
-               {"refused-free", refused_free}, {"crash", crash}};
+               {"refused-free", refused_free}, {"side-captured", side_captured}, {"awake", awake}, {"used-asleep", used_asleep}, {"mapped-range", mapped_range}, {"mapped-apart", mapped_apart}, {"crash", crash}};
     if (count < 2)
         return 0;
     if (strcmp(names[1], "none") == 0) {

@@ -132,3 +132,29 @@ fn a_trace_has_the_lines_of_python() {
         }
     }
 }
+
+#[test]
+fn whole_stacks_have_the_frames_of_python() {
+    for interpreter in interpreters() {
+        let program = program();
+        let words = ["check", "--deep", "--"].map(OsStr::new);
+        let output = millpond(
+            &[
+                &words[..],
+                &[interpreter.as_os_str(), program.as_os_str()],
+                &["freed-while-used", "held"].map(OsStr::new),
+            ]
+            .concat(),
+        );
+        let said = text(&output.stderr);
+        assert_eq!(kinds(&output), ["free-before-use"], "{said}");
+        for frame in [shown("filled", "Tensor.fill"), shown("freed", "Tensor.free.<locals>.<lambda>")] {
+            let lines = said.lines().filter(|line| line.starts_with("    at ") && line.ends_with(&frame));
+            assert_eq!(lines.count(), 1, "no frame {frame}: {said}");
+        }
+        let outer =
+            |name: &str| said.lines().filter(|line| line.starts_with("    at ") && line.ends_with(name)).count();
+        assert_eq!(outer("(in_a_thread.<locals>.run)"), 2, "who called both: {said}");
+        assert_eq!(outer("_PyEval_EvalFrameDefault)"), 0, "no frames of the interpreter: {said}");
+    }
+}

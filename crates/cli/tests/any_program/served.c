@@ -206,6 +206,31 @@ static void captured(void) {
     say(first, "after");
 }
 
+/* A stream that takes part in a capture is destroyed before the end: the capture goes on, and memory goes back later. */
+static void side_captured(void) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CUstream side;
+    CUdeviceptr before = alloc(4096, s), on_side;
+    MUST(cuStreamCreate(&side, 1));
+    on_side = alloc(4096, side);
+    MUST(cuStreamBeginCapture(s, 0));
+    MUST(cuEventRecord(e, s));
+    MUST(cuStreamWaitEvent(side, e, 0));
+    MUST(cuMemsetD8Async(before, 1, 4096, side));
+    MUST(cuEventRecord(e, side));
+    MUST(cuStreamWaitEvent(s, e, 0));
+    SAY(cuStreamDestroy(side));
+    MUST(cuMemsetD8Async(before, 2, 4096, s));
+    SAY(cuStreamEndCapture(s, &graph));
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    MUST(cuGraphLaunch(exec, s));
+    MUST(cuMemFreeAsync(before, s));
+    MUST(cuMemFreeAsync(on_side, s));
+    MUST(cuCtxSynchronize());
+    say(first, "after");
+}
+
 static CUdeviceptr handed[64];
 static void *freeing(void *unused) {
     MUST(cuCtxSetCurrent(context));
@@ -421,7 +446,7 @@ int main(int count, char **names) {
     const struct {
         const char *name;
         void (*run)(void);
-    } all[] = {{"pools", pools}, {"pointers", pointers}, {"apart", apart}, {"exhaust", exhaust}, {"captured", captured},
+    } all[] = {{"pools", pools}, {"pointers", pointers}, {"apart", apart}, {"exhaust", exhaust}, {"captured", captured}, {"side-captured", side_captured},
                {"other-thread", other_thread}, {"ends", ends}, {"context-ends", context_ends},
                {"other-default", other_default}, {"captures-beside", captures_beside},
                {"given-up", given_up},

@@ -138,6 +138,13 @@ fn memory_of_captures_is_the_drivers() {
 }
 
 #[test]
+fn a_stream_that_takes_part_in_a_capture_may_go_before_its_end() {
+    let expected =
+        ["cuStreamDestroy(side): 0", "cuStreamEndCapture(s, &graph): 0", "after: 0 KiB reserved, 0 KiB used", "done"];
+    assert_served("side-captured", &[("FAKECUDA_FORKS", "1")], &expected, &["2 allocations in"]);
+}
+
+#[test]
 fn streams_contexts_and_threads_end_in_any_order() {
     let freed = "freed by another thread: 0 KiB reserved, 0 KiB used";
     assert_served("other-thread", &[], &[freed, "done"], &["64 allocations", "64 frees"]);

@@ -120,6 +120,9 @@ impl Checker {
     #[inline]
     pub fn check(&mut self, op: &Op, names: &Names, findings: &mut Vec<Finding>) -> bool {
         let call = Call { host: op.host, place: op.place, names };
+        if self.lives.is_any_behind() {
+            self.write_back(&op.what);
+        }
         let done = match self.graphs.is_capturing() && self.is_spoiled(&op.what) {
             true => Err(quiet()),
             false => self.step(&op.what, call),
@@ -138,6 +141,17 @@ impl Checker {
             findings.append(&mut self.more);
         }
         is_done
+    }
+
+    /// *written-back*: the histories that an operation may look at are not behind. (A launch sees to that itself.)
+    fn write_back(&mut self, what: &What) {
+        let is_capturing = self.graphs.is_capturing();
+        match what {
+            What::Launch { .. } | What::Alloc { .. } | What::EventRecord { .. } | What::EventWait { .. }
+                if !is_capturing => {}
+            What::Free { memory, .. } if !is_capturing => self.lives.write_back(*memory),
+            _ => self.lives.write_all_back(),
+        }
     }
 
     /// How many operations of a stream were done, as findings count them ([`Side::op`](super::Side::op)); of a stream
@@ -169,6 +183,7 @@ impl Checker {
     /// The program has ended: what was never freed, and what is wrong with graphs that were never instantiated.
     pub fn finish(&mut self, names: &Names, findings: &mut Vec<Finding>) {
         let call = Call { host: HostId(0), place: Place::Unknown, names };
+        self.lives.write_all_back();
         if self.needed.len() < NEEDED {
             let unneeded = self.doubtful.drain(..).filter(|(place, _)| !self.needed.contains(place));
             findings.extend(unneeded.map(|(_, finding)| finding));

@@ -9,19 +9,18 @@
 
 use std::collections::VecDeque;
 
+pub(super) use super::newest::LifeId;
+use super::newest::Newest;
 use crate::graph::GraphAllocId;
-use crate::ids::{AllocId, DeviceId, ExecId, GraphId, Point, PoolId, ProcessId, TicketId};
+use crate::ids::{AllocId, DeviceId, ExecId, GraphId, Point, PoolId, ProcessId, Seq, Slot, TicketId};
 use crate::life::{History, Use};
-use crate::op::{Memory, Name, Place, Space};
+use crate::op::{Access, Memory, Name, Place, Space};
 use rustc_hash::FxHashMap;
 
 /// Numbers below this are looked up in an array: recorders give small numbers.
 const DENSE: usize = 1 << 18;
 /// How many freed names are remembered.
 const FREED: usize = 1 << 16;
-
-/// A life by its place in the table; recycled.
-pub(super) type LifeId = u32;
 
 /// Where a life comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,6 +177,7 @@ pub(super) struct Ticket {
 pub(super) struct Lives {
     names: Table,
     lives: Vec<Option<Life>>,
+    newest: Newest,
     vacant: Vec<LifeId>,
     /// The last frees; the first of them has the number `forgotten`.
     freed: VecDeque<(Memory, Freed)>,
@@ -241,16 +241,85 @@ impl Lives {
     /// A life, by the number that its names lead to.
     #[inline]
     pub(super) fn at(&self, id: LifeId) -> &Life {
-        self.lives[id as usize].as_ref().expect("no name leads to a life that has ended")
+        let life = self.lives[id as usize].as_ref().expect("no name leads to a life that has ended");
+        debug_assert!(!self.newest.is_behind(id), "written-back");
+        life
+    }
+
+    /// As [`at`](Self::at), to change it.
+    #[inline]
+    pub(super) fn at_mut(&mut self, id: LifeId) -> &mut Life {
+        self.end_line(id);
+        self.lives[id as usize].as_mut().expect("no name leads to a life that has ended")
+    }
+
+    /// The life that a stream's access is to, if it repeats the one before; see [`Newest`].
+    #[inline]
+    pub(super) fn repeated(&self, access: &Access, slot: Slot, learned: Seq) -> Option<LifeId> {
+        match self.names.entry(access.memory.id)? {
+            Entry { generation, named: Named::Life(id) } if *generation == access.memory.generation => {
+                let is_so = access.part.is_whole() && self.newest.is_repeated(*id, access.act, slot, learned);
+                is_so.then_some(*id)
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes an access that does.
+    #[inline]
+    pub(super) fn repeat(&mut self, id: LifeId, new: Use) {
+        self.newest.repeat(id, new);
+    }
+
+    /// A history has this as its newest use of all bytes, or begins with it: it may be repeated.
+    #[inline]
+    pub(super) fn note_newest(&mut self, id: LifeId, newest: Use) {
+        if self.lives[id as usize].as_ref().is_some_and(|life| life.history.is_whole()) {
+            self.newest.note(id, newest);
+        }
     }
 
     #[inline]
-    pub(super) fn at_mut(&mut self, id: LifeId) -> &mut Life {
-        self.lives[id as usize].as_mut().expect("no name leads to a life that has ended")
+    fn end_line(&mut self, id: LifeId) {
+        if let Some(newest) = self.newest.end(id) {
+            self.put_back(id, newest);
+        }
+    }
+
+    #[cold]
+    fn put_back(&mut self, id: LifeId, newest: Use) {
+        if let Some(Some(life)) = self.lives.get_mut(id as usize) {
+            life.history.repeat(newest);
+        }
+    }
+
+    /// Whether the history of any life is behind.
+    #[inline]
+    pub(super) fn is_any_behind(&self) -> bool {
+        self.newest.any_behind().is_some()
+    }
+
+    /// The history that a name leads to is not behind any more.
+    pub(super) fn write_back(&mut self, memory: Memory) {
+        if let Some(Named::Life(id) | Named::Lease(id)) = self.current(memory)
+            && let Some(newest) = self.newest.take(id)
+        {
+            self.put_back(id, newest);
+        }
+    }
+
+    /// No history is behind any more.
+    pub(super) fn write_all_back(&mut self) {
+        while let Some(id) = self.newest.any_behind() {
+            if let Some(newest) = self.newest.take(id) {
+                self.put_back(id, newest);
+            }
+        }
     }
 
     /// A life ends: its names lead to the free.
     pub(super) fn end(&mut self, id: LifeId, by: Use) -> Option<Life> {
+        self.end_line(id);
         let life = self.lives[id as usize].take()?;
         self.vacant.push(id);
         let freed = Freed { by, bytes: life.bytes, name: life.name };
@@ -297,8 +366,10 @@ impl Lives {
         if self.freed.len() > FREED
             && let Some((oldest, _)) = self.freed.pop_front()
         {
+            let number = self.forgotten;
             self.forgotten += 1;
-            if let Some(Named::Freed(_)) = self.current(oldest) {
+            // A name whose life began anew may lead to a later free.
+            if matches!(self.current(oldest), Some(Named::Freed(named)) if named == number) {
                 self.names.remove(oldest.id);
             }
         }
@@ -350,6 +421,6 @@ impl Lives {
 
     /// How many entries the tables have: what the memory of a checker grows with.
     pub(super) fn entries(&self) -> usize {
-        self.names.len() + self.lives.len() + self.freed.len()
+        self.names.len() + self.lives.len() + self.newest.len() + self.freed.len()
     }
 }

@@ -20,6 +20,7 @@ mod launching;
 mod left;
 mod lives;
 mod names;
+mod newest;
 mod protocol;
 mod refusals;
 mod ring;

@@ -15,10 +15,13 @@ use crate::ids::{DeviceId, Point, PoolId, Slot, StreamId};
 use crate::life::Kind;
 use crate::life::{Site, Use};
 use crate::op::{Access, Act, Memory, Name, Reach, Space, Start};
-use crate::order::Knows;
+use crate::order::{Knows, Learns};
 
 /// The point of something that all streams come after.
 pub(super) const ALWAYS: Point = Point { slot: Slot(0), seq: 0 };
+
+/// A launch with more accesses than these is judged anew each time.
+const REPEATED_MAX: usize = 16;
 
 /// What an access leads to, once looked up.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +53,9 @@ impl Checker {
         let (point, device) = (stream.chain.submit(), stream.kept.device);
         stream.kept.last_work = None;
         self.done(seat, "allocated", call.place);
-        self.born(memory, Use { point, site }, bytes, name, Source::Stream { exportable, pool, device });
+        let born = Use { point, site };
+        let life = self.born(memory, born, bytes, name, Source::Stream { exportable, pool, device });
+        self.lives.note_newest(life, born);
         Ok(())
     }
 
@@ -71,9 +76,10 @@ impl Checker {
         Ok(())
     }
 
-    fn born(&mut self, memory: Memory, born: Use, bytes: u64, name: Option<Name>, source: Source) {
+    fn born(&mut self, memory: Memory, born: Use, bytes: u64, name: Option<Name>, source: Source) -> LifeId {
         let life = self.lives.begin(memory, born, bytes, name, source);
         self.lives.name(memory, Named::Life(life));
+        life
     }
 
     /// What a program calls memory.
@@ -101,6 +107,53 @@ impl Checker {
         if self.graphs.is_captured(stream) {
             return self.captured_launch(call, seat, accesses, name);
         }
+        if !self.repeat(call, seat, accesses, start) {
+            self.launch_anew(call, seat, accesses, start)?;
+        }
+        self.done(seat, "launched", call.place);
+        Ok(())
+    }
+
+    /// Does a launch that does again to all that it uses what its stream did to that before. Whether it is one.
+    #[inline]
+    fn repeat(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], start: Start) -> bool {
+        let mut lives = [0; REPEATED_MAX];
+        // One that writes names what it uses once, or is refused.
+        let is_simple = accesses.len() < 2 || accesses.iter().all(|access| access.act == Act::Read);
+        if start != Start::Ordered || !is_simple || accesses.len() > lives.len() {
+            return false;
+        }
+        let chain = &self.time.at(seat).chain;
+        let (slot, learned) = (chain.slot(), chain.learned());
+        for (life, access) in lives.iter_mut().zip(accesses) {
+            match self.lives.repeated(access, slot, learned) {
+                Some(repeated) => *life = repeated,
+                None => return false,
+            }
+        }
+        let (point, site) = self.submit_work(call, seat, Start::Ordered);
+        for (access, life) in accesses.iter().zip(lives) {
+            self.lives.repeat(life, Use { point, site: Site { act: access.act, ..site } });
+        }
+        true
+    }
+
+    /// Takes the point of work; where it stands.
+    #[inline]
+    fn submit_work(&mut self, call: Call<'_>, seat: Seat, start: Start) -> (Point, Site) {
+        let stream = self.time.at_mut(seat);
+        let point = stream.chain.submit();
+        if start == Start::Ordered || stream.kept.last_work.is_none() {
+            stream.kept.last_work = Some((point.seq, point.seq));
+        }
+        let site = Site { act: Act::Write, stream: stream.kept.id, op: stream.kept.ops + 1, place: call.place };
+        (point, site)
+    }
+
+    fn launch_anew(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], start: Start) -> Step {
+        if self.lives.is_any_behind() {
+            accesses.iter().for_each(|access| self.lives.write_back(access.memory));
+        }
         let mut targets = SmallVec::<[Target; 4]>::new();
         for (at, access) in accesses.iter().enumerate() {
             match self.check_access(call, seat, *access) {
@@ -112,17 +165,10 @@ impl Checker {
         if start == Start::Early && self.settings.weak_order {
             self.check_early(call, seat, accesses, &targets)?;
         }
-        let stream = self.time.at_mut(seat);
-        let point = stream.chain.submit();
-        if start == Start::Ordered || stream.kept.last_work.is_none() {
-            stream.kept.last_work = Some((point.seq, point.seq));
-        }
-        let (id, op) = (stream.kept.id, stream.kept.ops + 1);
+        let (point, site) = self.submit_work(call, seat, start);
         for (access, target) in accesses.iter().zip(&targets) {
-            let site = Site { act: access.act, stream: id, op, place: call.place };
-            self.add_use(*target, *access, Use { point, site }, seat);
+            self.add_use(*target, *access, Use { point, site: Site { act: access.act, ..site } }, seat);
         }
-        self.done(seat, "launched", call.place);
         Ok(())
     }
 
@@ -244,6 +290,11 @@ impl Checker {
             && let Some(lease) = life.leases.iter_mut().find(|lease| lease.memory == access.memory)
         {
             lease.history.add_use(new, access.part, chain);
+        }
+        let is_granted = |device| device != self.time.at(seat).kept.device;
+        let is_foreign = matches!(life.source, Source::Stream { device, .. } if is_granted(device));
+        if access.part.is_whole() && !target.is_lease && !is_foreign {
+            self.lives.note_newest(target.life, new);
         }
     }
 

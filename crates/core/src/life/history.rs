@@ -148,6 +148,13 @@ impl History {
         self.add(new, part, |known| who.covers(known.point));
     }
 
+    /// Adds a use that repeats a known one: that of the same kind by its chain, which knew nothing less then. Parts are
+    /// not used by themselves.
+    pub(crate) fn repeat(&mut self, new: Use) {
+        let is_same = |known: &Use| known.point.slot == new.point.slot && known.site.act == new.site.act;
+        self.uses.replace(new, is_same);
+    }
+
     /// Adds something that a free must come after, whoever did it and whatever that knew. What its chain did before
     /// comes before it at any rate.
     pub fn add_apart(&mut self, new: Use) {
@@ -177,6 +184,12 @@ impl History {
     #[inline]
     pub fn is_due(&self) -> bool {
         self.uses.is_due()
+    }
+
+    /// Whether all bytes have the same uses.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.uses.is_whole()
     }
 
     /// Whether all points are so: of its birth and all uses.

@@ -70,6 +70,14 @@ impl<D: Done> Kept<D> {
         self.push(new);
     }
 
+    /// Adds a use in place of one of its kind, if there is such.
+    pub(super) fn replace(&mut self, new: D, is_same: impl Fn(&D) -> bool) {
+        match self.list.iter_mut().find(|known| known.act() == new.act() && is_same(known)) {
+            Some(known) => *known = new,
+            None => self.push(new),
+        }
+    }
+
     pub(super) fn retain(&mut self, stays: impl Fn(&D) -> bool) {
         let mut writes = 0;
         self.list.retain(|known| {

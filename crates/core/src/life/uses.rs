@@ -73,6 +73,11 @@ impl<D: Done> Uses<D> {
         self.change(part, |kept| kept.push(new));
     }
 
+    /// Adds a use of all bytes in place of one of its kind, if there is such.
+    pub(super) fn replace(&mut self, new: D, is_same: impl Fn(&D) -> bool) {
+        self.change(Part::WHOLE, |kept| kept.replace(new, &is_same));
+    }
+
     /// Drops uses.
     pub(super) fn retain(&mut self, stays: impl Fn(&D) -> bool) {
         self.change(Part::WHOLE, |kept| kept.retain(&stays));
@@ -92,8 +97,8 @@ impl<D: Done> Uses<D> {
 
     /// Whether all bytes have the same uses.
     #[inline]
-    fn is_whole(&self) -> bool {
-        self.is_empty() || self.parts.is_none()
+    pub(super) fn is_whole(&self) -> bool {
+        self.parts.is_none() || self.is_empty()
     }
 
     fn change(&mut self, part: Part, mut change: impl FnMut(&mut Kept<D>)) {

@@ -14,10 +14,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
 use millpond_driver::cuda::abi::graph::{CAPTURE_RELAXED, Graph as GraphHandle, GraphExec, GraphNode, UserObject};
-use millpond_driver::cuda::abi::{Code, Stream};
+use millpond_driver::cuda::abi::{Code, Event, Stream};
 use millpond_driver::{CopyKind, Driver, RawMark, RawStream, StreamFlags, Work};
 
 use super::{Device, HostFunction, State, answer, as_callback, fresh_handle, sides_of};
+use crate::forks::{Forks, Key};
 use crate::memory::Side;
 
 /// How many streams of the host run a launch.
@@ -72,9 +73,7 @@ struct Exec {
     last: Mutex<Option<RawMark>>,
 }
 
-/// A stream that captures. Each thread has a default stream of its own, by one handle.
-type Key = (usize, Option<ThreadId>);
-
+/// A stream that captures: each thread has a default stream of its own, by one handle.
 fn key(stream: Stream) -> Key {
     (stream.0, (stream == Stream::PER_THREAD).then(|| std::thread::current().id()))
 }
@@ -88,6 +87,8 @@ struct Capture {
     thread: ThreadId,
 }
 
+/// `CUDA_ERROR_STREAM_CAPTURE_UNMATCHED`
+const UNMATCHED: Code = Code(903);
 const GLOBAL: c_int = 0;
 
 thread_local! {
@@ -108,6 +109,7 @@ pub(crate) struct Graphs {
     objects: HashMap<usize, Arc<Object>>,
     /// What streams captured so far.
     captures: HashMap<Key, Capture>,
+    pub(crate) forks: Forks,
     lanes: Vec<RawStream>,
 }
 
@@ -152,7 +154,7 @@ impl Graphs {
 
     /// A captured stream's work: whether that is where it went.
     pub(crate) fn capture(&mut self, stream: Stream, action: Action) -> Result<bool, Code> {
-        let Some(capture) = self.captures.get_mut(&key(stream)) else { return Ok(false) };
+        let Some(capture) = self.captures.get_mut(&self.forks.origin(key(stream))) else { return Ok(false) };
         let graph = capture.graph.as_mut().ok_or(Code::CAPTURE_INVALIDATED)?;
         let after: Vec<GraphNode> = graph.nodes.last().copied().into_iter().collect();
         graph.push(action, &after)?;
@@ -161,7 +163,7 @@ impl Graphs {
 
     /// What a captured stream cannot do spoils the capture.
     pub(crate) fn spoil(&mut self, stream: Stream, code: Code) -> Result<(), Code> {
-        match self.captures.get_mut(&key(stream)) {
+        match self.captures.get_mut(&self.forks.origin(key(stream))) {
             None => Ok(()),
             Some(capture) => {
                 capture.graph = None;
@@ -175,8 +177,20 @@ impl Graphs {
         self.captures.keys().any(|(stream, _)| is_one(Stream(*stream)))
     }
 
+    /// An event is recorded on a stream; whether that is a part of a capture.
+    pub(crate) fn record(&mut self, event: Event, stream: Stream) -> bool {
+        let origin = self.forks.origin(key(stream));
+        self.forks.record(event, self.captures.contains_key(&origin).then_some(origin))
+    }
+
+    /// A stream waits for an event; whether that is a part of a capture.
+    pub(crate) fn wait(&mut self, event: Event, stream: Stream) -> bool {
+        self.forks.wait(event, key(stream))
+    }
+
     pub(crate) fn forget_stream(&mut self, stream: Stream) {
         self.captures.remove(&key(stream));
+        self.forks.leave(key(stream));
     }
 }
 
@@ -298,7 +312,7 @@ impl Device {
             return Err(Code::CAPTURE_IMPLICIT);
         }
         state.check_open(stream)?;
-        Ok(match state.graphs.captures.get(&key(stream)) {
+        Ok(match state.graphs.captures.get(&state.graphs.forks.origin(key(stream))) {
             None => 0,
             Some(Capture { graph: Some(_), .. }) => 1,
             Some(Capture { graph: None, .. }) => 2,
@@ -314,7 +328,11 @@ impl Device {
 
     pub(crate) fn end_capture(&self, stream: Stream) -> Result<GraphHandle, Code> {
         let mut state = self.state()?;
+        if state.graphs.forks.is_guest(key(stream)) {
+            return state.graphs.spoil(stream, UNMATCHED).and(Err(UNMATCHED));
+        }
         let captured = state.graphs.captures.remove(&key(stream)).ok_or(Code::ILLEGAL_STATE)?;
+        state.graphs.forks.end(key(stream));
         let graph = captured.graph.ok_or(Code::CAPTURE_INVALIDATED)?;
         let handle = fresh_handle();
         state.graphs.graphs.insert(handle, graph);

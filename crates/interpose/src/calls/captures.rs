@@ -52,6 +52,11 @@ pub(crate) unsafe fn end(at: &At, real: impl FnOnce() -> Code, stream: Stream, g
             return;
         };
         session.push(What::CaptureEnd { stream });
+        if session.captures.is_empty() {
+            for stream in std::mem::take(&mut session.leaving) {
+                session.push(What::StreamDestroy { stream });
+            }
+        }
         let is_lost = session.captures.is_empty() && std::mem::take(&mut session.lost_captures) > 0;
         // SAFETY: the caller's place, which was written.
         if let (Some(graph), Code::SUCCESS) = (unsafe { read(graph) }, code) {

@@ -6,21 +6,13 @@
 
 use std::ffi::{c_uint, c_void};
 
-use millpond_core::op::{Access, Mark, Part, Start, What};
-use smallvec::SmallVec;
+use millpond_core::op::{Mark, Name, Start, What};
 
 use super::{list, read};
 use crate::abi::*;
+use crate::arguments::{Accesses, BUFFERED, Found, Kernel, Word};
 use crate::ask;
-use crate::session::{At, Params, Session};
-
-/// `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`
-const BUFFER: usize = 1;
-const BUFFER_BYTES: usize = 2;
-
-/// Longer arguments are structures that programs fill in part. What is left of others in the rest may be addresses of
-/// memory that is freed: those do not count.
-const FILLED_MAX: usize = 64;
+use crate::session::{At, Session};
 
 /// `cuLaunchKernel`
 pub(crate) unsafe fn launch(
@@ -89,7 +81,7 @@ pub(crate) unsafe fn launch_ex(
 
 /// `cuModuleUnload`, `cuLibraryUnload`: handles of functions may mean others from now on.
 pub(crate) unsafe fn unload(at: &At, real: impl FnOnce() -> Code, _module: usize) -> Code {
-    at.note(|session| session.params.clear());
+    at.note(|session| session.kernels.forget());
     real()
 }
 
@@ -106,17 +98,33 @@ impl Session {
         start: Start,
     ) {
         self.coverage.launches += 1;
-        let mut accesses = SmallVec::new();
-        // SAFETY: the caller's promise.
-        let name = unsafe { self.arguments(function, params, extra, &mut accesses) };
-        if !accesses.is_empty() {
-            self.coverage.with_address += 1;
+        let known = self.kernel_of(function);
+        let Self { index, kernels, coverage, launch, kernel_act, .. } = self;
+        let (mut none, mut unnamed) = (Accesses::new(), None);
+        let (accesses, name) = match &mut launch.what {
+            What::Launch { accesses, name, start: as_before, .. } => {
+                *as_before = start;
+                (accesses, name)
+            }
+            _ => (&mut none, &mut unnamed),
+        };
+        accesses.clear();
+        let found = match kernels.at(known) {
+            // SAFETY: the caller's promise.
+            Some(kernel) => unsafe { kernel.arguments(params, extra, index, *kernel_act, accesses) },
+            None => Found::default(),
+        };
+        *name = found.name;
+        coverage.with_address += u64::from(!accesses.is_empty());
+        coverage.without_information += u64::from(found.is_without_information);
+        if let Some(word) = found.stale {
+            self.note_stale(word, found.name);
         }
         if self.lost_captures > 0 && self.is_lost(stream) {
             return;
         }
         let stream = self.stream(at, stream);
-        self.push(What::Launch { stream, accesses, start, name });
+        self.push_launch(stream);
     }
 
     /// Finds the addresses among a kernel's arguments; its name. Where one is of freed memory, the call's note says
@@ -129,83 +137,41 @@ impl Session {
         function: Function,
         params: *const *const c_void,
         extra: *const *const c_void,
-        accesses: &mut SmallVec<[Access; 2]>,
-    ) -> Option<millpond_core::op::Name> {
-        if !self.params.contains_key(&function) {
-            self.ask_params(function);
+        accesses: &mut Accesses,
+    ) -> Option<Name> {
+        let known = self.kernel_of(function);
+        let kernel = self.kernels.at(known)?;
+        // SAFETY: the caller's promise.
+        let found = unsafe { kernel.arguments(params, extra, &self.index, self.kernel_act, accesses) };
+        self.coverage.without_information += u64::from(found.is_without_information);
+        if let Some(word) = found.stale {
+            self.note_stale(word, found.name);
         }
-        let known = self.params.get(&function)?;
-        let act = self.kernel_act();
-        let mut stale = None;
-        let mut look = |number: Option<usize>, at: usize, bytes: usize| {
-            // Pointers are aligned in an argument; where the host keeps that need not be.
-            for word in (0..bytes / 8).map(|word| at + 8 * word) {
-                // SAFETY: inside an argument of the caller's.
-                let value = unsafe { std::ptr::with_exposed_provenance::<u64>(word).read_unaligned() };
-                if let Some(entry) = self.index.touched(value)
-                    && (entry.is_live || bytes <= FILLED_MAX)
-                    && !accesses.iter().any(|it| it.memory == entry.memory)
-                {
-                    if !entry.is_live {
-                        stale = Some((number, bytes, value));
-                    }
-                    accesses.push(Access { memory: entry.memory, act, part: Part::WHOLE });
-                }
-            }
-        };
-        match &known.bytes {
-            Some(all) if !params.is_null() => {
-                for (at, bytes) in all.iter().enumerate() {
-                    // SAFETY: as many arguments as the kernel takes.
-                    let argument = unsafe { *params.add(at) };
-                    look(Some(at), argument.addr(), *bytes);
-                }
-            }
-            // SAFETY: the caller's list.
-            _ if !extra.is_null() => match unsafe { buffer_of(extra) } {
-                Some((at, bytes)) => look(None, at, bytes),
-                None => self.coverage.without_information += 1,
-            },
-            Some(all) if all.is_empty() => {}
-            _ if params.is_null() => {}
-            _ => self.coverage.without_information += 1,
+        found.name
+    }
+
+    #[inline]
+    fn kernel_of(&mut self, function: Function) -> u32 {
+        match self.kernels.find(function) {
+            Some(at) => at,
+            None => self.ask_params(function),
         }
-        let name = known.name;
-        if let Some((number, bytes, value)) = stale {
-            let kernel = name.and_then(|name| self.names.text(name)).map_or("a kernel without a name", |name| name);
-            let place = number.map_or_else(|| "the arguments".to_owned(), |at| format!("argument {}", at + 1));
-            self.note = Some(format!("{value:#x} is in {place} ({bytes} B) of {kernel}, which may not use it"));
-        }
-        name
     }
 
     #[cold]
-    fn ask_params(&mut self, function: Function) {
-        let name = ask::name_of(function).map(|name| self.names.intern(&name));
-        self.params.insert(function, Params { bytes: ask::params_of(function), name });
+    fn note_stale(&mut self, Word { value, argument, bytes }: Word, name: Option<Name>) {
+        let kernel = name.and_then(|name| self.names.text(name)).map_or("a kernel without a name", |name| name);
+        let place = match argument {
+            BUFFERED => "the arguments".to_owned(),
+            at => format!("argument {}", at + 1),
+        };
+        self.note = Some(format!("{value:#x} is in {place} ({bytes} B) of {kernel}, which may not use it"));
     }
-}
 
-/// Arguments that come as one buffer.
-///
-/// # Safety
-/// A list of keys and values that ends in null.
-unsafe fn buffer_of(extra: *const *const c_void) -> Option<(usize, usize)> {
-    let (mut start, mut bytes) = (None, None);
-    for pair in 0..8 {
-        // SAFETY: not behind the end.
-        let key = unsafe { *extra.add(2 * pair) }.addr();
-        if key == 0 {
-            break;
-        }
-        // SAFETY: a value follows each key.
-        let value = unsafe { *extra.add(2 * pair + 1) };
-        match key {
-            BUFFER => start = Some(value.addr()),
-            // SAFETY: it is the address of the size.
-            BUFFER_BYTES => bytes = Some(unsafe { *value.cast::<usize>() }),
-            _ => {}
-        }
+    #[cold]
+    fn ask_params(&mut self, function: Function) -> u32 {
+        let name = ask::name_of(function).map(|name| self.names.intern(&name));
+        let bytes = ask::params_of(function).map(|all| all.iter().map(|bytes| *bytes as u32).collect());
+        self.kernels.add(function, Kernel { bytes, name })
     }
-    start.zip(bytes)
 }

@@ -5,6 +5,10 @@
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "the places of one call are read at once, for one reason")]
 #![expect(clippy::too_many_arguments, reason = "they are CUDA's arguments")]
 
+use std::ffi::c_int;
+
+use crate::abi::Location;
+
 pub(crate) mod captures;
 pub(crate) mod contexts;
 pub(crate) mod copies;
@@ -25,6 +29,15 @@ pub(crate) mod streams;
 pub(crate) unsafe fn read<T: Copy>(place: *const T) -> Option<T> {
     // SAFETY: the caller's promise. A place of a program may be unaligned.
     (!place.is_null()).then(|| unsafe { place.read_unaligned() })
+}
+
+/// The device that a location is, if it is one.
+///
+/// # Safety
+/// Null, or valid.
+pub(crate) unsafe fn device_at(location: *const Location) -> Option<c_int> {
+    // SAFETY: the caller's promise.
+    unsafe { read(location) }.filter(|it| it.kind == Location::DEVICE).map(|it| it.id)
 }
 
 /// Reads so many in a row.

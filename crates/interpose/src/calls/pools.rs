@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use millpond_core::ids::DeviceId;
 use millpond_core::op::{Reach, What};
 
-use super::{list, read};
+use super::{device_at, list, read};
 use crate::abi::{AccessDesc, Code, Location, Pool, PoolProps};
 use crate::session::At;
 
@@ -63,10 +63,10 @@ pub(crate) unsafe fn set_current_at(
     pool: Pool,
 ) -> Code {
     // SAFETY: the caller's structure.
-    match unsafe { read(location) } {
+    match unsafe { device_at(location) } {
         // SAFETY: the caller's arguments.
-        Some(Location { kind: Location::DEVICE, id }) => unsafe { set_current(at, real, id, pool) },
-        _ => real(),
+        Some(device) => unsafe { set_current(at, real, device, pool) },
+        None => real(),
     }
 }
 

@@ -8,7 +8,7 @@ use millpond_driver::cuda::abi::EventName;
 use smallvec::SmallVec;
 
 use super::read;
-use crate::abi::{Code, Pool};
+use crate::abi::{AccessDesc, Code, Pool};
 use crate::ask;
 use crate::index::{Entry, Kind};
 use crate::session::{At, Session};
@@ -23,15 +23,27 @@ pub(crate) unsafe fn map(
     _handle: u64,
     _flags: u64,
 ) -> Code {
-    at.done(real(), |session| session.add_memory_now(start, bytes as u64, Kind::Mapped))
+    at.done(real(), |session| session.map(start, bytes as u64))
+}
+
+/// `cuMemSetAccess`: what a program opens at once is one range to it.
+pub(crate) unsafe fn set_access(
+    at: &At,
+    real: impl FnOnce() -> Code,
+    start: u64,
+    bytes: usize,
+    _access: *const AccessDesc,
+    _count: usize,
+) -> Code {
+    at.done(real(), |session| session.index.join(start, start.saturating_add(bytes as u64)))
 }
 
 /// `cuMemUnmap`
 pub(crate) unsafe fn unmap(at: &At, real: impl FnOnce() -> Code, start: u64, bytes: usize) -> Code {
     let gone = at.note(|session| {
-        let (mut from, mut gone) = (start, Gone::new());
-        while let Some(entry) = session.index.find(from).filter(|it| it.is_live && from < start + bytes as u64).copied()
-        {
+        let (mut from, end, mut gone) = (start, start.saturating_add(bytes as u64), Gone::new());
+        let is_mapped = |it: &&Entry| it.is_live && it.kind == Kind::Mapped;
+        while let Some(entry) = session.index.find(from).filter(is_mapped).copied().filter(|_| from < end) {
             from = entry.end;
             session.index.free(entry.memory);
             gone.push(entry);
@@ -98,6 +110,15 @@ pub(crate) unsafe fn import(
 }
 
 impl Session {
+    /// A mapping. Graphs have addresses: one that was captured on a range which is mapped anew uses what is there by
+    /// now. So the new life has the old one's name.
+    fn map(&mut self, start: u64, bytes: u64) {
+        match self.index.map_again(start, bytes) {
+            Some(memory) => self.memory_now(memory, bytes, Kind::Mapped),
+            None => self.add_memory_now(start, bytes, Kind::Mapped),
+        }
+    }
+
     fn imported(&mut self, start: Option<u64>, kind: Kind) {
         let Some((base, bytes)) = start.and_then(ask::range_of) else { return };
         // Opened twice it is there once.

@@ -35,10 +35,17 @@ pub(crate) unsafe fn create_with_priority(
 /// `cuStreamDestroy`: noted before, for the handle may be given out again at once.
 pub(crate) unsafe fn destroy(at: &At, real: impl FnOnce() -> Code, stream: Stream) -> Code {
     at.note(|session| {
-        if let Some((id, _)) = session.handles.streams.remove(&stream) {
-            session.handles.last_stream = None;
-            session.push(What::StreamDestroy { stream: id });
+        let Some(&(id, _)) = session.handles.streams.get(&stream) else { return };
+        // One that takes part in a capture is a part of that until it ends.
+        let is_captured = session.is_capturing(id);
+        session.handles.streams.remove(&stream);
+        session.handles.last_stream = None;
+        if session.captures.remove(&id).is_some() {
+            session.push(What::CaptureEnd { stream: id });
+        } else if is_captured {
+            return session.leaving.push(id);
         }
+        session.push(What::StreamDestroy { stream: id });
     });
     real()
 }

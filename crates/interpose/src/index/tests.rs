@@ -12,6 +12,10 @@ impl Twin {
     }
 }
 
+fn touched(index: &Index, at: u64) -> Option<&Entry> {
+    index.touched(at, *index.number(at))
+}
+
 struct Random(u64);
 
 impl Random {
@@ -73,7 +77,7 @@ fn freed_memory_is_known_until_something_else_is_there() {
     let new = index.insert(0x1000_0000, 1024, Kind::Ordered, 0, none);
     assert_eq!(index.find(0x1000_0010).map(|it| it.memory), Some(new));
     assert_eq!(index.find(0x1000_0800).map(|it| it.memory), Some(old), "behind the new one");
-    assert!(index.touched(0x1000_0400).is_none(), "one past the end of the new one");
+    assert!(touched(&index, 0x1000_0400).is_none(), "one past the end of the new one");
 }
 
 #[test]
@@ -84,7 +88,7 @@ fn freed_memory_of_the_host_is_nowhere() {
         let memory = index.insert(0x4000_0000, bytes, Kind::Host, 0, none);
         assert!(index.find(0x4000_0040).is_some());
         index.free(memory);
-        assert!(index.find(0x4000_0040).is_none() && index.touched(0x4000_0000).is_none());
+        assert!(index.find(0x4000_0040).is_none() && touched(&index, 0x4000_0000).is_none());
     }
 }
 
@@ -118,4 +122,44 @@ fn what_was_freed_long_ago_is_forgotten_and_its_number_used_again() {
     assert!(index.find(0x1000).is_none());
     let new = index.insert(0x2000, 512, Kind::Host, 0, none);
     assert_eq!((new.id, new.generation), (old.id, 1));
+}
+
+#[test]
+fn a_mapping_at_the_place_of_one_that_is_gone_has_its_name() {
+    const MIB: u64 = 1 << 20;
+    let (mut index, at) = (Index::default(), 0x7f00_0000_0000);
+    let none = |_| panic!("nothing is displaced");
+    let memory = index.insert(at, 2 * MIB, Kind::Mapped, 0, none);
+    assert_eq!(index.map_again(at, 2 * MIB), None, "it is there");
+    index.free(memory);
+    assert_eq!(index.map_again(at, 4 * MIB), None, "another size");
+    assert_eq!(index.map_again(at, 2 * MIB), Some(memory));
+    assert!(index.find(at).is_some_and(|it| it.is_live) && index.len() == 1);
+    index.free(memory);
+    let other = index.insert(at + MIB, 2 * MIB, Kind::Mapped, 0, none);
+    assert_eq!(index.map_again(at, 2 * MIB), None, "another one lies there");
+    index.free(other);
+    let device = index.insert(at, 2 * MIB, Kind::Device, 0, none);
+    index.free(device);
+    assert_eq!(index.map_again(at, 2 * MIB), None, "it was no mapping");
+}
+
+#[test]
+fn mappings_that_are_opened_at_once_are_one_range() {
+    const MIB: u64 = 1 << 20;
+    let (mut index, at) = (Index::default(), 0x7f00_0000_0000);
+    let map = |index: &mut Index, number: u64| index.insert(at + number * MIB, MIB, Kind::Mapped, 0, |_| {});
+    let all: Vec<Memory> = (0..5).map(|number| map(&mut index, number)).collect();
+    let behind = |index: &Index, number: u64| -> Vec<Memory> {
+        let entry = index.find(at + number * MIB).expect("it is there");
+        index.joined(entry).map(|it| it.memory).collect()
+    };
+    assert!(behind(&index, 0).is_empty(), "each by itself");
+    index.join(at, at + 3 * MIB);
+    index.join(at + 3 * MIB, at + 5 * MIB);
+    assert_eq!((behind(&index, 0), behind(&index, 1)), (all[1..3].to_vec(), all[2..3].to_vec()));
+    assert_eq!((behind(&index, 2), behind(&index, 3)), (vec![], all[4..].to_vec()));
+    index.free(all[1]);
+    assert!(behind(&index, 0).is_empty(), "the next one is gone");
+    index.join(at + 64 * MIB, u64::MAX);
 }

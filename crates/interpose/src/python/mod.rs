@@ -110,8 +110,33 @@ impl Python {
     }
 
     fn find_line(&mut self) -> Option<&mut CodePlace> {
-        let State::There(interpreter) = &mut self.state else { return None };
         let (mut first, mut chosen) = (None, None);
+        self.walk(|at, is_library| {
+            first = first.or(Some(at));
+            chosen = (!is_library).then_some(at);
+            is_library
+        })?;
+        self.known.get_mut(&chosen.or(first)?)
+    }
+
+    /// All lines of this thread's frames, from the innermost on.
+    pub(crate) fn lines(&mut self) -> Vec<Line> {
+        let mut frames = Vec::new();
+        let done = self.walk(|at, _| {
+            frames.push(at);
+            true
+        });
+        let known = frames.iter().filter_map(|at| self.known.get(at)).map(|known| known.line.clone());
+        if done.is_some() { known.collect() } else { Vec::new() }
+    }
+
+    /// Goes through this thread's frames, from the innermost on, for as long as `see` wants more. None where they
+    /// cannot be read.
+    fn walk(&mut self, mut see: impl FnMut(At, bool) -> bool) -> Option<()> {
+        let State::There(interpreter) = &mut self.state else { return None };
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
         let mut frame = interpreter.innermost()?;
         for _ in 0..FRAMES_MAX {
             if frame == 0 {
@@ -131,22 +156,16 @@ impl Python {
                         return None;
                     };
                     let is_library = known.is_library;
-                    if self.known.len() >= KNOWN_MAX {
-                        (first, chosen) = (None, None);
-                        self.known.clear();
-                    }
                     self.known.insert(at, known);
                     is_library
                 }
             };
-            first = first.or(Some(at));
-            if !is_library {
-                chosen = Some(at);
+            if !see(at, is_library) {
                 break;
             }
         }
         interpreter.memory.trust();
-        self.known.get_mut(&chosen.or(first)?)
+        Some(())
     }
 }
 

@@ -2,10 +2,13 @@
 //!
 //! Captures begin and end while no call of Millpond's own is made that they could spoil. A stream is asked only while a
 //! capture is known to go on. A count that is too high costs a question for each call; it is never too low: a capture
-//! counts until its stream is seen to capture no more.
+//! counts until its stream is seen to capture no more. What may not happen while anything captures makes captures that
+//! begin meanwhile wait ([`while_none`]).
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use millpond_driver::cuda::change_capture;
 
@@ -14,6 +17,17 @@ use crate::ask;
 use crate::session::At;
 
 static GOING_ON: AtomicU32 = AtomicU32::new(0);
+/// Calls that captures which begin wait for.
+static KEPT_OFF: AtomicU32 = AtomicU32::new(0);
+/// The streams that began the captures: others take part, and may go before the end.
+static ORIGINS: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
+
+/// A capture waits no longer than this for such calls: what those wait for may be work that waits for its thread.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+fn origins() -> MutexGuard<'static, Vec<Stream>> {
+    ORIGINS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Whether any stream may capture.
 #[inline]
@@ -37,38 +51,54 @@ pub(super) fn named(at: &At, stream: Stream) -> Stream {
     }
 }
 
+/// Does something while nothing captures; none where something does.
+pub(super) fn while_none<R>(act: impl FnOnce() -> R) -> Option<R> {
+    // Counted before the other count is looked at, and the other way round in `beginning`: one of two sees the other.
+    KEPT_OFF.fetch_add(1, Ordering::SeqCst);
+    let done = (GOING_ON.load(Ordering::SeqCst) == 0).then(act);
+    KEPT_OFF.fetch_sub(1, Ordering::SeqCst);
+    done
+}
+
 /// It counts before it can be seen.
-fn beginning(real: impl Fn() -> Code + Copy) -> Code {
-    GOING_ON.fetch_add(1, Ordering::AcqRel);
+fn beginning(stream: Stream, real: impl Fn() -> Code + Copy) -> Code {
+    GOING_ON.fetch_add(1, Ordering::SeqCst);
+    if KEPT_OFF.load(Ordering::SeqCst) > 0 {
+        let start = Instant::now();
+        while KEPT_OFF.load(Ordering::SeqCst) > 0 && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
     let code = change_capture(real);
-    if code != Code::SUCCESS {
-        GOING_ON.fetch_sub(1, Ordering::AcqRel);
+    match code {
+        Code::SUCCESS => origins().push(stream),
+        _ => drop(GOING_ON.fetch_sub(1, Ordering::AcqRel)),
     }
     code
 }
 
 /// `cuStreamBeginCapture`, as it was before it had modes.
-pub(crate) unsafe fn begin_global(_at: &At, real: impl Fn() -> Code + Copy, _stream: Stream) -> Code {
-    beginning(real)
+pub(crate) unsafe fn begin_global(at: &At, real: impl Fn() -> Code + Copy, stream: Stream) -> Code {
+    beginning(named(at, stream), real)
 }
 
 /// `cuStreamBeginCapture`
-pub(crate) unsafe fn begin(_at: &At, real: impl Fn() -> Code + Copy, _stream: Stream, _mode: c_int) -> Code {
-    beginning(real)
+pub(crate) unsafe fn begin(at: &At, real: impl Fn() -> Code + Copy, stream: Stream, _mode: c_int) -> Code {
+    beginning(named(at, stream), real)
 }
 
 /// `cuStreamBeginCaptureToGraph`
 pub(crate) unsafe fn begin_to_graph(
-    _at: &At,
+    at: &At,
     real: impl Fn() -> Code + Copy,
-    _stream: Stream,
+    stream: Stream,
     _graph: Graph,
     _after: *const GraphNode,
     _edges: *const c_void,
     _count: usize,
     _mode: c_int,
 ) -> Code {
-    beginning(real)
+    beginning(named(at, stream), real)
 }
 
 /// `cuStreamEndCapture`
@@ -76,9 +106,10 @@ pub(crate) unsafe fn end(at: &At, real: impl Fn() -> Code + Copy, stream: Stream
     ending(named(at, stream), real)
 }
 
-/// The stream is about to be destroyed: what it captures is given up, so that it can be marked for the last time.
+/// The stream is about to be destroyed: what it began to capture is given up, so that it can be marked for the last
+/// time. A capture that it only takes part in goes on without it.
 pub(super) fn give_up(stream: Stream) {
-    if may_be() && ask::is_capturing(stream) {
+    if may_be() && origins().contains(&stream) && ask::is_capturing(stream) {
         ending(stream, || ask::give_capture_up(stream));
     }
 }
@@ -87,6 +118,7 @@ fn ending<R>(stream: Stream, end: impl FnOnce() -> R) -> R {
     let was = ask::capture_status(stream) == Some(true);
     let answer = change_capture(end);
     if was && ask::capture_status(stream) == Some(false) {
+        origins().retain(|origin| *origin != stream);
         // What began before this library was there was not counted.
         let _ = GOING_ON.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
     }

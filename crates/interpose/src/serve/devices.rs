@@ -5,7 +5,8 @@
 //!
 //! Invariant `closed-first`: a stream that the program closes is closed here before.
 
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -115,6 +116,7 @@ pub(super) fn lose(ordinal: i32) {
     }
     let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
     streams.get_or_insert_default().retain(|_, it| it.0 != ordinal);
+    GONE.fetch_add(1, Ordering::AcqRel);
 }
 
 /// The number of a stream's device; none where there is no such stream, as far as the driver says, and for a default
@@ -124,14 +126,30 @@ pub(super) fn of_stream(stream: Stream) -> Option<i32> {
     if stream.0 <= Stream::PER_THREAD.0 {
         return ask::context_device().filter(|device| is_primary(*device));
     }
+    // Read before the table: what is found there may be gone by now, and then this has moved.
+    let gone = GONE.load(Ordering::Acquire);
+    let (last, ordinal, then) = LAST.get();
+    if last == stream && then == gone {
+        return Some(ordinal);
+    }
     let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
-    match streams.as_ref().and_then(|all| all.get(&stream)) {
-        Some((ordinal, _)) => Some(*ordinal),
+    let ordinal = match streams.as_ref().and_then(|all| all.get(&stream)) {
+        Some((ordinal, _)) => *ordinal,
         None => {
             drop(streams);
-            meet(stream)
+            meet(stream)?
         }
-    }
+    };
+    LAST.set((stream, ordinal, gone));
+    Some(ordinal)
+}
+
+/// Counts streams that went, be they of one device or all.
+static GONE: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The stream that this thread used last, its device, and how many were gone then: nearly always it is the next.
+    static LAST: Cell<(Stream, i32, u64)> = const { Cell::new((Stream(0), 0, u64::MAX)) };
 }
 
 /// Whether it is a default stream of a context that is not its device's primary one: Millpond's default streams are of
@@ -164,6 +182,7 @@ fn meet(stream: Stream) -> Option<i32> {
 pub(super) fn close(stream: Stream) {
     captures::give_up(stream);
     let known = STREAMS.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().remove(&stream);
+    GONE.fetch_add(1, Ordering::AcqRel);
     if let Some(served) = known.and_then(|(ordinal, _)| OPEN.get(ordinal as usize)) {
         // SAFETY: an open device is never given back.
         let served = unsafe { served.load(Ordering::Acquire).as_ref() };

@@ -17,7 +17,7 @@ use super::devices::{self, Served};
 use super::{begin, figures, is_ours, put, say_left};
 use crate::abi::{AccessDesc, Code, Location, Pool, PoolProps};
 use crate::ask;
-use crate::calls::{list, read};
+use crate::calls::{device_at, list, read};
 use crate::session::At;
 
 /// `CU_MEMPOOL_ATTR_...`
@@ -252,10 +252,10 @@ pub(crate) unsafe fn set_current_at(
     pool: Pool,
 ) -> Code {
     // SAFETY: the caller's structure.
-    match unsafe { read(location) } {
+    match unsafe { device_at(location) } {
         // SAFETY: the caller's arguments.
-        Some(Location { kind: Location::DEVICE, id }) => unsafe { set_current(at, real, id, pool) },
-        _ => real(),
+        Some(device) => unsafe { set_current(at, real, device, pool) },
+        None => real(),
     }
 }
 

@@ -30,11 +30,14 @@ pub(super) fn retry<T>(served: &Served, mut alloc: impl FnMut() -> Result<T, Err
     give_back();
     match alloc() {
         // While a stream captures nothing may be waited for.
-        Err(Error::OutOfMemory(_)) if !captures::may_be() => {
-            served.device.synchronize()?;
-            give_back();
-            alloc()
-        }
+        Err(error @ Error::OutOfMemory(_)) => match captures::while_none(|| served.device.synchronize()) {
+            Some(waited) => {
+                waited?;
+                give_back();
+                alloc()
+            }
+            None => Err(error),
+        },
         other => other,
     }
 }

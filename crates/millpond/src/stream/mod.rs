@@ -15,5 +15,6 @@ pub(crate) mod report;
 #[allow(unsafe_code)]
 pub(crate) mod scope;
 pub(crate) mod serve;
+pub(crate) mod shortage;
 pub(crate) mod supply;
 pub(crate) mod wanted;

@@ -17,7 +17,7 @@ use millpond_driver::process;
 use crate::names::error::Result;
 use crate::pool::handle::Pool;
 use crate::state::context::Context;
-use crate::stream::relieve::{PATIENCE, Shortage};
+use crate::stream::shortage::{PATIENCE, Shortage};
 
 /// How long a wait sleeps between two looks, at first and at most.
 const SLEEP_FIRST: Duration = Duration::from_micros(20);

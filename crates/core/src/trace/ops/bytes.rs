@@ -2,9 +2,19 @@
 //!
 //! Knows no format. A varint has at most 10 bytes; one that passes 64 bits is refused.
 
-/// Appends a number.
+/// Appends a number. The room for a short one, as nearly all are, is looked for once.
 #[inline]
-pub(super) fn put_number(out: &mut Vec<u8>, mut number: u64) {
+pub(super) fn put_number(out: &mut Vec<u8>, number: u64) {
+    let seven = |shift: u32| (number >> shift) as u8 & 127;
+    match number {
+        0..0x80 => out.push(number as u8),
+        0x80..0x4000 => out.extend_from_slice(&[seven(0) | 128, seven(7)]),
+        0x4000..0x20_0000 => out.extend_from_slice(&[seven(0) | 128, seven(7) | 128, seven(14)]),
+        _ => put_long(out, number),
+    }
+}
+
+fn put_long(out: &mut Vec<u8>, mut number: u64) {
     while number > 127 {
         out.push(number as u8 | 128);
         number >>= 7;
@@ -95,7 +105,21 @@ mod tests {
 
     #[test]
     fn numbers_come_back() {
-        let numbers = [0, 1, 127, 128, 300, 16_383, 16_384, u64::from(u32::MAX), 1 << 62, u64::MAX - 1, u64::MAX];
+        let numbers = [
+            0,
+            1,
+            127,
+            128,
+            300,
+            16_383,
+            16_384,
+            (1 << 21) - 1,
+            1 << 21,
+            u64::from(u32::MAX),
+            1 << 62,
+            u64::MAX - 1,
+            u64::MAX,
+        ];
         let mut out = Vec::new();
         numbers.iter().for_each(|&number| put_number(&mut out, number));
         let mut cursor = Cursor::new(&out, 0);

@@ -20,17 +20,27 @@ pub(super) fn put_place(out: &mut Out<'_>, place: &Place) {
     match *place {
         Place::Unknown => {}
         Place::Source(location) => put_location(out, location),
-        Place::Line(line) => put_numbered(out, NO_FILE, line, |out| out.bytes.push(NO_FILE as u8)),
-        Place::Process(process) => put_numbered(out, PROCESS, process, |out| out.bytes.push(PROCESS as u8)),
+        Place::Line(line) => {
+            put_numbered(out, NO_FILE, line, |out| out.bytes.push(NO_FILE as u8));
+        }
+        Place::Process(process) => {
+            put_numbered(out, PROCESS, process, |out| out.bytes.push(PROCESS as u8));
+        }
         Place::File { file, line } => {
+            if let Some((last, number)) = out.known.places.last
+                && last == *place
+            {
+                return put_number(out.bytes, u64::from(number));
+            }
             let text = out.known.names.get(&file).copied().unwrap_or(out.known.texts);
-            put_numbered(out, text + TEXT, line, |out| put_name(out, file, u64::from(TEXT)));
+            let number = put_numbered(out, text + TEXT, line, |out| put_name(out, file, u64::from(TEXT)));
+            out.known.places.last = Some((*place, number));
         }
     }
 }
 
 /// Writes the number of a place; where it is new, then its file as `put_file` does, and its line.
-fn put_numbered(out: &mut Out<'_>, file: u32, line: u32, put_file: impl FnOnce(&mut Out<'_>)) {
+fn put_numbered(out: &mut Out<'_>, file: u32, line: u32, put_file: impl FnOnce(&mut Out<'_>)) -> u32 {
     let next = out.known.places.numbers.len() as u32;
     let number = *out.known.places.numbers.entry((file, line)).or_insert(next);
     put_number(out.bytes, u64::from(number));
@@ -38,6 +48,7 @@ fn put_numbered(out: &mut Out<'_>, file: u32, line: u32, put_file: impl FnOnce(&
         put_file(out);
         put_number(out.bytes, u64::from(line));
     }
+    number
 }
 
 #[inline]

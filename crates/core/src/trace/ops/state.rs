@@ -40,6 +40,8 @@ pub(super) struct Out<'w> {
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub(super) names: FxHashMap<Name, u32>,
+    /// The name that was written last: often the next one, too.
+    last: Option<(Name, u32)>,
     /// How many texts there are.
     pub(super) texts: u32,
     pub(super) places: Places,
@@ -63,6 +65,8 @@ pub(super) struct Taken {
 /// The numbers of the places that were written.
 #[derive(Debug, Default)]
 pub(super) struct Places {
+    /// The place of a file that was written last: often the next one, too.
+    pub(super) last: Option<(Place, u32)>,
     /// By file and line.
     pub(super) numbers: FxHashMap<(u32, u32), u32>,
     /// Those of the program itself by where they are in memory: quicker than by what they say.
@@ -84,8 +88,17 @@ impl In<'_, '_> {
 }
 
 /// The number of a text, with the text where it is new.
+#[inline]
 pub(super) fn put_name(out: &mut Out<'_>, name: Name, above: u64) {
+    match out.known.last {
+        Some((last, number)) if last == name => put_number(out.bytes, u64::from(number) + above),
+        _ => find_name(out, name, above),
+    }
+}
+
+fn find_name(out: &mut Out<'_>, name: Name, above: u64) {
     if let Some(&number) = out.known.names.get(&name) {
+        out.known.last = Some((name, number));
         return put_number(out.bytes, u64::from(number) + above);
     }
     let text = out.names.text(name).map_or("", |text| &**text);

@@ -1,0 +1,120 @@
+/* Memory of graphs in the order of streams, events and other graphs: the twins of bench/gpu/any_program/graphs.cu. The
+ * second argument makes a program wrong. */
+#include "helpers.h"
+
+static int is_wrong;
+
+/* A graph whose memory outlives its launch. */
+static CUgraphExec maker(CUdeviceptr *at, unsigned long long flags) {
+    CUgraph graph;
+    CUgraphExec exec;
+    MUST(cuGraphCreate(&graph, 0));
+    CUgraphNode born = alloc_node(graph, at);
+    kernel_node(graph, &born, 1, *at);
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, flags));
+    return exec;
+}
+
+/* The launch's own stream uses and frees what the graph allocated. */
+static void by_stream(void) {
+    CUdeviceptr a;
+    CUgraphExec exec = maker(&a, 0);
+    MUST(cuGraphLaunch(exec, s));
+    launch(a, is_wrong ? t : s); /* wrong: on another stream */
+    MUST(cuCtxSynchronize());
+    MUST(cuMemFreeAsync(a, s));
+}
+
+/* Another stream uses it, by an event; the first one frees it after that. */
+static void by_event(void) {
+    CUdeviceptr a;
+    CUgraphExec exec = maker(&a, 0);
+    MUST(cuGraphLaunch(exec, s));
+    hand_over(s, t);
+    launch(a, t);
+    if (!is_wrong)
+        hand_over(t, s);
+    MUST(cuMemFreeAsync(a, s)); /* wrong: the reader is not waited for */
+}
+
+/* A second graph uses it and has the free node. */
+static void by_graph(void) {
+    CUgraph graph;
+    CUgraphNode node;
+    CUdeviceptr a;
+    CUgraphExec exec = maker(&a, 0), second;
+    MUST(cuGraphCreate(&graph, 0));
+    CUgraphNode used = kernel_node(graph, NULL, 0, a);
+    MUST(cuGraphAddMemFreeNode(&node, graph, &used, 1, a));
+    MUST(cuGraphInstantiateWithFlags(&second, graph, 0));
+    for (int i = 0; i < 2; i++) {
+        MUST(cuGraphLaunch(exec, s));
+        if (is_wrong && i == 1)
+            MUST(cuGraphLaunch(second, t)); /* wrong: the launch is not waited for */
+        else
+            MUST(cuGraphLaunch(second, s));
+    }
+    MUST(cuCtxSynchronize());
+}
+
+/* A loop of launches that free what the one before left; another stream reads each time. */
+static void auto_free(void) {
+    CUdeviceptr a;
+    CUgraphExec exec = maker(&a, 1);
+    for (int i = 0; i < 3; i++) {
+        MUST(cuGraphLaunch(exec, s)); /* wrong: the reader may still run */
+        hand_over(s, t);
+        launch(a, t);
+        if (!is_wrong || i != 1)
+            hand_over(t, s);
+    }
+    MUST(cuCtxSynchronize());
+}
+
+/* A loop of launches, each of whose memory is freed by the program before the next. */
+static void freed_each_time(void) {
+    CUdeviceptr a;
+    CUgraphExec exec = maker(&a, 0);
+    for (int i = 0; i < 3; i++) {
+        MUST(cuGraphLaunch(exec, s));
+        launch(a, s);
+        if (is_wrong && i == 2)
+            MUST(cuMemFreeAsync(a, t)); /* wrong: another stream frees it */
+        else
+            MUST(cuMemFreeAsync(a, s));
+    }
+    MUST(cuCtxSynchronize());
+}
+
+/* Two streams use memory, and a third one frees it. */
+static void freed_elsewhere(void) {
+    CUstream u;
+    MUST(cuStreamCreate(&u, 1));
+    CUdeviceptr a = alloc(s);
+    hand_over(s, t);
+    launch(a, s);
+    launch(a, t);
+    hand_over(s, u);
+    if (!is_wrong)
+        hand_over(t, u);
+    MUST(cuMemFreeAsync(a, u)); /* wrong: one of the two is not waited for */
+    MUST(cuCtxSynchronize());
+}
+
+int main(int count, char **names) {
+    const struct {
+        const char *name;
+        void (*run)(void);
+    } all[] = {{"by-stream", by_stream}, {"by-event", by_event}, {"by-graph", by_graph}, {"auto-free", auto_free},
+               {"freed-each-time", freed_each_time}, {"freed-elsewhere", freed_elsewhere}};
+    is_wrong = count > 2 && strcmp(names[2], "wrong") == 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (count > 1 && strcmp(names[1], all[i].name) == 0) {
+            begin();
+            all[i].run();
+            printf("done\n");
+            return 0;
+        }
+    }
+    return 7;
+}

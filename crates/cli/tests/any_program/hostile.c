@@ -1,0 +1,107 @@
+/* Programs that do what nobody expects, one for each name. Each is right but for what its name says. */
+#define _GNU_SOURCE
+#include "helpers.h"
+#include <pthread.h>
+#include <unistd.h>
+
+static void wrong(void) {
+    CUdeviceptr a = alloc(s);
+    MUST(cuMemFreeAsync(a, t)); /* hostile: unordered */
+    MUST(cuCtxSynchronize());
+}
+
+/* Nobody may write to what was standard error. */
+static void no_stderr(void) {
+    close(2);
+    wrong();
+}
+
+/* Each of very many threads uses its own default stream. */
+static void *one_of_many(void *unused) {
+    CUcontext context;
+    CUdeviceptr a;
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuMemAllocAsync_ptsz(&a, BYTES, 0));
+    MUST(cuMemsetD8Async_ptsz(a, 1, BYTES, 0));
+    MUST(cuMemFreeAsync_ptsz(a, 0));
+    return unused;
+}
+
+static void many_threads(void) {
+    for (int i = 0; i < 500; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, one_of_many, NULL) != 0)
+            exit(10);
+        pthread_join(thread, NULL);
+    }
+    MUST(cuCtxSynchronize());
+}
+
+/* Handles that are none, twice destroyed, and of other kinds. */
+static void wrong_handles(void) {
+    CUstream gone;
+    CUdeviceptr a = alloc(s);
+    MUST(cuStreamCreate(&gone, 1));
+    MUST(cuStreamDestroy(gone));
+    int refused = cuStreamDestroy(gone) != 0;
+    refused += cuStreamDestroy(NULL) != 0;
+    refused += cuMemFreeAsync(a, gone) != 0;
+    refused += cuEventRecord(e, gone) != 0;
+    refused += cuStreamWaitEvent(gone, e, 0) != 0;
+    refused += cuStreamSynchronize(gone) != 0;
+    refused += cuGraphLaunch(NULL, s) != 0;
+    refused += cuGraphDestroy(NULL) != 0;
+    refused += cuMemUnmap(0, 4096) != 0;
+    refused += cuMemUnmap(a + 1, ~0ull) != 0;
+    refused += cuMemSetAccess(a, ~0ull, NULL, 0) != 0;
+    launch(a, s);
+    MUST(cuMemFreeAsync(a, s));
+    printf("refused: %d\n", refused);
+}
+
+/* Another program takes this one's place after it has used CUDA. */
+static void replaced(void) {
+    CUdeviceptr a = alloc(s);
+    launch(a, s);
+    MUST(cuMemFreeAsync(a, s));
+    MUST(cuCtxSynchronize());
+    fflush(stdout);
+    execl("/bin/echo", "echo", "replaced", NULL);
+}
+
+/* As many arguments as a kernel may have, and one structure that is as long. */
+static void many_arguments(void) {
+    CUfunction wide;
+    CUmodule module;
+    CUdeviceptr words[512], a = alloc(s), gone = alloc(s);
+    void *params[512];
+    MUST(cuMemFreeAsync(gone, s));
+    for (int i = 0; i < 512; i++) {
+        words[i] = i % 2 ? a + i : (CUdeviceptr)-1 - i;
+        params[i] = &words[i];
+    }
+    MUST(cuModuleLoadData(&module, ""));
+    MUST(cuModuleGetFunction(&wide, module, "wide_kernel"));
+    MUST(cuLaunchKernel(wide, 1, 1, 1, 1, 1, 1, 0, s, params, NULL));
+    MUST(cuMemFreeAsync(a, t)); /* hostile: after the wide one */
+}
+void wide_kernel(void **params) { (void)params; }
+size_t wide_kernel_params[513] = {[0 ... 511] = 8, 0};
+
+int main(int count, char **names) {
+    const struct {
+        const char *name;
+        void (*run)(void);
+    } all[] = {{"wrong", wrong}, {"no-stderr", no_stderr}, {"many-threads", many_threads},
+               {"wrong-handles", wrong_handles}, {"replaced", replaced}, {"many-arguments", many_arguments}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (count > 1 && strcmp(names[1], all[i].name) == 0) {
+            begin();
+            all[i].run();
+            printf("done\n");
+            return 0;
+        }
+    }
+    return 7;
+}

@@ -1,0 +1,65 @@
+//! Programs that do what nobody expects: they run as without the library, and what is wrong is found.
+
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+use super::*;
+
+const HOSTILE: [&str; 2] = ["hostile", "hostile-looked-up"];
+
+#[test]
+fn right_programs_run_as_they_are() {
+    for way in HOSTILE {
+        for (program, printed) in [("many-threads", "done\n"), ("wrong-handles", "refused: 11\ndone\n")] {
+            for before in [&["check"][..], &["run"], &["run", "--check"]] {
+                let output = run(before, way, &[program]);
+                let said = text(&output.stderr);
+                let context = format!("{before:?} {way} {program}: {said}");
+                assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(0), printed), "{context}");
+                assert_eq!(kinds(&output), Vec::<String>::new(), "{context}");
+            }
+        }
+    }
+}
+
+#[test]
+fn all_arguments_of_a_wide_kernel_are_looked_at() {
+    for way in HOSTILE {
+        let output = run(&["check"], way, &["many-arguments"]);
+        let said = text(&output.stderr);
+        assert_eq!((kinds(&output), output.status.code()), (vec!["free-before-alloc".to_owned()], Some(1)), "{said}");
+    }
+}
+
+/// Runs the command where nobody reads what it says.
+fn unread(way: &str, program: &str) -> (Option<i32>, String) {
+    let library = std::env::current_exe().unwrap().with_file_name("libmillpond_cuda.so");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+    command.args(["check", "--"]).arg(PLACE.join(way)).arg(program);
+    command.env("LD_LIBRARY_PATH", &*PLACE).env("MILLPOND_CUDA_LIBRARY", library);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).arg0("millpond").spawn().unwrap();
+    drop(child.stderr.take());
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), text(&output.stdout))
+}
+
+#[test]
+fn what_is_said_to_nobody_ends_no_program() {
+    for way in HOSTILE {
+        assert_eq!(unread(way, "wrong"), (Some(1), "done\n".to_owned()), "{way}");
+        let output = run(&["check"], way, &["no-stderr"]);
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), "done\n".to_owned()), "{said}");
+        assert!(said.contains("1 x free-before-alloc"), "the command says it: {said}");
+    }
+}
+
+#[test]
+fn a_program_that_is_replaced_leaves_a_trace() {
+    for way in HOSTILE {
+        let (trace, output) = record(way, "replaced");
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "replaced\n".to_owned()));
+        let (said, _) = check(&trace);
+        assert!(said.contains("no violations"), "{said}");
+    }
+}
