@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use cudarc::driver::{CudaContext, CudaStream};
-use millpond::{Buffer, CudaConfig, Device, DeviceConfig, Refused, StreamKind};
+use millpond::cuda::CudaConfig;
+use millpond::raw::StreamKind;
+use millpond::{Buffer, Device, DeviceConfig, Refused};
 
 use crate::error::{Error, Result};
 use crate::slice::Slice;

@@ -3,7 +3,9 @@
 //!
 //! Run with `cargo run -p millpond --example walks`.
 
-use millpond::{Buffer, Device, GraphExec, HostConfig, Instantiate, Pool, PoolConfig, Result, Stream, Ticket};
+use millpond::graph::{GraphExec, Instantiate};
+use millpond::share::Ticket;
+use millpond::{Buffer, Device, HostConfig, Pool, PoolConfig, Result, Stream};
 
 #[inline(never)]
 fn walk_hit(stream: &Stream, pool: &Pool) -> Result<Buffer<f32>> {

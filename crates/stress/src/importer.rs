@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use millpond::{Buffer, Device, Error, Pool, PoolConfig, Result, Stream, Ticket};
+use millpond::share::Ticket;
+use millpond::{Buffer, Device, Error, Pool, PoolConfig, Result, Stream};
 
 use crate::finding::{finding, lock};
 use crate::import::import;

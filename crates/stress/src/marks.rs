@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use millpond::{Device, ExternalEvent};
+use millpond::Device;
+use millpond::graph::ExternalEvent;
 
 use crate::clock::Clock;
 use crate::finding::lock;

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use millpond::driver::{
+use millpond::config::{HostThreads, ReusePolicy, Slack};
+use millpond::cuda::CudaConfig;
+use millpond::device::Told;
+use millpond::ids::StreamId;
+use millpond::{Buffer, Device, DeviceConfig, Event, GIB, Pool, PoolConfig, Stream};
+use millpond_driver::{
     CallKind, Completion, Counting, CudaDriver, Driver, Failing, HostDriver, Schedule, SimConfig, SimDriver, Tapped,
     Watch,
-};
-use millpond::{
-    Buffer, CudaConfig, Device, DeviceConfig, Event, GIB, HostThreads, Pool, PoolConfig, ReusePolicy, Slack, Stream,
-    StreamId, Told,
 };
 
 use crate::clock::Clock;
@@ -318,7 +319,7 @@ pub(crate) fn check_gone(name: &str, dev: &Dev, is_over: bool, waits: bool) {
 pub(crate) fn open(setting: &Setting, kind: DeviceKind, seed: u64) -> Dev {
     let total_bytes = setting.total_bytes.min(64 * GIB);
     let host = |schedule| {
-        let config = millpond::driver::HostConfig { total_bytes, schedule, ..Default::default() };
+        let config = millpond_driver::HostConfig { total_bytes, schedule, ..Default::default() };
         Arc::new(HostDriver::new(config).unwrap_or_else(|error| finding(&format!("no host device: {error}"))))
     };
     let sim = |completion| {

@@ -5,7 +5,8 @@
 
 use std::ffi::c_void;
 
-use millpond::{AccessList, MemAllocNode, RawMemory};
+use millpond::graph::MemAllocNode;
+use millpond::raw::{AccessList, RawMemory};
 
 use crate::status::{Failure, Result};
 use crate::tables::alloc_nodes::AllocNodes;

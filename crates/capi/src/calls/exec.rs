@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use millpond::{GraphExec, Instantiate, Launch};
+use millpond::graph::{GraphExec, Instantiate, Launch};
 
 use crate::status::{Failure, guard, millpond_status, place};
 use crate::tables::alloc_nodes::AllocNodes;

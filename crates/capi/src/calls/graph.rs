@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use millpond::GraphNode;
+use millpond::graph::GraphNode;
 
 use super::access::{Part, graph_memory, list, millpond_access, part};
 use super::work::{Kernel, millpond_kernel};

@@ -5,7 +5,8 @@
 
 use std::ffi::{c_char, c_void};
 
-use millpond::{Buffer, Pool, RawMemory};
+use millpond::raw::RawMemory;
+use millpond::{Buffer, Pool};
 
 use super::access::graph_memory;
 use crate::status::{Failure, Result, guard, guard_hot, millpond_status, place, text};

@@ -3,7 +3,8 @@
 use std::ffi::{CString, c_char};
 use std::fmt::Write;
 
-use millpond::{Device, LiveAllocation, PoolPicture};
+use millpond::Device;
+use millpond::raw::{LiveAllocation, PoolPicture};
 
 use crate::status::{Failure, Result, guard, millpond_status, place};
 use crate::tables::device::{DEVICES, millpond_device_t};

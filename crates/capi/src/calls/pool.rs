@@ -1,6 +1,8 @@
 //! Pools and their attributes.
 
-use millpond::{PeerAccess, Pool, PoolConfig, Slack};
+use millpond::config::Slack;
+use millpond::pool::PeerAccess;
+use millpond::{Pool, PoolConfig};
 
 use crate::status::{Failure, Result, given, guard, millpond_status, place};
 use crate::tables::device::{DEVICES, millpond_device_t};

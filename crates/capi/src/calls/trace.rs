@@ -5,7 +5,7 @@
 
 use std::ffi::c_char;
 
-use millpond::Trace;
+use millpond::config::Trace;
 
 use crate::status::{Failure, guard, millpond_status, text};
 use crate::tables::device::{DEVICES, TRACE, millpond_device_t};

@@ -2,7 +2,8 @@
 
 use std::ffi::c_void;
 
-use millpond::{AccessList, Stream};
+use millpond::Stream;
+use millpond::raw::AccessList;
 
 use super::access::{Part, list, millpond_access, part};
 use crate::status::{Failure, Result, guard, millpond_status, slice};
@@ -170,7 +171,9 @@ mod tests {
     use std::ptr::null_mut;
     use std::sync::Arc;
 
-    use millpond::{Device, HostConfig, Kind, Trace};
+    use millpond::check::Kind;
+    use millpond::config::Trace;
+    use millpond::{Device, HostConfig};
     use millpond_core::check::{Checker, Settings};
     use millpond_core::trace::ops::Reader;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use millpond::MemAllocNode;
+use millpond::graph::MemAllocNode;
 
 use super::lock;
 

@@ -6,7 +6,9 @@ use std::ffi::{CString, c_char, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use millpond::{CudaConfig, Device, DeviceConfig, HostConfig, Stream, Trace};
+use millpond::config::Trace;
+use millpond::cuda::CudaConfig;
+use millpond::{Device, DeviceConfig, HostConfig, Stream};
 
 use super::alloc_nodes::AllocNodes;
 use super::handle::Table;

@@ -3,7 +3,8 @@
 //! What a stream records is an `Event`. Once a node of a graph names the event it is an `ExternalEvent` as well, which
 //! then holds all records but those of captures.
 
-use millpond::{Device, Event, ExternalEvent, Stream};
+use millpond::graph::ExternalEvent;
+use millpond::{Device, Event, Stream};
 
 use super::handle::Table;
 use crate::status::Result;

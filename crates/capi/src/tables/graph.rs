@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use millpond::{Graph, GraphNode};
+use millpond::graph::{Graph, GraphNode};
 
 use super::alloc_nodes::AllocNodes;
 use super::device::DeviceEntry;

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use millpond::driver::BiasedLock;
+use millpond_driver::BiasedLock;
 
 use crate::status::{Failure, Result};
 

@@ -15,8 +15,9 @@ use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use millpond::driver::prefetch;
-use millpond::{Buffer, RawMemory};
+use millpond::Buffer;
+use millpond::raw::RawMemory;
+use millpond_driver::prefetch;
 use rustc_hash::FxHashMap;
 
 /// Allocations begin at multiples of this, as a power of two.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use millpond::{Device, Pool, Stream, StreamKind};
+use millpond::raw::StreamKind;
+use millpond::{Device, Pool, Stream};
 
 use super::device::DeviceEntry;
 use super::handle::Table;

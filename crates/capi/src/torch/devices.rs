@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use millpond::{HostConfig, PoolConfig, Trusted};
+use millpond::raw::Trusted;
+use millpond::{HostConfig, PoolConfig};
 
 use super::private::Private;
 use crate::calls::pool::{figures, millpond_pool_statistics};

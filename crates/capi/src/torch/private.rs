@@ -23,7 +23,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ThreadId;
 
-use millpond::{AllWork, Buffer, Device, Error, Event, MIB, Pool, PoolConfig, Stream, Trusted};
+use millpond::raw::{AllWork, Trusted};
+use millpond::{Buffer, Device, Error, Event, MIB, Pool, PoolConfig, Stream};
 
 use crate::calls::pool::millpond_pool_statistics;
 use crate::status::{Failure, Result};

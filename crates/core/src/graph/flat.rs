@@ -175,7 +175,7 @@ impl Flat {
                 }
                 other => other.clone(),
             };
-            let accesses = node.accesses.iter().map(|it| Access { memory: own(it.memory), act: it.act }).collect();
+            let accesses = node.accesses.iter().map(|it| Access { memory: own(it.memory), ..*it }).collect();
             let label = node.label.clone();
             let flat = FlatNode { kind, origin, accesses, may_share: node.may_share, label, dependencies };
             last[id.index()] = self.push(flat);

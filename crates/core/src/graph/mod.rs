@@ -50,7 +50,7 @@ pub use backing::{ArenaKey, Backing, BackingStatistics, BackingStep, Blocked};
 pub use capture::{CaptureError, CaptureId, CaptureMode, CapturedEvent, Captures, Ended, Tails};
 pub use error::GraphError;
 pub use exec::{Draft, Exec, FreeRefused, LaunchRefused, Refusal, UpdateRefused};
-pub use fault::{FaultSubject, GraphFault, GraphFaultKind, NodeSite};
+pub use fault::{FaultSubject, GraphFault, NodeSite};
 pub use flat::{FlatAlloc, FlatNode};
 pub use graph::{Addressing, Graph, GraphAlloc, Node, NodeKind};
 pub use index::Index;

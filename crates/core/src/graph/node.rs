@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::ids::id;
 use crate::ids::{AllocId, StreamId};
 pub use crate::ids::{GraphId, NodeId};
-use crate::op::{Act, Place};
+use crate::op::{Act, Part, Place};
 
 id! {
     /// An allocation of one graph, made by one of its mem alloc nodes: dense, counted from 0, not used again.
@@ -50,6 +50,20 @@ pub struct Access {
     pub memory: Memory,
     /// Read or write; anything else is taken for a write.
     pub act: Act,
+    /// Which bytes of it.
+    pub part: Part,
+}
+
+impl Access {
+    /// An access to all bytes of the memory.
+    pub fn whole(memory: Memory, act: Act) -> Self {
+        Access { memory, act, part: Part::WHOLE }
+    }
+
+    /// What it does: a read, or else a write.
+    pub(super) fn kind(&self) -> Act {
+        if self.act == Act::Read { Act::Read } else { Act::Write }
+    }
 }
 
 /// What a person calls a node, and where it was made.

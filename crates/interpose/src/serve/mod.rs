@@ -1,7 +1,8 @@
 //! Serves stream-ordered memory of a program by Millpond's pool: `millpond run`.
 //!
 //! A *server* answers a wrapped call in the driver's place, or lets the driver answer. It decides nothing about order:
-//! that is the `millpond` crate's ([`Trusted`](millpond::Trusted): the program's order is trusted, as CUDA trusts it).
+//! that is the `millpond` crate's ([`Trusted`](millpond::raw::Trusted): the program's order is trusted, as CUDA trusts
+//! it).
 //!
 //! | file | one law |
 //! |---|---|
@@ -39,7 +40,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use millpond::Error;
-use millpond::driver::DriverError;
+use millpond_driver::DriverError;
 
 use crate::abi::Code;
 use crate::entry::thunk::is_inside;

@@ -8,7 +8,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use millpond::{Error, Invalid, PeerAccess, PoolConfig};
+use millpond::error::Invalid;
+use millpond::pool::PeerAccess;
+use millpond::{Error, PoolConfig};
 use rustc_hash::FxHashMap;
 
 use super::devices::{self, Served};

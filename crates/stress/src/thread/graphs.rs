@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millpond::{Error, Graph, GraphExec, GraphNode, Instantiate, Launch, MemAllocNode, Result, Stream};
+use millpond::check;
+use millpond::graph::{Graph, GraphExec, GraphNode, Instantiate, Launch, MemAllocNode};
+use millpond::{Error, Result, Stream};
 
 use crate::clock::Clock;
 use crate::finding::lock;
@@ -402,8 +404,7 @@ impl Thread<'_> {
             for buf in ended {
                 // What is freed first is freed as soon as some of it was submitted.
                 let again = is_partial.then(|| held.stream.declare(buf.buffer.read()));
-                let freed =
-                    |error: &Error| matches!(error, Error::Violation(it) if it.kind == millpond::Kind::UseAfterFree);
+                let freed = |error: &Error| error.violation().is_some_and(|it| it.kind == check::Kind::UseAfterFree);
                 if again.as_ref().is_some_and(|again| again.as_ref().is_err_and(freed)) {
                     self.say(format_args!("// b{} is freed", buf.life.id));
                     continue;

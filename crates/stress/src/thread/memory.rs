@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use millpond::Error;
-use millpond::driver::CallKind;
+use millpond_driver::CallKind;
 
 use crate::clock::Clock;
 use crate::kind::Kind;

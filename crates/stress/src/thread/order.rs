@@ -1,7 +1,7 @@
 //! What orders things: events, external events, synchronisation, what threads tell each other.
 
-use millpond::driver::{CallKind, DriverError};
 use millpond::{Error, Event};
+use millpond_driver::{CallKind, DriverError};
 
 use crate::clock::Clock;
 use crate::finding::lock;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use millpond::Ticket;
+use millpond::share::Ticket;
 
 use crate::clock::Clock;
 use crate::finding::{finding, lock};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millpond::PeerAccess;
-use millpond::driver::{CallKind, DriverError};
+use millpond::pool::PeerAccess;
+use millpond_driver::{CallKind, DriverError};
 
 use crate::clock::Clock;
 use crate::finding::{MEANT, finding, lock};

@@ -345,8 +345,11 @@ impl Lower<'_> {
                 return ends;
             }
             Work::Uses(uses) => {
-                let uses = uses.iter().flat_map(|access| self.node_effect(launch, access.memory, access.act));
-                uses.collect()
+                let of = |access: &Access| {
+                    let (effects, part) = (self.node_effect(launch, access.memory, access.act), access.part);
+                    effects.into_iter().map(move |effect| Effect { part, ..effect })
+                };
+                uses.iter().flat_map(of).collect()
             }
             Work::Alloc(memory) => vec![Effect::of_all(launch.own[memory], Act::Allocate)],
             Work::Free(memory) => self.node_effect(launch, *memory, Act::Free),

@@ -2,6 +2,8 @@
 //!
 //! A name never changes its meaning: programs and litmus files compare it.
 
+use crate::op::Act;
+
 /// Which rule is broken, or what could be better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
@@ -105,6 +107,24 @@ impl Kind {
         Kind::RedundantWait,
         Kind::EmptyWait,
     ];
+
+    /// What an act breaks that does not come after the allocation.
+    #[inline]
+    pub fn before_alloc(act: Act) -> Kind {
+        if act == Act::Free { Kind::FreeBeforeAlloc } else { Kind::UseBeforeAlloc }
+    }
+
+    /// What an act breaks that does not come after a use.
+    #[inline]
+    pub fn before_use(act: Act) -> Kind {
+        if act == Act::Free { Kind::FreeBeforeUse } else { Kind::Race }
+    }
+
+    /// What an act breaks that comes after the free.
+    #[inline]
+    pub fn after_free(act: Act) -> Kind {
+        if act == Act::Free { Kind::DoubleFree } else { Kind::UseAfterFree }
+    }
 
     /// A stable name for programs.
     pub fn name(self) -> &'static str {

@@ -6,26 +6,20 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
-
-use super::history::Use;
+use super::kept::{Done, Kept};
 use crate::op::Part;
-
-/// The uses of one segment.
-pub(super) type Uses = SmallVec<[Use; 2]>;
 
 /// Segments, by their first byte. The first begins with the allocation; each ends where the next begins.
 #[derive(Clone, Debug)]
-pub(super) struct Parts {
-    segments: BTreeMap<u64, Uses>,
+pub(super) struct Parts<D: Done> {
+    segments: BTreeMap<u64, Kept<D>>,
     /// How often one was changed since they were settled.
     changed: usize,
 }
 
-impl Parts {
+impl<D: Done> Parts<D> {
     /// One segment of all bytes.
-    pub(super) fn new(uses: Uses) -> Self {
+    pub(super) fn new(uses: Kept<D>) -> Self {
         Self { segments: BTreeMap::from([(0, uses)]), changed: 0 }
     }
 
@@ -51,39 +45,35 @@ impl Parts {
     }
 
     /// Those of the first.
-    pub(super) fn into_whole(self) -> Uses {
-        self.segments.into_values().next().unwrap_or_default()
+    pub(super) fn into_whole(self) -> Kept<D> {
+        self.segments.into_values().next().unwrap_or_else(Kept::new)
     }
 
     /// The uses of the segments that have bytes of a part; one may come several times.
-    pub(super) fn of(&self, part: Part) -> impl Iterator<Item = &Use> + Clone {
+    pub(super) fn of(&self, part: Part) -> impl Iterator<Item = &D> + Clone {
+        self.with_bytes_of(part).flat_map(Kept::all)
+    }
+
+    fn with_bytes_of(&self, part: Part) -> impl Iterator<Item = &Kept<D>> + Clone {
         let first = self.segments.range(..=part.from()).next_back().map_or(0, |(at, _)| *at);
-        self.segments.range(first..part.to()).flat_map(|(_, uses)| uses)
+        self.segments.range(first..part.to()).map(|(_, uses)| uses)
     }
 
-    /// The newest use of each kind by each stream.
-    pub(super) fn latest(&self) -> Uses {
-        let mut latest = FxHashMap::default();
-        let mut all = Uses::new();
-        for it in self.of(Part::WHOLE) {
-            let at = *latest.entry((it.point.slot, it.site.stream, it.site.act)).or_insert(all.len());
-            match all.get_mut(at) {
-                None => all.push(*it),
-                Some(known) if known.point.seq < it.point.seq => *known = *it,
-                Some(_) => {}
-            }
-        }
-        all
+    /// The segments, each with its bytes.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Part, &[D])> {
+        let ends = self.segments.keys().skip(1).copied().chain([Part::WHOLE.to()]);
+        let segments = self.segments.iter().zip(ends);
+        segments.filter_map(|((from, uses), to)| Some((Part::new(*from, to)?, uses.all())))
     }
 
-    /// The first use of a part that is so.
+    /// What is found in the first segment with bytes of a part that has it.
     #[cold]
-    pub(super) fn find(&self, part: Part, is_it: impl Fn(&Use) -> bool) -> Option<&Use> {
-        self.of(part).find(|it| is_it(it))
+    pub(super) fn find<'a, R>(&'a self, part: Part, find: impl Fn(&'a Kept<D>) -> Option<R>) -> Option<R> {
+        self.with_bytes_of(part).find_map(find)
     }
 
     /// Changes the uses of a part.
-    pub(super) fn change(&mut self, part: Part, mut change: impl FnMut(&mut Uses)) {
+    pub(super) fn change(&mut self, part: Part, mut change: impl FnMut(&mut Kept<D>)) {
         self.divide(part.from());
         self.divide(part.to());
         for (_, uses) in self.segments.range_mut(part.from()..part.to()) {
@@ -98,7 +88,7 @@ impl Parts {
         if at == Part::WHOLE.to() || self.segments.contains_key(&at) {
             return;
         }
-        let uses = self.segments.range(..at).next_back().map(|(_, uses)| uses.clone()).unwrap_or_default();
+        let uses = self.segments.range(..at).next_back().map_or_else(Kept::new, |(_, uses)| uses.clone());
         self.segments.insert(at, uses);
     }
 
@@ -115,8 +105,8 @@ impl Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::Site;
     use crate::ids::{Point, Seq, Slot, StreamId};
+    use crate::life::{Site, Use};
     use crate::op::{Act, Place};
 
     fn by(seq: Seq) -> Use {
@@ -128,13 +118,19 @@ mod tests {
         Part::new(from, to).expect("it has bytes")
     }
 
-    fn seqs(parts: &Parts, from: u64, to: u64) -> Vec<Seq> {
+    fn kept(uses: &[Use]) -> Kept<Use> {
+        let mut kept = Kept::new();
+        uses.iter().for_each(|it| kept.push(*it));
+        kept
+    }
+
+    fn seqs(parts: &Parts<Use>, from: u64, to: u64) -> Vec<Seq> {
         parts.of(part(from, to)).map(|it| it.point.seq).collect()
     }
 
     #[test]
     fn a_part_has_its_own_uses() {
-        let mut parts = Parts::new([by(1)].into_iter().collect());
+        let mut parts = Parts::new(kept(&[by(1)]));
         parts.change(part(100, 200), |uses| uses.push(by(2)));
         assert_eq!(seqs(&parts, 0, 100), [1]);
         assert_eq!(seqs(&parts, 99, 101), [1, 1, 2]);
@@ -148,23 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_of_a_stream_stands_for_what_it_did_before() {
-        let mut parts = Parts::new(Uses::new());
-        for (at, seq) in [(0, 3), (1, 9), (2, 4), (3, 9)] {
-            parts.change(part(at, at + 1), |uses| uses.push(by(seq)));
-        }
-        assert_eq!(parts.latest()[..], [by(9)]);
-    }
-
-    #[test]
     fn neighbours_with_the_same_uses_are_one() {
-        let mut parts = Parts::new(Uses::new());
+        let mut parts = Parts::new(Kept::new());
         for from in [0, 10, 30, 20] {
             parts.change(part(from, from + 10), |uses| uses.push(by(1)));
         }
         assert_eq!(parts.segments.keys().copied().collect::<Vec<_>>(), [0, 40]);
-        parts.change(Part::WHOLE, |uses| *uses = [by(2)].into_iter().collect());
+        parts.change(Part::WHOLE, |uses| *uses = kept(&[by(2)]));
         assert!(parts.is_whole());
-        assert_eq!(parts.into_whole().len(), 1);
+        assert_eq!(parts.into_whole().all(), [by(2)]);
     }
 }

@@ -1,42 +1,19 @@
-//! What has been done to one life of an allocation, as far as it can still matter.
+//! One life of memory: its allocation, its uses, and whether an act may come here.
 //!
-//! Knows points and sites; not where the memory is. The simple version keeps every access for ever. Here an access is
-//! dropped once a later write comes after it, or a later access if it is a read itself, because whatever must come
-//! after the later one then comes after it, too. (A read drops no write: another read need not come after the first,
-//! but must come after the write.) What stays are two antichains, of at most one write and one read a chain: two
-//! unordered kernels may read an allocation, and both must precede the free. (One "last access" would forget one of
-//! them, which is a well-known bug.) They are of all bytes, until an operation uses a part of them: then each part has
-//! its own (`parts`), until something that is done to all makes them one again.
+//! Knows what was done; who comes before whom the caller says. Not where the memory is, and not that it was freed: that
+//! whoever keeps it knows, and what comes after that breaks [`Kind::after_free`] (a stream's memory has another life by
+//! then).
 
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::kept::Done;
 use super::kind::Kind;
-use super::parts::{Parts, Uses};
-use crate::ids::{Point, StreamId};
-use crate::op::{Act, Part, Place};
+use super::site::Use;
+use super::uses::Uses;
+use crate::ids::{Point, Slot, StreamId};
+use crate::op::{Act, Part};
 use crate::order::Knows;
-
-/// Where an operation stands in its program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Site {
-    /// What it does.
-    pub act: Act,
-    /// On which stream.
-    pub stream: StreamId,
-    /// The how many-th operation of that stream it is, counted from 1.
-    pub op: u64,
-    /// Where in the source.
-    pub place: Place,
-}
-
-/// One thing done to an allocation: where in the order, and by whom.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Use {
-    /// Its point.
-    pub point: Point,
-    /// What it was and where it stands in the program.
-    pub site: Site,
-}
 
 /// Why an operation is wrong: what it had to come after and does not.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,91 +32,120 @@ impl Fault {
     pub fn new(kind: Kind, earlier: Use) -> Self {
         Self { kind, earlier, ends: Box::new([earlier]) }
     }
+
+    /// The fault of touching a life that was freed.
+    #[cold]
+    pub fn after_free(free: Use, act: Act) -> Self {
+        Self::new(Kind::after_free(act), free)
+    }
 }
 
 /// One life of an allocation: its birth and the uses that something later may have to come after.
 #[derive(Clone, Debug)]
 #[repr(C)] // What each alloc and free needs lies together: the birth, and how many uses there are.
-pub struct History {
-    born: Use,
-    /// Where there are parts, one of theirs: whoever finds none need not look for parts.
-    uses: Uses,
-    parts: Option<Box<Parts>>,
+pub struct History<D: Done = Use> {
+    born: D,
+    uses: Uses<D>,
 }
 
-impl History {
+impl<D: Done> History<D> {
     /// A life that begins at `born`.
     #[inline]
-    pub fn new(born: Use) -> Self {
-        Self { born, uses: Uses::new(), parts: None }
+    pub fn new(born: D) -> Self {
+        Self { born, uses: Uses::new() }
     }
 
     /// Begins a new life in the same place.
     #[inline]
-    pub fn restart(&mut self, born: Use) {
+    pub fn restart(&mut self, born: D) {
         self.born = born;
         if !self.uses.is_empty() {
-            self.forget_uses();
+            self.uses.clear();
         }
     }
 
-    #[inline(never)]
-    fn forget_uses(&mut self) {
-        self.uses.clear();
-        self.parts = None;
-    }
-
     /// Where it was allocated.
-    pub fn born(&self) -> Use {
+    pub fn born(&self) -> D {
         self.born
     }
 
     /// The uses that something later may have to come after; one of several parts may come several times.
-    pub fn uses(&self) -> impl Iterator<Item = &Use> + Clone {
+    pub fn uses(&self) -> impl Iterator<Item = &D> + Clone {
         self.uses_of(Part::WHOLE)
     }
 
-    /// The newest read, write and free of each stream: who comes after these comes after all that was done.
-    pub fn latest(&self) -> SmallVec<[Use; 2]> {
-        self.parts.as_ref().map_or_else(|| self.uses.clone(), |parts| parts.latest())
+    /// Those of a part.
+    pub fn uses_of(&self, part: Part) -> impl Iterator<Item = &D> + Clone {
+        self.uses.of(part)
+    }
+
+    /// Those of bytes that have the same uses, with these bytes; some have none.
+    pub fn by_part(&self) -> impl Iterator<Item = (Part, &[D])> {
+        self.uses.by_part()
     }
 
     /// How much is kept, for who lets it settle: uses of all bytes, or parts with uses.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
-        self.parts.as_ref().map_or(self.uses.len(), |parts| parts.len())
+        self.uses.len()
     }
 
-    /// Those of a part.
-    pub fn uses_of(&self, part: Part) -> impl Iterator<Item = &Use> + Clone {
-        let whole: &[Use] = if self.parts.is_none() { &self.uses } else { &[] };
-        whole.iter().chain(self.parts.as_deref().into_iter().flat_map(move |parts| parts.of(part)))
-    }
-
-    /// Whether `who` may use a part of the memory with its next operation: it must come after the allocation and, where
-    /// `races` are looked for, a write after every use of these bytes and a read after every write.
+    /// Whether `act` may be done to these bytes next, by who comes after what `is_before` says: it must come after the
+    /// allocation, a free after every use, and where `races` are looked for a write after every use of these bytes and
+    /// a read after every write.
+    ///
+    /// # Errors
+    /// The rule that is broken, and the other side.
     #[inline]
-    pub fn check_use(&self, act: Act, part: Part, who: &impl Knows, races: bool) -> Result<(), Fault> {
-        let conflicts = |earlier: &&Use| act.conflicts(earlier.site.act);
-        if !who.covers(self.born.point) {
-            return Err(self.fault(Kind::UseBeforeAlloc, self.born, part, who, |it| races && conflicts(&it)));
+    pub fn check(&self, act: Act, part: Part, races: bool, is_before: impl Fn(&D) -> bool) -> Result<(), (Kind, D)> {
+        if !is_before(&self.born) {
+            return Err((Kind::before_alloc(act), self.born));
         }
-        if !races {
+        if !races && act != Act::Free {
             return Ok(());
         }
-        match self.find(part, |earlier| conflicts(&earlier) && !who.covers(earlier.point)) {
-            Some(earlier) => Err(self.fault(Kind::Race, *earlier, part, who, |it| conflicts(&it))),
+        match self.uses.find(act, part, |earlier| !is_before(earlier)) {
+            Some(earlier) => Err((Kind::before_use(act), *earlier)),
             None => Ok(()),
         }
+    }
+
+    /// Adds a use, in place of those that it stands for.
+    #[inline]
+    pub fn add(&mut self, new: D, part: Part, is_before: impl Fn(&D) -> bool) {
+        self.uses.add(new, part, is_before);
+    }
+
+    /// Adds a use, without looking for those that it stands for.
+    pub fn push(&mut self, new: D, part: Part) {
+        self.uses.push(new, part);
+    }
+}
+
+impl History {
+    /// [`check`](Self::check) of a use by the next operation of `who`.
+    ///
+    /// # Errors
+    /// What it must come after and does not.
+    #[inline]
+    pub fn check_use(&self, act: Act, part: Part, who: &impl Knows, races: bool) -> Result<(), Fault> {
+        let checked = self.check(act, part, races, |earlier| who.covers(earlier.point));
+        checked.map_err(|broken| self.fault(broken, (act, part, races), who))
+    }
+
+    /// [`check`](Self::check) of a free by the next operation of `who`.
+    ///
+    /// # Errors
+    /// What it must come after and does not.
+    #[inline]
+    pub fn check_free(&self, who: &impl Knows) -> Result<(), Fault> {
+        self.check_use(Act::Free, Part::WHOLE, who, true)
     }
 
     /// Adds a use of a part that was found right; `who` stood before it when it was checked.
     #[inline]
     pub fn add_use(&mut self, new: Use, part: Part, who: &impl Knows) {
-        match part.is_whole() && self.is_whole() {
-            true => add(&mut self.uses, new, who),
-            false => self.change(part, |uses| add(uses, new, who)),
-        }
+        self.add(new, part, |known| who.covers(known.point));
     }
 
     /// Adds something that a free must come after, whoever did it and whatever that knew. What its chain did before
@@ -151,115 +157,64 @@ impl History {
             _ => true,
         };
         let is_before = |known: &Use| known.point.slot == new.point.slot && known.point.seq <= new.point.seq;
-        self.change(Part::WHOLE, |uses| {
-            uses.retain(|known| !(is_before(known) && outweighs(known)));
-            uses.push(new);
-        });
+        self.uses.retain(|known| !(is_before(known) && outweighs(known)));
+        self.uses.push(new, Part::WHOLE);
+    }
+
+    /// The newest read, write and free of each stream: who comes after these comes after all that was done.
+    pub fn latest(&self) -> SmallVec<[Use; 2]> {
+        let mut latest = SmallVec::new();
+        keep_newest(&mut latest, self.uses(), |it| (it.point.slot, it.site.stream, Some(it.site.act)));
+        latest
     }
 
     /// Forgets the uses that all streams come after: nothing that is still to come can be unordered with them.
     pub fn settle(&mut self, is_settled: impl Fn(Point) -> bool) {
-        self.change(Part::WHOLE, |uses| uses.retain(|known| !is_settled(known.point)));
-        self.parts.iter_mut().for_each(|parts| parts.settled());
+        self.uses.settle(|known| !is_settled(known.point));
     }
 
     /// Whether parts are used by themselves, and settling them would cost no more than was done since the last time.
     #[inline]
     pub fn is_due(&self) -> bool {
-        self.parts.as_ref().is_some_and(|parts| parts.is_due())
-    }
-
-    /// Changes the uses of a part.
-    fn change(&mut self, part: Part, mut change: impl FnMut(&mut Uses)) {
-        if part.is_whole() && self.is_whole() {
-            return change(&mut self.uses);
-        }
-        let mut parts = self.parts.take().unwrap_or_else(|| Box::new(Parts::new(std::mem::take(&mut self.uses))));
-        parts.change(part, change);
-        match parts.is_whole() {
-            true => self.uses = parts.into_whole(),
-            false => {
-                self.uses = parts.of(Part::WHOLE).take(1).copied().collect();
-                self.parts = Some(parts);
-            }
-        }
-    }
-
-    /// Whether all bytes have the same uses.
-    #[inline]
-    fn is_whole(&self) -> bool {
-        self.uses.is_empty() || self.parts.is_none()
-    }
-
-    /// Whether `who` may free the memory with its next operation: it must come after the allocation and every use.
-    #[inline]
-    pub fn check_free(&self, who: &impl Knows) -> Result<(), Fault> {
-        if !who.covers(self.born.point) {
-            return Err(self.fault(Kind::FreeBeforeAlloc, self.born, Part::WHOLE, who, |_| true));
-        }
-        match self.find(Part::WHOLE, |earlier| !who.covers(earlier.point)) {
-            Some(earlier) => Err(self.fault(Kind::FreeBeforeUse, *earlier, Part::WHOLE, who, |_| true)),
-            None => Ok(()),
-        }
-    }
-
-    #[inline]
-    fn find(&self, part: Part, is_it: impl Fn(&Use) -> bool) -> Option<&Use> {
-        match &self.parts {
-            _ if self.uses.is_empty() => None,
-            None => self.uses.iter().find(|it| is_it(it)),
-            Some(parts) => parts.find(part, is_it),
-        }
+        self.uses.is_due()
     }
 
     /// Whether all points are so: of its birth and all uses.
     #[inline]
     pub fn all_points(&self, is_so: impl Fn(Point) -> bool) -> bool {
-        is_so(self.born.point) && self.find(Part::WHOLE, |it| !is_so(it.point)).is_none()
-    }
-
-    /// The fault, and how far each stream has to be come after for all that it did to these bytes, which one edge does.
-    #[cold]
-    fn fault(
-        &self,
-        kind: Kind,
-        earlier: Use,
-        part: Part,
-        who: &impl Knows,
-        must_precede: impl Fn(&Use) -> bool,
-    ) -> Fault {
-        let chain = |it: &Use| (it.point.slot, it.site.stream);
-        let mut ends = vec![earlier];
-        for it in self.uses_of(part).filter(|it| must_precede(it) && !who.covers(it.point)) {
-            match ends.iter_mut().find(|known| chain(known) == chain(it)) {
-                Some(known) if known.point.seq < it.point.seq => *known = *it,
-                Some(_) => {}
-                None => ends.push(*it),
-            }
-        }
-        Fault { kind, earlier, ends: ends.into() }
+        is_so(self.born.point) && self.uses.find(Act::Free, Part::WHOLE, |it| !is_so(it.point)).is_none()
     }
 
     /// The points after which the memory is free for certain: of its birth and all uses.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         std::iter::once(self.born.point).chain(self.uses().map(|known| known.point))
     }
+
+    /// The fault, and how far each stream has to be come after for all that it did to these bytes, which one edge does.
+    #[cold]
+    fn fault(&self, (kind, earlier): (Kind, Use), next: (Act, Part, bool), who: &impl Knows) -> Fault {
+        let (act, part, races) = next;
+        let must_precede =
+            |it: &&Use| (act == Act::Free || (races && act.conflicts(it.site.act))) && !who.covers(it.point);
+        let mut ends = SmallVec::<[Use; 2]>::from_elem(earlier, 1);
+        keep_newest(&mut ends, self.uses_of(part).filter(must_precede), |it| (it.point.slot, it.site.stream, None));
+        Fault { kind, earlier, ends: ends.into_vec().into() }
+    }
 }
 
-/// Adds a use to those of the same bytes.
-#[inline]
-fn add(uses: &mut Uses, new: Use, who: &impl Knows) {
-    // Of one launch a write outweighs a read.
-    let outweighs = |known: &Use| new.site.act == Act::Write || known.site.act != Act::Write;
-    let is_news = |known: &Use| !(outweighs(known) && who.covers(known.point));
-    // The new one takes the place of the first that it stands for: nearly always there is just that one.
-    let Some(first) = uses.iter().position(|known| !is_news(known)) else { return uses.push(new) };
-    uses[first] = new;
-    let mut at = first + 1;
-    while at < uses.len() {
-        match is_news(&uses[at]) {
-            true => at += 1,
-            false => drop(uses.swap_remove(at)),
+/// The newest use with each key, where the first of that key stands.
+fn keep_newest<'a>(
+    newest: &mut SmallVec<[Use; 2]>,
+    uses: impl Iterator<Item = &'a Use>,
+    key: impl Fn(&Use) -> (Slot, StreamId, Option<Act>),
+) {
+    let mut places: FxHashMap<_, usize> = newest.iter().enumerate().map(|(at, it)| (key(it), at)).collect();
+    for it in uses {
+        let at = *places.entry(key(it)).or_insert(newest.len());
+        match newest.get_mut(at) {
+            None => newest.push(*it),
+            Some(known) if known.point.seq < it.point.seq => *known = *it,
+            Some(_) => {}
         }
     }
 }
@@ -268,8 +223,8 @@ fn add(uses: &mut Uses, new: Use, who: &impl Knows) {
 mod tests {
     use std::sync::Arc;
 
+    use super::super::site::Site;
     use super::*;
-    use crate::ids::{Slot, StreamId};
     use crate::op::Place;
     use crate::order::Chain;
 
