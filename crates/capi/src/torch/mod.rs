@@ -4,8 +4,8 @@
 //! memory is used on the stream that allocated it, or on streams that it has recorded for it. So nothing is checked
 //! here; a free is a point of its stream, after everything that was submitted there.
 //!
-//! What such a program means is in [`Trusted`](millpond::raw::Trusted); here are its entry points, the buffers by address
-//! ([`pointers`](crate::tables::pointers)), and the memory of graphs that it captures ([`private`]).
+//! What such a program means is in [`Trusted`](millpond::raw::Trusted); here are its entry points, the buffers by
+//! address ([`pointers`](crate::tables::pointers)), and the memory of graphs that it captures ([`private`]).
 //!
 //! A stream is known by its handle, is never forgotten, and is asked later how far it is: it must not be destroyed
 //! while the library is used. PyTorch's own streams never are; of CuPy's the Python package keeps those that allocated.
