@@ -469,16 +469,6 @@ millpond_status millpond_pool_get_access(int32_t *access, millpond_pool_t pool, 
 // Gives idle memory back to the system until `keep_bytes` are left (CUDA: cudaMemPoolTrimTo).
 millpond_status millpond_pool_trim_to(millpond_pool_t pool, uint64_t keep_bytes);
 
-// The reason of the calling thread's last failure, in words: never null, empty where nothing has failed. It is valid
-// until the thread's next failing call.
-const char *millpond_last_error(void);
-
-// The name of a status, such as "MILLPOND_ERROR_ORDER"; "unknown" for a number that is none.
-const char *millpond_status_name(int32_t status);
-
-// The library's version, such as "0.1.0".
-const char *millpond_version(void);
-
 // Opens a stream that is ordered with the legacy default stream (CUDA: cudaStreamCreate).
 millpond_status millpond_stream_create(millpond_stream_t *stream, millpond_device_t device);
 
@@ -528,6 +518,60 @@ millpond_status millpond_stream_set_name(millpond_stream_t stream, const char *n
 
 // The stream's number on its device, as messages give it.
 millpond_status millpond_stream_get_number(uint32_t *number, millpond_stream_t stream);
+
+// Begins a trace: all that is done on devices that are opened from now on is written to the file, what was in it is
+// gone. `millpond check FILE` finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment
+// variable MILLPOND_TRACE names a file for all devices of the process.
+millpond_status millpond_trace_start(const char *path);
+
+// Devices that are opened from now on are in no trace. The file is whole once those that are in it have gone.
+millpond_status millpond_trace_stop(void);
+
+// Writes what the device's trace holds so far, if it has one: a crash after this loses none of it.
+millpond_status millpond_trace_flush(millpond_device_t device);
+
+// Runs a C function as a kernel at this point of the stream, after checking the declared accesses: each must come
+// after its allocation and before the free, and unordered accesses of other streams must not conflict. For a host
+// device.
+millpond_status millpond_launch(millpond_stream_t stream,
+                                millpond_kernel kernel,
+                                void *argument,
+                                const millpond_access *accesses,
+                                size_t count);
+
+// Declares, and checks as millpond_launch does, what the next kernel on this stream uses that the program launches
+// itself (`<<<>>>`, cuBLAS). In a capture of a CUDA device what comes to the stream up to its next call is a node.
+millpond_status millpond_declare(millpond_stream_t stream,
+                                 const millpond_access *accesses,
+                                 size_t count);
+
+// Copies host memory to the device in stream order; the source can be reused at once (CUDA: cudaMemcpyAsync).
+millpond_status millpond_memcpy_htod_async(void *to,
+                                           const void *from,
+                                           size_t bytes,
+                                           millpond_stream_t stream);
+
+// Copies device memory to the host and waits for it (CUDA: cudaMemcpyAsync and cudaStreamSynchronize).
+millpond_status millpond_memcpy_dtoh(void *to, const void *from, size_t bytes, millpond_stream_t stream);
+
+// Copies between device memory in stream order (CUDA: cudaMemcpyAsync).
+millpond_status millpond_memcpy_dtod_async(void *to,
+                                           const void *from,
+                                           size_t bytes,
+                                           millpond_stream_t stream);
+
+// Sets each byte in stream order (CUDA: cudaMemsetAsync). As there, `value` is cut to a byte.
+millpond_status millpond_memset_async(void *pointer, int32_t value, size_t bytes, millpond_stream_t stream);
+
+// The reason of the calling thread's last failure, in words: never null, empty where nothing has failed. It is valid
+// until the thread's next failing call.
+const char *millpond_last_error(void);
+
+// The name of a status, such as "MILLPOND_ERROR_ORDER"; "unknown" for a number that is none.
+const char *millpond_status_name(int32_t status);
+
+// The library's version, such as "0.1.0".
+const char *millpond_version(void);
 
 // The allocation function for CUDAPluggableAllocator. Where no memory is left it throws a C++ exception with the
 // report, which begins with "CUDA out of memory.", as PyTorch goes on with a null pointer otherwise; without a C++ runtime in the process, or for 0 bytes, it
@@ -605,50 +649,6 @@ millpond_status millpond_torch_memory_picture(char **json, int32_t device);
 // Not 0: the numbers of devices in the millpond_torch_ and millpond_trusted_ calls mean host devices instead of CUDA
 // ones, for tests on machines without a GPU. Only before the first of those calls.
 millpond_status millpond_torch_use_host(int32_t host);
-
-// Begins a trace: all that is done on devices that are opened from now on is written to the file, what was in it is
-// gone. `millpond check FILE` finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment
-// variable MILLPOND_TRACE names a file for all devices of the process.
-millpond_status millpond_trace_start(const char *path);
-
-// Devices that are opened from now on are in no trace. The file is whole once those that are in it have gone.
-millpond_status millpond_trace_stop(void);
-
-// Writes what the device's trace holds so far, if it has one: a crash after this loses none of it.
-millpond_status millpond_trace_flush(millpond_device_t device);
-
-// Runs a C function as a kernel at this point of the stream, after checking the declared accesses: each must come
-// after its allocation and before the free, and unordered accesses of other streams must not conflict. For a host
-// device.
-millpond_status millpond_launch(millpond_stream_t stream,
-                                millpond_kernel kernel,
-                                void *argument,
-                                const millpond_access *accesses,
-                                size_t count);
-
-// Declares, and checks as millpond_launch does, what the next kernel on this stream uses that the program launches
-// itself (`<<<>>>`, cuBLAS). In a capture of a CUDA device what comes to the stream up to its next call is a node.
-millpond_status millpond_declare(millpond_stream_t stream,
-                                 const millpond_access *accesses,
-                                 size_t count);
-
-// Copies host memory to the device in stream order; the source can be reused at once (CUDA: cudaMemcpyAsync).
-millpond_status millpond_memcpy_htod_async(void *to,
-                                           const void *from,
-                                           size_t bytes,
-                                           millpond_stream_t stream);
-
-// Copies device memory to the host and waits for it (CUDA: cudaMemcpyAsync and cudaStreamSynchronize).
-millpond_status millpond_memcpy_dtoh(void *to, const void *from, size_t bytes, millpond_stream_t stream);
-
-// Copies between device memory in stream order (CUDA: cudaMemcpyAsync).
-millpond_status millpond_memcpy_dtod_async(void *to,
-                                           const void *from,
-                                           size_t bytes,
-                                           millpond_stream_t stream);
-
-// Sets each byte in stream order (CUDA: cudaMemsetAsync). As there, `value` is cut to a byte.
-millpond_status millpond_memset_async(void *pointer, int32_t value, size_t bytes, millpond_stream_t stream);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -3,23 +3,18 @@
 //! Decides nothing about memory: each entry turns handles and pointers into the library's things, calls it, and turns
 //! what comes back into a status.
 //!
-//! | file | one law |
-//! |---|---|
-//! | `status` | every call gives a status; its text is kept for the thread; nothing unwinds into the caller |
-//! | `handle` | what the caller holds is a number: stale, null and foreign ones are refused |
-//! | `pointers` | which buffer is at an address, found without a lock |
-//! | `device`, `pool`, `stream`, `event` | their calls |
-//! | `memory` | allocate and free by pointer |
-//! | `access` | pointers of a launch become declared accesses |
-//! | `work` | launches, copies, fills |
-//! | `capture`, `graph`, `exec` | graphs with memory |
-//! | `picture` | what is live, as JSON |
-//! | `trace` | what the program does, in a file |
-//! | `torch` | memory for programs whose order is trusted: PyTorch, CuPy |
+//! Each uses only those above it:
+//!
+//! * `status`: every call gives a status; its text is kept for the thread; nothing unwinds into the caller.
+//! * `tables`: what the caller holds is a number (`handle`): stale, null and foreign ones are refused. Which buffer is
+//!   at an address, found without a lock (`pointers`).
+//! * `calls`: the functions. Devices, pools, streams, events; memory by pointer; launches and copies, whose pointers
+//!   become declared accesses (`access`); graphs; traces.
+//! * `torch`: memory for programs whose order is trusted: PyTorch, CuPy.
 //!
 //! Invariants: **no-unwind**: every entry is a [`status::guard`], so that no panic crosses the boundary.
 //! **number-handles**: no handle is an address; what it names is found in a table and cannot dangle.
-//! **one-place**: each live buffer of the C side is in `pointers`, once; whoever takes it out owns it.
+//! **one-place**: each live buffer of the C side is in `tables/pointers`, once; whoever takes it out owns it.
 //!
 //! Every pointer argument must be null or valid for what the call does with it; that is the one promise that C callers
 //! make, and each entry's `# Safety` is that.
@@ -27,21 +22,7 @@
 #![allow(unreachable_pub)] // The functions are reached from C.
 #![allow(clippy::missing_safety_doc)] // It is one promise, said above.
 
-mod access;
-mod capture;
-mod device;
-mod event;
-mod exec;
-#[cfg(test)]
-mod forked;
-mod graph;
-mod handle;
-mod memory;
-mod picture;
-mod pointers;
-mod pool;
+mod calls;
 mod status;
-mod stream;
+mod tables;
 mod torch;
-mod trace;
-mod work;

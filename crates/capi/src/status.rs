@@ -9,7 +9,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond::Error;
-use millpond::driver::process;
+use millpond_driver::process;
 
 /// What became of a call. Everything but `MILLPOND_SUCCESS` means that nothing has happened; `millpond_last_error` has
 /// the reason in words.

@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
-use millpond::{PoolConfig, ReusePolicy, Slack};
+use millpond::PoolConfig;
+use millpond::config::{ReusePolicy, Slack};
 use millpond_core::check::Settings;
 use millpond_core::units::{GIB, KIB, MIB, TIB};
 

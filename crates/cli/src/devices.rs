@@ -7,9 +7,10 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
-use millpond::driver::cuda::survey::{Facts, survey};
-use millpond::driver::{Driver, HostConfig, HostDriver, SimConfig, SimDriver};
-use millpond::{Bytes, Properties};
+use millpond::device::Properties;
+use millpond::units::Bytes;
+use millpond_driver::cuda::survey::{Facts, survey};
+use millpond_driver::{Driver, HostConfig, HostDriver, SimConfig, SimDriver};
 use serde::Serialize;
 
 use crate::Status;

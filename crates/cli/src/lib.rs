@@ -31,7 +31,7 @@ pub mod plan;
 pub mod recorded;
 #[cfg(feature = "command")]
 pub mod replay;
-mod source;
+pub mod source;
 pub mod view;
 
 #[cfg(feature = "command")]

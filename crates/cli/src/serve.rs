@@ -7,11 +7,12 @@ mod touch;
 
 use std::collections::BTreeMap;
 
-use millpond::driver::{CallCounts, CallKind, Watch};
-use millpond::{Buffer, Device, HostConfig, Pool, SimConfig, Stream};
+use millpond::config::SimConfig;
+use millpond::{Buffer, Device, HostConfig, Pool, Stream};
 use millpond_cli::args::DeviceKind;
 use millpond_cli::replay::{Figures, ServeError, Server, Setup};
 use millpond_core::units::TIB;
+use millpond_driver::{CallCounts, CallKind, Watch};
 
 use touch::Patterns;
 

@@ -10,11 +10,9 @@ use flate2::bufread::GzDecoder;
 use millpond_core::trace::ops::MAGIC;
 use millpond_litmus::Program;
 
+use crate::recorded::gunzip::{GZIP, Gunzip};
 use crate::recorded::input::{self, Counted, Source};
 use crate::recorded::{self, Place, Recorded, Refusal};
-
-/// How gzipped data begins.
-const GZIP: &[u8] = &[0x1f, 0x8b];
 
 /// How much of the beginning is looked at.
 const HEAD: u64 = 4096;
@@ -48,7 +46,7 @@ impl Opened {
     pub(crate) fn open(path: &Path) -> Result<Self, Refusal> {
         let source: Box<dyn Read> = match path.as_os_str() == "-" {
             true => Box::new(io::stdin()),
-            false => Box::new(recorded::open(path)?),
+            false => Box::new(input::open(path)?),
         };
         let (head, source) = input::prefix(source)?;
         let is_zipped = head.starts_with(GZIP);
@@ -114,6 +112,19 @@ impl Opened {
     }
 }
 
+/// Reads a file, or standard input for `-`. A snapshot or a trace of several devices gives one program for each device
+/// with events.
+///
+/// # Errors
+/// Where the file cannot be read or is not a right recording; the refusal names the file.
+pub fn read_file(path: &Path) -> Result<Vec<Recorded>, Refusal> {
+    let found = Opened::open(path).and_then(|opened| match opened.kind() {
+        Kind::Recording | Kind::Trace | Kind::Other => opened.recordings(&input::shown(&recorded::file_stem(path))),
+        _ => Err(opened.refuse("replay").expect("its kind is known")),
+    });
+    found.map_err(|refusal| refusal.in_file(path))
+}
+
 /// Whether the first line names the columns of a table of lifetimes.
 fn is_table(head: &[u8]) -> bool {
     let line = head.trim_ascii_start().split(|&byte| byte == b'\n').next().unwrap_or_default();
@@ -140,68 +151,9 @@ fn is_litmus(head: &[u8]) -> bool {
     })
 }
 
-/// Gzipped data, member by member; what follows it and is not gzipped is named, and not taken for damage.
-pub(crate) struct Gunzip<R> {
-    member: Option<GzDecoder<R>>,
-}
-
-impl<R: BufRead> Gunzip<R> {
-    pub(crate) fn new(source: R) -> Self {
-        Self { member: Some(GzDecoder::new(source)) }
-    }
-}
-
-impl<R: BufRead> Read for Gunzip<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let Some(member) = &mut self.member else { return Ok(0) };
-            let read = member.read(buffer)?;
-            if read > 0 || buffer.is_empty() {
-                return Ok(read);
-            }
-            let mut rest = self.member.take().expect("there is a member").into_inner();
-            // As gzip does: zeros are padding.
-            while let [0, ..] = rest.fill_buf()? {
-                let zeros = rest.fill_buf()?.iter().take_while(|&&byte| byte == 0).count();
-                rest.consume(zeros);
-            }
-            match rest.fill_buf()? {
-                [] => return Ok(0),
-                [0x1f, ..] => self.member = Some(GzDecoder::new(rest)),
-                _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "something else follows it")),
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
-    use flate2::Compression;
-    use flate2::write::GzEncoder;
-
     use super::*;
-
-    fn zipped(bytes: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(bytes).unwrap();
-        encoder.finish().unwrap()
-    }
-
-    fn unzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
-        let mut plain = Vec::new();
-        Gunzip::new(bytes).read_to_end(&mut plain).map(|_| plain)
-    }
-
-    #[test]
-    fn members_and_padding_are_read_and_garbage_is_named() {
-        let both = [zipped(b"one"), zipped(b"two"), vec![0; 700]].concat();
-        assert_eq!(unzip(&both).unwrap(), b"onetwo");
-        let error = unzip(&[zipped(b"one"), b"garbage".to_vec()].concat()).unwrap_err();
-        assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::InvalidData, "something else follows it".into()));
-        assert_eq!(unzip(&zipped(b"one")[..12]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-    }
 
     #[test]
     fn beginnings_tell_what_is_in_a_file() {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use millpond_cli::recorded::{self, Format, Recorded, Skipped};
+use millpond_cli::source;
 use millpond_core::trace::Event::{self, Alloc, Free};
 
 fn data(name: &str) -> PathBuf {
@@ -13,7 +14,7 @@ fn data(name: &str) -> PathBuf {
 }
 
 fn read(name: &str) -> Recorded {
-    let mut found = recorded::read_file(&data(name)).unwrap_or_else(|refusal| panic!("{refusal}"));
+    let mut found = source::read_file(&data(name)).unwrap_or_else(|refusal| panic!("{refusal}"));
     assert_eq!(found.len(), 1, "{name}");
     found.remove(0)
 }
@@ -77,7 +78,7 @@ fn snapshots_of_every_protocol() {
 
 #[test]
 fn a_snapshot_of_two_devices_is_two_programs() {
-    let found = recorded::read_file(&data("two_devices.pickle")).unwrap();
+    let found = source::read_file(&data("two_devices.pickle")).unwrap();
     assert_eq!(found.iter().map(|recorded| recorded.gpu).collect::<Vec<_>>(), [Some(0), Some(1)]);
     assert_eq!(found[0].program.events(), SNAPSHOT);
     assert_eq!(found[1].program.events(), [Alloc { id: 0, bytes: 4096, stream: 0 }, Free { id: 0, stream: 0 }]);
@@ -85,7 +86,7 @@ fn a_snapshot_of_two_devices_is_two_programs() {
 
 #[test]
 fn a_snapshot_without_history_says_how_to_record() {
-    let text = recorded::read_file(&data("no_history.pickle")).unwrap_err().to_string();
+    let text = source::read_file(&data("no_history.pickle")).unwrap_err().to_string();
     assert!(text.contains("no device has any allocation in its history"), "{text}");
     assert!(text.contains("help: call torch.cuda.memory._record_memory_history()"), "{text}");
 }
@@ -140,7 +141,7 @@ fn the_recordings_of_the_project() {
         ("multistream", 11_156, 2_278_842_400),
     ] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/files/traces/{name}.jsonl.gz"));
-        let found = recorded::read_file(&path).unwrap_or_else(|refusal| panic!("{refusal}"));
+        let found = source::read_file(&path).unwrap_or_else(|refusal| panic!("{refusal}"));
         assert_eq!(found[0].program.name(), name);
         assert_eq!((found[0].program.events().len(), found[0].program.peak_bytes()), (events, peak));
     }
@@ -277,9 +278,9 @@ fn what_a_file_says_is_shown_short_and_harmless() {
 
 #[test]
 fn what_is_no_file_is_refused() {
-    let text = recorded::read_file(&data("")).unwrap_err().to_string();
+    let text = source::read_file(&data("")).unwrap_err().to_string();
     assert!(text.contains("tests/data/: a directory, not a file"), "{text}");
-    let text = recorded::read_file(&data("elsewhere/missing.jsonl")).unwrap_err().to_string();
+    let text = source::read_file(&data("elsewhere/missing.jsonl")).unwrap_err().to_string();
     assert!(text.contains("missing.jsonl: cannot be opened: no such file or directory\n  help:"), "{text}");
 }
 

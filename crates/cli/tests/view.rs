@@ -157,7 +157,8 @@ fn bad_input_is_refused_and_nothing_is_written() {
 
 /// A trace of a program with a graph and, as the library would refuse it, a made-up free that nothing orders.
 fn trace(name: &str) -> PathBuf {
-    use millpond::{Device, HostConfig, Trace};
+    use millpond::config::Trace;
+    use millpond::{Device, HostConfig};
     use millpond_core::ids::{DeviceId, HostId, PoolId, StreamId};
     use millpond_core::op::{Memory, Op, Place, StreamRole, What};
     use millpond_core::trace::ops::{Reader, Writer};

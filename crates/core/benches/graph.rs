@@ -60,8 +60,8 @@ fn build(nodes: usize, chains: usize) -> Graph {
             }
             _ => {
                 let id = AllocId(random.below(OUTSIDE as usize) as u32);
-                let outside = Access { memory: Memory::External { id, generation: 0 }, act: Act::Read };
-                let own = held[stream].last().map(|alloc| Access { memory: Memory::Own(*alloc), act: Act::Write });
+                let outside = Access::whole(Memory::External { id, generation: 0 }, Act::Read);
+                let own = held[stream].last().map(|alloc| Access::whole(Memory::Own(*alloc), Act::Write));
                 let accesses: Vec<Access> = own.into_iter().chain([outside]).collect();
                 vec![graph.add_work(Work::Kernel, &after, &accesses, label).expect("a right kernel")]
             }

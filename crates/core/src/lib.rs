@@ -11,6 +11,7 @@
 //! | [`units`] | checked address arithmetic |
 //! | [`op`] | everything a program can do, as data |
 //! | [`order`] | clocks, snapshots, streams, events, host threads: what comes before what |
+//! | [`life`] | one piece of memory: what was done to it, and what the next act has to come after |
 //! | [`space`] | which physical chunk backs which virtual range |
 //! | [`plan`] | offsets for lifetimes known in advance |
 //! | [`pool`] | which bytes are free, for whom, after what |
@@ -23,6 +24,7 @@
 pub mod check;
 pub mod graph;
 pub mod ids;
+pub mod life;
 pub mod op;
 pub mod order;
 pub mod plan;

@@ -8,6 +8,7 @@ use millpond_core::graph::{
     Memory, NodeId, Standing, UpdateRefused, Work,
 };
 use millpond_core::ids::{AllocId, Slot};
+use millpond_core::op::Part;
 use millpond_core::order::{Base, Chain, Knows, Slots};
 use millpond_core::units::{MIB, Range};
 use proptest::prelude::*;
@@ -21,7 +22,7 @@ fn graph(id: u32, addressing: Addressing) -> Graph {
 }
 
 fn kernel(graph: &mut Graph, after: &[NodeId], uses: &[(Memory, Act)]) -> NodeId {
-    let accesses: Vec<Access> = uses.iter().map(|&(memory, act)| Access { memory, act }).collect();
+    let accesses: Vec<Access> = uses.iter().map(|&(memory, act)| Access::whole(memory, act)).collect();
     graph.add_work(Work::Kernel, after, &accesses, Label::default()).unwrap()
 }
 
@@ -91,10 +92,29 @@ fn the_summary_has_one_entry_for_each_outside_memory() {
     let foreign = Memory::Foreign { graph: GraphId(3), alloc: GraphAllocId(0) };
     let free = graph.add_free(&[last], foreign, Label::default()).unwrap();
     let summary = exec(&graph, false).summary().clone();
-    let demands: Vec<_> = summary.demands.iter().map(|it| (it.memory, it.act, it.node)).collect();
+    let demands: Vec<_> = summary.demands.iter().map(|it| (it.memory, it.act, it.nodes[0].0)).collect();
     assert_eq!(demands, [(OUTSIDE, Act::Read, NodeId(0)), (foreign, Act::Free, free)]);
     let marks: Vec<_> = summary.marks.iter().map(|it| (it.memory, it.act, it.node)).collect();
     assert_eq!(marks, [(OUTSIDE, Act::Read, last), (foreign, Act::Free, free)]);
+}
+
+#[test]
+fn what_nodes_do_to_bytes_side_by_side_is_one_entry() {
+    let mut graph = graph(0, Addressing::Fixed);
+    let mut write = |from, to| {
+        let part = Part::new(from, to).unwrap();
+        graph
+            .add_work(Work::Kernel, &[], &[Access { memory: OUTSIDE, act: Act::Write, part }], Label::default())
+            .unwrap()
+    };
+    let (high, low, far) = (write(512, 1024), write(0, 512), write(2048, 2049));
+    let summary = exec(&graph, false).summary().clone();
+    let part = |from, to| Part::new(from, to).unwrap();
+    let demands: Vec<_> = summary.demands.iter().map(|it| (it.part, it.nodes.to_vec())).collect();
+    let both = vec![(high, part(512, 1024)), (low, part(0, 512))];
+    assert_eq!(demands, [(part(0, 1024), both), (part(2048, 2049), vec![(far, part(2048, 2049))])]);
+    let marks: Vec<_> = summary.marks.iter().map(|it| (it.part, it.act)).collect();
+    assert_eq!(marks, [(part(0, 1024), Act::Write), (part(2048, 2049), Act::Write)]);
 }
 
 #[test]

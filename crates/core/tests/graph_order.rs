@@ -31,7 +31,7 @@ fn kernel(graph: &mut Graph, dependencies: &[NodeId]) -> NodeId {
 }
 
 fn kernel_on(graph: &mut Graph, dependencies: &[NodeId], allocs: &[GraphAllocId]) -> NodeId {
-    let accesses: Vec<_> = allocs.iter().map(|id| Access { memory: Memory::Own(*id), act: Act::Write }).collect();
+    let accesses: Vec<_> = allocs.iter().map(|id| Access::whole(Memory::Own(*id), Act::Write)).collect();
     graph.add_work(Work::Kernel, dependencies, &accesses, "k".into()).unwrap()
 }
 

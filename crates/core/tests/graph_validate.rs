@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Finding, Place};
+use millpond_core::check::{Act, Finding, Kind, Place};
 use millpond_core::graph::{
-    Access, Addressing, Draft, Graph, GraphAllocId, GraphFault, GraphFaultKind, GraphId, Label, Memory, NodeId,
-    NodeKind, Refusal, Work,
+    Access, Addressing, Draft, Graph, GraphAllocId, GraphFault, GraphId, Label, Memory, NodeId, NodeKind, Refusal, Work,
 };
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::Names;
@@ -20,7 +19,7 @@ fn graph(id: u32) -> Graph {
 }
 
 fn kernel(graph: &mut Graph, after: &[NodeId], act: Act, memory: Memory, name: &str) -> NodeId {
-    graph.add_work(Work::Kernel, after, &[Access { memory, act }], name.into()).unwrap()
+    graph.add_work(Work::Kernel, after, &[Access::whole(memory, act)], name.into()).unwrap()
 }
 
 fn own(alloc: GraphAllocId) -> Memory {
@@ -38,7 +37,7 @@ fn faults(graph: &Graph) -> Vec<GraphFault> {
 }
 
 #[track_caller]
-fn assert_fault(graph: &Graph, kind: GraphFaultKind, earlier: NodeId, later: NodeId) -> GraphFault {
+fn assert_fault(graph: &Graph, kind: Kind, earlier: NodeId, later: NodeId) -> GraphFault {
     let faults = faults(graph);
     assert_eq!(faults.len(), 1, "{faults:#?}");
     let fault = faults.into_iter().next().unwrap();
@@ -57,7 +56,7 @@ fn in_a_capture_the_later_node_waits_for_the_earlier_one() {
     let on = |stream| Label { stream: Some(StreamId(stream)), ..Label::default() };
     let mut graph = graph(0);
     let (node, alloc) = graph.add_alloc(&[], 4, on(1)).unwrap();
-    let write = [Access { memory: own(alloc), act: Act::Write }];
+    let write = [Access::whole(own(alloc), Act::Write)];
     graph.add_work(Work::Kernel, &[node], &write, on(2)).unwrap();
     graph.add_work(Work::Kernel, &[node], &write, on(1)).unwrap();
     let help = |graph: &Graph| faults(graph).iter().map(|fault| fault.help(&plain)).collect::<Vec<_>>();
@@ -76,7 +75,7 @@ fn a_use_without_a_path_from_the_alloc_node() {
     let label = Label { name: Some("total".into()), place: Place::Line(49), stream: None };
     let (node, alloc) = graph.add_alloc(&[], 4, label).unwrap();
     let user = kernel(&mut graph, &[], Act::Read, own(alloc), "sum");
-    let fault = assert_fault(&graph, GraphFaultKind::UseBeforeAlloc, node, user);
+    let fault = assert_fault(&graph, Kind::UseBeforeAlloc, node, user);
     let finding = Finding::of_graph(graph.id(), &fault, &Names::new(), &plain);
     assert_eq!(
         finding.to_string(),
@@ -101,7 +100,7 @@ fn a_free_without_a_path_from_every_use() {
     let one = kernel(&mut graph, &[node], Act::Read, own(alloc), "one");
     let two = kernel(&mut graph, &[node], Act::Read, own(alloc), "two");
     let free = graph.add_free(&[one], own(alloc), Label::default()).unwrap();
-    let fault = assert_fault(&graph, GraphFaultKind::FreeBeforeUse, two, free);
+    let fault = assert_fault(&graph, Kind::FreeBeforeUse, two, free);
     assert!(fault.sentence().contains("with no path from kernel `two`, which reads it"), "{fault:?}");
     assert!(fault.help(&plain).contains("an edge from node 2 to node 3"), "{fault:?}");
     graph.add_edge(two, free).unwrap();
@@ -113,7 +112,7 @@ fn a_free_without_a_path_from_the_alloc_node() {
     let mut graph = graph(0);
     let (node, alloc) = graph.add_alloc(&[], 4, "total".into()).unwrap();
     let free = graph.add_free(&[], own(alloc), Label::default()).unwrap();
-    assert_fault(&graph, GraphFaultKind::FreeBeforeAlloc, node, free);
+    assert_fault(&graph, Kind::FreeBeforeAlloc, node, free);
 }
 
 #[test]
@@ -122,7 +121,7 @@ fn a_use_after_the_free() {
     let (node, alloc) = graph.add_alloc(&[], 4, "total".into()).unwrap();
     let free = graph.add_free(&[node], own(alloc), Label::default()).unwrap();
     let user = kernel(&mut graph, &[free], Act::Write, own(alloc), "late");
-    let fault = assert_fault(&graph, GraphFaultKind::UseAfterFree, free, user);
+    let fault = assert_fault(&graph, Kind::UseAfterFree, free, user);
     assert!(fault.help(&plain).starts_with("free it after node 2"), "{fault:?}");
 }
 
@@ -132,9 +131,9 @@ fn unordered_writes_race_unless_both_promise() {
     let (node, alloc) = graph.add_alloc(&[], 4, "total".into()).unwrap();
     let one = kernel(&mut graph, &[node], Act::Write, own(alloc), "one");
     let two = kernel(&mut graph, &[node], Act::Read, own(alloc), "two");
-    assert_fault(&graph, GraphFaultKind::Race, one, two);
+    assert_fault(&graph, Kind::Race, one, two);
     graph.set_may_share(one, true);
-    assert_fault(&graph, GraphFaultKind::Race, one, two);
+    assert_fault(&graph, Kind::Race, one, two);
     graph.set_may_share(two, true);
     assert!(faults(&graph).is_empty());
 }
@@ -145,7 +144,7 @@ fn a_read_does_not_hide_the_write_before_it() {
     let write = kernel(&mut graph, &[], Act::Write, OUTSIDE, "write");
     kernel(&mut graph, &[write], Act::Read, OUTSIDE, "read");
     let beside = kernel(&mut graph, &[], Act::Read, OUTSIDE, "beside");
-    assert_fault(&graph, GraphFaultKind::Race, write, beside);
+    assert_fault(&graph, Kind::Race, write, beside);
 }
 
 #[test]
@@ -154,7 +153,7 @@ fn memory_of_another_graph_is_followed_from_its_free_on() {
     let foreign = Memory::Foreign { graph: GraphId(7), alloc: GraphAllocId(1) };
     let one = kernel(&mut graph, &[], Act::Read, foreign, "one");
     let free = graph.add_free(&[], foreign, "free".into()).unwrap();
-    let fault = assert_fault(&graph, GraphFaultKind::FreeBeforeUse, one, free);
+    let fault = assert_fault(&graph, Kind::FreeBeforeUse, one, free);
     assert!(fault.sentence().starts_with("graph allocation 1 of graph 7 is freed by mem free `free`"), "{fault:?}");
     graph.add_edge(one, free).unwrap();
     let again = graph.add_free(&[free], foreign, "again".into()).unwrap_err();
@@ -163,7 +162,7 @@ fn memory_of_another_graph_is_followed_from_its_free_on() {
     let mut child = self::graph(1);
     child.add_free(&[], foreign, "again".into()).unwrap();
     graph.add_child(&[free], Arc::new(child), Label::default()).unwrap();
-    assert_eq!(faults(&graph)[0].kind, GraphFaultKind::DoubleFree);
+    assert_eq!(faults(&graph)[0].kind, Kind::DoubleFree);
     graph.remove_node(free).unwrap();
     graph.add_free(&[one], foreign, "anew".into()).unwrap();
 }
@@ -176,7 +175,7 @@ fn shared_addresses_need_the_path_that_was_there() {
     let (later, b) = graph.add_alloc(&[free], 4 * MIB, "b".into()).unwrap();
     assert_eq!(graph.alloc(a).unwrap().range, graph.alloc(b).unwrap().range);
     graph.remove_edge(free, later).unwrap();
-    let fault = assert_fault(&graph, GraphFaultKind::SharedBytes, free, later);
+    let fault = assert_fault(&graph, Kind::SharedAddresses, free, later);
     assert!(fault.sentence().contains("addresses of an earlier allocation"), "{fault:?}");
     graph.add_edge(free, later).unwrap();
     assert!(faults(&graph).is_empty());
@@ -208,7 +207,7 @@ fn a_parent_uses_and_frees_what_its_child_allocates() {
     assert!(exec.summary().demands.is_empty(), "nothing of it is outside");
     parent.remove_edge(inside, user).unwrap();
     let kinds: Vec<_> = faults(&parent).iter().map(|fault| fault.kind).collect();
-    assert!(kinds.contains(&GraphFaultKind::UseBeforeAlloc), "{kinds:?}");
+    assert!(kinds.contains(&Kind::UseBeforeAlloc), "{kinds:?}");
     let _ = free;
 }
 
@@ -221,7 +220,7 @@ fn a_child_and_its_copy_live_one_after_the_other() {
     let mut parent = graph(0);
     let one = parent.add_child(&[], Arc::clone(&child), Label::default()).unwrap();
     let two = parent.add_child(&[], copy, Label::default()).unwrap();
-    assert_eq!(faults(&parent)[0].kind, GraphFaultKind::SharedBytes);
+    assert_eq!(faults(&parent)[0].kind, Kind::SharedAddresses);
     parent.add_edge(one, two).unwrap();
     assert!(faults(&parent).is_empty());
     // The same child a second time has no name of its own for its memory.

@@ -11,7 +11,8 @@ use common::{Outcome, report};
 use cudarc::cublas::sys::{cublasOperation_t::CUBLAS_OP_N, cublasSetWorkspace_v2};
 use cudarc::cublas::{CudaBlas, Gemm, GemmConfig};
 use cudarc::driver::{CudaStream, DevicePtrMut};
-use millpond_cudarc::millpond::{Buffer, Instantiate, MIB};
+use millpond_cudarc::millpond::graph::Instantiate;
+use millpond_cudarc::millpond::{Buffer, MIB};
 use millpond_cudarc::{Context, In, Out, Stream};
 
 /// Rows and columns of all matrices.

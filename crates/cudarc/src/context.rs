@@ -1,21 +1,17 @@
 //! Millpond beside a context of cudarc: one device, and the streams that both know.
-//!
-//! Each stream of cudarc's is taken over once, and kept until its work has completed: a [`Slice`] that ends must come
-//! after all that any of them may have done with it.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::ThreadId;
+use std::sync::Arc;
 
 use bytemuck::Pod;
 use cudarc::driver::{CudaContext, CudaStream};
-use millpond::{Buffer, CudaConfig, Device, DeviceConfig, Refused, StreamKind};
+use millpond::cuda::CudaConfig;
+use millpond::raw::StreamKind;
+use millpond::{Buffer, Device, DeviceConfig, Refused};
 
 use crate::error::{Error, Result};
 use crate::slice::Slice;
 use crate::stream::Stream;
-
-/// CUDA's handle of the calling thread's default stream.
-const PER_THREAD: usize = 2;
+use crate::streams::Streams;
 
 /// A context of cudarc's, with Millpond's device over it. Clones name the same one.
 ///
@@ -25,34 +21,6 @@ pub struct Context {
     device: Device,
     cudarc: Arc<CudaContext>,
     streams: Arc<Streams>,
-}
-
-/// The streams that were taken over.
-#[derive(Debug, Default)]
-pub(crate) struct Streams(Mutex<Vec<Known>>);
-
-#[derive(Debug)]
-struct Known {
-    /// Whose it is, where it is a thread's default stream.
-    thread: Option<ThreadId>,
-    stream: Stream,
-}
-
-impl Known {
-    /// Whether the program still has it, or work is in it. It is held here, and by Millpond's own handle.
-    fn is_needed(&self) -> bool {
-        let stream = self.stream.cudarc();
-        let is_default = stream.cu_stream() as usize <= PER_THREAD;
-        is_default || Arc::strong_count(stream) > 2 || !self.stream.is_idle().unwrap_or(false)
-    }
-}
-
-impl Streams {
-    /// All of them.
-    pub(crate) fn all(&self) -> Vec<Stream> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.iter().map(|known| known.stream.clone()).collect()
-    }
 }
 
 impl Context {
@@ -118,21 +86,15 @@ impl Context {
         if **stream.context() != *self.cudarc {
             return Err(Error::OtherContext);
         }
-        let thread = (stream.cu_stream() as usize == PER_THREAD).then(|| std::thread::current().id());
-        let mut known = self.streams.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known.iter().find(|known| **known.stream.cudarc() == **stream && known.thread == thread) {
-            return Ok(known.stream.clone());
-        }
-        // Streams that the program has dropped are kept until their work has completed.
-        known.retain(Known::is_needed);
-        let native = stream.cu_stream() as u64;
-        // cudarc's streams are non-blocking ones. Of a borrowed one that is not, less is known than is so.
-        // SAFETY: the context was compared, and what keeps the stream open is kept.
-        let ours =
-            unsafe { self.device.adopt_stream_keeping(native, StreamKind::NonBlocking, Arc::clone(stream) as Arc<_>) }?;
-        let stream = Stream::new(ours, Arc::clone(stream));
-        known.push(Known { thread, stream: stream.clone() });
-        Ok(stream)
+        self.streams.known_or(stream, || {
+            let native = stream.cu_stream() as u64;
+            // cudarc's streams are non-blocking ones. Of a borrowed one that is not, less is known than is so.
+            // SAFETY: the context was compared, and what keeps the stream open is kept.
+            let ours = unsafe {
+                self.device.adopt_stream_keeping(native, StreamKind::NonBlocking, Arc::clone(stream) as Arc<_>)
+            }?;
+            Ok(Stream::new(ours, Arc::clone(stream)))
+        })
     }
 
     /// Hands a buffer to code that wants a `CudaSlice`: from this point of the stream on, until the [`Slice`] ends, its

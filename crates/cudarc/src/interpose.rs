@@ -15,8 +15,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cudarc::driver::sys::{self, CUdeviceptr, CUresult, CUstream};
-use millpond::driver::DriverError;
-use millpond::{Buffer, Device, Pool, PoolConfig, Trusted};
+use millpond::error::DriverError;
+use millpond::raw::Trusted;
+use millpond::{Buffer, Device, Pool, PoolConfig};
 
 use crate::error::Result;
 

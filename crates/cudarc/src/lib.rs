@@ -53,6 +53,7 @@ mod error;
 pub mod interpose;
 mod slice;
 mod stream;
+mod streams;
 mod views;
 
 pub use context::Context;

@@ -16,8 +16,8 @@ use cudarc::driver::{
 };
 use millpond::{Buffer, Refused};
 
-use crate::context::Streams;
 use crate::stream::Stream;
+use crate::streams::Streams;
 
 /// Memory of Millpond's that is a [`CudaSlice`] meanwhile: borrow one, or take views of it. Made by
 /// [`Context::slice`](crate::Context::slice); dropping it frees the memory, to Millpond, after everything that the

@@ -9,7 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
-use millpond::{CaptureError, Queue};
+use millpond::error::CaptureError;
+use millpond::raw::Queue;
 
 use crate::error::{Error, Result};
 use crate::views::Views;

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, LaunchArgs, PushKernelArg, SyncOnDrop};
-use millpond::{Access, Elements, Read, Write};
+use millpond::raw::Elements;
+use millpond::{Access, Read, Write};
 
 /// Accesses that can be declared to [`Stream::run`](crate::Stream::run): those of Millpond, alone, in tuples and in
 /// arrays.

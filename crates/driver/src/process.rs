@@ -6,12 +6,14 @@
 //! not: in the new process the thread has lost the number by which it owns locks, so that every
 //! [`BiasedLock`](crate::BiasedLock) lock is taken by its slow way, which asks.
 
+mod forked;
+
 use std::ffi::c_int;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use forked::{is_forked, refuse_forked};
 
 use crate::biased_lock_sync::forget_thread_number;
-use crate::{DriverError, Result};
 
 /// A function that the system calls. It must not panic.
 pub type Handler = extern "C" fn();
@@ -22,8 +24,6 @@ unsafe extern "C" {
     safe fn _exit(status: c_int) -> !;
     safe fn pthread_atfork(before: Option<Handler>, parent: Option<Handler>, child: Option<Handler>) -> c_int;
 }
-
-static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
 /// Has `handler` called when the process ends by `exit`, or `main` returns. Whether it will be.
 pub fn at_exit(handler: Handler) -> bool {
@@ -54,30 +54,8 @@ pub fn watch_forks(before: Handler, parent: Handler, child: Handler) {
     });
 }
 
-/// Whether this process was forked from one that used the library.
-#[inline]
-pub fn is_forked() -> bool {
-    IS_FORKED.load(Ordering::Relaxed)
-}
-
-/// Refuses where the process was forked from one that used the library.
-///
-/// # Errors
-/// [`DriverError::Lost`], which says so.
-#[inline]
-pub fn refuse_forked() -> Result<()> {
-    if is_forked() { Err(forked()) } else { Ok(()) }
-}
-
-#[cold]
-fn forked() -> DriverError {
-    let reason = "this process was forked from the one that opened it, and it stays with that: use no device after a \
-                  fork, or exec a program that opens its own";
-    DriverError::Lost { reason: reason.into() }
-}
-
 /// In the new process, before `fork` returns there.
 extern "C" fn mark_child() {
-    IS_FORKED.store(true, Ordering::Relaxed);
+    forked::set();
     forget_thread_number();
 }

@@ -6,6 +6,9 @@
 //! Locks: `state` is not held while anything waits or runs.
 
 mod all_work;
+mod allocations;
+pub(crate) mod graphs;
+pub(crate) mod open;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -17,11 +20,12 @@ use std::thread::ThreadId;
 use millpond_driver::cuda::abi::{Code, Context, Event, EventName, Stream};
 use millpond_driver::{CopyKind, Driver, HostConfig, HostDriver, RawMark, RawStream, StreamFlags, Task, Work};
 
-use crate::allocations::Allocations;
 use crate::between::{Named, Opened};
-use crate::contexts::{self, is_pageable};
-use crate::graphs::{Action, Graphs};
+use crate::current;
 use crate::memory::{Memory, Side, code};
+use crate::settings::is_pageable;
+use allocations::Allocations;
+use graphs::{Action, Graphs};
 
 /// What the library calls back.
 pub(crate) use millpond_driver::cuda::abi::graph::HostFunction;
@@ -174,7 +178,7 @@ impl Device {
         let mut state = self.state()?;
         let raw = answer(self.host.open_stream(StreamFlags::default()))?;
         let handle = fresh_handle();
-        state.streams.insert(handle, Open { raw, is_blocking, context: contexts::current() });
+        state.streams.insert(handle, Open { raw, is_blocking, context: current::context() });
         Ok(Stream(handle))
     }
 
@@ -223,12 +227,10 @@ impl Device {
                 }
                 return Ok(legacy);
             }
-            Stream::PER_THREAD => {
-                Open { raw: self.per_thread(state)?, is_blocking: true, context: contexts::current() }
-            }
+            Stream::PER_THREAD => Open { raw: self.per_thread(state)?, is_blocking: true, context: current::context() },
             other => *state.streams.get(&other.0).ok_or(Code::INVALID_HANDLE)?,
         };
-        if open.context != contexts::current() {
+        if open.context != current::context() {
             return Err(Code::INVALID_HANDLE);
         }
         if let (true, Some(legacy)) = (open.is_blocking, state.legacy) {
@@ -264,7 +266,7 @@ impl Device {
 
     fn add_event(&self, reach: Reach) -> Result<Event, Code> {
         let handle = fresh_handle();
-        let known = Known { context: contexts::current(), recorded: None, reach };
+        let known = Known { context: current::context(), recorded: None, reach };
         self.state()?.events.insert(handle, known);
         Ok(Event(handle))
     }
@@ -308,7 +310,7 @@ impl Device {
         let raw = self.begin(&mut state, stream)?;
         let mark = answer(self.host.mark(raw))?;
         // A stream and its event are of one context.
-        let known = state.events.get_mut(&event.0).filter(|known| known.context == contexts::current());
+        let known = state.events.get_mut(&event.0).filter(|known| known.context == current::context());
         let known = known.ok_or(Code::INVALID_HANDLE)?;
         match &known.reach {
             // Others wait for the record before, or made it.
@@ -333,7 +335,7 @@ impl Device {
         let mut owner = None;
         let awaited = match self.recorded(event) {
             Err(_) => {
-                let others = contexts::devices().filter(|(ordinal, _)| *ordinal != self.ordinal);
+                let others = open::devices().filter(|(ordinal, _)| *ordinal != self.ordinal);
                 let found = others.into_iter().find_map(|(_, other)| Some((other.recorded(event).ok()?, other)));
                 let (awaited, other) = found.ok_or(Code::INVALID_HANDLE)?;
                 owner = Some(other);
@@ -408,7 +410,7 @@ impl Device {
         drop(state);
         let mut abroad = Vec::new();
         for side in strangers {
-            let owner = contexts::devices().filter(|(ordinal, _)| *ordinal != self.ordinal).find_map(|(_, device)| {
+            let owner = open::devices().filter(|(ordinal, _)| *ordinal != self.ordinal).find_map(|(_, device)| {
                 let owns = device.state().ok()?.memory.contains(side.at);
                 owns.then_some(device)
             });

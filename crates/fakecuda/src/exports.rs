@@ -15,9 +15,12 @@ use millpond_driver::cuda::abi::{
 use millpond_driver::{CopyKind, Driver};
 
 use crate::contexts::{self, current_device};
+use crate::current;
+use crate::device::open;
 use crate::device::{HostFunction, is_callback};
 use crate::faults;
 use crate::memory::code;
+use crate::settings;
 
 /// As on GPUs of today.
 const GRANULARITY: u64 = 2 * MIB;
@@ -103,15 +106,15 @@ exports! {
     }
     "cuDeviceGetCount" cuDeviceGetCount(count: *mut c_int) {
         // SAFETY: the caller's place.
-        unsafe { put(count, contexts::count() as c_int) }
+        unsafe { put(count, settings::devices() as c_int) }
     }
     "cuDeviceGet" cuDeviceGet(device: *mut c_int, ordinal: c_int) {
-        contexts::check(ordinal)?;
+        open::check(ordinal)?;
         // SAFETY: the caller's place.
         unsafe { put(device, ordinal) }
     }
     "cuDeviceGetName" cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) {
-        contexts::check(device)?;
+        open::check(device)?;
         let text = format!("fakecuda {device}\0");
         if usize::try_from(length).is_ok_and(|length| length >= text.len()) && !name.is_null() {
             // SAFETY: the caller's place has that length.
@@ -121,21 +124,21 @@ exports! {
         Err(Code::INVALID_VALUE)
     }
     "cuDeviceGetAttribute" cuDeviceGetAttribute(value: *mut c_int, which: c_int, device: c_int) {
-        contexts::check(device)?;
+        open::check(device)?;
         let answer = match which {
             attribute::CAPABILITY_MAJOR => 9,
             attribute::CAPABILITY_MINOR | attribute::MEMORY_POOLS => 0,
             attribute::VIRTUAL_MEMORY | attribute::FILE_DESCRIPTORS => 1,
-            attribute::IPC_EVENTS => c_int::from(contexts::has_ipc_events()),
+            attribute::IPC_EVENTS => c_int::from(settings::has_ipc_events()),
             _ => return Err(Code::INVALID_VALUE),
         };
         // SAFETY: the caller's place.
         unsafe { put(value, answer) }
     }
     "cuDeviceTotalMem" cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) {
-        contexts::check(device)?;
+        open::check(device)?;
         // SAFETY: the caller's place.
-        unsafe { put(bytes, contexts::total_bytes() as usize) }
+        unsafe { put(bytes, settings::total_bytes() as usize) }
     }
     "cuDevicePrimaryCtxRetain" cuDevicePrimaryCtxRetain(context: *mut Context, device: c_int) {
         let retained = contexts::retain(device)?;
@@ -143,10 +146,10 @@ exports! {
         unsafe { put(context, retained) }
     }
     "cuDevicePrimaryCtxRelease" cuDevicePrimaryCtxRelease_v2(device: c_int) {
-        contexts::release(device)
+        open::release(device)
     }
     "cuDeviceCanAccessPeer" cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) {
-        let answer = contexts::are_peers(device, peer)?;
+        let answer = open::are_peers(device, peer)?;
         // SAFETY: the caller's place.
         unsafe { put(can, c_int::from(answer)) }
     }
@@ -159,24 +162,24 @@ exports! {
         contexts::destroy(context)
     }
     "cuCtxGetDevice" cuCtxGetDevice(device: *mut c_int) {
-        let ordinal = contexts::current_ordinal()?;
+        let ordinal = current::ordinal()?;
         // SAFETY: the caller's place.
         unsafe { put(device, ordinal) }
     }
     "cuCtxGetCurrent" cuCtxGetCurrent(context: *mut Context) {
         // SAFETY: the caller's place.
-        unsafe { put(context, contexts::current()) }
+        unsafe { put(context, current::context()) }
     }
     "cuCtxSetCurrent" cuCtxSetCurrent(context: Context) {
-        contexts::set(context);
+        current::set(context);
         Ok(())
     }
     "cuCtxPushCurrent" cuCtxPushCurrent_v2(context: Context) {
-        contexts::push(context);
+        current::push(context);
         Ok(())
     }
     "cuCtxPopCurrent" cuCtxPopCurrent_v2(context: *mut Context) {
-        let popped = contexts::pop()?;
+        let popped = current::pop()?;
         // SAFETY: the caller's place.
         unsafe { put(context, popped) }
     }
@@ -184,7 +187,7 @@ exports! {
         current_device()?.synchronize()
     }
     "cuCtxRecordEvent" cuCtxRecordEvent(context: Context, event: Event) {
-        if context != contexts::current() {
+        if context != current::context() {
             return Err(Code::INVALID_CONTEXT);
         }
         current_device()?.record_all(event)
@@ -256,19 +259,19 @@ exports! {
         current_device()?.with_memory(|memory, host| memory.map(host, at, bytes as u64, offset as u64, handle))
     }
     "cuMemSetAccess" cuMemSetAccess(at: u64, bytes: usize, access: *const AccessDesc, count: usize) {
-        if access.is_null() || !(1..=contexts::count()).contains(&count) {
+        if access.is_null() || !(1..=settings::devices()).contains(&count) {
             return Err(Code::INVALID_VALUE);
         }
         // SAFETY: the caller's structures, so many.
         let access = unsafe { std::slice::from_raw_parts(access, count) };
-        let own = contexts::current_ordinal()?;
+        let own = current::ordinal()?;
         for AccessDesc { location, flags } in access {
             let is_known = location.kind == Location::DEVICE
                 && matches!(*flags, AccessDesc::NONE | AccessDesc::READ | AccessDesc::READ_WRITE);
             if !is_known {
                 return Err(Code::INVALID_VALUE);
             }
-            if location.id != own && !contexts::are_peers(location.id, own)? {
+            if location.id != own && !open::are_peers(location.id, own)? {
                 return Err(Code::INVALID_DEVICE);
             }
         }
@@ -292,7 +295,7 @@ exports! {
         current_device()?.finish(stream)
     }
     "cuStreamGetCtx" cuStreamGetCtx(stream: Stream, context: *mut Context) {
-        let found = contexts::devices().find_map(|(_, device)| device.context_of(stream));
+        let found = open::devices().find_map(|(_, device)| device.context_of(stream));
         // SAFETY: the caller's place.
         unsafe { put(context, found.ok_or(Code::INVALID_HANDLE)?) }
     }
@@ -353,7 +356,7 @@ exports! {
 
 /// Plain memory of the current device is all that there is.
 fn check_property(property: AllocationProp) -> Outcome {
-    let device = contexts::current_ordinal()?;
+    let device = current::ordinal()?;
     match property == AllocationProp::on(device) || property == AllocationProp::shareable_on(device) {
         true => Ok(()),
         false => Err(Code::INVALID_VALUE),

@@ -33,15 +33,15 @@
 //! | `memory` | its memory: chunks, mappings, and who uses them |
 //! | `faults` | calls made to fail |
 
-mod allocations;
 mod between;
 mod contexts;
+mod current;
 mod device;
 mod exports;
 mod faults;
-mod graphs;
 mod memory;
 mod pools;
+mod settings;
 
 use std::ffi::{CString, c_char, c_uint};
 use std::path::PathBuf;

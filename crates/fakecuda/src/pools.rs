@@ -8,8 +8,9 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use millpond_driver::cuda::abi::Code;
 
-use crate::contexts;
 use crate::device::fresh_handle;
+use crate::device::open;
+use crate::settings;
 
 /// Default pools are named by this and the device's number.
 const DEFAULT: usize = 0xF001_0000;
@@ -61,14 +62,14 @@ pub(crate) fn pools() -> MutexGuard<'static, Pools> {
 
 impl Pools {
     fn find(&mut self, handle: usize) -> Result<&mut Pool, Code> {
-        if let Some(device) = handle.checked_sub(DEFAULT).filter(|device| *device < contexts::count()) {
+        if let Some(device) = handle.checked_sub(DEFAULT).filter(|device| *device < settings::devices()) {
             return Ok(self.pools.entry(handle).or_insert_with(|| Pool::new(device as c_int)));
         }
         self.pools.get_mut(&handle).ok_or(Code::INVALID_VALUE)
     }
 
     pub(crate) fn create(&mut self, device: c_int) -> Result<usize, Code> {
-        contexts::check(device)?;
+        open::check(device)?;
         let handle = fresh_handle();
         self.pools.insert(handle, Pool::new(device));
         Ok(handle)
@@ -85,7 +86,7 @@ impl Pools {
     }
 
     pub(crate) fn default_of(device: c_int) -> Result<usize, Code> {
-        contexts::check(device)?;
+        open::check(device)?;
         Ok(DEFAULT + device as usize)
     }
 
@@ -125,7 +126,7 @@ impl Pools {
     }
 
     pub(crate) fn set_access(&mut self, handle: usize, device: c_int, flags: c_int) -> Result<(), Code> {
-        contexts::check(device)?;
+        open::check(device)?;
         self.find(handle)?.access.insert(device, flags);
         Ok(())
     }

@@ -12,7 +12,9 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use millpond::{Buffer, Device, GraphExec, HostConfig, Instantiate, KIB, MIB, Pool, PoolConfig, SimConfig, Stream};
+use millpond::config::SimConfig;
+use millpond::graph::{GraphExec, Instantiate};
+use millpond::{Buffer, Device, HostConfig, KIB, MIB, Pool, PoolConfig, Stream};
 use numbers::Random;
 
 const ROUNDS: usize = 7;

@@ -4,7 +4,9 @@
 
 use std::time::Instant;
 
-use millpond::{Buffer, Device, Graph, GraphNode, HostConfig, Instantiate, MIB, MemAllocNode, Result, SimConfig};
+use millpond::config::SimConfig;
+use millpond::graph::{Graph, GraphNode, Instantiate, MemAllocNode};
+use millpond::{Buffer, Device, HostConfig, MIB, Result};
 
 const ROUNDS: usize = 9;
 

@@ -15,7 +15,8 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use millpond::{Buffer, Device, KIB, MIB, Pool, PoolConfig, SimConfig, Stream};
+use millpond::config::SimConfig;
+use millpond::{Buffer, Device, KIB, MIB, Pool, PoolConfig, Stream};
 use numbers::Random;
 
 const ROUNDS: usize = 9;

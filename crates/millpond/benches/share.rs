@@ -7,7 +7,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use millpond::{Buffer, Device, HostConfig, MIB, PoolConfig, Result, Slack, Ticket};
+use millpond::config::Slack;
+use millpond::share::Ticket;
+use millpond::{Buffer, Device, HostConfig, MIB, PoolConfig, Result};
 
 const ROUNDS: usize = 51;
 /// Who imports.

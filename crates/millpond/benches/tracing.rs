@@ -4,7 +4,8 @@
 
 use std::time::Instant;
 
-use millpond::{Buffer, Device, PoolConfig, SimConfig, Trace};
+use millpond::config::{SimConfig, Trace};
+use millpond::{Buffer, Device, PoolConfig};
 
 /// Operations of one measurement; the best of several counts.
 const OPERATIONS: u32 = 400_000;

@@ -5,7 +5,8 @@
 
 use std::sync::mpsc::channel;
 
-use millpond::{Device, HostConfig, Instantiate, Result};
+use millpond::graph::Instantiate;
+use millpond::{Device, HostConfig, Result};
 
 fn main() -> Result<()> {
     let device = Device::host(HostConfig::default())?;

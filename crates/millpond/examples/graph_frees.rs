@@ -3,7 +3,8 @@
 //!
 //! Run with `cargo run -p millpond --example graph_frees`.
 
-use millpond::{Device, Error, HostConfig, Instantiate};
+use millpond::graph::Instantiate;
+use millpond::{Device, Error, HostConfig};
 
 fn main() -> millpond::Result<()> {
     let device = Device::host(HostConfig::default())?;

@@ -2,7 +2,8 @@
 //!
 //! Run with `cargo run -p millpond --example graph_one_stream`.
 
-use millpond::{Device, HostConfig, Instantiate};
+use millpond::graph::Instantiate;
+use millpond::{Device, HostConfig};
 
 fn main() -> millpond::Result<()> {
     let device = Device::host(HostConfig::default())?;

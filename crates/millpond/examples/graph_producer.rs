@@ -3,7 +3,8 @@
 //!
 //! Run with `cargo run -p millpond --example graph_producer`.
 
-use millpond::{Device, GraphExec, HostConfig, Instantiate, MemAllocNode, Result};
+use millpond::graph::{GraphExec, Instantiate, MemAllocNode};
+use millpond::{Device, HostConfig, Result};
 
 const LEN: usize = 1 << 18;
 

@@ -3,7 +3,8 @@
 //!
 //! Run with `cargo run -p millpond --example graph_three_streams`.
 
-use millpond::{Device, HostConfig, Instantiate};
+use millpond::graph::Instantiate;
+use millpond::{Device, HostConfig};
 
 fn main() -> millpond::Result<()> {
     let device = Device::host(HostConfig::default())?;

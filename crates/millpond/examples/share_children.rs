@@ -8,7 +8,8 @@ use std::error::Error;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
-use millpond::{Buffer, Device, HostConfig, PoolConfig, Ticket};
+use millpond::share::Ticket;
+use millpond::{Buffer, Device, HostConfig, PoolConfig};
 
 const LEN: usize = 1 << 20;
 

@@ -5,7 +5,8 @@ use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-use millpond::{Buffer, Device, HostConfig, PoolConfig, Ticket};
+use millpond::share::Ticket;
+use millpond::{Buffer, Device, HostConfig, PoolConfig};
 
 const LEN: usize = 1 << 18;
 

@@ -2,7 +2,9 @@
 //!
 //! Run with `cargo run -p millpond --example two_devices`; with `-- cuda` on the first two CUDA devices.
 
-use millpond::{Device, HostConfig, Invalid, PeerAccess, PoolConfig, Result};
+use millpond::error::Invalid;
+use millpond::pool::PeerAccess;
+use millpond::{Device, HostConfig, PoolConfig, Result};
 
 fn main() -> Result<()> {
     let on_cuda = std::env::args().nth(1).is_some_and(|it| it == "cuda");

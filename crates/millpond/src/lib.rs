@@ -28,13 +28,14 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 
-// The floors, each of which uses only its own and those before it in ARCHITECTURE.md's table.
+// The floors, each of which uses only its own and those before it in ARCHITECTURE.md's table. What is public of
+// `graph`, `pool` and `share` is listed in their `mod.rs`.
 mod api;
 mod clock;
-mod graph;
+pub mod graph;
 mod names;
-mod pool;
-mod share;
+pub mod pool;
+pub mod share;
 mod state;
 mod stream;
 mod sync;
@@ -54,37 +55,72 @@ mod devices_guide {}
 mod sharing_page {}
 
 pub use api::device::Device;
-pub use api::held::Freeing;
-pub use api::raw::{AccessList, AllWork, LiveAllocation, PoolPicture, RawMemory};
-pub use api::trusted::Trusted;
-pub use clock::hosts::Told;
-pub use graph::{Graph, GraphExec, GraphMemoryStatistics, Instantiate, Launch};
-pub use names::config::{DeviceConfig, HostConfig, HostThreads, PoolConfig, SimConfig};
-pub use names::device_name::DeviceName;
-pub use names::error::{CaptureError, Error, GraphError, Holder, Invalid, Nearest, OutOfMemory, Result};
-pub use names::role::StreamKind;
-pub use names::share_error::ShareError;
-pub use names::statistics::PoolStatistics;
-pub use names::trace_file::Trace;
-pub use names::violations::{Reporter, Violations};
+pub use names::config::{DeviceConfig, HostConfig, PoolConfig};
+pub use names::error::{Error, Result};
 pub use pool::handle::Pool;
-pub use share::{
-    MemoryFile, Peers, Refusal, SharedPool, SharingStatistics, TICKET_BYTES, Ticket, TicketError, TicketKind,
-};
-pub use state::access::{Access, Elements, Read, Write};
+pub use state::access::{Access, Read, Write};
 pub use state::buffer::{Buffer, View};
-pub use state::node::{GraphNode, MemAllocNode};
 pub use state::refused::Refused;
 pub use stream::event::Event;
-pub use stream::external::ExternalEvent;
 pub use stream::handle::Stream;
-pub use stream::launch::Queue;
 
 pub use bytemuck::Pod;
-pub use millpond_core::check::{Act, Edge, Edit, Finding, Kind, Known, Place, Side, Spot, Subject};
-pub use millpond_core::graph::CaptureMode;
-pub use millpond_core::ids::{AllocId, PoolId, StreamId};
-pub use millpond_core::pool::{Exhausted, ReusePolicy, Slack};
-pub use millpond_core::units::{Bytes, GIB, KIB, MIB};
-pub use millpond_driver as driver;
-pub use millpond_driver::{CallCounts, CallKind, Completion, CudaConfig, PeerAccess, Properties, Schedule, Watch};
+pub use millpond_core::units::{GIB, KIB, MIB};
+
+/// Settings of devices and pools, and the values that they take.
+pub mod config {
+    pub use crate::names::config::{DeviceConfig, HostConfig, HostThreads, PoolConfig, SimConfig};
+    pub use crate::names::trace_file::Trace;
+    pub use crate::names::violations::{Reporter, Violations};
+    pub use millpond_core::pool::{ReusePolicy, Slack};
+    pub use millpond_driver::{Completion, Schedule, Watch};
+}
+
+/// What a device is, and how often its driver was called.
+pub mod device {
+    pub use crate::clock::hosts::Told;
+    pub use crate::names::device_name::DeviceName;
+    pub use millpond_driver::{CallCounts, CallKind, Properties};
+}
+
+/// Why a call was refused: what [`Error`] is made of.
+pub mod error {
+    pub use crate::names::error::{CaptureError, Error, GraphError, Holder, Invalid, Nearest, OutOfMemory, Result};
+    pub use crate::names::share_error::ShareError;
+    pub use crate::state::refused::Refused;
+    pub use millpond_core::pool::Exhausted;
+    pub use millpond_driver::DriverError;
+}
+
+/// A wrong order as data: a [`Finding`](check::Finding) names both sides, what is missing between them, and an edit
+/// that mends it.
+pub mod check {
+    pub use millpond_core::check::{Act, Edge, Edit, Finding, Kind, Known, Place, Side, Spot, Subject};
+}
+
+/// The numbers by which messages name things.
+pub mod ids {
+    pub use millpond_core::ids::{AllocId, PoolId, StreamId};
+}
+
+/// Sizes in bytes.
+pub mod units {
+    pub use millpond_core::units::{Bytes, GIB, KIB, MIB};
+}
+
+/// CUDA devices beside the defaults of [`Device::cuda`].
+pub mod cuda {
+    pub use millpond_driver::CudaConfig;
+}
+
+/// Memory by pointer and streams by handle: for other languages, for foreign kernels, and for programs whose order is
+/// trusted.
+pub mod raw {
+    pub use crate::api::held::Freeing;
+    pub use crate::api::raw::{AccessList, AllWork, LiveAllocation, PoolPicture, RawMemory};
+    pub use crate::api::trusted::Trusted;
+    pub use crate::names::role::StreamKind;
+    pub use crate::state::access::Elements;
+    pub use crate::stream::launch::Queue;
+    pub use millpond_driver::RawStream;
+}

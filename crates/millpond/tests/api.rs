@@ -4,10 +4,9 @@
 use std::collections::HashSet;
 use std::fmt::Debug;
 
-use millpond::{
-    Buffer, CaptureError, Device, Error, Event, ExternalEvent, Graph, GraphExec, HostConfig, Instantiate, Invalid,
-    Launch, MIB, MemAllocNode, Pool, PoolConfig, Read, Stream, View, Write,
-};
+use millpond::error::{CaptureError, Invalid};
+use millpond::graph::{ExternalEvent, Graph, GraphExec, Instantiate, Launch, MemAllocNode};
+use millpond::{Buffer, Device, Error, Event, HostConfig, MIB, Pool, PoolConfig, Read, Stream, View, Write};
 
 fn opened(config: HostConfig) -> millpond::Result<(Device, Pool, Stream)> {
     let device = Device::host(config)?;

@@ -12,10 +12,13 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use millpond::driver::RawStream;
-use millpond::driver::cuda::LIBRARY_VARIABLE;
-use millpond::driver::cuda::abi::Code;
-use millpond::{Buffer, CudaConfig, Device, DeviceConfig, Error, Instantiate, PoolConfig, Queue, Result, Stream};
+use millpond::cuda::CudaConfig;
+use millpond::graph::Instantiate;
+use millpond::raw::Queue;
+use millpond::{Buffer, Device, DeviceConfig, Error, PoolConfig, Result, Stream};
+use millpond_driver::RawStream;
+use millpond_driver::cuda::LIBRARY_VARIABLE;
+use millpond_driver::cuda::abi::Code;
 
 /// Tells this program that it is the process that faults.
 const ROLE: &str = "MILLPOND_FAULT_CHILD";
@@ -175,7 +178,7 @@ fn provoke(kind: &str, stream: &Stream, x: &Buffer<u8>) -> Result<()> {
     must("cuModuleGetFunction", table.kernel_of(&raw mut kernel, module, c"astray".as_ptr()));
     let launch = |queue: &Queue<'_>, _| {
         let (RawStream(native), none) = (queue.raw_stream(), std::ptr::null_mut());
-        let native = millpond::driver::cuda::abi::Stream(native as usize);
+        let native = millpond_driver::cuda::abi::Stream(native as usize);
         must("cuLaunchKernel", table.launch_kernel(kernel, 1, 1, 1, 1, 1, 1, 0, native, none, none));
         Ok(())
     };

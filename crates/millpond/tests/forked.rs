@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use millpond::{Device, Error, HostConfig, Instantiate, Pool, PoolConfig, Stream};
+use millpond::graph::Instantiate;
+use millpond::{Device, Error, HostConfig, Pool, PoolConfig, Stream};
 
 // SAFETY: functions of the C library, with its types.
 unsafe extern "C" {

@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use millpond::{Device, HostConfig, MIB, PeerAccess, PoolConfig};
+use millpond::pool::PeerAccess;
+use millpond::{Device, HostConfig, MIB, PoolConfig};
 
 /// Bytes that this process's memory files have, as the system counts them.
 fn resident() -> u64 {

@@ -80,7 +80,7 @@ fn guarded_memory_serves_again() {
 /// The free of a destroyed pool's last block closes it in stream order: its memory goes after that, not before.
 #[test]
 fn a_destroyed_pool_keeps_its_last_block_until_it_is_closed() {
-    let schedule = millpond::Schedule::Seeded(1);
+    let schedule = millpond::config::Schedule::Seeded(1);
     let device = Device::host(HostConfig { schedule, ..Default::default() }).unwrap();
     let stream = device.stream().unwrap();
     let pool = device.pool(PoolConfig { guard: true, ..Default::default() }).unwrap();

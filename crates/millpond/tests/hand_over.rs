@@ -1,6 +1,8 @@
 //! What the device is asked for memory that is allocated on one stream, handed over by an event, and freed on another.
 
-use millpond::{Buffer, CallKind, Device, HostConfig, PoolConfig, SimConfig};
+use millpond::config::SimConfig;
+use millpond::device::CallKind;
+use millpond::{Buffer, Device, HostConfig, PoolConfig};
 
 const ROUNDS: u64 = 2_000;
 

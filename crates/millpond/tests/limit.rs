@@ -9,7 +9,9 @@ mod common;
 use std::sync::{Mutex, PoisonError};
 
 use common::{Make, Random, Subject, makes, order};
-use millpond::{Buffer, DeviceConfig, Error, GIB, Instantiate, MIB, OutOfMemory, Pool, PoolConfig, Stream};
+use millpond::error::OutOfMemory;
+use millpond::graph::Instantiate;
+use millpond::{Buffer, DeviceConfig, Error, GIB, MIB, Pool, PoolConfig, Stream};
 
 /// The size of a device that is not a card.
 const SMALL: u64 = 256 * MIB;
@@ -51,7 +53,7 @@ fn on_whole_devices(body: impl Fn(&Whole<'_>)) {
 fn free_of_card(subject: &Subject) -> u64 {
     // The device's first call makes its context the thread's.
     drop(subject.stream());
-    let name = std::env::var_os(millpond::driver::cuda::LIBRARY_VARIABLE).unwrap_or_else(|| "libcuda.so.1".into());
+    let name = std::env::var_os(millpond_driver::cuda::LIBRARY_VARIABLE).unwrap_or_else(|| "libcuda.so.1".into());
     // SAFETY: the driver library, which the device loaded already.
     let library = unsafe { libloading::Library::new(name) }.expect("the driver library");
     type Function = unsafe extern "C" fn(*mut usize, *mut usize) -> i32;

@@ -2,7 +2,8 @@
 
 use std::sync::Barrier;
 
-use millpond::{Device, HostConfig, Pool, PoolConfig, SimConfig, Stream};
+use millpond::config::SimConfig;
+use millpond::{Device, HostConfig, Pool, PoolConfig, Stream};
 
 const PAIRS: usize = 20_000;
 const SIZES: [usize; 3] = [512, 64 << 10, 1 << 20];

@@ -7,7 +7,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use common::{Make, Subject, makes, visit};
-use millpond::{CaptureMode, DeviceConfig, Error, Instantiate, Kind, Reporter, Stream, Trace, Violations};
+use millpond::check::Kind;
+use millpond::config::{Reporter, Trace, Violations};
+use millpond::graph::{CaptureMode, Instantiate};
+use millpond::{DeviceConfig, Error, Stream};
 use millpond_core::check::{Checker, Settings};
 use millpond_core::trace::ops::Reader;
 

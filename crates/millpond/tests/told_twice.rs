@@ -4,7 +4,10 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use millpond::{CaptureMode, Device, Error, GraphError, HostConfig, Instantiate, Invalid, MemAllocNode, Stream, Trace};
+use millpond::config::Trace;
+use millpond::error::{GraphError, Invalid};
+use millpond::graph::{CaptureMode, Instantiate, MemAllocNode};
+use millpond::{Device, Error, HostConfig, Stream};
 use millpond_core::check::{Checker, Kind, Settings};
 use millpond_core::trace::ops::Reader;
 

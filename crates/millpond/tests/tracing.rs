@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Make, Subject, makes, visit};
-use millpond::{
-    CaptureMode, Device, DeviceConfig, HostConfig, HostThreads, Instantiate, PeerAccess, PoolConfig, Trace,
-};
+use millpond::config::{HostThreads, Trace};
+use millpond::graph::{CaptureMode, Instantiate};
+use millpond::pool::PeerAccess;
+use millpond::{Device, DeviceConfig, HostConfig, PoolConfig};
 use millpond_core::check::{Checker, Kind, Settings};
 use millpond_core::op::{Act, Op, What};
 use millpond_core::trace::ops::{Reader, Reason};
@@ -149,7 +150,7 @@ fn threads_and_devices_are_told_apart() {
     let trace = Trace::create(&path).unwrap();
     let setting =
         DeviceConfig { host_threads: HostThreads::Separate, trace: Some(trace.clone()), ..Default::default() };
-    let driver = || std::sync::Arc::new(millpond::driver::SimDriver::default());
+    let driver = || std::sync::Arc::new(millpond_driver::SimDriver::default());
     let device = Device::with_driver(driver(), setting.clone()).unwrap();
     let other = Device::with_driver(driver(), setting).unwrap();
     let told = device.tell();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use millpond::driver::{CallKind, Result, Tap};
+use millpond_driver::{CallKind, Result, Tap};
 
 use crate::random::mix;
 

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::panic::PanicHookInfo;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The status of a process that found something.
 pub const FOUND: i32 = 10;
@@ -23,4 +24,9 @@ pub fn watch_panics() {
             finding(&format!("{panic}\n{trace}"));
         }
     }));
+}
+
+/// Locks; a thread that panicked has ended the process.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

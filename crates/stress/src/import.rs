@@ -1,6 +1,7 @@
 //! The one call that is not safe: memory of another process is imported.
 
-use millpond::{Buffer, Device, Result, Ticket};
+use millpond::share::Ticket;
+use millpond::{Buffer, Device, Result};
 
 /// Imports a buffer.
 #[allow(unsafe_code)] // See the file.

@@ -9,11 +9,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use millpond::{Buffer, Device, Error, Pool, PoolConfig, Result, Stream, Ticket};
+use millpond::share::Ticket;
+use millpond::{Buffer, Device, Error, Pool, PoolConfig, Result, Stream};
 
-use crate::finding::finding;
+use crate::finding::{finding, lock};
 use crate::import::import;
-use crate::oracle::lock;
 use crate::settings::{DeviceKind, Setting};
 use crate::work::{Content, pause};
 use crate::world::{Dev, check_gone, open};

@@ -1,80 +1,65 @@
 //! What is known of one life of a buffer: who uses it, in this process and in others, and what comes after what.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::{Clock, Point};
-use crate::oracle::{Done, Line, Use, lock};
-use crate::thread::Expect;
-use crate::world::Life;
+use crate::finding::lock;
+use crate::oracle::{Done, Line, Use};
+use crate::party::{Act, Doubt, Part, Party};
+use crate::work::Content;
 
-/// Another process, as far as verdicts of this one depend on it.
-#[derive(Debug, Default)]
-pub struct Party {
-    /// It was ended, or is about to be.
-    pub is_gone: AtomicBool,
-    /// What its host was told has completed. Of memory that it was lent this process hears that.
-    pub known: Mutex<Clock>,
-    /// What comes before some event of it that this process has imported.
-    pub reached: Mutex<Clock>,
+/// What a call must answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Expect {
+    /// It is right, and is done.
+    Accepted,
+    /// It is wrong, and is refused.
+    Refused,
+    /// Nobody knows before.
+    Either,
 }
 
-impl Party {
-    /// Whether it is ended.
-    pub fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Acquire)
-    }
-
-    /// Whether what it did there has completed for all: with memory that it was lent.
-    pub fn is_over(&self, point: Point) -> bool {
-        self.is_gone() || lock(&self.known).covers(point)
+impl Expect {
+    /// What is expected of something that does several things, or none of them.
+    pub(crate) fn of_all<const N: usize>(all: [Expect; N]) -> Expect {
+        match all.contains(&Expect::Either) {
+            true => Expect::Either,
+            false if all.contains(&Expect::Refused) => Expect::Refused,
+            false => Expect::Accepted,
+        }
     }
 }
 
-/// Bytes that another process wrote, or a copy of them: it may be killed before.
+/// One life of a buffer.
 #[derive(Clone, Debug)]
-pub struct Doubt {
-    /// Who.
-    pub party: Arc<Party>,
-    /// Where.
-    pub point: Point,
-}
-
-impl Doubt {
-    /// Whether the bytes may never have been written.
-    pub fn is_true(&self) -> bool {
-        self.party.is_gone() && !lock(&self.party.known).covers(self.point)
-    }
-}
-
-/// Words of a buffer: those from `from` on, before `to`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Part {
-    /// The first.
-    pub from: usize,
-    /// The first behind them.
-    pub to: usize,
-}
-
-/// All words.
-pub(crate) const ALL: Part = Part { from: 0, to: usize::MAX };
-
-impl Part {
-    fn meets(self, other: Part) -> bool {
-        self.from < other.to && other.from < self.to
-    }
-
-    fn has(self, other: Part) -> bool {
-        self.from <= other.from && other.to <= self.to
-    }
-}
-
-/// What is about to be done to a life.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Act {
-    Read,
-    Write,
-    Free,
+pub(crate) struct Life {
+    /// Its number in the program.
+    pub(crate) id: u64,
+    /// Where it was allocated.
+    pub(crate) born: Point,
+    /// All uses.
+    pub(crate) uses: Vec<Use>,
+    /// What is in it.
+    pub(crate) content: Content,
+    /// Its device.
+    pub(crate) device: usize,
+    /// The bytes of its pool, where it is of one.
+    pub(crate) used: Option<Arc<AtomicU64>>,
+    /// Whether a graph may have freed it.
+    pub(crate) may_be_freed: bool,
+    /// The instance whose launch made it.
+    pub(crate) launched_by: Option<u64>,
+    /// Whether a graph uses it.
+    pub(crate) is_in_graph: bool,
+    /// The other process whose memory it is.
+    pub(crate) from: Option<Arc<Party>>,
+    /// Whether another process has had a ticket for it.
+    pub(crate) is_lent: bool,
+    /// Whether its pool is for other processes.
+    pub(crate) is_shareable: bool,
+    /// Whether what is in it may never have been written.
+    pub(crate) doubt: Option<Doubt>,
 }
 
 impl Use {

@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::clock::{Clock, Point};
-use crate::finding::finding;
-use crate::life::{Part, Party};
+use crate::finding::{finding, lock};
+use crate::party::{Part, Party};
 
 /// Set by a kernel when it has done its work.
 pub type Done = Arc<AtomicBool>;
@@ -100,11 +100,6 @@ pub struct Oracle {
     pub owners: AtomicUsize,
     /// What was counted.
     pub figures: Figures,
-}
-
-/// Locks; a thread that panicked has ended the process.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Line {

@@ -5,8 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 
-use crate::finding::finding;
-use crate::oracle::lock;
+use crate::finding::{finding, lock};
 
 /// Those that no program uses.
 static IDLE: Mutex<Vec<Process>> = Mutex::new(Vec::new());

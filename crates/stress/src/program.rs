@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::finding::finding;
+use crate::finding::{finding, lock};
 use crate::op::Program;
-use crate::oracle::lock;
 use crate::settings::DeviceKind;
 use crate::thread::Thread;
 use crate::world::World;

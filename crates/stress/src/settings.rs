@@ -1,6 +1,6 @@
 //! The settings: in what surroundings programs run, and how often each kind of operation comes.
 
-use crate::op::{KINDS, Kind};
+use crate::kind::{KINDS, Kind};
 
 /// One.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use millpond::{Buffer, Device, Pool, Stream};
 
 use crate::finding::finding;
-use crate::life::Doubt;
 use crate::oracle::{Done, Oracle, Use};
+use crate::party::Doubt;
 
 /// What is in a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,24 +7,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use millpond::driver::{
+use millpond::config::{HostThreads, ReusePolicy, Slack};
+use millpond::cuda::CudaConfig;
+use millpond::device::Told;
+use millpond::ids::StreamId;
+use millpond::{Buffer, Device, DeviceConfig, Event, GIB, Pool, PoolConfig, Stream};
+use millpond_driver::{
     CallKind, Completion, Counting, CudaDriver, Driver, Failing, HostDriver, Schedule, SimConfig, SimDriver, Tapped,
     Watch,
 };
-use millpond::{
-    Buffer, CudaConfig, Device, DeviceConfig, Event, GIB, HostThreads, Pool, PoolConfig, ReusePolicy, Slack, Stream,
-    StreamId, Told,
-};
 
-use crate::clock::{Clock, Point};
+use crate::clock::Clock;
 use crate::dawdle::Dawdle;
-use crate::finding::finding;
-use crate::life::{Doubt, Party};
-use crate::op::Kind;
-use crate::oracle::{Line, Oracle, Tie, Use, lock};
+use crate::finding::{finding, lock};
+use crate::kind::Kind;
+use crate::life::Life;
+use crate::oracle::{Line, Oracle, Tie};
 use crate::random::Random;
 use crate::settings::{DeviceKind, Pools, Setting};
-use crate::work::Content;
 
 /// A driver that is late now and then, counts what reaches the device, and fails on demand before.
 pub(crate) type StressDriver = Failing<Counting<Tapped<Arc<dyn Driver>, Dawdle>>>;
@@ -72,37 +72,6 @@ pub(crate) struct HeldPool {
     pub(crate) is_strict: bool,
     /// Whether it is for other processes.
     pub(crate) is_shareable: bool,
-}
-
-/// One life of a buffer.
-#[derive(Clone, Debug)]
-pub(crate) struct Life {
-    /// Its number in the program.
-    pub(crate) id: u64,
-    /// Where it was allocated.
-    pub(crate) born: Point,
-    /// All uses.
-    pub(crate) uses: Vec<Use>,
-    /// What is in it.
-    pub(crate) content: Content,
-    /// Its device.
-    pub(crate) device: usize,
-    /// The bytes of its pool, where it is of one.
-    pub(crate) used: Option<Arc<AtomicU64>>,
-    /// Whether a graph may have freed it.
-    pub(crate) may_be_freed: bool,
-    /// The instance whose launch made it.
-    pub(crate) launched_by: Option<u64>,
-    /// Whether a graph uses it.
-    pub(crate) is_in_graph: bool,
-    /// The other process whose memory it is.
-    pub(crate) from: Option<Arc<Party>>,
-    /// Whether another process has had a ticket for it.
-    pub(crate) is_lent: bool,
-    /// Whether its pool is for other processes.
-    pub(crate) is_shareable: bool,
-    /// Whether what is in it may never have been written.
-    pub(crate) doubt: Option<Doubt>,
 }
 
 /// A buffer at hand.
@@ -350,7 +319,7 @@ pub(crate) fn check_gone(name: &str, dev: &Dev, is_over: bool, waits: bool) {
 pub(crate) fn open(setting: &Setting, kind: DeviceKind, seed: u64) -> Dev {
     let total_bytes = setting.total_bytes.min(64 * GIB);
     let host = |schedule| {
-        let config = millpond::driver::HostConfig { total_bytes, schedule, ..Default::default() };
+        let config = millpond_driver::HostConfig { total_bytes, schedule, ..Default::default() };
         Arc::new(HostDriver::new(config).unwrap_or_else(|error| finding(&format!("no host device: {error}"))))
     };
     let sim = |completion| {

@@ -3,11 +3,13 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use millpond::{CudaConfig, Device, DeviceConfig, HostConfig, PoolConfig, Stream, StreamKind, Trusted};
+use millpond::raw::Trusted;
+use millpond::{HostConfig, PoolConfig};
 
 use super::private::Private;
-use crate::device::{DeviceEntry, lock};
 use crate::status::{Failure, Result};
+use crate::tables::device::{DeviceEntry, cuda_device, host_device};
+use crate::tables::lock;
 
 /// Devices have numbers below this.
 const DEVICES_MAX: usize = 64;
@@ -27,9 +29,6 @@ const UNDECIDED: u8 = 0;
 const CUDA: u8 = 1;
 const HOST: u8 = 2;
 static KIND: AtomicU8 = AtomicU8::new(UNDECIDED);
-
-/// CUDA devices that C handles name.
-static CUDA_DEVICES: Mutex<Vec<(i32, std::sync::Weak<DeviceEntry>)>> = Mutex::new(Vec::new());
 
 /// Decides which devices the numbers mean.
 pub(super) fn use_host(host: bool) -> Result<()> {
@@ -67,7 +66,7 @@ fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
     // Who asks first without a word means CUDA.
     let _ = KIND.compare_exchange(UNDECIDED, CUDA, Ordering::AcqRel, Ordering::Acquire);
     let entry = match KIND.load(Ordering::Acquire) {
-        HOST => Arc::new(DeviceEntry::new(Device::host(HostConfig::default())?)),
+        HOST => host_device(HostConfig::default())?,
         _ => cuda_device(ordinal)?,
     };
     // Nobody tells the library of synchronisations: what is idle goes back when it is wanted elsewhere, or on demand.
@@ -77,31 +76,6 @@ fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
     let trusted = unsafe { entry.device.trusted(pool, true) };
     let device: &'static TorchDevice = Box::leak(Box::new(TorchDevice { entry, trusted, private }));
     Ok(place.get_or_init(|| device))
-}
-
-/// The CUDA device of a number: one for all callers, while any of them has it.
-pub(crate) fn cuda_device(ordinal: i32) -> Result<Arc<DeviceEntry>> {
-    let mut devices = lock(&CUDA_DEVICES);
-    devices.retain(|(_, device)| device.strong_count() > 0);
-    let known = devices.iter().find(|(number, _)| *number == ordinal).and_then(|(_, device)| device.upgrade());
-    if let Some(device) = known {
-        return Ok(device);
-    }
-    let device = Arc::new(DeviceEntry::new(open_cuda(ordinal)?));
-    devices.push((ordinal, Arc::downgrade(&device)));
-    Ok(device)
-}
-
-fn open_cuda(ordinal: i32) -> Result<Device> {
-    let ordinal = u32::try_from(ordinal).map_err(|_| Failure::Value(format!("there is no device {ordinal}")))?;
-    let config = DeviceConfig { trace: crate::trace::of_new_devices(), ..DeviceConfig::default() };
-    Ok(Device::cuda_with(CudaConfig { ordinal, ..CudaConfig::default() }, config)?)
-}
-
-/// A stream of ours for one that foreign code made (CUDA: a `CUstream`), the default streams among them.
-pub(crate) fn adopt(device: &Device, handle: u64) -> Result<Stream> {
-    // SAFETY: the promise of C callers: an open stream of the device while its handle is used.
-    Ok(unsafe { device.adopt_stream(handle, StreamKind::NonBlocking) }?)
 }
 
 impl TorchDevice {

@@ -4,8 +4,8 @@
 //! memory is used on the stream that allocated it, or on streams that it has recorded for it. So nothing is checked
 //! here; a free is a point of its stream, after everything that was submitted there.
 //!
-//! What such a program means is in [`Trusted`](millpond::Trusted); here are its entry points, the buffers by address
-//! ([`pointers`](crate::pointers)), and the memory of graphs that it captures ([`private`]).
+//! What such a program means is in [`Trusted`](millpond::raw::Trusted); here are its entry points, the buffers by
+//! address ([`pointers`](crate::tables::pointers)), and the memory of graphs that it captures ([`private`]).
 //!
 //! A stream is known by its handle, is never forgotten, and is asked later how far it is: it must not be destroyed
 //! while the library is used. PyTorch's own streams never are; of CuPy's the Python package keeps those that allocated.
@@ -18,26 +18,22 @@ mod throw;
 
 use std::ffi::{c_char, c_void};
 
-use crate::picture::{hand_out, picture};
-use crate::pointers::POINTERS;
-use crate::pool::millpond_pool_statistics;
+use crate::calls::picture::{hand_out, picture};
+use crate::calls::pool::millpond_pool_statistics;
 use crate::status::{Failure, Result, begin_last_error, guard, millpond_last_error, millpond_status, place};
+use crate::tables::pointers::POINTERS;
 use devices::{TorchDevice, device};
-pub(crate) use devices::{adopt, cuda_device};
 use private::millpond_pool_key;
 
 /// Allocates; nothing for 0 bytes.
 #[inline]
 fn allocate(ordinal: i32, bytes: usize, handle: u64) -> Result<u64> {
     let device = device(ordinal)?;
-    if device.private.is_recording() {
-        return device.private.allocate(device, bytes as u64, handle);
+    if device.private.is_recording()
+        && let Some(address) = device.private.allocate(&device.trusted, bytes as u64, handle)?
+    {
+        return Ok(address);
     }
-    allocate_shared(device, bytes, handle)
-}
-
-#[inline]
-fn allocate_shared(device: &'static TorchDevice, bytes: usize, handle: u64) -> Result<u64> {
     let buffer = device.trusted.alloc(bytes, handle)?;
     let address = buffer.address();
     if address != 0 {

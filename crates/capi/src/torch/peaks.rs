@@ -4,7 +4,8 @@
 //! that the shared pool's mark can be added to: so with each change of private memory the mark is taken and begins
 //! anew. Marks of different moments are never added.
 
-use millpond::{Pool, PoolStatistics, Result};
+use millpond::pool::PoolStatistics;
+use millpond::{Pool, Result};
 
 /// Bytes used and reserved.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]

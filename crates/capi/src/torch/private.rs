@@ -23,13 +23,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ThreadId;
 
-use millpond::{AllWork, Buffer, Device, Error, Event, MIB, Pool, PoolConfig, Stream, Trusted};
+use millpond::raw::{AllWork, Trusted};
+use millpond::{Buffer, Device, Error, Event, MIB, Pool, PoolConfig, Stream};
 
-use super::devices::TorchDevice;
 use super::peaks::{Peaks, Taken};
-use crate::device::lock;
-use crate::pool::millpond_pool_statistics;
+use crate::calls::pool::millpond_pool_statistics;
 use crate::status::{Failure, Result};
+use crate::tables::lock;
 
 /// What the program calls a pool: PyTorch's `MempoolId_t`, a pair.
 #[repr(C)]
@@ -332,17 +332,17 @@ impl Private {
         self.settle(&mut pools);
     }
 
-    /// Allocates from the pool that is recorded into.
+    /// Allocates from the pool that is recorded into; nothing where the recording has ended meanwhile.
     #[cold]
-    pub(super) fn allocate(&self, device: &'static TorchDevice, bytes: u64, stream: u64) -> Result<u64> {
+    pub(super) fn allocate(&self, trusted: &Trusted, bytes: u64, stream: u64) -> Result<Option<u64>> {
         let rounded = bytes.checked_next_multiple_of(GRAIN);
         let Some((bytes, size)) = rounded.and_then(|it| Some((it, it.checked_next_multiple_of(SEGMENT)?))) else {
-            return Ok(device.trusted.alloc(usize::MAX, stream)?.address());
+            return Ok(Some(trusted.alloc(usize::MAX, stream)?.address()));
         };
         if bytes == 0 {
-            return Ok(0);
+            return Ok(Some(0));
         }
-        let own = number(&device.trusted.stream(stream)?);
+        let own = number(&trusted.stream(stream)?);
         let mut pools = lock(&self.pools);
         let thread = std::thread::current().id();
         if let Some(Recording { key, .. }) = pools.refused.iter().find(|it| it.thread == thread) {
@@ -351,14 +351,10 @@ impl Private {
                 key.first, key.second
             )));
         }
-        let Some(key) = pools.recording.last().map(|it| it.key) else {
-            // The recording ended this moment.
-            drop(pools);
-            return super::allocate_shared(device, bytes as usize, stream);
-        };
+        let Some(key) = pools.recording.last().map(|it| it.key) else { return Ok(None) };
         let kept = pools.pool(key, &self.device)?;
         if let Some(address) = kept.take(own, bytes) {
-            return Ok(address);
+            return Ok(Some(address));
         }
         let source = kept.source.clone();
         if let Some(room) = pools.peaks.room(&self.shared, source.statistics().reserved_bytes) {
@@ -371,7 +367,7 @@ impl Private {
         kept.put(start, Block { bytes: size, stream: own, state: State::Free });
         let address = kept.take(own, bytes).expect("a segment was added that fits");
         pools.figures(&self.shared)?;
-        Ok(address)
+        Ok(Some(address))
     }
 
     /// Frees a block on a stream; whether it is one of these pools'.

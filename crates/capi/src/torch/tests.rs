@@ -54,7 +54,7 @@ fn recorded_streams_hold_memory_back_until_their_work_is_over() {
     free(first, 1, 1);
     assert_eq!(used(1), 0);
     let pool = devices::device(1).ok().expect("it is open").trusted.pool();
-    pool.set_reuse(millpond::ReusePolicy { allow_internal_dependencies: false, ..Default::default() });
+    pool.set_reuse(millpond::config::ReusePolicy { allow_internal_dependencies: false, ..Default::default() });
     let second = alloc(1 << 20, 1, 1);
     assert_ne!(second, first, "stream 2 still works");
     go.send(()).expect("the kernel waits");

@@ -5,8 +5,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::Wish;
 use super::served::Served;
+use super::{Wish, counted};
 
 /// So many different violations are listed; the rest is counted.
 const LISTED_MAX: usize = 50;
@@ -95,15 +95,15 @@ impl Report {
             err,
             "millpond: coverage: {} understood; {}, {with_address} with an address of known memory, {without} without \
              information on their arguments",
-            of(calls, "call", "calls"),
-            of(launches, "launch", "launches"),
+            counted(calls, "call", "calls"),
+            counted(launches, "launch", "launches"),
         )?;
         for (name, count) in &self.passed {
-            let times = of(*count, "time", "times");
+            let times = counted(*count, "time", "times");
             writeln!(err, "millpond: coverage: passed on and not understood, {times}: {name}")?;
         }
         if self.without_lines > 0 {
-            let processes = of(self.without_lines, "process", "processes");
+            let processes = counted(self.without_lines, "process", "processes");
             writeln!(
                 err,
                 "millpond: coverage: no lines of Python in {processes}: frames of this version or build cannot be read \
@@ -113,7 +113,7 @@ impl Report {
         match self.silent {
             0 => Ok(()),
             silent => {
-                let silent = of(silent, "process was", "processes were");
+                let silent = counted(silent, "process was", "processes were");
                 writeln!(err, "millpond: coverage: {silent} stopped: what was seen there is not counted")
             }
         }
@@ -123,10 +123,10 @@ impl Report {
         let all: u64 = self.findings.values().map(|it| it.0).sum();
         let (some, processes) = (self.findings.len(), self.processes);
         match all {
-            0 => writeln!(err, "millpond: no violation in {}", of(processes, "process", "processes"))?,
+            0 => writeln!(err, "millpond: no violation in {}", counted(processes, "process", "processes"))?,
             _ => {
-                let (all, some) = (of(all, "violation", "violations"), of(some as u64, "place", "places"));
-                writeln!(err, "millpond: {all} at {some} in {}:", of(processes, "process", "processes"))?;
+                let (all, some) = (counted(all, "violation", "violations"), counted(some as u64, "place", "places"));
+                writeln!(err, "millpond: {all} at {some} in {}:", counted(processes, "process", "processes"))?;
             }
         }
         for ((kind, earlier, later), (count, sentence)) in self.findings.iter().take(LISTED_MAX) {
@@ -138,12 +138,7 @@ impl Report {
         }
         match some.saturating_sub(LISTED_MAX) {
             0 => Ok(()),
-            more => writeln!(err, "  ... and at {}", of(more as u64, "more place", "more places")),
+            more => writeln!(err, "  ... and at {}", counted(more as u64, "more place", "more places")),
         }
     }
-}
-
-/// A number of things.
-pub(super) fn of(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use millpond_core::units::Bytes;
 
-use super::report::of;
+use super::counted;
 
 /// Sums over the processes of a program.
 #[derive(Debug, Default)]
@@ -59,9 +59,9 @@ impl Served {
         writeln!(
             err,
             "millpond: {whose}: {} in {}, {} in {} of host time",
-            of(served, "allocation", "allocations"),
+            counted(served, "allocation", "allocations"),
             time(alloc_time, allocations),
-            of(frees, "free", "frees"),
+            counted(frees, "free", "frees"),
             time(free_time, frees),
         )?;
         if opening > 0 {
@@ -75,7 +75,7 @@ impl Served {
         }
         let reasons = ["in captures", "from pools that are not served", "that could not be served"];
         for (count, reason) in self.left.iter().zip(reasons).filter(|(count, _)| **count > 0) {
-            writeln!(err, "millpond: {} {reason} came from CUDA", of(*count, "allocation", "allocations"))?;
+            writeln!(err, "millpond: {} {reason} came from CUDA", counted(*count, "allocation", "allocations"))?;
         }
         match self.unknown {
             0 => Ok(()),

@@ -8,7 +8,8 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anstyle::{AnsiColor, Style};
-use millpond::{Device, Event, HostConfig, Schedule, Stream};
+use millpond::config::Schedule;
+use millpond::{Device, Event, HostConfig, Stream};
 use millpond_core::check::Finding;
 use millpond_litmus::Program;
 use millpond_litmus::model::{Damage, Harm, Model};

@@ -1,7 +1,9 @@
 //! Bytes and lines from a source that may be hostile: bounded, with places, never trusted to end.
 
 use std::cell::Cell;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
+use std::path::Path;
 use std::rc::Rc;
 
 use super::{Place, Refusal};
@@ -20,6 +22,15 @@ pub(crate) type Source<R> = BufReader<Chain<Cursor<Vec<u8>>, R>>;
 
 /// What some programs write before text in UTF-8.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Opens a file, and no directory.
+pub(crate) fn open(path: &Path) -> Result<File, Refusal> {
+    if path.is_dir() {
+        let help = "name the files in it one by one, for example with a pattern of the shell";
+        return Err(Refusal::new(Place::Whole, "a directory, not a file").help(help));
+    }
+    File::open(path).map_err(|error| Refusal::from_open(path, &error))
+}
 
 /// The first bytes of a source, up to 4 KiB, and the source with them put back, without a byte order mark. They are
 /// read until they are there, so that choosing a format does not depend on how the source cuts its bytes.

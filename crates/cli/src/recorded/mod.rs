@@ -14,8 +14,9 @@
 //! | [`plain`] | `a <id> <bytes>` and `f <id>` |
 //! | [`operations`] | operation traces |
 //!
-//! Each may be gzipped. What they have in common, skipping what a recording only saw half of, is in `steps`.
+//! Each may be gzipped (`gunzip`). What they have in common, skipping what a recording only saw half of, is in `steps`.
 
+pub(crate) mod gunzip;
 mod history;
 pub mod input;
 pub mod json_lines;
@@ -29,13 +30,12 @@ mod steps;
 
 use std::cell::Cell;
 use std::fmt;
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
 use millpond_core::trace::Program;
 
-use crate::source::{Gunzip, Kind, Opened};
+use gunzip::{GZIP, Gunzip};
 pub use history::History;
 
 pub use refusal::{Place, Refusal};
@@ -85,28 +85,6 @@ pub struct Recorded {
     pub history: Option<History>,
 }
 
-/// Reads a file, or standard input for `-`. A snapshot or a trace of several devices gives one program for each device
-/// with events.
-///
-/// # Errors
-/// Where the file cannot be read or is not a right recording; the refusal names the file.
-pub fn read_file(path: &Path) -> Result<Vec<Recorded>, Refusal> {
-    let found = Opened::open(path).and_then(|opened| match opened.kind() {
-        Kind::Recording | Kind::Trace | Kind::Other => opened.recordings(&input::shown(&file_stem(path))),
-        _ => Err(opened.refuse("replay").expect("its kind is known")),
-    });
-    found.map_err(|refusal| refusal.in_file(path))
-}
-
-/// Opens a file, and no directory.
-pub(crate) fn open(path: &Path) -> Result<File, Refusal> {
-    if path.is_dir() {
-        let help = "name the files in it one by one, for example with a pattern of the shell";
-        return Err(Refusal::new(Place::Whole, "a directory, not a file").help(help));
-    }
-    File::open(path).map_err(|error| Refusal::from_open(path, &error))
-}
-
 /// Reads a recording from any source of bytes, gzipped or not; `name` is what the program is called where it does not
 /// say itself.
 ///
@@ -114,7 +92,7 @@ pub(crate) fn open(path: &Path) -> Result<File, Refusal> {
 /// Where it is not a right recording.
 pub fn read(name: &str, source: impl Read) -> Result<Vec<Recorded>, Refusal> {
     let (head, source) = input::prefix(source)?;
-    if !head.starts_with(&[0x1f, 0x8b]) {
+    if !head.starts_with(GZIP) {
         return read_unzipped(name, source, None);
     }
     let (source, packed) = input::Counted::new(source);

@@ -15,7 +15,8 @@ use std::path::Path;
 use millpond_core::trace::Program;
 
 use crate::args::{DeviceKind, Replay};
-use crate::recorded::{self, Place, Recorded, Refusal};
+use crate::recorded::{Place, Recorded, Refusal};
+use crate::source;
 use crate::{Status, complain};
 
 pub use report::{Report, Totals};
@@ -75,7 +76,7 @@ pub fn run(args: &Replay, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Wri
 
 /// The programs of a file, or of one GPU of it.
 fn read(file: &Path, gpu: Option<u32>) -> Result<Vec<Recorded>, Refusal> {
-    let mut found = recorded::read_file(file)?;
+    let mut found = source::read_file(file)?;
     let Some(gpu) = gpu else { return Ok(found) };
     let known: Vec<String> = found.iter().filter_map(|recorded| recorded.gpu).map(|gpu| gpu.to_string()).collect();
     found.retain(|recorded| recorded.gpu.is_none_or(|of| of == gpu));

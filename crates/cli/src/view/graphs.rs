@@ -1,15 +1,11 @@
-//! Graphs of a traced program: their nodes as they are made, what launches leave, and what is wrong with them.
-//!
-//! Knows operations; where nodes stand is said by `layout.rs`.
+//! A graph that is drawn: its nodes as they are made, and its edges. Where nodes stand is said by `layout.rs`.
 
-use millpond_core::check::{Edit, Finding, Side};
-use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
-use millpond_core::op::{Access, Act, Memory, Names, NodeOp, Op, What};
+use millpond_core::ids::{EventId, GraphId, NodeId};
+use millpond_core::op::{Access, Act, Memory, NodeOp};
 use millpond_core::units::Bytes;
 
 use super::layout::layered;
 use super::scene::{Drawing, Node};
-use super::traced::Builder;
 
 /// A graph in the making.
 #[derive(Clone, Default)]
@@ -24,14 +20,14 @@ pub(super) struct Graph {
     pub(super) waits: Vec<EventId>,
     pub(super) records: Vec<EventId>,
     /// The place among `nodes` of each node that the checker counts: a refused one is drawn and not counted.
-    places: Vec<u32>,
+    pub(super) places: Vec<u32>,
     /// The step that made each of `nodes`.
     steps: Vec<u64>,
 }
 
 impl Graph {
     /// The place of a node by its number; of the one behind them all, the newest, which was refused.
-    fn place(&self, number: usize) -> Option<u32> {
+    pub(super) fn place(&self, number: usize) -> Option<u32> {
         let refused = || (number == self.places.len()).then(|| self.nodes.len().checked_sub(1)).flatten();
         self.places.get(number).copied().or_else(|| refused().map(|place| place as u32))
     }
@@ -42,7 +38,7 @@ impl Graph {
     }
 
     /// Adds a node that comes after others, and says where it is.
-    fn push(&mut self, node: Node, after: &[NodeId], step: u64, is_done: bool) {
+    pub(super) fn push(&mut self, node: Node, after: &[NodeId], step: u64, is_done: bool) {
         let place = self.nodes.len() as u32;
         let before: Vec<u32> = after.iter().filter_map(|it| self.places.get(it.index()).copied()).collect();
         self.edges.extend(before.into_iter().map(|before| (before, place)));
@@ -54,7 +50,7 @@ impl Graph {
     }
 
     /// An edge by the numbers of its nodes.
-    fn edge(&self, from: NodeId, to: NodeId) -> Option<(u32, u32)> {
+    pub(super) fn edge(&self, from: NodeId, to: NodeId) -> Option<(u32, u32)> {
         self.places.get(from.index()).copied().zip(self.places.get(to.index()).copied())
     }
 }
@@ -78,164 +74,8 @@ pub(super) struct Exec {
     pub(super) left: Vec<u32>,
 }
 
-impl Builder {
-    pub(super) fn graph(&mut self, op: &Op, names: &Names, is_done: bool) {
-        match &op.what {
-            What::GraphCreate { graph, .. } => self.graphs.push((*graph, Graph::default())),
-            What::GraphClone { graph, copy } => {
-                let original = self.find(*graph).cloned().unwrap_or_default();
-                self.graphs.push((*copy, original));
-            }
-            What::CopyName { graph, node, memory } => {
-                let Some(of) = self.find(*graph) else { return };
-                of.allocs.iter_mut().chain(&mut of.frees).filter(|it| *it == node).for_each(|it| *it = *memory);
-                if let Some(owned) = self.nodes.get(node).cloned() {
-                    self.nodes.insert(*memory, Owned { graph: *graph, ..owned });
-                }
-            }
-            What::GraphNode { graph, node, after, name } => {
-                let name = name.and_then(|name| names.text(name)).map(ToString::to_string);
-                self.node((*graph, op.place.describe(names)), node, after, name, is_done);
-            }
-            What::GraphEdge { graph, from, to } => {
-                if let Some(graph) = self.find(*graph) {
-                    let edge = graph.edge(*from, *to);
-                    graph.edges.extend(edge);
-                }
-            }
-            What::GraphEdgeRemove { graph, from, to } => {
-                if let Some(graph) = self.find(*graph) {
-                    let removed = graph.edge(*from, *to);
-                    graph.edges.retain(|edge| Some(*edge) != removed);
-                }
-            }
-            What::GraphNodeRemove { graph, node } => {
-                if let Some(graph) = self.find(*graph)
-                    && let Some(&place) = graph.places.get(node.index())
-                {
-                    graph.edges.retain(|(from, to)| *from != place && *to != place);
-                    graph.nodes[place as usize].note = "removed".to_owned();
-                }
-            }
-            What::Instantiate { graph, exec, auto_free_on_launch } => {
-                let (graph, auto_free) = (*graph, *auto_free_on_launch);
-                self.execs.insert(*exec, Exec { graph, auto_free, stream: 0, left: Vec::new() });
-            }
-            What::GraphLaunch { exec, stream } => self.launch(op, names, *exec, *stream),
-            What::Take { exec, node, memory } => self.take(op, names, *exec, *node, *memory),
-            _ => {}
-        }
-    }
-
-    /// A node is made, or would be.
-    fn node(
-        &mut self,
-        (graph, site): (GraphId, String),
-        node: &NodeOp,
-        after: &[NodeId],
-        name: Option<String>,
-        is_done: bool,
-    ) {
-        let step = self.scene.steps;
-        if let NodeOp::Alloc { memory, bytes } = *node {
-            let Some(of) = self.find(graph) else { return };
-            let name = name.clone().unwrap_or_else(|| format!("m{}", of.allocs.len()));
-            let node = of.nodes.len();
-            of.allocs.push(memory);
-            self.nodes.insert(memory, Owned { bytes, name, graph, node });
-        }
-        let (kind, mut label, note) = describe(node, &|memory| self.called(memory));
-        if let (Some(name), false) = (name, kind == "alloc") {
-            label = format!("{label} {name}");
-        }
-        let Some(graph) = self.find(graph) else { return };
-        match *node {
-            NodeOp::Free(memory) => graph.frees.push(memory),
-            NodeOp::EventWait(event) => graph.waits.push(event),
-            NodeOp::EventRecord(event) => graph.records.push(event),
-            _ => {}
-        }
-        graph.push(Node { kind, label, note, site, ..Node::default() }, after, step, is_done);
-    }
-
-    /// What memory is called in a graph: its own by its place there, other memory by its name or number.
-    pub(super) fn called(&self, memory: Memory) -> String {
-        if let Some(owned) = self.nodes.get(&memory) {
-            return owned.name.clone();
-        }
-        let life = self.lives.get(&memory).map(|&life| self.scene.lives[life as usize].name);
-        match life.map(|name| &self.scene.strings[name as usize]) {
-            Some(name) if !name.is_empty() => name.clone(),
-            _ => memory.id.to_string(),
-        }
-    }
-
-    pub(super) fn find(&mut self, graph: GraphId) -> Option<&mut Graph> {
-        // Mostly the one that was made last.
-        self.graphs.iter_mut().rev().find(|(id, _)| *id == graph).map(|(_, graph)| graph)
-    }
-
-    pub(super) fn launch(&mut self, op: &Op, names: &Names, exec_id: ExecId, stream: StreamId) {
-        let (stream, site) = (self.stream(stream), self.place(op.place, names));
-        let Some(exec) = self.execs.get_mut(&exec_id) else { return };
-        exec.stream = stream;
-        let (left, auto_free, graph) = (std::mem::take(&mut exec.left), exec.auto_free, exec.graph);
-        if auto_free {
-            left.into_iter().for_each(|life| self.end_life(life, site, Some(stream)));
-        }
-        if !self.is_small {
-            return;
-        }
-        // Where nobody takes the memory of a launch, it goes by its node's name.
-        let (allocs, frees) = self.find(graph).map(|it| (it.allocs.clone(), it.frees.clone())).unwrap_or_default();
-        let mut left = Vec::new();
-        for memory in allocs {
-            let Some(bytes) = self.nodes.get(&memory).map(|owned| owned.bytes) else { continue };
-            let text = self.called(memory);
-            self.begin(op, names, memory, stream, bytes, None);
-            let (life, name) = (self.scene.lives.len() as u32 - 1, self.number(&text));
-            self.scene.lives[life as usize].name = name;
-            match frees.contains(&memory) {
-                true => self.end_life(life, site, Some(stream)),
-                false => left.push(life),
-            }
-        }
-        if let Some(exec) = self.execs.get_mut(&exec_id) {
-            exec.left = left;
-        }
-    }
-
-    pub(super) fn take(&mut self, op: &Op, names: &Names, exec: ExecId, node: Memory, memory: Memory) {
-        if let Some(life) = self.lives.remove(&node) {
-            self.lives.insert(memory, life);
-            self.latest.insert(memory.id, life);
-            return;
-        }
-        let Some(bytes) = self.nodes.get(&node).map(|owned| owned.bytes) else { return };
-        let stream = self.execs.get(&exec).map_or(0, |exec| exec.stream);
-        self.begin(op, names, memory, stream, bytes, None);
-        if let Some(exec) = self.execs.get_mut(&exec) {
-            exec.left.push(self.scene.lives.len() as u32 - 1);
-        }
-    }
-
-    /// Marks the nodes that a finding is about, and the path that is missing between them.
-    pub(super) fn mark_nodes(&mut self, finding: &Finding) {
-        let Some(graph) = finding.graph.and_then(|graph| self.find(graph)) else { return };
-        let number = |side: &Option<Side>| side.as_ref()?.node.as_ref()?.split('.').next()?.parse().ok();
-        let place = |side: &Option<Side>| number(side).and_then(|number| graph.place(number));
-        let ends = (place(&finding.earlier), place(&finding.later));
-        for node in [ends.0, ends.1].into_iter().flatten() {
-            graph.nodes[node as usize].bad = true;
-        }
-        if let ((Some(from), Some(to)), Ok(Edit::Edge)) = (ends, finding.edit()) {
-            graph.missing.push((from, to));
-        }
-    }
-}
-
 /// What a node is, in words.
-fn describe(node: &NodeOp, called: &dyn Fn(Memory) -> String) -> (&'static str, String, String) {
+pub(super) fn describe(node: &NodeOp, called: &dyn Fn(Memory) -> String) -> (&'static str, String, String) {
     let uses = |accesses: &[Access]| {
         let list = |writes: bool| {
             let those = accesses.iter().filter(|access| (access.act != Act::Read) == writes);

@@ -10,9 +10,7 @@ use smallvec::SmallVec;
 use super::checker::{Call, Checker, Step};
 use super::finding::Finding;
 use super::graphs::Captured;
-use super::history::Site;
 use super::homes::{Homes, empty_graph};
-use super::kind::Kind;
 use super::lives::{Found, Named};
 use super::names::Names;
 use super::timeline::Seat;
@@ -20,6 +18,8 @@ use crate::graph::{
     CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses, Work,
 };
 use crate::ids::{EventId, GraphId, NodeId, StreamId};
+use crate::life::Kind;
+use crate::life::Site;
 use crate::op::{Access, Act, CaptureMode, Memory, Name, StreamRole, What};
 
 impl Checker {

@@ -18,11 +18,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::events::Event;
 use super::finding::Finding;
 use super::graphs::Graphs;
-use super::history::Site;
-use super::kind::Kind;
 use super::lives::{Lives, Named};
 use super::timeline::{Learned, Seat, Timeline};
 use crate::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
+use crate::life::Kind;
+use crate::life::Site;
 use crate::op::{Act, Names, NodeOp, Op, Place, Reach, What};
 
 /// What is looked for, and how strictly.

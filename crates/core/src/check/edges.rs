@@ -12,9 +12,9 @@ use super::checker::{Call, Checker};
 use super::events::Stands;
 use super::fewest::{WANTED_MAX, fewest};
 use super::finding::{Edge, Spot};
-use super::history::{Site, Use};
 use super::timeline::Stream;
 use crate::ids::{Point, StreamId};
+use crate::life::{Site, Use};
 use crate::op::Act;
 use crate::order::Knows;
 

@@ -1,7 +1,7 @@
 //! What to change so that a finding is gone, as data: what its help says in words. The sides are the finding's.
 
 use super::finding::Finding;
-use super::kind::Kind;
+use crate::life::Kind;
 
 /// One change of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

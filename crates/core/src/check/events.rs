@@ -6,11 +6,11 @@
 
 use super::checker::{Call, Checker, Step};
 use super::finding::{Finding, Side};
-use super::history::Site;
-use super::kind::Kind;
 use super::timeline::{Learned, Seat};
 use crate::graph::CapturedEvent;
 use crate::ids::{DeviceId, EventId, ProcessId, StreamId};
+use crate::life::Kind;
+use crate::life::Site;
 use crate::op::{Act, Mark, What};
 use crate::order::{Knows, Snapshot};
 

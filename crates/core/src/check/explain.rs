@@ -4,12 +4,12 @@
 
 use super::checker::{Call, Checker, Refused, Step, quiet};
 use super::finding::{Finding, Known, Side, Subject};
-use super::history::{Fault, Site, Use};
-use super::kind::Kind;
 use super::lives::{Found, Freed, Lease, Life, LifeId, Named};
 use super::timeline::Learned;
 use super::usage::Target;
 use crate::ids::{Point, PoolId, Seq, StreamId};
+use crate::life::Kind;
+use crate::life::{Fault, Site, Use};
 use crate::op::{Act, Memory, Name};
 use crate::units::Bytes;
 

@@ -5,9 +5,9 @@
 
 use std::fmt;
 
-use super::history::Site;
-use super::kind::Kind;
 use crate::ids::{AllocId, GraphId, Point, StreamId};
+use crate::life::Kind;
+use crate::life::Site;
 use crate::op::{Act, Names, Place};
 use crate::units::Bytes;
 

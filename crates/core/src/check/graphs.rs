@@ -12,9 +12,7 @@ use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Step, quiet};
 use super::finding::Finding;
-use super::history::Site;
 use super::homes::{Family, FreshAddresses, Homes, empty_graph};
-use super::kind::Kind;
 use super::launches::Instance;
 use super::lives::{Found, Freed, Named};
 use super::names::{Key, Names};
@@ -23,6 +21,8 @@ use crate::graph::{
     NodeKind, Pin, Refusal, Uses, Work,
 };
 use crate::ids::{ExecId, GraphId, NodeId, StreamId};
+use crate::life::Kind;
+use crate::life::Site;
 use crate::op::{Access, Act, Memory, Name, NodeOp, What};
 
 /// A graph of the program.
@@ -176,7 +176,8 @@ impl Checker {
     ) -> Step<SmallVec<[NodeAccess; 2]>> {
         let mut found = SmallVec::new();
         for (access, site) in accesses.iter().zip(sites) {
-            found.push(NodeAccess { memory: self.node_memory(call, graph, access.memory, *site)?, act: access.act });
+            let memory = self.node_memory(call, graph, access.memory, *site)?;
+            found.push(NodeAccess { memory, act: access.act, part: access.part });
         }
         Ok(found)
     }

@@ -12,15 +12,15 @@ use smallvec::SmallVec;
 use super::checker::{Call, Checker, Step, quiet};
 use super::finding::Finding;
 use super::graphs::Graphs;
-use super::history::{Site, Use};
 use super::homes::{Family, Homes, Left};
-use super::kind::Kind;
 use super::lives::{Freed, LifeId, Source};
 use super::names::{Key, Names};
 use super::protocol::Launched;
 use super::timeline::Seat;
 use crate::graph::{Exec, FreedBy, Graph, GraphAllocId, Lanes, Memory as NodeMemory};
 use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
+use crate::life::Kind;
+use crate::life::{Site, Use};
 use crate::op::{Act, Memory, Name};
 use crate::order::Snapshot;
 use crate::units::Range;
@@ -253,7 +253,7 @@ impl Checker {
                     .map(|target| target.life),
             };
             let Some(life) = life else { continue };
-            if let Some(free) = launched.leave(&mut self.lives.at_mut(life).history, (mark.node, mark.act), knew) {
+            if let Some(free) = launched.leave(&mut self.lives.at_mut(life).history, &mark, knew) {
                 self.end(life, free);
             }
         }

@@ -4,8 +4,6 @@
 
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::{Finding, Side};
-use super::history::Site;
-use super::kind::Kind;
 use super::launches::Instance;
 use super::lives::LifeId;
 use super::protocol::{Launch, judge};
@@ -13,6 +11,8 @@ use super::timeline::Seat;
 use super::usage::Target;
 use crate::graph::{Demand, Memory as NodeMemory, Standing};
 use crate::ids::ExecId;
+use crate::life::Kind;
+use crate::life::Site;
 use crate::op::{Act, Memory};
 use crate::order::{Chain, Snapshot};
 
@@ -79,14 +79,19 @@ impl Launch for Launching<'_> {
         let demand = &instance.exec.summary().demands[number];
         let later = checker.site(call, seat, demand.act);
         let Some(memory) = Checker::name_of(instance, demand.memory) else { return Ok(()) };
+        let mut first = 0;
         let checked = checker.demanded(call, instance, demand.memory, memory, later).and_then(|target| {
             let history = &checker.lives.at(target.life).history;
             let checked = self.standing(Some(demand), |who| history.check_demand(demand, who, checker.settings.races));
-            checked.map_err(|fault| checker.unordered(call, target.life, fault, later))
+            checked.map_err(|fault| {
+                first = history.first_to_blame(demand, &fault);
+                checker.unordered(call, target.life, fault, later)
+            })
         });
         checked.map_err(|mut refused| {
-            let node = &instance.exec.nodes()[demand.node.index()];
-            let (number, noun) = (demand.node.0.to_string(), node.kind.noun());
+            let node = demand.nodes[first].0;
+            let (number, node) = (node.0.to_string(), &instance.exec.nodes()[node.index()]);
+            let noun = node.kind.noun();
             refused.in_launch(Some(Side::of_node(demand.act, number, noun, &node.label, call.names)));
             refused
         })

@@ -9,9 +9,9 @@
 
 use std::collections::VecDeque;
 
-use super::history::{History, Use};
 use crate::graph::GraphAllocId;
 use crate::ids::{AllocId, DeviceId, ExecId, GraphId, Point, PoolId, ProcessId, TicketId};
+use crate::life::{History, Use};
 use crate::op::{Memory, Name, Place, Space};
 use rustc_hash::FxHashMap;
 

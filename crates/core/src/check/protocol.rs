@@ -3,10 +3,10 @@
 //! Of several things that are wrong the first in this order is reported, by the library and by the checker of whole
 //! programs alike. Knows no streams and no tables: whoever keeps the lives says what is wrong with each.
 
-use super::history::{Fault, History, Site, Use};
-use super::kind::Kind;
-use crate::graph::{Demand, NodeId};
+use crate::graph::{Demand, Mark, NodeId};
 use crate::ids::Point;
+use crate::life::Kind;
+use crate::life::{Fault, History, Site, Use};
 use crate::op::{Act, Part};
 use crate::order::Knows;
 
@@ -80,12 +80,12 @@ impl<P: Fn(NodeId) -> Option<Point>> Launched<P> {
 
     /// Leaves a node's act in the history of the memory: its free, where it frees that. `knew` is the launching stream
     /// before the launch.
-    pub fn leave(&self, history: &mut History, (node, act): (NodeId, Act), knew: &impl Knows) -> Option<Use> {
-        let done = self.by(node, act);
-        if act == Act::Free {
+    pub fn leave(&self, history: &mut History, mark: &Mark, knew: &impl Knows) -> Option<Use> {
+        let done = self.by(mark.node, mark.act);
+        if mark.act == Act::Free {
             return Some(done);
         }
-        history.add_use(done, Part::WHOLE, knew);
+        history.add_use(done, mark.part, knew);
         None
     }
 }
@@ -106,9 +106,12 @@ impl History {
     /// What it must come after and does not.
     #[inline]
     pub fn check_demand(&self, demand: &Demand, who: &impl Knows, races: bool) -> Result<(), Fault> {
-        match demand.act {
-            Act::Free => self.check_free(who),
-            act => self.check_use(act, Part::WHOLE, who, races && !demand.may_share),
-        }
+        self.check_use(demand.act, demand.part, who, races && !demand.may_share)
+    }
+
+    /// Which of a demand's nodes, by its place among them, is the first that must come after the other side of a fault.
+    pub fn first_to_blame(&self, demand: &Demand, fault: &Fault) -> usize {
+        let has_to = |(_, part): &(NodeId, Part)| self.uses_of(*part).any(|earlier| *earlier == fault.earlier);
+        demand.nodes.iter().position(has_to).unwrap_or(0)
     }
 }

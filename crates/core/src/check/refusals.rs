@@ -4,28 +4,13 @@
 
 use super::checker::{Call, Checker, Refused};
 use super::finding::{Finding, Side, Spot, Subject};
-use super::history::Site;
-use super::kind::Kind;
 use super::lives::{Found, Named};
 use super::timeline::Seat;
-use crate::graph::{CaptureError, GraphError, GraphFault, GraphFaultKind, Label, Memory as NodeMemory, NodeSite, Pin};
+use crate::graph::{CaptureError, GraphError, GraphFault, Label, Memory as NodeMemory, NodeSite, Pin};
 use crate::ids::{GraphId, StreamId};
+use crate::life::Kind;
+use crate::life::Site;
 use crate::op::{Act, Memory, Names};
-
-impl From<GraphFaultKind> for Kind {
-    /// What a fault of a graph is to the checker.
-    fn from(fault: GraphFaultKind) -> Kind {
-        match fault {
-            GraphFaultKind::UseBeforeAlloc => Kind::UseBeforeAlloc,
-            GraphFaultKind::UseAfterFree => Kind::UseAfterFree,
-            GraphFaultKind::FreeBeforeAlloc => Kind::FreeBeforeAlloc,
-            GraphFaultKind::FreeBeforeUse => Kind::FreeBeforeUse,
-            GraphFaultKind::Race => Kind::Race,
-            GraphFaultKind::DoubleFree => Kind::DoubleFree,
-            GraphFaultKind::SharedBytes => Kind::SharedAddresses,
-        }
-    }
-}
 
 impl Side {
     /// What a node does to memory; `node` is its number, with those of the child nodes around it first.
@@ -71,11 +56,11 @@ impl Finding {
     /// Two nodes of a graph without the path that they need; `title` is what the program calls a stream.
     pub fn of_graph(graph: GraphId, fault: &GraphFault, names: &Names, title: &dyn Fn(StreamId) -> String) -> Self {
         let side = |site: &NodeSite| Side::of_node(site.act, site.path(), site.noun, &site.label, names);
-        let mut finding = Finding::new(fault.kind.into(), fault.sentence(), fault.help(title));
+        let mut finding = Finding::new(fault.kind, fault.sentence(), fault.help(title));
         finding.graph = Some(graph);
         finding.earlier = Some(side(&fault.earlier));
         finding.later = Some(side(&fault.later));
-        if !matches!(fault.kind, GraphFaultKind::UseAfterFree | GraphFaultKind::DoubleFree) {
+        if !matches!(fault.kind, Kind::UseAfterFree | Kind::DoubleFree) {
             let (earlier, later) = (fault.earlier.path(), fault.later.path());
             finding.notes.push(format!("there is no path from node {earlier} to node {later} in {graph}"));
         }

@@ -7,12 +7,12 @@
 
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::Finding;
-use super::history::{History, Site, Use};
-use super::kind::Kind;
 use super::lives::{Freed, Lease, LifeId, Named, Ticket};
 use super::timeline::{HostKnows, Seat};
 use super::usage::ALWAYS;
 use crate::ids::{ProcessId, StreamId, TicketId};
+use crate::life::Kind;
+use crate::life::{History, Site, Use};
 use crate::op::{Act, Memory};
 
 impl Checker {

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::history::Site;
 use super::ring::Ring;
 use crate::ids::{DeviceId, HostId, Point, ProcessId, Seq, Slot, StreamId};
+use crate::life::Site;
 use crate::op::{Name, Place, StreamRole};
 use crate::order::{self, Base, Chain, HomeNumber, Host, Knows, Snapshot, Streams};
 

@@ -8,12 +8,12 @@ use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::Finding;
-use super::history::{Site, Use};
-use super::kind::Kind;
 use super::lives::{Freed, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use crate::graph::Access as NodeAccess;
 use crate::ids::{DeviceId, Point, PoolId, Slot, StreamId};
+use crate::life::Kind;
+use crate::life::{Site, Use};
 use crate::op::{Access, Act, Memory, Name, Reach, Space, Start};
 use crate::order::Knows;
 

@@ -3,7 +3,7 @@
 //! Knows sides with their names. Decides nothing.
 
 use super::finding::{Edge, Finding, Known, Side, Subject};
-use super::kind::Kind;
+use crate::life::Kind;
 use crate::op::Act;
 
 impl Finding {

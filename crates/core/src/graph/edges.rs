@@ -9,7 +9,7 @@
 
 use rustc_hash::FxHashSet;
 
-use super::node::{Node, NodeId};
+use super::node::NodeId;
 
 /// There is a path the other way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,17 +36,22 @@ impl Ranks {
         order
     }
 
-    /// Makes room for an edge that is not there yet.
-    pub(super) fn admit(&mut self, nodes: &[Node], from: NodeId, to: NodeId) -> Result<(), Cycle> {
+    /// Makes room for an edge that is not there yet, where `before` and `after` are the neighbours of each node.
+    pub(super) fn admit<'n>(
+        &mut self,
+        (from, to): (NodeId, NodeId),
+        before: impl Fn(NodeId) -> &'n [NodeId],
+        after: impl Fn(NodeId) -> &'n [NodeId],
+    ) -> Result<(), Cycle> {
         let (lowest, highest) = (self.rank[to.index()], self.rank[from.index()]);
         if highest < lowest {
             return Ok(());
         }
-        let below = self.walk(to, |node| &nodes[node.index()].after, |rank| rank <= highest);
+        let below = self.walk(to, after, |rank| rank <= highest);
         if below.contains(&from) {
             return Err(Cycle);
         }
-        let above = self.walk(from, |node| &nodes[node.index()].before, |rank| rank >= lowest);
+        let above = self.walk(from, before, |rank| rank >= lowest);
         // What `from` needs moves before what needs `to`, within the places that they have between them.
         let moved: Vec<NodeId> = above.into_iter().chain(below).collect();
         let mut places: Vec<u32> = moved.iter().map(|node| self.rank[node.index()]).collect();

@@ -2,8 +2,7 @@
 //!
 //! Plain data, in words. A refused call changes nothing.
 
-use super::graph::{DEPTH_MAX, FreedBy};
-use super::node::{GraphAllocId, GraphId, NodeId};
+use super::node::{DEPTH_MAX, FreedBy, GraphAllocId, GraphId, NodeId};
 use crate::units::Bytes;
 
 pub(super) const TOO_MANY_NODES: &str =

@@ -4,31 +4,11 @@
 
 use std::fmt;
 
-use super::flat::Origin;
-use super::node::{Label, Memory};
+use super::node::{Label, Memory, Origin};
 use crate::ids::StreamId;
+use crate::life::Kind;
 use crate::op::Act;
 use crate::units::Bytes;
-
-/// Which rule is broken.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
-pub enum GraphFaultKind {
-    /// A node uses memory, and there is no path to it from the alloc node.
-    UseBeforeAlloc,
-    /// A node uses memory after the free node.
-    UseAfterFree,
-    /// There is no path from the alloc node to the free node.
-    FreeBeforeAlloc,
-    /// There is no path from a node that uses the memory to the free node.
-    FreeBeforeUse,
-    /// Two nodes use the memory, one of them writes, and there is no path between them.
-    Race,
-    /// There are two free nodes.
-    DoubleFree,
-    /// Two allocations share addresses, and the path from the one's free to the other is gone.
-    SharedBytes,
-}
 
 /// A node as a person finds it again.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -120,7 +100,7 @@ impl fmt::Display for FaultSubject {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GraphFault {
     /// The rule that is broken.
-    pub kind: GraphFaultKind,
+    pub kind: Kind,
     /// What it is about.
     pub subject: FaultSubject,
     /// The node that had to come first.
@@ -139,16 +119,16 @@ impl GraphFault {
         }
         let (earlier, later) = (self.earlier.number(), self.later.number());
         match self.kind {
-            GraphFaultKind::DoubleFree => format!("remove {later} or {earlier}"),
-            GraphFaultKind::UseAfterFree => format!("free it after {later}, or allocate anew"),
-            GraphFaultKind::Race => {
+            Kind::DoubleFree => format!("remove {later} or {earlier}"),
+            Kind::UseAfterFree => format!("free it after {later}, or allocate anew"),
+            Kind::Race => {
                 format!(
                     "add an edge between {} and {}, either way",
                     self.earlier.end(&self.later),
                     self.later.end(&self.earlier)
                 )
             }
-            GraphFaultKind::SharedBytes if self.earlier.act != Act::Free => {
+            Kind::SharedAddresses if self.earlier.act != Act::Free => {
                 format!("free it before {later}, or make these graphs with symbolic addresses")
             }
             _ if self.is_turned => {
@@ -164,10 +144,10 @@ impl GraphFault {
 
     /// Edges of a capture come of events, and go the way of the capture: from nodes that are captured to later ones.
     fn help_in_capture(&self, title: &dyn Fn(StreamId) -> String) -> Option<String> {
-        use GraphFaultKind::{FreeBeforeAlloc, FreeBeforeUse, Race, UseBeforeAlloc};
+        use Kind::{FreeBeforeAlloc, FreeBeforeUse, Race, UseBeforeAlloc};
         let is_edge = matches!(self.kind, UseBeforeAlloc | FreeBeforeAlloc | FreeBeforeUse | Race);
         let (first, second) = match self.kind {
-            GraphFaultKind::Race if self.later.origin < self.earlier.origin => (&self.later, &self.earlier),
+            Kind::Race if self.later.origin < self.earlier.origin => (&self.later, &self.earlier),
             _ => (&self.earlier, &self.later),
         };
         let (on_first, on_second) = first.captured_with(second).filter(|_| is_edge)?;
@@ -187,22 +167,22 @@ impl GraphFault {
         let (subject, later, earlier) = (&self.subject, self.later.title(), self.earlier.title());
         let act = self.later.act.past();
         match self.kind {
-            GraphFaultKind::UseBeforeAlloc | GraphFaultKind::FreeBeforeAlloc => {
+            Kind::UseBeforeAlloc | Kind::FreeBeforeAlloc => {
                 format!("{subject} is {act} by {later} with no path from its alloc node to that")
             }
-            GraphFaultKind::FreeBeforeUse => {
+            Kind::FreeBeforeUse => {
                 let uses = if self.earlier.act == Act::Write { "writes" } else { "reads" };
                 format!("{subject} is freed by {later} with no path from {earlier}, which {uses} it, to that")
             }
-            GraphFaultKind::UseAfterFree => format!("{subject} is {act} by {later}, after it is freed"),
-            GraphFaultKind::Race => {
+            Kind::UseAfterFree => format!("{subject} is {act} by {later}, after it is freed"),
+            Kind::Race => {
                 format!(
                     "{subject} is {act} by {later} and {} by {earlier} with no path between them",
                     self.earlier.act.past()
                 )
             }
-            GraphFaultKind::DoubleFree => format!("{subject} is freed by {later}, but it is freed already"),
-            GraphFaultKind::SharedBytes => {
+            Kind::DoubleFree => format!("{subject} is freed by {later}, but it is freed already"),
+            _ => {
                 format!("{subject} has addresses of an earlier allocation, with no path from the end of that one to it")
             }
         }
@@ -218,7 +198,7 @@ mod tests {
     #[test]
     fn an_edge_to_a_node_of_a_child_is_one_to_the_child() {
         let memory = Memory::External { id: crate::ids::AllocId(0), generation: 1 };
-        let write = [Access { memory, act: Act::Write }];
+        let write = [Access::whole(memory, Act::Write)];
         let graph = |id| Graph::new(GraphId(id), 512, Addressing::Symbolic);
         let (mut child, mut outer) = (graph(0), graph(1));
         child.add_work(Work::Kernel, &[], &write, Label::default()).unwrap();

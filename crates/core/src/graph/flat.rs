@@ -9,15 +9,11 @@
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
-use super::graph::{Addressing, FreedBy, Graph};
+use super::graph::{Addressing, Graph, NodeKind};
 use super::index::Index;
-use super::node::{Access, GraphAllocId, GraphId, Label, Memory, NodeId, NodeKind};
+use super::node::{Access, FreedBy, GraphAllocId, GraphId, Label, Memory, NodeId, Origin};
 use super::pins::Pin;
 use crate::units::Range;
-
-/// Where a node comes from: its number in the outermost graph; for a node of a child graph the number of the child node
-/// there, then the number in the child, and so on.
-pub type Origin = SmallVec<[NodeId; 1]>;
 
 /// A node, by its number in the instantiated graph.
 #[derive(Clone, Debug)]
@@ -179,7 +175,7 @@ impl Flat {
                 }
                 other => other.clone(),
             };
-            let accesses = node.accesses.iter().map(|it| Access { memory: own(it.memory), act: it.act }).collect();
+            let accesses = node.accesses.iter().map(|it| Access { memory: own(it.memory), ..*it }).collect();
             let label = node.label.clone();
             let flat = FlatNode { kind, origin, accesses, may_share: node.may_share, label, dependencies };
             last[id.index()] = self.push(flat);

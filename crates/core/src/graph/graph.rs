@@ -12,8 +12,9 @@
 //! Invariants: **acyclic**, by construction. **whole**: a refused call changes nothing. **stable**: the number of a
 //! node or an allocation means the same for ever.
 
+mod nodes;
+
 use std::collections::hash_map::Entry;
-use std::fmt;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -22,15 +23,13 @@ use super::address::Addresses;
 use super::edges::{Cycle, Ranks};
 use super::error::GraphError;
 use super::fault::NodeSite;
-use super::flat::Origin;
 use super::index::Index;
-use super::node::{Access, EventKey, GraphAllocId, GraphId, Label, Memory, Node, NodeId, NodeKind, Work};
-use super::pins::Pins;
+use super::node::{Access, DEPTH_MAX, EventKey, FreedBy, GraphAllocId, GraphId, Label, Memory, NodeId, Origin, Work};
+use super::pins::{Pin, Pins};
+use crate::ids::AllocId;
 use crate::op::Act;
 use crate::units::Range;
-
-/// How deep graphs may be nested.
-pub const DEPTH_MAX: usize = 64;
+pub use nodes::{Node, NodeKind};
 
 /// When allocations get their addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,24 +39,6 @@ pub enum Addressing {
     Fixed,
     /// At each instantiation, all together.
     Symbolic,
-}
-
-/// Who frees an allocation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FreedBy {
-    /// A node of its own graph.
-    Node(NodeId),
-    /// A node of another graph.
-    Graph(GraphId),
-}
-
-impl fmt::Display for FreedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FreedBy::Node(node) => node.fmt(f),
-            FreedBy::Graph(graph) => graph.fmt(f),
-        }
-    }
 }
 
 /// An allocation of a graph.
@@ -361,7 +342,9 @@ impl Graph {
         if self.nodes[to.index()].before.contains(&from) {
             return Err(GraphError::DuplicateEdge { from, to });
         }
-        self.ranks.admit(&self.nodes, from, to).map_err(|Cycle| GraphError::Cycle { from, to })?;
+        let node = |node: NodeId| &self.nodes[node.index()];
+        let admitted = self.ranks.admit((from, to), |it| node(it).dependencies(), |it| node(it).successors());
+        admitted.map_err(|Cycle| GraphError::Cycle { from, to })?;
         self.nodes[to.index()].before.push(from);
         self.nodes[from.index()].after.push(to);
         match self.nodes[to.index()].after.is_empty() && !self.is_stale {
@@ -495,5 +478,21 @@ impl Graph {
             FreedBy::Node(node) => site(node).unwrap_or_else(|| by.to_string()),
             FreedBy::Graph(graph) => graph.to_string(),
         }
+    }
+
+    /// A node is to name one life of what a launch of another graph left: the name to give it.
+    pub fn pin(&mut self, pin: Pin) -> Memory {
+        self.pins.add(pin)
+    }
+
+    /// The name of a life that was [pinned](Self::pin) before.
+    pub fn pinned(&self, id: AllocId, generation: u64) -> Option<Memory> {
+        self.pins.named(id, generation)
+    }
+
+    /// The life that nodes mean by this memory, where they named one.
+    pub fn pin_of(&self, memory: Memory) -> Option<Pin> {
+        let Memory::Foreign { graph, alloc } = memory else { return None };
+        self.pins.all().find(|pin| (pin.graph, pin.alloc) == (graph, alloc))
     }
 }

@@ -22,7 +22,8 @@
 use std::sync::Arc;
 
 use super::exec::Exec;
-use super::node::{EventKey, Memory, NodeId, NodeKind};
+use super::graph::NodeKind;
+use super::node::{EventKey, Memory, NodeId};
 use crate::ids::{Point, Seq, Slot};
 use crate::order::{Base, Chain, Knows, Snapshot};
 

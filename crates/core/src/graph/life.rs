@@ -1,92 +1,99 @@
 //! What the nodes of a graph do to one piece of memory, met one after the other, and what of it is wrong.
 //!
-//! The simple version compares each use with the free node and every other use. Departure: of the uses that something
-//! later may have to come after only those are kept that no kept one comes after - reads behind reads, anything behind
-//! a write. (A read does not stand for the writes before it: an unordered third node that reads would meet no write,
-//! and a race would be missed.)
+//! The law is that of all memory ([`History`]); here the sides are nodes, and the free is met like a use. Departure:
+//! many nodes may read one piece of memory, and to ask of each whether it comes after the others would take the square
+//! of their number. So reads are dropped only now and then, behind as many new ones as were left the last time.
 //!
 //! Knows nodes by number; who comes before whom it asks. Used where a whole graph is looked at, and where a capture
 //! adds one node after the other, which gets no more edges to what was there before.
 
-use smallvec::SmallVec;
-
-use super::fault::GraphFaultKind;
 use super::node::NodeId;
-use crate::op::Act;
+use crate::life::{Done, History, Kind};
+use crate::op::{Act, Part};
 
 /// So many reads are kept before they are thinned out.
 const READS_KEPT: u32 = 16;
 
+/// What a node does to memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct NodeUse {
+    pub(super) node: NodeId,
+    pub(super) act: Act,
+}
+
+impl Done for NodeUse {
+    fn act(&self) -> Act {
+        self.act
+    }
+}
+
+/// Where memory of the outside was allocated: before all nodes.
+const OUTSIDE: NodeId = NodeId(u32::MAX);
+
 /// What has been done to one piece of memory up to some node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Life {
-    /// Its alloc node, once met; external memory was there before.
-    pub(super) born: Option<NodeId>,
+    history: History<NodeUse>,
     pub(super) freed: Option<NodeId>,
-    /// The last writes, an antichain.
-    pub(super) writes: SmallVec<[NodeId; 2]>,
-    /// The last reads and some that come before them: thinned out when they are twice as many as were left last time.
-    pub(super) reads: SmallVec<[NodeId; 2]>,
-    thin_at: u32,
+    /// So many reads may still be added as they are.
+    spare: u32,
 }
 
 /// A pair of nodes that is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wrong {
-    pub(super) kind: GraphFaultKind,
-    pub(super) earlier: (NodeId, Act),
-    pub(super) later: (NodeId, Act),
+    pub(super) kind: Kind,
+    pub(super) earlier: NodeUse,
+    pub(super) later: NodeUse,
 }
 
 impl Life {
-    /// What is wrong with a read or a write by `id`. `is_before` says which nodes come before it, `shares` which ones
-    /// promise, as it does, to share.
-    pub(super) fn check_use(
+    /// Memory of an alloc node; of the outside, which was there before, where there is none.
+    pub(super) fn new(born: Option<NodeId>) -> Self {
+        let born = NodeUse { node: born.unwrap_or(OUTSIDE), act: Act::Allocate };
+        Life { history: History::new(born), freed: None, spare: READS_KEPT }
+    }
+
+    /// What is wrong with what a node does to some bytes. `is_before` says which nodes come before it, `shares` which
+    /// ones promise, as it does, to share.
+    pub(super) fn check(
         &self,
-        id: NodeId,
-        act: Act,
+        later: NodeUse,
+        part: Part,
         is_before: impl Fn(NodeId) -> bool,
         shares: impl Fn(NodeId) -> bool,
     ) -> Option<Wrong> {
-        if let Some(free) = self.freed {
-            let (free, used) = ((free, Act::Free), (id, act));
-            return Some(match is_before(free.0) {
-                true => Wrong { kind: GraphFaultKind::UseAfterFree, earlier: free, later: used },
-                false => Wrong { kind: GraphFaultKind::FreeBeforeUse, earlier: used, later: free },
-            });
+        let precedes = |it: NodeId| it == OUTSIDE || it == later.node || is_before(it) || shares(it);
+        let broken = self.history.check(later.act, part, true, |earlier| precedes(earlier.node)).err();
+        let is_unborn = broken.is_some_and(|(kind, _)| kind == Kind::UseBeforeAlloc);
+        match self.freed.map(|node| NodeUse { node, act: Act::Free }).filter(|_| !is_unborn) {
+            Some(free) if later.act != Act::Free && !is_before(free.node) => {
+                Some(Wrong { kind: Kind::FreeBeforeUse, earlier: later, later: free })
+            }
+            Some(free) => Some(Wrong { kind: Kind::after_free(later.act), earlier: free, later }),
+            None => broken.map(|(kind, earlier)| Wrong { kind, earlier, later }),
         }
-        let is_race = |other: &&NodeId| **other != id && !is_before(**other) && !shares(**other);
-        let write = self.writes.iter().find(is_race).map(|node| (*node, Act::Write));
-        let reads = if act.conflicts(Act::Read) { &self.reads[..] } else { &[] };
-        let earlier = write.or_else(|| reads.iter().find(is_race).map(|node| (*node, Act::Read)))?;
-        Some(Wrong { kind: GraphFaultKind::Race, earlier, later: (id, act) })
     }
 
     /// Keeps a use.
-    pub(super) fn add_use(&mut self, id: NodeId, act: Act, is_before: impl Fn(NodeId) -> bool) {
-        let is_news = |node: &mut NodeId| *node != id && !is_before(*node);
-        if act != Act::Read || self.reads.len() >= self.thin_at as usize {
-            self.reads.retain(is_news);
-            self.thin_at = READS_KEPT.max(2 * self.reads.len() as u32);
+    pub(super) fn add(&mut self, new: NodeUse, part: Part, is_before: impl Fn(NodeId) -> bool) {
+        if new.act == Act::Read && self.spare > 0 {
+            self.spare -= 1;
+            return self.history.push(new, part);
         }
-        match act {
-            Act::Read => self.reads.push(id),
-            _ => {
-                self.writes.retain(is_news);
-                self.writes.push(id);
-            }
+        self.history.add(new, part, |known| known.node == new.node || is_before(known.node));
+        if new.act == Act::Read {
+            self.spare = READS_KEPT.max(self.history.uses().count() as u32);
         }
     }
 
-    /// What is wrong with a free by `id`.
-    pub(super) fn check_free(&self, id: NodeId, is_before: impl Fn(NodeId) -> bool) -> Option<Wrong> {
-        let later = (id, Act::Free);
-        if let Some(free) = self.freed {
-            return Some(Wrong { kind: GraphFaultKind::DoubleFree, earlier: (free, Act::Free), later });
-        }
-        let is_loose = |node: &&NodeId| !is_before(**node);
-        let write = self.writes.iter().find(is_loose).map(|node| (*node, Act::Write));
-        let earlier = write.or_else(|| self.reads.iter().find(is_loose).map(|node| (*node, Act::Read)))?;
-        Some(Wrong { kind: GraphFaultKind::FreeBeforeUse, earlier, later })
+    /// The last uses, by the bytes that have the same.
+    pub(super) fn by_part(&self) -> impl Iterator<Item = (Part, &[NodeUse])> {
+        self.history.by_part()
+    }
+
+    /// The nodes of all last uses; one of several parts may come several times.
+    pub(super) fn last(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.history.uses().map(|it| it.node)
     }
 }

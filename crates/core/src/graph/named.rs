@@ -1,8 +1,8 @@
 //! What a change of a graph names: nodes and memory that must be there. Changes nothing.
 
 use super::error::GraphError;
-use super::graph::{FreedBy, Graph};
-use super::node::{GraphAllocId, Memory, Node, NodeId};
+use super::graph::{Graph, Node};
+use super::node::{FreedBy, GraphAllocId, Memory, NodeId};
 
 impl Graph {
     pub(super) fn check_node(&self, id: NodeId) -> Result<(), GraphError> {

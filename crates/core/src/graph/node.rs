@@ -1,17 +1,16 @@
 //! What a graph is made of: numbers, kinds of nodes, and what a node says of the memory it uses.
 //!
-//! Plain data; knows no edges. What a node runs (a closure, a copy's addresses) is not here: whoever builds the graph
-//! keeps it in a table of its own by [`NodeId`].
+//! Plain data; knows no edges and no graph. What a node runs (a closure, a copy's addresses) is not here: whoever
+//! builds the graph keeps it in a table of its own by [`NodeId`].
 
 use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::graph::Graph;
 use crate::ids::{AllocId, StreamId};
 pub use crate::ids::{GraphId, NodeId};
-use crate::op::{Act, Place};
+use crate::op::{Act, Part, Place};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($raw:ty), $prefix:literal) => {
@@ -72,6 +71,20 @@ pub struct Access {
     pub memory: Memory,
     /// Read or write; anything else is taken for a write.
     pub act: Act,
+    /// Which bytes of it.
+    pub part: Part,
+}
+
+impl Access {
+    /// An access to all bytes of the memory.
+    pub fn whole(memory: Memory, act: Act) -> Self {
+        Access { memory, act, part: Part::WHOLE }
+    }
+
+    /// What it does: a read, or else a write.
+    pub(super) fn kind(&self) -> Act {
+        if self.act == Act::Read { Act::Read } else { Act::Write }
+    }
 }
 
 /// What a person calls a node, and where it was made.
@@ -88,49 +101,6 @@ pub struct Label {
 impl From<&str> for Label {
     fn from(name: &str) -> Self {
         Label { name: Some(name.into()), ..Label::default() }
-    }
-}
-
-/// What a node is to the order and to memory (CUDA: `CUgraphNodeType`).
-#[derive(Clone, Debug)]
-pub enum NodeKind {
-    /// A kernel.
-    Kernel,
-    /// A copy of bytes.
-    Copy,
-    /// Bytes set to one value.
-    Memset,
-    /// A function that runs on the host.
-    HostFunction,
-    /// Nothing: a place where edges meet.
-    Empty,
-    /// Records an event that the outside can wait for.
-    EventRecord(EventKey),
-    /// Waits for an event that the outside records.
-    EventWait(EventKey),
-    /// Makes an allocation.
-    MemAlloc(GraphAllocId),
-    /// Frees one.
-    MemFree(Memory),
-    /// A whole graph.
-    Child(Arc<Graph>),
-}
-
-impl NodeKind {
-    /// The kind in words.
-    pub fn noun(&self) -> &'static str {
-        match self {
-            NodeKind::Kernel => "kernel",
-            NodeKind::Copy => "copy",
-            NodeKind::Memset => "memset",
-            NodeKind::HostFunction => "host function",
-            NodeKind::Empty => "empty node",
-            NodeKind::EventRecord(_) => "event record",
-            NodeKind::EventWait(_) => "event wait",
-            NodeKind::MemAlloc(_) => "mem alloc",
-            NodeKind::MemFree(_) => "mem free",
-            NodeKind::Child(_) => "child graph",
-        }
     }
 }
 
@@ -153,58 +123,27 @@ pub enum Work {
     EventWait(EventKey),
 }
 
-impl From<Work> for NodeKind {
-    fn from(work: Work) -> Self {
-        match work {
-            Work::Kernel => NodeKind::Kernel,
-            Work::Copy => NodeKind::Copy,
-            Work::Memset => NodeKind::Memset,
-            Work::HostFunction => NodeKind::HostFunction,
-            Work::Empty => NodeKind::Empty,
-            Work::EventRecord(event) => NodeKind::EventRecord(event),
-            Work::EventWait(event) => NodeKind::EventWait(event),
-        }
-    }
+/// Where a node comes from: its number in the outermost graph; for a node of a child graph the number of the child node
+/// there, then the number in the child, and so on.
+pub type Origin = SmallVec<[NodeId; 1]>;
+
+/// How deep graphs may be nested.
+pub const DEPTH_MAX: usize = 64;
+
+/// Who frees an allocation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreedBy {
+    /// A node of its own graph.
+    Node(NodeId),
+    /// A node of another graph.
+    Graph(GraphId),
 }
 
-/// One node, with its edges as lists of neighbours.
-#[derive(Clone, Debug)]
-pub struct Node {
-    /// What it is.
-    pub kind: NodeKind,
-    /// What it does to memory.
-    pub accesses: SmallVec<[Access; 2]>,
-    /// Whether it promises that where it and an unordered node use one allocation they touch different bytes. Two such
-    /// nodes are let pass where others would be a race.
-    pub may_share: bool,
-    /// For people.
-    pub label: Label,
-    pub(super) before: SmallVec<[NodeId; 2]>,
-    pub(super) after: SmallVec<[NodeId; 2]>,
-    pub(super) is_removed: bool,
-}
-
-impl Node {
-    /// A node without edges.
-    pub(super) fn new(kind: NodeKind, accesses: &[Access], label: Label) -> Self {
-        Node {
-            kind,
-            accesses: accesses.iter().copied().collect(),
-            may_share: false,
-            label,
-            before: SmallVec::new(),
-            after: SmallVec::new(),
-            is_removed: false,
+impl fmt::Display for FreedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FreedBy::Node(node) => node.fmt(f),
+            FreedBy::Graph(graph) => graph.fmt(f),
         }
-    }
-
-    /// The nodes that it depends on, as the edges say.
-    pub fn dependencies(&self) -> &[NodeId] {
-        &self.before
-    }
-
-    /// The nodes that depend on it, as the edges say.
-    pub fn successors(&self) -> &[NodeId] {
-        &self.after
     }
 }

@@ -6,7 +6,6 @@
 
 use rustc_hash::FxHashMap;
 
-use super::graph::Graph;
 use super::node::{GraphAllocId, GraphId, Memory};
 use crate::ids::AllocId;
 
@@ -34,25 +33,16 @@ impl Pins {
     pub(super) fn all(&self) -> impl Iterator<Item = Pin> + '_ {
         self.0.iter().map(|(&(id, generation), &(graph, alloc))| Pin { graph, alloc, id, generation })
     }
-}
 
-impl Graph {
-    /// A node is to name one life of what a launch of another graph left: the name to give it.
-    pub fn pin(&mut self, pin: Pin) -> Memory {
-        let Pin { graph, alloc, id, generation } = pin;
-        self.pins.0.insert((id, generation), (graph, alloc));
+    /// A node is to name one life: the name to give it.
+    pub(super) fn add(&mut self, Pin { graph, alloc, id, generation }: Pin) -> Memory {
+        self.0.insert((id, generation), (graph, alloc));
         Memory::Foreign { graph, alloc }
     }
 
-    /// The name of a life that was [pinned](Self::pin) before.
-    pub fn pinned(&self, id: AllocId, generation: u64) -> Option<Memory> {
-        let (graph, alloc) = *self.pins.0.get(&(id, generation))?;
+    /// The name of a life that was added before.
+    pub(super) fn named(&self, id: AllocId, generation: u64) -> Option<Memory> {
+        let (graph, alloc) = *self.0.get(&(id, generation))?;
         Some(Memory::Foreign { graph, alloc })
-    }
-
-    /// The life that nodes mean by this memory, where they named one.
-    pub fn pin_of(&self, memory: Memory) -> Option<Pin> {
-        let Memory::Foreign { graph, alloc } = memory else { return None };
-        self.pins.all().find(|pin| (pin.graph, pin.alloc) == (graph, alloc))
     }
 }

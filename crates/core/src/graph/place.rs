@@ -8,7 +8,8 @@
 
 use super::address::{Addresses, GRAIN};
 use super::flat::Flat;
-use super::node::{GraphAllocId, Memory, NodeKind};
+use super::graph::NodeKind;
+use super::node::{GraphAllocId, Memory};
 use crate::plan::{Buffer, Effort, Problem, solve};
 use crate::units::{Range, round_up};
 

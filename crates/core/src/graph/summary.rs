@@ -2,19 +2,21 @@
 //!
 //! The simple version goes through all nodes at each launch. A launch asks the same of every node that stands after the
 //! same event waits, so that one entry for each piece of memory (and set of waits) is enough; and of what it did the
-//! outside can meet only the last uses. So the cost of a launch follows the outside memory, not the graph.
+//! outside can meet only the last uses. Nodes that do the same to bytes side by side are one entry for all of these. So
+//! the cost of a launch follows the outside memory, not the graph.
 //!
 //! Knows nodes; nothing of streams. Invariants: **first**: if every [`Demand`] is met, so is every node's. **last**:
 //! what comes after every [`Mark`] of some memory comes after all that the graph did to it.
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::flat::Flat;
-use super::life::Life;
-use super::node::{EventKey, Memory, NodeId, NodeKind};
+use super::graph::NodeKind;
+use super::life::{Life, NodeUse};
+use super::node::{EventKey, Memory, NodeId};
 use super::validate::{Lives, Outside};
-use crate::op::Act;
+use crate::op::{Act, Part};
 
 /// Something that a launch must find right: an act on memory of the outside.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,8 +25,10 @@ pub struct Demand {
     pub memory: Memory,
     /// [`Act::Read`], [`Act::Write`] or [`Act::Free`].
     pub act: Act,
-    /// The first node that does it, for people.
-    pub node: NodeId,
+    /// The bytes: of all these nodes together.
+    pub part: Part,
+    /// The first node that does it to each part, in their order; for people.
+    pub nodes: SmallVec<[(NodeId, Part); 1]>,
     /// Whether it looks for races, or promises to share.
     pub may_share: bool,
     /// The event waits that come before it: what they learned counts for it, beside what the launching stream knows.
@@ -40,6 +44,8 @@ pub struct Mark {
     pub memory: Memory,
     /// What was done: allocated (outputs), read, written or freed.
     pub act: Act,
+    /// To which bytes.
+    pub part: Part,
     /// By which node.
     pub node: NodeId,
 }
@@ -76,15 +82,11 @@ impl Summary {
             records.get(key).is_some_and(|records| records.iter().any(|record| flat.index.reaches(*record, *wait)))
         };
         summary.own_waits = summary.waits.iter().filter(is_own).map(|(wait, _)| *wait).collect();
-        let mut known = FxHashSet::default();
-        for &Outside { node, memory, act } in &lives.acts {
-            let may_share = flat.nodes[node.index()].may_share;
-            summary.demand(flat, &mut known, Demand { memory, act, node, may_share, waits: SmallVec::new() });
-        }
+        summary.demands = summary.demands(flat, lives);
         for (at, alloc) in flat.allocs.iter().enumerate().filter(|(_, alloc)| alloc.is_output()) {
             let memory = Memory::Own(super::GraphAllocId(at as u32));
             let node = alloc.node.expect("an output has its alloc node");
-            summary.marks.push(Mark { memory, act: Act::Allocate, node });
+            summary.marks.push(Mark { memory, act: Act::Allocate, part: Part::WHOLE, node });
             if !summary.records.is_empty() {
                 summary.leave(memory, &lives.own[at]);
             }
@@ -100,29 +102,76 @@ impl Summary {
         self.own_waits.binary_search(&wait).is_ok()
     }
 
-    fn demand(&mut self, flat: &Flat, known: &mut FxHashSet<(Memory, u8, SmallVec<[NodeId; 2]>)>, mut new: Demand) {
-        let before = |wait: &NodeId| flat.index.reaches(*wait, new.node);
-        new.waits = self.waits.iter().map(|(wait, _)| *wait).filter(before).collect();
-        let kind = new.act as u8 * 2 + u8::from(new.may_share);
-        if known.insert((new.memory, kind, new.waits.clone())) {
-            self.demands.push(new);
+    fn demands(&self, flat: &Flat, lives: &Lives) -> Vec<Demand> {
+        let mut demands: Vec<Demand> = Vec::new();
+        let mut alike: FxHashMap<_, Vec<usize>> = FxHashMap::default();
+        let mut known = FxHashSet::default();
+        for &Outside { node, memory, act, part } in &lives.acts {
+            let may_share = flat.nodes[node.index()].may_share;
+            let before = |wait: &NodeId| flat.index.reaches(*wait, node);
+            let waits: SmallVec<[NodeId; 2]> = self.waits.iter().map(|(wait, _)| *wait).filter(before).collect();
+            let key = (memory, act as u8, may_share, waits.clone());
+            if known.insert((key.clone(), part)) {
+                alike.entry(key).or_default().push(demands.len());
+                demands.push(Demand { memory, act, part, nodes: smallvec![(node, part)], may_share, waits });
+            }
         }
+        let mut merged: Vec<usize> = alike.into_values().flat_map(|alike| merge(&mut demands, alike)).collect();
+        merged.sort_unstable();
+        let mut at = 0;
+        demands.retain(|_| {
+            at += 1;
+            merged.binary_search(&(at - 1)).is_err()
+        });
+        demands
     }
 
     fn leave(&mut self, memory: Memory, life: &Life) {
         if let Some(node) = life.freed {
-            self.marks.push(Mark { memory, act: Act::Free, node });
+            self.marks.push(Mark { memory, act: Act::Free, part: Part::WHOLE, node });
             return;
         }
-        if self.records.is_empty() {
-            // The whole launch is one point: one mark says it all, a write before a read.
-            let write = life.writes.last().map(|node| (*node, Act::Write));
-            let last = write.or_else(|| life.reads.last().map(|node| (*node, Act::Read)));
-            self.marks.extend(last.map(|(node, act)| Mark { memory, act, node }));
+        if !self.records.is_empty() {
+            for (part, uses) in life.by_part() {
+                self.marks.extend(uses.iter().map(|it| Mark { memory, act: it.act, part, node: it.node }));
+            }
             return;
         }
-        let mut leave = |node: &NodeId, act| self.marks.push(Mark { memory, act, node: *node });
-        life.writes.iter().for_each(|node| leave(node, Act::Write));
-        life.reads.iter().for_each(|node| leave(node, Act::Read));
+        // The whole launch is one point: one mark says it all, a write before a read.
+        let begin = self.marks.len();
+        for (part, uses) in life.by_part() {
+            let write = uses.iter().rev().find(|it| it.act == Act::Write);
+            let Some(NodeUse { node, act }) = write.or(uses.last()).copied() else { continue };
+            match self.marks[begin..].last_mut() {
+                Some(last) if last.act == act && last.part.to() == part.from() => last.part = last.part.joined(part),
+                _ => self.marks.push(Mark { memory, act, part, node }),
+            }
+        }
     }
+}
+
+/// Of demands that differ in their bytes only those with bytes side by side become one, in the place of the first of
+/// them; the others.
+fn merge(demands: &mut [Demand], mut alike: Vec<usize>) -> Vec<usize> {
+    alike.sort_by_key(|at| demands[*at].part);
+    let mut groups: Vec<(Part, Vec<usize>)> = Vec::new();
+    for at in alike {
+        let part = demands[at].part;
+        match groups.last_mut() {
+            Some((joined, members)) if part.from() <= joined.to() => {
+                *joined = joined.joined(part);
+                members.push(at);
+            }
+            _ => groups.push((part, vec![at])),
+        }
+    }
+    let mut others = Vec::new();
+    for (part, mut members) in groups {
+        members.sort_unstable();
+        let nodes = members.iter().flat_map(|at| std::mem::take(&mut demands[*at].nodes)).collect();
+        demands[members[0]].part = part;
+        demands[members[0]].nodes = nodes;
+        others.extend(&members[1..]);
+    }
+    others
 }

@@ -9,11 +9,12 @@
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
-use super::fault::{FaultSubject, GraphFault, GraphFaultKind, NodeSite};
-use super::graph::Graph;
-use super::life::{Life, Wrong};
-use super::node::{Access, Label, Memory, NodeId, NodeKind};
-use crate::op::Act;
+use super::fault::{FaultSubject, GraphFault, NodeSite};
+use super::graph::{Graph, NodeKind};
+use super::life::{Life, NodeUse, Wrong};
+use super::node::{Access, Label, Memory, NodeId};
+use crate::life::Kind;
+use crate::op::{Act, Part};
 
 /// What the nodes of a capture did so far: see the module.
 #[derive(Debug, Default)]
@@ -35,25 +36,21 @@ impl Uses {
         noun: &'static str,
         label: &Label,
     ) -> Result<(), Box<GraphFault>> {
-        let id = NodeId(graph.len() as u32);
+        let node = NodeId(graph.len() as u32);
         graph.refresh();
         let wrong = accesses.iter().find_map(|access| {
-            let act = if access.act == Act::Read { Act::Read } else { Act::Write };
+            let later = NodeUse { node, act: access.kind() };
             let shares = |other| may_share && graph.node(other).is_some_and(|node| node.may_share);
-            let wrong = before_alloc(graph, tails, access.memory, (id, act)).or_else(|| {
-                let life = self.lives.get(&access.memory)?;
-                let wrong = life.check_use(id, act, |node| is_before(graph, tails, node), shares)?;
-                // The free was captured before: the use is the one that comes too late.
-                Some(match wrong.kind {
-                    GraphFaultKind::FreeBeforeUse => {
-                        Wrong { kind: GraphFaultKind::UseAfterFree, earlier: wrong.later, later: wrong.earlier }
-                    }
-                    _ => wrong,
-                })
-            });
-            wrong.map(|wrong| (access.memory, wrong))
+            let is_before = |node| is_before(graph, tails, node);
+            let wrong = self.of(graph, access.memory, |life| life.check(later, access.part, is_before, shares))?;
+            // The free was captured before: the use is the one that comes too late.
+            let wrong = match wrong.kind {
+                Kind::FreeBeforeUse => Wrong { kind: Kind::UseAfterFree, earlier: wrong.later, later: wrong.earlier },
+                _ => wrong,
+            };
+            Some((access.memory, wrong))
         });
-        wrong.map_or(Ok(()), |(memory, wrong)| Err(fault(graph, memory, wrong, (id, noun, label))))
+        wrong.map_or(Ok(()), |(memory, wrong)| Err(fault(graph, memory, wrong, (node, noun, label))))
     }
 
     /// Whether a node that comes after `tails` may free memory.
@@ -67,15 +64,11 @@ impl Uses {
         memory: Memory,
         label: &Label,
     ) -> Result<(), Box<GraphFault>> {
-        let id = NodeId(graph.len() as u32);
+        let later = NodeUse { node: NodeId(graph.len() as u32), act: Act::Free };
         graph.refresh();
-        let life = self.lives.get(&memory);
-        let wrong = match life.is_some_and(|life| life.freed.is_some()) {
-            true => None,
-            false => before_alloc(graph, tails, memory, (id, Act::Free)),
-        };
-        let wrong = wrong.or_else(|| life?.check_free(id, |node| is_before(graph, tails, node)));
-        wrong.map_or(Ok(()), |wrong| Err(fault(graph, memory, wrong, (id, "mem free", label))))
+        let is_before = |node| is_before(graph, tails, node);
+        let wrong = self.of(graph, memory, |life| life.check(later, Part::WHOLE, is_before, |_| false));
+        wrong.map_or(Ok(()), |wrong| Err(fault(graph, memory, wrong, (later.node, "mem free", label))))
     }
 
     /// A node was added.
@@ -83,18 +76,29 @@ impl Uses {
         graph.refresh();
         let Some(node) = graph.node(id) else { return };
         if let NodeKind::MemFree(memory) = node.kind {
-            self.lives.entry(memory).or_default().freed.get_or_insert(id);
+            self.life(graph, memory).freed.get_or_insert(id);
         }
         for access in &node.accesses {
-            let is_before = |other| graph.index().reaches(other, id);
-            self.lives.entry(access.memory).or_default().add_use(id, access.act, is_before);
+            let new = NodeUse { node: id, act: access.kind() };
+            self.life(graph, access.memory).add(new, access.part, |other| graph.index().reaches(other, id));
         }
     }
 
     /// The last uses of some memory, for what has to come after all of them.
     pub fn last(&self, memory: Memory) -> impl Iterator<Item = NodeId> + '_ {
-        let life = self.lives.get(&memory);
-        life.into_iter().flat_map(|life| life.writes.iter().chain(&life.reads).copied())
+        self.lives.get(&memory).into_iter().flat_map(Life::last)
+    }
+
+    fn life(&mut self, graph: &Graph, memory: Memory) -> &mut Life {
+        self.lives.entry(memory).or_insert_with(|| Life::new(born(graph, memory)))
+    }
+
+    /// Asks a life; a new one, where nothing was done to the memory so far.
+    fn of<R>(&self, graph: &Graph, memory: Memory, ask: impl FnOnce(&Life) -> R) -> R {
+        match self.lives.get(&memory) {
+            Some(life) => ask(life),
+            None => ask(&Life::new(born(graph, memory))),
+        }
     }
 }
 
@@ -103,17 +107,16 @@ fn is_before(graph: &Graph, tails: &[NodeId], node: NodeId) -> bool {
     tails.iter().any(|&tail| graph.index().reaches_or_is(node, tail))
 }
 
-fn before_alloc(graph: &Graph, tails: &[NodeId], memory: Memory, later: (NodeId, Act)) -> Option<Wrong> {
+/// The alloc node of memory of the graph itself.
+fn born(graph: &Graph, memory: Memory) -> Option<NodeId> {
     let Memory::Own(alloc) = memory else { return None };
-    let born = graph.alloc(alloc)?.node;
-    let kind = if later.1 == Act::Free { GraphFaultKind::FreeBeforeAlloc } else { GraphFaultKind::UseBeforeAlloc };
-    (!is_before(graph, tails, born)).then_some(Wrong { kind, earlier: (born, Act::Allocate), later })
+    graph.alloc(alloc).map(|alloc| alloc.node)
 }
 
 /// Both sides in words; `new` is the node that was not added.
 #[cold]
 fn fault(graph: &Graph, memory: Memory, wrong: Wrong, new: (NodeId, &'static str, &Label)) -> Box<GraphFault> {
-    let site = |(id, act): (NodeId, Act)| match graph.node(id).filter(|_| id != new.0) {
+    let site = |NodeUse { node: id, act }| match graph.node(id).filter(|_| id != new.0) {
         Some(node) => NodeSite { origin: smallvec![id], noun: node.kind.noun(), act, label: node.label.clone() },
         None => NodeSite { origin: smallvec![id], noun: new.1, act, label: new.2.clone() },
     };

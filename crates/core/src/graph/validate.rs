@@ -8,22 +8,25 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::fault::{FaultSubject, GraphFault, GraphFaultKind, NodeSite};
+use super::fault::{FaultSubject, GraphFault, NodeSite};
 use super::flat::Flat;
+use super::graph::NodeKind;
 use super::index::Index;
-use super::life::Life;
-use super::node::{GraphAllocId, Memory, NodeId, NodeKind};
-use crate::op::Act;
+use super::life::{Life, NodeUse, Wrong};
+use super::node::{Access, GraphAllocId, Memory, NodeId};
+use crate::life::Kind;
+use crate::op::{Act, Part};
 
 /// No more faults are listed: a missing edge often has many.
 pub const FAULTS_MAX: usize = 16;
 
 /// An act on memory from outside.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Outside {
     pub(super) node: NodeId,
     pub(super) memory: Memory,
     pub(super) act: Act,
+    pub(super) part: Part,
 }
 
 /// The lives of all memory that a graph touches.
@@ -33,9 +36,9 @@ pub(super) struct Lives {
     /// Of memory that is not the graph's own, in the order in which it is met.
     pub(super) outside: Vec<(Memory, Life)>,
     by_memory: FxHashMap<Memory, u32>,
-    /// Which acts were met before on each, a bit for each kind.
+    /// Which acts on all bytes were met before on each, a bit for each kind.
     met: Vec<u8>,
-    /// The first act of each kind on each of them; all acts where the graph waits for events.
+    /// The first act of each kind on each of them, and those on parts; all acts where the graph waits for events.
     pub(super) acts: Vec<Outside>,
     has_waits: bool,
 }
@@ -53,7 +56,7 @@ impl Lives {
 
     fn place(&mut self, memory: Memory) -> usize {
         let at = *self.by_memory.entry(memory).or_insert_with(|| {
-            self.outside.push((memory, Life::default()));
+            self.outside.push((memory, Life::new(None)));
             self.met.push(0);
             self.outside.len() as u32 - 1
         });
@@ -62,15 +65,15 @@ impl Lives {
 
     /// Notes an act on memory from outside, if it is one that the outside has to hear of.
     #[inline]
-    fn note(&mut self, node: NodeId, memory: Memory, act: Act, may_share: bool) {
-        if matches!(memory, Memory::Own(_)) {
+    fn note(&mut self, act: Outside, may_share: bool) {
+        if matches!(act.memory, Memory::Own(_)) {
             return;
         }
-        let at = self.place(memory);
-        let bit = 1 << (act as u8 * 2 + u8::from(may_share));
-        if self.has_waits || self.met[at] & bit == 0 {
-            self.met[at] |= bit;
-            self.acts.push(Outside { node, memory, act });
+        let at = self.place(act.memory);
+        let bit = 1 << (act.act as u8 * 2 + u8::from(may_share));
+        if self.has_waits || !act.part.is_whole() || self.met[at] & bit == 0 {
+            self.met[at] |= if act.part.is_whole() { bit } else { 0 };
+            self.acts.push(act);
         }
     }
 }
@@ -78,8 +81,9 @@ impl Lives {
 /// Looks for faults: see the module. Also what happens to memory, for the summary.
 pub(super) fn validate(flat: &Flat) -> (Lives, Vec<GraphFault>) {
     let has_waits = flat.nodes.iter().any(|node| matches!(node.kind, NodeKind::EventWait(_)));
-    let lives = Lives { own: vec![Life::default(); flat.allocs.len()], has_waits, ..Lives::default() };
-    let mut check = Check { flat, index: &flat.index, lives, faults: Vec::new() };
+    let own = flat.allocs.iter().map(|alloc| Life::new(alloc.node)).collect();
+    let mut check =
+        Check { flat, index: &flat.index, lives: Lives { own, has_waits, ..Lives::default() }, faults: Vec::new() };
     for at in 0..flat.nodes.len() {
         check.node(NodeId(at as u32));
     }
@@ -98,60 +102,33 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn node(&mut self, id: NodeId) {
-        let flat = self.flat;
-        let node = &flat.nodes[id.index()];
-        match node.kind {
-            NodeKind::MemAlloc(alloc) => self.lives.of(Memory::Own(alloc)).born = Some(id),
-            NodeKind::MemFree(memory) => self.free(id, memory),
-            _ => node.accesses.iter().for_each(|access| self.access(id, access.memory, access.act)),
+        let node = &self.flat.nodes[id.index()];
+        if let NodeKind::MemFree(memory) = node.kind {
+            self.act(id, Access::whole(memory, Act::Free), Act::Free);
+            self.lives.of(memory).freed.get_or_insert(id);
         }
+        node.accesses.iter().for_each(|access| self.act(id, *access, access.kind()));
     }
 
-    fn access(&mut self, id: NodeId, memory: Memory, act: Act) {
-        let act = if act == Act::Read { Act::Read } else { Act::Write };
+    fn act(&mut self, node: NodeId, access: Access, act: Act) {
         let Self { flat, index, .. } = *self;
-        let may_share = flat.nodes[id.index()].may_share;
-        self.lives.note(id, memory, act, may_share);
-        if !self.is_born(id, memory) {
-            return self.before_alloc(GraphFaultKind::UseBeforeAlloc, id, act, memory);
-        }
-        let life = self.lives.of(memory);
-        let is_before = |node| index.reaches(node, id);
-        let wrong = life.check_use(id, act, is_before, |other| may_share && flat.nodes[other.index()].may_share);
-        if wrong.is_none_or(|wrong| wrong.kind == GraphFaultKind::Race) {
-            life.add_use(id, act, is_before);
-        }
-        if let Some(wrong) = wrong {
-            self.fault(wrong.kind, memory, wrong.earlier, wrong.later);
-        }
-    }
-
-    fn free(&mut self, id: NodeId, memory: Memory) {
-        self.lives.note(id, memory, Act::Free, false);
-        if self.lives.of(memory).freed.is_none() && !self.is_born(id, memory) {
-            return self.before_alloc(GraphFaultKind::FreeBeforeAlloc, id, Act::Free, memory);
-        }
-        let index = self.index;
-        let life = self.lives.of(memory);
-        let wrong = life.check_free(id, |node| index.reaches(node, id));
-        life.freed.get_or_insert(id);
-        if let Some(wrong) = wrong {
-            self.fault(wrong.kind, memory, wrong.earlier, wrong.later);
-        }
-    }
-
-    /// Whether `id` comes after the alloc node; memory from outside was there before.
-    fn is_born(&mut self, id: NodeId, memory: Memory) -> bool {
-        let Memory::Own(alloc) = memory else { return true };
-        self.lives.own[alloc.index()].born.is_some_and(|born| self.index.reaches(born, id))
-    }
-
-    #[cold]
-    fn before_alloc(&mut self, kind: GraphFaultKind, id: NodeId, act: Act, memory: Memory) {
+        let Access { memory, part, .. } = access;
         if let Memory::Own(alloc) = memory
-            && let Some(born) = self.flat.allocs[alloc.index()].node
+            && flat.allocs[alloc.index()].node.is_none()
         {
-            self.fault(kind, memory, (born, Act::Allocate), (id, act));
+            return;
+        }
+        let may_share = act != Act::Free && flat.nodes[node.index()].may_share;
+        self.lives.note(Outside { node, memory, act, part }, may_share);
+        let (life, new) = (self.lives.of(memory), NodeUse { node, act });
+        let is_before = |other| index.reaches(other, node);
+        let shares = |other: NodeId| may_share && flat.nodes[other.index()].may_share;
+        let wrong = life.check(new, part, is_before, shares);
+        if act != Act::Free && wrong.is_none_or(|wrong| wrong.kind == Kind::Race) {
+            life.add(new, part, is_before);
+        }
+        if let Some(wrong) = wrong {
+            self.fault(wrong, memory);
         }
     }
 
@@ -183,20 +160,21 @@ impl Check<'_> {
         let after = after.node.expect("its alloc node was met");
         let is_over = before.freed.is_some_and(|free| self.index.reaches(free, after));
         if !is_over {
-            let end = match before.freed {
-                Some(free) => (free, Act::Free),
-                None => (before.node.expect("its alloc node was met"), Act::Allocate),
+            let earlier = match before.freed {
+                Some(node) => NodeUse { node, act: Act::Free },
+                None => NodeUse { node: before.node.expect("its alloc node was met"), act: Act::Allocate },
             };
-            self.fault(GraphFaultKind::SharedBytes, Memory::Own(later), end, (after, Act::Allocate));
+            let later_use = NodeUse { node: after, act: Act::Allocate };
+            self.fault(Wrong { kind: Kind::SharedAddresses, earlier, later: later_use }, Memory::Own(later));
         }
     }
 
     #[cold]
-    fn fault(&mut self, kind: GraphFaultKind, memory: Memory, earlier: (NodeId, Act), later: (NodeId, Act)) {
+    fn fault(&mut self, Wrong { kind, earlier, later }: Wrong, memory: Memory) {
         if self.faults.len() == FAULTS_MAX {
             return;
         }
-        let site = |(id, act): (NodeId, Act)| {
+        let site = |NodeUse { node: id, act }| {
             let node = &self.flat.nodes[id.index()];
             NodeSite { origin: node.origin.clone(), noun: node.kind.noun(), act, label: node.label.clone() }
         };
@@ -206,7 +184,7 @@ impl Check<'_> {
             let name = alloc.node.and_then(|node| self.flat.nodes[node.index()].label.name.clone());
             subject = FaultSubject { memory, bytes: Some(alloc.bytes), name: name.map(|name| name.to_string()) };
         }
-        let is_turned = self.index.reaches(later.0, earlier.0);
+        let is_turned = self.index.reaches(later.node, earlier.node);
         self.faults.push(GraphFault { kind, subject, earlier: site(earlier), later: site(later), is_turned });
     }
 }

@@ -77,7 +77,7 @@ pub struct Access {
     pub memory: Memory,
     /// Read or write; anything else is taken for a write.
     pub act: Act,
-    /// Which bytes of it. Nodes of graphs are judged as if it were all.
+    /// Which bytes of it.
     pub part: Part,
 }
 
@@ -121,6 +121,11 @@ impl Part {
     #[inline]
     pub fn to(self) -> u64 {
         self.to
+    }
+
+    /// The bytes of both, and those between.
+    pub fn joined(self, other: Part) -> Part {
+        Part { from: self.from.min(other.from), to: self.to.max(other.to) }
     }
 
     /// Whether it is all bytes.

@@ -10,7 +10,8 @@
 
 use super::bits;
 use super::conflicts::Conflicts;
-use super::problem::{Buffer, Lifetime, Problem, Sharing};
+use super::conflicts::{Lifetime, Sharing};
+use super::problem::{Buffer, Problem};
 
 /// The heaviest clique of `part` that `starts` attempts find, in bytes. On a line: the heaviest of all.
 pub(super) fn heaviest(problem: &Problem, part: &[u32], starts: usize) -> u64 {

@@ -1,9 +1,40 @@
-//! A symmetric relation between buffers as rows of bits: who may not share a byte with whom.
+//! Who may not share a byte with whom: by lifetimes on a line, or by a symmetric relation as rows of bits.
 //!
 //! One bit for a pair and direction: 4000 buffers take 2 MB, and "who conflicts with all of these" is an `and` of
-//! rows. Knows nothing of sizes. Invariants: **symmetric**; **irreflexive** (nobody conflicts with itself).
+//! rows. Knows nothing of sizes. Invariants: **symmetric**; **irreflexive** (no buffer conflicts with itself).
 
 use super::bits::{self, Matrix};
+
+/// The steps at which a buffer is live: from `lower` up to, not including, `upper`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Lifetime {
+    /// The first step at which it is live.
+    pub lower: i64,
+    /// The first step at which it is no longer live; above `lower`.
+    pub upper: i64,
+}
+
+impl Lifetime {
+    /// Whether the two have a step in common.
+    #[inline]
+    pub const fn meets(self, other: Self) -> bool {
+        self.lower < other.upper && other.lower < self.upper
+    }
+}
+
+/// Where conflicts come from.
+#[derive(Clone, Debug)]
+pub(super) enum Sharing {
+    /// Two buffers conflict where their lifetimes meet.
+    Line(Vec<Lifetime>),
+    /// They conflict where the relation says so.
+    Relation {
+        /// The relation.
+        conflicts: Conflicts,
+        /// Where it comes from an order: row `i` has the buffers allocated after `i` is freed. Transitive.
+        before: Option<Matrix>,
+    },
+}
 
 /// Which pairs of buffers may not share a byte.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -11,9 +11,9 @@
 //!
 //! Invariants: **monotone**: heights only fall, bounds only rise, and never past each other.
 
+use super::budget::Budget;
 use super::problem::Problem;
 use super::search::{Field, Search, Verdict};
-use super::solve::Budget;
 
 /// A connected part of a problem and the best that is known of it.
 pub(super) struct Part<'p> {

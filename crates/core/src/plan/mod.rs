@@ -28,6 +28,7 @@
 
 mod antichain;
 mod bits;
+mod budget;
 mod cliques;
 mod conflicts;
 mod greedy;
@@ -38,9 +39,10 @@ mod search;
 mod solve;
 mod verify;
 
-pub use conflicts::Conflicts;
-pub use problem::{Buffer, Invalid, Lifetime, Problem};
-pub use solve::{Budget, Effort, Outcome, Progress, lower_bound, solve};
+pub use budget::{Budget, Progress};
+pub use conflicts::{Conflicts, Lifetime};
+pub use problem::{Buffer, Invalid, Problem};
+pub use solve::{Effort, Outcome, lower_bound, solve};
 pub use verify::{Fault, verify};
 
 /// An offset for each buffer of a [`Problem`], in its order.

@@ -5,7 +5,7 @@
 //! Invariant **apart**: no buffer conflicts with one of another part, so that each part may begin at offset 0.
 
 use super::bits;
-use super::problem::Sharing;
+use super::conflicts::Sharing;
 
 /// The connected parts of `n` buffers, each with its members rising.
 pub(super) fn connected(n: usize, sharing: &Sharing) -> Vec<Vec<u32>> {

@@ -8,7 +8,7 @@
 //! that first fit finds, and no sum of sizes within a part, passes the end of `u64`. Knows nothing of solving.
 
 use super::bits::{self, Matrix, ones};
-use super::conflicts::Conflicts;
+use super::conflicts::{Conflicts, Lifetime, Sharing};
 use super::parts;
 
 /// What one buffer needs.
@@ -30,37 +30,6 @@ impl Buffer {
     pub const fn aligned(self, alignment: u64) -> Self {
         Self { alignment, ..self }
     }
-}
-
-/// The steps at which a buffer is live: from `lower` up to, not including, `upper`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Lifetime {
-    /// The first step at which it is live.
-    pub lower: i64,
-    /// The first step at which it is no longer live; above `lower`.
-    pub upper: i64,
-}
-
-impl Lifetime {
-    /// Whether the two have a step in common.
-    #[inline]
-    pub const fn meets(self, other: Self) -> bool {
-        self.lower < other.upper && other.lower < self.upper
-    }
-}
-
-/// Where conflicts come from.
-#[derive(Clone, Debug)]
-pub(super) enum Sharing {
-    /// Two buffers conflict where their lifetimes meet.
-    Line(Vec<Lifetime>),
-    /// They conflict where the relation says so.
-    Relation {
-        /// The relation.
-        conflicts: Conflicts,
-        /// Where it comes from an order: row `i` has the buffers allocated after `i` is freed. Transitive.
-        before: Option<Matrix>,
-    },
 }
 
 /// Buffers to be placed, and which pairs of them may not share a byte.

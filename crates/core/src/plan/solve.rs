@@ -3,8 +3,10 @@
 //! Every connected part gets a bound and a plan by first fit; with a budget, `improve` searches for better ones.
 //! Invariants: **sound**: every plan passes `verify`; **proven**: see `antichain` and `cliques` for the bound.
 
+use super::budget::Budget;
+use super::conflicts::Sharing;
 use super::improve::{Part, bound, improve};
-use super::problem::{Problem, Sharing};
+use super::problem::Problem;
 use super::{Plan, antichain, cliques, greedy};
 
 /// What a plan costs in time.
@@ -13,69 +15,6 @@ pub enum Effort<'a> {
     Quick,
     /// First fit, then search for as long as the budget lasts.
     Search(Budget<'a>),
-}
-
-/// How long a search may last, in steps; and who watches it, having a clock where this module has none.
-pub struct Budget<'a> {
-    steps: u64,
-    spent: u64,
-    watch: Option<&'a mut dyn FnMut(&Progress) -> bool>,
-}
-
-/// A budget's watcher is asked once in so many steps.
-const WATCHED: u64 = 64;
-
-impl<'a> Budget<'a> {
-    /// No more than `steps` moves; one takes from one to a few tens of microseconds.
-    pub fn steps(steps: u64) -> Self {
-        Self { steps, spent: 0, watch: None }
-    }
-
-    /// The same, ended as well when `watch`, asked every few steps, answers false.
-    pub fn watched(self, watch: &'a mut dyn FnMut(&Progress) -> bool) -> Self {
-        Self { watch: Some(watch), ..self }
-    }
-
-    /// Takes one step, with the best plan and the bound as they are. Whether it may be made.
-    pub(super) fn take(&mut self, best: u64, bound: u64) -> bool {
-        if self.spent >= self.steps {
-            return false;
-        }
-        if self.spent.is_multiple_of(WATCHED) {
-            let progress = Progress { steps: self.spent, best, bound };
-            if self.watch.as_mut().is_some_and(|watch| !watch(&progress)) {
-                self.steps = self.spent;
-                return false;
-            }
-        }
-        self.spent += 1;
-        true
-    }
-
-    /// Whether there is time, without a step.
-    pub(super) fn is_on(&mut self, best: u64, bound: u64) -> bool {
-        let progress = Progress { steps: self.spent, best, bound };
-        if !self.is_over() && self.watch.as_mut().is_some_and(|watch| !watch(&progress)) {
-            self.steps = self.spent;
-        }
-        !self.is_over()
-    }
-
-    /// Whether nothing is left of it.
-    pub(super) fn is_over(&self) -> bool {
-        self.spent >= self.steps
-    }
-}
-
-/// How far a search has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
-    /// How many steps were made.
-    pub steps: u64,
-    /// The capacity of the best plan so far; 0 where there is none yet.
-    pub best: u64,
-    /// No plan needs less than this.
-    pub bound: u64,
 }
 
 /// What came of [`solve`].
@@ -129,7 +68,7 @@ pub fn solve(problem: &Problem, capacity: Option<u64>, mut effort: Effort<'_>) -
         let bound = bound_of(problem, members, starts);
         // A budget without a clock is one of search alone: the first fit is always the same.
         let mut go = || match &mut effort {
-            Effort::Search(budget) if budget.watch.is_some() => budget.is_on(0, bound),
+            Effort::Search(budget) if budget.is_watched() => budget.is_on(0, bound),
             _ => true,
         };
         let (offsets, height) = greedy::best(problem, members, bound.max(enough), &mut go);
@@ -139,7 +78,7 @@ pub fn solve(problem: &Problem, capacity: Option<u64>, mut effort: Effort<'_>) -
         Effort::Quick => 0,
         Effort::Search(mut budget) => {
             improve(problem, &mut parts, enough, &mut budget);
-            budget.spent
+            budget.spent()
         }
     };
     let mut plan = Plan { offsets: vec![0; problem.buffers().len()], capacity: 0 };

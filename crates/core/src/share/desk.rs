@@ -13,10 +13,6 @@ use rustc_hash::FxHashMap;
 use super::message::Refusal;
 use super::ticket::TicketKind;
 
-/// Something lent. Counted up, never used again.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct LeaseId(pub u64);
-
 /// The most tickets that may be out unused.
 pub const TICKETS_MAX: usize = 1 << 16;
 /// How many tickets that are no longer good are remembered, to say why.

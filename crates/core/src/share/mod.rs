@@ -12,7 +12,7 @@ mod message;
 mod ticket;
 mod wire;
 
-pub use desk::{Desk, LeaseId, TICKETS_MAX};
+pub use desk::{Desk, TICKETS_MAX};
 pub use message::{ChunkName, EventGrant, MemoryGrant, Part, Refusal, Reply, Request};
 pub use message::{EVENT_NAME_BYTES, FETCH_CHUNKS_MAX, MESSAGE_BYTES_MAX, PARTS_MAX, POINTS_MAX, USES_MAX};
 pub use ticket::{TICKET_BYTES, Ticket, TicketError, TicketKind};
@@ -20,6 +20,10 @@ pub use wire::Malformed;
 
 use crate::check::Act;
 use crate::ids::Seq;
+
+/// Something lent. Counted up, never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LeaseId(pub u64);
 
 /// A point of a chain, with the device that the chain is of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,7 +1,7 @@
 //! Captures: by Millpond, by cudarc, and by whole programs whose allocations are served.
 
 use cudarc::driver::{result, sys};
-use millpond::Instantiate;
+use millpond::graph::Instantiate;
 use millpond_cudarc::{Error, interpose};
 
 use crate::{Outcome, context, give, take};

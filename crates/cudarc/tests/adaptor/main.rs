@@ -17,8 +17,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DeviceSlice, DriverError, result, sys};
-use millpond::driver::CudaConfig;
-use millpond::{DeviceConfig, PoolConfig, ReusePolicy};
+use millpond::config::ReusePolicy;
+use millpond::cuda::CudaConfig;
+use millpond::{DeviceConfig, PoolConfig};
 use millpond_cudarc::{Context, Error, Stream, interpose};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;

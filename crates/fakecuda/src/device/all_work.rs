@@ -6,7 +6,7 @@ use millpond_driver::cuda::abi::{Code, Event};
 use millpond_driver::{Driver, RawMark, StreamFlags};
 
 use super::{Device, State, answer};
-use crate::contexts;
+use crate::current;
 
 impl Device {
     /// Waits for all that was submitted, to closed streams as well.
@@ -39,7 +39,7 @@ impl Device {
         let mark = answer(self.host.mark(raw))?;
         answer(self.host.close_stream(raw))?;
         self.note_end(&mut state, mark);
-        let known = state.events.get_mut(&event.0).filter(|known| known.context == contexts::current());
+        let known = state.events.get_mut(&event.0).filter(|known| known.context == current::context());
         known.ok_or(Code::INVALID_HANDLE)?.recorded = Some(mark);
         Ok(())
     }

@@ -10,9 +10,10 @@ use millpond_driver::cuda::abi::graph::{
 use millpond_driver::cuda::abi::{Code, Context, Stream};
 
 use super::{Outcome, entry, put, read};
-use crate::contexts::{self, current_device};
+use crate::contexts::current_device;
+use crate::current;
 use crate::device::HostFunction;
-use crate::graphs::{Action, exchange_mode};
+use crate::device::graphs::{Action, exchange_mode};
 
 /// The dependencies of a node.
 ///
@@ -47,7 +48,7 @@ pub(super) unsafe fn add(
 
 /// Nodes are for the context that runs them.
 fn check_context(context: Context) -> Outcome {
-    if context == contexts::current() { Ok(()) } else { Err(Code::INVALID_CONTEXT) }
+    if context == current::context() { Ok(()) } else { Err(Code::INVALID_CONTEXT) }
 }
 
 /// One row of plain memory: the address.

@@ -5,8 +5,10 @@ use std::ffi::{c_int, c_uint, c_void};
 use millpond_driver::cuda::abi::{AccessDesc, Code, Location};
 
 use super::{entry, put, read};
-use crate::contexts::{self, current_device};
+use crate::contexts::current_device;
+use crate::device::open;
 use crate::pools::{Pools, pools};
+use crate::settings;
 
 /// As of `cuda.h`, as far as it is used.
 #[derive(Clone, Copy)]
@@ -22,7 +24,7 @@ struct PoolProps {
 /// # Safety
 /// The place is null, or valid for what the attribute is.
 unsafe fn pointer_attribute(place: *mut c_void, which: c_int, at: u64) -> Result<(), Code> {
-    let (ordinal, device) = contexts::devices().find(|(_, device)| device.contains(at)).ok_or(Code::INVALID_VALUE)?;
+    let (ordinal, device) = open::devices().find(|(_, device)| device.contains(at)).ok_or(Code::INVALID_VALUE)?;
     let allocation = device.allocation_around(at);
     let pool = || allocation.and_then(|(start, _)| pools().of(start)).ok_or(Code::INVALID_VALUE);
     match which {
@@ -131,7 +133,7 @@ exports! {
         Ok(())
     }
     "cuMemGetAddressRange" cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, at: u64) {
-        let found = contexts::devices().find(|(_, device)| device.contains(at)).ok_or(Code::INVALID_VALUE)?;
+        let found = open::devices().find(|(_, device)| device.contains(at)).ok_or(Code::INVALID_VALUE)?;
         let (start, size) = found.1.range_around(at)?;
         // SAFETY: the caller's place.
         unsafe { put(base, start) }?;
@@ -139,7 +141,7 @@ exports! {
         unsafe { put(bytes, size as usize) }
     }
     "cuMemGetInfo" cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
-        let (device, all) = (current_device()?, contexts::total_bytes());
+        let (device, all) = (current_device()?, settings::total_bytes());
         // SAFETY: the caller's place.
         unsafe { put(free, (all - device.host.used_bytes()) as usize) }?;
         // SAFETY: the caller's place.

@@ -16,8 +16,8 @@ use millpond_driver::cuda::abi::{Code, Stream};
 use super::graphs::add;
 use super::{entry, put};
 use crate::contexts::current_device;
+use crate::device::graphs::Action;
 use crate::device::{Device, fresh_handle};
-use crate::graphs::Action;
 use crate::pools::pools;
 
 /// A kernel of the program.

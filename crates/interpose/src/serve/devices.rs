@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
-use millpond::{CudaConfig, Device, DeviceConfig, PoolConfig, Stream as Own, Trusted};
+use millpond::cuda::CudaConfig;
+use millpond::raw::Trusted;
+use millpond::{Device, DeviceConfig, PoolConfig, Stream as Own};
 use rustc_hash::FxHashMap;
 
 use super::{begin, captures, figures, say_left};

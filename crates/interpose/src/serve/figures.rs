@@ -1,17 +1,15 @@
-//! What was served, for the report of the command: how often, in which time, and the most that pools had.
+//! What was served: how often, in which time, and the most that pools had. `account` sends it to the command.
 //!
 //! Of the driver's pools (`--driver-pool`) the driver is asked itself, so that both are measured by the same program.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::pools::{self, ServedPool};
 use super::{begin, is_ours};
 use crate::abi::Pool;
-use crate::{ask, mode, report};
+use crate::{ask, mode};
 
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH`, `CU_MEMPOOL_ATTR_USED_MEM_HIGH`
 const RESERVED_HIGH: i32 = 6;
@@ -33,8 +31,8 @@ static ALLOCATED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static OPENED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static FREED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static PASSED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-/// Pools that were destroyed, by device (-1: not known): how many, and the sums of what they had reserved and used.
-static RETIRED: Mutex<BTreeMap<i32, [u64; 3]>> = Mutex::new(BTreeMap::new());
+/// Of the pools that were destroyed.
+static RETIRED: Mutex<Sums> = Mutex::new(BTreeMap::new());
 
 fn count(of: &[AtomicU64; 2], nanoseconds: u64) {
     of[0].fetch_add(1, Ordering::Relaxed);
@@ -67,18 +65,22 @@ pub(super) fn passed(reason: Passed) {
     PASSED[reason as usize].fetch_add(1, Ordering::Relaxed);
 }
 
+/// How many pools a device had, and the sums of what they had reserved and used at the most; by device, -1 where it is
+/// not known.
+pub(super) type Sums = BTreeMap<i32, [u64; 3]>;
+
 /// The most that a pool had reserved and used; none where the driver does not say so any more.
-fn peaks(handle: Pool, ours: Option<&ServedPool>) -> Option<[u64; 2]> {
+pub(super) fn peaks(handle: Pool, ours: Option<&millpond::Pool>) -> Option<[u64; 2]> {
     match ours {
-        Some(it) => {
-            let figures = it.pool.statistics();
+        Some(pool) => {
+            let figures = pool.statistics();
             Some([figures.reserved_high_bytes, figures.used_high_bytes])
         }
         None => Some([ask::pool_bytes(handle, RESERVED_HIGH)?, ask::pool_bytes(handle, USED_HIGH)?]),
     }
 }
 
-fn add(sums: &mut BTreeMap<i32, [u64; 3]>, ordinal: i32, [reserved, used]: [u64; 2]) {
+pub(super) fn add(sums: &mut Sums, ordinal: i32, [reserved, used]: [u64; 2]) {
     let sum = sums.entry(ordinal).or_default();
     for (sum, more) in sum.iter_mut().zip([1, reserved, used]) {
         *sum += more;
@@ -86,12 +88,13 @@ fn add(sums: &mut BTreeMap<i32, [u64; 3]>, ordinal: i32, [reserved, used]: [u64;
 }
 
 /// The figures of a pool that is to be destroyed: its device, and its peaks.
-pub(super) fn last_of(handle: Pool, ours: Option<&ServedPool>) -> Option<(i32, [u64; 2])> {
+pub(super) fn last_of(handle: Pool, ours: Option<(i32, &millpond::Pool)>) -> Option<(i32, [u64; 2])> {
     if !mode::reports() || ours.is_some() != is_ours() {
         return None;
     }
-    let peaks = peaks(handle, ours).filter(|it| it[0] > 0)?;
-    Some((ours.map_or(-1, |it| it.ordinal), peaks))
+    let (ordinal, pool) = ours.unzip();
+    let peaks = peaks(handle, pool).filter(|it| it[0] > 0)?;
+    Some((ordinal.unwrap_or(-1), peaks))
 }
 
 /// A pool is destroyed, whose last figures these are.
@@ -99,37 +102,17 @@ pub(super) fn retire((ordinal, peaks): (i32, [u64; 2])) {
     add(&mut RETIRED.lock().unwrap_or_else(PoisonError::into_inner), ordinal, peaks);
 }
 
-/// The process ends: the command gets all of it.
-pub(super) fn report() {
-    if !mode::reports() {
-        return;
-    }
-    let mut sums = std::mem::take(&mut *RETIRED.lock().unwrap_or_else(PoisonError::into_inner));
-    let mut is_whole = true;
-    let mut note = |ordinal: i32, peaks: Option<[u64; 2]>| match peaks {
-        Some([0, _]) => {}
-        Some(peaks) => add(&mut sums, ordinal, peaks),
-        None => is_whole = false,
-    };
-    if is_ours() {
-        pools::all().iter().for_each(|pool| note(pool.ordinal, peaks(pool.handle, Some(pool))));
-    } else {
-        let mut known = pools::handles();
-        for device in 0..ask::devices() {
-            let default = ask::default_pool_of(device);
-            default.into_iter().for_each(|handle| note(device, peaks(handle, None)));
-            known.retain(|it| Some(*it) != default);
-        }
-        known.into_iter().for_each(|handle| note(-1, peaks(handle, None)));
-    }
-    let counts = [&ALLOCATED, &FREED, &OPENED].map(|it| it.each_ref().map(|it| it.load(Ordering::Relaxed)));
-    let [[allocations, taken], [frees, freeing], [_, opening]] = counts;
-    let mut lines = format!("served\t{allocations}\t{taken}\t{frees}\t{freeing}\t{opening}\n");
-    for (device, [pools, reserved, used]) in sums {
-        let _ = writeln!(lines, "peaks\t{device}\t{pools}\t{reserved}\t{used}");
-    }
-    let passed = PASSED.each_ref().map(|it| it.load(Ordering::Relaxed));
-    let _ = writeln!(lines, "left\t{}\t{}\t{}", passed[0], passed[1], passed[2]);
-    lines += if is_whole { "" } else { "peaks-unknown\n" };
-    report::add(&lines);
+/// Of the pools that were destroyed so far; they are taken out.
+pub(super) fn retired() -> Sums {
+    std::mem::take(&mut *RETIRED.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// How many calls were served and in how many nanoseconds: allocations, frees, devices opened.
+pub(super) fn calls() -> [[u64; 2]; 3] {
+    [&ALLOCATED, &FREED, &OPENED].map(|it| it.each_ref().map(|it| it.load(Ordering::Relaxed)))
+}
+
+/// How many allocations were the driver's, by [`Passed`].
+pub(super) fn all_passed() -> [u64; 3] {
+    PASSED.each_ref().map(|it| it.load(Ordering::Relaxed))
 }

@@ -1,11 +1,13 @@
 //! Serves stream-ordered memory of a program by Millpond's pool: `millpond run`.
 //!
 //! A *server* answers a wrapped call in the driver's place, or lets the driver answer. It decides nothing about order:
-//! that is the `millpond` crate's ([`Trusted`](millpond::Trusted): the program's order is trusted, as CUDA trusts it).
+//! that is the `millpond` crate's ([`Trusted`](millpond::raw::Trusted): the program's order is trusted, as CUDA trusts
+//! it).
 //!
 //! | file | one law |
 //! |---|---|
-//! | `figures` | what was served, for the report; what the driver's pools would say of themselves |
+//! | `figures` | what was served; what the driver's pools would say of themselves |
+//! | `account` | the report of that to the command |
 //! | `captures` | whether any stream may capture: memory of captures is the driver's |
 //! | `devices` | Millpond's device for a number, opened once; the program's streams on it |
 //! | `pools` | pools by the driver's handle; their settings; which one a device's streams take memory from |
@@ -23,6 +25,7 @@
 
 #![expect(clippy::too_many_arguments, reason = "they are CUDA's arguments")]
 
+mod account;
 pub(crate) mod captures;
 pub(crate) mod contexts;
 mod devices;
@@ -37,7 +40,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use millpond::Error;
-use millpond::driver::DriverError;
+use millpond_driver::DriverError;
 
 use crate::abi::Code;
 use crate::entry::thunk::is_inside;
@@ -76,7 +79,7 @@ fn finish() {
     // A thread that ends the process from within a call (a handler of a signal) may hold what the report needs.
     let is_own = !IS_FORKED.load(Ordering::Relaxed) && PROCESS.load(Ordering::Relaxed) == std::process::id();
     if is_own && !is_inside() {
-        let _ = catch_unwind(figures::report);
+        let _ = catch_unwind(account::report);
     }
 }
 

@@ -8,7 +8,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use millpond::{Error, Invalid, PeerAccess, PoolConfig};
+use millpond::error::Invalid;
+use millpond::pool::PeerAccess;
+use millpond::{Error, PoolConfig};
 use rustc_hash::FxHashMap;
 
 use super::devices::{self, Served};
@@ -168,7 +170,8 @@ fn twin(handle: Pool, props: &PoolProps) -> Option<Arc<ServedPool>> {
 /// `cuMemPoolDestroy`: it leaves before the driver can give its handle out again. What is allocated from it lives on.
 pub(crate) unsafe fn destroy(_at: &At, real: impl Fn() -> Code + Copy, handle: Pool) -> Code {
     let gone = POOLS.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().remove(&handle);
-    let last = figures::last_of(handle, gone.as_ref().and_then(Option::as_deref));
+    let ours = gone.as_ref().and_then(Option::as_deref).map(|it| (it.ordinal, &it.pool));
+    let last = figures::last_of(handle, ours);
     let code = real();
     if code == Code::SUCCESS {
         last.into_iter().for_each(figures::retire);

@@ -12,13 +12,11 @@
 //! | file | one law |
 //! |---|---|
 //! | `lower` | streams, events and threads become edges |
-//! | `memory` | names become lives |
-//! | `graphs` | nodes, captures and launches become tasks |
+//! | `lower/memory` | names become lives |
+//! | `lower/graphs` | nodes, captures and launches become tasks |
 //! | `run` | what goes wrong in a schedule; all schedules of a small program |
 
-mod graphs;
 mod lower;
-mod memory;
 mod run;
 
 use std::fmt;

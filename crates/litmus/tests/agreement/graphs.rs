@@ -176,7 +176,11 @@ impl Maker {
                 }
                 format!("free {}", self.random.pick(&left))
             }
-            _ => format!("{act} {}", self.some_memory()?),
+            _ => {
+                let memory = self.some_memory()?;
+                let part = if self.random.one_in(2) { self.part() } else { "" };
+                format!("{act} {memory}{part}")
+            }
         })
     }
 

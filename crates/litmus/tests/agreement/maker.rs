@@ -299,7 +299,7 @@ impl Maker {
     }
 
     /// Nothing, or bytes of memory; two of them overlap or not.
-    fn part(&mut self) -> &'static str {
+    pub(crate) fn part(&mut self) -> &'static str {
         match self.random.below(12) {
             0..=1 => "[0..128]",
             2..=3 => "[128..256]",

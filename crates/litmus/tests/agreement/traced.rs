@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millpond::Trace;
+use millpond::config::Trace;
 use millpond_core::check::{Checker, Settings};
 use millpond_core::op::{Names, Op, Place as OpPlace, What};
 use millpond_core::trace::ops::Reader;

@@ -1,6 +1,6 @@
 //! Graphs of litmus programs on the library: by hand, by capture, launched.
 
-use millpond::{GraphNode, Instantiate};
+use millpond::graph::{GraphNode, Instantiate};
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use millpond_core::op::{Act, CaptureMode, Memory, NodeOp, Op, What};
 
@@ -113,7 +113,7 @@ impl Run {
         Ok(Said::Done)
     }
 
-    fn graph(&self, graph: GraphId) -> Result<&millpond::Graph, Cannot> {
+    fn graph(&self, graph: GraphId) -> Result<&millpond::graph::Graph, Cannot> {
         self.graphs.get(&graph).map_or_else(|| cannot("a graph that is not there cannot be named"), Ok)
     }
 
@@ -256,7 +256,7 @@ impl Run {
                 return cannot("what a copy leaves that is gone, or a child, has no name");
             }
         }
-        let nodes: Vec<(Memory, millpond::MemAllocNode<u8>)> = self
+        let nodes: Vec<(Memory, millpond::graph::MemAllocNode<u8>)> = self
             .memory
             .iter()
             .filter_map(|(memory, held)| match held {
@@ -287,8 +287,8 @@ impl Run {
         &self,
         copy: GraphId,
         owner: GraphId,
-        node: millpond::MemAllocNode<u8>,
-    ) -> Option<millpond::MemAllocNode<u8>> {
+        node: millpond::graph::MemAllocNode<u8>,
+    ) -> Option<millpond::graph::MemAllocNode<u8>> {
         self.named_in(self.graphs.get(&copy)?, copy, owner, node)
     }
 
@@ -296,11 +296,11 @@ impl Run {
     /// latest launch gave, of a copy perhaps.
     pub(super) fn named_to(
         &self,
-        (made, graph): (Option<&millpond::Graph>, GraphId),
+        (made, graph): (Option<&millpond::graph::Graph>, GraphId),
         memory: Memory,
         owner: GraphId,
-        node: millpond::MemAllocNode<u8>,
-    ) -> Result<millpond::MemAllocNode<u8>, Cannot> {
+        node: millpond::graph::MemAllocNode<u8>,
+    ) -> Result<millpond::graph::MemAllocNode<u8>, Cannot> {
         if !self.is_there(owner) && graph != owner || self.has_lost_copy(owner) {
             return cannot("memory of a graph that is gone has no name");
         }
@@ -321,11 +321,11 @@ impl Run {
     /// The same for a copy that is at hand.
     pub(super) fn named_in(
         &self,
-        made: &millpond::Graph,
+        made: &millpond::graph::Graph,
         copy: GraphId,
         owner: GraphId,
-        node: millpond::MemAllocNode<u8>,
-    ) -> Option<millpond::MemAllocNode<u8>> {
+        node: millpond::graph::MemAllocNode<u8>,
+    ) -> Option<millpond::graph::MemAllocNode<u8>> {
         if self.copies.get(&copy) != Some(&owner) {
             return None;
         }
@@ -366,7 +366,7 @@ impl Run {
 
     fn add_to(
         &mut self,
-        made: &mut millpond::Graph,
+        made: &mut millpond::graph::Graph,
         node: &NodeOp,
         after: &[GraphNode],
         graph: GraphId,
@@ -407,5 +407,5 @@ impl Run {
 
 fn is_of_another_kind(updated: &millpond::Result<()>) -> bool {
     let error = updated.as_ref().err().and_then(millpond::Error::graph);
-    matches!(error, Some(millpond::GraphError::Update(millpond_core::graph::UpdateRefused::NodeType(_))))
+    matches!(error, Some(millpond::error::GraphError::Update(millpond_core::graph::UpdateRefused::NodeType(_))))
 }

@@ -1,7 +1,8 @@
 //! Work that sums what it reads and fills what it writes, as a launch or as a node. Where kernels are no closures, the
 //! accesses are declared, and what is written is filled, what is read is copied.
 
-use millpond::{Error, Graph, GraphNode, Read, Stream, View, Write};
+use millpond::graph::{Graph, GraphNode};
+use millpond::{Error, Read, Stream, View, Write};
 
 use millpond_core::ids::GraphId;
 

@@ -11,10 +11,10 @@ mod verdicts;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use millpond::{
-    Buffer, Device, Error, Event, ExternalEvent, Graph, GraphExec, GraphNode, Invalid, MemAllocNode, Nearest, Pool,
-    Stream, Trace, View,
-};
+use millpond::config::Trace;
+use millpond::error::{Invalid, Nearest};
+use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode};
+use millpond::{Buffer, Device, Error, Event, Pool, Stream, View};
 use millpond_core::check::Side;
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, NodeId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Mark, Memory, Op, Space, Start, What};
@@ -464,7 +464,7 @@ impl Run {
     fn note(&mut self, said: Said) {
         let Said::Refused(error, act) = said else { return };
         if let Error::Graph(graph) = &error
-            && let millpond::GraphError::Faults(faults) = &**graph
+            && let millpond::error::GraphError::Faults(faults) = &**graph
         {
             for fault in faults {
                 // A captured node is refused before it is there: at this line.
@@ -476,7 +476,7 @@ impl Run {
         }
         // That is said of a graph once.
         if let (Error::Graph(graph), Some(id)) = (&error, self.instantiating)
-            && matches!(**graph, millpond::GraphError::ChildTwice(_))
+            && matches!(**graph, millpond::error::GraphError::ChildTwice(_))
             && !self.twice.insert(id)
         {
             return;

@@ -4,7 +4,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use millpond::{CudaConfig, Device, DeviceConfig, HostConfig, Trace};
+use millpond::config::Trace;
+use millpond::cuda::CudaConfig;
+use millpond::{Device, DeviceConfig, HostConfig};
 
 use super::{Cannot, Timing, cannot};
 

@@ -7,7 +7,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use millpond::{Buffer, Device, Error, Event, HostConfig, Pool, PoolConfig, Refusal, ShareError, Stream, Ticket, View};
+use millpond::error::ShareError;
+use millpond::share::{Refusal, Ticket};
+use millpond::{Buffer, Device, Error, Event, HostConfig, Pool, PoolConfig, Stream, View};
 use millpond_core::check::Kind;
 use millpond_core::ids::{EventId, HostId, PoolId, ProcessId, StreamId, TicketId};
 use millpond_core::op::{Access, Act, Mark, Memory, Op, Start, StreamRole, What};

@@ -2,7 +2,9 @@
 
 use std::collections::hash_map::Entry;
 
-use millpond::{Device, Invalid, PeerAccess, Pool};
+use millpond::error::Invalid;
+use millpond::pool::PeerAccess;
+use millpond::{Device, Pool};
 use millpond_core::ids::{DeviceId, PoolId, StreamId};
 use millpond_core::op::{Act, Reach, StreamRole};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millpond::Schedule;
+use millpond::config::Schedule;
 
 /// How the device runs a program.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 //! What the library's refusals are to the checker.
 
-use millpond::{Error, Invalid, Nearest};
+use millpond::Error;
+use millpond::error::{Invalid, Nearest};
 use millpond_core::check::Kind;
 use millpond_core::graph::{CaptureError as CaptureRule, GraphError as GraphRule};
 use millpond_core::op::Act;
@@ -19,7 +20,7 @@ pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
             other => panic!("not a verdict: {other}"),
         },
         Error::Capture(capture) => match &**capture {
-            millpond::CaptureError::Rule(rule) => match rule {
+            millpond::error::CaptureError::Rule(rule) => match rule {
                 CaptureRule::Invalidated(_) => return None,
                 CaptureRule::Unjoined { .. } => Kind::CaptureUnjoined,
                 CaptureRule::Isolation(_) => Kind::CaptureIsolation,
@@ -30,26 +31,26 @@ pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
                 | CaptureRule::CapturedEvent(_) => Kind::CaptureUnsupported,
                 _ => Kind::CaptureState,
             },
-            millpond::CaptureError::Uncapturable { .. } => Kind::CaptureUnsupported,
-            millpond::CaptureError::NotGraphMemory { .. } => Kind::CaptureForeignFree,
-            millpond::CaptureError::NotLaunched { .. } => before,
+            millpond::error::CaptureError::Uncapturable { .. } => Kind::CaptureUnsupported,
+            millpond::error::CaptureError::NotGraphMemory { .. } => Kind::CaptureForeignFree,
+            millpond::error::CaptureError::NotLaunched { .. } => before,
             other => panic!("not a verdict: {other}"),
         },
         Error::Graph(graph) => match &**graph {
-            millpond::GraphError::Change(GraphRule::FreedAlready { .. })
-            | millpond::GraphError::FreedByOther { .. } => Kind::DoubleFree,
-            millpond::GraphError::ChildTwice(_)
-            | millpond::GraphError::Update(_)
-            | millpond::GraphError::Change(_)
-            | millpond::GraphError::MadeAnew { .. } => Kind::GraphRefused,
-            millpond::GraphError::Unfreed(_) => Kind::UnfreedLaunch,
-            millpond::GraphError::AddressesTaken { .. } => Kind::SharedAddresses,
-            millpond::GraphError::NotLive { act: Act::Free, freed: Some(_), .. } => Kind::DoubleFree,
-            millpond::GraphError::NotLive { freed: Some(_), .. } => Kind::UseAfterFree,
-            millpond::GraphError::NotLive { act: Act::Free, .. } => Kind::FreeBeforeAlloc,
-            millpond::GraphError::NotLive { .. } => Kind::UseBeforeAlloc,
-            millpond::GraphError::Freed { .. } => Kind::UseAfterFree,
-            millpond::GraphError::Outlived { .. } => after,
+            millpond::error::GraphError::Change(GraphRule::FreedAlready { .. })
+            | millpond::error::GraphError::FreedByOther { .. } => Kind::DoubleFree,
+            millpond::error::GraphError::ChildTwice(_)
+            | millpond::error::GraphError::Update(_)
+            | millpond::error::GraphError::Change(_)
+            | millpond::error::GraphError::MadeAnew { .. } => Kind::GraphRefused,
+            millpond::error::GraphError::Unfreed(_) => Kind::UnfreedLaunch,
+            millpond::error::GraphError::AddressesTaken { .. } => Kind::SharedAddresses,
+            millpond::error::GraphError::NotLive { act: Act::Free, freed: Some(_), .. } => Kind::DoubleFree,
+            millpond::error::GraphError::NotLive { freed: Some(_), .. } => Kind::UseAfterFree,
+            millpond::error::GraphError::NotLive { act: Act::Free, .. } => Kind::FreeBeforeAlloc,
+            millpond::error::GraphError::NotLive { .. } => Kind::UseBeforeAlloc,
+            millpond::error::GraphError::Freed { .. } => Kind::UseAfterFree,
+            millpond::error::GraphError::Outlived { .. } => after,
             other => panic!("not a verdict: {other}"),
         },
         other => panic!("not a verdict: {other}"),

@@ -330,7 +330,7 @@ impl Device {
 
     /// The calling thread has heard from another, by a channel, a lock or a join: what that one knew then, this one
     /// knows now, on all devices of the process. A trace has it where both devices are in that trace. Only needed with
-    /// [`HostThreads::Separate`](crate::HostThreads::Separate).
+    /// [`HostThreads::Separate`](crate::config::HostThreads::Separate).
     pub fn hear(&self, told: &Told) {
         let context = &self.shared.context;
         for other in peers::others(context) {

@@ -23,17 +23,18 @@ impl Device {
     /// they take fewer bytes than where each is placed when its node is made, and each instance has addresses of its
     /// own. (CUDA has no such graphs.)
     ///
-    /// Its [`MemAllocNode`](crate::MemAllocNode)s
-    /// name memory in this graph and in graphs that it is a child of. Outside, memory that a
-    /// launch leaves live is the buffer that [`Launch::take`](crate::Launch::take) gives; other graphs can use that
-    /// buffer and cannot free it. It is built node by node: a capture needs addresses at once.
+    /// Its [`MemAllocNode`](crate::graph::MemAllocNode)s name memory in this graph and in graphs that it is a child of.
+    /// Outside, memory that a launch leaves live is the buffer that [`Launch::take`](crate::graph::Launch::take)
+    /// gives; other graphs can use that buffer and cannot free it. It is built node by node: a capture needs
+    /// addresses at once.
     ///
     /// # Errors
     /// As for [`graph`](Self::graph).
     ///
     /// ```
     /// # fn main() -> millpond::Result<()> {
-    /// use millpond::{Device, HostConfig, Instantiate};
+    /// use millpond::{Device, HostConfig};
+    /// use millpond::graph::Instantiate;
     /// let device = Device::host(HostConfig::default())?;
     /// let stream = device.stream()?;
     /// let mut graph = device.symbolic_graph()?;

@@ -6,14 +6,14 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use millpond_core::check::{Act, Use};
+use millpond_core::check::{Act, Fault, Use};
 use millpond_core::ids::{Point, Slot, StreamId};
 use millpond_core::order::{Base, Knows};
 use millpond_core::pool::{Freed, Frontier};
 use millpond_driver::process;
 
 use crate::names::error::Result;
-use crate::state::allocation::{Origin, Owned, freed_fault, site, violation};
+use crate::state::allocation::{Origin, Owned, site, violation};
 use crate::state::imported::free_import;
 use crate::state::lent::{Hearing, check_free};
 use crate::state::parts::free_in_graph;
@@ -56,8 +56,8 @@ impl Device {
     /// Frees memory at once by its address (CUDA: `cudaFree`). Null is fine and has no effect.
     ///
     /// # Errors
-    /// [`Invalid::Pointer`](crate::Invalid::Pointer) where it is not the start of a live allocation; a violation as for
-    /// [`free`](Self::free).
+    /// [`Invalid::Pointer`](crate::error::Invalid::Pointer) where it is not the start of a live allocation; a violation
+    /// as for [`free`](Self::free).
     #[track_caller]
     pub fn free_address(&self, address: u64) -> Result<()> {
         let caller = Location::caller();
@@ -112,8 +112,8 @@ impl Device {
         let mut life = allocation.life();
         let later = site(Act::Free, StreamId::HOST, 0, caller);
         let mut checked = match life.freed {
-            Some(free) => Err(freed_fault(free, Act::Free)),
-            None if life.generation != *generation => Err(freed_fault(life.history.born(), Act::Free)),
+            Some(free) => Err(Fault::after_free(free, Act::Free)),
+            None if life.generation != *generation => Err(Fault::after_free(life.history.born(), Act::Free)),
             None => check_free(allocation, &life, &Host(&base)),
         };
         if checked.is_err() && life.freed.is_none() && self.context().hear_abroad() {

@@ -18,7 +18,7 @@ impl Device {
     /// exports ([`Event::export`]), or is refused. Graphs cannot use imported memory.
     ///
     /// # Errors
-    /// [`ShareError`](crate::ShareError):
+    /// [`ShareError`](crate::error::ShareError):
     /// the ticket was used before, is a forgery, or stands for memory that is freed; the exporter is
     /// gone; the size is no whole number of elements. What the driver refuses. A ticket that reached the exporter is
     /// used up all the same.

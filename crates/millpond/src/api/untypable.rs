@@ -171,11 +171,11 @@ pub struct QueueOutside;
 /// struct Page([u8; 4096]);
 /// unsafe impl Zeroable for Page {}
 /// unsafe impl Pod for Page {}
-/// # fn it(graph: &millpond::Graph, node: millpond::GraphNode) -> millpond::Result<()> {
+/// # fn it(graph: &millpond::graph::Graph, node: millpond::graph::GraphNode) -> millpond::Result<()> {
 /// let _ = graph.alloc_node::<Page>(node, 1)?;
 /// # Ok(())
 /// # }
-/// # let _ = it as fn(&millpond::Graph, millpond::GraphNode) -> millpond::Result<()>;
+/// # let _ = it as fn(&millpond::graph::Graph, millpond::graph::GraphNode) -> millpond::Result<()>;
 /// ```
 /// ```
 /// # use bytemuck::{Pod, Zeroable};
@@ -184,10 +184,10 @@ pub struct QueueOutside;
 /// struct Page([u8; 4096]);
 /// unsafe impl Zeroable for Page {}
 /// unsafe impl Pod for Page {}
-/// # fn it(graph: &millpond::Graph, node: millpond::GraphNode) -> millpond::Result<()> {
+/// # fn it(graph: &millpond::graph::Graph, node: millpond::graph::GraphNode) -> millpond::Result<()> {
 /// let _ = graph.alloc_node::<Page>(node, 1)?;
 /// # Ok(())
 /// # }
-/// # let _ = it as fn(&millpond::Graph, millpond::GraphNode) -> millpond::Result<()>;
+/// # let _ = it as fn(&millpond::graph::Graph, millpond::graph::GraphNode) -> millpond::Result<()>;
 /// ```
 pub struct AlignedToMore;

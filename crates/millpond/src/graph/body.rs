@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use millpond_core::check::{Act, Place, Subject};
+use millpond_core::check::{Place, Subject};
 use millpond_core::graph::{
     Access as NodeAccess, Addressing, Graph as CoreGraph, GraphAllocId, GraphError as CoreError, GraphId, Label,
     Memory, NodeId, Pin,
@@ -74,21 +74,6 @@ impl Grant {
 }
 
 impl Resolved {
-    /// Makes accesses to parts of one memory one access to all of it: a write, if one of them is.
-    fn merge(&mut self) {
-        let mut merged: SmallVec<[NodeAccess; 4]> = SmallVec::new();
-        let mut met: FxHashMap<Memory, usize> = FxHashMap::default();
-        for access in &self.accesses {
-            let at = *met.entry(access.memory).or_insert(merged.len());
-            match merged.get_mut(at) {
-                None => merged.push(*access),
-                Some(known) if access.act == Act::Write => known.act = Act::Write,
-                Some(_) => {}
-            }
-        }
-        self.accesses = merged;
-    }
-
     /// Finds where each access is, if some address is symbolic.
     fn settle(&mut self) {
         if !self.named.iter().flatten().any(|(_, _, is_symbolic)| *is_symbolic) {
@@ -234,9 +219,6 @@ impl Body {
             };
             return Err(Invalid::Aliased { allocation }.into());
         }
-        if parts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            resolved.merge();
-        }
         resolved.settle();
         Ok(resolved)
     }
@@ -259,7 +241,7 @@ impl Body {
             Source::Named(Some(named)) => (self.memory_named(named)?, named.address),
             Source::Node(name) => (self.memory_of_node(name)?, name.address),
         };
-        resolved.accesses.push(NodeAccess { memory, act: declared.act });
+        resolved.accesses.push(NodeAccess { memory, act: declared.act, part });
         resolved.addresses.push(address + part.from());
         resolved.named.push(Some((memory, part.from(), is_symbolic)));
         Ok(())
@@ -383,7 +365,7 @@ impl Body {
         let node = self.core.add_work(payload.work(), dependencies, accesses, label)?;
         self.core.set_may_share(node, may_share);
         if let Some(tracer) = self.node_tracer() {
-            let traced = |access: &NodeAccess| NodeAccess { memory: self.traced(access.memory), act: access.act };
+            let traced = |access: &NodeAccess| NodeAccess { memory: self.traced(access.memory), ..*access };
             let accesses: SmallVec<[NodeAccess; 4]> = accesses.iter().map(traced).collect();
             tracer.node(self.core.id(), dependencies, payload.traced(tracer, self.core.id(), &accesses), place);
         }

@@ -302,7 +302,7 @@ impl Stream {
     ///
     /// Streams that wait for an event recorded on this one join; they must be waited for before the end. Memory
     /// allocated in the capture belongs to the graph: freed or dropped in the capture it gets a free node, else it
-    /// outlives the graph's launch and is [taken](crate::Launch::take) from it.
+    /// outlives the graph's launch and is [taken](crate::graph::Launch::take) from it.
     ///
     /// # Errors
     /// The stream captures already, or is the legacy default stream.

@@ -226,8 +226,8 @@ impl Session {
 
 impl<T: bytemuck::Pod> Buffer<T> {
     /// Leaves memory that was allocated in a capture live beyond the graph: the name by which a launch
-    /// [hands it out](crate::Launch::take). A buffer that was not allocated in a capture is dropped, and its name takes
-    /// nothing.
+    /// [hands it out](crate::graph::Launch::take). A buffer that was not allocated in a capture is dropped, and its
+    /// name takes nothing.
     pub fn into_alloc_node(self) -> MemAllocNode<T> {
         let (owned, count) = self.into_owned();
         match owned {

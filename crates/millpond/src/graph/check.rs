@@ -17,7 +17,7 @@ use super::memory::GraphMemory;
 use super::registry::Graphs;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::GraphError;
-use crate::state::allocation::{Allocation, Life, freed_fault, site};
+use crate::state::allocation::{Allocation, Life, site};
 use crate::state::stream::{State, StreamShared};
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
@@ -303,7 +303,8 @@ impl Launch for Judged<'_, '_> {
         }
         let demand = &outside.demands[at];
         self.check_in_order(life, demand).map_err(|fault| {
-            let wrong = Wrong { act: demand.act, fault, site: outside.sites.get(at) };
+            let site = outside.sites[at].get(life.history.first_to_blame(demand, &fault));
+            let wrong = Wrong { act: demand.act, fault, site };
             self.refused((found, life), wrong)
         })
     }
@@ -353,6 +354,11 @@ fn within(refused: Error, node: Option<&NodeSite>) -> Error {
 }
 
 impl Outside {
+    /// The first node that does something to it.
+    fn site(&self) -> Option<&NodeSite> {
+        self.sites.first()?.first()
+    }
+
     /// What is done to it first.
     fn act(&self) -> Act {
         self.demands.first().map_or(Act::Free, |demand| demand.act)
@@ -361,7 +367,7 @@ impl Outside {
     /// What is wrong where the memory was freed.
     fn check_live(&self, graphs: &Graphs, allocation: &Allocation, life: &Life) -> Result<Option<Wrong<'_>>> {
         if self.lives.iter().any(|generation| life.generation != *generation) {
-            let node = self.sites.first().map(NodeSite::describe).unwrap_or_default();
+            let node = self.site().map(NodeSite::describe).unwrap_or_default();
             return Err(GraphError::Outlived { node, allocation: allocation.id.to_string() }.into());
         }
         let Some(free) = life.freed else { return Ok(None) };
@@ -371,7 +377,7 @@ impl Outside {
             }
             _ => {
                 let act = self.act();
-                Ok(Some(Wrong { act, fault: freed_fault(free, act), site: self.sites.first() }))
+                Ok(Some(Wrong { act, fault: Fault::after_free(free, act), site: self.site() }))
             }
         }
     }

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use bytemuck::Pod;
 use millpond_core::check::Act;
 use millpond_core::graph::{
-    Addressing, ArenaKey, Demand, Draft, Exec as CoreExec, GraphAllocId, GraphId, Lanes, Memory, NodeId, NodeSite,
-    Refusal,
+    Addressing, ArenaKey, Demand, Draft, Exec as CoreExec, GraphAllocId, GraphId, Lanes, Mark, Memory, NodeId,
+    NodeSite, Refusal,
 };
 use millpond_core::ids::AllocId;
 use millpond_core::units::Range;
@@ -79,14 +79,14 @@ pub(crate) struct Outside {
     pub(crate) demands: SmallVec<[Demand; 2]>,
     /// Which of all demands of the graph each is.
     pub(crate) orders: SmallVec<[u32; 2]>,
-    /// The first node of each, for people.
-    pub(crate) sites: SmallVec<[NodeSite; 1]>,
+    /// The nodes of each, for people.
+    pub(crate) sites: SmallVec<[Box<[NodeSite]>; 1]>,
     /// What it leaves.
     pub(crate) marks: Marks,
 }
 
-/// Last acts on memory, and the nodes that do them.
-pub(crate) type Marks = SmallVec<[(NodeId, Act); 1]>;
+/// Last acts on memory.
+pub(crate) type Marks = SmallVec<[Mark; 1]>;
 
 /// Whose memory.
 #[derive(Debug)]
@@ -377,7 +377,7 @@ fn outputs(
 /// What launches leave of the uses of some memory. Its allocation is not among them.
 fn marks_of(core: &CoreExec, memory: Memory) -> Marks {
     let marks = core.summary().marks.iter().filter(|mark| mark.memory == memory && mark.act != Act::Allocate);
-    marks.map(|mark| (mark.node, mark.act)).collect()
+    marks.copied().collect()
 }
 
 /// What is done to each piece of outside memory: the summary's demands, one entry for each piece.
@@ -400,9 +400,12 @@ fn outsides(core: &CoreExec, family: &Family<'_>) -> Vec<Outside> {
             outsides.len() - 1
         });
         outsides[at].orders.push(order as u32);
-        let node = &core.nodes()[demand.node.index()];
-        let (origin, noun, label) = (node.origin.clone(), node.kind.noun(), node.label.clone());
-        outsides[at].sites.push(NodeSite { origin, noun, act: demand.act, label });
+        let sites = demand.nodes.iter().map(|(node, _)| {
+            let node = &core.nodes()[node.index()];
+            let (origin, noun, label) = (node.origin.clone(), node.kind.noun(), node.label.clone());
+            NodeSite { origin, noun, act: demand.act, label }
+        });
+        outsides[at].sites.push(sites.collect());
         outsides[at].demands.push(demand.clone());
     }
     outsides

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::{Act, Launched, Use};
-use millpond_core::graph::Standing;
+use millpond_core::graph::{Mark as LastAct, Standing};
 use millpond_core::ids::Point;
 use millpond_core::order::{Base, Chain, Knows};
 use millpond_core::pool::Frontier;
@@ -351,15 +351,15 @@ impl ExecShared {
                     life.begin(output.bytes, launched.by(output.node, Act::Allocate));
                     (life.range, life.name) = (output.range, output.name.clone());
                     for mark in &output.marks {
-                        launched.leave(&mut life.history, *mark, knew);
+                        launched.leave(&mut life.history, mark, knew);
                     }
                     begun[index].set(life.generation);
                 }
                 Role::Outside(index) => {
-                    for &(node, act) in &self.outsides[index].marks {
+                    for mark in &self.outsides[index].marks {
                         // A free that is not to be was a use, as far as anybody can tell.
-                        let act = if act == Act::Free && !is_whole { Act::Write } else { act };
-                        if let Some(free) = launched.leave(&mut life.history, (node, act), knew) {
+                        let act = if mark.act == Act::Free && !is_whole { Act::Write } else { mark.act };
+                        if let Some(free) = launched.leave(&mut life.history, &LastAct { act, ..*mark }, knew) {
                             life.freed = Some(free);
                             freed.push((life.range, free.point));
                         }

@@ -1,30 +1,33 @@
-//! Graphs that own memory, joined to streams and a device.
+//! Graphs that own memory: built by hand or of what streams do, checked once, launched often.
 //!
-//! What is right is decided in `millpond_core::graph`; here graphs are built (by hand or by capture), get what their
-//! nodes do, are bound to physical memory, and run.
-//!
-//! | file | one law |
-//! |---|---|
-//! | `attempt` | captures into a graph that is there |
-//! | `body` | a graph in the making: core's graph, and what each node does |
-//! | `build` | [`Graph`]: building node by node |
-//! | `capture` | a stream's calls become nodes |
-//! | `captured` | what the verbs of a capturing stream do |
-//! | `check` | whether a launch may be made |
-//! | `events` | external event nodes of an instance: order at the precision of nodes |
-//! | `exec` | [`GraphExec`]: an instance, its lanes and its outputs |
-//! | `fault` | what is wrong with its order, in words |
-//! | `last` | the end of a launch, for the next one |
-//! | `launch` | a launch as one point of a stream: checked, submitted, recorded |
-//! | `limits` | what CUDA refuses, where the program asks for that |
-//! | `memory` | physical memory of all graphs of a device |
-//! | `native` | instances as graphs of the device's own |
-//! | `payload` | what a node does when it runs |
-//! | `program` | what an instance submits, in order, on which lane |
-//! | `registry` | what the graphs of a device share |
-//! | `submit` | a program goes to the driver, lane by lane |
-//! | `traced` | what a trace says of graphs |
-//! | `window` | foreign code in a capture |
+//! [`Device::graph`](crate::Device::graph) and [`Stream::capture`](crate::Stream::capture) make a [`Graph`],
+//! [`Graph::instantiate`] an instance, [`GraphExec::launch`] runs that.
+
+// What is right is decided in `millpond_core::graph`; here graphs are built (by hand or by capture), get what their
+// nodes do, are bound to physical memory, and run.
+//
+// | file | one law |
+// |---|---|
+// | `attempt` | captures into a graph that is there |
+// | `body` | a graph in the making: core's graph, and what each node does |
+// | `build` | [`Graph`]: building node by node |
+// | `capture` | a stream's calls become nodes |
+// | `captured` | what the verbs of a capturing stream do |
+// | `check` | whether a launch may be made |
+// | `events` | external event nodes of an instance: order at the precision of nodes |
+// | `exec` | [`GraphExec`]: an instance, its lanes and its outputs |
+// | `fault` | what is wrong with its order, in words |
+// | `last` | the end of a launch, for the next one |
+// | `launch` | a launch as one point of a stream: checked, submitted, recorded |
+// | `limits` | what CUDA refuses, where the program asks for that |
+// | `memory` | physical memory of all graphs of a device |
+// | `native` | instances as graphs of the device's own |
+// | `payload` | what a node does when it runs |
+// | `program` | what an instance submits, in order, on which lane |
+// | `registry` | what the graphs of a device share |
+// | `submit` | a program goes to the driver, lane by lane |
+// | `traced` | what a trace says of graphs |
+// | `window` | foreign code in a capture |
 
 mod attempt;
 mod body;
@@ -48,10 +51,13 @@ mod submit;
 mod traced;
 mod window;
 
+pub use crate::state::node::{GraphNode, MemAllocNode};
+pub use crate::stream::external::ExternalEvent;
 pub use build::Graph;
 pub use exec::{GraphExec, Instantiate};
 pub use launch::Launch;
 pub use memory::GraphMemoryStatistics;
+pub use millpond_core::graph::CaptureMode;
 
 pub(crate) use body::Body;
 pub(crate) use exec::ExecShared;

@@ -181,8 +181,8 @@ impl Tracer {
 
     /// The uses of a node of a graph.
     pub(crate) fn accesses(&self, graph: GraphId, accesses: &[NodeAccess]) -> SmallVec<[Access; 2]> {
-        let access = |access: &NodeAccess| Access::whole(self.node_memory(graph, access.memory), access.act);
-        accesses.iter().map(access).collect()
+        let memory = |access: &NodeAccess| self.node_memory(graph, access.memory);
+        accesses.iter().map(|it| Access { memory: memory(it), act: it.act, part: it.part }).collect()
     }
 
     /// What the trace calls memory that a node of a graph names.

@@ -53,7 +53,7 @@ pub enum GraphError {
     /// An allocation of an earlier launch is not freed (CUDA: `cudaErrorInvalidValue`). Nothing was enqueued.
     #[error("{0}")]
     Unfreed(LaunchRefused),
-    /// A graph with memory nodes that keeps [to CUDA's limits](crate::Graph::set_cuda_limits) (CUDA:
+    /// A graph with memory nodes that keeps [to CUDA's limits](crate::graph::Graph::set_cuda_limits) (CUDA:
     /// `cudaErrorNotSupported`).
     #[error("a graph with memory nodes cannot {what} in CUDA, and this one is to keep to that")]
     CudaLimit {

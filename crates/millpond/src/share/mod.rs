@@ -5,21 +5,21 @@
 //! own, and has a buffer like any other. Holders are counted: memory goes back to the exporter's pool when the owner
 //! and all importers have let go and their uses have completed. What is said between the two, as bytes, and the books
 //! of tickets and leases are the core's (`millpond_core::share`); docs/sharing.md is for users.
-//!
-//! | file | one law |
-//! |---|---|
-//! | `exporter` | tickets, and one thread that serves importers |
-//! | `lend` | a life with several holders, and when its memory is free again |
-//! | `connection` | an importer as its exporter knows it: what it said, what it holds |
-//! | `peer` | an exporter as an importer knows it; chunks fetched once |
-//! | `claimed` | memory granted, until it is mapped |
-//! | `import` | memory of another process, mapped and freed |
-//! | `returns` | imports given back while their uses may run |
-//! | `event`, `pool` | events and whole pools |
-//! | `awaits` | marks of other processes that this device has open |
-//! | `files` | memory for programs that do not know Millpond |
-//! | `abroad` | chains of other processes in this order |
-//! | `socket` | packets with files |
+
+// | file | one law |
+// |---|---|
+// | `exporter` | tickets, and one thread that serves importers |
+// | `lend` | a life with several holders, and when its memory is free again |
+// | `connection` | an importer as its exporter knows it: what it said, what it holds |
+// | `peer` | an exporter as an importer knows it; chunks fetched once |
+// | `claimed` | memory granted, until it is mapped |
+// | `import` | memory of another process, mapped and freed |
+// | `returns` | imports given back while their uses may run |
+// | `event`, `pool` | events and whole pools |
+// | `awaits` | marks of other processes that this device has open |
+// | `files` | memory for programs that do not know Millpond |
+// | `abroad` | chains of other processes in this order |
+// | `socket` | packets with files |
 
 mod abroad;
 mod awaits;

@@ -309,13 +309,6 @@ pub(crate) fn violation(device: u32, subject: Subject, fault: Fault, later: Site
     }
 }
 
-/// The fault of touching a life that was freed.
-#[cold]
-pub(crate) fn freed_fault(free: Use, act: Act) -> Fault {
-    let kind = if act == Act::Free { Kind::DoubleFree } else { Kind::UseAfterFree };
-    Fault::new(kind, free)
-}
-
 /// The site of an operation.
 #[inline]
 pub(crate) fn site(act: Act, stream: StreamId, op: u64, caller: &'static std::panic::Location<'static>) -> Site {

@@ -124,7 +124,7 @@ impl<T> Buffer<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid::Bounds`](crate::Invalid::Bounds) where the range does not lie within.
+    /// [`Invalid::Bounds`](crate::error::Invalid::Bounds) where the range does not lie within.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<View<T>> {
         self.view().slice(range)
     }
@@ -195,7 +195,7 @@ impl<T> View<T> {
     /// A part of it, by elements. Only uses of the same elements need an order.
     ///
     /// # Errors
-    /// [`Invalid::Bounds`](crate::Invalid::Bounds) where the range does not lie within.
+    /// [`Invalid::Bounds`](crate::error::Invalid::Bounds) where the range does not lie within.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<View<T>> {
         let start = match range.start_bound() {
             Bound::Included(start) => *start,

@@ -26,7 +26,7 @@ impl fmt::Display for GraphNode {
 ///
 /// In a graph it names the memory that a launch will allocate; outside, its life of now, if it has one. (Of a graph
 /// with [symbolic addresses](crate::Device::symbolic_graph) it names memory in graphs only.)
-/// [`Launch::take`](crate::Launch::take) makes a [`Buffer`](crate::Buffer) of it.
+/// [`Launch::take`](crate::graph::Launch::take) makes a [`Buffer`](crate::Buffer) of it.
 pub struct MemAllocNode<T> {
     /// None for elements without bytes, and for what no graph allocates.
     pub(crate) name: Option<NodeName>,
@@ -56,7 +56,7 @@ impl<T> MemAllocNode<T> {
     }
 
     /// The address, fixed for the life of the node; 0 where nothing is allocated, and where each instance has its own
-    /// ([`GraphExec::address_of`](crate::GraphExec::address_of)).
+    /// ([`GraphExec::address_of`](crate::graph::GraphExec::address_of)).
     pub fn address(&self) -> u64 {
         self.name.map_or(0, |name| name.address)
     }

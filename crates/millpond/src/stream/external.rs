@@ -15,7 +15,6 @@ use millpond_core::check::Place;
 use millpond_core::graph::EventKey;
 use millpond_core::order::Snapshot;
 
-use crate::StreamId;
 use crate::clock::mark::Mark;
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
@@ -25,6 +24,7 @@ use crate::stream::handle::Stream;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::{TracedEvent, Tracer};
+use millpond_core::ids::StreamId;
 
 /// An event that can be recorded again and again, by streams and by launches of graphs. Clones name the same event.
 #[derive(Clone, Debug)]

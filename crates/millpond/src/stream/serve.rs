@@ -18,7 +18,7 @@ use millpond_driver::{Access, prefetch, process};
 
 use crate::names::error::{CaptureError, Error, Result};
 use crate::pool::shell;
-use crate::state::allocation::{Allocation, Life, Origin, Owned, freed_fault, site, violation};
+use crate::state::allocation::{Allocation, Life, Origin, Owned, site, violation};
 use crate::state::imported::{drop_import, free_import};
 use crate::state::lent::{Hearing, check_free, own_points, park};
 use crate::state::parts::{drop_in_graph, free_in_graph};
@@ -232,8 +232,8 @@ impl StreamShared {
         }
         let mut life = owned.allocation.life();
         let mut checked = match life.freed {
-            Some(free) => Err(freed_fault(free, Act::Free)),
-            None if life.generation != owned.generation => Err(freed_fault(life.history.born(), Act::Free)),
+            Some(free) => Err(Fault::after_free(free, Act::Free)),
+            None if life.generation != owned.generation => Err(Fault::after_free(life.history.born(), Act::Free)),
             None => check_free(&owned.allocation, &life, &state.chain),
         };
         if checked.is_err() && life.generation == owned.generation && life.freed.is_none() && self.hear_abroad(state) {

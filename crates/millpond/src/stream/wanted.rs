@@ -6,14 +6,14 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Kind};
+use millpond_core::check::{Act, Fault, Kind};
 use millpond_core::op::Part;
 use smallvec::SmallVec;
 
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::share_error::ShareError;
 use crate::state::access::{Declared, Source};
-use crate::state::allocation::{Allocation, Life, Origin, freed_fault, site};
+use crate::state::allocation::{Allocation, Life, Origin, site};
 use crate::state::peers;
 use crate::state::stream::{State, StreamShared};
 use crate::stream::serve::not_launched;
@@ -158,7 +158,7 @@ impl StreamShared {
             return Err(ShareError::ReadOnly { what }.into());
         }
         let mut checked = match life.freed {
-            Some(free) if life.generation == wanted.generation => Err(freed_fault(free, wanted.act)),
+            Some(free) if life.generation == wanted.generation => Err(Fault::after_free(free, wanted.act)),
             _ if life.generation != wanted.generation => return Err(Invalid::Stale.into()),
             _ => life.history.check_use(wanted.act, wanted.part, &state.chain, races),
         };

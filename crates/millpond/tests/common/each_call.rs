@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millpond::driver::{CallKind, Driver, Failing, SimDriver};
 use millpond::{Device, DeviceConfig};
+use millpond_driver::{CallKind, Driver, Failing, SimDriver};
 
 use crate::again::again;
 

@@ -4,8 +4,8 @@
 
 use std::sync::OnceLock;
 
-use millpond::CudaConfig;
-use millpond::driver::CudaDriver;
+use millpond::cuda::CudaConfig;
+use millpond_driver::CudaDriver;
 
 /// Keeps the contexts of the first two GPUs, where they are there.
 pub(crate) fn keep() {

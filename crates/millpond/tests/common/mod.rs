@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
-use millpond::driver::{SimConfig, SimDriver};
-use millpond::{
-    Access, Buffer, Completion, CudaConfig, Device, DeviceConfig, Error, GIB, HostConfig, Invalid, Pool, PoolConfig,
-    ReusePolicy, Schedule, Stream, Watch,
-};
+use millpond::config::{Completion, ReusePolicy, Schedule, Watch};
+use millpond::cuda::CudaConfig;
+use millpond::error::Invalid;
+use millpond::{Access, Buffer, Device, DeviceConfig, Error, GIB, HostConfig, Pool, PoolConfig, Stream};
+use millpond_driver::{SimConfig, SimDriver};
 
 /// A device under test.
 pub(crate) struct Subject {
@@ -294,7 +294,7 @@ pub(crate) fn order(earlier: &Stream, later: &Stream) {
 
 /// The kind of violation that an error is.
 #[track_caller]
-pub(crate) fn kind_of(error: &Error) -> millpond::Kind {
+pub(crate) fn kind_of(error: &Error) -> millpond::check::Kind {
     error.violation().unwrap_or_else(|| panic!("not a violation: {error}")).kind
 }
 

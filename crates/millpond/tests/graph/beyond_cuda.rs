@@ -1,6 +1,8 @@
 //! What CUDA refuses for graphs with memory nodes and is allowed here; and the same refused, where that is asked for.
 
-use millpond::{Device, Error, Graph, GraphError, GraphNode, Instantiate, MemAllocNode, Result};
+use millpond::error::GraphError;
+use millpond::graph::{Graph, GraphNode, Instantiate, MemAllocNode};
+use millpond::{Device, Error, Result};
 
 use crate::common::Subject;
 use crate::made::each;

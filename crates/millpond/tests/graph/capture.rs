@@ -3,7 +3,10 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use millpond::{CaptureError, CaptureMode, Error, GraphError, Instantiate, Kind, Result};
+use millpond::check::Kind;
+use millpond::error::{CaptureError, GraphError};
+use millpond::graph::{CaptureMode, Instantiate};
+use millpond::{Error, Result};
 
 use crate::common::{on_parallel_devices_that_run_closures, visit};
 use crate::made::{each, expect};

@@ -1,6 +1,8 @@
 //! What each misuse of captures is answered with, a test for each: with CUDA's code, and whether the capture goes on.
 
-use millpond::{CaptureError, CaptureMode, Device, Error, GraphError, Instantiate, Result, Stream};
+use millpond::error::{CaptureError, GraphError};
+use millpond::graph::{CaptureMode, Instantiate};
+use millpond::{Device, Error, Result, Stream};
 use millpond_core::graph::CaptureError as Rule;
 
 use crate::common::visit;

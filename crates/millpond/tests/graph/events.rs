@@ -4,7 +4,9 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use millpond::{Device, ExternalEvent, GraphExec, Instantiate, Kind, MemAllocNode, Result};
+use millpond::check::Kind;
+use millpond::graph::{ExternalEvent, GraphExec, Instantiate, MemAllocNode};
+use millpond::{Device, Result};
 
 use crate::common::visit;
 use crate::made::{each, each_seed, expect};

@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use millpond::driver::{CallKind, CudaDriver, DriverError, Failing, HostConfig, HostDriver, SimConfig, SimDriver};
-use millpond::{
-    Buffer, Completion, Device, DeviceConfig, ExternalEvent, GIB, Graph, GraphExec, Instantiate, MemAllocNode,
-    Schedule, Stream, Watch,
-};
+use millpond::config::{Completion, Schedule, Watch};
+use millpond::graph::{ExternalEvent, Graph, GraphExec, Instantiate, MemAllocNode};
+use millpond::{Buffer, Device, DeviceConfig, GIB, Stream};
+use millpond_driver::{CallKind, CudaDriver, DriverError, Failing, HostConfig, HostDriver, SimConfig, SimDriver};
 
 use crate::again::again;
 use crate::common::{Make, cuda, makes};

@@ -13,10 +13,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millpond::{
-    Buffer, Device, Error, Graph, GraphError, GraphExec, GraphNode, HostConfig, Instantiate, KIB, MemAllocNode, Result,
-    Schedule, Stream,
-};
+use millpond::config::Schedule;
+use millpond::error::GraphError;
+use millpond::graph::{Graph, GraphExec, GraphNode, Instantiate, MemAllocNode};
+use millpond::{Buffer, Device, Error, HostConfig, KIB, Result, Stream};
 
 use super::random::Seen;
 use crate::common::{Make, makes};

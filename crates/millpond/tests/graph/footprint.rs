@@ -1,6 +1,7 @@
 //! What graphs of one allocation each use and reserve, program by program.
 
-use millpond::{Device, Graph, GraphExec, Instantiate, MIB, MemAllocNode, Result, Stream};
+use millpond::graph::{Graph, GraphExec, Instantiate, MemAllocNode};
+use millpond::{Device, MIB, Result, Stream};
 
 use crate::common::Subject;
 use crate::made::each;

@@ -1,6 +1,9 @@
 //! What a launch left, used by its buffer or a view in another graph that frees it by its alloc node: one memory.
 
-use millpond::{Buffer, Device, GraphError, GraphExec, Instantiate, Kind, MemAllocNode, Result, Stream};
+use millpond::check::Kind;
+use millpond::error::GraphError;
+use millpond::graph::{GraphExec, Instantiate, MemAllocNode};
+use millpond::{Buffer, Device, Result, Stream};
 
 use crate::made::each;
 

@@ -6,8 +6,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use millpond::driver::{HostConfig as HostDriverConfig, HostDriver};
-use millpond::{Buffer, Device, DeviceConfig, HostConfig, Instantiate, Result, Stream};
+use millpond::graph::Instantiate;
+use millpond::{Buffer, Device, DeviceConfig, HostConfig, Result, Stream};
+use millpond_driver::{HostConfig as HostDriverConfig, HostDriver};
 
 use crate::watchdog::ends;
 

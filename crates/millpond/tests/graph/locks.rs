@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use millpond::{Buffer, Device, Error, Event, GraphError, GraphExec, HostConfig, Instantiate, Pool, Result, Stream};
+use millpond::error::GraphError;
+use millpond::graph::{GraphExec, Instantiate};
+use millpond::{Buffer, Device, Error, Event, HostConfig, Pool, Result, Stream};
 
 use crate::watchdog::ends;
 

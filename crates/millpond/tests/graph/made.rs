@@ -3,10 +3,10 @@
 use std::ops::RangeInclusive;
 use std::sync::{PoisonError, RwLock};
 
-use millpond::{
-    Device, Error, Graph, GraphError, GraphExec, GraphNode, HostConfig, Instantiate, MemAllocNode, Read, Result,
-    Schedule, Stream,
-};
+use millpond::config::Schedule;
+use millpond::error::GraphError;
+use millpond::graph::{Graph, GraphExec, GraphNode, Instantiate, MemAllocNode};
+use millpond::{Device, Error, HostConfig, Read, Result, Stream};
 use millpond_core::graph::GraphError as Change;
 
 use crate::common::{Make, Subject, makes, on_parallel_devices};

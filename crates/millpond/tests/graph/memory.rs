@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use millpond::{CallKind, Device, Graph, GraphError, GraphExec, Instantiate, MIB, MemAllocNode, Result};
+use millpond::device::CallKind;
+use millpond::error::GraphError;
+use millpond::graph::{Graph, GraphExec, Instantiate, MemAllocNode};
+use millpond::{Device, MIB, Result};
 
 use crate::common::Subject;
 use crate::made::{each, expect};
@@ -106,7 +109,7 @@ fn footprints_are_those_of_the_table() {
 /// A chain of kernels with an allocation each, whose life reaches into the next kernel's.
 fn overlapping(device: &Device, count: usize) -> Result<Graph> {
     let mut graph = device.graph()?;
-    let mut former: Option<(MemAllocNode<u8>, millpond::GraphNode)> = None;
+    let mut former: Option<(MemAllocNode<u8>, millpond::graph::GraphNode)> = None;
     for _ in 0..count {
         let after: Vec<_> = former.iter().map(|(_, node)| *node).collect();
         let x = graph.add_alloc::<u8>(&after, 4 * MIB as usize)?;

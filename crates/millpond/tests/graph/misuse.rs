@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use millpond::driver::DriverError;
-use millpond::{Error, Graph, GraphError, Instantiate, Kind};
+use millpond::Error;
+use millpond::check::Kind;
+use millpond::error::GraphError;
+use millpond::graph::{Graph, Instantiate};
 use millpond_core::graph::GraphError as Change;
+use millpond_driver::DriverError;
 
 use crate::common::visit;
 use crate::made::{change, each, expect, with_alloc};

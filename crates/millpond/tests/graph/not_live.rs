@@ -1,6 +1,8 @@
 //! Memory of alloc nodes that is not live: never launched, or freed, with and without the instance that allocated it.
 
-use millpond::{Act, Error, GraphError, Kind};
+use millpond::Error;
+use millpond::check::{Act, Kind};
+use millpond::error::GraphError;
 
 use crate::made::{each, instance, with_alloc};
 

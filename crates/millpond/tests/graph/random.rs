@@ -9,10 +9,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millpond::{
-    Buffer, Device, ExternalEvent, Graph, GraphExec, GraphNode, HostConfig, Instantiate, KIB, MemAllocNode, Result,
-    Schedule, Stream,
-};
+use millpond::config::Schedule;
+use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, Instantiate, MemAllocNode};
+use millpond::{Buffer, Device, HostConfig, KIB, Result, Stream};
 
 use crate::common::{Make, makes};
 use crate::made::each;

@@ -4,9 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use millpond::driver::DriverError;
-use millpond::{Error, Graph, GraphError, GraphExec, Instantiate, Invalid, Kind, Result};
+use millpond::check::Kind;
+use millpond::error::{GraphError, Invalid};
+use millpond::graph::{Graph, GraphExec, Instantiate};
+use millpond::{Error, Result};
 use millpond_core::graph::{GraphError as Change, UpdateRefused};
+use millpond_driver::DriverError;
 
 use crate::common::visit;
 use crate::made::{change, each, expect, filled, instance, with_alloc};
@@ -278,7 +281,7 @@ fn high_marks_are_reset_to_what_is_current() {
         let device = &on.device;
         let stream = device.stream()?;
         let (graph, x, _) = with_alloc(device);
-        assert_eq!(device.graph_memory(), millpond::GraphMemoryStatistics::default());
+        assert_eq!(device.graph_memory(), millpond::graph::GraphMemoryStatistics::default());
         let _ = instance(&graph)?.launch(&stream)?;
         stream.free_address(x.address())?;
         stream.synchronize()?;
@@ -290,7 +293,7 @@ fn high_marks_are_reset_to_what_is_current() {
         assert_eq!((trimmed.used_bytes, trimmed.reserved_bytes), (0, 0));
         assert_eq!((trimmed.used_high_bytes, trimmed.reserved_high_bytes), (kept.used_bytes, kept.reserved_bytes));
         device.reset_graph_memory_high();
-        assert_eq!(device.graph_memory(), millpond::GraphMemoryStatistics::default());
+        assert_eq!(device.graph_memory(), millpond::graph::GraphMemoryStatistics::default());
         Ok(())
     });
 }
@@ -437,7 +440,7 @@ fn names_of_a_capture_that_came_to_nothing_name_nothing() {
         let stream = device.stream()?;
         let mut graph = device.graph()?;
         let mut leaked = None;
-        let failed = stream.capture_to(&mut graph, &[], millpond::CaptureMode::Global, |s| {
+        let failed = stream.capture_to(&mut graph, &[], millpond::graph::CaptureMode::Global, |s| {
             leaked = Some(s.alloc::<u32>(&device.default_pool(), 1 << 20)?.into_alloc_node());
             s.synchronize()
         });

@@ -1,6 +1,8 @@
 //! Numbers of elements come from anywhere; what they take in bytes is counted in one place, and never wraps.
 
-use millpond::{Error, GraphError, Instantiate, Invalid};
+use millpond::Error;
+use millpond::error::{GraphError, Invalid};
+use millpond::graph::Instantiate;
 
 use crate::common::{on_every_device, visit};
 

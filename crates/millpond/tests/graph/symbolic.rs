@@ -1,8 +1,9 @@
 //! Graphs with symbolic addresses: placed as a whole at each instantiation, each instance at addresses of its own.
 
-use millpond::{
-    Buffer, CaptureMode, Device, Error, Graph, GraphError, GraphExec, Instantiate, Kind, MIB, MemAllocNode, Result,
-};
+use millpond::check::Kind;
+use millpond::error::GraphError;
+use millpond::graph::{CaptureMode, Graph, GraphExec, Instantiate, MemAllocNode};
+use millpond::{Buffer, Device, Error, MIB, Result};
 
 use crate::common::visit;
 use crate::made::{each, each_seed, expect};
@@ -251,7 +252,7 @@ fn many_lives(device: &Device) -> Result<()> {
     let stream = device.stream()?;
     let mut graph = device.symbolic_graph()?;
     let (pool, mut sinks) = (device.default_pool(), Vec::new());
-    let mut tails: Vec<Vec<millpond::GraphNode>> = vec![Vec::new(); 4];
+    let mut tails: Vec<Vec<millpond::graph::GraphNode>> = vec![Vec::new(); 4];
     for at in 0..400usize {
         let lane = at % 4;
         let len = 64 + (at * 977) % 5000;

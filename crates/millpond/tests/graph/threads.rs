@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use millpond::{Buffer, Device, Error, GraphError, HostConfig, Instantiate, Result};
+use millpond::error::GraphError;
+use millpond::graph::Instantiate;
+use millpond::{Buffer, Device, Error, HostConfig, Result};
 
 use crate::common::on_parallel_devices_that_run_closures;
 use crate::made::{each, expect};

@@ -2,7 +2,9 @@
 
 use std::cell::Cell;
 
-use millpond::{Buffer, Device, Error, GraphError, Instantiate, Pool, Result, Stream};
+use millpond::error::GraphError;
+use millpond::graph::Instantiate;
+use millpond::{Buffer, Device, Error, Pool, Result, Stream};
 
 use crate::common::{Subject, visit};
 use crate::made::{each, expect};

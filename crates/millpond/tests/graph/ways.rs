@@ -1,6 +1,9 @@
 //! The five ways in which memory outlives its graph, each with its data checked.
 
-use millpond::{Error, GraphError, Instantiate, Kind, PoolConfig, Result};
+use millpond::check::Kind;
+use millpond::error::GraphError;
+use millpond::graph::Instantiate;
+use millpond::{Error, PoolConfig, Result};
 
 use crate::common::visit;
 use crate::made::{each, expect};
@@ -138,7 +141,7 @@ fn way_5_producer_and_varying_consumers() {
         })?;
         let produce = producer.instantiate(Instantiate { auto_free_on_launch: true })?;
         let result = stream.alloc::<u32>(&pool, LEN)?;
-        let consume = |from: millpond::MemAllocNode<u32>| -> Result<_> {
+        let consume = |from: millpond::graph::MemAllocNode<u32>| -> Result<_> {
             let (graph, ()) = stream.capture(|s| s.copy(from.read(), result.write()))?;
             graph.instantiate(Instantiate::default())
         };

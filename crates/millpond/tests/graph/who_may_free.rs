@@ -2,7 +2,8 @@
 //!
 //! What is refused leaves everything as it was: the graph is launched rightly after it.
 
-use millpond::{Buffer, Device, Graph, Instantiate, MemAllocNode, Result, Stream};
+use millpond::graph::{Graph, Instantiate, MemAllocNode};
+use millpond::{Buffer, Device, Result, Stream};
 
 use crate::common::{Subject, visit};
 use crate::made::each;
@@ -204,7 +205,7 @@ fn memory_whose_free_node_is_gone() {
         let mut other = device.graph()?;
         let free = other.add_free(&[], memory)?;
         other.remove_node(free)?;
-        let failed = stream.capture_to(&mut other, &[], millpond::CaptureMode::Global, |s| {
+        let failed = stream.capture_to(&mut other, &[], millpond::graph::CaptureMode::Global, |s| {
             s.free_alloc_node(memory)?;
             s.synchronize()
         });

@@ -1,7 +1,10 @@
 //! Wrong graphs are refused when they are built or launched: what a person is told, case by case. Each message names
 //! both sides with their places, and what is missing between them.
 
-use millpond::{Buffer, Device, Error, GraphError, GraphNode, Instantiate, Kind, MemAllocNode, Result, Stream};
+use millpond::check::Kind;
+use millpond::error::GraphError;
+use millpond::graph::{GraphNode, Instantiate, MemAllocNode};
+use millpond::{Buffer, Device, Error, Result, Stream};
 
 use crate::common::{Subject, visit};
 use crate::made::each;
@@ -31,7 +34,7 @@ fn kind(error: &Error) -> Kind {
 }
 
 /// A graph with one named allocation, its alloc node, and a named fill that writes it, with no edge between.
-fn pair(device: &Device) -> Result<(millpond::Graph, MemAllocNode<u32>, GraphNode, GraphNode)> {
+fn pair(device: &Device) -> Result<(millpond::graph::Graph, MemAllocNode<u32>, GraphNode, GraphNode)> {
     let mut graph = device.graph()?;
     let x = graph.add_alloc::<u32>(&[], 16)?;
     let alloc = graph.node_of(x).unwrap();

@@ -2,8 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use millpond::driver::{Driver, RawStream};
-use millpond::{Buffer, Instantiate, Result, StreamKind};
+use millpond::graph::Instantiate;
+use millpond::raw::StreamKind;
+use millpond::{Buffer, Result};
+use millpond_driver::{Driver, RawStream};
 
 use crate::{expect, fill_by, subject};
 
@@ -123,7 +125,7 @@ fn foreign_code_that_fails_leaves_both_sides_usable() -> Result<()> {
     let x = stream.alloc::<u8>(&device.default_pool(), 4096)?;
     stream.memset(x.write(), 1)?;
     let (graph, ()) = stream.capture(|s| {
-        let refuse = |queue: &millpond::Queue<'_>, _| {
+        let refuse = |queue: &millpond::raw::Queue<'_>, _| {
             let RawStream(native) = queue.raw_stream();
             foreign.fill(native, x.address(), 64, 9);
             // A closure would run once, and the graph many times.
@@ -169,7 +171,7 @@ fn other_streams_go_on_meanwhile() -> Result<()> {
     stream.memset(freed.write(), 1)?;
     stream.free(freed)?;
     let (graph, ()) = stream.capture(|s| {
-        let submit = |queue: &millpond::Queue<'_>, _| {
+        let submit = |queue: &millpond::raw::Queue<'_>, _| {
             let RawStream(native) = queue.raw_stream();
             foreign.fill(native, x.address(), 2048, 5);
             // Memory that was freed on the capturing stream is asked for, and new memory is mapped.

@@ -1,7 +1,10 @@
 //! Contexts: memory is the device's, whichever context a stream is of and whichever is current on the thread.
 
-use millpond::driver::cuda::abi::{Code, Context, Stream as Native};
-use millpond::{Buffer, CudaConfig, Device, DeviceConfig, Kind, PoolConfig, Stream, StreamKind};
+use millpond::check::Kind;
+use millpond::cuda::CudaConfig;
+use millpond::raw::StreamKind;
+use millpond::{Buffer, Device, DeviceConfig, PoolConfig, Stream};
+use millpond_driver::cuda::abi::{Code, Context, Stream as Native};
 
 use crate::config;
 

@@ -1,6 +1,7 @@
 //! What graphs cost in calls of the library, counted by `fakecuda`: a call more shows here.
 
-use millpond::{Buffer, Device, Graph, GraphNode, Instantiate, MIB, MemAllocNode, Result, Stream};
+use millpond::graph::{Graph, GraphNode, Instantiate, MemAllocNode};
+use millpond::{Buffer, Device, MIB, Result, Stream};
 
 use crate::{Subject, expect, subject};
 

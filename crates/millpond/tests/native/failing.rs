@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millpond::driver::{CudaDriver, Driver, Failing};
-use millpond::{Buffer, CallKind, Device, DeviceConfig, Instantiate};
+use millpond::device::CallKind;
+use millpond::graph::Instantiate;
+use millpond::{Buffer, Device, DeviceConfig};
+use millpond_driver::{CudaDriver, Driver, Failing};
 
 use crate::again::again;
 use crate::{Foreign, config, fill_by};

@@ -1,7 +1,8 @@
 //! Random graphs of fills and copies: whichever fills are joined, each launch leaves what its nodes say, in the order
 //! of their edges. That some are joined is counted in `counted`.
 
-use millpond::{Buffer, Device, Graph, GraphNode, Instantiate, MIB, MemAllocNode, Result, Stream};
+use millpond::graph::{Graph, GraphNode, Instantiate, MemAllocNode};
+use millpond::{Buffer, Device, MIB, Result, Stream};
 
 use crate::numbers::Random;
 use crate::{expect, subject};

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use millpond::{CallKind, GraphError, GraphNode, Instantiate, Invalid, Kind, PoolConfig, Result};
+use millpond::check::Kind;
+use millpond::device::CallKind;
+use millpond::error::{GraphError, Invalid};
+use millpond::graph::{GraphNode, Instantiate};
+use millpond::{PoolConfig, Result};
 
 use crate::{expect, subject};
 

@@ -23,9 +23,11 @@ mod watchdog;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use millpond::driver::cuda::abi::{Code, Context};
-use millpond::driver::{CudaDriver, Driver, Peer, RawStream};
-use millpond::{CudaConfig, Device, DeviceConfig, Queue, Result, Stream};
+use millpond::cuda::CudaConfig;
+use millpond::raw::Queue;
+use millpond::{Device, DeviceConfig, Result, Stream};
+use millpond_driver::cuda::abi::{Code, Context};
+use millpond_driver::{CudaDriver, Driver, Peer, RawStream};
 
 /// A device, and foreign code on it.
 struct Subject {

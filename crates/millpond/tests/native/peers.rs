@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use millpond::driver::{CudaDriver, Driver, Failing};
-use millpond::{Device, DeviceConfig, PeerAccess, PoolConfig};
+use millpond::pool::PeerAccess;
+use millpond::{Device, DeviceConfig, PoolConfig};
+use millpond_driver::{CudaDriver, Driver, Failing};
 
 use crate::again::again;
 use crate::config;

@@ -6,9 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use millpond::driver::cuda::abi::{Code, Stream as Native};
-use millpond::driver::{CudaDriver, Driver, DriverError, Failing, Peer, RawStream};
-use millpond::{CallKind, Device, DeviceConfig, Event, PoolConfig, Result, Stream, StreamKind, Violations};
+use millpond::config::Violations;
+use millpond::device::CallKind;
+use millpond::raw::StreamKind;
+use millpond::{Device, DeviceConfig, Event, PoolConfig, Result, Stream};
+use millpond_driver::cuda::abi::{Code, Stream as Native};
+use millpond_driver::{CudaDriver, Driver, DriverError, Failing, Peer, RawStream};
 
 use crate::watchdog::ends;
 use crate::{Foreign, Library, Subject, config, library, subject};
@@ -152,7 +155,7 @@ fn the_legacy_streams_work_is_in_the_streams_that_it_ties() -> Result<()> {
 #[test]
 fn declared_work_is_not_over_before_it_is_submitted() -> Result<()> {
     let Some(Subject { device, foreign }) = subject() else { return Ok(()) };
-    let reuse = millpond::ReusePolicy { allow_internal_dependencies: false, ..Default::default() };
+    let reuse = millpond::config::ReusePolicy { allow_internal_dependencies: false, ..Default::default() };
     let pool = device.pool(PoolConfig { reuse, ..Default::default() })?;
     let (theirs, right) = (Theirs::new(&foreign), device.non_blocking_stream()?);
     let left = theirs.adopt(&device);
@@ -212,8 +215,8 @@ fn captures_of_the_program_are_left_alone() -> Result<()> {
 #[test]
 fn reports_of_shared_streams_end() -> Result<()> {
     let Some(config) = config() else { return Ok(()) };
-    let foreign = Foreign(std::sync::Arc::new(millpond::driver::CudaDriver::new(config.clone()).expect("a device")));
-    let violations = Violations::Report(millpond::Reporter::new(|_| ()));
+    let foreign = Foreign(std::sync::Arc::new(millpond_driver::CudaDriver::new(config.clone()).expect("a device")));
+    let violations = Violations::Report(millpond::config::Reporter::new(|_| ()));
     let device = Device::cuda_with(config, DeviceConfig { violations, ..DeviceConfig::default() })?;
     let (theirs, other) = (Theirs::new(&foreign), Theirs::new(&foreign));
     let (left, right) = (theirs.adopt(&device), other.adopt(&device));
@@ -238,8 +241,8 @@ fn a_destroyed_context_does_not_lose_the_device() -> Result<()> {
     let Some(Peer::Cuda(ordinal)) = foreign.0.peer() else { panic!("it is a CUDA device") };
     let library = library();
     let own = device.stream()?;
-    let (mut context, mut native) = (millpond::driver::cuda::abi::Context::default(), Native::default());
-    type Create = unsafe extern "C" fn(*mut millpond::driver::cuda::abi::Context, u32, i32) -> Code;
+    let (mut context, mut native) = (millpond_driver::cuda::abi::Context::default(), Native::default());
+    type Create = unsafe extern "C" fn(*mut millpond_driver::cuda::abi::Context, u32, i32) -> Code;
     let create = library.function::<Create>("cuCtxCreate_v2");
     // SAFETY: a place for a context.
     assert_eq!(unsafe { create(&raw mut context, 0, ordinal) }, Code::SUCCESS);

@@ -1,8 +1,8 @@
 //! Captures: what they refuse, with which code, and whether they go on.
 
-use millpond::driver::cuda::abi::graph::Graph as TheirGraph;
-use millpond::driver::cuda::abi::{Code, Event, Stream as Theirs};
 use millpond::{Device, Result, Stream};
+use millpond_driver::cuda::abi::graph::Graph as TheirGraph;
+use millpond_driver::cuda::abi::{Code, Event, Stream as Theirs};
 
 use crate::cuda::Cuda;
 use crate::{compare, keeping};

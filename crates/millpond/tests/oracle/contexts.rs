@@ -1,7 +1,7 @@
 //! Memory is the device's: what is allocated in one context is freed in another.
 
-use millpond::StreamKind;
-use millpond::driver::cuda::abi::Context;
+use millpond::raw::StreamKind;
+use millpond_driver::cuda::abi::Context;
 
 use crate::{compare, keeping};
 

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use millpond::driver::cuda::LIBRARY_VARIABLE;
-use millpond::driver::cuda::abi::graph::{Graph, GraphExec, GraphNode};
-use millpond::driver::cuda::abi::{Code, Context, EVENT_DISABLE_TIMING, Event, STREAM_NON_BLOCKING, Stream};
+use millpond_driver::cuda::LIBRARY_VARIABLE;
+use millpond_driver::cuda::abi::graph::{Graph, GraphExec, GraphNode};
+use millpond_driver::cuda::abi::{Code, Context, EVENT_DISABLE_TIMING, Event, STREAM_NON_BLOCKING, Stream};
 
 use crate::table::{AllocParams, Kernel, KernelParams, Pool, PoolProps, Table, UpdateInfo, attribute};
 

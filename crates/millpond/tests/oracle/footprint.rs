@@ -1,6 +1,7 @@
 //! How much physical memory graphs use and reserve, launch by launch.
 
-use millpond::{Device, GraphExec, Instantiate, MemAllocNode, Result};
+use millpond::graph::{GraphExec, Instantiate, MemAllocNode};
+use millpond::{Device, Result};
 
 use crate::compare;
 use crate::cuda::{Cuda, WithAlloc};
@@ -24,7 +25,7 @@ fn trim(rows: &mut Rows<'_>, cuda: &Cuda, device: &Device) {
 }
 
 /// A graph of one allocation, with or without its free node: theirs, and its instance.
-fn theirs(cuda: &Cuda, has_free: bool) -> (WithAlloc, millpond::driver::cuda::abi::graph::GraphExec) {
+fn theirs(cuda: &Cuda, has_free: bool) -> (WithAlloc, millpond_driver::cuda::abi::graph::GraphExec) {
     let it = cuda.with_alloc(BYTES);
     let touched = cuda.add_touch(it.graph, &[it.node], it.at);
     if has_free {

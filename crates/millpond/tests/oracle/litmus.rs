@@ -1,9 +1,12 @@
 //! Nine programs, eight of them wrong: CUDA's allocator runs each without a word, and Millpond refuses each with the
 //! verdict that stands in the corpus of litmus programs. The ninth is right, and accepted by both.
 
-use millpond::driver::cuda::abi::Code;
-use millpond::driver::cuda::abi::graph::GraphNode as TheirNode;
-use millpond::{Device, Error, GraphError, Instantiate, Invalid, Kind, Pool, Result, Stream};
+use millpond::check::Kind;
+use millpond::error::{GraphError, Invalid};
+use millpond::graph::Instantiate;
+use millpond::{Device, Error, Pool, Result, Stream};
+use millpond_driver::cuda::abi::Code;
+use millpond_driver::cuda::abi::graph::GraphNode as TheirNode;
 
 use crate::cuda::{AUTO_FREE, Cuda};
 use crate::{compare, keeping};
@@ -184,7 +187,7 @@ fn a_kernel_node_not_after_the_alloc_node() {
 }
 
 /// A graph of CUDA's that leaves its allocation live, and the allocation's address.
-fn their_producer(cuda: &Cuda, flags: u64) -> (millpond::driver::cuda::abi::graph::GraphExec, u64) {
+fn their_producer(cuda: &Cuda, flags: u64) -> (millpond_driver::cuda::abi::graph::GraphExec, u64) {
     let it = cuda.with_alloc(BYTES);
     cuda.add_touch(it.graph, &[it.node], it.at);
     (cuda.exec(it.graph, flags), it.at)

@@ -1,7 +1,9 @@
 //! Lives of a graph's memory: what may be freed when, by whom, and launched again.
 
-use millpond::driver::cuda::abi::Code;
-use millpond::{Device, Graph, GraphNode, Instantiate, Kind, MemAllocNode, Result};
+use millpond::check::Kind;
+use millpond::graph::{Graph, GraphNode, Instantiate, MemAllocNode};
+use millpond::{Device, Result};
+use millpond_driver::cuda::abi::Code;
 
 use crate::compare;
 use crate::pointers::is_violation;

@@ -1,8 +1,10 @@
 //! Alloc nodes and free nodes: which are taken.
 
-use millpond::Kind;
-use millpond::driver::cuda::abi::Code;
-use millpond::{CaptureMode, Error, GraphError, Instantiate};
+use millpond::Error;
+use millpond::check::Kind;
+use millpond::error::GraphError;
+use millpond::graph::{CaptureMode, Instantiate};
+use millpond_driver::cuda::abi::Code;
 
 use crate::lives::with_alloc;
 use crate::{compare, keeping};

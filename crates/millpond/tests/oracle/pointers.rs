@@ -1,7 +1,8 @@
 //! What may be freed, and what is had: pointers, sizes, the order of a free.
 
-use millpond::driver::cuda::abi::Code;
-use millpond::{Error, Kind};
+use millpond::Error;
+use millpond::check::Kind;
+use millpond_driver::cuda::abi::Code;
 
 use crate::runtime::Runtime;
 use crate::{compare, keeping};

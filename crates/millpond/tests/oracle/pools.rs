@@ -1,7 +1,8 @@
 //! Figures of pools step by step, what they give back and when, their limits, and their end.
 
-use millpond::driver::cuda::abi::{Code, Stream as Theirs};
-use millpond::{Pool, PoolConfig, PoolStatistics, Result, Stream};
+use millpond::pool::PoolStatistics;
+use millpond::{Pool, PoolConfig, Result, Stream};
+use millpond_driver::cuda::abi::{Code, Stream as Theirs};
 
 use crate::cuda::Cuda;
 use crate::rows::Rows;

@@ -2,7 +2,8 @@
 
 use std::sync::mpsc::{Sender, channel};
 
-use millpond::{Buffer, Device, Pool, PoolConfig, Result, ReusePolicy, Stream};
+use millpond::config::ReusePolicy;
+use millpond::{Buffer, Device, Pool, PoolConfig, Result, Stream};
 
 use crate::compare;
 use crate::cuda::Cuda;

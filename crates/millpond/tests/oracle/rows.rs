@@ -5,10 +5,11 @@
 
 use std::fmt::{Debug, Display};
 
-use millpond::driver::DriverError;
-use millpond::driver::cuda::abi::Code;
-use millpond::{CaptureError, Error, GraphError};
+use millpond::Error;
+use millpond::error::{CaptureError, GraphError};
 use millpond_core::graph::CaptureError as Rule;
+use millpond_driver::DriverError;
+use millpond_driver::cuda::abi::Code;
 
 use crate::cuda::Cuda;
 

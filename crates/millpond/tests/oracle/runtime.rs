@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use millpond::driver::cuda::abi::{Code, Stream};
+use millpond_driver::cuda::abi::{Code, Stream};
 
 /// Where the loader looks for it.
 const NAMES: [&str; 4] = ["libcudart.so.13", "libcudart.so.12", "libcudart.so", "/usr/local/cuda/lib64/libcudart.so"];

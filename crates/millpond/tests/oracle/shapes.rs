@@ -1,9 +1,10 @@
 //! What CUDA refuses to graphs with memory nodes. Millpond allows it, and refuses it with the same code where it is
 //! told to keep to CUDA's limits.
 
-use millpond::driver::cuda::abi::Code;
-use millpond::driver::cuda::abi::graph::{Graph as TheirGraph, GraphNode as TheirNode};
-use millpond::{Graph, GraphNode, Instantiate, Result};
+use millpond::Result;
+use millpond::graph::{Graph, GraphNode, Instantiate};
+use millpond_driver::cuda::abi::Code;
+use millpond_driver::cuda::abi::graph::{Graph as TheirGraph, GraphNode as TheirNode};
 
 use crate::compare;
 use crate::cuda::Cuda;

@@ -10,8 +10,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
 use std::path::Path;
 
-use millpond::driver::cuda::abi::graph::{Graph, GraphExec, GraphNode};
-use millpond::driver::cuda::abi::{AccessDesc, AllocationProp, Code, Context, Event, Location, Stream};
+use millpond_driver::cuda::abi::graph::{Graph, GraphExec, GraphNode};
+use millpond_driver::cuda::abi::{AccessDesc, AllocationProp, Code, Context, Event, Location, Stream};
 
 /// A pool (`CUmemoryPool`), as the number of its pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

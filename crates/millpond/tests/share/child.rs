@@ -8,7 +8,8 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use millpond::{Buffer, Event, Result, SharedPool, Ticket};
+use millpond::share::{SharedPool, Ticket};
+use millpond::{Buffer, Event, Result};
 use millpond_core::share::{MemoryGrant, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{Shutdown, SocketType, shutdown, sockopt};
@@ -227,7 +228,7 @@ impl State {
             ["raw" | "raw-storm" | "raw-release" | "raw-say" | "raw-fetch" | "raw-idle", ..] => Ok(self.act_raw(words)),
             ["limit" | "threads" | "eat" | "uneat" | "launches" | "sharing", ..] => self.act_limits(words),
             ["anyone"] => {
-                device.set_peers(millpond::Peers::Anyone);
+                device.set_peers(millpond::share::Peers::Anyone);
                 done()
             }
             ["hang-up"] => Ok(hang_up().to_string()),

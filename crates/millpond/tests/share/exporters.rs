@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-use millpond::{Buffer, Device, Ticket, TicketKind};
+use millpond::share::{Ticket, TicketKind};
+use millpond::{Buffer, Device};
 use millpond_core::share::{ChunkName, LeaseId, MemoryGrant, Part, Reply, Request};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use millpond::driver::{Driver, Failing, HostConfig, HostDriver};
 use millpond::{Buffer, Device, DeviceConfig, Error, Event, PoolConfig, Result};
+use millpond_driver::{Driver, Failing, HostConfig, HostDriver};
 
 use crate::{Side, eventually, fill, import, is_filled};
 
@@ -92,7 +92,7 @@ fn every_call_fails_once_on_either_side() {
             }
             kinds.extend(struck);
         }
-        use millpond::CallKind::{Create, Export, Import, Map, Mark, OpenStream, Reserve, Submit, Unmap, Wait};
+        use millpond::device::CallKind::{Create, Export, Import, Map, Mark, OpenStream, Reserve, Submit, Unmap, Wait};
         let wanted: &[_] = match importer {
             true => &[Import, Reserve, Map, Unmap, OpenStream, Submit, Mark, Wait],
             // Whether it has to wait before it announces an event is a matter of time.

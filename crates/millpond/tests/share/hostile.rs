@@ -4,7 +4,10 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use millpond::{Error, Kind, Refusal, ShareError, Ticket, TicketKind};
+use millpond::Error;
+use millpond::check::Kind;
+use millpond::error::ShareError;
+use millpond::share::{Refusal, Ticket, TicketKind};
 use millpond_core::share::{ChunkName, LeaseId, MemoryGrant, Part, Reply, Request};
 
 use crate::child::Child;

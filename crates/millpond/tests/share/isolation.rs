@@ -42,7 +42,7 @@ fn a_pools_ticket_gives_no_file_by_itself() {
 #[test]
 fn memory_that_another_process_had_serves_nobody_again() {
     let side = Side::new();
-    let destroyed = || side.device.driver_calls()[millpond::CallKind::Destroy];
+    let destroyed = || side.device.driver_calls()[millpond::device::CallKind::Destroy];
     let kept =
         side.device.pool(PoolConfig { shareable: true, release_threshold: u64::MAX, ..Default::default() }).unwrap();
     for (is_dropped, is_lent) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -133,5 +133,5 @@ fn memory_of_a_destroyed_pool_that_another_process_had_goes_back() {
     device.synchronize().unwrap();
     child.end();
     let calls = device.driver_calls();
-    assert_eq!(calls[millpond::CallKind::Create], calls[millpond::CallKind::Destroy]);
+    assert_eq!(calls[millpond::device::CallKind::Create], calls[millpond::device::CallKind::Destroy]);
 }

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use millpond::{Error, Peers, Refusal, ShareError, Ticket};
+use millpond::Error;
+use millpond::error::ShareError;
+use millpond::share::{Peers, Refusal, Ticket};
 use millpond_core::share::Reply;
 
 use crate::child::Child;

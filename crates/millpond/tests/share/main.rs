@@ -19,7 +19,8 @@ mod traced;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
-use millpond::{Buffer, Device, HostConfig, Pool, PoolConfig, Result, Stream, Ticket};
+use millpond::share::Ticket;
+use millpond::{Buffer, Device, HostConfig, Pool, PoolConfig, Result, Stream};
 
 /// A device with a pool for other processes and a stream.
 struct Side {
@@ -82,7 +83,7 @@ fn kind() -> &'static str {
 
 /// A device of a kind that `MILLPOND_TEST_DEVICE` knows.
 fn device(kind: &str) -> Device {
-    let config = millpond::CudaConfig { library: Some(fakecuda::library()), ..Default::default() };
+    let config = millpond::cuda::CudaConfig { library: Some(fakecuda::library()), ..Default::default() };
     let made = match kind {
         "fake" => Device::cuda_with(config, Default::default()),
         "cuda" => Device::cuda(0),

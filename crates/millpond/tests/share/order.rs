@@ -1,6 +1,9 @@
 //! What is refused between processes, with both sides named, and what makes it right.
 
-use millpond::{Error, Finding, Kind, Nearest, PeerAccess};
+use millpond::Error;
+use millpond::check::{Finding, Kind};
+use millpond::error::Nearest;
+use millpond::pool::PeerAccess;
 
 use crate::{Side, eventually, fill, import, is_filled};
 
@@ -233,7 +236,8 @@ fn imports_are_known_by_address_and_by_view() {
     here.stream.launch(imported.view().slice(10..20).unwrap().read(), |x| assert_eq!(x.len(), 10)).unwrap();
     let address = imported.address();
     let inside = here.stream.free_address(address + 4).unwrap_err();
-    let Some(millpond::Invalid::Pointer { nearest: Nearest::Inside { offset: 4, .. }, .. }) = inside.invalid() else {
+    let Some(millpond::error::Invalid::Pointer { nearest: Nearest::Inside { offset: 4, .. }, .. }) = inside.invalid()
+    else {
         panic!("{inside}")
     };
     let view = imported.view();

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use millpond::{Buffer, Error, MemoryFile, ShareError};
+use millpond::error::ShareError;
+use millpond::share::MemoryFile;
+use millpond::{Buffer, Error};
 use rustix::cmsg_space;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,

@@ -1,6 +1,7 @@
 //! One parent, its children, and memory that passes between them.
 
-use millpond::{PoolConfig, Slack};
+use millpond::PoolConfig;
+use millpond::config::Slack;
 
 use crate::child::Child;
 use crate::{Side, eventually, fill, import, is_filled};
@@ -19,14 +20,14 @@ fn two_children_fill_check_and_free_their_share() {
     }
     assert_eq!(side.device.sharing().leases, 2);
     for (child, (share, seed)) in children.iter_mut().zip(shares.iter().zip([1, 2])) {
-        let event: millpond::Ticket = child.must("record").parse().unwrap();
+        let event: millpond::share::Ticket = child.must("record").parse().unwrap();
         child.must("free x");
         side.stream.wait(&side.device.import_event(&event).unwrap()).unwrap();
         assert!(is_filled(&side.stream, share, seed + 10).unwrap());
     }
     // The last thing that each child did is its free: the parent's comes after.
     for (child, share) in children.iter_mut().zip(shares) {
-        let event: millpond::Ticket = child.must("record").parse().unwrap();
+        let event: millpond::share::Ticket = child.must("record").parse().unwrap();
         side.stream.wait(&side.device.import_event(&event).unwrap()).unwrap();
         side.stream.free(share).unwrap();
     }
@@ -158,7 +159,7 @@ fn an_exporter_that_does_not_listen_holds_nobody_up() {
     let mut child = Child::new();
     child.must("alloc x 1000 7");
     child.must("sync");
-    let tickets: Vec<millpond::Ticket> = (0..COUNT).map(|_| child.must("export x").parse().unwrap()).collect();
+    let tickets: Vec<millpond::share::Ticket> = (0..COUNT).map(|_| child.must("export x").parse().unwrap()).collect();
     let imports: Vec<_> = tickets.iter().map(|ticket| import(&side.device, ticket).unwrap()).collect();
     child.signal("-STOP");
     // More releases than the socket has room for.
@@ -193,7 +194,7 @@ fn chunks_of_a_shared_pool_are_fetched_once() {
     let first = side.filled(1_000_000, 1);
     child.must(format!("import x {}", first.export().unwrap()));
     assert_eq!(child.must("check x 1"), "right");
-    let exports = side.device.driver_calls()[millpond::CallKind::Export];
+    let exports = side.device.driver_calls()[millpond::device::CallKind::Export];
     assert!(exports > 0);
     child.must("drop x");
     side.stream.free(first).unwrap();
@@ -204,7 +205,7 @@ fn chunks_of_a_shared_pool_are_fetched_once() {
         child.must("drop x");
         side.stream.free(next).unwrap();
     }
-    let again = side.device.driver_calls()[millpond::CallKind::Export];
+    let again = side.device.driver_calls()[millpond::device::CallKind::Export];
     // Freed memory is given back at synchronisations and made anew: those chunks are others.
     assert!(again >= exports);
     let kept: Vec<u32> = child.must("counts").split(' ').map(|count| count.parse().unwrap()).collect();

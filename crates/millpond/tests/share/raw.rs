@@ -5,7 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use millpond::{Act, Ticket};
+use millpond::check::Act;
+use millpond::share::Ticket;
 use millpond_core::share::{ForeignPoint, ForeignUse, MESSAGE_BYTES_MAX, MemoryGrant, Reply, Request};
 use rustix::cmsg_space;
 use rustix::io::{Errno, Result};

@@ -1,7 +1,9 @@
 //! Three processes, or devices: what one did with another's memory orders what a third does, however the third hears of
 //! it, and is told to it.
 
-use millpond::{Buffer, Error, Finding, Kind, Ticket};
+use millpond::check::{Finding, Kind};
+use millpond::share::Ticket;
+use millpond::{Buffer, Error};
 
 use crate::child::Child;
 use crate::{Side, eventually, fill, import, is_filled};

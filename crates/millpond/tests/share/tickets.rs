@@ -1,8 +1,9 @@
 //! Tickets that are forged, stale, used, cut, of another kind; and users that may not connect.
 
-use millpond::{
-    Device, Error, Event, HostConfig, Peers, PoolConfig, Refusal, ShareError, SimConfig, Ticket, TicketKind,
-};
+use millpond::config::SimConfig;
+use millpond::error::ShareError;
+use millpond::share::{Peers, Refusal, Ticket, TicketKind};
+use millpond::{Device, Error, Event, HostConfig, PoolConfig};
 
 use crate::{Side, import};
 

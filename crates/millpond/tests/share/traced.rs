@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use millpond::{Device, HostConfig, Trace};
+use millpond::config::Trace;
+use millpond::{Device, HostConfig};
 use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::ids::ProcessId;
 use millpond_core::op::{Op, What};

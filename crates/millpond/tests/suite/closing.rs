@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use millpond::{
-    CallKind, Device, DeviceConfig, HostConfig, HostThreads, PoolConfig, Reporter, Schedule, Stream, Violations,
-};
+use millpond::config::{HostThreads, Reporter, Schedule, Violations};
+use millpond::device::CallKind;
+use millpond::{Device, DeviceConfig, HostConfig, PoolConfig, Stream};
 
 use crate::common::{
     Subject, makes, on_devices_that_run_closures, on_every_device, on_parallel_devices_that_run_closures,
@@ -259,8 +259,8 @@ fn pending_work_keeps_no_device_whose_handles_are_gone() {
     for (schedule, in_a_kernel) in
         [(1, false), (1, true), (2, false), (2, true)].map(|(it, by)| (Schedule::Seeded(it), by))
     {
-        let config = millpond::driver::HostConfig { schedule, ..Default::default() };
-        let driver = Arc::new(millpond::driver::HostDriver::new(config).unwrap());
+        let config = millpond_driver::HostConfig { schedule, ..Default::default() };
+        let driver = Arc::new(millpond_driver::HostDriver::new(config).unwrap());
         let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
         let (first, second) = (device.stream().unwrap(), device.non_blocking_stream().unwrap());
         let ran = Arc::new(AtomicBool::new(false));

@@ -7,9 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millpond::{
-    Buffer, Device, Error, Event, HostConfig, KIB, MIB, Pool, PoolConfig, ReusePolicy, Schedule, Slack, Stream,
-};
+use millpond::config::{ReusePolicy, Schedule, Slack};
+use millpond::{Buffer, Device, Error, Event, HostConfig, KIB, MIB, Pool, PoolConfig, Stream};
 
 use crate::common::{Random, makes, reuse};
 

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use millpond::driver::{HostDriver, SimDriver};
-use millpond::{Device, DeviceConfig, Error, HostConfig, Invalid, PeerAccess, PoolConfig, Schedule, Stream};
+use millpond::config::Schedule;
+use millpond::error::Invalid;
+use millpond::pool::PeerAccess;
+use millpond::{Device, DeviceConfig, Error, HostConfig, PoolConfig, Stream};
+use millpond_driver::{HostDriver, SimDriver};
 
 use crate::common::{Make, Subject, makes, on_every_device, visit};
 
@@ -171,7 +174,7 @@ fn memory_outlives_the_stream_that_allocated_it() {
         let elsewhere = std::thread::spawn(move || {
             let stream = device.stream().unwrap();
             let early = visit(&stream, x.read()).unwrap_err();
-            assert_eq!(crate::common::kind_of(&early), millpond::Kind::UseBeforeAlloc);
+            assert_eq!(crate::common::kind_of(&early), millpond::check::Kind::UseBeforeAlloc);
             stream.wait(&made).unwrap();
             let found = stream.copy_to_host(x.read()).unwrap();
             assert!(!has_memory || found == [5; 5000]);

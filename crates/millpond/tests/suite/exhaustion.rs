@@ -3,7 +3,8 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millpond::{Buffer, Error, GIB, MIB, OutOfMemory, Pool, PoolConfig, Stream};
+use millpond::error::OutOfMemory;
+use millpond::{Buffer, Error, GIB, MIB, Pool, PoolConfig, Stream};
 
 use crate::common::{Make, Random, Subject, on_every_device_of, reuse, touch};
 

@@ -5,10 +5,9 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millpond::driver::{CallKind, Driver, DriverError, Failing, HostConfig, HostDriver, SimDriver, Tap, Tapped};
-use millpond::{
-    Buffer, Device, DeviceConfig, Error, MIB, Pool, PoolConfig, Read, ReusePolicy, Schedule, Stream, Write,
-};
+use millpond::config::{ReusePolicy, Schedule};
+use millpond::{Buffer, Device, DeviceConfig, Error, MIB, Pool, PoolConfig, Read, Stream, Write};
+use millpond_driver::{CallKind, Driver, DriverError, Failing, HostConfig, HostDriver, SimDriver, Tap, Tapped};
 
 use crate::again::again;
 use crate::common::{Make, makes};
@@ -197,13 +196,16 @@ fn run(device: Device) {
 
 #[test]
 fn every_call_fails_once_on_the_simulator() {
-    for completion in [millpond::Completion::AtOnce, millpond::Completion::AtBlock] {
+    for completion in [millpond::config::Completion::AtOnce, millpond::config::Completion::AtBlock] {
         if !is_wanted(Make::Sim(completion)) {
             continue;
         }
         let kinds = fail_each_call(150, run, || {
-            let config =
-                millpond::driver::SimConfig { completion, watch: millpond::Watch::Contract, ..Default::default() };
+            let config = millpond_driver::SimConfig {
+                completion,
+                watch: millpond::config::Watch::Contract,
+                ..Default::default()
+            };
             let sim = Arc::new(SimDriver::new(config));
             (sim.clone(), Some(sim))
         });

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use millpond::driver::{CallKind, DriverError, Failing, HostDriver};
-use millpond::{
-    Buffer, CudaConfig, Device, DeviceConfig, Error, HostConfig, Invalid, Kind, MIB, PeerAccess, Pool, PoolConfig,
-    Schedule, Slack, Stream,
-};
+use millpond::check::Kind;
+use millpond::config::{Schedule, Slack};
+use millpond::cuda::CudaConfig;
+use millpond::error::Invalid;
+use millpond::pool::PeerAccess;
+use millpond::{Buffer, Device, DeviceConfig, Error, HostConfig, MIB, Pool, PoolConfig, Stream};
+use millpond_driver::{CallKind, DriverError, Failing, HostDriver};
 
 use crate::common::{Make, Subject, kind_of, makes, order, visit};
 
@@ -125,7 +127,7 @@ fn a_pools_own_device_always_has_access() {
 fn devices_that_cannot_meet_say_so() {
     let mut strangers = Vec::new();
     if makes().contains(&Make::Parallel) {
-        strangers.push((Make::Parallel, Subject::new(Make::Sim(millpond::Completion::AtOnce)).device));
+        strangers.push((Make::Parallel, Subject::new(Make::Sim(millpond::config::Completion::AtOnce)).device));
     }
     if makes().contains(&Make::Fake) {
         // The last of its devices is nobody's peer.

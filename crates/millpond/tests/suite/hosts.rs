@@ -3,7 +3,10 @@
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
 
-use millpond::{Buffer, Device, DeviceConfig, HostConfig, HostThreads, Kind, PeerAccess, Pool, PoolConfig, Stream};
+use millpond::check::Kind;
+use millpond::config::HostThreads;
+use millpond::pool::PeerAccess;
+use millpond::{Buffer, Device, DeviceConfig, HostConfig, Pool, PoolConfig, Stream};
 
 use crate::common::{Subject, kind_of, makes, on_devices_that_run_closures, on_every_device, order, touch, visit};
 

@@ -2,7 +2,10 @@
 
 use std::panic::Location;
 
-use millpond::{Buffer, Bytes, Error, Invalid, Kind, MIB, Nearest, PoolConfig, Stream};
+use millpond::check::Kind;
+use millpond::error::{Invalid, Nearest};
+use millpond::units::Bytes;
+use millpond::{Buffer, Error, MIB, PoolConfig, Stream};
 
 use crate::common::{Subject, kind_of, on_every_device, order, touch, visit};
 

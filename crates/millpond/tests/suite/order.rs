@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use millpond::{Buffer, Kind, Pool, PoolConfig, Stream};
+use millpond::check::Kind;
+use millpond::{Buffer, Pool, PoolConfig, Stream};
 
 use crate::common::{Subject, kind_of, on_devices_that_hold, on_every_device, order, touch, visit};
 
@@ -355,10 +356,10 @@ fn foreign_work_that_fails_or_panics_is_recorded() {
         let (pool, [a, b]) = (pool(on), on.streams());
         for panics in [false, true] {
             let x = a.alloc::<u8>(&pool, 64).unwrap();
-            let submit = |queue: &millpond::Queue<'_>, _| -> millpond::Result<()> {
+            let submit = |queue: &millpond::raw::Queue<'_>, _| -> millpond::Result<()> {
                 queue.host_function(|| ())?;
                 assert!(!panics, "planted");
-                Err(millpond::driver::DriverError::Failed { call: "submit", reason: "planted".into() }.into())
+                Err(millpond_driver::DriverError::Failed { call: "submit", reason: "planted".into() }.into())
             };
             order(&a, &b);
             // SAFETY: nothing touches the memory.
@@ -473,7 +474,7 @@ fn a_refusal_inside_a_submission_waits_for_no_stream() {
     on_every_device(|on| {
         let (pool, [a, b]) = (pool(on), on.streams());
         let x = a.alloc::<u8>(&pool, 64).unwrap();
-        let refuse = |_: &millpond::Queue<'_>, ()| -> millpond::Result<()> {
+        let refuse = |_: &millpond::raw::Queue<'_>, ()| -> millpond::Result<()> {
             let refused = b.free_address(x.address()).unwrap_err();
             assert_eq!(kind_of(&refused), Kind::FreeBeforeAlloc);
             Ok(())

@@ -1,6 +1,9 @@
 //! Parts of an allocation, used each by itself: only bytes that two uses share need an order.
 
-use millpond::{Buffer, Device, Error, HostConfig, Instantiate, Invalid, Kind, Stream, View};
+use millpond::check::Kind;
+use millpond::error::Invalid;
+use millpond::graph::Instantiate;
+use millpond::{Buffer, Device, Error, HostConfig, Stream, View};
 
 use crate::common::{Subject, kind_of, on_devices_that_run_closures, on_every_device, order, visit};
 
@@ -92,6 +95,59 @@ fn a_use_of_no_bytes_is_no_access() {
         drop(graph.instantiate(Instantiate::default()).unwrap().launch(&t).unwrap());
         s.free(x).unwrap();
         visit(&t, none.read()).unwrap();
+        on.device.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn nodes_and_launches_use_parts() {
+    on_every_device(|on| {
+        let [s, t] = on.streams();
+        let x = shared(on, [&s, &t]);
+        let mut graph = on.device.graph().unwrap();
+        graph.add_memset(&[], part(&x, 0, 250).write(), 1).unwrap();
+        let quarter = graph.add_memset(&[], part(&x, 250, 500).write(), 2).unwrap();
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        // The other half is the other stream's.
+        visit(&t, part(&x, 500, 1000).write()).unwrap();
+        drop(exec.launch(&s).unwrap());
+        visit(&t, part(&x, 500, 1000).write()).unwrap();
+        let race = visit(&t, part(&x, 499, 501).read()).unwrap_err();
+        assert_eq!(kind_of(&race), Kind::Race);
+        visit(&s, part(&x, 0, 500).read()).unwrap();
+        // A launch is refused for the node that has to do with the other side.
+        order(&s, &t);
+        visit(&t, part(&x, 300, 301).write()).unwrap();
+        let refused = exec.launch(&s).unwrap_err();
+        let violation = refused.violation().unwrap();
+        assert_eq!((violation.kind, violation.later.as_ref().unwrap().node.as_deref()), (Kind::Race, Some("1")));
+        order(&t, &s);
+        // Of two nodes that share a byte one comes after the other.
+        graph.add_memset(&[quarter], part(&x, 249, 251).write(), 3).unwrap();
+        assert!(graph.instantiate(Instantiate::default()).is_err());
+        s.free(x).unwrap();
+        on.device.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn captured_streams_use_two_halves() {
+    on_every_device(|on| {
+        let [s, t] = on.streams();
+        let pool = on.device.default_pool();
+        let captured = s.capture(|s| {
+            let x = s.alloc::<u8>(&pool, 1000)?;
+            order(s, &t);
+            s.memset(part(&x, 0, 500).write(), 1)?;
+            t.memset(part(&x, 500, 1000).write(), 2)?;
+            let race = t.memset(part(&x, 499, 501).write(), 3).unwrap_err();
+            assert!(race.to_string().contains("no path between them"), "{race}");
+            order(&t, s);
+            s.memset(part(&x, 499, 501).write(), 3)?;
+            s.free(x).map_err(Error::from)
+        });
+        let (graph, ()) = captured.unwrap();
+        drop(graph.instantiate(Instantiate::default()).unwrap().launch(&s).unwrap());
         on.device.synchronize().unwrap();
     });
 }
@@ -189,13 +245,5 @@ fn a_node_of_a_graph_has_several_parts() {
     assert_eq!(kind_of(&exec.launch(&t).unwrap_err()), Kind::UseBeforeAlloc);
     drop(exec.launch(&s).unwrap());
     assert_eq!(s.copy_to_host(x.read()).unwrap()[49..51], [3, 4]);
-    s.free(x).unwrap();
-    // The launch has all bytes, whatever part its nodes name.
-    let x = s.alloc::<u8>(&device.default_pool(), 100).unwrap();
-    order(&s, &t);
-    let mut graph = device.graph().unwrap();
-    graph.add_kernel(&[], part(&x, 0, 50).write(), |_| ()).unwrap();
-    drop(graph.instantiate(Instantiate::default()).unwrap().launch(&s).unwrap());
-    assert_eq!(kind_of(&visit(&t, part(&x, 50, 100).write()).unwrap_err()), Kind::Race);
     s.free(x).unwrap();
 }

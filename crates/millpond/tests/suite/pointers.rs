@@ -1,7 +1,8 @@
 //! Wrong pointers, one test each, on every device: what frees and what looks memory up by its address refuses them
 //! with what is there or nearest and its state; and what they were mistaken for is as it was.
 
-use millpond::{Buffer, Error, Invalid, Nearest};
+use millpond::error::{Invalid, Nearest};
+use millpond::{Buffer, Error};
 
 use crate::common::{Make, Subject, makes, on_every_device};
 

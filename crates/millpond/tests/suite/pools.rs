@@ -1,7 +1,9 @@
 //! Pools by CUDA's rules: figures, limits, the current pool, and the end of a pool.
 
-use millpond::driver::CallKind;
-use millpond::{Device, Error, Invalid, KIB, MIB, Pool, PoolConfig, ReusePolicy, SimConfig, Slack};
+use millpond::config::{ReusePolicy, SimConfig, Slack};
+use millpond::error::Invalid;
+use millpond::{Device, Error, KIB, MIB, Pool, PoolConfig};
+use millpond_driver::CallKind;
 
 use crate::common::{on_devices_with_memory, on_every_device, touch};
 
@@ -194,7 +196,7 @@ fn settings_that_cannot_be_had_are_refused() {
             Some(Invalid::Setting { setting, .. }) => *setting,
             other => panic!("{other:?}"),
         };
-        let slack = |part| PoolConfig { slack: millpond::Slack::Fixed(part), ..Default::default() };
+        let slack = |part| PoolConfig { slack: millpond::config::Slack::Fixed(part), ..Default::default() };
         assert_eq!(refused(slack(-0.1)), "slack");
         assert_eq!(refused(slack(f64::NAN)), "slack");
         assert_eq!(refused(slack(f64::INFINITY)), "slack");

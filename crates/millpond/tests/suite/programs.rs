@@ -6,7 +6,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use millpond::{Buffer, Completion, DeviceConfig, Error, Event, Invalid, Kind, Pool, PoolConfig, Stream, View};
+use millpond::check::Kind;
+use millpond::config::Completion;
+use millpond::error::Invalid;
+use millpond::{Buffer, DeviceConfig, Error, Event, Pool, PoolConfig, Stream, View};
 
 use crate::common::{Make, Random, Subject, makes, visit_for};
 

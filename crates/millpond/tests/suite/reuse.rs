@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use millpond::driver::{SimConfig, SimDriver};
-use millpond::{Buffer, Completion, Device, DeviceConfig, Error, MIB, Pool, PoolConfig, ReusePolicy, Stream, Watch};
+use millpond::config::{Completion, ReusePolicy, Watch};
+use millpond::{Buffer, Device, DeviceConfig, Error, MIB, Pool, PoolConfig, Stream};
+use millpond_driver::{SimConfig, SimDriver};
 
 use crate::common::{
     Subject, kind_of, on_devices_that_hold, on_devices_that_run_closures, on_every_device, order, reuse, touch, visit,
@@ -261,7 +262,11 @@ fn a_stream_is_made_to_wait_for_memory() {
             assert!(has_run.recv_timeout(Duration::from_millis(30)).is_err(), "it waits for the kernel of the first");
         }
         let refused = visit(&second, witness.read()).unwrap_err();
-        assert_eq!(kind_of(&refused), millpond::Kind::UseBeforeAlloc, "the wait is no part of the program's order");
+        assert_eq!(
+            kind_of(&refused),
+            millpond::check::Kind::UseBeforeAlloc,
+            "the wait is no part of the program's order"
+        );
         drop(busy);
         second.synchronize().unwrap();
         if on.is_parallel {

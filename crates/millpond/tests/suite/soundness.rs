@@ -1,7 +1,10 @@
 //! Safe code cannot reach memory that is not its own.
 
 use bytemuck::{Pod, Zeroable};
-use millpond::{Buffer, Device, Error, HostConfig, Invalid, Kind, Pool, PoolConfig, SimConfig};
+use millpond::check::Kind;
+use millpond::config::SimConfig;
+use millpond::error::Invalid;
+use millpond::{Buffer, Device, Error, HostConfig, Pool, PoolConfig};
 
 use crate::common::{kind_of, on_devices_that_run_closures, on_every_device, order, visit};
 

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use millpond::driver::CallKind;
-use millpond::{Buffer, Device, Event, Pool, PoolConfig, Slack, Stream};
+use millpond::config::Slack;
+use millpond::{Buffer, Device, Event, Pool, PoolConfig, Stream};
+use millpond_driver::CallKind;
 
 use crate::common::{Random, Subject, on_devices_with_memory};
 

@@ -17,8 +17,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use millpond::driver::{Completion, SimConfig, SimDriver, Watch};
-use millpond::{Buffer, Device, DeviceConfig, Error, Event, PoolConfig, ReusePolicy, Slack, Stream};
+use millpond::config::{ReusePolicy, Slack};
+use millpond::{Buffer, Device, DeviceConfig, Error, Event, PoolConfig, Stream};
+use millpond_driver::{Completion, SimConfig, SimDriver, Watch};
 
 use model::{Act, Model, STREAMS, UNIT};
 use replay::Replay;

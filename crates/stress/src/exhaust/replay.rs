@@ -1,6 +1,6 @@
 //! A naive device: what the calls that reached the driver make of memory. It knows streams, marks and waits.
 
-use millpond::driver::{Call, WorkCall};
+use millpond_driver::{Call, WorkCall};
 use rustc_hash::FxHashMap;
 
 use crate::clock::{Clock, Point};

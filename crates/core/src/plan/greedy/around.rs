@@ -8,7 +8,7 @@
 //! Invariant **all of them**: both find every conflicting buffer placed, once. Buffers are positions in their part.
 
 use crate::plan::bits;
-use crate::plan::problem::Lifetime;
+use crate::plan::conflicts::Lifetime;
 
 /// The buffers placed so far.
 pub(super) trait Around {

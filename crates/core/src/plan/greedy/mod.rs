@@ -13,7 +13,8 @@ mod online;
 use std::cmp::Reverse;
 
 use super::bits;
-use super::problem::{Buffer, Lifetime, Problem, Sharing};
+use super::conflicts::{Lifetime, Sharing};
+use super::problem::{Buffer, Problem};
 use crate::units::round_up;
 use around::{Around, Scan, Stretches};
 

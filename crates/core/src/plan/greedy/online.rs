@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::plan::problem::{Problem, Sharing};
+use crate::plan::conflicts::Sharing;
+use crate::plan::problem::Problem;
 use crate::units::round_up;
 
 /// Free ranges: by where they begin, and by size.

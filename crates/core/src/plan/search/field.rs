@@ -3,7 +3,8 @@
 //! Buffers are numbered within the part, and so are its cliques, here called *sections* (on a line each is a stretch of
 //! steps with one set of live buffers). Knows nothing of a plan's progress: all of it is constant.
 
-use crate::plan::problem::{Problem, Sharing};
+use crate::plan::conflicts::Sharing;
+use crate::plan::problem::Problem;
 use crate::plan::{bits, cliques};
 
 /// Lists of numbers, end to end.

@@ -1,91 +1,23 @@
 //! How each kind of field is written and read.
 //!
-//! Knows no operation. What moves in small steps is a difference to what was there last ([`Last`]); a text is given
-//! where it is named first.
+//! Knows no operation. What moves in small steps is a difference to what was there last, and a text is given where it
+//! is named first: see `state`.
 
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::bytes::{Cursor, fold, put_number, unfold};
+use super::bytes::{fold, put_number, unfold};
 use super::frame::Reason;
-use super::place::Places;
+use super::state::{In, Out, REMEMBERED, put_name, take_name};
 use crate::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId};
-use crate::op::{
-    Access, Act, CaptureMode, Mark, Memory, Name, Names, NodeOp, Part, Place, Reach, Space, Start, StreamRole,
-};
-
-/// Generations are remembered by the lowest bits of the number, so that it takes no memory that grows.
-const REMEMBERED: usize = 256;
+use crate::op::{Access, Act, CaptureMode, Mark, Memory, Name, NodeOp, Part, Reach, Space, Start, StreamRole};
 
 /// Longer lists are cut: so many accesses, of at most 10 bytes, have room in a frame.
 const LIST_MAX: usize = 1 << 24;
-
-/// Longer texts are cut, in bytes.
-const TEXT_MAX: usize = 1 << 12;
-
-/// What the fields of the operations before were, in this frame.
-#[derive(Debug)]
-pub(super) struct Last {
-    pub(super) host: HostId,
-    memory: u32,
-    event: u32,
-    generations: [u64; REMEMBERED],
-}
-
-impl Last {
-    pub(super) fn new() -> Self {
-        Self { host: HostId(0), memory: 0, event: 0, generations: [0; REMEMBERED] }
-    }
-}
-
-/// Where fields are written to.
-pub(super) struct Out<'w> {
-    pub(super) bytes: &'w mut Vec<u8>,
-    pub(super) last: &'w mut Last,
-    pub(super) names: &'w Names,
-    pub(super) known: &'w mut Written,
-}
-
-/// The numbers that texts and places have in a trace that is written.
-#[derive(Debug, Default)]
-pub(super) struct Written {
-    pub(super) names: FxHashMap<Name, u32>,
-    /// How many texts there are.
-    pub(super) texts: u32,
-    pub(super) places: Places,
-}
-
-/// Where fields are read from.
-pub(super) struct In<'r, 'b> {
-    pub(super) bytes: Cursor<'b>,
-    pub(super) last: &'r mut Last,
-    pub(super) known: &'r mut Known,
-}
-
-/// The texts and places of a trace that is read, by their numbers there.
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    pub(super) names: Names,
-    texts: Vec<Name>,
-    pub(super) places: Vec<Place>,
-}
 
 /// A kind of field.
 pub(super) trait Field: Sized {
     fn put(&self, out: &mut Out<'_>);
     fn take(from: &mut In<'_, '_>) -> Result<Self, Reason>;
-}
-
-impl In<'_, '_> {
-    #[inline]
-    pub(super) fn number(&mut self) -> Result<u64, Reason> {
-        self.bytes.number().ok_or(Reason::Short)
-    }
-
-    #[inline]
-    pub(super) fn small(&mut self) -> Result<u32, Reason> {
-        u32::try_from(self.number()?).map_err(|_| Reason::Field)
-    }
 }
 
 /// The number that differs from `last` by a folded difference, both wrapping.
@@ -296,40 +228,6 @@ impl Field for Name {
         let number = from.number()?;
         take_name(from, number)
     }
-}
-
-/// The number of a text, with the text where it is new.
-pub(super) fn put_name(out: &mut Out<'_>, name: Name, above: u64) {
-    if let Some(&number) = out.known.names.get(&name) {
-        return put_number(out.bytes, u64::from(number) + above);
-    }
-    let text = out.names.text(name).map_or("", |text| &**text);
-    let number = put_text(out.bytes, out.known.texts, text, above);
-    out.known.texts += 1;
-    out.known.names.insert(name, number);
-}
-
-pub(super) fn put_text(bytes: &mut Vec<u8>, number: u32, text: &str, above: u64) -> u32 {
-    put_number(bytes, u64::from(number) + above);
-    let end = (0..=TEXT_MAX.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
-    let text = &text[..end.unwrap_or(0)];
-    put_number(bytes, text.len() as u64);
-    bytes.extend_from_slice(text.as_bytes());
-    number
-}
-
-pub(super) fn take_name(from: &mut In<'_, '_>, number: u64) -> Result<Name, Reason> {
-    if let Some(name) = from.known.texts.get(number as usize) {
-        return Ok(*name);
-    }
-    if number != from.known.texts.len() as u64 {
-        return Err(Reason::Unknown(number));
-    }
-    let length = usize::try_from(from.number()?).map_err(|_| Reason::Short)?;
-    let text = std::str::from_utf8(from.bytes.take(length).ok_or(Reason::Short)?).map_err(|_| Reason::Text)?;
-    let name = from.known.names.intern(text);
-    from.known.texts.push(name);
-    Ok(name)
 }
 
 impl Field for Box<NodeOp> {

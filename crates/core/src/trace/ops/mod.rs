@@ -26,6 +26,7 @@ mod field;
 mod frame;
 mod place;
 mod reader;
+mod state;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -5,28 +5,15 @@
 
 use std::panic::Location;
 
-use rustc_hash::FxHashMap;
-
 use super::bytes::put_number;
-use super::field::{In, Out, put_name, put_text, take_name};
 use super::frame::Reason;
+use super::state::{In, Out, put_name, put_text, take_name};
 use crate::op::Place;
 
 const NO_FILE: u32 = 0;
 const PROCESS: u32 = 1;
 /// Numbers of texts are written so much above.
 const TEXT: u32 = 2;
-
-/// The numbers of the places that were written.
-#[derive(Debug, Default)]
-pub(super) struct Places {
-    /// By file and line.
-    numbers: FxHashMap<(u32, u32), u32>,
-    /// Those of the program itself by where they are in memory: quicker than by what they say.
-    locations: FxHashMap<usize, u32>,
-    /// Texts of their files, which are in no table of names.
-    files: FxHashMap<&'static str, u32>,
-}
 
 /// Writes a place.
 pub(super) fn put_place(out: &mut Out<'_>, place: &Place) {

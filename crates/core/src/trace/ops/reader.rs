@@ -3,9 +3,9 @@
 //! It holds one frame at most. Whoever feeds it decides where the bytes come from; it says how far in them damage is.
 
 use super::bytes::Cursor;
-use super::field::{In, Known, Last};
 use super::frame::{Damage, FRAME_HEAD, HEADER, Head, MAGIC, Reason, read_header};
 use super::place::take_place;
+use super::state::{In, Known, Last};
 use super::table;
 use super::writer::{HOST, PLACE};
 use crate::ids::HostId;

@@ -2,8 +2,9 @@
 //!
 //! Codes are never given to another operation; a new one gets the next.
 
-use super::field::{Field, In, Out};
+use super::field::Field;
 use super::frame::Reason;
+use super::state::{In, Out};
 use crate::op::What;
 
 macro_rules! table {

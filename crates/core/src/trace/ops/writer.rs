@@ -4,9 +4,9 @@
 //! crash can lose.
 
 use super::bytes::put_number;
-use super::field::{Last, Out, Written};
 use super::frame::{FRAME_HEAD, header, seal};
 use super::place::put_place;
+use super::state::{Last, Out, Written};
 use super::table;
 use crate::op::{Names, Op, Place};
 

@@ -1,11 +1,15 @@
 //! Memory by pointer: what is recorded, and what is checked.
 
-use crate::{AccessList, Device, HostConfig, Instantiate, PeerAccess, PoolConfig, RawMemory};
+use millpond_driver::PeerAccess;
+
+use crate::api::raw::{AccessList, RawMemory};
+use crate::graph::Instantiate;
+use crate::{Device, HostConfig, PoolConfig};
 
 #[test]
 fn a_recorded_use_holds_back_a_dropped_buffer() {
     let device = Device::host(HostConfig::default()).expect("a host device");
-    let reuse = crate::ReusePolicy { allow_internal_dependencies: false, ..Default::default() };
+    let reuse = millpond_core::pool::ReusePolicy { allow_internal_dependencies: false, ..Default::default() };
     let pool = device.pool(PoolConfig { reuse, ..Default::default() }).expect("a pool");
     let (left, right) = (device.stream().expect("a stream"), device.stream().expect("a stream"));
     let buffer = left.alloc::<u8>(&pool, 1 << 20).expect("memory");

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use crate::{Device, HostConfig};
 
-    fn id(streams: &Streams, device: &Device, handle: u64) -> crate::StreamId {
+    fn id(streams: &Streams, device: &Device, handle: u64) -> millpond_core::ids::StreamId {
         streams.find(handle, || device.non_blocking_stream()).expect("a stream").id()
     }
 

@@ -1,0 +1,82 @@
+//! Pointers of a launch become declared accesses.
+//!
+//! A pointer may be anywhere in an allocation. What graphs allocate is looked at first: a graph that names another's
+//! memory means whatever the last launch of that one left, not one life of it.
+
+use std::ffi::c_void;
+
+use millpond::graph::MemAllocNode;
+use millpond::raw::{AccessList, RawMemory};
+
+use crate::status::{Failure, Result};
+use crate::tables::alloc_nodes::AllocNodes;
+use crate::tables::device::DeviceEntry;
+use crate::tables::pointers::POINTERS;
+
+/// A use of memory that a launch declares. Only uses of the same bytes need an order among each other; what a node of a
+/// graph uses counts as all of the allocation.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct millpond_access {
+    /// Where; anywhere in an allocation.
+    pub pointer: *const c_void,
+    /// How many bytes; 0 for all to the end of the allocation.
+    pub bytes: usize,
+    /// MILLPOND_READ or MILLPOND_WRITE.
+    pub mode: i32,
+}
+
+/// For millpond_access: it is read.
+pub const MILLPOND_READ: i32 = 1;
+/// For millpond_access: it is written, or read and written.
+pub const MILLPOND_WRITE: i32 = 2;
+
+/// What is used: the memory, where in it, how much.
+pub(crate) struct Part {
+    pub(crate) memory: RawMemory,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A graph's memory at an address, and how far into it; `own` are those of the graph that asks.
+pub(crate) fn graph_memory(
+    device: &DeviceEntry,
+    own: Option<&AllocNodes>,
+    address: u64,
+) -> Option<(MemAllocNode<u8>, u64)> {
+    let found = own.and_then(|nodes| nodes.containing(address));
+    found.or_else(|| device.alloc_nodes().iter().find_map(|nodes| nodes.containing(address)))
+}
+
+/// The memory at a pointer.
+pub(crate) fn part(device: &DeviceEntry, own: Option<&AllocNodes>, pointer: u64, bytes: usize) -> Result<Part> {
+    let graph = graph_memory(device, own, pointer).and_then(|(node, _)| RawMemory::of_node(node));
+    let known = graph.or_else(|| POINTERS.peek(pointer)).or_else(|| device.device.memory_around(pointer));
+    let memory = match known.or_else(|| POINTERS.containing(pointer)) {
+        Some(memory) => memory,
+        // The refusal that names what is nearest.
+        None => device.device.memory_at(pointer)?,
+    };
+    let offset = pointer - memory.address();
+    let bytes = match bytes as u64 {
+        0 => memory.bytes() - offset.min(memory.bytes()),
+        bytes => bytes,
+    };
+    // Refuses what does not lie within.
+    let _ = memory.read(offset, bytes)?;
+    Ok(Part { memory, offset, bytes })
+}
+
+/// The list that a launch declares.
+pub(crate) fn list(device: &DeviceEntry, own: Option<&AllocNodes>, accesses: &[millpond_access]) -> Result<AccessList> {
+    let mut list = AccessList::default();
+    for access in accesses {
+        let Part { memory, offset, bytes } = part(device, own, access.pointer as u64, access.bytes)?;
+        match access.mode {
+            MILLPOND_READ => list.read(memory, offset, bytes)?,
+            MILLPOND_WRITE => list.write(memory, offset, bytes)?,
+            other => return Err(Failure::Value(format!("{other} is neither MILLPOND_READ nor MILLPOND_WRITE"))),
+        }
+    }
+    Ok(list)
+}

@@ -1,0 +1,99 @@
+//! Instances of graphs, and their launches.
+//!
+//! After a launch what it leaves live is in `pointers` like any other buffer: it is used, and freed, by its address.
+
+use std::sync::Arc;
+
+use millpond::graph::{GraphExec, Instantiate, Launch};
+
+use crate::status::{Failure, guard, millpond_status, place};
+use crate::tables::alloc_nodes::AllocNodes;
+use crate::tables::graph::{GRAPHS, millpond_graph_t};
+use crate::tables::handle::Table;
+use crate::tables::lock;
+use crate::tables::pointers::POINTERS;
+use crate::tables::stream::{STREAMS, millpond_stream_t};
+
+/// Not a type to look into: an instance's handle points to it in name only.
+pub enum millpond_graph_exec {}
+/// An instance of a graph (CUDA: cudaGraphExec_t).
+pub type millpond_graph_exec_t = *mut millpond_graph_exec;
+
+/// For millpond_graph_instantiate: each launch first frees what earlier ones left unfreed (CUDA:
+/// cudaGraphInstantiateFlagAutoFreeOnLaunch).
+pub const MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH: u32 = 1;
+
+/// An instance, and what its graph and that one's children allocate.
+#[derive(Clone)]
+pub(crate) struct ExecEntry {
+    exec: GraphExec,
+    allocated: Arc<[Arc<AllocNodes>]>,
+}
+
+pub(crate) static EXECS: Table<ExecEntry> = Table::new("graph instance", 6);
+
+/// Checks a graph and makes an instance of it (CUDA: cudaGraphInstantiate). Where the graph's order is wrong the text
+/// names two nodes and the missing edge.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_instantiate(
+    exec: *mut millpond_graph_exec_t,
+    graph: millpond_graph_t,
+    flags: u32,
+) -> millpond_status {
+    guard("millpond_graph_instantiate", || {
+        let exec = place(exec, "exec")?;
+        if flags & !MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH != 0 {
+            return Err(Failure::Value(format!("{flags:#x} has flags that mean nothing here")));
+        }
+        let entry = GRAPHS.find(graph)?;
+        let entry = lock(&entry);
+        let auto_free_on_launch = flags & MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH != 0;
+        let made = entry.graph.instantiate(Instantiate { auto_free_on_launch })?;
+        let allocated = entry.children.iter().chain([&entry.alloc_nodes]).cloned().collect();
+        *exec = EXECS.insert(ExecEntry { exec: made, allocated })?;
+        Ok(())
+    })
+}
+
+/// Destroys an instance (CUDA: cudaGraphExecDestroy). What its launches left live stays so.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_exec_destroy(exec: millpond_graph_exec_t) -> millpond_status {
+    guard("millpond_graph_exec_destroy", || EXECS.remove(exec).map(drop))
+}
+
+/// What a launch leaves live is found by its address from now on.
+fn publish(entry: &ExecEntry, launch: &Launch) {
+    for node in entry.allocated.iter().flat_map(|nodes| nodes.all()) {
+        // What the graph frees itself is no buffer; what an earlier launch left there has gone with this one.
+        if let Ok(buffer) = launch.take(node) {
+            drop(POINTERS.insert(buffer));
+        }
+    }
+}
+
+/// Launches an instance at this point of the stream (CUDA: cudaGraphLaunch). Memory that it allocates and does not free
+/// is live from here on, at the address of its alloc node. In a capture it becomes a child node.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_launch(
+    exec: millpond_graph_exec_t,
+    stream: millpond_stream_t,
+) -> millpond_status {
+    guard("millpond_graph_launch", || {
+        let (exec, stream) = (EXECS.find(exec)?, STREAMS.find(stream)?);
+        let launch = exec.exec.launch(&stream.stream)?;
+        publish(&exec, &launch);
+        Ok(())
+    })
+}
+
+/// Maps an instance's memory ahead of its launch on this stream (CUDA: cudaGraphUpload).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_upload(
+    exec: millpond_graph_exec_t,
+    stream: millpond_stream_t,
+) -> millpond_status {
+    guard("millpond_graph_upload", || {
+        let (exec, stream) = (EXECS.find(exec)?, STREAMS.find(stream)?);
+        Ok(exec.exec.upload(&stream.stream)?)
+    })
+}

@@ -1,0 +1,273 @@
+//! Graphs, node by node.
+
+use std::ffi::c_void;
+
+use millpond::graph::GraphNode;
+
+use super::access::{Part, graph_memory, list, millpond_access, part};
+use super::work::{Kernel, millpond_kernel};
+use crate::status::{Failure, Result, guard, millpond_status, place, slice};
+use crate::tables::device::{DEVICES, millpond_device_t};
+use crate::tables::event::{external, millpond_event_t};
+use crate::tables::graph::{GRAPHS, GraphEntry, add, millpond_graph_t};
+use crate::tables::lock;
+
+/// A node of a graph (CUDA: cudaGraphNode_t): a number that is good for its graph only; 0 is none.
+pub type millpond_graph_node_t = u64;
+
+/// The lower bits of a graph's handle, which its nodes carry.
+fn mark(graph: millpond_graph_t) -> u64 {
+    (graph as u64 & 0xFFFF_FFFF) << 32
+}
+
+/// Adds a node to a graph: what every entry here does.
+fn add_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    make: impl FnOnce(&mut GraphEntry, &[GraphNode]) -> Result<GraphNode>,
+) -> Result<()> {
+    let numbers = slice(dependencies, count, "dependencies")?;
+    let entry = GRAPHS.find(graph)?;
+    let mut entry = lock(&entry);
+    let named = |number: &u64| node_of(&entry, graph, *number);
+    let after = numbers.iter().map(named).collect::<Result<Vec<_>>>()?;
+    let made = make(&mut entry, &after)?;
+    entry.nodes.push(made);
+    if !node.is_null() {
+        *place(node, "node")? = mark(graph) | entry.nodes.len() as u64;
+    }
+    Ok(())
+}
+
+fn node_of(entry: &GraphEntry, graph: millpond_graph_t, number: u64) -> Result<GraphNode> {
+    let index = (number & 0xFFFF_FFFF) as usize;
+    let is_own = number & !0xFFFF_FFFF == mark(graph);
+    let found = index.checked_sub(1).filter(|_| is_own).and_then(|at| entry.nodes.get(at));
+    found.copied().ok_or(Failure::Handle("node of this graph"))
+}
+
+/// Makes an empty graph (CUDA: cudaGraphCreate).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_create(
+    graph: *mut millpond_graph_t,
+    device: millpond_device_t,
+) -> millpond_status {
+    guard("millpond_graph_create", || {
+        let (graph, device) = (place(graph, "graph")?, DEVICES.find(device)?);
+        *graph = add(device.device.graph()?, device.add_graph(), device)?;
+        Ok(())
+    })
+}
+
+/// Destroys a graph (CUDA: cudaGraphDestroy). Its instances, and what they allocated, live on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_destroy(graph: millpond_graph_t) -> millpond_status {
+    guard("millpond_graph_destroy", || GRAPHS.remove(graph).map(drop))
+}
+
+/// Adds an alloc node (CUDA: cudaGraphAddMemAllocNode). Its address is known at once and stays; it is that of an
+/// earlier allocation where that one's free node comes before, by edges that are there now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_mem_alloc_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    bytes: usize,
+    pointer: *mut *mut c_void,
+) -> millpond_status {
+    guard("millpond_graph_add_mem_alloc_node", || {
+        let pointer = place(pointer, "pointer")?;
+        add_node(node, graph, dependencies, count, |entry, after| {
+            let memory = entry.graph.add_alloc::<u8>(after, bytes)?;
+            entry.alloc_nodes.add(memory);
+            *pointer = memory.address() as *mut c_void;
+            entry.graph.node_of(memory).ok_or(Failure::Value("an alloc node needs bytes".into()))
+        })
+    })
+}
+
+/// Adds a free node for memory of this graph, or of another that leaves it live (CUDA: cudaGraphAddMemFreeNode).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_mem_free_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    pointer: *mut c_void,
+) -> millpond_status {
+    guard("millpond_graph_add_mem_free_node", || {
+        add_node(node, graph, dependencies, count, |entry, after| {
+            let found = graph_memory(&entry.device, Some(&entry.alloc_nodes), pointer as u64);
+            match found {
+                Some((memory, 0)) => Ok(entry.graph.add_free(after, memory)?),
+                _ => Err(Failure::Value(format!("{pointer:p} is not the start of a graph's allocation"))),
+            }
+        })
+    })
+}
+
+/// Adds a kernel (CUDA: cudaGraphAddKernelNode). Each launch runs it again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_kernel_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    kernel: millpond_kernel,
+    argument: *mut c_void,
+    accesses: *const millpond_access,
+    access_count: usize,
+) -> millpond_status {
+    guard("millpond_graph_add_kernel_node", || {
+        let kernel = Kernel::new(kernel, argument)?;
+        let accesses = slice(accesses, access_count, "accesses")?;
+        add_node(node, graph, dependencies, count, |entry, after| {
+            let accesses = list(&entry.device, Some(&entry.alloc_nodes), accesses)?;
+            Ok(entry.graph.add_kernel(after, accesses, move |()| kernel.run())?)
+        })
+    })
+}
+
+/// Adds a node that sets each byte (CUDA: cudaGraphAddMemsetNode).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_memset_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    pointer: *mut c_void,
+    value: i32,
+    bytes: usize,
+) -> millpond_status {
+    guard("millpond_graph_add_memset_node", || {
+        add_node(node, graph, dependencies, count, |entry, after| {
+            let Part { memory, offset, bytes } = part(&entry.device, Some(&entry.alloc_nodes), pointer as u64, bytes)?;
+            Ok(entry.graph.add_memset(after, memory.write(offset, bytes)?, value as u8)?)
+        })
+    })
+}
+
+/// Adds a copy between device memory (CUDA: cudaGraphAddMemcpyNode1D).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_memcpy_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+) -> millpond_status {
+    guard("millpond_graph_add_memcpy_node", || {
+        add_node(node, graph, dependencies, count, |entry, after| {
+            let source = part(&entry.device, Some(&entry.alloc_nodes), from as u64, bytes)?;
+            let target = part(&entry.device, Some(&entry.alloc_nodes), to as u64, bytes)?;
+            let read = source.memory.read(source.offset, source.bytes)?;
+            Ok(entry.graph.add_copy(after, read, target.memory.write(target.offset, target.bytes)?)?)
+        })
+    })
+}
+
+/// Adds a node where edges meet (CUDA: cudaGraphAddEmptyNode).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_empty_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+) -> millpond_status {
+    guard("millpond_graph_add_empty_node", || {
+        add_node(node, graph, dependencies, count, |entry, after| Ok(entry.graph.add_empty(after)?))
+    })
+}
+
+/// Adds a node that records an event at each launch (CUDA: cudaGraphAddEventRecordNode): what waits for the event
+/// afterwards comes after this node and all before it, and not after the whole launch.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_event_record_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    event: millpond_event_t,
+) -> millpond_status {
+    guard("millpond_graph_add_event_record_node", || {
+        add_node(node, graph, dependencies, count, |entry, after| {
+            Ok(entry.graph.add_event_record(after, &external(event, &entry.device.device)?)?)
+        })
+    })
+}
+
+/// Adds a node that waits, at each launch, for what an event holds then (CUDA: cudaGraphAddEventWaitNode): only what
+/// comes after this node comes after that. An event that was never recorded has no effect.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_event_wait_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    event: millpond_event_t,
+) -> millpond_status {
+    guard("millpond_graph_add_event_wait_node", || {
+        add_node(node, graph, dependencies, count, |entry, after| {
+            Ok(entry.graph.add_event_wait(after, &external(event, &entry.device.device)?)?)
+        })
+    })
+}
+
+/// Adds a whole graph as one node, as it is now, with its memory nodes (CUDA: cudaGraphAddChildGraphNode).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_child_graph_node(
+    node: *mut millpond_graph_node_t,
+    graph: millpond_graph_t,
+    dependencies: *const millpond_graph_node_t,
+    count: usize,
+    child: millpond_graph_t,
+) -> millpond_status {
+    guard("millpond_graph_add_child_graph_node", || {
+        if graph == child {
+            return Err(Failure::Value("a graph cannot be its own child".into()));
+        }
+        let child = GRAPHS.find(child)?;
+        add_node(node, graph, dependencies, count, |entry, after| {
+            // Two threads that make two graphs each other's children would wait for one another.
+            let Ok(child) = child.try_lock() else {
+                return Err(Failure::Value(
+                    "the child is being changed: by another thread, or as its own parent".into(),
+                ));
+            };
+            let made = entry.graph.add_child(after, &child.graph)?;
+            let nodes = child.children.iter().chain([&child.alloc_nodes]).cloned();
+            entry.children.extend(nodes);
+            Ok(made)
+        })
+    })
+}
+
+/// Adds an edge (CUDA: cudaGraphAddDependencies).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_add_dependency(
+    graph: millpond_graph_t,
+    from: millpond_graph_node_t,
+    to: millpond_graph_node_t,
+) -> millpond_status {
+    guard("millpond_graph_add_dependency", || {
+        let entry = GRAPHS.find(graph)?;
+        let mut entry = lock(&entry);
+        let (from, to) = (node_of(&entry, graph, from)?, node_of(&entry, graph, to)?);
+        Ok(entry.graph.add_edge(from, to)?)
+    })
+}
+
+/// How many nodes a graph has (CUDA: cudaGraphGetNodes).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_graph_get_node_count(count: *mut usize, graph: millpond_graph_t) -> millpond_status {
+    guard("millpond_graph_get_node_count", || {
+        let entry = GRAPHS.find(graph)?;
+        *place(count, "count")? = lock(&entry).graph.len();
+        Ok(())
+    })
+}

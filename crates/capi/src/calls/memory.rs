@@ -1,0 +1,334 @@
+//! Allocate and free by pointer.
+//!
+//! The hot path is `malloc_async` and `free_async`: the stream's entry, the library's own path, one place of
+//! `tables/pointers`. A buffer is in its place until the free has happened: one that is refused changes nothing.
+
+use std::ffi::{c_char, c_void};
+
+use millpond::raw::RawMemory;
+use millpond::{Buffer, Pool};
+
+use super::access::graph_memory;
+use crate::status::{Failure, Result, guard, guard_hot, millpond_status, place, text};
+use crate::tables::device::{DEVICES, DeviceEntry, millpond_device_t};
+use crate::tables::lock;
+use crate::tables::pointers::{Outcome, POINTERS};
+use crate::tables::pool::{POOLS, millpond_pool_t};
+use crate::tables::stream::{STREAMS, StreamEntry, millpond_stream_t};
+
+/// What is allocated belongs to the C side from here on.
+#[inline]
+fn publish(buffer: Buffer<u8>, device: &DeviceEntry, pointer: &mut *mut c_void) {
+    let address = buffer.address();
+    if address != 0 {
+        if buffer.is_captured() {
+            lock(&device.captured).push(address);
+        }
+        let stale = POINTERS.insert(buffer);
+        drop(stale);
+    }
+    *pointer = address as *mut c_void;
+}
+
+#[inline]
+fn allocate(entry: &mut StreamEntry, pool: Option<&Pool>, bytes: usize, pointer: &mut *mut c_void) -> Result<()> {
+    let (stream, current) = entry.with_pool();
+    let buffer = stream.alloc::<u8>(pool.unwrap_or(current), bytes)?;
+    publish(buffer, &entry.device, pointer);
+    Ok(())
+}
+
+/// Allocates `bytes` from the device's current pool, from this point of the stream on (CUDA: cudaMallocAsync). The
+/// address is a multiple of 512; for 0 bytes it is null. In a capture it is an alloc node's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_malloc_async(
+    pointer: *mut *mut c_void,
+    bytes: usize,
+    stream: millpond_stream_t,
+) -> millpond_status {
+    guard_hot("millpond_malloc_async", || {
+        let pointer = place(pointer, "pointer")?;
+        STREAMS.with(stream, |entry| allocate(entry, None, bytes, pointer))
+    })
+}
+
+/// Allocates from a pool (CUDA: cudaMallocFromPoolAsync).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_malloc_from_pool_async(
+    pointer: *mut *mut c_void,
+    bytes: usize,
+    pool: millpond_pool_t,
+    stream: millpond_stream_t,
+) -> millpond_status {
+    guard_hot("millpond_malloc_from_pool_async", || {
+        let pointer = place(pointer, "pointer")?;
+        let pool = POOLS.find(pool)?;
+        STREAMS.with(stream, |entry| allocate(entry, Some(&pool), bytes, pointer))
+    })
+}
+
+/// Frees memory at this point of the stream, wherever it was allocated (CUDA: cudaFreeAsync): the free must come after
+/// the allocation and every declared use. Null has no effect. In a capture it is a free node.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_free_async(pointer: *mut c_void, stream: millpond_stream_t) -> millpond_status {
+    guard_hot("millpond_free_async", || {
+        let address = pointer as u64;
+        POINTERS.expect(address);
+        STREAMS.with(stream, |entry| {
+            let mut freeing = entry.stream.freeing()?;
+            let outcome = POINTERS.free(address, |buffer| freeing.try_free(buffer));
+            drop(freeing);
+            match outcome {
+                Outcome::Freed => Ok(()),
+                Outcome::Kept(memory) => end(&memory, &entry.device, || entry.stream.free_raw(&memory)),
+                Outcome::Unknown => free_unknown(entry, address),
+            }
+        })
+    })
+}
+
+/// Cold: memory is freed by name; then its buffer leaves, if it is still there. Where checks are off, or report only,
+/// and the free is refused, the memory is free after all declared uses.
+#[cold]
+fn end(memory: &RawMemory, device: &DeviceEntry, free: impl FnOnce() -> millpond::Result<()>) -> Result<()> {
+    let freed = free();
+    let take = || POINTERS.remove_if(memory.address(), |buffer| memory.is_in(buffer));
+    match freed {
+        Ok(()) => {
+            // It owns nothing any more; in a capture the free node is its end.
+            take().map(Buffer::into_address);
+            Ok(())
+        }
+        // Where another thread has freed it meanwhile, it stays refused.
+        Err(error) if device.lets_pass(&error) => take().map(Buffer::drop_let_pass).ok_or(error.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Cold: no buffer of the C side is at the address: a graph's memory that a capture frees, or no allocation.
+#[cold]
+fn free_unknown(entry: &StreamEntry, address: u64) -> Result<()> {
+    if address == 0 {
+        return Ok(());
+    }
+    if let Some((node, 0)) = graph_memory(&entry.device, None, address) {
+        return Ok(entry.stream.free_alloc_node(node)?);
+    }
+    Ok(entry.stream.free_address(address)?)
+}
+
+/// Allocates memory that is there at once, for every stream (CUDA: cudaMalloc). It can be freed by millpond_free and by
+/// millpond_free_async.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_malloc(
+    pointer: *mut *mut c_void,
+    bytes: usize,
+    device: millpond_device_t,
+) -> millpond_status {
+    guard("millpond_malloc", || {
+        let pointer = place(pointer, "pointer")?;
+        let device = DEVICES.find(device)?;
+        let stream = device.immediate()?;
+        let buffer = stream.alloc::<u8>(&device.device.current_pool(), bytes)?;
+        // What the host was told of comes before everything that it submits from now on.
+        stream.record()?.synchronize()?;
+        publish(buffer, &device, pointer);
+        Ok(())
+    })
+}
+
+/// Frees memory at once, however it was allocated (CUDA: cudaFree). It does not wait: the host must have synchronised
+/// with every declared use. Null has no effect.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_free(pointer: *mut c_void, device: millpond_device_t) -> millpond_status {
+    guard("millpond_free", || {
+        let device = DEVICES.find(device)?;
+        match POINTERS.peek(pointer as u64) {
+            Some(memory) => end(&memory, &device, || device.device.free_raw(&memory)),
+            None => Ok(device.device.free_address(pointer as u64)?),
+        }
+    })
+}
+
+/// Gives an allocation a name, for messages and pictures, until it is freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_set_name(pointer: *mut c_void, name: *const c_char) -> millpond_status {
+    guard("millpond_set_name", || {
+        let name = text(name, "name")?;
+        match POINTERS.peek(pointer as u64) {
+            Some(memory) => memory.set_name(name),
+            None => return Err(Failure::Value(format!("{pointer:p} is not the start of a live allocation"))),
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+    use std::ptr::{null, null_mut};
+    use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
+    use std::thread::scope;
+
+    use millpond_status::*;
+
+    use super::*;
+    use crate::calls::access::{MILLPOND_READ, MILLPOND_WRITE, millpond_access};
+    use crate::calls::device::millpond_device_create_host;
+    use crate::calls::stream::{millpond_stream_create, millpond_stream_set_name, millpond_stream_synchronize};
+    use crate::calls::work::millpond_declare;
+    use crate::status::millpond_last_error;
+
+    /// A stream as threads of a test share it.
+    #[derive(Clone, Copy)]
+    struct Shared(millpond_stream_t);
+
+    // SAFETY: a handle is a number.
+    unsafe impl Send for Shared {}
+    // SAFETY: as above.
+    unsafe impl Sync for Shared {}
+
+    impl Shared {
+        fn malloc(&self, bytes: usize) -> *mut c_void {
+            let mut pointer = null_mut();
+            // SAFETY: the pointer is valid for the call.
+            assert_eq!(unsafe { millpond_malloc_async(&mut pointer, bytes, self.0) }, MILLPOND_SUCCESS);
+            pointer
+        }
+
+        fn free(&self, pointer: *mut c_void) -> millpond_status {
+            // SAFETY: whatever the pointer is, the call says.
+            unsafe { millpond_free_async(pointer, self.0) }
+        }
+
+        fn declare(&self, pointer: *mut c_void) -> millpond_status {
+            let access = millpond_access { pointer, bytes: 0, mode: MILLPOND_READ };
+            // SAFETY: one access.
+            unsafe { millpond_declare(self.0, &access, 1) }
+        }
+    }
+
+    /// Two streams of a new host device.
+    fn two_streams() -> [Shared; 2] {
+        let mut device = null_mut();
+        // SAFETY: the pointers are valid for the calls.
+        assert_eq!(unsafe { millpond_device_create_host(&mut device, null()) }, MILLPOND_SUCCESS);
+        [(); 2].map(|()| {
+            let mut stream = null_mut();
+            // SAFETY: as above.
+            assert_eq!(unsafe { millpond_stream_create(&mut stream, device) }, MILLPOND_SUCCESS);
+            Shared(stream)
+        })
+    }
+
+    #[test]
+    fn messages_have_the_names_of_streams() {
+        let [copy, compute] = two_streams();
+        for (stream, name) in [(copy, c"copy"), (compute, c"compute")] {
+            // SAFETY: the name ends with a zero.
+            assert_eq!(unsafe { millpond_stream_set_name(stream.0, name.as_ptr()) }, MILLPOND_SUCCESS);
+        }
+        let pointer = copy.malloc(1024);
+        assert_eq!(compute.free(pointer), MILLPOND_ERROR_ORDER);
+        // SAFETY: the thread's text, which lives until its next failure.
+        let text = unsafe { CStr::from_ptr(millpond_last_error()) }.to_str().expect("UTF-8");
+        assert!(text.contains("is freed on stream `compute`") && text.contains("on stream `copy`"), "{text}");
+        // SAFETY: no name is read.
+        assert_eq!(unsafe { millpond_stream_set_name(copy.0, null()) }, MILLPOND_ERROR_INVALID_VALUE);
+        // SAFETY: a stream that is none is not looked at.
+        let nowhere = unsafe { millpond_stream_set_name(null_mut(), c"none".as_ptr()) };
+        assert_eq!(nowhere, MILLPOND_ERROR_INVALID_HANDLE);
+        assert_eq!(copy.free(pointer), MILLPOND_SUCCESS);
+    }
+
+    #[test]
+    fn only_uses_of_the_same_bytes_need_an_order() {
+        let [right, left] = two_streams();
+        let pointer = right.malloc(1024);
+        // SAFETY: the stream is open.
+        assert_eq!(unsafe { millpond_stream_synchronize(right.0) }, MILLPOND_SUCCESS);
+        let write = |stream: Shared, from: usize, bytes: usize| {
+            let access = millpond_access { pointer: pointer.wrapping_byte_add(from), bytes, mode: MILLPOND_WRITE };
+            // SAFETY: one access.
+            unsafe { millpond_declare(stream.0, &access, 1) }
+        };
+        assert_eq!(write(right, 0, 512), MILLPOND_SUCCESS);
+        assert_eq!(write(left, 511, 1), MILLPOND_ERROR_ORDER);
+        // To the end of the allocation.
+        assert_eq!(write(left, 512, 0), MILLPOND_SUCCESS);
+        assert_eq!(write(right, 1023, 1), MILLPOND_ERROR_ORDER);
+        assert_ne!(write(left, 512, 513), MILLPOND_SUCCESS, "it does not lie within");
+        assert_eq!(right.free(pointer), MILLPOND_ERROR_ORDER);
+        // SAFETY: as above.
+        assert_eq!(unsafe { millpond_stream_synchronize(left.0) }, MILLPOND_SUCCESS);
+        assert_eq!(right.free(pointer), MILLPOND_SUCCESS);
+    }
+
+    #[test]
+    fn a_refused_free_gives_nothing_away_whatever_another_thread_does() {
+        let [right, wrong] = two_streams();
+        let (shared, is_over) = (AtomicPtr::new(right.malloc(4096)), AtomicBool::new(false));
+        scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_over.load(SeqCst) {
+                        assert_ne!(wrong.free(shared.load(SeqCst)), MILLPOND_SUCCESS, "nothing orders the two streams");
+                    }
+                });
+            }
+            let refused = (0..400_000).find_map(|round| {
+                let pointer = shared.load(SeqCst);
+                let status = right.free(pointer);
+                if status != MILLPOND_SUCCESS {
+                    return Some(format!("round {round}: a right free is refused: {status:?}"));
+                }
+                let (again, other) = (right.malloc(4096), right.malloc(4096));
+                shared.store(again, SeqCst);
+                if again == other {
+                    return Some(format!("round {round}: two live allocations are at one address"));
+                }
+                assert_eq!(right.free(other), MILLPOND_SUCCESS);
+                None
+            });
+            is_over.store(true, SeqCst);
+            assert_eq!(refused, None);
+        });
+    }
+
+    #[test]
+    fn memory_is_found_and_named_while_a_free_of_it_is_refused() {
+        let [right, wrong] = two_streams();
+        let (pointer, is_over) = (AtomicPtr::new(right.malloc(4096)), AtomicBool::new(false));
+        scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    assert_eq!(wrong.free(pointer.load(SeqCst)), MILLPOND_ERROR_ORDER);
+                }
+            });
+            let (pointer, mut failed) = (pointer.load(SeqCst), None);
+            for round in 0..100_000 {
+                // SAFETY: the name ends with a zero.
+                let named = unsafe { millpond_set_name(pointer, c"weights".as_ptr()) };
+                let declared = right.declare(pointer);
+                if (named, declared) != (MILLPOND_SUCCESS, MILLPOND_SUCCESS) {
+                    failed = Some((round, named, declared));
+                    break;
+                }
+            }
+            is_over.store(true, SeqCst);
+            assert_eq!(failed, None);
+        });
+        assert_eq!(right.free(pointer.load(SeqCst)), MILLPOND_SUCCESS);
+    }
+
+    #[test]
+    fn of_many_threads_that_free_one_pointer_one_does() {
+        let [stream, _] = two_streams();
+        for _ in 0..500 {
+            let pointer = AtomicPtr::new(stream.malloc(4096));
+            let free = || stream.free(pointer.load(SeqCst)) == MILLPOND_SUCCESS;
+            let freed = scope(|scope| [(); 3].map(|()| scope.spawn(free)).map(|it| it.join().expect("no panic")));
+            assert_eq!(freed.iter().filter(|it| **it).count(), 1);
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The functions of `millpond.h`, by what they are about.
+
+mod access;
+mod capture;
+pub(crate) mod device;
+pub(crate) mod event;
+mod exec;
+#[cfg(test)]
+mod forked;
+mod graph;
+mod memory;
+pub(crate) mod picture;
+pub(crate) mod pool;
+mod stream;
+mod trace;
+mod work;

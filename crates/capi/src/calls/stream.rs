@@ -1,0 +1,166 @@
+//! Streams: made, waited for, ordered with each other.
+
+use std::ffi::{c_char, c_void};
+
+use super::event::{self, MILLPOND_EVENT_WAIT_DEFAULT, MILLPOND_EVENT_WAIT_EXTERNAL};
+use crate::status::{Failure, guard, millpond_status, place, text};
+use crate::tables::device::{DEVICES, millpond_device_t};
+use crate::tables::event::{millpond_event_t, wait};
+use crate::tables::stream::{STREAMS, add, adopt, millpond_stream_t};
+
+/// For millpond_stream_create_with_flags: ordered with the legacy default stream.
+pub const MILLPOND_STREAM_DEFAULT: u32 = 0;
+/// For millpond_stream_create_with_flags: not ordered with the legacy default stream.
+pub const MILLPOND_STREAM_NON_BLOCKING: u32 = 1;
+
+/// Opens a stream that is ordered with the legacy default stream (CUDA: cudaStreamCreate).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_create(
+    stream: *mut millpond_stream_t,
+    device: millpond_device_t,
+) -> millpond_status {
+    guard("millpond_stream_create", || {
+        let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
+        *stream = add(device.device.stream()?, device)?;
+        Ok(())
+    })
+}
+
+/// Opens a stream (CUDA: cudaStreamCreateWithFlags): MILLPOND_STREAM_DEFAULT or MILLPOND_STREAM_NON_BLOCKING.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_create_with_flags(
+    stream: *mut millpond_stream_t,
+    device: millpond_device_t,
+    flags: u32,
+) -> millpond_status {
+    guard("millpond_stream_create_with_flags", || {
+        let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
+        let opened = match flags {
+            MILLPOND_STREAM_DEFAULT => device.device.stream()?,
+            MILLPOND_STREAM_NON_BLOCKING => device.device.non_blocking_stream()?,
+            other => return Err(Failure::Value(format!("{other} is no stream flag"))),
+        };
+        *stream = add(opened, device)?;
+        Ok(())
+    })
+}
+
+/// A handle for a stream that the program made with CUDA; it stays the program's, and must be open until the handle is
+/// destroyed. Not for a host device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_from_cuda(
+    stream: *mut millpond_stream_t,
+    device: millpond_device_t,
+    cuda_stream: *mut c_void,
+) -> millpond_status {
+    guard("millpond_stream_from_cuda", || {
+        let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
+        *stream = add(adopt(&device.device, cuda_stream as u64)?, device)?;
+        Ok(())
+    })
+}
+
+/// The legacy default stream (CUDA: cudaStreamLegacy): after all work of blocking streams, and before their later work.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_legacy(
+    stream: *mut millpond_stream_t,
+    device: millpond_device_t,
+) -> millpond_status {
+    guard("millpond_stream_legacy", || {
+        let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
+        *stream = add(device.device.legacy_stream(), device)?;
+        Ok(())
+    })
+}
+
+/// The calling thread's own default stream (CUDA: cudaStreamPerThread).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_per_thread(
+    stream: *mut millpond_stream_t,
+    device: millpond_device_t,
+) -> millpond_status {
+    guard("millpond_stream_per_thread", || {
+        let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
+        *stream = add(device.device.per_thread_stream()?, device)?;
+        Ok(())
+    })
+}
+
+/// Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with the last handle of it; work in it still runs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_destroy(stream: millpond_stream_t) -> millpond_status {
+    guard("millpond_stream_destroy", || STREAMS.remove(stream).map(drop))
+}
+
+/// Waits until all work of the stream has completed (CUDA: cudaStreamSynchronize).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_synchronize(stream: millpond_stream_t) -> millpond_status {
+    guard("millpond_stream_synchronize", || Ok(STREAMS.find(stream)?.stream.synchronize()?))
+}
+
+/// Whether all work of the stream has completed: MILLPOND_SUCCESS or MILLPOND_NOT_READY (CUDA: cudaStreamQuery).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_query(stream: millpond_stream_t) -> millpond_status {
+    guard("millpond_stream_query", || match STREAMS.find(stream)?.stream.is_idle()? {
+        true => Ok(()),
+        false => Err(Failure::NotReady),
+    })
+}
+
+/// Makes later work of the stream come after the event (CUDA: cudaStreamWaitEvent). An event that was never recorded
+/// has no effect.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_wait_event(
+    stream: millpond_stream_t,
+    event: millpond_event_t,
+) -> millpond_status {
+    guard("millpond_stream_wait_event", || {
+        let entry = STREAMS.find(stream)?;
+        wait(event, &entry.stream, &entry.device.device, false)
+    })
+}
+
+/// As millpond_stream_wait_event; with MILLPOND_EVENT_WAIT_EXTERNAL it is a node in a capture, which waits at each
+/// launch for what the event holds then (CUDA: cudaStreamWaitEvent with its flags).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_wait_event_with_flags(
+    stream: millpond_stream_t,
+    event: millpond_event_t,
+    flags: u32,
+) -> millpond_status {
+    guard("millpond_stream_wait_event_with_flags", || {
+        let is_node = event::is_external(flags, [MILLPOND_EVENT_WAIT_DEFAULT, MILLPOND_EVENT_WAIT_EXTERNAL])?;
+        let entry = STREAMS.find(stream)?;
+        wait(event, &entry.stream, &entry.device.device, is_node)
+    })
+}
+
+/// Whether the stream captures (CUDA: cudaStreamIsCapturing).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_is_capturing(
+    is_capturing: *mut i32,
+    stream: millpond_stream_t,
+) -> millpond_status {
+    guard("millpond_stream_is_capturing", || {
+        *place(is_capturing, "is_capturing")? = STREAMS.find(stream)?.stream.is_capturing()?.into();
+        Ok(())
+    })
+}
+
+/// Gives the stream a name, which messages and traces use in place of its number. The last name given counts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_set_name(stream: millpond_stream_t, name: *const c_char) -> millpond_status {
+    guard("millpond_stream_set_name", || {
+        STREAMS.find(stream)?.stream.set_name(text(name, "name")?);
+        Ok(())
+    })
+}
+
+/// The stream's number on its device, as messages give it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_get_number(number: *mut u32, stream: millpond_stream_t) -> millpond_status {
+    guard("millpond_stream_get_number", || {
+        *place(number, "number")? = STREAMS.find(stream)?.stream.id().0;
+        Ok(())
+    })
+}

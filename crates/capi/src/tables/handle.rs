@@ -1,0 +1,155 @@
+//! What the caller holds: numbers that name entries of a table.
+//!
+//! A handle carries its kind, the place of its entry and a generation, so that one that is null, destroyed, of another
+//! kind or made up is refused and nothing dangles (number-handles). An entry is reached under a lock of its own, held
+//! for one call: threads with different handles share nothing. To C a handle is a pointer to an incomplete struct, so
+//! that the compiler keeps kinds apart.
+//!
+//! Places never move: they are in segments of which each is twice as large as the one before.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use millpond_driver::BiasedLock;
+
+use crate::status::{Failure, Result};
+
+/// The first segment has so many places.
+const FIRST: u32 = 64;
+/// Segments, and so places: 64 times two to the 20th, which the index's 26 bits hold.
+const SEGMENTS: usize = 20;
+const INDEX_BITS: u32 = 26;
+const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
+
+/// A place, for one entry after another; the generation changes with each.
+#[repr(align(128))] // No cache line is shared with another handle's.
+struct Slot<T>(BiasedLock<Held<T>>);
+
+struct Held<T> {
+    generation: u32,
+    entry: Option<T>,
+}
+
+/// The entries of one kind.
+pub(crate) struct Table<T> {
+    kind: &'static str,
+    /// Tells handles of different kinds apart.
+    tag: u8,
+    segments: [OnceLock<Box<[Slot<T>]>>; SEGMENTS],
+    used: AtomicU32,
+    vacant: Mutex<Vec<u32>>,
+}
+
+impl<T> Table<T> {
+    pub(crate) const fn new(kind: &'static str, tag: u8) -> Self {
+        let segments = [const { OnceLock::new() }; SEGMENTS];
+        Self { kind, tag, segments, used: AtomicU32::new(0), vacant: Mutex::new(Vec::new()) }
+    }
+
+    /// The segment of an index, and the place in it.
+    #[inline]
+    fn locate(index: u32) -> (usize, usize) {
+        let shifted = index + FIRST;
+        let segment = shifted.ilog2() - FIRST.ilog2();
+        (segment as usize, (shifted - (FIRST << segment)) as usize)
+    }
+
+    fn vacant(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        self.vacant.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an entry: its handle.
+    pub(crate) fn insert<H>(&self, entry: T) -> Result<*mut H> {
+        let index = self.vacant().pop().unwrap_or_else(|| self.used.fetch_add(1, Ordering::Relaxed));
+        let (segment, at) = Self::locate(index);
+        let Some(segment) = self.segments.get(segment) else {
+            self.used.fetch_sub(1, Ordering::Relaxed);
+            return Err(Failure::Value(format!("there are too many {} handles", self.kind)));
+        };
+        let size = (FIRST as usize) << Self::locate(index).0;
+        let slots = segment
+            .get_or_init(|| (0..size).map(|_| Slot(BiasedLock::new(Held { generation: 0, entry: None }))).collect());
+        let mut held = slots[at].0.lock();
+        held.generation = held.generation.wrapping_add(1);
+        held.entry = Some(entry);
+        // Lowest bit 1: no handle is null, and none is an aligned address.
+        let number = (u64::from(held.generation) << (INDEX_BITS + 5)) | (u64::from(index) << 5);
+        Ok((number | (u64::from(self.tag) << 1) | 1) as *mut H)
+    }
+
+    #[inline]
+    fn slot<H>(&self, handle: *mut H) -> Result<(&Slot<T>, u32, u32)> {
+        let number = handle as u64;
+        let tag = (number >> 1) as u8 & 0xF;
+        let index = ((number >> 5) & INDEX_MASK) as u32;
+        let (segment, at) = Self::locate(index);
+        match self.segments.get(segment).and_then(OnceLock::get).and_then(|slots| slots.get(at)) {
+            Some(slot) if tag == self.tag && number & 1 == 1 => Ok((slot, (number >> (INDEX_BITS + 5)) as u32, index)),
+            _ => Err(Failure::Handle(self.kind)),
+        }
+    }
+
+    /// Does something with an entry, under its lock: nothing that runs the caller's code or waits for the device.
+    #[inline]
+    pub(crate) fn with<H, R>(&self, handle: *mut H, act: impl FnOnce(&mut T) -> Result<R>) -> Result<R> {
+        let (slot, generation, _) = self.slot(handle)?;
+        let mut held = slot.0.lock();
+        match &mut *held {
+            Held { generation: now, entry: Some(entry) } if *now == generation => act(entry),
+            _ => Err(Failure::Handle(self.kind)),
+        }
+    }
+
+    /// A copy of an entry, to be used without its lock.
+    pub(crate) fn find<H>(&self, handle: *mut H) -> Result<T>
+    where
+        T: Clone,
+    {
+        self.with(handle, |entry| Ok(entry.clone()))
+    }
+
+    /// Takes an entry out: its handle names nothing any more.
+    pub(crate) fn remove<H>(&self, handle: *mut H) -> Result<T> {
+        let (slot, generation, index) = self.slot(handle)?;
+        let mut held = slot.0.lock();
+        if held.generation != generation {
+            return Err(Failure::Handle(self.kind));
+        }
+        let entry = held.entry.take().ok_or(Failure::Handle(self.kind))?;
+        drop(held);
+        self.vacant().push(index);
+        Ok(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Thing;
+
+    #[test]
+    fn only_a_live_handle_of_the_kind_is_found() {
+        static THINGS: Table<u32> = Table::new("thing", 3);
+        static OTHERS: Table<u32> = Table::new("other", 4);
+        let handle: *mut Thing = THINGS.insert(7).ok().expect("there is room");
+        let other: *mut Thing = OTHERS.insert(8).ok().expect("there is room");
+        assert_eq!(THINGS.find(handle).ok(), Some(7));
+        assert!(OTHERS.find(handle).is_err() && THINGS.find(other).is_err());
+        assert!(THINGS.find(std::ptr::null_mut::<Thing>()).is_err());
+        let made_up = |number: u64| THINGS.find(number as *mut Thing).is_err();
+        assert!(made_up(handle as u64 ^ 1) && made_up(u64::MAX) && made_up(handle as u64 | 1 << 20));
+        assert_eq!(THINGS.remove(handle).ok(), Some(7));
+        assert!(THINGS.find(handle).is_err() && THINGS.remove(handle).is_err());
+        let again: *mut Thing = THINGS.insert(9).ok().expect("there is room");
+        assert_eq!(THINGS.find(again).ok(), Some(9));
+        assert!(THINGS.find(handle).is_err(), "the place was taken again by another generation");
+    }
+
+    #[test]
+    fn many_handles_stay_where_they_are() {
+        static THINGS: Table<usize> = Table::new("thing", 3);
+        let handles: Vec<*mut Thing> = (0..10_000).filter_map(|i| THINGS.insert(i).ok()).collect();
+        assert!(handles.iter().enumerate().all(|(i, handle)| THINGS.find(*handle).ok() == Some(i)));
+    }
+}

@@ -1,0 +1,12 @@
+//! Pools by handle.
+
+use millpond::Pool;
+
+use super::handle::Table;
+
+/// Not a type to look into: a pool's handle points to it in name only.
+pub enum millpond_pool {}
+/// A pool (CUDA: cudaMemPool_t).
+pub type millpond_pool_t = *mut millpond_pool;
+
+pub(crate) static POOLS: Table<Pool> = Table::new("pool", 2);

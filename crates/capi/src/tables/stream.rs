@@ -1,0 +1,56 @@
+//! Streams by handle.
+
+use std::sync::Arc;
+
+use millpond::raw::StreamKind;
+use millpond::{Device, Pool, Stream};
+
+use super::device::DeviceEntry;
+use super::handle::Table;
+use crate::status::Result;
+
+/// Not a type to look into: a stream's handle points to it in name only.
+pub enum millpond_stream {}
+/// A stream (CUDA: cudaStream_t).
+pub type millpond_stream_t = *mut millpond_stream;
+
+/// A stream, its device, and the device's current pool as this stream saw it last.
+#[derive(Clone)]
+pub(crate) struct StreamEntry {
+    pub(crate) stream: Stream,
+    pub(crate) device: Arc<DeviceEntry>,
+    pool: Pool,
+    pool_epoch: u64,
+}
+
+impl StreamEntry {
+    /// The stream, and the device's current pool. Looking at the device's own would be a lock that all streams share.
+    #[inline]
+    pub(crate) fn with_pool(&mut self) -> (&Stream, &Pool) {
+        if self.pool_epoch != self.device.pool_epoch() {
+            self.update_pool();
+        }
+        (&self.stream, &self.pool)
+    }
+
+    /// Cold: another pool was made the current one.
+    #[cold]
+    fn update_pool(&mut self) {
+        self.pool_epoch = self.device.pool_epoch();
+        self.pool = self.device.device.current_pool();
+    }
+}
+
+pub(crate) static STREAMS: Table<StreamEntry> = Table::new("stream", 3);
+
+/// A handle for a stream.
+pub(crate) fn add(stream: Stream, device: Arc<DeviceEntry>) -> Result<millpond_stream_t> {
+    let (pool_epoch, pool) = (device.pool_epoch(), device.device.current_pool());
+    STREAMS.insert(StreamEntry { stream, device, pool, pool_epoch })
+}
+
+/// A stream of ours for one that foreign code made (CUDA: a `CUstream`), the default streams among them.
+pub(crate) fn adopt(device: &Device, handle: u64) -> Result<Stream> {
+    // SAFETY: the promise of C callers: an open stream of the device while its handle is used.
+    Ok(unsafe { device.adopt_stream(handle, StreamKind::NonBlocking) }?)
+}

@@ -1,0 +1,359 @@
+//! A scene from an operation trace or a litmus program: lives, uses, graphs, and what the checker says of it all.
+//!
+//! A trace has no addresses, as order does not depend on them: lives get places of their own here, best fit, so that
+//! the picture is about as high as the memory that was live. What a trace says of memory that it never saw made is
+//! passed over; the checker tells.
+
+mod graphs;
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::Path;
+
+use millpond_core::check::{Checker, Finding, Settings};
+use millpond_core::ids::{AllocId, ExecId, GraphId, StreamId};
+use millpond_core::op::{Act, Memory, Name, Names, Op, Place, What};
+use millpond_core::trace::ops::{Reader, Reason};
+use millpond_core::units::Bytes;
+use millpond_litmus::Program;
+
+use crate::recorded::{self, Place as At, Refusal};
+use crate::source::{Kind, Opened};
+
+use super::ALLOCATIONS_MAX;
+use super::addresses::Places;
+use super::captured::Captures;
+use super::fix;
+use super::graphs::{Exec, Graph, Owned, drawing};
+use super::order::{self, Order};
+use super::scene::{Deed, Operation, Scene, grouped};
+
+/// How many bytes of a trace are read at a time.
+const CHUNK: usize = 1 << 16;
+/// More operations than these are not shown one by one.
+const OPERATIONS_MAX: u64 = 1 << 22;
+/// Larger graphs are not drawn, and no more of them.
+const NODES_MAX: usize = 5000;
+const GRAPHS_MAX: usize = 200;
+/// The longest litmus program, in bytes.
+const LITMUS_MAX: u64 = 1 << 20;
+
+/// The scene of a litmus program.
+fn litmus(name: &str, text: &str, program: &Program) -> Scene {
+    let mut builder = Builder { is_small: true, ..Builder::new(program.settings()) };
+    builder.statements = text.lines().map(|line| builder.number(statement(line))).collect();
+    program.ops().iter().for_each(|op| builder.step(op, program.names()));
+    let mut scene = builder.finish(name.to_owned(), program.names(), true);
+    scene.is_written = true;
+    scene.fix = fix::fix(text, program, &scene.marks);
+    scene
+}
+
+/// What a line of a litmus program does, without what it says about itself.
+fn statement(line: &str) -> &str {
+    let ends = ["#", "!!", "??"].iter().filter_map(|mark| line.find(mark));
+    line[..ends.min().unwrap_or(line.len())].trim()
+}
+
+/// The scene of a litmus program's text.
+fn read_litmus(path: &Path, source: impl Read) -> Result<Scene, Refusal> {
+    let mut bytes = Vec::new();
+    source.take(LITMUS_MAX + 1).read_to_end(&mut bytes).map_err(|error| Refusal::from_read(At::Whole, &error))?;
+    let text = String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= LITMUS_MAX);
+    let Some(text) = text else {
+        return Err(Refusal::new(At::Whole, "a litmus program is text of at most 1 MiB").help("docs/litmus.md has it"));
+    };
+    litmus_text(&recorded::file_stem(path), &text)
+}
+
+/// The scene of a litmus program's text; `name` is what it is called.
+pub(super) fn litmus_text(name: &str, text: &str) -> Result<Scene, Refusal> {
+    match Program::parse(text) {
+        Ok(program) if program.ops().is_empty() => Err(nothing()),
+        Ok(program) => Ok(litmus(name, text, &program)),
+        Err(refusal) => Err(Refusal::new(At::Line(refusal.line.into()), refusal.what).help(refusal.help)),
+    }
+}
+
+/// For a program without an operation.
+fn nothing() -> Refusal {
+    let help = "a program that opens no device, or was stopped before it had written anything, leaves such a trace";
+    Refusal::new(At::Whole, "no operation is in it: there is nothing to show").help(help)
+}
+
+/// The scene of an operation trace or a litmus program, with what there is to note.
+///
+/// # Errors
+/// Where it is damaged, or too long for a page.
+pub(super) fn read(path: &Path, opened: Opened) -> Result<(Scene, Option<String>), Refusal> {
+    match opened.kind() {
+        Kind::Trace => read_trace(path, opened.unzipped()?),
+        _ => Ok((read_litmus(path, opened.unzipped()?)?, None)),
+    }
+}
+
+fn read_trace(path: &Path, mut source: impl Read) -> Result<(Scene, Option<String>), Refusal> {
+    let unreadable = |error: std::io::Error| Refusal::from_read(At::Whole, &error);
+    let (mut reader, mut builder) = (Reader::new(), Builder::new(Settings::default()));
+    let mut buffer = vec![0; CHUNK];
+    let mut damage = loop {
+        match reader.next_op() {
+            Ok(Some(op)) => builder.step(&op, reader.names()),
+            Ok(None) => match source.read(&mut buffer).map_err(unreadable)? {
+                0 => break reader.end().err(),
+                read => reader.feed(&buffer[..read]),
+            },
+            Err(damage) => break Some(damage),
+        }
+        if builder.scene.lives.len() > ALLOCATIONS_MAX {
+            let reason = format!("more than {ALLOCATIONS_MAX} allocations, which is the most that a page shows");
+            return Err(Refusal::new(At::Whole, reason).help("trace a shorter run"));
+        }
+    };
+    let is_cut = damage.take_if(|damage| damage.reason == Reason::Cut && builder.scene.steps > 0).is_some();
+    if let Some(damage) = damage {
+        let refusal = Refusal::new(At::Byte(damage.offset), damage.to_string());
+        return Err(refusal.help("copy the file, or trace the program, again"));
+    }
+    if builder.scene.steps == 0 {
+        return Err(nothing());
+    }
+    let note = (is_cut || !reader.is_finished())
+        .then(|| "the program was stopped while it was traced: what it had flushed is drawn".to_owned());
+    let name = recorded::file_stem(path);
+    let mut scene = builder.finish(name, reader.names(), reader.is_finished());
+    scene.facts.extend(note.iter().map(|_| ("stopped".to_owned(), "the end is missing".to_owned())));
+    Ok((scene, note))
+}
+
+/// Goes through the operations.
+pub(super) struct Builder {
+    pub(super) scene: Scene,
+    pub(super) checker: Checker,
+    pub(super) found: Vec<Finding>,
+    pub(super) numbers: HashMap<String, u32>,
+    /// By file and line.
+    pub(super) places: HashMap<(Option<Name>, u32), u32>,
+    pub(super) streams: HashMap<StreamId, u32>,
+    pub(super) lives: HashMap<Memory, u32>,
+    pub(super) latest: HashMap<AllocId, u32>,
+    pub(super) room: Places,
+    pub(super) nodes: HashMap<Memory, Owned>,
+    pub(super) captures: Captures,
+    /// Whether what lives within a launch only is shown.
+    pub(super) is_small: bool,
+    pub(super) graphs: Vec<(GraphId, Graph)>,
+    pub(super) execs: HashMap<ExecId, Exec>,
+    pub(super) hidden_marks: u64,
+    pub(super) order: Order,
+    /// Whether there are too many operations to show one by one.
+    is_too_long: bool,
+    /// What hosts did to lives last.
+    pub(super) host_acts: HashMap<(u32, Act), u64>,
+    /// The statements of a litmus program, by line.
+    statements: Vec<u32>,
+    /// How many operations there were, those that the page does not show included.
+    operations: u64,
+}
+
+impl Builder {
+    fn new(settings: Settings) -> Self {
+        Self {
+            scene: Scene { unit: "operation", checked: true, strings: vec![String::new()], ..Scene::default() },
+            checker: Checker::new(settings),
+            found: Vec::new(),
+            numbers: HashMap::from([(String::new(), 0)]),
+            places: HashMap::new(),
+            streams: HashMap::new(),
+            lives: HashMap::new(),
+            latest: HashMap::new(),
+            room: Places::default(),
+            nodes: HashMap::new(),
+            captures: Captures::default(),
+            is_small: false,
+            graphs: Vec::new(),
+            execs: HashMap::new(),
+            hidden_marks: 0,
+            order: Order::default(),
+            is_too_long: false,
+            host_acts: HashMap::new(),
+            statements: Vec::new(),
+            operations: 0,
+        }
+    }
+
+    fn step(&mut self, op: &Op, names: &Names) {
+        let is_done = self.checker.check(op, names, &mut self.found);
+        self.operations += 1;
+        self.order.prepare(op);
+        let graph = self.graph_of(&op.what);
+        // What a capture allocates begins with its launches.
+        match self.captures.turn(op, is_done) {
+            None => self.draw(op, names, is_done),
+            Some(None) => {}
+            Some(Some(what)) => self.draw(&Op { what, ..*op }, names, is_done),
+        }
+        let deed = order::deed(&op.what).or_else(|| (!self.found.is_empty()).then_some(Deed::Other));
+        if let Some(deed) = deed {
+            let graph = graph.or_else(|| self.graph_of(&op.what));
+            self.place_operation(op, names, (deed, graph), is_done);
+        }
+        if !self.found.is_empty() {
+            self.mark(true);
+        }
+        self.scene.steps += u64::from(deed.is_some());
+    }
+
+    fn draw(&mut self, op: &Op, names: &Names, is_done: bool) {
+        self.memory(op, names, is_done);
+        self.graph(op, names, is_done);
+    }
+
+    /// Puts an operation on its lane.
+    fn place_operation(&mut self, op: &Op, names: &Names, (deed, graph): (Deed, Option<GraphId>), is_done: bool) {
+        self.is_too_long |= self.scene.steps >= OPERATIONS_MAX;
+        if self.is_too_long {
+            return;
+        }
+        let counted = order::stream_of(&op.what).map_or(0, |stream| self.checker.ops_of(stream));
+        let operation = Operation {
+            lane: self.order.lane(op),
+            deed,
+            label: self.label(op, names),
+            site: self.place(op.place, names),
+            number: if is_done { counted } else { 0 },
+            graph: graph.map_or(0, |graph| graph.0.saturating_add(1)),
+            is_refused: !is_done,
+        };
+        self.order.push(op, operation, counted);
+        if let (What::GraphLaunch { exec, .. }, true) = (&op.what, is_done) {
+            let graph = self.execs.get(exec).map(|exec| exec.graph);
+            let events = graph.and_then(|graph| self.find(graph)).map(|it| (it.waits.clone(), it.records.clone()));
+            let (waits, records) = events.unwrap_or_default();
+            self.order.launched(&waits, &records);
+        }
+    }
+
+    /// What an operation is called: as it is written, or in a word or two.
+    fn label(&mut self, op: &Op, names: &Names) -> u32 {
+        let line = op.place.line().map_or(0, |line| line as usize);
+        if let Some(&statement) = line.checked_sub(1).and_then(|line| self.statements.get(line)) {
+            return statement;
+        }
+        match &op.what {
+            What::Launch { name, .. } | What::GraphNode { name, .. } => self.name(names, *name),
+            What::EventRecord { event, .. }
+            | What::EventWait { event, .. }
+            | What::EventSynchronize { event }
+            | What::EventQuery { event, .. } => self.number(&event.to_string()),
+            What::StreamSynchronize { stream } | What::StreamQuery { stream, .. } => {
+                let stream = self.stream(*stream) as usize;
+                self.number(&self.scene.streams[stream].clone())
+            }
+            What::SynchronizeDevice { device } => self.number(&device.to_string()),
+            What::DeviceSynchronize => self.number("all streams"),
+            what => self.graph_of(what).map_or(0, |graph| self.number(&graph.to_string())),
+        }
+    }
+
+    /// The graph that an operation makes or launches.
+    fn graph_of(&self, what: &What) -> Option<GraphId> {
+        match what {
+            What::CaptureBegin { graph, .. }
+            | What::GraphNode { graph, .. }
+            | What::GraphEdge { graph, .. }
+            | What::GraphEdgeRemove { graph, .. }
+            | What::GraphNodeRemove { graph, .. }
+            | What::Instantiate { graph, .. }
+            | What::ExecUpdate { graph, .. } => Some(*graph),
+            What::GraphLaunch { exec, .. } | What::GraphUpload { exec, .. } => Some(self.execs.get(exec)?.graph),
+            _ => order::stream_of(what).and_then(|stream| self.captures.graph(stream)),
+        }
+    }
+
+    fn finish(mut self, name: String, names: &Names, is_whole: bool) -> Scene {
+        if is_whole {
+            self.checker.finish(names, &mut self.found);
+            self.mark(false);
+        }
+        self.finish_order();
+        let mut scene = self.scene;
+        scene.name = name;
+        scene.touches.sort_unstable();
+        let drawn = self.graphs.into_iter().filter(|(_, graph)| (1..=NODES_MAX).contains(&graph.nodes.len()));
+        let drawn: Vec<(GraphId, Graph)> = drawn.take(GRAPHS_MAX).collect();
+        // So far marks and operations name graphs by their numbers.
+        let places: HashMap<u32, usize> = drawn.iter().enumerate().map(|(place, (id, _))| (id.0, place)).collect();
+        let place = |number: usize| places.get(&(number as u32)).copied();
+        scene.marks.iter_mut().for_each(|mark| mark.graph = mark.graph.and_then(place));
+        for operation in scene.operations.iter_mut().filter(|operation| operation.graph > 0) {
+            operation.graph = place(operation.graph as usize - 1).map_or(0, |place| place as u32 + 1);
+        }
+        scene.graphs = drawn.into_iter().map(|(id, graph)| drawing(id, graph)).collect();
+        let fact = |key: &str, value: String| (key.to_owned(), value);
+        scene.facts = vec![
+            fact("operations", grouped(self.operations)),
+            fact("allocations", grouped(scene.lives.len() as u64)),
+            fact("streams", scene.streams.len().to_string()),
+            fact("most live", Bytes(scene.peak_live()).to_string()),
+            fact("violations", grouped(scene.marks.len() as u64 + self.hidden_marks)),
+        ];
+        scene
+    }
+
+    /// The lanes as they are shown; none where there are too many operations.
+    fn finish_order(&mut self) {
+        let mut order = std::mem::take(&mut self.order);
+        if self.is_too_long {
+            let shown = format!("more than {}: no lanes", grouped(OPERATIONS_MAX));
+            self.scene.facts.push(("order".to_owned(), shown));
+            return;
+        }
+        for id in order.lanes.iter().filter_map(|lane| lane.stream).collect::<Vec<_>>() {
+            self.stream(StreamId(id));
+        }
+        order.finish(&|id| {
+            let place = self.streams[&id];
+            (self.scene.streams[place as usize].clone(), place)
+        });
+        (self.scene.lanes, self.scene.operations, self.scene.arrows) = (order.lanes, order.operations, order.arrows);
+    }
+
+    // Words.
+
+    pub(super) fn stream(&mut self, stream: StreamId) -> u32 {
+        let streams = &mut self.scene.streams;
+        *self.streams.entry(stream).or_insert_with(|| {
+            streams.push(stream.to_string());
+            streams.len() as u32 - 1
+        })
+    }
+
+    pub(super) fn name(&mut self, names: &Names, name: Option<Name>) -> u32 {
+        name.and_then(|name| names.text(name)).map_or(0, |text| self.number(&text.clone()))
+    }
+
+    pub(super) fn place(&mut self, place: Place, names: &Names) -> u32 {
+        let key = match place {
+            Place::File { file, line } => (Some(file), line),
+            Place::Line(line) => (None, line),
+            Place::Unknown | Place::Process(_) | Place::Source(_) => return 0,
+        };
+        if let Some(&number) = self.places.get(&key) {
+            return number;
+        }
+        let number = self.number(&place.describe(names));
+        self.places.insert(key, number);
+        number
+    }
+
+    pub(super) fn number(&mut self, text: &str) -> u32 {
+        if let Some(&number) = self.numbers.get(text) {
+            return number;
+        }
+        let number = self.scene.strings.len() as u32;
+        self.scene.strings.push(text.to_owned());
+        self.numbers.insert(text.to_owned(), number);
+        number
+    }
+}

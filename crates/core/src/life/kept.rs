@@ -1,0 +1,82 @@
+//! Which uses of the same bytes something later may still have to come after.
+//!
+//! Knows which use needs an order with which; who comes before whom the caller says. The simple version keeps every use
+//! for ever. Here a use is dropped once a later write comes after it, or a later read if it is a read itself, because
+//! whatever must come after the later one then comes after it, too. (A read drops no write: another read need not come
+//! after the first, but must come after the write.) What stays are two antichains, of writes and of reads: two
+//! unordered kernels may read an allocation, and both must precede the free. (One "last access" would forget one of
+//! them, which is a well-known bug.)
+
+use std::fmt::Debug;
+
+use smallvec::SmallVec;
+
+use crate::op::Act;
+
+/// One thing done to memory, as whoever keeps lives of memory knows it.
+pub trait Done: Copy + PartialEq + Debug {
+    /// What was done.
+    fn act(&self) -> Act;
+}
+
+/// The uses of the same bytes: the writes, then the others.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Kept<D: Done> {
+    list: SmallVec<[D; 2]>,
+    writes: u32,
+}
+
+impl<D: Done> Kept<D> {
+    #[inline]
+    pub(super) fn new() -> Self {
+        Self { list: SmallVec::new(), writes: 0 }
+    }
+
+    #[inline]
+    pub(super) fn all(&self) -> &[D] {
+        &self.list
+    }
+
+    /// Those that an act has to come after, races looked for.
+    #[inline]
+    pub(super) fn before(&self, act: Act) -> &[D] {
+        let end = if act == Act::Read { self.writes as usize } else { self.list.len() };
+        &self.list[..end]
+    }
+
+    /// Adds a use, without dropping any.
+    pub(super) fn push(&mut self, new: D) {
+        let last = self.list.len();
+        self.list.push(new);
+        if new.act() == Act::Write {
+            self.list.swap(self.writes as usize, last);
+            self.writes += 1;
+        }
+    }
+
+    /// Adds a use, in place of those that it stands for: what comes after it comes after them.
+    #[inline]
+    pub(super) fn add(&mut self, new: D, is_before: impl Fn(&D) -> bool) {
+        // Nearly always there is just the use before, of the same kind.
+        if let [only] = &mut self.list[..]
+            && (only.act() == Act::Write) == (new.act() == Act::Write)
+            && is_before(only)
+        {
+            *only = new;
+            return;
+        }
+        let stays = |known: &D| (known.act() == Act::Write && new.act() != Act::Write) || !is_before(known);
+        self.retain(stays);
+        self.push(new);
+    }
+
+    pub(super) fn retain(&mut self, stays: impl Fn(&D) -> bool) {
+        let mut writes = 0;
+        self.list.retain(|known| {
+            let stays = stays(known);
+            writes += u32::from(stays && known.act() == Act::Write);
+            stays
+        });
+        self.writes = writes;
+    }
+}

@@ -1,0 +1,201 @@
+//! The rules that a program can break, by their stable names.
+//!
+//! A name never changes its meaning: programs and litmus files compare it.
+
+use crate::op::Act;
+
+/// Which rule is broken, or what could be better.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum Kind {
+    /// An access is not ordered after the allocation.
+    UseBeforeAlloc,
+    /// An access comes after the free, or nothing puts it before.
+    UseAfterFree,
+    /// A free is not ordered after the allocation.
+    FreeBeforeAlloc,
+    /// A free is not ordered after an access.
+    FreeBeforeUse,
+    /// Two accesses, one of them a write, are not ordered.
+    Race,
+    /// The allocation is freed already.
+    DoubleFree,
+    /// A free by a name whose number has another life by now.
+    StaleFree,
+    /// A launch starts before the operation that it relies on has completed.
+    WeakOrder,
+    /// Memory is never freed.
+    Leak,
+    /// A graph is launched again, and memory of its last launch is not freed.
+    UnfreedLaunch,
+    /// A launch frees what the launch before left, and nothing orders that after an access.
+    AutoFreeBeforeUse,
+    /// An instance would use addresses under which another instance's memory lives.
+    SharedAddresses,
+    /// A stream is used after it was destroyed.
+    StreamAfterDestroy,
+    /// An event is recorded again before its waiter waited: the first record is lost.
+    EventOverwritten,
+    /// Something is named that was never made, or is gone.
+    UnknownName,
+    /// An event and a stream are of different devices.
+    WrongDevice,
+    /// Work of a device uses memory of another whose pool does not grant it that.
+    NoAccess,
+    /// One operation names memory twice, once to write it.
+    Aliased,
+    /// A pool is used after it was destroyed.
+    PoolAfterDestroy,
+    /// Memory or an event is given to another process that cannot be.
+    NotShareable,
+    /// Memory is freed while another process holds it.
+    FreeWhileImported,
+    /// A side stream's captured work is not joined when the capture ends.
+    CaptureUnjoined,
+    /// A captured stream waits for an event from outside.
+    CaptureIsolation,
+    /// Something that cannot be captured: a synchronisation, a query, immediate memory, the legacy default stream.
+    CaptureUnsupported,
+    /// Two captures would be merged.
+    CaptureMerge,
+    /// Memory that is no graph's is freed in a capture.
+    CaptureForeignFree,
+    /// A capture is begun, used or ended where that is not possible.
+    CaptureState,
+    /// An external record or wait outside of a capture.
+    ExternalOutsideCapture,
+    /// A graph cannot have this node or edge.
+    GraphRefused,
+    /// Advice: a wait for something that is known already.
+    RedundantWait,
+    /// Advice: a wait for an event that orders nothing: never recorded, or not a completion.
+    EmptyWait,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: &[Kind] = &[
+        Kind::UseBeforeAlloc,
+        Kind::UseAfterFree,
+        Kind::FreeBeforeAlloc,
+        Kind::FreeBeforeUse,
+        Kind::Race,
+        Kind::DoubleFree,
+        Kind::StaleFree,
+        Kind::WeakOrder,
+        Kind::Leak,
+        Kind::UnfreedLaunch,
+        Kind::AutoFreeBeforeUse,
+        Kind::SharedAddresses,
+        Kind::StreamAfterDestroy,
+        Kind::EventOverwritten,
+        Kind::UnknownName,
+        Kind::WrongDevice,
+        Kind::NoAccess,
+        Kind::Aliased,
+        Kind::PoolAfterDestroy,
+        Kind::NotShareable,
+        Kind::FreeWhileImported,
+        Kind::CaptureUnjoined,
+        Kind::CaptureIsolation,
+        Kind::CaptureUnsupported,
+        Kind::CaptureMerge,
+        Kind::CaptureForeignFree,
+        Kind::CaptureState,
+        Kind::ExternalOutsideCapture,
+        Kind::GraphRefused,
+        Kind::RedundantWait,
+        Kind::EmptyWait,
+    ];
+
+    /// What an act breaks that does not come after the allocation.
+    #[inline]
+    pub fn before_alloc(act: Act) -> Kind {
+        if act == Act::Free { Kind::FreeBeforeAlloc } else { Kind::UseBeforeAlloc }
+    }
+
+    /// What an act breaks that does not come after a use.
+    #[inline]
+    pub fn before_use(act: Act) -> Kind {
+        if act == Act::Free { Kind::FreeBeforeUse } else { Kind::Race }
+    }
+
+    /// What an act breaks that comes after the free.
+    #[inline]
+    pub fn after_free(act: Act) -> Kind {
+        if act == Act::Free { Kind::DoubleFree } else { Kind::UseAfterFree }
+    }
+
+    /// A stable name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::UseBeforeAlloc => "use-before-alloc",
+            Kind::UseAfterFree => "use-after-free",
+            Kind::FreeBeforeAlloc => "free-before-alloc",
+            Kind::FreeBeforeUse => "free-before-use",
+            Kind::Race => "race",
+            Kind::DoubleFree => "double-free",
+            Kind::StaleFree => "stale-free",
+            Kind::WeakOrder => "weak-order",
+            Kind::Leak => "leak",
+            Kind::UnfreedLaunch => "unfreed-launch",
+            Kind::AutoFreeBeforeUse => "auto-free-before-use",
+            Kind::SharedAddresses => "shared-addresses",
+            Kind::StreamAfterDestroy => "stream-after-destroy",
+            Kind::EventOverwritten => "event-overwritten",
+            Kind::UnknownName => "unknown-name",
+            Kind::WrongDevice => "wrong-device",
+            Kind::NoAccess => "no-access",
+            Kind::Aliased => "aliased",
+            Kind::PoolAfterDestroy => "pool-after-destroy",
+            Kind::NotShareable => "not-shareable",
+            Kind::FreeWhileImported => "free-while-imported",
+            Kind::CaptureUnjoined => "capture-unjoined",
+            Kind::CaptureIsolation => "capture-isolation",
+            Kind::CaptureUnsupported => "capture-unsupported",
+            Kind::CaptureMerge => "capture-merge",
+            Kind::CaptureForeignFree => "capture-foreign-free",
+            Kind::CaptureState => "capture-state",
+            Kind::ExternalOutsideCapture => "external-outside-capture",
+            Kind::GraphRefused => "graph-refused",
+            Kind::RedundantWait => "redundant-wait",
+            Kind::EmptyWait => "empty-wait",
+        }
+    }
+
+    /// The kind with a name.
+    pub fn from_name(name: &str) -> Option<Kind> {
+        Kind::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+
+    /// Whether nothing is wrong: it could only be better.
+    pub fn is_advice(self) -> bool {
+        matches!(self, Kind::RedundantWait | Kind::EmptyWait)
+    }
+
+    /// Whether it is about when work runs: some schedule of the device touches memory that is not there, or lets one
+    /// access overtake another. The others are about what a program asks for.
+    pub fn is_about_order(self) -> bool {
+        use Kind::*;
+        matches!(self, UseBeforeAlloc | UseAfterFree | FreeBeforeAlloc | FreeBeforeUse | Race | DoubleFree | StaleFree)
+            || matches!(self, WeakOrder | AutoFreeBeforeUse | FreeWhileImported)
+    }
+
+    /// Whether the operation that it is found at was right by itself and is done all the same.
+    pub fn is_about_the_past(self) -> bool {
+        self.is_advice() || matches!(self, Kind::Leak | Kind::EventOverwritten)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_lead_back() {
+        for &kind in Kind::ALL {
+            assert_eq!(Kind::from_name(kind.name()), Some(kind));
+        }
+        assert_eq!(Kind::from_name("no-such-kind"), None);
+    }
+}

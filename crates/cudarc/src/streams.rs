@@ -1,0 +1,56 @@
+//! The streams that both libraries know. Each of cudarc's is taken over once, and kept until its work has completed: a
+//! [`Slice`](crate::Slice) that ends must come after all that any of them may have done with it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
+
+use cudarc::driver::CudaStream;
+
+use crate::error::Result;
+use crate::stream::Stream;
+
+/// CUDA's handle of the calling thread's default stream.
+const PER_THREAD: usize = 2;
+
+/// The streams that were taken over.
+#[derive(Debug, Default)]
+pub(crate) struct Streams(Mutex<Vec<Known>>);
+
+/// One of them.
+#[derive(Debug)]
+struct Known {
+    /// Whose it is, where it is a thread's default stream.
+    thread: Option<ThreadId>,
+    stream: Stream,
+}
+
+impl Known {
+    /// Whether the program still has it, or work is in it. It is held here, and by Millpond's own handle.
+    fn is_needed(&self) -> bool {
+        let stream = self.stream.cudarc();
+        let is_default = stream.cu_stream() as usize <= PER_THREAD;
+        is_default || Arc::strong_count(stream) > 2 || !self.stream.is_idle().unwrap_or(false)
+    }
+}
+
+impl Streams {
+    /// The stream that was taken over for one of cudarc's; where there is none yet it is made.
+    pub(crate) fn known_or(&self, stream: &CudaStream, take_over: impl FnOnce() -> Result<Stream>) -> Result<Stream> {
+        let thread = (stream.cu_stream() as usize == PER_THREAD).then(|| std::thread::current().id());
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.iter().find(|known| **known.stream.cudarc() == *stream && known.thread == thread) {
+            return Ok(known.stream.clone());
+        }
+        // Streams that the program has dropped are kept until their work has completed.
+        known.retain(Known::is_needed);
+        let stream = take_over()?;
+        known.push(Known { thread, stream: stream.clone() });
+        Ok(stream)
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Stream> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().map(|known| known.stream.clone()).collect()
+    }
+}

@@ -1,0 +1,34 @@
+//! Whether this process was forked from one that used the library.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{DriverError, Result};
+
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+/// It was.
+pub(super) fn set() {
+    IS_FORKED.store(true, Ordering::Relaxed);
+}
+
+/// Whether this process was forked from one that used the library.
+#[inline]
+pub fn is_forked() -> bool {
+    IS_FORKED.load(Ordering::Relaxed)
+}
+
+/// Refuses where the process was forked from one that used the library.
+///
+/// # Errors
+/// [`DriverError::Lost`], which says so.
+#[inline]
+pub fn refuse_forked() -> Result<()> {
+    if is_forked() { Err(forked()) } else { Ok(()) }
+}
+
+#[cold]
+fn forked() -> DriverError {
+    let reason = "this process was forked from the one that opened it, and it stays with that: use no device after a \
+                  fork, or exec a program that opens its own";
+    DriverError::Lost { reason: reason.into() }
+}

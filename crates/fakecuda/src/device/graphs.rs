@@ -1,0 +1,386 @@
+//! Graphs: built, captured, instantiated, launched.
+//!
+//! Knows nodes and edges, and the host device that runs them. A launch spreads its nodes over a few streams of the
+//! host, with no order between them but the edges': a missing edge shows. Launches of one instance follow each other.
+//!
+//! Stricter than the real one: a node after one that is not in its graph is refused; a stream that captures is not
+//! marked nor made to wait, or its capture is invalid; memory must be there when a node that uses it is added; where it
+//! is not when the graph is launched, the device is lost.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
+
+use millpond_driver::cuda::abi::graph::{CAPTURE_RELAXED, Graph as GraphHandle, GraphExec, GraphNode, UserObject};
+use millpond_driver::cuda::abi::{Code, Stream};
+use millpond_driver::{CopyKind, Driver, RawMark, RawStream, StreamFlags, Work};
+
+use super::{Device, HostFunction, State, answer, as_callback, fresh_handle, sides_of};
+use crate::memory::Side;
+
+/// How many streams of the host run a launch.
+const LANES: usize = 4;
+
+/// What a node does.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    Empty,
+    Fill { at: u64, bytes: u64, value: u8 },
+    Copy { to: u64, from: u64, bytes: u64, kind: CopyKind },
+    Host { function: HostFunction, data: usize },
+    Child(Vec<Item>),
+}
+
+/// A node, and the places of those that it comes after.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    action: Action,
+    after: Vec<usize>,
+}
+
+/// What a graph keeps of the program's; given back with its last holder.
+#[derive(Debug)]
+struct Object {
+    destroy: HostFunction,
+    data: usize,
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        let data = std::ptr::with_exposed_provenance_mut::<c_void>(self.data);
+        // SAFETY: the caller's promise of `cuUserObjectCreate`: it may be called once with this data, on any thread.
+        as_callback(|| unsafe { (self.destroy)(data) });
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Graph {
+    nodes: Vec<GraphNode>,
+    items: Vec<Item>,
+    objects: Vec<Arc<Object>>,
+}
+
+/// An instance: its nodes with those of its children among them.
+#[derive(Debug, Default)]
+struct Exec {
+    items: Vec<Item>,
+    /// Held until the last launch has completed.
+    _objects: Vec<Arc<Object>>,
+    /// The end of the last launch.
+    last: Mutex<Option<RawMark>>,
+}
+
+/// A stream that captures. Each thread has a default stream of its own, by one handle.
+type Key = (usize, Option<ThreadId>);
+
+fn key(stream: Stream) -> Key {
+    (stream.0, (stream == Stream::PER_THREAD).then(|| std::thread::current().id()))
+}
+
+/// What a stream captures.
+#[derive(Debug)]
+struct Capture {
+    /// None where something spoilt it.
+    graph: Option<Graph>,
+    mode: c_int,
+    thread: ThreadId,
+}
+
+const GLOBAL: c_int = 0;
+
+thread_local! {
+    /// What the thread lets captures forbid it.
+    static MODE: Cell<c_int> = const { Cell::new(GLOBAL) };
+}
+
+/// Sets the thread's mode; the one before.
+pub(crate) fn exchange_mode(mode: c_int) -> Result<c_int, Code> {
+    if (GLOBAL..=CAPTURE_RELAXED).contains(&mode) { Ok(MODE.replace(mode)) } else { Err(Code::INVALID_VALUE) }
+}
+
+/// The graphs of one device.
+#[derive(Debug, Default)]
+pub(crate) struct Graphs {
+    graphs: HashMap<usize, Graph>,
+    execs: HashMap<usize, Arc<Exec>>,
+    objects: HashMap<usize, Arc<Object>>,
+    /// What streams captured so far.
+    captures: HashMap<Key, Capture>,
+    lanes: Vec<RawStream>,
+}
+
+impl Graph {
+    fn push(&mut self, action: Action, after: &[GraphNode]) -> Result<GraphNode, Code> {
+        let place = |node: &GraphNode| self.nodes.iter().position(|it| it == node).ok_or(Code::INVALID_VALUE);
+        let after = after.iter().map(place).collect::<Result<_, _>>()?;
+        let node = GraphNode(fresh_handle());
+        self.nodes.push(node);
+        self.items.push(Item { action, after });
+        Ok(node)
+    }
+}
+
+impl Exec {
+    /// Adds items after others; the places of the last ones of each.
+    fn add(&mut self, items: &[Item], before: &[usize]) -> Vec<usize> {
+        let mut ends: Vec<Vec<usize>> = Vec::new();
+        for item in items {
+            let mut after: Vec<usize> = item.after.iter().flat_map(|place| ends[*place].iter().copied()).collect();
+            if item.after.is_empty() {
+                after.extend(before);
+            }
+            let end = match &item.action {
+                Action::Child(items) => self.add(items, &after),
+                action => {
+                    self.items.push(Item { action: action.clone(), after });
+                    vec![self.items.len() - 1]
+                }
+            };
+            ends.push(end);
+        }
+        let all: Vec<usize> = ends.into_iter().flatten().collect();
+        if all.is_empty() { before.to_vec() } else { all }
+    }
+}
+
+impl Graphs {
+    fn graph(&mut self, graph: GraphHandle) -> Result<&mut Graph, Code> {
+        self.graphs.get_mut(&graph.0).ok_or(Code::INVALID_VALUE)
+    }
+
+    /// A captured stream's work: whether that is where it went.
+    pub(crate) fn capture(&mut self, stream: Stream, action: Action) -> Result<bool, Code> {
+        let Some(capture) = self.captures.get_mut(&key(stream)) else { return Ok(false) };
+        let graph = capture.graph.as_mut().ok_or(Code::CAPTURE_INVALIDATED)?;
+        let after: Vec<GraphNode> = graph.nodes.last().copied().into_iter().collect();
+        graph.push(action, &after)?;
+        Ok(true)
+    }
+
+    /// What a captured stream cannot do spoils the capture.
+    pub(crate) fn spoil(&mut self, stream: Stream, code: Code) -> Result<(), Code> {
+        match self.captures.get_mut(&key(stream)) {
+            None => Ok(()),
+            Some(capture) => {
+                capture.graph = None;
+                Err(code)
+            }
+        }
+    }
+
+    /// Whether one of these streams captures; default streams of threads are such.
+    pub(crate) fn captures_any(&self, is_one: impl Fn(Stream) -> bool) -> bool {
+        self.captures.keys().any(|(stream, _)| is_one(Stream(*stream)))
+    }
+
+    pub(crate) fn forget_stream(&mut self, stream: Stream) {
+        self.captures.remove(&key(stream));
+    }
+}
+
+impl Device {
+    pub(crate) fn open_graph(&self) -> Result<GraphHandle, Code> {
+        let handle = fresh_handle();
+        self.state()?.graphs.graphs.insert(handle, Graph::default());
+        Ok(GraphHandle(handle))
+    }
+
+    pub(crate) fn close_graph(&self, graph: GraphHandle) -> Result<(), Code> {
+        // Dropped behind the lock: its objects are the program's.
+        let gone = self.state()?.graphs.graphs.remove(&graph.0);
+        gone.map(drop).ok_or(Code::INVALID_VALUE)
+    }
+
+    pub(crate) fn count_nodes(&self, graph: GraphHandle) -> Result<usize, Code> {
+        Ok(self.state()?.graphs.graph(graph)?.nodes.len())
+    }
+
+    pub(crate) fn add_node(&self, graph: GraphHandle, after: &[GraphNode], action: Action) -> Result<GraphNode, Code> {
+        let mut state = self.state()?;
+        // The real one may want to know the memory, too.
+        for side in sides_in(&action) {
+            state.memory.check_use(self.ordinal, side)?;
+        }
+        state.graphs.graph(graph)?.push(action, after)
+    }
+
+    pub(crate) fn add_child(
+        &self,
+        graph: GraphHandle,
+        after: &[GraphNode],
+        child: GraphHandle,
+    ) -> Result<GraphNode, Code> {
+        let mut state = self.state()?;
+        let Graph { items, objects, .. } = state.graphs.graph(child)?.clone();
+        let parent = state.graphs.graph(graph)?;
+        parent.objects.extend(objects);
+        parent.push(Action::Child(items), after)
+    }
+
+    pub(crate) fn open_object(&self, destroy: HostFunction, data: *mut c_void) -> Result<UserObject, Code> {
+        let (handle, data) = (fresh_handle(), data.expose_provenance());
+        self.state()?.graphs.objects.insert(handle, Arc::new(Object { destroy, data }));
+        Ok(UserObject(handle))
+    }
+
+    pub(crate) fn close_object(&self, object: UserObject) -> Result<(), Code> {
+        let gone = self.state()?.graphs.objects.remove(&object.0);
+        gone.map(drop).ok_or(Code::INVALID_VALUE)
+    }
+
+    /// The program's one reference goes to the graph.
+    pub(crate) fn keep_object(&self, graph: GraphHandle, object: UserObject) -> Result<(), Code> {
+        let mut state = self.state()?;
+        state.graphs.graph(graph)?;
+        let object = state.graphs.objects.remove(&object.0).ok_or(Code::INVALID_VALUE)?;
+        state.graphs.graph(graph)?.objects.push(object);
+        Ok(())
+    }
+
+    pub(crate) fn instantiate(&self, graph: GraphHandle) -> Result<GraphExec, Code> {
+        let mut state = self.state()?;
+        let Graph { items, objects, .. } = state.graphs.graph(graph)?.clone();
+        let mut exec = Exec { _objects: objects, ..Exec::default() };
+        exec.add(&items, &[]);
+        let handle = fresh_handle();
+        state.graphs.execs.insert(handle, Arc::new(exec));
+        Ok(GraphExec(handle))
+    }
+
+    pub(crate) fn close_exec(&self, exec: GraphExec) -> Result<(), Code> {
+        let gone = self.state()?.graphs.execs.remove(&exec.0);
+        gone.map(drop).ok_or(Code::INVALID_VALUE)
+    }
+
+    pub(crate) fn upload(&self, exec: GraphExec, stream: Stream) -> Result<(), Code> {
+        let mut state = self.state()?;
+        state.graphs.execs.get(&exec.0).ok_or(Code::INVALID_VALUE)?;
+        self.begin(&mut state, stream).map(drop)
+    }
+
+    pub(crate) fn begin_capture(&self, stream: Stream, mode: c_int) -> Result<(), Code> {
+        let mut state = self.state()?;
+        if matches!(stream, Stream(0) | Stream::LEGACY) {
+            return Err(Code::CAPTURE_UNSUPPORTED);
+        }
+        self.begin(&mut state, stream)?;
+        if state.graphs.captures.contains_key(&key(stream)) {
+            return Err(Code::ILLEGAL_STATE);
+        }
+        let (graph, thread) = (Some(Graph::default()), std::thread::current().id());
+        state.graphs.captures.insert(key(stream), Capture { graph, mode, thread });
+        Ok(())
+    }
+
+    /// A call that captures may forbid, as they do not see it: it spoils those that forbid it to this thread.
+    pub(crate) fn check_unsafe(&self) -> Result<(), Code> {
+        let (mode, thread) = (MODE.get(), std::thread::current().id());
+        let forbids = |capture: &&mut Capture| match (mode, capture.mode) {
+            (CAPTURE_RELAXED, _) | (_, CAPTURE_RELAXED) => false,
+            (GLOBAL, GLOBAL) => true,
+            _ => capture.thread == thread,
+        };
+        let mut is_forbidden = false;
+        for capture in self.state()?.graphs.captures.values_mut().filter(forbids) {
+            capture.graph = None;
+            is_forbidden = true;
+        }
+        if is_forbidden { Err(Code::CAPTURE_UNSUPPORTED) } else { Ok(()) }
+    }
+
+    /// Whether the stream captures: 1, or 2 where something spoilt that. The legacy stream cannot be asked while one
+    /// captures that it ties.
+    pub(crate) fn capture_status(&self, stream: Stream) -> Result<c_int, Code> {
+        let state = self.state()?;
+        if matches!(stream, Stream(0) | Stream::LEGACY) && state.is_tie_captured() {
+            return Err(Code::CAPTURE_IMPLICIT);
+        }
+        state.check_open(stream)?;
+        Ok(match state.graphs.captures.get(&key(stream)) {
+            None => 0,
+            Some(Capture { graph: Some(_), .. }) => 1,
+            Some(Capture { graph: None, .. }) => 2,
+        })
+    }
+
+    /// Whether any stream captures; what asks for all work spoils it.
+    pub(crate) fn spoil_all(&self) -> Result<(), Code> {
+        let captures = &mut self.state()?.graphs.captures;
+        captures.values_mut().for_each(|capture| capture.graph = None);
+        if captures.is_empty() { Ok(()) } else { Err(Code::CAPTURE_UNSUPPORTED) }
+    }
+
+    pub(crate) fn end_capture(&self, stream: Stream) -> Result<GraphHandle, Code> {
+        let mut state = self.state()?;
+        let captured = state.graphs.captures.remove(&key(stream)).ok_or(Code::ILLEGAL_STATE)?;
+        let graph = captured.graph.ok_or(Code::CAPTURE_INVALIDATED)?;
+        let handle = fresh_handle();
+        state.graphs.graphs.insert(handle, graph);
+        Ok(GraphHandle(handle))
+    }
+
+    pub(crate) fn launch(&self, exec: GraphExec, stream: Stream) -> Result<(), Code> {
+        let mut state = self.state()?;
+        let exec = state.graphs.execs.get(&exec.0).cloned().ok_or(Code::INVALID_VALUE)?;
+        state.graphs.spoil(stream, Code::CAPTURE_UNSUPPORTED)?;
+        let sides: Vec<_> = exec.items.iter().flat_map(|item| sides_in(&item.action)).collect();
+        if sides.iter().any(|side| state.memory.check_use(self.ordinal, *side).is_err()) {
+            state.fault = Some(Code::ILLEGAL_ADDRESS);
+            return Err(Code::ILLEGAL_ADDRESS);
+        }
+        let raw = self.begin(&mut state, stream)?;
+        let mut last = exec.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = *last {
+            answer(self.host.wait(raw, before))?;
+        }
+        self.replay(&mut state, &exec, raw)?;
+        // The program's things are needed until here.
+        let (keeps, host) = (exec.clone(), &self.host);
+        let task = Box::new(move || drop(keeps));
+        // SAFETY: the work touches no device memory.
+        answer(unsafe { host.submit(raw, &mut Some(Work::Run(task))) })?;
+        let over = answer(host.mark(raw))?;
+        *last = Some(over);
+        let over = answer(host.fence(over))?;
+        sides.into_iter().for_each(|side| state.memory.note_use(self.ordinal, over.clone(), side));
+        Ok(())
+    }
+
+    /// Submits the nodes to the lanes, between what `raw` has and what it gets.
+    fn replay(&self, state: &mut State, exec: &Exec, raw: RawStream) -> Result<(), Code> {
+        while state.graphs.lanes.len() < LANES {
+            state.graphs.lanes.push(answer(self.host.open_stream(StreamFlags::default()))?);
+        }
+        let lanes = &state.graphs.lanes;
+        let start = answer(self.host.mark(raw))?;
+        lanes.iter().try_for_each(|lane| answer(self.host.wait(*lane, start)))?;
+        let mut marks: Vec<RawMark> = Vec::with_capacity(exec.items.len());
+        for (place, item) in exec.items.iter().enumerate() {
+            let lane = lanes[place % LANES];
+            item.after.iter().try_for_each(|before| answer(self.host.wait(lane, marks[*before])))?;
+            let mut work = match item.action {
+                Action::Empty | Action::Child(_) => None,
+                Action::Fill { at, bytes, value } => Some(Work::Fill { at, bytes, value }),
+                Action::Copy { to, from, bytes, kind } => Some(Work::Copy { to, from, bytes, kind }),
+                Action::Host { function, data } => Some(Work::Run(self.host_task(function, data))),
+            };
+            // SAFETY: device memory was checked before, and is watched until the launch has completed; what is the
+            // host's is kept by the instance, or the caller's promise.
+            answer(unsafe { self.host.submit(lane, &mut work) })?;
+            marks.push(answer(self.host.mark(lane))?);
+        }
+        marks.into_iter().try_for_each(|mark| answer(self.host.wait(raw, mark)))
+    }
+}
+
+/// The device memory that a node uses.
+fn sides_in(action: &Action) -> impl Iterator<Item = Side> {
+    let sides = match *action {
+        Action::Fill { at, bytes, .. } => [Some(Side { at, bytes, is_written: true }), None],
+        Action::Copy { to, from, bytes, kind } => sides_of(to, from, bytes, kind),
+        Action::Empty | Action::Host { .. } | Action::Child(_) => [None, None],
+    };
+    sides.into_iter().flatten()
+}

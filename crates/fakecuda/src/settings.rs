@@ -1,0 +1,35 @@
+//! What a test sets by the environment.
+
+use std::sync::LazyLock;
+
+use millpond_core::units::GIB;
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Devices from this number on are peers of none.
+pub(crate) const PEERS: i32 = 64;
+
+/// How many devices there are.
+pub(crate) fn devices() -> usize {
+    static SETTING: LazyLock<u64> = LazyLock::new(|| setting("FAKECUDA_DEVICES", PEERS as u64 + 1));
+    *SETTING as usize
+}
+
+/// The memory of each device, in bytes.
+pub(crate) fn total_bytes() -> u64 {
+    setting("FAKECUDA_BYTES", 64 * GIB)
+}
+
+/// Whether the program's host memory counts as pageable: a copy with one side there has completed when its call
+/// returns.
+pub(crate) fn is_pageable() -> bool {
+    static SETTING: LazyLock<bool> = LazyLock::new(|| setting("FAKECUDA_PAGEABLE", 0) != 0);
+    *SETTING
+}
+
+/// Whether events pass between processes. The calls are there all the same, as in a real driver.
+pub(crate) fn has_ipc_events() -> bool {
+    setting("FAKECUDA_IPC_EVENTS", 1) != 0
+}

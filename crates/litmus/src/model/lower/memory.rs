@@ -1,0 +1,114 @@
+//! Names of memory become lives.
+
+use millpond_core::op::{Access, Act, Memory, What};
+
+use super::Lower;
+use crate::model::{Effect, Task};
+
+/// What a name leads to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Named {
+    /// A life.
+    Life(usize),
+    /// Another process's life, and the hold on it.
+    Lease(usize, usize),
+    /// Whatever life the latest launch gave an alloc node's memory.
+    Node,
+}
+
+impl Lower<'_> {
+    /// Whether that is an operation on memory; it is done then.
+    pub(super) fn memory_step(&mut self, what: &What) -> bool {
+        match *what {
+            What::Alloc { memory, stream, .. } => {
+                if !self.captured_alloc(stream, memory) {
+                    let life = self.begin(memory, false);
+                    self.submit(stream, vec![Effect::of_all(life, Act::Allocate)]);
+                }
+            }
+            What::AllocNow { memory, .. } => drop(self.begin(memory, true)),
+            What::Free { memory, stream } => {
+                if !self.captured_free(stream, memory) {
+                    let effects = self.effect(memory, Act::Free);
+                    self.submit(stream, effects);
+                }
+            }
+            What::FreeNow { memory } => {
+                let effects = self.effect(memory, Act::Free);
+                self.act(Vec::new(), effects);
+            }
+            What::Drop { memory } => {
+                // Memory that others hold stays until the last of them lets it go.
+                if !self.captured_drop(memory) && !self.is_lent(memory) {
+                    let effects = self.effect(memory, Act::Free);
+                    let needs = effects.iter().flat_map(|effect| self.users(effect.life)).collect();
+                    self.push(Task { needs, effects, who: "host".into(), ..Task::default() });
+                }
+            }
+            What::HostAccess { ref accesses } => {
+                let effects = self.effects(accesses);
+                self.act(Vec::new(), effects);
+            }
+            What::Export { memory, ticket } => {
+                let life = self.life(memory);
+                self.tickets.insert(ticket, life);
+            }
+            What::Import { ticket, memory } => {
+                if let Some(&life) = self.tickets.get(&ticket) {
+                    let lease = self.new_life(memory, true);
+                    self.model.lives[life].leases.push(lease);
+                    self.held.push((self.process(self.host), life, lease));
+                    self.named.insert(memory, Named::Lease(life, lease));
+                }
+            }
+            // What a process held is given back with it, and what it did has completed.
+            What::ProcessEnd { process } => {
+                let work = self.work_of(process, None);
+                self.told(work);
+                for (_, life, lease) in self.held.iter().filter(|(of, ..)| *of == process) {
+                    self.model.lives[*life].leases.retain(|it| it != lease);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn is_lent(&self, memory: Memory) -> bool {
+        matches!(self.named.get(&memory), Some(Named::Life(life)) if !self.model.lives[*life].leases.is_empty())
+    }
+
+    fn begin(&mut self, memory: Memory, is_there: bool) -> usize {
+        let life = self.new_life(memory, is_there);
+        self.named.insert(memory, Named::Life(life));
+        life
+    }
+
+    /// The life that a name leads to now; one that never begins where there is none.
+    pub(super) fn life(&mut self, memory: Memory) -> usize {
+        let found = match self.named.get(&memory) {
+            Some(Named::Life(life) | Named::Lease(life, _)) => Some(*life),
+            Some(Named::Node) => self.latest.get(&memory).copied(),
+            None => None,
+        };
+        found.unwrap_or_else(|| self.new_life(memory, false))
+    }
+
+    /// What an act on a name does to lives.
+    pub(super) fn effect(&mut self, memory: Memory, act: Act) -> Vec<Effect> {
+        match self.named.get(&memory).copied() {
+            // The end of a hold is no end of the life.
+            Some(Named::Lease(_, lease)) if act == Act::Free => vec![Effect::of_all(lease, act)],
+            Some(Named::Lease(life, lease)) => vec![Effect::of_all(lease, Act::Read), Effect::of_all(life, act)],
+            _ => vec![Effect::of_all(self.life(memory), act)],
+        }
+    }
+
+    pub(super) fn effects(&mut self, accesses: &[Access]) -> Vec<Effect> {
+        let of = |access: &Access| {
+            let (effects, part) = (self.effect(access.memory, access.act), access.part);
+            effects.into_iter().map(move |effect| Effect { part, ..effect })
+        };
+        accesses.iter().flat_map(of).collect()
+    }
+}

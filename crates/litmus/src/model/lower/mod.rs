@@ -1,0 +1,333 @@
+//! Streams, events and host threads become edges.
+//!
+//! A stream's task needs the stream's task before it, what its thread was told before it was submitted, and what the
+//! rules of default streams add. A wait needs the record that was the latest when it was called. Whoever is told that
+//! something has completed is a task of its host thread that needs it.
+
+mod graphs;
+mod memory;
+
+use std::collections::HashMap;
+
+use millpond_core::check::Settings;
+use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, ProcessId, StreamId, TicketId};
+use millpond_core::op::{Mark, Memory, Names, Start, StreamRole, What};
+
+use super::{Effect, LifeOf, Model, TASKS_MAX, Task, TooMuch};
+use crate::Program;
+use graphs::{Captured, Exec, Graph};
+use memory::Named;
+
+/// Streams of one process and device share a legacy default stream.
+type Home = (ProcessId, DeviceId);
+
+/// A stream of the program.
+#[derive(Debug)]
+struct Stream {
+    role: StreamRole,
+    home: Home,
+    name: Option<String>,
+    last: Option<usize>,
+    /// What work that may start early needs: what the run of launches that it joins needed.
+    early: Option<Vec<usize>>,
+}
+
+/// What an event stands for.
+#[derive(Clone, Debug)]
+enum Stands {
+    Task(usize),
+    Captured(GraphId, Vec<usize>),
+}
+
+/// A model in the making.
+struct Lower<'a> {
+    names: &'a Names,
+    called: &'a HashMap<AllocId, String>,
+    settings: Settings,
+    model: Model,
+    line: u32,
+    host: HostId,
+    streams: HashMap<StreamId, Stream>,
+    /// Blocking streams that were destroyed: their last tasks.
+    ended: HashMap<Home, Vec<usize>>,
+    events: HashMap<EventId, Stands>,
+    processes: HashMap<HostId, ProcessId>,
+    /// The last task of each host thread, or of all of a process as one.
+    timelines: HashMap<(ProcessId, HostId), usize>,
+    named: HashMap<Memory, Named>,
+    /// The life that the latest launch gave memory of an alloc node.
+    latest: HashMap<Memory, usize>,
+    tickets: HashMap<TicketId, usize>,
+    /// Which process holds which life, and the hold.
+    held: Vec<(ProcessId, usize, usize)>,
+    graphs: HashMap<GraphId, Graph>,
+    captures: HashMap<StreamId, Captured>,
+    execs: HashMap<ExecId, Exec>,
+    /// The launch before, of any instance with the same addresses.
+    families: HashMap<GraphId, usize>,
+}
+
+pub(super) fn lower(program: &Program) -> Result<Model, TooMuch> {
+    let Program { ops, names, settings, called, .. } = program;
+    let settings = *settings;
+    let mut lower = Lower {
+        names,
+        called,
+        settings,
+        model: Model { races: settings.races, ..Model::default() },
+        line: 0,
+        host: HostId(0),
+        streams: HashMap::new(),
+        ended: HashMap::new(),
+        events: HashMap::new(),
+        processes: HashMap::new(),
+        timelines: HashMap::new(),
+        named: HashMap::new(),
+        latest: HashMap::new(),
+        tickets: HashMap::new(),
+        held: Vec::new(),
+        graphs: HashMap::new(),
+        captures: HashMap::new(),
+        execs: HashMap::new(),
+        families: HashMap::new(),
+    };
+    for op in ops {
+        (lower.line, lower.host) = (op.place.line().unwrap_or(0), op.host);
+        lower.step(&op.what)?;
+        if lower.model.tasks.len() > TASKS_MAX {
+            return Err(TooMuch(format!("the program does more than {TASKS_MAX} things")));
+        }
+    }
+    lower.launch_what_is_left();
+    Ok(lower.model)
+}
+
+impl Lower<'_> {
+    fn step(&mut self, what: &What) -> Result<(), TooMuch> {
+        match *what {
+            What::HostStart { process } => {
+                self.processes.insert(self.host, process);
+            }
+            What::Tell { to } => {
+                let known: Vec<usize> = self.timeline(self.host).into_iter().chain(self.timeline(to)).collect();
+                let told = self.push(Task { needs: known, is_hidden: true, ..Task::default() });
+                self.timelines.insert(self.key(to), told);
+            }
+            What::StreamCreate { stream, role, device } => self.create(stream, role, device),
+            What::StreamName { stream, name } => {
+                let name = self.names.text(name).map(ToString::to_string);
+                self.stream(stream).name = name;
+            }
+            What::StreamSynchronize { stream } | What::StreamQuery { stream, is_idle: true } => {
+                if !self.captures.contains_key(&stream) {
+                    let needs = self.needs(stream);
+                    self.told(needs);
+                }
+            }
+            What::DeviceSynchronize => {
+                let work = self.work_of(self.process(self.host), None);
+                self.told(work);
+            }
+            What::SynchronizeDevice { device } => {
+                let work = self.work_of(self.process(self.host), Some(device));
+                self.told(work);
+            }
+            What::EventCopy { event, from } => {
+                let stands = self.events.get(&from).cloned();
+                match stands {
+                    Some(stands) => drop(self.events.insert(event, stands)),
+                    None => drop(self.events.remove(&event)),
+                }
+            }
+            What::EventDestroy { event } => drop(self.events.remove(&event)),
+            What::EventRecord { event, stream, external, mark } => self.record(event, stream, external, mark),
+            What::EventWait { event, stream, external } => self.wait(event, stream, external),
+            What::EventSynchronize { event } | What::EventQuery { event, is_over: true } => {
+                if let Some(Stands::Task(record)) = self.events.get(&event) {
+                    let record = *record;
+                    self.told(vec![record]);
+                }
+            }
+            What::Launch { stream, ref accesses, start, .. } => {
+                if !self.captured_work(stream, accesses) {
+                    let effects = self.effects(accesses);
+                    self.launch(stream, effects, start);
+                }
+            }
+            ref other => {
+                if !self.memory_step(other) {
+                    self.graph_step(other)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The last tasks of a process's streams.
+    fn work_of(&self, process: ProcessId, device: Option<DeviceId>) -> Vec<usize> {
+        let is_meant = |home: &(ProcessId, DeviceId)| home.0 == process && device.is_none_or(|it| it == home.1);
+        let open = self.streams.values().filter(|it| is_meant(&it.home)).filter_map(|it| it.last);
+        let ended = self.ended.iter().filter(|(home, _)| is_meant(home)).flat_map(|(_, last)| last);
+        open.chain(ended.copied()).collect()
+    }
+
+    fn create(&mut self, id: StreamId, role: StreamRole, device: DeviceId) {
+        let home = (self.process(self.host), device);
+        let new = Stream { role, home, name: None, last: None, early: None };
+        let old = self.streams.insert(id, new);
+        // The work of a stream whose number is given out again goes on.
+        if let Some(Stream { home, last: Some(last), .. }) = old {
+            self.ended.entry(home).or_default().push(last);
+        }
+    }
+
+    /// A stream; the legacy default stream is there without being made.
+    fn stream(&mut self, id: StreamId) -> &mut Stream {
+        let home = (self.process(self.host), DeviceId(0));
+        let made = || Stream { role: StreamRole::Legacy, home, name: None, last: None, early: None };
+        self.streams.entry(id).or_insert_with(made)
+    }
+
+    fn process(&self, host: HostId) -> ProcessId {
+        self.processes.get(&host).copied().unwrap_or(ProcessId(0))
+    }
+
+    fn key(&self, host: HostId) -> (ProcessId, HostId) {
+        let thread = if self.settings.threads_apart { host } else { HostId(0) };
+        (self.process(host), thread)
+    }
+
+    fn timeline(&self, host: HostId) -> Option<usize> {
+        self.timelines.get(&self.key(host)).copied()
+    }
+
+    /// What a stream's next task needs.
+    fn needs(&mut self, id: StreamId) -> Vec<usize> {
+        let timeline = self.timeline(self.host);
+        let (role, home, last) = (self.stream(id).role, self.stream(id).home, self.stream(id).last);
+        let is_blocking = |role| matches!(role, StreamRole::Blocking | StreamRole::PerThread);
+        let others = self.streams.values().filter(|it| it.home == home);
+        let mut needs: Vec<usize> = match role {
+            StreamRole::Legacy => {
+                let ended = self.ended.get(&home).into_iter().flatten().copied();
+                others.filter(|it| is_blocking(it.role)).filter_map(|it| it.last).chain(ended).collect()
+            }
+            StreamRole::NonBlocking => Vec::new(),
+            _ => others.filter(|it| it.role == StreamRole::Legacy).filter_map(|it| it.last).collect(),
+        };
+        needs.extend(last);
+        needs.extend(timeline);
+        needs
+    }
+
+    /// Appends a task.
+    fn push(&mut self, task: Task) -> usize {
+        let line = if task.line == 0 { self.line } else { task.line };
+        let (mut needs, at) = (task.needs, self.model.tasks.len());
+        needs.sort_unstable();
+        needs.dedup();
+        for effect in &task.effects {
+            self.model.lives[effect.life].users.push(at);
+        }
+        self.model.tasks.push(Task { needs, line, ..task });
+        at
+    }
+
+    /// Appends a task of a stream.
+    fn submit(&mut self, stream: StreamId, effects: Vec<Effect>) -> usize {
+        let (needs, who) = (self.needs(stream), self.who(stream));
+        let task = self.push(Task { needs, effects, who, ..Task::default() });
+        let stream = self.stream(stream);
+        stream.last = Some(task);
+        stream.early = None;
+        task
+    }
+
+    fn who(&mut self, stream: StreamId) -> String {
+        self.stream(stream).name.clone().unwrap_or_else(|| stream.to_string())
+    }
+
+    /// Work that may start before the work before it has completed, where that is to be looked at.
+    fn launch(&mut self, stream: StreamId, effects: Vec<Effect>, start: Start) {
+        let needs = self.needs(stream);
+        let early = self.stream(stream).early.take().filter(|_| start == Start::Early && self.settings.weak_order);
+        match early {
+            None => {
+                self.submit(stream, effects);
+                self.stream(stream).early = Some(needs);
+            }
+            Some(base) => {
+                let who = self.who(stream);
+                let timeline = self.timeline(self.host);
+                let own = base.iter().copied().chain(timeline).collect();
+                let work = self.push(Task { needs: own, effects, who, ..Task::default() });
+                let all = needs.iter().copied().chain([work]).collect();
+                let joined = self.push(Task { needs: all, is_hidden: true, ..Task::default() });
+                let stream = self.stream(stream);
+                (stream.last, stream.early) = (Some(joined), Some(base));
+            }
+        }
+    }
+
+    /// The calling thread does something itself, or is told that something has completed.
+    fn act(&mut self, mut needs: Vec<usize>, effects: Vec<Effect>) -> usize {
+        let key = self.key(self.host);
+        needs.extend(self.timelines.get(&key));
+        let task = self.push(Task { needs, effects, who: "host".into(), ..Task::default() });
+        self.timelines.insert(key, task);
+        task
+    }
+
+    fn told(&mut self, needs: Vec<usize>) {
+        self.act(needs, Vec::new());
+    }
+
+    fn record(&mut self, event: EventId, stream: StreamId, external: bool, mark: Mark) {
+        let stands = match self.captures.get(&stream) {
+            Some(_) if external => return self.captured_event(stream, event, true),
+            Some(captured) => Some(Stands::Captured(captured.graph, captured.tails.clone())),
+            None if external => None,
+            None => {
+                let early = self.stream(stream).early.clone();
+                let record = self.submit(stream, Vec::new());
+                self.stream(stream).early = early;
+                (mark == Mark::Completion).then_some(Stands::Task(record))
+            }
+        };
+        match stands {
+            Some(stands) => drop(self.events.insert(event, stands)),
+            None => drop(self.events.remove(&event)),
+        }
+    }
+
+    fn wait(&mut self, event: EventId, stream: StreamId, external: bool) {
+        if external {
+            if self.captures.contains_key(&stream) {
+                self.captured_event(stream, event, false);
+            }
+            return;
+        }
+        match self.events.get(&event).cloned() {
+            Some(Stands::Captured(graph, tails)) => self.join(stream, graph, tails),
+            Some(Stands::Task(record)) if !self.captures.contains_key(&stream) => {
+                let (mut needs, who) = (self.needs(stream), self.who(stream));
+                needs.push(record);
+                let task = self.push(Task { needs, who, ..Task::default() });
+                let stream = self.stream(stream);
+                (stream.last, stream.early) = (Some(task), None);
+            }
+            _ => {}
+        }
+    }
+
+    fn new_life(&mut self, memory: Memory, is_there: bool) -> usize {
+        let name = self.called.get(&memory.id).cloned().unwrap_or_else(|| memory.id.to_string());
+        self.model.lives.push(LifeOf { name, is_there, ..LifeOf::default() });
+        self.model.lives.len() - 1
+    }
+
+    /// The tasks that named a life so far.
+    fn users(&self, life: usize) -> Vec<usize> {
+        self.model.lives[life].users.clone()
+    }
+}

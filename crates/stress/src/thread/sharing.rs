@@ -1,0 +1,467 @@
+//! Memory that passes between processes: lent, used there, ordered back; in right orders and in wrong ones.
+//!
+//! The library checks each process against what it was told of the others when it imported. So what is wrong there is
+//! done on purpose only where it must be refused: whatever it cannot see is ordered first, by events, or left out. An
+//! importer has streams in the naive order like any other; what it does it does at once, so that every verdict of it
+//! is known where there is one thread.
+
+use std::sync::Arc;
+
+use millpond::share::Ticket;
+
+use crate::clock::Clock;
+use crate::finding::{finding, lock};
+use crate::import::import;
+use crate::importer::STREAMS;
+use crate::life::{Expect, Life};
+use crate::op::Op;
+use crate::oracle::{Line, Use};
+use crate::party::{ALL, Act, Doubt, Party};
+use crate::process::Process;
+use crate::random::{Random, mix};
+use crate::thread::{Thread, pick, place};
+use crate::work::Content;
+use crate::world::{Buf, Held};
+
+/// Another process at hand.
+#[derive(Debug)]
+pub(crate) struct Importer {
+    pub(crate) process: Process,
+    pub(crate) party: Arc<Party>,
+    /// Its streams.
+    pub(crate) lines: Vec<Arc<Line>>,
+    /// What its host knows.
+    pub(crate) host: Clock,
+    /// What it has imported.
+    pub(crate) loans: Vec<Loan>,
+    /// What it allocated, by the number of the life.
+    pub(crate) own: Vec<u64>,
+    /// Whether it was told something whose answer was not heard.
+    pub(crate) owes: bool,
+}
+
+/// An import of an importer.
+#[derive(Clone, Debug)]
+pub(crate) struct Loan {
+    /// Its name there.
+    pub(crate) name: u64,
+    /// Whose memory.
+    pub(crate) life: u64,
+    /// What it was told of when it imported, and must come after.
+    seen: Vec<Use>,
+    /// What other processes had done that was not over then: it may have been told of that, too.
+    open: Vec<Use>,
+    /// What was done under it.
+    uses: Vec<Use>,
+}
+
+/// A ticket.
+#[derive(Clone, Debug)]
+pub(crate) struct Offered {
+    ticket: Ticket,
+    life: u64,
+    /// What the host knew when it was given.
+    base: Clock,
+    is_used: bool,
+}
+
+impl Loan {
+    /// Whether all that was done under it comes before.
+    pub(crate) fn is_done(&self, knows: &Clock) -> bool {
+        self.uses.iter().all(|it| knows.covers(it.point))
+    }
+}
+
+impl Importer {
+    /// What the next operation of a stream comes after.
+    pub(crate) fn knows(&self, on: usize) -> Clock {
+        let mut knows = self.lines[on].now();
+        knows.join(&self.host);
+        knows
+    }
+
+    /// Its host was told that all of a stream has completed.
+    pub(crate) fn learn(&mut self, on: usize) {
+        let knows = self.knows(on);
+        self.host.join(&knows);
+        lock(&self.party.known).join(&knows);
+    }
+
+    /// Its streams, by number.
+    fn chains(&self) -> Vec<usize> {
+        self.lines.iter().map(|line| line.chain).collect()
+    }
+}
+
+impl Thread<'_> {
+    /// Says something to an importer, and hears what comes of it: the answer, unless it refused.
+    pub(crate) fn ask(&mut self, who: usize, line: &str, expect: Expect) -> Option<String> {
+        self.collect(who);
+        let Some(importer) = &mut self.importers[who] else { return None };
+        importer.process.tell(line);
+        let answer = importer.process.hear();
+        let call = format!("`{line}` of process {}", importer.process.id());
+        self.say(format_args!("// {call}: {answer}"));
+        self.judge_answer(&call, expect, &answer).then_some(answer)
+    }
+
+    /// Hears an answer that was not waited for.
+    pub(crate) fn collect(&mut self, who: usize) {
+        let Some(importer) = self.importers[who].as_mut().filter(|it| it.owes) else { return };
+        importer.owes = false;
+        let answer = importer.process.hear();
+        self.judge_answer("what an importer was told before", Expect::Accepted, &answer);
+    }
+
+    fn judge_answer(&self, call: &str, expect: Expect, answer: &str) -> bool {
+        if answer.starts_with("wrong") {
+            finding(&format!("{call}: {answer}"));
+        }
+        let is_done = answer.starts_with("ok") || answer == "right";
+        match (is_done, expect) {
+            (true, Expect::Refused) => finding(&format!("{call}: accepted, and it is wrong")),
+            (false, Expect::Accepted) => finding(&format!("{call}: refused, and it is right: {answer}")),
+            _ => {}
+        }
+        if !is_done {
+            self.world.oracle.figures.refusals.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        is_done
+    }
+
+    /// The ticket in an answer.
+    pub(crate) fn ticket_of(answer: &str) -> Ticket {
+        let text = answer.strip_prefix("ok ").unwrap_or(answer);
+        text.parse().unwrap_or_else(|error| finding(&format!("`{answer}` has no ticket: {error}")))
+    }
+
+    pub(crate) fn spawn(&mut self, op: Op) {
+        let at = op.a as usize % self.importers.len();
+        if self.importers[at].is_some() {
+            return;
+        }
+        let process = Process::take();
+        self.say(format_args!("// process {} comes", process.id()));
+        let lines = (0..STREAMS).map(|_| {
+            let (nowhere, tie) = (usize::MAX, crate::oracle::Tie::Free);
+            self.world.oracle.open(nowhere, tie, Clock::default())
+        });
+        let (lines, party) = (lines.collect(), Arc::default());
+        let (host, loans, own) = Default::default();
+        self.importers[at] = Some(Importer { process, party, lines, host, loans, own, owes: false });
+    }
+
+    /// A life at hand, or one that was dropped while others had it.
+    pub(crate) fn life_of(&mut self, id: u64) -> Option<&mut Life> {
+        let live = self.bufs.iter_mut().flatten().map(|buf| &mut buf.life);
+        live.chain(self.parked.iter_mut().map(|(life, _)| life)).find(|life| life.id == id)
+    }
+
+    /// Whether some importer holds it, or holds this memory of its own.
+    pub(crate) fn is_lent_out(&self, life: &Life) -> bool {
+        self.importers.iter().flatten().any(|it| it.loans.iter().any(|loan| loan.life == life.id))
+    }
+
+    /// Whether what others did to a buffer, and this process was not told of, comes before a use. Where it does not it
+    /// is ordered.
+    pub(crate) fn is_safe(&mut self, held: &Held, at: usize, act: Act) -> bool {
+        let is_open = |thread: &Self| {
+            let knows = thread.hear(&held.line);
+            let Some(buf) = &thread.bufs[at] else { return true };
+            let loans = thread.importers.iter().flatten().flat_map(|it| &it.loans);
+            let mut uses = loans.filter(|loan| loan.life == buf.life.id).flat_map(|loan| &loan.uses);
+            uses.any(|it| it.meets(act, ALL) && !knows.covers(it.point))
+        };
+        if is_open(self) {
+            self.order_abroad(held, at);
+        }
+        !is_open(self)
+    }
+
+    /// Puts a stream after all that other processes did to a buffer, by events of theirs.
+    pub(crate) fn order_abroad(&mut self, held: &Held, at: usize) {
+        for who in 0..self.importers.len() {
+            for on in 0..STREAMS {
+                let knows = self.hear(&held.line);
+                let (Some(importer), Some(buf)) = (&self.importers[who], &self.bufs[at]) else { break };
+                let chain = importer.lines[on].chain;
+                let points = buf.life.uses.iter().map(|it| it.point).chain([buf.life.born]);
+                if points.filter(|point| point.chain == chain).all(|point| knows.covers(point)) {
+                    continue;
+                }
+                if let Some((event, clock)) = self.event_abroad(who, on) {
+                    self.wait_for(held, &event, &clock);
+                }
+            }
+        }
+    }
+
+    /// An event of another process, imported: what comes before it.
+    pub(crate) fn event_abroad(&mut self, who: usize, on: usize) -> Option<(millpond::Event, Clock)> {
+        let device = self.device(0)?;
+        let answer = self.ask(who, &format!("record {on}"), Expect::Accepted)?;
+        let importer = self.importers[who].as_ref()?;
+        let mut clock = importer.knows(on);
+        // What it says of this process's own streams is not believed.
+        self.world.oracle.lines_of(0).iter().for_each(|line| clock.forget(line.chain));
+        lock(&importer.party.reached).join(&clock);
+        let event = device.import_event(&Self::ticket_of(&answer));
+        self.judge("import_event", Expect::Accepted, event.as_ref().err());
+        event.ok().map(|event| (event, clock))
+    }
+
+    /// Puts a stream of an importer after what a stream of this process comes after.
+    pub(crate) fn order_importer(&mut self, who: usize, on: usize, held: &Held) {
+        let Some((event, mut clock)) = self.event_of(held) else { return };
+        let ticket = event.export();
+        self.judge("Event::export", Expect::Accepted, ticket.as_ref().err());
+        let Ok(ticket) = ticket else { return };
+        if self.ask(who, &format!("wait {on} {ticket}"), Expect::Accepted).is_some()
+            && let Some(importer) = &self.importers[who]
+        {
+            importer.chains().into_iter().for_each(|chain| clock.forget(chain));
+            lock(&importer.lines[on].clock).join(&clock);
+        }
+    }
+
+    pub(crate) fn lend(&mut self, op: Op) {
+        let (Some(held), Some(at), Some(who)) =
+            (self.stream(op.a), pick(&self.bufs, op.b), pick(&self.importers, op.c))
+        else {
+            return;
+        };
+        let mut random = Random::new(u64::from(op.c));
+        let how = random.below(4);
+        self.order(&held, at);
+        if how == 0 {
+            self.synchronize(0);
+        }
+        let base = self.host(0);
+        let Some(buf) = &mut self.bufs[at] else { return };
+        let expect = match buf.life.is_shareable && buf.life.from.is_none() {
+            true => Expect::Accepted,
+            false => Expect::Refused,
+        };
+        let id = buf.life.id;
+        self.world.say(self.number, format_args!("let ticket = b{id}.export()?;"));
+        let ticket = buf.buffer.export();
+        buf.life.is_lent |= ticket.is_ok();
+        self.judge(&format!("export of b{id}"), expect, ticket.as_ref().err());
+        let Ok(ticket) = ticket else { return };
+        let mut offered = Offered { ticket, life: id, base, is_used: false };
+        if random.chance(85) {
+            let on = random.below(STREAMS as u64) as usize;
+            if how == 1 {
+                self.order_importer(who, on, &held);
+            }
+            self.import_there(who, &mut offered);
+            if how == 2 {
+                self.order_importer(who, on, &held);
+            }
+        }
+        if !offered.is_used || random.chance(20) {
+            let to = place(&self.tickets, op.a);
+            self.tickets[to] = Some(offered);
+        }
+    }
+
+    /// An importer imports.
+    fn import_there(&mut self, who: usize, offered: &mut Offered) {
+        let name = self.world.number();
+        let live = self.bufs.iter().flatten().find(|buf| buf.life.id == offered.life);
+        let seen = live.map(|buf| {
+            let born = Use { point: buf.life.born, part: ALL, writes: true, frees: false, party: None, done: None };
+            let uses = buf.life.uses.iter().filter(|it| it.party.is_none()).cloned();
+            let is_open = |it: &&Use| it.party.as_ref().is_some_and(|party| !party.is_over(it.point));
+            let open: Vec<Use> = buf.life.uses.iter().filter(is_open).cloned().collect();
+            (uses.chain([born]).filter(|it| !offered.base.covers(it.point)).collect(), open)
+        });
+        let expect = match seen.is_some() && !offered.is_used {
+            true => Expect::Accepted,
+            false => Expect::Refused,
+        };
+        if self.ask(who, &format!("import {name} {}", offered.ticket), expect).is_some()
+            && let (Some(importer), Some((seen, open))) = (&mut self.importers[who], seen)
+        {
+            offered.is_used = true;
+            importer.loans.push(Loan { name, life: offered.life, seen, open, uses: Vec::new() });
+        }
+    }
+
+    pub(crate) fn redeem(&mut self, op: Op) {
+        let (Some(at), Some(who)) = (pick(&self.tickets, op.a), pick(&self.importers, op.b)) else { return };
+        let Some(mut offered) = self.tickets[at].take() else { return };
+        if op.c.is_multiple_of(8)
+            && let Some(device) = self.device(0)
+        {
+            self.say(format_args!("device0.revoke(&ticket);"));
+            let was_good = device.revoke(&offered.ticket);
+            if was_good && offered.is_used {
+                finding("a ticket that was used can be revoked");
+            }
+            offered.is_used = true;
+        }
+        self.import_there(who, &mut offered);
+        if op.c & 1 == 0 {
+            self.tickets[at] = Some(offered);
+        }
+    }
+
+    /// What an importer's stream knows, and whether a use of it there is right. Orders what the library does not see
+    /// there, and the rest by chance; none where that cannot be ordered.
+    pub(crate) fn ready(&mut self, who: usize, loan: &Loan, on: usize, act: Act, orders: bool) -> Option<bool> {
+        let look = |thread: &mut Self| {
+            let life = thread.life_of(loan.life)?.clone();
+            let importer = thread.importers[who].as_ref()?;
+            let knows = importer.knows(on);
+            let is_among = |list: &[Use], it: &Use| list.iter().any(|other| other.point == it.point);
+            let is_open = |it: &&Use| it.meets(act, ALL) && !knows.covers(it.point);
+            let is_right = !loan.seen.iter().any(|it| is_open(&it)) && !loan.uses.iter().any(|it| is_open(&it));
+            // What the library does not know of there; what others did and has completed needs no order.
+            let is_unseen = |it: &&Use| !is_among(&loan.seen, it) && !is_among(&loan.uses, it);
+            let is_over = |it: &Use| it.party.as_ref().is_some_and(|party| party.is_over(it.point));
+            let ended = |it: &&Use| is_over(it) && !is_among(&loan.open, it);
+            let mut unseen = life.uses.iter().chain(&loan.open).filter(is_unseen).filter(|it| !it.frees && !ended(it));
+            let is_safe = !unseen.any(|it| is_open(&it));
+            Some((is_right, is_safe))
+        };
+        let (is_right, is_safe) = look(self)?;
+        if is_safe && (is_right || !orders) {
+            return Some(is_right);
+        }
+        let at = self.bufs.iter().position(|buf| buf.as_ref().is_some_and(|buf| buf.life.id == loan.life))?;
+        let held = self.stream(loan.name as u32)?;
+        self.order(&held, at);
+        self.order_importer(who, on, &held);
+        let (is_right, is_safe) = look(self)?;
+        is_safe.then_some(is_right)
+    }
+
+    /// What is expected of an importer.
+    pub(crate) fn expect_there(&self, is_right: bool) -> Expect {
+        match is_right {
+            true => Expect::Accepted,
+            false if self.world.is_exact() => Expect::Refused,
+            false => Expect::Either,
+        }
+    }
+
+    /// One of an importer's loans.
+    pub(crate) fn loan(&self, op: Op) -> Option<(usize, usize, Loan)> {
+        let who = pick(&self.importers, op.a)?;
+        let loans = &self.importers[who].as_ref()?.loans;
+        let at = (op.b as usize).checked_rem(loans.len())?;
+        Some((who, at, loans[at].clone()))
+    }
+
+    pub(crate) fn work(&mut self, op: Op) {
+        let Some((who, at, loan)) = self.loan(op) else { return };
+        let on = op.c as usize % STREAMS;
+        let act = if op.c >> 3 & 1 == 0 { Act::Read } else { Act::Write };
+        let Some(is_right) = self.ready(who, &loan, on, act, op.c >> 4 & 3 != 0) else { return };
+        let expect = self.expect_there(is_right);
+        let content = match act {
+            Act::Read => self.life_of(loan.life).map(|life| life.content).filter(|_| is_right),
+            _ => Some(Content::Words(mix(self.world.number() ^ u64::from(op.c) << 32))),
+        };
+        let content = content.unwrap_or(Content::Unknown);
+        let text = content.to_text();
+        let name = loan.name;
+        let (micros, is_late) = (self.micros(op.c) * 4, expect == Expect::Accepted && op.c >> 6 & 1 == 0);
+        let line = match act {
+            Act::Read => format!("check {on} {name} {text}"),
+            _ if op.c >> 7 & 3 == 0 => format!("put {on} {name} {text}"),
+            _ => format!("fill {on} {name} {text} {micros}"),
+        };
+        if act == Act::Write && is_late {
+            self.collect(who);
+            self.say(format_args!("// an importer is told `{line}`"));
+            let Some(importer) = &mut self.importers[who] else { return };
+            importer.process.tell(&line);
+            importer.owes = true;
+        } else if self.ask(who, &line, expect).is_none() {
+            return;
+        }
+        self.used_there(who, at, on, act);
+        match act {
+            Act::Write => {
+                if let Some(life) = self.life_of(loan.life) {
+                    life.content = content;
+                }
+            }
+            // It has waited for the copy.
+            _ => self.importers[who].iter_mut().for_each(|importer| importer.learn(on)),
+        }
+    }
+
+    /// An importer used what it has imported.
+    pub(crate) fn used_there(&mut self, who: usize, at: usize, on: usize, act: Act) {
+        let Some(importer) = &mut self.importers[who] else { return };
+        let point = importer.lines[on].step(None);
+        let party = Arc::clone(&importer.party);
+        let (writes, frees) = (act == Act::Write, act == Act::Free);
+        let done = Use { point, part: ALL, writes, frees, party: Some(Arc::clone(&party)), done: None };
+        let Some(loan) = importer.loans.get_mut(at) else { return };
+        let id = loan.life;
+        loan.uses.push(done.clone());
+        if let Some(life) = self.life_of(id) {
+            life.uses.push(done);
+            if writes {
+                life.doubt = Some(Doubt { party, point });
+            }
+        }
+    }
+
+    /// An importer allocates and lends it to this process.
+    pub(crate) fn borrow(&mut self, op: Op) {
+        let Some(who) = pick(&self.importers, op.a) else { return };
+        let (Some(device), mut random) = (self.device(0), Random::new(u64::from(op.c))) else { return };
+        let (id, len, on) = (self.world.number(), 1 + random.below(1 << 13), random.below(STREAMS as u64) as usize);
+        let content = Content::Words(mix(random.number()));
+        let told =
+            [format!("alloc {on} {id} {len}"), format!("fill {on} {id} {} {}", content.to_text(), random.below(300))];
+        if told.iter().any(|line| self.ask(who, line, Expect::Accepted).is_none()) {
+            return;
+        }
+        let points = self.importers[who].as_ref().map(|it| (it.lines[on].step(None), it.lines[on].step(None)));
+        if random.chance(40) && self.ask(who, &format!("sync {on}"), Expect::Accepted).is_some() {
+            self.importers[who].iter_mut().for_each(|importer| importer.learn(on));
+        }
+        let Some(answer) = self.ask(who, &format!("export {id}"), Expect::Accepted) else { return };
+        let (Some(importer), Some((mut born, mut filled))) = (&mut self.importers[who], points) else { return };
+        importer.own.push(id);
+        let party = Arc::clone(&importer.party);
+        let doubt = Doubt { party: Arc::clone(&party), point: filled };
+        if importer.host.covers(filled) {
+            // It goes with the ticket that this has completed.
+            (born.seq, filled.seq) = (0, 0);
+        }
+        if random.chance(10) {
+            return self.leave_ticket(who, &answer);
+        }
+        self.say(format_args!("let b{id} = device0.import(ticket)?;"));
+        let buffer = import(&device, &Self::ticket_of(&answer));
+        self.judge("import", Expect::Accepted, buffer.as_ref().err());
+        let Ok(buffer) = buffer else { return };
+        self.world.oracle.claim(id, buffer.address(), buffer.bytes(), None);
+        let party_of = Some(Arc::clone(&party));
+        let wrote = Use { point: filled, part: ALL, writes: true, frees: false, party: party_of, done: None };
+        let life = Life {
+            id,
+            born,
+            uses: vec![wrote],
+            content,
+            device: 0,
+            used: None,
+            may_be_freed: false,
+            launched_by: None,
+            is_in_graph: false,
+            from: Some(party),
+            is_lent: false,
+            is_shareable: false,
+            doubt: Some(doubt),
+        };
+        let at = place(&self.bufs, op.b);
+        self.put(at, Buf { buffer, life, after: None });
+    }
+}

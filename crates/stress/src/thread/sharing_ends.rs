@@ -1,0 +1,241 @@
+//! How what was lent comes back: given back, asked for, or left behind by a process that is killed.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::import::import;
+use crate::importer::STREAMS;
+use crate::kind::Kind;
+use crate::life::Expect;
+use crate::op::Op;
+use crate::party::Act;
+use crate::random::{Random, mix};
+use crate::thread::sharing::Importer;
+use crate::thread::{Thread, pick};
+use crate::work::Content;
+use crate::world::Buf;
+
+impl Thread<'_> {
+    /// An importer lets go of something.
+    pub(crate) fn give_return(&mut self, op: Op) {
+        let Some((who, at, loan)) = self.loan(op) else { return };
+        let (on, name) = (op.c as usize % STREAMS, loan.name);
+        if op.c >> 3 & 1 == 0 {
+            self.unpark(loan.life, 1);
+            self.ask(who, &format!("drop {name}"), Expect::Accepted);
+        } else {
+            // It comes after what it did itself, and what it was told of it need not.
+            let is_right = self.importers[who].as_ref().is_some_and(|it| loan.is_done(&it.knows(on)));
+            let expect = if is_right { Expect::Accepted } else { Expect::Refused };
+            self.unpark(loan.life, 1);
+            if self.ask(who, &format!("free {on} {name}"), expect).is_none() {
+                return;
+            }
+            self.used_there(who, at, on, Act::Free);
+        }
+        self.importers[who].iter_mut().for_each(|it| drop(it.loans.remove(at)));
+    }
+
+    /// Memory that was dropped here is free where nobody holds it any more but `holders`.
+    fn unpark(&mut self, id: u64, holders: usize) {
+        let loans = self.importers.iter().flatten().flat_map(|it| &it.loans);
+        if loans.filter(|loan| loan.life == id).count() > holders {
+            return;
+        }
+        if let Some(at) = self.parked.iter().position(|(life, _)| life.id == id) {
+            let (life, address) = self.parked.swap_remove(at);
+            self.world.oracle.release(life.id, address, &life.uses);
+        }
+    }
+
+    /// What orders: an importer synchronises, orders its streams, is waited for or waits.
+    pub(crate) fn ask_importer(&mut self, op: Op) {
+        let Some(who) = pick(&self.importers, op.a) else { return };
+        let on = op.c as usize % STREAMS;
+        match op.c >> 3 & 7 {
+            0 | 1 => {
+                if self.ask(who, &format!("sync {on}"), Expect::Accepted).is_some() {
+                    self.importers[who].iter_mut().for_each(|importer| importer.learn(on));
+                }
+            }
+            2 => {
+                let other = (on + 1) % STREAMS;
+                self.ask(who, &format!("order {on} {other}"), Expect::Accepted);
+                let Some(importer) = &self.importers[who] else { return };
+                let knows = importer.knows(other);
+                crate::finding::lock(&importer.lines[on].clock).join(&knows);
+            }
+            3 | 4 => {
+                if let Some(held) = self.stream(op.b) {
+                    self.order_importer(who, on, &held);
+                }
+            }
+            5 => {
+                let Some((event, clock)) = self.event_abroad(who, on) else { return };
+                self.say(format_args!("event.synchronize()?; // of another process, after {clock:?}"));
+                let waited = event.synchronize();
+                self.judge("Event::synchronize", Expect::Accepted, waited.as_ref().err());
+                if waited.is_ok() {
+                    self.learn(0, &clock, "Event::synchronize");
+                }
+            }
+            _ => {
+                if let (Some(held), Some((event, clock))) = (self.stream(op.b), self.event_abroad(who, on)) {
+                    self.wait_for(&held, &event, &clock);
+                }
+            }
+        }
+    }
+
+    /// An importer lets go of memory of its own: by a free only where this process has let go.
+    pub(crate) fn repay(&mut self, op: Op) {
+        let Some(who) = pick(&self.importers, op.a) else { return };
+        let Some(importer) = &self.importers[who] else { return };
+        let Some(at) = (op.b as usize).checked_rem(importer.own.len()) else { return };
+        let name = importer.own[at];
+        let is_held = self.bufs.iter().flatten().any(|buf| buf.life.id == name);
+        let on = op.c as usize % STREAMS;
+        let (line, expect) = match op.c >> 3 & 1 {
+            0 => (format!("drop {name}"), Expect::Accepted),
+            _ if is_held => (format!("free {on} {name}"), Expect::Refused),
+            _ => (format!("free {on} {name}"), Expect::Either),
+        };
+        if self.ask(who, &line, expect).is_some() {
+            self.importers[who].iter_mut().for_each(|it| it.own.retain(|own| *own != name));
+        }
+    }
+
+    /// A ticket that its exporter does not live to see used, or that nobody uses.
+    pub(crate) fn leave_ticket(&mut self, who: usize, answer: &str) {
+        if self.world.number() & 1 == 0 {
+            return;
+        }
+        self.kill(who);
+        if let Some(device) = self.device(0) {
+            let refused = import(&device, &Self::ticket_of(answer));
+            self.judge("import from a process that was killed", Expect::Refused, refused.as_ref().err());
+        }
+    }
+
+    /// An importer is told much, and killed in the middle of it.
+    pub(crate) fn flood(&mut self, op: Op) {
+        let Some(who) = pick(&self.importers, op.a) else { return };
+        let mut random = Random::new(u64::from(op.c));
+        let on = random.below(STREAMS as u64) as usize;
+        let mut lines = Vec::new();
+        let loans = self.importers[who].as_ref().map(|it| it.loans.clone()).unwrap_or_default();
+        for loan in loans {
+            if self.ready(who, &loan, on, Act::Write, true) != Some(true) {
+                continue;
+            }
+            if let Some(life) = self.life_of(loan.life) {
+                (life.content, life.doubt) = (Content::Unknown, None);
+            }
+            let content = Content::Words(mix(random.number())).to_text();
+            lines.push(format!("fill {on} {} {content} {}", loan.name, random.below(800)));
+            if random.chance(40) {
+                lines.push(format!("{} {}", if random.chance(50) { "drop" } else { "free 0" }, loan.name));
+            }
+        }
+        if let Some(buf) = pick(&self.bufs, op.b).and_then(|at| self.bufs[at].as_mut())
+            && let Ok(ticket) = buf.buffer.export()
+        {
+            buf.life.is_lent = true;
+            lines.push(format!("import {} {ticket}", self.world.number()));
+        }
+        if let Some(held) = self.stream(op.b)
+            && let Some((event, _)) = self.event_of(&held)
+            && let Ok(ticket) = event.export()
+        {
+            lines.push(format!("wait {on} {ticket}"));
+        }
+        lines.extend([format!("alloc {on} 0 5000"), "export 0".to_owned(), format!("record {on}")]);
+        self.collect(who);
+        let Some(importer) = &mut self.importers[who] else { return };
+        let shift = random.below(lines.len() as u64) as usize;
+        lines.rotate_left(shift);
+        let lines: Vec<String> = lines.into_iter().take_while(|line| line != "export 0" || shift == 0).collect();
+        self.world.say(self.number, format_args!("// process {} is told {lines:?}", importer.process.id()));
+        lines.iter().for_each(|line| importer.process.tell(line));
+        std::thread::sleep(Duration::from_micros(random.below(2500)));
+        self.kill(who);
+    }
+
+    pub(crate) fn end_importer(&mut self, op: Op) {
+        let Some(who) = pick(&self.importers, op.a) else { return };
+        match op.kind {
+            Kind::Kill => self.kill(who),
+            _ => self.hang_up(who),
+        }
+    }
+
+    /// An importer has nothing more to say: what it holds ends with it.
+    fn part(&mut self, who: usize) -> Option<Importer> {
+        let mut importer = self.importers[who].take()?;
+        let loans = std::mem::take(&mut importer.loans);
+        loans.iter().for_each(|loan| self.unpark(loan.life, 0));
+        Some(importer)
+    }
+
+    /// It is killed; nothing is known any more of what it may not have written.
+    fn kill(&mut self, who: usize) {
+        let Some(importer) = self.part(who) else { return };
+        self.say(format_args!("// process {} is killed", importer.process.id()));
+        importer.party.is_gone.store(true, Ordering::Release);
+        importer.process.kill();
+        let lives = self.bufs.iter_mut().flatten().map(|buf| &mut buf.life);
+        for life in lives.chain(self.parked.iter_mut().map(|(life, _)| life)) {
+            if life.doubt.as_ref().is_some_and(|doubt| doubt.is_true()) {
+                life.content = Content::Unknown;
+            }
+        }
+    }
+
+    /// Nobody talks to it any more: it ends by itself, after all that it was told.
+    fn hang_up(&mut self, who: usize) {
+        self.collect(who);
+        let Some(mut importer) = self.part(who) else { return };
+        self.say(format_args!("// process {} is left alone", importer.process.id()));
+        (0..STREAMS).for_each(|on| importer.learn(on));
+        importer.process.hang_up();
+        importer.party.is_gone.store(true, Ordering::Release);
+    }
+
+    /// An exporter's device lives as long as something of it is imported, or was, and the host was not told that what
+    /// was done with that has completed.
+    fn drop_imports_of(&mut self, who: usize) {
+        let Some(party) = self.importers[who].as_ref().map(|it| std::sync::Arc::clone(&it.party)) else { return };
+        let is_of = |buf: &mut Buf| buf.life.from.as_ref().is_some_and(|from| std::sync::Arc::ptr_eq(from, &party));
+        let bufs: Vec<Buf> = self.bufs.iter_mut().filter_map(|buf| buf.take_if(is_of)).collect();
+        for buf in bufs {
+            self.say(format_args!("drop(b{});", buf.life.id));
+            self.world.oracle.release(buf.life.id, buf.buffer.address(), &buf.life.uses);
+            drop(buf);
+        }
+        self.synchronize(0);
+    }
+
+    /// The program ends: most importers serve the next one.
+    pub(crate) fn end_importers(&mut self, chance: u32) {
+        let mut random = Random::new(u64::from(chance));
+        for who in 0..self.importers.len() {
+            match random.below(12) {
+                0 => self.kill(who),
+                1 => self.hang_up(who),
+                _ => {
+                    self.collect(who);
+                    self.drop_imports_of(who);
+                    let Some(mut importer) = self.part(who) else { continue };
+                    self.say(format_args!("// process {} has nothing any more", importer.process.id()));
+                    importer.process.tell("reset");
+                    let answer = importer.process.hear();
+                    if answer != "ok" {
+                        crate::finding::finding(&format!("an importer that should begin anew says {answer}"));
+                    }
+                    importer.party.is_gone.store(true, Ordering::Release);
+                    importer.process.put();
+                }
+            }
+        }
+    }
+}
