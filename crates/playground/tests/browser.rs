@@ -1,5 +1,5 @@
-//! The folder of the playground in a real browser, opened from the disk: a wrong program's verdict, page and correction,
-//! programs of the documentation, and text that is no program.
+//! The folder of the playground in a real browser, opened from the disk: a wrong program's verdict, page and
+//! correction, programs of the documentation, and text that is no program.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -97,8 +97,8 @@ fn free_unknown(device: &'static TorchDevice, address: u64, handle: u64) -> Resu
 }
 
 /// The allocation function for CUDAPluggableAllocator. Where no memory is left it throws a C++ exception with the
-/// report, which begins with "CUDA out of memory.", as PyTorch goes on with a null pointer otherwise; without a C++ runtime in the process, or for 0 bytes, it
-/// returns null.
+/// report, which begins with "CUDA out of memory.", as PyTorch goes on with a null pointer otherwise; without a C++
+/// runtime in the process, or for 0 bytes, it returns null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn millpond_torch_alloc(size: isize, device: i32, stream: *mut c_void) -> *mut c_void {
     let mut address = 0;
