@@ -574,8 +574,8 @@ const char *millpond_status_name(int32_t status);
 const char *millpond_version(void);
 
 // The allocation function for CUDAPluggableAllocator. Where no memory is left it throws a C++ exception with the
-// report, which begins with "CUDA out of memory.", as PyTorch goes on with a null pointer otherwise; without a C++ runtime in the process, or for 0 bytes, it
-// returns null.
+// report, which begins with "CUDA out of memory.", as PyTorch goes on with a null pointer otherwise; without a C++
+// runtime in the process, or for 0 bytes, it returns null.
 void *millpond_torch_alloc(ptrdiff_t size,
                            int32_t device,
                            void *stream);

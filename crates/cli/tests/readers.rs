@@ -1,5 +1,5 @@
-//! Every reader of files on mutated seeds, for a given time: `.ci/fuzz SECONDS [SEED]`. No panic, no input that takes
-//! long, and what is read holds together. An ordinary test run takes a second of it.
+//! Every reader of files on mutated seeds, for a given time: `.ci/fuzz SECONDS [SEED]`. No panic, no input
+//! that takes long, and what is read holds together. An ordinary test run takes a second of it.
 //!
 //! A failure names its target, seed file and number, with which it comes again.
 
