@@ -237,8 +237,8 @@ impl Queue<'_> {
 }
 
 impl StreamShared {
-    /// Launches a closure, which `task` gives its slices; `record` makes it a node's payload where the stream captures, or
-    /// gives it back.
+    /// Launches a closure, which `task` gives its slices; `record` makes it a node's payload where the stream captures,
+    /// or gives it back.
     pub(crate) fn launch<A: Access, K>(
         &self,
         accesses: A,

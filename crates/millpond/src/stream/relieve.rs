@@ -17,38 +17,12 @@ use crate::names::error::{Error, Invalid, OutOfMemory, Result};
 use crate::pool::shell;
 use crate::state::allocation::Owned;
 use crate::state::context::Context;
-use crate::state::last::FoundPool;
 use crate::state::pool::{Heap, PoolShared};
 use crate::state::stream::{State, StreamShared};
-use crate::stream::supply::note_shortage;
+use crate::stream::supply::{Shortage, note_shortage};
 
 /// How many of the largest allocations a report names.
 const REPORTED: usize = 5;
-
-/// How often a request that would be refused looks whether another stream is still busy. A stream that has its lock for
-/// long has either nothing on its shelf, as it looks for memory itself, or waits for this very one.
-pub(crate) const PATIENCE: u32 = 200;
-
-/// A request has found no memory as yet: while this lives, freed blocks of these pools go to the heap at once.
-pub(crate) struct Shortage(Vec<FoundPool>);
-
-impl Shortage {
-    pub(crate) fn of(pools: Vec<FoundPool>) -> Self {
-        pools.iter().for_each(|pool| pool.bypass_shelves(true));
-        Self(pools)
-    }
-
-    /// What rests on shelves goes to the heaps.
-    pub(crate) fn drain(&self, patience: u32) {
-        self.0.iter().for_each(|pool| pool.drain_shelves(None, patience));
-    }
-}
-
-impl Drop for Shortage {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|pool| pool.bypass_shelves(false));
-    }
-}
 
 impl StreamShared {
     /// Refuses a pool that is destroyed or another device's.
@@ -195,12 +169,9 @@ impl StreamShared {
     /// busy streams is fetched, too.
     #[cold]
     fn insist(&self, state: &mut State) -> Shortage {
-        let pools = self.context.pools();
-        for pool in &pools {
-            pool.bypass_shelves(true);
-            pool.drain_shelves(Some((self, state)), PATIENCE);
-        }
-        Shortage(pools)
+        let shortage = Shortage::of(self.context.pools());
+        shortage.drain(Some((self, state)));
+        shortage
     }
 
     /// A request that failed keeps nothing of what it got on its way: others may have use for it.
