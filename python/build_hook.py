@@ -1,12 +1,14 @@
-"""Builds the wheel with libmillpond.so in it.
+"""Builds the source distribution, with the Rust sources of the library in it, and the wheel with libmillpond.so in it.
 
-The library is the one that the environment's MILLPOND_LIBRARY names, else what cargo builds from the repository that
-this folder is in. The wheel holds no Python extension, only that library, so that it is good for every Python 3 on
-this kind of machine.
+The library is the one that the environment's MILLPOND_LIBRARY names, else what cargo builds: from `rust/` in a source
+distribution, or from the repository that this folder is in. The wheel holds no Python extension, only that library, so
+that it is good for every Python 3 on this kind of machine, with a C library no older than the symbols that it needs.
 """
 
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -15,6 +17,10 @@ from setuptools import build_meta as _setuptools
 
 HERE = pathlib.Path(__file__).resolve().parent
 PLACE = HERE / "millpond" / "libmillpond.so"
+#: The sources in a source distribution.
+RUST = HERE / "rust"
+#: The crates that the library is built of, and `fakecuda`, which their manifests name for tests.
+CRATES = ("core", "driver", "fakecuda", "millpond", "capi")
 
 
 def library():
@@ -22,13 +28,14 @@ def library():
     given = os.environ.get("MILLPOND_LIBRARY")
     if given:
         return pathlib.Path(given)
-    manifest = HERE.parent / "crates" / "capi" / "Cargo.toml"
-    if not manifest.exists():
+    root = RUST if RUST.exists() else HERE.parent
+    if not (root / "crates" / "capi" / "Cargo.toml").exists():
         raise SystemExit("libmillpond.so is not here: set MILLPOND_LIBRARY, or install from the repository")
     cargo = ["cargo", "build", "--release", "--package", "millpond-capi", "--message-format=json-render-diagnostics"]
-    done = subprocess.run(cargo, cwd=manifest.parent, stdout=subprocess.PIPE, check=True, text=True)
-    import json
-
+    try:
+        done = subprocess.run(cargo, cwd=root, stdout=subprocess.PIPE, check=True, text=True)
+    except FileNotFoundError:
+        raise SystemExit("cargo is not here, which builds libmillpond.so: install Rust, or set MILLPOND_LIBRARY") from None
     for line in done.stdout.splitlines():
         for name in json.loads(line).get("filenames") or []:
             if name.endswith("/libmillpond.so"):
@@ -36,9 +43,32 @@ def library():
     raise SystemExit("cargo built no libmillpond.so")
 
 
-def platform_tag():
-    """The platform of the wheel: that of this Python, as pip spells it."""
-    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
+def glibc(library):
+    """The newest version of the GNU C library whose symbols a library needs: (2, 17) and so on."""
+    from elftools.elf.elffile import ELFFile
+
+    with open(library, "rb") as file:
+        needed = ELFFile(file).get_section_by_name(".gnu.version_r")
+        names = [name.name for _, versions in needed.iter_versions() for name in versions] if needed else []
+    found = [re.fullmatch(r"GLIBC_([0-9]+)[.]([0-9]+)(?:[.][0-9]+)?", name) for name in names]
+    return max((int(it[1]), int(it[2])) for it in found if it)
+
+
+def platform_tag(library):
+    """The platform of the wheel, as pip spells it: that of this Python, with the C library that is needed."""
+    plain = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    if not plain.startswith("linux_"):
+        return plain
+    # Tags begin with the C library of 2010.
+    major, minor = max(glibc(library), (2, 5))
+    return plain.replace("linux_", f"manylinux_{major}_{minor}_", 1)
+
+
+def _strip(library):
+    """Takes debug data and local names out, where binutils are here: they are most of the file."""
+    strip = shutil.which("strip")
+    if strip:
+        subprocess.run([strip, "--strip-unneeded", str(library)], check=True)
 
 
 def _place_library():
@@ -47,17 +77,18 @@ def _place_library():
     if found.resolve() == PLACE:
         return False
     shutil.copyfile(found, PLACE)
+    _strip(PLACE)
     return True
 
 
-def _retag(directory, wheel):
+def _retag(directory, wheel, platform):
     """Says in name and contents that the wheel is for this kind of machine: setuptools takes it for pure Python."""
-    import zipfile
     import base64
     import hashlib
+    import zipfile
 
     old = pathlib.Path(directory) / wheel
-    tag = f"py3-none-{platform_tag()}"
+    tag = f"py3-none-{platform}"
     new = old.with_name(wheel.replace("py3-none-any", tag))
     with zipfile.ZipFile(old) as source, zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as target:
         records = []
@@ -81,12 +112,13 @@ def _retag(directory, wheel):
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     placed = _place_library()
     try:
+        platform = platform_tag(PLACE)
         wheel = _setuptools.build_wheel(wheel_directory, config_settings, metadata_directory)
     finally:
         # It is in the wheel; one that stayed here would be found, and be old, when the folder is used as it is.
         if placed:
             PLACE.unlink()
-    return _retag(wheel_directory, wheel)
+    return _retag(wheel_directory, wheel, platform)
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
@@ -94,7 +126,32 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
     return _setuptools.build_editable(wheel_directory, config_settings, metadata_directory)
 
 
-build_sdist = _setuptools.build_sdist
+def _place_sources():
+    """Puts the Rust sources beside the package; whether they were put there just now."""
+    root = HERE.parent
+    if RUST.exists() or not (root / "crates" / "capi").exists():
+        return False
+    leave = shutil.ignore_patterns("tests", "examples", "docs", "LICENSE-*", "instances")
+    for crate in CRATES:
+        shutil.copytree(root / "crates" / crate, RUST / "crates" / crate, ignore=leave)
+    manifest = (root / "Cargo.toml").read_text(encoding="utf-8")
+    # Paths of crates that are not here would be looked for.
+    own = [line for line in manifest.splitlines() if "crates/" not in line or any(f"crates/{it}\"" in line for it in CRATES)]
+    text = "\n".join(own).replace("[workspace]", '[workspace]\nmembers = ["crates/*"]', 1)
+    (RUST / "Cargo.toml").write_text(text + "\n", encoding="utf-8")
+    shutil.copyfile(root / "Cargo.lock", RUST / "Cargo.lock")
+    return True
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    placed = _place_sources()
+    try:
+        return _setuptools.build_sdist(sdist_directory, config_settings)
+    finally:
+        if placed:
+            shutil.rmtree(RUST)
+
+
 get_requires_for_build_sdist = _setuptools.get_requires_for_build_sdist
 get_requires_for_build_editable = _setuptools.get_requires_for_build_editable
 prepare_metadata_for_build_wheel = _setuptools.prepare_metadata_for_build_wheel

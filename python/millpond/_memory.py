@@ -24,6 +24,20 @@ class Statistics:
     reserved_high: int
 
 
+def _device(number):
+    """A device's number as C has it; ctypes would cut it to its lower bits."""
+    if not 0 <= number < 1 << 31:
+        raise ValueError(f"there is no device {number}")
+    return number
+
+
+def _handle(value, what):
+    """An address or a stream's handle as C has it."""
+    if not 0 <= value < 1 << 64:
+        raise ValueError(f"there is no {what} {value}")
+    return value
+
+
 def use_host(host=True):
     """Device numbers mean host devices. Only before the first allocation or question."""
     check(library().millpond_torch_use_host(int(host)))
@@ -32,13 +46,13 @@ def use_host(host=True):
 def statistics(device=0):
     """What is used and reserved on a device, private pools of graphs included."""
     figures = PoolStatistics()
-    check(library().millpond_torch_get_statistics(ctypes.byref(figures), device))
+    check(library().millpond_torch_get_statistics(ctypes.byref(figures), _device(device)))
     return Statistics(figures.used_bytes, figures.used_high_bytes, figures.reserved_bytes, figures.reserved_high_bytes)
 
 
 def reset_peaks(device=0):
     """Sets the high marks to the present values."""
-    check(library().millpond_torch_reset_peaks(device))
+    check(library().millpond_torch_reset_peaks(_device(device)))
 
 
 def empty_cache():
@@ -52,13 +66,13 @@ def allocate(nbytes, device=0, stream=0):
         raise ValueError(f"{nbytes} bytes")
     nbytes = min(nbytes, _SIZE_MAX)  # ctypes would cut it to its lower bits.
     pointer = ctypes.c_void_p()
-    check(library().millpond_trusted_malloc(ctypes.byref(pointer), nbytes, device, stream))
+    check(library().millpond_trusted_malloc(ctypes.byref(pointer), nbytes, _device(device), _handle(stream, "stream")))
     return pointer.value or 0
 
 
 def free(address, device=0, stream=0):
     """Frees at this point of a stream."""
-    check(library().millpond_trusted_free(address, device, stream))
+    check(library().millpond_trusted_free(_handle(address, "address"), _device(device), _handle(stream, "stream")))
 
 
 def memory_picture(path=None, device=0):
@@ -68,7 +82,7 @@ def memory_picture(path=None, device=0):
     writes it (pickled), which https://pytorch.org/memory_viz and ``torch.cuda._memory_viz`` show.
     """
     text = ctypes.c_void_p()
-    check(library().millpond_torch_memory_picture(ctypes.byref(text), device))
+    check(library().millpond_torch_memory_picture(ctypes.byref(text), _device(device)))
     try:
         picture = json.loads(ctypes.string_at(text.value).decode())
     finally:

@@ -18,6 +18,7 @@ _HOOKS = {
     "set_reset_fn": "millpond_torch_empty_cache",
     "set_begin_allocate_to_pool": "millpond_torch_begin_allocate_to_pool",
     "set_end_allocate_to_pool_fn": "millpond_torch_end_allocate_to_pool",
+    "set_memory_fraction_fn": "millpond_torch_set_memory_fraction",
     "set_release_pool": "millpond_torch_release_pool",
 }
 

@@ -8,6 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import types
@@ -24,7 +25,7 @@ from millpond._library import PoolKey, library  # noqa: E402
 
 MIB = 1 << 20
 #: As pip has it where it builds.
-CAN_BUILD = all(importlib.util.find_spec(name) for name in ("setuptools", "wheel"))
+CAN_BUILD = all(importlib.util.find_spec(name) for name in ("setuptools", "wheel", "elftools"))
 
 
 def setUpModule():
@@ -62,6 +63,18 @@ class Memory(unittest.TestCase):
                 millpond.allocate(nbytes, device=11)
         with self.assertRaises(ValueError):
             millpond.allocate(-1, device=11)
+        for wrong in (1 << 32, -(1 << 33), 1 << 31):  # The lower bits of the first two are 0.
+            for call in (millpond.allocate, millpond.free):
+                with self.assertRaisesRegex(ValueError, f"device {wrong}"):
+                    call(0, device=wrong)
+            for call in (millpond.statistics, millpond.reset_peaks, lambda it: millpond.memory_picture(device=it)):
+                with self.assertRaisesRegex(ValueError, f"device {wrong}"):
+                    call(wrong)
+        for wrong in (1 << 64, -1):
+            with self.assertRaisesRegex(ValueError, f"stream {wrong}"):
+                millpond.allocate(512, device=11, stream=wrong)
+            with self.assertRaisesRegex(ValueError, f"address {wrong}"):
+                millpond.free(wrong, device=11)
         with self.assertRaises(millpond.Error):
             millpond.statistics(1000)
         with self.assertRaises(millpond.Error):
@@ -175,7 +188,7 @@ class Torch(unittest.TestCase):
 
 
 class Wheel(unittest.TestCase):
-    @unittest.skipUnless(CAN_BUILD, "setuptools and wheel are not installed")
+    @unittest.skipUnless(CAN_BUILD, "setuptools, wheel and pyelftools are not installed")
     @unittest.skipUnless(os.environ.get("MILLPOND_LIBRARY"), "MILLPOND_LIBRARY names no library to put into it")
     def test_it_carries_the_library_and_works_by_itself(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -187,15 +200,42 @@ class Wheel(unittest.TestCase):
             self.assertEqual(built.returncode, 0, built.stderr)
             self.assertFalse(os.path.exists(os.path.join(source, "millpond", "libmillpond.so")))
             (wheel,) = os.listdir(wheels)
-            self.assertRegex(wheel, "^millpond-.*-py3-none-linux_.*[.]whl$")
+            self.assertRegex(wheel, "^millpond-.*-py3-none-manylinux_2_[0-9]+_.*[.]whl$")
             with zipfile.ZipFile(os.path.join(wheels, wheel)) as archive:
                 archive.extractall(place)
+                names = archive.namelist()
+            for licence in ("LICENSE-MIT", "LICENSE-APACHE"):
+                self.assertTrue(any(name.endswith(licence) for name in names), names)
+            if shutil.which("strip"):
+                given = os.path.getsize(os.environ["MILLPOND_LIBRARY"])
+                self.assertLess(os.path.getsize(os.path.join(place, "millpond", "libmillpond.so")), given / 2)
             own = {key: value for key, value in os.environ.items() if not key.startswith("MILLPOND_")}
             use = "import millpond; millpond.use_host(); print(millpond.library_path(), millpond.allocate(512))"
             command = [sys.executable, "-B", "-c", use]
             used = subprocess.run(command, cwd=place, env=own, capture_output=True, text=True)
             self.assertEqual(used.returncode, 0, used.stderr)
             self.assertIn(os.path.join(place, "millpond", "libmillpond.so"), used.stdout)
+
+
+    @unittest.skipUnless(CAN_BUILD, "setuptools, wheel and pyelftools are not installed")
+    @unittest.skipUnless((HERE.parent.parent / "crates" / "capi").exists(), "not in the repository")
+    def test_the_source_distribution_builds_by_itself(self):
+        with tempfile.TemporaryDirectory() as folder:
+            build = f"import build_hook; print(build_hook.build_sdist({folder!r}))"
+            built = subprocess.run([sys.executable, "-c", build], cwd=HERE.parent, capture_output=True, text=True)
+            self.assertEqual(built.returncode, 0, built.stderr)
+            self.assertFalse((HERE.parent / "rust").exists())
+            with tarfile.open(os.path.join(folder, built.stdout.split()[-1])) as archive:
+                archive.extractall(folder)
+            (source,) = [name for name in pathlib.Path(folder).iterdir() if name.is_dir()]
+            for name in ("build_hook.py", "LICENSE-MIT", "rust/Cargo.lock", "rust/crates/capi/include/millpond.h"):
+                self.assertTrue((source / name).exists(), name)
+            # Whether the manifests in it belong together; building takes minutes.
+            asked = ["cargo", "metadata", "--offline", "--locked", "--no-deps", "--format-version", "1"]
+            if shutil.which("cargo"):
+                done = subprocess.run(asked, cwd=source / "rust", capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("millpond-capi", done.stdout)
 
 
 class PlayedCuPy:

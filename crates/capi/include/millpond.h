@@ -46,6 +46,15 @@
 // It may read and write it (CUDA: cudaMemAccessFlagsProtReadWrite).
 #define MILLPOND_ACCESS_READ_WRITE 3
 
+// The first number of this header's version.
+#define MILLPOND_VERSION_MAJOR 0
+
+// Its second number; below 1.0 a program is built for it.
+#define MILLPOND_VERSION_MINOR 1
+
+// Its third number.
+#define MILLPOND_VERSION_PATCH 0
+
 // For millpond_stream_create_with_flags: ordered with the legacy default stream.
 #define MILLPOND_STREAM_DEFAULT 0
 
@@ -565,7 +574,7 @@ const char *millpond_status_name(int32_t status);
 const char *millpond_version(void);
 
 // The allocation function for CUDAPluggableAllocator. Where no memory is left it throws a C++ exception with the
-// report, as PyTorch goes on with a null pointer otherwise; without a C++ runtime in the process, or for 0 bytes, it
+// report, which begins with "CUDA out of memory.", as PyTorch goes on with a null pointer otherwise; without a C++ runtime in the process, or for 0 bytes, it
 // returns null.
 void *millpond_torch_alloc(ptrdiff_t size,
                            int32_t device,
@@ -621,6 +630,12 @@ void millpond_torch_release_pool(int32_t device,
 
 // For CUDAPluggableAllocator.set_reset_fn (torch.cuda.empty_cache): idle memory of all devices goes back.
 void millpond_torch_empty_cache(void);
+
+// For CUDAPluggableAllocator.set_memory_fraction_fn (torch.cuda.set_per_process_memory_fraction): private pools
+// included, no more than this part of the device's memory is reserved from now on. A part that is not above 0 and at
+// most 1 is refused by a C++ exception.
+void millpond_torch_set_memory_fraction(double fraction,
+                                        int32_t device);
 
 // What PyTorch's or CuPy's memory on a device uses and reserves; all zeros before the first allocation.
 millpond_status millpond_torch_get_statistics(millpond_pool_statistics *statistics, int32_t device);

@@ -116,8 +116,8 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Runs the body of an entry (no-unwind). A forked process is refused: nobody is left there who would give back what
-/// other threads of its parent had taken.
+/// Runs the body of an entry (no-unwind). A forked process is refused: no thread is left there that would give back
+/// what other threads of its parent had taken.
 #[inline]
 pub(crate) fn guard(call: &'static str, body: impl FnOnce() -> Result<()>) -> millpond_status {
     guard_hot(call, || {
@@ -160,6 +160,13 @@ fn keep(text: &str) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     // A thread that is ending keeps no text any more.
     let _ = LAST.try_with(|last| last.replace(text));
+}
+
+/// Puts words before the text of the calling thread's last failure.
+#[cold]
+pub(crate) fn begin_last_error(words: &str) {
+    let text = LAST.try_with(|last| last.borrow().to_string_lossy().into_owned()).unwrap_or_default();
+    keep(&format!("{words}{text}"));
 }
 
 /// A reference from a pointer that the caller vouches for.
@@ -227,6 +234,27 @@ pub extern "C" fn millpond_status_name(status: i32) -> *const c_char {
     name.as_ptr()
 }
 
+/// The first number of this header's version.
+pub const MILLPOND_VERSION_MAJOR: i32 = 0;
+/// Its second number; below 1.0 a program is built for it.
+pub const MILLPOND_VERSION_MINOR: i32 = 1;
+/// Its third number.
+pub const MILLPOND_VERSION_PATCH: i32 = 0;
+
+const _: () = {
+    const fn is(number: i32, text: &str) -> bool {
+        let (mut read, mut at) = (0, 0);
+        while at < text.len() {
+            read = 10 * read + (text.as_bytes()[at] - b'0') as i32;
+            at += 1;
+        }
+        read == number
+    }
+    assert!(is(MILLPOND_VERSION_MAJOR, env!("CARGO_PKG_VERSION_MAJOR")), "the header has the crate's version");
+    assert!(is(MILLPOND_VERSION_MINOR, env!("CARGO_PKG_VERSION_MINOR")), "the header has the crate's version");
+    assert!(is(MILLPOND_VERSION_PATCH, env!("CARGO_PKG_VERSION_PATCH")), "the header has the crate's version");
+};
+
 /// The library's version, such as "0.1.0".
 #[unsafe(no_mangle)]
 pub extern "C" fn millpond_version() -> *const c_char {
@@ -247,6 +275,12 @@ mod tests {
         }
         assert!(matches!(slice(std::ptr::null::<u64>(), 1, "from"), Err(Failure::Null("from"))));
         assert!(slice(std::ptr::null::<u64>(), 0, "from").is_ok_and(<[u64]>::is_empty));
+    }
+
+    #[test]
+    fn the_header_has_the_version_of_the_crate() {
+        let header = [MILLPOND_VERSION_MAJOR, MILLPOND_VERSION_MINOR, MILLPOND_VERSION_PATCH].map(|it| it.to_string());
+        assert_eq!(header.join("."), env!("CARGO_PKG_VERSION"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ int main() {
         return 2;
     } catch (const std::exception &error) {
         std::printf("caught: %s\n", error.what());
-        if (!std::strstr(error.what(), "out of memory")) return 3;
+        if (std::strncmp(error.what(), "CUDA out of memory. ", 20)) return 3;
     }
     void *memory = millpond_torch_alloc(4096, 0, nullptr);
     if (!memory) return 4;

@@ -23,7 +23,7 @@ fn out_of_memory_is_thrown() {
     compile.arg(root.join("tests/out_of_memory.cpp")).arg("-L").arg(folder).args(["-lmillpond", "-o"]).arg(&target);
     run(&mut compile, "the C++ compiler");
     let out = run(Command::new(&target).env("LD_LIBRARY_PATH", folder), "out_of_memory");
-    assert!(out.contains("caught: millpond_torch_alloc: out of memory"), "{out}");
+    assert!(out.contains("caught: CUDA out of memory. millpond_torch_alloc: out of memory"), "{out}");
 }
 
 /// Compiles one program, warnings are errors: where it is. Tests that run side by side may want the same one.

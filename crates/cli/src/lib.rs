@@ -10,27 +10,43 @@
 //! | [`recorded`] | recorded programs, read from files |
 //! | [`replay`] | `millpond replay`: serves them and reports |
 //! | [`view`] | `millpond view`: draws them as a page |
+//!
+//! Without the feature `command` only [`recorded`] and [`view::litmus_page`] are here, which need no device.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "command"), allow(dead_code))]
 
+#[cfg(feature = "command")]
 pub mod args;
+#[cfg(feature = "command")]
 pub mod attach;
+#[cfg(feature = "command")]
 pub mod check;
+#[cfg(feature = "command")]
 pub mod devices;
+#[cfg(feature = "command")]
 mod manual;
 mod output;
+#[cfg(feature = "command")]
 pub mod plan;
 pub mod recorded;
+#[cfg(feature = "command")]
 pub mod replay;
 pub mod source;
 pub mod view;
 
+#[cfg(feature = "command")]
 use std::ffi::OsString;
+#[cfg(feature = "command")]
 use std::io::{self, Write};
 
+#[cfg(feature = "command")]
 use anstyle::{AnsiColor, Style};
+#[cfg(feature = "command")]
 use clap::Parser;
 
+#[cfg(feature = "command")]
 use args::{Args, Command};
+#[cfg(feature = "command")]
 use replay::Open;
 
 /// What the command ends with.
@@ -48,6 +64,7 @@ pub enum Status {
 ///
 /// # Errors
 /// Where `out` or `err` cannot be written.
+#[cfg(feature = "command")]
 pub fn run(
     args: impl IntoIterator<Item = OsString>,
     open: Open<'_>,
@@ -88,6 +105,7 @@ pub fn run(
 }
 
 /// An error, on a line of its own.
+#[cfg(feature = "command")]
 pub(crate) fn complain(err: &mut dyn Write, text: &str) -> io::Result<()> {
     let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
     writeln!(err, "{style}error:{style:#} {text}")

@@ -86,3 +86,17 @@ fn who_stops_reading_gets_the_same_status() {
         assert_eq!(child.wait().unwrap().code(), Some(1));
     }
 }
+
+/// Who reports a bug can say which commit it is.
+#[test]
+fn the_version_names_the_commit() {
+    let output = Command::new(env!("CARGO_BIN_EXE_millpond")).arg("-V").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with(concat!("millpond ", env!("CARGO_PKG_VERSION"))), "{text}");
+    let git = Command::new("git").args(["rev-parse", "--short=10", "HEAD"]).output();
+    let is_repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/cli/build.rs").exists();
+    if let Some(git) = git.ok().filter(|it| it.status.success() && is_repository) {
+        let commit = String::from_utf8(git.stdout).unwrap();
+        assert!(text.contains(&format!("({})", commit.trim())), "{text} is not of {commit}");
+    }
+}

@@ -1,10 +1,13 @@
 //! The seeds of the fuzz targets, and many mutations of them, through the readers: no panic, and what is read is a
 //! program. What `cargo fuzz` does at length, in the time of an ordinary test and without nightly.
 
+mod mutation;
+
 use std::fs;
 use std::path::Path;
 
 use millpond_cli::recorded::{self, Recorded, Refusal};
+use mutation::{Dice, mutated};
 
 type Reader = fn(&[u8]) -> Result<Vec<Recorded>, Refusal>;
 
@@ -19,66 +22,6 @@ const READERS: &[(&str, Reader)] = &[
 /// Mutations of each seed.
 const ROUNDS: u64 = 3000;
 
-/// A small generator of numbers (xorshift), so that a failure comes again from its seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % sides.max(1) as u64) as usize
-    }
-}
-
-/// Pieces that hurt readers.
-const PIECES: &[&[u8]] = &[
-    b"-",
-    b"0",
-    b"\n",
-    b",",
-    b"\"",
-    b"[",
-    b"99999999999999999999",
-    b"\xff",
-    b"\x00",
-    b"(",
-    b".",
-    b"h\x00",
-    b"\x94",
-    b"e",
-    b"\x80",
-    b"null",
-    b"1e999",
-    b"0x",
-    b" ",
-];
-
-fn mutated(seed: &[u8], dice: &mut Dice) -> Vec<u8> {
-    let mut bytes = seed.to_vec();
-    for _ in 0..=dice.roll(4) {
-        let at = dice.roll(bytes.len());
-        let end = (at + dice.roll(20)).min(bytes.len());
-        match dice.roll(6) {
-            0 => bytes.truncate(at),
-            1 => drop(bytes.drain(at..end)),
-            2 if !bytes.is_empty() => bytes[at] ^= 1 << dice.roll(8),
-            3 => {
-                let piece = PIECES[dice.roll(PIECES.len())];
-                bytes.splice(at..at, piece.iter().copied());
-            }
-            4 => {
-                let copy = bytes[at..end].to_vec();
-                let to = dice.roll(bytes.len());
-                bytes.splice(to..to, copy);
-            }
-            _ if !bytes.is_empty() => bytes[at] = dice.roll(256) as u8,
-            _ => {}
-        }
-    }
-    bytes
-}
-
 #[test]
 fn seeds_and_their_mutations() {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files/seeds");
@@ -89,7 +32,7 @@ fn seeds_and_their_mutations() {
         for (number, path) in paths.iter().enumerate() {
             let seed = fs::read(path).unwrap();
             for round in 0..ROUNDS {
-                let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ round << 8 ^ number as u64);
+                let mut dice = Dice::new(round << 8 ^ number as u64);
                 let bytes = if round == 0 { seed.clone() } else { mutated(&seed, &mut dice) };
                 match reader(&bytes) {
                     Ok(found) => {

@@ -27,6 +27,8 @@ macro_rules! id {
     };
 }
 
+pub(crate) use id;
+
 id! {
     /// A dense, recycled index of a chain of points (a stream incarnation, a chain of a graph launch).
     Slot(u32), "chain "
@@ -88,7 +90,7 @@ impl fmt::Display for StreamId {
 }
 
 id! {
-    /// An allocation's place in its device's table; recycled, told apart by a generation.
+    /// An allocation's place in its device's table; recycled, distinguished by a generation.
     AllocId(u32), "allocation "
 }
 id! {

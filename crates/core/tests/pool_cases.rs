@@ -278,7 +278,7 @@ fn a_synchronisation_gives_back_what_passes_the_threshold() {
 }
 
 /// Free islands of 8 and 20 MiB with a hole of 2 between them; above them a held block, then 8 MiB free.
-fn torn() -> Pool {
+fn fragmented() -> Pool {
     let config = PoolConfig { release_threshold: u64::MAX, slack: Slack::Fixed(0.0), ..PoolConfig::default() };
     let (mut pool, own) = (pool(config), stream(0));
     let [low, middle, high, _held, top] = [8, 4, 18, 2, 2].map(|mib| alloc(&mut pool, mib * MIB, &own));
@@ -296,22 +296,22 @@ fn torn() -> Pool {
 }
 
 #[test]
-fn what_moving_tore_apart_is_mended_when_moves_are_earned() {
-    let mut pool = torn();
+fn holes_are_filled_when_moves_are_earned() {
+    let mut pool = fragmented();
     let reserved = pool.reserved();
     assert_eq!(pool.block_count(), 6, "two islands and the hole between them, the held block, a free one, the rest");
     assert!(pool.fit(22 * MIB, &stream(0)).is_err());
     pool.count_served(1600);
-    assert!(!pool.is_torn(), "a move takes 42 us, and half of 81 was earned for it");
+    assert!(!pool.is_fragmented(), "a move takes 42 us, and half of 81 was earned for it");
     pool.count_served(100);
-    assert!(pool.is_torn() && pool.mend());
+    assert!(pool.is_fragmented() && pool.defragment());
     let steps = apply_all(&mut pool);
     let (top, hole, bytes) = (BASE + 38 * MIB, BASE + 8 * MIB, 2 * MIB);
     let [Step::Unmap { chunk, .. }, ..] = steps[..] else { panic!("{steps:?}") };
     assert_eq!(steps, [Step::Unmap { chunk, at: top, bytes }, Step::Map { chunk, at: hole, bytes }]);
     assert_eq!((pool.block_count(), pool.reserved()), (4, reserved));
     pool.count_served(16_000);
-    assert!(!pool.mend() && !pool.is_torn(), "nothing is left to mend");
+    assert!(!pool.defragment() && !pool.is_fragmented(), "nothing is left to fill");
     assert_eq!(pool.fit(30 * MIB, &stream(0)).unwrap().range.start, BASE);
 }
 

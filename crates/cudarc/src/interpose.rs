@@ -42,7 +42,7 @@ fn served(ordinal: c_int) -> millpond::Result<Arc<Served>> {
         return Ok(Arc::clone(served));
     }
     let device = Device::cuda(u32::try_from(ordinal).unwrap_or(u32::MAX))?;
-    // Nobody tells Millpond of synchronisations: what is idle goes back when it is wanted elsewhere.
+    // Millpond does not see the program's synchronisations: what is idle goes back when it is wanted elsewhere.
     let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX))?;
     // SAFETY: the promise of who calls the functions below, which tell of streams that are closed.
     let trusted = unsafe { device.trusted(pool, false) };

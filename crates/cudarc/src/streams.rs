@@ -14,17 +14,17 @@ const PER_THREAD: usize = 2;
 
 /// The streams that were taken over.
 #[derive(Debug, Default)]
-pub(crate) struct Streams(Mutex<Vec<Known>>);
+pub(crate) struct Streams(Mutex<Vec<Adopted>>);
 
 /// One of them.
 #[derive(Debug)]
-struct Known {
+struct Adopted {
     /// Whose it is, where it is a thread's default stream.
     thread: Option<ThreadId>,
     stream: Stream,
 }
 
-impl Known {
+impl Adopted {
     /// Whether the program still has it, or work is in it. It is held here, and by Millpond's own handle.
     fn is_needed(&self) -> bool {
         let stream = self.stream.cudarc();
@@ -42,9 +42,9 @@ impl Streams {
             return Ok(known.stream.clone());
         }
         // Streams that the program has dropped are kept until their work has completed.
-        known.retain(Known::is_needed);
+        known.retain(Adopted::is_needed);
         let stream = take_over()?;
-        known.push(Known { thread, stream: stream.clone() });
+        known.push(Adopted { thread, stream: stream.clone() });
         Ok(stream)
     }
 

@@ -8,7 +8,7 @@
 //! for it, with a system call that stops every processor of the process for a moment (`membarrier`). It costs some
 //! microseconds, so each time it takes twice as many turns in a row to become the owner again. Where the system has no
 //! such call there are no owners, and the lock is the simple one. In a forked process whoever had the lock may not be
-//! there: all locks are one there, which nobody has at first (`biased_lock_sync.rs`), and callers refuse to do
+//! there: all locks are one there, which is free at first (`biased_lock_sync.rs`), and callers refuse to do
 //! anything.
 //!
 //! Invariants: **one-writer**: of all threads only the first that became the owner ever can, and another only when that
@@ -28,7 +28,7 @@ use sync::{AtomicBool, AtomicU64, Ordering};
 const PATIENCE: u32 = 1024;
 
 /// Stands for no thread.
-const NOBODY: u64 = 0;
+const NO_THREAD: u64 = 0;
 
 /// A lock held for a short time, nearly always by one thread. Who waits for it does not sleep, but lets others go on.
 /// Beside the lock lies what comes first in the value.
@@ -82,7 +82,7 @@ enum Way {
 }
 
 impl<T> BiasedLock<T> {
-    /// A lock that nobody has.
+    /// A lock that no thread has.
     pub const fn new(value: T) -> Self {
         Self::with_patience(value, PATIENCE)
     }
@@ -90,10 +90,10 @@ impl<T> BiasedLock<T> {
     /// As [`new`](Self::new), with an owner after so many turns in a row.
     pub(crate) const fn with_patience(value: T, patience: u32) -> Self {
         Self {
-            owner: AtomicU64::new(NOBODY),
+            owner: AtomicU64::new(NO_THREAD),
             held: AtomicBool::new(false),
             taken: AtomicBool::new(false),
-            turns: UnsafeCell::new(Turns { last: NOBODY, left: 0, first: NOBODY, patience }),
+            turns: UnsafeCell::new(Turns { last: NO_THREAD, left: 0, first: NO_THREAD, patience }),
             value: UnsafeCell::new(value),
         }
     }
@@ -116,7 +116,7 @@ impl<T> BiasedLock<T> {
         if self.lock_own() { Some(self.guard(Way::Own)) } else { self.try_shared() }
     }
 
-    /// The value: nobody else can have the lock.
+    /// The value: no other thread can have the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -178,8 +178,8 @@ impl<T> BiasedLock<T> {
     /// Ends an ownership, with `taken`. INVARIANT: seen-or-stopped.
     #[inline]
     fn revoke(&self) {
-        if self.owner.load(Ordering::Relaxed) != NOBODY {
-            self.owner.store(NOBODY, Ordering::Relaxed);
+        if self.owner.load(Ordering::Relaxed) != NO_THREAD {
+            self.owner.store(NO_THREAD, Ordering::Relaxed);
             sync::stop_all();
         }
     }
@@ -200,7 +200,7 @@ impl<T> BiasedLock<T> {
     /// This thread, which is inside, becomes the owner where it can. INVARIANT: one-writer.
     #[cold]
     fn own(&self, turns: &mut Turns, me: u64) -> BiasedLockGuard<'_, T> {
-        let is_heir = turns.first != NOBODY && turns.first != me;
+        let is_heir = turns.first != NO_THREAD && turns.first != me;
         if !is_heir {
             turns.patience = turns.patience.saturating_mul(2);
         }

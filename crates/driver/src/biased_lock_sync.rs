@@ -142,13 +142,13 @@ mod tests {
     use super::{AtomicBool, Ordering, can_stop_all, thread_number};
     use crate::biased_lock::BiasedLock;
 
-    const NOBODY: u64 = 0;
+    const NO_THREAD: u64 = 0;
 
     #[test]
     fn turns_in_a_row_make_an_owner_and_others_end_that() {
         let lock = BiasedLock::with_patience(0, 3);
         (0..2).for_each(|_| *lock.lock() += 1);
-        assert_eq!(lock.owner(), NOBODY);
+        assert_eq!(lock.owner(), NO_THREAD);
         *lock.lock() += 1;
         if !can_stop_all() {
             return eprintln!("skipped: the system has no membarrier, so locks have no owners");
@@ -156,9 +156,9 @@ mod tests {
         assert_eq!(lock.owner(), thread_number());
         *lock.lock() += 1;
         std::thread::scope(|scope| scope.spawn(|| *lock.lock() += 1).join()).expect("no panic");
-        assert_eq!(lock.owner(), NOBODY);
+        assert_eq!(lock.owner(), NO_THREAD);
         (0..5).for_each(|_| *lock.lock() += 1);
-        assert_eq!(lock.owner(), NOBODY, "twice as many turns");
+        assert_eq!(lock.owner(), NO_THREAD, "twice as many turns");
         *lock.lock() += 1;
         assert_eq!((lock.owner(), *lock.lock()), (thread_number(), 11));
     }
@@ -168,7 +168,7 @@ mod tests {
         let lock = BiasedLock::with_patience(0, 2);
         (0..2).for_each(|_| *lock.lock() += 1);
         std::thread::scope(|scope| scope.spawn(|| (0..100).for_each(|_| *lock.lock() += 1)).join()).expect("no panic");
-        assert_eq!(lock.owner(), NOBODY);
+        assert_eq!(lock.owner(), NO_THREAD);
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         }
         own();
         std::thread::scope(|scope| scope.spawn(|| (0..100).for_each(|_| *lock.lock() += 1)).join()).expect("no panic");
-        assert_eq!((lock.owner(), *lock.lock()), (NOBODY, 500), "this thread goes on");
+        assert_eq!((lock.owner(), *lock.lock()), (NO_THREAD, 500), "this thread goes on");
     }
 
     /// Dropped when its thread ends, before or after that is known.
@@ -229,12 +229,12 @@ mod tests {
             assert!(lock.try_lock().is_none(), "it has it itself");
             scope.spawn(|| {
                 assert!(lock.try_lock().is_none(), "the owner is inside");
-                inside.0.send(()).expect("it is heard");
+                inside.0.send(()).expect("it is received");
                 let mut guard = lock.lock();
                 assert_eq!(*guard, 7);
                 *guard = 8;
                 drop(guard);
-                out.0.send(()).expect("it is heard");
+                out.0.send(()).expect("it is received");
             });
             inside.1.recv().expect("it tries");
             *guard = 7;

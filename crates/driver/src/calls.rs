@@ -7,122 +7,81 @@ use std::fmt;
 use std::ops::{Index, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One method of [`Driver`](crate::Driver), [`properties`](crate::Driver::properties) apart.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum CallKind {
-    /// [`Driver::reserve`](crate::Driver::reserve)
-    Reserve,
-    /// [`Driver::unreserve`](crate::Driver::unreserve)
-    Unreserve,
-    /// [`Driver::create`](crate::Driver::create) and [`Driver::create_shareable`](crate::Driver::create_shareable)
-    Create,
-    /// [`Driver::destroy`](crate::Driver::destroy)
-    Destroy,
-    /// [`Driver::export`](crate::Driver::export) and [`Driver::export_mark`](crate::Driver::export_mark)
-    Export,
-    /// [`Driver::import`](crate::Driver::import) and [`Driver::import_mark`](crate::Driver::import_mark)
-    Import,
-    /// [`Driver::map`](crate::Driver::map)
-    Map,
-    /// [`Driver::unmap`](crate::Driver::unmap)
-    Unmap,
-    /// [`Driver::can_let`](crate::Driver::can_let) and [`Driver::let_in`](crate::Driver::let_in)
-    LetIn,
-    /// [`Driver::open_stream`](crate::Driver::open_stream) and [`adopt_stream`](crate::Driver::adopt_stream)
-    OpenStream,
-    /// [`Driver::close_stream`](crate::Driver::close_stream)
-    CloseStream,
-    /// [`Driver::submit`](crate::Driver::submit)
-    Submit,
-    /// [`Driver::mark`](crate::Driver::mark)
-    Mark,
-    /// [`Driver::wait`](crate::Driver::wait)
-    Wait,
-    /// [`Driver::is_over`](crate::Driver::is_over)
-    IsOver,
-    /// [`Driver::block_on`](crate::Driver::block_on)
-    BlockOn,
-    /// [`Driver::forget`](crate::Driver::forget)
-    Forget,
-    /// [`Driver::instantiate`](crate::Driver::instantiate)
-    Instantiate,
-    /// [`Driver::upload`](crate::Driver::upload)
-    UploadGraph,
-    /// [`Driver::launch`](crate::Driver::launch)
-    LaunchGraph,
-    /// [`Driver::destroy_exec`](crate::Driver::destroy_exec)
-    DestroyExec,
-    /// [`Driver::begin_capture`](crate::Driver::begin_capture)
-    BeginCapture,
-    /// [`Driver::end_capture`](crate::Driver::end_capture)
-    EndCapture,
-    /// [`Driver::destroy_graph`](crate::Driver::destroy_graph)
-    DestroyGraph,
+/// The kinds, in the order of the contract, each with the method's name.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident $name:literal,)*) => {
+        /// One method of [`Driver`](crate::Driver), [`properties`](crate::Driver::properties) apart.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u8)]
+        pub enum CallKind { $($(#[$doc])* $kind),* }
+
+        /// How many kinds there are.
+        const KINDS: usize = [$($name),*].len();
+
+        impl CallKind {
+            /// Every kind, in the order of the contract.
+            pub const ALL: [CallKind; KINDS] = [$(CallKind::$kind),*];
+
+            /// The method's name.
+            pub const fn name(self) -> &'static str {
+                match self { $(CallKind::$kind => $name),* }
+            }
+        }
+    };
 }
 
-/// How many kinds there are.
-const KINDS: usize = 24;
+kinds! {
+    /// [`Driver::reserve`](crate::Driver::reserve)
+    Reserve "reserve",
+    /// [`Driver::unreserve`](crate::Driver::unreserve)
+    Unreserve "unreserve",
+    /// [`Driver::create`](crate::Driver::create) and [`Driver::create_shareable`](crate::Driver::create_shareable)
+    Create "create",
+    /// [`Driver::destroy`](crate::Driver::destroy)
+    Destroy "destroy",
+    /// [`Driver::export`](crate::Driver::export) and [`Driver::export_mark`](crate::Driver::export_mark)
+    Export "export",
+    /// [`Driver::import`](crate::Driver::import) and [`Driver::import_mark`](crate::Driver::import_mark)
+    Import "import",
+    /// [`Driver::map`](crate::Driver::map)
+    Map "map",
+    /// [`Driver::unmap`](crate::Driver::unmap)
+    Unmap "unmap",
+    /// [`Driver::can_let`](crate::Driver::can_let) and [`Driver::let_in`](crate::Driver::let_in)
+    LetIn "let_in",
+    /// [`Driver::open_stream`](crate::Driver::open_stream) and [`adopt_stream`](crate::Driver::adopt_stream)
+    OpenStream "open_stream",
+    /// [`Driver::close_stream`](crate::Driver::close_stream)
+    CloseStream "close_stream",
+    /// [`Driver::submit`](crate::Driver::submit)
+    Submit "submit",
+    /// [`Driver::mark`](crate::Driver::mark)
+    Mark "mark",
+    /// [`Driver::wait`](crate::Driver::wait)
+    Wait "wait",
+    /// [`Driver::is_over`](crate::Driver::is_over)
+    IsOver "is_over",
+    /// [`Driver::block_on`](crate::Driver::block_on)
+    BlockOn "block_on",
+    /// [`Driver::forget`](crate::Driver::forget)
+    Forget "forget",
+    /// [`Driver::instantiate`](crate::Driver::instantiate)
+    Instantiate "instantiate",
+    /// [`Driver::upload`](crate::Driver::upload)
+    UploadGraph "upload",
+    /// [`Driver::launch`](crate::Driver::launch)
+    LaunchGraph "launch",
+    /// [`Driver::destroy_exec`](crate::Driver::destroy_exec)
+    DestroyExec "destroy_exec",
+    /// [`Driver::begin_capture`](crate::Driver::begin_capture)
+    BeginCapture "begin_capture",
+    /// [`Driver::end_capture`](crate::Driver::end_capture)
+    EndCapture "end_capture",
+    /// [`Driver::destroy_graph`](crate::Driver::destroy_graph)
+    DestroyGraph "destroy_graph",
+}
 
 impl CallKind {
-    /// Every kind, in the order of the contract.
-    pub const ALL: [CallKind; KINDS] = [
-        CallKind::Reserve,
-        CallKind::Unreserve,
-        CallKind::Create,
-        CallKind::Destroy,
-        CallKind::Export,
-        CallKind::Import,
-        CallKind::Map,
-        CallKind::Unmap,
-        CallKind::LetIn,
-        CallKind::OpenStream,
-        CallKind::CloseStream,
-        CallKind::Submit,
-        CallKind::Mark,
-        CallKind::Wait,
-        CallKind::IsOver,
-        CallKind::BlockOn,
-        CallKind::Forget,
-        CallKind::Instantiate,
-        CallKind::UploadGraph,
-        CallKind::LaunchGraph,
-        CallKind::DestroyExec,
-        CallKind::BeginCapture,
-        CallKind::EndCapture,
-        CallKind::DestroyGraph,
-    ];
-
-    /// The method's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            CallKind::Reserve => "reserve",
-            CallKind::Unreserve => "unreserve",
-            CallKind::Create => "create",
-            CallKind::Destroy => "destroy",
-            CallKind::Export => "export",
-            CallKind::Import => "import",
-            CallKind::Map => "map",
-            CallKind::Unmap => "unmap",
-            CallKind::LetIn => "let_in",
-            CallKind::OpenStream => "open_stream",
-            CallKind::CloseStream => "close_stream",
-            CallKind::Submit => "submit",
-            CallKind::Mark => "mark",
-            CallKind::Wait => "wait",
-            CallKind::IsOver => "is_over",
-            CallKind::BlockOn => "block_on",
-            CallKind::Forget => "forget",
-            CallKind::Instantiate => "instantiate",
-            CallKind::UploadGraph => "upload",
-            CallKind::LaunchGraph => "launch",
-            CallKind::DestroyExec => "destroy_exec",
-            CallKind::BeginCapture => "begin_capture",
-            CallKind::EndCapture => "end_capture",
-            CallKind::DestroyGraph => "destroy_graph",
-        }
-    }
-
     /// Whether the method has an error to return.
     pub const fn can_fail(self) -> bool {
         !matches!(self, CallKind::Forget)

@@ -349,7 +349,7 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Whether foreign code is capturing the stream, or it cannot be told. One whose handle foreign code has is neither
+    /// Whether foreign code is capturing the stream, or that is not known. One whose handle foreign code has is neither
     /// marked nor made to wait nor given work meanwhile: [`DriverError::Captured`].
     fn is_captured(&self, _stream: RawStream) -> bool {
         false
@@ -477,7 +477,7 @@ fn no_graphs(call: &'static str) -> DriverError {
     DriverError::Failed { call, reason: "this device has no graphs of its own".into() }
 }
 
-/// A call of devices that know each other, on one that knows nobody.
+/// A call of devices that know each other, on one that knows no other.
 #[cold]
 fn no_peers(call: &'static str) -> DriverError {
     DriverError::Failed { call, reason: "this device has nothing to do with other devices".into() }

@@ -227,7 +227,7 @@ impl<B> Ledger<B> {
         self.chunks.values().map(|entry| &entry.backing)
     }
 
-    /// Takes a chunk out that nobody holds any more. INVARIANT: last-holder.
+    /// Takes a chunk out whose last holder has gone. INVARIANT: last-holder.
     fn bury(&mut self, chunk: u64) -> Option<Leftover<B>> {
         let entry = self.chunks.get(&chunk)?;
         if !entry.destroyed || entry.mappings > 0 {

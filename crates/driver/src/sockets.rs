@@ -54,11 +54,11 @@ pub fn socket_peer(socket: impl AsFd) -> Result<SocketPeer> {
 /// `ENOPROTOOPT` where the system has no such option; that as many files are open as may be.
 pub fn socket_peer_file(socket: impl AsFd) -> Result<OwnedFd> {
     let number = option::<c_int>(socket, SO_PEERPIDFD)?;
-    // SAFETY: the system made it for this call, and nobody else knows of it.
+    // SAFETY: the system made it for this call, and it is known here only.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Nobody can send files through connections to this socket, where the system knows how to forbid it.
+/// No process can send files through connections to this socket, where the system knows how to forbid it.
 ///
 /// # Errors
 /// It does not.

@@ -3,7 +3,7 @@
 //! The name of an event says where its maker has the pipe, so that nothing is left behind when that is killed. As with
 //! the real driver a maker that goes before does not end a wait: its event is never over.
 //!
-//! Stricter than the real one: an event is recorded before it gets a name and not again after that, by nobody, gets
+//! Stricter than the real one: an event is recorded before it gets a name and not again after that, in no process, gets
 //! one name, and is not destroyed by its maker while another process has it open.
 //!
 //! Knows files; no streams.
@@ -54,7 +54,7 @@ impl Named {
     pub(crate) fn teller(&self) -> impl FnOnce() + Send + use<> {
         let writer = Arc::clone(&self.writer);
         move || {
-            // Where nobody has it open there is nobody to tell.
+            // Where no process has it open none has to know.
             let _ = rustix::io::write(&*writer, &[1]);
         }
     }
@@ -63,7 +63,7 @@ impl Named {
     pub(crate) fn close(self) -> Result<(), Code> {
         drop(self.reader);
         for _ in 0..LOOKS {
-            // An error is that nobody reads it any more.
+            // An error is that no process reads it any more.
             if look(&*self.writer, PollFlags::OUT, Timespec::default()).contains(PollFlags::ERR) {
                 return Ok(());
             }

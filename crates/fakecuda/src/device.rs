@@ -50,7 +50,7 @@ pub(crate) struct State {
     per_thread: HashMap<ThreadId, RawStream>,
     /// The ends of closed streams, whose work goes on.
     ended: Vec<RawMark>,
-    events: HashMap<usize, Known>,
+    events: HashMap<usize, EventState>,
     pub(crate) memory: Memory,
     pub(crate) allocations: Allocations,
     pub(crate) graphs: Graphs,
@@ -68,7 +68,7 @@ struct Open {
 
 /// An event.
 #[derive(Debug)]
-struct Known {
+struct EventState {
     context: Context,
     /// What was recorded last, if anything.
     recorded: Option<RawMark>,
@@ -88,7 +88,7 @@ enum Reach {
 
 /// What it means to wait for an event.
 enum Awaited {
-    /// It was never recorded: nobody has to.
+    /// It was never recorded: there is no wait.
     Nothing,
     Mark(RawMark),
     Opened(Arc<Opened>),
@@ -273,7 +273,7 @@ impl Device {
 
     fn add_event(&self, reach: Reach) -> Result<Event, Code> {
         let handle = fresh_handle();
-        let known = Known { context: current::context(), recorded: None, reach };
+        let known = EventState { context: current::context(), recorded: None, reach };
         self.state()?.events.insert(handle, known);
         Ok(Event(handle))
     }

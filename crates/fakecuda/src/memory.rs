@@ -87,7 +87,7 @@ impl Memory {
         host.export(*chunk).map_err(|error| code(&error))
     }
 
-    /// A chunk by its file. As on a GPU nobody says how large it is.
+    /// A chunk by its file. As on a GPU its size is not known.
     pub(crate) fn import(&mut self, host: &HostDriver, file: OwnedFd) -> Result<u64, Code> {
         let file = File::from(file);
         let bytes = file.metadata().map_err(|_| Code::INVALID_VALUE)?.len();

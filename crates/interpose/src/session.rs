@@ -44,7 +44,7 @@ pub(crate) struct Coverage {
     /// Launches of which the arguments are not known.
     pub(crate) without_information: u64,
     /// Calls that operations cannot say, by what they are.
-    pub(crate) untold: FxHashMap<&'static str, u64>,
+    pub(crate) unsupported: FxHashMap<&'static str, u64>,
 }
 
 /// The parameters of a kernel, and its name.
@@ -258,8 +258,8 @@ impl Session {
     fn coverage_lines(&self) -> String {
         let Coverage { calls, launches, with_address, without_information, .. } = self.coverage;
         let mut lines = format!("coverage\t{calls}\t{launches}\t{with_address}\t{without_information}\n");
-        for (name, count) in &self.coverage.untold {
-            lines += &format!("untold\t{name}\t{count}\n");
+        for (name, count) in &self.coverage.unsupported {
+            lines += &format!("unsupported\t{name}\t{count}\n");
         }
         lines += if self.places.is_without_python() { "without-lines\n" } else { "" };
         for (name, count) in passed::counts() {
@@ -269,8 +269,8 @@ impl Session {
     }
 
     /// A call that operations cannot say.
-    pub(crate) fn untold(&mut self, what: &'static str) {
-        *self.coverage.untold.entry(what).or_default() += 1;
+    pub(crate) fn unsupported(&mut self, what: &'static str) {
+        *self.coverage.unsupported.entry(what).or_default() += 1;
     }
 
     /// A stream by its handle; one that was not seen made is made now.
@@ -381,7 +381,7 @@ impl Session {
         let mut displaced = SmallVec::<[Entry; 2]>::new();
         let memory = self.index.insert(at, bytes, kind, ask::current_device(), |entry| displaced.push(entry));
         for entry in displaced.iter().filter(|entry| entry.kind != Kind::Node) {
-            self.untold("memory that was freed by a call that is not wrapped");
+            self.unsupported("memory that was freed by a call that is not wrapped");
             self.push(What::Drop { memory: entry.memory });
         }
         memory

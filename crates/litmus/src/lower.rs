@@ -1,4 +1,4 @@
-//! Statements become operations: names are numbered, loops unrolled, threads told apart.
+//! Statements become operations: names are numbered, loops unrolled, threads numbered.
 //!
 //! Nothing is judged here beyond what a name is: a program that uses memory before it is allocated is a program, and
 //! the checker's to judge. Invariant **bounded**: no text becomes more than [`OPS_MAX`] operations, nor larger graphs

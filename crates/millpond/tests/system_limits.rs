@@ -67,7 +67,7 @@ fn few_addresses() {
     // A request that no addresses are left for names the limit, too.
     let stream = large.stream().unwrap();
     let text = stream.alloc::<u8>(&large.default_pool(), 8 << 30).unwrap_err().report().to_string();
-    assert!(text.contains("of addresses (RLIMIT_AS"), "{text}");
+    assert!(text.contains("of addresses: raise the limit (RLIMIT_AS"), "{text}");
     std::thread::spawn(|| vec![1u8; MIB as usize]).join().expect("there is room for a thread");
     // Graphs reserve addresses of their own.
     drop(pools);

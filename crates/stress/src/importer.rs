@@ -1,7 +1,7 @@
 //! An importer: a process of its own that does what a program tells it, line by line.
 //!
 //! It checks no order and knows nothing of the program: whether an answer is right, the program knows. What it has when
-//! it is told to begin anew must all be given back, and its device be gone; when nobody talks to it any more it ends.
+//! it has to begin anew must all be given back, and its device be gone; when its parent is gone it ends.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -20,7 +20,7 @@ use crate::world::{Dev, check_gone, open};
 
 /// How many streams it has.
 pub(crate) const STREAMS: usize = 2;
-/// So long it may take to end where nobody talks to it any more.
+/// So long it may take to end where its parent is gone.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What it has.
@@ -32,7 +32,7 @@ struct State {
     bufs: HashMap<u64, Buffer<u64>>,
 }
 
-/// Obeys until nobody talks any more.
+/// Obeys until its parent is gone.
 pub fn obey(setting: &Setting) {
     let lines = listen();
     let mut state = State::new(setting);
@@ -54,7 +54,7 @@ pub fn obey(setting: &Setting) {
             break;
         }
     }
-    // What it was told is done. Who has imported from it may hold that for longer than its device: nothing to look at.
+    // Its commands are done. Who has imported from it may hold that for longer than its device: nothing to look at.
     let _ = state.device.synchronize();
     drop(state);
 }
@@ -70,13 +70,13 @@ fn listen() -> Receiver<String> {
         }
         drop(tell);
         std::thread::sleep(PATIENCE);
-        finding("an importer does not end when nobody talks to it any more");
+        finding("an importer does not end when its parent is gone");
     });
     lines
 }
 
 fn number(text: &str) -> u64 {
-    text.parse().unwrap_or_else(|_| finding(&format!("an importer was told `{text}` for a number")))
+    text.parse().unwrap_or_else(|_| finding(&format!("an importer got `{text}` for a number")))
 }
 
 impl State {
@@ -109,7 +109,7 @@ impl State {
         let stream = |text: &str| &self.streams[number(text) as usize % STREAMS];
         let buf = |text: &str| {
             let buf = self.bufs.get(&number(text));
-            buf.unwrap_or_else(|| finding(&format!("an importer was told {words:?} and has no {text}")))
+            buf.unwrap_or_else(|| finding(&format!("an importer got {words:?} and has no {text}")))
         };
         match *words {
             ["import", name, ticket] => {
@@ -164,7 +164,7 @@ impl State {
                 ok()
             }
             ["export", name] => Ok(format!("ok {}", buf(name).export()?)),
-            _ => finding(&format!("an importer was told {words:?}")),
+            _ => finding(&format!("an importer got {words:?}")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Random programs of calls of `millpond`, safe ones but for imports, run for as long as it is told, with every byte
+//! Random programs of calls of `millpond`, safe ones but for imports, run for as long as is asked for, with every byte
 //! and every verdict checked; what fails is made small and printed.
 //!
 //! | file | one law |

@@ -16,7 +16,7 @@ pub(crate) enum Expect {
     Accepted,
     /// It is wrong, and is refused.
     Refused,
-    /// Nobody knows before.
+    /// It is not known before.
     Either,
 }
 
@@ -97,7 +97,7 @@ impl Life {
         is_born && self.uses.iter().filter(is_meant).all(|it| it.is_before(knows, is_import))
     }
 
-    /// What follows from what other processes did, where that is in order only if this one has heard of it.
+    /// What follows from what other processes did, where that is in order only if this one knows of it.
     pub(crate) fn expect_abroad(&self, knows: &Clock, act: Act, part: Part) -> Option<Expect> {
         let is_import = self.from.is_some();
         if is_import && act == Act::Free {
@@ -106,14 +106,14 @@ impl Life {
         let born = self.from.as_ref().filter(|_| !knows.covers(self.born)).map(|party| (party, self.born));
         let open = self.uses.iter().filter(|it| it.meets(act, part) && !it.is_before(knows, is_import));
         let open = open.filter_map(|it| Some((it.party.as_ref()?, it.point))).chain(born);
-        let is_unheard = |(party, point): (&Arc<Party>, Point)| {
+        let is_unknown = |(party, point): (&Arc<Party>, Point)| {
             !party.is_gone() && !lock(&party.reached).covers(point) && !lock(&party.known).covers(point)
         };
-        let (mut some, mut unheard) = (false, false);
+        let (mut some, mut unknown) = (false, false);
         for it in open {
-            (some, unheard) = (true, unheard || is_unheard(it));
+            (some, unknown) = (true, unknown || is_unknown(it));
         }
-        some.then_some(if unheard { Expect::Refused } else { Expect::Either })
+        some.then_some(if unknown { Expect::Refused } else { Expect::Either })
     }
 
     /// Whether launches of this thread may change it or free it, or other processes: then no other thread has it.

@@ -66,7 +66,7 @@ impl Marks {
     /// A launch came after `knows`, and everything of it comes before `end`.
     pub(crate) fn launched(&self, knows: &Clock, end: &Clock) {
         for (event, is_last) in &self.records {
-            // Two nodes may record the same event: nobody says which is later.
+            // Two nodes may record the same event: which is later is not known.
             let is_one = self.records.iter().filter(|(it, _)| Arc::ptr_eq(&it.holds, &event.holds)).count() == 1;
             match *is_last && is_one {
                 true => event.hold(end.clone(), false),

@@ -118,7 +118,7 @@ impl Line {
         lock(&self.clock).clone()
     }
 
-    /// Whether nobody else uses it.
+    /// Whether no other thread uses it.
     pub fn is_sure(&self) -> bool {
         !self.is_unsure.load(Ordering::Relaxed)
     }
@@ -147,7 +147,7 @@ impl Oracle {
         lock(&self.lines).iter().filter(|line| line.device == device).cloned().collect()
     }
 
-    /// A thread was told that everything up to `clock` has completed: it must be.
+    /// A thread knows that everything up to `clock` has completed: it must be so.
     pub fn check_over(&self, clock: &Clock, call: &str) {
         for line in lock(&self.lines).iter() {
             let mut pending = lock(&line.pending);

@@ -11,7 +11,7 @@ use crate::finding::lock;
 pub struct Party {
     /// It was ended, or is about to be.
     pub is_gone: AtomicBool,
-    /// What its host was told has completed. Of memory that it was lent this process hears that.
+    /// What its host knows to have completed. Of memory that it was lent this process learns that.
     pub known: Mutex<Clock>,
     /// What comes before some event of it that this process has imported.
     pub reached: Mutex<Clock>,

@@ -49,7 +49,7 @@ impl Process {
     }
 
     /// The next answer.
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn answer(&mut self) -> String {
         let mut line = String::new();
         match self.output.read_line(&mut line) {
             Ok(count) if count > 0 => line.trim_end().to_owned(),

@@ -21,7 +21,7 @@ pub struct Setting {
     pub kinds: &'static [DeviceKind],
     /// Memory of each device, in bytes.
     pub total_bytes: u64,
-    /// Whether each thread knows only what it was told itself.
+    /// Whether each thread knows only what it synchronised with itself.
     pub separate: bool,
     /// How long kernels take at most, in microseconds.
     pub slow: u64,
@@ -160,7 +160,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "separate",
-        about: "threads that know only what they were told",
+        about: "threads that know only what they synchronised with",
         share: 3,
         threads: 3,
         separate: true,
@@ -276,7 +276,7 @@ pub const SETTINGS: &[Setting] = &[
         about: "a driver whose calls fail on demand",
         share: 5,
         kinds: &[Host, Seeded, SimLate, Cuda],
-        weights: &[(Fail, 16), (Mend, 8), (Capture, 3), (Build, 3), (Launch, 8), (DropExec, 2), (TrimGraphs, 1)],
+        weights: &[(Fail, 16), (EndFailure, 8), (Capture, 3), (Build, 3), (Launch, 8), (DropExec, 2), (TrimGraphs, 1)],
         ..PLAIN
     },
     Setting {
@@ -284,7 +284,16 @@ pub const SETTINGS: &[Setting] = &[
         about: "such a driver, under threads",
         share: 3,
         threads: 3,
-        weights: &[(Fail, 10), (Mend, 8), (Share, 4), (UseShared, 8), (Give, 8), (Take, 8), (Open, 10), (Close, 10)],
+        weights: &[
+            (Fail, 10),
+            (EndFailure, 8),
+            (Share, 4),
+            (UseShared, 8),
+            (Give, 8),
+            (Take, 8),
+            (Open, 10),
+            (Close, 10),
+        ],
         ..PLAIN
     },
 ];

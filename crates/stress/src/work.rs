@@ -13,7 +13,7 @@ use crate::party::Doubt;
 /// What is in a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Content {
-    /// Nobody knows.
+    /// It is not known.
     Unknown,
     /// Words that follow from a number.
     Words(u64),

@@ -100,8 +100,8 @@ pub(crate) struct World {
     pub(crate) hosts: Vec<Mutex<Clock>>,
     /// Buffers on their way to another thread.
     pub(crate) mail: Vec<Mutex<Option<Buf>>>,
-    /// What a thread told.
-    pub(crate) told: Mutex<Option<(usize, Told, Clock)>>,
+    /// What a thread knew, for others.
+    pub(crate) passed_on: Mutex<Option<(usize, Told, Clock)>>,
     /// Streams that all use.
     pub(crate) shared: Vec<Mutex<Option<Held>>>,
     /// Default streams that are known.
@@ -123,7 +123,7 @@ impl World {
             oracle: Arc::default(),
             hosts: (0..setting.devices).map(|_| Mutex::default()).collect(),
             mail: (0..4).map(|_| Mutex::default()).collect(),
-            told: Mutex::default(),
+            passed_on: Mutex::default(),
             shared: (0..3).map(|_| Mutex::default()).collect(),
             defaults: Mutex::default(),
             has_lost_track: AtomicBool::new(false),
@@ -148,7 +148,7 @@ impl World {
         line
     }
 
-    /// Something is ordered that the program does not follow: what is wrong cannot be told from now on.
+    /// Something is ordered that the program does not follow: what is wrong is not known from now on.
     pub(crate) fn lose_track(&self) {
         self.has_lost_track.store(true, Ordering::Relaxed);
     }
@@ -219,7 +219,7 @@ impl World {
                 drop(buf);
             }
         }
-        lock(&self.told).take();
+        lock(&self.passed_on).take();
         self.shared.iter().for_each(|slot| drop(lock(slot).take()));
         self.devices.iter().for_each(|dev| dev.driver.disarm());
         let device = |dev: &Dev| dev.device.write().unwrap_or_else(|it| it.into_inner()).take();

@@ -11,7 +11,7 @@ use crate::tables::device::{DEVICES, Report, cuda_device, host_device, millpond_
 use crate::tables::lock;
 use crate::tables::pool::{POOLS, millpond_pool_t};
 
-/// What a host device can be told. Zeros are the defaults.
+/// The settings of a host device. Zeros are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct millpond_host_config {

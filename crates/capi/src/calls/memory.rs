@@ -130,7 +130,7 @@ pub unsafe extern "C" fn millpond_malloc(
         let device = DEVICES.find(device)?;
         let stream = device.immediate()?;
         let buffer = stream.alloc::<u8>(&device.device.current_pool(), bytes)?;
-        // What the host was told of comes before everything that it submits from now on.
+        // What the host has synchronised with comes before everything that it submits from now on.
         stream.record()?.synchronize()?;
         publish(buffer, &device, pointer);
         Ok(())

@@ -8,7 +8,7 @@
 //! bucket has no room the buffer goes to a map of the bucket's own, so that nothing depends on how many there are.
 //!
 //! Who holds the bucket has taken what he takes (one-place). A buffer leaves with a free that happens and no sooner
-//! ([`Pointers::free`]), so that a free which is refused is seen by nobody. Two frees of one pointer: one takes the
+//! ([`Pointers::free`]), so that no other thread sees a free that is refused. Two frees of one pointer: one takes the
 //! buffer, the other finds nothing.
 
 use std::cell::UnsafeCell;
@@ -255,8 +255,8 @@ impl Pointers {
         self.hold(address).take(address)
     }
 
-    /// Asks `free` for the buffer at an address, while nobody else can look: it says whether it was freed, and leaves
-    /// it empty then.
+    /// Asks `free` for the buffer at an address, while no other thread can look: it says whether it was freed, and
+    /// leaves it empty then.
     #[inline(always)] // As for `take`.
     pub(crate) fn free(&self, address: u64, free: impl FnOnce(&mut Buffer<u8>) -> bool) -> Outcome {
         self.hold(address).free(address, free)

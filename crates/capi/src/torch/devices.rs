@@ -7,7 +7,6 @@ use millpond::raw::Trusted;
 use millpond::{HostConfig, PoolConfig};
 
 use super::private::Private;
-use crate::calls::pool::{figures, millpond_pool_statistics};
 use crate::status::{Failure, Result};
 use crate::tables::device::{DeviceEntry, cuda_device, host_device};
 use crate::tables::lock;
@@ -70,9 +69,10 @@ fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
         HOST => host_device(HostConfig::default())?,
         _ => cuda_device(ordinal)?,
     };
-    // Nobody tells the library of synchronisations: what is idle goes back when it is wanted elsewhere, or on demand.
+    // The library does not see the program's synchronisations: what is idle goes back when it is wanted elsewhere, or
+    // on demand.
     let pool = entry.device.pool(PoolConfig::default().release_threshold(u64::MAX))?;
-    let private = Private::new(&entry.device)?;
+    let private = Private::new(&entry.device, &pool)?;
     // SAFETY: the promise of C callers: open streams of the device, for good.
     let trusted = unsafe { entry.device.trusted(pool, true) };
     let device: &'static TorchDevice = Box::leak(Box::new(TorchDevice { entry, trusted, private }));
@@ -80,21 +80,12 @@ fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
 }
 
 impl TorchDevice {
-    /// What is used and reserved, private pools included.
-    pub(super) fn statistics(&self) -> millpond_pool_statistics {
-        let (shared, private) = (figures(self.trusted.pool()), self.private.figures());
-        millpond_pool_statistics {
-            used_bytes: shared.used_bytes + private.used_bytes,
-            used_high_bytes: shared.used_high_bytes + private.used_high_bytes,
-            reserved_bytes: shared.reserved_bytes + private.reserved_bytes,
-            reserved_high_bytes: shared.reserved_high_bytes + private.reserved_high_bytes,
+    /// Memory may be at most this part of the device's.
+    pub(super) fn set_memory_fraction(&self, fraction: f64) -> Result<()> {
+        if !(fraction > 0.0 && fraction <= 1.0) {
+            return Err(Failure::Value(format!("a memory fraction of {fraction}: it is above 0 and at most 1")));
         }
-    }
-
-    /// High marks begin anew.
-    pub(super) fn reset_peaks(&self) {
-        self.trusted.pool().reset_used_high();
-        self.trusted.pool().reset_reserved_high();
-        self.private.reset_peaks();
+        let total = self.entry.device.properties().total_bytes;
+        self.private.set_limit((total as f64 * fraction) as u64)
     }
 }

@@ -12,6 +12,7 @@
 //! PyTorch says when it captures, by beginning a private pool. CuPy does not: its streams are asked each time.
 
 mod devices;
+mod peaks;
 mod private;
 mod throw;
 
@@ -19,7 +20,7 @@ use std::ffi::{c_char, c_void};
 
 use crate::calls::picture::{hand_out, picture};
 use crate::calls::pool::millpond_pool_statistics;
-use crate::status::{Failure, Result, guard, millpond_last_error, millpond_status, place};
+use crate::status::{Failure, Result, begin_last_error, guard, millpond_last_error, millpond_status, place};
 use crate::tables::pointers::POINTERS;
 use devices::{TorchDevice, device};
 use private::millpond_pool_key;
@@ -96,7 +97,7 @@ fn free_unknown(device: &'static TorchDevice, address: u64, handle: u64) -> Resu
 }
 
 /// The allocation function for CUDAPluggableAllocator. Where no memory is left it throws a C++ exception with the
-/// report, as PyTorch goes on with a null pointer otherwise; without a C++ runtime in the process, or for 0 bytes, it
+/// report, which begins with "CUDA out of memory.", as PyTorch goes on with a null pointer otherwise; without a C++ runtime in the process, or for 0 bytes, it
 /// returns null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn millpond_torch_alloc(size: isize, device: i32, stream: *mut c_void) -> *mut c_void {
@@ -106,6 +107,10 @@ pub unsafe extern "C-unwind" fn millpond_torch_alloc(size: isize, device: i32, s
         address = allocate(device, bytes, stream as u64)?;
         Ok(())
     });
+    if status == millpond_status::MILLPOND_ERROR_OUT_OF_MEMORY {
+        // Programs look for these words, which are those of PyTorch's own allocator.
+        begin_last_error("CUDA out of memory. ");
+    }
     if status != millpond_status::MILLPOND_SUCCESS {
         throw::throw(millpond_last_error());
     }
@@ -249,7 +254,7 @@ pub unsafe extern "C" fn millpond_torch_release_pool(device: i32, pool: millpond
 pub unsafe extern "C" fn millpond_torch_empty_cache() {
     let status = guard("millpond_torch_empty_cache", || {
         devices::open().try_for_each(|device| {
-            // While the program captures nobody may be asked what has completed.
+            // While the program captures no stream may be asked what has completed.
             if device.private.is_recording() {
                 return Ok(());
             }
@@ -262,6 +267,17 @@ pub unsafe extern "C" fn millpond_torch_empty_cache() {
     }
 }
 
+/// For CUDAPluggableAllocator.set_memory_fraction_fn (torch.cuda.set_per_process_memory_fraction): private pools
+/// included, no more than this part of the device's memory is reserved from now on. A part that is not above 0 and at
+/// most 1 is refused by a C++ exception.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn millpond_torch_set_memory_fraction(fraction: f64, device: i32) {
+    let set = || devices::device(device)?.set_memory_fraction(fraction);
+    if guard("millpond_torch_set_memory_fraction", set) != millpond_status::MILLPOND_SUCCESS {
+        throw::throw(millpond_last_error());
+    }
+}
+
 /// What PyTorch's or CuPy's memory on a device uses and reserves; all zeros before the first allocation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_get_statistics(
@@ -270,7 +286,7 @@ pub unsafe extern "C" fn millpond_torch_get_statistics(
 ) -> millpond_status {
     guard("millpond_torch_get_statistics", || {
         let out = place(statistics, "statistics")?;
-        *out = devices::device(device)?.statistics();
+        *out = devices::device(device)?.private.figures()?;
         Ok(())
     })
 }
@@ -278,10 +294,7 @@ pub unsafe extern "C" fn millpond_torch_get_statistics(
 /// Sets the high marks of a device's statistics to the present values.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_reset_peaks(device: i32) -> millpond_status {
-    guard("millpond_torch_reset_peaks", || {
-        devices::device(device)?.reset_peaks();
-        Ok(())
-    })
+    guard("millpond_torch_reset_peaks", || devices::device(device)?.private.reset_peaks())
 }
 
 /// What PyTorch or CuPy has allocated on a device, as JSON, to be given back to millpond_string_free.

@@ -7,12 +7,12 @@
 //! own, in which no stream of ours has work, so no other stream's block is ever free for it.
 //!
 //! Outside of captures memory of these pools is used like any other: a graph's output is read on another stream, which
-//! is recorded for it. A block that is freed then is *parked*: nobody's until the work has completed that those streams
-//! have by then. A stream that captures cannot be marked for that, and is marked once it does not.
+//! is recorded for it. A block that is freed then is *parked*: it serves no stream until the work has completed that
+//! those streams have by then. A stream that captures cannot be marked for that, and is marked once it does not.
 //!
 //! Nor may any stream be asked what has completed that captures. So the segments of each pool come from a pool of the
 //! library of their own, which is fresh and has nothing to ask; and what is released meanwhile waits for the end.
-//! Graphs are replayed on streams that the library never heard of: a pool's memory goes back once all work has
+//! Graphs are replayed on streams that the library does not know: a pool's memory goes back once all work has
 //! completed that the device has when it is released.
 //!
 //! Not the hot path: captures are rare.
@@ -26,6 +26,7 @@ use std::thread::ThreadId;
 use millpond::raw::{AllWork, Trusted};
 use millpond::{Buffer, Device, Error, Event, MIB, Pool, PoolConfig, Stream};
 
+use super::peaks::{Peaks, Taken};
 use crate::calls::pool::millpond_pool_statistics;
 use crate::status::{Failure, Result};
 use crate::tables::lock;
@@ -58,7 +59,7 @@ struct Block {
 enum State {
     Free,
     Held,
-    /// Freed, and other streams still use it: nobody's.
+    /// Freed, and other streams still use it: it serves none.
     Parked,
 }
 
@@ -188,7 +189,7 @@ impl Kept {
     }
 }
 
-/// A pool that nobody has any more, and the work that may still be at its memory, once that was asked for.
+/// A pool that no graph has any more, and the work that may still be at its memory, once that was asked for.
 struct Gone {
     kept: Kept,
     work: Option<AllWork>,
@@ -217,12 +218,11 @@ struct Pools {
     pools: BTreeMap<millpond_pool_key, Kept>,
     /// Pools that are being recorded into, all by one thread; the last one counts.
     recording: Vec<Recording>,
-    /// Those that were refused, and whose threads could not be told: they get no memory until their end.
+    /// Those that were refused, and whose threads do not know it: they get no memory until their end.
     refused: Vec<Recording>,
-    /// Pools that nobody has any more, until the work has completed that they may be used by.
+    /// Pools that no graph has any more, until the work has completed that they may be used by.
     gone: Vec<Gone>,
-    used_high: u64,
-    reserved_high: u64,
+    peaks: Peaks,
 }
 
 impl Pools {
@@ -234,14 +234,14 @@ impl Pools {
         })
     }
 
-    /// Bytes used and reserved now; the high marks follow.
-    fn figures(&mut self) -> (u64, u64) {
+    /// Bytes used and reserved now; high marks and limits follow.
+    fn figures(&mut self, shared: &Pool) -> millpond::Result<Taken> {
         let all = || self.pools.values().chain(self.gone.iter().map(|gone| &gone.kept));
         let used = all().flat_map(|kept| kept.segments.values()).map(Buffer::bytes).sum();
         let reserved = all().map(|kept| kept.source.statistics().reserved_bytes).sum();
-        self.used_high = self.used_high.max(used);
-        self.reserved_high = self.reserved_high.max(reserved);
-        (used, reserved)
+        let taken = Taken { used, reserved };
+        self.peaks.change(shared, taken)?;
+        Ok(taken)
     }
 
     /// The pool and the held block of an address.
@@ -263,15 +263,18 @@ fn number(stream: &Stream) -> u64 {
 /// The private pools of a device.
 pub(super) struct Private {
     device: Device,
+    /// The pool of what is not private.
+    shared: Pool,
     stream: Stream,
     pools: Mutex<Pools>,
     recording: AtomicUsize,
 }
 
 impl Private {
-    pub(super) fn new(device: &Device) -> Result<Self> {
+    pub(super) fn new(device: &Device, shared: &Pool) -> Result<Self> {
         let (pools, recording) = (Mutex::default(), AtomicUsize::new(0));
-        Ok(Self { device: device.clone(), stream: device.non_blocking_stream()?, pools, recording })
+        let (device, stream) = (device.clone(), device.non_blocking_stream()?);
+        Ok(Self { device, shared: shared.clone(), stream, pools, recording })
     }
 
     /// Whether memory is to come from here.
@@ -353,12 +356,17 @@ impl Private {
         if let Some(address) = kept.take(own, bytes) {
             return Ok(Some(address));
         }
-        let segment = self.stream.alloc::<u8>(&kept.source, size as usize)?;
+        let source = kept.source.clone();
+        if let Some(room) = pools.peaks.room(&self.shared, source.statistics().reserved_bytes) {
+            source.set_max_bytes(Some(room))?;
+        }
+        let segment = self.stream.alloc::<u8>(&source, size as usize)?;
+        let kept = pools.pool(key, &self.device)?;
         let start = segment.address();
         kept.segments.insert(start, segment);
         kept.put(start, Block { bytes: size, stream: own, state: State::Free });
         let address = kept.take(own, bytes).expect("a segment was added that fits");
-        pools.figures();
+        pools.figures(&self.shared)?;
         Ok(Some(address))
     }
 
@@ -401,18 +409,23 @@ impl Private {
         self.settle(&mut pools);
     }
 
-    /// A pool that nobody has goes.
+    /// A pool that no graph has goes.
     fn drop_idle(&self, pools: &mut Pools, key: millpond_pool_key) {
         if pools.pools.get(&key).is_some_and(Kept::is_idle) && !pools.is_recording(key) {
             pools.gone.extend(pools.pools.remove(&key).map(|kept| Gone { kept, work: None }));
         }
     }
 
-    /// What waits for work to have completed is looked at, where nobody captures.
+    /// What waits for work to have completed is looked at, where no thread captures.
     fn settle(&self, pools: &mut Pools) {
         if pools.recording.is_empty() {
             pools.pools.values_mut().for_each(Kept::settle);
+            let before = pools.gone.len();
             pools.gone.retain_mut(|gone| !gone.is_over(&self.device));
+            if pools.gone.len() < before {
+                // It cannot be refused: what the shared pool may have only grows.
+                let _ = pools.figures(&self.shared);
+            }
         }
     }
 
@@ -426,17 +439,30 @@ impl Private {
         }
     }
 
-    pub(super) fn figures(&self) -> millpond_pool_statistics {
+    /// What the device's memory takes, shared and private.
+    pub(super) fn figures(&self) -> Result<millpond_pool_statistics> {
         let mut pools = lock(&self.pools);
         self.settle(&mut pools);
-        let (used_bytes, reserved_bytes) = pools.figures();
-        let (used_high_bytes, reserved_high_bytes) = (pools.used_high, pools.reserved_high);
-        millpond_pool_statistics { used_bytes, used_high_bytes, reserved_bytes, reserved_high_bytes }
+        let private = pools.figures(&self.shared)?;
+        let shared = self.shared.statistics();
+        let high = pools.peaks.high(&shared);
+        Ok(millpond_pool_statistics {
+            used_bytes: shared.used_bytes + private.used,
+            used_high_bytes: high.used,
+            reserved_bytes: shared.reserved_bytes + private.reserved,
+            reserved_high_bytes: high.reserved,
+        })
     }
 
-    pub(super) fn reset_peaks(&self) {
+    pub(super) fn reset_peaks(&self) -> Result<()> {
         let mut pools = lock(&self.pools);
-        (pools.used_high, pools.reserved_high) = (0, 0);
-        pools.figures();
+        pools.peaks.reset(&self.shared);
+        pools.figures(&self.shared)?;
+        Ok(())
+    }
+
+    /// Shared and private memory together may be this much.
+    pub(super) fn set_limit(&self, bytes: u64) -> Result<()> {
+        Ok(lock(&self.pools).peaks.set_limit(&self.shared, bytes)?)
     }
 }

@@ -21,8 +21,12 @@ fn free(pointer: *mut c_void, device: i32, stream: usize) {
     unsafe { millpond_torch_free(pointer, 0, device, handle(stream)) }
 }
 
+fn figures(device: i32) -> millpond_pool_statistics {
+    devices::device(device).and_then(|it| it.private.figures()).ok().expect("it is open")
+}
+
 fn used(device: i32) -> u64 {
-    devices::device(device).ok().expect("it is open").statistics().used_bytes
+    figures(device).used_bytes
 }
 
 /// Tests run at the same time in one process: each has a device of its own.
@@ -58,7 +62,7 @@ fn recorded_streams_hold_memory_back_until_their_work_is_over() {
     free(second, 1, 1);
     // SAFETY: it has no arguments.
     unsafe { millpond_torch_empty_cache() };
-    assert_eq!(devices::device(1).ok().expect("it is open").statistics().reserved_bytes, 0);
+    assert_eq!(figures(1).reserved_bytes, 0);
 }
 
 #[test]
@@ -87,14 +91,14 @@ fn a_private_pool_keeps_its_memory_until_it_is_released() {
     assert_eq!(alloc(3 << 20, 2, 1), a, "a second graph of the pool takes it");
     end();
     [a, b, other].into_iter().for_each(|it| free(it, 2, 1));
-    let device = devices::device(2).ok().expect("it is open");
-    assert!(device.private.figures().used_bytes > 0);
+    let shared = || devices::device(2).ok().expect("it is open").trusted.pool().statistics().used_bytes;
+    assert!(used(2) > shared());
     // SAFETY: no pointer is looked into.
     let release = || unsafe { millpond_torch_release_pool(2, key) };
     release();
-    assert!(device.private.figures().used_bytes > 0, "it was begun twice");
+    assert!(used(2) > shared(), "it was begun twice");
     release();
-    assert_eq!(device.private.figures().used_bytes, 0);
+    assert_eq!(used(2), shared());
     free(outside, 2, 1);
     free(eager, 2, 1);
 }
@@ -150,4 +154,56 @@ fn what_is_no_allocation_is_refused() {
     assert!(super::free(5, pointer as u64, 1).is_err());
     assert!(super::allocate(-1, 512, 1).is_err() && super::allocate(64, 512, 1).is_err());
     assert!(devices::use_host(false).is_err());
+}
+
+/// 64 MiB shared, then 64 MiB private: never 128 at one moment.
+#[test]
+fn peaks_of_different_moments_are_not_added() {
+    const SIZE: isize = 64 << 20;
+    let key = millpond_pool_key { first: 0, second: 6 };
+    free(alloc(SIZE, 6, 1), 6, 1);
+    // SAFETY: the filter is not asked.
+    unsafe { millpond_torch_begin_allocate_to_pool(6, key, std::ptr::null()) };
+    let inside = alloc(SIZE, 6, 1);
+    // SAFETY: plain numbers.
+    unsafe { millpond_torch_end_allocate_to_pool(6, key) };
+    assert_eq!((used(6), figures(6).used_high_bytes), (SIZE as u64, SIZE as u64));
+    // Beside what is private, what is shared counts in full.
+    free(alloc(SIZE / 2, 6, 1), 6, 1);
+    assert_eq!(figures(6).used_high_bytes, SIZE as u64 * 3 / 2);
+    free(inside, 6, 1);
+    // SAFETY: plain numbers.
+    unsafe { millpond_torch_release_pool(6, key) };
+    free(alloc(SIZE / 2, 6, 1), 6, 1);
+    assert_eq!((used(6), figures(6).used_high_bytes), (0, SIZE as u64 * 3 / 2));
+    // SAFETY: plain numbers.
+    assert_eq!(unsafe { millpond_torch_reset_peaks(6) }, millpond_status::MILLPOND_SUCCESS);
+    assert_eq!(figures(6).used_high_bytes, 0);
+}
+
+#[test]
+fn a_memory_fraction_holds_for_shared_and_private_memory_together() {
+    const QUARTER: isize = 2 << 30;
+    assert_eq!(devices::use_host(true).ok(), Some(()));
+    let total = devices::device(7).ok().expect("it opens").entry.device.properties().total_bytes;
+    let fraction = 2.0 * QUARTER as f64 / total as f64;
+    // SAFETY: plain numbers.
+    unsafe { millpond_torch_set_memory_fraction(fraction, 7) };
+    let shared = alloc(QUARTER, 7, 1);
+    let key = millpond_pool_key { first: 0, second: 7 };
+    // SAFETY: the filter is not asked.
+    unsafe { millpond_torch_begin_allocate_to_pool(7, key, std::ptr::null()) };
+    let private = alloc(QUARTER, 7, 1);
+    assert!(!shared.is_null() && !private.is_null());
+    assert!(super::allocate(7, 4 << 20, 1).is_err(), "a private pool is limited");
+    // SAFETY: plain numbers.
+    unsafe { millpond_torch_end_allocate_to_pool(7, key) };
+    assert!(super::allocate(7, 4 << 20, 1).is_err(), "the shared pool is limited");
+    // SAFETY: plain numbers.
+    unsafe { millpond_torch_set_memory_fraction(1.0, 7) };
+    free(alloc(QUARTER, 7, 1), 7, 1);
+    let device = devices::device(7).ok().expect("it is open");
+    for wrong in [0.0, -1.0, 1.5, f64::NAN] {
+        assert!(device.set_memory_fraction(wrong).is_err(), "{wrong}");
+    }
 }

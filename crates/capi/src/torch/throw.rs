@@ -2,7 +2,7 @@
 //!
 //! PyTorch takes a null pointer of a pluggable allocator for memory and faults at its first use. A C++ exception is
 //! what it understands, and reports as RuntimeError. The C++ runtime of the process is asked to throw it; where there
-//! is none (C, ctypes) nobody expects an exception.
+//! is none (C, ctypes) no caller expects an exception.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -38,7 +38,7 @@ pub(super) fn throw(text: *const c_char) {
     throw(text);
 }
 
-/// Says it on the standard error stream: the caller has no way to hear of it.
+/// Says it on the standard error stream: the caller has no way to learn of it.
 #[cold]
 pub(super) fn say(text: *const c_char) {
     // SAFETY: a text of this thread's, which ends with a zero.

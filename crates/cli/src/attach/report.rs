@@ -58,7 +58,7 @@ impl Report {
                     *sum += count.parse().unwrap_or(0);
                 }
             }
-            ["untold" | "unknown", name, count] => {
+            ["unsupported" | "unknown", name, count] => {
                 *self.passed.entry(name.to_owned()).or_default() += count.parse().unwrap_or(0);
             }
             ["without-lines"] => self.without_lines += 1,

@@ -43,7 +43,7 @@ pub struct Judged {
     /// Where a litmus program expects something else than was found, in words.
     pub unmet: Vec<String>,
     /// Whether it is the trace of a program that was stopped: what it did after that is not known, and what lives at
-    /// its end is not told as leaked.
+    /// its end is not reported as leaked.
     pub was_stopped: bool,
     /// A schedule for each finding, where that is asked for.
     pub witnesses: Vec<Witness>,

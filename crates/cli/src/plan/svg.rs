@@ -1,7 +1,7 @@
 //! A picture of a plan: steps to the right, bytes upwards, one rectangle a buffer. Self-contained SVG.
 //!
 //! Hovering over a rectangle names its buffer. A line shows the bytes that are live at each step: what is white below
-//! the capacity and above that line is room nobody needs; what is white below the line is waste. Knows nothing of
+//! the capacity and above that line is unused room; what is white below the line is waste. Knows nothing of
 //! solving.
 
 use std::collections::BTreeMap;

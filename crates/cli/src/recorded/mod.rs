@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_format_is_told_by_content() {
+    fn the_format_is_known_by_content() {
         assert_eq!(sniff(b"\x80\x04\x95"), Ok(Format::Snapshot));
         assert_eq!(sniff(b"\n{\"name\": 1}"), Ok(Format::JsonLines));
         assert_eq!(sniff(b"Thread,Time,Action,Pointer,Size,Stream\n"), Ok(Format::Rmm));

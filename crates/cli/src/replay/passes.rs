@@ -2,7 +2,7 @@
 //!
 //! Only calls to the server are in what is timed, and the loop around them; what that loop costs by itself is measured
 //! with a server that does nothing, through the same code. A pass is served in slices: the clock stands still
-//! between them, where the curve of the first pass is sampled and progress is told.
+//! between them, where the curve of the first pass is sampled and progress is shown.
 
 use std::fmt;
 use std::hint::black_box;
@@ -61,7 +61,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Serves the program `repeat` times; `advance` is told how many more events were served.
+/// Serves the program `repeat` times; `advance` gets how many more events were served.
 pub(crate) fn serve(
     program: &Program,
     server: &mut dyn Server,
@@ -254,10 +254,10 @@ mod tests {
     #[test]
     fn every_pass_serves_every_event_and_frees_the_rest() {
         let program = program(2000);
-        let (mut server, mut told) = (Counting::default(), 0);
-        let run = serve(&program, &mut server, 3, &mut |events| told += events).unwrap();
+        let (mut server, mut served) = (Counting::default(), 0);
+        let run = serve(&program, &mut server, 3, &mut |events| served += events).unwrap();
         assert_eq!((server.allocs, server.frees, server.ends), (6000, 6000, 3));
-        assert_eq!(told, 3 * 3999);
+        assert_eq!(served, 3 * 3999);
         assert_eq!(run.passes.len(), 3);
         assert_eq!(run.curve.samples.len(), 3999_usize.div_ceil(3999_usize.div_ceil(SLICES)));
         let peak = run.curve.samples.iter().map(|sample| sample.requested_bytes).max();

@@ -120,7 +120,7 @@ impl Replay {
         self.drain();
         self.pool.synchronized(&AllOver);
         self.take_steps();
-        while self.pool.is_torn() && self.pool.mend() {
+        while self.pool.is_fragmented() && self.pool.defragment() {
             self.take_steps();
         }
     }

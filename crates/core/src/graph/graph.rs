@@ -116,7 +116,7 @@ impl Graph {
         copy
     }
 
-    /// Gives the graph addresses that nobody else uses, for as long as it, its copies and their instances live.
+    /// Gives the graph addresses of its own, for as long as it, its copies and their instances live.
     pub fn extend(&mut self, range: Range) {
         self.addresses.extend(range);
     }

@@ -8,37 +8,16 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::ids::id;
 use crate::ids::{AllocId, StreamId};
 pub use crate::ids::{GraphId, NodeId};
 use crate::op::{Act, Part, Place};
 
-macro_rules! number {
-    ($(#[$doc:meta])* $name:ident($raw:ty), $prefix:literal) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-        pub struct $name(pub $raw);
-
-        impl $name {
-            /// The number as an index into a table.
-            #[inline]
-            pub fn index(self) -> usize {
-                self.0 as usize
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!($prefix, "{}"), self.0)
-            }
-        }
-    };
-}
-
-number! {
+id! {
     /// An allocation of one graph, made by one of its mem alloc nodes: dense, counted from 0, not used again.
     GraphAllocId(u32), "graph allocation "
 }
-number! {
+id! {
     /// An event that outlives graphs, as its owner counts them.
     EventKey(u64), "event "
 }

@@ -63,7 +63,7 @@ impl Lives {
         at as usize
     }
 
-    /// Notes an act on memory from outside, if it is one that the outside has to hear of.
+    /// Notes an act on memory from outside, if it is one that matters outside.
     #[inline]
     fn note(&mut self, act: Outside, may_share: bool) {
         if matches!(act.memory, Memory::Own(_)) {

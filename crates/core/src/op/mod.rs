@@ -125,7 +125,7 @@ pub enum What {
     StreamQuery {
         /// The stream.
         stream: StreamId,
-        /// What it was told: yes orders like a synchronisation.
+        /// The answer: yes orders like a synchronisation.
         is_idle: bool,
     },
     /// The host waited for all of its process's streams of all devices (`cudaDeviceSynchronize`).
@@ -185,7 +185,7 @@ pub enum What {
     EventQuery {
         /// The event.
         event: EventId,
-        /// What it was told: yes orders like a synchronisation.
+        /// The answer: yes orders like a synchronisation.
         is_over: bool,
     },
     /// A pool is made (`cudaMemPoolCreate`).

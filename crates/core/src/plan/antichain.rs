@@ -8,8 +8,8 @@
 //! The simple version: hand on greedily, then augment along shortest paths until there is none. Departure: the arcs of
 //! the order are rows of bits, so that a breadth-first step visits only buffers not yet seen, a word at a time.
 //!
-//! Invariant **flow**: nobody hands on or takes more than its bytes, so every state gives a valid *upper* bound of the
-//! antichain, and only the last is the answer. Knows nothing of plans.
+//! Invariant **flow**: no buffer hands on or takes more than its bytes, so every state gives a valid *upper* bound of
+//! the antichain, and only the last is the answer. Knows nothing of plans.
 
 use super::bits::{self, Matrix};
 

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn bins_are_told_apart_up_to_the_largest_sizes() {
+    fn bins_are_distinct_up_to_the_largest_sizes() {
         let bins = Bins::new(9);
         let mut last = 0;
         for doubling in 0..52 {

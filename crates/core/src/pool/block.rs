@@ -23,7 +23,7 @@ pub(super) enum State {
     Free,
     /// Free, and nothing is mapped there.
     Hole,
-    /// Nobody's: memory that was moved away is still mapped there, too.
+    /// Without an owner: memory that was moved away is still mapped there, too.
     Closed,
 }
 

@@ -1,4 +1,4 @@
-//! What a pool is told, and what it answers. Plain data.
+//! The settings of a pool, and what it answers. Plain data.
 
 use super::Frontier;
 use crate::ids::BlockId;

@@ -36,7 +36,7 @@ impl Knows for Then<'_> {
 }
 
 impl<'k> Freed<'k> {
-    /// Free after these points; what was known there is not told.
+    /// Free after these points; what was known there is not kept.
     #[inline]
     pub fn after(points: impl Into<Frontier>) -> Self {
         Self { after: points.into(), who: None }

@@ -142,7 +142,7 @@ impl Pool {
             return None;
         }
         self.budget.spend(found.cost);
-        self.torn |= !found.clear.is_empty();
+        self.is_holed |= !found.clear.is_empty();
         // After a refusal nothing beyond what the request lacks: it may be just that for which there is no room.
         let made = self.create(&found.fill, goal.limits, total, if goal.frugal { total } else { cap });
         let mut steps = found.clear;

@@ -25,6 +25,7 @@ mod audit;
 mod bins;
 mod block;
 mod config;
+mod defragment;
 mod fit;
 mod freed;
 mod frontier;
@@ -33,7 +34,6 @@ mod heap;
 mod landmarks;
 mod lanes;
 mod locate;
-mod mend;
 mod shadow;
 mod shelf;
 mod slack;
@@ -68,7 +68,7 @@ pub struct Pool {
     /// Old mappings of chunks that were moved early, until they are taken away.
     closed: Vec<Closed>,
     /// Memory was moved, and holes that this left were not looked for since.
-    torn: bool,
+    is_holed: bool,
     held: u64,
     held_high: u64,
 }
@@ -98,7 +98,7 @@ impl Pool {
             budget: Budget::new(&config),
             plan: Plan::default(),
             closed: Vec::new(),
-            torn: false,
+            is_holed: false,
             held: 0,
             held_high: 0,
             config,
@@ -118,6 +118,11 @@ impl Pool {
     /// Changes the bytes to keep at a synchronisation.
     pub fn set_release_threshold(&mut self, bytes: u64) {
         self.config.release_threshold = bytes;
+    }
+
+    /// Changes the most that may be reserved; 0 is no limit.
+    pub fn set_max_bytes(&mut self, bytes: u64) {
+        self.config.max_bytes = bytes;
     }
 
     /// `bytes` rounded up to what a block for them has; `None` where that passes the pool's range.
@@ -186,7 +191,7 @@ impl Pool {
         self.space.idle()
     }
 
-    /// Of the idle bytes, those of chunks that nothing uses any more, as far as the pool was told.
+    /// Of the idle bytes, those of chunks that nothing uses any more, as far as the pool knows.
     pub fn idle_over(&self) -> u64 {
         let over = self.space.idle_chunks().filter(|&chunk| self.is_late(chunk));
         over.map(|chunk| self.space.chunk(chunk).bytes).sum()

@@ -1,4 +1,4 @@
-//! The tickets that an exporter has given out and that nobody has used yet.
+//! The tickets that an exporter has given out and that were not used yet.
 //!
 //! Generic over what a ticket stands for. Knows no memory, no socket and no clock: a time is a number that grows, in
 //! whatever unit the caller counts.

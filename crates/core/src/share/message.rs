@@ -10,7 +10,7 @@
 //!                          <-      Chunks + files
 //! Release (lease, uses)    ->      no answer: the hold ends in the order of the program
 //! Over (lease)             ->      no answer: the uses have completed, the memory can serve again
-//! Known (lease)            ->      no answer: the importer's host was told so
+//! Known (lease)            ->      no answer: the importer's host knows it
 //! ```
 //!
 //! A release whose uses the importer's host knows to have completed names none, and nothing follows it. One question is
@@ -29,7 +29,7 @@ pub const MESSAGE_BYTES_MAX: usize = 160 * 1024;
 pub const PARTS_MAX: usize = 1024;
 /// The most chunks that are fetched at once: the system sends at most 253 files with a packet.
 pub const FETCH_CHUNKS_MAX: usize = 64;
-/// The most uses of an allocation that its importer is told of.
+/// The most uses of an allocation that its importer is sent.
 pub const USES_MAX: usize = 1024;
 /// The most chains that an event of another process can be ordered after.
 pub const POINTS_MAX: usize = 4096;
@@ -123,7 +123,7 @@ pub enum Request {
     },
     /// The uses that a release named have completed.
     Over(LeaseId),
-    /// The importer's host was told that the uses have completed: whatever it says from now on comes after them.
+    /// The importer's host knows that the uses have completed: whatever it says from now on comes after them.
     Known(LeaseId),
 }
 

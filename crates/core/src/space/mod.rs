@@ -10,7 +10,7 @@
 //!
 //! Invariants, re-derived by [`Space::audit`]:
 //! * PAGES: a granule names a chunk exactly where that chunk is mapped; a chunk is mapped at most once here. Another
-//!   granule is vacant, or *closed*: an old mapping is still there and nobody may use its addresses.
+//!   granule is vacant, or *closed*: an old mapping is still there and its addresses may not be used.
 //! * IDLE: the idle list holds exactly the mapped chunks with no pins, in the order in which they lost their last.
 //! * BYTES: `reserved` is the sum of all created chunks, `idle` of those in the idle list, `spare` of the spare ones.
 

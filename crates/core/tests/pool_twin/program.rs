@@ -97,7 +97,7 @@ impl Program {
                 }
                 94..95 => {
                     self.pool.count_served(16_000);
-                    self.pool.mend();
+                    self.pool.defragment();
                     self.drain_steps();
                 }
                 95..96 => self.trim(),

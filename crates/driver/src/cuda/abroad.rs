@@ -70,7 +70,7 @@ impl Abroad {
         // SAFETY: a place for a name, and the same event.
         let named = recorded.and_then(|()| self.gpu.check(CALL, unsafe { (functions.name)(&raw mut name, event) }));
         if let Err(error) = named {
-            // SAFETY: nobody knows of it. A refusal leaves it to the context.
+            // SAFETY: it is known here only. A refusal leaves it to the context.
             let _ = unsafe { (entered.table.close_event)(event) };
             return Err(error);
         }
@@ -103,8 +103,8 @@ impl Abroad {
 
     fn destroy(&self, passing: Passing) {
         if let Ok(entered) = self.gpu.enter("forget") {
-            // SAFETY: for the last time (ours-to-destroy); nobody else has it open, by the contract. A refusal leaves
-            // it to the context.
+            // SAFETY: for the last time (ours-to-destroy); no other process has it open, by the contract. A refusal
+            // leaves it to the context.
             let _ = unsafe { (entered.table.close_event)(passing.event) };
         }
     }

@@ -1,7 +1,7 @@
 //! The end of a stream, where it was marked last: the same mark serves while nothing came to the stream since.
 //!
 //! Knows marks; not what is submitted. The simple version records an event each time that a mark is asked for, and lets
-//! a stream wait each time that it is told to, at a few hundred nanoseconds a call. That is also what is done for all
+//! a stream wait each time that it is asked to, at a few hundred nanoseconds a call. That is also what is done for all
 //! streams but non-blocking ones that only this driver submits to: of others it cannot say what came to them, and
 //! blocking ones come after the legacy stream's work, too.
 //!
@@ -14,10 +14,10 @@ use crate::{BiasedLock, RawMark, Result};
 
 /// What is known of the end of a stream.
 #[derive(Debug, Default)]
-pub(super) struct End(BiasedLock<Known>);
+pub(super) struct End(BiasedLock<State>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct State {
     /// The last mark, if nothing came since.
     last: Option<RawMark>,
     /// What the stream waited for last.
@@ -58,7 +58,7 @@ impl End {
 
     /// Nothing is known any more.
     pub(super) fn clear(&self, marks: &Marks) {
-        let Known { last, waited } = std::mem::take(&mut *self.0.lock());
+        let State { last, waited } = std::mem::take(&mut *self.0.lock());
         last.into_iter().chain(waited).for_each(|mark| marks.forget(mark));
     }
 }

@@ -97,7 +97,7 @@ impl Drop for Entered<'_> {
         }
         if self.was_pushed {
             let mut ours = Context::default();
-            // SAFETY: `ours` is a place for a context. A refusal leaves our context current, which harms nobody who
+            // SAFETY: `ours` is a place for a context. A refusal leaves our context current, which harms no caller that
             // sets his own.
             let _ = unsafe { (self.table.pop_context)(&raw mut ours) };
         }

@@ -86,7 +86,7 @@ impl Graphs {
         match enlist(&self.execs, exec.0) {
             Some(handle) => Ok(RawExec(handle)),
             None => {
-                // SAFETY: made just now, and known to nobody. A refusal leaves it to the context.
+                // SAFETY: made just now, and known here only. A refusal leaves it to the context.
                 let _ = unsafe { (self.table.close_exec)(exec) };
                 Err(failed(CALL, "too many graphs are kept"))
             }
@@ -151,7 +151,7 @@ impl Graphs {
             Err(error) => Err(error),
         };
         if !matches!(handle, Ok(Some(_))) {
-            // SAFETY: a graph of ours, which nobody gets to know. A refusal leaves it to the context.
+            // SAFETY: a graph of ours, known here only. A refusal leaves it to the context.
             let _ = unsafe { (self.table.close)(native) };
         }
         handle

@@ -122,7 +122,7 @@ impl Marks {
         }
     }
 
-    /// Whether a caller was told so.
+    /// Whether a caller knows it.
     #[inline]
     pub(super) fn is_known_over(&self, mark: RawMark) -> bool {
         self.live(mark).is_some_and(|slot| slot.over.load(Ordering::Acquire) == unpack(mark).1)

@@ -182,7 +182,7 @@ impl Memory {
         // SAFETY: mapped just now, and one description.
         let opened = unsafe { (entered.table.set_access)(at, bytes as usize, &raw const access, 1) };
         if opened != Code::SUCCESS {
-            // SAFETY: mapped just now, and nobody knows of it.
+            // SAFETY: mapped just now, and known here only.
             let _ = unsafe { (entered.table.unmap)(at, bytes as usize) };
             return Err(self.gpu.memory_refusal(CALL, opened, bytes));
         }

@@ -49,7 +49,7 @@ struct Open {
     thread: Option<ThreadId>,
     /// Whether it captures, and who is marked in its stead.
     stand_in: Option<Stream>,
-    /// Whether nothing comes to it but by this driver: it is ours, no other stream's work ties it, and nobody was told
+    /// Whether nothing comes to it but by this driver: it is ours, no other stream's work ties it, and no caller knows
     /// its handle.
     is_alone: bool,
     /// Whether the program has its handle.
@@ -202,7 +202,7 @@ impl Streams {
         let open = occupant.open.filter(|_| occupant.generation == generation).ok_or_else(|| unknown(CALL, stream))?;
         if open.is_owned {
             let entered = self.gpu.enter_apart(CALL)?;
-            // SAFETY: ours, open, and used by nobody else at present (open-native).
+            // SAFETY: ours, open, and used by no other thread at present (open-native).
             self.gpu.check(CALL, unsafe { (entered.table.close_stream)(open.native) })?;
         }
         occupant.open = None;
@@ -374,7 +374,7 @@ impl Streams {
         })
     }
 
-    /// Acts on an open stream while nobody else uses it.
+    /// Acts on an open stream while no other thread uses it.
     fn change<R>(&self, call: &'static str, stream: RawStream, act: impl FnOnce(&mut Open) -> Result<R>) -> Result<R> {
         let (number, generation) = unpack(stream);
         let slot = self.slots.find(number).ok_or_else(|| unknown(call, stream))?;
@@ -401,7 +401,7 @@ impl Streams {
 
     fn destroy(&self, open: Open) {
         if let (true, Ok(entered)) = (open.is_owned, self.gpu.enter("close_stream")) {
-            // SAFETY: ours, and known to nobody else. A refusal leaves it to the context.
+            // SAFETY: ours, and known here only. A refusal leaves it to the context.
             let _ = unsafe { (entered.table.close_stream)(open.native) };
         }
     }
@@ -423,7 +423,7 @@ impl Drop for Streams {
     }
 }
 
-/// A default stream, which nobody destroys.
+/// A default stream, which is never destroyed.
 fn default_stream(native: Stream) -> Open {
     let thread = (native == Stream::PER_THREAD).then(|| std::thread::current().id());
     Open { is_owned: false, thread, is_foreign: true, ..owned(native) }

@@ -88,14 +88,15 @@ impl Memory {
         let spare = self.granularity + bytes.min(ROOM_BYTES);
         let asked = bytes.checked_add(spare).and_then(|asked| usize::try_from(asked).ok());
         let start = asked.ok_or(Errno::NOMEM).and_then(os::reserve).map_err(|error| match error {
-            Errno::NOMEM => state.no_addresses(CALL, bytes),
+            // Valgrind says so of what is too long.
+            Errno::NOMEM | Errno::INVAL => state.no_addresses(CALL, bytes),
             error => refusal(CALL, error),
         })?;
         let asked = bytes + spare;
         let at = start.next_multiple_of(self.granularity);
         for (cut, size) in [(start, at - start), (at + bytes, start + asked - (at + bytes))] {
             if size > 0 {
-                // SAFETY: just reserved, and nobody knows of it. A refusal leaves a few addresses unused, no more.
+                // SAFETY: just reserved, and known here only. A refusal leaves a few addresses unused, no more.
                 let _ = unsafe { os::release(cut, size as usize) };
             }
         }

@@ -63,7 +63,7 @@ pub(super) unsafe fn protect(at: u64, bytes: usize, allowed: bool) -> Result<()>
 /// Memory files of other kinds than this are refused: of huge pages there may be none when one is touched.
 const TMPFS: u64 = 0x0102_1994;
 
-/// A memory file that only this user may open, and nobody run. Where the system is older than that seal, without it.
+/// A memory file that only this user may open, and none run. Where the system is older than that seal, without it.
 fn create_file(name: &str) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = match fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
@@ -81,7 +81,7 @@ pub(super) fn open_file() -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// A memory file of exactly `bytes`, which nobody who gets hold of it can resize: a holder in another process must
+/// A memory file of exactly `bytes`, which no holder can resize: a holder in another process must
 /// not be able to take pages from under our mappings.
 pub(super) fn open_sealed_file(bytes: u64) -> Result<OwnedFd> {
     let file = create_file("millpond chunk")?;

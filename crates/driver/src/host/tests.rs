@@ -101,9 +101,9 @@ fn a_loss_drops_what_waits() {
     assert_eq!((Arc::strong_count(&held), held.load(Ordering::Relaxed)), (1, 0));
 }
 
-/// The numbers of a stream's work end after years: it is told, and its slot is not used again.
+/// The numbers of a stream's work end after years: it is reported, and its slot is not used again.
 #[test]
-fn a_stream_that_has_used_up_its_numbers_is_told() {
+fn a_stream_that_has_used_up_its_numbers_is_reported() {
     let device = device(Schedule::Parallel);
     let stream = device.open(0).unwrap();
     device.skip_to(stream, (1 << 48) - 2);

@@ -218,7 +218,7 @@ impl fmt::Debug for SimDriver {
     }
 }
 
-// SAFETY: it says that it runs no closures, so nobody makes slices of its addresses.
+// SAFETY: it says that it runs no closures, so no slice is made of its addresses.
 unsafe impl Driver for SimDriver {
     fn properties(&self) -> Properties {
         Properties {

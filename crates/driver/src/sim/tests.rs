@@ -102,7 +102,7 @@ fn work_runs_when_somebody_blocks() {
 }
 
 #[test]
-fn work_that_blocks_on_itself_is_told() {
+fn work_that_blocks_on_itself_is_reported() {
     let sim = Arc::new(at_block());
     let stream = sim.open_stream(StreamFlags::default()).unwrap();
     let answer = Arc::new(Mutex::new(None));

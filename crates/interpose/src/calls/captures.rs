@@ -74,7 +74,7 @@ pub(crate) unsafe fn begin_to_graph(
     _mode: c_int,
 ) -> Code {
     at.done(real(), |session| {
-        session.untold("cuStreamBeginCaptureToGraph");
+        session.unsupported("cuStreamBeginCaptureToGraph");
         session.handles.obscure(graph);
         session.lost_captures += 1;
     })
@@ -90,7 +90,7 @@ pub(crate) unsafe fn update(
     _flags: c_uint,
 ) -> Code {
     at.done(real(), |session| {
-        session.untold("cuStreamUpdateCaptureDependencies");
+        session.unsupported("cuStreamUpdateCaptureDependencies");
         session.lost_captures += 1;
     })
 }

@@ -25,7 +25,7 @@ pub(crate) unsafe fn synchronize_v2(at: &At, real: impl FnOnce() -> Code, contex
 /// `cuCtxDestroy`: streams and memory of a context are not distinguished from those of the device's other contexts, and
 /// are taken to be there still.
 pub(crate) unsafe fn destroy(at: &At, real: impl FnOnce() -> Code, _context: Context) -> Code {
-    at.done(real(), |session| session.untold("cuCtxDestroy"))
+    at.done(real(), |session| session.unsupported("cuCtxDestroy"))
 }
 
 /// `cuDevicePrimaryCtxReset`

@@ -55,7 +55,7 @@ impl Session {
         for (from, to) in from.iter().zip(to) {
             let Some(made) = self.handles.made.get(&id) else { return };
             let (Some(&from), Some(&to)) = (made.nodes.get(from), made.nodes.get(to)) else {
-                self.untold("an edge of captured nodes, changed by hand");
+                self.unsupported("an edge of captured nodes, changed by hand");
                 return self.handles.obscure(graph);
             };
             self.push(match is_removal {
@@ -126,7 +126,7 @@ impl Session {
                 self.push(What::Instantiate { graph, exec, auto_free_on_launch: flags & AUTO_FREE != 0 });
             }
             None => {
-                self.untold("an instance of a graph that is not known whole");
+                self.unsupported("an instance of a graph that is not known whole");
                 self.handles.opaque_execs.insert(exec);
             }
         }
@@ -203,7 +203,7 @@ pub(crate) unsafe fn update_v2(
 impl Session {
     /// Operations cannot say what an instance does from now on.
     fn obscure_exec(&mut self, exec: GraphExec) {
-        self.untold("an instance changed node by node");
+        self.unsupported("an instance changed node by node");
         if let Some(id) = self.handles.execs.get(&exec) {
             self.handles.opaque_execs.insert(*id);
         }
@@ -254,7 +254,7 @@ pub(crate) unsafe fn change_node(
     _params: *const c_void,
 ) -> Code {
     at.done(real(), |session| {
-        session.untold("a node changed after it was added");
+        session.unsupported("a node changed after it was added");
         if let Some(made) = session.handles.nodes.get(&node).and_then(|graph| session.handles.made.get_mut(graph)) {
             made.is_opaque = true;
         }

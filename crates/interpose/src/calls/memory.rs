@@ -131,7 +131,7 @@ fn free_now(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
     let ending = at.note(|session| session.begin_free(start));
     let code = real();
     match (ending, code) {
-        (Ending::Memory(entry), Code::SUCCESS) => at.settle(|session| session.freed_at_once(entry)),
+        (Ending::Memory(entry), Code::SUCCESS) => at.settle(|session| session.freed_immediately(entry)),
         (Ending::Memory(entry), _) => at.settle(|session| session.index.revive(entry.memory)),
         (Ending::Unknown, Code::INVALID_VALUE) => at.settle(|session| {
             let memory = session.misnamed(start);
@@ -174,7 +174,7 @@ impl Session {
     }
 
     /// Memory was freed at once.
-    pub(crate) fn freed_at_once(&mut self, entry: Entry) {
+    pub(crate) fn freed_immediately(&mut self, entry: Entry) {
         let memory = entry.memory;
         if !self.captures.is_empty() {
             // The real call allows it, be it by the thread's mode, which operations do not have.

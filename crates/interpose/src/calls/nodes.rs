@@ -37,7 +37,7 @@ impl Session {
                 self.push(What::GraphNode { graph, node: Box::new(op), after, name: None });
             }
             _ => {
-                self.untold("a node of a kind, or behind one, that is not known");
+                self.unsupported("a node of a kind, or behind one, that is not known");
                 self.handles.obscure(new.graph);
             }
         }

@@ -51,7 +51,7 @@ fn settle(at: &At, code: Code, gone: Gone, before: impl Fn(&mut Session, &Entry)
         for entry in gone {
             if code == Code::SUCCESS {
                 before(session, &entry);
-                session.freed_at_once(entry);
+                session.freed_immediately(entry);
             } else {
                 session.index.revive(entry.memory);
             }

@@ -37,7 +37,7 @@ pub(crate) struct Line {
 
 /// A place in code, as it was met.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct CodePlace {
     pub(crate) line: Line,
     /// What it is called elsewhere.
     pub(crate) number: Option<u32>,
@@ -78,7 +78,7 @@ enum State {
 #[derive(Debug, Default)]
 pub(crate) struct Python {
     state: State,
-    known: FxHashMap<At, Known>,
+    known: FxHashMap<At, CodePlace>,
 }
 
 impl Python {
@@ -98,7 +98,7 @@ impl Python {
     /// The line where this thread stands: the innermost that is in none of the libraries, or the innermost of all. None
     /// where it runs no Python.
     #[inline]
-    pub(crate) fn line(&mut self) -> Option<&mut Known> {
+    pub(crate) fn line(&mut self) -> Option<&mut CodePlace> {
         match self.state {
             State::There(_) => self.find_line(),
             State::Unknown => {
@@ -109,7 +109,7 @@ impl Python {
         }
     }
 
-    fn find_line(&mut self) -> Option<&mut Known> {
+    fn find_line(&mut self) -> Option<&mut CodePlace> {
         let State::There(interpreter) = &mut self.state else { return None };
         let (mut first, mut chosen) = (None, None);
         let mut frame = interpreter.innermost()?;
@@ -209,7 +209,7 @@ impl Interpreter {
     /// Whether the code is still what it was: it may be gone, and other code in its place. Of a library only the file
     /// matters.
     #[inline]
-    fn is_still(&self, code: usize, known: &Known) -> bool {
+    fn is_still(&self, code: usize, known: &CodePlace) -> bool {
         let (memory, layout) = (&self.memory, self.layout);
         let is_at = |object: &Object, at| memory.word(code + at).is_some_and(|at| object.is_at(memory, at));
         is_at(&known.file, layout.file)
@@ -219,7 +219,7 @@ impl Interpreter {
 
     /// What stands there.
     #[cold]
-    fn known(&self, (code, instruction): At) -> Option<Known> {
+    fn known(&self, (code, instruction): At) -> Option<CodePlace> {
         let (memory, layout, types) = (&self.memory, self.layout, &self.types);
         let text = |at: usize| Object::text(memory, layout, types, memory.word(code + at)?);
         let (file, function) = (text(layout.file)?, text(layout.qualified_name)?.characters());
@@ -229,7 +229,7 @@ impl Interpreter {
         let name = file.characters();
         let is_library = is_library(&name);
         let line = Line { file: name, line, function };
-        Some(Known { line, number: None, is_library, first_line, file, table })
+        Some(CodePlace { line, number: None, is_library, first_line, file, table })
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Live {
 
 /// What is known of one, while it lives on.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct Found {
     pub(super) start: u64,
     pub(super) bytes: u64,
     pub(super) pool: Arc<ServedPool>,
@@ -62,10 +62,10 @@ pub(super) fn remove(address: u64) -> Option<Live> {
 }
 
 /// The allocation that begins at an address.
-pub(super) fn starting_at(address: u64) -> Option<Known> {
+pub(super) fn starting_at(address: u64) -> Option<Found> {
     let part = part(address);
     let Live { buffer, pool, number } = part.as_ref()?.get(&address)?;
-    Some(Known { start: address, bytes: buffer.bytes(), pool: Arc::clone(pool), number: *number })
+    Some(Found { start: address, bytes: buffer.bytes(), pool: Arc::clone(pool), number: *number })
 }
 
 /// Everything of a device is gone: nothing of it is to be freed any more.

@@ -6,7 +6,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use super::live::{self, Known};
+use super::live::{self, Found};
 use super::{devices, is_ours, put};
 use crate::abi::Code;
 use crate::calls::list;
@@ -22,7 +22,7 @@ mod attribute {
 }
 
 /// The allocation of ours that an address is in.
-fn around(at: u64) -> Option<Known> {
+fn around(at: u64) -> Option<Found> {
     if !is_ours() {
         return None;
     }
@@ -37,7 +37,7 @@ fn around(at: u64) -> Option<Known> {
 ///
 /// # Safety
 /// The place is null, or valid for what the attribute is.
-unsafe fn replace(known: &Known, which: c_int, place: *mut c_void) {
+unsafe fn replace(known: &Found, which: c_int, place: *mut c_void) {
     match which {
         // SAFETY: the caller's promise: an unsigned number of 64 bits, as the next two.
         attribute::BUFFER_ID => unsafe { put(place.cast::<u64>(), known.number) },

@@ -83,16 +83,16 @@ impl Edits<'_> {
         };
         let is_host = |side: &Side| side.stream == Some(StreamId::HOST);
         if is_host(later) {
-            let told = self.told_by(&sides, is_host);
+            let learned = self.learned_from(&sides, is_host);
             let by = self.statement(self.line).by;
             let everything = self.made(|lines| {
                 lines.insert(self.line, format!("{by}synchronize device"));
                 Some(())
             });
-            return vec![told, everything];
+            return vec![learned, everything];
         }
         if sides.iter().any(|side| is_host(side)) {
-            return vec![self.told_by(&sides, is_host)];
+            return vec![self.learned_from(&sides, is_host)];
         }
         let Some(waiter) = self.stream_of(later) else { return Vec::new() };
         let here = self.statement(self.line).by;
@@ -145,8 +145,8 @@ impl Edits<'_> {
         }
     }
 
-    /// A host comes after others: it synchronises streams, and is told by threads.
-    fn told_by(&self, sides: &[&Side], is_host: impl Fn(&Side) -> bool) -> Option<Lines> {
+    /// A host comes after others: it synchronises streams, and learns from threads.
+    fn learned_from(&self, sides: &[&Side], is_host: impl Fn(&Side) -> bool) -> Option<Lines> {
         let here = self.statement(self.line).by;
         self.made(|lines| {
             for side in sides {

@@ -313,7 +313,7 @@ impl Device {
             tracer.synchronized(Location::caller());
         }
         context.synchronized(ends.iter().map(|(snapshot, _)| snapshot));
-        context.hear_of_ended();
+        context.learn_ended();
         context.chains.sweep();
         Ok(())
     }
@@ -330,8 +330,8 @@ impl Device {
     /// [`hear`](Self::hear).
     pub fn tell(&self) -> Told {
         let context = &self.shared.context;
-        context.hear_all();
-        Told { base: context.hosts.base(), traced: context.tracer.as_ref().map(|tracer| tracer.told()) }
+        context.learn_all();
+        Told { base: context.hosts.base(), traced: context.tracer.as_ref().map(|tracer| tracer.knowledge()) }
     }
 
     /// The calling thread has heard from another, by a channel, a lock or a join: what that one knew then, this one
@@ -340,11 +340,11 @@ impl Device {
     pub fn hear(&self, told: &Told) {
         let context = &self.shared.context;
         for other in peers::others(context) {
-            other.hosts.hear(told);
+            other.hosts.join(told);
         }
-        context.hosts.hear(told);
+        context.hosts.join(told);
         if let (Some(tracer), Some(told)) = (&context.tracer, &told.traced) {
-            tracer.heard(told);
+            tracer.learned(told);
         }
     }
 }

@@ -15,7 +15,7 @@ use millpond_driver::process;
 use crate::names::error::Result;
 use crate::state::allocation::{Origin, Owned, site, violation};
 use crate::state::imported::free_import;
-use crate::state::lent::{Hearing, check_free};
+use crate::state::lent::{Listening, check_free};
 use crate::state::parts::free_in_graph;
 use crate::state::pool::PoolShared;
 use crate::state::refused::Refused;
@@ -81,7 +81,7 @@ impl Device {
         let context = self.context();
         let freed = match self.free_now_once(owned, caller) {
             Err(error) if error.is_abroad() => {
-                Hearing::of(&owned.allocation);
+                Listening::of(&owned.allocation);
                 self.free_now_once(owned, caller)
             }
             done => done,
@@ -116,7 +116,7 @@ impl Device {
             None if life.generation != *generation => Err(Fault::after_free(life.history.born(), Act::Free)),
             None => check_free(allocation, &life, &Host(&base)),
         };
-        if checked.is_err() && life.freed.is_none() && self.context().hear_abroad() {
+        if checked.is_err() && life.freed.is_none() && self.context().learn_abroad() {
             base = self.context().hosts.base();
             checked = check_free(allocation, &life, &Host(&base));
         }

@@ -20,7 +20,7 @@ use crate::sync::sweep::Sweep;
 pub(crate) enum Listed {
     /// The device, or the driver of another device whose chain it is.
     Chain { progress: Arc<Progress>, abroad: Option<Arc<CountedDriver>> },
-    /// Nobody need be: another device's chain that ended there and has completed.
+    /// None: another device's chain that ended there and has completed.
     Over(Seq),
 }
 
@@ -233,7 +233,7 @@ mod tests {
                 count += 1;
                 Ok(())
             };
-            chains.each(&Frontier::of([Point { slot, seq }]), counts).expect("nobody refuses");
+            chains.each(&Frontier::of([Point { slot, seq }]), counts).expect("it refuses none");
             count
         };
         assert_eq!((asked(6), asked(7), asked(8)), (0, 0, 1));

@@ -1,11 +1,11 @@
-//! What the host threads of a device's program have been told, and when streams must hear of it.
+//! What the host threads of a device's program have synchronised with, and when streams must learn of it.
 //!
-//! Knows the order's [`Host`]s; nothing of memory. Usually all threads are one host: whatever a thread was told by a
-//! synchronisation holds for what any thread submits afterwards. With [`HostThreads::Separate`] each thread is told
+//! Knows the order's [`Host`]s; nothing of memory. Usually all threads are one host: whatever a thread has learned by a
+//! synchronisation holds for what any thread submits afterwards. With [`HostThreads::Separate`] each thread learns
 //! for itself, and [`Told`] carries knowledge from one to another, where the program does so by its own means.
 //!
 //! The one number that the hot path looks at is the epoch: it changes when a host has learned something or the legacy
-//! default stream has work that other streams must wait for. A stream that has seen the epoch has nothing to hear.
+//! default stream has work that other streams must wait for. A stream that has seen the epoch has nothing to learn.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,14 +17,14 @@ use millpond_core::order::{Base, Chain, Host, Snapshot};
 use crate::names::config::HostThreads;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
-use crate::trace::tracer::TracedTold;
+use crate::trace::tracer::TracedKnowledge;
 
-/// What a thread knew when it made this, for another thread to hear.
+/// What a thread knew when it made this, for another thread to learn.
 #[derive(Clone, Debug)]
 pub struct Told {
     pub(crate) base: Arc<Base>,
     /// Who stands for it in a trace.
-    pub(crate) traced: Option<TracedTold>,
+    pub(crate) traced: Option<TracedKnowledge>,
 }
 
 /// The hosts of one device.
@@ -62,7 +62,7 @@ thread_local! {
 impl Hosts {
     pub(crate) fn new(number: u32, threads: HostThreads) -> Self {
         let knowledge = Arc::new(Knowledge { number, threads, ..Knowledge::default() });
-        // Streams begin with 0, so that their first operation hears what there is.
+        // Streams begin with 0, so that their first operation learns what there is.
         Self { knowledge, epoch: AtomicU64::new(1) }
     }
 
@@ -71,13 +71,13 @@ impl Hosts {
         self.knowledge.threads == HostThreads::Separate
     }
 
-    /// Changes whenever there is something to hear.
+    /// Changes whenever there is something to learn.
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// There is something new to hear.
+    /// There is something new to learn.
     pub(crate) fn advance(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
@@ -87,23 +87,23 @@ impl Hosts {
         self.knowledge.base()
     }
 
-    /// A chain that the calling thread submits to hears what that knows.
+    /// A chain that the calling thread submits to learns what that knows.
     pub(crate) fn tell(&self, chain: &mut Chain) {
         self.knowledge.with(|host| chain.hear_host(host));
     }
 
-    /// The calling thread was told that everything up to these has completed.
+    /// The calling thread knows that everything up to these has completed.
     pub(crate) fn learn<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot>) {
         self.change(|host| host.learn_all(snapshots));
     }
 
-    /// The calling thread heard from another.
-    pub(crate) fn hear(&self, told: &Told) {
-        self.change(|host| host.hear(&told.base));
+    /// The calling thread learns what another knew.
+    pub(crate) fn join(&self, other: &Told) {
+        self.change(|host| host.hear(&other.base));
     }
 
     /// Changes what the calling thread knows. The epoch moves before anybody else can find that there is no news: that
-    /// one's next operation must hear of it as well.
+    /// one's next operation must learn of it as well.
     fn change(&self, change: impl FnOnce(&mut Host) -> bool) {
         self.knowledge.with(|host| {
             if change(host) {
@@ -114,7 +114,7 @@ impl Hosts {
 }
 
 impl Default for Knowledge {
-    /// What one host knows that is told nothing.
+    /// What one host knows that has synchronised with nothing.
     fn default() -> Self {
         let one = Mutex::new(Host::new(next_host()));
         Self { number: 0, threads: HostThreads::One, one, alive: Arc::default() }
@@ -122,8 +122,8 @@ impl Default for Knowledge {
 }
 
 impl Knowledge {
-    /// The calling thread heard from another; whether that is news.
-    pub(crate) fn hear(&self, base: &Base) -> bool {
+    /// The calling thread learns what another knew; whether that is news.
+    pub(crate) fn join(&self, base: &Base) -> bool {
         self.with(|host| host.hear(base))
     }
 
@@ -139,7 +139,7 @@ impl Knowledge {
         let mut f = Some(f);
         let mut call = |host: &mut Host| f.take().map(|f| f(host));
         let done = OWN.try_with(|own| call(self.own(&mut own.borrow_mut())));
-        // A thread that ends has lost what it was told: from here on it is a new host at each call.
+        // A thread that ends has lost what it knew: from here on it is a new host at each call.
         done.ok().flatten().or_else(|| call(&mut Host::new(next_host()))).expect("it is called once")
     }
 

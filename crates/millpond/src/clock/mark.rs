@@ -7,7 +7,7 @@ use millpond_driver::{Counting, Driver, Fence, RawMark};
 /// A device's driver, and how often each of its calls was made.
 pub(crate) type CountedDriver = Counting<Arc<dyn Driver>>;
 
-/// The driver's side of an event; given back when nobody needs it any more.
+/// The driver's side of an event; given back with its last holder.
 #[derive(Debug)]
 pub(crate) struct Mark {
     pub(crate) raw: RawMark,

@@ -42,7 +42,7 @@ pub(crate) struct Progress {
 struct Stray {
     /// The launch.
     seq: Seq,
-    /// The end of that work; where none could be had nobody ever knows.
+    /// The end of that work; where none could be had that is never known.
     end: Option<Arc<Mark>>,
 }
 
@@ -191,7 +191,7 @@ impl Progress {
             Queue::Stream(raw) => *raw,
             Queue::Launches(last) => {
                 let last = lock(last).clone();
-                // Without a launch there is no work: nobody has a point of it to ask for.
+                // Without a launch there is no work: no one of its points is asked for.
                 return match last {
                     None => Err(no_launch()),
                     Some(LaunchEnd::Marked(end)) => act(end.raw),
@@ -301,7 +301,7 @@ impl Progress {
     }
 }
 
-/// What nobody can wait for.
+/// What cannot be waited for.
 #[cold]
 pub(crate) fn no_end() -> DriverError {
     DriverError::Failed { call: "mark", reason: "the device took a launch in part and marks no end of it".into() }
@@ -312,10 +312,10 @@ fn no_launch() -> DriverError {
     DriverError::Failed { call: "mark", reason: "the graph was not launched".into() }
 }
 
-/// What is known to have completed without asking the device: what the host was told.
-pub(crate) struct Told<'a>(pub(crate) &'a millpond_core::order::Base);
+/// What is known to have completed without asking the device: what the host has synchronised with.
+pub(crate) struct KnownToHost<'a>(pub(crate) &'a millpond_core::order::Base);
 
-impl Completed for Told<'_> {
+impl Completed for KnownToHost<'_> {
     fn is_over(&self, point: Point) -> bool {
         self.0.covers(point)
     }

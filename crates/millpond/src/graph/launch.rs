@@ -114,7 +114,7 @@ impl GraphExec {
                 Mode::Capturing => Ok(shared.capture_launch(exec, caller)?),
                 Mode::Live => {
                     // What the host was told of other devices that use this one's memory counts as well.
-                    shared.hear_abroad(&mut state);
+                    shared.learn_abroad(&mut state);
                     let found = match &exec.found {
                         Some(found) => found,
                         None => named.insert(exec.find()?),
@@ -129,7 +129,7 @@ impl GraphExec {
                 Ok(begun) => break begun,
                 Err(Stopped::Blocked(blocked)) => wait(&exec.context, &blocked)?,
                 Err(Stopped::Refused(mut error)) => {
-                    if shared.mend(&mut error, &mut known) || exec.context.makes_room(&error) {
+                    if shared.add_missing_waits(&mut error, &mut known) || exec.context.makes_room(&error) {
                         continue;
                     }
                     shared.note_refused(&error, |tracer| {

@@ -41,13 +41,13 @@ pub enum HostThreads {
     /// that they are taken to order everything.
     #[default]
     One,
-    /// Each thread knows what it was told itself; [`Device::tell`](crate::Device::tell) and
+    /// Each thread knows what it has synchronised with; [`Device::tell`](crate::Device::tell) and
     /// [`Device::hear`](crate::Device::hear) state an edge between two. A thread that ends forgets it with its
     /// thread-local values: in the destructor of another one each call begins anew.
     Separate,
 }
 
-/// What every kind of device can be told.
+/// Settings of every kind of device.
 ///
 /// ```
 /// use millpond::config::{HostThreads, Trace};

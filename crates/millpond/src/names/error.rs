@@ -302,7 +302,7 @@ pub enum Invalid {
         owner: DeviceName,
         /// The device that has access.
         device: DeviceName,
-        /// A use that the host was not told has completed.
+        /// A use that the host does not know to have completed.
         last: Side,
     },
     /// One launch writes an allocation and uses it a second time.
@@ -367,7 +367,7 @@ fn at_place(side: &Side) -> String {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Nearest {
-    /// No device of the process has this address: it is the host's, another process's, or nobody's.
+    /// No device of the process has this address: it is the host's, another process's, or not mapped.
     Outside {
         /// The nearest live allocation of the device, and how far away it is.
         nearest: Option<(String, u64)>,

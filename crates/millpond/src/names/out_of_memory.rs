@@ -39,7 +39,8 @@ impl fmt::Display for OutOfMemory {
         let limit = self.exhausted.limit.unwrap_or(u64::MAX);
         if self.address_bytes < limit.min(self.device_bytes) {
             let granted = Bytes(self.address_bytes);
-            write!(f, ", and the system granted the pool only {granted} of addresses (RLIMIT_AS, `ulimit -v`)")?;
+            write!(f, ", and the system granted the pool only {granted} of addresses: raise the limit ")?;
+            write!(f, "(RLIMIT_AS, `ulimit -v`)")?;
         }
         if self.other_pools_bytes > 0 {
             write!(f, ", other pools hold {}", Bytes(self.other_pools_bytes))?;

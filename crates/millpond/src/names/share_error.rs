@@ -57,7 +57,7 @@ pub enum ShareError {
         /// Why.
         why: Refusal,
     },
-    /// Nobody is there to ask.
+    /// The exporter is not there.
     #[error(
         "the exporter of this ticket is gone: its process has ended or its device was dropped; what was imported \
          from it before stays valid (a ticket of another machine or network namespace is good only there)"

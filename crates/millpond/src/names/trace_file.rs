@@ -58,7 +58,7 @@ pub(crate) struct Output {
     file: Option<File>,
     /// Whether its end is written, and nothing came after.
     is_finished: bool,
-    /// Whether the process is about to end: nobody comes to flush.
+    /// Whether the process is about to end: no thread comes to flush.
     is_ending: bool,
     /// The process that opened it: one that was forked from it must not write.
     process: u32,

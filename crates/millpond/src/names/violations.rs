@@ -19,13 +19,13 @@ pub enum Violations {
     #[default]
     Refuse,
     /// The violation is handed to a reporter and the operation goes on: its stream waits for the other side's work
-    /// first, so that memory stays whole. What no wait of one stream can mend is reported and refused all the same: a
-    /// use after the free, a second free, a stale name, work of another process or another device, a
-    /// [free by the host](crate::Device::free). What a capture refuses is an error of the capture and not reported.
+    /// first, so that memory stays whole. What no wait of one stream can put right is reported and refused all the
+    /// same: a use after the free, a second free, a stale name, work of another process or another device, a [free by
+    /// the host](crate::Device::free). What a capture refuses is an error of the capture and not reported.
     Report(Reporter),
 }
 
-/// Who is told of violations. Clones are the same reporter.
+/// Where violations are reported. Clones are the same reporter.
 #[derive(Clone)]
 pub struct Reporter(Arc<dyn Fn(&Finding) + Send + Sync>);
 

@@ -1,11 +1,11 @@
-//! Memory that other processes may still reach after their leases: it serves nobody else, and is destroyed.
+//! Memory that other processes may still reach after their leases: it is not reused, and is destroyed.
 //!
-//! Invariant **exposed-last**: a file of a chunk cannot be called back, so memory that others could reach serves nobody
+//! Invariant **exposed-last**: a file of a chunk cannot be called back, so memory that others could reach is not reused
 //! after its free. In pools that keep allocations apart, a block that a foreign process was
 //! lent, or whose files were handed out, never rests on a shelf and never returns to the heap as free memory: it is
 //! *condemned* with its free, held until its uses have completed, and then its chunks are destroyed while the heap's
-//! lock is held, so that nobody gets it in between. Where the pool itself is destroyed, it all goes back to the system
-//! anyway.
+//! lock is held, so that no stream gets it in between. Where the pool itself is destroyed, it all goes back to the
+//! system anyway.
 //!
 //! Knows heaps and blocks; no processes. Its data is behind the heap's lock.
 
@@ -32,7 +32,7 @@ impl Heap {
         }
     }
 
-    /// The pool serves nobody any more: what is condemned goes back with the rest.
+    /// The pool serves no stream any more: what is condemned goes back with the rest.
     pub(crate) fn keep_no_exposed(&mut self) {
         let condemned = std::mem::take(&mut self.exposed).condemned;
         condemned.into_iter().for_each(|(allocation, after)| self.give_back(allocation, Freed::after(after)));

@@ -169,9 +169,9 @@ impl PoolShared {
         Ok(())
     }
 
-    /// Whether every use that would be cut off has completed, as far as the host was told. INVARIANT: seen-off.
+    /// Whether every use that would be cut off has completed, as far as the host knows. INVARIANT: seen-off.
     fn check_uses(&self, grants: &mut Grants, device: &DeviceName, left: PeerAccess) -> Result<()> {
-        self.context.hear_abroad();
+        self.context.learn_abroad();
         let base = self.context.hosts.base();
         let Some(grant) = grants.list.iter_mut().find(|grant| grant.device.number == device.number) else {
             return Ok(());

@@ -80,6 +80,18 @@ impl Pool {
         self.shared.lock().pool.set_release_threshold(bytes);
     }
 
+    /// The most memory that the pool may have from now on; what it has beyond that stays until it is idle.
+    ///
+    /// # Errors
+    /// No memory could be had with it ([`PoolConfig::max_bytes`](crate::PoolConfig::max_bytes)).
+    pub fn set_max_bytes(&self, max_bytes: Option<u64>) -> Result<()> {
+        let is_apart = self.shared.is_apart;
+        let config = crate::PoolConfig { max_bytes, ..self.config() };
+        let core = config.to_core(self.shared.context.properties.granularity, is_apart)?;
+        self.shared.lock().pool.set_max_bytes(core.max_bytes);
+        Ok(())
+    }
+
     /// The settings in force.
     pub fn config(&self) -> crate::PoolConfig {
         let core = self.shared.lock().pool.config().clone();

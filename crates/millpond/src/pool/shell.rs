@@ -42,7 +42,7 @@ fn apply(context: &Context, heap: &mut Heap, step: Step) -> Result<()> {
             // SAFETY: the pool maps whole chunks into holes of its own reservation (SAFE, STEPWISE).
             unsafe { context.driver.map(raw, at, bytes) }?;
             if let Err(error) = open_mapping(&context.driver, &heap.grants, at, bytes) {
-                // SAFETY: mapped just now, and nobody knows of it.
+                // SAFETY: mapped just now, and known here only.
                 let _ = unsafe { context.driver.unmap(at, bytes) };
                 return Err(error);
             }
@@ -122,7 +122,7 @@ pub(crate) fn map_import(context: &Context, chunk: RawChunk, at: u64, bytes: u64
 
 /// Takes a mapping of a window away.
 pub(crate) fn unmap_import(context: &Context, at: u64, bytes: u64) -> Result<()> {
-    // SAFETY: the import's life has ended, and its uses have completed: the callers waited, or the host was told.
+    // SAFETY: the import's life has ended, and its uses have completed: the callers waited, or the host knows it.
     unsafe { context.driver.unmap(at, bytes) }
 }
 

@@ -3,20 +3,20 @@
 //! A *speaker* is a device of another process: the number that the device gave itself, and the process as the system
 //! names it. Until that process talks to this one its device is known by hearsay: an exporter tells what others did to
 //! the memory that it lends, and events pass on what came before them. **one-name**: whoever speaks of a chain, it has
-//! one slot here, never one that a chain of this device had. The device's own word and what was heard of it before are
-//! one, unless the process is another one than was said: then each has slots of its own, so that nobody who takes
+//! one slot here, never one that a chain of this device had. The device's own word and what was known of it before are
+//! one, unless the process is another one than was said: then each has slots of its own, so that no process that takes
 //! another's number for his speaks for it.
 //!
-//! What a speaker says of its own chains is believed; nobody else can name them with effect but in an event, which its
-//! importer chose to come after, and by device and process together: an exporter passes on that its importers' work is
-//! over without being asked, and they can say whose device they like, but not which process they are. What anybody says
-//! of this device's chains must be true of them already.
+//! What a speaker says of its own chains is believed; no other process can name them with effect but in an event, which
+//! its importer chose to come after, and by device and process together: an exporter passes on that its importers' work
+//! has completed without being asked, and they can say whose device they like, but not which process they are. What
+//! anybody says of this device's chains must be true of them already.
 //!
-//! A speaker is needed while it holds something; while another process holds memory that it used, which was told of its
-//! uses and has to be told that they have completed ([`Context::over_abroad`]); and while memory is imported here that
+//! A speaker is needed while it holds something; while another process holds memory that it used, which knows of its
+//! uses and has to learn that they have completed ([`Context::over_abroad`]); and while memory is imported here that
 //! it used. When the last that needs it is gone, its chains are forgotten, and their slots serve other chains: whose
 //! positions then go on counting, so that no point is ever mistaken for one of a chain before. What is known by hearsay
-//! alone has no end that could be seen: beyond so many chains that nobody needs, the oldest are forgotten. What is said
+//! alone has no end that could be seen: beyond so many unused chains the oldest are forgotten. What is said
 //! of a chain counts from where it began on its own device: two devices that import from each other would add up each
 //! other's positions otherwise.
 //!
@@ -48,7 +48,7 @@ const WORN_OUT: Seq = 1 << 62;
 const CHAINS_MAX: usize = POINTS_MAX;
 /// The most chains of all speakers together.
 const ALL_CHAINS_MAX: usize = 1 << 16;
-/// So many chains that are known by hearsay and that nobody needs are remembered.
+/// So many unused chains that are known by hearsay are remembered.
 const HEARSAY_MAX: usize = POINTS_MAX;
 
 /// The point that all chains come after.
@@ -70,11 +70,11 @@ type Name = (u64, u32);
 struct Chains {
     here: FxHashMap<Name, Chain>,
     names: FxHashMap<Slot, Name>,
-    /// In the order in which they were heard of.
-    speakers: BTreeMap<u64, Known>,
+    /// In the order in which they became known.
+    speakers: BTreeMap<u64, ForeignDevice>,
     by_device: FxHashMap<u128, SmallVec<[u64; 2]>>,
     next: u64,
-    /// Chains of speakers that nobody needs.
+    /// Unused chains of speakers.
     idle: usize,
     /// Slots of chains that are forgotten, and where they ended.
     vacant: Vec<Point>,
@@ -88,7 +88,7 @@ struct Chain {
     slot: Slot,
     /// Its positions here come after this one.
     origin: Seq,
-    /// The last position heard of, here.
+    /// The last known position, here.
     last: Seq,
     /// The last that its own device spoke of.
     said: Seq,
@@ -98,7 +98,7 @@ struct Chain {
 
 /// A speaker, or who is known by hearsay.
 #[derive(Debug)]
-struct Known {
+struct ForeignDevice {
     device: u128,
     /// None of who has not spoken yet.
     process: Option<ProcessKey>,
@@ -112,7 +112,7 @@ struct Known {
     chains: Vec<u32>,
 }
 
-impl Known {
+impl ForeignDevice {
     fn is_needed(&self) -> bool {
         self.users > 0 || self.holds > 0
     }
@@ -183,30 +183,36 @@ impl Chains {
     }
 
     /// What others call a position of a chain.
-    fn told(&self, name: &Name, seq: Seq) -> Option<ForeignEnd> {
+    fn foreign_end(&self, name: &Name, seq: Seq) -> Option<ForeignEnd> {
         let known = self.speakers.get(&name.0)?;
         let point = ForeignPoint { device: known.device, slot: name.1, seq };
         Some(ForeignEnd { point, process: known.number })
     }
 
     /// The one that goes by this device's number and is so, or else so, or a new one.
-    fn find_or_add(&mut self, device: u128, is_it: impl Fn(&Known) -> bool, may_be_it: impl Fn(&Known) -> bool) -> u64 {
+    fn find_or_add(
+        &mut self,
+        device: u128,
+        is_it: impl Fn(&ForeignDevice) -> bool,
+        may_be_it: impl Fn(&ForeignDevice) -> bool,
+    ) -> u64 {
         let all = self.by_device.get(&device).map_or(&[][..], |all| all);
-        let find = |test: &dyn Fn(&Known) -> bool| all.iter().copied().find(|number| test(&self.speakers[number]));
+        let find =
+            |test: &dyn Fn(&ForeignDevice) -> bool| all.iter().copied().find(|number| test(&self.speakers[number]));
         if let Some(found) = find(&is_it).or_else(|| find(&may_be_it)) {
             return found;
         }
         let number = self.next;
         self.next += 1;
         let (process, chains) = Default::default();
-        self.speakers.insert(number, Known { device, process, number: 0, users: 0, holds: 0, chains });
+        self.speakers.insert(number, ForeignDevice { device, process, number: 0, users: 0, holds: 0, chains });
         self.by_device.entry(device).or_default().push(number);
         number
     }
 
-    /// A device of a process with this number, 0 where nobody says it.
+    /// A device of a process with this number, 0 where that is not known.
     fn third(&mut self, device: u128, number: u32) -> u64 {
-        let is_nobodys = |known: &Known| known.process.is_none() && known.number == 0;
+        let is_nobodys = |known: &ForeignDevice| known.process.is_none() && known.number == 0;
         let third = self.find_or_add(device, |known| number != 0 && known.number == number, is_nobodys);
         if let Some(known) = self.speakers.get_mut(&third) {
             known.number = number;
@@ -215,7 +221,7 @@ impl Chains {
     }
 
     /// Needs a speaker once more.
-    fn need(&mut self, number: u64, count: impl FnOnce(&mut Known) -> &mut usize) {
+    fn need(&mut self, number: u64, count: impl FnOnce(&mut ForeignDevice) -> &mut usize) {
         let Some(known) = self.speakers.get_mut(&number) else { return };
         if !known.is_needed() {
             self.idle -= known.chains.len();
@@ -225,7 +231,7 @@ impl Chains {
 
     /// One fewer needs a speaker. Where it has nothing any more, its process has ended, or has given back all that it
     /// had: whatever it spoke of has completed.
-    fn release(&mut self, number: u64, count: impl FnOnce(&mut Known) -> &mut usize) {
+    fn release(&mut self, number: u64, count: impl FnOnce(&mut ForeignDevice) -> &mut usize) {
         let Self { here, speakers, idle, foreign, .. } = self;
         let Some(known) = speakers.get_mut(&number) else { return };
         *count(known) -= 1;
@@ -266,14 +272,14 @@ impl Chains {
         }
     }
 
-    /// Forgets a speaker that has no chain and that nobody needs.
+    /// Forgets an unused speaker that has no chain.
     fn forget_empty(&mut self, number: u64) {
         if self.speakers.get(&number).is_some_and(|known| known.chains.is_empty() && !known.is_needed()) {
             self.forget(number);
         }
     }
 
-    /// Makes room for one more chain by hearsay that nobody needs, but for those of one speaker.
+    /// Makes room for one more unused chain by hearsay, but for those of one speaker.
     fn forget_idle(&mut self, but: u64) {
         while self.idle >= HEARSAY_MAX {
             let mut all = self.speakers.iter();
@@ -285,11 +291,11 @@ impl Chains {
 }
 
 impl Context {
-    /// A device of another process, as which it has to be known. What was heard of it before is of the same one, unless
+    /// A device of another process, as which it has to be known. What was known of it before is of the same one, unless
     /// another process was said to have it.
     pub(super) fn speaker(&self, process: ProcessKey, number: u32, device: u128) -> Speaker {
         let mut chains = lock(&self.share().abroad.chains);
-        let is_said = |known: &Known| known.process.is_none() && (known.number == 0 || known.number == number);
+        let is_said = |known: &ForeignDevice| known.process.is_none() && (known.number == 0 || known.number == number);
         let found = chains.find_or_add(device, |known| known.process == Some(process), is_said);
         chains.need(found, |known| &mut known.users);
         if let Some(known) = chains.speakers.get_mut(&found) {
@@ -305,7 +311,7 @@ impl Context {
 
     /// What was done to memory that a speaker lends, by its process and third ones, and those are needed while it is
     /// held; none where it cannot be true. A third one is the process of that number, where it has spoken.
-    pub(super) fn uses_told(
+    pub(super) fn local_uses(
         &self,
         number: u128,
         speaker: &Speaker,
@@ -314,9 +320,9 @@ impl Context {
     ) -> Option<(Vec<Use>, Hold)> {
         let mut chains = lock(&self.share().abroad.chains);
         let mut numbers = SmallVec::<[u64; 1]>::new();
-        let mut told = |known: &ForeignUse| {
+        let mut local = |known: &ForeignUse| {
             let end = ForeignEnd { point: known.point, process: known.process };
-            let point = self.point_told(&mut chains, number, speaker, &end)?;
+            let point = self.local_point(&mut chains, number, speaker, &end)?;
             let it = use_at(point, if known.process == 0 { process } else { known.process }, known);
             // At once: nothing that comes after it pushes it out.
             if let Some((whose, _)) = chains.names.get(&it.point.slot).copied()
@@ -327,10 +333,10 @@ impl Context {
             }
             Some(it)
         };
-        let told: Option<Vec<Use>> = uses.iter().map(&mut told).collect();
+        let uses: Option<Vec<Use>> = uses.iter().map(&mut local).collect();
         drop(chains);
         let hold = Hold { chains: Arc::clone(&self.share().abroad.chains), numbers };
-        told.map(|told| (told, hold))
+        uses.map(|uses| (uses, hold))
     }
 
     /// The speakers whose uses these are are needed while this is held.
@@ -352,7 +358,7 @@ impl Context {
     pub(super) fn over_abroad(&self) -> Vec<ForeignEnd> {
         let chains = lock(&self.share().abroad.chains);
         let over = chains.here.iter().filter(|(_, chain)| chain.over > chain.origin);
-        let ends = over.filter_map(|(name, chain)| chains.told(name, chain.over - chain.origin));
+        let ends = over.filter_map(|(name, chain)| chains.foreign_end(name, chain.over - chain.origin));
         ends.filter(|end| end.process != 0).collect()
     }
 
@@ -368,12 +374,12 @@ impl Context {
     /// believe it; none where it cannot be true.
     pub(super) fn point_here(&self, number: u128, speaker: &Speaker, end: &ForeignEnd) -> Option<Point> {
         let mut chains = lock(&self.share().abroad.chains);
-        self.point_told(&mut chains, number, speaker, end)
+        self.local_point(&mut chains, number, speaker, end)
     }
 
     /// What this order calls a point that a speaker names: one of this device's own, of the speaker's, or of a third
     /// one, who is the process of the number that the speaker says, if it has spoken here.
-    fn point_told(&self, chains: &mut Chains, number: u128, speaker: &Speaker, end: &ForeignEnd) -> Option<Point> {
+    fn local_point(&self, chains: &mut Chains, number: u128, speaker: &Speaker, end: &ForeignEnd) -> Option<Point> {
         let ForeignEnd { point, process } = *end;
         if point.seq > SEQ_MAX {
             return None;

@@ -1,7 +1,7 @@
 //! Marks of other processes that this device has open: each is kept until the device is past it.
 //!
 //! One thread listens to the lines of all of them. An exporter that says that its event has completed is followed by
-//! the device in no time, and the mark is closed before the exporter hears of it: it must not destroy what others have
+//! the device in no time, and the mark is closed before the exporter learns of it: it must not destroy what others have
 //! open. The mark of one that is gone before it could say so stays open: the device may wait for it for ever, and knows
 //! no way to stop.
 //!
@@ -36,7 +36,7 @@ impl Line {
     }
 
     /// Waits for the byte; whether it came. Without it the exporter is gone, and its process over when this returns.
-    pub(super) fn hear_end(&self) -> bool {
+    pub(super) fn wait_end(&self) -> bool {
         socket::wait_for(&self.file);
         let is_over = matches!(socket::receive(&self.file, &mut [0], false), Ok(Received::Packet(..)));
         if !is_over && let Some(life) = &self.peer.life {
@@ -68,7 +68,7 @@ impl Opened {
     /// Closes it when the device is `past` it.
     fn finish(self, context: &Context, past: &Mark) {
         let Opened { mark, line } = self;
-        if line.hear_end() {
+        if line.wait_end() {
             // A device that is lost is past everything.
             let _ = context.driver.block_on(past.raw);
             drop(mark);
@@ -123,7 +123,7 @@ impl Waiting {
             None => Arc::clone(self.epoll.insert(Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?))),
         };
         let data = epoll::EventData::new_u64(self.next);
-        // It is told once of each: whoever takes it out listens no more.
+        // Each is reported once: whoever takes it out listens no more.
         epoll::add(&epoll, &line.file, data, epoll::EventFlags::IN | epoll::EventFlags::ONESHOT)?;
         self.next += 1;
         Ok(epoll)

@@ -1,7 +1,7 @@
 //! An importer, as its exporter knows it: what it has said, and what it holds.
 //!
-//! Whoever must know now what an importer has said hears it ([`Connection::hear`]); so does the exporter's thread when
-//! something is there. Hearing takes packets in and does what they state: a lease ends, its uses have completed. It
+//! Whoever must know now what an importer has said receives it ([`Connection::receive`]); so does the exporter's thread
+//! when something is there. That takes packets in and does what they state: a lease ends, its uses have completed. It
 //! closes, accepts and receives no file, sends nothing and answers nothing: questions are left to the thread, one at a
 //! time. So what it costs depends on how much a holder of leases says, and a holder can say only so much of each lease.
 //!
@@ -11,9 +11,9 @@
 //! when its process has ended: work of a process that was killed may run on for a moment. Where the system has no files
 //! of processes, the end of the talk has to do.
 //!
-//! Locks: a connection's, then heaps and lives, chains of others; nobody who holds one of those takes it. A lease lets
-//! go under it, so that whoever has heard finds it so, and is dropped behind it: the last reference to an allocation
-//! may have its whole pool with it.
+//! Locks: a connection's, then heaps and lives, chains of others; no thread that holds one of those takes it. A lease
+//! lets go under it, so that whoever has received finds it so, and is dropped behind it: the last reference to an
+//! allocation may have its whole pool with it.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -26,8 +26,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::io::Errno;
 
 use super::abroad::Speaker;
-use super::exporter::{Bell, Counters};
-use super::lend::Lease;
+use super::bell::{Bell, Counters};
+use super::lease::Lease;
 use super::socket::{self, Party, Received};
 use crate::state::allocation::Allocation;
 use crate::state::context::Context;
@@ -36,13 +36,13 @@ use crate::state::lent::Importer;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
-/// Packets that are heard at once; no socket holds more of an importer that obeys the rules.
+/// Packets that are received at once; no socket holds more of an importer that obeys the rules.
 const PACKETS_MAX: usize = 1024;
 /// No request is larger, in bytes.
 const REQUEST_BYTES_MAX: usize = 48 * 1024;
 /// The most leases of one importer.
 const LEASES_MAX: usize = 1 << 15;
-/// Leases remembered of one importer whose host was never told that their uses have completed.
+/// Leases remembered of one importer whose host never learned that their uses have completed.
 const OVER_MAX: usize = 4096;
 /// Words about leases that are forgotten, beyond those that are owed; whoever says more breaks the rules.
 const STRAYS_MAX: usize = 2 * OVER_MAX;
@@ -68,9 +68,9 @@ pub(crate) struct Connection {
 /// What becomes of an importer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
-    /// It is heard.
+    /// It is read.
     Talks,
-    /// Nothing is heard of it any more; its process has yet to end.
+    /// Nothing comes from it any more; its process has yet to end.
     Leaves,
     /// It has nothing any more.
     Gone,
@@ -91,7 +91,7 @@ struct State {
     /// Words that may yet come about leases that are forgotten.
     owed: usize,
     strays: usize,
-    /// Marks that it was told the names of.
+    /// Marks whose names it knows.
     named: usize,
     speaker: Option<Speaker>,
     /// Who stands for it in a trace.
@@ -110,7 +110,7 @@ struct Ended {
 
 impl Importer for Connection {
     fn catch_up(&self) {
-        Connection::hear(self);
+        Connection::receive(self);
     }
 }
 
@@ -171,20 +171,20 @@ impl Connection {
         self.has_claimed.load(Ordering::Acquire)
     }
 
-    /// Hears what the importer has said so far. Called with no locks held.
-    pub(crate) fn hear(&self) {
+    /// Receives what the importer has said so far. Called with no locks held.
+    pub(crate) fn receive(&self) {
         if let Some(context) = FoundContext::upgrade(&self.context) {
-            self.hear_some(context.handle(), PACKETS_MAX);
+            self.receive_some(context.handle(), PACKETS_MAX);
         }
     }
 
-    /// As [`hear`](Self::hear), of so many packets.
-    pub(super) fn hear_some(&self, context: &Arc<Context>, packets: usize) {
+    /// As [`receive`](Self::receive), of so many packets.
+    pub(super) fn receive_some(&self, context: &Arc<Context>, packets: usize) {
         let mut ended = Ended::default();
         let mut state = lock(&self.state);
         let before = (state.stage, state.question.is_some());
         for _ in 0..packets {
-            if !self.hear_one(context, &mut state, &mut ended) {
+            if !self.receive_one(context, &mut state, &mut ended) {
                 break;
             }
         }
@@ -197,15 +197,15 @@ impl Connection {
     }
 
     /// Takes one packet in; whether there may be more.
-    fn hear_one(&self, context: &Arc<Context>, state: &mut State, ended: &mut Ended) -> bool {
+    fn receive_one(&self, context: &Arc<Context>, state: &mut State, ended: &mut Ended) -> bool {
         match (state.stage, state.socket.clone()) {
             (Stage::Talks, Some(socket)) => {
-                let heard = match read(&socket) {
+                let received = match read(&socket) {
                     Ok(None) => return false,
                     Ok(Some(request)) => self.take_in(context, state, request, ended),
                     Err(broken) => Err(broken),
                 };
-                if heard.is_err() {
+                if received.is_err() {
                     self.leave(state);
                 }
                 true
@@ -222,7 +222,7 @@ impl Connection {
         }
     }
 
-    /// Nothing more is heard of it.
+    /// Nothing more comes from it.
     fn leave(&self, state: &mut State) {
         if state.stage == Stage::Talks {
             state.stage = Stage::Leaves;
@@ -270,7 +270,7 @@ impl Connection {
                     let oldest = over.min_by_key(|lease| lease.returned).map(|lease| lease.id);
                     let oldest = oldest.and_then(|id| state.leases.remove(&id));
                     state.over -= 1;
-                    // Its host may yet be told.
+                    // Its host may yet learn of it.
                     state.owed += 1;
                     ended.leases.extend(oldest.map(Lease::forget));
                 }
@@ -284,7 +284,7 @@ impl Connection {
                 let Some(mut lease) = known else { return state.stray() };
                 match lease.is_over() {
                     true => state.over -= 1,
-                    // Its host was told before a thread of it came to say so.
+                    // Its host knew before a thread of it came to say so.
                     false => state.owed += 1,
                 }
                 lease.let_go();
@@ -337,7 +337,7 @@ fn read(socket: &OwnedFd) -> std::result::Result<Option<Request>, Broken> {
     thread_local! {
         static ROOM: RefCell<Vec<u8>> = RefCell::new(vec![0; REQUEST_BYTES_MAX]);
     }
-    ROOM.with_borrow_mut(|room| match socket::hear(socket, room) {
+    ROOM.with_borrow_mut(|room| match socket::take(socket, room) {
         Ok(Received::Nothing) => Ok(None),
         Ok(Received::Packet(bytes, _)) => Request::from_bytes(&room[..bytes]).map(Some).map_err(|_| Broken),
         Ok(Received::End) | Err(_) => Err(Broken),
@@ -425,13 +425,13 @@ impl Connection {
             .collect()
     }
 
-    /// It was told the name of a mark more, or of so many fewer.
+    /// It knows the name of a mark more, or of so many fewer.
     pub(super) fn count_named(&self, change: isize) {
         let mut state = lock(&self.state);
         state.named = state.named.saturating_add_signed(change);
     }
 
-    /// Leases that it holds, and whether it is heard.
+    /// Leases that it holds, and whether it is read.
     pub(super) fn counts(&self) -> (usize, bool) {
         let state = lock(&self.state);
         (state.leases.values().filter(|lease| !lease.is_returned()).count(), state.stage == Stage::Talks)

@@ -1,9 +1,9 @@
 //! An exporter: tickets, and one thread that serves importers over a socket.
 //!
 //! The thread takes importers in, answers their questions and closes their files; no lock that others take is held
-//! while it accepts, receives a file, sends or closes. What importers state is heard by whoever must know it, the
-//! thread or not (`connection.rs`): no verdict depends on how fast the thread is, and nobody who is refused, idle or
-//! loud costs a launch, an allocation or a free anything.
+//! while it accepts, receives a file, sends or closes. What importers state is received by whoever must know it, the
+//! thread or not (`connection.rs`): no verdict depends on how fast the thread is, and no importer that is refused, idle
+//! or loud costs a launch, an allocation or a free anything.
 //!
 //! An importer that breaks the rules of the messages, or does not read what it asked for, is treated as gone.
 
@@ -12,8 +12,8 @@ mod door;
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use door::Door;
@@ -22,22 +22,23 @@ use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
+use super::announced::Announced;
+use super::bell::{Bell, Counters};
 use super::connection::{Connection, Stage};
-use super::event::Announced;
 use super::lend::Offer;
 use super::socket;
 use crate::names::error::Result;
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
 use crate::state::pool::PoolShared;
-use crate::sync::locks::{Mutex, lock, wait_timeout};
+use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
 const LISTENER: u64 = 0;
 const BELL: u64 = 1;
 /// The first number of a connection.
 const FIRST: u64 = 2;
-/// Packets of one importer that the thread hears before it turns to the next.
+/// Packets of one importer that the thread receives before it turns to the next.
 const TURN: usize = 64;
 
 /// What a ticket stands for.
@@ -46,18 +47,6 @@ pub(super) enum Target {
     Memory(Offer),
     Event(Announced),
     Pool(Weak<PoolShared>),
-}
-
-/// How often things happened.
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    issued: AtomicU64,
-    expired: AtomicU64,
-    refused: AtomicU64,
-    lent: AtomicU64,
-    released: AtomicU64,
-    reclaimed: AtomicU64,
-    lost: AtomicU64,
 }
 
 /// What the counters say, and what there is at present.
@@ -74,70 +63,6 @@ pub(super) struct Counts {
     pub(super) leases: usize,
     pub(super) importers: usize,
     pub(super) connections: usize,
-}
-
-impl Counters {
-    pub(super) fn refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn lent(&self) {
-        self.lent.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn released(&self) {
-        self.released.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// An importer is gone, which held so many.
-    pub(super) fn reclaimed(&self, held: usize) {
-        self.reclaimed.fetch_add(held as u64, Ordering::Relaxed);
-        self.lost.fetch_add(u64::from(held > 0), Ordering::Relaxed);
-    }
-}
-
-/// Calls the thread to connections that it has to see to.
-#[derive(Debug)]
-pub(super) struct Bell {
-    file: OwnedFd,
-    rung: Mutex<{ ranks::BELL_RUNG }, Vec<u64>>,
-    is_stopped: AtomicBool,
-    /// Rounds of the thread that were asked for, and those that it has made.
-    asked: AtomicU64,
-    made: Mutex<{ ranks::BELL_MADE }, u64>,
-    turned: Condvar,
-}
-
-impl Bell {
-    pub(super) fn ring(&self, connection: u64) {
-        lock(&self.rung).push(connection);
-        self.sound();
-    }
-
-    fn sound(&self) {
-        // Where it has no room for one more it has been heard to ring.
-        let _ = rustix::io::write(&self.file, &1u64.to_ne_bytes());
-    }
-
-    /// Waits until the thread has seen to all that it was called for, for a moment.
-    fn wait(&self) {
-        let wanted = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
-        self.sound();
-        let until = Instant::now() + Duration::from_secs(1);
-        let mut made = lock(&self.made);
-        while *made < wanted {
-            let rest = until.saturating_duration_since(Instant::now());
-            if rest.is_zero() {
-                return;
-            }
-            made = wait_timeout(&self.turned, made, rest);
-        }
-    }
-
-    fn answer(&self) -> Vec<u64> {
-        let _ = rustix::io::read(&self.file, &mut [0u8; 8]);
-        std::mem::take(&mut *lock(&self.rung))
-    }
 }
 
 /// The exporting side of a device.
@@ -248,7 +173,7 @@ impl Exporter {
         self.settle(|_| true);
         self.bell.wait();
         let all = self.all();
-        let heard: Vec<_> = all.iter().map(|connection| connection.counts()).collect();
+        let counts: Vec<_> = all.iter().map(|connection| connection.counts()).collect();
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
             issued: read(&self.counters.issued),
@@ -259,15 +184,15 @@ impl Exporter {
             reclaimed: read(&self.counters.reclaimed),
             lost: read(&self.counters.lost),
             unused: lock(&self.desk).len(),
-            leases: heard.iter().map(|(leases, _)| leases).sum(),
-            importers: heard.iter().filter(|(_, talks)| *talks).count(),
+            leases: counts.iter().map(|(leases, _)| leases).sum(),
+            importers: counts.iter().filter(|(_, talks)| *talks).count(),
             connections: all.len(),
         }
     }
 
-    /// Hears what some importers have said so far. Called with no locks held.
+    /// Receives what some importers have said so far. Called with no locks held.
     pub(super) fn settle(&self, whom: impl Fn(&Connection) -> bool) {
-        self.all().iter().filter(|connection| whom(connection)).for_each(|connection| connection.hear());
+        self.all().iter().filter(|connection| whom(connection)).for_each(|connection| connection.receive());
     }
 
     fn all(&self) -> Vec<Arc<Connection>> {
@@ -332,13 +257,13 @@ impl Exporter {
 
     /// Sees to one connection, or to the line of one.
     fn attend(&self, context: &Arc<Context>, door: &mut Door, number: u64) {
-        let Some(connection) = self.find(number) else { return self.hear_line(context, door, number) };
-        connection.hear_some(context, TURN);
+        let Some(connection) = self.find(number) else { return self.receive_line(context, door, number) };
+        connection.receive_some(context, TURN);
         if let Some((question, socket)) = connection.take_question()
             && self.answer(context, door, &connection, &socket, question).is_err()
         {
             connection.break_off();
-            connection.hear_some(context, 1);
+            connection.receive_some(context, 1);
         }
         match connection.stage() {
             Stage::Talks => {}

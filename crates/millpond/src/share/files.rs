@@ -1,6 +1,6 @@
 //! Memory for programs that do not know Millpond: the files of the chunks under a buffer.
 //!
-//! Nobody is counted and nothing is ordered: what a ticket does, the program does here.
+//! No importer is counted and nothing is ordered: what a ticket does, the program does here.
 
 use std::os::fd::OwnedFd;
 
@@ -43,8 +43,8 @@ impl<T: Pod> Buffer<T> {
     /// As of [`export`](Self::export), and what the driver refuses.
     ///
     /// # Safety
-    /// Nobody with these files, or copies of them, reads bytes of a chunk that this process writes at the same time, or
-    /// writes bytes that this process uses at the same time; nobody writes to what is not the buffer's.
+    /// No process with these files, or copies of them, reads bytes of a chunk that this process writes at the same
+    /// time, or writes bytes that this process uses at the same time; no process writes to what is not the buffer's.
     #[allow(unsafe_code)] // It hands the caller's promise on and does nothing unsafe itself.
     pub unsafe fn export_files(&self) -> Result<Vec<MemoryFile>> {
         let (owned, pool, bytes) = self.shareable()?;

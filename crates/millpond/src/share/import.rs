@@ -1,7 +1,7 @@
 //! Memory of another process, as this one has it: mapped at addresses of its own, with a history of its own.
 //!
-//! An import's life begins with what the exporter did before; what it does after that the importer hears from events.
-//! When the life ends, the exporter is told at once, with the uses that may not have completed; the mapping goes when
+//! An import's life begins with what the exporter did before; what it does after that the importer learns from events.
+//! When the life ends, a message goes to the exporter, with the uses that may not have completed; the mapping goes when
 //! they have (`returns.rs`). Knows peers and the shell; no sockets.
 
 use std::sync::Arc;
@@ -12,17 +12,16 @@ use millpond_core::check::Use;
 use millpond_core::ids::{AllocId, Point};
 use millpond_core::share::{ForeignUse, LeaseId, Request, Ticket, TicketKind, USES_MAX};
 use millpond_core::units::Range;
-use millpond_driver::{Driver, process};
+use millpond_driver::process;
 
 use super::abroad::{Hold, Namers};
-use super::claimed::Claimed;
-use super::peer::{Handle, Peer};
+use super::peer::Peer;
 use super::returns::Returning;
+use super::window::Window;
 use crate::Buffer;
 use crate::names::count::Count;
 use crate::names::error::{Nearest, Result};
 use crate::names::share_error::ShareError;
-use crate::pool::shell;
 use crate::state::allocation::{Allocation, Life, Origin, Owned};
 use crate::state::context::Context;
 use crate::state::imported::{ImportEnd, Imported, drop_import};
@@ -39,52 +38,7 @@ struct Import {
     /// Taken when the life ends.
     window: Mutex<{ ranks::WINDOW }, Option<Window>>,
     /// Those whose uses are in its history.
-    _told: Hold,
-}
-
-/// Addresses with an exporter's chunks mapped there.
-#[derive(Debug)]
-pub(super) struct Window {
-    peer: Arc<Peer>,
-    range: Range,
-    mapped: Vec<(u64, u64, Handle)>,
-}
-
-impl Window {
-    /// Maps what was claimed. Where the driver refuses, nothing is left mapped, but for what it refuses to take back:
-    /// that is tried again later.
-    fn open(context: &Context, peer: &Arc<Peer>, claimed: &Claimed<'_>) -> Result<Window> {
-        let bytes = claimed.grant.parts.iter().map(|part| part.bytes).sum();
-        let start = context.driver.reserve(bytes)?;
-        let mut window = Window { peer: Arc::clone(peer), range: Range::new(start, bytes), mapped: Vec::new() };
-        let mut at = start;
-        for (part, raw) in &claimed.held {
-            if let Err(error) = shell::map_import(context, *raw, at, part.bytes) {
-                // Both the window and what was claimed give the chunks back that are mapped.
-                window.mapped.iter().for_each(|(_, _, name)| peer.use_again(*name));
-                context.share().returns.close(context, window);
-                return Err(error.into());
-            }
-            window.mapped.push((at, part.bytes, (part.chunk, claimed.grant.can_write)));
-            at += part.bytes;
-        }
-        Ok(window)
-    }
-
-    /// Takes all away. What the driver refuses can be tried again.
-    pub(super) fn close(&mut self, context: &Context) -> millpond_driver::Result<()> {
-        while let Some((at, bytes, name)) = self.mapped.last().copied() {
-            shell::unmap_import(context, at, bytes)?;
-            self.mapped.pop();
-            self.peer.unuse([name]);
-        }
-        if self.range.bytes > 0 {
-            shell::unreserve_import(context, self.range)?;
-            self.range.bytes = 0;
-        }
-        self.peer.drop_unused(context);
-        Ok(())
-    }
+    _used: Hold,
 }
 
 impl Context {
@@ -100,7 +54,7 @@ impl Context {
         }
         let speaker = peer.speaker(self, claimed.grant.device)?;
         let uses = [&[claimed.grant.born], &claimed.grant.uses[..]].concat();
-        let Some((uses, told)) = self.uses_told(number, speaker, peer.process, &uses) else {
+        let Some((uses, used)) = self.local_uses(number, speaker, peer.process, &uses) else {
             return Err(ShareError::answer("its order cannot be true"));
         };
         let window = Window::open(self, &peer, &claimed)?;
@@ -109,8 +63,8 @@ impl Context {
         let can_write = claimed.grant.can_write;
         let (lease, _) = claimed.take();
         let id = AllocId(self.next_alloc.fetch_add(1, Ordering::Relaxed));
-        let (window, _told) = (Mutex::new(Some(window)), told);
-        let imported = Imported::new(self, can_write, Box::new(Import { peer, lease, window, _told }));
+        let (window, _used) = (Mutex::new(Some(window)), used);
+        let imported = Imported::new(self, can_write, Box::new(Import { peer, lease, window, _used }));
         let allocation = Arc::new(Allocation::new(id, 0, self.number, Origin::Imported(Arc::new(imported))));
         let mut life = allocation.life();
         life.begin(bytes, uses[0]);
@@ -149,7 +103,7 @@ impl Context {
         Err(Nearest::Outside { nearest: None })
     }
 
-    /// The device's last handle is gone: imports that nobody can name any more are given back.
+    /// The device's last handle is gone: imports that the program cannot name any more are given back.
     pub(crate) fn forget_imports(&self) {
         let all: Vec<_> = {
             let imports = lock(&self.share().imports);
@@ -179,8 +133,8 @@ impl ImportEnd for Import {
         let Some(window) = lock(&self.window).take() else { return };
         let namers = Namers::of_own(context, context.share().number().unwrap_or_default());
         // A free comes after all other uses: where there are too many, it stands for them.
-        let told = open.len().saturating_sub(USES_MAX);
-        let uses: Vec<ForeignUse> = open.iter().skip(told).filter_map(|known| namers.use_abroad(known)).collect();
+        let beyond = open.len().saturating_sub(USES_MAX);
+        let uses: Vec<ForeignUse> = open.iter().skip(beyond).filter_map(|known| namers.use_abroad(known)).collect();
         self.peer.tell(&Request::Release { lease: self.lease, uses });
         let points: Vec<Point> = open.iter().map(|known| known.point).collect();
         match points.is_empty() {

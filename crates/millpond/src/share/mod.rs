@@ -9,31 +9,36 @@
 // | file | one law |
 // |---|---|
 // | `exporter` | tickets, and one thread that serves importers |
-// | `lend` | a life with several holders, and when its memory is free again |
+// | `lend`, `lease` | a life with several holders, and when its memory is free again |
+// | `bell` | what calls the exporter's thread, and its counters |
 // | `connection` | an importer as its exporter knows it: what it said, what it holds |
 // | `peer` | an exporter as an importer knows it; chunks fetched once |
-// | `claimed` | memory granted, until it is mapped |
+// | `peer/claimed` | memory granted, until it is mapped |
+// | `window` | where it is mapped |
 // | `import` | memory of another process, mapped and freed |
 // | `returns` | imports given back while their uses may run |
-// | `event`, `pool` | events and whole pools |
+// | `announced`, `event`, `pool` | events and whole pools |
 // | `awaits` | marks of other processes that this device has open |
 // | `files` | memory for programs that do not know Millpond |
 // | `abroad` | chains of other processes in this order |
 // | `socket` | packets with files |
 
 mod abroad;
+mod announced;
 mod awaits;
-mod claimed;
+mod bell;
 mod connection;
 mod event;
 mod exporter;
 mod files;
 mod import;
+mod lease;
 mod lend;
 mod peer;
 mod pool;
 mod returns;
 mod socket;
+mod window;
 
 use crate::state::parts::DeviceSharing;
 use std::any::Any;
@@ -285,10 +290,10 @@ impl Context {
         }
     }
 
-    /// The host was told something: exporters hear what is known to have completed.
+    /// The host has learned something: exporters get what is known to have completed.
     #[inline]
     pub(crate) fn tell_exporters(&self) {
-        self.share().returns.told(self);
+        self.share().returns.host_learned(self);
     }
 
     /// Tries once more to give back what the driver refused to take.
@@ -312,7 +317,7 @@ impl Context {
 impl<T: Pod> Buffer<T> {
     /// A ticket for this allocation, good for one import by another process; 64 bytes that may travel by any means.
     /// The buffer stays what it was: dropping it frees the memory once all importers are done with it. What the host
-    /// was told has completed by now, importers need not wait for.
+    /// knows to have completed by now, importers need not wait for.
     ///
     /// The importer can read and write it for as long as its process lives, whatever it says, and nothing else: see
     /// [`PoolConfig::shareable`](crate::PoolConfig::shareable), and
@@ -418,12 +423,12 @@ mod tests {
     use super::Peers;
 
     #[test]
-    fn only_the_own_user_is_allowed_unless_told() {
+    fn only_the_own_user_is_allowed_by_default() {
         let own = Some(7);
         assert!(Peers::default().allow(own, 7) && !Peers::default().allow(own, 8) && !Peers::default().allow(own, 0));
         assert!(Peers::Users(vec![8]).allow(own, 8) && !Peers::Users(vec![8]).allow(own, 7));
         assert!(Peers::Anyone.allow(own, 8));
-        // Where the system cannot tell users apart, nobody is the own one.
+        // Where the system cannot distinguish users, none is the own one.
         assert!(!Peers::default().allow(None, 65534));
     }
 }

@@ -8,6 +8,8 @@
 //!
 //! Locks: all leaves; a turn (one question at a time) is no lock.
 
+mod claimed;
+
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, OnceLock};
@@ -20,13 +22,14 @@ use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
 
 use super::abroad::Speaker;
-use super::claimed::{Claimed, check};
 use super::socket::{self, ProcessKey, Received};
 use crate::names::error::{Error, Result};
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
 use crate::sync::locks::{Mutex, lock, wait_timeout};
 use crate::sync::ranks;
+pub(super) use claimed::Claimed;
+use claimed::check;
 
 /// A connection to an exporter.
 #[derive(Debug)]
@@ -58,7 +61,7 @@ struct Turn {
 }
 
 /// The right to ask, one question at a time. An answer that did not come in time is waited for all the same: until then
-/// nobody else asks.
+/// no other thread asks.
 struct Asking<'p> {
     peer: &'p Arc<Peer>,
     room: Vec<u8>,
@@ -73,11 +76,11 @@ impl Drop for Asking<'_> {
         }
         let (peer, mut room) = (Arc::clone(self.peer), std::mem::take(&mut self.room));
         let late = std::thread::Builder::new().name("millpond late".into()).spawn(move || {
-            peer.hear_late(&mut room);
+            peer.receive_late(&mut room);
             peer.end_turn(room);
         });
         if late.is_err() {
-            // Nothing will be heard of it any more, and the exporter notices.
+            // Nothing will come from it any more, and the exporter notices.
             socket::hang_up(&self.peer.socket);
             self.peer.end_turn(Vec::new());
         }
@@ -115,7 +118,7 @@ pub(super) type Handle = (ChunkName, bool);
 /// The chunks of an exporter that this process has files of.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
-    known: FxHashMap<Handle, Known>,
+    known: FxHashMap<Handle, HeldChunk>,
     /// Pools that are imported as a whole, and how often.
     pools: FxHashMap<u32, u32>,
     /// What the driver refused to destroy.
@@ -123,7 +126,7 @@ pub(super) struct Chunks {
 }
 
 #[derive(Debug)]
-struct Known {
+struct HeldChunk {
     raw: RawChunk,
     bytes: u64,
     /// Mappings of imports.
@@ -154,7 +157,7 @@ impl Peer {
         Ok(Peer { name, process, key, life, left, socket, turn, turned, speaker, unsaid, chunks })
     }
 
-    /// Whether nobody is there any more.
+    /// Whether the exporter is gone.
     pub(super) fn is_gone(&self) -> bool {
         socket::is_hung_up(&self.socket)
     }
@@ -201,7 +204,7 @@ impl Peer {
     }
 
     /// An answer came too late: what it grants is given back.
-    fn hear_late(self: &Arc<Self>, room: &mut [u8]) {
+    fn receive_late(self: &Arc<Self>, room: &mut [u8]) {
         socket::wait_for(&self.socket);
         if let Ok(Received::Packet(bytes, _)) = socket::receive(&self.socket, room, false)
             && let Ok(Reply::Memory(grant)) = Reply::from_bytes(&room[..bytes])
@@ -243,7 +246,7 @@ impl Asking<'_> {
                 self.is_owed = true;
                 Err(no_answer())
             }
-            Err(other) => Err(ShareError::system("hear the exporter")(other)),
+            Err(other) => Err(ShareError::system("receive from the exporter")(other)),
         }
     }
 
@@ -380,7 +383,7 @@ impl Peer {
             };
             lock(&self.chunks)
                 .known
-                .insert((part.chunk, writes), Known { raw, bytes: part.bytes, users: 1, is_gone: false });
+                .insert((part.chunk, writes), HeldChunk { raw, bytes: part.bytes, users: 1, is_gone: false });
             held.push((part, raw));
         }
         Ok(())
@@ -407,7 +410,7 @@ impl Peer {
     pub(super) fn drop_unused(&self, context: &Context) {
         let mut chunks = lock(&self.chunks);
         let Chunks { known, pools, rest } = &mut *chunks;
-        let is_kept = |name: &ChunkName, known: &Known| !known.is_gone && pools.contains_key(&name.pool);
+        let is_kept = |name: &ChunkName, known: &HeldChunk| !known.is_gone && pools.contains_key(&name.pool);
         let unused = known.extract_if(|(name, _), known| known.users == 0 && !is_kept(name, known));
         rest.extend(unused.map(|(_, known)| known.raw));
         rest.retain(|raw| context.driver.destroy(*raw).is_err());

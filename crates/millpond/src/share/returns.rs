@@ -1,7 +1,7 @@
 //! Imports that were given back while their uses may run: a thread waits for those, so that no caller does.
 //!
-//! The exporter was told of the release already. Told here are two more things: *over*, when the device is past the
-//! uses, after which the exporter's memory serves again; and *known*, when this process's host was told that they are
+//! The exporter knows of the release already. Sent here are two more things: *over*, when the device is past the
+//! uses, after which the exporter's memory serves again; and *known*, when this process's host knows that they are
 //! over, after which whatever it says comes after them. The first is observed and orders nothing, the second is the
 //! program's own order.
 //!
@@ -14,13 +14,13 @@ use millpond_core::ids::Point;
 use millpond_core::pool::Frontier;
 use millpond_core::share::{LeaseId, Request};
 
-use super::import::Window;
 use super::peer::Peer;
+use super::window::Window;
 use crate::state::context::Context;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
-/// Releases remembered until the host is told that their uses have completed; the oldest are forgotten.
+/// Releases remembered until the host knows that their uses have completed; the oldest are forgotten.
 const UNKNOWN_MAX: usize = 4096;
 
 /// An import on its way back.
@@ -37,7 +37,7 @@ pub(super) struct Returning {
 #[derive(Debug, Default)]
 pub(super) struct Returns {
     queue: Mutex<{ ranks::RETURNS }, Queue>,
-    /// How many releases the host has still to be told of.
+    /// How many releases the host has still to learn of.
     unknown: AtomicUsize,
 }
 
@@ -80,8 +80,8 @@ impl Returns {
         queue.waiting.len() + queue.rest.len() + usize::from(queue.is_busy)
     }
 
-    /// The host was told something: what it now knows to have completed the exporters are told.
-    pub(super) fn told(&self, context: &Context) {
+    /// The host has learned something: what it now knows to have completed is sent to the exporters.
+    pub(super) fn host_learned(&self, context: &Context) {
         if self.unknown.load(Ordering::Acquire) == 0 {
             return;
         }
@@ -90,7 +90,7 @@ impl Returns {
         let is_known = |points: &[Point]| points.iter().all(|point| base.covers(*point));
         let known: Vec<_> = queue.unknown.extract_if(.., |(_, _, points)| is_known(points)).collect();
         self.unknown.store(queue.unknown.len(), Ordering::Release);
-        // Where no thread could be had nobody else does it.
+        // Where no thread could be had no other one does it.
         let is_over = |returning: &mut Returning| is_known(&returning.points);
         let left: Vec<_> = match queue.has_thread {
             true => Vec::new(),
@@ -103,7 +103,7 @@ impl Returns {
 }
 
 impl Returning {
-    /// The exporter was told of the release; the rest is done when the uses have completed.
+    /// The exporter knows of the release; the rest is done when the uses have completed.
     pub(super) fn begin(context: &Arc<Context>, returning: Returning) {
         let returns = &context.share().returns;
         let mut queue = lock(&returns.queue);
@@ -117,15 +117,15 @@ impl Returning {
         if !queue.has_thread {
             let own = Arc::clone(context);
             let thread = std::thread::Builder::new().name("millpond returns".into());
-            // Without a thread they wait for the next release, until the host is told that they have completed, or for
+            // Without a thread they wait for the next release, until the host knows that they have completed, or for
             // the device's end.
             queue.has_thread = thread.spawn(move || run(&own)).is_ok();
         }
         drop(queue);
-        // The host may have been told by another thread before this was in the list.
+        // The host may have learned it by another thread before this was in the list.
         let base = context.hosts.base();
         if points.iter().all(|point| base.covers(*point)) {
-            returns.told(context);
+            returns.host_learned(context);
         }
     }
 

@@ -67,7 +67,7 @@ fn socket() -> Result<OwnedFd> {
     net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// An exporter's socket. Where the system can forbid it, nobody sends files to it.
+/// An exporter's socket. Where the system can forbid it, no process sends files to it.
 pub(super) fn listen(exporter: u128) -> Result<OwnedFd> {
     let listener = socket()?;
     let _ = refuse_files(&listener);
@@ -170,12 +170,12 @@ pub(super) fn wait_for(file: &OwnedFd) {
     while poll(&mut [PollFd::new(file, PollFlags::IN)], None) == Err(Errno::INTR) {}
 }
 
-/// Nothing is said or heard any more.
+/// Nothing is sent or received any more.
 pub(super) fn hang_up(connection: &OwnedFd) {
     let _ = net::shutdown(connection, net::Shutdown::Both);
 }
 
-/// Two ends that know each other: what is told through one reaches whoever has the other.
+/// Two ends that know each other: what is sent through one reaches whoever has the other.
 pub(super) fn pair() -> Result<(OwnedFd, OwnedFd)> {
     net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
 }
@@ -183,7 +183,7 @@ pub(super) fn pair() -> Result<(OwnedFd, OwnedFd)> {
 /// Sends a packet with files. `waits`: for room, for a while; else no room is an error.
 pub(super) fn send(connection: &OwnedFd, packet: &[u8], files: &[BorrowedFd<'_>], waits: bool) -> Result<()> {
     if process::is_forked() {
-        // The line is the parent's: nobody speaks for it.
+        // The line is the parent's: this process does not use it.
         return Err(Errno::PERM);
     }
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FETCH_CHUNKS_MAX))];
@@ -207,12 +207,12 @@ pub(super) fn room() -> Vec<u8> {
 }
 
 /// Takes a packet that may hold no files, without waiting and without touching a file: one with files stays where it
-/// is, and is an error. (What closing a stranger's file costs nobody knows.)
-pub(super) fn hear(connection: impl AsFd, room: &mut [u8]) -> Result<Received> {
+/// is, and is an error. (What closing a stranger's file costs is not known.)
+pub(super) fn take(connection: impl AsFd, room: &mut [u8]) -> Result<Received> {
     let mut take = |flags| loop {
         let (mut packet, mut none) = ([IoSliceMut::new(room)], RecvAncillaryBuffer::default());
         match net::recvmsg(&connection, &mut packet, &mut none, flags | RecvFlags::DONTWAIT) {
-            // A reset is told once: what was sent before it lies behind it, or the end.
+            // A reset is reported once: what was sent before it lies behind it, or the end.
             Err(Errno::INTR | Errno::CONNRESET) => {}
             other => break other,
         }
@@ -235,7 +235,7 @@ pub(super) fn receive(connection: impl AsFd, room: &mut [u8], waits: bool) -> Re
     let flags = RecvFlags::CMSG_CLOEXEC | if waits { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
     let got = loop {
         match net::recvmsg(&connection, &mut [IoSliceMut::new(room)], &mut control, flags) {
-            // A reset is told once: what was sent before it lies behind it, or the end.
+            // A reset is reported once: what was sent before it lies behind it, or the end.
             Err(Errno::INTR | Errno::CONNRESET) => {}
             Err(Errno::AGAIN) if !waits => return Ok(Received::Nothing),
             other => break other?,
@@ -248,7 +248,7 @@ pub(super) fn receive(connection: impl AsFd, room: &mut [u8], waits: bool) -> Re
         }
     }
     if got.flags.contains(ReturnFlags::CTRUNC) {
-        // Files that this process has no room for: nobody sends more than there is room for here.
+        // Files that this process has no room for: no process sends more than there is room for here.
         return Err(Errno::MFILE);
     }
     if got.flags.contains(ReturnFlags::TRUNC) {
@@ -257,7 +257,7 @@ pub(super) fn receive(connection: impl AsFd, room: &mut [u8], waits: bool) -> Re
     Ok(if got.bytes == 0 { Received::End } else { Received::Packet(got.bytes, files) })
 }
 
-/// A random number that nobody can guess.
+/// A random number that cannot be guessed.
 pub(super) fn random() -> Result<u128> {
     let mut bytes = [0u8; 16];
     let mut filled = 0;

@@ -299,7 +299,7 @@ pub(crate) fn repeated<A: Access>(
 /// A kernel that runs once it is given the addresses of its accesses, in order.
 pub(crate) type Movable = Box<dyn FnMut(&[u64]) + Send>;
 
-/// A kernel whose places are told by each instance of a graph.
+/// A kernel whose places are given by each instance of a graph.
 pub(crate) fn movable<A: Access>(
     place: A::Place,
     mut kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,

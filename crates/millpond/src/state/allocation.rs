@@ -262,7 +262,7 @@ impl Allocation {
 }
 
 impl Life {
-    /// Whether what `chain` does next frees it, with nothing more to look at: memory of a pool that is lent to nobody.
+    /// Whether what `chain` does next frees it, with nothing more to look at: memory of a pool that is not lent.
     #[inline]
     pub(crate) fn is_plainly_freed(&self, allocation: &Allocation, generation: u64, chain: &Chain) -> bool {
         self.is_plainly_live(allocation, generation) && self.history.check_free(chain).is_ok()

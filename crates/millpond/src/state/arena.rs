@@ -75,7 +75,7 @@ impl Arena {
         (offset < *bytes).then(|| Nearest::OfGraph { node: node(), offset })
     }
 
-    /// Addresses for at least `bytes` that nobody else has.
+    /// Addresses for at least `bytes` that no other graph has.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Range> {
         let granularity = self.context.properties.granularity;
         let [needed, bytes] = [bytes, bytes.max(STEP)].map(|it| round_up(it, granularity).unwrap_or(it));

@@ -1,7 +1,7 @@
 //! Who owns memory and who names it: [`Buffer`] and [`View`].
 //!
 //! A buffer owns one life of an allocation and ends it; a view is a plain value that names the life and can be stale.
-//! Neither gives access to bytes: a launch or a copy does, for accesses that it was told of (`access.rs`).
+//! Neither gives access to bytes: a launch or a copy does, for declared accesses (`access.rs`).
 
 use std::ops::{Bound, RangeBounds};
 

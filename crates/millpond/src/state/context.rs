@@ -106,9 +106,9 @@ impl Context {
         self.chains.find(slot).map_or_else(SmallVec::new, |chain| chain.strays(seq))
     }
 
-    /// The host was told that everything up to the snapshots has completed: streams hear of it with their next
+    /// The host knows that everything up to the snapshots has completed: streams learn of it with their next
     /// operation.
-    pub(crate) fn told<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
+    pub(crate) fn host_learned<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
         for snapshot in snapshots.clone() {
             if let Some(progress) = self.chains.find(snapshot.point().slot) {
                 progress.complete(snapshot.point().seq);
@@ -118,11 +118,11 @@ impl Context {
         self.tell_exporters();
     }
 
-    /// The host has waited until everything up to the snapshots had completed: beyond being told, pools may give memory
+    /// The host has waited until everything up to the snapshots had completed: beyond knowing it, pools may give memory
     /// back (CUDA: a synchronisation honours the release threshold, a query does not).
     pub(crate) fn synchronized<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
-        self.told(snapshots);
-        self.hear_abroad();
+        self.host_learned(snapshots);
+        self.learn_abroad();
         for pool in self.pools() {
             pool.synchronized();
         }
@@ -164,7 +164,7 @@ impl Drop for Context {
             tracer.close();
         }
         peers::leave(self);
-        // What no other device has met, nobody can name; and what the program waited for, all later work comes after.
+        // What no other device has met, none can name; and what the program waited for, all later work comes after.
         let (has_met, base) = (*self.has_met.get_mut(), self.hosts.base());
         let is_one = !self.hosts.are_separate();
         let slots = self.slots.get_mut();

@@ -39,7 +39,7 @@ impl Imported {
     }
 }
 
-/// The life of an import ended with this free: the exporter hears of it now.
+/// The life of an import ended with this free: the exporter learns of it now.
 pub(crate) fn free_import(
     allocation: &Arc<Allocation>,
     life: BiasedGuard<'_, { ranks::LIFE }, Life>,

@@ -1,4 +1,4 @@
-//! Work in flight of a device: all its streams, live and closed, until nobody has to wait for them any more.
+//! Work in flight of a device: all its streams, live and closed, until no thread has to wait for them any more.
 //!
 //! Work in a closed stream still runs and still counts: a synchronisation of the device comes after it, and memory that
 //! it uses cannot go. A stream has one seat in one table, from its opening until a host is known to have waited for its
@@ -49,7 +49,7 @@ struct Table {
     /// How many are closed, and when those are looked for that a host has waited for.
     closed: usize,
     sweep: Sweep,
-    /// A party that was told of all those that left.
+    /// A party that knows all those that left.
     over: Host,
 }
 
@@ -183,7 +183,7 @@ impl Context {
     #[must_use]
     pub(crate) fn close_stream(&self, mut unclosed: Unclosed) -> Option<Unclosed> {
         if !unclosed.needs_mark {
-            // Nobody else learns that by asking a stream that is closed.
+            // No other call learns that from a stream that is closed.
             unclosed.progress.complete(unclosed.snapshot.point().seq);
             drop(lock(&self.in_flight.table).leave(unclosed.seat.0));
         }
@@ -261,7 +261,7 @@ impl Context {
     }
 
     /// The calling thread has waited for the whole device: it knows what others waited for, too.
-    pub(crate) fn hear_of_ended(&self) {
+    pub(crate) fn learn_ended(&self) {
         let base = self.hosts.base();
         let mut table = lock(&self.in_flight.table);
         let over = table.sweep(&base);
@@ -269,7 +269,7 @@ impl Context {
         drop(table);
         drop(over);
         if self.hosts.are_separate() {
-            self.hosts.hear(&Told { base: known, traced: None });
+            self.hosts.join(&Told { base: known, traced: None });
         }
     }
 }
@@ -302,8 +302,8 @@ impl Unclosed {
         let is_due = table.sweep.is_due(table.closed);
         drop(table);
         if is_due {
-            // What the host was told of another device counts here.
-            context.hear_abroad();
+            // What the host knows of another device counts here.
+            context.learn_abroad();
             let over = lock(&context.in_flight.table).sweep(&context.hosts.base());
             drop(over);
         }

@@ -16,7 +16,7 @@ use crate::sync::sweep::Sweep;
 /// What ties the blocking streams to the legacy default stream.
 #[derive(Debug, Default)]
 pub(crate) struct Legacy {
-    /// Whether the legacy stream was ever used: before that nobody has to look.
+    /// Whether the legacy stream was ever used: before that no stream has to look.
     pub(crate) is_used: AtomicBool,
     /// Whether the program submits to it by other ways.
     pub(crate) is_shared: AtomicBool,
@@ -32,7 +32,7 @@ pub(crate) struct Noted {
     pub(crate) blocking: Vec<Weak<StreamShared>>,
     /// The last work of those that are closed.
     pub(crate) ended: Vec<End>,
-    /// A party that was told of the ends that were not kept, where there are any.
+    /// A party that knows the ends that were not kept, where there are any.
     pub(crate) over: Option<Host>,
     pub(crate) blocking_sweep: Sweep,
     pub(crate) ended_sweep: Sweep,

@@ -46,7 +46,7 @@ pub(crate) enum Phase {
     Held,
     /// It was given back in the order of the program; its uses may run.
     Returning,
-    /// Its uses have completed, and its importer's host was not told so.
+    /// Its uses have completed, and its importer's host does not know it.
     Over,
 }
 
@@ -60,7 +60,7 @@ impl Lent {
     }
 
     /// Others may reach the block from now on: it never serves again, where the pool keeps allocations apart. A
-    /// destroyed pool serves nobody anyway, and goes with the last free.
+    /// destroyed pool serves no stream, and goes with the last free.
     pub(crate) fn expose(life: &mut Life, heap: &mut Heap, allocation: &Allocation, pool: &PoolShared) {
         if pool.is_apart && !pool.is_destroyed() {
             heap.exposed.add(allocation.block());
@@ -68,22 +68,22 @@ impl Lent {
         }
     }
 
-    /// Whether nobody else needs its memory.
+    /// Whether no other process needs its memory.
     pub(crate) fn is_over(&self) -> bool {
         self.holders.iter().all(|holder| holder.phase == Phase::Over)
     }
 }
 
-/// Whom to hear before memory is judged: the importers that hold it, and nobody else. The same program gets the same
-/// verdicts however fast messages are read.
+/// Whose messages to receive before memory is judged: those of the importers that hold it. The same program gets the
+/// same verdicts however fast messages are read.
 #[derive(Debug, Default)]
-pub(crate) struct Hearing {
+pub(crate) struct Listening {
     connections: Vec<Arc<dyn Importer>>,
     is_over: bool,
 }
 
-impl Hearing {
-    /// Whether a connection has to be heard that was not, of those that hold these lives.
+impl Listening {
+    /// Whether messages have to be received that were not, of those that hold these lives.
     #[inline]
     pub(crate) fn needs<'l>(&mut self, lives: impl Iterator<Item = &'l Life> + Clone) -> bool {
         !self.is_over
@@ -102,22 +102,22 @@ impl Hearing {
         true
     }
 
-    /// Hears what they have said so far. Called with no locks held.
+    /// Receives what they have said so far. Called with no locks held.
     #[cold]
-    pub(crate) fn hear(&mut self) {
+    pub(crate) fn receive(&mut self) {
         self.is_over = true;
         self.connections.drain(..).for_each(|connection| connection.catch_up());
     }
 
-    /// Hears the importers that hold one allocation.
+    /// Receives from the importers that hold one allocation.
     #[cold]
     pub(crate) fn of(allocation: &Allocation) {
-        let mut hearing = Hearing::default();
+        let mut listening = Listening::default();
         let life = allocation.life();
-        let needed = hearing.needs(std::iter::once(&*life));
+        let needed = listening.needs(std::iter::once(&*life));
         drop(life);
         if needed {
-            hearing.hear();
+            listening.receive();
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! All chains of a process have numbers of their own, whichever device they are of, so a point means the same to every
 //! device, and what one stream recorded another of any device can learn. What is kept apart is what hosts know: each
-//! device is told of its own synchronisations. A thread that waited for one device and then submits to another comes
-//! after what it waited for all the same: that is looked up where it would be missed ([`Context::hear_abroad`]), and
+//! device knows of its own synchronisations. A thread that waited for one device and then submits to another comes
+//! after what it waited for all the same: that is looked up where it would be missed ([`Context::learn_abroad`]), and
 //! costs nothing before. Locks: leaves; nothing is dropped under them that could own a device.
 
 use std::cell::RefCell;
@@ -61,7 +61,7 @@ extern "C" fn in_parent() {
     let _ = FORKING.try_with(|forking| forking.borrow_mut().take());
 }
 
-/// Every stream has something to hear from now on, and is refused where it would hear it.
+/// Every stream has something to learn from now on, and is refused where it would learn it.
 extern "C" fn in_child() {
     let _ = FORKING.try_with(|forking| {
         for device in forking.borrow_mut().take().iter().flat_map(|devices| devices.iter()) {
@@ -81,10 +81,10 @@ pub(crate) fn enter(context: &Arc<Context>) {
     lock(&DEVICES).push(Open { number, has_peers, context: Arc::downgrade(context), tracer });
 }
 
-/// A device goes. What its host was told stays true.
+/// A device goes. What its host knows stays true.
 pub(crate) fn leave(context: &Context) {
     if context.has_met.load(Ordering::Acquire) {
-        GONE.hear(&context.hosts.base());
+        GONE.join(&context.hosts.base());
     }
     lock(&DEVICES).retain(|other| other.number != context.number);
     lock(&MET).retain(|(other, _)| *other != context.number);
@@ -137,9 +137,9 @@ impl Context {
         }
     }
 
-    /// The calling thread was told of other devices, too: what it was told counts here. Whether that is news.
+    /// The calling thread has synchronised with other devices, too: that counts here. Whether that is news.
     #[cold]
-    pub(crate) fn hear_abroad(&self) -> bool {
+    pub(crate) fn learn_abroad(&self) -> bool {
         let others: Vec<_> = match self.has_met.load(Ordering::Acquire) {
             true => lock(&MET).iter().filter_map(|(_, known)| known.upgrade()).chain([Arc::clone(&GONE)]).collect(),
             false => return false,
@@ -148,19 +148,19 @@ impl Context {
         for other in others.iter().filter(|other| !Arc::ptr_eq(other, &self.hosts.knowledge)) {
             let (own, base) = (self.hosts.base(), other.base());
             if base.points().any(|point| !own.covers(point)) {
-                self.hosts.hear(&Told { base, traced: None });
+                self.hosts.join(&Told { base, traced: None });
                 is_news = true;
             }
         }
         is_news
     }
 
-    /// As [`hear_abroad`](Self::hear_abroad), of all devices of the process.
+    /// As [`learn_abroad`](Self::learn_abroad), of all devices of the process.
     #[cold]
-    pub(crate) fn hear_all(&self) {
-        self.hear_abroad();
+    pub(crate) fn learn_all(&self) {
+        self.learn_abroad();
         for other in others(self) {
-            self.hosts.hear(&Told { base: other.hosts.base(), traced: None });
+            self.hosts.join(&Told { base: other.hosts.base(), traced: None });
         }
     }
 
@@ -179,15 +179,15 @@ impl Context {
 }
 
 impl StreamShared {
-    /// As [`Context::hear_abroad`], and the stream hears of it at once.
+    /// As [`Context::learn_abroad`], and the stream learns of it.
     #[inline]
-    pub(crate) fn hear_abroad(&self, state: &mut State) -> bool {
-        self.context.has_met.load(Ordering::Acquire) && self.hear_others(state)
+    pub(crate) fn learn_abroad(&self, state: &mut State) -> bool {
+        self.context.has_met.load(Ordering::Acquire) && self.learn_from_others(state)
     }
 
     #[cold]
-    fn hear_others(&self, state: &mut State) -> bool {
-        let is_news = self.context.hear_abroad();
+    fn learn_from_others(&self, state: &mut State) -> bool {
+        let is_news = self.context.learn_abroad();
         if is_news {
             self.context.hosts.tell(&mut state.chain);
         }

@@ -235,7 +235,7 @@ impl Heap {
 
     /// Brings the high mark up to date; bytes used now.
     ///
-    /// Between two looks only shelves serve and are served, each in an order that nobody else knows. So their peaks
+    /// Between two looks only shelves serve and are served, each in an order that only it knows. So their peaks
     /// count together: exact where one of them has moved, and else not below what was used at once, nor above what had
     /// left the heap. What a stream does at the very moment of the look may be seen by the next one.
     fn settle(&mut self) -> u64 {
@@ -402,7 +402,7 @@ impl Drop for PoolShared {
     }
 }
 
-/// A heap that nobody refers to any more, until its memory and addresses are given back.
+/// A heap without references, until its memory and addresses are given back.
 #[derive(Debug)]
 pub(crate) struct Closing {
     pub(crate) heap: Heap,

@@ -4,7 +4,8 @@
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-/// What a stream's shelf did to the used bytes since the heap was told. Written by the stream alone, under its lock.
+/// What a stream's shelf did to the used bytes since the heap was given them. Written by the stream alone, under its
+/// lock.
 #[derive(Debug, Default)]
 #[repr(align(128))] // No cache line is shared with another stream's.
 pub(crate) struct ShelfCount {

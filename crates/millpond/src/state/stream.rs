@@ -83,7 +83,7 @@ pub(crate) struct State {
     pub(crate) chain: Chain,
     /// Where the chain began: operations are counted from here.
     pub(crate) birth: Seq,
-    /// The epoch up to which it has heard everything; 0 where it must always ask, and while it captures.
+    /// The epoch up to which it knows everything; 0 where it must always ask, and while it captures.
     pub(crate) epoch: u64,
     pub(crate) is_closed: bool,
     /// Whether the legacy stream will look at it.
@@ -109,7 +109,7 @@ pub(crate) enum Mode {
 #[derive(Debug)]
 pub(crate) struct PoolShelf {
     pub(crate) owner: Weak<PoolShared>,
-    pub(crate) shelf: Shelf<Shelved>,
+    pub(crate) blocks: Shelf<Shelved>,
     /// What fell off the shelf, on its way back to the heap with the next visit there.
     pub(crate) fallen: Vec<Shelved>,
     pub(crate) count: Arc<ShelfCount>,
@@ -132,7 +132,7 @@ impl PoolShelf {
 
     /// Takes everything off: first what fell off before.
     pub(crate) fn clear(&mut self) -> impl Iterator<Item = Shelved> + '_ {
-        self.fallen.drain(..).chain(self.shelf.drain())
+        self.fallen.drain(..).chain(self.blocks.drain())
     }
 }
 
@@ -188,7 +188,7 @@ impl State {
         self.shelves.retain(|shelf| shelf.owner.strong_count() > 0);
         let count = pool.add_shelf(stream.me.clone());
         let owner = Arc::downgrade(pool);
-        self.shelves.push(PoolShelf { owner, shelf: Shelf::new(), fallen: Vec::new(), count });
+        self.shelves.push(PoolShelf { owner, blocks: Shelf::new(), fallen: Vec::new(), count });
         self.shelves.last_mut().expect("pushed just now")
     }
 }

@@ -1,8 +1,8 @@
 //! The legacy default stream and the streams that are ordered with it.
 //!
 //! An operation on the legacy stream comes after everything in all blocking streams, and their later work after it.
-//! Both sides are settled lazily: a blocking stream notes itself when it has heard everything, the legacy stream takes
-//! the notes; its end is published with a new epoch, so that others hear of it with their next operation. Locks: the
+//! Both sides are settled lazily: a blocking stream notes itself when it knows everything, the legacy stream takes
+//! the notes; its end is published with a new epoch, so that others learn of it with their next operation. Locks: the
 //! legacy stream's state may be held while another stream's is taken, never the other way round.
 
 use std::sync::Arc;

@@ -19,7 +19,7 @@ use crate::trace::tracer::{TracedEvent, Tracer};
 /// A position of a stream with everything that comes before it. Cheap to clone.
 #[derive(Clone)]
 pub struct Event {
-    /// Its end is told before the device's can come.
+    /// Its end is known before the device's can come.
     pub(crate) traced: Option<Handle<TracedEvent>>,
     pub(crate) at: At,
 }
@@ -65,7 +65,7 @@ impl Event {
             if let (Some(tracer), Some(event)) = (&context.tracer, &self.traced) {
                 tracer.event_over(event, Location::caller());
             }
-            context.told([snapshot]);
+            context.host_learned([snapshot]);
         }
         Ok(over)
     }

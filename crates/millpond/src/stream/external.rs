@@ -34,7 +34,7 @@ pub struct ExternalEvent {
 #[derive(Debug)]
 struct Shared {
     key: EventKey,
-    /// Its end is told before the device's can come.
+    /// Its end is known before the device's can come.
     traced: Option<Arc<TracedEvent>>,
     context: Arc<Context>,
     last: Mutex<{ ranks::EXTERNAL }, Option<Record>>,

@@ -46,15 +46,15 @@ impl Drop for Owner {
 }
 
 impl StreamShared {
-    /// What every operation does first: refuse a closed stream, and hear what there is to hear.
+    /// What every operation does first: refuse a closed stream, and learn what there is to learn.
     #[inline]
     pub(crate) fn enter(&self, state: &mut State) -> Result<Mode> {
-        if self.has_heard(state) { Ok(Mode::Live) } else { self.hear(state) }
+        if self.is_current(state) { Ok(Mode::Live) } else { self.learn(state) }
     }
 
-    /// Whether there is nothing to hear: the stream is open, and captures nothing.
+    /// Whether there is nothing to learn: the stream is open, and captures nothing.
     #[inline]
-    pub(crate) fn has_heard(&self, state: &State) -> bool {
+    pub(crate) fn is_current(&self, state: &State) -> bool {
         state.epoch == self.context.hosts.epoch()
     }
 
@@ -68,7 +68,7 @@ impl StreamShared {
     }
 
     /// As [`leave`](Self::leave), where the program submits the work of the last point only now: before the stream's
-    /// next operation nobody can say that it has completed.
+    /// next operation it is not known to have completed.
     #[cold]
     pub(crate) fn leave_declared(&self, state: &mut State) {
         self.progress.publish(state.chain.seq() - 1);
@@ -92,9 +92,9 @@ impl StreamShared {
         self.submitters.are_shared() || (is_tied && self.context.legacy.is_shared.load(Ordering::Acquire))
     }
 
-    /// The cold half of [`enter`](Self::enter): a new stream, a host that was told something, or a legacy operation.
+    /// The cold half of [`enter`](Self::enter): a new stream, a host that has synchronised, or a legacy operation.
     #[cold]
-    fn hear(&self, state: &mut State) -> Result<Mode> {
+    fn learn(&self, state: &mut State) -> Result<Mode> {
         process::refuse_forked()?;
         if state.is_closed {
             return Err(Invalid::StreamClosed(self.id).into());

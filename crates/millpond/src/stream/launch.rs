@@ -21,7 +21,7 @@ use crate::state::access::{Access, task};
 use crate::state::allocation::{Allocation, Kept, Life, Origin, Owned, site};
 use crate::state::buffer::Buffer;
 use crate::state::context::Context;
-use crate::state::lent::Hearing;
+use crate::state::lent::Listening;
 use crate::state::named::Named;
 use crate::state::pool::PoolShared;
 use crate::state::refused::Refused;
@@ -31,7 +31,7 @@ use crate::stream::wanted;
 use crate::stream::wanted::{Few, Wanted};
 use crate::sync::garbage::Garbage;
 
-/// Where an operation that was declared goes, with the addresses that it has there: nobody gets at them who does not
+/// Where an operation that was declared goes, with the addresses that it has there: none gets at them who does not
 /// look which it is.
 pub(crate) enum To<'a, P> {
     /// To the device, by this stream.
@@ -63,16 +63,16 @@ impl StreamShared {
         then: impl Fn(&mut State, R) -> T,
     ) -> Result<T> {
         let mut work = Some(work);
-        let (mut hearing, mut known) = (Hearing::default(), false);
+        let (mut listening, mut known) = (Listening::default(), false);
         loop {
-            match self.try_operate(accesses, races, caller, &mut work, &then, &mut hearing) {
+            match self.try_operate(accesses, races, caller, &mut work, &then, &mut listening) {
                 Ok(Some(done)) => return Ok(done),
-                // What other processes said before their programs told anybody is heard before memory that they hold is
+                // What other processes said before their programs went on is received before memory that they hold is
                 // judged.
-                Ok(None) => hearing.hear(),
+                Ok(None) => listening.receive(),
                 // What was refused has not begun.
                 Err(mut error) => {
-                    if work.is_none() || !self.mend(&mut error, &mut known) {
+                    if work.is_none() || !self.add_missing_waits(&mut error, &mut known) {
                         self.note_refused(&error, |tracer| {
                             tracer.declared_launch(&*self.context.graphs, self.id, accesses, caller)
                         });
@@ -84,7 +84,7 @@ impl StreamShared {
     }
 
     /// As [`operate`](Self::operate), once. The work is taken where it is begun. Nothing, and nothing has happened,
-    /// where other processes are to be heard first.
+    /// where messages of other processes are to be received first.
     fn try_operate<A: Access, R, T, W: FnOnce(To<'_, A::Place>) -> Result<R>>(
         &self,
         accesses: &A,
@@ -92,7 +92,7 @@ impl StreamShared {
         caller: &'static Location<'static>,
         work: &mut Option<W>,
         then: impl Fn(&mut State, R) -> T,
-        hearing: &mut Hearing,
+        listening: &mut Listening,
     ) -> Result<Option<T>> {
         let mut begin = |to: To<'_, A::Place>| (work.take().expect("it is begun once"))(to);
         let garbage = Garbage::default();
@@ -120,7 +120,7 @@ impl StreamShared {
                 lives.push(wanted.allocation.get().life());
             }
         }
-        if hearing.needs(lives.iter().map(|life| &**life)) {
+        if listening.needs(lives.iter().map(|life| &**life)) {
             return Ok(None);
         }
         let is_abroad = |wanted: &Wanted<'_>| wanted.allocation.get().device != self.context.number;
@@ -175,7 +175,7 @@ impl StreamShared {
 }
 
 impl StreamShared {
-    /// Forgets uses that the host was told have completed: all that the program does later comes after them.
+    /// Forgets uses that the host knows to have completed: all that the program does later comes after them.
     #[cold]
     fn settle(&self, allocation: &Allocation, life: &mut Life) {
         let is_own =
@@ -283,7 +283,7 @@ impl StreamShared {
     fn alloc_too_many<T: Pod>(&self, pool: &Pool, len: usize, caller: &'static Location<'static>) -> Result<Buffer<T>> {
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
         // No device has so much.
-        PoolShared::drop_allocation(self.alloc_by_rule(pool.arc(), bytes, caller)?);
+        PoolShared::drop_allocation(self.alloc_in_full(pool.arc(), bytes, caller)?);
         Err(DriverError::OutOfMemory { call: "alloc", bytes }.into())
     }
 
@@ -312,9 +312,9 @@ impl Stream {
         if count.bytes() == 0 {
             return Ok(Buffer::new(None, count));
         }
-        match self.shared.alloc_at_once(&pool.shared, count.bytes(), caller) {
+        match self.shared.alloc_from_shelf(&pool.shared, count.bytes(), caller) {
             Some(life) => Ok(Buffer::new(Some(life.into()), count)),
-            None => self.shared.alloc_by_rule(pool.arc(), count.bytes(), caller).map(|it| Buffer::new(Some(it), count)),
+            None => self.shared.alloc_in_full(pool.arc(), count.bytes(), caller).map(|it| Buffer::new(Some(it), count)),
         }
     }
 

@@ -49,7 +49,7 @@ impl StreamShared {
         once().inspect_err(|error| self.note_refused(error, |tracer| tracer.asked(self.id, ask, caller)))
     }
 
-    /// As [`record`](Self::record), for a host that waits and nobody else: of the legacy stream it publishes nothing,
+    /// As [`record`](Self::record), for a host that waits, alone: of the legacy stream it publishes nothing,
     /// so that no stream comes after it where the wait fails.
     pub(crate) fn record_for_host(&self, state: &mut State) -> Result<Record> {
         let raw = self.context.driver.mark(self.raw)?;
@@ -58,7 +58,7 @@ impl StreamShared {
         Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
     }
 
-    /// The present end of the stream, for the order: of a shared stream a point that nobody knows yet, since the
+    /// The present end of the stream, for the order: of a shared stream a point that is not known yet, since the
     /// program may have submitted work after the last one.
     #[inline]
     pub(crate) fn end(&self, state: &mut State) -> Snapshot {

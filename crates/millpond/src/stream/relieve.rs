@@ -12,7 +12,7 @@ use millpond_core::check::Act;
 use millpond_core::pool::{Exhausted, Freed, Grant};
 use millpond_driver::{Access, DriverError, process};
 
-use crate::clock::progress::Told;
+use crate::clock::progress::KnownToHost;
 use crate::names::error::{Error, Invalid, OutOfMemory, Result};
 use crate::pool::shell;
 use crate::state::allocation::Owned;
@@ -83,7 +83,7 @@ impl StreamShared {
     }
 
     /// Makes the device side of a grant true: waits that the pool asked for, and a guarded block opened. Those waits
-    /// place memory and prove nothing: the order of the program does not hear of them.
+    /// place memory and prove nothing: they are no part of the program's order.
     #[cold]
     fn settle_grant(&self, state: &State, pool: &PoolShared, heap: &mut Heap, grant: &Grant) -> Result<()> {
         let driver = &*self.context.driver;
@@ -110,9 +110,9 @@ impl StreamShared {
         let (mut shortage, mut before) = (None, None);
         let mut heap = pool.lock();
         pool.destroy_exposed(&mut heap);
-        // What the host was told has completed may serve anybody, whatever the policy, also what lay on a shelf
+        // What the host knows to have completed may serve any stream, whatever the policy, also what lay on a shelf
         // meanwhile.
-        heap.pool.retire(&Told(&self.context.hosts.base()));
+        heap.pool.retire(&KnownToHost(&self.context.hosts.base()));
         let reserved = heap.pool.reserved();
         let mut refusals = 0;
         loop {
@@ -234,7 +234,7 @@ impl PoolShared {
         let clear = |state: &mut State| {
             let State { chain, shelves, .. } = state;
             if let Some(shelf) = shelves.iter_mut().find(|shelf| shelf.is_for(self)) {
-                let served = shelf.shelf.count_served();
+                let served = shelf.blocks.count_served();
                 let mut heap = self.lock();
                 heap.pool.count_served(served);
                 heap.take_back(chain, shelf.clear());
@@ -269,7 +269,7 @@ impl PoolShared {
         Ok(shell::apply_steps(&self.context, &mut heap)?)
     }
 
-    /// What other processes may still reach, and nobody uses any more, is destroyed.
+    /// Unused memory that other processes may still reach is destroyed.
     pub(crate) fn destroy_exposed(&self, heap: &mut Heap) {
         if heap.exposed.is_condemned() {
             heap.destroy_exposed(&self.context);
@@ -289,21 +289,21 @@ impl PoolShared {
         }
     }
 
-    /// The host has synchronised: what it was told has completed may serve anybody, idle memory beyond the release
-    /// threshold goes back, and what moving tore apart is mended.
+    /// The host has synchronised: what it knows to have completed may serve any stream, idle memory beyond the release
+    /// threshold goes back, and what moving left in pieces is put together.
     pub(crate) fn synchronized(&self) {
         let mut heap = self.lock();
         let base = self.context.hosts.base();
         self.destroy_exposed(&mut heap);
-        heap.pool.retire(&Told(&base));
-        if heap.pool.reserved() > heap.pool.config().release_threshold || heap.pool.is_torn() {
+        heap.pool.retire(&KnownToHost(&base));
+        if heap.pool.reserved() > heap.pool.config().release_threshold || heap.pool.is_fragmented() {
             drop(heap);
             self.drain_shelves(None, 0);
             heap = self.lock();
-            heap.pool.synchronized(&Told(&base));
+            heap.pool.synchronized(&KnownToHost(&base));
             // What the system refuses to take back or to move stays where it is.
             let mut applied = shell::apply_steps(&self.context, &mut heap);
-            while applied.is_ok() && heap.pool.is_torn() && heap.pool.mend() {
+            while applied.is_ok() && heap.pool.is_fragmented() && heap.pool.defragment() {
                 applied = shell::apply_steps(&self.context, &mut heap);
             }
         }

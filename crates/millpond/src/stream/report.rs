@@ -57,7 +57,7 @@ impl StreamShared {
     /// Reports a refusal, where that is the setting, and puts in what is missing. Whether the operation is to be tried
     /// again: once also where it was there by then, which `known` says. No lock is held.
     #[cold]
-    pub(crate) fn mend(&self, error: &mut Error, known: &mut bool) -> bool {
+    pub(crate) fn add_missing_waits(&self, error: &mut Error, known: &mut bool) -> bool {
         self.context.shorten_help(error);
         let Some(violation) = self.context.report(error) else { return false };
         let is_order = matches!(
@@ -89,7 +89,7 @@ impl StreamShared {
         }
     }
 
-    /// Who writes the stream's operations down: nobody where it is captured into a graph that was there, whose nodes
+    /// Who writes the stream's operations down: none where it is captured into a graph that was there, whose nodes
     /// are written as such.
     fn tracer(&self) -> Option<&Arc<Tracer>> {
         let tracer = self.context.tracer.as_ref()?;
@@ -115,11 +115,11 @@ impl StreamShared {
                 if state.is_closed || state.capture.is_some() {
                     return Ok(Followed::Not);
                 }
-                // A record of a shared stream is always new: that alone would not mend anything.
+                // A record of a shared stream is always new: that alone would not help.
                 let last = state.chain.last();
                 vec![(last, other.record(&mut state)?)]
             }
-            // It is closed: its end is among those that nobody has waited for.
+            // It is closed: its end is among those that were not waited for.
             None => self.context.in_flight.ended().into_iter().map(|end| (end.0.point(), end)).collect(),
         };
         let mut state = self.state.lock();

@@ -20,7 +20,7 @@ use crate::names::error::{CaptureError, Error, Result};
 use crate::pool::shell;
 use crate::state::allocation::{Allocation, Life, Origin, Owned, site, violation};
 use crate::state::imported::{drop_import, free_import};
-use crate::state::lent::{Hearing, check_free, own_points, park};
+use crate::state::lent::{Listening, check_free, own_points, park};
 use crate::state::parts::{drop_in_graph, free_in_graph};
 use crate::state::pool::PoolShared;
 use crate::state::session::Session;
@@ -32,24 +32,24 @@ use crate::sync::ranks;
 pub(crate) type FreeResult = std::result::Result<(), (Error, Owned)>;
 
 impl StreamShared {
-    /// Allocates `bytes`, not 0, from this point of the stream on, where there is nothing to hear and the shelf has a
+    /// Allocates `bytes`, not 0, from this point of the stream on, where there is nothing to learn and the shelf has a
     /// block: the entry, and which life of it begins. A call, so that two words come back in registers: a result that
     /// is returned in memory would be written in words, and read at once in vectors, which a processor waits for.
     #[inline(never)]
-    pub(crate) fn alloc_at_once(
+    pub(crate) fn alloc_from_shelf(
         &self,
         pool: &PoolShared,
         bytes: u64,
         caller: &'static Location<'static>,
     ) -> Option<(Arc<Allocation>, u64)> {
         let mut state = self.state.lock();
-        if self.has_heard(&state) { self.take_from_shelf(&mut state, pool, bytes, caller) } else { None }
+        if self.is_current(&state) { self.take_from_shelf(&mut state, pool, bytes, caller) } else { None }
     }
 
-    /// Everything else: the shelf has none; or something was to be heard, and the shelf was not asked.
+    /// Everything else: the shelf has none; or something was to be learned, and the shelf was not asked.
     #[cold]
     #[inline(never)]
-    pub(crate) fn alloc_by_rule(
+    pub(crate) fn alloc_in_full(
         &self,
         pool: &Arc<PoolShared>,
         bytes: u64,
@@ -67,7 +67,7 @@ impl StreamShared {
         caller: &'static Location<'static>,
     ) -> Result<Owned> {
         let mut state = self.state.lock();
-        if !self.has_heard(&state) {
+        if !self.is_current(&state) {
             if self.enter(&mut state)? == Mode::Capturing {
                 return self.capture_alloc(&state, pool, bytes, caller);
             }
@@ -89,7 +89,7 @@ impl StreamShared {
     ) -> Option<(Arc<Allocation>, u64)> {
         let rounded = round_up(bytes, pool.grain)?;
         let shelf = state.shelf(pool)?;
-        let Shelved { allocation, .. } = shelf.shelf.take(rounded)?;
+        let Shelved { allocation, .. } = shelf.blocks.take(rounded)?;
         shelf.count.take(bytes);
         let born = self.next_use(state, Act::Allocate, caller);
         let mut life = allocation.life();
@@ -134,7 +134,7 @@ impl StreamShared {
         let life = allocation.life();
         if !life.is_plainly_live(&allocation, generation) {
             drop(life);
-            return self.free_by_rule(state, Owned { allocation, generation, address }, caller);
+            return self.free_in_full(state, Owned { allocation, generation, address }, caller);
         }
         let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), caller);
         self.shelve(&mut state, Shelved { allocation, seq }, rounded, bytes);
@@ -142,8 +142,8 @@ impl StreamShared {
         Ok(())
     }
 
-    /// A free that is refused is tried again once what other processes said is heard, and for as long as what it misses
-    /// can be put in.
+    /// A free that is refused is tried again once what other processes said is received, and for as long as what it
+    /// misses can be put in.
     #[cold]
     fn free_again<Holder>(&self, refused: (Error, Owned), caller: &'static Location<'static>) -> FreeResult
     where
@@ -154,10 +154,10 @@ impl StreamShared {
         loop {
             if error.is_abroad() && !is_settled {
                 let owned = held.into();
-                Hearing::of(&owned.allocation);
+                Listening::of(&owned.allocation);
                 held = owned.into();
                 is_settled = true;
-            } else if !self.mend(&mut error, &mut known) {
+            } else if !self.add_missing_waits(&mut error, &mut known) {
                 let owned = held.into();
                 self.note_refused(&error, |tracer| tracer.free_owned(&owned, Some(self.id), caller));
                 return Err((error, owned));
@@ -193,7 +193,7 @@ impl StreamShared {
         }
         if !is_plainly_freed {
             drop(life);
-            return self.free_by_rule(state, Owned { allocation, generation, address }, caller);
+            return self.free_in_full(state, Owned { allocation, generation, address }, caller);
         }
         let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), caller);
         self.shelve(&mut state, Shelved { allocation, seq }, rounded, bytes);
@@ -220,7 +220,7 @@ impl StreamShared {
     /// What is not plain: memory of graphs, captures and other processes; what is lent; and what is to be refused.
     #[cold]
     #[inline(never)]
-    fn free_by_rule(
+    fn free_in_full(
         &self,
         mut guard: BiasedGuard<'_, { ranks::STREAM }, State>,
         owned: Owned,
@@ -236,7 +236,7 @@ impl StreamShared {
             None if life.generation != owned.generation => Err(Fault::after_free(life.history.born(), Act::Free)),
             None => check_free(&owned.allocation, &life, &state.chain),
         };
-        if checked.is_err() && life.generation == owned.generation && life.freed.is_none() && self.hear_abroad(state) {
+        if checked.is_err() && life.generation == owned.generation && life.freed.is_none() && self.learn_abroad(state) {
             checked = check_free(&owned.allocation, &life, &state.chain);
         }
         if let Err(fault) = checked {
@@ -268,7 +268,7 @@ impl StreamShared {
             return Ok(());
         }
         self.leave(state);
-        // Behind the lock: its exporter may have to make room before it can be told.
+        // Behind the lock: its exporter may have to make room for the message.
         drop(guard);
         free_import(&owned.allocation, life, Some(free));
         Ok(())
@@ -349,7 +349,7 @@ impl StreamShared {
         }
         let shelf = state.shelf_or_new(self, pool);
         shelf.count.put(bytes);
-        if let Err(fallen) = shelf.shelf.put(rounded, Shelved { allocation, seq }) {
+        if let Err(fallen) = shelf.blocks.put(rounded, Shelved { allocation, seq }) {
             shelf.fallen.push(fallen);
             if shelf.fallen.len() >= FALLEN_MAX {
                 let pool = Arc::clone(shelf.fallen[0].allocation.pool());
@@ -398,8 +398,8 @@ impl PoolShared {
         Self::end_allocation(owned, true);
     }
 
-    /// As [`drop_allocation`](Self::drop_allocation), and whether a trace is told: not where it has the free that the
-    /// program asked for.
+    /// As [`drop_allocation`](Self::drop_allocation), and whether it goes into a trace: not where it has the free that
+    /// the program asked for.
     pub(crate) fn end_allocation(owned: Owned, is_traced: bool) {
         let Owned { allocation, generation, .. } = owned;
         if allocation.is_import() {

@@ -162,7 +162,7 @@ impl StreamShared {
             _ if life.generation != wanted.generation => return Err(Invalid::Stale.into()),
             _ => life.history.check_use(wanted.act, wanted.part, &state.chain, races),
         };
-        if checked.is_err() && life.freed.is_none() && self.hear_abroad(state) {
+        if checked.is_err() && life.freed.is_none() && self.learn_abroad(state) {
             checked = life.history.check_use(wanted.act, wanted.part, &state.chain, races);
         }
         checked.map_err(|fault| {

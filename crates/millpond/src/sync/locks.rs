@@ -78,7 +78,7 @@ impl<const RANK: u8, T: ?Sized> Mutex<RANK, T> {
         taken(self.0.try_lock()).map(|guard| Ranked::new(guard, Held::tried()))
     }
 
-    /// The value: nobody else can have the lock.
+    /// The value: no other thread can have the lock.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -102,7 +102,7 @@ impl<const RANK: u8, T> Biased<RANK, T> {
         self.0.try_lock().map(|guard| Ranked::new(guard, Held::tried()))
     }
 
-    /// The value: nobody else can have the lock.
+    /// The value: no other thread can have the lock.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
@@ -117,12 +117,12 @@ impl<const RANK: u8, G> Ranked<RANK, G> {
 
 /// Gives a lock back until the condition variable is notified, or for so long, and takes it again.
 pub(crate) fn wait_timeout<'a, const RANK: u8, T>(
-    told: &Condvar,
+    changed: &Condvar,
     guard: Guard<'a, RANK, T>,
     at_most: Duration,
 ) -> Guard<'a, RANK, T> {
     let Ranked { guard, _held } = guard;
-    let guard = told.wait_timeout(guard, at_most).unwrap_or_else(PoisonError::into_inner).0;
+    let guard = changed.wait_timeout(guard, at_most).unwrap_or_else(PoisonError::into_inner).0;
     Ranked { guard, _held }
 }
 

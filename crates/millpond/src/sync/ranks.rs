@@ -73,7 +73,7 @@ ranks! {
     LEGACY_NOTED "what the legacy stream comes after";
     WINDOW "an import's addresses";
     RETURNS "imports to give back";
-    PEER_UNSAID "what an exporter is not told yet";
+    PEER_UNSAID "what an exporter does not know yet";
     PEER_CHUNKS "an exporter's chunks";
     AWAITS "events of other processes";
     ALLOWED "who may import";

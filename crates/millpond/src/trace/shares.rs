@@ -30,7 +30,7 @@ impl Tracer {
         host
     }
 
-    /// An importer got memory; it has heard from this process.
+    /// An importer got memory; it knows what this process did.
     #[cold]
     pub(crate) fn lent(&self, host: HostId, nonce: u128, lease: LeaseId) {
         let memory = self.new_memory();

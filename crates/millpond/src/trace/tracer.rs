@@ -72,7 +72,7 @@ fn life(id: AllocId, generation: u64) -> Memory {
 
 /// What a thread knew, as a trace has it.
 #[derive(Clone, Debug)]
-pub(crate) struct TracedTold {
+pub(crate) struct TracedKnowledge {
     trace: Weak<Shared>,
     /// The host that stands for it.
     host: HostId,
@@ -244,7 +244,7 @@ impl Tracer {
         self.push(place, What::EventRecord { event: event.id, stream, external: false, mark: Mark::Completion });
     }
 
-    /// The host waits for a stream, or asks whether it is idle and is not told so.
+    /// The host waits for a stream, or asks whether it is idle and it is not.
     #[cold]
     pub(crate) fn asked(&self, stream: StreamId, ask: Ask, caller: Caller) {
         let stream = self.stream_id(stream);
@@ -291,19 +291,19 @@ impl Tracer {
 
     /// What the calling thread knows is put by: the host that stands for it.
     #[cold]
-    pub(crate) fn told(&self) -> TracedTold {
+    pub(crate) fn knowledge(&self) -> TracedKnowledge {
         let to = self.new_host();
         self.push(Place::Unknown, What::Tell { to });
-        TracedTold { trace: Arc::downgrade(&self.shared), host: to }
+        TracedKnowledge { trace: Arc::downgrade(&self.shared), host: to }
     }
 
-    /// The calling thread hears what was put by, where it is in this trace: another one's numbers mean others here.
+    /// The calling thread learns what was put by, where it is in this trace: another one's numbers mean others here.
     #[cold]
-    pub(crate) fn heard(&self, told: &TracedTold) {
-        if process::is_forked() || !std::ptr::eq(told.trace.as_ptr(), Arc::as_ptr(&self.shared)) {
+    pub(crate) fn learned(&self, known: &TracedKnowledge) {
+        if process::is_forked() || !std::ptr::eq(known.trace.as_ptr(), Arc::as_ptr(&self.shared)) {
             return;
         }
-        let from = told.host;
+        let from = known.host;
         let op = Op { host: from, place: Place::Unknown, what: What::Tell { to: self.host() } };
         lock(&self.shared.output).push(&op);
     }

@@ -56,7 +56,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    fn hear(&mut self, on: usize) {
+    fn learn(&mut self, on: usize) {
         let host = self.host.clone();
         self.clocks[on].join(&host);
     }
@@ -81,14 +81,14 @@ impl Model {
     pub(super) fn apply(&mut self, act: Act) {
         match act {
             Act::Alloc { on, .. } => {
-                self.hear(on);
+                self.learn(on);
                 let point = self.clocks[on].step(on);
                 self.live.push(Life { of: self.made, uses: vec![point], last_on: Some(on) });
                 self.made += 1;
                 self.is_busy[on] = true;
             }
             Act::Use { on, of } => {
-                self.hear(on);
+                self.learn(on);
                 let point = self.clocks[on].step(on);
                 let at = self.find(of).expect("a live buffer");
                 // Whoever comes after this write comes after all before it.
@@ -97,28 +97,28 @@ impl Model {
                 self.is_busy[on] = true;
             }
             Act::Free { on, of } => {
-                self.hear(on);
+                self.learn(on);
                 self.clocks[on].step(on);
                 self.live.retain(|life| life.of != of);
             }
             Act::Drop { of } => self.live.retain(|life| life.of != of),
             Act::Order { after, on } => {
-                self.hear(after);
-                self.hear(on);
+                self.learn(after);
+                self.learn(on);
                 let clock = self.clocks[after].clone();
                 self.clocks[on].join(&clock);
             }
             Act::Record { on } => {
-                self.hear(on);
+                self.learn(on);
                 self.event = Some(self.clocks[on].clone());
             }
             Act::Wait { on } => {
-                self.hear(on);
+                self.learn(on);
                 let clock = self.event.clone().unwrap_or_default();
                 self.clocks[on].join(&clock);
             }
             Act::Sync { on } => {
-                self.hear(on);
+                self.learn(on);
                 let clock = self.clocks[on].clone();
                 self.host.join(&clock);
                 self.is_busy[on] = false;

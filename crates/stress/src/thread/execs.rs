@@ -13,7 +13,7 @@ impl Thread<'_> {
         let (Some(held), Some(at)) = (self.stream(op.a), pick(&self.execs, op.b)) else { return };
         let Some(Instance { exec, device, last, is_crowded, .. }) = &self.execs[at] else { return };
         let (exec, device, last, is_crowded) = (exec.clone(), *device, last.clone(), *is_crowded);
-        let mut knows = self.hear(&held.line);
+        let mut knows = self.before_next(&held.line);
         knows.join(&last);
         self.say(format_args!("e.upload(&s{})?;", held.line.chain));
         let uploaded = exec.upload(&held.stream);

@@ -374,7 +374,7 @@ impl Thread<'_> {
         if !op.c.is_multiple_of(4) {
             used.iter().filter_map(|(at, _)| *at).for_each(|at| self.order(&held, at));
         }
-        let mut knows = self.hear(&held.line);
+        let mut knows = self.before_next(&held.line);
         knows.join(&last);
         let is_there = used.iter().all(|(at, _)| at.is_some());
         let is_right = used

@@ -41,7 +41,7 @@ impl Thread<'_> {
         let bits = if random.chance(6) { 19 } else { random.below(15) };
         let len = 1 + random.below(1 << bits) as usize;
         let id = self.world.number();
-        let knows = self.hear(&held.line);
+        let knows = self.before_next(&held.line);
         let call = format!("alloc b{id}");
         self.say(format_args!("let b{id} = s{}.alloc::<u64>(&p{}, {len})?;", held.line.chain, pool.number));
         let expect = match pool.device == held.line.device {
@@ -58,7 +58,7 @@ impl Thread<'_> {
         let born = held.line.step(None);
         self.publish(&held.line);
         let is_sure = pool.is_strict && held.line.is_sure() && self.world.runs_kernels();
-        // Another thread may have told the stream of more, by the host or the legacy stream.
+        // Another thread may have synchronised the stream with more, by the host or the legacy stream.
         let is_sure = is_sure && self.world.is_exact();
         self.say(format_args!("// b{id} is at {:#x}", buffer.address()));
         self.world.oracle.claim(id, buffer.address(), buffer.bytes(), is_sure.then_some(&knows));
@@ -154,19 +154,19 @@ impl Thread<'_> {
         if life.stays() {
             self.order_abroad(held, at);
         }
-        let mut knows = self.hear(&held.line);
+        let mut knows = self.before_next(&held.line);
         if let Some((event, clock)) = after.filter(|_| !misses(&knows).is_empty()) {
             self.wait_for(held, &event, &clock);
-            knows = self.hear(&held.line);
+            knows = self.before_next(&held.line);
         }
         for point in misses(&knows) {
             let other = self.streams.iter().flatten().find(|it| it.line.chain == point.chain).cloned();
-            let Some(other) = other.filter(|_| !self.hear(&held.line).covers(point)) else { continue };
+            let Some(other) = other.filter(|_| !self.before_next(&held.line).covers(point)) else { continue };
             if let Some((event, clock)) = self.event_of(&other) {
                 self.wait_for(held, &event, &clock);
             }
         }
-        if !misses(&self.hear(&held.line)).is_empty() {
+        if !misses(&self.before_next(&held.line)).is_empty() {
             self.synchronize(life.device);
         }
     }
@@ -183,7 +183,7 @@ impl Thread<'_> {
         if !self.is_safe(held, at, Act::Write) {
             return;
         }
-        let knows = self.hear(&held.line);
+        let knows = self.before_next(&held.line);
         let Some(buf) = &self.bufs[at] else { return };
         let life = buf.life.clone();
         let expect = self.expect_of(held, &life, &knows, Act::Write, ALL);
@@ -252,7 +252,7 @@ impl Thread<'_> {
             match self.world.setting.threads {
                 1 if self.submitted(held.line.device) > before => self.used(held, at, part, false, None),
                 1 => {}
-                // Whether it was only the wait that failed, nobody says.
+                // Whether it was only the wait that failed is not known.
                 _ => self.may_be_used(held, at, false),
             }
         }
@@ -264,7 +264,7 @@ impl Thread<'_> {
         Kernel { oracle, life: life.id, before, doubt, after, done, micros: self.micros(chance), part: None }
     }
 
-    /// What is expected of a use or a free: of another device's memory nobody knows, for that must be let in.
+    /// What is expected of a use or a free: of another device's memory that is not known, for that must be let in.
     pub(crate) fn expect_of(&self, held: &Held, life: &Life, knows: &Clock, act: Act, part: Part) -> Expect {
         if act == Act::Free && (held.line.device != life.device || self.is_lent_out(life)) {
             return Expect::Refused;
@@ -284,7 +284,7 @@ impl Thread<'_> {
         if !self.is_safe(&held, at, Act::Read) {
             return;
         }
-        let knows = self.hear(&held.line);
+        let knows = self.before_next(&held.line);
         let Some(buf) = &self.bufs[at] else { return };
         let (life, line) = (buf.life.clone(), held.line.chain);
         let expect = self.expect_of(&held, &life, &knows, Act::Read, ALL);
@@ -330,7 +330,7 @@ impl Thread<'_> {
         if !self.is_safe(&held, from, Act::Read) || !self.is_safe(&held, to, Act::Write) {
             return;
         }
-        let knows = self.hear(&held.line);
+        let knows = self.before_next(&held.line);
         let (Some(source), Some(target)) = (&self.bufs[from], &self.bufs[to]) else { return };
         if from == to {
             return;
@@ -372,7 +372,7 @@ impl Thread<'_> {
         if !op.c.is_multiple_of(4) {
             self.order(&held, at);
         }
-        let knows = self.hear(&held.line);
+        let knows = self.before_next(&held.line);
         let Some(Buf { buffer, life, after }) = self.bufs[at].take() else { return };
         let (id, line, address, bytes) = (life.id, held.line.chain, buffer.address(), buffer.bytes());
         let expect = self.expect_of(&held, &life, &knows, Act::Free, ALL);
@@ -465,7 +465,7 @@ impl Thread<'_> {
     pub(crate) fn use_stale(&mut self, op: Op) {
         let (Some(held), Some(at)) = (self.stream(op.a), pick(&self.stale, op.b)) else { return };
         let Some((view, _)) = self.stale[at] else { return };
-        self.hear(&held.line);
+        self.before_next(&held.line);
         self.say(format_args!("s{}.launch(old_view.write(), ..)?; // its memory is gone", held.line.chain));
         let used = match self.world.kind == crate::settings::DeviceKind::Cuda {
             true => held.stream.declare(view.write()),

@@ -60,8 +60,8 @@ pub(crate) struct Thread<'w> {
     pub(crate) execs: Vec<Option<Instance>>,
     /// What it knows itself of each device, where threads are separate.
     pub(crate) own: Vec<Clock>,
-    /// What a stream hears with the operation at hand.
-    heard: RefCell<Option<(usize, Clock)>>,
+    /// What a stream learns with the operation at hand.
+    learned: RefCell<Option<(usize, Clock)>>,
     /// The number of the operation at hand, for whoever watches.
     pub(crate) progress: Arc<AtomicU64>,
 }
@@ -100,7 +100,7 @@ impl<'w> Thread<'w> {
             graphs: places(3),
             execs: places(4),
             own: vec![Clock::default(); world.devices.len()],
-            heard: RefCell::default(),
+            learned: RefCell::default(),
             progress,
         }
     }
@@ -144,7 +144,7 @@ impl<'w> Thread<'w> {
             Kind::Give => self.give(op),
             Kind::Take => self.take(op),
             Kind::Tell => self.tell(op),
-            Kind::Hear => self.hear_told(op),
+            Kind::Hear => self.take_knowledge(op),
             Kind::Record => self.record(op),
             Kind::Wait => self.wait(op),
             Kind::RecordExternal => self.record_external(op),
@@ -156,7 +156,7 @@ impl<'w> Thread<'w> {
             Kind::Owning => self.own_by_kernel(op),
             Kind::Panic => self.panic(op),
             Kind::Fail => self.fail(op),
-            Kind::Mend => self.mend(op),
+            Kind::EndFailure => self.end_failure(op),
             Kind::Grant => self.grant(op),
             Kind::Spawn => self.spawn(op),
             Kind::Lend => self.lend(op),
@@ -201,7 +201,7 @@ impl<'w> Thread<'w> {
         }
     }
 
-    /// The host was told that everything up to there has completed. It must be.
+    /// The host learns that everything up to there has completed. It must be so.
     pub(crate) fn learn(&mut self, device: usize, clock: &Clock, call: &str) {
         if self.world.runs_kernels() {
             self.world.oracle.check_over(clock, call);
@@ -212,33 +212,33 @@ impl<'w> Thread<'w> {
         }
     }
 
-    /// What a stream's next operation comes after: it hears of the host, and of the legacy stream. Others see that it
-    /// has heard only once the operation is done.
-    pub(crate) fn hear(&self, line: &Line) -> Clock {
-        let mut heard = self.host(line.device);
+    /// What a stream's next operation comes after: it learns from the host, and from the legacy stream. Others see that
+    /// it has learned it only once the operation is done.
+    pub(crate) fn before_next(&self, line: &Line) -> Clock {
+        let mut known = self.host(line.device);
         match line.tie {
             Tie::Free => {}
             Tie::Blocking => {
                 let lines = self.world.oracle.lines_of(line.device);
                 let legacy = lines.iter().filter(|it| it.tie == Tie::Legacy);
-                legacy.for_each(|legacy| heard.join(&lock(&legacy.published)));
+                legacy.for_each(|legacy| known.join(&lock(&legacy.published)));
             }
             Tie::Legacy => {
                 let lines = self.world.oracle.lines_of(line.device);
                 let tied = lines.iter().filter(|it| it.tie != Tie::Free && it.has_worked.load(Ordering::Acquire));
-                tied.for_each(|it| heard.join(&it.now()));
+                tied.for_each(|it| known.join(&it.now()));
             }
         }
-        heard.join(&line.now());
-        self.heard.replace(Some((line.chain, heard.clone())));
-        heard
+        known.join(&line.now());
+        self.learned.replace(Some((line.chain, known.clone())));
+        known
     }
 
-    /// An operation on a stream was done: the stream has heard by now what there was to hear, and blocking streams come
+    /// An operation on a stream was done: the stream knows by now what there was to learn, and blocking streams come
     /// after it, where it was on the legacy one.
     pub(crate) fn publish(&self, line: &Line) {
-        if let Some((_, heard)) = self.heard.take().filter(|(chain, _)| *chain == line.chain) {
-            lock(&line.clock).join(&heard);
+        if let Some((_, known)) = self.learned.take().filter(|(chain, _)| *chain == line.chain) {
+            lock(&line.clock).join(&known);
         }
         line.has_worked.store(true, Ordering::Release);
         if line.tie == Tie::Legacy {
@@ -248,7 +248,7 @@ impl<'w> Thread<'w> {
     }
 
     /// What comes before the end of the operation that was done last on a stream, given what it came after. Where
-    /// others use the stream their operations may stand in between or behind, and nobody says which.
+    /// others use the stream their operations may stand in between or behind, and which is not known.
     pub(crate) fn end_of(&self, line: &Line, knows: Clock) -> Clock {
         match line.is_sure() || self.world.setting.threads == 1 {
             true => line.now(),

@@ -23,7 +23,7 @@ fn was_recorded(error: &Error) -> bool {
 impl Thread<'_> {
     /// The present end of a stream, as an event.
     pub(crate) fn event_of(&mut self, held: &Held) -> Option<(Event, Clock)> {
-        let knows = self.hear(&held.line);
+        let knows = self.before_next(&held.line);
         self.say(format_args!("let event = s{}.record()?;", held.line.chain));
         let event = held.stream.record();
         self.judge(&format!("record on s{}", held.line.chain), Expect::Accepted, event.as_ref().err());
@@ -35,7 +35,7 @@ impl Thread<'_> {
 
     /// A stream waits for an event.
     pub(crate) fn wait_for(&mut self, held: &Held, event: &Event, clock: &Clock) {
-        self.hear(&held.line);
+        self.before_next(&held.line);
         self.say(format_args!("s{}.wait(&event)?; // after {clock:?}", held.line.chain));
         let waited = held.stream.wait(event);
         self.judge(&format!("wait on s{}", held.line.chain), Expect::Accepted, waited.as_ref().err());
@@ -75,7 +75,7 @@ impl Thread<'_> {
             Some(external) if external.device == held.line.device && op.c & 3 != 0 => external,
             _ => External::new(&device, held.line.device),
         };
-        let knows = self.hear(&held.line);
+        let knows = self.before_next(&held.line);
         self.say(format_args!("s{}.record_external(&x{at})?;", held.line.chain));
         let recorded = held.stream.record_external(&external.event);
         self.judge("record_external", Expect::Accepted, recorded.as_ref().err());
@@ -89,7 +89,7 @@ impl Thread<'_> {
     pub(crate) fn wait_external(&mut self, op: Op) {
         let (Some(held), Some(at)) = (self.stream(op.a), pick(&self.externals, op.b)) else { return };
         let Some(external) = self.externals[at].clone() else { return };
-        self.hear(&held.line);
+        self.before_next(&held.line);
         self.say(format_args!("s{}.wait_external(&x{at})?;", held.line.chain));
         let waited = held.stream.wait_external(&external.event);
         self.judge("wait_external", Expect::Accepted, waited.as_ref().err());
@@ -123,7 +123,7 @@ impl Thread<'_> {
 
     pub(crate) fn ask_stream(&mut self, op: Op) {
         let Some(held) = self.stream(op.a) else { return };
-        let (clock, chain) = (self.hear(&held.line), held.line.chain);
+        let (clock, chain) = (self.before_next(&held.line), held.line.chain);
         if op.kind == Kind::SyncStream {
             self.say(format_args!("s{chain}.synchronize()?;"));
             let waited = held.stream.synchronize();
@@ -168,15 +168,15 @@ impl Thread<'_> {
         let at = op.a as usize % self.world.devices.len();
         let Some(device) = self.device(at) else { return };
         let clock = self.host(at);
-        *lock(&self.world.told) = Some((at, device.tell(), clock));
+        *lock(&self.world.passed_on) = Some((at, device.tell(), clock));
     }
 
-    pub(crate) fn hear_told(&mut self, _: Op) {
-        let told = lock(&self.world.told).clone();
-        if let Some((at, told, clock)) = told
+    pub(crate) fn take_knowledge(&mut self, _: Op) {
+        let known = lock(&self.world.passed_on).clone();
+        if let Some((at, known, clock)) = known
             && let Some(device) = self.device(at)
         {
-            device.hear(&told);
+            device.hear(&known);
             self.learn(at, &clock, "Device::hear");
         }
     }

@@ -53,7 +53,7 @@ impl Thread<'_> {
     /// The part, what is expected, and a kernel that looks at it and leaves what it found.
     fn about(&self, it: &Chosen, act: Act, chance: u32) -> Option<(View<u64>, Expect, Kernel)> {
         let view = it.view.slice(it.part.from..it.part.to).ok()?;
-        let (life, knows) = (&self.bufs[it.at].as_ref()?.life, self.hear(&it.held.line));
+        let (life, knows) = (&self.bufs[it.at].as_ref()?.life, self.before_next(&it.held.line));
         let expect = self.expect_of(&it.held, life, &knows, act, it.part);
         let kernel = self.kernel(life, life.content, self.flag(), chance);
         Some((view, expect, Kernel { part: Some((it.part.from, it.view.len())), ..kernel }))
@@ -99,7 +99,7 @@ impl Thread<'_> {
 
     /// What was in a part is written there again.
     fn restore(&mut self, it: &Chosen, view: View<u64>, part: Part, content: Content, call: &str) {
-        self.hear(&it.held.line);
+        self.before_next(&it.held.line);
         self.say(format_args!("s{}.copy_from_host(part.write(), &words)?; // {call}", it.held.line.chain));
         let words = content.words_from(part.from, part.to - part.from);
         let restored = it.held.stream.copy_from_host(view.write(), &words);
@@ -119,7 +119,7 @@ impl Thread<'_> {
         if chance >> 10 & 1 == 0 {
             self.order_before(&it.held, it.at, Act::Write, target);
         }
-        let (Some(buf), knows) = (&self.bufs[it.at], self.hear(&it.held.line)) else { return };
+        let (Some(buf), knows) = (&self.bufs[it.at], self.before_next(&it.held.line)) else { return };
         let both = [(Act::Read, source), (Act::Write, target)];
         let expect = both.map(|(act, part)| self.expect_of(&it.held, &buf.life, &knows, act, part));
         let (Ok(from), Ok(to)) = (from.slice(..len), it.view.slice(target.from..target.to)) else { return };
@@ -152,7 +152,7 @@ impl Thread<'_> {
             }
             return;
         }
-        let knows = self.hear(&it.held.line);
+        let knows = self.before_next(&it.held.line);
         self.say(format_args!("s{line}.copy_to_host(b{id}.slice({}..{})?.read())?;", part.from, part.to));
         let before = self.submitted(it.held.line.device);
         let words = it.held.stream.copy_to_host(view.read());

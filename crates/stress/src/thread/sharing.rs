@@ -1,6 +1,6 @@
 //! Memory that passes between processes: lent, used there, ordered back; in right orders and in wrong ones.
 //!
-//! The library checks each process against what it was told of the others when it imported. So what is wrong there is
+//! The library checks each process against what it knew of the others when it imported. So what is wrong there is
 //! done on purpose only where it must be refused: whatever it cannot see is ordered first, by events, or left out. An
 //! importer has streams in the naive order like any other; what it does it does at once, so that every verdict of it
 //! is known where there is one thread.
@@ -36,7 +36,7 @@ pub(crate) struct Importer {
     pub(crate) loans: Vec<Loan>,
     /// What it allocated, by the number of the life.
     pub(crate) own: Vec<u64>,
-    /// Whether it was told something whose answer was not heard.
+    /// Whether it got a command whose answer was not read.
     pub(crate) owes: bool,
 }
 
@@ -47,9 +47,9 @@ pub(crate) struct Loan {
     pub(crate) name: u64,
     /// Whose memory.
     pub(crate) life: u64,
-    /// What it was told of when it imported, and must come after.
+    /// What it knew when it imported, and must come after.
     seen: Vec<Use>,
-    /// What other processes had done that was not over then: it may have been told of that, too.
+    /// What other processes had done that was not over then: it may have learned that, too.
     open: Vec<Use>,
     /// What was done under it.
     uses: Vec<Use>,
@@ -80,7 +80,7 @@ impl Importer {
         knows
     }
 
-    /// Its host was told that all of a stream has completed.
+    /// Its host knows that all of a stream has completed.
     pub(crate) fn learn(&mut self, on: usize) {
         let knows = self.knows(on);
         self.host.join(&knows);
@@ -94,23 +94,23 @@ impl Importer {
 }
 
 impl Thread<'_> {
-    /// Says something to an importer, and hears what comes of it: the answer, unless it refused.
+    /// Gives a command to an importer, and reads what comes of it: the answer, unless it refused.
     pub(crate) fn ask(&mut self, who: usize, line: &str, expect: Expect) -> Option<String> {
         self.collect(who);
         let Some(importer) = &mut self.importers[who] else { return None };
         importer.process.tell(line);
-        let answer = importer.process.hear();
+        let answer = importer.process.answer();
         let call = format!("`{line}` of process {}", importer.process.id());
         self.say(format_args!("// {call}: {answer}"));
         self.judge_answer(&call, expect, &answer).then_some(answer)
     }
 
-    /// Hears an answer that was not waited for.
+    /// Reads an answer that was not waited for.
     pub(crate) fn collect(&mut self, who: usize) {
         let Some(importer) = self.importers[who].as_mut().filter(|it| it.owes) else { return };
         importer.owes = false;
-        let answer = importer.process.hear();
-        self.judge_answer("what an importer was told before", Expect::Accepted, &answer);
+        let answer = importer.process.answer();
+        self.judge_answer("the last command of an importer", Expect::Accepted, &answer);
     }
 
     fn judge_answer(&self, call: &str, expect: Expect, answer: &str) -> bool {
@@ -162,11 +162,11 @@ impl Thread<'_> {
         self.importers.iter().flatten().any(|it| it.loans.iter().any(|loan| loan.life == life.id))
     }
 
-    /// Whether what others did to a buffer, and this process was not told of, comes before a use. Where it does not it
+    /// Whether what others did to a buffer, and this process does not know of, comes before a use. Where it does not it
     /// is ordered.
     pub(crate) fn is_safe(&mut self, held: &Held, at: usize, act: Act) -> bool {
         let is_open = |thread: &Self| {
-            let knows = thread.hear(&held.line);
+            let knows = thread.before_next(&held.line);
             let Some(buf) = &thread.bufs[at] else { return true };
             let loans = thread.importers.iter().flatten().flat_map(|it| &it.loans);
             let mut uses = loans.filter(|loan| loan.life == buf.life.id).flat_map(|loan| &loan.uses);
@@ -182,7 +182,7 @@ impl Thread<'_> {
     pub(crate) fn order_abroad(&mut self, held: &Held, at: usize) {
         for who in 0..self.importers.len() {
             for on in 0..STREAMS {
-                let knows = self.hear(&held.line);
+                let knows = self.before_next(&held.line);
                 let (Some(importer), Some(buf)) = (&self.importers[who], &self.bufs[at]) else { break };
                 let chain = importer.lines[on].chain;
                 let points = buf.life.uses.iter().map(|it| it.point).chain([buf.life.born]);
@@ -375,7 +375,7 @@ impl Thread<'_> {
         };
         if act == Act::Write && is_late {
             self.collect(who);
-            self.say(format_args!("// an importer is told `{line}`"));
+            self.say(format_args!("// an importer gets `{line}`"));
             let Some(importer) = &mut self.importers[who] else { return };
             importer.process.tell(&line);
             importer.owes = true;
@@ -418,9 +418,9 @@ impl Thread<'_> {
         let (Some(device), mut random) = (self.device(0), Random::new(u64::from(op.c))) else { return };
         let (id, len, on) = (self.world.number(), 1 + random.below(1 << 13), random.below(STREAMS as u64) as usize);
         let content = Content::Words(mix(random.number()));
-        let told =
+        let commands =
             [format!("alloc {on} {id} {len}"), format!("fill {on} {id} {} {}", content.to_text(), random.below(300))];
-        if told.iter().any(|line| self.ask(who, line, Expect::Accepted).is_none()) {
+        if commands.iter().any(|line| self.ask(who, line, Expect::Accepted).is_none()) {
             return;
         }
         let points = self.importers[who].as_ref().map(|it| (it.lines[on].step(None), it.lines[on].step(None)));

@@ -24,7 +24,7 @@ impl Thread<'_> {
             self.unpark(loan.life, 1);
             self.ask(who, &format!("drop {name}"), Expect::Accepted);
         } else {
-            // It comes after what it did itself, and what it was told of it need not.
+            // It comes after what it did itself, and what it knew it need not.
             let is_right = self.importers[who].as_ref().is_some_and(|it| loan.is_done(&it.knows(on)));
             let expect = if is_right { Expect::Accepted } else { Expect::Refused };
             self.unpark(loan.life, 1);
@@ -36,7 +36,7 @@ impl Thread<'_> {
         self.importers[who].iter_mut().for_each(|it| drop(it.loans.remove(at)));
     }
 
-    /// Memory that was dropped here is free where nobody holds it any more but `holders`.
+    /// Memory that was dropped here is free where none but `holders` hold it.
     fn unpark(&mut self, id: u64, holders: usize) {
         let loans = self.importers.iter().flatten().flat_map(|it| &it.loans);
         if loans.filter(|loan| loan.life == id).count() > holders {
@@ -105,7 +105,7 @@ impl Thread<'_> {
         }
     }
 
-    /// A ticket that its exporter does not live to see used, or that nobody uses.
+    /// A ticket that its exporter does not live to see used, or that is never used.
     pub(crate) fn leave_ticket(&mut self, who: usize, answer: &str) {
         if self.world.number() & 1 == 0 {
             return;
@@ -117,7 +117,7 @@ impl Thread<'_> {
         }
     }
 
-    /// An importer is told much, and killed in the middle of it.
+    /// An importer gets many commands, and is killed in the middle of them.
     pub(crate) fn flood(&mut self, op: Op) {
         let Some(who) = pick(&self.importers, op.a) else { return };
         let mut random = Random::new(u64::from(op.c));
@@ -155,7 +155,7 @@ impl Thread<'_> {
         let shift = random.below(lines.len() as u64) as usize;
         lines.rotate_left(shift);
         let lines: Vec<String> = lines.into_iter().take_while(|line| line != "export 0" || shift == 0).collect();
-        self.world.say(self.number, format_args!("// process {} is told {lines:?}", importer.process.id()));
+        self.world.say(self.number, format_args!("// process {} gets {lines:?}", importer.process.id()));
         lines.iter().for_each(|line| importer.process.tell(line));
         std::thread::sleep(Duration::from_micros(random.below(2500)));
         self.kill(who);
@@ -191,7 +191,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Nobody talks to it any more: it ends by itself, after all that it was told.
+    /// It gets no more commands: it ends by itself, after all that it got.
     fn hang_up(&mut self, who: usize) {
         self.collect(who);
         let Some(mut importer) = self.part(who) else { return };
@@ -201,7 +201,7 @@ impl Thread<'_> {
         importer.party.is_gone.store(true, Ordering::Release);
     }
 
-    /// An exporter's device lives as long as something of it is imported, or was, and the host was not told that what
+    /// An exporter's device lives as long as something of it is imported, or was, and the host does not know that what
     /// was done with that has completed.
     fn drop_imports_of(&mut self, who: usize) {
         let Some(party) = self.importers[who].as_ref().map(|it| std::sync::Arc::clone(&it.party)) else { return };
@@ -228,7 +228,7 @@ impl Thread<'_> {
                     let Some(mut importer) = self.part(who) else { continue };
                     self.say(format_args!("// process {} has nothing any more", importer.process.id()));
                     importer.process.tell("reset");
-                    let answer = importer.process.hear();
+                    let answer = importer.process.answer();
                     if answer != "ok" {
                         crate::finding::finding(&format!("an importer that should begin anew says {answer}"));
                     }

@@ -182,7 +182,7 @@ impl Thread<'_> {
         if self.world.kind != DeviceKind::Host {
             return;
         }
-        self.hear(&held.line);
+        self.before_next(&held.line);
         let micros = u64::from(op.c) % (self.world.setting.slow * 4 + 1);
         self.say(format_args!("s{}.launch((), |()| sleep({micros} us))?;", held.line.chain));
         let done = self.flag();
@@ -214,7 +214,7 @@ impl Thread<'_> {
             .and_then(|at| if random.chance(50) { self.pools[at].take() } else { self.pools[at].clone() });
         let device = random.chance(30).then(|| self.device(op.b as usize % self.world.devices.len())).flatten();
         stream.iter().for_each(|it| it.line.is_unsure.store(true, Ordering::Relaxed));
-        self.hear(&held.line);
+        self.before_next(&held.line);
         let (micros, acts) = (self.micros(op.c), random.number() as u32);
         self.say(format_args!(
             "s{}.launch((), /* owns {:?}, {:?}, {:?}, a device: {}; acts {acts:#x} */)?;",
@@ -288,7 +288,7 @@ impl Thread<'_> {
         }
     }
 
-    pub(crate) fn mend(&mut self, _: Op) {
+    pub(crate) fn end_failure(&mut self, _: Op) {
         self.say(format_args!("driver.disarm();"));
         self.world.devices.iter().for_each(|it| it.driver.disarm());
     }

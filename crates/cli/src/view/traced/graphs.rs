@@ -116,7 +116,7 @@ impl Builder {
         if !self.is_small {
             return;
         }
-        // Where nobody takes the memory of a launch, it goes by its node's name.
+        // Where the program does not take the memory of a launch, it goes by its node's name.
         let (allocs, frees) = self.find(graph).map(|it| (it.allocs.clone(), it.frees.clone())).unwrap_or_default();
         let mut left = Vec::new();
         for memory in allocs {

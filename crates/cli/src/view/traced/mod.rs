@@ -39,11 +39,11 @@ const GRAPHS_MAX: usize = 200;
 const LITMUS_MAX: u64 = 1 << 20;
 
 /// The scene of a litmus program.
-fn litmus(path: &Path, text: &str, program: &Program) -> Scene {
+fn litmus(name: &str, text: &str, program: &Program) -> Scene {
     let mut builder = Builder { is_small: true, ..Builder::new(program.settings()) };
     builder.statements = text.lines().map(|line| builder.number(statement(line))).collect();
     program.ops().iter().for_each(|op| builder.step(op, program.names()));
-    let mut scene = builder.finish(recorded::file_stem(path), program.names(), true);
+    let mut scene = builder.finish(name.to_owned(), program.names(), true);
     scene.is_written = true;
     scene.fix = fix::fix(text, program, &scene.marks);
     scene
@@ -63,9 +63,14 @@ fn read_litmus(path: &Path, source: impl Read) -> Result<Scene, Refusal> {
     let Some(text) = text else {
         return Err(Refusal::new(At::Whole, "a litmus program is text of at most 1 MiB").help("docs/litmus.md has it"));
     };
-    match Program::parse(&text) {
+    litmus_text(&recorded::file_stem(path), &text)
+}
+
+/// The scene of a litmus program's text; `name` is what it is called.
+pub(super) fn litmus_text(name: &str, text: &str) -> Result<Scene, Refusal> {
+    match Program::parse(text) {
         Ok(program) if program.ops().is_empty() => Err(nothing()),
-        Ok(program) => Ok(litmus(path, &text, &program)),
+        Ok(program) => Ok(litmus(name, text, &program)),
         Err(refusal) => Err(Refusal::new(At::Line(refusal.line.into()), refusal.what).help(refusal.help)),
     }
 }

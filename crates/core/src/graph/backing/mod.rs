@@ -24,7 +24,7 @@
 //! * KEPT: a chunk under an unfreed allocation serves no other arena, and is not unmapped there.
 //! * STEPWISE: the state changes when a step has succeeded. A step that fails loses nothing.
 //! * COUNTED: `strange`, `pins`, and the statistics are what a count finds.
-//! * SPARE: a granule is spare where it has memory and is nobody's; then nothing is unfreed there.
+//! * SPARE: a granule is spare where it has memory and no owner; then nothing is unfreed there.
 
 mod audit;
 mod bind;
@@ -98,7 +98,7 @@ struct Chunk {
 #[derive(Clone, Debug)]
 struct Page {
     chunk: ChunkId,
-    /// Whose it is; nobody's any more, or not yet again, where it is spare.
+    /// Its owner; the last one, where it is spare.
     arena: Option<ArenaKey>,
     /// Unfreed allocations on it.
     pins: u32,
@@ -228,7 +228,7 @@ impl Backing {
         }
     }
 
-    /// An unfreed allocation was freed, after these points. `range` is what [`launched`](Self::launched) was told.
+    /// An unfreed allocation was freed, after these points. `range` is what [`launched`](Self::launched) got.
     ///
     /// # Panics
     /// Where no such allocation lies there.
@@ -251,8 +251,8 @@ impl Backing {
         }
     }
 
-    /// The arena goes; all work that used its addresses has completed, and nobody will free what is unfreed in it. What
-    /// is mapped there stays, for whoever has the addresses next, and its chunks serve others, until a
+    /// The arena goes; all work that used its addresses has completed, and no free of what is unfreed in it will come.
+    /// What is mapped there stays, for whoever has the addresses next, and its chunks serve others, until a
     /// [`trim`](Self::trim).
     ///
     /// # Panics

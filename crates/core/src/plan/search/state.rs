@@ -55,7 +55,7 @@ pub(super) struct Above {
     pub(super) floor: u64,
     /// The lowest of their tops, each on its floor.
     pub(super) top: u64,
-    /// Whose that is; none where there is nobody.
+    /// Whose that is, if it is any buffer's.
     pub(super) carrier: Option<u32>,
 }
 

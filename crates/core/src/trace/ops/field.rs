@@ -48,7 +48,7 @@ macro_rules! plain {
 
 plain!(DeviceId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId);
 
-/// Values that are told apart by one number.
+/// Values that one number distinguishes.
 macro_rules! choice {
     ($($kind:ident { $($number:literal $value:ident),* })*) => {$(
         impl Field for $kind {

@@ -5,7 +5,7 @@
 use super::bytes::Cursor;
 use super::frame::{Damage, FRAME_HEAD, HEADER, Head, MAGIC, Reason, read_header};
 use super::place::take_place;
-use super::state::{In, Known, Last};
+use super::state::{In, Last, Taken};
 use super::table;
 use super::writer::{HOST, PLACE};
 use crate::ids::HostId;
@@ -45,7 +45,7 @@ pub struct Reader {
     /// Whether the last frame was the mark that nothing is missing.
     is_finished: bool,
     last: Last,
-    known: Known,
+    known: Taken,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,7 @@ impl Default for Reader {
 impl Reader {
     /// From the beginning of a trace.
     pub fn new() -> Self {
-        let (last, known) = (Last::new(), Known::default());
+        let (last, known) = (Last::new(), Taken::default());
         Self { bytes: Vec::new(), at: 0, offset: 0, state: State::Header, is_finished: false, last, known }
     }
 

@@ -49,12 +49,12 @@ pub(super) struct Written {
 pub(super) struct In<'r, 'b> {
     pub(super) bytes: Cursor<'b>,
     pub(super) last: &'r mut Last,
-    pub(super) known: &'r mut Known,
+    pub(super) known: &'r mut Taken,
 }
 
 /// The texts and places of a trace that is read, by their numbers there.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct Taken {
     pub(super) names: Names,
     texts: Vec<Name>,
     pub(super) places: Vec<Place>,

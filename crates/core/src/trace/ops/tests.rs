@@ -158,7 +158,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// With names by their texts, as tables number them differently.
-fn told(op: &Op, names: &Names) -> String {
+fn shown(op: &Op, names: &Names) -> String {
     let mut text = format!("{op:?}").replace(&format!("{:?}", op.place), &op.place.describe(names));
     for number in (0..TEXTS).rev() {
         let shown = names.text(Name(number)).map_or("none", |text| text);
@@ -184,7 +184,7 @@ fn read(trace: &[u8], part: usize) -> (Vec<String>, Result<bool, Damage>) {
         reader.feed(bytes);
         loop {
             match reader.next_op() {
-                Ok(Some(op)) => ops.push(told(&op, reader.names())),
+                Ok(Some(op)) => ops.push(shown(&op, reader.names())),
                 Ok(None) => break,
                 Err(damage) => return (ops, Err(damage)),
             }
@@ -199,7 +199,7 @@ proptest! {
     fn a_trace_comes_back(ops in prop::collection::vec(op(), 0..60), frame in 1_usize..20, part in 1_usize..200) {
         let names = names();
         let (back, end) = read(&written(&ops, frame), part);
-        let given: Vec<String> = ops.iter().map(|op| told(op, &names)).collect();
+        let given: Vec<String> = ops.iter().map(|op| shown(op, &names)).collect();
         prop_assert_eq!(back, given);
         prop_assert_eq!(end, Ok(true));
     }
@@ -210,7 +210,7 @@ proptest! {
         let trace = written(&ops, 4);
         let length = (trace.len() as f64 * cut) as usize;
         let (back, end) = read(&trace[..length], 64);
-        let given: Vec<String> = ops.iter().map(|op| told(op, &names)).collect();
+        let given: Vec<String> = ops.iter().map(|op| shown(op, &names)).collect();
         prop_assert_eq!(&back[..], &given[..back.len()]);
         prop_assert!(back.len() % 4 == 0 || back.len() == given.len(), "whole-or-not: {} operations", back.len());
         match end {
@@ -248,7 +248,7 @@ proptest! {
         let at = at.index(trace.len());
         trace[at] ^= by;
         let (back, end) = read(&trace, 1000);
-        let given: Vec<String> = ops.iter().map(|op| told(op, &names)).collect();
+        let given: Vec<String> = ops.iter().map(|op| shown(op, &names)).collect();
         prop_assert_eq!(&back[..], &given[..back.len()]);
         prop_assert!(end.is_err_and(|damage| damage.offset <= at as u64), "byte {}", at);
     }

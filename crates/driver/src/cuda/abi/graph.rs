@@ -119,7 +119,7 @@ pub struct HostParams {
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: no call of anybody is forbidden because of the capture.
 pub const CAPTURE_RELAXED: c_int = 2;
-/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`: nobody can wait for the destructor.
+/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`: the destructor cannot be waited for.
 pub const USER_OBJECT_NO_SYNC: c_uint = 1;
 /// `CU_GRAPH_USER_OBJECT_MOVE`: the caller's references go to the graph.
 pub const USER_OBJECT_MOVE: c_uint = 1;

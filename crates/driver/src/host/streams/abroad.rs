@@ -89,7 +89,7 @@ impl<E: Execute> Streams<E> {
     fn run_wanted(self: &Arc<Self>) {
         let Drive::Seeded(seeded) = &self.drive else { return };
         while let Some(mark) = seeded.wanted() {
-            // The waiter hears of a loss by itself.
+            // The waiter notices a loss by itself.
             let _ = self.block_on(mark);
         }
     }

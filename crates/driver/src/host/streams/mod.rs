@@ -74,7 +74,7 @@ impl fmt::Display for Refusal {
             Refusal::UnknownMark => "the mark was never made",
             Refusal::Full => "too many streams are open",
             Refusal::Spent => "the stream has had all the work that it can number: open another one",
-            Refusal::Stuck => "nobody is left to run what is waited for",
+            Refusal::Stuck => "no thread is left to run what is waited for",
             Refusal::Lost(reason) => reason,
         })
     }
@@ -86,11 +86,11 @@ pub enum Schedule {
     /// Threads, as soon as it is ready; work of different streams runs at once.
     #[default]
     Parallel,
-    /// Nobody but who waits: a thread that blocks on a mark runs ready work until the mark has completed, one that asks
+    /// No worker threads: a thread that blocks on a mark runs ready work until the mark has completed, one that asks
     /// whether a mark has completed runs one ready item where it has not. The seed chooses among the streams that are
     /// ready, so that orders can be explored and, where one thread uses the device, repeated. What is left when the
     /// program lets the last stream go is run then; work that owns a stream's or the device's handle itself waits for
-    /// ever where nobody waits for it.
+    /// ever where no thread waits for it.
     Seeded(u64),
 }
 
@@ -237,7 +237,7 @@ impl<E: Execute> Streams<E> {
     }
 
     /// Waits until all work is done and no thread of ours runs, and ends. Where work of this or another device does
-    /// this, that may be work that ours waits for: then nobody waits, and the streams go with the last thread that
+    /// this, that may be work that ours waits for: then no thread waits, and the streams go with the last thread that
     /// sees to them.
     ///
     /// The caller is the last one that could submit.
@@ -251,7 +251,7 @@ impl<E: Execute> Streams<E> {
         }
     }
 
-    /// Seeded: where no stream is open, nobody has a reason to wait for what is left, which may own what keeps the
+    /// Seeded: where no stream is open, no thread has a reason to wait for what is left, which may own what keeps the
     /// device. So it is run: here, or where this is work of some device, by a thread.
     ///
     /// The caller holds no lock.
@@ -278,7 +278,7 @@ impl<E: Execute> Streams<E> {
         for index in self.table.indices() {
             let last = Packed::new(index, self.table.slot(index).submitted.load(Ordering::Acquire));
             if let Err(Refusal::Stuck) = self.block_on(last) {
-                self.lose_now("the device was dropped, and nobody is left to run its work".to_owned());
+                self.lose_now("the device was dropped, and no thread is left to run its work".to_owned());
             }
         }
         if let Drive::Workers(workers) = &self.drive {
@@ -296,7 +296,7 @@ impl<E: Execute> Streams<E> {
         after.settle();
     }
 
-    /// By which items are told from those of other devices.
+    /// What distinguishes its items from those of other devices.
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }

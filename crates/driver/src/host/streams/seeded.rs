@@ -17,7 +17,7 @@ struct State {
     ready: Vec<SlotIndex>,
     /// Threads that run an item; one several times where its items wait themselves.
     running: Vec<ThreadId>,
-    /// Threads that wait for what others run. Notifying nobody would be a system call all the same.
+    /// Threads that wait for what others run. A notification without a waiter would be a system call all the same.
     waiting: u32,
     /// Marks that devices with threads wait for, and whether a thread sees them through.
     wanted: Vec<Packed>,
@@ -31,9 +31,9 @@ pub(crate) enum Duty {
     Run(SlotIndex),
     /// Look again: what another thread ran has ended.
     Again,
-    /// Nothing is ready and nobody else runs anything: it would wait for ever.
+    /// Nothing is ready and no other thread runs anything: it would wait for ever.
     Stuck,
-    /// What it waited for has come, or never will and nobody else runs anything.
+    /// What it waited for has come, or never will and no other thread runs anything.
     Over,
 }
 

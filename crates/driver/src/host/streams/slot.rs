@@ -91,14 +91,14 @@ pub(crate) struct Queue<I> {
     pub(crate) parked: Vec<(u64, SlotIndex)>,
     /// Streams of other devices parked behind this one: ticket and waiter.
     pub(crate) abroad: Vec<(u64, Waiter)>,
-    /// Threads that sleep on `Slot::over`. Notifying nobody would be a system call all the same.
+    /// Threads that sleep on `Slot::over`. A notification without a waiter would be a system call all the same.
     pub(crate) blocked: u32,
     /// The least ticket that a parked stream or a blocked thread waits for.
     pub(crate) due: u64,
 }
 
-/// [`Queue::due`] where nobody waits.
-pub(crate) const NOBODY: u64 = u64::MAX;
+/// [`Queue::due`] where no thread waits.
+pub(crate) const NO_WAITER: u64 = u64::MAX;
 
 impl<I> Slot<I> {
     fn new() -> Self {
@@ -110,7 +110,7 @@ impl<I> Slot<I> {
             parked: Vec::new(),
             abroad: Vec::new(),
             blocked: 0,
-            due: NOBODY,
+            due: NO_WAITER,
         };
         Self {
             generation: AtomicU64::new(0),
@@ -121,7 +121,7 @@ impl<I> Slot<I> {
         }
     }
 
-    /// Whether the first `ticket` items are done. What they did is visible to a caller that is told so.
+    /// Whether the first `ticket` items are done. What they did is visible to a caller that gets yes.
     #[inline]
     pub(crate) fn has_done(&self, ticket: u64) -> bool {
         self.done.load(Ordering::Acquire) >= ticket
@@ -166,7 +166,7 @@ impl<I> Queue<I> {
         self.parked.extract_if(.., |&mut (ticket, _)| ticket <= done).map(|(_, slot)| slot).for_each(wake);
         waiters.extend(self.abroad.extract_if(.., |(ticket, _)| *ticket <= done).map(|(_, waiter)| waiter));
         let (parked, abroad) = (self.parked.iter().map(|it| it.0), self.abroad.iter().map(|it| it.0));
-        self.due = parked.chain(abroad).min().unwrap_or(NOBODY);
+        self.due = parked.chain(abroad).min().unwrap_or(NO_WAITER);
         // Threads that wait for a later ticket are woken too, and write it into `due` again.
         self.blocked > 0
     }

@@ -67,7 +67,7 @@ impl<E: Execute> Streams<E> {
                     }
                     queue = lock(&slot.queue);
                 }
-                // Nobody who was woken waits for what may take long.
+                // No woken thread waits for what may take long.
                 Some(Entry::Abroad(_) | Entry::Work(_)) if woken.is_some() || !after.is_empty() => {
                     drop(queue);
                     woken.take().into_iter().for_each(|other| self.make_ready(other));
@@ -122,7 +122,7 @@ impl<E: Execute> Streams<E> {
     }
 
     /// Takes the item at the front, runs it without the lock, and counts it as done. Where it fails, the device is lost
-    /// after it: nothing of the stream runs any more when others hear of that.
+    /// after it: nothing of the stream runs any more when others see that.
     fn run_front<'a>(
         self: &Arc<Self>,
         index: SlotIndex,

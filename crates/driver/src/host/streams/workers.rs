@@ -134,7 +134,7 @@ impl Workers {
             state.idle -= 1;
             if overdue && state.ready.is_empty() && !state.ending && state.workers.len() > 1 {
                 let me = thread::current().id();
-                // Its handle goes, so that handles do not pile up; nobody will join this thread.
+                // Its handle goes, so that handles do not pile up; this thread will not be joined.
                 state.workers.retain(|worker| worker.thread().id() != me);
                 return None;
             }
@@ -159,7 +159,7 @@ impl Workers {
         self.send_for(state, spawn);
     }
 
-    /// The device is lost: nobody has to be there for streams that are away.
+    /// The device is lost: no worker has to be there for streams that are away.
     pub(crate) fn lose(&self) {
         lock(&self.state).lost = true;
         self.changed.notify_all();

@@ -279,7 +279,7 @@ impl Lower<'_> {
         let line = self.line;
         needs.extend(exec.last);
         needs.extend(exec.family.and_then(|family| self.families.get(&family)));
-        // What the launch before left, and nobody has freed since.
+        // What the launch before left, and was not freed since.
         let freed = |life: &usize| self.model.lives[*life].users.iter().any(|task| self.frees(*task, *life));
         let left: Vec<usize> = exec.outputs.iter().filter(|life| !freed(life)).copied().collect();
         let frees = left.into_iter().filter(|_| exec.auto_free).map(|life| Effect::of_all(life, Act::Free));

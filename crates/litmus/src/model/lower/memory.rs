@@ -64,7 +64,7 @@ impl Lower<'_> {
             // What a process held is given back with it, and what it did has completed.
             What::ProcessEnd { process } => {
                 let work = self.work_of(process, None);
-                self.told(work);
+                self.synchronise(work);
                 for (_, life, lease) in self.held.iter().filter(|(of, ..)| *of == process) {
                     self.model.lives[*life].leases.retain(|it| it != lease);
                 }

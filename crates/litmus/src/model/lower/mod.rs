@@ -1,7 +1,7 @@
 //! Streams, events and host threads become edges.
 //!
-//! A stream's task needs the stream's task before it, what its thread was told before it was submitted, and what the
-//! rules of default streams add. A wait needs the record that was the latest when it was called. Whoever is told that
+//! A stream's task needs the stream's task before it, what its thread knew before it was submitted, and what the
+//! rules of default streams add. A wait needs the record that was the latest when it was called. Whoever learns that
 //! something has completed is a task of its host thread that needs it.
 
 mod graphs;
@@ -110,8 +110,8 @@ impl Lower<'_> {
             }
             What::Tell { to } => {
                 let known: Vec<usize> = self.timeline(self.host).into_iter().chain(self.timeline(to)).collect();
-                let told = self.push(Task { needs: known, is_hidden: true, ..Task::default() });
-                self.timelines.insert(self.key(to), told);
+                let edge = self.push(Task { needs: known, is_hidden: true, ..Task::default() });
+                self.timelines.insert(self.key(to), edge);
             }
             What::StreamCreate { stream, role, device } => self.create(stream, role, device),
             What::StreamName { stream, name } => {
@@ -121,16 +121,16 @@ impl Lower<'_> {
             What::StreamSynchronize { stream } | What::StreamQuery { stream, is_idle: true } => {
                 if !self.captures.contains_key(&stream) {
                     let needs = self.needs(stream);
-                    self.told(needs);
+                    self.synchronise(needs);
                 }
             }
             What::DeviceSynchronize => {
                 let work = self.work_of(self.process(self.host), None);
-                self.told(work);
+                self.synchronise(work);
             }
             What::SynchronizeDevice { device } => {
                 let work = self.work_of(self.process(self.host), Some(device));
-                self.told(work);
+                self.synchronise(work);
             }
             What::EventCopy { event, from } => {
                 let stands = self.events.get(&from).cloned();
@@ -145,7 +145,7 @@ impl Lower<'_> {
             What::EventSynchronize { event } | What::EventQuery { event, is_over: true } => {
                 if let Some(Stands::Task(record)) = self.events.get(&event) {
                     let record = *record;
-                    self.told(vec![record]);
+                    self.synchronise(vec![record]);
                 }
             }
             What::Launch { stream, ref accesses, start, .. } => {
@@ -269,7 +269,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The calling thread does something itself, or is told that something has completed.
+    /// The calling thread does something itself, or learns that something has completed.
     fn act(&mut self, mut needs: Vec<usize>, effects: Vec<Effect>) -> usize {
         let key = self.key(self.host);
         needs.extend(self.timelines.get(&key));
@@ -278,7 +278,7 @@ impl Lower<'_> {
         task
     }
 
-    fn told(&mut self, needs: Vec<usize>) {
+    fn synchronise(&mut self, needs: Vec<usize>) {
         self.act(needs, Vec::new());
     }
 

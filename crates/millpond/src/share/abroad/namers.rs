@@ -64,6 +64,6 @@ impl Context {
             return is_own.then_some(ForeignEnd { point, process: 0 });
         };
         let chain = chains.here.get(name)?;
-        (point.seq > chain.origin).then(|| chains.told(name, point.seq - chain.origin)).flatten()
+        (point.seq > chain.origin).then(|| chains.foreign_end(name, point.seq - chain.origin)).flatten()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A stranger costs one file, for a few seconds: until it has claimed something it is a guest, of whom there are few at
 //! a time. Where there are more, the oldest guest of the process with the most goes, so that a crowd keeps out its own.
-//! Where files are scarce nobody is let in, and each hears why.
+//! Where files are scarce no process is let in, and each gets the reason.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,8 +15,8 @@ use rustix::event::epoll;
 use rustix::process::{Resource, getrlimit};
 
 use super::{Exporter, LISTENER};
+use crate::share::announced::Named;
 use crate::share::connection::Connection;
-use crate::share::event::Named;
 use crate::share::socket::{self, Received};
 use crate::state::context::Context;
 use crate::sync::locks::lock;
@@ -29,7 +29,7 @@ const GUESTS_MAX: usize = 64;
 const GUEST_LIFE: Duration = Duration::from_secs(5);
 /// Connections of one process.
 const PROCESS_MAX: usize = 64;
-/// How long nobody is let in where the system has no room for another file.
+/// How long no process is let in where the system has no room for another file.
 const REST: Duration = Duration::from_millis(100);
 
 /// What the thread knows of who is there.
@@ -41,7 +41,7 @@ pub(super) struct Door {
     processes: FxHashMap<u32, usize>,
     /// Lines of marks that were named, by their numbers: whose they are.
     pub(super) lines: FxHashMap<u64, (Arc<Connection>, Named)>,
-    /// Nobody is let in until then.
+    /// No process is let in until then.
     rests: Option<Instant>,
 }
 
@@ -120,18 +120,18 @@ impl Exporter {
         door.guests.push_back((Instant::now(), connection));
     }
 
-    /// Nothing is heard any more of one whose process has yet to end.
+    /// Nothing comes any more from one whose process has yet to end.
     pub(super) fn part(&self, connection: &Arc<Connection>) {
         let Some(socket) = connection.take_socket() else { return };
         let _ = epoll::delete(&self.epoll, &*socket);
         socket::hang_up(&socket);
         if let Some(life) = connection.life() {
-            // Where that is not heard of, whoever needs to know asks.
+            // Where that is not noticed, whoever needs to know asks.
             let _ = self.listen_as(life, connection.number);
         }
     }
 
-    /// An importer is gone: its files go, and what it was told the names of.
+    /// An importer is gone: its files go, and the marks whose names it knows.
     pub(super) fn remove(&self, context: &Context, door: &mut Door, connection: &Arc<Connection>) {
         let Some(removed) = lock(&self.connections).remove(&connection.number) else { return };
         if let Some(socket) = connection.take_socket() {
@@ -154,17 +154,17 @@ impl Exporter {
         drop(removed);
     }
 
-    /// An importer let go of a mark that it was told the name of, or is gone: then the mark stays until its process is
+    /// An importer let go of a mark whose name it knew, or is gone: then the mark stays until its process is
     /// over.
-    pub(super) fn hear_line(&self, context: &Arc<Context>, door: &mut Door, number: u64) {
+    pub(super) fn receive_line(&self, context: &Arc<Context>, door: &mut Door, number: u64) {
         let Some((connection, named)) = door.lines.get(&number) else { return };
-        let heard = socket::hear(&*named.line, &mut [0]);
-        if let Ok(Received::Nothing) = heard {
+        let received = socket::take(&*named.line, &mut [0]);
+        if let Ok(Received::Nothing) = received {
             return;
         }
         let (connection, line) = (Arc::clone(connection), Arc::clone(&named.line));
         let _ = epoll::delete(&self.epoll, &*line);
-        if let Ok(Received::Packet(..)) = heard
+        if let Ok(Received::Packet(..)) = received
             && let Some((_, named)) = door.lines.remove(&number)
         {
             named.forget(context);

@@ -1,13 +1,13 @@
-//! Mending: what moving memory tore apart grows together again while much of it is idle.
+//! Defragmentation: holes that moving memory left are filled while much of it is idle.
 //!
 //! Growth takes idle chunks from where they lie to where they are needed, and leaves a hole. Once the blocks around
 //! it are freed, the hole still cuts the mapped memory: into *islands*, each of which ends with a piece that is too
-//! small for the next request. Without mending, the islands of a training loop triple within eight rounds, and what
+//! small for the next request. Without that, the islands of a training loop triple within eight rounds, and what
 //! is reserved rises with them (docs/slack.md).
 //!
 //! Holes are filled, the smallest first, with chunks of other free blocks, the smallest first and each from the side
 //! where it ends already. A block gives only to one that becomes at least twice as large: the sum of the squares of
-//! the free blocks' sizes rises with each hole that is filled, so that mending comes to an end and never runs in a
+//! the free blocks' sizes rises with each hole that is filled, so that it comes to an end and never runs in a
 //! circle. Nothing is created or destroyed; a hole that no chunks fill exactly stays.
 //!
 //! It is done where the host has synchronised: a loop is then at its lowest, and waits anyway. It spends at most half
@@ -43,17 +43,17 @@ struct Source {
 }
 
 impl Pool {
-    /// Whether memory was moved since mending was last done with, a quarter of what is reserved is idle, and the
+    /// Whether memory was moved since it was last defragmented, a quarter of what is reserved is idle, and the
     /// allowance is enough for a move.
     #[inline]
-    pub fn is_torn(&self) -> bool {
-        self.torn && self.space.idle() >= self.space.reserved() / 4 && self.budget.half() >= MOVE_NS
+    pub fn is_fragmented(&self) -> bool {
+        self.is_holed && self.space.idle() >= self.space.reserved() / 4 && self.budget.half() >= MOVE_NS
     }
 
     /// Plans to fill holes between mapped memory and leaves steps: to be called again when they are taken, until there
     /// are none. Returns whether there are.
-    pub fn mend(&mut self) -> bool {
-        debug_assert!(self.plan.steps.is_empty(), "STEPWISE: all steps are taken before the pool mends");
+    pub fn defragment(&mut self) -> bool {
+        debug_assert!(self.plan.steps.is_empty(), "STEPWISE: all steps are taken before the pool is defragmented");
         let mut left = self.budget.half();
         let mut sources = self.sources();
         let (mut giving, mut taking) = (HashSet::<u32>::new(), HashSet::<u32>::new());
@@ -82,8 +82,8 @@ impl Pool {
                 to += bytes;
             }
         }
-        self.torn = !self.plan.steps.is_empty();
-        self.torn
+        self.is_holed = !self.plan.steps.is_empty();
+        self.is_holed
     }
 
     /// Which sources fill so many bytes exactly, by their index, upwards; `None` where they do not.

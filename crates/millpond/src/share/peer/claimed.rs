@@ -8,24 +8,24 @@ use millpond_core::share::{LeaseId, MemoryGrant, Part, Request};
 use millpond_driver::RawChunk;
 use rustc_hash::FxHashSet;
 
-use super::peer::Peer;
+use super::Peer;
 use crate::names::error::Result;
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
 
 /// Memory that was claimed, until it is mapped: dropped before that it is given back.
-pub(super) struct Claimed<'c> {
-    pub(super) peer: Arc<Peer>,
-    pub(super) context: &'c Context,
-    pub(super) grant: MemoryGrant,
+pub(in crate::share) struct Claimed<'c> {
+    pub(in crate::share) peer: Arc<Peer>,
+    pub(in crate::share) context: &'c Context,
+    pub(in crate::share) grant: MemoryGrant,
     /// Each part with its handle, counted as used.
-    pub(super) held: Vec<(Part, RawChunk)>,
-    pub(super) is_taken: bool,
+    pub(in crate::share) held: Vec<(Part, RawChunk)>,
+    pub(in crate::share) is_taken: bool,
 }
 
 impl Claimed<'_> {
     /// It is mapped: whoever has it gives it back.
-    pub(super) fn take(mut self) -> (LeaseId, Vec<(Part, RawChunk)>) {
+    pub(in crate::share) fn take(mut self) -> (LeaseId, Vec<(Part, RawChunk)>) {
         self.is_taken = true;
         (self.grant.lease, std::mem::take(&mut self.held))
     }

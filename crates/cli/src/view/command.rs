@@ -1,0 +1,104 @@
+//! The command `millpond view`: which file, which of its programs, and where the page goes.
+//!
+//! It draws nothing.
+
+use std::io::{self, Write};
+
+use millpond_core::units::Bytes;
+
+use crate::args::View;
+use crate::output::write_file;
+use crate::recorded::{self, Place, Recorded, Refusal};
+use crate::replay::Open;
+use crate::source::{Kind, Opened};
+use crate::{Status, complain};
+
+use super::{ALLOCATIONS_MAX, Scene, embed, served, traced};
+
+/// Runs the command.
+///
+/// # Errors
+/// Where `out` or `err` cannot be written.
+pub fn run(args: &View, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+    let drawn = Opened::open(&args.file).and_then(|opened| match opened.kind() {
+        Kind::Table => Err(opened.refuse("view").expect("its kind is known")),
+        Kind::Trace | Kind::Litmus => traced::read(&args.file, opened).map(|(scene, note)| (Drawn::Scene(scene), note)),
+        Kind::Recording | Kind::Other => read(args, opened).map(|(recorded, note)| (Drawn::Recorded(recorded), note)),
+    });
+    let drawn = match drawn {
+        Ok((drawn, note)) => {
+            if let Some(note) = note {
+                writeln!(err, "note: {}: {note}", args.file.display())?;
+            }
+            drawn
+        }
+        Err(refusal) => {
+            complain(err, &refusal.in_file(&args.file).to_string())?;
+            return Ok(Status::BadInput);
+        }
+    };
+    let recorded = match drawn {
+        Drawn::Scene(scene) => return write_page(args, &scene, out, err),
+        Drawn::Recorded(recorded) => recorded,
+    };
+    let scene = match served::serve(args, open, &recorded) {
+        Ok(scene) => scene,
+        Err(reason) => {
+            complain(err, &format!("{}: {reason}", args.file.display()))?;
+            return Ok(Status::Found);
+        }
+    };
+    write_page(args, &scene, out, err)
+}
+
+/// What a file has to be drawn.
+enum Drawn {
+    Scene(Scene),
+    /// A program that has to be served first.
+    Recorded(Recorded),
+}
+
+/// The program of a file that is to be drawn; with a note where there was a choice.
+fn read(args: &View, opened: Opened) -> Result<(Recorded, Option<String>), Refusal> {
+    let mut found = opened.recordings(&recorded::input::shown(&recorded::file_stem(&args.file)))?;
+    let known: Vec<String> = found.iter().filter_map(|recorded| recorded.gpu).map(|gpu| gpu.to_string()).collect();
+    if let Some(gpu) = args.gpu {
+        found.retain(|recorded| recorded.gpu.is_none_or(|of| of == gpu));
+    }
+    let busiest = found.into_iter().max_by_key(|recorded| recorded.program.events().len());
+    let Some(recorded) = busiest else {
+        let refusal = Refusal::new(Place::Whole, "that GPU has no allocation in this snapshot");
+        return Err(refusal.help(format!("those that have: {}", known.join(", "))));
+    };
+    let allocations = recorded.program.allocations() as usize;
+    if allocations > ALLOCATIONS_MAX {
+        let reason = format!("{allocations} allocations; a page shows at most {ALLOCATIONS_MAX}");
+        return Err(Refusal::new(Place::Whole, reason).help("cut the recording into shorter ones"));
+    }
+    let note = match (recorded.gpu, args.gpu) {
+        (Some(gpu), None) if known.len() > 1 => {
+            Some(format!("GPU {gpu} of {} is drawn; --gpu N chooses another", known.join(", ")))
+        }
+        _ => None,
+    };
+    Ok((recorded, note))
+}
+
+/// Writes the page where it is to go, and says what it is.
+fn write_page(args: &View, scene: &Scene, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+    let Some(path) = &args.output else {
+        embed::write_page(out, scene)?;
+        return Ok(Status::Fine);
+    };
+    match write_file(path, &[&args.file], |mut file| embed::write_page(&mut file, scene)) {
+        Ok(bytes) => {
+            let (path, events) = (path.display(), scene.events());
+            writeln!(out, "{path}: {} of page for {events} allocations and frees; open it in a browser", Bytes(bytes))?;
+            Ok(Status::Fine)
+        }
+        Err(refusal) => {
+            complain(err, &refusal.to_string())?;
+            Ok(Status::BadInput)
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Events between processes: what the order knows of them, and how the device learns that they have completed.
+//!
+//! The exporter announces an event through a socket of its own, the *line*: when the work before it has completed, a
+//! closure of a stream made for that writes one byte. Where its device has marks with names (CUDA), that stream is
+//! marked so as well, and the name goes along: the importer's device then waits by itself, and the line tells when
+//! neither side needs the mark any more. Without a name, or where the importer's device does not open it, the importer
+//! makes a stream whose only work waits for the byte. All of it is work like any other, so that no stream waits that
+//! did not ask to; but on a device that runs no closures and opens no name the caller waits for the byte. Where the
+//! exporter goes before, the wait for a byte ends: its work ends with it. The wait for a name does not: no device is
+//! known.
+//!
+//! Here is the exporter's side; the importer's is in `event`.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use millpond_core::share::EventGrant;
+use millpond_driver::{Driver, MarkName, RawMark, RawStream, StreamFlags, Work};
+
+use super::socket;
+use crate::clock::mark::Mark;
+use crate::names::error::Result;
+use crate::names::share_error::ShareError;
+use crate::pool::shell;
+use crate::state::context::Context;
+
+/// What a ticket for an event stands for.
+#[derive(Debug)]
+pub(super) struct Announced {
+    pub(super) grant: EventGrant,
+    pub(super) mark: Arc<Mark>,
+}
+
+/// A mark whose name an importer knows: kept until it has let go. Where the exporter goes before, the mark is
+/// never forgotten: the importer may have it open.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) line: Arc<OwnedFd>,
+    mark: RawMark,
+}
+
+impl Named {
+    /// No other process has it open any more.
+    pub(super) fn forget(&self, context: &Context) {
+        context.driver.forget(self.mark);
+    }
+}
+
+/// Says that the event has completed when it is dropped: by then it has, or the device runs nothing any more.
+struct Over(Arc<OwnedFd>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        // Who imported it may be gone.
+        let _ = socket::send(&self.0, &[1], &[], false);
+    }
+}
+
+impl Announced {
+    /// The importer's end of the line; and where the device has marks with names, that and what stands behind it.
+    pub(super) fn announce(&self, context: &Context) -> Result<(OwnedFd, Option<(MarkName, Named)>)> {
+        let (own, theirs) = socket::pair().map_err(ShareError::system("announce an event"))?;
+        let line = Arc::new(own);
+        let over = Over(Arc::clone(&line));
+        if let Ok(true) = context.driver.peek(self.mark.raw) {
+            return Ok((theirs, None));
+        }
+        let mut named = None;
+        let before = |stream| {
+            context.driver.wait(stream, self.mark.raw)?;
+            // A device that has no such marks, or refuses, leaves it to the byte.
+            named = context.driver.export_mark(stream).ok();
+            Ok(())
+        };
+        let announced = run_alone(context, before, Some(Box::new(move || drop(over))));
+        let named = named.map(|(mark, name)| (name, Named { line, mark }));
+        match announced {
+            Ok(_) => Ok((theirs, named)),
+            Err(error) => {
+                named.into_iter().for_each(|(_, named)| named.forget(context));
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Does something in a stream made for it; the mark of its end.
+pub(super) fn run_alone(
+    context: &Context,
+    before: impl FnOnce(RawStream) -> millpond_driver::Result<()>,
+    task: Option<Box<dyn FnOnce() + Send>>,
+) -> Result<Mark> {
+    let raw = context.driver.open_stream(StreamFlags::default())?;
+    let mut work = task.map(Work::Run);
+    let done = before(raw).and_then(|()| shell::submit_task(context, raw, &mut work));
+    let mark = done.and_then(|()| context.driver.mark(raw));
+    // What the driver refuses to close stays open until the device goes.
+    let _ = context.driver.close_stream(raw);
+    Ok(Mark::new(mark?, &context.driver))
+}
