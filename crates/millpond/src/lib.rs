@@ -53,8 +53,8 @@ mod trace;
 ///
 /// Then what you need of: [graphs](guide::graphs), several [devices](guide::devices), several
 /// [processes](guide::sharing), what a pool [keeps](guide::slack), [judging](guide::check) recorded programs,
-/// [litmus](guide::litmus) programs, [placing](guide::plan) buffers ahead, the [page](guide::view) of a program,
-/// file [formats](guide::formats); and for other programs [any CUDA program](guide::any_program),
+/// [litmus](guide::litmus) programs, [placing](guide::plan) buffers ahead, the [page](guide::view) that shows a
+/// program, file [formats](guide::formats); and for other programs [any CUDA program](guide::any_program),
 /// [C and C++](guide::c), [PyTorch](guide::pytorch), [CuPy](guide::cupy).
 ///
 /// The pages are those of the repository's folder `docs`; this module is there in the documentation only.

@@ -15,6 +15,5 @@ pub(crate) mod report;
 #[allow(unsafe_code)]
 pub(crate) mod scope;
 pub(crate) mod serve;
-pub(crate) mod shortage;
 pub(crate) mod supply;
 pub(crate) mod wanted;

@@ -19,8 +19,7 @@ use crate::state::allocation::Owned;
 use crate::state::context::Context;
 use crate::state::pool::{Heap, PoolShared};
 use crate::state::stream::{State, StreamShared};
-use crate::stream::shortage::{PATIENCE, Shortage};
-use crate::stream::supply::note_shortage;
+use crate::stream::supply::{Shortage, note_shortage};
 
 /// How many of the largest allocations a report names.
 const REPORTED: usize = 5;
@@ -170,12 +169,9 @@ impl StreamShared {
     /// busy streams is fetched, too.
     #[cold]
     fn insist(&self, state: &mut State) -> Shortage {
-        let pools = self.context.pools();
-        for pool in &pools {
-            pool.bypass_shelves(true);
-            pool.drain_shelves(Some((self, state)), PATIENCE);
-        }
-        Shortage::goes_on(pools)
+        let shortage = Shortage::of(self.context.pools());
+        shortage.drain(Some((self, state)));
+        shortage
     }
 
     /// A request that failed keeps nothing of what it got on its way: others may have use for it.

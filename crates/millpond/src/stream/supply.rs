@@ -17,11 +17,40 @@ use millpond_driver::process;
 use crate::names::error::Result;
 use crate::pool::handle::Pool;
 use crate::state::context::Context;
-use crate::stream::shortage::{PATIENCE, Shortage};
+use crate::state::last::FoundPool;
+use crate::state::stream::{State, StreamShared};
 
 /// How long a wait sleeps between two looks, at first and at most.
 const SLEEP_FIRST: Duration = Duration::from_micros(20);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
+
+/// How often a request that would be refused looks whether another stream is still busy. A stream that has its lock for
+/// long has either nothing on its shelf, as it looks for memory itself, or waits for this very one.
+const PATIENCE: u32 = 200;
+
+/// A request has found no memory as yet: while this lives, freed blocks of these pools go to the heap at once.
+pub(crate) struct Shortage(Vec<FoundPool>);
+
+impl Shortage {
+    pub(crate) fn of(pools: Vec<FoundPool>) -> Self {
+        pools.iter().for_each(|pool| pool.bypass_shelves(true));
+        Self(pools)
+    }
+
+    /// What rests on shelves goes to the heaps, also what rests on those of busy streams. `own` is the stream whose
+    /// lock the caller holds.
+    pub(crate) fn drain(&self, mut own: Option<(&StreamShared, &mut State)>) {
+        for pool in &self.0 {
+            pool.drain_shelves(own.as_mut().map(|(stream, state)| (*stream, &mut **state)), PATIENCE);
+        }
+    }
+}
+
+impl Drop for Shortage {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|pool| pool.bypass_shelves(false));
+    }
+}
 
 /// What a device's pools had at a moment.
 pub(crate) struct Supply {
@@ -107,7 +136,7 @@ impl Pool {
         let before = refused.unwrap_or_else(|| context.supply());
         // What is freed from here on goes to the heaps, where it is seen; what was freed before follows.
         let shortage = Shortage::of(context.pools());
-        shortage.drain(PATIENCE);
+        shortage.drain(None);
         while !context.is_better(&before) {
             let Some(left) = timeout.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) else {
                 return Ok(false);
