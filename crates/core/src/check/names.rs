@@ -34,11 +34,6 @@ impl Names {
         self.keys.get(&memory).copied()
     }
 
-    /// Whether it is memory of the graph or of a child.
-    pub(super) fn makes(&self, key: Key) -> bool {
-        self.memory.get(&key).is_some_and(|memory| self.keys.get(memory) == Some(&key))
-    }
-
     /// Memory of a graph's own has another name from now on. Whether it had the former one.
     fn rename(&mut self, graph: GraphId, former: Memory, memory: Memory) -> bool {
         let Some(key) = self.key(former).filter(|key| key.0 == graph) else { return false };

@@ -26,7 +26,7 @@ use super::flat::Origin;
 use super::index::Index;
 use super::node::{Access, EventKey, GraphAllocId, GraphId, Label, Memory, Node, NodeId, NodeKind, Work};
 use super::pins::Pins;
-use crate::op::Act;
+use crate::op::{Act, Quoted};
 use crate::units::Range;
 
 /// How deep graphs may be nested.
@@ -476,7 +476,7 @@ impl Graph {
         if let Some(by) = self.allocs[alloc.index()].freed {
             let node = self.allocs[alloc.index()].node;
             let name = self.node(node).and_then(|node| node.label.name.as_deref());
-            let alloc_name = name.map_or_else(|| alloc.to_string(), |name| format!("`{name}` ({alloc})"));
+            let alloc_name = name.map_or_else(|| alloc.to_string(), |name| format!("{} ({alloc})", Quoted(name)));
             let described = format!("{alloc_name} is freed already, by {}", self.describe(by));
             return Err(GraphError::FreedAlready { alloc, by, described });
         }

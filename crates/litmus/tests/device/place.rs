@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use millpond::{CudaConfig, Device, DeviceConfig, HostConfig, Trace};
+use millpond::{CudaConfig, Device, DeviceConfig, HostConfig, HostThreads, Trace};
 
 use super::{Cannot, Timing, cannot};
 
@@ -37,11 +37,11 @@ impl Place {
     }
 
     /// A program's device, by its number in the program.
-    pub(super) fn device(self, number: u32, trace: Option<Trace>) -> Result<Device, Cannot> {
+    pub(super) fn device(self, number: u32, host_threads: HostThreads, trace: Option<Trace>) -> Result<Device, Cannot> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let config = match self {
             Place::Host(timing) => {
-                let config = HostConfig { schedule: timing.schedule(), trace, ..HostConfig::default() };
+                let config = HostConfig { schedule: timing.schedule(), host_threads, trace, ..HostConfig::default() };
                 return Ok(Device::host(config).expect("a host device"));
             }
             Place::Fake => {
@@ -55,7 +55,7 @@ impl Place {
                 CudaConfig { ordinal: number, ..CudaConfig::default() }
             }
         };
-        match Device::cuda_with(config, DeviceConfig { trace, ..DeviceConfig::default() }) {
+        match Device::cuda_with(config, DeviceConfig { host_threads, trace, ..DeviceConfig::default() }) {
             Ok(device) => Ok(device),
             Err(error) if number > 0 => cannot(&format!("another GPU: {error}")),
             Err(error) => panic!("a CUDA device: {error}"),

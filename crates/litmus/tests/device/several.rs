@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::Entry;
 
-use millpond::{Device, Invalid, PeerAccess, Pool};
+use millpond::{Device, HostThreads, Invalid, PeerAccess, Pool};
 use millpond_core::ids::{DeviceId, PoolId, StreamId};
 use millpond_core::op::{Act, Reach, StreamRole};
 
@@ -16,7 +16,10 @@ impl Run {
         }
         Ok(match self.others.entry(device) {
             Entry::Occupied(known) => known.get().clone(),
-            Entry::Vacant(free) => free.insert(self.place.device(device.0, self.trace.clone())?).clone(),
+            Entry::Vacant(free) => {
+                let threads = if self.owns.is_some() { HostThreads::Separate } else { HostThreads::One };
+                free.insert(self.place.device(device.0, threads, self.trace.clone())?).clone()
+            }
         })
     }
 

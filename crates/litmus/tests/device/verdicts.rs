@@ -41,7 +41,9 @@ pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
             millpond::GraphError::ChildTwice(_)
             | millpond::GraphError::Update(_)
             | millpond::GraphError::Change(_)
-            | millpond::GraphError::MadeAnew { .. } => Kind::GraphRefused,
+            | millpond::GraphError::MadeAnew { .. }
+            | millpond::GraphError::Symbolic(_)
+            | millpond::GraphError::SymbolicCapture(_) => Kind::GraphRefused,
             millpond::GraphError::Unfreed(_) => Kind::UnfreedLaunch,
             millpond::GraphError::AddressesTaken { .. } => Kind::SharedAddresses,
             millpond::GraphError::NotLive { act: Act::Free, freed: Some(_), .. } => Kind::DoubleFree,

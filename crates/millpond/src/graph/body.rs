@@ -444,7 +444,8 @@ impl Body {
         let graphs = self.context.graphs();
         // Of a child it is a matter of this graph's own, found out when that is instantiated.
         let granted = match memory {
-            Memory::Own(alloc) => Some((self.core.id(), alloc)),
+            // Of a node that was removed there is nothing to free here.
+            Memory::Own(alloc) => self.core.alloc(alloc).map(|_| (self.core.id(), alloc)),
             Memory::Foreign { graph, alloc } => Some((graph, alloc)).filter(|_| !self.has_child(graph)),
             Memory::External { .. } => None,
         };
