@@ -11,6 +11,8 @@ use millpond_core::op::{NodeOp, What};
 const NODES_MAX: u64 = 10_000;
 /// The most nodes of all launches.
 const LAUNCHED_MAX: u64 = 1 << 24;
+/// The most nodes of all copies and instances.
+const COPIED_MAX: u64 = 1 << 20;
 
 /// The sizes of graphs and instances.
 #[derive(Debug, Default)]
@@ -19,6 +21,7 @@ pub(crate) struct Sizes {
     execs: HashMap<ExecId, u64>,
     captures: HashMap<StreamId, GraphId>,
     launched: u64,
+    copied: u64,
 }
 
 impl Sizes {
@@ -34,10 +37,12 @@ impl Sizes {
             What::GraphClone { graph, copy } => {
                 let size = of(graph);
                 self.graphs.insert(*copy, size);
+                return self.copy(size);
             }
             What::Instantiate { graph, exec, .. } | What::ExecUpdate { exec, graph } => {
                 let size = of(graph);
                 self.execs.insert(*exec, size);
+                return self.copy(size);
             }
             What::CaptureBegin { stream, graph, .. } => {
                 self.captures.insert(*stream, *graph);
@@ -56,6 +61,11 @@ impl Sizes {
         }
         let captures: Vec<GraphId> = self.captures.values().copied().collect();
         captures.into_iter().find_map(|graph| self.grow(graph, added))
+    }
+
+    fn copy(&mut self, nodes: u64) -> Option<String> {
+        self.copied += nodes;
+        (self.copied > COPIED_MAX).then(|| format!("copies and instances of more than {COPIED_MAX} nodes"))
     }
 
     fn grow(&mut self, graph: GraphId, nodes: u64) -> Option<String> {
@@ -87,5 +97,10 @@ mod tests {
             let refusal = Program::parse(&text).expect_err("it is too large");
             assert!(refusal.what.contains("more than 10000 nodes"), "{refusal}");
         }
+        let mut copies = String::from("graph g\n");
+        (0..9_000).for_each(|_| copies += "node n in g: empty\n");
+        (0..1_000).for_each(|at| writeln!(copies, "h{at} = clone g").unwrap());
+        let refusal = Program::parse(&copies).expect_err("they are too large");
+        assert!(refusal.what.contains("copies and instances of more than"), "{refusal}");
     }
 }

@@ -33,6 +33,7 @@ impl Lower {
                 let graph = self.graph(graph)?;
                 let copy = GraphId(self.next(Count::Graph));
                 self.define(name, Symbol::Graph(copy))?;
+                self.copy_nodes(graph, copy);
                 self.push(What::GraphClone { graph, copy })?;
             }
             ["name", node, "in", graph, "as", name] => {
@@ -75,6 +76,14 @@ impl Lower {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Nodes of a copy have the names and numbers that they have in the original.
+    fn copy_nodes(&mut self, graph: GraphId, copy: GraphId) {
+        if let Some(nodes) = self.nodes.get(&graph).cloned() {
+            self.nodes.insert(copy, nodes);
+        }
+        self.sizes.insert(copy, self.sizes.get(&graph).copied().unwrap_or(0));
     }
 
     fn new_graph(&mut self, name: &str, symbolic: bool) -> Result<(), Refusal> {
@@ -129,7 +138,7 @@ impl Lower {
         let size = self.sizes.entry(graph).or_insert(0);
         let number = NodeId(*size);
         *size += 1;
-        self.nodes.insert((graph, name.to_owned()), number);
+        self.nodes.entry(graph).or_default().insert(name.to_owned(), number);
         // Outside of its graph the memory is known by its own name, not by its node's.
         let allocated = match (&rest[colon + 1..], &node) {
             (["alloc", memory, _], NodeOp::Alloc { memory: number, .. }) if *memory != name => Some((*number, *memory)),
@@ -181,7 +190,7 @@ impl Lower {
     }
 
     fn node_number(&self, graph: GraphId, name: &str) -> Result<NodeId, Refusal> {
-        match self.nodes.get(&(graph, name.to_owned())) {
+        match self.nodes.get(&graph).and_then(|nodes| nodes.get(name)) {
             Some(node) => Ok(*node),
             None => self.refuse(format!("there is no node `{name}` in this graph"), "add it before, with `node`"),
         }

@@ -63,7 +63,8 @@ pub(crate) enum Count {
 pub(crate) struct Lower {
     pub(crate) names: Names,
     pub(crate) settings: Settings,
-    pub(crate) nodes: HashMap<(GraphId, String), NodeId>,
+    /// The nodes of each graph that was made by hand, by their names.
+    pub(crate) nodes: HashMap<GraphId, HashMap<String, NodeId>>,
     /// How many nodes a graph has.
     pub(crate) sizes: HashMap<GraphId, u32>,
     bounds: Sizes,

@@ -50,7 +50,7 @@ fn verdicts_are_as_stated(place: Place, at_least: usize) {
     for path in corpus() {
         let program = Program::parse(&fs::read_to_string(&path).expect("UTF-8")).expect("it can be read");
         let name = path.file_name().expect("a file").to_string_lossy().into_owned();
-        match device::run(&program, place, None) {
+        match device::run(&program, place, None, &|| None) {
             Ok(_) if OTHERWISE.contains(&&*name) => skipped.push(format!("{name}: judged otherwise")),
             Err(device::Cannot(why)) => skipped.push(format!("{name}: {why}")),
             Ok(found) => {
@@ -86,10 +86,10 @@ fn same_verdicts(timings: impl Fn() -> Vec<Timing>) -> usize {
     let mut ran = 0;
     for path in corpus() {
         let program = Program::parse(&fs::read_to_string(&path).expect("UTF-8")).expect("it can be read");
-        let Ok(first) = device::run(&program, Place::Host(Timing::Fast), None) else { continue };
+        let Ok(first) = device::run(&program, Place::Host(Timing::Fast), None, &|| None) else { continue };
         for timing in timings() {
             // A query's answer is the device's: where the program needs a no, this run may not give it.
-            let Ok(found) = device::run(&program, Place::Host(timing), None) else { continue };
+            let Ok(found) = device::run(&program, Place::Host(timing), None, &|| None) else { continue };
             ran += 1;
             assert_eq!(found, first, "{}, {timing:?}", path.display());
         }
@@ -120,11 +120,11 @@ fn every_device_goes_with_its_last_handle() {
     let mut kept = Vec::new();
     for path in corpus() {
         let program = Program::parse(&fs::read_to_string(&path).expect("UTF-8")).expect("it can be read");
-        if device::run(&program, Place::Host(Timing::Seeded(0)), None).is_err() {
+        if device::run(&program, Place::Host(Timing::Seeded(0)), None, &|| None).is_err() {
             continue;
         }
         let before = mappings();
-        (0..200).for_each(|seed| drop(device::run(&program, Place::Host(Timing::Seeded(seed)), None)));
+        (0..200).for_each(|seed| drop(device::run(&program, Place::Host(Timing::Seeded(seed)), None, &|| None)));
         // Other tests of this process have devices, too, but fewer; threads that share memory end a little later.
         let end = Instant::now() + Duration::from_secs(20);
         while mappings() > before + 150 && Instant::now() < end {

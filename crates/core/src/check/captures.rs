@@ -126,10 +126,11 @@ impl Checker {
             found => found,
         };
         self.look_at(call, seat, None, |uses, graph, tails, label| uses.check_free(graph, tails, found, label))?;
-        self.grant(call, graph, found, later)?;
-        self.captured_node(call, seat, "freed", None, |graph, tails, label| {
+        let granted = self.grant(call, graph, found, later)?;
+        let freed = self.captured_node(call, seat, "freed", None, |graph, tails, label| {
             Ok((graph.add_free(tails, found, label)?, ()))
-        })
+        });
+        self.keep_grant(graph, granted, freed)
     }
 
     /// A free by drop, where that means a node of a capture that goes on.
@@ -319,7 +320,7 @@ impl Checker {
     }
 
     pub(super) fn end_capture(&mut self, call: Call<'_>, stream: StreamId) -> Step {
-        self.enter(call, stream)?;
+        self.look(call, stream)?;
         let graph = self.graphs.captures.graph(stream).map(|graph| graph.id());
         let ended = self.graphs.captures.end(stream, u64::from(call.host.0));
         let ended = ended.map_err(|error| self.capture_refused(call, error, stream))?;

@@ -171,6 +171,9 @@ impl Checker {
             What::Instantiate { exec, .. } => {
                 self.graphs.void_execs.insert(exec);
             }
+            What::Export { ticket, .. } => {
+                self.lives.void_tickets.insert(ticket);
+            }
             What::GraphNode { ref node, .. } => {
                 if let NodeOp::Alloc { memory, .. } = **node {
                     self.lives.name(memory, Named::Void);
@@ -279,6 +282,10 @@ impl Checker {
     /// A stream, about to do something.
     #[inline]
     pub(super) fn enter(&mut self, call: Call<'_>, stream: StreamId) -> Step<Seat> {
+        // Work that is captured is submitted by launches: the stream hears nothing.
+        if self.graphs.is_captured(stream) {
+            return self.look(call, stream);
+        }
         match self.time.enter(call.host, stream) {
             Some(seat) if !self.graphs.is_capturing() => Ok(seat),
             Some(seat) => self.enter_while_capturing(call, seat),

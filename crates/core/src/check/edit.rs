@@ -104,6 +104,9 @@ impl Finding {
             Edit::Order if self.earlier.is_none() => {
                 Err("nothing allocates it: which memory is meant, only the program knows")
             }
+            Edit::Shareable if self.subject.is_some() && self.earlier.is_none() => {
+                Err("it is the process that owns the memory that has to offer it")
+            }
             Edit::Order if self.graph.is_some() => Ok(Edit::Edge),
             Edit::MoveBehind if self.earlier.as_ref().is_some_and(|earlier| earlier.process.is_some()) => {
                 Err("it is the other process that has to free its import first")

@@ -8,9 +8,8 @@ use super::lives::{Found, Freed, Lease, Life, LifeId, Named};
 use super::timeline::Learned;
 use super::usage::Target;
 use crate::ids::{Point, PoolId, Seq, StreamId};
-use crate::life::Kind;
-use crate::life::{Fault, Site, Use};
-use crate::op::{Act, Memory, Name};
+use crate::life::{Fault, Kind, Site, Use};
+use crate::op::{Act, Memory, Name, Quoted};
 use crate::units::Bytes;
 
 impl Checker {
@@ -19,7 +18,7 @@ impl Checker {
         let ended = || self.time.was(stream).flatten().and_then(|(_, name)| name);
         let name = self.time.stream(stream).map_or_else(ended, |stream| stream.kept.name);
         match name.and_then(|name| call.names.text(name)) {
-            Some(name) => format!("stream `{name}`"),
+            Some(name) => format!("stream {}", Quoted(name)),
             None => stream.to_string(),
         }
     }
@@ -135,7 +134,8 @@ impl Checker {
             Found::Named(Named::Node { graph, .. }) => {
                 match self.graphs.called.get(&memory).and_then(|name| call.names.text(*name)) {
                     Some(name) => {
-                        format!("`{name}`, memory of an alloc node, is {verb} {by} before any launch allocates it")
+                        let name = Quoted(name);
+                        format!("{name}, memory of an alloc node, is {verb} {by} before any launch allocates it")
                     }
                     None => format!("memory of an alloc node of {graph} is {verb} {by} before any launch allocates it"),
                 }

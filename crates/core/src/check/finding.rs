@@ -6,9 +6,8 @@
 use std::fmt;
 
 use crate::ids::{AllocId, GraphId, Point, StreamId};
-use crate::life::Kind;
-use crate::life::Site;
-use crate::op::{Act, Names, Place};
+use crate::life::{Kind, Site};
+use crate::op::{Act, Names, Place, Quoted};
 use crate::units::Bytes;
 
 /// No more notes are added to a finding by others of the same operation.
@@ -28,7 +27,7 @@ pub struct Subject {
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
-            Some(name) => write!(f, "`{name}` ({}, {})", self.id, Bytes(self.bytes)),
+            Some(name) => write!(f, "{} ({}, {})", Quoted(name), self.id, Bytes(self.bytes)),
             None => write!(f, "{} ({})", self.id, Bytes(self.bytes)),
         }
     }
@@ -78,6 +77,8 @@ pub struct Side {
     pub node: Option<String>,
     /// The process that did it, where that is another one: streams and numbers are its own, and places are not known.
     pub process: Option<u32>,
+    /// Of a launch of a graph: the node that does it.
+    pub within: Option<Box<Side>>,
     /// Where.
     pub spot: Spot,
 }
@@ -97,6 +98,7 @@ impl Side {
             op: Some(site.op).filter(|op| *op > 0 && site.stream != StreamId::HOST),
             node: None,
             process,
+            within: None,
             spot: Spot::new(site.place, names),
         }
     }
@@ -117,12 +119,15 @@ impl Side {
         self.stream == Some(StreamId::HOST)
     }
 
-    /// The operation in a few words: `` `left`, op 3 ``.
+    /// The operation in a few words: `` `left`, op 3 ``, and the node of a launch behind it.
     pub fn title(&self) -> String {
-        match self.op {
-            Some(op) => format!("{}, op {op}", self.who),
-            None => self.who.clone(),
-        }
+        let op = self.op.map(|op| format!(", op {op}")).unwrap_or_default();
+        let Some(node) = &self.within else { return format!("{}{op}", self.who) };
+        let at = match node.spot.to_string() {
+            spot if spot.is_empty() => spot,
+            spot => format!(" ({spot})"),
+        };
+        format!("{}{op}: {}{at}", self.who, node.who)
     }
 
     fn facts(&self, prefix: &str, facts: &mut String) {
@@ -339,7 +344,11 @@ impl Finding {
         }
         let known = self.known.iter_mut().flat_map(|it| [&mut it.newest, &mut it.recorded, &mut it.through]).flatten();
         sides.extend(self.earlier.iter_mut().chain(&mut self.others).chain(&mut self.later).chain(known));
-        sides.into_iter().map(|side| &mut side.spot).chain(spots)
+        let places = sides.into_iter().flat_map(|Side { spot, within, .. }| {
+            let inside = within.iter_mut().map(|node| &mut node.spot);
+            std::iter::once(spot).chain(inside)
+        });
+        places.chain(spots)
     }
 
     /// Leaves places in the source out.

@@ -97,19 +97,6 @@ impl Graphs {
         self.capturing > 0 && self.captures.of(stream).is_some()
     }
 
-    /// Who has the free node for memory of a graph that is gone.
-    fn freed_by(&self, (graph, alloc): Key) -> Option<GraphId> {
-        let frees = |it: &&Instance| it.graph_id() == graph && it.frees(alloc);
-        let own = self.execs.values().find(frees).map(Instance::graph_id);
-        own.or_else(|| self.grants.iter().find(|(_, keys)| keys.contains(&(graph, alloc))).map(|(by, _)| *by))
-    }
-
-    fn withdraw(&mut self, (graph, alloc): Key) {
-        if let Some(owner) = self.graphs.get_mut(&graph) {
-            owner.graph.withdraw_free(alloc);
-        }
-    }
-
     pub(super) fn entries(&self) -> usize {
         self.graphs.len() + self.execs.len() + self.latest.len() + self.captured.len()
     }
@@ -141,6 +128,10 @@ impl Checker {
                 let Some(named) = self.left_by_launch(target.life, later.act) else {
                     return Ok(NodeMemory::External { id: memory.id, generation: memory.generation });
                 };
+                if later.act != Act::Free && named.0.0 == graph {
+                    let Memory { id, generation } = memory;
+                    return Err(self.made_anew(call, Pin { graph, alloc: named.0.1, id, generation }));
+                }
                 if later.act != Act::Free {
                     self.pin(graph, named.0, memory);
                 }
@@ -150,6 +141,7 @@ impl Checker {
         if key.0 == graph {
             return Ok(NodeMemory::Own(key.1));
         }
+        self.refuse_symbolic(call, graph, key.0)?;
         self.graphs.name_foreign(graph, key, name);
         Ok(NodeMemory::Foreign { graph: key.0, alloc: key.1 })
     }
@@ -182,44 +174,6 @@ impl Checker {
         Ok(found)
     }
 
-    /// Another graph's memory is freed by one node of all graphs.
-    pub(super) fn grant(&mut self, call: Call<'_>, to: GraphId, memory: NodeMemory, later: Site) -> Step {
-        let NodeMemory::Foreign { graph, alloc } = memory else { return Ok(()) };
-        // What a child of the graph makes is freed in each launch of the graph: no matter of the child's own launches.
-        if self.graphs.names_of(to).is_some_and(|names| names.makes((graph, alloc))) {
-            return Ok(());
-        }
-        let granted = match self.graphs.graphs.get_mut(&graph) {
-            Some(owner) => owner.graph.grant_free(alloc, to).map_err(|error| error.to_string()),
-            // An instance of it may be left.
-            None => match self.graphs.freed_by((graph, alloc)) {
-                Some(by) => Err(format!("{by} has a free node for {alloc} of {graph} already")),
-                None => Ok(()),
-            },
-        };
-        granted.map_err(|sentence| {
-            let mut finding = Finding::new(Kind::DoubleFree, sentence, "free it once");
-            finding.later = Some(self.act_side(call, later));
-            Box::new(finding)
-        })?;
-        self.graphs.grants.entry(to).or_default().push((graph, alloc));
-        Ok(())
-    }
-
-    /// A graph is gone: another one may free what it would have freed, unless an instance of it is left.
-    pub(super) fn withdraw_grants(&mut self, from: GraphId) {
-        let is_left = |it: &Instance| it.graph_id() == from;
-        if !self.graphs.grants.contains_key(&from)
-            || self.graphs.graphs.contains_key(&from)
-            || self.graphs.execs.values().any(is_left)
-        {
-            return;
-        }
-        for (graph, alloc) in self.graphs.grants.remove(&from).unwrap_or_default() {
-            self.graphs.withdraw((graph, alloc));
-        }
-    }
-
     fn remove_node(&mut self, call: Call<'_>, graph: GraphId, node: NodeId) -> Step {
         let mut freed = None;
         self.edit(call, graph, |graph| {
@@ -229,10 +183,7 @@ impl Checker {
             Ok(())
         })?;
         if let Some(key) = freed {
-            self.graphs.withdraw(key);
-            if let Some(grants) = self.graphs.grants.get_mut(&graph) {
-                grants.retain(|it| *it != key);
-            }
+            self.take_back(graph, key);
         }
         Ok(())
     }
@@ -292,7 +243,8 @@ impl Checker {
             }
             What::GraphClone { graph, copy } => {
                 let made = self.made(call, graph)?;
-                let (copied, names) = (made.graph.duplicate(copy), made.names.copied(graph, copy));
+                let (copied, names) =
+                    (made.graph.duplicate(copy), made.names.copied(graph, copy, made.graph.has_child(graph)));
                 let (homes, refused) = (made.homes.copied(graph, copy), made.refused.clone());
                 self.graphs.hold(&names);
                 self.add_graph(copied, names, homes);
@@ -415,8 +367,9 @@ impl Checker {
             NodeOp::Free(memory) => {
                 let later = self.host_site(call, Act::Free);
                 let found = self.node_memory(call, graph, memory, later)?;
-                self.grant(call, graph, found, later)?;
-                self.edit(call, graph, |graph| graph.add_free(after, found, label).map(drop))
+                let granted = self.grant(call, graph, found, later)?;
+                let added = self.edit(call, graph, |graph| graph.add_free(after, found, label).map(drop));
+                self.keep_grant(graph, granted, added)
             }
             NodeOp::Child(child) => {
                 let made = self.made(call, child)?;

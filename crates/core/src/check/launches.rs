@@ -49,8 +49,8 @@ pub(super) struct Instance {
     pub(super) homes: Homes,
     /// Those whose addresses its allocations have.
     pub(super) families: SmallVec<[GraphId; 1]>,
-    /// The addresses that a launch needs memory at.
-    cover: Vec<(Range, bool)>,
+    /// The addresses that a launch allocates at.
+    cover: Vec<Range>,
     /// What launches leave.
     pub(super) leaves: FxHashSet<Key>,
     pub(super) names: Names,
@@ -139,6 +139,10 @@ impl Checker {
 
     /// An instance is launched on a stream, or becomes a child node of its capture.
     pub(super) fn launch_graph(&mut self, call: Call<'_>, exec: ExecId, stream: StreamId) -> Step {
+        // What is not there cannot be launched: the stream hears nothing.
+        if self.graphs.void_execs.contains(&exec) {
+            return Err(quiet());
+        }
         let seat = self.enter(call, stream)?;
         self.instance(call, exec)?;
         let Some(instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
@@ -325,13 +329,18 @@ impl Instance {
 
     /// Whether what a launch left lies where this one allocates something else.
     pub(super) fn is_taken_by(&self, left: &Left) -> bool {
-        let overlaps = |range: &(Range, bool)| range.0.overlaps(left.range);
+        let overlaps = |range: &Range| range.overlaps(left.range);
         !self.leaves.contains(&left.key) && self.cover.iter().any(overlaps)
     }
 
     /// The graph that it was made of.
     pub(super) fn graph_id(&self) -> GraphId {
         self.graph.id()
+    }
+
+    /// The same, as it was then.
+    pub(super) fn graph(&self) -> &Graph {
+        &self.graph
     }
 
     /// Whether its graph frees an allocation of its own.
@@ -352,7 +361,7 @@ impl Instance {
     /// What follows from the graph that it is of.
     fn settle(&mut self) {
         self.leaves = self.exec.outputs().iter().map(|alloc| key_of(&self.exec, *alloc)).collect();
-        self.cover = self.exec.cover();
+        self.cover = self.exec.addresses();
         self.families.clear();
         for alloc in self.exec.allocs().iter().filter(|alloc| alloc.node.is_some()) {
             let family = self.homes.family(alloc.graph);

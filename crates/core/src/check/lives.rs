@@ -15,7 +15,7 @@ use crate::graph::GraphAllocId;
 use crate::ids::{AllocId, DeviceId, ExecId, GraphId, Point, PoolId, ProcessId, Seq, Slot, TicketId};
 use crate::life::{History, Use};
 use crate::op::{Access, Memory, Name, Place, Space};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Numbers below this are looked up in an array: recorders give small numbers.
 const DENSE: usize = 1 << 18;
@@ -184,6 +184,8 @@ pub(super) struct Lives {
     forgotten: u64,
     births: u64,
     pub(super) tickets: FxHashMap<TicketId, Ticket>,
+    /// Offers that were refused.
+    pub(super) void_tickets: FxHashSet<TicketId>,
 }
 
 impl Lives {

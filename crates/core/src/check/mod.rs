@@ -13,6 +13,7 @@ mod events;
 mod explain;
 mod fewest;
 mod finding;
+mod grants;
 mod graphs;
 mod homes;
 mod launches;

@@ -34,11 +34,6 @@ impl Names {
         self.keys.get(&memory).copied()
     }
 
-    /// Whether it is memory of the graph or of a child.
-    pub(super) fn makes(&self, key: Key) -> bool {
-        self.memory.get(&key).is_some_and(|memory| self.keys.get(memory) == Some(&key))
-    }
-
     /// Memory of a graph's own has another name from now on. Whether it had the former one.
     fn rename(&mut self, graph: GraphId, former: Memory, memory: Memory) -> bool {
         let Some(key) = self.key(former).filter(|key| key.0 == graph) else { return false };
@@ -48,11 +43,12 @@ impl Names {
         true
     }
 
-    /// The names of a copy.
-    pub(super) fn copied(&self, from: GraphId, to: GraphId) -> Self {
+    /// The names of a copy; with those of an older state of the original that is inside, as a child.
+    pub(super) fn copied(&self, from: GraphId, to: GraphId, is_inside: bool) -> Self {
         let key = |(graph, alloc): Key| (if graph == from { to } else { graph }, alloc);
+        let inside = self.memory.iter().filter(|(it, _)| is_inside && it.0 == from).map(|(it, memory)| (*it, *memory));
         Self {
-            memory: self.memory.iter().map(|(it, memory)| (key(*it), *memory)).collect(),
+            memory: self.memory.iter().map(|(it, memory)| (key(*it), *memory)).chain(inside).collect(),
             keys: self.keys.iter().map(|(memory, it)| (*memory, key(*it))).collect(),
         }
     }

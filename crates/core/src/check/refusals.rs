@@ -8,14 +8,13 @@ use super::lives::{Found, Named};
 use super::timeline::Seat;
 use crate::graph::{CaptureError, GraphError, GraphFault, Label, Memory as NodeMemory, NodeSite, Pin};
 use crate::ids::{GraphId, StreamId};
-use crate::life::Kind;
-use crate::life::Site;
-use crate::op::{Act, Memory, Names};
+use crate::life::{Kind, Site};
+use crate::op::{Act, Memory, Names, Quoted};
 
 impl Side {
     /// What a node does to memory; `node` is its number, with those of the child nodes around it first.
     pub fn of_node(act: Act, node: String, noun: &str, label: &Label, names: &Names) -> Self {
-        let name = label.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
+        let name = label.name.as_deref().map(|name| format!(" {}", Quoted(name))).unwrap_or_default();
         Side {
             verb: act.past().to_owned(),
             act: Some(act),
@@ -24,6 +23,7 @@ impl Side {
             op: None,
             node: Some(node),
             process: None,
+            within: None,
             spot: Spot::new(label.place, names),
         }
     }
@@ -43,13 +43,9 @@ impl Finding {
         let Some(node) = node else {
             return self.notes.push("the launch frees it by itself (auto free on launch)".to_owned());
         };
-        let at = match node.spot.to_string() {
-            spot if spot.is_empty() => spot,
-            spot => format!(" ({spot})"),
-        };
-        self.notes.push(format!("in the launch: {}{at}", node.who));
         if let Some(later) = &mut self.later {
-            later.node = node.node;
+            later.node = node.node.clone();
+            later.within = Some(Box::new(node));
         }
     }
 
@@ -198,5 +194,30 @@ impl Checker {
         let site = Site { act: Act::Read, stream, op, place: call.place };
         finding.later = Some(self.side(call, site, "refused"));
         Box::new(finding)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Place;
+
+    /// The launch and its node stand on one line, and where places are left out, the node's is, too.
+    #[test]
+    fn a_side_in_a_launch_names_both() {
+        let mut names = Names::new();
+        let label = Label {
+            name: Some("scale\nhelp: none".into()),
+            place: Place::File { file: names.intern("g.rs"), line: 12 },
+            stream: None,
+        };
+        let site = Site { act: Act::Write, stream: StreamId(3), op: 2, place: Place::Line(7) };
+        let mut finding = Finding::new(Kind::Race, "a race", "order them");
+        finding.later = Some(Side::from(site));
+        finding.in_launch(Some(Side::of_node(Act::Write, "4".into(), "kernel", &label, &names)));
+        let said = "written    stream 3, op 2: node 4, kernel `scale\\nhelp: none` (g.rs:12)";
+        assert!(finding.to_string().contains(said), "{finding}");
+        finding.forget_places();
+        assert!(!finding.to_string().contains("g.rs") && !finding.to_string().contains("line 7"), "{finding}");
     }
 }

@@ -5,7 +5,7 @@
 //! being freed in the exporting process"). An owner that drops its memory instead waits for nobody: the life ends with
 //! its last holder. Knows lives and threads.
 
-use super::checker::{Call, Checker, Refused, Step};
+use super::checker::{Call, Checker, Refused, Step, quiet};
 use super::finding::Finding;
 use super::lives::{Freed, Lease, LifeId, Named, Ticket};
 use super::timeline::{HostKnows, Seat};
@@ -27,10 +27,13 @@ impl Checker {
                 true => format!("{subject} is exported, but it is imported itself"),
                 false => format!("{subject} is exported, but its pool is not for other processes"),
             };
-            let help = "allocate it from a pool that is made with a handle type";
+            let help = match target.is_lease {
+                true => "export it where it was allocated: only its owner offers it",
+                false => "allocate it from a pool that is made with a handle type",
+            };
             let mut finding = Finding::new(Kind::NotShareable, sentence, help);
             finding.subject = Some(subject);
-            finding.earlier = Some(self.act_side(call, life.history.born().site));
+            finding.earlier = (!target.is_lease).then(|| self.act_side(call, life.history.born().site));
             finding.later = Some(self.side(call, site, "exported"));
             return Err(Box::new(finding));
         }
@@ -41,6 +44,9 @@ impl Checker {
     /// Takes an offer. That waits for nothing: the importer's uses must come after the allocation by other means.
     pub(super) fn import(&mut self, call: Call<'_>, ticket: TicketId, memory: Memory) -> Step {
         let site = self.host_site(call, Act::Allocate);
+        if self.lives.void_tickets.contains(&ticket) {
+            return Err(quiet());
+        }
         // Each is good for one import.
         let Some(Ticket { life }) = self.lives.tickets.remove(&ticket) else {
             let help =

@@ -21,6 +21,7 @@ use super::graph::Graph;
 use super::node::NodeId;
 use crate::ids::StreamId;
 pub use crate::op::CaptureMode;
+use crate::op::Quoted;
 
 /// A capture, counted up; never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -407,7 +408,7 @@ impl Capture {
             streams.iter().find_map(|stream| Some((*stream, *self.members[stream].iter().find(|it| is_loose(it))?)));
         let Some((stream, leaf)) = loose else { return Ok(()) };
         let described = self.graph.node(leaf).map(|node| {
-            let name = node.label.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
+            let name = node.label.name.as_deref().map(|name| format!(" {}", Quoted(name))).unwrap_or_default();
             let place = match node.label.place.to_string() {
                 place if place.is_empty() => place,
                 place => format!(" at {place}"),

@@ -19,6 +19,7 @@ use super::pins::Pin;
 use super::place::{Placed, place};
 use super::summary::Summary;
 use super::validate::validate;
+use crate::op::Quoted;
 use crate::units::Range;
 
 /// Why a graph was not instantiated.
@@ -46,7 +47,7 @@ pub enum LaunchRefused {
     /// An allocation of an earlier launch is not freed, and the exec does not free by itself.
     #[error(
         "{} of an earlier launch is not freed ({count} in all): free it, or instantiate with auto free on launch",
-        .name.as_deref().map_or_else(|| alloc.to_string(), |name| format!("`{name}` ({alloc})"))
+        .name.as_deref().map_or_else(|| alloc.to_string(), |name| format!("{} ({alloc})", Quoted(name)))
     )]
     Unfreed {
         /// One of them.
@@ -263,6 +264,23 @@ impl Exec {
             (from, all, outputs) = (granule, all + more, outputs + more_outputs);
         }
         cover
+    }
+
+    /// The addresses of all allocations, rising and apart.
+    pub fn addresses(&self) -> Vec<Range> {
+        let mut ranges: Vec<Range> =
+            self.allocs.iter().filter(|alloc| alloc.node.is_some()).filter_map(|alloc| alloc.range).collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        let mut apart: Vec<Range> = Vec::new();
+        for range in ranges {
+            match apart.last_mut() {
+                Some(last) if last.end() >= range.start => {
+                    *last = Range::between(last.start, last.end().max(range.end()));
+                }
+                _ => apart.push(range),
+            }
+        }
+        apart
     }
 
     /// Whether the exec may be launched now, as far as its own allocations go. Fine: what has to be freed first, at the

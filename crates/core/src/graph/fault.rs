@@ -7,7 +7,7 @@ use std::fmt;
 use super::node::{Label, Memory, Origin};
 use crate::ids::StreamId;
 use crate::life::Kind;
-use crate::op::Act;
+use crate::op::{Act, Quoted};
 use crate::units::Bytes;
 
 /// A node as a person finds it again.
@@ -54,7 +54,7 @@ impl NodeSite {
 
     /// Kind, name, number and place in a few words.
     pub fn describe(&self) -> String {
-        let name = self.label.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
+        let name = self.label.name.as_deref().map(|name| format!(" {}", Quoted(name))).unwrap_or_default();
         let at = match self.label.place.to_string() {
             place if place.is_empty() => place,
             place => format!(" at {place}"),
@@ -64,7 +64,7 @@ impl NodeSite {
 
     fn title(&self) -> String {
         match &self.label.name {
-            Some(name) => format!("{} `{name}`", self.noun),
+            Some(name) => format!("{} {}", self.noun, Quoted(name)),
             None => format!("{} ({})", self.noun, self.number()),
         }
     }
@@ -89,7 +89,7 @@ impl fmt::Display for FaultSubject {
             Memory::External { id, .. } => id.to_string(),
         };
         match (&self.name, self.bytes) {
-            (Some(name), Some(bytes)) => write!(f, "`{name}` ({number}, {})", Bytes(bytes)),
+            (Some(name), Some(bytes)) => write!(f, "{} ({number}, {})", Quoted(name), Bytes(bytes)),
             (None, Some(bytes)) => write!(f, "{number} ({})", Bytes(bytes)),
             (_, None) => f.write_str(&number),
         }

@@ -27,7 +27,7 @@ use super::index::Index;
 use super::node::{Access, DEPTH_MAX, EventKey, FreedBy, GraphAllocId, GraphId, Label, Memory, NodeId, Origin, Work};
 use super::pins::{Pin, Pins};
 use crate::ids::AllocId;
-use crate::op::Act;
+use crate::op::{Act, Quoted};
 use crate::units::Range;
 pub use nodes::{Node, NodeKind};
 
@@ -459,7 +459,7 @@ impl Graph {
         if let Some(by) = self.allocs[alloc.index()].freed {
             let node = self.allocs[alloc.index()].node;
             let name = self.node(node).and_then(|node| node.label.name.as_deref());
-            let alloc_name = name.map_or_else(|| alloc.to_string(), |name| format!("`{name}` ({alloc})"));
+            let alloc_name = name.map_or_else(|| alloc.to_string(), |name| format!("{} ({alloc})", Quoted(name)));
             let described = format!("{alloc_name} is freed already, by {}", self.describe(by));
             return Err(GraphError::FreedAlready { alloc, by, described });
         }

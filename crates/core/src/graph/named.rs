@@ -1,8 +1,8 @@
 //! What a change of a graph names: nodes and memory that must be there. Changes nothing.
 
 use super::error::GraphError;
-use super::graph::{Graph, Node};
-use super::node::{FreedBy, GraphAllocId, Memory, NodeId};
+use super::graph::{Graph, Node, NodeKind};
+use super::node::{FreedBy, GraphAllocId, GraphId, Memory, NodeId};
 
 impl Graph {
     pub(super) fn check_node(&self, id: NodeId) -> Result<(), GraphError> {
@@ -34,6 +34,14 @@ impl Graph {
             }
         };
         twice.map_or(Ok(()), |from| Err(GraphError::DuplicateEdge { from, to }))
+    }
+
+    /// Whether another graph is in it, as a child at any depth.
+    pub fn has_child(&self, id: GraphId) -> bool {
+        self.nodes().any(|(_, node)| match &node.kind {
+            NodeKind::Child(child) => child.id() == id || child.has_child(id),
+            _ => false,
+        })
     }
 
     pub(super) fn check_memory(&self, memory: Memory) -> Result<(), GraphError> {

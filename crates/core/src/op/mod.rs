@@ -12,16 +12,19 @@
 //! | `place` | where it stands, and what things are called |
 //! | `memory` | what is done to memory, and how memory is named |
 //! | `node` | what is put into a graph by hand |
+//! | `quoted` | how names stand in messages |
 
 mod memory;
 mod node;
 mod place;
+mod quoted;
 
 use smallvec::SmallVec;
 
 pub use memory::{Access, Act, Memory, Part, Reach, Space};
 pub use node::{CaptureMode, NodeOp};
 pub use place::{Name, Names, Place};
+pub use quoted::Quoted;
 
 use crate::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId};
 

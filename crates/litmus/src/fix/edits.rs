@@ -436,7 +436,7 @@ impl Edits<'_> {
         texts
     }
 
-    /// Before the use, a pool lets the device in whose stream it is.
+    /// Before the use, a pool lets the device in whose stream it is; memory of a default pool is of one that does.
     fn grant(&self) -> Texts {
         let user = self.finding.later.as_ref().and_then(|side| self.stream_of(side));
         let made = self.lines.find(|words| matches!(words, ["stream", name, ..] if Some(*name) == user.as_deref()));
@@ -452,6 +452,18 @@ impl Edits<'_> {
                 Some(())
             })
         };
-        self.lines.find(|words| matches!(words, ["pool", ..])).into_iter().map(grant).collect()
+        let own_pool = self.made(|lines| {
+            let born = self.earlier_line()?;
+            let (by, pool) = (self.statement(born).by, lines.fresh());
+            if !matches!(&self.statement(born).words[..], [_, of, alloc, _, _] if of == "=" && alloc == "alloc") {
+                return None;
+            }
+            lines.replace(born, |words| words.extend(["from".to_owned(), pool.clone()]));
+            lines.insert(born, format!("{by}grant {pool} to {device}"));
+            lines.insert(born, format!("{by}pool {pool}"));
+            Some(())
+        });
+        let granted = self.lines.find(|words| matches!(words, ["pool", ..])).into_iter().map(grant);
+        granted.chain([own_pool]).collect()
     }
 }

@@ -4,10 +4,19 @@ use std::collections::BTreeMap;
 
 use millpond_litmus::{Fixed, Program, fix};
 
-use crate::{maker, number, whole};
+use crate::{maker, number, processes, whole};
 
 /// Of so many findings one may be left that an edit is known for: no text of it was found that puts it right.
 const LEFT_ONE_IN: usize = 40;
+
+/// Of all makers: of one thread, of everything that one process can do, of several processes.
+fn program(seed: u64, at: u64) -> Vec<String> {
+    match at % 4 {
+        0 | 1 => maker::of_one_thread(seed),
+        2 => maker::program(seed),
+        _ => processes::program(seed),
+    }
+}
 
 #[test]
 fn random_programs_are_corrected() {
@@ -16,13 +25,14 @@ fn random_programs_are_corrected() {
     let (mut wrong, mut right, mut changes) = (0, 0, BTreeMap::<&str, usize>::new());
     let mut left = BTreeMap::<String, (usize, String)>::new();
     for at in 0..programs {
-        let text = whole(&maker::of_one_thread(seed + at)).join("\n");
+        let text = whole(&program(seed + at, at)).join("\n");
         let Ok(program) = Program::parse(&text) else { continue };
         if program.check().is_empty() {
             continue;
         }
         wrong += 1;
-        let fixed = fix(&text, &|settings| settings).expect("it is a program");
+        let fixed = std::panic::catch_unwind(|| fix(&text, &|settings| settings));
+        let fixed = fixed.unwrap_or_else(|_| panic!("it panicked:\n{text}")).expect("it is a program");
         let Fixed { text: corrected, changes: made, left: rest } = fixed;
         let found = Program::parse(&corrected).expect("it is one still").check();
         let found: Vec<_> = found.iter().map(|finding| (finding.kind, finding.line())).collect();

@@ -107,36 +107,72 @@ impl Maker {
     /// A graph by hand.
     pub(crate) fn build(&mut self) {
         let name = self.fresh('g');
-        self.say(format!("graph {name}"));
+        let symbolic = if self.random.one_in(6) { " symbolic" } else { "" };
+        self.say(format!("graph {name}{symbolic}"));
         let mut graph = Graph { name: name.clone(), ..Graph::default() };
         for at in 0..1 + self.random.below(6) {
-            let node = self.fresh('n');
-            let mut line = format!("node {node} in {name}");
-            let mut after = Vec::new();
-            for known in &graph.nodes {
-                if after.len() < 3 && self.random.below(3) > 0 {
-                    after.push(known.clone());
-                }
-            }
-            if after.is_empty() && at > 0 && !self.random.one_in(3) {
-                after.extend(graph.nodes.last().cloned());
-            }
-            if !after.is_empty() {
-                write!(line, " after {}", after.join(" ")).expect("a string");
-            }
-            let Some(work) = self.node(&mut graph) else { continue };
-            self.say(format!("{line}: {work}"));
-            graph.nodes.push(node);
+            self.add_node(&mut graph, at > 0);
             if self.random.one_in(8) {
-                self.change_edge(&graph);
+                self.change(&mut graph);
             }
         }
         self.graphs.push(graph);
     }
 
-    /// An edge more, or one less; which there may be already, or not.
-    fn change_edge(&mut self, graph: &Graph) {
+    fn add_node(&mut self, graph: &mut Graph, is_linked: bool) {
+        let node = self.fresh('n');
+        let mut line = format!("node {node} in {}", graph.name);
+        let mut after = Vec::new();
+        for known in &graph.nodes {
+            if after.len() < 3 && self.random.below(3) > 0 {
+                after.push(known.clone());
+            }
+        }
+        if after.is_empty() && is_linked && !self.random.one_in(3) {
+            after.extend(graph.nodes.last().cloned());
+        }
+        if !after.is_empty() {
+            write!(line, " after {}", after.join(" ")).expect("a string");
+        }
+        let Some(work) = self.node(graph) else { return };
+        self.say(format!("{line}: {work}"));
+        graph.nodes.push(node);
+    }
+
+    /// A graph that is there, or a copy, is changed by hand; instances of it may be there.
+    pub(crate) fn edit_graph(&mut self) {
+        let by_hand: Vec<usize> = (0..self.graphs.len()).filter(|at| !self.graphs[*at].nodes.is_empty()).collect();
+        if self.several {
+            return self.grant();
+        }
+        if by_hand.is_empty() {
+            return self.build();
+        }
+        let at = self.random.pick(&by_hand);
+        let mut graph = self.graphs[at].clone();
+        for _ in 0..1 + self.random.below(3) {
+            match self.random.one_in(3) {
+                true => self.add_node(&mut graph, true),
+                false => self.change(&mut graph),
+            }
+        }
+        self.graphs[at] = graph;
+    }
+
+    /// An edge more, or one less, which there may be already, or not; or a node less.
+    fn change(&mut self, graph: &mut Graph) {
+        if graph.nodes.is_empty() {
+            return;
+        }
         let (from, to) = (self.random.pick(&graph.nodes), self.random.pick(&graph.nodes));
+        if self.random.one_in(3) {
+            self.say(format!("remove node {from} in {}", graph.name));
+            // It may be named again, as wrong programs do.
+            if !self.random.one_in(6) {
+                graph.nodes.retain(|node| *node != from);
+            }
+            return;
+        }
         let remove = self.random.pick(&["", "remove "]);
         self.say(format!("{remove}edge {from} -> {to} in {}", graph.name));
     }
@@ -199,7 +235,7 @@ impl Maker {
                 it.name = its;
             }
         }
-        self.graphs.push(Graph { name, nodes: Vec::new(), own });
+        self.graphs.push(Graph { name, nodes: graph.nodes, own });
     }
 
     pub(crate) fn instantiate(&mut self) {

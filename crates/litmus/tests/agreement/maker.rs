@@ -73,7 +73,7 @@ pub(crate) struct Maker {
     pub(crate) execs: Vec<Exec>,
     pub(crate) capture: Option<Capture>,
     /// Whether streams are of two devices. Then there are no graphs, which are of one.
-    several: bool,
+    pub(crate) several: bool,
     /// Whether there is a second host thread.
     has_thread: bool,
     pub(crate) next: usize,
@@ -123,8 +123,11 @@ impl Maker {
             lines.push(format!("stream s{at}{role}"));
             streams.push(format!("s{at}"));
         }
-        let has_thread = is_wide && random.one_in(5);
+        let has_thread = is_wide && random.one_in(4);
         if has_thread {
+            if random.one_in(2) {
+                lines.insert(0, "set threads apart".to_owned());
+            }
             lines.push("thread other".to_owned());
         }
         let (pools, events, outside_events, memory, graphs, execs) = Default::default();
@@ -204,7 +207,7 @@ impl Maker {
     }
 
     fn statement(&mut self) {
-        match self.random.below(40) {
+        match self.random.below(42) {
             0..=4 => self.alloc(),
             5..=13 => self.access(),
             14..=19 => self.edge(),
@@ -227,12 +230,17 @@ impl Maker {
             35..=37 => self.launch(),
             38 => self.take_or_update(),
             39 => self.destroy(),
+            40 if self.has_thread => {
+                let tell = self.random.pick(&["tell other", "other: tell main"]);
+                self.lines.push(tell.to_owned());
+            }
+            40 | 41 => self.edit_graph(),
             _ => {}
         }
     }
 
     /// The other device may use what a pool serves, or not any more; and memory of such a pool.
-    fn grant(&mut self) {
+    pub(crate) fn grant(&mut self) {
         let Some(pool) = self.pools.first().cloned() else {
             let (pool, name) = (self.fresh('p'), self.fresh('a'));
             self.say(format!("pool {pool}"));

@@ -1,5 +1,7 @@
 //! Graphs of litmus programs on the library: by hand, by capture, launched.
 
+use std::collections::HashSet;
+
 use millpond::graph::{GraphNode, Instantiate};
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use millpond_core::op::{Act, CaptureMode, Memory, NodeOp, Op, What};
@@ -21,8 +23,12 @@ pub(super) fn outside_event(op: &Op) -> Option<EventId> {
 impl Run {
     pub(super) fn graph_step(&mut self, what: &What) -> Result<Said, Cannot> {
         match what {
-            What::GraphCreate { graph, symbolic: false } => {
-                self.graphs.insert(*graph, self.device.graph().expect("a graph"));
+            What::GraphCreate { symbolic: true, .. } if !self.place.runs_closures() => {
+                cannot("reading nodes copy to memory of theirs, which instances that run at once would share")
+            }
+            What::GraphCreate { graph, symbolic } => {
+                let made = if *symbolic { self.device.symbolic_graph() } else { self.device.graph() };
+                self.graphs.insert(*graph, made.expect("a graph"));
                 Ok(Said::Done)
             }
             What::GraphNode { graph, node, after, .. } => self.add_node(*graph, node, after),
@@ -34,6 +40,7 @@ impl Run {
                 let (from, to) = self.ends(*graph, *from, *to)?;
                 Ok(said(self.graphs.get_mut(graph).expect("it is there").remove_edge(from, to), Act::Read))
             }
+            What::GraphNodeRemove { graph, node } => self.remove_node(*graph, *node),
             What::GraphClone { graph, copy } => self.clone_graph(*graph, *copy),
             What::CopyName { graph, node, memory } => self.name_of_copy(*graph, *node, *memory),
             What::GraphDestroy { graph } => {
@@ -119,11 +126,26 @@ impl Run {
 
     /// The ends of an edge.
     fn ends(&self, graph: GraphId, from: NodeId, to: NodeId) -> Result<(GraphNode, GraphNode), Cannot> {
+        self.graph(graph)?;
         let nodes = &self.nodes[&graph];
         match (nodes[from.index()], nodes[to.index()]) {
             (Some(from), Some(to)) => Ok((from, to)),
             _ => cannot("a node that was refused cannot be named"),
         }
+    }
+
+    fn remove_node(&mut self, graph: GraphId, node: NodeId) -> Result<Said, Cannot> {
+        let (of, _) = self.ends(graph, node, node)?;
+        let removed = self.graphs.get_mut(&graph).expect("it is there").remove_node(of);
+        if let (Ok(()), Some(at)) = (&removed, self.number_of(graph, node)) {
+            self.children.remove(&(graph, at));
+        }
+        Ok(said(removed, Act::Read))
+    }
+
+    /// The number that a node has in its graph, where refused ones do not count.
+    fn number_of(&self, graph: GraphId, node: NodeId) -> Option<usize> {
+        Some(self.nodes.get(&graph)?[..node.index()].iter().flatten().count())
     }
 
     /// Whether a graph is there, or an instance of it.
@@ -137,14 +159,19 @@ impl Run {
         self.copies.iter().any(|(copy, original)| *original == owner && (is_gone(copy) || is_gone(original)))
     }
 
-    /// The graphs that make the memory of an alloc node in a graph: itself, or children.
-    fn makers(&self, graph: GraphId, owner: GraphId, makers: &mut Vec<GraphId>) {
-        if graph == owner || self.copies.get(&graph) == Some(&owner) {
-            makers.push(graph);
+    /// The graphs that make the memory of an alloc node in a graph: itself, or children. One may have an older state of
+    /// itself inside.
+    fn makers(&self, graph: GraphId, owner: GraphId) -> Vec<GraphId> {
+        let (mut makers, mut open, mut seen) = (Vec::new(), vec![graph], HashSet::new());
+        while let Some(graph) = open.pop() {
+            if graph == owner || self.copies.get(&graph) == Some(&owner) {
+                makers.push(graph);
+            }
+            if seen.insert(graph) {
+                open.extend(self.children.iter().filter(|it| it.0.0 == graph).map(|(_, child)| *child));
+            }
         }
-        for (_, child) in self.children.iter().filter(|it| it.0.0 == graph) {
-            self.makers(*child, owner, makers);
-        }
+        makers
     }
 
     fn clone_graph(&mut self, graph: GraphId, copy: GraphId) -> Result<Said, Cannot> {
@@ -152,6 +179,10 @@ impl Run {
             return cannot("a copy of nodes that copy to memory of their own, where kernels are no closures");
         }
         let made = self.graph(graph)?.clone();
+        let nodes = self.nodes.get(&graph).map_or_else(Vec::new, |nodes| {
+            nodes.iter().map(|node| node.as_ref().and_then(|node| made.find(*node))).collect()
+        });
+        self.nodes.insert(copy, nodes);
         self.graphs.insert(copy, made);
         self.copies.insert(copy, self.copies.get(&graph).copied().unwrap_or(graph));
         let lines = self.lines.get(&graph).cloned().unwrap_or_default();
@@ -161,7 +192,6 @@ impl Run {
             }
         }
         self.lines.insert(copy, lines);
-        self.nodes.insert(copy, self.nodes.get(&graph).cloned().unwrap_or_default());
         Ok(Said::Done)
     }
 
@@ -249,9 +279,16 @@ impl Run {
             _ => None,
         });
         for owner in owners {
-            let mut makers = Vec::new();
-            self.makers(graph, owner, &mut makers);
+            let makers = self.makers(graph, owner);
             let is_inside = makers.iter().any(|maker| *maker != graph && *maker != owner);
+            let mut named = self.memory.values().filter_map(|held| match held {
+                Held::Node(node, of) if *of == owner => Some(*node),
+                _ => None,
+            });
+            let is_there = |node| self.graphs.get(&owner).is_none_or(|made| made.node_of(node).is_some());
+            if makers.iter().any(|maker| *maker != owner) && !named.all(is_there) {
+                return cannot("a node that was removed has no name in copies");
+            }
             if is_inside || !makers.is_empty() && self.has_lost_copy(owner) {
                 return cannot("what a copy leaves that is gone, or a child, has no name");
             }
@@ -268,12 +305,15 @@ impl Run {
             if let Ok(buffer) = launch.take(node) {
                 // A name of this life's own; numbers from the top, which no program has.
                 let life = Memory { id: millpond_core::ids::AllocId(u32::MAX - memory.id.0), ..memory };
-                self.launched.insert(memory, (exec, graph));
+                let is_others = self.launched.insert(memory, (exec, graph)).is_some_and(|(by, _)| by != exec);
                 let old =
                     self.names.insert(memory, life).and_then(|old| self.memory.remove(&old).map(|held| (old, held)));
                 if let Some((old, Held::Buffer(stale))) = old {
                     let (address, view) = (stale.address(), stale.view());
-                    drop(stale);
+                    match is_others {
+                        true => self.left.push(stale),
+                        false => drop(stale),
+                    }
                     self.memory.insert(old, Held::Gone { address, view });
                 }
                 self.memory.insert(life, Held::Buffer(buffer));
@@ -307,8 +347,7 @@ impl Run {
         if self.launched.get(&memory).is_some_and(|(by, _)| !self.execs.contains_key(by)) {
             return cannot("the instance that gave the memory is gone");
         }
-        let mut makers = Vec::new();
-        self.makers(graph, owner, &mut makers);
+        let makers = self.makers(graph, owner);
         let copied = match makers[..] {
             [] => self.launched.get(&memory).and_then(|(_, copy)| self.named_by_copy(*copy, owner, node)),
             [maker] if maker == graph => made.and_then(|made| self.named_in(made, graph, owner, node)),

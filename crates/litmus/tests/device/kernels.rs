@@ -109,6 +109,9 @@ impl Run {
         accesses: &[millpond_core::op::Access],
         after: &[GraphNode],
     ) -> Result<Result<GraphNode, Error>, Cannot> {
+        if !self.place.runs_closures() && self.owns.is_some() {
+            return cannot("reading nodes copy to memory of theirs, which one thread knows to be there");
+        }
         // Nodes that only read copy to memory of their own.
         let scratch = match self.place.runs_closures() {
             true => None,

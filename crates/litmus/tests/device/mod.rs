@@ -2,6 +2,7 @@
 
 mod graphs;
 mod kernels;
+mod memory;
 mod place;
 mod processes;
 mod several;
@@ -9,15 +10,17 @@ mod threads;
 mod timing;
 mod verdicts;
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use millpond::config::Trace;
-use millpond::error::{Invalid, Nearest};
+use millpond::config::{HostThreads, Trace};
+use millpond::device::Told;
+use millpond::error::Invalid;
 use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode};
 use millpond::{Buffer, Device, Error, Event, Pool, Stream, View};
 use millpond_core::check::Side;
-use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, NodeId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Op, Space, Start, What};
+use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
+use millpond_core::op::{Access, Act, Mark, Memory, Op, Start, What};
 use millpond_litmus::{Expected, Program};
 
 pub(crate) use place::Place;
@@ -55,6 +58,9 @@ struct Run {
     born: HashMap<Memory, StreamId>,
     /// For what acts at once.
     own: Stream,
+    /// Where threads are told apart: such a stream for each, and what one tells another.
+    owns: Option<HashMap<HostId, Stream>>,
+    told: Option<Told>,
     streams: HashMap<StreamId, Stream>,
     events: HashMap<EventId, Event>,
     pools: HashMap<PoolId, Pool>,
@@ -89,6 +95,8 @@ struct Run {
     captures: HashMap<StreamId, Capture>,
     /// The graph that this line instantiates.
     instantiating: Option<GraphId>,
+    /// What launches of other instances left under names that lead elsewhere now.
+    left: Vec<Buffer<u8>>,
     /// Where nodes copy to that only read.
     scratch: Vec<Buffer<u8>>,
     found: BTreeSet<Expected>,
@@ -108,21 +116,35 @@ struct Capture {
 }
 
 /// Runs a program; what was refused, and where. In its trace a buffer has the name of the line that is done next.
-pub(crate) fn run(program: &Program, place: Place, trace: Option<Trace>) -> Result<BTreeSet<Expected>, Cannot> {
+///
+/// Each process has a trace of its own: `more` makes those of all but the first.
+pub(crate) fn run(
+    program: &Program,
+    place: Place,
+    trace: Option<Trace>,
+    more: &dyn Fn() -> Option<Trace>,
+) -> Result<BTreeSet<Expected>, Cannot> {
     let settings = program.settings();
-    if settings.threads_apart || !settings.races {
+    if !settings.races {
         return cannot("settings of its own");
     }
     if processes::has(program) {
         return match place {
-            Place::Host(_) => processes::run(program),
+            Place::Host(_) => {
+                let first = Cell::new(trace);
+                processes::run(program, &|| first.take().or_else(more))
+            }
             Place::Fake | Place::Cuda => cannot("processes are host devices of this one"),
         };
     }
     if !matches!(place, Place::Host(_)) && threads::share_a_default_stream(program.ops()) {
         return cannot("a thread's default stream cannot be named by another one on CUDA");
     }
-    let device = place.device(0, trace.clone())?;
+    let (host_threads, owns) = match settings.threads_apart {
+        true => (HostThreads::Separate, Some(HashMap::new())),
+        false => (HostThreads::One, None),
+    };
+    let device = place.device(0, host_threads, trace.clone())?;
     let own = device.non_blocking_stream().expect("a stream");
     let mut run = Run {
         device,
@@ -130,6 +152,8 @@ pub(crate) fn run(program: &Program, place: Place, trace: Option<Trace>) -> Resu
         homes: HashMap::new(),
         born: HashMap::new(),
         own,
+        owns,
+        told: None,
         streams: HashMap::new(),
         events: HashMap::new(),
         pools: HashMap::new(),
@@ -150,6 +174,7 @@ pub(crate) fn run(program: &Program, place: Place, trace: Option<Trace>) -> Resu
         gone: HashSet::new(),
         captures: HashMap::new(),
         instantiating: None,
+        left: Vec::new(),
         scratch: Vec::new(),
         found: BTreeSet::new(),
         line: 0,
@@ -182,13 +207,28 @@ impl Run {
 
     fn step(&mut self, op: &Op) -> Result<(), Cannot> {
         (self.line, self.instantiating) = (op.place.line().unwrap_or(0), None);
+        if let Some(owns) = &mut self.owns {
+            let own = owns.entry(op.host).or_insert_with(|| self.device.non_blocking_stream().expect("a stream"));
+            self.own = own.clone();
+        }
         let said = match &op.what {
             What::StreamCreate { stream, role, device } => self.create_stream(*stream, *role, *device)?,
-            // All threads of a process count as one.
-            What::StreamName { .. } | What::SetName { .. } | What::HostStart { .. } | What::Tell { .. } => Said::Done,
+            What::StreamName { .. } | What::SetName { .. } | What::HostStart { .. } => Said::Done,
+            // Otherwise all threads of a process count as one.
+            What::Tell { .. } => {
+                self.told = self.owns.is_some().then(|| self.device.tell());
+                Said::Done
+            }
             What::StreamDestroy { stream } => {
                 self.streams.remove(stream);
                 Said::Done
+            }
+            What::StreamQuery { stream, .. } | What::StreamSynchronize { stream }
+                if self.owns.is_some() && self.legacy.contains(stream) =>
+            {
+                return cannot(
+                    "to synchronise or ask the legacy stream is an operation of it here, a barrier for all threads",
+                );
             }
             What::StreamSynchronize { stream } => said(self.stream(*stream)?.synchronize(), Act::Read),
             What::StreamQuery { stream, is_idle } => {
@@ -270,145 +310,9 @@ impl Run {
         self.streams.get(&stream).map_or_else(|| cannot("a stream that is gone cannot be named"), Ok)
     }
 
-    fn alloc(&mut self, memory: Memory, pool: PoolId, stream: StreamId, bytes: u64) -> Result<Said, Cannot> {
-        let default = self.default_pool(stream)?;
-        self.born.insert(memory, stream);
-        let pool = match self.pools.get(&pool) {
-            Some(pool) => pool,
-            None if pool == PoolId(0) => &default,
-            None => return cannot("a pool that is gone cannot be named"),
-        };
-        let made = self.stream(stream)?.alloc::<u8>(pool, bytes as usize);
-        Ok(match made {
-            Ok(buffer) => {
-                if self.note_captured(stream)
-                    && let Some(capture) = self.captures.values_mut().next()
-                {
-                    capture.allocated.push(memory);
-                }
-                self.memory.insert(memory, Held::Buffer(buffer));
-                Said::Done
-            }
-            Err(error) => {
-                self.memory.insert(memory, Held::Void);
-                Said::Refused(error, Act::Allocate)
-            }
-        })
-    }
-
-    fn alloc_now(&mut self, memory: Memory, _: Space, bytes: u64) -> Result<Said, Cannot> {
-        if !self.captures.is_empty() {
-            return cannot("the library has no immediate allocation for a capture to refuse");
-        }
-        let buffer = self.own.alloc::<u8>(&self.device.default_pool(), bytes as usize).expect("memory");
-        self.own.synchronize().expect("the stream runs");
-        self.memory.insert(memory, Held::Buffer(buffer));
-        Ok(Said::Done)
-    }
-
     /// The memory that a name leads to: what the latest launch gave, for an alloc node's.
     fn current(&self, memory: Memory) -> Memory {
         self.names.get(&memory).copied().unwrap_or(memory)
-    }
-
-    fn free(&mut self, memory: Memory, stream_id: Option<StreamId>) -> Result<Said, Cannot> {
-        let home = |of: &StreamId| self.homes.get(of).copied().unwrap_or_default();
-        if self.born.get(&memory).map(home).unwrap_or_default() != stream_id.as_ref().map(home).unwrap_or_default() {
-            return cannot("memory is freed on its own device");
-        }
-        if let (Some(stream), Some(Held::Node(node, owner))) = (stream_id, self.memory.get(&memory))
-            && self.stream(stream)?.is_capturing().unwrap_or(false)
-            && let Some(graph) = self.captures.values().next().map(|capture| capture.graph)
-        {
-            let node = self.named_to((None, graph), memory, *owner, *node)?;
-            let freed = self.stream(stream)?.free_alloc_node(node);
-            if freed.is_ok() {
-                self.note_captured(stream);
-            }
-            return Ok(said(freed, Act::Free));
-        }
-        let memory = self.current(memory);
-        let is_stale = self.memory.keys().any(|it| it.id == memory.id && it.generation > memory.generation);
-        if is_stale {
-            return cannot("a stale name cannot be freed: only buffers are");
-        }
-        let stream = stream_id.map(|stream| self.stream(stream).cloned()).transpose()?;
-        let address = match self.memory.remove(&memory) {
-            Some(Held::Buffer(buffer)) => {
-                let (address, view) = (buffer.address(), buffer.view());
-                let freed = match &stream {
-                    Some(stream) => stream.free(buffer),
-                    None => self.device.free(buffer),
-                };
-                return Ok(match freed {
-                    Ok(()) => {
-                        if let Some(stream) = stream_id {
-                            self.note_captured(stream);
-                        }
-                        self.memory.insert(memory, Held::Gone { address, view });
-                        Said::Done
-                    }
-                    Err(refused) => {
-                        self.memory.insert(memory, Held::Buffer(refused.buffer));
-                        Said::Refused(refused.error, Act::Free)
-                    }
-                });
-            }
-            Some(Held::Gone { address, view }) => {
-                self.memory.insert(memory, Held::Gone { address, view });
-                let is_there = |it: &Held| matches!(it, Held::Buffer(buffer) if buffer.address() == address);
-                if self.memory.values().any(is_there) {
-                    return cannot("the address has another owner by now");
-                }
-                address
-            }
-            Some(Held::Node(node, graph)) => {
-                self.memory.insert(memory, Held::Node(node, graph));
-                if !self.is_there(graph) {
-                    return cannot("memory of a graph that is gone has no name");
-                }
-                if self.renamed.iter().any(|(copy, original)| *copy == graph || *original == graph) {
-                    return cannot("the address is a copy's as well");
-                }
-                node.address()
-            }
-            Some(Held::Void) => {
-                self.memory.insert(memory, Held::Void);
-                return Ok(Said::Done);
-            }
-            None => return cannot("memory that was never allocated cannot be named"),
-        };
-        let freed = match &stream {
-            Some(stream) => stream.free_address(address),
-            None => self.device.free_address(address),
-        };
-        if let (Err(Error::InvalidArgument(invalid)), Some(Held::Gone { .. })) = (&freed, self.memory.get(&memory))
-            && let Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. } = **invalid
-        {
-            return cannot("the instance that gave the memory is gone");
-        }
-        if let Err(Error::InvalidArgument(invalid)) = &freed
-            && let Invalid::Pointer { nearest: Nearest::Between { .. } | Nearest::Outside { .. }, .. } = **invalid
-        {
-            return cannot("the address is nobody's by now");
-        }
-        Ok(said(freed, Act::Free))
-    }
-
-    fn drop_memory(&mut self, memory: Memory) -> Result<Said, Cannot> {
-        if self.freed_by_nodes.contains(&memory) {
-            return cannot("a graph may have freed what is dropped");
-        }
-        let memory = self.current(memory);
-        match self.memory.remove(&memory) {
-            Some(Held::Buffer(buffer)) => {
-                let (address, view) = (buffer.address(), buffer.view());
-                drop(buffer);
-                self.memory.insert(memory, Held::Gone { address, view });
-                Ok(Said::Done)
-            }
-            _ => cannot("only a buffer can be dropped"),
-        }
     }
 
     /// While something is captured (one stream's work at a time, and what joins it), each operation of a stream that
@@ -437,6 +341,14 @@ impl Run {
         let Some(accesses) = self.accesses(accesses, graph)? else { return Ok(Said::Done) };
         let on = stream.map_or(Ok(&self.own), |stream| self.stream(stream))?;
         let said = said(self.launch_on(on, accesses)?, act);
+        if let (None, Said::Refused(Error::Graph(error), act)) = (captured, &said)
+            && matches!(**error, millpond::error::GraphError::Symbolic(_))
+        {
+            // To a stream it is memory that no launch has left.
+            let freed = None;
+            let not_live = millpond::error::GraphError::NotLive { graph: GraphId(0), act: *act, freed };
+            return Ok(Said::Refused(not_live.into(), *act));
+        }
         if let (None, Said::Refused(Error::InvalidArgument(invalid), _)) = (stream, &said)
             && let Invalid::NoAccess { .. } = **invalid
         {

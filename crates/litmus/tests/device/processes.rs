@@ -5,8 +5,10 @@
 //! are not run here. Nor are those that race with an importer that is at it: each process is checked against what it
 //! was told, so that the race would be a real one.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
+use millpond::config::Trace;
 use millpond::error::ShareError;
 use millpond::share::{Refusal, Ticket};
 use millpond::{Buffer, Device, Error, Event, HostConfig, Pool, PoolConfig, Stream, View};
@@ -32,7 +34,8 @@ enum Held {
 
 #[derive(Default)]
 struct Run {
-    devices: HashMap<ProcessId, Device>,
+    /// Each with a buffer that has the name of the line that is done next.
+    devices: HashMap<ProcessId, (Device, Buffer<u8>)>,
     hosts: HashMap<HostId, ProcessId>,
     streams: HashMap<StreamId, (ProcessId, Stream)>,
     events: HashMap<EventId, (ProcessId, Event)>,
@@ -44,6 +47,13 @@ struct Run {
     /// What a ticket, and what an import is of.
     offered: HashMap<TicketId, Memory>,
     imported: HashMap<Memory, Memory>,
+    /// Processes whose host was told something since it offered memory: no ticket carries that along.
+    knows_more: BTreeSet<ProcessId>,
+    /// Tickets that came with less than a `tell` brings.
+    untold: BTreeSet<TicketId>,
+    offered_by: HashMap<TicketId, ProcessId>,
+    /// Whose events each process has waited for, also through others.
+    heard: HashMap<ProcessId, BTreeSet<ProcessId>>,
     /// The lines that race.
     races: BTreeSet<u32>,
     found: BTreeSet<Expected>,
@@ -51,32 +61,72 @@ struct Run {
 }
 
 /// Runs a program; what was refused, and where.
-pub(super) fn run(program: &Program) -> Result<BTreeSet<Expected>, Cannot> {
-    let races = program.expected().iter().filter(|it| it.kind == Kind::Race).map(|it| it.line).collect();
+pub(super) fn run(program: &Program, trace: &dyn Fn() -> Option<Trace>) -> Result<BTreeSet<Expected>, Cannot> {
+    let races = program.check().iter().filter(|it| it.kind == Kind::Race).filter_map(|it| it.line()).collect();
     let mut run = Run { races, ..Run::default() };
     for op in program.ops() {
+        run.line = op.place.line().unwrap_or(0);
+        let process = match op.what {
+            What::HostStart { process } => process,
+            _ => run.hosts.get(&op.host).copied().unwrap_or(ProcessId(0)),
+        };
+        if let Entry::Vacant(free) = run.devices.entry(process) {
+            let config = HostConfig::default().trace(trace());
+            let device = Device::host(config).expect("a host device");
+            let own = device.stream().expect("a stream");
+            let marker = own.alloc::<u8>(&device.default_pool(), 1).expect("memory");
+            free.insert((device, marker));
+        }
+        for (_, marker) in run.devices.values() {
+            marker.set_name(&format!("line {}", run.line));
+        }
         run.step(op)?;
+    }
+    // What ends with the program is of no line.
+    for (_, marker) in run.devices.values() {
+        marker.set_name("line 0");
     }
     Ok(run.found)
 }
 
 impl Run {
     fn step(&mut self, op: &Op) -> Result<(), Cannot> {
-        self.line = op.place.line().unwrap_or(0);
         let process = self.hosts.get(&op.host).copied().unwrap_or(ProcessId(0));
         let said = match &op.what {
             What::HostStart { process } => {
                 self.hosts.insert(op.host, *process);
                 Said::Done
             }
-            What::Tell { .. } | What::StreamName { .. } | What::SetName { .. } => Said::Done,
+            What::StreamName { .. } | What::SetName { .. } => Said::Done,
+            // What a host knows goes along with a ticket.
+            What::Tell { .. }
+                if self.knows_more.contains(&process) && self.offered_by.values().any(|it| *it == process) =>
+            {
+                return cannot("what a host is told later it tells nobody");
+            }
+            What::Tell { .. } if !self.untold.is_empty() && !self.imported.is_empty() => {
+                return cannot("a ticket tells of its own memory only");
+            }
+            What::Tell { .. } => {
+                self.untold.retain(|ticket| self.offered_by[ticket] != process);
+                Said::Done
+            }
             What::StreamCreate { stream, role: StreamRole::Blocking, .. } => {
                 let made = self.device(process).stream().expect("a stream");
                 self.streams.insert(*stream, (process, made));
                 Said::Done
             }
-            What::StreamSynchronize { stream } => said(self.stream(*stream)?.1.synchronize(), Act::Read),
-            What::DeviceSynchronize => said(self.device(process).synchronize(), Act::Read),
+            What::StreamSynchronize { .. } | What::DeviceSynchronize if self.has_imported(process) => {
+                return cannot("what an importer's host is told its exporter hears of with what is given back");
+            }
+            What::StreamSynchronize { stream } => {
+                self.knows_more.insert(process);
+                said(self.stream(*stream)?.1.synchronize(), Act::Read)
+            }
+            What::DeviceSynchronize => {
+                self.knows_more.insert(process);
+                said(self.device(process).synchronize(), Act::Read)
+            }
             What::EventCreate { event, shared, .. } => {
                 if !shared {
                     self.private.insert(*event);
@@ -103,7 +153,13 @@ impl Run {
                 self.memory.insert(*memory, (process, Held::Buffer(made)));
                 Said::Done
             }
-            What::Export { memory, ticket } => self.export(*memory, *ticket)?,
+            What::Export { memory, ticket } => {
+                self.offered_by.insert(*ticket, process);
+                if self.knows_more.remove(&process) {
+                    self.untold.insert(*ticket);
+                }
+                self.export(*memory, *ticket)?
+            }
             What::Import { ticket, memory } => self.import(process, *ticket, *memory)?,
             What::Free { memory, stream } => {
                 let stream = self.stream(*stream)?.1.clone();
@@ -114,7 +170,12 @@ impl Run {
                 self.free(*memory, |buffer| device.free(buffer), |address| device.free_address(address))?
             }
             What::Drop { memory } => {
-                self.memory.insert(*memory, (process, Held::Gone(None)));
+                let Some((owner, Held::Buffer(buffer))) = self.memory.remove(memory) else {
+                    return cannot("only a buffer can be dropped");
+                };
+                let gone = Held::Gone(Some((buffer.view(), buffer.address())));
+                drop(buffer);
+                self.memory.insert(*memory, (owner, gone));
                 Said::Done
             }
             What::Launch { stream, accesses, start: Start::Ordered, .. } => self.launch(*stream, accesses)?,
@@ -132,9 +193,8 @@ impl Run {
         Ok(())
     }
 
-    fn device(&mut self, process: ProcessId) -> &Device {
-        let make = || Device::host(HostConfig::default()).expect("a host device");
-        self.devices.entry(process).or_insert_with(make)
+    fn device(&self, process: ProcessId) -> &Device {
+        &self.devices[&process].0
     }
 
     fn stream(&self, stream: StreamId) -> Result<&(ProcessId, Stream), Cannot> {
@@ -150,6 +210,13 @@ impl Run {
         if self.private.contains(&event) {
             return cannot("the library has no events that cannot be exported");
         }
+        let before = self.heard.get(&recorded_by).cloned().unwrap_or_default();
+        if before.contains(&process) && self.streams.values().filter(|it| it.0 == process).count() > 1 {
+            return cannot("what others say of a process's own streams is not believed");
+        }
+        let heard = self.heard.entry(process).or_default();
+        heard.extend(before);
+        heard.insert(recorded_by);
         let device = self.device(process).clone();
         let passed = recorded.export().and_then(|ticket| device.import_event(&ticket));
         Ok(said(passed.and_then(|event| stream.wait(&event)), Act::Read))
@@ -170,6 +237,9 @@ impl Run {
     }
 
     fn import(&mut self, process: ProcessId, ticket: TicketId, memory: Memory) -> Result<Said, Cannot> {
+        if self.untold.contains(&ticket) {
+            return cannot("a ticket tells what its host knows, and a `tell` says so");
+        }
         self.imported.extend(self.offered.get(&ticket).map(|offered| (memory, *offered)));
         let Some(ticket) = self.tickets.get(&ticket).cloned() else {
             self.memory.insert(memory, (process, Held::Gone(None)));
@@ -207,6 +277,9 @@ impl Run {
                     Err(refused) => (Held::Buffer(refused.buffer), Said::Refused(refused.error, Act::Free)),
                 }
             }
+            Held::Gone(Some((_, address))) if self.lies_at(address) => {
+                return cannot("the address has another owner by now");
+            }
             Held::Gone(Some((view, address))) => {
                 (Held::Gone(Some((view, address))), said(free_address(address), Act::Free))
             }
@@ -238,16 +311,28 @@ impl Run {
         Ok(said(on_slices!(reads, writes, |declared, kernel| on.launch(declared, kernel)), act))
     }
 
-    /// Whether an importer other than the one that knows the memory by this name has it.
+    fn has_imported(&self, process: ProcessId) -> bool {
+        self.imported.keys().any(|import| self.memory.get(import).is_some_and(|(owner, _)| *owner == process))
+    }
+
+    /// Whether a buffer that lives has this address.
+    fn lies_at(&self, at: u64) -> bool {
+        self.memory.values().any(|(_, held)| matches!(held, Held::Buffer(buffer) if buffer.address() == at))
+    }
+
+    /// Whether another process may be at the memory: its owner, or an importer.
     fn is_at_it(&self, memory: Memory) -> bool {
         let owned = *self.imported.get(&memory).unwrap_or(&memory);
+        if owned != memory {
+            return true;
+        }
         let others = self.imported.iter().filter(|(import, of)| **import != memory && **of == owned);
         others.into_iter().any(|(import, _)| matches!(self.memory.get(import), Some((_, Held::Buffer(_)))))
     }
 
     /// A process is gone, and all its work with it.
     fn end(&mut self, process: ProcessId) -> Said {
-        let ended = self.device(process).synchronize();
+        let ended = self.devices.get(&process).map_or(Ok(()), |(device, _)| device.synchronize());
         self.memory.retain(|_, (owner, _)| *owner != process);
         self.streams.retain(|_, (owner, _)| *owner != process);
         self.events.retain(|_, (owner, _)| *owner != process);

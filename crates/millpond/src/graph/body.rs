@@ -426,10 +426,11 @@ impl Body {
         let graphs = self.context.graphs();
         // Of a child it is a matter of this graph's own, found out when that is instantiated.
         let granted = match memory {
-            Memory::Own(alloc) => Some((self.core.id(), alloc)),
+            Memory::Own(alloc) => self.core.alloc(alloc).map(|_| (self.core.id(), alloc)),
             Memory::Foreign { graph, alloc } => Some((graph, alloc)).filter(|_| !self.has_child(graph)),
             Memory::External { .. } => None,
         };
+        let granted = granted.filter(|_| dependencies.iter().all(|node| self.core.node(*node).is_some()));
         if let Some((graph, alloc)) = granted {
             graphs.check_grant(graph, alloc, &self.grant)?;
         }

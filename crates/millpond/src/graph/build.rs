@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use millpond_core::check::Place;
 use millpond_core::graph::{GraphAllocId, Memory, NodeId, NodeKind};
+use millpond_core::ids::GraphId;
 use millpond_core::op::NodeOp;
 use millpond_driver::{DriverError, process};
 
@@ -278,8 +279,13 @@ impl Graph {
         place: Place,
     ) -> Result<GraphNode> {
         let dependencies = self.dependencies(dependencies)?;
-        let id = self.edit().add_event(&Garbage::default(), &dependencies, node, event, place)?;
-        Ok(self.named(id))
+        let added = self.edit().add_event(&Garbage::default(), &dependencies, node, event, place);
+        let added = added.inspect_err(|error| {
+            let records = matches!(node, EventNode::Record);
+            let node = |event| Tracer::event_node(event, records);
+            self.note_refused(error, &dependencies, |_| event.traced().map_or(NodeOp::Empty, node), place);
+        });
+        Ok(self.named(added?))
     }
 
     /// An alloc node for `len` elements (CUDA: `cudaGraphAddMemAllocNode`). Its address is known at once and stays the
@@ -293,7 +299,11 @@ impl Graph {
         let dependencies = self.dependencies(dependencies)?;
         let too_many = DriverError::OutOfMemory { call: "alloc node", bytes: u64::MAX };
         let count = Count::new(len).ok_or(too_many)?;
-        let (_, alloc, address) = self.edit().add_alloc(&dependencies, count.bytes(), place)?;
+        let added = self.edit().add_alloc(&dependencies, count.bytes(), place).inspect_err(|error| {
+            let alloc = |tracer: &Tracer| NodeOp::Alloc { memory: tracer.new_memory(), bytes: count.bytes() };
+            self.note_refused(error, &dependencies, alloc, place);
+        });
+        let (_, alloc, address) = added?;
         Ok(self.body.name(alloc, address, count))
     }
 
@@ -308,8 +318,8 @@ impl Graph {
         let Some(name) = memory.name else {
             return Err(GraphError::Change(millpond_core::graph::GraphError::NotGraphMemory).into());
         };
-        let memory = self.body.memory_of_node(name)?;
-        let added = self.edit().add_free(&dependencies, memory, place).inspect_err(|error| {
+        let freed = self.body.memory_of_node(name);
+        let added = freed.and_then(|memory| self.edit().add_free(&dependencies, memory, place)).inspect_err(|error| {
             let free = |tracer: &Tracer| NodeOp::Free(tracer.alloc_node(name.graph, name.alloc));
             self.note_refused(error, &dependencies, free, place);
         });
@@ -371,11 +381,14 @@ impl Graph {
     /// Removes a node with its edges (CUDA: `cudaGraphDestroyNode`, which refuses graphs with memory nodes).
     ///
     /// # Errors
-    /// An unknown node; an alloc node whose memory is used or freed.
+    /// An unknown node; an alloc node whose memory is used or freed, here or by a free node of another graph.
     pub fn remove_node(&mut self, node: GraphNode) -> Result<()> {
         let id = self.own(node)?;
         self.body.check_limits("lose a node")?;
-        let removed = self.edit().core.remove_node(id);
+        let removed = match self.freed_elsewhere(id) {
+            Some(by) => Err(millpond_core::graph::GraphError::FreedElsewhere { node: id, by }),
+            None => self.edit().core.remove_node(id),
+        };
         if let Some(tracer) = &self.body.context.tracer {
             tracer.node_removed(self.body.core.id(), id);
         }
@@ -390,6 +403,14 @@ impl Graph {
         // Dropped last: what a kernel owns may panic then.
         let _former = std::mem::replace(&mut self.edit().payloads[id.index()], Payload::Nothing);
         Ok(())
+    }
+
+    /// The other graph that has a free node for what an alloc node of this graph makes.
+    fn freed_elsewhere(&self, node: NodeId) -> Option<GraphId> {
+        match self.body.core.node(node)?.kind {
+            NodeKind::MemAlloc(alloc) => self.body.context.graphs().freed_by_other((self.body.core.id(), alloc)),
+            _ => None,
+        }
     }
 
     /// The alloc node of an allocation of this graph.

@@ -256,7 +256,7 @@ impl GraphExec {
             outsides,
             arena_keys: arenas.iter().map(|arena| arena.key).collect(),
             arenas,
-            cover: addresses(&core),
+            cover: core.addresses(),
             placed: placed(&core, &family),
             room,
             events: None,
@@ -452,21 +452,6 @@ fn arenas(context: &Context, core: &CoreExec, family: &Family<'_>, room: Option<
 fn placed(core: &CoreExec, family: &Family<'_>) -> FxHashMap<(GraphId, GraphAllocId), u64> {
     let placed = core.allocs().iter().filter(|it| it.node.is_some() && family.is_symbolic(it.graph));
     placed.filter_map(|it| Some(((it.graph, it.alloc), it.range?.start))).collect()
-}
-
-/// The addresses of all allocations, rising and apart.
-fn addresses(core: &CoreExec) -> Vec<Range> {
-    let mut ranges: Vec<Range> =
-        core.allocs().iter().filter(|alloc| alloc.node.is_some()).filter_map(|alloc| alloc.range).collect();
-    ranges.sort_unstable_by_key(|range| range.start);
-    let mut apart: Vec<Range> = Vec::new();
-    for range in ranges {
-        match apart.last_mut() {
-            Some(last) if last.end() >= range.start => *last = Range::between(last.start, last.end().max(range.end())),
-            _ => apart.push(range),
-        }
-    }
-    apart
 }
 
 impl Drop for ExecShared {

@@ -226,6 +226,12 @@ impl Graphs {
         }
     }
 
+    /// The other graph that has a free node for an allocation.
+    pub(crate) fn freed_by_other(&self, (graph, alloc): Key) -> Option<GraphId> {
+        let by = lock(&self.grants).get(&(graph, alloc))?.upgrade()?.graph;
+        (by != graph).then_some(by)
+    }
+
     pub(crate) fn grant(&self, graph: GraphId, alloc: GraphAllocId, who: &Arc<Grant>) {
         let mut grants = lock(&self.grants);
         if grants.len() == grants.capacity() {

@@ -154,6 +154,8 @@ impl Error {
                     | NotLive { .. }
                     | Freed { .. }
                     | Outlived { .. }
+                    | Symbolic(_)
+                    | SymbolicCapture(_)
             )
         };
         let is_of_capture = |it: &CaptureError| !matches!(it, CaptureError::Uncapturable { .. });

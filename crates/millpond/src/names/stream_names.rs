@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use millpond_core::check::{Place, Side, Site};
 use millpond_core::ids::StreamId;
-use millpond_core::op::Names;
+use millpond_core::op::{Names, Quoted};
 use millpond_driver::process;
 
 use crate::sync::locks::{Mutex, lock};
@@ -50,8 +50,8 @@ pub(crate) fn title(device: u32, stream: StreamId) -> String {
     }
     let key = (stream.device().unwrap_or(device), stream.on_its_device().0);
     match (lock(&CALLED).names.get(&key), stream.device()) {
-        (Some(name), Some(device)) => format!("stream `{name}` of device {device}"),
-        (Some(name), None) => format!("stream `{name}`"),
+        (Some(name), Some(device)) => format!("stream {} of device {device}", Quoted(name)),
+        (Some(name), None) => format!("stream {}", Quoted(name)),
         (None, _) => number,
     }
 }

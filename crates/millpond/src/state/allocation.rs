@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use millpond_core::check::{Act, Edge, Fault, Finding, History, Kind, Known, Site, Subject, Use};
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
+use millpond_core::op::Quoted;
 use millpond_core::order::Chain;
 use millpond_core::units::{Bytes, Range};
 
@@ -249,7 +250,8 @@ impl Allocation {
             place if place.is_empty() => String::new(),
             place => format!(" at {place}"),
         };
-        let name = life.name.as_deref().map_or_else(|| self.id.to_string(), |name| format!("`{name}` ({})", self.id));
+        let name =
+            life.name.as_deref().map_or_else(|| self.id.to_string(), |name| format!("{} ({})", Quoted(name), self.id));
         match life.freed {
             Some(free) => format!("{name}, {}, freed on {}{}", Bytes(life.bytes), free.site.stream, place(free.site)),
             None => {

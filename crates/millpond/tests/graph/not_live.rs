@@ -28,7 +28,7 @@ fn a_launch_of_a_free_node_whose_memory_is_not_live_is_refused() {
                 (Kind::DoubleFree, Some(Act::Free)),
                 "{refused}"
             );
-            assert!(violation.notes.iter().any(|note| note.contains("mem free")), "{refused}");
+            assert!(violation.later.as_ref().unwrap().title().contains("mem free"), "{refused}");
         }
         // The instance goes, and with it the memory: where it was freed is still known, and is until the next launch.
         let was_freed = |error: &Error| match error.graph() {

@@ -1,0 +1,36 @@
+//! How a name of the program's stands in messages: within backticks, on one line, whatever is in it.
+
+use std::fmt::{self, Write as _};
+
+/// A name within backticks. Backticks and control characters in it are escaped, so that it ends where it ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Quoted<'a>(pub &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('`')?;
+        for c in self.0.chars() {
+            match c {
+                '`' => f.write_str("\\`")?,
+                // Line and paragraph separators end lines as well; marks of direction would turn what follows.
+                '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => write!(f, "{}", c.escape_unicode())?,
+                c if c.is_control() => write!(f, "{}", c.escape_default())?,
+                c => f.write_char(c)?,
+            }
+        }
+        f.write_char('`')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_ends_where_it_ends() {
+        let quoted = |name| Quoted(name).to_string();
+        assert_eq!(quoted("weights, layer 3"), "`weights, layer 3`");
+        assert_eq!(quoted("Gewicht \u{e4}"), "`Gewicht \u{e4}`");
+        assert_eq!(quoted("a\nhelp: free `b` \u{1b}[2J\u{2028}"), "`a\\nhelp: free \\`b\\` \\u{1b}[2J\\u{2028}`");
+    }
+}

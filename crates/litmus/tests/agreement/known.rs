@@ -1,0 +1,106 @@
+//! Programs of which the judges once said different things, and what they say now.
+
+use crate::device::{Place, Timing};
+use crate::{Came, judge, whole};
+
+/// Each with what is found: a line and a rule.
+const KNOWN: &[(&str, &[&str])] = &[
+    // A removed alloc node: what instances made before leave can still be freed, by another graph.
+    ("graph g\nnode n in g: alloc a 256\nremove node n in g\ngraph h\nnode m in h: free a", &[]),
+    ("graph g\nnode n in g: alloc a 256\ngraph h\nnode m in h: free a\nremove node n in g", &["5 graph-refused"]),
+    (
+        "graph g\nnode n in g: alloc a 256\nremove node n in g\ngraph h\nnode m in h: free a\nnode k in g: free a",
+        &["6 graph-refused"],
+    ),
+    // A node that comes after a removed one is refused, and is in the trace.
+    (
+        "graph g\nnode n in g: alloc a 256\nremove node n in g\nnode m in g after n: alloc b 256\nnode k in g: empty\n\
+         remove node k in g",
+        &["4 graph-refused"],
+    ),
+    // What is left beside the addresses of an instance is not in its way.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\n\
+         node m in g after n: alloc b 256\nremove node n in g\ny = instantiate g\nlaunch y s",
+        &[],
+    ),
+    // Alloc nodes of symbolic graphs name memory of those graphs and of graphs around them, made by hand.
+    ("graph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode m in h: free a", &["4 graph-refused"]),
+    (
+        "graph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode c in h: child g\nremove node c in h\n\
+         node m in h: write a",
+        &["6 graph-refused"],
+    ),
+    (
+        "stream s\ngraph g symbolic\nnode n in g: alloc a 256\nx = instantiate g auto-free\ncapture s as h\n\
+         launch x s\nread s a\nend capture s",
+        &["7 graph-refused"],
+    ),
+    // Memory of a launch of the graph itself.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\n\
+         b = take a from x\nnode m in g: read b",
+        &["8 graph-refused"],
+    ),
+    // Of two reasons to refuse a free node all name the same.
+    (
+        "graph g\nnode n in g: alloc a 256\ngraph h\nnode m in h: free a\nnode k in h: empty\nremove node k in h\n\
+         node l in h after k: free a",
+        &["7 graph-refused"],
+    ),
+    (
+        "graph g\nnode n in g: alloc a 256\nnode r in g: empty\ngraph h\nnode m in h: free a\nremove node r in g\n\
+         node k in g after r: free a",
+        &["7 graph-refused"],
+    ),
+    // A free node that was refused frees nothing.
+    (
+        "graph g\nnode n in g: alloc a 256\ngraph h\nnode k in h: empty\nremove node k in h\n\
+         node m in h after k: free a\ngraph i\nnode l in i: free a",
+        &["6 graph-refused"],
+    ),
+    // What an offer that was refused would have given is no further mistake.
+    ("process q\nstream s\na = alloc s 256\nexport a as k\nq: b = import k", &["4 not-shareable"]),
+    // What is captured tells the stream nothing.
+    (
+        "set threads apart\nset leaks off\nstream s\nstream t nonblocking\nthread other\na = alloc s 256\n\
+         other: synchronize device\ncapture t as g\nother: read t a\nend capture t\nwrite t a",
+        &["11 use-before-alloc"],
+    ),
+    // What is refused orders nothing.
+    (
+        "set threads apart\nset leaks off\nstream s\nstream t\nthread other\nother: a = alloc t 256\nquery t yes\n\
+         end capture s\nother: write s a",
+        &["8 capture-state", "9 use-before-alloc"],
+    ),
+    (
+        "set threads apart\nset leaks off\nstream s\nstream t\nthread other\nother: a = alloc t 256\ngraph g\n\
+         node n in g: write a\nnode m in g: write a\nquery t yes\nx = instantiate g\nlaunch x s\nother: write s a",
+        &["9 race", "13 use-before-alloc"],
+    ),
+];
+
+#[test]
+fn what_they_differed_in_they_agree_on() {
+    for (text, expected) in KNOWN {
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        match judge(&lines, Place::Host(Timing::Fast)) {
+            Came::Agreed(verdict) => {
+                let found: Vec<String> = verdict.iter().map(|it| format!("{} {}", it.line, it.kind.name())).collect();
+                assert_eq!(found, *expected, "{}", whole(&lines).join("\n"));
+            }
+            Came::Skipped(why) => panic!("{why}\n{text}"),
+            Came::Differs(said) => panic!("{said}\n{text}"),
+        }
+    }
+}
+
+/// A copy of a graph with an older state of itself inside knows the memory of both, which the library cannot name.
+#[test]
+fn a_copy_knows_the_memory_of_what_is_inside() {
+    let text = "set leaks off\nstream s\ngraph g symbolic\nnode n in g: alloc a 256\nnode c in g: child g\n\
+                h = clone g\nx = instantiate h auto-free\nlaunch x s\nlaunch x s";
+    let findings = millpond_litmus::Program::parse(text).expect("it can be read").check();
+    // That `g` itself has no instance is said at its end.
+    assert!(findings.iter().all(|it| it.line().is_none()), "{findings:?}");
+}

@@ -1,0 +1,155 @@
+//! Memory of litmus programs on the library: allocated, freed, dropped.
+
+use millpond::Error;
+use millpond::error::{Invalid, Nearest};
+use millpond_core::ids::{PoolId, StreamId};
+use millpond_core::op::{Act, Memory, Space};
+
+use super::{Cannot, Held, Run, Said, cannot, said};
+
+impl Run {
+    pub(super) fn alloc(&mut self, memory: Memory, pool: PoolId, stream: StreamId, bytes: u64) -> Result<Said, Cannot> {
+        let default = self.default_pool(stream)?;
+        self.born.insert(memory, stream);
+        let pool = match self.pools.get(&pool) {
+            Some(pool) => pool,
+            None if pool == PoolId(0) => &default,
+            None => return cannot("a pool that is gone cannot be named"),
+        };
+        let made = self.stream(stream)?.alloc::<u8>(pool, bytes as usize);
+        Ok(match made {
+            Ok(buffer) => {
+                if self.note_captured(stream)
+                    && let Some(capture) = self.captures.values_mut().next()
+                {
+                    capture.allocated.push(memory);
+                }
+                self.memory.insert(memory, Held::Buffer(buffer));
+                Said::Done
+            }
+            Err(error) => {
+                self.memory.insert(memory, Held::Void);
+                Said::Refused(error, Act::Allocate)
+            }
+        })
+    }
+
+    pub(super) fn alloc_now(&mut self, memory: Memory, _: Space, bytes: u64) -> Result<Said, Cannot> {
+        if !self.captures.is_empty() {
+            return cannot("the library has no immediate allocation for a capture to refuse");
+        }
+        if self.owns.is_some() {
+            return cannot("the library has no immediate allocation, which all threads know to be there");
+        }
+        let buffer = self.own.alloc::<u8>(&self.device.default_pool(), bytes as usize).expect("memory");
+        self.own.synchronize().expect("the stream runs");
+        self.memory.insert(memory, Held::Buffer(buffer));
+        Ok(Said::Done)
+    }
+
+    pub(super) fn free(&mut self, memory: Memory, stream_id: Option<StreamId>) -> Result<Said, Cannot> {
+        let home = |of: &StreamId| self.homes.get(of).copied().unwrap_or_default();
+        if self.born.get(&memory).map(home).unwrap_or_default() != stream_id.as_ref().map(home).unwrap_or_default() {
+            return cannot("memory is freed on its own device");
+        }
+        if let (Some(stream), Some(Held::Node(node, owner))) = (stream_id, self.memory.get(&memory))
+            && self.stream(stream)?.is_capturing().unwrap_or(false)
+            && let Some(graph) = self.captures.values().next().map(|capture| capture.graph)
+        {
+            let node = self.named_to((None, graph), memory, *owner, *node)?;
+            let freed = self.stream(stream)?.free_alloc_node(node);
+            if freed.is_ok() {
+                self.note_captured(stream);
+            }
+            return Ok(said(freed, Act::Free));
+        }
+        let memory = self.current(memory);
+        let is_stale = self.memory.keys().any(|it| it.id == memory.id && it.generation > memory.generation);
+        if is_stale {
+            return cannot("a stale name cannot be freed: only buffers are");
+        }
+        let stream = stream_id.map(|stream| self.stream(stream).cloned()).transpose()?;
+        let address = match self.memory.remove(&memory) {
+            Some(Held::Buffer(buffer)) => {
+                let (address, view) = (buffer.address(), buffer.view());
+                let freed = match &stream {
+                    Some(stream) => stream.free(buffer),
+                    None => self.device.free(buffer),
+                };
+                return Ok(match freed {
+                    Ok(()) => {
+                        if let Some(stream) = stream_id {
+                            self.note_captured(stream);
+                        }
+                        self.memory.insert(memory, Held::Gone { address, view });
+                        Said::Done
+                    }
+                    Err(refused) => {
+                        self.memory.insert(memory, Held::Buffer(refused.buffer));
+                        Said::Refused(refused.error, Act::Free)
+                    }
+                });
+            }
+            Some(Held::Gone { address, view }) => {
+                self.memory.insert(memory, Held::Gone { address, view });
+                let is_there = |it: &Held| matches!(it, Held::Buffer(buffer) if buffer.address() == address);
+                if self.memory.values().any(is_there) {
+                    return cannot("the address has another owner by now");
+                }
+                address
+            }
+            Some(Held::Node(node, graph)) => {
+                self.memory.insert(memory, Held::Node(node, graph));
+                if !self.is_there(graph) {
+                    return cannot("memory of a graph that is gone has no name");
+                }
+                if self.graphs.get(&graph).is_some_and(|made| made.node_of(node).is_none()) {
+                    return cannot("memory of a node that was removed has no name");
+                }
+                if node.address() == 0 {
+                    return cannot("memory of a symbolic graph has no address before a launch");
+                }
+                if self.renamed.iter().any(|(copy, original)| *copy == graph || *original == graph) {
+                    return cannot("the address is a copy's as well");
+                }
+                node.address()
+            }
+            Some(Held::Void) => {
+                self.memory.insert(memory, Held::Void);
+                return Ok(Said::Done);
+            }
+            None => return cannot("memory that was never allocated cannot be named"),
+        };
+        let freed = match &stream {
+            Some(stream) => stream.free_address(address),
+            None => self.device.free_address(address),
+        };
+        if let (Err(Error::InvalidArgument(invalid)), Some(Held::Gone { .. })) = (&freed, self.memory.get(&memory))
+            && let Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. } = **invalid
+        {
+            return cannot("the instance that gave the memory is gone");
+        }
+        if let Err(Error::InvalidArgument(invalid)) = &freed
+            && let Invalid::Pointer { nearest: Nearest::Between { .. } | Nearest::Outside { .. }, .. } = **invalid
+        {
+            return cannot("the address is nobody's by now");
+        }
+        Ok(said(freed, Act::Free))
+    }
+
+    pub(super) fn drop_memory(&mut self, memory: Memory) -> Result<Said, Cannot> {
+        if self.freed_by_nodes.contains(&memory) {
+            return cannot("a graph may have freed what is dropped");
+        }
+        let memory = self.current(memory);
+        match self.memory.remove(&memory) {
+            Some(Held::Buffer(buffer)) => {
+                let (address, view) = (buffer.address(), buffer.view());
+                drop(buffer);
+                self.memory.insert(memory, Held::Gone { address, view });
+                Ok(Said::Done)
+            }
+            _ => cannot("only a buffer can be dropped"),
+        }
+    }
+}
