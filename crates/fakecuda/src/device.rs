@@ -27,7 +27,6 @@ use crate::settings::is_pageable;
 use allocations::Allocations;
 use graphs::{Action, Graphs};
 
-/// What the library calls back.
 pub(crate) use millpond_driver::cuda::abi::graph::HostFunction;
 
 /// Which sides of a piece of work are device memory.

@@ -118,7 +118,9 @@ impl Kernel {
             Some(all) if !params.is_null() => {
                 for (argument, bytes) in all.iter().enumerate() {
                     // SAFETY: as many arguments as the kernel takes.
-                    let place = unsafe { *params.add(argument) }.addr();
+                    let place = unsafe { params.add(argument) };
+                    // SAFETY: as above.
+                    let place = unsafe { place.read() }.addr();
                     // SAFETY: so long is this one.
                     unsafe { search.look_at(place, *bytes, argument as u32) };
                 }
@@ -229,12 +231,16 @@ unsafe fn buffer_of(extra: *const *const c_void) -> Option<(usize, usize)> {
     let (mut start, mut bytes) = (None, None);
     for pair in 0..8 {
         // SAFETY: not behind the end.
-        let key = unsafe { *extra.add(2 * pair) }.addr();
+        let key = unsafe { extra.add(2 * pair) };
+        // SAFETY: as above.
+        let key = unsafe { key.read() }.addr();
         if key == 0 {
             break;
         }
         // SAFETY: a value follows each key.
-        let value = unsafe { *extra.add(2 * pair + 1) };
+        let value = unsafe { extra.add(2 * pair + 1) };
+        // SAFETY: as above.
+        let value = unsafe { value.read() };
         match key {
             BUFFER => start = Some(value.addr()),
             // SAFETY: it is the address of the size.

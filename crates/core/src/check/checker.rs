@@ -282,7 +282,7 @@ impl Checker {
     /// A stream, about to do something.
     #[inline]
     pub(super) fn enter(&mut self, call: Call<'_>, stream: StreamId) -> Step<Seat> {
-        // Work that is captured is submitted by launches: the stream hears nothing.
+        // Work that is captured is submitted by launches: the stream learns nothing.
         if self.graphs.is_captured(stream) {
             return self.look(call, stream);
         }

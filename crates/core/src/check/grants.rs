@@ -55,7 +55,7 @@ impl Checker {
             return Ok(());
         }
         let sentence = format!(
-            "the addresses of {owner} are placed at each instantiation, so that its alloc nodes name no memory outside it"
+            "the addresses of {owner} are placed at each instantiation: its alloc nodes name no memory outside it"
         );
         let help = "take the memory from a launch, or make that graph a child of this one";
         let mut finding = Finding::new(Kind::GraphRefused, sentence, help);

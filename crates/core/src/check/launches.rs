@@ -139,7 +139,7 @@ impl Checker {
 
     /// An instance is launched on a stream, or becomes a child node of its capture.
     pub(super) fn launch_graph(&mut self, call: Call<'_>, exec: ExecId, stream: StreamId) -> Step {
-        // What is not there cannot be launched: the stream hears nothing.
+        // What is not there cannot be launched: the stream learns nothing.
         if self.graphs.void_execs.contains(&exec) {
             return Err(quiet());
         }

@@ -272,7 +272,7 @@ impl Timeline {
     }
 
     /// Where a stream is, for what is no operation of it: a synchronisation, a query, a wait that is none. The stream
-    /// hears nothing by that.
+    /// learns nothing by that.
     #[inline]
     pub(super) fn look(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
         match self.seats.get(&id) {

@@ -244,6 +244,32 @@ impl Run {
                 let others = self.others.values().try_for_each(Device::synchronize);
                 said(self.device.synchronize().and(others), Act::Read)
             }
+            What::PoolCreate { pool, exportable: false } => {
+                let made = self.device.pool(Default::default()).expect("a pool");
+                self.pools.insert(*pool, made);
+                Said::Done
+            }
+            What::PoolAccess { pool, device, reach } => self.let_in(*pool, *device, *reach)?,
+            What::PoolDestroy { pool } => {
+                self.pools.remove(pool);
+                Said::Done
+            }
+            What::Alloc { memory, pool, stream, bytes, .. } => self.alloc(*memory, *pool, *stream, *bytes)?,
+            What::AllocNow { memory, space, bytes, .. } => self.alloc_now(*memory, *space, *bytes)?,
+            What::Free { memory, stream } => self.free(*memory, Some(*stream))?,
+            What::FreeNow { memory } => self.free(*memory, None)?,
+            What::Drop { memory } => self.drop_memory(*memory)?,
+            What::Launch { stream, accesses, start: Start::Ordered, .. } => self.launch(Some(*stream), accesses)?,
+            What::HostAccess { accesses } => self.launch(None, accesses)?,
+            other => self.event_step(other)?,
+        };
+        self.note(said);
+        Ok(())
+    }
+
+    /// Events; what is none of theirs is a graph's.
+    fn event_step(&mut self, what: &What) -> Result<Said, Cannot> {
+        Ok(match what {
             // The library's are of no device until they are recorded.
             What::EventCreate { device: DeviceId(0), shared: false, .. } if self.others.is_empty() => Said::Done,
             What::EventDestroy { event } => {
@@ -283,27 +309,8 @@ impl Run {
             What::EventSynchronize { event } | What::EventQuery { event, is_over: true } => {
                 said(self.events.get(event).map_or(Ok(()), Event::synchronize), Act::Read)
             }
-            What::PoolCreate { pool, exportable: false } => {
-                let made = self.device.pool(Default::default()).expect("a pool");
-                self.pools.insert(*pool, made);
-                Said::Done
-            }
-            What::PoolAccess { pool, device, reach } => self.let_in(*pool, *device, *reach)?,
-            What::PoolDestroy { pool } => {
-                self.pools.remove(pool);
-                Said::Done
-            }
-            What::Alloc { memory, pool, stream, bytes, .. } => self.alloc(*memory, *pool, *stream, *bytes)?,
-            What::AllocNow { memory, space, bytes, .. } => self.alloc_now(*memory, *space, *bytes)?,
-            What::Free { memory, stream } => self.free(*memory, Some(*stream))?,
-            What::FreeNow { memory } => self.free(*memory, None)?,
-            What::Drop { memory } => self.drop_memory(*memory)?,
-            What::Launch { stream, accesses, start: Start::Ordered, .. } => self.launch(Some(*stream), accesses)?,
-            What::HostAccess { accesses } => self.launch(None, accesses)?,
             other => self.graph_step(other)?,
-        };
-        self.note(said);
-        Ok(())
+        })
     }
 
     fn stream(&self, stream: StreamId) -> Result<&Stream, Cannot> {

@@ -117,7 +117,7 @@ impl Run {
                 Said::Done
             }
             What::StreamSynchronize { .. } | What::DeviceSynchronize if self.has_imported(process) => {
-                return cannot("what an importer's host is told its exporter hears of with what is given back");
+                return cannot("what an importer's host learns goes to its exporter with what is given back");
             }
             What::StreamSynchronize { stream } => {
                 self.knows_more.insert(process);
@@ -140,6 +140,23 @@ impl Run {
                 Said::Done
             }
             What::EventWait { event, stream, external: false } => self.wait(*event, *stream)?,
+            What::ProcessEnd { process } => self.end(*process),
+            other => self.memory_step(process, other)?,
+        };
+        let Said::Refused(error, act) = said else { return Ok(()) };
+        let kind = match error.share() {
+            Some(ShareError::NotShareable { .. } | ShareError::Imported { .. }) => Some(Kind::NotShareable),
+            Some(ShareError::Refused { why: Refusal::Stale | Refusal::Used, .. }) => Some(Kind::UnknownName),
+            Some(other) => return cannot(&other.to_string()),
+            None => kind_of(&error, act),
+        };
+        self.found.extend(kind.map(|kind| Expected { line: self.line, kind }));
+        Ok(())
+    }
+
+    /// What is done to memory, and offers of it.
+    fn memory_step(&mut self, process: ProcessId, what: &What) -> Result<Said, Cannot> {
+        Ok(match what {
             What::PoolCreate { pool, exportable } => {
                 let config = PoolConfig::default().shareable(*exportable);
                 let made = self.device(process).pool(config).expect("a pool");
@@ -179,18 +196,8 @@ impl Run {
                 Said::Done
             }
             What::Launch { stream, accesses, start: Start::Ordered, .. } => self.launch(*stream, accesses)?,
-            What::ProcessEnd { process } => self.end(*process),
             other => return cannot(&format!("between processes: {other:?}")),
-        };
-        let Said::Refused(error, act) = said else { return Ok(()) };
-        let kind = match error.share() {
-            Some(ShareError::NotShareable { .. } | ShareError::Imported { .. }) => Some(Kind::NotShareable),
-            Some(ShareError::Refused { why: Refusal::Stale | Refusal::Used, .. }) => Some(Kind::UnknownName),
-            Some(other) => return cannot(&other.to_string()),
-            None => kind_of(&error, act),
-        };
-        self.found.extend(kind.map(|kind| Expected { line: self.line, kind }));
-        Ok(())
+        })
     }
 
     fn device(&self, process: ProcessId) -> &Device {
