@@ -46,6 +46,12 @@
 // It may read and write it (CUDA: cudaMemAccessFlagsProtReadWrite).
 #define MILLPOND_ACCESS_READ_WRITE 3
 
+// For millpond_stream_create_with_flags: ordered with the legacy default stream.
+#define MILLPOND_STREAM_DEFAULT 0
+
+// For millpond_stream_create_with_flags: not ordered with the legacy default stream.
+#define MILLPOND_STREAM_NON_BLOCKING 1
+
 // The first number of this header's version.
 #define MILLPOND_VERSION_MAJOR 0
 
@@ -54,12 +60,6 @@
 
 // Its third number.
 #define MILLPOND_VERSION_PATCH 0
-
-// For millpond_stream_create_with_flags: ordered with the legacy default stream.
-#define MILLPOND_STREAM_DEFAULT 0
-
-// For millpond_stream_create_with_flags: not ordered with the legacy default stream.
-#define MILLPOND_STREAM_NON_BLOCKING 1
 
 // What became of a call. Everything but `MILLPOND_SUCCESS` means that nothing has happened; `millpond_last_error` has
 // the reason in words.
@@ -147,7 +147,7 @@ typedef millpond_graph *millpond_graph_t;
 // A device.
 typedef millpond_device *millpond_device_t;
 
-// What a host device can be told. Zeros are the defaults.
+// The settings of a host device. Zeros are the defaults.
 typedef struct {
     // Memory in bytes; 0 for 64 GiB. It may be more than the machine has.
     uint64_t total_bytes;
