@@ -130,7 +130,11 @@ fn failing_closures_lose_no_use() -> Outcome {
             })
         };
         match catch_unwind(AssertUnwindSafe(fail)) {
-            Ok(failed) => assert!(failed.expect_err("it fails").to_string().contains("not today")),
+            Ok(failed) => {
+                let failed = failed.expect_err("it fails");
+                let why = std::error::Error::source(&failed).map(ToString::to_string);
+                assert_eq!(why.as_deref(), Some("not today"), "{failed}");
+            }
             Err(_) => assert!(panics),
         }
         let refused = right.free(x).expect_err("the fill may be under way");
