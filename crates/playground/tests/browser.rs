@@ -67,7 +67,7 @@ fn the_playground_judges_draws_and_corrects() {
     assert!(seen.get("error").is_none(), "{seen:#}");
     assert!(seen["examples"].as_u64() > Some(250) && seen["undocumented"].as_u64() > Some(0), "{seen:#}");
     assert_eq!(text("wrong"), "wrong: 1 wrong order");
-    assert_eq!(text("lit"), ",,,side,wrong,");
+    assert_eq!(text("lit"), ",,,,,side,wrong,");
     for part in ["free-before-use", "left", "right", "help: "] {
         assert!(text("finding").contains(part), "{seen:#}");
     }

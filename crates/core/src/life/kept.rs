@@ -37,11 +37,11 @@ impl<D: Done> Kept<D> {
         &self.list
     }
 
-    /// Those that an act has to come after, races looked for.
+    /// The first that an act has to come after, races looked for, and that is so.
     #[inline]
-    pub(super) fn before(&self, act: Act) -> &[D] {
+    pub(super) fn find(&self, act: Act, is_so: impl Fn(&D) -> bool) -> Option<&D> {
         let end = if act == Act::Read { self.writes as usize } else { self.list.len() };
-        &self.list[..end]
+        self.list[..end].iter().find(|it| (act == Act::Free || act.conflicts(it.act())) && is_so(it))
     }
 
     /// Adds a use, without dropping any.

@@ -54,8 +54,8 @@ impl<D: Done> Uses<D> {
     pub(super) fn find(&self, act: Act, part: Part, is_so: impl Fn(&D) -> bool) -> Option<&D> {
         match &self.parts {
             _ if self.is_empty() => None,
-            None => self.kept.before(act).iter().find(|it| is_so(it)),
-            Some(parts) => parts.find(part, |kept| kept.before(act).iter().find(|it| is_so(it))),
+            None => self.kept.find(act, is_so),
+            Some(parts) => parts.find(part, |kept| kept.find(act, &is_so)),
         }
     }
 
