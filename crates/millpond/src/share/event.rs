@@ -2,6 +2,7 @@
 //! it has completed is `announced`'s. Knows snapshots and marks; no memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millpond_core::order::Snapshot;
 use millpond_core::share::{EventGrant, ForeignEnd, ForeignPoint, POINTS_MAX, Reply, Ticket, TicketKind};
@@ -18,6 +19,27 @@ use crate::names::error::Result;
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
 use crate::stream::event::{At, Event};
+
+/// So many workers of host devices wait for other processes at a time, at most: far fewer than one device has.
+const WAITING_MAX: usize = 64;
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// A worker that waits for another process.
+struct Waiting;
+
+impl Waiting {
+    /// One more, if there may be one.
+    fn begin() -> Option<Waiting> {
+        let one_more = |waiting| (waiting < WAITING_MAX).then_some(waiting + 1);
+        WAITING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Waiting)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl Event {
     /// A ticket for this event, good for one import by another process: work there can then be ordered after it
@@ -76,22 +98,28 @@ impl Context {
         let known: Vec<_> = theirs.filter_map(|end| self.point_here(number, speaker, end)).collect();
         // A name that the device does not open leaves it to the byte.
         let opened = grant.name.and_then(|name| self.driver.import_mark(&name).ok());
-        let mark = match opened {
-            Some(raw) => {
+        let waiting = match opened {
+            None if self.properties.runs_closures => Waiting::begin(),
+            _ => None,
+        };
+        let mark = match (opened, waiting) {
+            (Some(raw), _) => {
                 let opened = Opened::new(Mark::new(raw, &self.driver), line);
                 let mark = Arc::new(run_alone(self, |stream| self.driver.wait(stream, raw), None)?);
                 self.share().awaits.add(self, opened, Arc::clone(&mark));
                 mark
             }
-            None if self.properties.runs_closures => Arc::new(run_alone(
+            (None, Some(waiting)) => Arc::new(run_alone(
                 self,
                 |_| Ok(()),
                 Some(Box::new(move || {
                     line.wait_end();
+                    drop(waiting);
                 })),
             )?),
-            // Host functions wait for each other there: one that waits for another process may be what that waits for.
-            None => {
+            // Host functions wait for each other on CUDA: one that waits for another process may be what that waits for.
+            // A host device has so many workers, and all that wait would leave none for what they wait for.
+            (None, None) => {
                 line.wait_end();
                 Arc::new(run_alone(self, |_| Ok(()), None)?)
             }

@@ -52,6 +52,12 @@ impl StreamShared {
         if self.is_current(state) { Ok(Mode::Live) } else { self.learn(state) }
     }
 
+    /// As [`enter`](Self::enter), of a host that asks how far the stream is: that submits nothing, so that other
+    /// threads' work there does not come after what this one knows.
+    pub(crate) fn enter_to_ask(&self, state: &mut State) -> Result<Mode> {
+        if self.context.hosts.are_separate() { self.look(state, false) } else { self.enter(state) }
+    }
+
     /// Whether there is nothing to learn: the stream is open, and captures nothing.
     #[inline]
     pub(crate) fn is_current(&self, state: &State) -> bool {
@@ -95,6 +101,16 @@ impl StreamShared {
     /// The cold half of [`enter`](Self::enter): a new stream, a host that has synchronised, or a legacy operation.
     #[cold]
     fn learn(&self, state: &mut State) -> Result<Mode> {
+        let epoch = self.context.hosts.epoch();
+        let mode = self.look(state, true)?;
+        if mode == Mode::Live && self.role != Role::Legacy && !self.context.hosts.are_separate() {
+            state.epoch = epoch;
+        }
+        Ok(mode)
+    }
+
+    /// What an operation finds; what its thread knows goes to the stream where it `submits`.
+    fn look(&self, state: &mut State, submits: bool) -> Result<Mode> {
         process::refuse_forked()?;
         if state.is_closed {
             return Err(Invalid::StreamClosed(self.id).into());
@@ -106,8 +122,9 @@ impl StreamShared {
             }
             state.capture = None;
         }
-        let epoch = self.context.hosts.epoch();
-        self.context.hosts.tell(&mut state.chain);
+        if submits {
+            self.context.hosts.tell(&mut state.chain);
+        }
         match self.role {
             Role::Legacy => {
                 self.refuse_implicit()?;
@@ -115,9 +132,6 @@ impl StreamShared {
             }
             Role::Ordinary(StreamKind::Blocking) => self.follow_legacy(state)?,
             Role::Ordinary(StreamKind::NonBlocking) => {}
-        }
-        if self.role != Role::Legacy && !self.context.hosts.are_separate() {
-            state.epoch = epoch;
         }
         Ok(Mode::Live)
     }

@@ -40,7 +40,7 @@ impl StreamShared {
     pub(crate) fn record_to_ask(&self, ask: Ask, caller: &'static Location<'static>) -> Result<Event> {
         let once = || {
             let mut state = self.state.lock();
-            while self.enter(&mut state)? == Mode::Capturing {
+            while self.enter_to_ask(&mut state)? == Mode::Capturing {
                 // Not refused where the capture ended this moment.
                 self.refuse_in_capture(ask.call())?;
             }

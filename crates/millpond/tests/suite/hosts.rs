@@ -72,6 +72,20 @@ fn apart_each_thread_knows_what_it_was_told() {
     });
 }
 
+/// To ask a stream submits nothing to it: what another thread submits there need not come after what the asker knows.
+#[test]
+fn asking_a_stream_tells_it_nothing() {
+    on_every_device_apart(|on| {
+        let (pool, [a, b]) = (on.pool(PoolConfig::default()), on.streams());
+        let x = witness(&pool, &a);
+        a.synchronize().unwrap();
+        b.synchronize().unwrap();
+        assert!(b.is_idle().unwrap());
+        assert!(!elsewhere(|| comes_after(&b, &x)));
+        assert!(comes_after(&b, &x), "the thread that waited knows");
+    });
+}
+
 /// What a thread told is what it knew then, and it is handed on.
 #[test]
 fn telling_is_transitive_and_of_its_time() {
