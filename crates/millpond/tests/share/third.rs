@@ -1,6 +1,10 @@
 //! Three processes, or devices: what one did with another's memory orders what a third does, however the third hears of
 //! it, and is told to it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
 use millpond::check::{Finding, Kind};
 use millpond::share::Ticket;
 use millpond::{Buffer, Error};
@@ -224,6 +228,33 @@ fn what_is_lent_a_thousand_times_can_be_lent_again() {
         follow(&here, &there);
     }
     assert!(is_filled(&there.stream, &buffer, 1499).unwrap());
+}
+
+/// A host device has so many workers: events of another process that are not over leave some for what they wait for.
+#[test]
+fn hundreds_of_imported_events_leave_workers_for_other_work() {
+    let (there, here) = (Side::new(), Side::new());
+    let (theirs, ours) = (there.filled(8, 1), here.filled(8, 1));
+    let (release, held) = channel::<()>();
+    there.stream.launch_once(theirs.read(), move |_| _ = held.recv()).unwrap();
+    let tickets: Vec<Ticket> = (0..400).map(|_| there.stream.record().unwrap().export().unwrap()).collect();
+    let imported = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for ticket in &tickets {
+                here.device.import_event(ticket).unwrap();
+                imported.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        // Until no more come: those that are left wait on their own thread.
+        let mut seen = 0;
+        while seen == 0 || seen != imported.load(Ordering::Relaxed) {
+            seen = imported.load(Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        here.stream.launch_once(ours.read(), move |_| drop(release)).unwrap();
+    });
+    assert_eq!(imported.into_inner(), 400);
 }
 
 /// Processes that come and go, known to an importer by its exporter alone, are forgotten in time.
