@@ -117,7 +117,7 @@ impl Context {
                     drop(waiting);
                 })),
             )?),
-            // On CUDA host functions wait for each other: one that waits for another process may be what that waits for.
+            // On CUDA host functions wait for each other: what waits for another process may be what that waits for.
             // A host device has so many workers, and all that wait would leave none for what they wait for.
             (None, None) => {
                 line.wait_end();
