@@ -95,7 +95,8 @@ impl Newest {
     /// A history changes: what it lacks is handed out, and nothing repeats what was before.
     #[inline]
     pub(super) fn end(&mut self, life: LifeId) -> Option<Use> {
-        let line = self.lines.get_mut(life as usize)?;
+        // One that is behind is there.
+        let line = self.lines.get_mut(life as usize).filter(|line| line.is_there)?;
         line.is_there = false;
         if line.behind == NONE { None } else { self.take(life) }
     }

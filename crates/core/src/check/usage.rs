@@ -23,6 +23,15 @@ pub(super) const ALWAYS: Point = Point { slot: Slot(0), seq: 0 };
 /// A launch with more accesses than these is judged anew each time.
 const REPEATED_MAX: usize = 16;
 
+/// Whether a launch may be one that repeats another. One that uses several pieces of memory and writes is not: whether
+/// it names what it writes once has to be looked at.
+#[inline]
+fn may_repeat(accesses: &[Access], start: Start) -> bool {
+    start == Start::Ordered
+        && accesses.len() <= REPEATED_MAX
+        && (accesses.len() < 2 || accesses.iter().all(|access| access.act == Act::Read))
+}
+
 /// What an access leads to, once looked up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
@@ -107,8 +116,9 @@ impl Checker {
         if self.graphs.is_captured(stream) {
             return self.captured_launch(call, seat, accesses, name);
         }
-        if !self.repeat(call, seat, accesses, start) {
-            self.launch_anew(call, seat, accesses, start)?;
+        let may_repeat = may_repeat(accesses, start);
+        if !(may_repeat && self.repeat(call, seat, accesses)) {
+            self.launch_anew(call, seat, accesses, start, may_repeat)?;
         }
         self.done(seat, "launched", call.place);
         Ok(())
@@ -116,13 +126,8 @@ impl Checker {
 
     /// Does a launch that does again to all that it uses what its stream did to that before. Whether it is one.
     #[inline]
-    fn repeat(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], start: Start) -> bool {
+    fn repeat(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access]) -> bool {
         let mut lives = [0; REPEATED_MAX];
-        // One that writes names what it uses once, or is refused.
-        let is_simple = accesses.len() < 2 || accesses.iter().all(|access| access.act == Act::Read);
-        if start != Start::Ordered || !is_simple || accesses.len() > lives.len() {
-            return false;
-        }
         let chain = &self.time.at(seat).chain;
         let (slot, learned) = (chain.slot(), chain.learned());
         for (life, access) in lives.iter_mut().zip(accesses) {
@@ -131,26 +136,27 @@ impl Checker {
                 None => return false,
             }
         }
-        let (point, site) = self.submit_work(call, seat, Start::Ordered);
+        let (point, id, op) = self.submit_work(seat, Start::Ordered);
         for (access, life) in accesses.iter().zip(lives) {
-            self.lives.repeat(life, Use { point, site: Site { act: access.act, ..site } });
+            let site = Site { act: access.act, stream: id, op, place: call.place };
+            self.lives.repeat(life, Use { point, site });
         }
         true
     }
 
-    /// Takes the point of work; where it stands.
+    /// Takes the point of work; of which stream it is, and the how many-th operation there.
     #[inline]
-    fn submit_work(&mut self, call: Call<'_>, seat: Seat, start: Start) -> (Point, Site) {
+    fn submit_work(&mut self, seat: Seat, start: Start) -> (Point, StreamId, u64) {
         let stream = self.time.at_mut(seat);
         let point = stream.chain.submit();
         if start == Start::Ordered || stream.kept.last_work.is_none() {
             stream.kept.last_work = Some((point.seq, point.seq));
         }
-        let site = Site { act: Act::Write, stream: stream.kept.id, op: stream.kept.ops + 1, place: call.place };
-        (point, site)
+        (point, stream.kept.id, stream.kept.ops + 1)
     }
 
-    fn launch_anew(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], start: Start) -> Step {
+    #[inline]
+    fn launch_anew(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], start: Start, may_repeat: bool) -> Step {
         if self.lives.is_any_behind() {
             accesses.iter().for_each(|access| self.lives.write_back(access.memory));
         }
@@ -165,9 +171,13 @@ impl Checker {
         if start == Start::Early && self.settings.weak_order {
             self.check_early(call, seat, accesses, &targets)?;
         }
-        let (point, site) = self.submit_work(call, seat, start);
+        let (point, id, op) = self.submit_work(seat, start);
         for (access, target) in accesses.iter().zip(&targets) {
-            self.add_use(*target, *access, Use { point, site: Site { act: access.act, ..site } }, seat);
+            let new = Use { point, site: Site { act: access.act, stream: id, op, place: call.place } };
+            self.add_use(*target, *access, new, seat);
+            if may_repeat {
+                self.note_newest(*target, *access, new, seat);
+            }
         }
         Ok(())
     }
@@ -291,8 +301,13 @@ impl Checker {
         {
             lease.history.add_use(new, access.part, chain);
         }
-        let is_granted = |device| device != self.time.at(seat).kept.device;
-        let is_foreign = matches!(life.source, Source::Stream { device, .. } if is_granted(device));
+    }
+
+    /// A use that a later launch may repeat: of all bytes, by their own device.
+    #[inline]
+    fn note_newest(&mut self, target: Target, access: Access, new: Use, seat: Seat) {
+        let own = self.time.at(seat).kept.device;
+        let is_foreign = matches!(self.lives.at(target.life).source, Source::Stream { device, .. } if device != own);
         if access.part.is_whole() && !target.is_lease && !is_foreign {
             self.lives.note_newest(target.life, new);
         }

@@ -9,7 +9,7 @@
 //! what comes after every [`Mark`] of some memory comes after all that the graph did to it.
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::flat::Flat;
 use super::graph::NodeKind;
@@ -28,7 +28,7 @@ pub struct Demand {
     /// The bytes: of all these nodes together.
     pub part: Part,
     /// The first node that does it to each part, in their order; for people.
-    pub nodes: SmallVec<[(NodeId, Part); 1]>,
+    pub nodes: Box<[(NodeId, Part)]>,
     /// Whether it looks for races, or promises to share.
     pub may_share: bool,
     /// The event waits that come before it: what they learned counts for it, beside what the launching stream knows.
@@ -113,7 +113,7 @@ impl Summary {
             let key = (memory, act as u8, may_share, waits.clone());
             if known.insert((key.clone(), part)) {
                 alike.entry(key).or_default().push(demands.len());
-                demands.push(Demand { memory, act, part, nodes: smallvec![(node, part)], may_share, waits });
+                demands.push(Demand { memory, act, part, nodes: Box::new([(node, part)]), may_share, waits });
             }
         }
         let mut merged: Vec<usize> = alike.into_values().flat_map(|alike| merge(&mut demands, alike)).collect();

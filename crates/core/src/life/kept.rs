@@ -45,6 +45,7 @@ impl<D: Done> Kept<D> {
     }
 
     /// Adds a use, without dropping any.
+    #[inline]
     pub(super) fn push(&mut self, new: D) {
         let last = self.list.len();
         self.list.push(new);
@@ -57,17 +58,34 @@ impl<D: Done> Kept<D> {
     /// Adds a use, in place of those that it stands for: what comes after it comes after them.
     #[inline]
     pub(super) fn add(&mut self, new: D, is_before: impl Fn(&D) -> bool) {
-        // Nearly always there is just the use before, of the same kind.
-        if let [only] = &mut self.list[..]
-            && (only.act() == Act::Write) == (new.act() == Act::Write)
-            && is_before(only)
-        {
-            *only = new;
-            return;
+        let is_write = new.act() == Act::Write;
+        let from = if is_write { 0 } else { self.writes as usize };
+        // It takes the place of the first: nearly always there is just that one.
+        let first = self.list[from..].iter().position(&is_before);
+        let Some(first) = first.map(|first| from + first) else { return self.push(new) };
+        self.list[first] = new;
+        if is_write && first >= self.writes as usize {
+            self.list.swap(self.writes as usize, first);
+            self.writes += 1;
         }
-        let stays = |known: &D| (known.act() == Act::Write && new.act() != Act::Write) || !is_before(known);
-        self.retain(stays);
-        self.push(new);
+        let mut at = first + 1;
+        while at < self.list.len() {
+            match is_before(&self.list[at]) {
+                true => self.remove(at),
+                false => at += 1,
+            }
+        }
+    }
+
+    /// Another one, behind it, takes its place.
+    #[inline]
+    fn remove(&mut self, mut at: usize) {
+        if at < self.writes as usize {
+            self.writes -= 1;
+            self.list.swap(at, self.writes as usize);
+            at = self.writes as usize;
+        }
+        self.list.swap_remove(at);
     }
 
     /// Adds a use in place of one of its kind, if there is such.
