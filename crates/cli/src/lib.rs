@@ -22,6 +22,8 @@ pub mod attach;
 #[cfg(feature = "command")]
 pub mod check;
 #[cfg(feature = "command")]
+mod command;
+#[cfg(feature = "command")]
 pub mod devices;
 #[cfg(feature = "command")]
 mod manual;
@@ -35,19 +37,9 @@ pub mod source;
 pub mod view;
 
 #[cfg(feature = "command")]
-use std::ffi::OsString;
+pub(crate) use command::complain;
 #[cfg(feature = "command")]
-use std::io::{self, Write};
-
-#[cfg(feature = "command")]
-use anstyle::{AnsiColor, Style};
-#[cfg(feature = "command")]
-use clap::Parser;
-
-#[cfg(feature = "command")]
-use args::{Args, Command};
-#[cfg(feature = "command")]
-use replay::Open;
+pub use command::run;
 
 /// What the command ends with.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -58,57 +50,4 @@ pub enum Status {
     Found = 1,
     /// An argument or a file is wrong.
     BadInput = 2,
-}
-
-/// Runs the command. Colours are written as terminal codes: `out` and `err` leave them out where they do not belong.
-///
-/// # Errors
-/// Where `out` or `err` cannot be written.
-#[cfg(feature = "command")]
-pub fn run(
-    args: impl IntoIterator<Item = OsString>,
-    open: Open<'_>,
-    out: &mut dyn Write,
-    err: &mut dyn Write,
-) -> io::Result<Status> {
-    let args = match Args::try_parse_from(args) {
-        Ok(args) => args,
-        Err(error) => {
-            let text = error.render();
-            if error.use_stderr() {
-                write!(err, "{}", text.ansi())?;
-                return Ok(Status::BadInput);
-            }
-            write!(out, "{}", text.ansi())?;
-            return Ok(Status::Fine);
-        }
-    };
-    match &args.command {
-        Command::Replay(replay) => replay::run(replay, open, out, err),
-        Command::Check(check) if !check.program.is_empty() => {
-            let wish = attach::Wish::Check { races: check.all_races, deep: check.deep };
-            attach::run(wish, &check.program, check.keep_allocator, err)
-        }
-        Command::Check(check) => check::run(check, out, err),
-        Command::Record(record) => {
-            attach::run(attach::Wish::Record(&record.output), &record.program, record.keep_allocator, err)
-        }
-        Command::Run(run) => {
-            let (by_driver, report, check, deep) = (run.driver_pool, run.report, run.check, run.deep);
-            let wish = attach::Wish::Serve { by_driver, report, check, deep };
-            attach::run(wish, &run.program, run.keep_allocator, err)
-        }
-        Command::Plan(plan) => plan::run(plan, out, err),
-        Command::View(view) => view::run(view, open, out, err),
-        Command::Devices(devices) => devices::run(devices, out),
-        Command::Completions { shell } => manual::completions(*shell, out),
-        Command::Man { subcommand } => manual::page(subcommand.as_deref(), out, err),
-    }
-}
-
-/// An error, on a line of its own.
-#[cfg(feature = "command")]
-pub(crate) fn complain(err: &mut dyn Write, text: &str) -> io::Result<()> {
-    let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-    writeln!(err, "{style}error:{style:#} {text}")
 }

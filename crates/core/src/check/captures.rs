@@ -18,8 +18,7 @@ use crate::graph::{
     CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses, Work,
 };
 use crate::ids::{EventId, GraphId, NodeId, StreamId};
-use crate::life::Kind;
-use crate::life::Site;
+use crate::life::{Kind, Site};
 use crate::op::{Access, Act, CaptureMode, Memory, Name, StreamRole, What};
 
 impl Checker {

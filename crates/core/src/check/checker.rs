@@ -21,8 +21,7 @@ use super::graphs::Graphs;
 use super::lives::{Lives, Named};
 use super::timeline::{Learned, Seat, Timeline};
 use crate::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use crate::life::Kind;
-use crate::life::Site;
+use crate::life::{Kind, Site};
 use crate::op::{Act, Names, NodeOp, Op, Place, Reach, What};
 
 /// What is looked for, and how strictly.

@@ -9,8 +9,7 @@ use super::finding::{Finding, Side};
 use super::timeline::{Learned, Seat};
 use crate::graph::CapturedEvent;
 use crate::ids::{DeviceId, EventId, ProcessId, StreamId};
-use crate::life::Kind;
-use crate::life::Site;
+use crate::life::{Kind, Site};
 use crate::op::{Act, Mark, What};
 use crate::order::{Knows, Snapshot};
 

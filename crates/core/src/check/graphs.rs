@@ -21,8 +21,7 @@ use crate::graph::{
     NodeKind, Pin, Refusal, Uses, Work,
 };
 use crate::ids::{ExecId, GraphId, NodeId, StreamId};
-use crate::life::Kind;
-use crate::life::Site;
+use crate::life::{Kind, Site};
 use crate::op::{Access, Act, Memory, Name, NodeOp, What};
 
 /// A graph of the program.

@@ -11,8 +11,7 @@ use super::timeline::Seat;
 use super::usage::Target;
 use crate::graph::{Demand, Memory as NodeMemory, Standing};
 use crate::ids::ExecId;
-use crate::life::Kind;
-use crate::life::Site;
+use crate::life::{Kind, Site};
 use crate::op::{Act, Memory};
 use crate::order::{Chain, Snapshot};
 

@@ -5,8 +5,7 @@
 
 use crate::graph::{Demand, Mark, NodeId};
 use crate::ids::Point;
-use crate::life::Kind;
-use crate::life::{Fault, History, Site, Use};
+use crate::life::{Fault, History, Kind, Site, Use};
 use crate::op::{Act, Part};
 use crate::order::Knows;
 

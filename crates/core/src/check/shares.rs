@@ -11,8 +11,7 @@ use super::lives::{Freed, Lease, LifeId, Named, Ticket};
 use super::timeline::{HostKnows, Seat};
 use super::usage::ALWAYS;
 use crate::ids::{ProcessId, StreamId, TicketId};
-use crate::life::Kind;
-use crate::life::{History, Site, Use};
+use crate::life::{History, Kind, Site, Use};
 use crate::op::{Act, Memory};
 
 impl Checker {

@@ -12,8 +12,7 @@ use super::lives::{Freed, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use crate::graph::Access as NodeAccess;
 use crate::ids::{DeviceId, Point, PoolId, Slot, StreamId};
-use crate::life::Kind;
-use crate::life::{Site, Use};
+use crate::life::{Kind, Site, Use};
 use crate::op::{Access, Act, Memory, Name, Reach, Space, Start};
 use crate::order::{Knows, Learns};
 
