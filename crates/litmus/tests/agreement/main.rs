@@ -193,8 +193,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not `{text}`")))
 }
 
-/// Says what came of it; all programs agree, and enough of both kinds were compared.
-fn finish(count: &Count, programs: u64) {
+/// Says what came of it; all programs agree, and enough were compared: so many percent of all, right ones and wrong ones.
+fn finish(count: &Count, programs: u64, least: [u64; 3]) {
     let skipped: u64 = count.skipped.values().sum();
     println!("{} right, {} wrong, {skipped} not compared: {:#?}", count.right, count.wrong, count.skipped);
     for (seed, lines, said) in count.differ.values() {
@@ -202,7 +202,8 @@ fn finish(count: &Count, programs: u64) {
     }
     assert!(count.differ.is_empty(), "{} programs got different verdicts", count.differ.len());
     let (right, wrong) = (count.right, count.wrong);
-    let is_enough = right + wrong > programs * 2 / 5 && right > programs / 12 && wrong > programs / 3;
+    let found = [right + wrong, right, wrong];
+    let is_enough = found.iter().zip(least).all(|(found, least)| found * 100 > programs * least);
     assert!(is_enough, "{right} right, {wrong} wrong");
 }
 
@@ -239,7 +240,7 @@ fn the_checker_the_library_and_its_trace_agree() {
     let seed = number("AGREEMENT_SEED").unwrap_or(1) << 32;
     let differing = number("AGREEMENT_DIFFERING").unwrap_or(8) as usize;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    finish(&run(threads, seed, programs, differing, |at| Place::Host(timing(at))), programs);
+    finish(&run(threads, seed, programs, differing, |at| Place::Host(timing(at))), programs, [60, 10, 40]);
 }
 
 /// One after the other: programs of one context refuse each other's captures by the legacy stream.
@@ -247,6 +248,7 @@ fn the_checker_the_library_and_its_trace_agree() {
 fn and_on_cuda() {
     if let Some(place) = Place::wished() {
         let programs = 2_000;
-        finish(&run(1, 2 << 32, programs, 8, |_| place), programs);
+        // Nodes that read are not compared there.
+        finish(&run(1, 2 << 32, programs, 8, |_| place), programs, [40, 8, 33]);
     }
 }
