@@ -1,9 +1,8 @@
-//! Arguments to subcommands, and how a subcommand says what is wrong.
+//! Arguments to subcommands.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use anstyle::{AnsiColor, Style};
 use clap::Parser;
 
 use crate::args::{Args, Command};
@@ -53,10 +52,4 @@ pub fn run(
         Command::Completions { shell } => manual::completions(*shell, out),
         Command::Man { subcommand } => manual::page(subcommand.as_deref(), out, err),
     }
-}
-
-/// An error, on a line of its own.
-pub(crate) fn complain(err: &mut dyn Write, text: &str) -> io::Result<()> {
-    let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-    writeln!(err, "{style}error:{style:#} {text}")
 }

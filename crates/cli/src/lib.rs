@@ -24,6 +24,8 @@ pub mod check;
 #[cfg(feature = "command")]
 mod command;
 #[cfg(feature = "command")]
+mod complain;
+#[cfg(feature = "command")]
 pub mod devices;
 #[cfg(feature = "command")]
 mod manual;
@@ -37,9 +39,9 @@ pub mod source;
 pub mod view;
 
 #[cfg(feature = "command")]
-pub(crate) use command::complain;
-#[cfg(feature = "command")]
 pub use command::run;
+#[cfg(feature = "command")]
+pub(crate) use complain::complain;
 
 /// What the command ends with.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
