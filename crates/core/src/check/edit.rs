@@ -100,6 +100,9 @@ impl Finding {
     /// # Errors
     /// Why nothing can be said that would.
     pub fn edit(&self) -> Result<Edit, &'static str> {
+        if let Some(why) = self.undecided {
+            return Err(why);
+        }
         match self.kind.edit()? {
             Edit::Order if self.earlier.is_none() => {
                 Err("nothing allocates it: which memory is meant, only the program knows")

@@ -193,7 +193,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not `{text}`")))
 }
 
-/// Says what came of it; all programs agree, and enough were compared: so many percent of all, right ones and wrong ones.
+/// Says what came of it. All programs agree, and enough were compared: percents of all, of right and of wrong ones.
 fn finish(count: &Count, programs: u64, least: [u64; 3]) {
     let skipped: u64 = count.skipped.values().sum();
     println!("{} right, {} wrong, {skipped} not compared: {:#?}", count.right, count.wrong, count.skipped);
