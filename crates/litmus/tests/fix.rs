@@ -84,7 +84,8 @@ const LEFT: &[(&str, &str)] = &[
     ("shapes/freed-by-another-graph-before-the-launch", "double-free"),
     // Something else is meant.
     ("rules/capture-begun-twice", "capture-state"),
-    ("rules/captured-event-synchronized", "capture-unsupported"),
+    ("rules/captured-event-synchronized", "captured-event"),
+    ("rules/captured-event-waited-for-outside", "captured-event"),
     ("rules/captures-merged", "capture-merge"),
     ("rules/edge-in-a-circle", "graph-refused"),
     ("rules/import-after-the-owners-free", "unknown-name"),

@@ -85,6 +85,7 @@ impl Kind {
             Kind::CaptureUnsupported | Kind::CaptureForeignFree => Edit::OutsideCapture,
             Kind::ExternalOutsideCapture => Edit::Internal,
             Kind::UnknownName => return Err("what is meant by the name, only the program knows"),
+            Kind::CapturedEvent => return Err("after which work it is to be recorded again, only the program knows"),
             Kind::WrongDevice => return Err("which device the event is for, only the program knows"),
             Kind::Aliased => return Err("whether it is to be read or written, only the program knows"),
             Kind::CaptureMerge => return Err("which of the captures is meant, only the program knows"),
@@ -100,9 +101,6 @@ impl Finding {
     /// # Errors
     /// Why nothing can be said that would.
     pub fn edit(&self) -> Result<Edit, &'static str> {
-        if let Some(why) = self.undecided {
-            return Err(why);
-        }
         match self.kind.edit()? {
             Edit::Order if self.earlier.is_none() => {
                 Err("nothing allocates it: which memory is meant, only the program knows")

@@ -281,8 +281,6 @@ pub struct Finding {
     pub notes: Vec<String>,
     /// What to change, where no order is missing: see [`help`](Self::help).
     pub(super) advice: String,
-    /// Why no edit can be named, where the rule by itself would have one.
-    pub(super) undecided: Option<&'static str>,
 }
 
 impl Finding {
@@ -300,7 +298,6 @@ impl Finding {
             known: None,
             notes: Vec::new(),
             advice: advice.into(),
-            undecided: None,
         }
     }
 

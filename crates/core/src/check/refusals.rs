@@ -147,8 +147,8 @@ impl Checker {
                 (Kind::CaptureUnsupported, "do it before or after the capture".to_owned())
             }
             CaptureError::CapturedEvent(_) => (
-                Kind::CaptureUnsupported,
-                "record the event again, outside of the capture, behind the work that is meant".to_owned(),
+                Kind::CapturedEvent,
+                "record the event again outside of the capture, after the work that is meant".to_owned(),
             ),
             _ => (Kind::CaptureState, "end the capture where it began, and once".to_owned()),
         };
@@ -184,9 +184,6 @@ impl Checker {
             other => other.to_string(),
         };
         let mut finding = Finding::new(kind, sentence, help);
-        if matches!(error, CaptureError::CapturedEvent(_)) {
-            finding.undecided = Some("which work is meant, only the program knows");
-        }
         finding.earlier = self.capture_begun(stream).map(|begun| self.side(call, begun, "captured"));
         if let CaptureError::Unjoined { stream, .. } = error
             && let Some((verb, op, place)) = self.time.stream(stream).and_then(|stream| stream.newest(u64::MAX))

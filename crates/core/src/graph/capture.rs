@@ -111,7 +111,7 @@ pub enum CaptureError {
     #[error("the legacy default stream is used while {0}, a blocking stream, is being captured")]
     Implicit(StreamId),
     /// `CAPTURED_EVENT` (907): the event stands for a node, not for work that runs.
-    #[error("the event was recorded in {0}: it stands for a node and is never over")]
+    #[error("the event was recorded in {0}: it stands for a node and never completes")]
     CapturedEvent(CaptureId),
     /// `STREAM_CAPTURE_WRONG_THREAD` (908): begun by another thread, not relaxed.
     #[error("{0} was begun by another thread")]

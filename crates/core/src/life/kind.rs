@@ -56,6 +56,8 @@ pub enum Kind {
     CaptureIsolation,
     /// Something that cannot be captured: a synchronisation, a query, immediate memory, the legacy default stream.
     CaptureUnsupported,
+    /// An event that was recorded in a capture is waited for, synchronised or queried as if its work ran.
+    CapturedEvent,
     /// Two captures would be merged.
     CaptureMerge,
     /// Memory that is no graph's is freed in a capture.
@@ -99,6 +101,7 @@ impl Kind {
         Kind::CaptureUnjoined,
         Kind::CaptureIsolation,
         Kind::CaptureUnsupported,
+        Kind::CapturedEvent,
         Kind::CaptureMerge,
         Kind::CaptureForeignFree,
         Kind::CaptureState,
@@ -153,6 +156,7 @@ impl Kind {
             Kind::CaptureUnjoined => "capture-unjoined",
             Kind::CaptureIsolation => "capture-isolation",
             Kind::CaptureUnsupported => "capture-unsupported",
+            Kind::CapturedEvent => "captured-event",
             Kind::CaptureMerge => "capture-merge",
             Kind::CaptureForeignFree => "capture-foreign-free",
             Kind::CaptureState => "capture-state",

@@ -25,10 +25,10 @@ pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
                 CaptureRule::Unjoined { .. } => Kind::CaptureUnjoined,
                 CaptureRule::Isolation(_) => Kind::CaptureIsolation,
                 CaptureRule::Merge { .. } => Kind::CaptureMerge,
-                CaptureRule::Unsupported { .. }
-                | CaptureRule::Implicit(_)
-                | CaptureRule::LegacyStream
-                | CaptureRule::CapturedEvent(_) => Kind::CaptureUnsupported,
+                CaptureRule::CapturedEvent(_) => Kind::CapturedEvent,
+                CaptureRule::Unsupported { .. } | CaptureRule::Implicit(_) | CaptureRule::LegacyStream => {
+                    Kind::CaptureUnsupported
+                }
                 _ => Kind::CaptureState,
             },
             millpond::error::CaptureError::Uncapturable { .. } => Kind::CaptureUnsupported,
