@@ -206,6 +206,12 @@ pub enum DriverError {
         /// The call that was refused. The capture goes on.
         call: &'static str,
     },
+    /// The call would never return: what it waits for comes after the work that calls, or nothing can run any more.
+    #[error("{call}: the mark waits for the work that blocks on it")]
+    Deadlock {
+        /// The call that was refused.
+        call: &'static str,
+    },
     /// A kernel faulted or panicked; nothing more will run on this device.
     #[error("the device is lost: {reason}")]
     Lost {

@@ -46,7 +46,7 @@ pub use contract::{
 pub use cuda::{CudaConfig, CudaDriver};
 pub use failures::Failures;
 pub use graphs::{Node, NodeWork, RawExec, RawGraph, Repeated};
-pub use host::{HostConfig, HostDriver, STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item};
+pub use host::{HostConfig, HostDriver, STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item, is_in_item};
 pub use peers::{Fence, HeldMemory, HostFence, HostWaiter, Peer, PeerAccess, Waiter};
 pub use prefetch::prefetch;
 pub use sim::{Call, Completion, SimConfig, SimDriver, Violation, Watch, WorkCall};

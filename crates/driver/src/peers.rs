@@ -83,6 +83,15 @@ impl Waiter {
         Self { device, stream }
     }
 
+    /// Wakes no stream: a seeded device runs the work before a mark where any waiter is parked there.
+    pub fn none() -> Self {
+        struct Nothing;
+        impl HostWaiter for Nothing {
+            fn wake(self: Arc<Self>, _stream: u64) {}
+        }
+        Self { device: Weak::<Nothing>::new(), stream: 0 }
+    }
+
     /// Wakes the stream, where its device is still there. Not under a lock: the device may end by it.
     pub fn wake(self) {
         if let Some(device) = self.device.upgrade() {

@@ -24,7 +24,7 @@ use std::time::Duration;
 use memory::Memory;
 use millpond_core::units::{GIB, MIB};
 use streams::{Abroad, Execute, Packed, Refusal, Streams, is_worker};
-pub use streams::{STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item};
+pub use streams::{STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item, is_in_item};
 
 use crate::ledger::failed;
 use crate::{
@@ -357,7 +357,7 @@ fn explain(call: &'static str, handle: u64, why: Refusal) -> DriverError {
         Refusal::UnknownStream => DriverError::UnknownHandle { call, what: "stream", handle },
         Refusal::UnknownMark => DriverError::UnknownHandle { call, what: "mark", handle },
         Refusal::Full => failed(call, format!("{STREAMS_MAX} streams are open")),
-        Refusal::Stuck => failed(call, "the mark waits for the work that blocks on it"),
+        Refusal::Stuck => DriverError::Deadlock { call },
         Refusal::Spent => failed(call, why.to_string()),
         Refusal::Lost(reason) => DriverError::Lost { reason },
     }

@@ -39,7 +39,7 @@ pub(crate) fn is_worker() -> bool {
 
 /// Whether the calling thread runs work of any device: nothing that it waits for may need it.
 pub(super) fn is_at_work() -> bool {
-    is_worker() || ITEMS.try_with(|items| !items.borrow().is_empty()).unwrap_or(false)
+    is_worker() || is_in_item()
 }
 
 /// Whether the calling thread runs an item that the mark covers.
@@ -48,12 +48,17 @@ pub(super) fn runs_before(device: usize, mark: Packed) -> bool {
     ITEMS.try_with(|items| items.borrow().iter().any(covers)).unwrap_or(false)
 }
 
+/// Whether the calling thread runs an item of a host device.
+pub fn is_in_item() -> bool {
+    ITEMS.try_with(|items| !items.borrow().is_empty()).unwrap_or(false)
+}
+
 /// Drops a value once the item of a host device that the calling thread runs has completed, and its stream is with
 /// another thread; at once where the thread runs none. So the drop may wait for work, also for that of the item's own
 /// stream.
 pub fn drop_after_item(value: Payload) {
     let mut value = Some(value);
-    if ITEMS.try_with(|items| !items.borrow().is_empty()).unwrap_or(false) {
+    if is_in_item() {
         let _ = LEFT.try_with(|left| left.borrow_mut().extend(value.take()));
     }
     drop(value);
