@@ -4,6 +4,10 @@
 //! goes on to use it. Departure, as `std::thread::scope`: there is no guard; a closure gets the scope, and the call
 //! that runs that closure waits, also where it panics. The kernel is given to the stream as if it borrowed nothing.
 //!
+//! A kernel may launch into its own scope, so that one wait for the stream is not enough: it is waited for until all
+//! counts are back. Work of a stream must not wait for that stream: a scope that is opened within a kernel first waits
+//! for what the stream has, which says so, with nothing borrowed yet.
+//!
 //! Invariant **scoped**: a kernel of the scope, with all that it captures, is dropped before its count is given back,
 //! and the scope returns only once all counts are back. Kernels run once or are dropped unrun: where the launch is
 //! refused, at once; where the device is lost, by the device (lost-for-good).
@@ -14,13 +18,17 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Thread;
+use std::time::Duration;
 
-use millpond_driver::{Driver, Task, process};
+use millpond_driver::{Driver, DriverError, Task, is_in_item, process};
 
 use crate::clock::mark::Mark;
 use crate::names::error::Result;
 use crate::state::access::{self, Access};
 use crate::stream::handle::Stream;
+
+/// How long the scope sleeps until it looks whether a kernel has launched another.
+const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
 /// The launches of a [`Stream::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
@@ -44,14 +52,26 @@ struct Pending {
 }
 
 impl Pending {
-    fn wait(&self) {
-        while self.count.load(Ordering::Acquire) > 0 {
+    /// Waits until all kernels are dropped. What they borrow must not end before them: where they never will be,
+    /// nothing is left but to abort.
+    fn wait(&self, stream: &Stream) {
+        while self.is_used() {
             if process::is_forked() {
-                // No thread runs the kernels here, and what they borrow must not end before them.
+                // No thread runs the kernels here.
                 std::process::abort();
             }
-            std::thread::park();
+            if let Err(error @ DriverError::Deadlock { .. }) = stream.run_out() {
+                eprintln!("millpond: a scope cannot end, for its launches wait for the kernel that it is in: {error}");
+                std::process::abort();
+            }
+            if self.is_used() {
+                std::thread::park_timeout(LOOK_AGAIN);
+            }
         }
+    }
+
+    fn is_used(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
     }
 }
 
@@ -125,20 +145,24 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// What the closure returns; else as of [`synchronize`](Self::synchronize).
+    /// What the closure returns; else as of [`synchronize`](Self::synchronize). Within a kernel of the same stream, or
+    /// of one that the stream waits for, the closure is not called: the scope would wait for itself.
+    ///
+    /// # Aborts
+    /// On a host device, where the closure makes the stream wait for the kernel that it is called in, and launches
+    /// behind that.
     #[track_caller]
     pub fn scope<'env, T>(
         &self,
         launches: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<T>,
     ) -> Result<T> {
+        if is_in_item() {
+            self.run_out()?;
+        }
         let pending = Arc::new(Pending { count: AtomicUsize::new(0), owner: std::thread::current() });
         let scope = Scope { stream: self.clone(), pending: Arc::clone(&pending), scope: PhantomData, env: PhantomData };
         let launched = catch_unwind(AssertUnwindSafe(|| launches(&scope)));
-        let is_used = pending.count.load(Ordering::Acquire) > 0;
-        if is_used {
-            self.run_out();
-        }
-        pending.wait();
+        pending.wait(self);
         let done = launched.unwrap_or_else(|panic| resume_unwind(panic))?;
         self.synchronize()?;
         Ok(done)
@@ -146,11 +170,9 @@ impl Stream {
 
     /// Waits for what the device has in the stream, whether or not the program captures it now: where no threads run
     /// the streams, those who wait do. What a lost device has not run it has dropped.
-    fn run_out(&self) {
+    fn run_out(&self) -> millpond_driver::Result<()> {
         let (context, raw) = (&self.shared.context, self.shared.raw);
-        if let Ok(mark) = context.driver.mark(raw) {
-            let mark = Mark::new(mark, &context.driver);
-            let _ = context.driver.block_on(mark.raw);
-        }
+        let mark = Mark::new(context.driver.mark(raw)?, &context.driver);
+        context.driver.block_on(mark.raw)
     }
 }
