@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use millpond_core::share::EventGrant;
-use millpond_driver::{Driver, MarkName, RawMark, RawStream, StreamFlags, Work};
+use millpond_driver::{Driver, Fence, MarkName, RawMark, RawStream, StreamFlags, Waiter, Work};
 
 use super::socket;
 use crate::clock::mark::Mark;
@@ -75,7 +75,13 @@ impl Announced {
         let announced = run_alone(context, before, Some(Box::new(move || drop(over))));
         let named = named.map(|(mark, name)| (name, Named { line, mark }));
         match announced {
-            Ok(_) => Ok((theirs, named)),
+            Ok(mark) => {
+                // A seeded device runs work only where a thread waits. One that is lost has dropped the closure.
+                if let Ok(Fence::Host(fence)) = mark.fence() {
+                    let _ = fence.park(Waiter::none());
+                }
+                Ok((theirs, named))
+            }
             Err(error) => {
                 named.into_iter().for_each(|(_, named)| named.forget(context));
                 Err(error)

@@ -49,7 +49,7 @@ impl Event {
     /// [`ShareError`]: it is an event of a capture; it comes after work of more than 4096 streams; the system refused.
     pub fn export(&self) -> Result<Ticket> {
         let At::Live { snapshot, mark, context } = &self.at else {
-            let why = "it is an edge of a graph that is being captured";
+            let why = "it was recorded in a capture, and stands for a node of that graph";
             return Err(ShareError::NotExportable { what: "the event".into(), why }.into());
         };
         let context = &context.arc();

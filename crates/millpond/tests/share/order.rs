@@ -1,9 +1,13 @@
 //! What is refused between processes, with both sides named, and what makes it right.
 
-use millpond::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use millpond::check::{Finding, Kind};
+use millpond::config::Schedule;
 use millpond::error::Nearest;
 use millpond::pool::PeerAccess;
+use millpond::{Device, Error, HostConfig};
 
 use crate::{Side, eventually, fill, import, is_filled};
 
@@ -306,5 +310,21 @@ fn devices_of_one_process_name_their_chains_alike() {
         there.stream.wait(&other.stream.record().unwrap()).unwrap();
         follow(&here.stream, &there.stream);
         assert!(is_filled(&here.stream, &imported, 4).unwrap());
+    }
+}
+
+/// A seeded device runs work only where a thread waits: an importer counts.
+#[test]
+fn an_event_of_a_seeded_device_completes() {
+    let seeded = || Side::of(Device::host(HostConfig::default().schedule(Schedule::Seeded(3))).unwrap());
+    let (here, there) = (Side::new(), seeded());
+    for importer in [here, seeded()] {
+        let ran = Arc::new(AtomicU64::new(0));
+        let kernel = Arc::clone(&ran);
+        there.stream.launch((), move |()| _ = kernel.fetch_add(1, Ordering::SeqCst)).unwrap();
+        let ticket = there.stream.record().unwrap().export().unwrap();
+        importer.stream.wait(&importer.device.import_event(&ticket).unwrap()).unwrap();
+        importer.stream.synchronize().unwrap();
+        assert_eq!(ran.load(Ordering::SeqCst), 1);
     }
 }
