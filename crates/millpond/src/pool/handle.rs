@@ -88,7 +88,7 @@ impl Pool {
         let is_apart = self.shared.is_apart;
         let config = crate::PoolConfig { max_bytes, ..self.config() };
         let core = config.to_core(self.shared.context.properties.granularity, is_apart)?;
-        self.shared.lock().pool.set_max_bytes(core.max_bytes);
+        self.shared.lock().set_max_bytes(core.max_bytes);
         Ok(())
     }
 

@@ -187,9 +187,15 @@ impl Heap {
         self.returned += 1;
     }
 
-    /// How many blocks have come back so far.
+    /// How many blocks have come back so far, and how often there was room anew.
     pub(crate) fn returned(&self) -> u64 {
         self.returned
+    }
+
+    /// The most memory from now on. A request that was refused may find room by it.
+    pub(crate) fn set_max_bytes(&mut self, max_bytes: u64) {
+        self.pool.set_max_bytes(max_bytes);
+        self.returned += 1;
     }
 
     /// Blocks that a chain freed return from its shelf.

@@ -55,8 +55,8 @@ impl Drop for Shortage {
 /// What a device's pools had at a moment.
 pub(crate) struct Supply {
     device: u32,
-    /// How many blocks the heaps had got back. A pool that goes takes its number along: any change says that memory
-    /// came back.
+    /// How many blocks the heaps had got back, and how often limits were set. A pool that goes takes its number along:
+    /// any change says that there may be room.
     returned: u64,
     /// The ends of the streams that had not come so far.
     in_flight: Vec<Point>,
@@ -96,9 +96,9 @@ impl Context {
 
 impl Pool {
     /// Waits until a request that was refused for [lack of memory](crate::Error::OutOfMemory) may be served: until
-    /// something of the device's pools is freed, or work that was in flight completes, so that memory under it can be
-    /// moved. What was freed since this thread's last refusal counts, so that no wakeup is lost. False where the time
-    /// is up first.
+    /// something of the device's pools is freed, a limit is set anew, or work that was in flight completes, so that
+    /// memory under it can be moved. What happened since this thread's last refusal counts, so that no wakeup is lost.
+    /// False where the time is up first.
     ///
     /// Nothing is kept for the caller: it asks again, and may be refused again.
     ///

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use millpond::config::{ReusePolicy, Schedule};
-use millpond::{Buffer, Device, Error, HostConfig, MIB, PoolConfig};
+use millpond::{Buffer, Device, Error, HostConfig, MIB, PoolConfig, Result, Scope};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(5);
@@ -44,6 +44,25 @@ fn a_wait_for_memory_ends_with_a_free_or_its_time() {
         assert!(waits.join().unwrap().unwrap());
     });
     assert!(begun.elapsed() < LONG);
+}
+
+/// A request that was refused by the limit finds room where the limit is raised.
+#[test]
+fn a_wait_for_memory_ends_with_a_raised_limit() {
+    let device = device(Schedule::Parallel);
+    let pool = device.pool(PoolConfig::default().max_bytes(4 * MIB)).unwrap();
+    let stream = device.stream().unwrap();
+    let x = stream.alloc::<u8>(&pool, 4 << 20).unwrap();
+    let _ = stream.alloc::<u8>(&pool, 4096).unwrap_err();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            std::thread::sleep(SHORT);
+            pool.set_max_bytes(None).unwrap();
+        });
+        assert!(pool.wait_for_memory(LONG).unwrap());
+    });
+    stream.free(stream.alloc::<u8>(&pool, 4096).unwrap()).unwrap();
+    stream.free(x).unwrap();
 }
 
 /// Memory under work in flight may be moved once that has completed.
@@ -193,4 +212,48 @@ fn a_scope_in_a_capture_refuses_its_launches() {
         })
         .unwrap();
     assert_eq!(graph.len(), 1);
+}
+
+/// A kernel may launch into its own scope: where the schedule has no threads, only the scope can run that.
+#[test]
+fn a_kernel_launches_into_its_scope() {
+    for schedule in [Schedule::Parallel, Schedule::Seeded(7)] {
+        let stream = device(schedule).stream().unwrap();
+        let ran = AtomicU32::new(0);
+        stream.scope(|scope| nested(scope, &ran, 40)).unwrap();
+        assert_eq!(ran.into_inner(), 41);
+    }
+}
+
+fn nested<'scope>(scope: &'scope Scope<'scope, '_>, ran: &'scope AtomicU32, deeper: u32) -> Result<()> {
+    scope.launch((), move |()| {
+        ran.fetch_add(1, Ordering::Relaxed);
+        if deeper > 0 {
+            nested(scope, ran, deeper - 1).unwrap();
+        }
+    })
+}
+
+/// A scope within a kernel of its own stream could not end: it does not begin. One of another stream's kernel does.
+#[test]
+fn a_scope_in_a_kernel_of_its_stream_is_refused() {
+    for schedule in [Schedule::Parallel, Schedule::Seeded(9)] {
+        let device = device(schedule);
+        let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+        let (own, apart) = (stream.clone(), other.clone());
+        let (say, said) = std::sync::mpsc::channel();
+        let kernel = move |()| {
+            let (mut here, mut there) = (0, 0);
+            let refused = own.scope(|scope| scope.launch((), |()| here = 1));
+            let served = apart.scope(|scope| scope.launch((), |()| there = 1));
+            say.send((refused, served, here, there)).unwrap();
+        };
+        stream.launch_once((), kernel).unwrap();
+        stream.synchronize().unwrap();
+        let (refused, served, here, there) = said.recv().unwrap();
+        let refused = refused.unwrap_err().report().to_string();
+        assert!(refused.contains("waits for the work that blocks on it"), "{refused}");
+        assert!(served.is_ok(), "{served:?}");
+        assert_eq!((here, there), (0, 1));
+    }
 }
