@@ -47,7 +47,11 @@ use std::fmt;
 
 use millpond_core::check::{Checker, Finding, Kind, Settings};
 use millpond_core::ids::AllocId;
-use millpond_core::op::{Names, Op, Ops};
+use millpond_core::op::{Names, Op, Ops, Visible};
+
+/// So many characters of a message are shown of its beginning and of its end, where it is longer: its words are there.
+const SHOWN_FIRST: usize = 400;
+const SHOWN_LAST: usize = 100;
 
 /// Why a text is no program: the line, what is wrong with it, and what would be right.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,7 +66,18 @@ pub struct Refusal {
 
 impl Refusal {
     fn new(line: u32, what: impl Into<String>, help: impl Into<String>) -> Self {
-        Refusal { line, what: what.into(), help: help.into() }
+        Refusal { line, what: shown(&what.into()), help: shown(&help.into()) }
+    }
+}
+
+/// What quotes a hostile text must neither reach the terminal as it is nor fill it.
+fn shown(text: &str) -> String {
+    let shown = Visible(text).to_string();
+    let at = |place: usize| shown.char_indices().nth(place).map(|(at, _)| at);
+    let count = shown.chars().count();
+    match (at(SHOWN_FIRST), at(count.saturating_sub(SHOWN_LAST))) {
+        (Some(first), Some(last)) if first < last => format!("{}...{}", &shown[..first], &shown[last..]),
+        _ => shown,
     }
 }
 

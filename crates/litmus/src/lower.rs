@@ -215,8 +215,7 @@ impl Lower {
             && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && !WORDS.contains(&name);
         if !is_name {
-            return self
-                .refuse(format!("`{name}` cannot be a name"), "begin with a letter, and take no word of the language");
+            return self.refuse(format!("`{name}` cannot be a name"), NAMES);
         }
         match self.symbols.get(name) {
             Some(old) if std::mem::discriminant(old) != std::mem::discriminant(&symbol) => {
@@ -363,6 +362,10 @@ fn closing(lines: &[Line], open: usize, end: usize) -> Result<usize, Refusal> {
     }
     Err(Refusal::new(lines[open].number, "a `repeat` without its end", "end it with `end repeat`"))
 }
+
+/// What may be a name.
+const NAMES: &str =
+    "take ASCII letters, digits, `_`, `-`, `.` and `'`, a letter or `_` first, and no word of the language";
 
 /// Words that cannot be names.
 const WORDS: &[&str] =

@@ -112,6 +112,18 @@ mod tests {
         assert_eq!(one("\n\n edge a->b in g").number, 3);
     }
 
+    /// What a hostile text holds reaches no terminal as it is, and does not fill it.
+    #[test]
+    fn what_is_quoted_is_visible_and_short() {
+        let refused = |text: &str| crate::Program::parse(text).unwrap_err().to_string();
+        let escaped = refused("foo\u{1b}[31m bar\u{202e}");
+        assert!(escaped.contains("`foo\\u{1b}[31m bar\\u{202e}` is no statement"), "{escaped}");
+        let named = refused("stream a\u{1b}b");
+        assert!(named.contains("`a\\u{1b}b` cannot be a name"), "{named}");
+        let long = refused(&"x".repeat(100_000));
+        assert!(long.len() < 1000 && long.contains("xx` is no statement"), "{} bytes", long.len());
+    }
+
     #[test]
     fn marks_are_checked() {
         assert!(lines("free s a !! no-such-rule").unwrap_err().help.contains("use-before-alloc"));

@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 pub use memory::{Access, Act, Memory, Part, Reach, Space};
 pub use node::{CaptureMode, NodeOp};
 pub use place::{Name, Names, Place};
-pub use quoted::Quoted;
+pub use quoted::{Quoted, Visible};
 
 use crate::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId};
 

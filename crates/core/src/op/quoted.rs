@@ -12,13 +12,29 @@ impl fmt::Display for Quoted<'_> {
         for c in self.0.chars() {
             match c {
                 '`' => f.write_str("\\`")?,
-                // Line and paragraph separators end lines as well; marks of direction would turn what follows.
-                '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => write!(f, "{}", c.escape_unicode())?,
-                c if c.is_control() => write!(f, "{}", c.escape_default())?,
-                c => f.write_char(c)?,
+                c => write_visible(f, c)?,
             }
         }
         f.write_char('`')
+    }
+}
+
+/// Text from a file on one line, whatever is in it: as [`Quoted`], without backticks of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Visible<'a>(pub &'a str);
+
+impl fmt::Display for Visible<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| write_visible(f, c))
+    }
+}
+
+fn write_visible(f: &mut fmt::Formatter<'_>, c: char) -> fmt::Result {
+    match c {
+        // Line and paragraph separators end lines as well; marks of direction would turn what follows.
+        '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => write!(f, "{}", c.escape_unicode()),
+        c if c.is_control() => write!(f, "{}", c.escape_default()),
+        c => f.write_char(c),
     }
 }
 
