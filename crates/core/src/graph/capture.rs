@@ -67,7 +67,7 @@ pub enum CaptureError {
     #[error("{0} is not being captured")]
     NotCapturing(StreamId),
     /// `STREAM_CAPTURE_INVALIDATED` (901): something went wrong before.
-    #[error("{0} is invalid because of an earlier error; end it and begin anew")]
+    #[error("{0} is invalid because of an earlier error, and its end makes no graph: begin another")]
     Invalidated(CaptureId),
     /// `STREAM_CAPTURE_MERGE` (902): a wait would join two captures.
     #[error("{stream} is in {here}, and the event was recorded in {there}: captures cannot be merged")]

@@ -149,7 +149,8 @@ impl Graph {
         }
     }
 
-    /// A kernel (CUDA: `cudaGraphAddKernelNode`). Every launch runs it again.
+    /// A kernel (CUDA: `cudaGraphAddKernelNode`). Every launch runs it again. The closure is one for all instances
+    /// of the graph, and runs once at a time: two of them must not wait for each other in it.
     ///
     /// # Errors
     /// A bad dependency; one allocation written and used a second time; [`Invalid::NoClosures`] where the device is

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use millpond_core::check::{Act, Edge, Fault, Finding, History, Kind, Known, Site, Subject, Use};
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
-use millpond_core::op::Quoted;
+use millpond_core::op::{Place, Quoted};
 use millpond_core::order::Chain;
 use millpond_core::units::{Bytes, Range};
 
@@ -248,6 +248,7 @@ impl Allocation {
     pub(crate) fn describe(&self, life: &Life) -> String {
         let place = |site: Site| match site.place.to_string() {
             place if place.is_empty() => String::new(),
+            place if matches!(site.place, Place::Process(_)) => format!(" {place}"),
             place => format!(" at {place}"),
         };
         let name =

@@ -26,7 +26,7 @@ fn assert_spoiled(stream: &Stream) {
     // Nothing but its end is left.
     assert!(matches!(rule(visit(stream, ()).unwrap_err()), Rule::Invalidated(_)));
     let ended = stream.end_capture().unwrap_err();
-    assert!(ended.to_string().contains("end it and begin anew"), "{ended}");
+    assert!(ended.to_string().contains("its end makes no graph: begin another"), "{ended}");
     assert!(matches!(rule(ended), Rule::Invalidated(_)));
     visit(stream, ()).unwrap();
     stream.synchronize().unwrap();
