@@ -247,6 +247,15 @@ impl<'w> Thread<'w> {
         }
     }
 
+    /// A stream was asked how far it is. That submits nothing: where threads know apart, the stream learns nothing of
+    /// what this one knows, and what another thread does there next need not come after it.
+    pub(crate) fn asked(&self, line: &Line) {
+        match self.world.setting.separate {
+            true => drop(self.learned.take()),
+            false => self.publish(line),
+        }
+    }
+
     /// What comes before the end of the operation that was done last on a stream, given what it came after. Where
     /// others use the stream their operations may stand in between or behind, and which is not known.
     pub(crate) fn end_of(&self, line: &Line, knows: Clock) -> Clock {

@@ -129,7 +129,7 @@ impl Thread<'_> {
             let waited = held.stream.synchronize();
             self.judge("Stream::synchronize", Expect::Accepted, waited.as_ref().err());
             if waited.as_ref().err().is_none_or(was_recorded) {
-                self.publish(&held.line);
+                self.asked(&held.line);
             }
             if waited.is_ok() {
                 self.learn(held.line.device, &clock, "Stream::synchronize");
@@ -139,7 +139,7 @@ impl Thread<'_> {
             let idle = held.stream.is_idle();
             self.judge("Stream::is_idle", Expect::Accepted, idle.as_ref().err());
             if idle.as_ref().err().is_none_or(was_recorded) {
-                self.publish(&held.line);
+                self.asked(&held.line);
             }
             if idle == Ok(true) {
                 self.learn(held.line.device, &clock, "Stream::is_idle");
