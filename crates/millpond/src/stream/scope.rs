@@ -13,6 +13,7 @@
 //! refused, at once; where the device is lost, by the device (lost-for-good).
 
 use std::fmt;
+use std::io::Write;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -61,7 +62,9 @@ impl Pending {
                 std::process::abort();
             }
             if let Err(error @ DriverError::Deadlock { .. }) = stream.run_out() {
-                eprintln!("millpond: a scope cannot end, for its launches wait for the kernel that it is in: {error}");
+                // No panic by a closed standard error either: it would end what is borrowed.
+                let why = "a scope cannot end, for its launches wait for the kernel that it is in";
+                let _ = writeln!(std::io::stderr(), "millpond: {why}: {error}");
                 std::process::abort();
             }
             if self.is_used() {
@@ -145,12 +148,13 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// What the closure returns; else as of [`synchronize`](Self::synchronize). Within a kernel of the same stream, or
-    /// of one that the stream waits for, the closure is not called: the scope would wait for itself.
+    /// What the closure returns; else as of [`synchronize`](Self::synchronize). Within a kernel of the same stream the
+    /// closure is not called, and the error says that the scope would wait for itself; with a seeded schedule also within
+    /// a kernel that the stream waits for. With threads that waits for ever, as [`synchronize`](Self::synchronize) does.
     ///
     /// # Aborts
-    /// On a host device, where the closure makes the stream wait for the kernel that it is called in, and launches
-    /// behind that.
+    /// With a seeded schedule, where the closure makes the stream wait for the kernel that it is called in, and launches
+    /// behind that: the launches cannot run, and what they borrow must not end.
     #[track_caller]
     pub fn scope<'env, T>(
         &self,
