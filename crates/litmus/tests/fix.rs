@@ -71,6 +71,18 @@ fn loops_are_corrected() {
     assert_eq!(fixed.text.matches("fix").count(), 2, "one record and one wait\n{}", fixed.text);
 }
 
+/// A thousand readers that nothing orders before the free: an edge for each, in bounded work.
+#[test]
+fn many_sides_are_corrected() {
+    let streams = 0..1000;
+    let opened: String = streams.clone().map(|at| format!("stream t{at}\n")).collect();
+    let read: String = streams.map(|at| format!("wait t{at} e\nread t{at} a\n")).collect();
+    let text = format!("stream s\n{opened}a = alloc s 64\nrecord e s\n{read}free s a\n");
+    let fixed = fix(&text, &|settings| settings).expect("a program");
+    assert!(fixed.left.is_empty(), "{:?}", fixed.left);
+    assert_eq!(fixed.text.matches("wait s fix").count(), 1000);
+}
+
 /// What no edit puts right, with the first rule that is left.
 const LEFT: &[(&str, &str)] = &[
     // Memory that has no name any more, or not yet.

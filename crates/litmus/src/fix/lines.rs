@@ -53,6 +53,11 @@ impl Lines {
         self.lines.len()
     }
 
+    /// How many lines open a stream.
+    pub(super) fn streams(&self) -> usize {
+        self.lines.iter().filter(|line| line.text.trim_start().starts_with("stream ")).count()
+    }
+
     /// The number of a line in the text as it was given.
     pub(super) fn origin(&self, line: u32) -> Option<u32> {
         self.lines.get(line.checked_sub(1)? as usize)?.origin
