@@ -2,7 +2,7 @@
 //!
 //! Knows accesses and allocations; nothing of streams. Both ways of building end here.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Place, Subject};
@@ -16,8 +16,7 @@ use millpond_driver::DriverError;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::exec::ExecShared;
-use super::payload::{LatePlace, Payload};
+use super::grant::Grant;
 use crate::names::count::Count;
 use crate::names::error::{Invalid, Result};
 use crate::names::graph_error::GraphError;
@@ -31,6 +30,7 @@ use crate::state::named::Named;
 use crate::state::named::NodeName;
 use crate::state::node::MemAllocNode;
 use crate::stream::external::{EventNode, ExternalEvent};
+use crate::stream::payload::{LatePlace, Payload};
 use crate::stream::wanted::{Few, find_aliased};
 use crate::sync::garbage::{Garbage, Held};
 use crate::sync::locks::Mutex;
@@ -46,31 +46,6 @@ pub(crate) struct Resolved {
     pub(crate) late: Option<SmallVec<[LatePlace; 2]>>,
     /// The memory of each declared access that has any, and how far into it.
     named: SmallVec<[Option<(Memory, u64, bool)>; 4]>,
-}
-
-/// Says that a graph has free nodes, for as long as it or an exec of it lives.
-#[derive(Debug)]
-pub(crate) struct Grant {
-    pub(crate) graph: GraphId,
-    tracer: Option<Arc<Tracer>>,
-    /// Whether the graph is there, and not being captured.
-    is_there: AtomicBool,
-    /// What it adds to, where a capture goes on in a graph.
-    _former: Option<Arc<Grant>>,
-}
-
-impl Drop for Grant {
-    fn drop(&mut self) {
-        if let Some(tracer) = &self.tracer {
-            tracer.graph_closed(self.graph, *self.is_there.get_mut());
-        }
-    }
-}
-
-impl Grant {
-    fn new(graph: GraphId, tracer: Option<&Arc<Tracer>>, is_there: bool) -> Arc<Self> {
-        Arc::new(Self { graph, tracer: tracer.cloned(), is_there: is_there.into(), _former: None })
-    }
 }
 
 impl Resolved {
@@ -90,6 +65,10 @@ impl Resolved {
     }
 }
 
+/// An instance holds one of its own, so that its graph can see whether it is there.
+#[derive(Debug)]
+pub(crate) struct Instance;
+
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct Body {
@@ -97,6 +76,8 @@ pub(crate) struct Body {
     pub(crate) core: CoreGraph,
     /// By node.
     pub(crate) payloads: Vec<Payload>,
+    /// Whole graphs as nodes: they do what theirs do.
+    pub(crate) children: BTreeMap<NodeId, Arc<Body>>,
     pub(crate) arena: Arc<Arena>,
     /// Memory of the outside that nodes name.
     pub(crate) held: FxHashMap<AllocId, Arc<Allocation>>,
@@ -110,8 +91,8 @@ pub(crate) struct Body {
     pub(super) is_clone: bool,
     /// Whether some node has its addresses from each instance.
     pub(crate) has_late: bool,
-    /// The instance made last.
-    pub(crate) instance: Arc<Mutex<{ ranks::INSTANCE }, Weak<ExecShared>>>,
+    /// Whether the instance made last is there.
+    pub(crate) instance: Arc<Mutex<{ ranks::INSTANCE }, Weak<Instance>>>,
 }
 
 impl Body {
@@ -131,6 +112,7 @@ impl Body {
             context: Arc::clone(context),
             core: CoreGraph::new(id, context.properties.granularity, addressing),
             payloads: Vec::new(),
+            children: BTreeMap::new(),
             arena: Arena::new(context),
             held: FxHashMap::default(),
             grant: Grant::new(id, context.tracer.as_ref(), false),
@@ -147,7 +129,7 @@ impl Body {
     pub(crate) fn captured(&mut self) {
         self.is_in_capture = false;
         self.captured_on = None;
-        self.grant.is_there.store(true, Ordering::Relaxed);
+        self.grant.is_there();
     }
 
     /// The next nodes are captured on this stream.
@@ -181,9 +163,7 @@ impl Body {
 
     /// The same graph, to be captured into: the free nodes that it gets are forgotten if nothing comes of it.
     pub(crate) fn attempt(&self) -> Self {
-        let (graph, former) = (self.core.id(), Some(Arc::clone(&self.grant)));
-        let grant = Grant { graph, tracer: None, is_there: AtomicBool::new(true), _former: former };
-        Self { grant: Arc::new(grant), ..self.clone() }
+        Self { grant: Grant::attempt(&self.grant), ..self.clone() }
     }
 
     pub(crate) fn keep(&mut self, node: NodeId, payload: Payload) {
@@ -274,10 +254,7 @@ impl Body {
     }
 
     fn has_child(&self, graph: GraphId) -> bool {
-        self.payloads.iter().any(|payload| match payload {
-            Payload::Child(child) => child.core.id() == graph || child.has_child(graph),
-            _ => false,
-        })
+        self.children.values().any(|child| child.core.id() == graph || child.has_child(graph))
     }
 
     fn memory_named(&mut self, named: Named) -> Result<Memory> {
@@ -452,7 +429,8 @@ impl Body {
         child.check_limits("be a child graph")?;
         let core = Arc::new(child.core.clone());
         let node = self.core.add_child(dependencies, core, self.label(place))?;
-        self.keep(node, Payload::Child(Arc::clone(child)));
+        self.keep(node, Payload::Nothing);
+        self.children.insert(node, Arc::clone(child));
         if let Some(tracer) = self.node_tracer() {
             tracer.node(self.core.id(), dependencies, tracer.child(child.core.id()), place);
         }

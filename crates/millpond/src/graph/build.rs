@@ -11,8 +11,6 @@ use millpond_core::op::NodeOp;
 use millpond_driver::{DriverError, process};
 
 use super::body::Body;
-use super::exec::{GraphExec, Instantiate};
-use super::payload::Payload;
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::GraphError;
@@ -20,6 +18,7 @@ use crate::state::access::{Access, Read, Write};
 use crate::state::named::NodeName;
 use crate::state::node::{GraphNode, MemAllocNode};
 use crate::stream::external::{EventNode, ExternalEvent};
+use crate::stream::payload::Payload;
 use crate::sync::garbage::Garbage;
 use crate::trace::tracer::Tracer;
 
@@ -439,13 +438,5 @@ impl Graph {
             }
             _ => Err(GraphError::NoOutput.into()),
         }
-    }
-
-    /// Checks the graph and makes an instance of it that can be launched (CUDA: `cudaGraphInstantiate`).
-    ///
-    /// # Errors
-    /// [`GraphError::Faults`]: each wrong pair of nodes with the missing edge.
-    pub fn instantiate(&self, settings: Instantiate) -> Result<GraphExec> {
-        GraphExec::new(&self.body, settings)
     }
 }

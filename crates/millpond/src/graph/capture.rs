@@ -11,17 +11,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use millpond_core::check::Place;
 use millpond_core::graph::{
-    Access as NodeAccess, Addressing, CaptureId, CaptureMode, Captures, Graph as CoreGraph, GraphAllocId,
+    Access as NodeAccess, Addressing, CaptureId, CaptureMode, Graph as CoreGraph, GraphAllocId,
     GraphError as CoreError, Memory, NodeId, Uses,
 };
 use millpond_core::ids::StreamId;
 use millpond_driver::process;
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::body::{Body, Resolved};
 use super::build::Graph;
-use super::payload::Payload;
+use super::recording::{Open, Recording};
 use super::registry::Graphs;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
@@ -29,19 +28,10 @@ use crate::state::access::Access;
 use crate::state::session::{CapturedAt, Session};
 use crate::state::stream::State;
 use crate::stream::handle::Stream;
+use crate::stream::payload::Payload;
 use crate::sync::garbage::{Garbage, Held};
 use crate::sync::locks::{BiasedGuard, lock};
 use crate::sync::ranks;
-
-/// A graph that is being captured; its core is with the [`Captures`] meanwhile.
-#[derive(Debug)]
-struct Open {
-    session: Arc<Session>,
-    origin: StreamId,
-    body: Body,
-    /// What its nodes did to memory.
-    uses: Uses,
-}
 
 /// A capture that a node is added to.
 pub(crate) struct Adding<'a> {
@@ -72,13 +62,6 @@ impl Adding<'_> {
         let checked = self.uses.check_free(&mut self.body.core, self.tails, memory, &label);
         checked.map_err(|fault| GraphError::faults(self.body, &[*fault]).into())
     }
-}
-
-/// All captures of a device in progress.
-#[derive(Debug, Default)]
-pub(crate) struct Recording {
-    captures: Captures,
-    open: FxHashMap<CaptureId, Open>,
 }
 
 /// The core of a capture's graph, lent to the graph's body: it goes back however that ends.

@@ -11,7 +11,6 @@ use millpond_core::op::StreamKind;
 use millpond_core::units::Range;
 use millpond_driver::process;
 
-use super::payload::Payload;
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
@@ -28,6 +27,7 @@ use crate::stream::event::{At, Event};
 use crate::stream::external::{EventNode, ExternalEvent};
 use crate::stream::handle::Stream;
 use crate::stream::launch::To;
+use crate::stream::payload::Payload;
 use crate::sync::garbage::Garbage;
 use crate::sync::handle::Handle;
 use crate::sync::locks::{BiasedGuard, lock};

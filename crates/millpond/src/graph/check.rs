@@ -6,12 +6,13 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::check::{Act, Fault, Launch, Side, judge};
-use millpond_core::graph::{Demand, GraphAllocId, GraphId, LaunchRefused, NodeSite};
+use millpond_core::graph::{Demand, LaunchRefused, NodeSite};
 use millpond_core::units::Range;
 use smallvec::SmallVec;
 
 use super::events::{Waited, standing};
-use super::exec::{ExecShared, Output, Outside, Whose};
+use super::exec::ExecShared;
+use super::found::{Found, Founds, Output, Outside, Role, Whose, find};
 use super::last::Lasts;
 use super::memory::GraphMemory;
 use super::registry::Graphs;
@@ -21,30 +22,6 @@ use crate::state::allocation::{Allocation, Life, site};
 use crate::state::stream::{State, StreamShared};
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
-
-/// An allocation that a launch has to do with.
-#[derive(Debug)]
-pub(crate) struct Found {
-    allocation: Arc<Allocation>,
-    pub(super) role: Role,
-}
-
-/// What it is to the launch.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Role {
-    /// What it leaves live, by its place among the outputs.
-    Output(usize),
-    /// What it uses or frees, by its place among the outsides.
-    Outside(usize),
-}
-
-/// All of them, by number.
-#[derive(Debug, Default)]
-pub(crate) struct Founds {
-    pub(super) list: SmallVec<[Found; 4]>,
-    /// Outsides whose memory is not there: by their places, and whether no launch has begun it.
-    missing: SmallVec<[(usize, bool); 1]>,
-}
 
 /// Their lives, locked.
 pub(super) type Lives<'f> = SmallVec<[BiasedGuard<'f, { ranks::LIFE }, Life>; 16]>;
@@ -57,57 +34,6 @@ pub(super) struct Launching<'a> {
     pub(super) before: Lasts,
     /// What the wait nodes wait for.
     pub(super) waited: Waited,
-}
-
-/// What a launch has to do with; `named` finds what another graph's launch left.
-fn find(
-    outputs: &[Output],
-    outsides: &[Outside],
-    named: impl Fn(GraphId, GraphAllocId) -> Option<Arc<Allocation>>,
-) -> Result<Founds> {
-    let (mut found, mut missing) = (SmallVec::<[Found; 4]>::new(), SmallVec::new());
-    for (index, outside) in outsides.iter().enumerate() {
-        let allocation = match &outside.whose {
-            Whose::Held(allocation) => Arc::clone(allocation),
-            Whose::Node(graph, alloc) => match named(*graph, *alloc) {
-                Some(allocation) => allocation,
-                None => {
-                    missing.push((index, true));
-                    continue;
-                }
-            },
-        };
-        found.push(Found { allocation, role: Role::Outside(index) });
-    }
-    let output =
-        |(index, it): (usize, &Output)| Found { allocation: Arc::clone(&it.allocation), role: Role::Output(index) };
-    found.extend(outputs.iter().enumerate().map(output));
-    found.sort_by_key(|found| found.allocation.id);
-    let same = |pair: &[Found]| pair[0].allocation.id == pair[1].allocation.id;
-    if found.windows(2).any(same) {
-        // Two lives of one allocation, one of which has ended.
-        found.retain(|found| {
-            let Role::Outside(index) = found.role else { return true };
-            let (outside, generation) = (&outsides[index], found.allocation.life().generation);
-            let is_there = outside.lives.iter().all(|life| *life == generation);
-            if !is_there {
-                missing.push((index, false));
-            }
-            is_there
-        });
-    }
-    match found.windows(2).any(same) {
-        // The owner and a node's name of one allocation: which of the two is meant?
-        true => Err(Invalid::Stale.into()),
-        false => Ok(Founds { list: found, missing }),
-    }
-}
-
-impl Found {
-    /// What every launch has to do with; none where that is to be found at each launch.
-    pub(super) fn always(outputs: &[Output], outsides: &[Outside]) -> Option<Founds> {
-        find(outputs, outsides, |_, _| None).ok().filter(|found| found.missing.is_empty())
-    }
 }
 
 impl ExecShared {

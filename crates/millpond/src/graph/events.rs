@@ -16,13 +16,13 @@ use millpond_core::order::{Base, Knows, Snapshot};
 use smallvec::SmallVec;
 
 use super::last::Last;
-use super::payload::Payload;
 use super::program::Program;
 use crate::clock::mark::Mark;
 use crate::clock::progress::{LaunchEnd, Progress};
 use crate::state::context::Context;
 use crate::stream::event::Record;
 use crate::stream::external::ExternalEvent;
+use crate::stream::payload::Payload;
 use crate::sync::locks::lock;
 
 /// See the module.

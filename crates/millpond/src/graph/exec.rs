@@ -10,8 +10,7 @@ use std::sync::atomic::Ordering;
 use bytemuck::Pod;
 use millpond_core::check::Act;
 use millpond_core::graph::{
-    Addressing, ArenaKey, Demand, Draft, Exec as CoreExec, GraphAllocId, GraphId, Lanes, Mark, Memory, NodeId,
-    NodeSite, Refusal,
+    Addressing, ArenaKey, Draft, Exec as CoreExec, GraphAllocId, GraphId, Lanes, Memory, NodeSite, Refusal,
 };
 use millpond_core::ids::AllocId;
 use millpond_core::units::Range;
@@ -19,22 +18,24 @@ use millpond_driver::{Driver, RawStream, StreamFlags, process};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
-use super::body::{Body, Grant};
+use super::body::{Body, Instance};
 use super::build::Graph;
-use super::check::{Found, Founds};
 use super::events::Events;
 use super::family::Family;
+use super::found::{Found, Founds, Marks, Output, Outside, Whose};
+use super::grant::Grant;
 use super::last::Last;
-use super::native::Native;
+use super::native_nodes::native_of;
 use super::program::{Program, check_addresses};
-use super::submit::TRIES;
 use super::traced::TracedExec;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::GraphError;
+use crate::pool::shell::TRIES;
 use crate::state::allocation::{Allocation, Origin};
 use crate::state::arena::Arena;
 use crate::state::context::Context;
 use crate::state::node::MemAllocNode;
+use crate::stream::native::Native;
 use crate::sync::handle::Handle;
 use crate::sync::locks::{Biased, lock};
 use crate::sync::ranks;
@@ -70,49 +71,6 @@ pub struct GraphExec {
     pub(crate) shared: Handle<ExecShared>,
 }
 
-/// An allocation that a launch leaves live.
-#[derive(Debug)]
-pub(crate) struct Output {
-    pub(crate) graph: GraphId,
-    pub(crate) alloc: GraphAllocId,
-    pub(crate) bytes: u64,
-    pub(crate) range: Range,
-    pub(crate) allocation: Arc<Allocation>,
-    /// Its alloc node.
-    pub(crate) node: NodeId,
-    pub(crate) name: Option<Arc<str>>,
-    /// What launches leave of its uses.
-    pub(crate) marks: Marks,
-}
-
-/// Memory of the outside, and what the graph does to it.
-#[derive(Debug)]
-pub(crate) struct Outside {
-    pub(crate) whose: Whose,
-    /// Which of its lives, where one is meant: every launch must find all of these there.
-    pub(crate) lives: SmallVec<[u64; 1]>,
-    /// What each launch must find right.
-    pub(crate) demands: SmallVec<[Demand; 2]>,
-    /// Which of all demands of the graph each is.
-    pub(crate) orders: SmallVec<[u32; 2]>,
-    /// The nodes of each, for people.
-    pub(crate) sites: SmallVec<[Box<[NodeSite]>; 1]>,
-    /// What it leaves.
-    pub(crate) marks: Marks,
-}
-
-/// Last acts on memory.
-pub(crate) type Marks = SmallVec<[Mark; 1]>;
-
-/// Whose memory.
-#[derive(Debug)]
-pub(crate) enum Whose {
-    /// An allocation outside of all graphs, or of an instance.
-    Held(Arc<Allocation>),
-    /// What a launch of another graph left, whichever launch was the last.
-    Node(GraphId, GraphAllocId),
-}
-
 /// See the module.
 pub(crate) struct ExecShared {
     pub(crate) context: Arc<Context>,
@@ -139,6 +97,7 @@ pub(crate) struct ExecShared {
     /// What a trace knows it as.
     pub(crate) traced: Option<Arc<TracedExec>>,
     pub(crate) run: Biased<{ ranks::RUN }, Run>,
+    instance: Arc<Instance>,
     _grants: Vec<Arc<Grant>>,
 }
 
@@ -242,7 +201,7 @@ impl GraphExec {
         let outputs = outputs(context, &core, &family, room.as_ref(), old);
         let outsides = outsides(&core, &family);
         let arenas = arenas(context, &core, &family, room.as_ref());
-        let native = Native::of(context, &core, body, &arenas);
+        let native = native_of(context, &core, body, &arenas);
         let program = Arc::new(if native.is_some() { Program::default() } else { Program::new(&core, body) });
         let grants = family.grants();
         let mut shared = ExecShared {
@@ -263,6 +222,7 @@ impl GraphExec {
             auto_free: settings.auto_free_on_launch,
             traced: None,
             run: Biased::default(),
+            instance: Arc::new(Instance),
             _grants: grants,
         };
         // What is opened is closed again by the drop of what is there so far.
@@ -284,9 +244,8 @@ impl GraphExec {
         if shared.arenas.is_empty() && !shared.outsides.iter().any(|it| matches!(it.whose, Whose::Node(..))) {
             shared.make_ready_ahead(&mut shared.run.lock())?;
         }
-        let shared = Arc::new(shared);
-        *lock(&body.instance) = Arc::downgrade(&shared);
-        Ok(Self { shared: shared.into() })
+        *lock(&body.instance) = Arc::downgrade(&shared.instance);
+        Ok(Self { shared: Arc::new(shared).into() })
     }
 
     /// Takes over what the nodes of a graph of the same shape do (CUDA: `cudaGraphExecUpdate`): kernels, copies, fills,
@@ -334,6 +293,16 @@ impl GraphExec {
     /// Whether launches free what earlier ones left unfreed.
     pub fn auto_free_on_launch(&self) -> bool {
         self.shared.auto_free
+    }
+}
+
+impl Graph {
+    /// Checks the graph and makes an instance of it that can be launched (CUDA: `cudaGraphInstantiate`).
+    ///
+    /// # Errors
+    /// [`GraphError::Faults`]: each wrong pair of nodes with the missing edge.
+    pub fn instantiate(&self, settings: Instantiate) -> Result<GraphExec> {
+        GraphExec::new(&self.body, settings)
     }
 }
 

@@ -10,8 +10,8 @@ use millpond_core::graph::Addressing;
 use millpond_core::ids::{AllocId, GraphId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::body::{Body, Grant};
-use super::payload::Payload;
+use super::body::Body;
+use super::grant::Grant;
 use crate::state::allocation::Allocation;
 
 /// See the module.
@@ -34,11 +34,7 @@ impl<'a> Family<'a> {
         self.bodies.push(body);
         self.by_graph.entry(body.core.id()).or_insert(body);
         self.held.extend(body.held.iter().map(|(id, allocation)| (*id, allocation)));
-        for payload in &body.payloads {
-            if let Payload::Child(child) = payload {
-                self.gather(child);
-            }
-        }
+        body.children.values().for_each(|child| self.gather(child));
     }
 
     /// All of them.

@@ -14,16 +14,19 @@
 // | `capture` | a stream's calls become nodes |
 // | `captured` | what the verbs of a capturing stream do |
 // | `check` | whether a launch may be made |
+// | `device` | what the floors below ask of a device's graphs |
 // | `events` | external event nodes of an instance: order at the precision of nodes |
 // | `exec` | [`GraphExec`]: an instance, its lanes and its outputs |
 // | `fault` | what is wrong with its order, in words |
+// | `found` | the memory that a launch has to do with |
+// | `grant` | says that a graph has free nodes |
 // | `last` | the end of a launch, for the next one |
 // | `launch` | a launch as one point of a stream: checked, submitted, recorded |
 // | `limits` | what CUDA refuses, where the program asks for that |
 // | `memory` | physical memory of all graphs of a device |
-// | `native` | instances as graphs of the device's own |
-// | `payload` | what a node does when it runs |
+// | `native_nodes` | what an instance is as a graph of the device's own |
 // | `program` | what an instance submits, in order, on which lane |
+// | `recording` | the captures in progress |
 // | `registry` | what the graphs of a device share |
 // | `submit` | a program goes to the driver, lane by lane |
 // | `traced` | what a trace says of graphs |
@@ -35,17 +38,20 @@ mod build;
 mod capture;
 mod captured;
 mod check;
+mod device;
 mod events;
 mod exec;
 mod family;
 mod fault;
+mod found;
+mod grant;
 mod last;
 mod launch;
 mod limits;
 mod memory;
-mod native;
-mod payload;
+mod native_nodes;
 mod program;
+mod recording;
 mod registry;
 mod submit;
 mod traced;
@@ -62,5 +68,4 @@ pub use millpond_core::graph::CaptureMode;
 pub(crate) use body::Body;
 pub(crate) use exec::ExecShared;
 pub(crate) use memory::trim as trim_graph_memory;
-pub(crate) use payload::Payload;
 pub(crate) use registry::{Graphs, find_in_graphs};

@@ -12,10 +12,10 @@ use millpond_core::graph::{Exec as CoreExec, FlatNode, NodeId};
 use smallvec::SmallVec;
 
 use super::body::Body;
-use super::payload::Payload;
 use crate::names::error::Result;
 use crate::names::graph_error::GraphError;
 use crate::state::context::Context;
+use crate::stream::payload::Payload;
 
 /// No more queues run one graph: chains beyond share them.
 pub(crate) const LANES_MAX: usize = 16;
@@ -47,10 +47,9 @@ pub(crate) struct Program {
 fn find<'b>(body: &'b Body, origin: &[NodeId]) -> &'b Payload {
     let mut body = body;
     for node in origin {
-        match body.payloads.get(node.index()) {
-            Some(Payload::Child(child)) => body = child,
-            Some(found) => return found,
-            None => break,
+        match body.children.get(node) {
+            Some(child) => body = child,
+            None => return body.payloads.get(node.index()).unwrap_or(&Payload::Nothing),
         }
     }
     // An empty node that gathers a child's edges has the child's path.

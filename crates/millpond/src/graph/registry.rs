@@ -10,27 +10,23 @@ use std::sync::{Arc, Weak};
 use millpond_core::check::{Act, Use};
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
 use millpond_core::ids::AllocId;
-use millpond_core::op::Memory as TracedMemory;
-use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
 use rustc_hash::FxHashMap;
 
-use super::body::Grant;
-use super::capture::{Recording, drop_captured, name_captured};
-use super::memory::{Frees, GraphMemory, trim};
+use super::grant::Grant;
+use super::memory::{Frees, GraphMemory};
+use super::recording::Recording;
 use crate::names::error::{Invalid, Nearest, Result};
 use crate::names::graph_error::GraphError;
 use crate::names::stream_names::side;
-use crate::state::allocation::{Allocation, Life, Owned};
+use crate::state::allocation::{Allocation, Owned};
 use crate::state::arena::Arena;
 use crate::state::context::Context;
 use crate::state::named::NodeName;
 use crate::state::parts::Captured;
-use crate::state::parts::DeviceGraphs;
 use crate::state::session::Session;
-use crate::sync::locks::{BiasedGuard, Guard, Mutex, lock};
+use crate::sync::locks::{Guard, Mutex, lock};
 use crate::sync::ranks;
-use crate::trace::tracer::Tracer;
 
 /// So many spare ranges of addresses are kept.
 const SPARES: usize = 16;
@@ -80,7 +76,7 @@ pub(crate) struct Graphs {
     next_graph: AtomicU32,
     pub(crate) next_arena: AtomicU32,
     /// Whose addresses graphs have.
-    arenas: Mutex<{ ranks::ARENAS }, Vec<Weak<Arena>>>,
+    pub(super) arenas: Mutex<{ ranks::ARENAS }, Vec<Weak<Arena>>>,
     /// How many captures are in progress; nobody looks further where there are none.
     pub(crate) open: AtomicUsize,
     pub(crate) captures: Mutex<{ ranks::CAPTURES }, Recording>,
@@ -89,7 +85,7 @@ pub(crate) struct Graphs {
     /// Where it was freed last, of alloc nodes that an exec which is gone had.
     ended: Mutex<{ ranks::OUTPUTS_ENDED }, Ended>,
     /// The same by the number of the allocation.
-    numbers: Mutex<{ ranks::OUTPUT_NUMBERS }, FxHashMap<AllocId, Weak<Allocation>>>,
+    pub(super) numbers: Mutex<{ ranks::OUTPUT_NUMBERS }, FxHashMap<AllocId, Weak<Allocation>>>,
     /// What captures in progress have allocated.
     captured: Mutex<{ ranks::CAPTURED }, FxHashMap<AllocId, Arc<Allocation>>>,
     /// Which graph has the free node.
@@ -332,7 +328,7 @@ impl Graphs {
         lock(&self.spare).retain(|range| !give_back(*range));
     }
 
-    fn take_orphan(&self, allocation: &Arc<Allocation>) {
+    pub(super) fn take_orphan(&self, allocation: &Arc<Allocation>) {
         let mut orphans = lock(&self.orphans);
         let taken = orphans.as_mut().and_then(|orphans| {
             let at = orphans.iter().position(|orphan| Arc::ptr_eq(orphan, allocation))?;
@@ -354,56 +350,11 @@ impl Context {
     }
 }
 
-impl DeviceGraphs for Graphs {
-    fn freed(&self, allocation: &Arc<Allocation>, life: BiasedGuard<'_, { ranks::LIFE }, Life>, after: Frontier) {
-        self.frees.push(life.range, after);
-        drop(life);
-        self.take_orphan(allocation);
-    }
-
-    fn drop_captured(&self, session: &Arc<Session>, alloc: GraphAllocId) {
-        drop_captured(session, alloc);
-    }
-
-    fn name_captured(&self, session: &Arc<Session>, alloc: GraphAllocId, name: &Arc<str>) {
-        name_captured(session, alloc, name);
-    }
-
-    fn freed_at(&self, context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
-        freed_in_graphs(context, tracer, pointer)
-    }
-
-    fn trim(&self, context: &Context) -> Result<()> {
-        trim(context)
-    }
-
-    fn finish(&self, context: &Context) {
-        self.finish_closing(context);
-    }
-}
-
 impl Captured for Graphs {
     /// An allocation of a capture that goes on.
     fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>> {
         lock(&self.captured).get(&id).cloned()
     }
-}
-
-/// What a trace calls the memory of a graph that starts at `pointer` and is not live: its last life, or the alloc node
-/// that never had one.
-#[cold]
-fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
-    let all: Vec<_> = lock(&context.graphs().numbers).values().filter_map(Weak::upgrade).collect();
-    let had_life = all.iter().find_map(|allocation| {
-        let life = allocation.life();
-        let is_it = life.generation > 0 && life.freed.is_some() && life.range.start == pointer;
-        is_it.then(|| tracer.memory(allocation.id, life.generation))
-    });
-    had_life.or_else(|| {
-        let arenas: Vec<Arc<Arena>> = lock(&context.graphs().arenas).iter().filter_map(Weak::upgrade).collect();
-        let (graph, alloc) = arenas.iter().find_map(|arena| arena.node_from(pointer))?;
-        Some(tracer.alloc_node(graph, alloc))
-    })
 }
 
 /// The live allocation of a graph that starts at `pointer`.

@@ -13,13 +13,13 @@ use millpond_driver::{CopyKind, Driver, RawMark, RawStream, Work, drop_after_ite
 
 use super::events::Waited;
 use super::exec::{ExecShared, Run};
-use super::payload::{Kernel, Payload};
 use super::program::Step;
 use crate::clock::mark::Mark;
 use crate::names::error::{Error, Result};
-use crate::pool::shell;
+use crate::pool::shell::{self, TRIES};
 use crate::state::context::Context;
 use crate::state::stream::StreamShared;
+use crate::stream::payload::{Kernel, Payload};
 use crate::sync::locks::lock;
 
 /// What became of a program.
@@ -32,15 +32,15 @@ pub(crate) enum Submitted {
     Nothing(Error),
 }
 
-/// What must be done once work was submitted is tried so often where the driver refuses.
-pub(super) const TRIES: usize = 3;
-
 impl ExecShared {
     /// Gives the program to the driver.
     pub(crate) fn submit(&self, stream: &StreamShared, run: &mut Run, waited: &Waited) -> Submitted {
         let raw = stream.raw;
         if let Some(native) = &self.native {
-            return native.submit(&self.context, raw);
+            return match native.launch(&self.context, raw) {
+                Ok(()) => Submitted::Whole(Vec::new()),
+                Err(error) => Submitted::Nothing(error),
+            };
         }
         let driver = &*self.context.driver;
         run.marks.clear();
@@ -138,12 +138,7 @@ impl Drop for Launched {
 
 fn submit_step(context: &Context, lane: RawStream, step: &Step) -> Result<()> {
     match &step.payload {
-        Payload::Nothing
-        | Payload::Child(_)
-        | Payload::EventRecord(_)
-        | Payload::EventWait(_)
-        | Payload::Open
-        | Payload::Late(_) => Ok(()),
+        Payload::Nothing | Payload::EventRecord(_) | Payload::EventWait(_) | Payload::Open | Payload::Late(_) => Ok(()),
         Payload::Foreign(foreign) => foreign.launch(context, lane),
         Payload::Kernel(kernel) | Payload::HostFunction(kernel) => {
             let kernel = Launched(Some(Arc::clone(kernel)));

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use millpond_core::graph::NodeId;
 use millpond_driver::{Driver, RawStream};
 
-use super::native::Foreign;
-use super::payload::Payload;
-use super::submit::TRIES;
 use crate::names::error::Result;
 use crate::names::graph_error::CaptureError;
+use crate::pool::shell::TRIES;
 use crate::state::context::Context;
 use crate::state::stream::{State, StreamShared};
+use crate::stream::native::Foreign;
+use crate::stream::payload::Payload;
 use crate::sync::locks::lock;
 
 /// A stream of the device that captures, until this goes.

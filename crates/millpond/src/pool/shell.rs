@@ -15,6 +15,9 @@ use crate::state::context::Context;
 use crate::state::grants::open_mapping;
 use crate::state::pool::{Closing, Heap};
 
+/// What must be done once work was submitted is tried so often where the driver refuses.
+pub(crate) const TRIES: usize = 3;
+
 /// Takes the heap's steps one by one; at the first that fails the heap forgets the rest.
 pub(crate) fn apply_steps(context: &Context, heap: &mut Heap) -> Result<()> {
     while let Some(step) = heap.pool.next_step() {

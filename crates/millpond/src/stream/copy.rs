@@ -9,7 +9,6 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use millpond_driver::{CopyKind, DriverError};
 
-use crate::graph::Payload;
 use crate::names::error::{CaptureError, Invalid, Result};
 use crate::names::role::Ask;
 use crate::pool::handle::Pool;
@@ -18,6 +17,7 @@ use crate::state::access::{Read, Write};
 use crate::state::buffer::Buffer;
 use crate::stream::handle::Stream;
 use crate::stream::launch::To;
+use crate::stream::payload::Payload;
 
 impl Stream {
     /// Allocates memory and fills it with zeros, in stream order (CUDA: `cudaMallocAsync` and `cudaMemsetAsync`).

@@ -11,7 +11,6 @@ use bytemuck::Pod;
 use millpond_core::check::Use;
 use millpond_driver::{Driver, DriverError, RawStream, Task, Work};
 
-use crate::graph::Payload;
 use crate::names::count::Count;
 use crate::names::error::{CaptureError, Invalid, Result};
 use crate::pool::grants::Visit;
@@ -27,6 +26,7 @@ use crate::state::pool::PoolShared;
 use crate::state::refused::Refused;
 use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::handle::Stream;
+use crate::stream::payload::Payload;
 use crate::stream::wanted;
 use crate::stream::wanted::{Few, Wanted};
 use crate::sync::garbage::Garbage;

@@ -9,6 +9,8 @@ pub(crate) mod handle;
 pub(crate) mod help;
 pub(crate) mod launch;
 pub(crate) mod named;
+pub(crate) mod native;
+pub(crate) mod payload;
 pub(crate) mod record;
 pub(crate) mod relieve;
 pub(crate) mod report;

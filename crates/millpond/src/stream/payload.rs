@@ -9,12 +9,11 @@ use millpond_core::graph::{Access as NodeAccess, Exec as CoreExec, FlatNode, Gra
 use millpond_core::op::NodeOp;
 use smallvec::SmallVec;
 
-use super::body::Body;
-use super::native::Foreign;
 use crate::names::graph_error::GraphError;
 use crate::state::access::{Access, Movable, movable, repeated};
 use crate::state::context::Context;
 use crate::stream::external::ExternalEvent;
+use crate::stream::native::Foreign;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
@@ -69,7 +68,6 @@ pub(crate) enum Payload {
         bytes: u64,
         value: u8,
     },
-    Child(Arc<Body>),
     /// What foreign code gave to a captured stream.
     Foreign(Arc<Foreign>),
     /// ... or is about to.
@@ -90,7 +88,6 @@ impl std::fmt::Debug for Payload {
             Payload::Copy { .. } => "Copy",
             Payload::Upload { .. } => "Upload",
             Payload::Memset { .. } => "Memset",
-            Payload::Child(_) => "Child",
             Payload::Foreign(_) => "Foreign",
             Payload::Open => "Open",
             Payload::EventRecord(_) => "EventRecord",
@@ -170,8 +167,8 @@ impl Payload {
                 LateWork::Kernel(_) => NodeOp::Kernel(accesses),
                 LateWork::Bytes(payload) => payload.op(accesses),
             },
-            Payload::Nothing | Payload::Child(_) if accesses.is_empty() => NodeOp::Empty,
-            Payload::Nothing | Payload::Child(_) => NodeOp::Kernel(accesses),
+            Payload::Nothing if accesses.is_empty() => NodeOp::Empty,
+            Payload::Nothing => NodeOp::Kernel(accesses),
         }
     }
 
@@ -190,7 +187,7 @@ impl Payload {
             Payload::Kernel(_) | Payload::Foreign(_) | Payload::Open => Work::Kernel,
             Payload::Copy { .. } | Payload::Upload { .. } => Work::Copy,
             Payload::Memset { .. } => Work::Memset,
-            Payload::Nothing | Payload::Child(_) => Work::Empty,
+            Payload::Nothing => Work::Empty,
             Payload::EventRecord(event) => Work::EventRecord(event.key()),
             Payload::EventWait(event) => Work::EventWait(event.key()),
         }

@@ -1,0 +1,65 @@
+//! What the floors below ask of a device's graphs.
+
+use std::sync::{Arc, Weak};
+
+use millpond_core::graph::GraphAllocId;
+use millpond_core::op::Memory as TracedMemory;
+use millpond_core::pool::Frontier;
+
+use super::capture::{drop_captured, name_captured};
+use super::memory::trim;
+use super::registry::Graphs;
+use crate::names::error::Result;
+use crate::state::allocation::{Allocation, Life};
+use crate::state::arena::Arena;
+use crate::state::context::Context;
+use crate::state::parts::DeviceGraphs;
+use crate::state::session::Session;
+use crate::sync::locks::{BiasedGuard, lock};
+use crate::sync::ranks;
+use crate::trace::tracer::Tracer;
+
+impl DeviceGraphs for Graphs {
+    fn freed(&self, allocation: &Arc<Allocation>, life: BiasedGuard<'_, { ranks::LIFE }, Life>, after: Frontier) {
+        self.frees.push(life.range, after);
+        drop(life);
+        self.take_orphan(allocation);
+    }
+
+    fn drop_captured(&self, session: &Arc<Session>, alloc: GraphAllocId) {
+        drop_captured(session, alloc);
+    }
+
+    fn name_captured(&self, session: &Arc<Session>, alloc: GraphAllocId, name: &Arc<str>) {
+        name_captured(session, alloc, name);
+    }
+
+    fn freed_at(&self, context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
+        freed_in_graphs(context, tracer, pointer)
+    }
+
+    fn trim(&self, context: &Context) -> Result<()> {
+        trim(context)
+    }
+
+    fn finish(&self, context: &Context) {
+        self.finish_closing(context);
+    }
+}
+
+/// What a trace calls the memory of a graph that starts at `pointer` and is not live: its last life, or the alloc node
+/// that never had one.
+#[cold]
+fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
+    let all: Vec<_> = lock(&context.graphs().numbers).values().filter_map(Weak::upgrade).collect();
+    let had_life = all.iter().find_map(|allocation| {
+        let life = allocation.life();
+        let is_it = life.generation > 0 && life.freed.is_some() && life.range.start == pointer;
+        is_it.then(|| tracer.memory(allocation.id, life.generation))
+    });
+    had_life.or_else(|| {
+        let arenas: Vec<Arc<Arena>> = lock(&context.graphs().arenas).iter().filter_map(Weak::upgrade).collect();
+        let (graph, alloc) = arenas.iter().find_map(|arena| arena.node_from(pointer))?;
+        Some(tracer.alloc_node(graph, alloc))
+    })
+}
