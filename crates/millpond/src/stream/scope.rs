@@ -149,12 +149,13 @@ impl Stream {
     ///
     /// # Errors
     /// What the closure returns; else as of [`synchronize`](Self::synchronize). Within a kernel of the same stream the
-    /// closure is not called, and the error says that the scope would wait for itself; with a seeded schedule also within
-    /// a kernel that the stream waits for. With threads that waits for ever, as [`synchronize`](Self::synchronize) does.
+    /// closure is not called, and the error says that the scope would wait for itself; with a seeded schedule also
+    /// within a kernel that the stream waits for. With threads that waits for ever, as
+    /// [`synchronize`](Self::synchronize) does.
     ///
     /// # Aborts
-    /// With a seeded schedule, where the closure makes the stream wait for the kernel that it is called in, and launches
-    /// behind that: the launches cannot run, and what they borrow must not end.
+    /// With a seeded schedule, where the closure makes the stream wait for the kernel that it is called in, and
+    /// launches behind that: the launches cannot run, and what they borrow must not end.
     #[track_caller]
     pub fn scope<'env, T>(
         &self,
