@@ -401,7 +401,8 @@ impl Graph {
             self.body.context.graphs().withdraw(graph, alloc, &self.body.grant);
         }
         // Dropped last: what a kernel owns may panic then.
-        let _former = std::mem::replace(&mut self.edit().payloads[id.index()], Payload::Nothing);
+        let body = self.edit();
+        let _former = (std::mem::replace(&mut body.payloads[id.index()], Payload::Nothing), body.children.remove(&id));
         Ok(())
     }
 

@@ -176,6 +176,7 @@ fn a_symbolic_child_has_addresses_in_its_parent() {
         // Without the child the name has no address.
         parent.remove_node(free)?;
         parent.remove_node(node)?;
+        assert!(is_symbolic(&parent.add_memset(&[copy], x.write(), 1).unwrap_err()));
         parent.add_edge(parent.node_of(y).unwrap(), copy)?;
         parent.add_edge(out, end)?;
         assert!(is_symbolic(&instance(&parent).unwrap_err()));
