@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Step};
 use super::finding::Finding;
-use super::graphs::Captured;
+use super::graph_state::Captured;
 use super::homes::{Homes, empty_graph};
 use super::lives::{Found, Named};
 use super::names::Names;
@@ -202,7 +202,8 @@ impl Checker {
         let waited = self.graphs.captures.wait_outside(stream);
         waited.map_err(|error| {
             let mut refused = self.capture_refused(call, error, stream);
-            if let Some(super::events::Stands::Recorded(recorded)) = self.events.get(&event).map(|event| &event.stands)
+            if let Some(super::event_state::Stands::Recorded(recorded)) =
+                self.events.get(&event).map(|event| &event.stands)
             {
                 refused.earlier = Some(self.side(call, recorded.site, "recorded"));
             }

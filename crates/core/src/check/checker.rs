@@ -15,9 +15,9 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::events::Event;
+use super::event_state::Event;
 use super::finding::Finding;
-use super::graphs::Graphs;
+use super::graph_state::Graphs;
 use super::lives::{Lives, Named};
 use super::timeline::{Learned, Seat, Timeline};
 use crate::ids::{DeviceId, EventId, HostId, PoolId, StreamId};

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::checker::{Call, Checker};
-use super::events::Stands;
+use super::event_state::Stands;
 use super::fewest::{WANTED_MAX, fewest};
 use super::finding::{Edge, Spot};
 use super::timeline::Stream;

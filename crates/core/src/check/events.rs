@@ -5,63 +5,13 @@
 //! it seems. Knows streams; of captures only where to hand things to.
 
 use super::checker::{Call, Checker, Step};
+use super::event_state::{Event, Lost, Recorded, Stands};
 use super::finding::{Finding, Side};
 use super::timeline::{Learned, Seat};
-use crate::graph::CapturedEvent;
-use crate::ids::{DeviceId, EventId, ProcessId, StreamId};
+use crate::ids::{EventId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Act, Mark, What};
-use crate::order::{Knows, Snapshot};
-
-/// What a record left.
-#[derive(Clone, Debug)]
-pub(super) struct Recorded {
-    pub(super) snapshot: Snapshot,
-    pub(super) site: Site,
-    is_waited: bool,
-    lost: Option<Box<Lost>>,
-}
-
-/// A record that was replaced before anybody waited for it.
-#[derive(Clone, Debug)]
-struct Lost {
-    snapshot: Snapshot,
-    site: Site,
-}
-
-/// What an event stands for now.
-#[derive(Clone, Debug, Default)]
-pub(super) enum Stands {
-    /// Nothing: never recorded.
-    #[default]
-    Nothing,
-    /// A position of a stream.
-    Recorded(Recorded),
-    /// A place in a capture.
-    Captured(CapturedEvent),
-    /// Something that orders nothing.
-    Progress(Site),
-}
-
-/// An event of the program.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Event {
-    /// The device and process that it is of, and whether other processes may use it; none where it was never made.
-    made: Option<(DeviceId, ProcessId, bool)>,
-    pub(super) stands: Stands,
-}
-
-impl Event {
-    /// Whether a process may use it.
-    pub(super) fn is_for(&self, process: ProcessId) -> bool {
-        self.made.is_none_or(|(_, of, is_shared)| of == process || is_shared)
-    }
-
-    /// A record that a launch made.
-    pub(super) fn launched(&mut self, snapshot: Snapshot, site: Site) {
-        self.stands = Stands::Recorded(Recorded { snapshot, site, is_waited: false, lost: None });
-    }
-}
+use crate::order::Knows;
 
 impl Checker {
     /// The rare operations of events.

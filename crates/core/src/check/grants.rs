@@ -4,8 +4,7 @@
 
 use super::checker::{Call, Checker, Step};
 use super::finding::Finding;
-use super::graphs::{Graphs, Made};
-use super::launches::Instance;
+use super::graph_state::{Graphs, Instance, Made};
 use super::names::Key;
 use crate::graph::{Addressing, Graph, Memory as NodeMemory};
 use crate::ids::GraphId;

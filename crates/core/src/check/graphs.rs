@@ -7,99 +7,20 @@
 
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Step, quiet};
 use super::finding::Finding;
-use super::homes::{Family, FreshAddresses, Homes, empty_graph};
-use super::launches::Instance;
-use super::lives::{Found, Freed, Named};
+use super::graph_state::Made;
+use super::homes::{Homes, empty_graph};
+use super::lives::{Found, Named};
 use super::names::{Key, Names};
 use crate::graph::{
-    Access as NodeAccess, Captures, Draft, EventKey, Graph, GraphAllocId, GraphError, Label, Memory as NodeMemory,
-    NodeKind, Pin, Refusal, Uses, Work,
+    Access as NodeAccess, Draft, EventKey, Graph, GraphError, Label, Memory as NodeMemory, NodeKind, Pin, Refusal, Work,
 };
-use crate::ids::{ExecId, GraphId, NodeId, StreamId};
+use crate::ids::{GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Access, Act, Memory, Name, NodeOp, What};
-
-/// A graph of the program.
-#[derive(Debug)]
-pub(super) struct Made {
-    pub(super) graph: Graph,
-    pub(super) names: Names,
-    pub(super) homes: Homes,
-    /// Whether it was ever looked at as a whole.
-    is_checked: bool,
-    /// The numbers, as the program counts its nodes, of those that were refused; rising.
-    refused: Vec<u32>,
-}
-
-impl Made {
-    /// A node by the program's number; none where it was refused.
-    fn node(&self, node: NodeId) -> Option<NodeId> {
-        match self.refused.binary_search(&node.0) {
-            Ok(_) => None,
-            Err(before) => Some(NodeId(node.0 - before as u32)),
-        }
-    }
-}
-
-/// A graph that is being captured.
-#[derive(Debug, Default)]
-pub(super) struct Captured {
-    pub(super) names: Names,
-    pub(super) homes: Homes,
-    /// What its nodes did so far.
-    pub(super) uses: Uses,
-    /// Where the capture began: on which stream, and in the program.
-    pub(super) origin: Option<StreamId>,
-    pub(super) begun: Option<Site>,
-}
-
-/// All graphs of a program.
-#[derive(Debug, Default)]
-pub(super) struct Graphs {
-    pub(super) captures: Captures,
-    /// How many captures go on.
-    pub(super) capturing: usize,
-    /// What is known of a graph that is being captured.
-    pub(super) captured: FxHashMap<GraphId, Captured>,
-    pub(super) graphs: FxHashMap<GraphId, Made>,
-    pub(super) execs: FxHashMap<ExecId, Instance>,
-    pub(super) families: FxHashMap<GraphId, Family>,
-    pub(super) addresses: FreshAddresses,
-    /// Graphs and instances that are not there because something was refused.
-    pub(super) void_graphs: FxHashSet<GraphId>,
-    pub(super) void_execs: FxHashSet<ExecId>,
-    /// What the program calls memory of alloc nodes, where it says so.
-    pub(super) called: FxHashMap<Memory, Name>,
-    /// The launch that gave an alloc node's memory its latest life, by the node's name: the instance, the number there.
-    pub(super) latest: FxHashMap<Memory, (ExecId, GraphAllocId)>,
-    /// Memory of other graphs that each graph has a free node for.
-    pub(super) grants: FxHashMap<GraphId, Vec<Key>>,
-    /// What freed an alloc node's memory last, by the node's name, where the instance that made it is gone.
-    pub(super) freed: FxHashMap<Memory, Freed>,
-    /// How many graphs and instances have a name of an alloc node's memory.
-    pub(super) holds: FxHashMap<Memory, u32>,
-}
-
-impl Graphs {
-    #[inline]
-    pub(super) fn is_capturing(&self) -> bool {
-        self.capturing > 0
-    }
-
-    #[inline]
-    pub(super) fn is_captured(&self, stream: StreamId) -> bool {
-        self.capturing > 0 && self.captures.of(stream).is_some()
-    }
-
-    pub(super) fn entries(&self) -> usize {
-        self.graphs.len() + self.execs.len() + self.latest.len() + self.captured.len()
-    }
-}
 
 impl Checker {
     /// What a node is called that was captured on a stream, or added by hand.

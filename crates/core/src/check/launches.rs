@@ -11,54 +11,17 @@ use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Step, quiet};
 use super::finding::Finding;
-use super::graphs::Graphs;
-use super::homes::{Family, Homes, Left};
-use super::lives::{Freed, LifeId, Source};
-use super::names::{Key, Names};
+use super::graph_state::{Instance, Last, Output};
+use super::homes::Family;
+use super::lives::{LifeId, Source};
+use super::names::Key;
 use super::protocol::Launched;
 use super::timeline::Seat;
-use crate::graph::{Exec, FreedBy, Graph, GraphAllocId, Lanes, Memory as NodeMemory};
+use crate::graph::{GraphAllocId, Lanes, Memory as NodeMemory};
 use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Memory, Name};
 use crate::order::Snapshot;
-use crate::units::Range;
-
-/// What became of an allocation that a launch left behind.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Output {
-    Live(LifeId),
-    Freed(Freed),
-}
-
-/// The launch before.
-#[derive(Clone, Debug)]
-pub(super) struct Last {
-    pub(super) snapshot: Snapshot,
-    pub(super) site: Site,
-}
-
-/// An instantiated graph of the program.
-#[derive(Debug)]
-pub(super) struct Instance {
-    pub(super) exec: Exec,
-    pub(super) lanes: Lanes,
-    /// As it was instantiated, for launches into captures.
-    graph: Arc<Graph>,
-    pub(super) homes: Homes,
-    /// Those whose addresses its allocations have.
-    pub(super) families: SmallVec<[GraphId; 1]>,
-    /// The addresses that a launch allocates at.
-    cover: Vec<Range>,
-    /// What launches leave.
-    pub(super) leaves: FxHashSet<Key>,
-    pub(super) names: Names,
-    pub(super) outputs: FxHashMap<GraphAllocId, Output>,
-    /// What is left of a graph that the instance is no more of since its update, as graphs name it.
-    former: FxHashMap<GraphAllocId, Key>,
-    pub(super) last: Option<Last>,
-    pub(super) is_destroyed: bool,
-}
 
 impl Checker {
     pub(super) fn instantiate(&mut self, call: Call<'_>, graph: GraphId, exec: ExecId, auto_free: bool) -> Step {
@@ -174,7 +137,7 @@ impl Checker {
         let summary = instance.exec.summary();
         let (_, key) = summary.waits.iter().find(|(node, _)| *node == wait && !summary.waits_for_own(wait))?;
         match &self.events.get(&EventId(key.0 as u32))?.stands {
-            super::events::Stands::Recorded(recorded) => Some(&recorded.snapshot),
+            super::event_state::Stands::Recorded(recorded) => Some(&recorded.snapshot),
             _ => None,
         }
     }
@@ -281,102 +244,5 @@ impl Checker {
         let life = self.lives.begin(memory, born, bytes, name, Source::Launch(exec, alloc));
         instance.outputs.insert(alloc, Output::Live(life));
         self.graphs.latest.insert(memory, (exec, alloc));
-    }
-}
-
-impl Graphs {
-    /// An instance with addresses of these families is made.
-    fn enroll(&mut self, families: &[GraphId]) {
-        for family in families {
-            self.families.entry(*family).or_default().instances += 1;
-        }
-    }
-
-    /// It is gone, or has their addresses no more.
-    pub(super) fn withdraw_from(&mut self, families: &[GraphId]) {
-        for id in families {
-            let Some(family) = self.families.get_mut(id) else { continue };
-            family.instances -= 1;
-            if family.instances == 0 && !self.graphs.values().any(|made| made.homes.has(*id)) {
-                self.families.remove(id);
-            }
-        }
-    }
-
-    /// What a launch left was freed.
-    pub(super) fn forget_left(&mut self, families: &[GraphId], by: (ExecId, GraphAllocId)) {
-        for family in families {
-            if let Some(family) = self.families.get_mut(family) {
-                family.left.remove(&by);
-            }
-        }
-    }
-}
-
-fn key_of(exec: &Exec, alloc: GraphAllocId) -> Key {
-    let it = &exec.allocs()[alloc.index()];
-    (it.graph, it.alloc)
-}
-
-impl Instance {
-    /// What its launch leaves of an allocation, if that is of the family.
-    fn left(&self, alloc: GraphAllocId, family: GraphId) -> Option<Left> {
-        let key = self.key(alloc);
-        let range = self.exec.allocs()[alloc.index()].range.filter(|_| self.homes.family(key.0) == Some(family))?;
-        Some(Left { key, range })
-    }
-
-    /// Whether what a launch left lies where this one allocates something else.
-    pub(super) fn is_taken_by(&self, left: &Left) -> bool {
-        let overlaps = |range: &Range| range.overlaps(left.range);
-        !self.leaves.contains(&left.key) && self.cover.iter().any(overlaps)
-    }
-
-    /// The graph that it was made of.
-    pub(super) fn graph_id(&self) -> GraphId {
-        self.graph.id()
-    }
-
-    /// The same, as it was then.
-    pub(super) fn graph(&self) -> &Graph {
-        &self.graph
-    }
-
-    /// Whether its graph frees an allocation of its own.
-    pub(super) fn frees(&self, alloc: GraphAllocId) -> bool {
-        self.graph.alloc(alloc).is_some_and(|it| matches!(it.freed, Some(FreedBy::Node(_))))
-    }
-
-    /// An allocation, as graphs name it.
-    pub(super) fn key(&self, alloc: GraphAllocId) -> Key {
-        key_of(&self.exec, alloc)
-    }
-
-    /// What a launch left of an allocation, as graphs name it.
-    pub(super) fn left_as(&self, alloc: GraphAllocId) -> Key {
-        self.former.get(&alloc).copied().unwrap_or_else(|| self.key(alloc))
-    }
-
-    /// What follows from the graph that it is of.
-    fn settle(&mut self) {
-        self.leaves = self.exec.outputs().iter().map(|alloc| key_of(&self.exec, *alloc)).collect();
-        self.cover = self.exec.addresses();
-        self.families.clear();
-        for alloc in self.exec.allocs().iter().filter(|alloc| alloc.node.is_some()) {
-            let family = self.homes.family(alloc.graph);
-            self.families.extend(family.filter(|family| !self.families.contains(family)));
-        }
-    }
-
-    /// An allocation, as the program names it.
-    pub(super) fn name(&self, alloc: GraphAllocId) -> Option<Memory> {
-        self.names.of(self.key(alloc))
-    }
-
-    pub(super) fn live(&self, alloc: GraphAllocId) -> Option<LifeId> {
-        match self.outputs.get(&alloc) {
-            Some(Output::Live(life)) => Some(*life),
-            _ => None,
-        }
     }
 }

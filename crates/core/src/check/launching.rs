@@ -4,7 +4,7 @@
 
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::{Finding, Side};
-use super::launches::Instance;
+use super::graph_state::Instance;
 use super::lives::LifeId;
 use super::protocol::{Launch, judge};
 use super::timeline::Seat;

@@ -3,7 +3,7 @@
 //! Knows instances and lives; no stream.
 
 use super::checker::{Call, Checker, Step};
-use super::launches::{Instance, Output};
+use super::graph_state::{Instance, Output};
 use super::lives::{Freed, LifeId, Source};
 use super::names::Key;
 use crate::graph::GraphAllocId;

@@ -7,7 +7,6 @@
 
 use rustc_hash::FxHashMap;
 
-use super::graphs::Graphs;
 use crate::graph::GraphAllocId;
 use crate::ids::GraphId;
 use crate::op::Memory;
@@ -18,9 +17,9 @@ pub(super) type Key = (GraphId, GraphAllocId);
 /// The names that a graph has: see the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
-    memory: FxHashMap<Key, Memory>,
+    pub(super) memory: FxHashMap<Key, Memory>,
     /// Of its own memory and its children's.
-    keys: FxHashMap<Memory, Key>,
+    pub(super) keys: FxHashMap<Memory, Key>,
 }
 
 impl Names {
@@ -35,7 +34,7 @@ impl Names {
     }
 
     /// Memory of a graph's own has another name from now on. Whether it had the former one.
-    fn rename(&mut self, graph: GraphId, former: Memory, memory: Memory) -> bool {
+    pub(super) fn rename(&mut self, graph: GraphId, former: Memory, memory: Memory) -> bool {
         let Some(key) = self.key(former).filter(|key| key.0 == graph) else { return false };
         self.keys.remove(&former);
         self.keys.insert(memory, key);
@@ -60,92 +59,7 @@ impl Names {
     }
 
     /// Knows another graph's memory by a name from now on. Whether it did not before.
-    fn learn(&mut self, key: Key, memory: Memory) -> bool {
+    pub(super) fn learn(&mut self, key: Key, memory: Memory) -> bool {
         self.memory.insert(key, memory).is_none()
-    }
-}
-
-impl Graphs {
-    /// The names of a graph, also while it is captured.
-    pub(super) fn names_of(&self, graph: GraphId) -> Option<&Names> {
-        let captured = self.captured.get(&graph).map(|captured| &captured.names);
-        captured.or_else(|| self.graphs.get(&graph).map(|made| &made.names))
-    }
-
-    fn names_mut(&mut self, graph: GraphId) -> Option<&mut Names> {
-        match self.captured.get_mut(&graph) {
-            Some(captured) => Some(&mut captured.names),
-            None => self.graphs.get_mut(&graph).map(|made| &mut made.names),
-        }
-    }
-
-    /// A graph has memory of its own by this name.
-    pub(super) fn name_own(&mut self, graph: GraphId, alloc: GraphAllocId, memory: Memory) {
-        self.name_foreign(graph, (graph, alloc), memory);
-        if let Some(names) = self.names_mut(graph) {
-            names.keys.insert(memory, (graph, alloc));
-        }
-    }
-
-    /// A graph has memory of its own by another name from now on: its number, and whether no graph or instance has the
-    /// former one any more.
-    pub(super) fn rename_own(
-        &mut self,
-        graph: GraphId,
-        former: Memory,
-        memory: Memory,
-    ) -> Option<(GraphAllocId, bool)> {
-        let names = self.names_mut(graph)?;
-        let (_, alloc) = names.key(former)?;
-        if !names.rename(graph, former, memory) {
-            return None;
-        }
-        self.hold_each([&memory]);
-        Some((alloc, self.let_go(former)))
-    }
-
-    /// A graph uses another one's memory by this name.
-    pub(super) fn name_foreign(&mut self, graph: GraphId, key: Key, memory: Memory) {
-        if self.names_mut(graph).is_some_and(|names| names.learn(key, memory)) {
-            *self.holds.entry(memory).or_default() += 1;
-        }
-    }
-
-    /// A graph has a child with these names.
-    pub(super) fn adopt(&mut self, graph: GraphId, child: &Names) {
-        child.memory.iter().for_each(|(key, memory)| self.name_foreign(graph, *key, *memory));
-        if let Some(names) = self.names_mut(graph) {
-            for (memory, key) in &child.keys {
-                names.keys.entry(*memory).or_insert(*key);
-            }
-        }
-    }
-
-    /// Another graph or instance has these names, too.
-    pub(super) fn hold(&mut self, names: &Names) {
-        self.hold_each(names.memory.values());
-    }
-
-    /// As [`hold`](Self::hold), some of them.
-    pub(super) fn hold_each<'n>(&mut self, names: impl IntoIterator<Item = &'n Memory>) {
-        names.into_iter().for_each(|memory| *self.holds.entry(*memory).or_default() += 1);
-    }
-
-    /// A graph or instance has these names no longer: those that none has any more.
-    pub(super) fn release(&mut self, names: &Names) -> Vec<Memory> {
-        names.memory.values().copied().filter(|memory| self.let_go(*memory)).collect()
-    }
-
-    /// One graph or instance less has a name: whether none has it any more.
-    fn let_go(&mut self, memory: Memory) -> bool {
-        let Some(holds) = self.holds.get_mut(&memory) else { return false };
-        *holds -= 1;
-        let is_gone = *holds == 0;
-        if is_gone {
-            self.holds.remove(&memory);
-            self.latest.remove(&memory);
-            self.called.remove(&memory);
-        }
-        is_gone
     }
 }

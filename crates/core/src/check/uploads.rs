@@ -1,7 +1,7 @@
 //! What orders a stream after the launches of an instance before: its next launch, and an upload, which is that alone.
 
 use super::checker::{Call, Checker, Step};
-use super::launches::{Instance, Last};
+use super::graph_state::{Instance, Last};
 use super::timeline::Seat;
 use crate::ids::{ExecId, StreamId};
 use crate::op::Act;

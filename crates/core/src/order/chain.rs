@@ -15,91 +15,10 @@
 
 use std::sync::Arc;
 
-use super::clock::Clock;
-use super::host::Edition;
-use super::{Base, Host, Knows, Learns};
+use super::host::Host;
+use super::knowledge::{Base, Edition, Knowledge, Snapshot};
+use super::{Knows, Learns};
 use crate::ids::{Point, Seq, Slot};
-
-/// What a chain knows of the others: what its host knew when it last submitted, and what the chain waited for beyond.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Knowledge {
-    base: Arc<Base>,
-    /// Holds nothing that `base` covers.
-    waited: Clock,
-    /// Whether a snapshot has it that is not closed: whoever covers its point may not cover all of this.
-    is_open: bool,
-}
-
-impl Knowledge {
-    #[inline]
-    fn covers(&self, point: Point) -> bool {
-        self.waited.covers(point) || self.base.covers(point)
-    }
-}
-
-/// A recorded position of a chain with all that it knew there; never changes (CUDA: what `cudaEventRecord` captures).
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    point: Point,
-    knowledge: Arc<Knowledge>,
-}
-
-impl Snapshot {
-    /// What another order recorded, in points of this one: the position, and what has completed where that is passed
-    /// on. The points are closed downwards, as those of [`points`](Self::points) are; but who covers the position need
-    /// not cover them, as it may have been passed on before with less.
-    pub fn foreign(point: Point, known: impl IntoIterator<Item = Point>) -> Self {
-        let mut waited = Clock::default();
-        known.into_iter().for_each(|point| waited.raise(point));
-        Self { point, knowledge: Arc::new(Knowledge { base: Arc::default(), waited, is_open: true }) }
-    }
-
-    /// The position.
-    #[inline]
-    pub fn point(&self) -> Point {
-        self.point
-    }
-
-    /// The last point of each chain that comes before the position or is at it.
-    pub fn points(&self) -> Vec<Point> {
-        self.to_clock().points().collect()
-    }
-
-    /// Whether `point` comes before or is at the recorded position.
-    pub fn covers(&self, point: Point) -> bool {
-        (point.slot == self.point.slot && point.seq <= self.point.seq) || self.knowledge.covers(point)
-    }
-
-    /// Whether all of it is known to whoever covers these points.
-    #[inline]
-    pub(super) fn is_known(&self, covers: impl Fn(Point) -> bool) -> bool {
-        covers(self.point) && (!self.knowledge.is_open || self.knowledge.waited.points().all(covers))
-    }
-
-    /// How many chains it knows beyond what the host knew.
-    pub fn breadth(&self) -> usize {
-        self.knowledge.waited.points().count()
-    }
-
-    /// All it knows, as one clock.
-    pub(super) fn to_clock(&self) -> Clock {
-        let mut clock = self.knowledge.base.clock().clone();
-        clock.join(&self.knowledge.waited);
-        clock.raise(self.point);
-        clock
-    }
-}
-
-/// The chain as it stood when it was recorded.
-impl Knows for Snapshot {
-    fn slot(&self) -> Slot {
-        self.point.slot
-    }
-
-    fn covers(&self, point: Point) -> bool {
-        Snapshot::covers(self, point)
-    }
-}
 
 /// A chain of points: a stream incarnation.
 #[derive(Debug)]
@@ -235,31 +154,6 @@ impl Chain {
                 Arc::make_mut(&mut self.knowledge).adopt(base);
             }
         }
-    }
-}
-
-impl Knowledge {
-    /// What a host knows that waited for nothing.
-    pub(super) fn of(base: Arc<Base>) -> Arc<Self> {
-        Arc::new(Self { base, waited: Clock::default(), is_open: false })
-    }
-
-    pub(super) fn base(&self) -> &Arc<Base> {
-        &self.base
-    }
-
-    /// Learns a base; whether that was news.
-    fn adopt(&mut self, base: &Arc<Base>) -> bool {
-        if self.base.includes(base) {
-            return false;
-        }
-        if !base.includes(&self.base) {
-            // The host that submitted here before knows things that this one does not: keep them as waited for.
-            self.waited.join(self.base.clock());
-        }
-        self.base = Arc::clone(base);
-        self.waited.prune(|point| base.covers(point));
-        true
     }
 }
 

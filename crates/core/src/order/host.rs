@@ -9,64 +9,9 @@
 
 use std::sync::Arc;
 
-use super::chain::{Knowledge, Snapshot};
 use super::clock::Clock;
-use crate::ids::{Point, Seq, Slot};
-
-/// What a host knew at one moment; immutable and shared.
-#[derive(Clone, Debug, Default)]
-pub struct Base {
-    /// The host that it is of; its later bases include its earlier ones.
-    host: u32,
-    version: u64,
-    /// The chain that it was told of since the version before, where that was one.
-    news: Option<Slot>,
-    clock: Clock,
-}
-
-/// Tells bases apart: the host, and how often it had learned something.
-pub(super) type Edition = (u32, u64);
-
-impl Base {
-    /// Whether the host had been told that everything up to `point` has completed.
-    #[inline]
-    pub fn covers(&self, point: Point) -> bool {
-        self.clock.covers(point)
-    }
-
-    #[inline]
-    pub(super) fn edition(&self) -> Edition {
-        (self.host, self.version)
-    }
-
-    /// Whether all that is in here beyond an earlier base is what a chain on `slot` knew. (An earlier one on that slot,
-    /// too, comes before it with all that it knew.)
-    pub(super) fn came_from(&self, slot: Slot, earlier: Edition) -> bool {
-        self.news == Some(slot) && (earlier.0, earlier.1 + 1) == self.edition()
-    }
-
-    /// Whether everything in `other` is in here, as far as can be told at once: an earlier base of the same host, or
-    /// one that knew nothing.
-    #[inline]
-    pub fn includes(&self, other: &Base) -> bool {
-        (self.host == other.host && self.version >= other.version) || other.version == 0
-    }
-
-    /// The last position of a chain that the host had been told has completed.
-    pub fn seen(&self, slot: Slot) -> Seq {
-        self.clock.seen(slot)
-    }
-
-    /// The last point of each chain that it had been told has completed.
-    pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
-        self.clock.points()
-    }
-
-    /// The last point of each chain that it knows.
-    pub(super) fn clock(&self) -> &Clock {
-        &self.clock
-    }
-}
+use super::knowledge::{Base, Knowledge, Snapshot};
+use crate::ids::Slot;
 
 /// A host thread, or all of them as one.
 #[derive(Debug)]

@@ -7,12 +7,14 @@
 mod chain;
 mod clock;
 mod host;
+mod knowledge;
 mod slots;
 mod streams;
 
-pub use chain::{Chain, Snapshot};
+pub use chain::Chain;
 pub use clock::{Clock, SPARSE_ENTRIES_MAX};
-pub use host::{Base, Host};
+pub use host::Host;
+pub use knowledge::{Base, Snapshot};
 pub use slots::{Numbers, Slots};
 pub use streams::{HomeNumber, Seat, Stream, Streams};
 

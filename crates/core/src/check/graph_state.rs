@@ -1,0 +1,310 @@
+//! The graphs and instances of a program, as the checker keeps them. What is done with them is in `graphs.rs`,
+//! `captures.rs` and `launches.rs`.
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+use super::homes::{Family, FreshAddresses, Homes, Left};
+use super::lives::{Freed, LifeId};
+use super::names::{Key, Names};
+use crate::graph::{Captures, Exec, FreedBy, Graph, GraphAllocId, Lanes, Uses};
+use crate::ids::{ExecId, GraphId, NodeId, StreamId};
+use crate::life::Site;
+use crate::op::{Memory, Name};
+use crate::order::Snapshot;
+use crate::units::Range;
+
+/// A graph of the program.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) graph: Graph,
+    pub(super) names: Names,
+    pub(super) homes: Homes,
+    /// Whether it was ever looked at as a whole.
+    pub(super) is_checked: bool,
+    /// The numbers, as the program counts its nodes, of those that were refused; rising.
+    pub(super) refused: Vec<u32>,
+}
+
+impl Made {
+    /// A node by the program's number; none where it was refused.
+    pub(super) fn node(&self, node: NodeId) -> Option<NodeId> {
+        match self.refused.binary_search(&node.0) {
+            Ok(_) => None,
+            Err(before) => Some(NodeId(node.0 - before as u32)),
+        }
+    }
+}
+
+/// A graph that is being captured.
+#[derive(Debug, Default)]
+pub(super) struct Captured {
+    pub(super) names: Names,
+    pub(super) homes: Homes,
+    /// What its nodes did so far.
+    pub(super) uses: Uses,
+    /// Where the capture began: on which stream, and in the program.
+    pub(super) origin: Option<StreamId>,
+    pub(super) begun: Option<Site>,
+}
+
+/// All graphs of a program.
+#[derive(Debug, Default)]
+pub(super) struct Graphs {
+    pub(super) captures: Captures,
+    /// How many captures go on.
+    pub(super) capturing: usize,
+    /// What is known of a graph that is being captured.
+    pub(super) captured: FxHashMap<GraphId, Captured>,
+    pub(super) graphs: FxHashMap<GraphId, Made>,
+    pub(super) execs: FxHashMap<ExecId, Instance>,
+    pub(super) families: FxHashMap<GraphId, Family>,
+    pub(super) addresses: FreshAddresses,
+    /// Graphs and instances that are not there because something was refused.
+    pub(super) void_graphs: FxHashSet<GraphId>,
+    pub(super) void_execs: FxHashSet<ExecId>,
+    /// What the program calls memory of alloc nodes, where it says so.
+    pub(super) called: FxHashMap<Memory, Name>,
+    /// The launch that gave an alloc node's memory its latest life, by the node's name: the instance, the number there.
+    pub(super) latest: FxHashMap<Memory, (ExecId, GraphAllocId)>,
+    /// Memory of other graphs that each graph has a free node for.
+    pub(super) grants: FxHashMap<GraphId, Vec<Key>>,
+    /// What freed an alloc node's memory last, by the node's name, where the instance that made it is gone.
+    pub(super) freed: FxHashMap<Memory, Freed>,
+    /// How many graphs and instances have a name of an alloc node's memory.
+    pub(super) holds: FxHashMap<Memory, u32>,
+}
+
+impl Graphs {
+    #[inline]
+    pub(super) fn is_capturing(&self) -> bool {
+        self.capturing > 0
+    }
+
+    #[inline]
+    pub(super) fn is_captured(&self, stream: StreamId) -> bool {
+        self.capturing > 0 && self.captures.of(stream).is_some()
+    }
+
+    pub(super) fn entries(&self) -> usize {
+        self.graphs.len() + self.execs.len() + self.latest.len() + self.captured.len()
+    }
+
+    /// An instance with addresses of these families is made.
+    pub(super) fn enroll(&mut self, families: &[GraphId]) {
+        for family in families {
+            self.families.entry(*family).or_default().instances += 1;
+        }
+    }
+
+    /// It is gone, or has their addresses no more.
+    pub(super) fn withdraw_from(&mut self, families: &[GraphId]) {
+        for id in families {
+            let Some(family) = self.families.get_mut(id) else { continue };
+            family.instances -= 1;
+            if family.instances == 0 && !self.graphs.values().any(|made| made.homes.has(*id)) {
+                self.families.remove(id);
+            }
+        }
+    }
+
+    /// What a launch left was freed.
+    pub(super) fn forget_left(&mut self, families: &[GraphId], by: (ExecId, GraphAllocId)) {
+        for family in families {
+            if let Some(family) = self.families.get_mut(family) {
+                family.left.remove(&by);
+            }
+        }
+    }
+}
+
+impl Graphs {
+    /// The names of a graph, also while it is captured.
+    pub(super) fn names_of(&self, graph: GraphId) -> Option<&Names> {
+        let captured = self.captured.get(&graph).map(|captured| &captured.names);
+        captured.or_else(|| self.graphs.get(&graph).map(|made| &made.names))
+    }
+
+    fn names_mut(&mut self, graph: GraphId) -> Option<&mut Names> {
+        match self.captured.get_mut(&graph) {
+            Some(captured) => Some(&mut captured.names),
+            None => self.graphs.get_mut(&graph).map(|made| &mut made.names),
+        }
+    }
+
+    /// A graph has memory of its own by this name.
+    pub(super) fn name_own(&mut self, graph: GraphId, alloc: GraphAllocId, memory: Memory) {
+        self.name_foreign(graph, (graph, alloc), memory);
+        if let Some(names) = self.names_mut(graph) {
+            names.keys.insert(memory, (graph, alloc));
+        }
+    }
+
+    /// A graph has memory of its own by another name from now on: its number, and whether no graph or instance has the
+    /// former one any more.
+    pub(super) fn rename_own(
+        &mut self,
+        graph: GraphId,
+        former: Memory,
+        memory: Memory,
+    ) -> Option<(GraphAllocId, bool)> {
+        let names = self.names_mut(graph)?;
+        let (_, alloc) = names.key(former)?;
+        if !names.rename(graph, former, memory) {
+            return None;
+        }
+        self.hold_each([&memory]);
+        Some((alloc, self.let_go(former)))
+    }
+
+    /// A graph uses another one's memory by this name.
+    pub(super) fn name_foreign(&mut self, graph: GraphId, key: Key, memory: Memory) {
+        if self.names_mut(graph).is_some_and(|names| names.learn(key, memory)) {
+            *self.holds.entry(memory).or_default() += 1;
+        }
+    }
+
+    /// A graph has a child with these names.
+    pub(super) fn adopt(&mut self, graph: GraphId, child: &Names) {
+        child.memory.iter().for_each(|(key, memory)| self.name_foreign(graph, *key, *memory));
+        if let Some(names) = self.names_mut(graph) {
+            for (memory, key) in &child.keys {
+                names.keys.entry(*memory).or_insert(*key);
+            }
+        }
+    }
+
+    /// Another graph or instance has these names, too.
+    pub(super) fn hold(&mut self, names: &Names) {
+        self.hold_each(names.memory.values());
+    }
+
+    /// As [`hold`](Self::hold), some of them.
+    pub(super) fn hold_each<'n>(&mut self, names: impl IntoIterator<Item = &'n Memory>) {
+        names.into_iter().for_each(|memory| *self.holds.entry(*memory).or_default() += 1);
+    }
+
+    /// A graph or instance has these names no longer: those that none has any more.
+    pub(super) fn release(&mut self, names: &Names) -> Vec<Memory> {
+        names.memory.values().copied().filter(|memory| self.let_go(*memory)).collect()
+    }
+
+    /// One graph or instance less has a name: whether none has it any more.
+    fn let_go(&mut self, memory: Memory) -> bool {
+        let Some(holds) = self.holds.get_mut(&memory) else { return false };
+        *holds -= 1;
+        let is_gone = *holds == 0;
+        if is_gone {
+            self.holds.remove(&memory);
+            self.latest.remove(&memory);
+            self.called.remove(&memory);
+        }
+        is_gone
+    }
+}
+
+/// What became of an allocation that a launch left behind.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Output {
+    Live(LifeId),
+    Freed(Freed),
+}
+
+/// The launch before.
+#[derive(Clone, Debug)]
+pub(super) struct Last {
+    pub(super) snapshot: Snapshot,
+    pub(super) site: Site,
+}
+
+/// An instantiated graph of the program.
+#[derive(Debug)]
+pub(super) struct Instance {
+    pub(super) exec: Exec,
+    pub(super) lanes: Lanes,
+    /// As it was instantiated, for launches into captures.
+    pub(super) graph: Arc<Graph>,
+    pub(super) homes: Homes,
+    /// Those whose addresses its allocations have.
+    pub(super) families: SmallVec<[GraphId; 1]>,
+    /// The addresses that a launch allocates at.
+    pub(super) cover: Vec<Range>,
+    /// What launches leave.
+    pub(super) leaves: FxHashSet<Key>,
+    pub(super) names: Names,
+    pub(super) outputs: FxHashMap<GraphAllocId, Output>,
+    /// What is left of a graph that the instance is no more of since its update, as graphs name it.
+    pub(super) former: FxHashMap<GraphAllocId, Key>,
+    pub(super) last: Option<Last>,
+    pub(super) is_destroyed: bool,
+}
+
+pub(super) fn key_of(exec: &Exec, alloc: GraphAllocId) -> Key {
+    let it = &exec.allocs()[alloc.index()];
+    (it.graph, it.alloc)
+}
+
+impl Instance {
+    /// What its launch leaves of an allocation, if that is of the family.
+    pub(super) fn left(&self, alloc: GraphAllocId, family: GraphId) -> Option<Left> {
+        let key = self.key(alloc);
+        let range = self.exec.allocs()[alloc.index()].range.filter(|_| self.homes.family(key.0) == Some(family))?;
+        Some(Left { key, range })
+    }
+
+    /// Whether what a launch left lies where this one allocates something else.
+    pub(super) fn is_taken_by(&self, left: &Left) -> bool {
+        let overlaps = |range: &Range| range.overlaps(left.range);
+        !self.leaves.contains(&left.key) && self.cover.iter().any(overlaps)
+    }
+
+    /// The graph that it was made of.
+    pub(super) fn graph_id(&self) -> GraphId {
+        self.graph.id()
+    }
+
+    /// The same, as it was then.
+    pub(super) fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Whether its graph frees an allocation of its own.
+    pub(super) fn frees(&self, alloc: GraphAllocId) -> bool {
+        self.graph.alloc(alloc).is_some_and(|it| matches!(it.freed, Some(FreedBy::Node(_))))
+    }
+
+    /// An allocation, as graphs name it.
+    pub(super) fn key(&self, alloc: GraphAllocId) -> Key {
+        key_of(&self.exec, alloc)
+    }
+
+    /// What a launch left of an allocation, as graphs name it.
+    pub(super) fn left_as(&self, alloc: GraphAllocId) -> Key {
+        self.former.get(&alloc).copied().unwrap_or_else(|| self.key(alloc))
+    }
+
+    /// What follows from the graph that it is of.
+    pub(super) fn settle(&mut self) {
+        self.leaves = self.exec.outputs().iter().map(|alloc| key_of(&self.exec, *alloc)).collect();
+        self.cover = self.exec.addresses();
+        self.families.clear();
+        for alloc in self.exec.allocs().iter().filter(|alloc| alloc.node.is_some()) {
+            let family = self.homes.family(alloc.graph);
+            self.families.extend(family.filter(|family| !self.families.contains(family)));
+        }
+    }
+
+    /// An allocation, as the program names it.
+    pub(super) fn name(&self, alloc: GraphAllocId) -> Option<Memory> {
+        self.names.of(self.key(alloc))
+    }
+
+    pub(super) fn live(&self, alloc: GraphAllocId) -> Option<LifeId> {
+        match self.outputs.get(&alloc) {
+            Some(Output::Live(life)) => Some(*life),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What is known at a moment: by a host, by a chain, and at a recorded position. Values, shared by reference; how they
+//! come to be is in `chain.rs` and `host.rs`.
+
+use std::sync::Arc;
+
+use super::Knows;
+use super::clock::Clock;
+use crate::ids::{Point, Seq, Slot};
+
+/// What a host knew at one moment; immutable and shared.
+#[derive(Clone, Debug, Default)]
+pub struct Base {
+    /// The host that it is of; its later bases include its earlier ones.
+    pub(super) host: u32,
+    pub(super) version: u64,
+    /// The chain that it was told of since the version before, where that was one.
+    pub(super) news: Option<Slot>,
+    pub(super) clock: Clock,
+}
+
+/// Tells bases apart: the host, and how often it had learned something.
+pub(super) type Edition = (u32, u64);
+
+impl Base {
+    /// Whether the host had been told that everything up to `point` has completed.
+    #[inline]
+    pub fn covers(&self, point: Point) -> bool {
+        self.clock.covers(point)
+    }
+
+    #[inline]
+    pub(super) fn edition(&self) -> Edition {
+        (self.host, self.version)
+    }
+
+    /// Whether all that is in here beyond an earlier base is what a chain on `slot` knew. (An earlier one on that slot,
+    /// too, comes before it with all that it knew.)
+    pub(super) fn came_from(&self, slot: Slot, earlier: Edition) -> bool {
+        self.news == Some(slot) && (earlier.0, earlier.1 + 1) == self.edition()
+    }
+
+    /// Whether everything in `other` is in here, as far as can be told at once: an earlier base of the same host, or
+    /// one that knew nothing.
+    #[inline]
+    pub fn includes(&self, other: &Base) -> bool {
+        (self.host == other.host && self.version >= other.version) || other.version == 0
+    }
+
+    /// The last position of a chain that the host had been told has completed.
+    pub fn seen(&self, slot: Slot) -> Seq {
+        self.clock.seen(slot)
+    }
+
+    /// The last point of each chain that it had been told has completed.
+    pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
+        self.clock.points()
+    }
+
+    /// The last point of each chain that it knows.
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+}
+
+/// What a chain knows of the others: what its host knew when it last submitted, and what the chain waited for beyond.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Knowledge {
+    pub(super) base: Arc<Base>,
+    /// Holds nothing that `base` covers.
+    pub(super) waited: Clock,
+    /// Whether a snapshot has it that is not closed: whoever covers its point may not cover all of this.
+    is_open: bool,
+}
+
+impl Knowledge {
+    #[inline]
+    pub(super) fn covers(&self, point: Point) -> bool {
+        self.waited.covers(point) || self.base.covers(point)
+    }
+
+    /// What a host knows that waited for nothing.
+    pub(super) fn of(base: Arc<Base>) -> Arc<Self> {
+        Arc::new(Self { base, waited: Clock::default(), is_open: false })
+    }
+
+    pub(super) fn base(&self) -> &Arc<Base> {
+        &self.base
+    }
+
+    /// Learns a base; whether that was news.
+    pub(super) fn adopt(&mut self, base: &Arc<Base>) -> bool {
+        if self.base.includes(base) {
+            return false;
+        }
+        if !base.includes(&self.base) {
+            // The host that submitted here before knows things that this one does not: keep them as waited for.
+            self.waited.join(self.base.clock());
+        }
+        self.base = Arc::clone(base);
+        self.waited.prune(|point| base.covers(point));
+        true
+    }
+}
+
+/// A recorded position of a chain with all that it knew there; never changes (CUDA: what `cudaEventRecord` captures).
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub(super) point: Point,
+    pub(super) knowledge: Arc<Knowledge>,
+}
+
+impl Snapshot {
+    /// What another order recorded, in points of this one: the position, and what has completed where that is passed
+    /// on. The points are closed downwards, as those of [`points`](Self::points) are; but who covers the position need
+    /// not cover them, as it may have been passed on before with less.
+    pub fn foreign(point: Point, known: impl IntoIterator<Item = Point>) -> Self {
+        let mut waited = Clock::default();
+        known.into_iter().for_each(|point| waited.raise(point));
+        Self { point, knowledge: Arc::new(Knowledge { base: Arc::default(), waited, is_open: true }) }
+    }
+
+    /// The position.
+    #[inline]
+    pub fn point(&self) -> Point {
+        self.point
+    }
+
+    /// The last point of each chain that comes before the position or is at it.
+    pub fn points(&self) -> Vec<Point> {
+        self.to_clock().points().collect()
+    }
+
+    /// Whether `point` comes before or is at the recorded position.
+    pub fn covers(&self, point: Point) -> bool {
+        (point.slot == self.point.slot && point.seq <= self.point.seq) || self.knowledge.covers(point)
+    }
+
+    /// Whether all of it is known to whoever covers these points.
+    #[inline]
+    pub(super) fn is_known(&self, covers: impl Fn(Point) -> bool) -> bool {
+        covers(self.point) && (!self.knowledge.is_open || self.knowledge.waited.points().all(covers))
+    }
+
+    /// How many chains it knows beyond what the host knew.
+    pub fn breadth(&self) -> usize {
+        self.knowledge.waited.points().count()
+    }
+
+    /// All it knows, as one clock.
+    pub(super) fn to_clock(&self) -> Clock {
+        let mut clock = self.knowledge.base.clock().clone();
+        clock.join(&self.knowledge.waited);
+        clock.raise(self.point);
+        clock
+    }
+}
+
+/// The chain as it stood when it was recorded.
+impl Knows for Snapshot {
+    fn slot(&self) -> Slot {
+        self.point.slot
+    }
+
+    fn covers(&self, point: Point) -> bool {
+        Snapshot::covers(self, point)
+    }
+}
