@@ -307,8 +307,11 @@ pub enum Invalid {
         /// A use that the host does not know to have completed.
         last: Side,
     },
-    /// One launch writes an allocation and uses it a second time.
-    #[error("{allocation} is written and used a second time by one launch: give the launch one write access instead")]
+    /// One operation writes bytes of an allocation and uses them a second time.
+    #[error(
+        "{allocation} is written and used a second time by one operation: name the bytes that it writes once, as written; \
+         what a copy reads and what it writes must not overlap"
+    )]
     Aliased {
         /// The allocation.
         allocation: String,

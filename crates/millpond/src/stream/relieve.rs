@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use millpond_core::check::Act;
 use millpond_core::pool::{Exhausted, Freed, Grant};
-use millpond_driver::{Access, DriverError, process};
+use millpond_driver::{Access, Driver, DriverError, process};
 
 use crate::clock::progress::KnownToHost;
 use crate::names::error::{Error, Invalid, OutOfMemory, Result};
@@ -138,7 +138,7 @@ impl StreamShared {
                     continue;
                 }
                 Err(exhausted) => {
-                    let error = self.out_of_memory(pool, &heap, exhausted);
+                    let error = self.lost().unwrap_or_else(|| self.out_of_memory(pool, &heap, exhausted));
                     self.give_back_above(&mut heap, reserved);
                     before.into_iter().for_each(note_shortage);
                     return Err(error);
@@ -184,6 +184,17 @@ impl StreamShared {
             // What the system refuses to take back stays in the pool.
             let _ = shell::apply_steps(&self.context, heap);
         }
+    }
+
+    /// Whether the device is lost: then nothing comes back. It is asked by a wait of the stream for itself, which no
+    /// device has to run work for.
+    #[cold]
+    fn lost(&self) -> Option<Error> {
+        let driver = &*self.context.driver;
+        let mark = driver.mark(self.raw).ok()?;
+        let waited = driver.wait(self.raw, mark);
+        driver.forget(mark);
+        waited.err().filter(|error| matches!(error, DriverError::Lost { .. })).map(Error::from)
     }
 
     /// Who holds what, when nothing is left.

@@ -257,3 +257,21 @@ fn a_scope_in_a_kernel_of_its_stream_is_refused() {
         assert_eq!((here, there), (0, 1));
     }
 }
+
+/// Memory does not come back on a device that is gone: that is said, not that there is none.
+#[test]
+fn a_full_pool_of_a_lost_device_says_that_it_is_lost() {
+    for schedule in [Schedule::Parallel, Schedule::Seeded(5)] {
+        let device = device(schedule);
+        let (stream, pool) = (device.stream().unwrap(), device.pool(PoolConfig::default().max_bytes(2 * MIB)).unwrap());
+        let other = device.stream().unwrap();
+        let all = stream.alloc::<u8>(&pool, 2 << 20).unwrap();
+        assert!(matches!(stream.alloc::<u8>(&pool, 1), Err(Error::OutOfMemory(_))));
+        stream.launch(all.write(), |_| panic!("planted")).unwrap();
+        assert!(stream.synchronize().is_err());
+        for stream in [&stream, &other] {
+            let refused = stream.alloc::<u8>(&pool, 1).map(drop);
+            assert!(matches!(refused, Err(Error::DeviceLost { .. })), "{refused:?}");
+        }
+    }
+}
