@@ -54,8 +54,6 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// The floors of `crates/millpond`, bottom up: each is a folder, and uses only itself and those before it in this list.
 const FLOORS: &[&str] = &["sync", "names", "trace", "clock", "state", "pool", "stream", "graph", "share", "api"];
-/// The arrows that go up today: the list only shrinks.
-const UPWARD: &str = include_str!("upward.txt");
 /// The circles of files that there are today, by crate: the list only shrinks.
 const CIRCLES: &str = include_str!("circles.txt");
 
