@@ -309,8 +309,8 @@ pub enum Invalid {
     },
     /// One operation writes bytes of an allocation and uses them a second time.
     #[error(
-        "{allocation} is written and used a second time by one operation: name the bytes that it writes once, as written; \
-         what a copy reads and what it writes must not overlap"
+        "{allocation} is written and used a second time by one operation: name the bytes that it writes once, as \
+         written; what a copy reads and what it writes must not overlap"
     )]
     Aliased {
         /// The allocation.
