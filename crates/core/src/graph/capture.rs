@@ -110,8 +110,8 @@ pub enum CaptureError {
     /// `STREAM_CAPTURE_IMPLICIT` (906): the legacy default stream would have to wait for a captured stream.
     #[error("the legacy default stream is used while {0}, a blocking stream, is being captured")]
     Implicit(StreamId),
-    /// `CAPTURED_EVENT` (907): the event stands for a node, not for work that runs. Where the capture goes on, asking for
-    /// the event has made it invalid.
+    /// `CAPTURED_EVENT` (907): the event stands for a node, not for work that runs. Where the capture goes on, the
+    /// question has made it invalid.
     #[error(
         "the event was recorded in {0}, which is invalid from now on if it goes on: a captured event never completes. \
          Record an event after the work that is meant, outside of the capture"
