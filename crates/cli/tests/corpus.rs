@@ -6,8 +6,9 @@ mod mutation;
 use std::fs;
 use std::path::Path;
 
+use fastrand::Rng;
 use millpond_cli::recorded::{self, Recorded, Refusal};
-use mutation::{Dice, mutated};
+use mutation::mutated;
 
 type Reader = fn(&[u8]) -> Result<Vec<Recorded>, Refusal>;
 
@@ -32,7 +33,7 @@ fn seeds_and_their_mutations() {
         for (number, path) in paths.iter().enumerate() {
             let seed = fs::read(path).unwrap();
             for round in 0..ROUNDS {
-                let mut dice = Dice::new(round << 8 ^ number as u64);
+                let mut dice = Rng::with_seed(round << 8 ^ number as u64);
                 let bytes = if round == 0 { seed.clone() } else { mutated(&seed, &mut dice) };
                 match reader(&bytes) {
                     Ok(found) => {

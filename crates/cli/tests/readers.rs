@@ -9,11 +9,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use millpond_cli::{plan, recorded, view};
 use millpond_core::check::{Checker, Settings};
 use millpond_core::trace::ops::{Reader, Writer};
 use millpond_litmus::Program;
-use mutation::{Dice, mutated};
+use mutation::mutated;
 
 /// Whether bytes were read; what is read is checked.
 type Target = fn(&[u8]) -> bool;
@@ -149,7 +150,7 @@ fn mutated_files_are_read_or_refused() {
             let start = Instant::now();
             for step in 0..ROUND {
                 let dice_seed = seed << 40 ^ round << 8 ^ step;
-                let input = mutated(bytes, &mut Dice::new(dice_seed));
+                let input = mutated(bytes, &mut Rng::with_seed(dice_seed));
                 let from = Instant::now();
                 let outcome = std::panic::catch_unwind(|| run(&input));
                 let took = from.elapsed();

@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use fastrand::Rng;
 use millpond_core::check::{Checker, Settings};
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Part, Place, Start, StreamRole, What};
@@ -36,28 +37,17 @@ fn is_blocking(stream: u64) -> bool {
     stream == 2
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % n
-    }
-}
-
 /// A program that names memory between its allocation and, mostly, its free.
-fn program(random: &mut Random) -> Vec<Step> {
-    let streams = 2 + random.below(STREAMS - 1);
-    let stream = |random: &mut Random| random.below(streams);
+fn program(random: &mut Rng) -> Vec<Step> {
+    let streams = 2 + random.u64(..STREAMS - 1);
+    let stream = |random: &mut Rng| random.u64(..streams);
     let mut steps = Vec::new();
     let mut state = [0_u8; MEMORIES as usize];
-    for _ in 0..5 + random.below(8) {
-        let memory = random.below(MEMORIES);
+    for _ in 0..5 + random.u64(..8) {
+        let memory = random.u64(..MEMORIES);
         let at = stream(random);
         let is_live = state[memory as usize] == 1;
-        steps.push(match random.below(12) {
+        steps.push(match random.u64(..12) {
             _ if state[memory as usize] == 0 => {
                 state[memory as usize] = 1;
                 Step::Alloc(memory, at)
@@ -66,17 +56,17 @@ fn program(random: &mut Random) -> Vec<Step> {
                 state[memory as usize] = 2;
                 Step::Free(memory, at)
             }
-            2..=4 if is_live || random.below(8) == 0 => {
+            2..=4 if is_live || random.u64(..8) == 0 => {
                 let part = [Part::WHOLE, part(0, 40), part(39, 64), part(40, 64)];
-                let act = if random.below(2) == 0 { Act::Read } else { Act::Write };
-                Step::Use(memory, at, act, part[random.below(4) as usize])
+                let act = if random.u64(..2) == 0 { Act::Read } else { Act::Write };
+                Step::Use(memory, at, act, part[random.usize(..4)])
             }
-            5 | 6 => Step::Record(random.below(EVENTS), at),
-            7 | 8 => Step::Wait(random.below(EVENTS), at),
+            5 | 6 => Step::Record(random.u64(..EVENTS), at),
+            7 | 8 => Step::Wait(random.u64(..EVENTS), at),
             9 => Step::SyncStream(at),
-            10 => Step::SyncEvent(random.below(EVENTS)),
-            _ if random.below(4) == 0 => Step::SyncDevice,
-            _ => Step::Wait(random.below(EVENTS), at),
+            10 => Step::SyncEvent(random.u64(..EVENTS)),
+            _ if random.u64(..4) == 0 => Step::SyncDevice,
+            _ => Step::Wait(random.u64(..EVENTS), at),
         });
     }
     steps
@@ -286,7 +276,7 @@ fn is_ordered(steps: &[Step]) -> bool {
 
 #[test]
 fn clean_exactly_where_no_schedule_reads_poison() {
-    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut random = Rng::with_seed(0x9E37_79B9_7F4A_7C15);
     let (mut clean, mut wrong) = (0, 0);
     for _ in 0..20_000 {
         let steps = program(&mut random);
@@ -301,7 +291,7 @@ fn clean_exactly_where_no_schedule_reads_poison() {
 
 #[test]
 fn taking_an_edge_away_fires_exactly_when_reachability_says_so() {
-    let mut random = Random(0x0123_4567_89AB_CDEF);
+    let mut random = Rng::with_seed(0x0123_4567_89AB_CDEF);
     let (mut fired, mut silent) = (0, 0);
     while fired < 1_500 || silent < 1_500 {
         let steps = program(&mut random);

@@ -8,7 +8,8 @@ mod common;
 
 use std::sync::{Mutex, PoisonError};
 
-use common::{Make, Random, Subject, makes, order};
+use common::{Make, Subject, makes, order};
+use fastrand::Rng;
 use millpond::error::OutOfMemory;
 use millpond::graph::Instantiate;
 use millpond::{Buffer, DeviceConfig, Error, GIB, MIB, Pool, PoolConfig, Stream};
@@ -259,11 +260,11 @@ fn threads_that_do_not_fit_go_on() {
             for thread in 0..4u8 {
                 let (pools, refusals, stream) = (&pools, &refusals, whole.on.stream());
                 scope.spawn(move || {
-                    let (mut random, mut marks) = (Random(thread.into()), Marks(thread * 60));
+                    let (mut random, mut marks) = (Rng::with_seed(thread.into()), Marks(thread * 60));
                     let mut held: Vec<Piece> = Vec::new();
                     for _ in 0..40 {
-                        let bytes = whole.piece + random.below(3 * whole.piece as u64) as usize;
-                        match stream.alloc::<u8>(&pools[random.below(3) as usize], bytes) {
+                        let bytes = whole.piece + random.usize(..3 * whole.piece);
+                        match stream.alloc::<u8>(&pools[random.usize(..3)], bytes) {
                             Ok(x) => held.push(marks.write(&stream, x)),
                             Err(Error::OutOfMemory(_)) => {
                                 refusals.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -272,7 +273,7 @@ fn threads_that_do_not_fit_go_on() {
                             Err(other) => panic!("{other}"),
                         }
                         if held.len() > 6 {
-                            let piece = held.swap_remove(random.below(6) as usize);
+                            let piece = held.swap_remove(random.usize(..6));
                             piece.check(whole, &stream);
                             stream.free(piece.x).unwrap();
                         }

@@ -2,30 +2,10 @@
 
 use crate::device::Device;
 use crate::order::Order;
+use fastrand::Rng;
 use millpond_core::ids::{BlockId, Point};
 use millpond_core::pool::{Freed, Frontier, Grant, Located, Pool, PoolConfig, Slack};
 use millpond_core::units::Range;
-
-/// A small generator (splitmix64): the seed is all that a failure needs.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// What kind of program.
 pub(crate) struct Style {
@@ -49,7 +29,7 @@ struct Live {
 
 pub(crate) struct Program {
     style: Style,
-    random: Random,
+    random: Rng,
     pool: Pool,
     order: Order,
     device: Device,
@@ -68,26 +48,26 @@ impl Program {
             device: Device { granule, ..Device::default() },
             live: Vec::new(),
             shelved: Vec::new(),
-            random: Random(seed),
+            random: Rng::with_seed(seed),
             style,
         }
     }
 
     pub(crate) fn run(mut self, operations: u32) {
         for _ in 0..operations {
-            let stream = self.random.below(u64::from(self.style.streams)) as usize;
-            if self.random.chance(5) {
+            let stream = self.random.u64(..u64::from(self.style.streams)) as usize;
+            if self.random.u64(..100) < 5 {
                 self.unshelve();
             }
-            match self.random.below(100) {
+            match self.random.u64(..100) {
                 0..42 => self.alloc(stream),
                 42..75 => self.free(stream),
                 75..83 => {
-                    let other = self.random.below(u64::from(self.style.streams)) as usize;
+                    let other = self.random.u64(..u64::from(self.style.streams)) as usize;
                     self.order.wait(stream, self.order.last(other));
                 }
                 83..89 => {
-                    let seq = self.random.below(self.order.last(stream).seq + 1);
+                    let seq = self.random.u64(..self.order.last(stream).seq + 1);
                     self.order.complete(Point { seq, ..self.order.last(stream) });
                 }
                 89..92 if self.style.config.reuse.allow_opportunistic => self.pool.retire(&self.order.over),
@@ -110,15 +90,15 @@ impl Program {
     }
 
     fn alloc(&mut self, stream: usize) {
-        let bits = 3 + self.random.below(18);
-        let bytes = 1 + self.random.below(1 << bits);
+        let bits = 3 + self.random.u64(..18);
+        let bytes = 1 + self.random.u64(..1 << bits);
         let Some(grant) = self.request(stream, bytes) else { return };
         assert!(grant.range.bytes >= bytes && grant.range.bytes < bytes + self.style.config.grain);
         for held in self.held() {
             assert!(!held.overlaps(grant.range), "{} is in use: {held}", grant.range);
         }
         assert!(self.device.is_mapped(grant.range), "{} is not mapped", grant.range);
-        if self.random.chance(5) {
+        if self.random.u64(..100) < 5 {
             self.pool.cancel(grant.block);
             return;
         }
@@ -164,7 +144,7 @@ impl Program {
     /// Carries out the steps until one fails; the block that this cancels.
     fn drain_steps(&mut self) -> Option<BlockId> {
         while let Some(step) = self.pool.next_step() {
-            if self.random.chance(self.style.fail_percent) {
+            if self.random.u64(..100) < self.style.fail_percent {
                 let cancelled = self.pool.failed();
                 self.pool.audit().unwrap();
                 return cancelled;
@@ -181,17 +161,17 @@ impl Program {
         if self.live.is_empty() {
             return;
         }
-        let live = self.live.swap_remove(self.random.below(self.live.len() as u64) as usize);
+        let live = self.live.swap_remove(self.random.usize(..self.live.len()));
         self.order.wait(stream, live.made);
         let point = self.order.step(stream);
         let mut after = Frontier::from(point);
-        if self.random.chance(20) {
-            let other = self.random.below(u64::from(self.style.streams)) as usize;
+        if self.random.u64(..100) < 20 {
+            let other = self.random.u64(..u64::from(self.style.streams)) as usize;
             self.order.wait(other, live.made);
             after = Frontier::of([point, self.order.step(other)]);
         }
         self.device.free(live.range, &after);
-        match (after.points().eq([point]), self.random.below(10)) {
+        match (after.points().eq([point]), self.random.u64(..10)) {
             (true, 0..4) => self.pool.free(live.block, Freed::at(&self.order.clocks[stream], point.seq)),
             (true, 4..8) => self.shelved.push((live, point)),
             _ => self.pool.free(live.block, Freed::after(after)),
@@ -211,7 +191,7 @@ impl Program {
     }
 
     fn trim(&mut self) {
-        let keep = self.random.below(self.pool.reserved() + 1);
+        let keep = self.random.u64(..self.pool.reserved() + 1);
         let before = self.pool.reserved();
         self.pool.trim(keep, &self.order.over);
         self.drain_steps();
@@ -220,7 +200,7 @@ impl Program {
 
     fn locate(&mut self) {
         self.unshelve();
-        let address = (1 << 30) + self.random.below(2 * self.device.reserved() + 4096);
+        let address = (1 << 30) + self.random.u64(..2 * self.device.reserved() + 4096);
         let inside = self.live.iter().find(|live| live.range.contains(address));
         let below = self.live.iter().filter(|live| live.range.end() <= address).map(|live| live.range).max();
         let above = self.live.iter().filter(|live| live.range.start > address).map(|live| live.range).min();

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use millpond_driver::{RawMark, RawStream};
 
 use crate::subject::Subject;
@@ -289,7 +290,7 @@ pub(crate) fn random_programs_keep_their_order(subject: &Subject) {
 fn random_program(subject: &Subject, seed: u64) {
     const STREAMS: usize = 5;
     const STEPS: usize = 500;
-    let mut random = Random(seed);
+    let mut random = Rng::with_seed(seed);
     let streams: Vec<RawStream> = (0..STREAMS).map(|_| subject.stream()).collect();
     // For each stream, the items that are before its next point.
     let mut known: Vec<Vec<usize>> = vec![Vec::new(); STREAMS];
@@ -299,11 +300,11 @@ fn random_program(subject: &Subject, seed: u64) {
     let mut marks: Vec<(RawMark, Vec<usize>)> = Vec::new();
     let mut items = 0;
     for _ in 0..STEPS {
-        let stream = random.below(STREAMS);
-        match random.below(8) {
+        let stream = random.usize(..STREAMS);
+        match random.usize(..8) {
             0 | 1 => {
                 let (item, before, ended, wrong) = (items, known[stream].clone(), ended.clone(), wrong.clone());
-                let pause = random.below(4) == 0;
+                let pause = random.usize(..4) == 0;
                 subject.run(streams[stream], move || {
                     let missing = before.iter().filter(|&&item| ended[item].load(Ordering::Relaxed) == 0).count();
                     wrong.fetch_add(missing, Ordering::Relaxed);
@@ -318,14 +319,14 @@ fn random_program(subject: &Subject, seed: u64) {
             2..5 => marks.push((subject.mark(streams[stream]), known[stream].clone())),
             _ if marks.is_empty() => {}
             5 | 6 => {
-                let (mark, before) = &marks[random.below(marks.len())];
+                let (mark, before) = &marks[random.usize(..marks.len())];
                 subject.wait(streams[stream], *mark);
                 known[stream].extend(before);
                 known[stream].sort_unstable();
                 known[stream].dedup();
             }
             _ => {
-                let (mark, before) = marks.swap_remove(random.below(marks.len()));
+                let (mark, before) = marks.swap_remove(random.usize(..marks.len()));
                 let is_over = subject.driver.is_over(mark).unwrap();
                 assert!(!is_over || has_ended(&before), "seed {seed}: a mark is early");
                 subject.driver.forget(mark);
@@ -373,17 +374,4 @@ pub(crate) fn threads_share_a_device(subject: &Subject) {
     subject.finish(shared);
     assert_eq!(total.load(Ordering::Relaxed), THREADS * ROUNDS);
     subject.close(shared);
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % end as u64) as usize
-    }
 }

@@ -1,6 +1,7 @@
 //! The index beside a list, and what it says of freed memory.
 
 use super::*;
+use fastrand::Rng;
 
 /// The simple version: a list.
 #[derive(Default)]
@@ -16,29 +17,20 @@ fn touched(index: &Index, at: u64) -> Option<&Entry> {
     index.touched(at, *index.number(at))
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
-
 #[test]
 fn it_answers_as_a_list_does() {
-    let mut random = Random(7);
+    let mut random = Rng::with_seed(7);
     let (mut index, mut twin) = (Index::default(), Twin::default());
     for _ in 0..30_000 {
-        let start = 0x7f00_0000_0000 + random.below(1 << 14) * 1600;
-        let bytes = match random.below(3) {
-            0 => 1 + random.below(700),
-            1 => 1 + random.below(100_000),
-            _ => 1 + random.below(8 << 20),
+        let start = 0x7f00_0000_0000 + random.u64(..1 << 14) * 1600;
+        let bytes = match random.u64(..3) {
+            0 => 1 + random.u64(..700),
+            1 => 1 + random.u64(..100_000),
+            _ => 1 + random.u64(..8 << 20),
         };
-        match random.below(3) {
+        match random.u64(..3) {
             0 if !twin.0.is_empty() => {
-                let (_, _, memory) = twin.0.swap_remove(random.below(twin.0.len() as u64) as usize);
+                let (_, _, memory) = twin.0.swap_remove(random.usize(..twin.0.len()));
                 index.free(memory);
             }
             _ => {
@@ -48,7 +40,7 @@ fn it_answers_as_a_list_does() {
                 twin.0.push((start, start + bytes, memory));
             }
         }
-        for at in [start, start + bytes - 1, start + bytes, start.wrapping_sub(1), start + random.below(1 << 22)] {
+        for at in [start, start + bytes - 1, start + bytes, start.wrapping_sub(1), start + random.u64(..1 << 22)] {
             let found = index.find(at).filter(|entry| entry.is_live).map(|entry| entry.memory);
             assert_eq!(found, twin.find(at), "{at:#x}");
         }

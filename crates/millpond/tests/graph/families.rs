@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fastrand::Rng;
 use millpond::config::Schedule;
 use millpond::error::GraphError;
 use millpond::graph::{Graph, GraphExec, GraphNode, Instantiate, MemAllocNode};
@@ -20,7 +21,6 @@ use millpond::{Buffer, Device, Error, HostConfig, KIB, Result, Stream};
 
 use super::random::Seen;
 use crate::common::{Make, makes};
-use crate::numbers::Random;
 
 /// A graph in the making, with what it leaves live.
 struct Made {
@@ -39,9 +39,9 @@ struct Live {
 }
 
 /// Nodes that others may come after: any number of them, without doubles.
-fn some(nodes: &[GraphNode], random: &mut Random) -> Vec<GraphNode> {
+fn some(nodes: &[GraphNode], random: &mut Rng) -> Vec<GraphNode> {
     let mut picked = BTreeSet::new();
-    picked.extend((0..random.below(3)).map(|_| random.below(nodes.len())));
+    picked.extend((0..random.usize(..3)).map(|_| random.usize(..nodes.len())));
     picked.into_iter().map(|at| nodes[at]).collect()
 }
 
@@ -50,22 +50,22 @@ fn grow(
     made: &mut Made,
     first: GraphNode,
     length: usize,
-    random: &mut Random,
+    random: &mut Rng,
     seen: &Arc<Seen>,
 ) -> Result<Vec<GraphNode>> {
     let Made { graph, outputs, salt, most } = made;
     let mut nodes = vec![first];
     let mut live: Vec<Live> = Vec::new();
     for _ in 0..length {
-        match random.below(5) {
+        match random.usize(..5) {
             0 | 1 => {
                 let mut after = some(&nodes, random);
                 if after.is_empty() {
                     after.push(first);
                 }
-                let len = 1 + if random.below(5) == 0 { random.below(20_000) } else { random.below(2000) };
+                let len = 1 + if random.usize(..5) == 0 { random.usize(..20_000) } else { random.usize(..2000) };
                 let memory = graph.add_alloc::<u64>(&after, len)?;
-                let (pattern, salt) = (random.next(), Arc::clone(salt));
+                let (pattern, salt) = (random.u64(..), Arc::clone(salt));
                 let alloc = graph.node_of(memory).unwrap();
                 let writer = graph.add_kernel(&[alloc], memory.write(), move |x| {
                     x.fill(pattern ^ salt.load(Ordering::Acquire));
@@ -74,7 +74,7 @@ fn grow(
                 live.push(Live { memory, pattern, writer, readers: Vec::new() });
             }
             2 | 3 if !live.is_empty() => {
-                let at = random.below(live.len());
+                let at = random.usize(..live.len());
                 let mut after = some(&nodes, random);
                 let Live { memory, pattern, writer, ref mut readers } = live[at];
                 after.retain(|node| *node != writer);
@@ -87,11 +87,11 @@ fn grow(
                 nodes.push(reader);
             }
             4 if !live.is_empty() => {
-                let Live { memory, writer, mut readers, .. } = live.swap_remove(random.below(live.len()));
+                let Live { memory, writer, mut readers, .. } = live.swap_remove(random.usize(..live.len()));
                 readers.push(writer);
                 nodes.push(graph.add_free(&readers, memory)?);
             }
-            _ => nodes.push(graph.add_empty(&[nodes[random.below(nodes.len())]])?),
+            _ => nodes.push(graph.add_empty(&[nodes[random.usize(..nodes.len())]])?),
         }
     }
     // Few stay live, so that launches are not refused all the time.
@@ -107,20 +107,20 @@ fn grow(
 }
 
 /// The first node draws the launch's salt; where instances may overlap there is none.
-fn made(mut graph: Graph, length: usize, has_salt: bool, random: &mut Random, seen: &Arc<Seen>) -> Result<Made> {
+fn made(mut graph: Graph, length: usize, has_salt: bool, random: &mut Rng, seen: &Arc<Seen>) -> Result<Made> {
     let salt = Arc::new(AtomicU64::new(0));
     let drawn = Arc::clone(&salt);
     let first = graph.add_host_function(&[], move || {
         drawn.fetch_add(if has_salt { 0x9E37_79B9 } else { 0 }, Ordering::AcqRel);
     })?;
     // Every other graph frees all by itself, so that its instances are held apart by their order alone.
-    let mut made = Made { graph, outputs: Vec::new(), salt, most: 2 * random.below(2) };
+    let mut made = Made { graph, outputs: Vec::new(), salt, most: 2 * random.usize(..2) };
     grow(&mut made, first, length, random, seen)?;
     Ok(made)
 }
 
 /// Memory of its own around two children, whose outputs it reads, and frees in part.
-fn parent(device: &Device, children: [&Made; 2], random: &mut Random, seen: &Arc<Seen>) -> Result<(Made, Foreign)> {
+fn parent(device: &Device, children: [&Made; 2], random: &mut Rng, seen: &Arc<Seen>) -> Result<(Made, Foreign)> {
     let mut made = made(device.graph()?, 12, true, random, seen)?;
     let (mut foreign, mut after) = (Vec::new(), vec![made.graph.nodes()[0]]);
     for child in children {
@@ -131,7 +131,7 @@ fn parent(device: &Device, children: [&Made; 2], random: &mut Random, seen: &Arc
             let read = made.graph.add_kernel(&[node], memory.read(), move |x| {
                 seen.look(x, pattern ^ salt.load(Ordering::Acquire));
             })?;
-            match random.below(2) {
+            match random.usize(..2) {
                 0 => after.push(made.graph.add_free(&[read], memory)?),
                 _ => {
                     after.push(read);
@@ -163,7 +163,7 @@ fn outputs_of(made: &Made) -> Foreign {
     made.outputs.iter().map(|&(memory, pattern)| (memory, pattern, Arc::clone(&made.salt))).collect()
 }
 
-fn family(device: &Device, random: &mut Random, seen: &Arc<Seen>) -> Result<Vec<Member>> {
+fn family(device: &Device, random: &mut Rng, seen: &Arc<Seen>) -> Result<Vec<Member>> {
     let one = made(device.graph()?, 30, true, random, seen)?;
     let two = made(device.graph()?, 30, true, random, seen)?;
     let symbolic = made(device.symbolic_graph()?, 30, false, random, seen)?;
@@ -191,7 +191,7 @@ struct Program {
     device: Device,
     streams: [Stream; 3],
     seen: Arc<Seen>,
-    random: Random,
+    random: Rng,
     launched: u64,
     refused: u64,
     freed: [u64; 5],
@@ -199,7 +199,7 @@ struct Program {
 
 impl Program {
     fn stream(&mut self) -> usize {
-        self.random.below(self.streams.len())
+        self.random.usize(..self.streams.len())
     }
 
     fn order(&self, from: usize, to: usize) -> Result<()> {
@@ -236,7 +236,7 @@ impl Program {
 
     /// Frees what a launch left, in one of the ways, or leaves it.
     fn dispose(&mut self, buffer: Buffer<u64>, user: usize) -> Result<()> {
-        let way = self.random.below(6);
+        let way = self.random.usize(..6);
         match way {
             0 => {
                 if let Err(refused) = self.streams[user].free(buffer) {
@@ -270,8 +270,8 @@ impl Program {
     }
 
     fn step(&mut self, members: &[Member]) -> Result<()> {
-        let at = self.random.below(members.len());
-        match self.random.below(10) {
+        let at = self.random.usize(..members.len());
+        match self.random.usize(..10) {
             0 => self.device.trim_graph_memory(),
             1 => {
                 let stream = self.stream();
@@ -302,7 +302,7 @@ impl Program {
 fn run(seed: u64, schedule: Schedule) -> Result<Program> {
     let device = Device::host(HostConfig::default().schedule(schedule).granularity(64 * KIB))?;
     let streams = [device.stream()?, device.stream()?, device.stream()?];
-    let random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let random = Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let seen = Arc::new(Seen::default());
     let mut program = Program { device, streams, seen, random, launched: 0, refused: 0, freed: [0; 5] };
     let members = family(&program.device, &mut program.random, &program.seen)?;
@@ -361,7 +361,7 @@ fn two_graphs_share_their_pages() -> Result<()> {
     for seed in 1..=20 {
         let device = Device::host(HostConfig::default().schedule(Schedule::Seeded(seed)).granularity(64 * KIB))?;
         let stream = device.stream()?;
-        let mut random = Random(seed * 77 + 1);
+        let mut random = Rng::with_seed(seed * 77 + 1);
         let seen = Arc::new(Seen::default());
         let alone = |made: &Made| -> Result<u64> {
             let _ = made.graph.instantiate(Instantiate::default().auto_free_on_launch(true))?.launch(&stream)?;

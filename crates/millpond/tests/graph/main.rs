@@ -24,8 +24,6 @@ mod made;
 mod memory;
 mod misuse;
 mod not_live;
-#[path = "../common/numbers.rs"]
-mod numbers;
 mod random;
 mod refusals;
 mod sizes;

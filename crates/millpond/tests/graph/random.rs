@@ -9,13 +9,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fastrand::Rng;
 use millpond::config::Schedule;
 use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, Instantiate, MemAllocNode};
 use millpond::{Buffer, Device, HostConfig, KIB, Result, Stream};
 
 use crate::common::{Make, makes};
 use crate::made::each;
-use crate::numbers::Random;
 
 /// What the nodes saw.
 #[derive(Default)]
@@ -59,28 +59,28 @@ struct Draft<'d> {
 }
 
 impl Draft<'_> {
-    fn some(&self, random: &mut Random) -> Vec<GraphNode> {
+    fn some(&self, random: &mut Rng) -> Vec<GraphNode> {
         let nodes = &self.nodes;
         let mut some: Vec<_> =
-            (0..random.below(3)).filter_map(|_| nodes.get(random.below(nodes.len() + 1))).copied().collect();
+            (0..random.usize(..3)).filter_map(|_| nodes.get(random.usize(..nodes.len() + 1))).copied().collect();
         some.sort_by_key(|node| format!("{node}"));
         some.dedup();
         some
     }
 
-    fn alloc(&mut self, random: &mut Random) -> Result<()> {
+    fn alloc(&mut self, random: &mut Rng) -> Result<()> {
         let after = self.some(random);
-        let memory = self.graph.add_alloc::<u64>(&after, 1 + random.below(3000))?;
+        let memory = self.graph.add_alloc::<u64>(&after, 1 + random.usize(..3000))?;
         let alloc = self.graph.node_of(memory).unwrap();
-        let pattern = random.next();
+        let pattern = random.u64(..);
         let writer = self.graph.add_copy_from_host(&[alloc], memory.write(), &vec![pattern; memory.len()])?;
         self.nodes.extend([alloc, writer]);
         self.live.push(Live { memory, pattern, writer, readers: Vec::new() });
         Ok(())
     }
 
-    fn read(&mut self, random: &mut Random) -> Result<()> {
-        let at = random.below(self.live.len());
+    fn read(&mut self, random: &mut Rng) -> Result<()> {
+        let at = random.usize(..self.live.len());
         let mut after = self.some(random);
         let Live { memory, pattern, writer, ref mut readers } = self.live[at];
         let sink = self.stream.alloc::<u64>(&self.device.default_pool(), memory.len())?;
@@ -93,19 +93,19 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn free(&mut self, random: &mut Random) -> Result<()> {
-        let Live { memory, writer, mut readers, .. } = self.live.swap_remove(random.below(self.live.len()));
+    fn free(&mut self, random: &mut Rng) -> Result<()> {
+        let Live { memory, writer, mut readers, .. } = self.live.swap_remove(random.usize(..self.live.len()));
         readers.push(writer);
         self.nodes.push(self.graph.add_free(&readers, memory)?);
         Ok(())
     }
 }
 
-fn producer(device: &Device, stream: &Stream, has_event: bool, random: &mut Random) -> Result<Producer> {
+fn producer(device: &Device, stream: &Stream, has_event: bool, random: &mut Rng) -> Result<Producer> {
     let (graph, nodes, live, sinks) = (device.graph()?, Vec::new(), Vec::new(), Vec::new());
     let mut draft = Draft { device, stream, graph, nodes, live, sinks };
     for _ in 0..40 {
-        match random.below(4) {
+        match random.usize(..4) {
             0 | 1 => draft.alloc(random)?,
             2 if !draft.live.is_empty() => draft.read(random)?,
             3 if !draft.live.is_empty() => draft.free(random)?,
@@ -138,7 +138,7 @@ struct Producer {
 struct Program<'d> {
     device: &'d Device,
     streams: [Stream; 2],
-    random: Random,
+    random: Rng,
     seen: Seen,
     /// What the outside copied.
     copied: Vec<Sink>,
@@ -148,7 +148,7 @@ impl Program<'_> {
     /// Uses some of what the launch left: on its own stream, or on the other, which waits for the event.
     fn consume(&mut self, from: &Producer, at: usize) -> Result<()> {
         for &(memory, pattern) in &from.outputs {
-            let which = self.random.below(4);
+            let which = self.random.usize(..4);
             let stream = if which < 2 { &self.streams[at] } else { &self.streams[1 - at] };
             match &from.made {
                 _ if which < 2 => {}
@@ -161,7 +161,7 @@ impl Program<'_> {
                 // Freed by the stream that read it; a read inside the graph may not come before that.
                 2 => drop(stream.free_address(memory.address())),
                 3 => {}
-                _ if self.random.below(2) == 0 => {
+                _ if self.random.usize(..2) == 0 => {
                     let (freeing, ()) = stream.capture(|s| s.free_alloc_node(memory))?;
                     drop(freeing.instantiate(Instantiate::default())?.launch(stream));
                 }
@@ -185,11 +185,11 @@ impl Program<'_> {
         self.streams[1].wait(&self.streams[0].record()?)?;
         let mut launches = 0;
         for _ in 0..12 {
-            let (producer, at) = (&graphs[self.random.below(graphs.len())], self.random.below(2));
+            let (producer, at) = (&graphs[self.random.usize(..graphs.len())], self.random.usize(..2));
             match producer.exec.launch(&self.streams[at]) {
                 Ok(_) => {
                     launches += 1;
-                    if self.random.below(4) == 0 {
+                    if self.random.usize(..4) == 0 {
                         self.look(at, producer)?;
                     }
                     self.consume(producer, at)?;
@@ -197,10 +197,10 @@ impl Program<'_> {
                 // The other stream still uses what the launch before left, and nothing orders that before this one.
                 Err(error) => assert!(error.violation().is_some(), "{error}"),
             }
-            match self.random.below(6) {
+            match self.random.usize(..6) {
                 0 | 1 => self.streams[0].wait(&self.streams[1].record()?)?,
                 2 | 3 => self.streams[1].wait(&self.streams[0].record()?)?,
-                4 => self.streams[self.random.below(2)].synchronize()?,
+                4 => self.streams[self.random.usize(..2)].synchronize()?,
                 _ => device.trim_graph_memory()?,
             }
         }
@@ -212,7 +212,7 @@ impl Program<'_> {
 }
 
 fn program(seed: u64, device: &Device) -> Result<()> {
-    let random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let random = Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let streams = [device.stream()?, device.stream()?];
     let mut program = Program { device, streams, random, seen: Seen::default(), copied: Vec::new() };
     program.run()?;

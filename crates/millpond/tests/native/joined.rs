@@ -1,10 +1,10 @@
 //! Random graphs of fills and copies: whichever fills are joined, each launch leaves what its nodes say, in the order
 //! of their edges. That some are joined is counted in `counted`.
 
+use fastrand::Rng;
 use millpond::graph::{Graph, GraphNode, Instantiate, MemAllocNode};
 use millpond::{Buffer, Device, MIB, Result, Stream};
 
-use crate::numbers::Random;
 use crate::{expect, subject};
 
 /// A graph with the value that each of its outputs has in the end.
@@ -28,31 +28,31 @@ fn once(mut after: Vec<GraphNode>) -> Vec<GraphNode> {
 /// Outputs beside each other, filled and copied in a random order with the edges that this needs, and some more.
 fn made(device: &Device, seed: u64) -> Result<Made> {
     const BYTES: usize = 512;
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut random = Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut graph = device.graph()?;
-    let count = 2 + random.below(6);
+    let count = 2 + random.usize(..6);
     let outs: Vec<MemAllocNode<u8>> = (0..count).map(|_| graph.add_alloc(&[], BYTES)).collect::<Result<_>>()?;
     // Of each output its value, its last writer, and who read it since.
     let first = |out: &MemAllocNode<u8>| (0, graph.node_of(*out).expect("its own"), Vec::new());
     let mut state: Vec<(u8, GraphNode, Vec<GraphNode>)> = outs.iter().map(first).collect();
     let mut nodes: Vec<GraphNode> = Vec::new();
-    for step in 0..count + random.below(16) {
-        let to = if step < count { step } else { random.below(count) };
-        let from = random.below(count);
-        let (value, node) = if step >= count && random.below(3) == 0 && from != to {
+    for step in 0..count + random.usize(..16) {
+        let to = if step < count { step } else { random.usize(..count) };
+        let from = random.usize(..count);
+        let (value, node) = if step >= count && random.usize(..3) == 0 && from != to {
             let mut after: Vec<GraphNode> = vec![state[to].1, state[from].1];
             after.extend(&state[to].2);
             let node = graph.add_copy(&once(after), outs[from].read(), outs[to].write())?;
             state[from].2.push(node);
             (state[from].0, node)
         } else {
-            let value = 1 + random.below(2) as u8;
+            let value = 1 + random.usize(..2) as u8;
             let mut after: Vec<GraphNode> = vec![state[to].1];
             after.extend(&state[to].2);
-            if random.below(4) > 0 {
+            if random.usize(..4) > 0 {
                 after.extend(nodes.last());
             }
-            after.extend((random.below(4) == 0 && !nodes.is_empty()).then(|| nodes[random.below(nodes.len())]));
+            after.extend((random.usize(..4) == 0 && !nodes.is_empty()).then(|| nodes[random.usize(..nodes.len())]));
             (value, graph.add_memset(&once(after), outs[to].write(), value)?)
         };
         nodes.push(node);

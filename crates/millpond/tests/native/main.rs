@@ -13,8 +13,6 @@ mod failing;
 mod gpus;
 mod joined;
 mod launches;
-#[path = "../common/numbers.rs"]
-mod numbers;
 mod peers;
 mod shared_streams;
 #[path = "../common/watchdog.rs"]

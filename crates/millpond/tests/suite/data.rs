@@ -7,10 +7,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fastrand::Rng;
 use millpond::config::{ReusePolicy, Schedule, Slack};
 use millpond::{Buffer, Device, Error, Event, HostConfig, KIB, MIB, Pool, PoolConfig, Stream};
 
-use crate::common::{Random, makes, reuse};
+use crate::common::{makes, reuse};
 
 /// Which pattern is in a buffer, and after what it may be touched.
 struct Passed {
@@ -22,7 +23,7 @@ struct Passed {
 
 /// A random program that is in order.
 struct Program {
-    random: Random,
+    random: Rng,
     streams: Vec<Stream>,
     pool: Pool,
     live: Vec<Passed>,
@@ -49,7 +50,7 @@ fn verify(x: &[u64], pattern: u64, verified: &AtomicU64) {
 impl Program {
     fn new(device: &Device, seed: u64, config: PoolConfig) -> Program {
         Program {
-            random: Random(seed),
+            random: Rng::with_seed(seed),
             streams: (0..4).map(|_| device.stream().unwrap()).collect(),
             pool: device.pool(config).unwrap(),
             live: Vec::new(),
@@ -61,8 +62,8 @@ impl Program {
 
     fn run(&mut self, device: &Device, steps: usize) -> Result<(), Error> {
         for _ in 0..steps {
-            let stream = self.random.below(self.streams.len() as u64) as usize;
-            match self.random.below(100) {
+            let stream = self.random.usize(..self.streams.len());
+            match self.random.u64(..100) {
                 0..35 => self.make(stream)?,
                 35..65 => self.pass(stream)?,
                 65..85 => self.free(stream)?,
@@ -71,7 +72,7 @@ impl Program {
                 94..96 => self.streams[stream] = device.stream()?,
                 96..98 => self.shrink(stream)?,
                 98 => drop(self.streams[stream].is_idle()?),
-                _ => self.pool.trim_to(self.random.below(8) * MIB)?,
+                _ => self.pool.trim_to(self.random.u64(..8) * MIB)?,
             }
         }
         while !self.live.is_empty() {
@@ -82,10 +83,10 @@ impl Program {
     }
 
     fn make(&mut self, stream: usize) -> Result<(), Error> {
-        let len = match self.random.below(10) {
-            0..5 => self.random.below(600),
-            5..9 => self.random.below(64 * KIB),
-            _ => self.random.below(MIB / 4),
+        let len = match self.random.u64(..10) {
+            0..5 => self.random.u64(..600),
+            5..9 => self.random.u64(..64 * KIB),
+            _ => self.random.u64(..MIB / 4),
         };
         let at = &self.streams[stream];
         let buffer = match at.alloc::<u64>(&self.pool, 1 + len as usize) {
@@ -107,7 +108,7 @@ impl Program {
 
     fn take(&mut self) -> Option<Passed> {
         let count = self.live.len() as u64;
-        (count > 0).then(|| self.live.swap_remove(self.random.below(count) as usize))
+        (count > 0).then(|| self.live.swap_remove(self.random.u64(..count) as usize))
     }
 
     /// A stream verifies a buffer and writes it anew.
@@ -219,15 +220,15 @@ fn no_byte_is_lost_under_any_seed() {
 fn drops_from_other_threads_lose_nothing() {
     for seed in 0..if is_wanted() { 24 } else { 0 } {
         eprintln!("seed {seed}");
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let device = Device::host(HostConfig::default()).unwrap();
         let pool = device.pool(config(seed)).unwrap();
         let streams: Vec<Stream> = (0..3).map(|_| device.stream().unwrap()).collect();
         let verified = Arc::new(AtomicU64::new(0));
         let mut things: Vec<Box<dyn Send>> = Vec::new();
         for pattern in 0..40 {
-            let stream = streams[random.below(3) as usize].clone();
-            let Ok(x) = stream.alloc::<u64>(&pool, 1 + random.below(60_000) as usize) else { continue };
+            let stream = streams[random.usize(..3)].clone();
+            let Ok(x) = stream.alloc::<u64>(&pool, 1 + random.usize(..60_000)) else { continue };
             stream.launch(x.write(), move |x| write(x, pattern)).unwrap();
             let verified = Arc::clone(&verified);
             stream.launch(x.read(), move |x| verify(x, pattern, &verified)).unwrap();
@@ -240,8 +241,8 @@ fn drops_from_other_threads_lose_nothing() {
         things.extend(streams.into_iter().map(|stream| Box::new(stream) as Box<dyn Send>));
         let mut parts: [Vec<Box<dyn Send>>; 3] = Default::default();
         while !things.is_empty() {
-            let thing = things.swap_remove(random.below(things.len() as u64) as usize);
-            parts[random.below(3) as usize].push(thing);
+            let thing = things.swap_remove(random.usize(..things.len()));
+            parts[random.usize(..3)].push(thing);
         }
         std::thread::scope(|scope| {
             for part in parts {

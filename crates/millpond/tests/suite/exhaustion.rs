@@ -3,10 +3,11 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fastrand::Rng;
 use millpond::error::OutOfMemory;
 use millpond::{Buffer, Error, GIB, MIB, Pool, PoolConfig, Stream};
 
-use crate::common::{Make, Random, Subject, on_every_device_of, reuse, touch};
+use crate::common::{Make, Subject, on_every_device_of, reuse, touch};
 
 const TOTAL: u64 = 64 * MIB;
 
@@ -221,11 +222,11 @@ fn threads_that_fit_are_served() {
             for thread in 0..4 {
                 let (pool, stream, start) = (&pool, on.stream(), &start);
                 scope.spawn(move || {
-                    let mut random = Random(thread);
+                    let mut random = Rng::with_seed(thread);
                     start.wait();
                     for _ in 0..600 {
                         let held: Vec<_> = (0..2)
-                            .map(|_| stream.alloc::<u8>(pool, 1 + random.below(3 * MIB) as usize).unwrap())
+                            .map(|_| stream.alloc::<u8>(pool, 1 + random.u64(..3 * MIB) as usize).unwrap())
                             .collect();
                         held.iter().for_each(|x| touch(&stream, x));
                         held.into_iter().for_each(|x| stream.free(x).unwrap());
@@ -250,14 +251,14 @@ fn threads_that_do_not_fit_are_refused_and_go_on() {
                 let (pools, refusals, served, stream) = (&pools, &refusals, &served, on.stream());
                 let start = &start;
                 scope.spawn(move || {
-                    let mut random = Random(thread.into());
+                    let mut random = Rng::with_seed(thread.into());
                     let mut held: Vec<(Buffer<u8>, u8)> = Vec::new();
                     for round in 0..150 {
                         if round % 5 == 0 {
                             start.wait();
                         }
-                        let pool = &pools[random.below(2) as usize];
-                        match stream.alloc::<u8>(pool, 1 + random.below(10 * MIB) as usize) {
+                        let pool = &pools[random.usize(..2)];
+                        match stream.alloc::<u8>(pool, 1 + random.u64(..10 * MIB) as usize) {
                             Ok(x) => {
                                 let mark = round as u8 ^ thread;
                                 // One byte a page is enough to tell whose memory it is.
@@ -276,7 +277,7 @@ fn threads_that_do_not_fit_are_refused_and_go_on() {
                             Err(other) => panic!("{other}"),
                         }
                         if held.len() > 4 {
-                            let (x, mark) = held.swap_remove(random.below(4) as usize);
+                            let (x, mark) = held.swap_remove(random.usize(..4));
                             let check = move |x: &[u8]| assert!(x.iter().step_by(4096).all(|x| *x == mark));
                             match on.runs_closures {
                                 true => stream.launch(x.read(), check).unwrap(),

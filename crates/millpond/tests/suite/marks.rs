@@ -1,9 +1,10 @@
 //! The high mark of used bytes, beside a count by hand: exact while one stream at a time is served, else never below
 //! what was live, and never above what was reserved.
 
+use fastrand::Rng;
 use millpond::{Buffer, MIB, Pool, PoolConfig, Stream};
 
-use crate::common::{Random, Subject, on_every_device};
+use crate::common::{Subject, on_every_device};
 
 /// A program of allocations and frees on several streams, each of which frees what it allocated; and what is live by
 /// the count of the caller.
@@ -22,18 +23,18 @@ impl<'a> Program<'a> {
     }
 
     /// Allocates or frees on a stream: small and large, of few sizes, so that shelves serve many.
-    fn step(&mut self, stream: usize, random: &mut Random) {
+    fn step(&mut self, stream: usize, random: &mut Rng) {
         let live = &mut self.live[stream];
-        if live.len() < 12 && random.chance(55) {
+        if live.len() < 12 && random.u64(..100) < 55 {
             let sizes = [700, 512, 64 << 10, 1 << 20, 3 << 20, (5 << 20) + 100, 40 << 20];
-            let bytes = sizes[random.below(sizes.len() as u64) as usize];
+            let bytes = sizes[random.usize(..sizes.len())];
             live.push(self.streams[stream].alloc(self.pool, bytes).unwrap());
             self.used += bytes as u64;
             self.high = self.high.max(self.used);
         } else if !live.is_empty() {
-            let buffer = live.swap_remove(random.below(live.len() as u64) as usize);
+            let buffer = live.swap_remove(random.usize(..live.len()));
             self.used -= buffer.bytes();
-            match random.chance(80) {
+            match random.u64(..100) < 80 {
                 true => self.streams[stream].free(buffer).unwrap(),
                 false => drop(buffer),
             }
@@ -52,10 +53,10 @@ fn one_stream_is_counted_exactly() {
     on_every_device(|on| {
         for seed in 0..10 {
             with_streams(on, 1, |program| {
-                let mut random = Random(seed);
+                let mut random = Rng::with_seed(seed);
                 for _ in 0..20 {
                     // Long stretches without a look, which would bring the mark up to date.
-                    (0..random.below(40)).for_each(|_| program.step(0, &mut random));
+                    (0..random.u64(..40)).for_each(|_| program.step(0, &mut random));
                     let found = program.pool.statistics();
                     assert_eq!((found.used_bytes, found.used_high_bytes), (program.used, program.high), "seed {seed}");
                 }
@@ -90,10 +91,10 @@ fn streams_in_turns_are_counted_exactly() {
     on_every_device(|on| {
         for seed in 0..10 {
             with_streams(on, 4, |program| {
-                let mut random = Random(seed);
+                let mut random = Rng::with_seed(seed);
                 for _ in 0..60 {
-                    let stream = random.below(4) as usize;
-                    (0..random.below(20)).for_each(|_| program.step(stream, &mut random));
+                    let stream = random.usize(..4);
+                    (0..random.u64(..20)).for_each(|_| program.step(stream, &mut random));
                     let found = program.pool.statistics();
                     assert_eq!((found.used_bytes, found.used_high_bytes), (program.used, program.high), "seed {seed}");
                 }
@@ -107,10 +108,10 @@ fn streams_side_by_side_are_counted_from_above() {
     on_every_device(|on| {
         for seed in 0..10 {
             with_streams(on, 4, |program| {
-                let mut random = Random(seed);
+                let mut random = Rng::with_seed(seed);
                 for _ in 0..30 {
-                    for _ in 0..random.below(200) {
-                        let stream = random.below(4) as usize;
+                    for _ in 0..random.u64(..200) {
+                        let stream = random.usize(..4);
                         program.step(stream, &mut random);
                     }
                     let found = program.pool.statistics();

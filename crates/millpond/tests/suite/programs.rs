@@ -6,12 +6,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use fastrand::Rng;
 use millpond::check::Kind;
 use millpond::config::Completion;
 use millpond::error::Invalid;
 use millpond::{Buffer, DeviceConfig, Error, Event, Pool, PoolConfig, Stream, View};
 
-use crate::common::{Make, Random, Subject, makes, visit_for};
+use crate::common::{Make, Subject, makes, visit_for};
 
 /// The legacy default stream's number in a program.
 const LEGACY: usize = 0;
@@ -36,18 +37,18 @@ enum Step {
 
 /// A program in which every number names something that was made before; it may well be wrong in its order.
 fn program(seed: u64) -> Vec<Step> {
-    let mut random = Random(seed);
+    let mut random = Rng::with_seed(seed);
     let mut steps: Vec<Step> = (0..3).map(|i| Step::Open { blocking: i < 2 }).collect();
     let (mut open, mut streams, mut buffers, mut events) = (vec![LEGACY, 1, 2, 3], 4, 0, 0);
     while steps.len() < STEPS {
-        let stream = open[random.below(open.len() as u64) as usize];
-        let mut buffer = || random.below(buffers.max(1)) as usize;
+        let stream = open[random.usize(..open.len())];
+        let mut buffer = || random.u64(..buffers.max(1)) as usize;
         let (buffer, other) = (buffer(), buffer());
-        let step = match random.below(100) {
+        let step = match random.u64(..100) {
             0..3 => {
                 open.push(streams);
                 streams += 1;
-                Step::Open { blocking: random.chance(60) }
+                Step::Open { blocking: (random.u64(..100) < 60) }
             }
             3..5 if stream != LEGACY && open.len() > 2 => {
                 open.retain(|other| *other != stream);
@@ -55,9 +56,9 @@ fn program(seed: u64) -> Vec<Step> {
             }
             5..20 => {
                 buffers += 1;
-                Step::Alloc { stream, bytes: [100, 4096, 3 << 20][random.below(3) as usize] }
+                Step::Alloc { stream, bytes: [100, 4096, 3 << 20][random.usize(..3)] }
             }
-            20..50 if buffers > 0 => Step::Use { stream, buffer, write: random.chance(50) },
+            20..50 if buffers > 0 => Step::Use { stream, buffer, write: (random.u64(..100) < 50) },
             50..56 if buffers > 0 => Step::Both { stream, read: buffer, write: other },
             56..66 if buffers > 0 => Step::Free { stream, buffer },
             66..68 if buffers > 0 => Step::Drop { buffer },
@@ -65,9 +66,9 @@ fn program(seed: u64) -> Vec<Step> {
                 events += 1;
                 Step::Record { stream }
             }
-            80..94 if events > 0 => Step::Wait { stream, event: random.below(events) as usize },
+            80..94 if events > 0 => Step::Wait { stream, event: random.u64(..events) as usize },
             94..96 => Step::SyncStream { stream },
-            96..98 if events > 0 => Step::SyncEvent { event: random.below(events) as usize },
+            96..98 if events > 0 => Step::SyncEvent { event: random.u64(..events) as usize },
             98 => Step::SyncDevice,
             _ => continue,
         };
@@ -226,12 +227,12 @@ struct Run<'s> {
     buffers: Vec<(Option<Buffer<u8>>, View<u8>)>,
     events: Vec<Event>,
     /// Makes kernels take their time.
-    pause: Option<Random>,
+    pause: Option<Rng>,
 }
 
 impl Run<'_> {
     /// The verdicts, and the facts of each violation where they do not depend on which of two came first.
-    fn verdicts(subject: &Subject, program: &[Step], pause: Option<Random>) -> (Vec<Verdict>, Vec<String>) {
+    fn verdicts(subject: &Subject, program: &[Step], pause: Option<Rng>) -> (Vec<Verdict>, Vec<String>) {
         let mut run = Run {
             subject,
             pool: subject.pool(PoolConfig::default()),
@@ -263,7 +264,7 @@ impl Run<'_> {
 
     fn kernel_time(&mut self) -> Duration {
         let pause = self.pause.as_mut().filter(|_| self.subject.is_parallel);
-        pause.map_or(Duration::ZERO, |random| Duration::from_micros(random.below(8).saturating_sub(5) * 60))
+        pause.map_or(Duration::ZERO, |random| Duration::from_micros(random.u64(..8).saturating_sub(5) * 60))
     }
 
     fn step(&mut self, step: Step) -> Result<(), Error> {
@@ -329,7 +330,7 @@ fn name(error: &Error) -> &'static str {
 }
 
 /// One program on one device against the model; the facts of its violations.
-fn check(make: Make, seed: u64, pause: Option<Random>) -> Vec<String> {
+fn check(make: Make, seed: u64, pause: Option<Rng>) -> Vec<String> {
     let program = program(seed);
     let expected = Model::verdicts(&program);
     let subject = Subject::with(make, DeviceConfig::default());
@@ -380,7 +381,7 @@ fn and_however_long_kernels_take() {
     for seed in 0..60 {
         let facts = check(Make::Parallel, seed, None);
         for pause in 0..3 {
-            assert_eq!(check(Make::Parallel, seed, Some(Random(pause))), facts, "seed {seed}, pauses {pause}");
+            assert_eq!(check(Make::Parallel, seed, Some(Rng::with_seed(pause))), facts, "seed {seed}, pauses {pause}");
         }
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use fastrand::Rng;
 use millpond::config::Slack;
 use millpond::{Buffer, Device, Event, Pool, PoolConfig, Stream};
 use millpond_driver::CallKind;
 
-use crate::common::{Random, Subject, on_devices_with_memory};
+use crate::common::{Subject, on_devices_with_memory};
 
 const THREADS: u64 = 3;
 const ROUNDS: u64 = 40;
@@ -34,19 +35,19 @@ struct Load<'d> {
 impl Load<'_> {
     /// A thread: streams and a pool for each round, all dropped with work in flight and buffers alive.
     fn run(&self, thread: u64) {
-        let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ (thread + 1));
+        let mut random = Rng::with_seed(0x9E37_79B9_7F4A_7C15 ^ (thread + 1));
         for round in 0..ROUNDS {
             let streams = [self.device.stream().unwrap(), self.device.non_blocking_stream().unwrap()];
-            let slack = if random.chance(50) { Slack::Adaptive } else { Slack::Fixed(0.0) };
+            let slack = if random.u64(..100) < 50 { Slack::Adaptive } else { Slack::Fixed(0.0) };
             let pool = self.device.pool(PoolConfig::default().slack(slack)).unwrap();
             let mut live = Vec::new();
             for operation in 0..OPERATIONS {
                 let tag = (thread * ROUNDS + round) * OPERATIONS + operation;
-                let stream = &streams[random.below(2) as usize];
-                match random.below(10) {
+                let stream = &streams[random.usize(..2)];
+                match random.u64(..10) {
                     0..5 => live.push(self.fill(stream, &pool, tag, &mut random)),
                     5..7 if !live.is_empty() => {
-                        let parcel = live.swap_remove(random.below(live.len() as u64) as usize);
+                        let parcel = live.swap_remove(random.usize(..live.len()));
                         self.end(stream, parcel, &mut random);
                     }
                     7 if !live.is_empty() => self.parcels.lock().unwrap().push(live.swap_remove(0)),
@@ -54,12 +55,12 @@ impl Load<'_> {
                         let parcel = self.parcels.lock().unwrap().pop();
                         parcel.into_iter().for_each(|parcel| self.end(stream, parcel, &mut random));
                     }
-                    _ if random.chance(20) => stream.synchronize().unwrap(),
+                    _ if (random.u64(..100) < 20) => stream.synchronize().unwrap(),
                     _ => {}
                 }
             }
             // Dropped in an order of chance: pool, streams, and the buffers that are left.
-            match random.below(3) {
+            match random.u64(..3) {
                 0 => drop((pool, streams, live)),
                 1 => drop((streams, live, pool)),
                 _ => drop((live, pool, streams)),
@@ -67,10 +68,10 @@ impl Load<'_> {
         }
     }
 
-    fn fill(&self, stream: &Stream, own: &Pool, tag: u64, random: &mut Random) -> Parcel {
-        let pool = if random.chance(50) { own } else { &self.common };
-        let bits = random.below(18);
-        let len = 1 + random.below(1 << bits) as usize;
+    fn fill(&self, stream: &Stream, own: &Pool, tag: u64, random: &mut Rng) -> Parcel {
+        let pool = if random.u64(..100) < 50 { own } else { &self.common };
+        let bits = random.u64(..18);
+        let len = 1 + random.u64(..1 << bits) as usize;
         let buffer = stream.alloc::<u64>(pool, len).unwrap();
         match self.device.properties().runs_closures {
             true => stream.launch(buffer.write(), move |words| words.fill(tag)).unwrap(),
@@ -80,7 +81,7 @@ impl Load<'_> {
     }
 
     /// Checks the contents on any stream, in order; then the buffer is freed there, or dropped.
-    fn end(&self, stream: &Stream, parcel: Parcel, random: &mut Random) {
+    fn end(&self, stream: &Stream, parcel: Parcel, random: &mut Rng) {
         let Parcel { buffer, tag, after } = parcel;
         stream.wait(&after).unwrap();
         let right = Arc::clone(&self.right);
@@ -93,7 +94,7 @@ impl Load<'_> {
             true => stream.launch(buffer.read(), check).unwrap(),
             false => check(&stream.copy_to_host(buffer.read()).unwrap()),
         }
-        if random.chance(70) {
+        if random.u64(..100) < 70 {
             stream.free(buffer).unwrap();
         }
     }
