@@ -17,7 +17,7 @@ use super::lives::{Freed, LifeId, Source};
 use super::names::{Key, Names};
 use super::protocol::Launched;
 use super::timeline::Seat;
-use crate::graph::{Exec, FreedBy, Graph, GraphAllocId, Lanes, Memory as NodeMemory};
+use crate::graph::{Exec, Graph, GraphAllocId, Lanes, Memory as NodeMemory};
 use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Memory, Name};
@@ -119,11 +119,11 @@ impl Checker {
             finding.later = Some(self.side(call, self.host_site(call, Act::Read), "updated"));
             return Err(Box::new(finding));
         }
-        for (alloc, key) in keys {
-            if instance.key(alloc) == key {
-                continue;
+        for (alloc, before) in keys {
+            let left = instance.former.remove(&alloc).unwrap_or(before);
+            if instance.key(alloc) != left {
+                instance.former.insert(alloc, left);
             }
-            instance.former.entry(alloc).or_insert(key);
         }
         let (new, outdated) = (instance.names.learn_all(&names), instance.exec.outdated());
         (instance.graph, instance.homes) = (copy, homes);
@@ -340,11 +340,6 @@ impl Instance {
     /// The same, as it was then.
     pub(super) fn graph(&self) -> &Graph {
         &self.graph
-    }
-
-    /// Whether its graph frees an allocation of its own.
-    pub(super) fn frees(&self, alloc: GraphAllocId) -> bool {
-        self.graph.alloc(alloc).is_some_and(|it| matches!(it.freed, Some(FreedBy::Node(_))))
     }
 
     /// An allocation, as graphs name it.

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::graphs::Graphs;
 use crate::graph::GraphAllocId;
-use crate::ids::GraphId;
+use crate::ids::{GraphId, NodeId};
 use crate::op::Memory;
 
 /// An alloc node's memory, as graphs name it.
@@ -21,6 +21,8 @@ pub(super) struct Names {
     memory: FxHashMap<Key, Memory>,
     /// Of its own memory and its children's.
     keys: FxHashMap<Memory, Key>,
+    /// Of each child node's, in the order in which they were added: of two the first is meant.
+    children: Vec<(NodeId, FxHashMap<Memory, Key>)>,
 }
 
 impl Names {
@@ -40,6 +42,7 @@ impl Names {
         self.keys.remove(&former);
         self.keys.insert(memory, key);
         self.memory.insert(key, memory);
+        self.find_keys(graph);
         true
     }
 
@@ -50,6 +53,17 @@ impl Names {
         Self {
             memory: self.memory.iter().map(|(it, memory)| (key(*it), *memory)).chain(inside).collect(),
             keys: self.keys.iter().map(|(memory, it)| (*memory, key(*it))).collect(),
+            children: self.children.clone(),
+        }
+    }
+
+    /// What names mean that are its children's.
+    fn find_keys(&mut self, graph: GraphId) {
+        for (memory, key) in self.children.iter().flat_map(|(_, keys)| keys) {
+            // An older state of the graph itself is another graph's memory, by the names of this one.
+            if key.0 != graph {
+                self.keys.entry(*memory).or_insert(*key);
+            }
         }
     }
 
@@ -112,12 +126,20 @@ impl Graphs {
     }
 
     /// A graph has a child with these names.
-    pub(super) fn adopt(&mut self, graph: GraphId, child: &Names) {
+    pub(super) fn adopt(&mut self, graph: GraphId, node: NodeId, child: &Names) {
         child.memory.iter().for_each(|(key, memory)| self.name_foreign(graph, *key, *memory));
         if let Some(names) = self.names_mut(graph) {
-            for (memory, key) in &child.keys {
-                names.keys.entry(*memory).or_insert(*key);
-            }
+            names.children.push((node, child.keys.clone()));
+            names.find_keys(graph);
+        }
+    }
+
+    /// A graph has lost a child: its names mean memory of another one, or of none that is in the graph.
+    pub(super) fn abandon(&mut self, graph: GraphId, node: NodeId) {
+        if let Some(names) = self.names_mut(graph) {
+            names.children.retain(|(child, _)| *child != node);
+            names.keys.retain(|_, key| key.0 == graph);
+            names.find_keys(graph);
         }
     }
 

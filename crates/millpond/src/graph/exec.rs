@@ -26,7 +26,7 @@ use super::events::Events;
 use super::family::Family;
 use super::last::Last;
 use super::native::Native;
-use super::program::{Program, check_addresses};
+use super::program::Program;
 use super::submit::TRIES;
 use super::traced::TracedExec;
 use crate::names::error::{Error, Result};
@@ -235,9 +235,6 @@ impl GraphExec {
         if let Some(pin) = core.outdated() {
             return Err(GraphError::MadeAnew { graph: pin.graph, allocation: pin.id.to_string() }.into());
         }
-        if family.bodies().any(|body| body.has_late) {
-            check_addresses(&core, body)?;
-        }
         context.check_numbers()?;
         let outputs = outputs(context, &core, &family, room.as_ref(), old);
         let outsides = outsides(&core, &family);
@@ -342,6 +339,7 @@ fn draft(body: &Body) -> Result<Draft> {
     let refused = |refusal| match refusal {
         Refusal::Faults(faults) => GraphError::faults(body, &faults),
         Refusal::ChildTwice(graph) => GraphError::ChildTwice(graph),
+        Refusal::Unplaced(graph) => GraphError::Symbolic(graph),
         Refusal::TooManyNodes => GraphError::TooManyNodes,
         _ => GraphError::TooLarge,
     };
