@@ -124,6 +124,16 @@ fn an_update_keeps_what_it_may_not_change() {
     exec.launched();
     exec.update(Draft::new(&graph).unwrap()).unwrap();
     assert_eq!(exec.unfreed().collect::<Vec<_>>(), [kept]);
+    // A copy's memory is another's, for as long as the instance is one of the copy.
+    exec.update(Draft::new(&graph.duplicate(GraphId(1))).unwrap()).unwrap();
+    assert_eq!((exec.unfreed().count(), exec.check_launch().is_ok()), (0, true));
+    exec.update(Draft::new(&graph).unwrap()).unwrap();
+    assert_eq!(exec.unfreed().collect::<Vec<_>>(), [kept]);
+    assert!(exec.check_launch().is_err());
+    exec.update(Draft::new(&graph.duplicate(GraphId(1))).unwrap()).unwrap();
+    exec.freed(kept).unwrap();
+    exec.update(Draft::new(&graph).unwrap()).unwrap();
+    assert!(exec.check_launch().is_ok());
     let longer = graph.duplicate(GraphId(1));
     let node = graph.add_work(Work::Empty, &[], &[], Label::default()).unwrap();
     assert_eq!(exec.update(Draft::new(&graph).unwrap()), Err(UpdateRefused::Topology(node)));

@@ -1,9 +1,7 @@
 //! Graphs against plain search: who reaches whom, and whose bytes are whose.
 
 use millpond_core::check::Act;
-use millpond_core::graph::{
-    Access, Addressing, FreedBy, Graph, GraphAllocId, GraphError, GraphId, Memory, NodeId, Work,
-};
+use millpond_core::graph::{Access, Addressing, Graph, GraphAllocId, GraphError, GraphId, Memory, NodeId, Work};
 use millpond_core::units::{MIB, Range};
 use proptest::prelude::*;
 
@@ -16,7 +14,7 @@ fn graph() -> Graph {
 }
 
 #[track_caller]
-fn assert_freed_already<T>(refused: Result<T, GraphError>, its: GraphAllocId, freed_by: FreedBy) {
+fn assert_freed_already<T>(refused: Result<T, GraphError>, its: GraphAllocId, freed_by: NodeId) {
     match refused.map(|_| ()).unwrap_err() {
         GraphError::FreedAlready { alloc, by, described } => {
             assert_eq!((alloc, by), (its, freed_by));
@@ -195,7 +193,7 @@ proptest! {
         }
         let expected = reached(&graph);
         let is_before = |a: GraphAllocId, b: GraphAllocId| match graph.alloc(a).unwrap().freed {
-            Some(FreedBy::Node(free)) => expected[free.index()][graph.alloc(b).unwrap().node.index()],
+            Some(free) => expected[free.index()][graph.alloc(b).unwrap().node.index()],
             _ => false,
         };
         let allocs: Vec<_> = graph.allocs().map(|(id, alloc)| (id, alloc.range.unwrap(), alloc.bytes)).collect();
@@ -325,27 +323,8 @@ fn what_cannot_be_built_is_named() {
     assert_eq!(graph.add_free(&[], Memory::Own(unknown), "f".into()), Err(GraphError::UnknownAlloc(unknown)));
     assert!(graph.add_conditional().unwrap_err().to_string().contains("not supported"));
     let free = graph.add_free(&[node], Memory::Own(alloc), "f".into()).unwrap();
-    let by = FreedBy::Node(free);
+    let by = free;
     assert_freed_already(graph.add_free(&[node], Memory::Own(alloc), "f".into()), alloc, by);
-    assert_freed_already(graph.grant_free(alloc, GraphId(1)), alloc, by);
     assert_eq!(graph.remove_node(node).unwrap_err(), GraphError::InUse { node, user: free });
     assert_eq!(graph.len(), 2, "nothing refused left a node");
-}
-
-#[test]
-fn another_graph_may_free_what_its_owner_does_not() {
-    let (mut owner, mut other) = (graph(), Graph::new(GraphId(1), GRANULE, Addressing::Fixed));
-    let (node, alloc) = owner.add_alloc(&[], 1, "a".into()).unwrap();
-    owner.grant_free(alloc, other.id()).unwrap();
-    let foreign = Memory::Foreign { graph: owner.id(), alloc };
-    let free = other.add_free(&[], foreign, "f".into()).unwrap();
-    let by = FreedBy::Graph(other.id());
-    assert_freed_already(owner.add_free(&[node], Memory::Own(alloc), "f".into()), alloc, by);
-    assert_freed_already(owner.grant_free(alloc, GraphId(2)), alloc, by);
-    assert_eq!(owner.remove_node(node).unwrap_err(), GraphError::FreedElsewhere { node, by: GraphId(1) });
-    // A copy's allocation is its own.
-    assert_eq!(owner.duplicate(GraphId(3)).alloc(alloc).unwrap().freed, None);
-    other.remove_node(free).unwrap();
-    owner.withdraw_free(alloc);
-    owner.add_free(&[node], Memory::Own(alloc), "f".into()).unwrap();
 }

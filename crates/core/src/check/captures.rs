@@ -125,11 +125,12 @@ impl Checker {
             found => found,
         };
         self.look_at(call, seat, None, |uses, graph, tails, label| uses.check_free(graph, tails, found, label))?;
-        let granted = self.grant(call, graph, found, later)?;
-        let freed = self.captured_node(call, seat, "freed", None, |graph, tails, label| {
+        self.check_grant(call, graph, found, later)?;
+        self.captured_node(call, seat, "freed", None, |graph, tails, label| {
             Ok((graph.add_free(tails, found, label)?, ()))
-        });
-        self.keep_grant(graph, granted, freed)
+        })?;
+        self.grant(graph, found);
+        Ok(())
     }
 
     /// A free by drop, where that means a node of a capture that goes on.
@@ -226,10 +227,11 @@ impl Checker {
         homes: &Homes,
     ) -> Step {
         let into = self.captured_graph(seat);
-        self.captured_node(call, seat, "launched", None, |graph, tails, label| {
-            Ok((graph.add_child(tails, child, label)?, ()))
+        let node = self.captured_node(call, seat, "launched", None, |graph, tails, label| {
+            let node = graph.add_child(tails, child, label)?;
+            Ok((node, node))
         })?;
-        self.graphs.adopt(into, names);
+        self.graphs.adopt(into, node, names);
         if let Some(captured) = self.graphs.captured.get_mut(&into) {
             captured.homes.adopt(homes);
         }

@@ -4,19 +4,57 @@
 
 use super::checker::{Call, Checker, Step};
 use super::finding::Finding;
-use super::graph_state::{Graphs, Instance, Made};
+use super::graph_state::{Graphs, Made};
 use super::names::Key;
-use crate::graph::{Addressing, Graph, Memory as NodeMemory};
-use crate::ids::GraphId;
+use crate::graph::{Addressing, Graph, GraphError, Memory as NodeMemory, NodeKind};
+use crate::ids::{GraphId, NodeId};
 use crate::life::{Kind, Site};
 use crate::op::Act;
 
 impl Graphs {
-    /// Who has the free node for memory of a graph that is gone.
-    fn freed_by(&self, (graph, alloc): Key) -> Option<GraphId> {
-        let frees = |it: &&Instance| it.graph_id() == graph && it.frees(alloc);
-        let own = self.execs.values().find(frees).map(Instance::graph_id);
-        own.or_else(|| self.grants.iter().find(|(_, keys)| keys.contains(&(graph, alloc))).map(|(by, _)| *by))
+    /// Whether a graph is there, or what was made with it: an instance, a graph that it is in.
+    fn is_used(&self, graph: GraphId) -> bool {
+        let has_it = |it: &Graph| it.id() == graph || it.has_child(graph);
+        self.captured.contains_key(&graph)
+            || self.graphs.values().any(|made| has_it(&made.graph))
+            || self.execs.values().any(|it| !it.is_destroyed && has_it(it.graph()))
+    }
+
+    /// The graph that has the free node for an alloc node's memory.
+    fn freed_by(&self, key: Key) -> Option<GraphId> {
+        self.grants.get(&key).copied().filter(|by| self.is_used(*by))
+    }
+
+    /// A graph has the free node for an alloc node's memory.
+    fn grant(&mut self, key: Key, to: GraphId) {
+        if self.grants.len() == self.grants.capacity() {
+            // Before it grows, and not more often.
+            let mut grants = std::mem::take(&mut self.grants);
+            grants.retain(|_, by| self.is_used(*by));
+            self.grants = grants;
+        }
+        self.grants.insert(key, to);
+    }
+
+    /// A copy has free nodes for what is its own.
+    pub(super) fn grant_copy(&mut self, copy: &Graph) {
+        for (alloc, _) in copy.allocs().filter(|(_, alloc)| alloc.freed.is_some()) {
+            self.grant((copy.id(), alloc), copy.id());
+        }
+    }
+
+    /// What a graph may have the free node for, if others must not have it, too. What a child of the graph makes is
+    /// freed in each launch of the graph: no matter of the child's own launches. That the graph frees it already is for
+    /// the graph to say.
+    fn granted(&mut self, to: GraphId, memory: NodeMemory) -> Option<Key> {
+        match memory {
+            NodeMemory::Own(alloc) => {
+                let has_it = |made: &Made| made.graph.alloc(alloc).is_some();
+                Some((to, alloc)).filter(|_| self.graphs.get(&to).is_none_or(has_it))
+            }
+            NodeMemory::Foreign { graph, alloc } => Some((graph, alloc)).filter(|_| !self.has_child(to, graph)),
+            NodeMemory::External { .. } => None,
+        }
     }
 
     /// Whether a graph has another one in it, as a child at any depth.
@@ -35,12 +73,6 @@ impl Graphs {
         match self.graphs.get(&graph) {
             Some(made) => is_it(&made.graph),
             None => self.execs.values().any(|it| it.graph_id() == graph && is_it(it.graph())),
-        }
-    }
-
-    fn withdraw(&mut self, (graph, alloc): Key) {
-        if let Some(owner) = self.graphs.get_mut(&graph) {
-            owner.graph.withdraw_free(alloc);
         }
     }
 }
@@ -62,60 +94,46 @@ impl Checker {
         Err(Box::new(finding))
     }
 
-    /// Another graph's memory is freed by one node of all graphs: what the graph is given to free, if that is new.
-    pub(super) fn grant(&mut self, call: Call<'_>, to: GraphId, memory: NodeMemory, later: Site) -> Step<Option<Key>> {
-        let NodeMemory::Foreign { graph, alloc } = memory else { return Ok(None) };
-        // What a child of the graph makes is freed in each launch of the graph: no matter of the child's own launches.
-        // That the graph frees it already is for the graph to say.
-        let has_it = |keys: &Vec<Key>| keys.contains(&(graph, alloc));
-        if self.graphs.has_child(to, graph) || self.graphs.grants.get(&to).is_some_and(has_it) {
-            return Ok(None);
-        }
-        // Of a node that was removed, too, instances made before may leave memory.
-        let is_there = |owner: &&mut Made| owner.graph.alloc(alloc).is_some();
-        let granted = match self.graphs.graphs.get_mut(&graph).filter(is_there) {
-            Some(owner) => owner.graph.grant_free(alloc, to).map_err(|error| error.to_string()),
-            // An instance of it may be left.
-            None => match self.graphs.freed_by((graph, alloc)) {
-                Some(by) => Err(format!("{by} has a free node for {alloc} of {graph} already")),
-                None => Ok(()),
-            },
+    /// Refuses where another graph has the free node for an alloc node's memory: one node of all graphs has. Of a node
+    /// that was removed, too, instances made before may leave memory.
+    pub(super) fn check_grant(&mut self, call: Call<'_>, to: GraphId, memory: NodeMemory, later: Site) -> Step {
+        let Some(key) = self.graphs.granted(to, memory) else { return Ok(()) };
+        let Some(by) = self.graphs.freed_by(key).filter(|by| *by != to) else { return Ok(()) };
+        let own = self.graphs.graphs.get(&key.0).filter(|_| by == key.0);
+        let sentence = match own.map(|owner| owner.graph.check_unfreed(key.1)) {
+            Some(Err(freed)) => freed.to_string(),
+            _ => format!("{by} has a free node for {} of {} already", key.1, key.0),
         };
-        granted.map_err(|sentence| {
-            let mut finding = Finding::new(Kind::DoubleFree, sentence, "free it once");
-            finding.later = Some(self.act_side(call, later));
-            Box::new(finding)
-        })?;
-        self.graphs.grants.entry(to).or_default().push((graph, alloc));
-        Ok(Some((graph, alloc)))
+        let mut finding = Finding::new(Kind::DoubleFree, sentence, "free it once");
+        finding.later = Some(self.act_side(call, later));
+        Err(Box::new(finding))
     }
 
-    /// The free node that a grant was for is added, or was refused: then nothing was granted.
-    pub(super) fn keep_grant(&mut self, to: GraphId, granted: Option<Key>, added: Step) -> Step {
-        if let (Err(_), Some(key)) = (&added, granted) {
-            self.take_back(to, key);
-        }
-        added
-    }
-
-    pub(super) fn take_back(&mut self, to: GraphId, key: Key) {
-        self.graphs.withdraw(key);
-        if let Some(grants) = self.graphs.grants.get_mut(&to) {
-            grants.retain(|it| *it != key);
+    /// A graph has a free node.
+    pub(super) fn grant(&mut self, to: GraphId, memory: NodeMemory) {
+        if let Some(key) = self.graphs.granted(to, memory) {
+            self.graphs.grant(key, to);
         }
     }
 
-    /// A graph is gone: another one may free what it would have freed, unless an instance of it is left.
-    pub(super) fn withdraw_grants(&mut self, from: GraphId) {
-        let is_left = |it: &Instance| it.graph_id() == from;
-        if !self.graphs.grants.contains_key(&from)
-            || self.graphs.graphs.contains_key(&from)
-            || self.graphs.execs.values().any(is_left)
-        {
-            return;
+    /// A graph is to lose a node: what refuses that of the memory that it makes.
+    pub(super) fn check_ungranted(&self, graph: GraphId, node: NodeId, kind: &NodeKind) -> Result<(), GraphError> {
+        let NodeKind::MemAlloc(alloc) = *kind else { return Ok(()) };
+        match self.graphs.freed_by((graph, alloc)).filter(|by| *by != graph) {
+            Some(by) => Err(GraphError::FreedElsewhere { node, by }),
+            None => Ok(()),
         }
-        for (graph, alloc) in self.graphs.grants.remove(&from).unwrap_or_default() {
-            self.graphs.withdraw((graph, alloc));
+    }
+
+    /// A graph has lost a node: another one may free what that freed.
+    pub(super) fn take_back(&mut self, from: GraphId, kind: &NodeKind) {
+        let key = match *kind {
+            NodeKind::MemFree(NodeMemory::Own(alloc)) => (from, alloc),
+            NodeKind::MemFree(NodeMemory::Foreign { graph, alloc }) => (graph, alloc),
+            _ => return,
+        };
+        if self.graphs.grants.get(&key) == Some(&from) {
+            self.graphs.grants.remove(&key);
         }
     }
 }

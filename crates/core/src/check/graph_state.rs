@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::homes::{Family, FreshAddresses, Homes, Left};
 use super::lives::{Freed, LifeId};
 use super::names::{Key, Names};
-use crate::graph::{Captures, Exec, FreedBy, Graph, GraphAllocId, Lanes, Uses};
+use crate::graph::{Captures, Exec, Graph, GraphAllocId, Lanes, Uses};
 use crate::ids::{ExecId, GraphId, NodeId, StreamId};
 use crate::life::Site;
 use crate::op::{Memory, Name};
@@ -69,8 +69,8 @@ pub(super) struct Graphs {
     pub(super) called: FxHashMap<Memory, Name>,
     /// The launch that gave an alloc node's memory its latest life, by the node's name: the instance, the number there.
     pub(super) latest: FxHashMap<Memory, (ExecId, GraphAllocId)>,
-    /// Memory of other graphs that each graph has a free node for.
-    pub(super) grants: FxHashMap<GraphId, Vec<Key>>,
+    /// The graph that has the free node for an alloc node's memory.
+    pub(super) grants: FxHashMap<Key, GraphId>,
     /// What freed an alloc node's memory last, by the node's name, where the instance that made it is gone.
     pub(super) freed: FxHashMap<Memory, Freed>,
     /// How many graphs and instances have a name of an alloc node's memory.
@@ -167,12 +167,20 @@ impl Graphs {
     }
 
     /// A graph has a child with these names.
-    pub(super) fn adopt(&mut self, graph: GraphId, child: &Names) {
+    pub(super) fn adopt(&mut self, graph: GraphId, node: NodeId, child: &Names) {
         child.memory.iter().for_each(|(key, memory)| self.name_foreign(graph, *key, *memory));
         if let Some(names) = self.names_mut(graph) {
-            for (memory, key) in &child.keys {
-                names.keys.entry(*memory).or_insert(*key);
-            }
+            names.children.push((node, child.keys.clone()));
+            names.find_keys(graph);
+        }
+    }
+
+    /// A graph has lost a child: its names mean memory of another one, or of none that is in the graph.
+    pub(super) fn abandon(&mut self, graph: GraphId, node: NodeId) {
+        if let Some(names) = self.names_mut(graph) {
+            names.children.retain(|(child, _)| *child != node);
+            names.keys.retain(|_, key| key.0 == graph);
+            names.find_keys(graph);
         }
     }
 
@@ -268,11 +276,6 @@ impl Instance {
     /// The same, as it was then.
     pub(super) fn graph(&self) -> &Graph {
         &self.graph
-    }
-
-    /// Whether its graph frees an allocation of its own.
-    pub(super) fn frees(&self, alloc: GraphAllocId) -> bool {
-        self.graph.alloc(alloc).is_some_and(|it| matches!(it.freed, Some(FreedBy::Node(_))))
     }
 
     /// An allocation, as graphs name it.

@@ -95,15 +95,18 @@ impl Checker {
     }
 
     fn remove_node(&mut self, call: Call<'_>, graph: GraphId, node: NodeId) -> Step {
-        let mut freed = None;
+        let kind = self.made(call, graph)?.graph.node(node).map(|node| node.kind.clone());
+        let may_go = kind.map_or(Ok(()), |kind| self.check_ungranted(graph, node, &kind));
+        let mut removed = None;
         self.edit(call, graph, |graph| {
-            if let NodeKind::MemFree(NodeMemory::Foreign { graph, alloc }) = graph.remove_node(node)? {
-                freed = Some((graph, alloc));
-            }
+            may_go?;
+            removed = Some(graph.remove_node(node)?);
             Ok(())
         })?;
-        if let Some(key) = freed {
-            self.take_back(graph, key);
+        let Some(kind) = removed else { return Ok(()) };
+        self.take_back(graph, &kind);
+        if let NodeKind::Child(_) = kind {
+            self.graphs.abandon(graph, node);
         }
         Ok(())
     }
@@ -167,6 +170,7 @@ impl Checker {
                     (made.graph.duplicate(copy), made.names.copied(graph, copy, made.graph.has_child(graph)));
                 let (homes, refused) = (made.homes.copied(graph, copy), made.refused.clone());
                 self.graphs.hold(&names);
+                self.graphs.grant_copy(&copied);
                 self.add_graph(copied, names, homes);
                 self.made(call, copy)?.refused = refused;
                 Ok(())
@@ -174,11 +178,10 @@ impl Checker {
             What::CopyName { graph, node, memory } => self.name_of_copy(call, graph, node, memory),
             What::GraphDestroy { graph } => {
                 self.made(call, graph)?;
-                self.check_whole(call, graph);
+                self.check_unasked(call, graph);
                 if let Some(made) = self.graphs.graphs.remove(&graph) {
                     self.forget_names(&made.names);
                 }
-                self.withdraw_grants(graph);
                 Ok(())
             }
             What::CaptureBegin { stream, graph, mode, symbolic } => {
@@ -287,15 +290,21 @@ impl Checker {
             NodeOp::Free(memory) => {
                 let later = self.host_site(call, Act::Free);
                 let found = self.node_memory(call, graph, memory, later)?;
-                let granted = self.grant(call, graph, found, later)?;
-                let added = self.edit(call, graph, |graph| graph.add_free(after, found, label).map(drop));
-                self.keep_grant(graph, granted, added)
+                self.edit(call, graph, |graph| graph.check_dependencies(after))?;
+                self.check_grant(call, graph, found, later)?;
+                self.edit(call, graph, |graph| graph.add_free(after, found, label).map(drop))?;
+                self.grant(graph, found);
+                Ok(())
             }
             NodeOp::Child(child) => {
                 let made = self.made(call, child)?;
                 let (child, names, homes) = (Arc::new(made.graph.clone()), made.names.clone(), made.homes.clone());
-                self.edit(call, graph, |graph| graph.add_child(after, child, label).map(drop))?;
-                self.graphs.adopt(graph, &names);
+                let mut node = NodeId::default();
+                self.edit(call, graph, |graph| {
+                    node = graph.add_child(after, child, label)?;
+                    Ok(())
+                })?;
+                self.graphs.adopt(graph, node, &names);
                 self.made(call, graph)?.homes.adopt(&homes);
                 Ok(())
             }
@@ -314,13 +323,14 @@ impl Checker {
         }
     }
 
-    /// What is wrong with a graph as a whole, the first time that it is asked.
+    /// What is wrong with a graph as a whole. Its nodes' faults are said once, at those; what it cannot be is said to
+    /// each who asks.
     pub(super) fn check_whole(&mut self, call: Call<'_>, graph: GraphId) -> Option<Draft> {
         let made = self.graphs.graphs.get_mut(&graph)?;
         let was_checked = std::mem::replace(&mut made.is_checked, true);
         match Draft::new(&made.graph) {
             Ok(draft) => Some(draft),
-            Err(_) if was_checked => None,
+            Err(Refusal::Faults(_)) if was_checked => None,
             Err(Refusal::Faults(faults)) => {
                 for fault in faults {
                     let finding = self.graph_fault(call, graph, &fault);
@@ -331,6 +341,7 @@ impl Checker {
             Err(refusal) => {
                 let help = match refusal {
                     Refusal::ChildTwice(_) => "build the child anew for its second place",
+                    Refusal::Unplaced(_) => "remove the node, or have the graph as a child",
                     _ => "make it smaller",
                 };
                 let mut finding = Finding::new(Kind::GraphRefused, refusal.to_string(), help);
@@ -338,6 +349,13 @@ impl Checker {
                 self.more.push(finding);
                 None
             }
+        }
+    }
+
+    /// As [`check_whole`](Self::check_whole), where nobody asked for it yet.
+    fn check_unasked(&mut self, call: Call<'_>, graph: GraphId) {
+        if self.graphs.graphs.get(&graph).is_some_and(|made| !made.is_checked) {
+            self.check_whole(call, graph);
         }
     }
 

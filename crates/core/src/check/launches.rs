@@ -82,11 +82,11 @@ impl Checker {
             finding.later = Some(self.side(call, self.host_site(call, Act::Read), "updated"));
             return Err(Box::new(finding));
         }
-        for (alloc, key) in keys {
-            if instance.key(alloc) == key {
-                continue;
+        for (alloc, before) in keys {
+            let left = instance.former.remove(&alloc).unwrap_or(before);
+            if instance.key(alloc) != left {
+                instance.former.insert(alloc, left);
             }
-            instance.former.entry(alloc).or_insert(key);
         }
         let (new, outdated) = (instance.names.learn_all(&names), instance.exec.outdated());
         (instance.graph, instance.homes) = (copy, homes);

@@ -96,7 +96,6 @@ impl Checker {
             return;
         }
         let Some(instance) = self.graphs.execs.remove(&exec) else { return };
-        self.withdraw_grants(instance.graph_id());
         self.graphs.withdraw_from(&instance.families);
         for alloc in instance.exec.outputs() {
             if let Some(memory) = instance.names.of(instance.left_as(*alloc))

@@ -8,7 +8,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::graph::GraphAllocId;
-use crate::ids::GraphId;
+use crate::ids::{GraphId, NodeId};
 use crate::op::Memory;
 
 /// An alloc node's memory, as graphs name it.
@@ -20,6 +20,8 @@ pub(super) struct Names {
     pub(super) memory: FxHashMap<Key, Memory>,
     /// Of its own memory and its children's.
     pub(super) keys: FxHashMap<Memory, Key>,
+    /// Of each child node's, in the order in which they were added: of two the first is meant.
+    pub(super) children: Vec<(NodeId, FxHashMap<Memory, Key>)>,
 }
 
 impl Names {
@@ -39,6 +41,7 @@ impl Names {
         self.keys.remove(&former);
         self.keys.insert(memory, key);
         self.memory.insert(key, memory);
+        self.find_keys(graph);
         true
     }
 
@@ -49,6 +52,17 @@ impl Names {
         Self {
             memory: self.memory.iter().map(|(it, memory)| (key(*it), *memory)).chain(inside).collect(),
             keys: self.keys.iter().map(|(memory, it)| (*memory, key(*it))).collect(),
+            children: self.children.clone(),
+        }
+    }
+
+    /// What names mean that are its children's.
+    pub(super) fn find_keys(&mut self, graph: GraphId) {
+        for (memory, key) in self.children.iter().flat_map(|(_, keys)| keys) {
+            // An older state of the graph itself is another graph's memory, by the names of this one.
+            if key.0 != graph {
+                self.keys.entry(*memory).or_insert(*key);
+            }
         }
     }
 

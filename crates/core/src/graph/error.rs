@@ -2,7 +2,7 @@
 //!
 //! Plain data, in words. A refused call changes nothing.
 
-use super::node::{DEPTH_MAX, FreedBy, GraphAllocId, GraphId, NodeId};
+use super::node::{DEPTH_MAX, GraphAllocId, GraphId, NodeId};
 use crate::units::Bytes;
 
 pub(super) const TOO_MANY_NODES: &str =
@@ -60,13 +60,13 @@ pub enum GraphError {
     /// Free nodes free memory of alloc nodes only.
     #[error("a free node frees memory of an alloc node; this is none")]
     NotGraphMemory,
-    /// Some graph has a free node for it already.
+    /// The graph has a free node for it already.
     #[error("{described}")]
     FreedAlready {
         /// The allocation.
         alloc: GraphAllocId,
         /// By whom.
-        by: FreedBy,
+        by: NodeId,
         /// Both with their names and places.
         described: String,
     },

@@ -38,6 +38,10 @@ pub enum Refusal {
     /// A graph with memory is in it twice: that would be live twice at one place.
     #[error("{0} has memory nodes and is in this graph more than once: its addresses would be live twice")]
     ChildTwice(GraphId),
+    /// A node names memory of a graph whose addresses each instance finds, and that is not in this one (any more), or
+    /// whose alloc node is not.
+    #[error("{0} has addresses in each of its instances only, and a node names memory of it that is not in this graph")]
+    Unplaced(GraphId),
 }
 
 /// Why a launch was refused.
@@ -122,6 +126,9 @@ impl Draft {
         if let Some(graph) = flat.twice {
             return Err(Refusal::ChildTwice(graph));
         }
+        if let Some(graph) = flat.unplaced {
+            return Err(Refusal::Unplaced(graph));
+        }
         let summary = Summary::new(&flat, &lives);
         let placed = place(&flat).ok_or(Refusal::TooLarge)?;
         Ok(Self { flat, summary, placed })
@@ -143,7 +150,7 @@ impl Draft {
             (0..allocs.len()).filter(|&at| allocs[at].is_output()).map(|at| GraphAllocId(at as u32)).collect();
         Exec {
             nodes,
-            is_live: vec![false; allocs.len()],
+            left: vec![None; allocs.len()],
             allocs,
             index,
             granularity,
@@ -169,7 +176,9 @@ pub struct Exec {
     summary: Summary,
     pins: Vec<Pin>,
     outputs: Vec<GraphAllocId>,
-    is_live: Vec<bool>,
+    /// What a launch left and lives, by allocation: the graph that it was of then, and whether that was symbolic. And
+    /// how much of it is of the graph that it is of now.
+    left: Vec<Option<(GraphId, bool)>>,
     live: usize,
     launches: u64,
     auto_free_on_launch: bool,
@@ -293,7 +302,7 @@ impl Exec {
         let mut unfreed = self.outputs[..if self.live == 0 { 0 } else { self.outputs.len() }]
             .iter()
             .copied()
-            .filter(|alloc| self.is_live[alloc.index()]);
+            .filter(|alloc| self.is_live(*alloc));
         if self.live > 0 && !self.auto_free_on_launch {
             let alloc = unfreed.next().expect("live allocations are outputs");
             let node = self.allocs[alloc.index()].node.expect("an output has its alloc node");
@@ -308,7 +317,8 @@ impl Exec {
         debug_assert_eq!(self.live, 0, "one-life: checked before the launch");
         self.launches += 1;
         for output in &self.outputs {
-            self.is_live[output.index()] = true;
+            let alloc = &self.allocs[output.index()];
+            self.left[output.index()] = Some((alloc.graph, alloc.is_symbolic));
         }
         self.live = self.outputs.len();
     }
@@ -321,30 +331,40 @@ impl Exec {
         match self.allocs.get(alloc.index()) {
             Some(FlatAlloc { freed: Some(node), .. }) => Err(FreeRefused::ByItsGraph { alloc, node: *node }),
             Some(FlatAlloc { node: Some(_), .. }) if self.launches == 0 => Err(FreeRefused::NotLaunched(alloc)),
-            Some(FlatAlloc { node: Some(_), .. }) if self.is_live[alloc.index()] => Ok(()),
+            Some(FlatAlloc { node: Some(_), .. }) if self.is_live(alloc) => Ok(()),
             Some(FlatAlloc { node: Some(_), .. }) => Err(FreeRefused::Freed(alloc)),
             _ => Err(FreeRefused::Unknown(alloc)),
         }
     }
 
-    /// The allocation was freed from outside.
+    /// The allocation was freed from outside: of the graph as it is, or as it was before an update.
     ///
     /// # Errors
     /// As [`check_free`](Self::check_free); nothing has changed then.
     pub fn freed(&mut self, alloc: GraphAllocId) -> Result<(), FreeRefused> {
-        self.check_free(alloc)?;
-        self.is_live[alloc.index()] = false;
-        self.live -= 1;
+        if self.left.get(alloc.index()).is_none_or(Option::is_none) {
+            return self.check_free(alloc);
+        }
+        self.live -= usize::from(self.is_live(alloc));
+        self.left[alloc.index()] = None;
         Ok(())
+    }
+
+    /// Whether what a launch left of an allocation lives, and is this graph's.
+    #[inline]
+    fn is_live(&self, alloc: GraphAllocId) -> bool {
+        let (left, alloc) = (self.left[alloc.index()], &self.allocs[alloc.index()]);
+        left.is_some_and(|(graph, was_symbolic)| graph == alloc.graph || was_symbolic && alloc.is_symbolic)
     }
 
     /// The allocations that are live now.
     pub fn unfreed(&self) -> impl Iterator<Item = GraphAllocId> + '_ {
-        self.outputs.iter().copied().filter(|alloc| self.is_live[alloc.index()])
+        self.outputs.iter().copied().filter(|alloc| self.is_live(*alloc))
     }
 
     /// Takes over what nodes do and say from a graph of the same shape (CUDA: `cudaGraphExecUpdate`). Addresses stay,
-    /// and so does what is live, where it is at an address of the instance's own; otherwise it is the former graph's.
+    /// and so does what is live, where it is at an address of the instance's own; otherwise it is the former graph's,
+    /// for as long as this is none of that one.
     ///
     /// # Errors
     /// The first node in which they differ; the exec is as before.
@@ -373,13 +393,10 @@ impl Exec {
         if old.len() != new.len() || self.allocs.len() != draft.flat.allocs.len() {
             return Err(UpdateRefused::Topology(NodeId(old.len().min(new.len()) as u32)));
         }
-        for (at, (old, new)) in self.allocs.iter_mut().zip(draft.flat.allocs).enumerate() {
-            let is_kept = old.graph == new.graph || old.is_symbolic && new.is_symbolic;
-            if !is_kept && std::mem::take(&mut self.is_live[at]) {
-                self.live -= 1;
-            }
+        for (old, new) in self.allocs.iter_mut().zip(draft.flat.allocs) {
             *old = FlatAlloc { range: old.range, ..new };
         }
+        self.live = self.unfreed().count();
         self.nodes = draft.flat.nodes;
         self.summary = draft.summary;
         self.pins = draft.flat.pins;

@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::graph::{Addressing, Graph, NodeKind};
 use super::index::Index;
-use super::node::{Access, FreedBy, GraphAllocId, GraphId, Label, Memory, NodeId, Origin};
+use super::node::{Access, GraphAllocId, GraphId, Label, Memory, NodeId, Origin};
 use super::pins::Pin;
 use crate::units::Range;
 
@@ -49,8 +49,6 @@ pub struct FlatAlloc {
     pub is_symbolic: bool,
     /// Its free node in the instantiated graph.
     pub freed: Option<NodeId>,
-    /// Whether another graph frees it.
-    pub is_freed_elsewhere: bool,
 }
 
 impl FlatAlloc {
@@ -76,6 +74,10 @@ pub(super) struct Flat {
     pub(super) pins: Vec<Pin>,
     /// A graph that is in here more than once although its memory has one name or one place.
     pub(super) twice: Option<GraphId>,
+    /// A graph whose addresses each instance finds, and finds none here: it is not in here (any more), or its alloc
+    /// node is not, and a node names its memory.
+    pub(super) unplaced: Option<GraphId>,
+    movable: SmallVec<[GraphId; 1]>,
     /// How often a graph is in here, and where its allocations begin.
     graphs: FxHashMap<GraphId, (u32, u32)>,
 }
@@ -85,7 +87,7 @@ fn may_repeat(graph: &Graph) -> bool {
     match graph.addressing {
         Addressing::Fixed => graph.allocs().next().is_none(),
         // Each time has its own addresses; but what is left live has one name.
-        Addressing::Symbolic => graph.allocs().all(|(_, alloc)| matches!(alloc.freed, Some(FreedBy::Node(_)))),
+        Addressing::Symbolic => graph.allocs().all(|(_, alloc)| alloc.freed.is_some()),
     }
 }
 
@@ -107,6 +109,7 @@ impl Flat {
             flat.is_doubtful = true;
             flat.adopt();
         }
+        flat.unplaced = flat.find_unplaced();
         for at in 0..flat.nodes.len() {
             if let NodeKind::MemFree(Memory::Own(alloc)) = flat.nodes[at].kind {
                 // Of several free nodes the first counts here; that there are several is found when it is checked.
@@ -132,6 +135,7 @@ impl Flat {
         }
         self.is_doubtful |= graph.is_shrunk;
         self.pins.extend(graph.pins.all());
+        self.movable.extend_from_slice(&graph.movable);
         self.allocs.extend(graph.allocs.iter().enumerate().map(|(at, alloc)| FlatAlloc {
             graph: graph.id,
             alloc: GraphAllocId(at as u32),
@@ -140,7 +144,6 @@ impl Flat {
             range: alloc.range,
             is_symbolic: alloc.range.is_none(),
             freed: None,
-            is_freed_elsewhere: matches!(alloc.freed, Some(FreedBy::Graph(_))),
         }));
         let own = |memory: Memory| match memory {
             Memory::Own(alloc) => Memory::Own(GraphAllocId(alloc.0 + base)),
@@ -214,6 +217,17 @@ impl Flat {
         self.index.push(&node.dependencies);
         self.nodes.push(node);
         NodeId(self.nodes.len() as u32 - 1)
+    }
+
+    fn find_unplaced(&self) -> Option<GraphId> {
+        if self.movable.is_empty() {
+            return None;
+        }
+        let accesses = self.nodes.iter().flat_map(|node| &node.accesses);
+        accesses.map(|access| access.memory).find_map(|memory| match memory {
+            Memory::Foreign { graph, .. } => Some(graph).filter(|graph| self.movable.contains(graph)),
+            _ => None,
+        })
     }
 
     /// Memory of graphs that are in here becomes this graph's own.

@@ -18,13 +18,14 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::address::Addresses;
 use super::edges::{Cycle, Ranks};
 use super::error::GraphError;
 use super::fault::NodeSite;
 use super::index::Index;
-use super::node::{Access, DEPTH_MAX, EventKey, FreedBy, GraphAllocId, GraphId, Label, Memory, NodeId, Origin, Work};
+use super::node::{Access, DEPTH_MAX, EventKey, GraphAllocId, GraphId, Label, Memory, NodeId, Origin, Work};
 use super::pins::{Pin, Pins};
 use crate::ids::AllocId;
 use crate::op::{Act, Quoted};
@@ -50,8 +51,8 @@ pub struct GraphAlloc {
     pub bytes: u64,
     /// Where it is; none where addresses are symbolic.
     pub range: Option<Range>,
-    /// Who frees it, if any graph does.
-    pub freed: Option<FreedBy>,
+    /// The node of its graph that frees it.
+    pub freed: Option<NodeId>,
 }
 
 /// A graph that is being built: see the module.
@@ -71,6 +72,8 @@ pub struct Graph {
     /// Free nodes for memory of other graphs.
     foreign_frees: FxHashMap<Memory, NodeId>,
     pub(super) pins: Pins,
+    /// The graphs whose addresses each instance finds anew that are or were in it.
+    pub(super) movable: SmallVec<[GraphId; 1]>,
     depth: usize,
 }
 
@@ -91,6 +94,7 @@ impl Graph {
             addresses: Addresses::new(granularity),
             foreign_frees: FxHashMap::default(),
             pins: Pins::default(),
+            movable: SmallVec::new(),
             depth: 1,
         }
     }
@@ -106,14 +110,9 @@ impl Graph {
     }
 
     /// A copy under a number of its own. Allocations keep their addresses (a copy is never live beside its original)
-    /// and are the copy's own: whoever names the original's memory does not name the copy's. What another graph frees
-    /// of the original is not freed in the copy.
+    /// and are the copy's own: whoever names the original's memory does not name the copy's.
     pub fn duplicate(&self, id: GraphId) -> Self {
-        let mut copy = Self { id, ..self.clone() };
-        for alloc in &mut copy.allocs {
-            alloc.freed = alloc.freed.filter(|by| matches!(by, FreedBy::Node(_)));
-        }
-        copy
+        Self { id, ..self.clone() }
     }
 
     /// Gives the graph addresses of its own, for as long as it, its copies and their instances live.
@@ -230,8 +229,8 @@ impl Graph {
         Ok((node, alloc))
     }
 
-    /// A mem free node (CUDA: `cuGraphAddMemFreeNode`). For an allocation of another graph the owner must have granted
-    /// it: [`grant_free`](Self::grant_free).
+    /// A mem free node (CUDA: `cuGraphAddMemFreeNode`). That an allocation of another graph is freed by one graph only
+    /// is for whoever knows all graphs.
     ///
     /// # Errors
     /// A bad dependency; memory that is no alloc node's; a second free of one allocation.
@@ -242,12 +241,13 @@ impl Graph {
         match memory {
             Memory::External { .. } => return Err(GraphError::NotGraphMemory),
             Memory::Own(alloc) => {
-                self.set_freed(alloc, FreedBy::Node(node))?;
+                self.check_unfreed(alloc)?;
+                self.allocs[alloc.index()].freed = Some(node);
                 self.addresses.free(alloc, node);
             }
             Memory::Foreign { alloc, .. } => match self.foreign_frees.entry(memory) {
                 Entry::Occupied(free) => {
-                    let by = FreedBy::Node(*free.get());
+                    let by = *free.get();
                     let described = format!("{alloc} of another graph is freed already, by {}", self.describe(by));
                     return Err(GraphError::FreedAlready { alloc, by, described });
                 }
@@ -302,6 +302,12 @@ impl Graph {
             return Err(GraphError::TooDeep);
         }
         self.depth = depth;
+        let own = (child.addressing == Addressing::Symbolic).then_some(child.id);
+        for graph in own.iter().chain(&child.movable) {
+            if !self.movable.contains(graph) {
+                self.movable.push(*graph);
+            }
+        }
         Ok(self.push(Node::new(NodeKind::Child(child), &[], label), dependencies))
     }
 
@@ -311,22 +317,6 @@ impl Graph {
     /// Always.
     pub fn add_conditional(&mut self) -> Result<NodeId, GraphError> {
         Err(GraphError::Conditional)
-    }
-
-    /// Another graph is going to have the free node of this allocation; this graph can have none then.
-    ///
-    /// # Errors
-    /// There is no such allocation, or some graph has its free node already.
-    pub fn grant_free(&mut self, alloc: GraphAllocId, to: GraphId) -> Result<(), GraphError> {
-        self.check_memory(Memory::Own(alloc))?;
-        self.set_freed(alloc, FreedBy::Graph(to))
-    }
-
-    /// The other graph has no free node for the allocation any more.
-    pub fn withdraw_free(&mut self, alloc: GraphAllocId) {
-        if let Some(alloc) = self.allocs.get_mut(alloc.index()) {
-            alloc.freed = alloc.freed.filter(|by| matches!(by, FreedBy::Node(_)));
-        }
     }
 
     /// An edge between two nodes that are there.
@@ -370,8 +360,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Removes a node and its edges; what was before it is not joined to what was after it. Returns what it was: for a
-    /// free of another graph's memory the caller [withdraws](Self::withdraw_free) the grant.
+    /// Removes a node and its edges; what was before it is not joined to what was after it. Returns what it was.
     ///
     /// # Errors
     /// An unknown node; an alloc node whose memory another node uses or frees.
@@ -455,29 +444,26 @@ impl Graph {
         id
     }
 
-    fn set_freed(&mut self, alloc: GraphAllocId, by: FreedBy) -> Result<(), GraphError> {
-        if let Some(by) = self.allocs[alloc.index()].freed {
+    /// Refuses where the graph has a free node for an allocation of its own.
+    ///
+    /// # Errors
+    /// [`GraphError::FreedAlready`].
+    pub fn check_unfreed(&self, alloc: GraphAllocId) -> Result<(), GraphError> {
+        if let Some(by) = self.alloc(alloc).and_then(|alloc| alloc.freed) {
             let node = self.allocs[alloc.index()].node;
             let name = self.node(node).and_then(|node| node.label.name.as_deref());
             let alloc_name = name.map_or_else(|| alloc.to_string(), |name| format!("{} ({alloc})", Quoted(name)));
             let described = format!("{alloc_name} is freed already, by {}", self.describe(by));
             return Err(GraphError::FreedAlready { alloc, by, described });
         }
-        self.allocs[alloc.index()].freed = Some(by);
         Ok(())
     }
 
-    /// Who frees something, with the node's name and place.
-    fn describe(&self, by: FreedBy) -> String {
-        let site = |id: NodeId| {
-            let node = self.node(id)?;
-            let (origin, label) = (Origin::from_elem(id, 1), node.label.clone());
-            Some(NodeSite { origin, noun: node.kind.noun(), act: Act::Free, label }.describe())
-        };
-        match by {
-            FreedBy::Node(node) => site(node).unwrap_or_else(|| by.to_string()),
-            FreedBy::Graph(graph) => graph.to_string(),
-        }
+    /// The node that frees something, with its name and place.
+    fn describe(&self, by: NodeId) -> String {
+        let Some(node) = self.node(by) else { return by.to_string() };
+        let (origin, label) = (Origin::from_elem(by, 1), node.label.clone());
+        NodeSite { origin, noun: node.kind.noun(), act: Act::Free, label }.describe()
     }
 
     /// A node is to name one life of what a launch of another graph left: the name to give it.

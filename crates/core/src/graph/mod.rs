@@ -55,7 +55,7 @@ pub use flat::{FlatAlloc, FlatNode};
 pub use graph::{Addressing, Graph, GraphAlloc, Node, NodeKind};
 pub use index::Index;
 pub use lanes::{Lanes, Standing};
-pub use node::{Access, DEPTH_MAX, EventKey, FreedBy, GraphAllocId, GraphId, Label, Memory, NodeId, Origin, Work};
+pub use node::{Access, DEPTH_MAX, EventKey, GraphAllocId, GraphId, Label, Memory, NodeId, Origin, Work};
 pub use pins::Pin;
 pub use place::PLANNED_MAX;
 pub use summary::{Demand, Mark, Summary};

@@ -2,7 +2,7 @@
 
 use super::error::GraphError;
 use super::graph::{Graph, Node, NodeKind};
-use super::node::{FreedBy, GraphAllocId, GraphId, Memory, NodeId};
+use super::node::{GraphAllocId, GraphId, Memory, NodeId};
 
 impl Graph {
     pub(super) fn check_node(&self, id: NodeId) -> Result<(), GraphError> {
@@ -14,7 +14,11 @@ impl Graph {
         self.index.is_full()
     }
 
-    pub(super) fn check_dependencies(&self, dependencies: &[NodeId]) -> Result<(), GraphError> {
+    /// Refuses what a new node cannot come after.
+    ///
+    /// # Errors
+    /// A node that is not there, or is given twice; no room for another node.
+    pub fn check_dependencies(&self, dependencies: &[NodeId]) -> Result<(), GraphError> {
         let to = NodeId(self.nodes.len() as u32);
         if self.is_full() {
             return Err(GraphError::TooManyNodes);
@@ -52,10 +56,8 @@ impl Graph {
     }
 
     pub(super) fn check_unused(&self, node: NodeId, alloc: GraphAllocId) -> Result<(), GraphError> {
-        match self.allocs[alloc.index()].freed {
-            Some(FreedBy::Node(user)) => return Err(GraphError::InUse { node, user }),
-            Some(FreedBy::Graph(by)) => return Err(GraphError::FreedElsewhere { node, by }),
-            None => {}
+        if let Some(user) = self.allocs[alloc.index()].freed {
+            return Err(GraphError::InUse { node, user });
         }
         let uses = |user: &Node| user.accesses.iter().any(|access| access.memory == Memory::Own(alloc));
         match self.nodes().find(|(_, other)| uses(other)) {

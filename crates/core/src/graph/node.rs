@@ -108,21 +108,3 @@ pub type Origin = SmallVec<[NodeId; 1]>;
 
 /// How deep graphs may be nested.
 pub const DEPTH_MAX: usize = 64;
-
-/// Who frees an allocation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FreedBy {
-    /// A node of its own graph.
-    Node(NodeId),
-    /// A node of another graph.
-    Graph(GraphId),
-}
-
-impl fmt::Display for FreedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FreedBy::Node(node) => node.fmt(f),
-            FreedBy::Graph(graph) => graph.fmt(f),
-        }
-    }
-}

@@ -78,6 +78,75 @@ const KNOWN: &[(&str, &[&str])] = &[
          node n in g: write a\nnode m in g: write a\nquery t yes\nx = instantiate g\nlaunch x s\nother: write s a",
         &["9 race", "13 use-before-alloc"],
     ),
+    // One of two importers that the exporter's trace knows by one process ends: what the other holds is its own.
+    (
+        "set leaks off\nprocess q\nprocess r\nstream s\nr: stream t\npool p shared\na = alloc s 256 from p\n\
+         export a as k\nq: b = import k\nexport a as l\nr: c = import l\ndestroy q\nr: free t c",
+        &[],
+    ),
+    // What is asked of a stream tells it nothing.
+    (
+        "set threads apart\nset leaks off\nstream s\nstream t nonblocking\nthread other\na = alloc t 256\n\
+         synchronize t\nquery s yes\nother: read s a",
+        &["9 use-before-alloc"],
+    ),
+    (
+        "set threads apart\nstream s\nstream t\nthread other\na = alloc t 256\nsynchronize t\nsynchronize s\n\
+         other: free s a",
+        &["8 free-before-alloc"],
+    ),
+    // What a thread knows of one device it tells the streams of others.
+    (
+        "set threads apart\nset leaks off\nstream s\nstream t nonblocking on 1\nthread other\npool p\n\
+         grant p to 1\na = alloc s 256 from p\nsynchronize device\nrecord e t\nother: write t a",
+        &[],
+    ),
+    (
+        "set threads apart\nset leaks off\nstream s\nstream t nonblocking on 1\nthread other\npool p\n\
+         grant p to 1\na = alloc s 256 from p\nsynchronize device\nother: record e t\nother: write t a",
+        &["11 use-before-alloc"],
+    ),
+    // Memory with addresses in each instance only, of a graph that is not in this one any more, or of no node there.
+    (
+        "stream s\ngraph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode c in h: child g\nnode r in h after c: read a\n\
+         remove node c in h\nx = instantiate h",
+        &["8 graph-refused"],
+    ),
+    (
+        "graph g symbolic\nnode n in g: alloc a 256\nremove node n in g\ngraph h\nnode c in h: child g\n\
+         node r in h after c: read a",
+        &["8 graph-refused"],
+    ),
+    // A graph that nothing can be made of is refused each time.
+    (
+        "graph g\nnode n in g: alloc a 256\nnode f in g after n: free a\ngraph h\nnode c in h: child g\n\
+         node d in h after c: child g\nnode e in h after d: child g\nx = instantiate h\ny = instantiate h\n\
+         remove node c in h\nz = instantiate h",
+        &["8 graph-refused", "9 graph-refused", "11 graph-refused"],
+    ),
+    // Who has the free node is asked of graphs, not of instances made before.
+    (
+        "graph g\nnode n in g: alloc a 256\nnode f in g after n: free a\nx = instantiate g\nremove node f in g\n\
+         remove node n in g\ngraph h\nnode m in h: free a",
+        &[],
+    ),
+    (
+        "graph g\nnode n in g: alloc a 256\nnode f in g after n: free a\ngraph h\nnode k in h: empty\n\
+         remove node k in h\nnode m in h after k: free a",
+        &["7 graph-refused"],
+    ),
+    // A child that is removed takes its names along.
+    (
+        "graph g\nnode n in g: alloc a 256\ng2 = clone g\ngraph h\nnode c in h: child g\nremove node c in h\n\
+         node d in h: child g2\nnode r in h after d: read a",
+        &[],
+    ),
+    // What a launch left is the instance's again, once that is of its graph again.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nh = clone g\nx = instantiate g\nlaunch x s\n\
+         update x from h\nupdate x from g\nlaunch x s",
+        &["10 unfreed-launch"],
+    ),
 ];
 
 #[test]

@@ -6,7 +6,7 @@ use millpond::graph::{GraphNode, Instantiate};
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use millpond_core::op::{Act, CaptureMode, Memory, NodeOp, Op, What};
 
-use super::{Cannot, Capture, Held, Place, Run, Said, cannot, said};
+use super::{Cannot, Capture, Child, Held, Place, Run, Said, cannot, said};
 
 /// The event of an operation that a node of a graph records or waits for.
 pub(super) fn outside_event(op: &Op) -> Option<EventId> {
@@ -137,8 +137,14 @@ impl Run {
     fn remove_node(&mut self, graph: GraphId, node: NodeId) -> Result<Said, Cannot> {
         let (of, _) = self.ends(graph, node, node)?;
         let removed = self.graphs.get_mut(&graph).expect("it is there").remove_node(of);
-        if let (Ok(()), Some(at)) = (&removed, self.number_of(graph, node)) {
-            self.children.remove(&(graph, at));
+        if removed.is_ok() {
+            if let Some(child) = self.number_of(graph, node).and_then(|at| self.children.get_mut(&(graph, at))) {
+                child.is_there = false;
+            }
+            let made = &self.graphs[&graph];
+            let is_gone =
+                |held: &Held| matches!(held, Held::Node(node, of) if *of == graph && made.node_of(*node).is_none());
+            self.removed.extend(self.memory.iter().filter(|(_, held)| is_gone(held)).map(|(memory, _)| *memory));
         }
         Ok(said(removed, Act::Read))
     }
@@ -160,15 +166,16 @@ impl Run {
     }
 
     /// The graphs that make the memory of an alloc node in a graph: itself, or children. One may have an older state of
-    /// itself inside.
-    fn makers(&self, graph: GraphId, owner: GraphId) -> Vec<GraphId> {
+    /// itself inside. An instance may have those, too, that were removed since.
+    fn makers(&self, graph: GraphId, owner: GraphId, with_removed: bool) -> Vec<GraphId> {
         let (mut makers, mut open, mut seen) = (Vec::new(), vec![graph], HashSet::new());
         while let Some(graph) = open.pop() {
             if graph == owner || self.copies.get(&graph) == Some(&owner) {
                 makers.push(graph);
             }
             if seen.insert(graph) {
-                open.extend(self.children.iter().filter(|it| it.0.0 == graph).map(|(_, child)| *child));
+                let children = self.children.iter().filter(|it| it.0.0 == graph).map(|(_, child)| child);
+                open.extend(children.filter(|it| with_removed || it.is_there).map(|child| child.graph));
             }
         }
         makers
@@ -262,7 +269,7 @@ impl Run {
                 let around = self.captures.values().next().map(|capture| capture.graph);
                 if let Some(around) = around {
                     let node = self.lines.get(&around).map_or(0, Vec::len);
-                    self.children.insert((around, node), graph);
+                    self.children.insert((around, node), Child { graph, is_there: true });
                     self.note_captured(stream);
                 }
                 return Ok(Said::Done);
@@ -279,13 +286,17 @@ impl Run {
             _ => None,
         });
         for owner in owners {
-            let makers = self.makers(graph, owner);
+            let makers = self.makers(graph, owner, true);
             let is_inside = makers.iter().any(|maker| *maker != graph && *maker != owner);
             let mut named = self.memory.values().filter_map(|held| match held {
                 Held::Node(node, of) if *of == owner => Some(*node),
                 _ => None,
             });
-            let is_there = |node| self.graphs.get(&owner).is_none_or(|made| made.node_of(node).is_some());
+            let copies = || makers.iter().filter(|maker| **maker != owner).filter_map(|copy| self.graphs.get(copy));
+            let is_there = |node| {
+                let Some(original) = self.graphs.get(&owner) else { return true };
+                original.node_of(node).is_some_and(|at| copies().all(|copy| copy.find(at).is_some()))
+            };
             if makers.iter().any(|maker| *maker != owner) && !named.all(is_there) {
                 return cannot("a node that was removed has no name in copies");
             }
@@ -347,7 +358,7 @@ impl Run {
         if self.launched.get(&memory).is_some_and(|(by, _)| !self.execs.contains_key(by)) {
             return cannot("the instance that gave the memory is gone");
         }
-        let makers = self.makers(graph, owner);
+        let makers = self.makers(graph, owner, false);
         let copied = match makers[..] {
             [] => self.launched.get(&memory).and_then(|(_, copy)| self.named_by_copy(*copy, owner, node)),
             [maker] if maker == graph => made.and_then(|made| self.named_in(made, graph, owner, node)),
@@ -387,7 +398,7 @@ impl Run {
                 self.nodes.entry(graph).or_default().push(Some(node));
                 if let NodeOp::Child(child) = op {
                     let number = self.lines.get(&graph).map_or(0, Vec::len);
-                    self.children.insert((graph, number), *child);
+                    self.children.insert((graph, number), Child { graph: *child, is_there: true });
                 }
                 self.lines.entry(graph).or_default().push(self.line);
                 Ok(Said::Done)

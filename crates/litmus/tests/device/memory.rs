@@ -103,7 +103,8 @@ impl Run {
                 if !self.is_there(graph) {
                     return cannot("memory of a graph that is gone has no name");
                 }
-                if self.graphs.get(&graph).is_some_and(|made| made.node_of(node).is_none()) {
+                let lies_here = |it: &Memory| matches!(self.memory.get(it), Some(Held::Node(other, _)) if other.address() == node.address());
+                if self.removed.iter().any(|it| *it == memory || lies_here(it)) {
                     return cannot("memory of a node that was removed has no name");
                 }
                 if node.address() == 0 {

@@ -79,7 +79,7 @@ struct Run {
     /// Where each node of a graph was made.
     lines: HashMap<GraphId, Vec<u32>>,
     /// The graph in each child node, by the graph around it and the node's number there.
-    children: HashMap<(GraphId, usize), GraphId>,
+    children: HashMap<(GraphId, usize), Child>,
     /// The instance whose launch gave an alloc node's memory its latest life, and its graph.
     launched: HashMap<Memory, (ExecId, GraphId)>,
     execs: HashMap<ExecId, (GraphExec, GraphId)>,
@@ -87,8 +87,8 @@ struct Run {
     legacy: HashSet<StreamId>,
     /// Memory that some graph has a free node for.
     freed_by_nodes: HashSet<Memory>,
-    /// Graphs that were found to have one child twice.
-    twice: HashSet<GraphId>,
+    /// Memory of alloc nodes that were removed.
+    removed: HashSet<Memory>,
     /// Instances that were destroyed.
     gone: HashSet<ExecId>,
     /// By the stream where a capture began: its graph, and what was allocated in it.
@@ -109,6 +109,13 @@ struct Run {
 
 /// No litmus program that is run on CUDA reads more at once in a node.
 const BYTES_MAX: usize = 1 << 20;
+
+/// The graph in a child node, and whether the node is still there: what was made with it has it.
+#[derive(Clone, Copy)]
+struct Child {
+    graph: GraphId,
+    is_there: bool,
+}
 
 struct Capture {
     graph: GraphId,
@@ -170,7 +177,7 @@ pub(crate) fn run(
         execs: HashMap::new(),
         legacy: HashSet::new(),
         freed_by_nodes: HashSet::new(),
-        twice: HashSet::new(),
+        removed: HashSet::new(),
         gone: HashSet::new(),
         captures: HashMap::new(),
         instantiating: None,
@@ -374,7 +381,7 @@ impl Run {
     fn line_of(&self, mut graph: GraphId, origin: &[NodeId]) -> Option<u32> {
         let (node, around) = origin.split_last()?;
         for child in around {
-            graph = *self.children.get(&(graph, child.index()))?;
+            graph = self.children.get(&(graph, child.index()))?.graph;
         }
         self.lines.get(&graph)?.get(node.index()).copied()
     }
@@ -391,13 +398,6 @@ impl Run {
                 let line = line.unwrap_or(self.line);
                 self.found.insert(Expected { line, kind: fault.kind });
             }
-            return;
-        }
-        // That is said of a graph once.
-        if let (Error::Graph(graph), Some(id)) = (&error, self.instantiating)
-            && matches!(**graph, millpond::error::GraphError::ChildTwice(_))
-            && !self.twice.insert(id)
-        {
             return;
         }
         if let Some(kind) = kind_of(&error, act) {

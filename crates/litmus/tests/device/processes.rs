@@ -100,7 +100,8 @@ impl Run {
             What::StreamName { .. } | What::SetName { .. } => Said::Done,
             // What a host knows goes along with a ticket.
             What::Tell { .. }
-                if self.knows_more.contains(&process) && self.offered_by.values().any(|it| *it == process) =>
+                if self.knows_more.contains(&process)
+                    && (self.heard.contains_key(&process) || self.offered_by.values().any(|it| *it == process)) =>
             {
                 return cannot("what a host is told later it tells nobody");
             }

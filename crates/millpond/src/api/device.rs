@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
@@ -137,7 +137,6 @@ impl Device {
             properties,
             driver: Arc::new(Counting::new(driver)),
             hosts: Hosts::new(number, config.host_threads),
-            has_met: AtomicBool::new(false),
             chains: Chains::default(),
             slots: Mutex::new(Slots::beside(peers::numbers())),
             in_flight: InFlight::default(),

@@ -9,10 +9,11 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::order::{Base, Chain, Host, Snapshot};
+use smallvec::SmallVec;
 
 use crate::names::config::HostThreads;
 use crate::sync::locks::{Mutex, lock};
@@ -38,15 +39,15 @@ pub(crate) struct Hosts {
 /// What they know; other devices of the process ask for it, too.
 #[derive(Debug)]
 pub(crate) struct Knowledge {
-    number: u32,
+    pub(crate) number: u32,
     threads: HostThreads,
     one: Mutex<{ ranks::HOST }, Host>,
-    /// As long as this is there the device is.
-    alive: Arc<()>,
+    /// Whether the order of the device and another's may know points of each other.
+    pub(crate) has_met: AtomicBool,
 }
 
-/// One thread's host on a device, and whether that is there.
-type Own = (Weak<()>, Host);
+/// One thread's host on a device, and what that has of hosts, as long as it is there.
+type Own = (Weak<Knowledge>, Host);
 
 /// A number for another host: bases of several devices may meet.
 pub(crate) fn next_host() -> u32 {
@@ -117,22 +118,33 @@ impl Default for Knowledge {
     /// What one host knows that has synchronised with nothing.
     fn default() -> Self {
         let one = Mutex::new(Host::new(next_host()));
-        Self { number: 0, threads: HostThreads::One, one, alive: Arc::default() }
+        Self { number: 0, threads: HostThreads::One, one, has_met: AtomicBool::default() }
     }
 }
 
 impl Knowledge {
     /// The calling thread learns what another knew; whether that is news.
-    pub(crate) fn join(&self, base: &Base) -> bool {
+    pub(crate) fn join(self: &Arc<Self>, base: &Base) -> bool {
         self.with(|host| host.hear(base))
     }
 
     /// What the calling thread knows.
-    pub(crate) fn base(&self) -> Arc<Base> {
+    pub(crate) fn base(self: &Arc<Self>) -> Arc<Base> {
         self.with(|host| Arc::clone(host.base()))
     }
 
-    fn with<R>(&self, f: impl FnOnce(&mut Host) -> R) -> R {
+    /// What the calling thread knows of other devices that keep threads apart, too, where that is news here.
+    pub(crate) fn beside(&self) -> SmallVec<[(Arc<Knowledge>, Arc<Base>); 1]> {
+        let news = |own: &HashMap<u32, Own>| {
+            let here = own.get(&self.number).map(|(_, host)| host.base());
+            let is_news = |base: &Base| base.points().any(|point| !here.is_some_and(|here| here.covers(point)));
+            let others = own.iter().filter(|(number, (_, host))| **number != self.number && is_news(host.base()));
+            others.filter_map(|(_, (device, host))| Some((device.upgrade()?, Arc::clone(host.base())))).collect()
+        };
+        OWN.try_with(|own| news(&own.borrow())).unwrap_or_default()
+    }
+
+    fn with<R>(self: &Arc<Self>, f: impl FnOnce(&mut Host) -> R) -> R {
         if self.threads == HostThreads::One {
             return f(&mut lock(&self.one));
         }
@@ -143,10 +155,10 @@ impl Knowledge {
         done.ok().flatten().or_else(|| call(&mut Host::new(next_host()))).expect("it is called once")
     }
 
-    fn own<'a>(&self, own: &'a mut HashMap<u32, Own>) -> &'a mut Host {
+    fn own<'a>(self: &Arc<Self>, own: &'a mut HashMap<u32, Own>) -> &'a mut Host {
         if !own.contains_key(&self.number) {
             own.retain(|_, (device, _)| device.strong_count() > 0);
         }
-        &mut own.entry(self.number).or_insert_with(|| (Arc::downgrade(&self.alive), Host::new(next_host()))).1
+        &mut own.entry(self.number).or_insert_with(|| (Arc::downgrade(self), Host::new(next_host()))).1
     }
 }

@@ -89,8 +89,6 @@ pub(crate) struct Body {
     /// Whether what CUDA refuses for graphs with memory nodes is refused.
     pub(crate) has_cuda_limits: bool,
     pub(super) is_clone: bool,
-    /// Whether some node has its addresses from each instance.
-    pub(crate) has_late: bool,
     /// Whether the instance made last is there.
     pub(crate) instance: Arc<Mutex<{ ranks::INSTANCE }, Weak<Instance>>>,
 }
@@ -120,7 +118,6 @@ impl Body {
             captured_on: None,
             has_cuda_limits: false,
             is_clone: false,
-            has_late: false,
             instance: Arc::default(),
         }
     }
@@ -167,7 +164,6 @@ impl Body {
     }
 
     pub(crate) fn keep(&mut self, node: NodeId, payload: Payload) {
-        self.has_late |= matches!(payload, Payload::Late(_));
         // A window's node may have others behind it by the time that the window is closed.
         if node.index() >= self.payloads.len() {
             self.payloads.resize(node.index() + 1, Payload::Nothing);
@@ -407,7 +403,7 @@ impl Body {
             Memory::Foreign { graph, alloc } => Some((graph, alloc)).filter(|_| !self.has_child(graph)),
             Memory::External { .. } => None,
         };
-        let granted = granted.filter(|_| dependencies.iter().all(|node| self.core.node(*node).is_some()));
+        self.core.check_dependencies(dependencies)?;
         if let Some((graph, alloc)) = granted {
             graphs.check_grant(graph, alloc, &self.grant)?;
         }

@@ -26,7 +26,7 @@ use super::found::{Found, Founds, Marks, Output, Outside, Whose};
 use super::grant::Grant;
 use super::last::Last;
 use super::native_nodes::native_of;
-use super::program::{Program, check_addresses};
+use super::program::Program;
 use super::traced::TracedExec;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::GraphError;
@@ -194,9 +194,6 @@ impl GraphExec {
         if let Some(pin) = core.outdated() {
             return Err(GraphError::MadeAnew { graph: pin.graph, allocation: pin.id.to_string() }.into());
         }
-        if family.bodies().any(|body| body.has_late) {
-            check_addresses(&core, body)?;
-        }
         context.check_numbers()?;
         let outputs = outputs(context, &core, &family, room.as_ref(), old);
         let outsides = outsides(&core, &family);
@@ -311,6 +308,7 @@ fn draft(body: &Body) -> Result<Draft> {
     let refused = |refusal| match refusal {
         Refusal::Faults(faults) => GraphError::faults(body, &faults),
         Refusal::ChildTwice(graph) => GraphError::ChildTwice(graph),
+        Refusal::Unplaced(graph) => GraphError::Symbolic(graph),
         Refusal::TooManyNodes => GraphError::TooManyNodes,
         _ => GraphError::TooLarge,
     };

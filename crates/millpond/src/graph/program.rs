@@ -13,7 +13,6 @@ use smallvec::SmallVec;
 
 use super::body::Body;
 use crate::names::error::Result;
-use crate::names::graph_error::GraphError;
 use crate::state::context::Context;
 use crate::stream::payload::Payload;
 
@@ -62,14 +61,6 @@ pub(super) fn payload(core: &CoreExec, body: &Body, node: &FlatNode) -> Payload 
         Payload::Late(late) => late.at(node, core),
         payload => payload.clone(),
     }
-}
-
-/// Refuses an instance where some node names memory that has no address in it.
-pub(super) fn check_addresses(core: &CoreExec, body: &Body) -> std::result::Result<(), GraphError> {
-    core.nodes().iter().try_for_each(|node| match find(body, &node.origin) {
-        Payload::Late(late) => late.check(node, core),
-        _ => Ok(()),
-    })
 }
 
 impl Program {

@@ -4,7 +4,7 @@
 //! a stream's shelf, but the epoch, which is read.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, PoolId};
@@ -36,8 +36,6 @@ pub(crate) struct Context {
     pub(crate) driver: Arc<CountedDriver>,
     pub(crate) properties: Properties,
     pub(crate) hosts: Hosts,
-    /// Whether its order and another device's may know points of each other.
-    pub(crate) has_met: AtomicBool,
     pub(crate) chains: Chains,
     pub(crate) slots: Mutex<{ ranks::SLOTS }, Slots>,
     pub(crate) in_flight: InFlight,
@@ -165,7 +163,7 @@ impl Drop for Context {
         }
         peers::leave(self);
         // What no other device has met, none can name; and what the program waited for, all later work comes after.
-        let (has_met, base) = (*self.has_met.get_mut(), self.hosts.base());
+        let (has_met, base) = (self.hosts.knowledge.has_met.load(Ordering::Acquire), self.hosts.base());
         let is_one = !self.hosts.are_separate();
         let slots = self.slots.get_mut();
         slots.retire(|last| !has_met || (is_one && base.covers(last)));

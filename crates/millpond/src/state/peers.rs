@@ -83,7 +83,7 @@ pub(crate) fn enter(context: &Arc<Context>) {
 
 /// A device goes. What its host knows stays true.
 pub(crate) fn leave(context: &Context) {
-    if context.has_met.load(Ordering::Acquire) {
+    if context.hosts.knowledge.has_met.load(Ordering::Acquire) {
         GONE.join(&context.hosts.base());
     }
     lock(&DEVICES).retain(|other| other.number != context.number);
@@ -103,7 +103,7 @@ pub(crate) fn tracer_of(number: u32) -> Option<Arc<Tracer>> {
 
 /// The other devices of the process that this one may have points of.
 pub(crate) fn met(context: &Context) -> Vec<FoundContext> {
-    let has_met = |context: &Context| context.has_met.load(Ordering::Acquire);
+    let has_met = |context: &Context| context.hosts.knowledge.has_met.load(Ordering::Acquire);
     if !has_met(context) {
         return Vec::new();
     }
@@ -122,6 +122,15 @@ pub(crate) fn others(context: &Context) -> Vec<FoundContext> {
     others.filter_map(|other| FoundContext::upgrade(&other.context)).collect()
 }
 
+/// From now on two devices may have each other's points.
+fn meet(both: [&Arc<Knowledge>; 2]) {
+    for hosts in both {
+        if !hosts.has_met.swap(true, Ordering::AcqRel) {
+            lock(&MET).push((hosts.number, Arc::downgrade(hosts)));
+        }
+    }
+}
+
 impl Context {
     /// What messages call it.
     pub(crate) fn name(&self) -> DeviceName {
@@ -130,17 +139,13 @@ impl Context {
 
     /// From now on this device and another may have each other's points.
     pub(crate) fn meet(&self, other: &Context) {
-        for context in [self, other] {
-            if !context.has_met.swap(true, Ordering::AcqRel) {
-                lock(&MET).push((context.number, Arc::downgrade(&context.hosts.knowledge)));
-            }
-        }
+        meet([&self.hosts.knowledge, &other.hosts.knowledge]);
     }
 
     /// The calling thread has synchronised with other devices, too: that counts here. Whether that is news.
     #[cold]
     pub(crate) fn learn_abroad(&self) -> bool {
-        let others: Vec<_> = match self.has_met.load(Ordering::Acquire) {
+        let others: Vec<_> = match self.hosts.knowledge.has_met.load(Ordering::Acquire) {
             true => lock(&MET).iter().filter_map(|(_, known)| known.upgrade()).chain([Arc::clone(&GONE)]).collect(),
             false => return false,
         };
@@ -153,6 +158,15 @@ impl Context {
             }
         }
         is_news
+    }
+
+    /// Where threads are apart a stream is told all that its thread knows: who submits to it later may not know it.
+    #[cold]
+    pub(crate) fn learn_beside(&self) {
+        for (other, base) in self.hosts.knowledge.beside() {
+            meet([&self.hosts.knowledge, &other]);
+            self.hosts.join(&Told { base, traced: None });
+        }
     }
 
     /// As [`learn_abroad`](Self::learn_abroad), of all devices of the process.
@@ -182,7 +196,7 @@ impl StreamShared {
     /// As [`Context::learn_abroad`], and the stream learns of it.
     #[inline]
     pub(crate) fn learn_abroad(&self, state: &mut State) -> bool {
-        self.context.has_met.load(Ordering::Acquire) && self.learn_from_others(state)
+        self.context.hosts.knowledge.has_met.load(Ordering::Acquire) && self.learn_from_others(state)
     }
 
     #[cold]

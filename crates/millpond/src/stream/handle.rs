@@ -123,6 +123,9 @@ impl StreamShared {
             state.capture = None;
         }
         if submits {
+            if self.context.hosts.are_separate() {
+                self.context.learn_beside();
+            }
             self.context.hosts.tell(&mut state.chain);
         }
         match self.role {

@@ -9,7 +9,6 @@ use millpond_core::graph::{Access as NodeAccess, Exec as CoreExec, FlatNode, Gra
 use millpond_core::op::NodeOp;
 use smallvec::SmallVec;
 
-use crate::names::graph_error::GraphError;
 use crate::state::access::{Access, Movable, movable, repeated};
 use crate::state::context::Context;
 use crate::stream::external::ExternalEvent;
@@ -197,7 +196,7 @@ impl Payload {
 impl Late {
     /// The work, at the addresses of an instance.
     pub(crate) fn at(&self, node: &FlatNode, core: &CoreExec) -> Payload {
-        let address = |place: &LatePlace| place.address(node, core).unwrap_or_default();
+        let address = |place: &LatePlace| place.address(node, core);
         let addresses: SmallVec<[u64; 4]> = self.places.iter().map(address).collect();
         let first = addresses.first().copied().unwrap_or_default();
         match &self.work {
@@ -216,26 +215,20 @@ impl Late {
             },
         }
     }
-
-    /// Refuses memory that has no address in the instance.
-    pub(crate) fn check(&self, node: &FlatNode, core: &CoreExec) -> Result<(), GraphError> {
-        self.places.iter().try_for_each(|place| place.address(node, core).map(|_| ()))
-    }
 }
 
 impl LatePlace {
-    fn address(&self, node: &FlatNode, core: &CoreExec) -> Result<u64, GraphError> {
+    fn address(&self, node: &FlatNode, core: &CoreExec) -> u64 {
         let (access, offset) = match *self {
-            LatePlace::At(address) => return Ok(address),
+            LatePlace::At(address) => return address,
             LatePlace::Within { access, offset } => (access, offset),
         };
         match node.accesses.get(access as usize).map(|access| access.memory) {
             Some(Memory::Own(alloc)) => {
                 let range = core.allocs()[alloc.index()].range.expect("an instance has all its addresses");
-                Ok(range.start + offset)
+                range.start + offset
             }
-            Some(Memory::Foreign { graph, .. }) => Err(GraphError::Symbolic(graph)),
-            _ => unreachable!("what lies outside of all graphs has an address"),
+            _ => unreachable!("no instance is made of what has no address in it"),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::names::error::Result;
 use crate::names::role::Ask;
 use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::event::{Event, Record};
-use crate::trace::tracer::Tracer;
+use crate::trace::tracer::{TracedEvent, Tracer};
 
 impl StreamShared {
     /// The present end of the stream, for the order and for the device.
@@ -29,11 +29,15 @@ impl StreamShared {
     /// The same, as the program has it.
     pub(crate) fn record_event(&self, state: &mut State, caller: &'static Location<'static>) -> Result<Event> {
         let record = self.record(state)?;
+        Ok(self.traced(record, |tracer, event| tracer.record(self.id, event, Place::Source(caller))))
+    }
+
+    fn traced(&self, record: Record, trace: impl FnOnce(&Tracer, &TracedEvent)) -> Event {
         let traced = self.context.tracer.as_ref().map(Tracer::event);
         if let (Some(tracer), Some(event)) = (&self.context.tracer, &traced) {
-            tracer.record(self.id, event, Place::Source(caller));
+            trace(tracer, event);
         }
-        Ok(Event::at(record, traced, &self.context))
+        Event::at(record, traced, &self.context)
     }
 
     /// The same, for a host that asks the device about it: a stream that captures has no such end.
@@ -44,7 +48,8 @@ impl StreamShared {
                 // Not refused where the capture ended this moment.
                 self.refuse_in_capture(ask.call())?;
             }
-            self.record_event(&mut state, caller)
+            let record = self.record(&mut state)?;
+            Ok(self.traced(record, |tracer, event| tracer.record_to_ask(self.id, event, Place::Source(caller))))
         };
         once().inspect_err(|error| self.note_refused(error, |tracer| tracer.asked(self.id, ask, caller)))
     }

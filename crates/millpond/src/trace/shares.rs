@@ -1,11 +1,13 @@
 //! What a trace says of sharing: tickets, imports by other processes, and processes that went.
 //!
 //! An importer is a host of a process of its own. Its uses are its own trace's; here it takes memory, lets go of it,
-//! and is gone. What it imported from others a process's trace has as memory that was there at once.
+//! and is gone. A process may import into several devices of its own: it is gone with the last of them, and what one
+//! of them had is let go of before. What it imported from others a process's trace has as memory that was there at once.
 
 use millpond_core::ids::{AllocId, HostId, ProcessId, TicketId};
 use millpond_core::op::{Op, Place, Space, What};
 use millpond_core::share::LeaseId;
+use millpond_driver::process;
 
 use crate::sync::locks::lock;
 use crate::trace::tracer::Tracer;
@@ -26,6 +28,7 @@ impl Tracer {
     #[cold]
     pub(crate) fn process(&self, process: u32) -> HostId {
         let host = self.new_host();
+        lock(&self.shared.output).importers.push(process);
         self.push_by(host, What::HostStart { process: ProcessId(process) });
         host
     }
@@ -46,15 +49,35 @@ impl Tracer {
     #[cold]
     pub(crate) fn released(&self, host: HostId, lease: LeaseId) {
         let Some((_, memory)) = lock(&self.shares.0).leases.remove(&lease) else { return };
-        self.push_by(host, What::FreeNow { memory });
+        self.push_by(host, What::Drop { memory });
         self.push_by(host, What::Tell { to: HostId(0) });
     }
 
-    /// An importer is gone.
+    /// An importer is gone: its process, unless that has others.
     #[cold]
     pub(crate) fn process_ended(&self, host: HostId, process: u32) {
-        lock(&self.shares.0).leases.retain(|_, (holder, _)| *holder != host);
-        self.push(Place::Unknown, What::ProcessEnd { process: ProcessId(process) });
+        let mut held = Vec::new();
+        lock(&self.shares.0).leases.retain(|_, (holder, memory)| {
+            if *holder == host {
+                held.push(*memory);
+            }
+            *holder != host
+        });
+        if process::is_forked() {
+            return;
+        }
+        // Under one lock: what this one lets go of is written before the last of its process is gone.
+        let mut output = lock(&self.shared.output);
+        if let Some(at) = output.importers.iter().position(|other| *other == process) {
+            output.importers.swap_remove(at);
+        }
+        let ends = match output.importers.contains(&process) {
+            true => held.into_iter().map(|memory| (host, What::Drop { memory })).collect(),
+            false => vec![(self.host(), What::ProcessEnd { process: ProcessId(process) })],
+        };
+        for (host, what) in ends {
+            output.push(&Op { host, place: Place::Unknown, what });
+        }
     }
 
     /// Memory of another process is there.

@@ -37,6 +37,8 @@ pub(crate) struct Tracer {
     pub(crate) context: u32,
     device: u32,
     threads: HostThreads,
+    /// Who records what a host asks about where threads are apart: it knows nothing, and the stream learns nothing.
+    asker: HostId,
     pub(crate) nodes: Mutex<{ ranks::TRACED_NODES }, NodeNumbers>,
     /// For graphs that were refused nodes: how many nodes each of those came after.
     pub(crate) refused: Mutex<{ ranks::TRACED_REFUSED }, FxHashMap<GraphId, Vec<u32>>>,
@@ -105,7 +107,10 @@ impl Tracer {
         let _ = output.reopen();
         drop(output);
         let (nodes, refused, next_node, shares) = Default::default();
-        Some(Arc::new(Tracer { shared: trace.shared, context, device, threads, nodes, refused, next_node, shares }))
+        let (shared, asker) = (trace.shared, HostId(0));
+        let mut tracer = Tracer { shared, context, device, threads, asker, nodes, refused, next_node, shares };
+        tracer.asker = tracer.new_host();
+        Some(Arc::new(tracer))
     }
 
     /// The device is gone.
@@ -140,7 +145,7 @@ impl Tracer {
         GraphId(self.number(graph.0))
     }
 
-    fn host(&self) -> HostId {
+    pub(crate) fn host(&self) -> HostId {
         match self.threads {
             HostThreads::One => HostId(0),
             HostThreads::Separate => thread(),
@@ -240,8 +245,20 @@ impl Tracer {
 
     #[cold]
     pub(crate) fn record(&self, stream: StreamId, event: &TracedEvent, place: Place) {
-        let stream = self.stream_id(stream);
-        self.push(place, What::EventRecord { event: event.id, stream, external: false, mark: Mark::Completion });
+        self.record_by(self.host(), stream, event, place);
+    }
+
+    /// As [`record`](Self::record), of a host that asks how far the stream is.
+    #[cold]
+    pub(crate) fn record_to_ask(&self, stream: StreamId, event: &TracedEvent, place: Place) {
+        let host = if self.threads == HostThreads::Separate { self.asker } else { self.host() };
+        self.record_by(host, stream, event, place);
+    }
+
+    fn record_by(&self, host: HostId, stream: StreamId, event: &TracedEvent, place: Place) {
+        let (event, stream) = (event.id, self.stream_id(stream));
+        let what = What::EventRecord { event, stream, external: false, mark: Mark::Completion };
+        self.push_op(&Op { host, place, what });
     }
 
     /// The host waits for a stream, or asks whether it is idle and it is not.
