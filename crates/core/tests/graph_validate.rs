@@ -196,7 +196,6 @@ fn faults_of_child_graphs_name_the_way_in() {
 fn a_parent_uses_and_frees_what_its_child_allocates() {
     let (mut parent, mut child) = (graph(0), graph(1));
     let (_, alloc) = child.add_alloc(&[], 8, "x".into()).unwrap();
-    child.grant_free(alloc, parent.id()).unwrap();
     let foreign = Memory::Foreign { graph: child.id(), alloc };
     let inside = parent.add_child(&[], Arc::new(child), Label::default()).unwrap();
     let user = kernel(&mut parent, &[inside], Act::Write, foreign, "use");

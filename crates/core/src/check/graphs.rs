@@ -45,7 +45,7 @@ impl Checker {
             }
             _ => {
                 let target = self.resolve(call, memory, later)?;
-                let Some(named) = self.left_by_launch(target.life, later.act) else {
+                let Some(named) = self.left_by_launch(target.life) else {
                     return Ok(NodeMemory::External { id: memory.id, generation: memory.generation });
                 };
                 if later.act != Act::Free && named.0.0 == graph {

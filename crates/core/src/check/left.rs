@@ -43,12 +43,12 @@ impl Checker {
     }
 
     /// What a launch left, as other graphs name it: by its alloc node. Of a graph with symbolic addresses each instance
-    /// has its own, which nodes use by the name of its life.
-    pub(super) fn left_by_launch(&self, life: LifeId, act: Act) -> Option<(Key, Memory)> {
+    /// has its own, which nodes use by the name of its life, and free nodes do not free.
+    pub(super) fn left_by_launch(&self, life: LifeId) -> Option<(Key, Memory)> {
         let Source::Launch(exec, alloc) = self.lives.at(life).source else { return None };
         let instance = self.graphs.execs.get(&exec)?;
         let key = instance.left_as(alloc);
-        let is_named = act == Act::Free || !instance.exec.allocs()[alloc.index()].is_symbolic;
+        let is_named = !instance.exec.allocs()[alloc.index()].is_symbolic;
         is_named.then(|| Some((key, instance.names.of(key)?)))?
     }
 

@@ -147,6 +147,12 @@ const KNOWN: &[(&str, &[&str])] = &[
          update x from h\nupdate x from g\nlaunch x s",
         &["10 unfreed-launch"],
     ),
+    // What a launch of a symbolic graph left is no graph's to free.
+    (
+        "set leaks off\nstream s\nstream t\ngraph g symbolic\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x t\n\
+         b = take a from x\ncapture s as h\nfree s b\nend capture s",
+        &["10 capture-foreign-free"],
+    ),
 ];
 
 #[test]

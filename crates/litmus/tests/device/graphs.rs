@@ -359,13 +359,17 @@ impl Run {
             return cannot("the instance that gave the memory is gone");
         }
         let makers = self.makers(graph, owner, false);
-        let copied = match makers[..] {
-            [] => self.launched.get(&memory).and_then(|(_, copy)| self.named_by_copy(*copy, owner, node)),
-            [maker] if maker == graph => made.and_then(|made| self.named_in(made, graph, owner, node)),
-            [child] => self.named_by_copy(child, owner, node),
+        let maker = match makers[..] {
+            [] => self.launched.get(&memory).map(|(_, launched)| *launched),
+            [maker] => Some(maker),
             _ => return cannot("a name means memory of several graphs in this one"),
         };
-        Ok(copied.unwrap_or(node))
+        let Some(copy) = maker.filter(|maker| self.copies.get(maker) == Some(&owner)) else { return Ok(node) };
+        let copied = match made.filter(|_| copy == graph) {
+            Some(made) => self.named_in(made, copy, owner, node),
+            None => self.named_by_copy(copy, owner, node),
+        };
+        copied.map_or_else(|| cannot("a node that was removed has no name in copies"), Ok)
     }
 
     /// The same for a copy that is at hand.
