@@ -13,7 +13,7 @@ pub struct Base {
     /// The host that it is of; its later bases include its earlier ones.
     pub(super) host: u32,
     pub(super) version: u64,
-    /// The chain that it was told of since the version before, where that was one.
+    /// The chain whose completion it learned since the version before, where that was one.
     pub(super) news: Option<Slot>,
     pub(super) clock: Clock,
 }
@@ -22,7 +22,7 @@ pub struct Base {
 pub(super) type Edition = (u32, u64);
 
 impl Base {
-    /// Whether the host had been told that everything up to `point` has completed.
+    /// Whether the host knew that everything up to `point` has completed.
     #[inline]
     pub fn covers(&self, point: Point) -> bool {
         self.clock.covers(point)
@@ -39,7 +39,7 @@ impl Base {
         self.news == Some(slot) && (earlier.0, earlier.1 + 1) == self.edition()
     }
 
-    /// Whether everything in `other` is in here, as far as can be told at once: an earlier base of the same host, or
+    /// Whether everything in `other` is in here, as far as can be seen at once: an earlier base of the same host, or
     /// one that knew nothing.
     #[inline]
     pub fn includes(&self, other: &Base) -> bool {

@@ -103,7 +103,10 @@ impl Run {
                 if !self.is_there(graph) {
                     return cannot("memory of a graph that is gone has no name");
                 }
-                let lies_here = |it: &Memory| matches!(self.memory.get(it), Some(Held::Node(other, _)) if other.address() == node.address());
+                let lies_here = |it: &Memory| {
+                    let held = self.memory.get(it);
+                    matches!(held, Some(Held::Node(other, _)) if other.address() == node.address())
+                };
                 if self.removed.iter().any(|it| *it == memory || lies_here(it)) {
                     return cannot("memory of a node that was removed has no name");
                 }
