@@ -2,7 +2,8 @@
 
 use millpond::Error;
 use millpond::error::{Invalid, Nearest};
-use millpond_core::ids::{PoolId, StreamId};
+use millpond::graph::MemAllocNode;
+use millpond_core::ids::{GraphId, PoolId, StreamId};
 use millpond_core::op::{Act, Memory, Space};
 
 use super::{Cannot, Held, Run, Said, cannot, said};
@@ -100,23 +101,7 @@ impl Run {
             }
             Some(Held::Node(node, graph)) => {
                 self.memory.insert(memory, Held::Node(node, graph));
-                if !self.is_there(graph) {
-                    return cannot("memory of a graph that is gone has no name");
-                }
-                let lies_here = |it: &Memory| {
-                    let held = self.memory.get(it);
-                    matches!(held, Some(Held::Node(other, _)) if other.address() == node.address())
-                };
-                if self.removed.iter().any(|it| *it == memory || lies_here(it)) {
-                    return cannot("memory of a node that was removed has no name");
-                }
-                if node.address() == 0 {
-                    return cannot("memory of a symbolic graph has no address before a launch");
-                }
-                if self.renamed.iter().any(|(copy, original)| *copy == graph || *original == graph) {
-                    return cannot("the address is a copy's as well");
-                }
-                node.address()
+                self.node_address(memory, node, graph)?
             }
             Some(Held::Void) => {
                 self.memory.insert(memory, Held::Void);
@@ -139,6 +124,27 @@ impl Run {
             return cannot("the address is nobody's by now");
         }
         Ok(said(freed, Act::Free))
+    }
+
+    /// The address that is freed where an alloc node's memory is meant.
+    fn node_address(&self, memory: Memory, node: MemAllocNode<u8>, graph: GraphId) -> Result<u64, Cannot> {
+        if !self.is_there(graph) {
+            return cannot("memory of a graph that is gone has no name");
+        }
+        let lies_here = |it: &Memory| {
+            let held = self.memory.get(it);
+            matches!(held, Some(Held::Node(other, _)) if other.address() == node.address())
+        };
+        if self.removed.iter().any(|it| *it == memory || lies_here(it)) {
+            return cannot("memory of a node that was removed has no name");
+        }
+        if node.address() == 0 {
+            return cannot("memory of a symbolic graph has no address before a launch");
+        }
+        if self.renamed.iter().any(|(copy, original)| *copy == graph || *original == graph) {
+            return cannot("the address is a copy's as well");
+        }
+        Ok(node.address())
     }
 
     pub(super) fn drop_memory(&mut self, memory: Memory) -> Result<Said, Cannot> {

@@ -121,7 +121,7 @@ const PRIVATE_WORDS: &[(&str, &str, usize)] = &[
     ("hear", "synchronise with, learn", 31),
     ("hears", "synchronises with, learns", 7),
     ("heard", "learned", 16),
-    ("told", "synchronised, informed", 53),
+    ("told", "synchronised, informed", 52),
     ("nobody", "no thread, no stream, no process", 16),
     ("somebody", "a thread, a stream, another process", 0),
     ("everybody", "all streams, all threads", 0),
