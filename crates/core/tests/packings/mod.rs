@@ -5,7 +5,6 @@
 //! all its bytes live: the height is the smallest capacity, and the lower bound. A cut goes through a piece along one
 //! axis, or around a pinwheel, which no sequence of straight cuts can make. Everything follows from the seed.
 
-use fastrand::Rng;
 use millpond_core::plan::{Buffer, Lifetime, Plan, Problem};
 
 /// A rectangle to cut, and how.
@@ -56,14 +55,14 @@ impl Recipe {
 
     /// Cuts, and shuffles the pieces.
     pub(crate) fn cut(&self) -> Vec<Piece> {
-        let mut random = Rng::with_seed(self.seed);
+        let mut random = Random(self.seed);
         let mut pieces = vec![Piece { lower: 0, upper: self.steps, floor: 0, top: self.units }];
         while pieces.len() < self.pieces {
             // The largest of a few, so that sizes stay alike but not equal.
-            let drawn = (0..3).map(|_| random.usize(..pieces.len()));
+            let drawn = (0..3).map(|_| random.below(pieces.len() as u64) as usize);
             let at = drawn.max_by_key(|&at| pieces[at].width() as u64 * pieces[at].height()).expect("three are drawn");
             let piece = pieces[at];
-            let parts = match random.u64(..100) < self.pinwheels {
+            let parts = match random.below(100) < self.pinwheels {
                 true => pinwheel(piece, &mut random),
                 false => halves(piece, &mut random),
             };
@@ -73,7 +72,7 @@ impl Recipe {
             }
         }
         for last in (1..pieces.len()).rev() {
-            pieces.swap(last, random.u64(..last as u64 + 1) as usize);
+            pieces.swap(last, random.below(last as u64 + 1) as usize);
         }
         pieces
     }
@@ -91,14 +90,14 @@ impl Recipe {
 }
 
 /// A piece cut in two.
-fn halves(piece: Piece, random: &mut Rng) -> Option<Vec<Piece>> {
+fn halves(piece: Piece, random: &mut Random) -> Option<Vec<Piece>> {
     match (piece.width() > 1, piece.height() > 1) {
-        (true, tall) if !tall || random.u64(..2) == 0 => {
-            let at = piece.lower + 1 + random.u64(..piece.width() as u64 - 1) as i64;
+        (true, tall) if !tall || random.below(2) == 0 => {
+            let at = piece.lower + 1 + random.below(piece.width() as u64 - 1) as i64;
             Some(vec![Piece { upper: at, ..piece }, Piece { lower: at, ..piece }])
         }
         (_, true) => {
-            let at = piece.floor + 1 + random.u64(..piece.height() - 1);
+            let at = piece.floor + 1 + random.below(piece.height() - 1);
             Some(vec![Piece { top: at, ..piece }, Piece { floor: at, ..piece }])
         }
         _ => None,
@@ -106,13 +105,13 @@ fn halves(piece: Piece, random: &mut Rng) -> Option<Vec<Piece>> {
 }
 
 /// A piece cut in five: four around one.
-fn pinwheel(piece: Piece, random: &mut Rng) -> Option<Vec<Piece>> {
+fn pinwheel(piece: Piece, random: &mut Random) -> Option<Vec<Piece>> {
     if piece.width() < 3 || piece.height() < 3 {
         return None;
     }
     let mut pair = |room: u64| {
-        let first = 1 + random.u64(..room - 2);
-        (first, first + 1 + random.u64(..room - first - 1))
+        let first = 1 + random.below(room - 2);
+        (first, first + 1 + random.below(room - first - 1))
     };
     let (left, right) = pair(piece.width() as u64);
     let (low, high) = pair(piece.height());
@@ -125,4 +124,17 @@ fn pinwheel(piece: Piece, random: &mut Rng) -> Option<Vec<Piece>> {
         Piece { upper: left, floor: low, ..piece },
         Piece { lower: left, upper: right, floor: low, top: high },
     ])
+}
+
+/// Numbers that follow from a seed (SplitMix64): those that the packings of the results were made of.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = self.0;
+        bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (bits ^ bits >> 31) % end
+    }
 }
