@@ -55,15 +55,15 @@ kinds! {
     CloseStream "close_stream",
     /// [`Driver::submit`](crate::Driver::submit)
     Submit "submit",
-    /// [`Driver::mark`](crate::Driver::mark)
+    /// [`Driver::mark`](crate::Driver::mark) and [`Driver::record_time`](crate::Driver::record_time)
     Mark "mark",
     /// [`Driver::wait`](crate::Driver::wait)
     Wait "wait",
-    /// [`Driver::is_over`](crate::Driver::is_over)
+    /// [`Driver::is_over`](crate::Driver::is_over) and [`Driver::elapsed`](crate::Driver::elapsed)
     IsOver "is_over",
     /// [`Driver::block_on`](crate::Driver::block_on)
     BlockOn "block_on",
-    /// [`Driver::forget`](crate::Driver::forget)
+    /// [`Driver::forget`](crate::Driver::forget) and [`Driver::forget_time`](crate::Driver::forget_time)
     Forget "forget",
     /// [`Driver::instantiate`](crate::Driver::instantiate)
     Instantiate "instantiate",

@@ -11,12 +11,11 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::errors::{DriverError, Result, no_graphs, no_peers, no_times, not_shared};
 use crate::graphs::{Node, RawExec, RawGraph};
 use crate::peers::{Fence, HeldMemory, Peer, PeerAccess};
-
-/// Result of a driver call.
-pub type Result<T> = std::result::Result<T, DriverError>;
 
 /// A physical chunk (CUDA: `CUmemGenericAllocationHandle`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -29,6 +28,10 @@ pub struct RawStream(pub u64);
 /// A position in the work of a stream (CUDA: a recorded `CUevent`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RawMark(pub u64);
+
+/// The time at which a stream got somewhere (CUDA: a recorded `CUevent` with timing).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RawTime(pub u64);
 
 /// The name of a mark in other processes of the machine (CUDA: `CUipcEventHandle`).
 pub type MarkName = [u8; 64];
@@ -156,68 +159,6 @@ impl fmt::Debug for Work {
             Work::Protect { at, bytes, access } => write!(f, "Protect {bytes} B at {at:#x} as {access:?}"),
         }
     }
-}
-
-/// Why a driver call failed. The caller's state and the device's are as before the call.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DriverError {
-    /// The system has no more physical memory for a chunk (CUDA: `CUDA_ERROR_OUT_OF_MEMORY`).
-    #[error("{call}: the device has no {bytes} B of physical memory left")]
-    OutOfMemory {
-        /// The call that failed.
-        call: &'static str,
-        /// What it asked for.
-        bytes: u64,
-    },
-    /// The process has no more addresses in one piece, or none that it could take and leave some to others (CUDA:
-    /// `CUDA_ERROR_OUT_OF_MEMORY`).
-    #[error("{call}: no {bytes} B of addresses are left in one piece: {reason}")]
-    OutOfAddresses {
-        /// The call that failed.
-        call: &'static str,
-        /// What it asked for.
-        bytes: u64,
-        /// What limits them, and what to do.
-        reason: String,
-    },
-    /// The handle names nothing (any more).
-    #[error("{call}: no {what} with handle {handle:#x}")]
-    UnknownHandle {
-        /// The call that failed.
-        call: &'static str,
-        /// The kind of thing.
-        what: &'static str,
-        /// The handle given.
-        handle: u64,
-    },
-    /// The system refused for another reason.
-    #[error("{call}: {reason}")]
-    Failed {
-        /// The call that failed.
-        call: &'static str,
-        /// The system's reason.
-        reason: String,
-    },
-    /// Other code of the process captures the stream: it can be neither asked nor waited for, and what is submitted to
-    /// it does not run now.
-    #[error("{call}: the program is capturing this stream into a graph; call this before the capture or after its end")]
-    Captured {
-        /// The call that was refused. The capture goes on.
-        call: &'static str,
-    },
-    /// The call would never return: what it waits for comes after the work that calls, or nothing can run any more.
-    #[error("{call}: the mark waits for the work that blocks on it")]
-    Deadlock {
-        /// The call that was refused.
-        call: &'static str,
-    },
-    /// A kernel faulted or panicked; nothing more will run on this device.
-    #[error("the device is lost: {reason}")]
-    Lost {
-        /// What happened first.
-        reason: String,
-    },
 }
 
 /// A device: the calls that Millpond needs of it.
@@ -412,6 +353,22 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// Forgets a mark that is not used any more (CUDA: gives the event back). Unknown marks are ignored.
     fn forget(&self, mark: RawMark);
 
+    /// Takes the time at which the stream's present work will have completed (CUDA: `cuEventRecord` of an event with
+    /// timing). Marks made after this cover it.
+    fn record_time(&self, _stream: RawStream) -> Result<RawTime> {
+        Err(no_times("record_time"))
+    }
+
+    /// How long after `from` the work before `to` had completed; zero where that was first (CUDA:
+    /// `cuEventElapsedTime`). Marks that cover both have completed. A device without a clock of its own counts one
+    /// microsecond for each item of work that it ran.
+    fn elapsed(&self, _from: RawTime, _to: RawTime) -> Result<Duration> {
+        Err(no_times("elapsed"))
+    }
+
+    /// Forgets a time that is not used any more. Unknown ones are ignored.
+    fn forget_time(&self, _time: RawTime) {}
+
     /// As [`mark`](Driver::mark), with a name by which other processes can open it until it is forgotten (CUDA: an
     /// event made with `CU_EVENT_INTERPROCESS` and recorded this once, and `cuIpcGetEventHandle`). Whoever gave the
     /// name away forgets the mark after all who opened it did. A device without such marks refuses.
@@ -475,22 +432,4 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     fn destroy_graph(&self, _graph: RawGraph) -> Result<()> {
         Err(no_graphs("destroy_graph"))
     }
-}
-
-/// A call of graphs on a device without them.
-#[cold]
-fn no_graphs(call: &'static str) -> DriverError {
-    DriverError::Failed { call, reason: "this device has no graphs of its own".into() }
-}
-
-/// A call of devices that know each other, on one that knows no other.
-#[cold]
-fn no_peers(call: &'static str) -> DriverError {
-    DriverError::Failed { call, reason: "this device has nothing to do with other devices".into() }
-}
-
-/// A call of sharing on a device without it.
-#[cold]
-fn not_shared(call: &'static str) -> DriverError {
-    DriverError::Failed { call, reason: "this device cannot share this with other processes".into() }
 }

@@ -149,6 +149,12 @@ table! {
     record = "cuCtxRecordEvent" / "cuCtxRecordEvent" (Context, Event);
 }
 
+table! {
+    /// The function that tells the time between events. Where it is missing, no times are taken.
+    TimeTable:
+    elapsed = "cuEventElapsedTime" / "cuEventElapsedTime" (*mut f32, Event, Event);
+}
+
 /// The library, loaded, with its tables.
 pub(super) struct Api {
     pub(super) table: Table,
@@ -160,6 +166,8 @@ pub(super) struct Api {
     pub(super) events: Option<EventTable>,
     /// None where a function is missing.
     pub(super) all: Option<AllTable>,
+    /// None where the function is missing.
+    pub(super) times: Option<TimeTable>,
     /// What was loaded, as it was asked for.
     pub(super) name: String,
 }
@@ -190,7 +198,8 @@ impl Api {
         };
         let (graphs, shares) = (GraphTable::resolve(&find).ok(), ShareTable::resolve(&find).ok());
         let (events, all) = (EventTable::resolve(&find).ok(), AllTable::resolve(&find).ok());
-        Ok(Self { table: Table::resolve(&find)?, graphs, shares, events, all, name })
+        let times = TimeTable::resolve(&find).ok();
+        Ok(Self { table: Table::resolve(&find)?, graphs, shares, events, all, times, name })
     }
 
     /// What a code means, in the library's words where it has any.

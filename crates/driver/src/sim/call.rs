@@ -1,6 +1,8 @@
 //! A driver call as data: what was asked and what was answered.
 
-use crate::{Access, CallKind, CopyKind, DriverError, RawChunk, RawMark, RawStream, Work};
+use std::time::Duration;
+
+use crate::{Access, CallKind, CopyKind, DriverError, RawChunk, RawMark, RawStream, RawTime, Work};
 
 /// One call that the simulator has seen. Of a refused call only its kind and error are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,6 +36,12 @@ pub enum Call {
     BlockOn { mark: RawMark },
     /// [`Driver::forget`](crate::Driver::forget)
     Forget { mark: RawMark },
+    /// [`Driver::record_time`](crate::Driver::record_time)
+    RecordTime { stream: RawStream, time: RawTime },
+    /// [`Driver::elapsed`](crate::Driver::elapsed)
+    Elapsed { from: RawTime, to: RawTime, elapsed: Duration },
+    /// [`Driver::forget_time`](crate::Driver::forget_time)
+    ForgetTime { time: RawTime },
     /// A call that returned an error, asked for or not.
     Refused { kind: CallKind, error: DriverError },
 }

@@ -1,9 +1,9 @@
 //! The simulator: a device without memory or threads, that remembers every call and holds its caller to the contract.
 //!
 //! It gives fake addresses, which must never be touched; copies and fills do nothing; closures run on the caller's
-//! thread, outside every lock. It knows the contract and no policy. What it is for: tests of what is above a driver
-//! (each call is data, each breach is written down, each call can be made to fail) and benches of it (with
-//! [`Watch::Counts`] a call costs some 20 ns).
+//! thread, outside every lock. Its clock counts a microsecond for each item of work. It knows the contract and no
+//! policy. What it is for: tests of what is above a driver (each call is data, each breach is written down, each call
+//! can be made to fail) and benches of it (with [`Watch::Counts`] a call costs some 20 ns).
 
 mod call;
 mod config;
@@ -16,6 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 pub use call::{Call, WorkCall};
 pub use config::{Completion, SimConfig, Violation, Watch};
@@ -24,8 +25,8 @@ use state::State;
 use crate::ledger::failed;
 use crate::panics::message;
 use crate::{
-    CallCounts, CallKind, Counters, Driver, DriverError, Failures, Properties, RawChunk, RawMark, RawStream, Result,
-    StreamFlags, Task, Work,
+    CallCounts, CallKind, Counters, Driver, DriverError, Failures, Properties, RawChunk, RawMark, RawStream, RawTime,
+    Result, StreamFlags, Task, Work,
 };
 
 /// The first fake address: in a part of the address space where systems map nothing, so that touching it faults.
@@ -365,5 +366,25 @@ unsafe impl Driver for SimDriver {
         };
         // `Forget` is never made to fail and the act cannot.
         let _ = self.call(CallKind::Forget, 0, || (), act, |()| Call::Forget { mark });
+    }
+
+    fn record_time(&self, stream: RawStream) -> Result<RawTime> {
+        let act = |state: &mut State| state.record_time(stream);
+        self.call(CallKind::Mark, 0, || RawTime(self.fresh(1)), act, |&time| Call::RecordTime { stream, time })
+    }
+
+    fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration> {
+        let act = |state: &mut State| state.elapsed(from, to);
+        let describe = |&elapsed: &Duration| Call::Elapsed { from, to, elapsed };
+        self.call(CallKind::IsOver, 0, || Duration::ZERO, act, describe)
+    }
+
+    fn forget_time(&self, time: RawTime) {
+        let act = |state: &mut State| {
+            state.forget_time(time);
+            Ok(())
+        };
+        // As of `forget`.
+        let _ = self.call(CallKind::Forget, 0, || (), act, |()| Call::ForgetTime { time });
     }
 }

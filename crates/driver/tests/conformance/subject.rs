@@ -14,6 +14,8 @@ pub(crate) struct Subject {
     pub(crate) has_memory: bool,
     /// Whether work of different streams runs at once.
     pub(crate) is_parallel: bool,
+    /// Whether its times are a clock's, and not counts of items.
+    pub(crate) has_clock: bool,
     /// Whether work gets done for a caller who only asks.
     pub(crate) progresses: bool,
     /// Whether closures may call the device.

@@ -86,9 +86,12 @@ impl Program {
         self.pass_by_the_legacy_stream(&y);
         self.close_streams(&x);
 
+        let timed = again(|| a.record_timed());
         again(|| a.is_idle());
         again(|| event.is_over());
         again(|| event.synchronize());
+        again(|| timed.synchronize());
+        again(|| timed.elapsed_since(&timed));
         again(|| pool.trim_to(MIB));
         // Freed on another stream, then at once, then dropped.
         let z: Buffer<u32> = again(|| b.alloc(pool, LEN / 2));

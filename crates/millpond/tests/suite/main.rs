@@ -25,5 +25,6 @@ mod reuse;
 mod soundness;
 mod stream_names;
 mod stress;
+mod times;
 mod trim;
 mod waiting;
