@@ -47,6 +47,10 @@ kinds! {
     Map "map",
     /// [`Driver::unmap`](crate::Driver::unmap)
     Unmap "unmap",
+    /// [`Driver::alloc_host`](crate::Driver::alloc_host)
+    AllocHost "alloc_host",
+    /// [`Driver::free_host`](crate::Driver::free_host)
+    FreeHost "free_host",
     /// [`Driver::can_let`](crate::Driver::can_let) and [`Driver::let_in`](crate::Driver::let_in)
     LetIn "let_in",
     /// [`Driver::open_stream`](crate::Driver::open_stream) and [`adopt_stream`](crate::Driver::adopt_stream)

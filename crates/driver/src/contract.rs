@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::errors::{DriverError, Result, no_graphs, no_peers, no_times, not_shared};
+use crate::errors::{DriverError, Result, no_graphs, no_host_memory, no_peers, no_times, not_shared};
 use crate::graphs::{Node, RawExec, RawGraph};
 use crate::peers::{Fence, HeldMemory, Peer, PeerAccess};
 
@@ -171,7 +171,10 @@ impl fmt::Debug for Work {
 /// # Safety
 /// Where [`Properties::runs_closures`] is true, mapped addresses are memory of this process from a successful
 /// [`map`](Driver::map) until [`unmap`](Driver::unmap), a stream's work runs one item after the other, and not before
-/// the marks that it was made to wait for have completed: callers make slices of that memory.
+/// the marks that it was made to wait for have completed: callers make slices of that memory. What
+/// [`alloc_host`](Driver::alloc_host) answers is initialised memory of that size which is the caller's alone until
+/// [`free_host`](Driver::free_host), or the end of the device; and a mark has completed only once no copy before it
+/// reads or writes host memory any more.
 pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// What the device is.
     fn properties(&self) -> Properties;
@@ -242,6 +245,20 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// # Safety
     /// All work that uses the range through this mapping has completed.
     unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()>;
+
+    /// Memory of this process for copies, of at least one byte, aligned to a page and initialised: the device reads and
+    /// writes it while the program goes on (CUDA: `cuMemHostAlloc`). A device may have none to give.
+    fn alloc_host(&self, _bytes: u64) -> Result<u64> {
+        Err(no_host_memory("alloc_host"))
+    }
+
+    /// Gives host memory back (CUDA: `cuMemFreeHost`, which may wait for all work of the device).
+    ///
+    /// # Safety
+    /// `at` is of [`alloc_host`](Driver::alloc_host), for the last time, and nothing uses the memory any more.
+    unsafe fn free_host(&self, _at: u64) -> Result<()> {
+        Err(no_host_memory("free_host"))
+    }
 
     /// Who the device is to other devices of the process; none where it can have nothing to do with them.
     fn peer(&self) -> Option<Peer> {

@@ -15,6 +15,16 @@ pub enum DriverError {
         /// What it asked for.
         bytes: u64,
     },
+    /// The host has no more memory that the device can copy from and to (CUDA: `CUDA_ERROR_OUT_OF_MEMORY`).
+    #[error("{call}: the host has no {bytes} B of memory left{limits}")]
+    OutOfHostMemory {
+        /// The call that failed.
+        call: &'static str,
+        /// What it asked for.
+        bytes: u64,
+        /// What limits it, where that is known.
+        limits: &'static str,
+    },
     /// The process has no more addresses in one piece, or none that it could take and leave some to others (CUDA:
     /// `CUDA_ERROR_OUT_OF_MEMORY`).
     #[error("{call}: no {bytes} B of addresses are left in one piece: {reason}")]
@@ -75,6 +85,12 @@ pub(crate) fn no_graphs(call: &'static str) -> DriverError {
 #[cold]
 pub(crate) fn no_times(call: &'static str) -> DriverError {
     DriverError::Failed { call, reason: "this device takes no times".into() }
+}
+
+/// A call for host memory on a device that has none to give.
+#[cold]
+pub(crate) fn no_host_memory(call: &'static str) -> DriverError {
+    DriverError::Failed { call, reason: "this device has no host memory to give".into() }
 }
 
 /// A call of devices that know each other, on one that knows no other.

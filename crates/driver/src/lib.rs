@@ -15,6 +15,7 @@
 //! | `prefetch` | [`prefetch`]: memory that is wanted soon |
 //! | [`process`] | what becomes of the process as a whole |
 //! | `ledger` | ranges, chunks and mappings, as bookkeeping |
+//! | `pages` | host memory for copies |
 //! | `peers` | devices that know each other |
 //! | `sockets` | who is at the other end of a socket |
 //! | `sim` | [`SimDriver`]: no memory, no threads; every call is data |
@@ -31,6 +32,7 @@ mod failures;
 mod graphs;
 mod host;
 mod ledger;
+mod pages;
 mod panics;
 mod peers;
 mod prefetch;

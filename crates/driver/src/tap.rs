@@ -156,6 +156,15 @@ macro_rules! delegate {
             // SAFETY: the caller's promise is handed on as it is.
             unsafe { $device.unmap(at, bytes) }
         }
+        fn alloc_host(&$self, bytes: u64) -> Result<u64> {
+            $before(CallKind::AllocHost, bytes)?;
+            $device.alloc_host(bytes)
+        }
+        unsafe fn free_host(&$self, at: u64) -> Result<()> {
+            $before(CallKind::FreeHost, 0)?;
+            // SAFETY: the caller's promise is handed on as it is.
+            unsafe { $device.free_host(at) }
+        }
         fn peer(&$self) -> Option<Peer> {
             $device.peer()
         }

@@ -16,6 +16,7 @@
 //! | `submit` | items of work as calls of the library |
 //! | `times` | events with timing |
 //! | `uploads` | host bytes that copies in flight read |
+//! | `pinned` | host memory for copies |
 //! | `slots` | numbered places, found without a lock |
 //! | [`survey`] | what CUDA there is on this machine |
 
@@ -28,6 +29,7 @@ mod gpu;
 mod graphs;
 mod marks;
 mod memory;
+mod pinned;
 mod slots;
 mod streams;
 mod submit;
@@ -48,6 +50,7 @@ use gpu::Gpu;
 use graphs::Graphs;
 use marks::Marks;
 use memory::Memory;
+use pinned::Pinned;
 use streams::{Held, Streams};
 use submit::{submit_bytes, submit_task};
 use table::Api;
@@ -69,7 +72,8 @@ use crate::{
 /// Closures run as host functions: see [`Work::Run`] for what they must not do. One that panics loses the device for
 /// this driver. What waits in a context that is lost never runs, and the closures in it are leaked.
 ///
-/// Dropping it waits for the context only where memory was left mapped, or a copy still reads host bytes.
+/// Dropping it waits for the context only where memory was left mapped, host memory was left, or a copy still reads
+/// host bytes.
 pub struct CudaDriver {
     // Dropped in this order: graphs, events and streams before the memory that their work uses.
     graphs: Option<Graphs>,
@@ -78,6 +82,7 @@ pub struct CudaDriver {
     times: Times,
     streams: Streams,
     kept: Kept,
+    pinned: Pinned,
     memory: Arc<Memory>,
     gpu: Arc<Gpu>,
     name: String,
@@ -102,9 +107,10 @@ impl CudaDriver {
         let total_bytes = config.limit_bytes.map_or(total_bytes, |limit| limit.min(total_bytes));
         let (memory, streams) = (Arc::new(Memory::new(gpu.clone(), total_bytes)?), Streams::new(gpu.clone()));
         let kept = Kept { gpu: gpu.clone(), memory: Mutex::default() };
+        let pinned = Pinned::new(gpu.clone());
         let graphs = gpu.api.graphs.map(|table| Graphs::new(gpu.clone(), table));
         let (uploads, marks, times) = (Uploads::new(gpu.clone()), Marks::new(gpu.clone()), Times::new(gpu.clone()));
-        Ok(Self { graphs, uploads, marks, times, streams, kept, memory, gpu, name, total_bytes })
+        Ok(Self { graphs, uploads, marks, times, streams, kept, pinned, memory, gpu, name, total_bytes })
     }
 
     /// Bytes of all chunks of this driver that are not destroyed or still mapped.
@@ -253,6 +259,15 @@ unsafe impl Driver for CudaDriver {
     unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()> {
         // SAFETY: the caller's promise is handed on.
         unsafe { self.memory.unmap(at, bytes) }
+    }
+
+    fn alloc_host(&self, bytes: u64) -> Result<u64> {
+        self.pinned.alloc(bytes)
+    }
+
+    unsafe fn free_host(&self, at: u64) -> Result<()> {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { self.pinned.free(at) }
     }
 
     fn peer(&self) -> Option<Peer> {

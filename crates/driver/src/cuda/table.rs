@@ -155,6 +155,13 @@ table! {
     elapsed = "cuEventElapsedTime" / "cuEventElapsedTime" (*mut f32, Event, Event);
 }
 
+table! {
+    /// The functions of page-locked host memory. Where one of them is missing, there is none.
+    PinTable:
+    alloc = "cuMemHostAlloc" / "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
+    free = "cuMemFreeHost" / "cuMemFreeHost" (*mut c_void);
+}
+
 /// The library, loaded, with its tables.
 pub(super) struct Api {
     pub(super) table: Table,
@@ -166,6 +173,8 @@ pub(super) struct Api {
     pub(super) events: Option<EventTable>,
     /// None where a function is missing.
     pub(super) all: Option<AllTable>,
+    /// None where a function is missing.
+    pub(super) pins: Option<PinTable>,
     /// None where the function is missing.
     pub(super) times: Option<TimeTable>,
     /// What was loaded, as it was asked for.
@@ -198,8 +207,8 @@ impl Api {
         };
         let (graphs, shares) = (GraphTable::resolve(&find).ok(), ShareTable::resolve(&find).ok());
         let (events, all) = (EventTable::resolve(&find).ok(), AllTable::resolve(&find).ok());
-        let times = TimeTable::resolve(&find).ok();
-        Ok(Self { table: Table::resolve(&find)?, graphs, shares, events, all, times, name })
+        let (times, pins) = (TimeTable::resolve(&find).ok(), PinTable::resolve(&find).ok());
+        Ok(Self { table: Table::resolve(&find)?, graphs, shares, events, all, pins, times, name })
     }
 
     /// What a code means, in the library's words where it has any.

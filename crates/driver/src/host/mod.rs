@@ -31,6 +31,7 @@ pub use streams::{STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item, is_in_ite
 use times::{Clock, Times};
 
 use crate::ledger::failed;
+use crate::pages::Pages;
 use crate::{
     Access, Driver, DriverError, Fence, HeldMemory, Peer, PeerAccess, Properties, RawChunk, RawMark, RawStream,
     RawTime, Result, StreamFlags, Work, process,
@@ -79,6 +80,8 @@ pub struct HostDriver {
     memory: Arc<Memory>,
     streams: Arc<Streams<Executor>>,
     times: Times,
+    /// INVARIANT: memory-outlives-work.
+    pages: Arc<Pages>,
     /// Other devices' memory that work of this one uses. INVARIANT: memory-outlives-work.
     kept: Kept,
 }
@@ -102,10 +105,12 @@ impl HostDriver {
             Schedule::Parallel => Clock::Machine(Instant::now()),
             Schedule::Seeded(_) => Clock::Items(AtomicU64::new(0)),
         });
-        let executor = Executor { clock: Arc::clone(&clock), _memory: memory.clone(), _kept: Arc::clone(&kept) };
+        let pages = Arc::<Pages>::default();
+        let held = (Arc::clone(&memory), Arc::clone(&pages), Arc::clone(&kept));
+        let executor = Executor { clock: Arc::clone(&clock), _held: held };
         let streams = Streams::new(executor, config.schedule, WORKER_IDLE_LIFE)
             .map_err(|error| failed("open", no_thread(&error)))?;
-        Ok(Self { config, memory, streams, times: Times::new(clock), kept })
+        Ok(Self { config, memory, streams, times: Times::new(clock), pages, kept })
     }
 
     /// Bytes of all chunks that are not destroyed or still mapped.
@@ -207,6 +212,15 @@ unsafe impl Driver for HostDriver {
     unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()> {
         // SAFETY: the caller's promise is handed on.
         unsafe { self.memory.unmap(at, bytes) }
+    }
+
+    fn alloc_host(&self, bytes: u64) -> Result<u64> {
+        self.pages.alloc(bytes)
+    }
+
+    unsafe fn free_host(&self, at: u64) -> Result<()> {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { self.pages.free(at) }
     }
 
     fn peer(&self) -> Option<Peer> {
@@ -319,8 +333,7 @@ unsafe impl Driver for HostDriver {
 struct Executor {
     clock: Arc<Clock>,
     /// INVARIANT: memory-outlives-work.
-    _memory: Arc<Memory>,
-    _kept: Kept,
+    _held: (Arc<Memory>, Arc<Pages>, Kept),
 }
 
 impl Execute for Executor {

@@ -20,6 +20,10 @@ pub enum Call {
     Map { chunk: RawChunk, at: u64, bytes: u64 },
     /// [`Driver::unmap`](crate::Driver::unmap)
     Unmap { at: u64, bytes: u64 },
+    /// [`Driver::alloc_host`](crate::Driver::alloc_host)
+    AllocHost { bytes: u64, at: u64 },
+    /// [`Driver::free_host`](crate::Driver::free_host)
+    FreeHost { at: u64 },
     /// [`Driver::open_stream`](crate::Driver::open_stream)
     OpenStream { label: u32, stream: RawStream },
     /// [`Driver::close_stream`](crate::Driver::close_stream)
@@ -72,6 +76,17 @@ impl WorkCall {
             WorkCall::Fill { at, bytes, .. } | WorkCall::Protect { at, bytes, .. } => (Some((at, bytes)), None),
         };
         first.into_iter().chain(second).filter(|&(_, bytes)| bytes > 0)
+    }
+}
+
+impl WorkCall {
+    /// The range of host memory that the work touches.
+    pub(super) fn on_host(self) -> Option<(u64, u64)> {
+        match self {
+            WorkCall::Copy { to, bytes, kind: CopyKind::DeviceToHost, .. } => Some((to, bytes)),
+            WorkCall::Copy { from, bytes, kind: CopyKind::HostToDevice, .. } => Some((from, bytes)),
+            _ => None,
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! The simulator: a device without memory or threads, that remembers every call and holds its caller to the contract.
 //!
-//! It gives fake addresses, which must never be touched; copies and fills do nothing; closures run on the caller's
-//! thread, outside every lock. Its clock counts a microsecond for each item of work. It knows the contract and no
-//! policy. What it is for: tests of what is above a driver (each call is data, each breach is written down, each call
-//! can be made to fail) and benches of it (with [`Watch::Counts`] a call costs some 20 ns).
+//! It gives fake addresses, which must never be touched, and real host memory; copies and fills do nothing; closures
+//! run on the caller's thread, outside every lock. Its clock counts a microsecond for each item of work. It knows the
+//! contract and no policy. What it is for: tests of what is above a driver (each call is data, each breach is written
+//! down, each call can be made to fail) and benches of it (with [`Watch::Counts`] a call costs some 20 ns).
 
 mod call;
 mod config;
@@ -23,6 +23,7 @@ pub use config::{Completion, SimConfig, Violation, Watch};
 use state::State;
 
 use crate::ledger::failed;
+use crate::pages::Pages;
 use crate::panics::message;
 use crate::{
     CallCounts, CallKind, Counters, Driver, DriverError, Failures, Properties, RawChunk, RawMark, RawStream, RawTime,
@@ -40,6 +41,8 @@ pub struct SimDriver {
     /// Next address or handle where nothing but counts is kept.
     next: AtomicU64,
     state: Mutex<State>,
+    /// Host memory, which is real.
+    pages: Pages,
     /// An item of the queue has run.
     ran: Condvar,
     lost: OnceLock<String>,
@@ -58,6 +61,7 @@ impl SimDriver {
             counters: Counters::default(),
             failures: Failures::default(),
             state: Mutex::new(state),
+            pages: Pages::default(),
             ran: Condvar::new(),
             lost: OnceLock::new(),
         }
@@ -91,7 +95,11 @@ impl SimDriver {
     /// What a program should have given back by its end: mappings, chunks, ranges, streams, marks, work that never
     /// ran.
     pub fn leaks(&self) -> Vec<String> {
-        self.lock().leaks()
+        let mut leaks = self.lock().leaks();
+        leaks.extend(
+            self.pages.kept().into_iter().map(|(at, bytes)| format!("{bytes} B of the host at {at:#x} are kept")),
+        );
+        leaks
     }
 
     /// Bytes of physical memory held by chunks.
@@ -283,6 +291,34 @@ unsafe impl Driver for SimDriver {
 
     unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()> {
         self.call(CallKind::Unmap, bytes, || (), |state| state.unmap(at, bytes), |()| Call::Unmap { at, bytes })
+    }
+
+    fn alloc_host(&self, bytes: u64) -> Result<u64> {
+        let act = |_: &mut State| self.pages.alloc(bytes);
+        // Memory of the process, also where nothing but counts is kept.
+        let light = || self.pages.alloc(bytes);
+        let described = |made: &Result<u64>| made.clone().map_or(0, |at| at);
+        self.call(
+            CallKind::AllocHost,
+            bytes,
+            light,
+            |state| act(state).map(Ok),
+            |made| Call::AllocHost { bytes, at: described(made) },
+        )?
+    }
+
+    unsafe fn free_host(&self, at: u64) -> Result<()> {
+        let free = || {
+            // SAFETY: the caller's promise is handed on.
+            unsafe { self.pages.free(at) }
+        };
+        let act = |state: &mut State| {
+            if let Some(bytes) = self.pages.bytes_at(at) {
+                state.check_host_free(at, bytes);
+            }
+            free().map(Ok)
+        };
+        self.call(CallKind::FreeHost, 0, free, act, |_| Call::FreeHost { at })?
     }
 
     fn open_stream(&self, flags: StreamFlags) -> Result<RawStream> {

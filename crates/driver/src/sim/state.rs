@@ -92,6 +92,16 @@ impl State {
         Ok(())
     }
 
+    /// The caller's promise of `free_host`, as far as it can be seen: no work in flight uses the memory.
+    pub(super) fn check_host_free(&mut self, at: u64, bytes: u64) {
+        let mut in_flight = self.pending.iter().filter_map(|item| item.work);
+        let uses =
+            |work: &WorkCall| work.on_host().is_some_and(|(start, size)| start < at + bytes && at < start + size);
+        if let Some(work) = in_flight.find(uses) {
+            self.violate(CallKind::FreeHost, format!("{work:?} is in flight and uses {bytes} B at {at:#x}"));
+        }
+    }
+
     pub(super) fn open_stream(&mut self) -> RawStream {
         let stream = self.fresh_handle();
         self.streams.insert(stream, 0);
