@@ -9,6 +9,7 @@ pub(crate) mod handle;
 pub(crate) mod help;
 pub(crate) mod launch;
 pub(crate) mod named;
+pub(crate) mod pinned;
 pub(crate) mod record;
 pub(crate) mod relieve;
 pub(crate) mod report;

@@ -18,6 +18,8 @@ mod marks;
 mod misuse;
 mod order;
 mod parts;
+mod pinned;
+mod pinned_programs;
 mod pointers;
 mod pools;
 mod programs;
