@@ -47,6 +47,10 @@ kinds! {
     Map "map",
     /// [`Driver::unmap`](crate::Driver::unmap)
     Unmap "unmap",
+    /// [`Driver::alloc_host`](crate::Driver::alloc_host)
+    AllocHost "alloc_host",
+    /// [`Driver::free_host`](crate::Driver::free_host)
+    FreeHost "free_host",
     /// [`Driver::can_let`](crate::Driver::can_let) and [`Driver::let_in`](crate::Driver::let_in)
     LetIn "let_in",
     /// [`Driver::open_stream`](crate::Driver::open_stream) and [`adopt_stream`](crate::Driver::adopt_stream)
@@ -55,15 +59,15 @@ kinds! {
     CloseStream "close_stream",
     /// [`Driver::submit`](crate::Driver::submit)
     Submit "submit",
-    /// [`Driver::mark`](crate::Driver::mark)
+    /// [`Driver::mark`](crate::Driver::mark) and [`Driver::record_time`](crate::Driver::record_time)
     Mark "mark",
     /// [`Driver::wait`](crate::Driver::wait)
     Wait "wait",
-    /// [`Driver::is_over`](crate::Driver::is_over)
+    /// [`Driver::is_over`](crate::Driver::is_over) and [`Driver::elapsed`](crate::Driver::elapsed)
     IsOver "is_over",
     /// [`Driver::block_on`](crate::Driver::block_on)
     BlockOn "block_on",
-    /// [`Driver::forget`](crate::Driver::forget)
+    /// [`Driver::forget`](crate::Driver::forget) and [`Driver::forget_time`](crate::Driver::forget_time)
     Forget "forget",
     /// [`Driver::instantiate`](crate::Driver::instantiate)
     Instantiate "instantiate",

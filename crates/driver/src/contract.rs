@@ -11,12 +11,11 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::errors::{DriverError, Result, no_graphs, no_host_memory, no_peers, no_times, not_shared};
 use crate::graphs::{Node, RawExec, RawGraph};
 use crate::peers::{Fence, HeldMemory, Peer, PeerAccess};
-
-/// Result of a driver call.
-pub type Result<T> = std::result::Result<T, DriverError>;
 
 /// A physical chunk (CUDA: `CUmemGenericAllocationHandle`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -29,6 +28,10 @@ pub struct RawStream(pub u64);
 /// A position in the work of a stream (CUDA: a recorded `CUevent`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RawMark(pub u64);
+
+/// The time at which a stream got somewhere (CUDA: a recorded `CUevent` with timing).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RawTime(pub u64);
 
 /// The name of a mark in other processes of the machine (CUDA: `CUipcEventHandle`).
 pub type MarkName = [u8; 64];
@@ -158,68 +161,6 @@ impl fmt::Debug for Work {
     }
 }
 
-/// Why a driver call failed. The caller's state and the device's are as before the call.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DriverError {
-    /// The system has no more physical memory for a chunk (CUDA: `CUDA_ERROR_OUT_OF_MEMORY`).
-    #[error("{call}: the device has no {bytes} B of physical memory left")]
-    OutOfMemory {
-        /// The call that failed.
-        call: &'static str,
-        /// What it asked for.
-        bytes: u64,
-    },
-    /// The process has no more addresses in one piece, or none that it could take and leave some to others (CUDA:
-    /// `CUDA_ERROR_OUT_OF_MEMORY`).
-    #[error("{call}: no {bytes} B of addresses are left in one piece: {reason}")]
-    OutOfAddresses {
-        /// The call that failed.
-        call: &'static str,
-        /// What it asked for.
-        bytes: u64,
-        /// What limits them, and what to do.
-        reason: String,
-    },
-    /// The handle names nothing (any more).
-    #[error("{call}: no {what} with handle {handle:#x}")]
-    UnknownHandle {
-        /// The call that failed.
-        call: &'static str,
-        /// The kind of thing.
-        what: &'static str,
-        /// The handle given.
-        handle: u64,
-    },
-    /// The system refused for another reason.
-    #[error("{call}: {reason}")]
-    Failed {
-        /// The call that failed.
-        call: &'static str,
-        /// The system's reason.
-        reason: String,
-    },
-    /// Other code of the process captures the stream: it can be neither asked nor waited for, and what is submitted to
-    /// it does not run now.
-    #[error("{call}: the program is capturing this stream into a graph; call this before the capture or after its end")]
-    Captured {
-        /// The call that was refused. The capture goes on.
-        call: &'static str,
-    },
-    /// The call would never return: what it waits for comes after the work that calls, or nothing can run any more.
-    #[error("{call}: the mark waits for the work that blocks on it")]
-    Deadlock {
-        /// The call that was refused.
-        call: &'static str,
-    },
-    /// A kernel faulted or panicked; nothing more will run on this device.
-    #[error("the device is lost: {reason}")]
-    Lost {
-        /// What happened first.
-        reason: String,
-    },
-}
-
 /// A device: the calls that Millpond needs of it.
 ///
 /// All methods can be called from several threads at once. None waits for a stream's work but [`block_on`], and on
@@ -230,7 +171,10 @@ pub enum DriverError {
 /// # Safety
 /// Where [`Properties::runs_closures`] is true, mapped addresses are memory of this process from a successful
 /// [`map`](Driver::map) until [`unmap`](Driver::unmap), a stream's work runs one item after the other, and not before
-/// the marks that it was made to wait for have completed: callers make slices of that memory.
+/// the marks that it was made to wait for have completed: callers make slices of that memory. What
+/// [`alloc_host`](Driver::alloc_host) answers is initialised memory of that size which is the caller's alone until
+/// [`free_host`](Driver::free_host), or the end of the device; and a mark has completed only once no copy before it
+/// reads or writes host memory any more.
 pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// What the device is.
     fn properties(&self) -> Properties;
@@ -301,6 +245,20 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// # Safety
     /// All work that uses the range through this mapping has completed.
     unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()>;
+
+    /// Memory of this process for copies, of at least one byte, aligned to a page and initialised: the device reads and
+    /// writes it while the program goes on (CUDA: `cuMemHostAlloc`). A device may have none to give.
+    fn alloc_host(&self, _bytes: u64) -> Result<u64> {
+        Err(no_host_memory("alloc_host"))
+    }
+
+    /// Gives host memory back (CUDA: `cuMemFreeHost`, which may wait for all work of the device).
+    ///
+    /// # Safety
+    /// `at` is of [`alloc_host`](Driver::alloc_host), for the last time, and nothing uses the memory any more.
+    unsafe fn free_host(&self, _at: u64) -> Result<()> {
+        Err(no_host_memory("free_host"))
+    }
 
     /// Who the device is to other devices of the process; none where it can have nothing to do with them.
     fn peer(&self) -> Option<Peer> {
@@ -412,6 +370,22 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// Forgets a mark that is not used any more (CUDA: gives the event back). Unknown marks are ignored.
     fn forget(&self, mark: RawMark);
 
+    /// Takes the time at which the stream's present work will have completed (CUDA: `cuEventRecord` of an event with
+    /// timing). Marks made after this cover it.
+    fn record_time(&self, _stream: RawStream) -> Result<RawTime> {
+        Err(no_times("record_time"))
+    }
+
+    /// How long after `from` the work before `to` had completed; zero where that was first (CUDA:
+    /// `cuEventElapsedTime`). Marks that cover both have completed. A device without a clock of its own counts one
+    /// microsecond for each item of work that it ran.
+    fn elapsed(&self, _from: RawTime, _to: RawTime) -> Result<Duration> {
+        Err(no_times("elapsed"))
+    }
+
+    /// Forgets a time that is not used any more. Unknown ones are ignored.
+    fn forget_time(&self, _time: RawTime) {}
+
     /// As [`mark`](Driver::mark), with a name by which other processes can open it until it is forgotten (CUDA: an
     /// event made with `CU_EVENT_INTERPROCESS` and recorded this once, and `cuIpcGetEventHandle`). Whoever gave the
     /// name away forgets the mark after all who opened it did. A device without such marks refuses.
@@ -475,22 +449,4 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     fn destroy_graph(&self, _graph: RawGraph) -> Result<()> {
         Err(no_graphs("destroy_graph"))
     }
-}
-
-/// A call of graphs on a device without them.
-#[cold]
-fn no_graphs(call: &'static str) -> DriverError {
-    DriverError::Failed { call, reason: "this device has no graphs of its own".into() }
-}
-
-/// A call of devices that know each other, on one that knows no other.
-#[cold]
-fn no_peers(call: &'static str) -> DriverError {
-    DriverError::Failed { call, reason: "this device has nothing to do with other devices".into() }
-}
-
-/// A call of sharing on a device without it.
-#[cold]
-fn not_shared(call: &'static str) -> DriverError {
-    DriverError::Failed { call, reason: "this device cannot share this with other processes".into() }
 }

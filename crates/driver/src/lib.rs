@@ -6,6 +6,7 @@
 //! | module | one line |
 //! |---|---|
 //! | `contract` | [`Driver`]: what a device must be able to do, and what its caller promises |
+//! | `errors` | why calls fail |
 //! | `graphs` | what a device's graph is made of |
 //! | `calls` | the kinds of calls and their counts |
 //! | `failures` | calls made to fail on demand |
@@ -14,6 +15,7 @@
 //! | `prefetch` | [`prefetch`]: memory that is wanted soon |
 //! | [`process`] | what becomes of the process as a whole |
 //! | `ledger` | ranges, chunks and mappings, as bookkeeping |
+//! | `pages` | host memory for copies |
 //! | `peers` | devices that know each other |
 //! | `sockets` | who is at the other end of a socket |
 //! | `sim` | [`SimDriver`]: no memory, no threads; every call is data |
@@ -25,10 +27,12 @@ mod biased_lock_sync;
 mod calls;
 mod contract;
 pub mod cuda;
+mod errors;
 mod failures;
 mod graphs;
 mod host;
 mod ledger;
+mod pages;
 mod panics;
 mod peers;
 mod prefetch;
@@ -40,10 +44,10 @@ mod tap;
 pub use biased_lock::{BiasedLock, BiasedLockGuard};
 pub use calls::{CallCounts, CallKind, Counters};
 pub use contract::{
-    Access, CopyKind, Driver, DriverError, MarkName, Properties, RawChunk, RawMark, RawStream, Result, StreamFlags,
-    Task, Tie, Work,
+    Access, CopyKind, Driver, MarkName, Properties, RawChunk, RawMark, RawStream, RawTime, StreamFlags, Task, Tie, Work,
 };
 pub use cuda::{CudaConfig, CudaDriver};
+pub use errors::{DriverError, Result};
 pub use failures::Failures;
 pub use graphs::{Node, NodeWork, RawExec, RawGraph, Repeated};
 pub use host::{HostConfig, HostDriver, STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item, is_in_item};

@@ -6,11 +6,12 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::process::refuse_forked;
 use crate::{
     CallCounts, CallKind, Counters, Driver, DriverError, Failures, Fence, HeldMemory, MarkName, Node, Peer, PeerAccess,
-    Properties, RawChunk, RawExec, RawGraph, RawMark, RawStream, Result, StreamFlags, Work,
+    Properties, RawChunk, RawExec, RawGraph, RawMark, RawStream, RawTime, Result, StreamFlags, Work,
 };
 
 /// What sees the calls.
@@ -155,6 +156,15 @@ macro_rules! delegate {
             // SAFETY: the caller's promise is handed on as it is.
             unsafe { $device.unmap(at, bytes) }
         }
+        fn alloc_host(&$self, bytes: u64) -> Result<u64> {
+            $before(CallKind::AllocHost, bytes)?;
+            $device.alloc_host(bytes)
+        }
+        unsafe fn free_host(&$self, at: u64) -> Result<()> {
+            $before(CallKind::FreeHost, 0)?;
+            // SAFETY: the caller's promise is handed on as it is.
+            unsafe { $device.free_host(at) }
+        }
         fn peer(&$self) -> Option<Peer> {
             $device.peer()
         }
@@ -234,6 +244,14 @@ macro_rules! delegate {
         fn settle(&$self) {
             $device.settle();
         }
+        fn record_time(&$self, stream: RawStream) -> Result<RawTime> {
+            $before(CallKind::Mark, 0)?;
+            $device.record_time(stream)
+        }
+        fn elapsed(&$self, from: RawTime, to: RawTime) -> Result<Duration> {
+            $before(CallKind::IsOver, 0)?;
+            $device.elapsed(from, to)
+        }
         fn export_mark(&$self, stream: RawStream) -> Result<(RawMark, MarkName)> {
             $before(CallKind::Export, 0)?;
             $device.export_mark(stream)
@@ -288,6 +306,13 @@ unsafe impl<D: Driver, T: Tap> Driver for Tapped<D, T> {
             self.device.forget(mark);
         }
     }
+
+    fn forget_time(&self, time: RawTime) {
+        // As above.
+        if self.tap.before(CallKind::Forget, 0).is_ok() {
+            self.device.forget_time(time);
+        }
+    }
 }
 
 /// So that the layers can be put around a shared device, `Counting<Arc<dyn Driver>>`.
@@ -297,6 +322,10 @@ unsafe impl<D: Driver + ?Sized> Driver for Arc<D> {
 
     fn forget(&self, mark: RawMark) {
         (**self).forget(mark);
+    }
+
+    fn forget_time(&self, time: RawTime) {
+        (**self).forget_time(time);
     }
 }
 

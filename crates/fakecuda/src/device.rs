@@ -7,6 +7,7 @@
 
 mod all_work;
 mod allocations;
+mod events;
 pub(crate) mod graphs;
 pub(crate) mod open;
 
@@ -17,14 +18,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use millpond_driver::cuda::abi::{Code, Context, Event, EventName, Stream};
+use millpond_driver::cuda::abi::{Code, Context, Stream};
 use millpond_driver::{CopyKind, Driver, HostConfig, HostDriver, RawMark, RawStream, StreamFlags, Task, Work};
 
-use crate::between::{Named, Opened};
 use crate::current;
 use crate::memory::{Memory, Side, code};
 use crate::settings::is_pageable;
 use allocations::Allocations;
+use events::EventState;
 use graphs::{Action, Graphs};
 
 pub(crate) use millpond_driver::cuda::abi::graph::HostFunction;
@@ -63,34 +64,6 @@ struct Open {
     is_blocking: bool,
     priority: i32,
     context: Context,
-}
-
-/// An event.
-#[derive(Debug)]
-struct EventState {
-    context: Context,
-    /// What was recorded last, if anything.
-    recorded: Option<RawMark>,
-    reach: Reach,
-}
-
-/// Who can wait for an event.
-#[derive(Debug)]
-enum Reach {
-    /// This process.
-    Own,
-    /// Also others, to whom it may be named.
-    Others(Option<Named>),
-    /// It is another process's.
-    Opened(Arc<Opened>),
-}
-
-/// What it means to wait for an event.
-enum Awaited {
-    /// It was never recorded: there is no wait.
-    Nothing,
-    Mark(RawMark),
-    Opened(Arc<Opened>),
 }
 
 /// Handles look like pointers and are never used again.
@@ -264,132 +237,6 @@ impl Device {
 
     fn put_after(&self, later: RawStream, earlier: RawStream) -> Result<(), Code> {
         answer(self.host.wait(later, answer(self.host.mark(earlier))?))
-    }
-
-    pub(crate) fn open_event(&self, is_interprocess: bool) -> Result<Event, Code> {
-        self.add_event(if is_interprocess { Reach::Others(None) } else { Reach::Own })
-    }
-
-    fn add_event(&self, reach: Reach) -> Result<Event, Code> {
-        let handle = fresh_handle();
-        let known = EventState { context: current::context(), recorded: None, reach };
-        self.state()?.events.insert(handle, known);
-        Ok(Event(handle))
-    }
-
-    pub(crate) fn close_event(&self, event: Event) -> Result<(), Code> {
-        let known = self.state()?.events.remove(&event.0).ok_or(Code::INVALID_HANDLE)?;
-        let Reach::Others(Some(named)) = known.reach else { return Ok(()) };
-        named.close().inspect_err(|code| {
-            if let Ok(mut state) = self.state() {
-                state.fault = Some(*code);
-            }
-        })
-    }
-
-    /// Names an event to other processes.
-    pub(crate) fn name_event(&self, event: Event) -> Result<EventName, Code> {
-        let mut state = self.state()?;
-        let known = state.events.get_mut(&event.0).ok_or(Code::INVALID_HANDLE)?;
-        let (Reach::Others(named @ None), Some(mark)) = (&mut known.reach, known.recorded) else {
-            return Err(Code::INVALID_HANDLE);
-        };
-        let (fresh, name) = Named::new()?;
-        let tell = fresh.teller();
-        *named = Some(fresh);
-        let raw = answer(self.host.open_stream(StreamFlags::default()))?;
-        answer(self.host.wait(raw, mark))?;
-        // SAFETY: the work touches no device memory.
-        answer(unsafe { self.host.submit(raw, &mut Some(Work::Run(Box::new(tell)))) })?;
-        answer(self.host.close_stream(raw))?;
-        Ok(name)
-    }
-
-    /// Opens an event of another process.
-    pub(crate) fn open_named_event(&self, name: &EventName) -> Result<Event, Code> {
-        self.add_event(Reach::Opened(Arc::new(Opened::new(name)?)))
-    }
-
-    pub(crate) fn record(&self, event: Event, stream: Stream) -> Result<(), Code> {
-        let mut state = self.state()?;
-        if state.graphs.record(event, stream) {
-            return Ok(());
-        }
-        state.graphs.spoil(stream, Code::CAPTURE_UNSUPPORTED)?;
-        let raw = self.begin(&mut state, stream)?;
-        let mark = answer(self.host.mark(raw))?;
-        // A stream and its event are of one context.
-        let known = state.events.get_mut(&event.0).filter(|known| known.context == current::context());
-        let known = known.ok_or(Code::INVALID_HANDLE)?;
-        match &known.reach {
-            // Others wait for the record before, or made it.
-            Reach::Others(Some(_)) | Reach::Opened(_) => return Err(Code::ILLEGAL_STATE),
-            _ => known.recorded = Some(mark),
-        }
-        Ok(())
-    }
-
-    fn recorded(&self, event: Event) -> Result<Awaited, Code> {
-        let state = self.state()?;
-        let known = state.events.get(&event.0).ok_or(Code::INVALID_HANDLE)?;
-        Ok(match (&known.reach, known.recorded) {
-            (Reach::Opened(opened), _) => Awaited::Opened(Arc::clone(opened)),
-            (_, Some(mark)) => Awaited::Mark(mark),
-            (_, None) => Awaited::Nothing,
-        })
-    }
-
-    /// The event may be of another context, also of another device.
-    pub(crate) fn wait(&self, stream: Stream, event: Event) -> Result<(), Code> {
-        let mut owner = None;
-        let awaited = match self.recorded(event) {
-            Err(_) => {
-                let others = open::devices().filter(|(ordinal, _)| *ordinal != self.ordinal);
-                let found = others.into_iter().find_map(|(_, other)| Some((other.recorded(event).ok()?, other)));
-                let (awaited, other) = found.ok_or(Code::INVALID_HANDLE)?;
-                owner = Some(other);
-                awaited
-            }
-            own => own?,
-        };
-        let mut state = self.state()?;
-        if state.graphs.wait(event, stream) {
-            return Ok(());
-        }
-        state.graphs.spoil(stream, Code::CAPTURE_ISOLATION)?;
-        let raw = self.begin(&mut state, stream)?;
-        match (awaited, owner) {
-            (Awaited::Nothing, _) => Ok(()),
-            (Awaited::Mark(mark), None) => answer(self.host.wait(raw, mark)),
-            (Awaited::Mark(mark), Some(owner)) => answer(self.host.wait_abroad(raw, &answer(owner.host.fence(mark))?)),
-            (Awaited::Opened(opened), _) => {
-                let mut work = Some(Work::Run(Box::new(move || opened.block())));
-                // SAFETY: the work touches no device memory.
-                answer(unsafe { self.host.submit(raw, &mut work) })
-            }
-        }
-    }
-
-    pub(crate) fn query(&self, event: Event) -> Result<(), Code> {
-        self.check_unsafe()?;
-        let is_over = match self.recorded(event)? {
-            Awaited::Nothing => true,
-            Awaited::Mark(mark) => answer(self.host.is_over(mark))?,
-            Awaited::Opened(opened) => opened.is_over(),
-        };
-        if is_over { Ok(()) } else { Err(Code::NOT_READY) }
-    }
-
-    pub(crate) fn block_on(&self, event: Event) -> Result<(), Code> {
-        self.check_unsafe()?;
-        match self.recorded(event)? {
-            Awaited::Nothing => Ok(()),
-            Awaited::Mark(mark) => answer(self.host.block_on(mark)),
-            Awaited::Opened(opened) => {
-                opened.block();
-                Ok(())
-            }
-        }
     }
 
     /// A place in a stream's order, at which nothing is done.

@@ -328,7 +328,7 @@ exports! {
         if flags > 7 || is_interprocess && flags & EVENT_DISABLE_TIMING == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let opened = current_device()?.open_event(is_interprocess)?;
+        let opened = current_device()?.open_event(is_interprocess, flags & EVENT_DISABLE_TIMING == 0)?;
         // SAFETY: the caller's place.
         unsafe { put(event, opened) }
     }
@@ -343,6 +343,11 @@ exports! {
     }
     "cuEventSynchronize" cuEventSynchronize(event: Event) {
         current_device()?.block_on(event)
+    }
+    "cuEventElapsedTime" cuEventElapsedTime(milliseconds: *mut f32, from: Event, to: Event) {
+        let elapsed = current_device()?.elapsed(from, to)?;
+        // SAFETY: the caller's place.
+        unsafe { put(milliseconds, elapsed) }
     }
     "cuMemcpyHtoDAsync" cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Stream) {
         let from = from.expose_provenance() as u64;

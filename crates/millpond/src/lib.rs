@@ -106,6 +106,7 @@ pub use names::error::{Error, Result};
 pub use pool::handle::Pool;
 pub use state::access::{Access, Read, Write};
 pub use state::buffer::{Buffer, View};
+pub use state::pinned::{PinnedBuffer, PinnedRead, PinnedWrite};
 pub use state::refused::Refused;
 pub use stream::event::Event;
 pub use stream::handle::Stream;

@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use millpond::error::{CaptureError, Invalid};
 use millpond::graph::{ExternalEvent, Graph, GraphExec, Instantiate, Launch, MemAllocNode};
 use millpond::{Buffer, Device, Error, Event, HostConfig, MIB, Pool, PoolConfig, Read, Stream, View, Write};
+use millpond::{PinnedBuffer, PinnedRead, PinnedWrite};
 
 fn opened(config: HostConfig) -> millpond::Result<(Device, Pool, Stream)> {
     let device = Device::host(config)?;
@@ -50,6 +51,7 @@ fn handles_cross_threads() {
     is_send_and_sync::<(Device, Stream, Pool, Event, Graph, GraphExec)>();
     is_send_and_sync::<(Buffer<f32>, View<f32>, MemAllocNode<f32>, ExternalEvent, Error)>();
     is_send_and_sync::<(Read<'_, f32>, Write<'_, f32>)>();
+    is_send_and_sync::<(PinnedBuffer<f32>, PinnedRead<'_, f32>, PinnedWrite<'_, f32>)>();
     is_send::<Launch>();
 }
 

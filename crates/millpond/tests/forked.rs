@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use millpond::graph::Instantiate;
-use millpond::{Device, Error, HostConfig, Pool, PoolConfig, Stream};
+use millpond::{Buffer, Device, Error, Event, HostConfig, PinnedBuffer, Pool, PoolConfig, Stream};
 
 // SAFETY: functions of the C library, with its types.
 unsafe extern "C" {
@@ -29,7 +29,7 @@ fn says_so<T>(what: &str, answer: Result<T, Error>) {
 
 /// What the threads do that the forked process does not have.
 type Act = fn(&Device, &Stream, &Pool, &Pool);
-const BUSY: [Act; 5] = [
+const BUSY: [Act; 6] = [
     |_, stream, pool, _| {
         let it = stream.alloc::<u8>(pool, 8192).unwrap();
         stream.free(it).unwrap();
@@ -47,6 +47,15 @@ const BUSY: [Act; 5] = [
         stream.free(left).unwrap();
         drop((exec, device.graph_memory()));
         device.trim_graph_memory().unwrap();
+    },
+    |device, stream, pool, _| {
+        let it = stream.alloc::<u8>(pool, 8192).unwrap();
+        let mut host = device.pinned::<u8>(8192).unwrap();
+        stream.copy_to_pinned(it.read(), host.write()).unwrap();
+        drop(host);
+        let event = stream.record_timed().unwrap();
+        event.synchronize().unwrap();
+        event.elapsed_since(&event).unwrap();
     },
     |_, stream, pool, _| {
         let graph = stream.capture(|stream| {
@@ -77,6 +86,27 @@ fn repeat(act: Act, is_over: &Arc<AtomicBool>, device: &Device, pool: &Pool, sha
     })
 }
 
+fn refuses_copies_beside(device: &Device, stream: &Stream, a: &Buffer<u8>, host: &mut PinnedBuffer<u8>) {
+    says_so("pinned memory", device.pinned::<u8>(1));
+    says_so("copy_to_pinned", stream.copy_to_pinned(a.read(), host.write()));
+    says_so("copy_from_pinned", stream.copy_from_pinned(a.write(), host.read()));
+    says_so("a slice of pinned memory", host.as_slice());
+    says_so("a mutable slice of pinned memory", host.as_mut_slice());
+}
+
+fn refuses_work(stream: &Stream, other: &Stream, a: &Buffer<u8>, event: &Event) {
+    says_so("launch", stream.launch(a.write(), |bytes| bytes.fill(8)));
+    says_so("copy_to_host", stream.copy_to_host(a.read()));
+    says_so("record", stream.record());
+    says_so("record a time", stream.record_timed());
+    says_so("wait", other.wait(event));
+    says_so("is idle", stream.is_idle());
+    says_so("is over", event.is_over());
+    says_so("a time between events", event.elapsed_since(event));
+    says_so("synchronize", stream.synchronize());
+    says_so("capture", stream.begin_capture());
+}
+
 /// The program of the next test.
 #[test]
 #[ignore = "a program for another test"]
@@ -91,11 +121,13 @@ fn program() {
     stream.memset(a.write(), 5).unwrap();
     other.memset(b.write(), 6).unwrap();
     stream.free(shelved).unwrap();
-    let (event, outside, inner) = (stream.record().unwrap(), device.external_event(), device.graph().unwrap());
+    let (event, outside, inner) = (stream.record_timed().unwrap(), device.external_event(), device.graph().unwrap());
     let mut graph = device.graph().unwrap();
     let node = graph.add_alloc::<u8>(&[], 4096).unwrap();
     let exec = graph.instantiate(Instantiate::default()).unwrap();
     let left = exec.launch(&stream).unwrap().take(node).unwrap();
+    let mut host = device.pinned::<u8>(4096).unwrap();
+    host.as_mut_slice().unwrap().fill(9);
     device.synchronize().unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let busy: Vec<_> = BUSY.into_iter().map(|act| repeat(act, &is_over, &device, &pool, &shared)).collect();
@@ -118,15 +150,9 @@ fn program() {
             says_so("external event", stream.record_external(&outside));
             says_so("wait for an external event", other.wait_external(&outside));
             says_so("address", device.free_address(b.address()));
-            says_so("is idle", stream.is_idle());
-            says_so("is over", event.is_over());
             says_so("upload", exec.upload(&stream));
             says_so("child", graph.add_child(&[], &inner));
-            says_so("launch", stream.launch(a.write(), |bytes| bytes.fill(8)));
-            says_so("copy_to_host", stream.copy_to_host(a.read()));
-            says_so("record", stream.record());
-            says_so("wait", other.wait(&event));
-            says_so("synchronize", stream.synchronize());
+            refuses_work(&stream, &other, &a, &event);
             says_so("synchronize the device", device.synchronize());
             says_so("event", event.synchronize());
             says_so("stream", device.stream());
@@ -135,10 +161,10 @@ fn program() {
             says_so("add a node", graph.add_empty(&[]));
             says_so("instantiate", graph.instantiate(Instantiate::default()));
             says_so("graph launch", exec.launch(&stream));
-            says_so("capture", stream.begin_capture());
             says_so("export", b.export());
             says_so("trim", pool.trim_to(0));
             says_so("all work", device.all_work());
+            refuses_copies_beside(&device, &stream, &a, &mut host);
             assert!(pool.audit().unwrap_err().contains("forked"));
             assert!(
                 std::env::var_os("MILLPOND_TRACE").is_none()
@@ -151,7 +177,9 @@ fn program() {
             says_so("free", Err::<(), _>(a.error));
             let b = device.free(b).unwrap_err();
             says_so("free at once", Err::<(), _>(b.error));
-            drop((a.buffer, b.buffer, left, event, exec, graph, stream, other, pool, shared, device, outside, inner));
+            drop((
+                a.buffer, b.buffer, host, left, event, exec, graph, stream, other, pool, shared, device, outside, inner,
+            ));
         }));
         exit(if all.is_ok() { 0 } else { 1 });
     }
@@ -163,6 +191,9 @@ fn program() {
     assert_eq!(status, 0, "the child's answers");
     assert_eq!(stream.copy_to_host(a.read()).unwrap(), [5; 4096]);
     assert_eq!(other.copy_to_host(b.read()).unwrap(), [6; 4096]);
+    stream.copy_to_pinned(a.read(), host.write()).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(host.as_slice().unwrap(), [5; 4096]);
     stream.free(a).unwrap();
     other.free(b).unwrap();
     stream.free(left).unwrap();

@@ -11,7 +11,7 @@ use millpond::graph::{CaptureMode, Instantiate};
 use millpond::pool::PeerAccess;
 use millpond::{Device, DeviceConfig, HostConfig, PoolConfig};
 use millpond_core::check::{Checker, Kind, Settings};
-use millpond_core::op::{Act, Op, What};
+use millpond_core::op::{Act, Op, Space, What};
 use millpond_core::trace::ops::{Reader, Reason};
 
 fn file(name: &str) -> PathBuf {
@@ -193,6 +193,40 @@ fn found(path: &Path) -> Vec<Kind> {
     assert!(reader.is_finished());
     checker.finish(reader.names(), &mut findings);
     findings.iter().map(|finding| finding.kind).collect()
+}
+
+/// Copies of pinned memory use both sides in the trace, too; of the host's own uses it has those that were refused.
+#[test]
+fn pinned_memory_is_in_the_trace() {
+    for make in makes() {
+        let (path, trace, device) = traced(make, "pinned");
+        let (s, t) = (device.stream().unwrap(), device.stream().unwrap());
+        let x = s.alloc_zeroed::<u32>(&device.default_pool(), 1000).unwrap();
+        let mut host = device.pinned::<u32>(1000).unwrap();
+        host.set_name("staging");
+        host.as_mut_slice().unwrap().fill(1);
+        s.copy_to_pinned(x.read(), host.write()).unwrap();
+        host.as_slice().unwrap_err();
+        t.wait(&s.record().unwrap()).unwrap();
+        t.copy_from_pinned(x.write(), host.read()).unwrap();
+        host.as_mut_slice().unwrap_err();
+        s.copy_to_pinned(x.read(), host.write()).unwrap_err();
+        s.wait(&t.record().unwrap()).unwrap();
+        s.copy_to_pinned(x.read(), host.write()).unwrap();
+        s.synchronize().unwrap();
+        host.as_mut_slice().unwrap().fill(2);
+        t.copy_from_pinned(x.write(), host.read()).unwrap();
+        // Freed while the copy may run: always right.
+        drop(host);
+        t.free(x).unwrap();
+        drop((s, t, device, trace));
+        let (ops, _) = read(&path);
+        let count = |is: fn(&What) -> bool| ops.iter().filter(|(op, _)| is(&op.what)).count();
+        assert_eq!(count(|what| matches!(what, What::AllocNow { space: Space::Host, bytes: 4000, .. })), 1);
+        assert_eq!(count(|what| matches!(what, What::HostAccess { .. })), 2);
+        assert_eq!(count(|what| matches!(what, What::Launch { accesses, .. } if accesses.len() == 2)), 5);
+        assert_eq!(found(&path), [Kind::Race; 3], "what was refused, and nothing else");
+    }
 }
 
 #[test]

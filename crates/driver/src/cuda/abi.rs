@@ -195,6 +195,8 @@ pub const GRANULARITY_MINIMUM: c_int = 0;
 pub const STREAM_DEFAULT: c_uint = 0;
 /// `CU_STREAM_NON_BLOCKING`
 pub const STREAM_NON_BLOCKING: c_uint = 1;
+/// `CU_EVENT_DEFAULT`: with timing.
+pub const EVENT_DEFAULT: c_uint = 0;
 /// `CU_EVENT_DISABLE_TIMING`
 pub const EVENT_DISABLE_TIMING: c_uint = 2;
 /// `CU_EVENT_INTERPROCESS`: only together with the one above.

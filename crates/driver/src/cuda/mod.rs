@@ -13,7 +13,10 @@
 //! | `ends` | which mark stands at the end of a stream, so that not each is recorded |
 //! | `abroad` | marks that pass between processes |
 //! | `graphs` | graphs of the device |
+//! | `submit` | items of work as calls of the library |
+//! | `times` | events with timing |
 //! | `uploads` | host bytes that copies in flight read |
+//! | `pinned` | host memory for copies |
 //! | `slots` | numbered places, found without a lock |
 //! | [`survey`] | what CUDA there is on this machine |
 
@@ -26,34 +29,39 @@ mod gpu;
 mod graphs;
 mod marks;
 mod memory;
+mod pinned;
 mod slots;
 mod streams;
+mod submit;
 pub mod survey;
 mod table;
+mod times;
 mod uploads;
 
-use std::ffi::c_void;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use abi::{Code, Event, Stream};
+use abi::{Code, Event};
 pub use apart::change_capture;
 pub use config::CudaConfig;
-use gpu::{Gpu, Lost};
+use gpu::Gpu;
 use graphs::Graphs;
 use marks::Marks;
 use memory::Memory;
+use pinned::Pinned;
 use streams::{Held, Streams};
+use submit::{submit_bytes, submit_task};
+use table::Api;
 pub use table::LIBRARY_VARIABLE;
-use table::{Api, Table};
+use times::Times;
 use uploads::Uploads;
 
 use crate::ledger::failed;
 use crate::{
-    CopyKind, Driver, Fence, HeldMemory, MarkName, Node, Peer, PeerAccess, Properties, RawChunk, RawExec, RawGraph,
-    RawMark, RawStream, Result, StreamFlags, Task, Work, panics,
+    Driver, Fence, HeldMemory, MarkName, Node, Peer, PeerAccess, Properties, RawChunk, RawExec, RawGraph, RawMark,
+    RawStream, RawTime, Result, StreamFlags, Work,
 };
 
 /// A CUDA device.
@@ -64,14 +72,17 @@ use crate::{
 /// Closures run as host functions: see [`Work::Run`] for what they must not do. One that panics loses the device for
 /// this driver. What waits in a context that is lost never runs, and the closures in it are leaked.
 ///
-/// Dropping it waits for the context only where memory was left mapped, or a copy still reads host bytes.
+/// Dropping it waits for the context only where memory was left mapped, host memory was left, or a copy still reads
+/// host bytes.
 pub struct CudaDriver {
     // Dropped in this order: graphs, events and streams before the memory that their work uses.
     graphs: Option<Graphs>,
     uploads: Uploads,
     marks: Marks,
+    times: Times,
     streams: Streams,
     kept: Kept,
+    pinned: Pinned,
     memory: Arc<Memory>,
     gpu: Arc<Gpu>,
     name: String,
@@ -96,9 +107,10 @@ impl CudaDriver {
         let total_bytes = config.limit_bytes.map_or(total_bytes, |limit| limit.min(total_bytes));
         let (memory, streams) = (Arc::new(Memory::new(gpu.clone(), total_bytes)?), Streams::new(gpu.clone()));
         let kept = Kept { gpu: gpu.clone(), memory: Mutex::default() };
+        let pinned = Pinned::new(gpu.clone());
         let graphs = gpu.api.graphs.map(|table| Graphs::new(gpu.clone(), table));
-        let (uploads, marks) = (Uploads::new(gpu.clone()), Marks::new(gpu.clone()));
-        Ok(Self { graphs, uploads, marks, streams, kept, memory, gpu, name, total_bytes })
+        let (uploads, marks, times) = (Uploads::new(gpu.clone()), Marks::new(gpu.clone()), Times::new(gpu.clone()));
+        Ok(Self { graphs, uploads, marks, times, streams, kept, pinned, memory, gpu, name, total_bytes })
     }
 
     /// Bytes of all chunks of this driver that are not destroyed or still mapped.
@@ -249,6 +261,15 @@ unsafe impl Driver for CudaDriver {
         unsafe { self.memory.unmap(at, bytes) }
     }
 
+    fn alloc_host(&self, bytes: u64) -> Result<u64> {
+        self.pinned.alloc(bytes)
+    }
+
+    unsafe fn free_host(&self, at: u64) -> Result<()> {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { self.pinned.free(at) }
+    }
+
     fn peer(&self) -> Option<Peer> {
         Some(Peer::Cuda(self.gpu.device))
     }
@@ -374,6 +395,26 @@ unsafe impl Driver for CudaDriver {
         self.marks.forget(mark);
     }
 
+    fn record_time(&self, stream: RawStream) -> Result<RawTime> {
+        const CALL: &str = "record_time";
+        let held = self.streams.hold_to_mark(CALL, stream)?;
+        // A mark from before does not cover it.
+        let stream = &Busy { held, marks: &self.marks }.held;
+        self.gpu.check_lost()?;
+        let time = self.times.record(stream.native)?;
+        // As of `mark`.
+        self.streams.check_captured(CALL, stream).inspect_err(|_| self.times.forget(time))?;
+        Ok(time)
+    }
+
+    fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration> {
+        self.times.elapsed(from, to)
+    }
+
+    fn forget_time(&self, time: RawTime) {
+        self.times.forget(time);
+    }
+
     fn export_mark(&self, stream: RawStream) -> Result<(RawMark, MarkName)> {
         let stream = self.streams.hold_to_mark("export_mark", stream)?;
         self.marks.abroad.export(stream.native)
@@ -426,65 +467,5 @@ unsafe impl Driver for CudaDriver {
 
     fn destroy_graph(&self, graph: RawGraph) -> Result<()> {
         self.graphs("destroy_graph")?.destroy_graph(graph)
-    }
-}
-
-/// Submits a copy or a fill.
-///
-/// # Safety
-/// As of `Driver::submit`.
-unsafe fn submit_bytes(table: &Table, stream: Stream, work: &Work) -> Code {
-    match *work {
-        Work::Copy { to, from, bytes, kind } => match kind {
-            CopyKind::HostToDevice => {
-                let from = std::ptr::with_exposed_provenance(from as usize);
-                // SAFETY: both sides are there until the work has completed, by the caller's promise.
-                unsafe { (table.copy_in)(to, from, bytes as usize, stream) }
-            }
-            CopyKind::DeviceToHost => {
-                let to = std::ptr::with_exposed_provenance_mut(to as usize);
-                // SAFETY: as above.
-                unsafe { (table.copy_out)(to, from, bytes as usize, stream) }
-            }
-            // SAFETY: as above.
-            CopyKind::DeviceToDevice => unsafe { (table.copy)(to, from, bytes as usize, stream) },
-        },
-        // SAFETY: as above; the bytes are kept.
-        Work::Upload { to, ref from } => unsafe { (table.copy_in)(to, from.as_ptr().cast(), from.len(), stream) },
-        // SAFETY: the range is mapped until the work has completed, by the caller's promise.
-        Work::Fill { at, bytes, value } => unsafe { (table.fill)(at, value, bytes as usize, stream) },
-        Work::Run(_) | Work::Protect { .. } => Code::NOT_SUPPORTED,
-    }
-}
-
-/// A closure on its way through the library.
-struct HostCall {
-    task: Task,
-    lost: Arc<Lost>,
-}
-
-/// Submits a closure; it comes back where it is refused.
-fn submit_task(table: &Table, stream: Stream, task: Task, lost: &Arc<Lost>) -> (Code, Option<Task>) {
-    let call = Box::into_raw(Box::new(HostCall { task, lost: lost.clone() }));
-    // SAFETY: `run` takes what `call` points to, once.
-    let code = unsafe { (table.host_function)(stream, run, call.cast::<c_void>()) };
-    if code == Code::SUCCESS {
-        return (code, None);
-    }
-    // SAFETY: it was refused, so it is still ours alone.
-    let call = unsafe { Box::from_raw(call) };
-    (code, Some(call.task))
-}
-
-/// What the library calls for a closure. A panic must not leave it.
-unsafe extern "C" fn run(call: *mut c_void) {
-    // SAFETY: of `submit_task`, and called once.
-    let HostCall { task, lost } = *unsafe { Box::from_raw(call.cast::<HostCall>()) };
-    if lost.get().is_some() {
-        return panics::drop_quietly(task);
-    }
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(task)) {
-        let reason = panics::message(payload);
-        lost.get_or_init(|| reason);
     }
 }

@@ -149,6 +149,19 @@ table! {
     record = "cuCtxRecordEvent" / "cuCtxRecordEvent" (Context, Event);
 }
 
+table! {
+    /// The function that tells the time between events. Where it is missing, no times are taken.
+    TimeTable:
+    elapsed = "cuEventElapsedTime" / "cuEventElapsedTime" (*mut f32, Event, Event);
+}
+
+table! {
+    /// The functions of page-locked host memory. Where one of them is missing, there is none.
+    PinTable:
+    alloc = "cuMemHostAlloc" / "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
+    free = "cuMemFreeHost" / "cuMemFreeHost" (*mut c_void);
+}
+
 /// The library, loaded, with its tables.
 pub(super) struct Api {
     pub(super) table: Table,
@@ -160,6 +173,10 @@ pub(super) struct Api {
     pub(super) events: Option<EventTable>,
     /// None where a function is missing.
     pub(super) all: Option<AllTable>,
+    /// None where a function is missing.
+    pub(super) pins: Option<PinTable>,
+    /// None where the function is missing.
+    pub(super) times: Option<TimeTable>,
     /// What was loaded, as it was asked for.
     pub(super) name: String,
 }
@@ -190,7 +207,8 @@ impl Api {
         };
         let (graphs, shares) = (GraphTable::resolve(&find).ok(), ShareTable::resolve(&find).ok());
         let (events, all) = (EventTable::resolve(&find).ok(), AllTable::resolve(&find).ok());
-        Ok(Self { table: Table::resolve(&find)?, graphs, shares, events, all, name })
+        let (times, pins) = (TimeTable::resolve(&find).ok(), PinTable::resolve(&find).ok());
+        Ok(Self { table: Table::resolve(&find)?, graphs, shares, events, all, pins, times, name })
     }
 
     /// What a code means, in the library's words where it has any.

@@ -4,7 +4,8 @@
 //! right or wrong in a program's order on a GPU is so here. It keeps a GPU's rules where the machine would allow more
 //! (a chunk is mapped whole, in granules of 2 MiB by default).
 //!
-//! This file joins `memory` and `streams`, which do not know each other: it runs the items of streams on addresses.
+//! This file joins `memory`, `streams` and `times`, which do not know each other: it runs the items of streams on
+//! addresses.
 //!
 //! Invariants: `memory-outlives-work`: the workers hold the memory, so it is unmapped after the last item of work, also
 //! where work itself drops the device.
@@ -15,21 +16,25 @@ mod streams;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod times;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memory::Memory;
 use millpond_core::units::{GIB, MIB};
 use streams::{Abroad, Execute, Packed, Refusal, Streams, is_worker};
 pub use streams::{STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item, is_in_item};
+use times::{Clock, Times};
 
 use crate::ledger::failed;
+use crate::pages::Pages;
 use crate::{
-    Access, Driver, DriverError, Fence, HeldMemory, Peer, PeerAccess, Properties, RawChunk, RawMark, RawStream, Result,
-    StreamFlags, Work, process,
+    Access, Driver, DriverError, Fence, HeldMemory, Peer, PeerAccess, Properties, RawChunk, RawMark, RawStream,
+    RawTime, Result, StreamFlags, Work, process,
 };
 
 /// How a host device is made.
@@ -74,6 +79,9 @@ pub struct HostDriver {
     config: HostConfig,
     memory: Arc<Memory>,
     streams: Arc<Streams<Executor>>,
+    times: Times,
+    /// INVARIANT: memory-outlives-work.
+    pages: Arc<Pages>,
     /// Other devices' memory that work of this one uses. INVARIANT: memory-outlives-work.
     kept: Kept,
 }
@@ -93,10 +101,16 @@ impl HostDriver {
         }
         let memory = Arc::new(Memory::new(config.granularity, config.total_bytes)?);
         let kept = Kept::default();
-        let executor = Executor { _memory: memory.clone(), _kept: Arc::clone(&kept) };
+        let clock = Arc::new(match config.schedule {
+            Schedule::Parallel => Clock::Machine(Instant::now()),
+            Schedule::Seeded(_) => Clock::Items(AtomicU64::new(0)),
+        });
+        let pages = Arc::<Pages>::default();
+        let held = (Arc::clone(&memory), Arc::clone(&pages), Arc::clone(&kept));
+        let executor = Executor { clock: Arc::clone(&clock), _held: held };
         let streams = Streams::new(executor, config.schedule, WORKER_IDLE_LIFE)
             .map_err(|error| failed("open", no_thread(&error)))?;
-        Ok(Self { config, memory, streams, kept })
+        Ok(Self { config, memory, streams, times: Times::new(clock), pages, kept })
     }
 
     /// Bytes of all chunks that are not destroyed or still mapped.
@@ -200,6 +214,15 @@ unsafe impl Driver for HostDriver {
         unsafe { self.memory.unmap(at, bytes) }
     }
 
+    fn alloc_host(&self, bytes: u64) -> Result<u64> {
+        self.pages.alloc(bytes)
+    }
+
+    unsafe fn free_host(&self, at: u64) -> Result<()> {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { self.pages.free(at) }
+    }
+
     fn peer(&self) -> Option<Peer> {
         Some(Peer::Host)
     }
@@ -291,19 +314,33 @@ unsafe impl Driver for HostDriver {
 
     /// Marks are numbers: there is nothing to forget.
     fn forget(&self, _mark: RawMark) {}
+
+    fn record_time(&self, stream: RawStream) -> Result<RawTime> {
+        let submit = |task| self.streams.submit(Packed(stream.0), &mut Some(Work::Run(task)));
+        self.times.record(|task| submit(task).map_err(|why| explain("record_time", stream.0, why)))
+    }
+
+    fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration> {
+        self.times.elapsed(from, to)
+    }
+
+    fn forget_time(&self, time: RawTime) {
+        self.times.forget(time);
+    }
 }
 
 /// Runs the items of streams.
 struct Executor {
+    clock: Arc<Clock>,
     /// INVARIANT: memory-outlives-work.
-    _memory: Arc<Memory>,
-    _kept: Kept,
+    _held: (Arc<Memory>, Arc<Pages>, Kept),
 }
 
 impl Execute for Executor {
     type Item = Work;
 
     fn execute(&self, work: Work) -> std::result::Result<(), String> {
+        self.clock.count();
         match work {
             Work::Run(task) => {
                 let _ends = is_worker().then_some(process::EndsIfForked);

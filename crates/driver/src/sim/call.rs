@@ -1,6 +1,8 @@
 //! A driver call as data: what was asked and what was answered.
 
-use crate::{Access, CallKind, CopyKind, DriverError, RawChunk, RawMark, RawStream, Work};
+use std::time::Duration;
+
+use crate::{Access, CallKind, CopyKind, DriverError, RawChunk, RawMark, RawStream, RawTime, Work};
 
 /// One call that the simulator has seen. Of a refused call only its kind and error are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,6 +20,10 @@ pub enum Call {
     Map { chunk: RawChunk, at: u64, bytes: u64 },
     /// [`Driver::unmap`](crate::Driver::unmap)
     Unmap { at: u64, bytes: u64 },
+    /// [`Driver::alloc_host`](crate::Driver::alloc_host)
+    AllocHost { bytes: u64, at: u64 },
+    /// [`Driver::free_host`](crate::Driver::free_host)
+    FreeHost { at: u64 },
     /// [`Driver::open_stream`](crate::Driver::open_stream)
     OpenStream { label: u32, stream: RawStream },
     /// [`Driver::close_stream`](crate::Driver::close_stream)
@@ -34,6 +40,12 @@ pub enum Call {
     BlockOn { mark: RawMark },
     /// [`Driver::forget`](crate::Driver::forget)
     Forget { mark: RawMark },
+    /// [`Driver::record_time`](crate::Driver::record_time)
+    RecordTime { stream: RawStream, time: RawTime },
+    /// [`Driver::elapsed`](crate::Driver::elapsed)
+    Elapsed { from: RawTime, to: RawTime, elapsed: Duration },
+    /// [`Driver::forget_time`](crate::Driver::forget_time)
+    ForgetTime { time: RawTime },
     /// A call that returned an error, asked for or not.
     Refused { kind: CallKind, error: DriverError },
 }
@@ -64,6 +76,17 @@ impl WorkCall {
             WorkCall::Fill { at, bytes, .. } | WorkCall::Protect { at, bytes, .. } => (Some((at, bytes)), None),
         };
         first.into_iter().chain(second).filter(|&(_, bytes)| bytes > 0)
+    }
+}
+
+impl WorkCall {
+    /// The range of host memory that the work touches.
+    pub(super) fn on_host(self) -> Option<(u64, u64)> {
+        match self {
+            WorkCall::Copy { to, bytes, kind: CopyKind::DeviceToHost, .. } => Some((to, bytes)),
+            WorkCall::Copy { from, bytes, kind: CopyKind::HostToDevice, .. } => Some((from, bytes)),
+            _ => None,
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! The simulator: a device without memory or threads, that remembers every call and holds its caller to the contract.
 //!
-//! It gives fake addresses, which must never be touched; copies and fills do nothing; closures run on the caller's
-//! thread, outside every lock. It knows the contract and no policy. What it is for: tests of what is above a driver
-//! (each call is data, each breach is written down, each call can be made to fail) and benches of it (with
-//! [`Watch::Counts`] a call costs some 20 ns).
+//! It gives fake addresses, which must never be touched, and real host memory; copies and fills do nothing; closures
+//! run on the caller's thread, outside every lock. Its clock counts a microsecond for each item of work. It knows the
+//! contract and no policy. What it is for: tests of what is above a driver (each call is data, each breach is written
+//! down, each call can be made to fail) and benches of it (with [`Watch::Counts`] a call costs some 20 ns).
 
 mod call;
 mod config;
@@ -16,16 +16,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 pub use call::{Call, WorkCall};
 pub use config::{Completion, SimConfig, Violation, Watch};
 use state::State;
 
 use crate::ledger::failed;
+use crate::pages::Pages;
 use crate::panics::message;
 use crate::{
-    CallCounts, CallKind, Counters, Driver, DriverError, Failures, Properties, RawChunk, RawMark, RawStream, Result,
-    StreamFlags, Task, Work,
+    CallCounts, CallKind, Counters, Driver, DriverError, Failures, Properties, RawChunk, RawMark, RawStream, RawTime,
+    Result, StreamFlags, Task, Work,
 };
 
 /// The first fake address: in a part of the address space where systems map nothing, so that touching it faults.
@@ -39,6 +41,8 @@ pub struct SimDriver {
     /// Next address or handle where nothing but counts is kept.
     next: AtomicU64,
     state: Mutex<State>,
+    /// Host memory, which is real.
+    pages: Pages,
     /// An item of the queue has run.
     ran: Condvar,
     lost: OnceLock<String>,
@@ -57,6 +61,7 @@ impl SimDriver {
             counters: Counters::default(),
             failures: Failures::default(),
             state: Mutex::new(state),
+            pages: Pages::default(),
             ran: Condvar::new(),
             lost: OnceLock::new(),
         }
@@ -90,7 +95,11 @@ impl SimDriver {
     /// What a program should have given back by its end: mappings, chunks, ranges, streams, marks, work that never
     /// ran.
     pub fn leaks(&self) -> Vec<String> {
-        self.lock().leaks()
+        let mut leaks = self.lock().leaks();
+        leaks.extend(
+            self.pages.kept().into_iter().map(|(at, bytes)| format!("{bytes} B of the host at {at:#x} are kept")),
+        );
+        leaks
     }
 
     /// Bytes of physical memory held by chunks.
@@ -284,6 +293,34 @@ unsafe impl Driver for SimDriver {
         self.call(CallKind::Unmap, bytes, || (), |state| state.unmap(at, bytes), |()| Call::Unmap { at, bytes })
     }
 
+    fn alloc_host(&self, bytes: u64) -> Result<u64> {
+        let act = |_: &mut State| self.pages.alloc(bytes);
+        // Memory of the process, also where nothing but counts is kept.
+        let light = || self.pages.alloc(bytes);
+        let described = |made: &Result<u64>| made.clone().map_or(0, |at| at);
+        self.call(
+            CallKind::AllocHost,
+            bytes,
+            light,
+            |state| act(state).map(Ok),
+            |made| Call::AllocHost { bytes, at: described(made) },
+        )?
+    }
+
+    unsafe fn free_host(&self, at: u64) -> Result<()> {
+        let free = || {
+            // SAFETY: the caller's promise is handed on.
+            unsafe { self.pages.free(at) }
+        };
+        let act = |state: &mut State| {
+            if let Some(bytes) = self.pages.bytes_at(at) {
+                state.check_host_free(at, bytes);
+            }
+            free().map(Ok)
+        };
+        self.call(CallKind::FreeHost, 0, free, act, |_| Call::FreeHost { at })?
+    }
+
     fn open_stream(&self, flags: StreamFlags) -> Result<RawStream> {
         let act = |state: &mut State| {
             self.check_lost()?;
@@ -365,5 +402,25 @@ unsafe impl Driver for SimDriver {
         };
         // `Forget` is never made to fail and the act cannot.
         let _ = self.call(CallKind::Forget, 0, || (), act, |()| Call::Forget { mark });
+    }
+
+    fn record_time(&self, stream: RawStream) -> Result<RawTime> {
+        let act = |state: &mut State| state.record_time(stream);
+        self.call(CallKind::Mark, 0, || RawTime(self.fresh(1)), act, |&time| Call::RecordTime { stream, time })
+    }
+
+    fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration> {
+        let act = |state: &mut State| state.elapsed(from, to);
+        let describe = |&elapsed: &Duration| Call::Elapsed { from, to, elapsed };
+        self.call(CallKind::IsOver, 0, || Duration::ZERO, act, describe)
+    }
+
+    fn forget_time(&self, time: RawTime) {
+        let act = |state: &mut State| {
+            state.forget_time(time);
+            Ok(())
+        };
+        // As of `forget`.
+        let _ = self.call(CallKind::Forget, 0, || (), act, |()| Call::ForgetTime { time });
     }
 }

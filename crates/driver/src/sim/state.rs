@@ -10,10 +10,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 use super::{Call, Violation, WorkCall};
 use crate::ledger::{Ledger, failed};
-use crate::{CallKind, DriverError, RawMark, RawStream, Result, Task};
+use crate::{CallKind, DriverError, RawMark, RawStream, RawTime, Result, Task};
 
 /// One item of work, or a wait, that has not run.
 pub(super) struct Pending {
@@ -30,6 +31,8 @@ pub(super) struct State {
     streams: BTreeMap<u64, u64>,
     /// Live marks; the value is the number of the last item before the mark.
     marks: BTreeMap<u64, u64>,
+    /// Times that are kept; the value is the number of the last item before it, which is also the clock's microsecond.
+    times: BTreeMap<u64, u64>,
     pub(super) pending: VecDeque<Pending>,
     submitted: u64,
     pub(super) executed: u64,
@@ -47,6 +50,7 @@ impl State {
             ledger: Ledger::new(granularity, total_bytes),
             streams: BTreeMap::new(),
             marks: BTreeMap::new(),
+            times: BTreeMap::new(),
             pending: VecDeque::new(),
             submitted: 0,
             executed: 0,
@@ -86,6 +90,16 @@ impl State {
             self.ledger.settle(leftover.bytes);
         }
         Ok(())
+    }
+
+    /// The caller's promise of `free_host`, as far as it can be seen: no work in flight uses the memory.
+    pub(super) fn check_host_free(&mut self, at: u64, bytes: u64) {
+        let mut in_flight = self.pending.iter().filter_map(|item| item.work);
+        let uses =
+            |work: &WorkCall| work.on_host().is_some_and(|(start, size)| start < at + bytes && at < start + size);
+        if let Some(work) = in_flight.find(uses) {
+            self.violate(CallKind::FreeHost, format!("{work:?} is in flight and uses {bytes} B at {at:#x}"));
+        }
     }
 
     pub(super) fn open_stream(&mut self) -> RawStream {
@@ -143,6 +157,29 @@ impl State {
         self.marks.remove(&mark.0);
     }
 
+    pub(super) fn record_time(&mut self, stream: RawStream) -> Result<RawTime> {
+        let last = *self.streams.get(&stream.0).ok_or_else(|| unknown_stream("record_time", stream))?;
+        let time = self.fresh_handle();
+        self.times.insert(time, last);
+        Ok(RawTime(time))
+    }
+
+    /// Every item takes a microsecond, one after the other (one-queue).
+    pub(super) fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration> {
+        const CALL: &str = "elapsed";
+        let find = |time: RawTime| {
+            let number = self.times.get(&time.0).copied();
+            let number = number.ok_or(DriverError::UnknownHandle { call: CALL, what: "time", handle: time.0 })?;
+            if number <= self.executed { Ok(number) } else { Err(failed(CALL, "the work before it has not completed")) }
+        };
+        let (from, to) = (find(from)?, find(to)?);
+        Ok(Duration::from_micros(to.saturating_sub(from)))
+    }
+
+    pub(super) fn forget_time(&mut self, time: RawTime) {
+        self.times.remove(&time.0);
+    }
+
     /// What should be gone at the end of a program and is not.
     pub(super) fn leaks(&self) -> Vec<String> {
         let mut leaks = Vec::new();
@@ -151,6 +188,7 @@ impl State {
         leaks.extend(self.ledger.ranges().map(|(at, bytes)| format!("{bytes} B are reserved at {at:#x}")));
         leaks.extend(self.streams.keys().map(|stream| format!("stream {stream} is open")));
         leaks.extend(self.marks.keys().map(|mark| format!("mark {mark} is not forgotten")));
+        leaks.extend(self.times.keys().map(|time| format!("time {time} is not forgotten")));
         leaks.extend(self.pending.iter().map(|item| format!("{:?} has not run", item.work)));
         leaks
     }

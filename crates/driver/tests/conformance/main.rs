@@ -25,6 +25,7 @@ fn host(schedule: Schedule) -> Subject {
         driver: Arc::new(driver),
         has_memory: true,
         is_parallel: schedule == Schedule::Parallel,
+        has_clock: schedule == Schedule::Parallel,
         progresses: true,
         work_may_submit: true,
     }
@@ -33,13 +34,27 @@ fn host(schedule: Schedule) -> Subject {
 fn sim(completion: Completion) -> Subject {
     let driver = SimDriver::new(SimConfig { completion, ..SimConfig::default() });
     let progresses = completion == Completion::AtOnce;
-    Subject { driver: Arc::new(driver), has_memory: false, is_parallel: false, progresses, work_may_submit: true }
+    Subject {
+        driver: Arc::new(driver),
+        has_memory: false,
+        is_parallel: false,
+        has_clock: false,
+        progresses,
+        work_may_submit: true,
+    }
 }
 
 /// Closures are host functions there: one at a time, and none may call the device.
 fn cuda(config: CudaConfig) -> Subject {
     let driver = CudaDriver::new(config).expect("a CUDA device");
-    Subject { driver: Arc::new(driver), has_memory: true, is_parallel: false, progresses: true, work_may_submit: false }
+    Subject {
+        driver: Arc::new(driver),
+        has_memory: true,
+        is_parallel: false,
+        has_clock: true,
+        progresses: true,
+        work_may_submit: false,
+    }
 }
 
 fn fake() -> Subject {
@@ -66,13 +81,15 @@ macro_rules! conform {
 
             conform!(@memory $kind, $subject => ranges_are_aligned_and_apart, chunks_are_mapped_and_read_back,
                 two_addresses_are_one_memory, a_destroyed_chunk_lives_while_mapped, chunks_of_many_sizes_come_and_go,
-                refused_calls_change_nothing, an_upload_keeps_its_bytes, protection_changes_in_stream_order);
+                refused_calls_change_nothing, an_upload_keeps_its_bytes, protection_changes_in_stream_order,
+                host_memory_is_copied_from_and_to);
             conform!(@sharing $kind, $subject => a_file_is_another_holder_of_the_memory,
                 a_size_that_is_a_lie_is_found_out, only_what_was_made_for_it_is_handed_out,
                 a_mark_for_others_is_a_mark_like_any);
-            conform!(@streams $kind, $subject => work_runs_in_order, a_mark_covers_what_came_before, asking_gets_there,
-                a_stream_waits_for_a_mark, chains_of_streams, diamonds, waits_that_change_nothing,
-                parallel_streams_overlap, a_woken_stream_overlaps_its_waker, streams_come_and_go,
+            conform!(@streams $kind, $subject => work_runs_in_order, a_mark_covers_what_came_before,
+                times_follow_the_work, asking_gets_there, a_stream_waits_for_a_mark, chains_of_streams,
+                diamonds, waits_that_change_nothing, parallel_streams_overlap,
+                a_woken_stream_overlaps_its_waker, streams_come_and_go,
                 closed_streams_finish, work_submits_work,
                 random_programs_keep_their_order, threads_share_a_device);
             conform!(@graphs $kind, $subject => edges_are_kept, nodes_work_on_memory, launches_are_work_of_their_stream,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millpond_driver::{Access, CopyKind, RawChunk, Work};
 
-use crate::subject::Subject;
+use crate::subject::{HostMemory, Subject};
 
 pub(crate) fn ranges_are_aligned_and_apart(subject: &Subject) {
     let granule = subject.granule();
@@ -215,4 +215,38 @@ pub(crate) fn protection_changes_in_stream_order(subject: &Subject) {
     subject.driver.destroy(chunk).unwrap();
     subject.close(stream);
     subject.unreserve(at, granule).unwrap();
+}
+
+pub(crate) fn host_memory_is_copied_from_and_to(subject: &Subject) {
+    let (driver, granule) = (&subject.driver, subject.granule());
+    let at = driver.reserve(granule).expect("addresses");
+    let chunk = driver.create(granule).expect("a chunk");
+    subject.map(chunk, at, granule).expect("a mapping");
+    let stream = subject.stream();
+    let host: [HostMemory; 2] = std::array::from_fn(|_| HostMemory::new(subject, 10_000));
+    assert!(host.iter().all(|it| it.at().is_multiple_of(4096)), "whole pages");
+    assert!(host[0].at().abs_diff(host[1].at()) >= 10_000, "apart");
+    assert!(host[0].bytes().iter().all(|byte| *byte == 0), "it is initialised");
+    host[0].fill(7);
+    subject.copy(stream, at, host[0].at(), 10_000, CopyKind::HostToDevice);
+    subject.copy(stream, host[1].at(), at, 10_000, CopyKind::DeviceToHost);
+    subject.finish(stream);
+    let right = if subject.has_memory { 7 } else { 0 };
+    assert!(host[1].bytes().iter().all(|byte| *byte == right));
+    let first = host[0].at();
+    host.into_iter().for_each(|it| it.free().expect("it was given"));
+    // Once, and no other address.
+    for at in [first, first + 4096, 0] {
+        assert!(HostMemory::refuses(subject, at), "{at:#x}");
+    }
+    assert!(driver.alloc_host(0).is_err());
+    for bytes in [u64::MAX, 1 << 63, 1 << 62] {
+        assert!(driver.alloc_host(bytes).is_err(), "{bytes} B");
+    }
+    // What is left goes with the device.
+    let _left = HostMemory::new(subject, 1).at();
+    subject.close(stream);
+    subject.unmap(at, granule).expect("a mapping");
+    driver.destroy(chunk).expect("a chunk");
+    subject.unreserve(at, granule).expect("a range");
 }

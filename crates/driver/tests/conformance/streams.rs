@@ -57,6 +57,49 @@ pub(crate) fn a_mark_covers_what_came_before(subject: &Subject) {
     subject.close(other);
 }
 
+pub(crate) fn times_follow_the_work(subject: &Subject) {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let driver = &subject.driver;
+    let (stream, other) = (subject.stream(), subject.stream());
+    let first = driver.record_time(stream).expect("a time");
+    subject.run(stream, || std::thread::sleep(PAUSE));
+    let (gate, opens) = (Arc::new(Barrier::new(2)), subject.is_parallel);
+    let gated = gate.clone();
+    subject.run(stream, move || _ = opens.then(|| gated.wait()));
+    let mark = subject.mark(stream);
+    let last = driver.record_time(stream).expect("a time");
+    if opens {
+        assert!(driver.elapsed(first, last).is_err(), "the stream has not got there");
+        gate.wait();
+    }
+    // A mark after a time covers it, also where the stream was marked before.
+    subject.finish(stream);
+    let elapsed = driver.elapsed(first, last).expect("both have completed");
+    // A device without a clock counts items: two, and perhaps the records.
+    let least = if subject.has_clock { PAUSE } else { Duration::from_micros(2) };
+    assert!(elapsed >= least, "{elapsed:?}");
+    assert!(elapsed < Duration::from_secs(60), "{elapsed:?}");
+    assert_eq!(driver.elapsed(first, last), Ok(elapsed), "times stay as they were taken");
+    assert_eq!(driver.elapsed(last, first), Ok(Duration::ZERO));
+    assert_eq!(driver.elapsed(last, last), Ok(Duration::ZERO));
+    subject.run(other, || std::thread::sleep(PAUSE));
+    let late = driver.record_time(other).expect("a time");
+    subject.finish(other);
+    assert!(driver.elapsed(first, late).expect("both have completed") > Duration::ZERO, "also between streams");
+    for time in [first, last, late] {
+        driver.forget_time(time);
+        assert!(driver.elapsed(time, time).is_err(), "it is forgotten");
+    }
+    let again = driver.record_time(stream).expect("a time");
+    subject.finish(stream);
+    assert_eq!(driver.elapsed(again, again), Ok(Duration::ZERO));
+    driver.forget_time(again);
+    driver.forget(mark);
+    subject.close(stream);
+    subject.close(other);
+    assert!(driver.record_time(stream).is_err(), "the stream is closed");
+}
+
 pub(crate) fn asking_gets_there(subject: &Subject) {
     if !subject.progresses {
         return;

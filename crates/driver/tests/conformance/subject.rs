@@ -14,6 +14,8 @@ pub(crate) struct Subject {
     pub(crate) has_memory: bool,
     /// Whether work of different streams runs at once.
     pub(crate) is_parallel: bool,
+    /// Whether its times are a clock's, and not counts of items.
+    pub(crate) has_clock: bool,
     /// Whether work gets done for a caller who only asks.
     pub(crate) progresses: bool,
     /// Whether closures may call the device.
@@ -44,6 +46,10 @@ impl Subject {
 
     pub(crate) fn run(&self, stream: RawStream, task: impl FnOnce() + Send + 'static) {
         self.submit(stream, Work::Run(Box::new(task)));
+    }
+
+    pub(crate) fn copy(&self, stream: RawStream, to: u64, from: u64, bytes: u64, kind: CopyKind) {
+        self.submit(stream, Work::Copy { to, from, bytes, kind });
     }
 
     /// Blocks until a stream's present work is over.
@@ -97,5 +103,44 @@ impl Subject {
     pub(crate) fn expect(&self, at: u64, bytes: u64, value: u8) {
         let found = self.read(at, bytes);
         assert!(!self.has_memory || found.iter().all(|&byte| byte == value), "not all {bytes} B are {value}");
+    }
+}
+
+/// Host memory of a device. It is read and written only while no copy uses it, as the cases see to.
+pub(crate) struct HostMemory {
+    driver: Arc<dyn Driver>,
+    at: u64,
+    len: usize,
+}
+
+impl HostMemory {
+    pub(crate) fn new(subject: &Subject, len: usize) -> Self {
+        let at = subject.driver.alloc_host(len as u64).expect("host memory");
+        Self { driver: Arc::clone(&subject.driver), at, len }
+    }
+
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: so many bytes, which no work uses at present.
+        unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(self.at as usize), self.len) }
+    }
+
+    pub(crate) fn fill(&self, value: u8) {
+        // SAFETY: as above, and of this thread alone.
+        unsafe { std::ptr::with_exposed_provenance_mut::<u8>(self.at as usize).write_bytes(value, self.len) };
+    }
+
+    pub(crate) fn free(self) -> Result<()> {
+        // SAFETY: no work uses it, and it is gone from here.
+        unsafe { self.driver.free_host(self.at) }
+    }
+
+    /// Whether a device refuses to free what is none of its host memory.
+    pub(crate) fn refuses(subject: &Subject, at: u64) -> bool {
+        // SAFETY: nothing is there.
+        unsafe { subject.driver.free_host(at) }.is_err()
     }
 }

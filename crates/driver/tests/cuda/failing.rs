@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use millpond_driver::cuda::abi::Code;
 use millpond_driver::{CopyKind, CudaDriver, Driver, DriverError, StreamFlags, Tie, Work};
 
 use crate::{Wishes, driver, finish, memory, run, stream, submit};
@@ -94,6 +95,46 @@ fn unknown_codes_are_errors_and_change_nothing() {
     refused("cuMemAddressFree", &unreserve);
     unreserve().unwrap();
     assert_eq!(driver.used_bytes(), 0);
+}
+
+/// The same of host memory and of times.
+#[test]
+fn host_memory_and_times_that_are_refused_change_nothing() {
+    let (driver, wishes) = (driver(), Wishes::new());
+    let stream = stream(&driver);
+    let failed = |act: millpond_driver::Result<()>| match act {
+        Err(DriverError::Failed { reason, .. }) => assert!(reason.contains("7777"), "{reason}"),
+        other => panic!("{other:?}"),
+    };
+    wishes.fail("cuMemHostAlloc", Code::OUT_OF_MEMORY.0);
+    let none = driver.alloc_host(4096);
+    assert!(matches!(none, Err(DriverError::OutOfHostMemory { bytes: 4096, .. })), "{none:?}");
+    wishes.fail("cuMemHostAlloc", 7777);
+    failed(driver.alloc_host(4096).map(drop));
+    let at = driver.alloc_host(4096).unwrap();
+    // SAFETY: nothing uses it; it is refused, and then given back once.
+    let free = || unsafe { driver.free_host(at) };
+    wishes.fail("cuMemFreeHost", 7777);
+    failed(free());
+    free().unwrap();
+    assert!(matches!(free(), Err(DriverError::UnknownHandle { .. })));
+
+    for function in ["cuEventCreate", "cuEventRecord"] {
+        wishes.fail(function, 7777);
+        failed(driver.record_time(stream).map(drop));
+    }
+    let (from, to) = (driver.record_time(stream).unwrap(), driver.record_time(stream).unwrap());
+    finish(&driver, stream);
+    wishes.fail("cuEventElapsedTime", 7777);
+    failed(driver.elapsed(from, to).map(drop));
+    driver.elapsed(from, to).unwrap();
+    // The events of forgotten times serve again.
+    driver.forget_time(from);
+    driver.forget_time(to);
+    assert!(driver.elapsed(from, to).is_err());
+    let before = wishes.0.calls("cuEventCreate");
+    driver.record_time(stream).unwrap();
+    assert_eq!(wishes.0.calls("cuEventCreate"), before);
 }
 
 /// A closure that is refused comes back, to be dropped or tried again by its owner.

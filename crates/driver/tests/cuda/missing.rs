@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use millpond_driver::{CudaConfig, CudaDriver, DriverError};
+use millpond_driver::{CudaConfig, CudaDriver, Driver, DriverError, RawStream};
 
 use crate::{Wishes, config, driver, finish, stream};
 
@@ -94,3 +94,24 @@ fn opening_fails_at_every_call_and_then_does_not() {
     CudaDriver::new(config).unwrap();
     drop(driver());
 }
+
+/// What a program can do without is asked for when it is used, and named then.
+#[test]
+fn a_device_without_times_and_host_memory_says_what_is_missing() {
+    let wishes = Wishes::new();
+    for (function, ask) in [
+        ("cuEventElapsedTime", (|driver, stream| driver.record_time(stream).map(drop)) as Ask),
+        ("cuMemHostAlloc", |driver, _| driver.alloc_host(4096).map(drop)),
+        ("cuMemFreeHost", |driver, _| driver.alloc_host(4096).map(drop)),
+    ] {
+        wishes.0.hide(function);
+        let driver = driver();
+        let stream = stream(&driver);
+        let refused = ask(&driver, stream).expect_err("it is missing").to_string();
+        assert!(refused.contains(&format!("`{function}`")), "{refused}");
+        finish(&driver, stream);
+    }
+}
+
+/// What a driver is asked for.
+type Ask = fn(&CudaDriver, RawStream) -> millpond_driver::Result<()>;

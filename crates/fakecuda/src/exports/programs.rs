@@ -161,6 +161,9 @@ exports! {
         let layout = Layout::from_size_align(bytes.max(1), 4096).map_err(|_| Code::INVALID_VALUE)?;
         // SAFETY: at least a byte.
         let start = unsafe { std::alloc::alloc_zeroed(layout) };
+        if start.is_null() {
+            return Err(Code::OUT_OF_MEMORY);
+        }
         lock(&HOST).insert(start.expose_provenance(), layout);
         // SAFETY: the caller's place.
         unsafe { put(at, start.cast()) }

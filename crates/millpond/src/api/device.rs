@@ -143,6 +143,7 @@ impl Device {
             pools: Mutex::default(),
             legacy: Legacy::default(),
             closing: Mutex::default(),
+            retired: Mutex::default(),
             share: Box::<Sharing>::default(),
             tracer: Tracer::of(number, config.trace, config.host_threads),
             violations: config.violations,
@@ -313,6 +314,7 @@ impl Device {
         }
         context.synchronized(ends.iter().map(|(snapshot, _)| snapshot));
         context.learn_ended();
+        context.free_retired();
         context.chains.sweep();
         Ok(())
     }

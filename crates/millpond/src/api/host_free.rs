@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::{Act, Fault, Use};
-use millpond_core::ids::{Point, Slot, StreamId};
-use millpond_core::order::{Base, Knows};
+use millpond_core::ids::StreamId;
 use millpond_core::pool::{Freed, Frontier};
 use millpond_driver::process;
 
+use crate::clock::hosts::HostKnows;
 use crate::names::error::Result;
 use crate::state::allocation::{Origin, Owned, site, violation};
 use crate::state::imported::free_import;
@@ -21,19 +21,6 @@ use crate::state::pool::PoolShared;
 use crate::state::refused::Refused;
 use crate::stream::serve::not_launched;
 use crate::{Buffer, Device};
-
-/// The host as a party of the order: after everything that it was told.
-struct Host<'a>(&'a Base);
-
-impl Knows for Host<'_> {
-    fn slot(&self) -> Slot {
-        Slot(u32::MAX)
-    }
-
-    fn covers(&self, point: Point) -> bool {
-        self.0.covers(point)
-    }
-}
 
 impl Device {
     /// Frees a buffer at once, without a stream (CUDA: `cudaFree` of stream-ordered memory). Nothing waits: the host
@@ -114,11 +101,11 @@ impl Device {
         let mut checked = match life.freed {
             Some(free) => Err(Fault::after_free(free, Act::Free)),
             None if life.generation != *generation => Err(Fault::after_free(life.history.born(), Act::Free)),
-            None => check_free(allocation, &life, &Host(&base)),
+            None => check_free(allocation, &life, &HostKnows(&base)),
         };
         if checked.is_err() && life.freed.is_none() && self.context().learn_abroad() {
             base = self.context().hosts.base();
-            checked = check_free(allocation, &life, &Host(&base));
+            checked = check_free(allocation, &life, &HostKnows(&base));
         }
         if let Err(fault) = checked {
             let Use { point, site } = fault.earlier;

@@ -11,6 +11,7 @@ pub(crate) mod handles;
 pub(crate) mod held;
 pub(crate) mod host_free;
 pub(crate) mod locate;
+pub(crate) mod pinned;
 pub(crate) mod raw;
 pub(crate) mod sharing;
 pub(crate) mod trusted;

@@ -146,6 +146,62 @@ pub struct NoPlainData;
 /// ```
 pub struct ForeignAccess;
 
+/// While the host has a slice of pinned memory, no copy into it is submitted.
+/// ```compile_fail,E0502
+/// # use millpond::{Buffer, PinnedBuffer, Result, Stream};
+/// # fn it(s: &Stream, x: Buffer<u32>, mut host: PinnedBuffer<u32>) -> Result<()> {
+/// let seen = host.as_slice()?;
+/// s.copy_to_pinned(x.read(), host.write())?;
+/// assert_eq!(seen[0], 1);
+/// # Ok(())
+/// # }
+/// ```
+/// ```
+/// # use millpond::{Buffer, PinnedBuffer, Result, Stream};
+/// # fn it(s: &Stream, x: Buffer<u32>, mut host: PinnedBuffer<u32>) -> Result<()> {
+/// let seen = host.as_slice()?;
+/// assert_eq!(seen[0], 1);
+/// s.copy_to_pinned(x.read(), host.write())?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct CopyIntoWhatIsRead;
+
+/// Nor one from it, while the host may write it.
+/// ```compile_fail,E0502
+/// # use millpond::{Buffer, PinnedBuffer, Result, Stream};
+/// # fn it(s: &Stream, x: Buffer<u32>, mut host: PinnedBuffer<u32>) -> Result<()> {
+/// let writes = host.as_mut_slice()?;
+/// s.copy_from_pinned(x.write(), host.read())?;
+/// writes[0] = 1;
+/// # Ok(())
+/// # }
+/// ```
+/// ```
+/// # use millpond::{Buffer, PinnedBuffer, Result, Stream};
+/// # fn it(s: &Stream, x: Buffer<u32>, mut host: PinnedBuffer<u32>) -> Result<()> {
+/// let reads = host.as_slice()?;
+/// s.copy_from_pinned(x.write(), host.read())?;
+/// assert_eq!(reads[0], 1);
+/// # Ok(())
+/// # }
+/// ```
+pub struct CopyFromWhatIsWritten;
+
+/// Only copies use pinned memory: a launch gets no slice of it.
+/// ```compile_fail,E0277
+/// # fn it(s: &millpond::Stream, host: millpond::PinnedBuffer<u32>) -> millpond::Result<()> {
+/// s.launch(host.read(), |_| ())
+/// # }
+/// ```
+/// ```
+/// # use millpond::{Buffer, PinnedBuffer, Result, Stream};
+/// # fn it(s: &Stream, x: Buffer<u32>, host: PinnedBuffer<u32>) -> Result<()> {
+/// s.copy_from_pinned(x.write(), host.read())
+/// # }
+/// ```
+pub struct LaunchOnTheHost;
+
 /// The driver's handle of a stream does not outlive the closure that it was lent to.
 /// ```compile_fail
 /// # fn it(stream: &millpond::Stream) {

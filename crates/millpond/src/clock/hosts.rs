@@ -12,7 +12,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use millpond_core::order::{Base, Chain, Host, Snapshot};
+use millpond_core::ids::{Point, Slot};
+use millpond_core::order::{Base, Chain, Host, Knows, Snapshot};
 use smallvec::SmallVec;
 
 use crate::names::config::HostThreads;
@@ -26,6 +27,19 @@ pub struct Told {
     pub(crate) base: Arc<Base>,
     /// Who stands for it in a trace.
     pub(crate) traced: Option<TracedKnowledge>,
+}
+
+/// A host as a party of the order: after all that it knows to have completed.
+pub(crate) struct HostKnows<'a>(pub(crate) &'a Base);
+
+impl Knows for HostKnows<'_> {
+    fn slot(&self) -> Slot {
+        Slot(u32::MAX)
+    }
+
+    fn covers(&self, point: Point) -> bool {
+        self.0.covers(point)
+    }
 }
 
 /// The hosts of one device.

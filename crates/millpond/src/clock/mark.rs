@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millpond_driver::{Counting, Driver, Fence, RawMark};
+use millpond_driver::{Counting, Driver, Fence, RawMark, RawTime};
 
 /// A device's driver, and how often each of its calls was made.
 pub(crate) type CountedDriver = Counting<Arc<dyn Driver>>;
@@ -11,12 +11,19 @@ pub(crate) type CountedDriver = Counting<Arc<dyn Driver>>;
 #[derive(Debug)]
 pub(crate) struct Mark {
     pub(crate) raw: RawMark,
+    /// When its stream got there, where that was asked for.
+    pub(crate) time: Option<RawTime>,
     driver: Arc<CountedDriver>,
 }
 
 impl Mark {
     pub(crate) fn new(raw: RawMark, driver: &Arc<CountedDriver>) -> Self {
-        Self { raw, driver: Arc::clone(driver) }
+        Self::with_time(raw, None, driver)
+    }
+
+    #[inline]
+    pub(crate) fn with_time(raw: RawMark, time: Option<RawTime>, driver: &Arc<CountedDriver>) -> Self {
+        Self { raw, time, driver: Arc::clone(driver) }
     }
 
     pub(crate) fn is_over(&self) -> millpond_driver::Result<bool> {
@@ -32,5 +39,8 @@ impl Mark {
 impl Drop for Mark {
     fn drop(&mut self) {
         self.driver.forget(self.raw);
+        if let Some(time) = self.time {
+            self.driver.forget_time(time);
+        }
     }
 }

@@ -296,6 +296,10 @@ impl Body {
         if allocation.is_import() {
             return Err(ShareError::NotInGraphs { what: allocation.id.to_string() }.into());
         }
+        if let Origin::Pinned(_) = allocation.origin {
+            // Of a copy that no node does: it is refused for that, next.
+            return Ok(Memory::External { id: allocation.id, generation });
+        }
         self.held.entry(allocation.id).or_insert_with(|| Arc::clone(allocation));
         if let Origin::Graph(_) = allocation.origin
             && let Some((graph, alloc)) = self.context.graphs().key_of(allocation)

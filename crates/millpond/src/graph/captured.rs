@@ -72,7 +72,7 @@ impl StreamShared {
         let key = match &allocation.origin {
             Origin::Captured(session) => Some((session.id, GraphAllocId(allocation.index))),
             Origin::Graph(_) => self.context.graphs().key_of(allocation),
-            Origin::Pool(_) | Origin::Imported(_) => None,
+            Origin::Pool(_) | Origin::Imported(_) | Origin::Pinned(_) => None,
         };
         let Some((graph, alloc)) = key else {
             // Where the capture is invalid, that is what is said.

@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
 
 use millpond_core::op::Part;
 
@@ -61,6 +62,21 @@ impl<T> Span<T> {
     #[inline]
     pub(crate) fn all(count: Count<T>) -> Self {
         Self { start: 0, count, is_all: true }
+    }
+
+    /// As [`slice`](Self::slice), of a range.
+    pub(crate) fn range(self, range: impl RangeBounds<usize>) -> Result<Self> {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(start) => start.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(end) => end.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => self.count.len,
+        };
+        self.slice(start, end)
     }
 
     /// A part of it, by elements; it must lie within.

@@ -336,6 +336,18 @@ pub enum Invalid {
         /// The buffer's elements.
         len: u64,
     },
+    /// An event was recorded without its time.
+    #[error("{which} was recorded without a time: record it with `stream.record_timed()`")]
+    NotTimed {
+        /// Which of those that the call was given.
+        which: &'static str,
+    },
+    /// An event has not completed.
+    #[error("{which} has not completed: call `event.synchronize()` first")]
+    NotCompleted {
+        /// Which of those that the call was given.
+        which: &'static str,
+    },
     /// The device has numbered so many streams, pools or allocations that no number is left.
     #[error("the device has no numbers left for {what}, after {made} of them: open another device")]
     NoNumbers {

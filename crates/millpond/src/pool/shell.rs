@@ -8,12 +8,17 @@ use std::sync::Arc;
 
 use millpond_core::ids::ChunkId;
 use millpond_core::pool::Step;
-use millpond_core::units::Range;
+use millpond_core::units::{Range, round_up};
 use millpond_driver::{Access, CopyKind, Driver, DriverError, Node, RawChunk, RawExec, RawStream, Result, Work};
 
 use crate::state::context::Context;
 use crate::state::grants::open_mapping;
 use crate::state::pool::{Closing, Heap};
+use crate::state::retired::take;
+use crate::sync::locks::lock;
+
+/// Host memory is asked for in whole pages.
+const HOST_PAGE: u64 = 4096;
 
 /// What must be done once work was submitted is tried so often where the driver refuses.
 pub(crate) const TRIES: usize = 3;
@@ -95,6 +100,46 @@ impl Closing {
             (0, _) => Ok(true),
             _ => Ok(false),
         }
+    }
+}
+
+impl Context {
+    /// Host memory for a pinned buffer of so many bytes: an address, and how many there are. That of a dropped one,
+    /// where there is some.
+    pub(crate) fn host_memory(&self, bytes: u64) -> Result<(u64, u64)> {
+        let found = {
+            let mut retired = lock(&self.retired);
+            // Looked at first: the question costs calls.
+            (!retired.is_empty()).then(|| take(&mut retired, bytes, &self.chains.poll(&*self.driver))).flatten()
+        };
+        if let Some(found) = found {
+            return Ok((found.at, found.bytes));
+        }
+        let whole = round_up(bytes, HOST_PAGE).unwrap_or(bytes);
+        let at = match self.driver.alloc_host(whole) {
+            Err(DriverError::OutOfHostMemory { .. }) => {
+                self.free_retired();
+                self.driver.alloc_host(whole)
+            }
+            made => made,
+        };
+        at.map(|at| (at, whole))
+    }
+
+    /// Gives back what no copy uses any more of pinned memory that was dropped. What the device refuses to take is
+    /// tried again the next time.
+    pub(crate) fn free_retired(&self) {
+        let mut free = {
+            let mut retired = lock(&self.retired);
+            if retired.is_empty() {
+                return;
+            }
+            let poll = self.chains.poll(&*self.driver);
+            retired.extract_if(.., |it| it.is_free(&poll)).collect::<Vec<_>>()
+        };
+        // SAFETY: its buffer was dropped, and all copies of it have completed (pinned-after-copies).
+        free.retain(|it| unsafe { self.driver.free_host(it.at) }.is_err());
+        lock(&self.retired).append(&mut free);
     }
 }
 

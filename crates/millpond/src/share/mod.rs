@@ -371,7 +371,7 @@ impl<T: Pod> Buffer<T> {
         let pool = match &allocation.origin {
             Origin::Pool(pool) => pool,
             Origin::Imported(_) => return Err(ShareError::Imported { what: allocation.id.to_string() }.into()),
-            Origin::Graph(_) | Origin::Captured(_) => {
+            Origin::Graph(_) | Origin::Captured(_) | Origin::Pinned(_) => {
                 return Err(not(allocation.id.to_string(), "it is memory of a graph").into());
             }
         };

@@ -9,12 +9,14 @@
 //! and otherwise use them.
 
 use std::marker::PhantomData;
+use std::ops::RangeBounds;
 
 use bytemuck::Pod;
 use millpond_core::check::Act;
 use millpond_core::op::Part;
 
 use crate::names::count::Span;
+use crate::names::error::Result;
 use crate::state::allocation::Owned;
 use crate::state::named::Named;
 use crate::state::named::NodeName;
@@ -119,6 +121,11 @@ macro_rules! access {
             #[inline]
             pub(crate) fn new(source: Source<'b>, span: Span<T>) -> Self {
                 Self { source, span }
+            }
+
+            /// A part of it, by elements.
+            pub(crate) fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
+                Ok(Self { span: self.span.range(range)?, ..self })
             }
 
             /// The bytes of what is declared.

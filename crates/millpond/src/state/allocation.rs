@@ -17,6 +17,7 @@ use millpond_core::op::{Place, Quoted};
 use millpond_core::order::Chain;
 use millpond_core::units::{Bytes, Range};
 
+use crate::names::device_name::DeviceName;
 use crate::names::error::{Error, Invalid};
 use crate::names::stream_names::side;
 use crate::state::arena::Arena;
@@ -56,6 +57,15 @@ pub(crate) enum Origin {
     Graph(Arc<Arena>),
     /// An alloc node that a capture has recorded: it has no life of its own.
     Captured(Arc<Session>),
+    /// Host memory, of a pinned buffer.
+    Pinned(Arc<Pinning>),
+}
+
+/// Whose host memory is.
+#[derive(Debug)]
+pub(crate) struct Pinning {
+    pub(crate) tracer: Option<Arc<Tracer>>,
+    pub(crate) device: DeviceName,
 }
 
 /// One life of an allocation, in one block. What each alloc and free needs comes first, so that it is two pairs of
@@ -166,6 +176,7 @@ impl Allocation {
             Origin::Pool(pool) => pool.context.tracer.as_deref(),
             Origin::Graph(arena) => arena.context.tracer.as_deref(),
             Origin::Imported(imported) => imported.context.tracer.as_deref(),
+            Origin::Pinned(pinning) => pinning.tracer.as_deref(),
             Origin::Captured(_) => None,
         }
     }
@@ -235,6 +246,7 @@ impl Allocation {
             Origin::Graph(arena) => arena.context.name(),
             Origin::Captured(session) => session.context.name(),
             Origin::Imported(import) => import.context.name(),
+            Origin::Pinned(pinning) => pinning.device.clone(),
         };
         Invalid::OtherDevice { what: format!("{} of {owner}", self.describe(&self.life())), with }.into()
     }

@@ -3,7 +3,7 @@
 //! A buffer owns one life of an allocation and ends it; a view is a plain value that names the life and can be stale.
 //! Neither gives access to bytes: a launch or a copy does, for declared accesses (`access.rs`).
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 
 use millpond_core::ids::AllocId;
 
@@ -197,17 +197,7 @@ impl<T> View<T> {
     /// # Errors
     /// [`Invalid::Bounds`](crate::error::Invalid::Bounds) where the range does not lie within.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<View<T>> {
-        let start = match range.start_bound() {
-            Bound::Included(start) => *start,
-            Bound::Excluded(start) => start.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(end) => end.saturating_add(1),
-            Bound::Excluded(end) => *end,
-            Bound::Unbounded => self.len(),
-        };
-        Ok(View { span: self.span.slice(start, end)?, ..*self })
+        Ok(View { span: self.span.range(range)?, ..*self })
     }
 
     /// The elements before `mid`, and the others.

@@ -24,6 +24,7 @@ use crate::state::legacy::Legacy;
 use crate::state::parts::{DeviceGraphs, DeviceSharing};
 use crate::state::peers;
 use crate::state::pool::{Closing, PoolShared};
+use crate::state::retired::Retired;
 use crate::state::stream::StreamShared;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
@@ -44,6 +45,8 @@ pub(crate) struct Context {
     pub(crate) legacy: Legacy,
     /// Heaps of dropped pools with work in flight on their freed memory.
     pub(crate) closing: Mutex<{ ranks::CLOSING }, Vec<Closing>>,
+    /// Pinned memory of dropped buffers.
+    pub(crate) retired: Mutex<{ ranks::RETIRED }, Vec<Retired>>,
     /// What the device's graphs share.
     pub(crate) graphs: Box<dyn DeviceGraphs>,
     /// What is shared with other processes.
@@ -156,6 +159,7 @@ impl Drop for Context {
         // Once more: what the system refused so far. What it refuses now goes with the device.
         let _ = self.close_rest();
         self.finish_closing();
+        self.free_retired();
         self.stop_sharing();
         let _ = self.graphs.trim(self);
         if let Some(tracer) = &self.tracer {

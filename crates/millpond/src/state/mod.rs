@@ -18,8 +18,11 @@ pub(crate) mod named;
 pub(crate) mod node;
 pub(crate) mod parts;
 pub(crate) mod peers;
+#[allow(unsafe_code)]
+pub(crate) mod pinned;
 pub(crate) mod pool;
 pub(crate) mod refused;
+pub(crate) mod retired;
 pub(crate) mod session;
 pub(crate) mod shelf_count;
 pub(crate) mod stream;

@@ -168,7 +168,7 @@ fn no_room(bytes: u64) -> DriverError {
     DriverError::Failed { call: "copy_to_host", reason }
 }
 
-fn check_lengths(what: &'static str, left: usize, right: usize) -> Result<()> {
+pub(crate) fn check_lengths(what: &'static str, left: usize, right: usize) -> Result<()> {
     match left == right {
         true => Ok(()),
         false => Err(Invalid::Length { what, left: left as u64, right: right as u64 }.into()),

@@ -5,12 +5,13 @@
 
 use std::panic::Location;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millpond_core::order::Snapshot;
-use millpond_driver::{Driver, process};
+use millpond_driver::{Driver, RawTime, process};
 
 use crate::clock::mark::Mark;
-use crate::names::error::Result;
+use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
 use crate::state::session::CapturedAt;
 use crate::sync::handle::Handle;
@@ -84,6 +85,55 @@ impl Event {
         }
         context.synchronized([snapshot]);
         Ok(())
+    }
+
+    /// How long after an earlier event this one was reached by its stream (CUDA: `cudaEventElapsedTime`). Both are
+    /// [recorded with their times](crate::Stream::record_timed), on streams of one device, and have completed, which
+    /// is asked for as by [`is_over`](Self::is_over). Zero where this one was reached first.
+    ///
+    /// A GPU's clock is as exact as CUDA says, half a microsecond. A simulated device, and a host device with a seeded
+    /// schedule, count a microsecond for each item of work that they ran.
+    ///
+    /// ```
+    /// # fn main() -> millpond::Result<()> {
+    /// # let device = millpond::Device::host(Default::default())?;
+    /// let stream = device.stream()?;
+    /// let x = stream.alloc_zeroed::<f32>(&device.default_pool(), 1 << 20)?;
+    /// let start = stream.record_timed()?;
+    /// stream.launch(x.write(), |x| x.fill(1.0))?;
+    /// let end = stream.record_timed()?;
+    /// end.synchronize()?;
+    /// println!("the fill took {:?}", end.elapsed_since(&start)?);
+    /// # assert!(end.elapsed_since(&start)? > std::time::Duration::ZERO);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Invalid::NotTimed`] for an event without a time, [`Invalid::NotCompleted`] for one that has not completed,
+    /// [`Invalid::OtherDevice`] for one of another device, an error of the capture for one that was recorded in a
+    /// capture; the device is lost.
+    #[track_caller]
+    pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
+        let (from, context) = earlier.time("the earlier event")?;
+        let (to, own) = self.time("the later event")?;
+        if context.number != own.number {
+            let (what, with) = ("the earlier event".into(), format!("the later one, of {}", own.name()));
+            return Err(Invalid::OtherDevice { what, with }.into());
+        }
+        for (event, which) in [(earlier, "the earlier event"), (self, "the later event")] {
+            if !event.is_over()? {
+                return Err(Invalid::NotCompleted { which }.into());
+            }
+        }
+        Ok(own.driver.elapsed(from, to)?)
+    }
+
+    /// Its time, as its device knows it.
+    #[track_caller]
+    fn time(&self, which: &'static str) -> Result<(RawTime, &Context)> {
+        let (_, mark, context) = self.live(Location::caller(), Tracer::event_over)?;
+        Ok((mark.time.ok_or(Invalid::NotTimed { which })?, context))
     }
 
     /// The number of its device.

@@ -12,7 +12,7 @@ use millpond_core::ids::StreamId;
 use millpond_driver::{Driver, process};
 use smallvec::SmallVec;
 
-use crate::names::error::{Invalid, Result};
+use crate::names::error::{CaptureError, Invalid, Result};
 use crate::names::role::{Ask, Role, StreamKind};
 use crate::state::in_flight::Unclosed;
 use crate::state::stream::{Keep, Mode, State, StreamShared};
@@ -231,6 +231,22 @@ impl Stream {
             let place = Place::Source(caller);
             shared.note_refused(error, |tracer| tracer.record(shared.id, &tracer.event(), place));
         })
+    }
+
+    /// As [`record`](Self::record), with the time at which the stream gets there, for
+    /// [`Event::elapsed_since`] (CUDA: `cudaEventRecord` of an event made without `cudaEventDisableTiming`). It costs
+    /// more than an event without a time.
+    ///
+    /// # Errors
+    /// As of [`record`](Self::record), and [`CaptureError::Uncapturable`] in a capture, which goes on.
+    #[track_caller]
+    pub fn record_timed(&self) -> Result<Event> {
+        let (shared, caller) = (&self.shared, Location::caller());
+        let mut state = shared.state.lock();
+        match shared.enter(&mut state)? {
+            Mode::Live => shared.record_timed_event(&mut state, caller),
+            Mode::Capturing => Err(CaptureError::Uncapturable { call: "record_timed" }.into()),
+        }
     }
 
     /// Makes all later work of this stream come after the event (CUDA: `cudaStreamWaitEvent`). Costs nothing where

@@ -178,8 +178,8 @@ impl StreamShared {
     /// Forgets uses that the host knows to have completed: all that the program does later comes after them.
     #[cold]
     fn settle(&self, allocation: &Allocation, life: &mut Life) {
-        let is_own =
-            allocation.device == self.context.number && matches!(allocation.origin, Origin::Pool(_) | Origin::Graph(_));
+        let is_own = allocation.device == self.context.number
+            && matches!(allocation.origin, Origin::Pool(_) | Origin::Graph(_) | Origin::Pinned(_));
         if is_own && life.lent.is_none() && !self.context.hosts.are_separate() {
             let base = self.context.hosts.base();
             life.history.settle(|point| base.covers(point));

@@ -11,6 +11,7 @@ pub(crate) mod launch;
 pub(crate) mod named;
 pub(crate) mod native;
 pub(crate) mod payload;
+pub(crate) mod pinned;
 pub(crate) mod record;
 pub(crate) mod relieve;
 pub(crate) mod report;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use millpond_core::op::Place;
 use millpond_core::order::Snapshot;
-use millpond_driver::Driver;
+use millpond_driver::{Driver, RawTime};
 
 use crate::clock::mark::Mark;
 use crate::names::error::Result;
@@ -20,10 +20,16 @@ impl StreamShared {
     /// The present end of the stream, for the order and for the device.
     #[inline(always)] // What it returns is made in its caller's place, not copied there.
     pub(crate) fn record(&self, state: &mut State) -> Result<Record> {
+        self.record_after(state, None)
+    }
+
+    /// As [`record`](Self::record), of an end whose time is taken.
+    #[inline(always)] // As above.
+    fn record_after(&self, state: &mut State, time: Option<RawTime>) -> Result<Record> {
         let raw = self.context.driver.mark(self.raw)?;
         let snapshot = self.end(state);
         self.leave(state);
-        Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
+        Ok((snapshot, Arc::new(Mark::with_time(raw, time, &self.context.driver))))
     }
 
     /// The same, as the program has it.
@@ -32,6 +38,15 @@ impl StreamShared {
         Ok(self.traced(record, |tracer, event| tracer.record(self.id, event, Place::Source(caller))))
     }
 
+    /// As [`record_event`](Self::record_event), with the time at which the stream gets there.
+    pub(crate) fn record_timed_event(&self, state: &mut State, caller: &'static Location<'static>) -> Result<Event> {
+        let driver = &self.context.driver;
+        let time = driver.record_time(self.raw)?;
+        let record = self.record_after(state, Some(time)).inspect_err(|_| driver.forget_time(time))?;
+        Ok(self.traced(record, |tracer, event| tracer.record(self.id, event, Place::Source(caller))))
+    }
+
+    #[inline]
     fn traced(&self, record: Record, trace: impl FnOnce(&Tracer, &TracedEvent)) -> Event {
         let traced = self.context.tracer.as_ref().map(Tracer::event);
         if let (Some(tracer), Some(event)) = (&self.context.tracer, &traced) {

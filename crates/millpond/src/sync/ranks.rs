@@ -81,6 +81,7 @@ ranks! {
     BELL_RUNG "who rang";
     BELL_MADE "turns of the exporter";
     ABROAD "chains of other processes";
+    RETIRED "pinned memory that was dropped";
     SLOTS "numbers of chains";
     CHAINS "the chains";
     IN_FLIGHT "what is in flight";

@@ -14,10 +14,11 @@ use std::sync::{Arc, Weak};
 
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId, StreamId};
-use millpond_core::op::{Mark, Memory, Name, Op, Place, Reach, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Name, Op, Part, Place, Reach, Space, StreamRole, What};
 use millpond_core::trace::ops::Writer;
 use millpond_driver::{PeerAccess, process};
 use rustc_hash::FxHashMap;
+use smallvec::smallvec;
 
 use crate::names::config::HostThreads;
 use crate::names::role::{Ask, Role, StreamKind};
@@ -357,6 +358,20 @@ impl Tracer {
         let (memory, pool) = (self.memory(who.0, who.1), PoolId(self.number(pool.0)));
         let stream = self.stream_id(stream);
         self.push(Place::Source(caller), What::Alloc { memory, pool, stream, bytes, name: None });
+    }
+
+    /// Memory of the host, which copies use.
+    #[cold]
+    pub(crate) fn pinned(&self, id: AllocId, generation: u64, bytes: u64, caller: Caller) {
+        let memory = self.memory(id, generation);
+        self.push(Place::Source(caller), What::AllocNow { memory, space: Space::Host, bytes, name: None });
+    }
+
+    /// The calling thread would use memory of the host, and may not yet.
+    #[cold]
+    pub(crate) fn host_access(&self, id: AllocId, generation: u64, act: Act, caller: Caller) {
+        let accesses = smallvec![Access { memory: self.memory(id, generation), act, part: Part::WHOLE }];
+        self.push(Place::Source(caller), What::HostAccess { accesses });
     }
 
     #[cold]

@@ -81,14 +81,18 @@ impl Program {
         self.fill(b, &y, 2);
 
         self.pass_through_the_host(&x);
+        self.copy_beside(&x);
         self.make_wait();
         self.guard();
         self.pass_by_the_legacy_stream(&y);
         self.close_streams(&x);
 
+        let timed = again(|| a.record_timed());
         again(|| a.is_idle());
         again(|| event.is_over());
         again(|| event.synchronize());
+        again(|| timed.synchronize());
+        again(|| timed.elapsed_since(&timed));
         again(|| pool.trim_to(MIB));
         // Freed on another stream, then at once, then dropped.
         let z: Buffer<u32> = again(|| b.alloc(pool, LEN / 2));
@@ -112,6 +116,24 @@ impl Program {
         again(|| a.memset(x.write(), 0));
         again(|| a.copy_from_host(x.write(), &on_host));
         self.check(a, x.read(), 1);
+    }
+
+    /// Pinned memory, back and forth: what a copy could not do has not happened to it.
+    fn copy_beside(&self, x: &Buffer<u32>) {
+        let a = &self.a;
+        for seed in [11, 1] {
+            let mut host = again(|| self.device.pinned::<u32>(LEN));
+            let pinned = host.as_mut_slice().expect("no copy is at it");
+            pinned.iter_mut().enumerate().for_each(|(i, x)| *x = pattern(seed, i));
+            again(|| a.copy_from_pinned(x.write(), host.read()));
+            again(|| a.synchronize());
+            host.as_mut_slice().expect("the copy has completed").fill(0);
+            again(|| a.copy_to_pinned(x.read(), host.write()));
+            again(|| a.synchronize());
+            let found = host.as_slice().expect("the copy has completed");
+            assert!(!self.has_memory || found.iter().enumerate().all(|(i, x)| *x == pattern(seed, i)));
+            again(|| a.copy_from_pinned(x.write(), host.read()));
+        }
     }
 
     /// The tight pool has room for one of two: the second stream is made to wait.

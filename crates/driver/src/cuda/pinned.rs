@@ -1,0 +1,93 @@
+//! Page-locked host memory, which copies of the device read and write as they run.
+//!
+//! Knows addresses; not who uses them. The library gives it back only where nothing runs, so that freeing may wait:
+//! that is done where the caller waits anyway.
+
+use std::collections::HashSet;
+use std::ffi::c_uint;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::abi::Code;
+use super::gpu::Gpu;
+use super::table::PinTable;
+use crate::ledger::failed;
+use crate::{DriverError, Result};
+
+/// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for all contexts, also those that streams of the program are of.
+const PORTABLE: c_uint = 1;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Pinned {
+    gpu: Arc<Gpu>,
+    kept: Mutex<HashSet<u64>>,
+}
+
+impl Pinned {
+    pub(super) fn new(gpu: Arc<Gpu>) -> Self {
+        Self { gpu, kept: Mutex::default() }
+    }
+
+    pub(super) fn alloc(&self, bytes: u64) -> Result<u64> {
+        const CALL: &str = "alloc_host";
+        let table = self.table(CALL)?;
+        let size = usize::try_from(bytes).ok().filter(|size| (1..=isize::MAX as usize).contains(size));
+        let size = size.ok_or(DriverError::OutOfHostMemory { call: CALL, bytes, limits: ", nor has any" })?;
+        let (_entered, mut at) = (self.gpu.enter_apart(CALL)?, std::ptr::null_mut());
+        // SAFETY: a place for a pointer (context-current).
+        match unsafe { (table.alloc)(&raw mut at, size, PORTABLE) } {
+            Code::SUCCESS if !at.is_null() => {}
+            Code::SUCCESS => return Err(failed(CALL, "the driver answered no memory")),
+            Code::OUT_OF_MEMORY => {
+                let limits = " that can be page-locked (RLIMIT_MEMLOCK, and the control group's memory.max)";
+                return Err(DriverError::OutOfHostMemory { call: CALL, bytes, limits });
+            }
+            code => return Err(self.gpu.refusal(CALL, code)),
+        }
+        // SAFETY: so many bytes, given just now. The library does not say what is in them.
+        unsafe { at.cast::<u8>().write_bytes(0, size) };
+        let at = at.expose_provenance() as u64;
+        self.lock().insert(at);
+        Ok(at)
+    }
+
+    /// # Safety
+    /// As of `Driver::free_host`.
+    pub(super) unsafe fn free(&self, at: u64) -> Result<()> {
+        const CALL: &str = "free_host";
+        let table = self.table(CALL)?;
+        let mut kept = self.lock();
+        if !kept.contains(&at) {
+            return Err(DriverError::UnknownHandle { call: CALL, what: "host memory", handle: at });
+        }
+        let _entered = self.gpu.enter_apart(CALL)?;
+        // SAFETY: memory that `alloc` got; that nothing uses it is the caller's promise.
+        self.gpu.check(CALL, unsafe { (table.free)(std::ptr::with_exposed_provenance_mut(at as usize)) })?;
+        kept.remove(&at);
+        Ok(())
+    }
+
+    fn table(&self, call: &'static str) -> Result<PinTable> {
+        let missing = "the driver library has no functions `cuMemHostAlloc` and `cuMemFreeHost`";
+        self.gpu.api.pins.ok_or_else(|| failed(call, missing))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Pinned {
+    /// It goes once nothing of the context runs any more. Where that cannot be waited for it stays with the process.
+    fn drop(&mut self) {
+        let kept = std::mem::take(self.kept.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if kept.is_empty() || !self.gpu.synchronize() {
+            return;
+        }
+        let (Some(table), Ok(_entered)) = (self.gpu.api.pins, self.gpu.enter_apart("close")) else { return };
+        for at in kept {
+            // SAFETY: memory that `alloc` got, for the last time; all work has completed. A refusal leaves it.
+            let _ = unsafe { (table.free)(std::ptr::with_exposed_provenance_mut(at as usize)) };
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Times: events with timing, recorded once each and used again.
+//!
+//! Knows events; not what they stand between. They are kept apart from marks, which are events without timing and
+//! cheaper to record. Times are few: one lock keeps them. A device whose library has no `cuEventElapsedTime` takes
+//! none.
+//!
+//! Invariant **event-stays**, as of `marks`: an event is destroyed only with the table.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::abi::{Code, EVENT_DEFAULT, Event, Stream};
+use super::gpu::Gpu;
+use super::table::TimeTable;
+use crate::ledger::failed;
+use crate::{DriverError, RawTime, Result};
+
+/// The times of one device.
+#[derive(Debug)]
+pub(super) struct Times {
+    gpu: Arc<Gpu>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The times that are kept, by number.
+    taken: HashMap<u64, Event>,
+    /// Events without a time.
+    free: Vec<Event>,
+    /// How many times were taken.
+    count: u64,
+}
+
+impl Times {
+    pub(super) fn new(gpu: Arc<Gpu>) -> Self {
+        Self { gpu, state: Mutex::default() }
+    }
+
+    /// Takes the time at the end of a stream's present work. The stream is held by the caller.
+    pub(super) fn record(&self, stream: Stream) -> Result<RawTime> {
+        const CALL: &str = "record_time";
+        self.table(CALL)?;
+        let entered = self.gpu.enter(CALL)?;
+        let mut state = self.lock();
+        let mut event = state.free.pop().unwrap_or_default();
+        if event == Event::default() {
+            // SAFETY: a place for an event (context-current).
+            self.gpu.check(CALL, unsafe { (entered.table.open_event)(&raw mut event, EVENT_DEFAULT) })?;
+        }
+        // SAFETY: an event of ours (event-stays) and a stream that is held open.
+        if let Err(error) = self.gpu.check(CALL, unsafe { (entered.table.record_event)(event, stream) }) {
+            state.free.push(event);
+            return Err(error);
+        }
+        state.count += 1;
+        let number = state.count;
+        state.taken.insert(number, event);
+        Ok(RawTime(number))
+    }
+
+    pub(super) fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration> {
+        const CALL: &str = "elapsed";
+        let table = self.table(CALL)?;
+        // Held meanwhile: neither event gets another time.
+        let state = self.lock();
+        let find = |time: RawTime| {
+            let event = state.taken.get(&time.0).copied();
+            event.ok_or(DriverError::UnknownHandle { call: CALL, what: "time", handle: time.0 })
+        };
+        let (from, to, mut milliseconds) = (find(from)?, find(to)?, 0.0);
+        let _entered = self.gpu.enter_apart(CALL)?;
+        // SAFETY: a place for a number, and events of ours that were recorded (event-stays).
+        match unsafe { (table.elapsed)(&raw mut milliseconds, from, to) } {
+            Code::NOT_READY => Err(failed(CALL, "the work before it has not completed")),
+            code => {
+                self.gpu.check(CALL, code)?;
+                let seconds = f64::from(milliseconds) / 1000.0;
+                Ok(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+            }
+        }
+    }
+
+    pub(super) fn forget(&self, time: RawTime) {
+        let mut state = self.lock();
+        if let Some(event) = state.taken.remove(&time.0) {
+            state.free.push(event);
+        }
+    }
+
+    fn table(&self, call: &'static str) -> Result<TimeTable> {
+        self.gpu.api.times.ok_or_else(|| failed(call, "the driver library has no function `cuEventElapsedTime`"))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Times {
+    fn drop(&mut self) {
+        let State { taken, free, .. } = std::mem::take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if taken.is_empty() && free.is_empty() {
+            return;
+        }
+        let Ok(entered) = self.gpu.enter("forget_time") else { return };
+        for event in taken.into_values().chain(free) {
+            // SAFETY: an event of ours, for the last time (event-stays). A refusal leaves it to the context.
+            let _ = unsafe { (entered.table.close_event)(event) };
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Why driver calls fail: the contract's errors, and the refusals of what a device does not have.
+
+/// Result of a driver call.
+pub type Result<T> = std::result::Result<T, DriverError>;
+
+/// Why a driver call failed. The caller's state and the device's are as before the call.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DriverError {
+    /// The system has no more physical memory for a chunk (CUDA: `CUDA_ERROR_OUT_OF_MEMORY`).
+    #[error("{call}: the device has no {bytes} B of physical memory left")]
+    OutOfMemory {
+        /// The call that failed.
+        call: &'static str,
+        /// What it asked for.
+        bytes: u64,
+    },
+    /// The host has no more memory that the device can copy from and to (CUDA: `CUDA_ERROR_OUT_OF_MEMORY`).
+    #[error("{call}: the host has no {bytes} B of memory left{limits}")]
+    OutOfHostMemory {
+        /// The call that failed.
+        call: &'static str,
+        /// What it asked for.
+        bytes: u64,
+        /// What limits it, where that is known.
+        limits: &'static str,
+    },
+    /// The process has no more addresses in one piece, or none that it could take and leave some to others (CUDA:
+    /// `CUDA_ERROR_OUT_OF_MEMORY`).
+    #[error("{call}: no {bytes} B of addresses are left in one piece: {reason}")]
+    OutOfAddresses {
+        /// The call that failed.
+        call: &'static str,
+        /// What it asked for.
+        bytes: u64,
+        /// What limits them, and what to do.
+        reason: String,
+    },
+    /// The handle names nothing (any more).
+    #[error("{call}: no {what} with handle {handle:#x}")]
+    UnknownHandle {
+        /// The call that failed.
+        call: &'static str,
+        /// The kind of thing.
+        what: &'static str,
+        /// The handle given.
+        handle: u64,
+    },
+    /// The system refused for another reason.
+    #[error("{call}: {reason}")]
+    Failed {
+        /// The call that failed.
+        call: &'static str,
+        /// The system's reason.
+        reason: String,
+    },
+    /// Other code of the process captures the stream: it can be neither asked nor waited for, and what is submitted to
+    /// it does not run now.
+    #[error("{call}: the program is capturing this stream into a graph; call this before the capture or after its end")]
+    Captured {
+        /// The call that was refused. The capture goes on.
+        call: &'static str,
+    },
+    /// The call would never return: what it waits for comes after the work that calls, or nothing can run any more.
+    #[error("{call}: the mark waits for the work that blocks on it")]
+    Deadlock {
+        /// The call that was refused.
+        call: &'static str,
+    },
+    /// A kernel faulted or panicked; nothing more will run on this device.
+    #[error("the device is lost: {reason}")]
+    Lost {
+        /// What happened first.
+        reason: String,
+    },
+}
+
+/// A call of graphs on a device without them.
+#[cold]
+pub(crate) fn no_graphs(call: &'static str) -> DriverError {
+    DriverError::Failed { call, reason: "this device has no graphs of its own".into() }
+}
+
+/// A call of times on a device without them.
+#[cold]
+pub(crate) fn no_times(call: &'static str) -> DriverError {
+    DriverError::Failed { call, reason: "this device takes no times".into() }
+}
+
+/// A call for host memory on a device that has none to give.
+#[cold]
+pub(crate) fn no_host_memory(call: &'static str) -> DriverError {
+    DriverError::Failed { call, reason: "this device has no host memory to give".into() }
+}
+
+/// A call of devices that know each other, on one that knows no other.
+#[cold]
+pub(crate) fn no_peers(call: &'static str) -> DriverError {
+    DriverError::Failed { call, reason: "this device has nothing to do with other devices".into() }
+}
+
+/// A call of sharing on a device without it.
+#[cold]
+pub(crate) fn not_shared(call: &'static str) -> DriverError {
+    DriverError::Failed { call, reason: "this device cannot share this with other processes".into() }
+}

@@ -1,0 +1,72 @@
+//! Pages of host memory for copies, where no library gives them: plain memory, a whole number of pages each.
+//!
+//! Knows sizes and addresses; not who uses them. What is not freed goes with the table, which whoever works with the
+//! pages holds.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::ledger::failed;
+use crate::{DriverError, Result};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    kept: Mutex<HashMap<u64, Layout>>,
+}
+
+impl Pages {
+    pub(crate) fn alloc(&self, bytes: u64) -> Result<u64> {
+        const CALL: &str = "alloc_host";
+        let page = rustix::param::page_size();
+        let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, page).ok());
+        let layout = layout.map(|layout| layout.pad_to_align());
+        let layout = layout.ok_or(DriverError::OutOfHostMemory { call: CALL, bytes, limits: ", nor has any" })?;
+        if layout.size() == 0 {
+            return Err(failed(CALL, "no bytes are no memory"));
+        }
+        // SAFETY: not of no size.
+        let at = unsafe { alloc_zeroed(layout) };
+        if at.is_null() {
+            return Err(DriverError::OutOfHostMemory { call: CALL, bytes, limits: "" });
+        }
+        let at = at.expose_provenance() as u64;
+        self.lock().insert(at, layout);
+        Ok(at)
+    }
+
+    /// How many bytes there are at an address that was given.
+    pub(crate) fn bytes_at(&self, at: u64) -> Option<u64> {
+        self.lock().get(&at).map(|layout| layout.size() as u64)
+    }
+
+    /// # Safety
+    /// As of `Driver::free_host`.
+    pub(crate) unsafe fn free(&self, at: u64) -> Result<()> {
+        let unknown = DriverError::UnknownHandle { call: "free_host", what: "host memory", handle: at };
+        let layout = self.lock().remove(&at).ok_or(unknown)?;
+        // SAFETY: allocated with that layout, and taken out of the table: once. That nothing uses it is the caller's
+        // promise.
+        unsafe { dealloc(std::ptr::with_exposed_provenance_mut(at as usize), layout) };
+        Ok(())
+    }
+
+    /// What is not freed: addresses and bytes.
+    pub(crate) fn kept(&self) -> Vec<(u64, u64)> {
+        self.lock().iter().map(|(&at, layout)| (at, layout.size() as u64)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Layout>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        for (at, _) in self.kept() {
+            // SAFETY: the device is gone with all its work, and with it whoever had the address.
+            let _ = unsafe { self.free(at) };
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Copies between device memory and pinned host memory: neither side is staged, and the host goes on meanwhile.
+//!
+//! Knows accesses. Both sides are uses at one point of the stream, judged and recorded as those of a launch: the pinned
+//! side as well, so that copies of two streams need an order there, too. What the host may do is in `state/pinned.rs`.
+
+use std::panic::Location;
+
+use bytemuck::Pod;
+use millpond_driver::CopyKind;
+
+use crate::names::error::{CaptureError, Result};
+use crate::pool::shell;
+use crate::state::access::{Read, Write};
+use crate::state::pinned::{PinnedRead, PinnedWrite};
+use crate::stream::copy::check_lengths;
+use crate::stream::handle::Stream;
+use crate::stream::launch::To;
+
+impl Stream {
+    /// Copies pinned host memory to the device, in stream order (CUDA: `cudaMemcpyAsync`, host to device, from
+    /// page-locked memory). Returns at once: until the copy has completed, the host may read the pinned memory and not
+    /// write it.
+    ///
+    /// # Errors
+    /// [`Invalid::Length`](crate::error::Invalid::Length) where the two sides differ,
+    /// [`Invalid::OtherDevice`](crate::error::Invalid::OtherDevice) for pinned memory of another device; a violation as
+    /// for [`launch`](Self::launch), of either side; [`CaptureError::Uncapturable`] in a capture, which goes on: there
+    /// [`copy_from_host`](Self::copy_from_host) becomes a node.
+    #[track_caller]
+    pub fn copy_from_pinned<T: Pod>(&self, to: Write<'_, T>, from: PinnedRead<'_, T>) -> Result<()> {
+        self.copy_pinned("copy_from_pinned", from.0, to, CopyKind::HostToDevice)
+    }
+
+    /// Copies device memory to pinned host memory, in stream order (CUDA: `cudaMemcpyAsync`, device to host, to
+    /// page-locked memory). Returns at once: once the host has synchronised with the copy it may read what was copied.
+    ///
+    /// # Errors
+    /// As for [`copy_from_pinned`](Self::copy_from_pinned).
+    #[track_caller]
+    pub fn copy_to_pinned<T: Pod>(&self, from: Read<'_, T>, to: PinnedWrite<'_, T>) -> Result<()> {
+        self.copy_pinned("copy_to_pinned", from, to.0, CopyKind::DeviceToHost)
+    }
+
+    #[track_caller]
+    fn copy_pinned<T: Pod>(
+        &self,
+        call: &'static str,
+        from: Read<'_, T>,
+        to: Write<'_, T>,
+        kind: CopyKind,
+    ) -> Result<()> {
+        check_lengths(call, from.len(), to.len())?;
+        let shared = &self.shared;
+        let bytes = from.bytes();
+        shared.operate(&(from, to), true, Location::caller(), |goes| match (bytes, goes) {
+            (_, To::Graph(..)) => Err(CaptureError::Uncapturable { call }.into()),
+            (0, _) => Ok(()),
+            // The pinned side lives until the copy has completed (pinned-after-copies).
+            (_, To::Device((from, to))) => {
+                Ok(shell::submit_copy(&shared.context, shared.raw, to.address, from.address, bytes, kind)?)
+            }
+        })
+    }
+}

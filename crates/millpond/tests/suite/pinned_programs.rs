@@ -1,0 +1,129 @@
+//! Random programs of copies with pinned memory: what is refused has not happened, and what is not is as if all had run
+//! in the order of the program. Whoever lets the host at memory that a copy still uses is found out by the bytes.
+
+use millpond::check::Kind;
+use millpond::{Buffer, Error, Event, PinnedBuffer, Stream};
+
+use crate::common::{Random, Subject, kind_of, on_devices_with_memory, order};
+
+/// Large enough that a copy takes a while.
+const LEN: usize = 40_000;
+const PART: usize = LEN / 4;
+const STEPS: usize = 600;
+
+/// Buffers with what is in each part of them, by the order of the program.
+struct Modelled<B> {
+    buffer: B,
+    parts: [u32; 4],
+}
+
+struct Program<'a> {
+    on: &'a Subject,
+    random: Random,
+    streams: [Stream; 3],
+    device: Vec<Modelled<Buffer<u32>>>,
+    host: Vec<Modelled<PinnedBuffer<u32>>>,
+    events: Vec<Event>,
+    /// How many acts were done, and how many were refused.
+    counts: [u32; 2],
+}
+
+/// Whether it was done; it is refused for its order only.
+fn done(counts: &mut [u32; 2], result: Result<(), Error>) -> bool {
+    let is_done = result.map_err(|error| assert_eq!(kind_of(&error), Kind::Race)).is_ok();
+    counts[usize::from(!is_done)] += 1;
+    is_done
+}
+
+fn fresh(on: &Subject, value: u32) -> Modelled<PinnedBuffer<u32>> {
+    let mut buffer = on.device.pinned::<u32>(LEN).unwrap();
+    buffer.as_mut_slice().expect("no copy has it").fill(value);
+    Modelled { buffer, parts: [value; 4] }
+}
+
+impl Program<'_> {
+    fn copy(&mut self) {
+        let Self { random, streams, device, host, counts, .. } = self;
+        let stream = &streams[random.below(3) as usize];
+        let device = &mut device[random.below(2) as usize];
+        let host = &mut host[random.below(2) as usize];
+        let (here, there) = (random.below(4) as usize, random.below(4) as usize);
+        let x = device.buffer.slice(here * PART..(here + 1) * PART).unwrap();
+        let part = there * PART..(there + 1) * PART;
+        if random.chance(50) {
+            let to_host = stream.copy_to_pinned(x.read(), host.buffer.write().slice(part).unwrap());
+            if done(counts, to_host) {
+                host.parts[there] = device.parts[here];
+            }
+        } else if done(counts, stream.copy_from_pinned(x.write(), host.buffer.read().slice(part).unwrap())) {
+            device.parts[here] = host.parts[there];
+        }
+    }
+
+    fn look(&mut self) {
+        let Self { random, host, counts, .. } = self;
+        let host = &mut host[random.below(2) as usize];
+        let is_right = |(part, value): (&[u32], &u32)| part.iter().all(|it| it == value);
+        let looked = host.buffer.as_slice().map(|all| {
+            assert!(all.chunks(PART).zip(&host.parts).all(is_right), "{:?}", host.parts);
+        });
+        done(counts, looked);
+        let value = random.next() as u32;
+        let written = host.buffer.as_mut_slice().map(|all| all.fill(value));
+        if done(counts, written) {
+            host.parts = [value; 4];
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random.below(100) {
+            0..45 => self.copy(),
+            45..70 => self.look(),
+            70..78 => {
+                let (one, other) = (self.random.below(3) as usize, self.random.below(3) as usize);
+                order(&self.streams[one], &self.streams[other]);
+            }
+            78..84 => self.events.push(self.streams[self.random.below(3) as usize].record().unwrap()),
+            84..90 if !self.events.is_empty() => {
+                let at = self.random.below(self.events.len() as u64) as usize;
+                self.events.swap_remove(at).synchronize().unwrap();
+            }
+            90..94 => _ = self.streams[self.random.below(3) as usize].is_idle().unwrap(),
+            94..98 => {
+                // Its memory serves again, once its copies have completed.
+                let at = self.random.below(2) as usize;
+                let value = self.random.next() as u32;
+                self.host[at] = fresh(self.on, value);
+            }
+            98 => self.on.device.synchronize().unwrap(),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_host_finds_what_the_order_says() {
+    on_devices_with_memory(|on| {
+        for seed in 0..4 {
+            let streams: [Stream; 3] = on.streams();
+            let make = |_| {
+                let buffer = streams[0].alloc_zeroed(&on.device.default_pool(), LEN).unwrap();
+                Modelled { buffer, parts: [0; 4] }
+            };
+            let device: Vec<_> = (0..2).map(make).collect();
+            on.device.synchronize().unwrap();
+            let host = vec![fresh(on, 1), fresh(on, 2)];
+            let random = Random(seed);
+            let mut program = Program { on, random, streams, device, host, events: Vec::new(), counts: [0; 2] };
+            (0..STEPS).for_each(|_| program.step());
+            on.device.synchronize().unwrap();
+            (0..4).for_each(|_| program.look());
+            for Modelled { buffer, parts } in &program.device {
+                let found = program.streams[0].copy_to_host(buffer.read()).unwrap();
+                assert!(found.chunks(PART).zip(parts).all(|(part, value)| part.iter().all(|it| it == value)));
+            }
+            let [did, refused] = program.counts;
+            assert!(did > 50 && refused > 50, "{did} acts were done, {refused} refused");
+        }
+    });
+}
