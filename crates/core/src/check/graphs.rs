@@ -431,7 +431,7 @@ impl Checker {
         }
     }
 
-    /// As [`check_whole`](Self::check_whole), where nobody asked for it yet.
+    /// As [`check_whole`](Self::check_whole), where no operation asked for it yet.
     fn check_unasked(&mut self, call: Call<'_>, graph: GraphId) {
         if self.graphs.graphs.get(&graph).is_some_and(|made| !made.is_checked) {
             self.check_whole(call, graph);

@@ -103,8 +103,7 @@ impl Run {
                 if !self.is_there(graph) {
                     return cannot("memory of a graph that is gone has no name");
                 }
-                let lies_here = |it: &Memory| matches!(self.memory.get(it), Some(Held::Node(other, _)) if other.address() == node.address());
-                if self.removed.iter().any(|it| *it == memory || lies_here(it)) {
+                if self.is_removed(memory, node.address()) {
                     return cannot("memory of a node that was removed has no name");
                 }
                 if node.address() == 0 {
@@ -136,6 +135,12 @@ impl Run {
             return cannot("the address is nobody's by now");
         }
         Ok(said(freed, Act::Free))
+    }
+
+    /// Whether an alloc node was removed that had this name, or this address.
+    fn is_removed(&self, memory: Memory, address: u64) -> bool {
+        let lies_here = |held: Option<&Held>| matches!(held, Some(Held::Node(node, _)) if node.address() == address);
+        self.removed.iter().any(|it| *it == memory || lies_here(self.memory.get(it)))
     }
 
     pub(super) fn drop_memory(&mut self, memory: Memory) -> Result<Said, Cannot> {

@@ -2,7 +2,8 @@
 //!
 //! An importer is a host of a process of its own. Its uses are its own trace's; here it takes memory, lets go of it,
 //! and is gone. A process may import into several devices of its own: it is gone with the last of them, and what one
-//! of them had is let go of before. What it imported from others a process's trace has as memory that was there at once.
+//! of them had is let go of before. What it imported from others a process's trace has as memory that was there at
+//! once.
 
 use millpond_core::ids::{AllocId, HostId, ProcessId, TicketId};
 use millpond_core::op::{Op, Place, Space, What};
