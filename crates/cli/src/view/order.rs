@@ -6,10 +6,12 @@
 //! a finding are found again. What was refused puts nothing in order.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 
 use millpond_core::check::Side;
 use millpond_core::ids::{DeviceId, EventId, HostId, ProcessId, StreamId, TicketId};
 use millpond_core::op::{Op, StreamRole, What};
+use millpond_core::order::default_streams::{Standing, Ties, after, before};
 
 use super::scene::{Arrow, Deed, Lane, Operation, Tie};
 
@@ -30,6 +32,52 @@ struct Line {
     is_owed: bool,
 }
 
+/// A legacy stream's home: the step of its newest operation, and the blocking streams that had operations since.
+type Home = (Option<u64>, Vec<StreamId>);
+
+/// A stream with an operation, as the rule of the default streams sees it: what comes before is drawn.
+struct Drawn<'o> {
+    id: StreamId,
+    step: u64,
+    home: &'o mut Home,
+    streams: &'o mut HashMap<StreamId, Line>,
+    arrows: &'o mut Vec<(u64, Tie)>,
+}
+
+impl Ties for Drawn<'_> {
+    type Refused = Infallible;
+
+    fn follow(&mut self) -> Result<(), Infallible> {
+        let last = self.home.0;
+        if let Some(line) = self.streams.get_mut(&self.id).filter(|line| last > line.legacy) {
+            line.legacy = last;
+            self.arrows.extend(last.map(|from| (from, Tie::Default)));
+        }
+        Ok(())
+    }
+
+    fn note(&mut self) {
+        if let Some(line) = self.streams.get_mut(&self.id)
+            && !std::mem::replace(&mut line.is_owed, true)
+        {
+            self.home.1.push(self.id);
+        }
+    }
+
+    fn gather(&mut self) -> Result<(), Infallible> {
+        for stream in std::mem::take(&mut self.home.1) {
+            let Some(line) = self.streams.get_mut(&stream) else { continue };
+            line.is_owed = false;
+            self.arrows.extend(line.last.map(|from| (from, Tie::Default)));
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self) {
+        self.home.0 = Some(self.step);
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Order {
@@ -46,7 +94,7 @@ pub(super) struct Order {
     /// The streams of each process that had an operation since.
     fresh: HashMap<ProcessId, Vec<StreamId>>,
     /// The newest operation of each legacy stream, and the blocking streams that had operations since.
-    legacy: HashMap<(ProcessId, DeviceId), (Option<u64>, Vec<StreamId>)>,
+    legacy: HashMap<(ProcessId, DeviceId), Home>,
 }
 
 /// What an operation is in a picture; none where it only makes or names something, or learned nothing.
@@ -172,29 +220,12 @@ impl Order {
             self.fresh.entry(line.process).or_default().push(id);
         }
         line.last = Some(step);
-        let home = (line.process, line.device);
-        match line.role {
-            StreamRole::NonBlocking => {}
-            StreamRole::Legacy => {
-                let (last, since) = self.legacy.entry(home).or_default();
-                *last = Some(step);
-                let before = std::mem::take(since);
-                for stream in before {
-                    let Some(line) = self.streams.get_mut(&stream) else { continue };
-                    line.is_owed = false;
-                    arrows.extend(line.last.map(|from| (from, Tie::Default)));
-                }
-            }
-            StreamRole::Blocking | StreamRole::PerThread => {
-                let (last, since) = self.legacy.entry(home).or_default();
-                if !std::mem::replace(&mut line.is_owed, true) {
-                    since.push(id);
-                }
-                if *last > line.legacy {
-                    line.legacy = *last;
-                    arrows.extend(last.map(|from| (from, Tie::Default)));
-                }
-            }
+        let (home, standing) = ((line.process, line.device), line.role.standing());
+        if standing != Standing::Free {
+            let home = self.legacy.entry(home).or_default();
+            let mut drawn = Drawn { id, step, home, streams: &mut self.streams, arrows: &mut arrows };
+            let Ok(()) = before(standing, &mut drawn);
+            after(standing, &mut drawn);
         }
         self.draw(step, &arrows);
         if let What::EventRecord { event, .. } = op.what {

@@ -20,6 +20,7 @@ use crate::graph::{
 use crate::ids::{EventId, GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Access, Act, CaptureMode, Memory, Name, StreamRole, What};
+use crate::order::default_streams::Standing;
 
 impl Checker {
     /// Whether an operation belongs to a capture that is invalid: it is not done, and why was said.
@@ -45,7 +46,7 @@ impl Checker {
     #[cold]
     pub(super) fn enter_while_capturing(&mut self, call: Call<'_>, seat: Seat) -> Step<Seat> {
         let stream = self.time.at(seat);
-        if stream.role == StreamRole::Legacy {
+        if stream.role.standing() == Standing::Barrier {
             let (home, time) = (stream.home, &self.time);
             let checked = self.graphs.captures.check_legacy(|stream| time.is_blocking(stream, home));
             checked.map_err(|error| self.capture_refused(call, error, self.time.at(seat).kept.id))?;

@@ -352,7 +352,7 @@ impl Checker {
         }
     }
 
-    /// As [`check_whole`](Self::check_whole), unless that was asked before.
+    /// As [`check_whole`](Self::check_whole), where no operation asked for it yet.
     fn check_unasked(&mut self, call: Call<'_>, graph: GraphId) {
         if self.graphs.graphs.get(&graph).is_some_and(|made| !made.is_checked) {
             self.check_whole(call, graph);

@@ -15,6 +15,7 @@ use super::ring::Ring;
 use crate::ids::{DeviceId, HostId, Point, ProcessId, Seq, Slot, StreamId};
 use crate::life::Site;
 use crate::op::{Name, Place, StreamRole};
+use crate::order::default_streams::Standing;
 use crate::order::{self, Base, Chain, HomeNumber, Host, Knows, Snapshot, Streams};
 
 pub(super) use crate::order::Seat;
@@ -358,8 +359,7 @@ impl Timeline {
 
     /// Whether work of a stream waits for the legacy stream of a home, and the other way round.
     pub(super) fn is_blocking(&self, id: StreamId, home: usize) -> bool {
-        let blocks = |role| matches!(role, StreamRole::Blocking | StreamRole::PerThread);
-        self.stream(id).is_some_and(|stream| stream.home == home && blocks(stream.role))
+        self.stream(id).is_some_and(|stream| stream.home == home && stream.role.standing() == Standing::Tied)
     }
 
     /// How many chain numbers are in use or waiting to be used again.

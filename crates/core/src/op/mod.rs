@@ -62,6 +62,15 @@ pub enum StreamRole {
     Legacy,
 }
 
+impl From<StreamKind> for StreamRole {
+    fn from(kind: StreamKind) -> Self {
+        match kind {
+            StreamKind::Blocking => StreamRole::Blocking,
+            StreamKind::NonBlocking => StreamRole::NonBlocking,
+        }
+    }
+}
+
 /// How a launch stands to the operation before it on its stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Start {

@@ -6,6 +6,7 @@
 
 mod chain;
 mod clock;
+pub mod default_streams;
 mod host;
 mod knowledge;
 mod slots;

@@ -1,16 +1,12 @@
-//! The streams of a program, and what the default streams put between them.
+//! The streams of a program, and what the default streams put between them: the rule is in `default_streams.rs`.
 //!
-//! A *home* is what one process has of one device: the legacy default stream belongs to it. An operation on the legacy
-//! stream comes after everything in all blocking streams of its home, and their later work after it; non-blocking
-//! streams are exempt; the default stream of a thread is a blocking one; the work of a destroyed stream still counts.
-//! Both sides are settled lazily: a blocking stream notes itself with its first operation after the legacy stream's
-//! last, and that takes the notes.
-//!
-//! Single-owner and pure. The live library follows the same rules behind each stream's own lock (`default_streams.rs`
-//! there). Knows no host thread and no event: what a host knows comes with each call.
+//! Single-owner and pure. The live library does the same behind each stream's own lock (`default_streams.rs` there).
+//! Knows no host thread and no event: what a host knows comes with each call.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
+use super::default_streams::{Ties, after, before};
 use super::{Base, Chain, Host, Slots, Snapshot};
 use crate::op::StreamRole;
 
@@ -125,73 +121,121 @@ impl<T> Streams<T> {
     pub fn enter(&mut self, seat: Seat, base: &Arc<Base>) {
         let Some(Some(stream)) = self.streams.get_mut(seat) else { return };
         stream.chain.hear(base);
-        match stream.role {
-            StreamRole::NonBlocking => {}
-            StreamRole::Legacy => self.enter_legacy(seat),
-            StreamRole::Blocking | StreamRole::PerThread => {
-                let home = &mut self.homes[stream.home];
-                if stream.followed != home.version {
-                    stream.followed = home.version;
-                    if let Some(last) = &home.last {
-                        stream.chain.wait(last);
-                    }
-                }
-                if !stream.is_noted {
-                    stream.is_noted = true;
-                    home.noted.push(seat);
-                }
-            }
-        }
-    }
-
-    /// An operation of the legacy stream comes after every blocking stream with new work.
-    #[cold]
-    fn enter_legacy(&mut self, seat: Seat) {
-        let Some(home) = self.streams[seat].as_ref().map(|legacy| legacy.home) else { return };
-        let home = &mut self.homes[home];
-        home.version += 1;
-        let mut before = std::mem::take(&mut home.noted_ends);
-        for noted in std::mem::take(&mut home.noted) {
-            if let Some(stream) = &mut self.streams[noted] {
-                stream.is_noted = false;
-                before.push(stream.chain.snapshot());
-            }
-        }
-        if let Some(legacy) = &mut self.streams[seat] {
-            for end in &before {
-                legacy.chain.wait(end);
-            }
-        }
+        let standing = stream.role.standing();
+        let Ok(()) = before(standing, &mut Entering { streams: self, seat });
     }
 
     /// What every operation of a stream does last: blocking streams come after the legacy stream's.
     #[inline]
     pub fn leave(&mut self, seat: Seat) {
-        if let Some(Some(stream)) = self.streams.get(seat)
-            && stream.role == StreamRole::Legacy
-        {
-            self.homes[stream.home].last = Some(stream.chain.snapshot());
+        if let Some(Some(stream)) = self.streams.get(seat) {
+            after(stream.role.standing(), &mut Entering { streams: self, seat });
         }
     }
 
-    /// What has completed once a stream has: its own work, and what the default streams put before its end.
+    /// What has completed once a stream has: its own work, and what its next operation would come after.
     pub fn ends(&self, seat: Seat) -> Vec<Snapshot> {
         let Some(stream) = self.get(seat) else { return Vec::new() };
-        let home = &self.homes[stream.home];
-        let mut ends = match stream.role {
-            StreamRole::NonBlocking => Vec::new(),
-            StreamRole::Blocking | StreamRole::PerThread => home.last.iter().cloned().collect(),
-            StreamRole::Legacy => {
-                let noted = home.noted.iter().filter_map(|seat| self.get(*seat));
-                noted.map(|stream| stream.chain.snapshot()).chain(home.noted_ends.iter().cloned()).collect()
-            }
-        };
-        ends.push(stream.chain.snapshot());
-        ends
+        let mut ends = Ends { streams: self, home: &self.homes[stream.home], ends: Vec::new() };
+        let Ok(()) = before(stream.role.standing(), &mut ends);
+        ends.ends.push(stream.chain.snapshot());
+        ends.ends
     }
 
     /// What every destroyed stream of a home did.
     pub fn ended(&self, home: HomeNumber) -> &Arc<Base> {
         self.homes[home].ended.base()
     }
+}
+
+/// A stream that is about to have an operation. One lives at the seat.
+struct Entering<'s, T> {
+    streams: &'s mut Streams<T>,
+    seat: Seat,
+}
+
+impl<T> Entering<'_, T> {
+    #[inline]
+    fn parts(&mut self) -> Option<(&mut Stream<T>, &mut Home)> {
+        let stream = self.streams.streams.get_mut(self.seat)?.as_mut()?;
+        let home = &mut self.streams.homes[stream.home];
+        Some((stream, home))
+    }
+}
+
+impl<T> Ties for Entering<'_, T> {
+    type Refused = Infallible;
+
+    #[inline]
+    fn follow(&mut self) -> Result<(), Infallible> {
+        if let Some((stream, home)) = self.parts()
+            && stream.followed != home.version
+        {
+            stream.followed = home.version;
+            if let Some(last) = &home.last {
+                stream.chain.wait(last);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn note(&mut self) {
+        let seat = self.seat;
+        if let Some((stream, home)) = self.parts()
+            && !stream.is_noted
+        {
+            stream.is_noted = true;
+            home.noted.push(seat);
+        }
+    }
+
+    #[cold]
+    fn gather(&mut self) -> Result<(), Infallible> {
+        let Some((_, home)) = self.parts() else { return Ok(()) };
+        home.version += 1;
+        let (mut before, noted) = (std::mem::take(&mut home.noted_ends), std::mem::take(&mut home.noted));
+        for noted in noted {
+            if let Some(stream) = &mut self.streams.streams[noted] {
+                stream.is_noted = false;
+                before.push(stream.chain.snapshot());
+            }
+        }
+        if let Some((legacy, _)) = self.parts() {
+            before.iter().for_each(|end| _ = legacy.chain.wait(end));
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self) {
+        if let Some((stream, home)) = self.parts() {
+            home.last = Some(stream.chain.snapshot());
+        }
+    }
+}
+
+/// A stream whose next operation is only asked about: what it would come after.
+struct Ends<'s, T> {
+    streams: &'s Streams<T>,
+    home: &'s Home,
+    ends: Vec<Snapshot>,
+}
+
+impl<T> Ties for Ends<'_, T> {
+    type Refused = Infallible;
+
+    fn follow(&mut self) -> Result<(), Infallible> {
+        self.ends.extend(self.home.last.iter().cloned());
+        Ok(())
+    }
+
+    fn note(&mut self) {}
+
+    fn gather(&mut self) -> Result<(), Infallible> {
+        let noted = self.home.noted.iter().filter_map(|seat| self.streams.get(*seat));
+        self.ends.extend(noted.map(|stream| stream.chain.snapshot()).chain(self.home.noted_ends.iter().cloned()));
+        Ok(())
+    }
+
+    fn publish(&mut self) {}
 }

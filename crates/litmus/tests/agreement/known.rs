@@ -108,8 +108,8 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     // Memory with addresses in each instance only, of a graph that is not in this one any more, or of no node there.
     (
-        "stream s\ngraph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode c in h: child g\n\
-         node r in h after c: read a\n\
+        "stream s\ngraph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode c in h: child g\nnode r in h after c: \
+         read a\n\
          remove node c in h\nx = instantiate h",
         &["8 graph-refused"],
     ),

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
 use millpond_core::ids::{PoolId, StreamId};
-use millpond_core::op::StreamKind;
+use millpond_core::op::{StreamKind, StreamRole};
 use millpond_core::order::{Chain, Slots};
 use millpond_core::units::{GIB, MIB, Range, round_up};
 use millpond_driver::{
@@ -23,7 +23,6 @@ use crate::clock::progress::Progress;
 use crate::graph::Graphs;
 use crate::names::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig, StreamConfig, check_memory};
 use crate::names::error::{Invalid, Result};
-use crate::names::role::Role;
 use crate::pool::handle::Pool;
 use crate::share::Sharing;
 use crate::state::context::Context;
@@ -152,7 +151,7 @@ impl Device {
             next_alloc: AtomicU32::new(0),
         });
         peers::enter(&context);
-        let legacy = open_stream(&context, Role::Legacy, tied(Tie::Legacy))?;
+        let legacy = open_stream(&context, StreamRole::Legacy, tied(Tie::Legacy))?;
         let default_pool = open_pool(&context, PoolConfig::default(), false)?;
         let current_pool = Mutex::new(default_pool.clone());
         let per_thread = Mutex::default();
@@ -196,12 +195,12 @@ impl Device {
     pub fn stream_with(&self, config: StreamConfig) -> Result<Stream> {
         let tie = if config.kind == StreamKind::Blocking { Tie::Blocking } else { Tie::Free };
         let flags = StreamFlags { tie, priority: config.priority, ..StreamFlags::default() };
-        open_stream(&self.shared.context, Role::Ordinary(config.kind), flags)
+        open_stream(&self.shared.context, config.kind.into(), flags)
     }
 
     /// A stream over one that the driver gets by `open`.
     pub(crate) fn stream_over(&self, kind: StreamKind, keep: Option<Keep>, open: OpenStream<'_>) -> Result<Stream> {
-        let stream = enlist_stream(&self.shared.context, Role::Ordinary(kind), keep, open)?;
+        let stream = enlist_stream(&self.shared.context, kind.into(), keep, open)?;
         stream.shared.share();
         Ok(stream)
     }
@@ -225,7 +224,7 @@ impl Device {
         if let Some(stream) = known {
             return Ok(stream);
         }
-        let stream = open_stream(&self.shared.context, Role::Ordinary(StreamKind::Blocking), tied(Tie::PerThread))?;
+        let stream = open_stream(&self.shared.context, StreamRole::Blocking, tied(Tie::PerThread))?;
         let device = self.shared.downgrade();
         // In a thread that is past the end of its own values nobody would close it: it is the caller's alone.
         let _ = PER_THREAD.try_with(|own| {
@@ -295,7 +294,7 @@ impl Device {
         for shared in live {
             let mut state = shared.state.lock();
             // Looking at the legacy stream ties the others to it: it is let alone while nothing of ours is in it.
-            if shared.role == Role::Legacy && !context.legacy.is_used.load(Ordering::Acquire) {
+            if shared.role == StreamRole::Legacy && !context.legacy.is_used.load(Ordering::Acquire) {
                 continue;
             }
             match state.is_closed {
@@ -353,7 +352,7 @@ impl Device {
 /// What gets a stream from the driver, given its number.
 pub(crate) type OpenStream<'a> = &'a dyn Fn(&Context, StreamId) -> millpond_driver::Result<RawStream>;
 
-fn open_stream(context: &Arc<Context>, role: Role, flags: StreamFlags) -> Result<Stream> {
+fn open_stream(context: &Arc<Context>, role: StreamRole, flags: StreamFlags) -> Result<Stream> {
     enlist_stream(context, role, None, &|context, id| context.driver.open_stream(StreamFlags { label: id.0, ..flags }))
 }
 
@@ -362,7 +361,7 @@ fn tied(tie: Tie) -> StreamFlags {
     StreamFlags { tie, ..StreamFlags::default() }
 }
 
-fn enlist_stream(context: &Arc<Context>, role: Role, keep: Option<Keep>, open: OpenStream<'_>) -> Result<Stream> {
+fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, open: OpenStream<'_>) -> Result<Stream> {
     let id = StreamId(Context::next_number(&context.next_stream, "streams")?);
     let raw = open(context, id)?;
     let base = context.hosts.base();

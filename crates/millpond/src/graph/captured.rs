@@ -7,14 +7,13 @@ use std::sync::atomic::Ordering;
 use millpond_core::check::{Act, Place, Use};
 use millpond_core::graph::{GraphAllocId, Memory};
 use millpond_core::ids::{AllocId, Point, Slot};
-use millpond_core::op::StreamKind;
+use millpond_core::order::default_streams::Standing;
 use millpond_core::units::Range;
 use millpond_driver::process;
 
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
-use crate::names::role::Role;
 use crate::state::access::Access;
 use crate::state::allocation::{Allocation, Origin, Owned, site};
 use crate::state::buffer::Buffer;
@@ -206,7 +205,7 @@ impl StreamShared {
         }
         process::refuse_forked()?;
         let streams = self.context.streams();
-        let blocking = |id| streams.iter().any(|it| it.id == id && it.role == Role::Ordinary(StreamKind::Blocking));
+        let blocking = |id| streams.iter().any(|it| it.id == id && it.role.standing() == Standing::Tied);
         lock(&self.context.graphs().captures).check_legacy(blocking)
     }
 }

@@ -1,15 +1,6 @@
-//! What a stream is, and what a host asks of it. Plain values.
+//! How a stream that the program makes stands to the default streams, and what a host asks of a stream. Plain values.
 
 pub use millpond_core::op::StreamKind;
-
-/// What a stream is to the default-stream rules.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Role {
-    /// Made by the program.
-    Ordinary(StreamKind),
-    /// The legacy default stream.
-    Legacy,
-}
 
 /// What a host asks of a stream.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Weak};
 
-use millpond_core::order::Numbers;
+use millpond_core::order::{Base, Numbers};
 use millpond_driver::{Driver, process};
 
 use crate::clock::hosts::{Knowledge, Told};
@@ -160,12 +160,12 @@ impl Context {
         is_news
     }
 
-    /// Where threads are apart a stream is told all that its thread knows: who submits to it later may not know it.
+    /// Where threads are apart a stream learns all that its thread knows: who submits to it later may not know it.
     #[cold]
     pub(crate) fn learn_beside(&self) {
         for (other, base) in self.hosts.knowledge.beside() {
             meet([&self.hosts.knowledge, &other]);
-            self.hosts.join(&Told { base, traced: None });
+            self.learn_base(base);
         }
     }
 
@@ -174,8 +174,12 @@ impl Context {
     pub(crate) fn learn_all(&self) {
         self.learn_abroad();
         for other in others(self) {
-            self.hosts.join(&Told { base: other.hosts.base(), traced: None });
+            self.learn_base(other.hosts.base());
         }
+    }
+
+    fn learn_base(&self, base: Arc<Base>) {
+        self.hosts.join(&Told { base, traced: None });
     }
 
     /// Refuses two devices that can have nothing to do with each other.

@@ -8,13 +8,13 @@ use std::sync::{Arc, Weak};
 
 use millpond_core::graph::NodeId;
 use millpond_core::ids::{Seq, Slot, StreamId};
+use millpond_core::op::StreamRole;
 use millpond_core::order::Chain;
 use millpond_core::pool::Shelf;
 use millpond_driver::RawStream;
 use smallvec::SmallVec;
 
 use crate::clock::progress::Progress;
-use crate::names::role::Role;
 use crate::state::allocation::Allocation;
 use crate::state::context::Context;
 use crate::state::in_flight::Seat;
@@ -69,7 +69,7 @@ pub(crate) struct StreamShared {
     pub(crate) raw: RawStream,
     /// Where it is among the device's work in flight.
     pub(crate) seat: Seat,
-    pub(crate) role: Role,
+    pub(crate) role: StreamRole,
     pub(crate) submitters: Submitters,
     pub(crate) context: Arc<Context>,
     pub(crate) progress: Arc<Progress>,

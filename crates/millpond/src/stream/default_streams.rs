@@ -1,19 +1,20 @@
-//! The legacy default stream and the streams that are ordered with it.
+//! The legacy default stream and the streams that are ordered with it, live: what core's rule
+//! (`core/order/default_streams.rs`) asks for is done behind each stream's own lock, for the order and for the device.
 //!
-//! An operation on the legacy stream comes after everything in all blocking streams, and their later work after it.
-//! Both sides are settled lazily: a blocking stream notes itself when it knows everything, the legacy stream takes
-//! the notes; its end is published with a new epoch, so that others learn of it with their next operation. Locks: the
+//! A blocking stream notes itself with its first operation after the legacy stream's last, the legacy stream takes the
+//! notes; its end is published with a new epoch, so that others learn of it with their next operation. Locks: the
 //! legacy stream's state may be held while another stream's is taken, never the other way round.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millpond_core::order::Snapshot;
+use millpond_core::order::default_streams::Ties;
 use millpond_driver::{Driver, RawMark};
 
 use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
-use crate::names::error::Result;
+use crate::names::error::{Error, Result};
 use crate::state::context::Context;
 use crate::state::stream::{State, StreamShared};
 use crate::sync::locks::lock;
@@ -53,43 +54,10 @@ impl StreamShared {
         Ok(())
     }
 
-    /// A blocking stream comes after the legacy stream's last operation, and notes that it has work for its next.
-    pub(crate) fn follow_legacy(&self, state: &mut State) -> Result<()> {
-        let legacy = &self.context.legacy;
-        if legacy.is_used.load(Ordering::Acquire)
-            && let Some((snapshot, progress)) = &*lock(&legacy.last)
-        {
-            self.wait_for_chain(state, snapshot, progress)?;
-        }
-        if !std::mem::replace(&mut state.is_noted, true) {
-            legacy.note(self.me.clone());
-        }
-        Ok(())
-    }
-
-    /// The legacy stream comes after all work of the blocking streams.
-    pub(crate) fn gather_blocking(&self, state: &mut State) -> Result<()> {
-        let legacy = &self.context.legacy;
-        let blocking = std::mem::take(&mut lock(&legacy.noted).blocking);
-        for (i, stream) in blocking.iter().enumerate() {
-            if let Err(error) = stream.upgrade().map_or(Ok(()), |stream| self.gather_one(state, &stream)) {
-                lock(&legacy.noted).blocking.extend_from_slice(&blocking[i..]);
-                return Err(error);
-            }
-        }
-        // After the loop: a stream that it found closed has its end in `ended` once this succeeds, also where the
-        // driver refused to mark that end before.
-        self.context.close_rest()?;
-        let mut noted = lock(&legacy.noted);
-        // From here on this chain knows of them itself.
-        if let Some(over) = noted.over.take() {
-            state.chain.hear(over.base());
-        }
-        while let Some((snapshot, mark)) = noted.ended.last() {
-            self.wait_for(state, snapshot, mark.raw)?;
-            noted.ended.pop();
-        }
-        Ok(())
+    /// What the rule of the default streams asks of this stream.
+    #[inline]
+    pub(crate) fn ties<'s>(&'s self, state: &'s mut State) -> Tied<'s> {
+        Tied { stream: self, state }
     }
 
     fn gather_one(&self, state: &mut State, stream: &StreamShared) -> Result<()> {
@@ -105,13 +73,64 @@ impl StreamShared {
         other.epoch = 0;
         Ok(())
     }
+}
 
-    /// The legacy stream has new work: blocking streams wait for it before their next.
+/// A stream under its lock: see [`StreamShared::ties`].
+pub(crate) struct Tied<'s> {
+    stream: &'s StreamShared,
+    state: &'s mut State,
+}
+
+impl Ties for Tied<'_> {
+    type Refused = Error;
+
+    fn follow(&mut self) -> Result<()> {
+        let legacy = &self.stream.context.legacy;
+        if legacy.is_used.load(Ordering::Acquire)
+            && let Some((snapshot, progress)) = &*lock(&legacy.last)
+        {
+            self.stream.wait_for_chain(self.state, snapshot, progress)?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self) {
+        if !std::mem::replace(&mut self.state.is_noted, true) {
+            self.stream.context.legacy.note(self.stream.me.clone());
+        }
+    }
+
+    fn gather(&mut self) -> Result<()> {
+        let Self { stream, state } = self;
+        stream.refuse_implicit()?;
+        let legacy = &stream.context.legacy;
+        let blocking = std::mem::take(&mut lock(&legacy.noted).blocking);
+        for (i, other) in blocking.iter().enumerate() {
+            if let Err(error) = other.upgrade().map_or(Ok(()), |other| stream.gather_one(state, &other)) {
+                lock(&legacy.noted).blocking.extend_from_slice(&blocking[i..]);
+                return Err(error);
+            }
+        }
+        // After the loop: a stream that it found closed has its end in `ended` once this succeeds, also where the
+        // driver refused to mark that end before.
+        stream.context.close_rest()?;
+        let mut noted = lock(&legacy.noted);
+        // From here on this chain knows of them itself.
+        if let Some(over) = noted.over.take() {
+            state.chain.hear(over.base());
+        }
+        while let Some((snapshot, mark)) = noted.ended.last() {
+            stream.wait_for(state, snapshot, mark.raw)?;
+            noted.ended.pop();
+        }
+        Ok(())
+    }
+
     #[cold]
-    pub(crate) fn publish_legacy(&self, state: &mut State) {
-        let legacy = &self.context.legacy;
-        *lock(&legacy.last) = Some((state.chain.snapshot(), Arc::clone(&self.progress)));
+    fn publish(&mut self) {
+        let (legacy, last) = (&self.stream.context.legacy, self.state.chain.snapshot());
+        *lock(&legacy.last) = Some((last, Arc::clone(&self.stream.progress)));
         legacy.is_used.store(true, Ordering::Release);
-        self.context.hosts.advance();
+        self.stream.context.hosts.advance();
     }
 }

@@ -9,11 +9,12 @@ use std::sync::atomic::Ordering;
 
 use millpond_core::check::Place;
 use millpond_core::ids::StreamId;
+use millpond_core::order::default_streams::{Standing, after, before};
 use millpond_driver::{Driver, process};
 use smallvec::SmallVec;
 
 use crate::names::error::{CaptureError, Invalid, Result};
-use crate::names::role::{Ask, Role, StreamKind};
+use crate::names::role::Ask;
 use crate::state::in_flight::Unclosed;
 use crate::state::stream::{Keep, Mode, State, StreamShared};
 use crate::stream::event::{At, Event};
@@ -68,9 +69,7 @@ impl StreamShared {
     #[inline]
     pub(crate) fn leave(&self, state: &mut State) {
         self.progress.publish(state.chain.seq());
-        if self.role == Role::Legacy {
-            self.publish_legacy(state);
-        }
+        after(self.role.standing(), &mut self.ties(state));
     }
 
     /// As [`leave`](Self::leave), where the program submits the work of the last point only now: before the stream's
@@ -78,23 +77,21 @@ impl StreamShared {
     #[cold]
     pub(crate) fn leave_declared(&self, state: &mut State) {
         self.progress.publish(state.chain.seq() - 1);
-        if self.role == Role::Legacy {
-            self.publish_legacy(state);
-        }
+        after(self.role.standing(), &mut self.ties(state));
     }
 
     /// The program has the stream's handle from now on, and submits to it as well.
     pub(crate) fn share(&self) {
         self.submitters.is_shared.store(true, Ordering::Release);
         self.progress.share();
-        if self.role == Role::Legacy {
+        if self.role.standing() == Standing::Barrier {
             self.context.legacy.is_shared.store(true, Ordering::Release);
         }
     }
 
     /// Whether work that only the program knows may be in it: its own, or the legacy default stream's, which ties it.
     pub(crate) fn is_shared(&self) -> bool {
-        let is_tied = self.role == Role::Ordinary(StreamKind::Blocking);
+        let is_tied = self.role.standing() == Standing::Tied;
         self.submitters.are_shared() || (is_tied && self.context.legacy.is_shared.load(Ordering::Acquire))
     }
 
@@ -103,7 +100,7 @@ impl StreamShared {
     fn learn(&self, state: &mut State) -> Result<Mode> {
         let epoch = self.context.hosts.epoch();
         let mode = self.look(state, true)?;
-        if mode == Mode::Live && self.role != Role::Legacy && !self.context.hosts.are_separate() {
+        if mode == Mode::Live && self.role.standing() != Standing::Barrier && !self.context.hosts.are_separate() {
             state.epoch = epoch;
         }
         Ok(mode)
@@ -128,14 +125,7 @@ impl StreamShared {
             }
             self.context.hosts.tell(&mut state.chain);
         }
-        match self.role {
-            Role::Legacy => {
-                self.refuse_implicit()?;
-                self.gather_blocking(state)?;
-            }
-            Role::Ordinary(StreamKind::Blocking) => self.follow_legacy(state)?,
-            Role::Ordinary(StreamKind::NonBlocking) => {}
-        }
+        before(self.role.standing(), &mut self.ties(state))?;
         Ok(Mode::Live)
     }
 
@@ -168,7 +158,8 @@ impl StreamShared {
             snapshot: self.last_end(&mut state),
             is_noted: std::mem::take(&mut state.is_noted),
             // Marking the legacy stream ties the others to it: nothing of ours is in it before it is used.
-            needs_mark: self.role != Role::Legacy || self.context.legacy.is_used.load(Ordering::Acquire),
+            needs_mark: self.role.standing() != Standing::Barrier
+                || self.context.legacy.is_used.load(Ordering::Acquire),
             keep,
         });
         lock(&self.context.slots).close(state.chain.last());

@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
 use crate::names::config::HostThreads;
-use crate::names::role::{Ask, Role, StreamKind};
+use crate::names::role::Ask;
 use crate::names::trace_file::{Shared, Trace};
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
@@ -196,12 +196,7 @@ impl Tracer {
     // Streams and events.
 
     #[cold]
-    pub(crate) fn stream(&self, stream: StreamId, role: Role) {
-        let role = match role {
-            Role::Legacy => StreamRole::Legacy,
-            Role::Ordinary(StreamKind::Blocking) => StreamRole::Blocking,
-            Role::Ordinary(StreamKind::NonBlocking) => StreamRole::NonBlocking,
-        };
+    pub(crate) fn stream(&self, stream: StreamId, role: StreamRole) {
         let (stream, device) = (self.stream_id(stream), DeviceId(self.device));
         self.push(Place::Unknown, What::StreamCreate { stream, role, device });
     }

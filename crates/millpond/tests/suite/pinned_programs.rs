@@ -1,10 +1,11 @@
 //! Random programs of copies with pinned memory: what is refused has not happened, and what is not is as if all had run
 //! in the order of the program. Whoever lets the host at memory that a copy still uses is found out by the bytes.
 
+use fastrand::Rng;
 use millpond::check::Kind;
 use millpond::{Buffer, Error, Event, PinnedBuffer, Stream};
 
-use crate::common::{Random, Subject, kind_of, on_devices_with_memory, order};
+use crate::common::{Subject, kind_of, on_devices_with_memory, order};
 
 /// Large enough that a copy takes a while.
 const LEN: usize = 40_000;
@@ -19,7 +20,7 @@ struct Modelled<B> {
 
 struct Program<'a> {
     on: &'a Subject,
-    random: Random,
+    random: Rng,
     streams: [Stream; 3],
     device: Vec<Modelled<Buffer<u32>>>,
     host: Vec<Modelled<PinnedBuffer<u32>>>,
@@ -44,13 +45,13 @@ fn fresh(on: &Subject, value: u32) -> Modelled<PinnedBuffer<u32>> {
 impl Program<'_> {
     fn copy(&mut self) {
         let Self { random, streams, device, host, counts, .. } = self;
-        let stream = &streams[random.below(3) as usize];
-        let device = &mut device[random.below(2) as usize];
-        let host = &mut host[random.below(2) as usize];
-        let (here, there) = (random.below(4) as usize, random.below(4) as usize);
+        let stream = &streams[random.usize(..3)];
+        let device = &mut device[random.usize(..2)];
+        let host = &mut host[random.usize(..2)];
+        let (here, there) = (random.usize(..4), random.usize(..4));
         let x = device.buffer.slice(here * PART..(here + 1) * PART).unwrap();
         let part = there * PART..(there + 1) * PART;
-        if random.chance(50) {
+        if random.u64(..100) < 50 {
             let to_host = stream.copy_to_pinned(x.read(), host.buffer.write().slice(part).unwrap());
             if done(counts, to_host) {
                 host.parts[there] = device.parts[here];
@@ -62,13 +63,13 @@ impl Program<'_> {
 
     fn look(&mut self) {
         let Self { random, host, counts, .. } = self;
-        let host = &mut host[random.below(2) as usize];
+        let host = &mut host[random.usize(..2)];
         let is_right = |(part, value): (&[u32], &u32)| part.iter().all(|it| it == value);
         let looked = host.buffer.as_slice().map(|all| {
             assert!(all.chunks(PART).zip(&host.parts).all(is_right), "{:?}", host.parts);
         });
         done(counts, looked);
-        let value = random.next() as u32;
+        let value = random.u32(..);
         let written = host.buffer.as_mut_slice().map(|all| all.fill(value));
         if done(counts, written) {
             host.parts = [value; 4];
@@ -76,23 +77,23 @@ impl Program<'_> {
     }
 
     fn step(&mut self) {
-        match self.random.below(100) {
+        match self.random.u64(..100) {
             0..45 => self.copy(),
             45..70 => self.look(),
             70..78 => {
-                let (one, other) = (self.random.below(3) as usize, self.random.below(3) as usize);
+                let (one, other) = (self.random.usize(..3), self.random.usize(..3));
                 order(&self.streams[one], &self.streams[other]);
             }
-            78..84 => self.events.push(self.streams[self.random.below(3) as usize].record().unwrap()),
+            78..84 => self.events.push(self.streams[self.random.usize(..3)].record().unwrap()),
             84..90 if !self.events.is_empty() => {
-                let at = self.random.below(self.events.len() as u64) as usize;
+                let at = self.random.usize(..self.events.len());
                 self.events.swap_remove(at).synchronize().unwrap();
             }
-            90..94 => _ = self.streams[self.random.below(3) as usize].is_idle().unwrap(),
+            90..94 => _ = self.streams[self.random.usize(..3)].is_idle().unwrap(),
             94..98 => {
                 // Its memory serves again, once its copies have completed.
-                let at = self.random.below(2) as usize;
-                let value = self.random.next() as u32;
+                let at = self.random.usize(..2);
+                let value = self.random.u32(..);
                 self.host[at] = fresh(self.on, value);
             }
             98 => self.on.device.synchronize().unwrap(),
@@ -113,7 +114,7 @@ fn the_host_finds_what_the_order_says() {
             let device: Vec<_> = (0..2).map(make).collect();
             on.device.synchronize().unwrap();
             let host = vec![fresh(on, 1), fresh(on, 2)];
-            let random = Random(seed);
+            let random = Rng::with_seed(seed);
             let mut program = Program { on, random, streams, device, host, events: Vec::new(), counts: [0; 2] };
             (0..STEPS).for_each(|_| program.step());
             on.device.synchronize().unwrap();

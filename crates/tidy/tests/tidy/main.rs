@@ -122,7 +122,7 @@ const PRIVATE_WORDS: &[(&str, &str, usize)] = &[
     ("hear", "synchronise with, learn", 31),
     ("hears", "synchronises with, learns", 7),
     ("heard", "learned", 16),
-    ("told", "synchronised, informed", 51),
+    ("told", "synchronised, informed", 49),
     ("nobody", "no thread, no stream, no process", 16),
     ("somebody", "a thread, a stream, another process", 0),
     ("everybody", "all streams, all threads", 0),
