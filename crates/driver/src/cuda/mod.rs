@@ -15,6 +15,7 @@
 //! | `graphs` | graphs of the device |
 //! | `uploads` | host bytes that copies in flight read |
 //! | `slots` | numbered places, found without a lock |
+//! | [`own_pool`] | CUDA's own pool, for measurements beside Millpond's |
 //! | [`survey`] | what CUDA there is on this machine |
 
 pub mod abi;
@@ -26,6 +27,7 @@ mod gpu;
 mod graphs;
 mod marks;
 mod memory;
+pub mod own_pool;
 mod slots;
 mod streams;
 pub mod survey;
