@@ -35,6 +35,8 @@ pub enum Command {
     /// Recordings may be Millpond's JSON lines, PyTorch memory snapshots (_dump_snapshot), logs of RAPIDS Memory
     /// Manager, operation traces (`millpond record`, MILLPOND_TRACE), or lines of `a <id> <bytes>` and `f <id>`; each
     /// may be gzipped. The content decides, not the name.
+    ///
+    /// Two recordings are compared: one table of both, with the ratio of each figure. Of more, a line each comes last.
     Replay(Replay),
 
     /// Place buffers whose lifetimes are known: offsets within a capacity, or the smallest capacity found
@@ -127,7 +129,8 @@ pub struct Replay {
 
     /// Print one JSON object and nothing else
     ///
-    /// For one recording its figures; for several an object with `files` (an array of such objects) and `totals`.
+    /// For one recording its figures; for several an object with `files` (an array of such objects) and `totals`, and
+    /// for two also `comparison`, the ratios of the second to the first.
     #[arg(long)]
     pub json: bool,
 
@@ -155,6 +158,7 @@ const EXAMPLES: &str = "\
 Examples:
   millpond replay traces/gpt2_train.jsonl.gz
   millpond replay snapshot.pickle --repeat 20 --slack 0.01
+  millpond replay before.pickle after.pickle
   millpond replay traces/*.gz --json | jq '.files[] | [.name, .ratio]'
 
 Exit status: 0 all is well, 1 a touched byte changed or the device could not serve, 2 bad input.";

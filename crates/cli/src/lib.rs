@@ -36,6 +36,8 @@ pub mod recorded;
 #[cfg(feature = "command")]
 pub mod replay;
 pub mod source;
+#[cfg(feature = "command")]
+mod text_table;
 pub mod view;
 
 #[cfg(feature = "command")]
