@@ -1,5 +1,7 @@
 //! What the command understands: its arguments, their help, and the values in them.
 
+mod bench;
+mod plan;
 mod unchanged;
 
 use std::ffi::OsString;
@@ -11,6 +13,8 @@ use millpond::config::{ReusePolicy, Slack};
 use millpond_core::check::Settings;
 use millpond_core::units::{GIB, KIB, MIB, TIB};
 
+pub use bench::Bench;
+pub use plan::Plan;
 pub use unchanged::{Record, Run};
 
 /// Stream-ordered GPU memory: serve recorded programs and see what they need.
@@ -78,6 +82,14 @@ pub enum Command {
     /// `millpond replay` reads is drawn at the addresses where a pool served it, snapshots of PyTorch with their
     /// frames. It is one file that asks nothing of the network (docs/view.md).
     View(View),
+
+    /// Measure what memory costs on this machine, beside mimalloc and CUDA's own pool
+    ///
+    /// Allocations with their frees (on one stream, on another one, on several threads), launch checks, and operations
+    /// that the checker judges in a second. Each figure is taken in rounds in which all that are compared take turns;
+    /// shown are median, lowest and highest. What the host does is measured on the sim device, which does nothing.
+    /// Where a CUDA device is, Millpond and CUDA's own pool serve its memory in turn (docs/bench.md).
+    Bench(Bench),
 
     /// List the devices of this machine, and what is missing for what
     ///
@@ -191,49 +203,6 @@ pub struct Pool {
     #[arg(long = "no-internal-dependencies", action = ArgAction::SetFalse)]
     pub internal_dependencies: bool,
 }
-
-/// The arguments of `millpond plan`.
-#[derive(clap::Args, Debug)]
-#[command(after_long_help = PLAN_EXAMPLES)]
-pub struct Plan {
-    /// The table of lifetimes; it may be gzipped; `-` is standard input
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-
-    /// Bytes that have to suffice, such as 1048576 or 64MiB; without it, the smallest capacity found counts
-    #[arg(long, value_name = "BYTES", value_parser = parse_capacity)]
-    pub capacity: Option<u64>,
-
-    /// Where the table with offsets goes
-    ///
-    /// Without it the table goes to standard output and the report to standard error; with --json there is none.
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-
-    /// Draw the plan: steps to the right, bytes upwards
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
-
-    /// How long to search at most
-    #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = parse_seconds, conflicts_with = "quick")]
-    pub seconds: f64,
-
-    /// First fit only, no search
-    #[arg(long)]
-    pub quick: bool,
-
-    /// Print one JSON object, with the offsets in it, and nothing else
-    #[arg(long)]
-    pub json: bool,
-}
-
-const PLAN_EXAMPLES: &str = "\
-Examples:
-  millpond plan instances/quilt.csv --capacity 1MiB -o offsets.csv --svg plan.svg
-  millpond plan lifetimes.csv --seconds 5 > offsets.csv
-  millpond plan lifetimes.csv --json | jq '[.capacity_bytes, .bound_bytes]'
-
-Exit status: 0 all is well, 1 the capacity was not reached, 2 bad input.";
 
 /// The arguments of `millpond check`.
 #[derive(clap::Args, Debug)]

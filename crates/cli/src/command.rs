@@ -7,7 +7,7 @@ use clap::Parser;
 
 use crate::args::{Args, Command};
 use crate::replay::Open;
-use crate::{Status, attach, check, devices, manual, plan, replay, view};
+use crate::{Status, attach, bench, check, devices, manual, plan, replay, view};
 
 /// Runs the command. Colours are written as terminal codes: `out` and `err` leave them out where they do not belong.
 ///
@@ -32,6 +32,7 @@ pub fn run(
         }
     };
     match &args.command {
+        Command::Bench(it) => bench::run(it, out, err),
         Command::Replay(replay) => replay::run(replay, open, out, err),
         Command::Check(check) if !check.program.is_empty() => {
             let wish = attach::Wish::Check { races: check.all_races, deep: check.deep };

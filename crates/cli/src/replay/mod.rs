@@ -7,7 +7,6 @@ mod all;
 mod compare;
 mod passes;
 mod picture;
-mod progress;
 mod report;
 mod server;
 
@@ -17,6 +16,7 @@ use std::path::Path;
 use millpond_core::trace::Program;
 
 use crate::args::{DeviceKind, Replay};
+use crate::progress::Progress;
 use crate::recorded::{Place, Recorded, Refusal};
 use crate::source;
 use crate::{Status, complain};
@@ -134,7 +134,7 @@ fn serve(args: &Replay, open: Open<'_>, file: &Path, recorded: &Recorded) -> Res
         seed: args.seed,
     };
     let mut server = open(&setup).map_err(|error| format!("the {} device: {error}", args.device.name()))?;
-    let mut progress = progress::Progress::new(program.name(), program.events().len() as u64 * u64::from(args.repeat));
+    let mut progress = Progress::new(program.name(), program.events().len() as u64 * u64::from(args.repeat));
     let served = passes::serve(program, &mut *server, args.repeat, &mut |events| progress.advance(events));
     progress.finish();
     let run = served.map_err(|failure| failure.to_string())?;
