@@ -7,7 +7,7 @@ mod unchanged;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, ColorChoice, Parser, Subcommand, ValueEnum};
 use millpond::PoolConfig;
 use millpond::config::{ReusePolicy, Slack};
 use millpond_core::check::Settings;
@@ -25,6 +25,12 @@ pub struct Args {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+
+    /// Whether output has colours
+    ///
+    /// `auto`: where it goes to a terminal, unless NO_COLOR is set; CLICOLOR_FORCE=1 has them everywhere.
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = ColorChoice::Auto)]
+    pub color: ColorChoice,
 }
 
 /// What the command can do.
