@@ -1,16 +1,20 @@
 //! What the command understands: its arguments, their help, and the values in them.
 
+mod bench;
+mod plan;
 mod unchanged;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, ColorChoice, Parser, Subcommand, ValueEnum};
 use millpond::PoolConfig;
 use millpond::config::{ReusePolicy, Slack};
 use millpond_core::check::Settings;
 use millpond_core::units::{GIB, KIB, MIB, TIB};
 
+pub use bench::Bench;
+pub use plan::Plan;
 pub use unchanged::{Record, Run};
 
 /// Stream-ordered GPU memory: serve recorded programs and see what they need.
@@ -21,6 +25,12 @@ pub struct Args {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+
+    /// Whether output has colours
+    ///
+    /// `auto`: where it goes to a terminal, unless NO_COLOR is set; CLICOLOR_FORCE=1 has them everywhere.
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = ColorChoice::Auto)]
+    pub color: ColorChoice,
 }
 
 /// What the command can do.
@@ -35,6 +45,8 @@ pub enum Command {
     /// Recordings may be Millpond's JSON lines, PyTorch memory snapshots (_dump_snapshot), logs of RAPIDS Memory
     /// Manager, operation traces (`millpond record`, MILLPOND_TRACE), or lines of `a <id> <bytes>` and `f <id>`; each
     /// may be gzipped. The content decides, not the name.
+    ///
+    /// Two recordings are compared: one table of both, with the ratio of each figure. Of more, a line each comes last.
     Replay(Replay),
 
     /// Place buffers whose lifetimes are known: offsets within a capacity, or the smallest capacity found
@@ -76,6 +88,14 @@ pub enum Command {
     /// `millpond replay` reads is drawn at the addresses where a pool served it, snapshots of PyTorch with their
     /// frames. It is one file that asks nothing of the network (docs/view.md).
     View(View),
+
+    /// Measure what memory costs on this machine, beside mimalloc and CUDA's own pool
+    ///
+    /// Allocations with their frees (on one stream, on another one, on several threads), launch checks, and operations
+    /// that the checker judges in a second. Each figure is taken in rounds in which all that are compared take turns;
+    /// shown are median, lowest and highest. What the host does is measured on the sim device, which does nothing.
+    /// Where a CUDA device is, Millpond and CUDA's own pool serve its memory in turn (docs/bench.md).
+    Bench(Bench),
 
     /// List the devices of this machine, and what is missing for what
     ///
@@ -127,7 +147,8 @@ pub struct Replay {
 
     /// Print one JSON object and nothing else
     ///
-    /// For one recording its figures; for several an object with `files` (an array of such objects) and `totals`.
+    /// For one recording its figures; for several an object with `files` (an array of such objects) and `totals`, and
+    /// for two also `comparison`, the ratios of the second to the first.
     #[arg(long)]
     pub json: bool,
 
@@ -155,6 +176,7 @@ const EXAMPLES: &str = "\
 Examples:
   millpond replay traces/gpt2_train.jsonl.gz
   millpond replay snapshot.pickle --repeat 20 --slack 0.01
+  millpond replay before.pickle after.pickle
   millpond replay traces/*.gz --json | jq '.files[] | [.name, .ratio]'
 
 Exit status: 0 all is well, 1 a touched byte changed or the device could not serve, 2 bad input.";
@@ -187,49 +209,6 @@ pub struct Pool {
     #[arg(long = "no-internal-dependencies", action = ArgAction::SetFalse)]
     pub internal_dependencies: bool,
 }
-
-/// The arguments of `millpond plan`.
-#[derive(clap::Args, Debug)]
-#[command(after_long_help = PLAN_EXAMPLES)]
-pub struct Plan {
-    /// The table of lifetimes; it may be gzipped; `-` is standard input
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-
-    /// Bytes that have to suffice, such as 1048576 or 64MiB; without it, the smallest capacity found counts
-    #[arg(long, value_name = "BYTES", value_parser = parse_capacity)]
-    pub capacity: Option<u64>,
-
-    /// Where the table with offsets goes
-    ///
-    /// Without it the table goes to standard output and the report to standard error; with --json there is none.
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-
-    /// Draw the plan: steps to the right, bytes upwards
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
-
-    /// How long to search at most
-    #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = parse_seconds, conflicts_with = "quick")]
-    pub seconds: f64,
-
-    /// First fit only, no search
-    #[arg(long)]
-    pub quick: bool,
-
-    /// Print one JSON object, with the offsets in it, and nothing else
-    #[arg(long)]
-    pub json: bool,
-}
-
-const PLAN_EXAMPLES: &str = "\
-Examples:
-  millpond plan instances/quilt.csv --capacity 1MiB -o offsets.csv --svg plan.svg
-  millpond plan lifetimes.csv --seconds 5 > offsets.csv
-  millpond plan lifetimes.csv --json | jq '[.capacity_bytes, .bound_bytes]'
-
-Exit status: 0 all is well, 1 the capacity was not reached, 2 bad input.";
 
 /// The arguments of `millpond check`.
 #[derive(clap::Args, Debug)]

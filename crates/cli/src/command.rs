@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use clap::Parser;
+use clap::{ColorChoice, Parser, ValueEnum};
 
 use crate::args::{Args, Command};
 use crate::replay::Open;
-use crate::{Status, attach, check, devices, manual, plan, replay, view};
+use crate::{Status, attach, bench, check, devices, manual, plan, replay, view};
 
 /// Runs the command. Colours are written as terminal codes: `out` and `err` leave them out where they do not belong.
+/// Those of `anstream` that are made at the first write do as `--color` says.
 ///
 /// # Errors
 /// Where `out` or `err` cannot be written.
@@ -19,9 +20,11 @@ pub fn run(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<Status> {
-    let args = match Args::try_parse_from(args) {
+    let words: Vec<OsString> = args.into_iter().collect();
+    let args = match Args::try_parse_from(&words) {
         Ok(args) => args,
         Err(error) => {
+            colour(color_of(&words));
             let text = error.render();
             if error.use_stderr() {
                 write!(err, "{}", text.ansi())?;
@@ -31,7 +34,9 @@ pub fn run(
             return Ok(Status::Fine);
         }
     };
+    colour(args.color);
     match &args.command {
+        Command::Bench(it) => bench::run(it, out, err),
         Command::Replay(replay) => replay::run(replay, open, out, err),
         Command::Check(check) if !check.program.is_empty() => {
             let wish = attach::Wish::Check { races: check.all_races, deep: check.deep };
@@ -51,5 +56,40 @@ pub fn run(
         Command::Devices(devices) => devices::run(devices, out),
         Command::Completions { shell } => manual::completions(*shell, out),
         Command::Man { subcommand } => manual::page(subcommand.as_deref(), out, err),
+    }
+}
+
+/// What streams that are made from now on do with colours.
+fn colour(choice: ColorChoice) {
+    let choice = match choice {
+        ColorChoice::Auto => anstream::ColorChoice::Auto,
+        ColorChoice::Always => anstream::ColorChoice::Always,
+        ColorChoice::Never => anstream::ColorChoice::Never,
+    };
+    choice.write_global();
+}
+
+/// What `--color` says among words that are help, or wrong: for the text that says so.
+fn color_of(words: &[OsString]) -> ColorChoice {
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).take_while(|word| word != "--").collect();
+    let given = words.iter().enumerate().filter_map(|(at, word)| match word.strip_prefix("--color")? {
+        "" => words.get(at + 1).map(|next| &**next),
+        value => value.strip_prefix('='),
+    });
+    given.filter_map(|value| ColorChoice::from_str(value, false).ok()).next_back().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_colours_of_wrong_words_are_as_asked() {
+        let of = |words: &[&str]| color_of(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(of(&["millpond", "chekc", "--color", "never"]), ColorChoice::Never);
+        assert_eq!(of(&["millpond", "--color=always", "chekc"]), ColorChoice::Always);
+        assert_eq!(of(&["millpond", "--color"]), ColorChoice::Auto);
+        assert_eq!(of(&["millpond", "--color=blue", "--colors=never"]), ColorChoice::Auto);
+        assert_eq!(of(&["millpond", "check", "--", "ls", "--color=never"]), ColorChoice::Auto);
     }
 }

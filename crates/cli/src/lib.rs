@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`args`] | what the command understands |
 //! | [`attach`] | `millpond record`, `check`, `run -- PROGRAM`: any CUDA program, unchanged |
+//! | [`bench`](mod@bench) | `millpond bench`: this machine's figures |
 //! | [`check`] | `millpond check`: is the order of a program right |
 //! | [`devices`] | `millpond devices`: what this machine has |
 //! | [`plan`] | `millpond plan`: places known lifetimes |
@@ -12,13 +13,16 @@
 //! | [`view`] | `millpond view`: draws them as a page |
 //!
 //! Without the feature `command` only [`recorded`] and [`view::litmus_page`] are here, which need no device.
-#![forbid(unsafe_code)]
+// Not forbidden: `bench` calls an allocator of host memory.
+#![deny(unsafe_code)]
 #![cfg_attr(not(feature = "command"), allow(dead_code))]
 
 #[cfg(feature = "command")]
 pub mod args;
 #[cfg(feature = "command")]
 pub mod attach;
+#[cfg(feature = "command")]
+pub mod bench;
 #[cfg(feature = "command")]
 pub mod check;
 #[cfg(feature = "command")]
@@ -32,10 +36,14 @@ mod manual;
 mod output;
 #[cfg(feature = "command")]
 pub mod plan;
+#[cfg(feature = "command")]
+mod progress;
 pub mod recorded;
 #[cfg(feature = "command")]
 pub mod replay;
 pub mod source;
+#[cfg(feature = "command")]
+mod text_table;
 pub mod view;
 
 #[cfg(feature = "command")]

@@ -11,7 +11,7 @@ use millpond_cli::Status;
 use open_end::OpenEnd;
 
 fn main() -> ExitCode {
-    let (mut out, mut err) = (OpenEnd::new(anstream::stdout()), OpenEnd::new(anstream::stderr()));
+    let (mut out, mut err) = (OpenEnd::new(anstream::stdout), OpenEnd::new(anstream::stderr));
     match millpond_cli::run(std::env::args_os(), &serve::open, &mut out, &mut err)
         .and_then(|it| out.flush().map(|()| it))
     {

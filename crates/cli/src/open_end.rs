@@ -5,20 +5,22 @@ use std::io::{self, ErrorKind, Write};
 
 /// Passes everything on until the other end is closed; after that it takes everything and drops it.
 pub(crate) struct OpenEnd<W> {
-    output: W,
+    /// Made at the first write: by then it is known whether colours are wanted.
+    open: fn() -> W,
+    output: Option<W>,
     is_closed: bool,
 }
 
 impl<W> OpenEnd<W> {
-    pub(crate) fn new(output: W) -> Self {
-        Self { output, is_closed: false }
+    pub(crate) fn new(open: fn() -> W) -> Self {
+        Self { open, output: None, is_closed: false }
     }
 
     fn unless_closed<T>(&mut self, act: impl FnOnce(&mut W) -> io::Result<T>, closed: T) -> io::Result<T> {
         if self.is_closed {
             return Ok(closed);
         }
-        match act(&mut self.output) {
+        match act(self.output.get_or_insert_with(self.open)) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
                 self.is_closed = true;
                 Ok(closed)

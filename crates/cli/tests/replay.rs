@@ -174,11 +174,58 @@ fn the_report_shows_both_kinds_of_passes() {
 
 #[test]
 fn several_reports_end_with_a_table() {
-    let (_, out, _) = command(&["replay", &data("ours.jsonl"), &data("rmm.csv"), "--repeat", "1"]);
+    let files = [data("ours.jsonl"), data("rmm.csv"), data("plain.txt.gz")];
+    let (_, out, _) = command(&["replay", &files[0], &files[1], &files[2], "--repeat", "1"]);
     let table = out.rsplit("\n\n").next().unwrap();
     let rows: Vec<_> = table.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
-    assert_eq!(rows, ["events", "small", "rmm"]);
+    assert_eq!(rows, ["events", "small", "rmm", "plain"]);
     assert!(!out.contains("later pass"), "there is only a first pass: {out}");
+}
+
+#[test]
+fn two_recordings_are_side_by_side() {
+    let (small, pickle) = (data("ours.jsonl"), data("one_device_p4.pickle"));
+    let (status, out, err) = command(&["replay", &small, &pickle, "--repeat", "3"]);
+    assert_eq!((status, err.as_str()), (Status::Fine, ""));
+    let table = out.rsplit("\n\n").next().unwrap();
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    let has = |words: &str| lines.iter().any(|line| *line == words.split(' ').collect::<Vec<_>>());
+    assert!(table.starts_with("A  small (") && table.contains("\nB  one_device_p4 ("), "{out}");
+    assert!(has("A first B first B / A A later B later B / A"), "{table}");
+    assert!(has("peak reserved 2.0 MiB 2.0 MiB 1.000 2.0 MiB 2.0 MiB 1.000"), "{table}");
+    assert!(has("create 1 1 1.000 0 0"), "nothing is 0 times something: {table}");
+    let ratio = lines.iter().find(|line| line[0] == "ratio").unwrap();
+    assert_eq!(ratio[1..4], ["1365.333", "1.999", "0.001"], "{table}");
+    assert!(!out.contains("first pass"), "each one's table is in that: {out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 120), "{out}");
+    let (_, out, _) = command(&["replay", &small, &small, "--repeat", "1"]);
+    let words: Vec<&str> = out.split_whitespace().collect();
+    assert!(words.join(" ").contains("A first B first B / A peak requested") && !out.contains("later"), "{out}");
+}
+
+#[test]
+fn two_recordings_as_json_have_ratios() {
+    let it = json(&[&data("ours.jsonl"), &data("one_device_p4.pickle"), "--repeat", "1"]);
+    let (compared, files) = (&it["comparison"], &it["files"]);
+    assert_eq!((&compared["first"], &compared["second"]), (&"small".into(), &"one_device_p4".into()));
+    assert_eq!(compared["peak_reserved_bytes"], 1.0);
+    let bytes = |at: usize| files[at]["peak_requested_bytes"].as_f64().unwrap();
+    assert_eq!(compared["peak_requested_bytes"], bytes(1) / bytes(0));
+    assert_eq!(compared["first_pass"]["driver_calls"], 1.0);
+    assert_eq!(compared["later_passes"], Value::Null);
+    let three = json(&[&data("ours.jsonl"), &data("two_devices.pickle")]);
+    assert_eq!(three["comparison"], Value::Null, "two files of three programs are no pair");
+}
+
+/// Each program has a table of its own where there is nothing to put it beside.
+#[test]
+fn two_files_that_are_no_pair_have_their_tables() {
+    let (status, out, err) = command(&["replay", &data("ours.jsonl"), &data("no_history.pickle")]);
+    assert_eq!(status, Status::BadInput, "{err}");
+    assert!(out.contains("first pass") && out.contains("peak reserved") && !out.contains("B / A"), "{out}");
+    let (_, out, _) = command(&["replay", &data("ours.jsonl"), &data("two_devices.pickle")]);
+    assert_eq!(out.matches("first pass").count(), 3, "{out}");
+    assert!(out.rsplit("\n\n").next().unwrap().trim_start().starts_with("events"), "{out}");
 }
 
 #[test]

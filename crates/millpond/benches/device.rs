@@ -4,17 +4,24 @@
 //! `cargo bench -p millpond --bench device -- [host|sim|cuda] [TRACE...]`, where a trace is plain lines
 //! (`a ID BYTES STREAM`, `f ID STREAM`). Checks are on. Each figure is the median of several rounds.
 
+#[path = "common/loops.rs"]
+mod loops;
+#[path = "common/malloc.rs"]
+mod malloc;
 #[path = "common/numbers.rs"]
 mod numbers;
 
-use std::alloc::{GlobalAlloc, Layout};
+use std::alloc::Layout;
+use std::convert::Infallible;
 use std::hint::black_box;
-use std::sync::Barrier;
 use std::time::Instant;
+
+use loops::{Outcome, keeping, median, pair, timed};
+use malloc::malloc_pair;
 
 use millpond::config::SimConfig;
 use millpond::graph::{GraphExec, Instantiate};
-use millpond::{Buffer, Device, HostConfig, KIB, MIB, Pool, PoolConfig, Stream};
+use millpond::{Buffer, Device, HostConfig, KIB, MIB, Stream};
 use numbers::Random;
 
 const ROUNDS: usize = 7;
@@ -62,42 +69,22 @@ fn warm_up() {
     }
 }
 
-/// A pool that keeps what it has.
-fn keeping(device: &Device) -> Pool {
-    device.pool(PoolConfig::default().release_threshold(u64::MAX)).expect("a pool")
-}
-
-fn pair(stream: &Stream, pool: &Pool, bytes: usize) {
-    let buffer: Buffer<u8> = stream.alloc(pool, bytes).expect("memory");
-    stream.free(black_box(buffer)).expect("a right free");
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 /// The median over rounds of the time of one call, in nanoseconds.
-fn rounds(calls: u32, mut call: impl FnMut()) -> f64 {
-    let round = |_| {
-        let start = Instant::now();
-        (0..calls).for_each(|_| call());
-        start.elapsed().as_nanos() as f64 / f64::from(calls)
-    };
-    median((0..ROUNDS).map(round).collect())
+fn rounds<E: std::fmt::Debug>(calls: u32, call: impl FnMut() -> Result<(), E>) -> f64 {
+    numbers::rounds(ROUNDS, calls, call)
 }
 
 fn pairs(device: &Device) {
-    let (pool, stream) = (keeping(device), device.non_blocking_stream().expect("a stream"));
+    let (pool, stream) = (keeping(device).expect("a pool"), device.non_blocking_stream().expect("a stream"));
     for (bytes, label) in [(512, "512 B"), (64 * KIB, "64 KiB"), (MIB, "1 MiB"), (256 * MIB, "256 MiB")] {
-        (0..100).for_each(|_| pair(&stream, &pool, bytes as usize));
+        timed(100, || pair(&stream, &pool, bytes as usize)).expect("right pairs");
         row(format!("pair {label}"), rounds(200_000, || pair(&stream, &pool, bytes as usize)), "ns");
     }
 }
 
 /// 1000 live allocations of random sizes; one at random is replaced.
 fn replacement(device: &Device) {
-    let (pool, stream) = (keeping(device), device.non_blocking_stream().expect("a stream"));
+    let (pool, stream) = (keeping(device).expect("a pool"), device.non_blocking_stream().expect("a stream"));
     let mut random = Random::default();
     let mut live: Vec<Buffer<u8>> = (0..1000).map(|_| stream.alloc(&pool, random.size()).expect("memory")).collect();
     let mut replace = || {
@@ -105,8 +92,9 @@ fn replacement(device: &Device) {
         let fresh = random.size();
         stream.free(live.swap_remove(at)).expect("a right free");
         live.push(stream.alloc(&pool, fresh).expect("memory"));
+        Ok::<(), Infallible>(())
     };
-    (0..20_000).for_each(|_| replace());
+    timed(20_000, &mut replace).expect("replaced");
     row("replacement", rounds(20_000, replace), "ns");
     let statistics = pool.statistics();
     row("replacement ratio", statistics.reserved_high_bytes as f64 / statistics.used_high_bytes as f64, "ratio");
@@ -114,14 +102,10 @@ fn replacement(device: &Device) {
 
 /// Allocated on one stream, handed over by an event, freed on another.
 fn hand_over(device: &Device) {
-    let pool = keeping(device);
+    let pool = keeping(device).expect("a pool");
     let (left, right) =
         (device.non_blocking_stream().expect("a stream"), device.non_blocking_stream().expect("a stream"));
-    let call = || {
-        let buffer: Buffer<u8> = left.alloc(&pool, 64 << 10).expect("memory");
-        right.wait(&left.record().expect("an event")).expect("a wait");
-        right.free(buffer).expect("a right free");
-    };
+    let call = || loops::hand_over(&left, &right, &pool, 64 << 10);
     row("hand-over", rounds(5_000, call), "ns");
     device.synchronize().expect("a device");
     // With work in both streams, and no more of it than the device takes at once.
@@ -143,7 +127,7 @@ fn hand_over(device: &Device) {
 
 /// A 1 KiB pair among many free holes of 1 KiB that nothing joins.
 fn holes(device: &Device, holes: usize) {
-    let (pool, stream) = (keeping(device), device.non_blocking_stream().expect("a stream"));
+    let (pool, stream) = (keeping(device).expect("a pool"), device.non_blocking_stream().expect("a stream"));
     let all = (0..2 * holes).map(|_| stream.alloc::<u8>(&pool, 1024).expect("memory"));
     let live: Vec<_> = all.collect::<Vec<_>>().into_iter().skip(1).step_by(2).collect();
     row(format!("holes {holes}"), rounds(100_000, || pair(&stream, &pool, 1024)), "ns");
@@ -178,7 +162,7 @@ fn trace(device: &Device, path: &str) {
         let (Event::Alloc { id, stream, .. } | Event::Free { id, stream }) = event;
         (ids, streams) = (ids.max(id + 1), streams.max(stream + 1));
     }
-    let pool = keeping(device);
+    let pool = keeping(device).expect("a pool");
     let streams: Vec<_> = (0..streams).map(|_| device.non_blocking_stream().expect("a stream")).collect();
     let name = path.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or(path);
     let (mut times, mut peak) = (Vec::new(), 0);
@@ -222,7 +206,7 @@ fn trace(device: &Device, path: &str) {
 fn random_allocations(device: &Device) {
     for count in [1_000, 10_000] {
         for most in [1, 64, 1024] {
-            let (pool, stream) = (keeping(device), device.non_blocking_stream().expect("a stream"));
+            let (pool, stream) = (keeping(device).expect("a pool"), device.non_blocking_stream().expect("a stream"));
             let (mut random, mut live) = (Random::default(), Vec::<Buffer<u8>>::new());
             let (mut bytes, mut made) = (0, 0);
             let start = Instant::now();
@@ -248,7 +232,7 @@ fn random_allocations(device: &Device) {
 /// through. Where it has a kernel that spins, here is a fill that takes a while.
 fn multi_stream(device: &Device) {
     for count in [1, 2, 4] {
-        let pool = keeping(device);
+        let pool = keeping(device).expect("a pool");
         let busy = |_| {
             let stream = device.non_blocking_stream().expect("a stream");
             let buffer: Buffer<u8> = stream.alloc(&pool, 256 * MIB as usize).expect("memory");
@@ -263,7 +247,7 @@ fn multi_stream(device: &Device) {
                 stream.memset(busy.write(), 0).expect("a fill");
                 stream.free(own).expect("a right free");
             }
-            device.synchronize().expect("a device");
+            device.synchronize()
         });
         row(format!("multi_stream_allocations {count}"), ns / 1e3, "us");
     }
@@ -272,44 +256,36 @@ fn multi_stream(device: &Device) {
 /// Pairs of all threads together, each on its own stream. Beside it what the machine gives to threads that share
 /// nothing: pairs of a malloc with a heap for each thread.
 fn threads(device: &Device) {
-    let pool = keeping(device);
+    let pool = keeping(device).expect("a pool");
     let layout = Layout::from_size_align(64, 8).expect("a layout");
     for count in [1, 2, 4, 8, 16] {
         let ours = pairs_of_threads(count, || {
-            let (stream, pool) = (device.non_blocking_stream().expect("a stream"), &pool);
-            move || pair(&stream, pool, 64 << 10)
+            let (stream, pool) = (device.non_blocking_stream()?, &pool);
+            Ok(move || pair(&stream, pool, 64 << 10))
         });
         row(format!("threads {count}"), ours, "Mpairs/s");
         let theirs = pairs_of_threads(count, || {
-            || {
-                // SAFETY: the layout has a size, and the memory goes back as it came.
-                let memory = black_box(unsafe { mimalloc::MiMalloc.alloc(layout) });
-                // SAFETY: as above.
-                unsafe { mimalloc::MiMalloc.dealloc(memory, layout) };
-            }
+            Ok(|| {
+                malloc_pair(&mimalloc::MiMalloc, layout);
+                Ok(())
+            })
         });
         println!("threads {count}\tmimalloc\t{theirs:.4}\tMpairs/s");
     }
 }
 
 /// Millions of calls a second of so many threads together; each makes its own `call`.
-fn pairs_of_threads<C: FnMut()>(count: usize, make: impl Fn() -> C + Sync) -> f64 {
+fn pairs_of_threads<C>(count: usize, make: impl Fn() -> Outcome<C> + Sync) -> f64
+where
+    C: FnMut() -> millpond::Result<()>,
+{
     const PAIRS: u32 = 1_000_000;
     let total = |_| {
-        let barrier = Barrier::new(count);
-        let run = || {
-            let mut call = make();
-            call();
-            barrier.wait();
-            let start = Instant::now();
-            (0..PAIRS).for_each(|_| call());
-            start.elapsed().as_secs_f64()
-        };
-        let seconds = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..count).map(|_| scope.spawn(run)).collect();
-            threads.into_iter().map(|thread| thread.join().expect("a thread")).fold(0.0, f64::max)
+        let slowest = loops::threads(count, PAIRS, || {
+            let mut call = make()?;
+            Ok(move |calls| Ok(timed(calls, &mut call)?))
         });
-        f64::from(PAIRS) * count as f64 / seconds / 1e6
+        f64::from(PAIRS) * count as f64 / slowest.expect("right pairs").as_secs_f64() / 1e6
     };
     median((0..3).map(total).collect())
 }

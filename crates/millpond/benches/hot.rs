@@ -7,17 +7,23 @@
 //! random replacement) as that program does them: on a thread that owns no lock, and between two calls all of the near
 //! caches are used for something else.
 
+#[path = "common/loops.rs"]
+mod loops;
+#[path = "common/malloc.rs"]
+mod malloc;
 #[path = "common/numbers.rs"]
 mod numbers;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::convert::Infallible;
 use std::hint::black_box;
-use std::sync::Barrier;
 use std::time::Instant;
 
+use loops::{keeping, median, pair, timed};
+use malloc::malloc_pair;
 use millpond::config::SimConfig;
-use millpond::{Buffer, Device, KIB, MIB, Pool, PoolConfig, Stream};
-use numbers::Random;
+use millpond::{Buffer, Device, KIB, MIB, Pool, Stream};
+use numbers::{Random, rounds};
 
 const ROUNDS: usize = 9;
 
@@ -38,23 +44,15 @@ fn main() {
     }
     let quick = std::env::args().any(|arg| arg == "quick");
     let device = Device::sim(SimConfig::default()).expect("a simulated device");
-    let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX)).expect("a pool");
+    let pool = keeping(&device).expect("a pool");
     let stream = device.stream().expect("a stream");
     println!("{:<52} {:>10}", "work", "ns a pair");
     for bytes in [512, 64 * KIB, MIB, 256 * MIB] {
-        let ours = rounds(500_000, || pair(&stream, &pool, bytes as usize));
+        let ours = rounds(ROUNDS, 500_000, || pair(&stream, &pool, bytes as usize));
         println!("{:<52} {ours:>10.1}", format!("alloc + free, {bytes} B, one stream"));
     }
-    for (name, peer) in [("mimalloc", &mimalloc::MiMalloc as &dyn GlobalAlloc), ("the system", &System)] {
-        let layout = Layout::from_size_align(64 << 10, 512).expect("a layout");
-        let theirs = rounds(500_000, || {
-            // SAFETY: the layout has a size, and the memory goes back as it came.
-            let memory = black_box(unsafe { peer.alloc(layout) });
-            // SAFETY: as above.
-            unsafe { peer.dealloc(memory, layout) };
-        });
-        println!("{:<52} {theirs:>10.1}", format!("malloc + free, 64 KiB, {name}"));
-    }
+    peer("mimalloc", &mimalloc::MiMalloc);
+    peer("the system", &System);
     if quick {
         return;
     }
@@ -73,39 +71,26 @@ fn main() {
     }
 }
 
-fn pair(stream: &Stream, pool: &Pool, bytes: usize) {
-    let buffer: Buffer<u8> = stream.alloc(pool, bytes).expect("memory");
-    stream.free(black_box(buffer)).expect("a right free");
-}
-
-/// The median over rounds of the time of one call, in nanoseconds.
-fn rounds(calls: u32, mut call: impl FnMut()) -> f64 {
-    let mut times: Vec<f64> = (0..ROUNDS)
-        .map(|_| {
-            let start = Instant::now();
-            (0..calls).for_each(|_| call());
-            start.elapsed().as_nanos() as f64 / f64::from(calls)
-        })
-        .collect();
-    times.sort_by(f64::total_cmp);
-    times[ROUNDS / 2]
+fn peer(name: &str, allocator: &impl GlobalAlloc) {
+    let layout = Layout::from_size_align(64 << 10, 512).expect("a layout");
+    let theirs = rounds(ROUNDS, 500_000, || {
+        malloc_pair(allocator, layout);
+        Ok::<(), Infallible>(())
+    });
+    println!("{:<52} {theirs:>10.1}", format!("malloc + free, 64 KiB, {name}"));
 }
 
 /// Allocated on one stream, handed over by an event, freed on another.
 fn hand_over(device: &Device) {
-    let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX)).expect("a pool");
+    let pool = keeping(device).expect("a pool");
     let (left, right) = (device.stream().expect("a stream"), device.stream().expect("a stream"));
-    let ns = rounds(50_000, || {
-        let buffer: Buffer<u8> = left.alloc(&pool, 64 << 10).expect("memory");
-        right.wait(&left.record().expect("an event")).expect("a wait");
-        right.free(buffer).expect("a right free");
-    });
+    let ns = rounds(ROUNDS, 50_000, || loops::hand_over(&left, &right, &pool, 64 << 10));
     println!("{:<52} {ns:>10.1}", "alloc, hand-over to another stream, free");
 }
 
 /// 1000 live allocations of random sizes; one at random is replaced.
 fn replacement(device: &Device) {
-    let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX)).expect("a pool");
+    let pool = keeping(device).expect("a pool");
     let stream = device.stream().expect("a stream");
     let mut random = Random::default();
     let mut live: Vec<Buffer<u8>> = (0..1000).map(|_| stream.alloc(&pool, random.size()).expect("memory")).collect();
@@ -115,9 +100,11 @@ fn replacement(device: &Device) {
         let old = live.swap_remove(at);
         stream.free(old).expect("a right free");
         live.push(stream.alloc(&pool, fresh).expect("memory"));
+        Ok::<(), Infallible>(())
     };
-    (0..50_000).for_each(|_| replace());
-    let ns = rounds(50_000, replace);
+    // The first is not counted.
+    black_box(rounds(1, 50_000, &mut replace));
+    let ns = rounds(ROUNDS, 50_000, replace);
     let statistics = pool.statistics();
     let ratio = statistics.reserved_high_bytes as f64 / statistics.used_high_bytes as f64;
     println!("{:<52} {ns:>10.1}", "random replacement, 1000 live, 512 B..16 MiB");
@@ -155,7 +142,7 @@ fn replaced() -> Vec<Event> {
 const TIMED: usize = 16_000;
 
 fn cold(device: &Device, events: &[Event]) {
-    let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX)).expect("a pool");
+    let pool = keeping(device).expect("a pool");
     let stream = device.non_blocking_stream().expect("a stream");
     pass(&stream, &pool, events, None);
     // Another thread: the locks that the first one owns are taken by a swap from now on.
@@ -201,7 +188,7 @@ fn pass(stream: &Stream, pool: &Pool, events: &[Event], mut times: Option<&mut [
 
 /// A 1 KiB pair among many free holes of 1 KiB that nothing joins.
 fn separated_holes(device: &Device, holes: usize) {
-    let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX)).expect("a pool");
+    let pool = keeping(device).expect("a pool");
     let stream = device.stream().expect("a stream");
     let mut live: Vec<Buffer<u8>> = (0..2 * holes).map(|_| stream.alloc(&pool, 1024).expect("memory")).collect();
     let mut odd = false;
@@ -209,31 +196,19 @@ fn separated_holes(device: &Device, holes: usize) {
         odd = !odd;
         odd
     });
-    let ns = rounds(100_000, || pair(&stream, &pool, 1024));
+    let ns = rounds(ROUNDS, 100_000, || pair(&stream, &pool, 1024));
     println!("{:<52} {ns:>10.1}", format!("1 KiB pair among {holes} separated free holes"));
 }
 
 /// Pairs a second of all threads together, each on its own stream.
 fn threads(device: &Device, pool: &Pool, count: usize) -> f64 {
     const PAIRS: u32 = 1_000_000;
-    let mut totals: Vec<f64> = (0..5)
-        .map(|_| {
-            let barrier = Barrier::new(count);
-            let seconds = std::thread::scope(|scope| {
-                let run = || {
-                    let stream = device.stream().expect("a stream");
-                    pair(&stream, pool, 64 << 10);
-                    barrier.wait();
-                    let start = Instant::now();
-                    (0..PAIRS).for_each(|_| pair(&stream, pool, 64 << 10));
-                    start.elapsed().as_secs_f64()
-                };
-                let threads: Vec<_> = (0..count).map(|_| scope.spawn(run)).collect();
-                threads.into_iter().map(|thread| thread.join().expect("a thread")).fold(0.0, f64::max)
-            });
-            f64::from(PAIRS) * count as f64 / seconds
-        })
-        .collect();
-    totals.sort_by(f64::total_cmp);
-    totals[totals.len() / 2]
+    let total = |_| {
+        let slowest = loops::threads(count, PAIRS, || {
+            let stream = device.stream()?;
+            Ok(move |calls| Ok(timed(calls, || pair(&stream, pool, 64 << 10))?))
+        });
+        f64::from(PAIRS) * count as f64 / slowest.expect("right pairs").as_secs_f64()
+    };
+    median((0..5).map(total).collect())
 }

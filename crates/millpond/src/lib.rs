@@ -49,13 +49,13 @@ mod trace;
 /// 2. What you know already: from [`cudaMallocAsync`](guide::from_cuda), from [RMM](guide::from_rmm), from
 ///    [PyTorch](guide::from_pytorch).
 /// 3. [Cookbook](guide::cookbook): a pipeline, a loop over a graph, a server with a limit, results in local variables.
-/// 4. [Questions](guide::faq).
+/// 4. [Questions](guide::faq), [troubleshooting](guide::troubleshooting), and [where what works](guide::platforms).
 ///
 /// Then what you need of: [graphs](guide::graphs), several [devices](guide::devices), several
 /// [processes](guide::sharing), what a pool [keeps](guide::slack), [judging](guide::check) recorded programs,
 /// [litmus](guide::litmus) programs, [placing](guide::plan) buffers ahead, the [page](guide::view) that shows a
-/// program, file [formats](guide::formats); and for other programs [any CUDA program](guide::any_program),
-/// [C and C++](guide::c), [PyTorch](guide::pytorch), [CuPy](guide::cupy).
+/// program, [measuring](guide::bench) a machine, file [formats](guide::formats); and for other programs
+/// [any CUDA program](guide::any_program), [C and C++](guide::c), [PyTorch](guide::pytorch), [CuPy](guide::cupy).
 ///
 /// The pages are those of the repository's folder `docs`; this module is there in the documentation only.
 #[cfg(doc)]
@@ -72,6 +72,10 @@ pub mod guide {
     pub mod cookbook {}
     #[doc = include_str!("../docs/faq.md")]
     pub mod faq {}
+    #[doc = include_str!("../docs/troubleshooting.md")]
+    pub mod troubleshooting {}
+    #[doc = include_str!("../docs/platforms.md")]
+    pub mod platforms {}
     #[doc = include_str!("../docs/graphs.md")]
     pub mod graphs {}
     #[doc = include_str!("../docs/devices.md")]
@@ -88,6 +92,8 @@ pub mod guide {
     pub mod plan {}
     #[doc = include_str!("../docs/view.md")]
     pub mod view {}
+    #[doc = include_str!("../docs/bench.md")]
+    pub mod bench {}
     #[doc = include_str!("../docs/formats.md")]
     pub mod formats {}
     #[doc = include_str!("../docs/any-program.md")]

@@ -3,9 +3,10 @@
 //! Files are read and served one after the other; a refused file is reported and does not keep the others from being
 //! served. It knows who serves only as a [`Server`].
 
+mod all;
+mod compare;
 mod passes;
 mod picture;
-mod progress;
 mod report;
 mod server;
 
@@ -15,11 +16,14 @@ use std::path::Path;
 use millpond_core::trace::Program;
 
 use crate::args::{DeviceKind, Replay};
+use crate::progress::Progress;
 use crate::recorded::{Place, Recorded, Refusal};
 use crate::source;
 use crate::{Status, complain};
 
-pub use report::{Report, Totals};
+pub use all::Totals;
+pub use compare::{Comparison, PassRatios};
+pub use report::Report;
 pub use server::{Figures, Open, ServeError, Server, Setup, Touched};
 
 /// Runs the command.
@@ -31,8 +35,10 @@ pub fn run(args: &Replay, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Wri
         complain(err, "--touch: the sim device has no memory to touch\n  help: use --device host")?;
         return Ok(Status::BadInput);
     }
+    // The tables of two recordings become one, which stands at the end.
+    let is_pair = args.files.len() == 2;
     let mut status = Status::Fine;
-    let mut reports = Vec::new();
+    let (mut reports, mut counts): (Vec<Report>, Vec<usize>) = Default::default();
     for file in &args.files {
         let found = match read(file, args.gpu) {
             Ok(found) => found,
@@ -42,6 +48,7 @@ pub fn run(args: &Replay, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Wri
                 continue;
             }
         };
+        let before = reports.len();
         for recorded in found {
             match serve(args, open, file, &recorded) {
                 Ok((report, curve)) => {
@@ -50,7 +57,10 @@ pub fn run(args: &Replay, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Wri
                     }
                     if !args.json {
                         let gap = if reports.is_empty() { "" } else { "\n" };
-                        write!(out, "{gap}{}", report.text(&picture::picture(&curve, picture::width())))?;
+                        write!(out, "{gap}{}", report.head(&picture::picture(&curve, picture::width())))?;
+                        if !is_pair {
+                            write!(out, "{}", report.tail())?;
+                        }
                         out.flush()?;
                     }
                     reports.push(report);
@@ -61,17 +71,42 @@ pub fn run(args: &Replay, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Wri
                 }
             }
         }
+        counts.push(reports.len() - before);
     }
-    if args.json {
-        let json = match &reports[..] {
-            [only] if args.files.len() == 1 => serde_json::to_string_pretty(only)?,
-            _ => serde_json::to_string_pretty(&report::All::of(&reports))?,
-        };
-        writeln!(out, "{json}")?;
-    } else if reports.len() > 1 {
-        write!(out, "\n{}", report::summary(&reports))?;
-    }
+    finish(args, &reports, &counts, out)?;
     Ok(status)
+}
+
+/// What comes after the programs: all of them together. `counts` is how many were served of each file.
+fn finish(args: &Replay, reports: &[Report], counts: &[usize], out: &mut dyn Write) -> io::Result<()> {
+    // A file that was refused, or that has several programs, makes no pair.
+    let pair = match (reports, counts) {
+        ([first, second], [1, 1]) => Some((first, second)),
+        _ => None,
+    };
+    if args.json {
+        let json = match reports {
+            [only] if args.files.len() == 1 => serde_json::to_string_pretty(only)?,
+            _ => {
+                let comparison = pair.map(|(first, second)| Comparison::of(first, second));
+                serde_json::to_string_pretty(&all::All::of(reports, comparison))?
+            }
+        };
+        return writeln!(out, "{json}");
+    }
+    if let Some((first, second)) = pair {
+        write!(out, "\n{}", compare::text(first, second))?;
+        return [first, second].into_iter().try_for_each(|report| write!(out, "{}", report.touched_text()));
+    }
+    if args.files.len() == 2 {
+        for report in reports {
+            write!(out, "\n{}{}", report.title(), report.tail())?;
+        }
+    }
+    if reports.len() > 1 {
+        write!(out, "\n{}", report::summary(reports))?;
+    }
+    Ok(())
 }
 
 /// The programs of a file, or of one GPU of it.
@@ -99,7 +134,7 @@ fn serve(args: &Replay, open: Open<'_>, file: &Path, recorded: &Recorded) -> Res
         seed: args.seed,
     };
     let mut server = open(&setup).map_err(|error| format!("the {} device: {error}", args.device.name()))?;
-    let mut progress = progress::Progress::new(program.name(), program.events().len() as u64 * u64::from(args.repeat));
+    let mut progress = Progress::new(program.name(), program.events().len() as u64 * u64::from(args.repeat));
     let served = passes::serve(program, &mut *server, args.repeat, &mut |events| progress.advance(events));
     progress.finish();
     let run = served.map_err(|failure| failure.to_string())?;

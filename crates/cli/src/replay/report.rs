@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use millpond_core::units::MIB;
 use serde::Serialize;
 
@@ -13,6 +13,7 @@ use super::passes::{Run, median};
 use super::server::Touched;
 use crate::args::DeviceKind;
 use crate::recorded::{Recorded, Skipped};
+use crate::text_table::{render, table};
 
 /// The figures of one program.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -85,47 +86,6 @@ pub struct RecordedRun {
     pub peak_reserved_bytes: Option<u64>,
 }
 
-/// The reports of several programs.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct All<'a> {
-    files: &'a [Report],
-    totals: Totals,
-}
-
-/// Several programs taken together.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Totals {
-    /// How many programs.
-    pub programs: usize,
-    /// Allocations and frees of one pass of each.
-    pub events: usize,
-    /// The largest ratio of them.
-    pub ratio_max: f64,
-    /// Host time of an event, over all events.
-    pub ns_per_event: f64,
-    /// Calls of the driver, by kind.
-    pub driver_calls: BTreeMap<String, u64>,
-    /// How many of them were made after the first passes.
-    pub driver_calls_after_first_pass: u64,
-}
-
-impl<'a> All<'a> {
-    /// These reports and their totals.
-    pub(crate) fn of(files: &'a [Report]) -> Self {
-        let events = files.iter().map(|report| report.events).sum();
-        let nanoseconds: f64 = files.iter().map(|report| report.ns_per_event * report.events as f64).sum();
-        let totals = Totals {
-            programs: files.len(),
-            events,
-            ratio_max: files.iter().map(|report| report.ratio).fold(0.0, f64::max),
-            ns_per_event: if events == 0 { 0.0 } else { nanoseconds / events as f64 },
-            driver_calls: sum(files.iter().map(|report| &report.driver_calls)),
-            driver_calls_after_first_pass: files.iter().map(|report| report.driver_calls_after_first_pass).sum(),
-        };
-        Self { files, totals }
-    }
-}
-
 impl Report {
     /// The figures of a run; `idle` is what the loop itself costs in nanoseconds an event.
     pub(crate) fn new(file: &Path, recorded: &Recorded, device: DeviceKind, run: &Run, idle: f64) -> Self {
@@ -177,22 +137,31 @@ impl Report {
         }
     }
 
-    /// The report for people, around a picture.
-    pub(crate) fn text(&self, picture: &str) -> String {
+    /// What the program is, and a picture of it.
+    pub(crate) fn head(&self, picture: &str) -> String {
         let mut text = String::new();
         self.write_head(&mut text).expect("a string takes everything");
         if !picture.is_empty() {
             text.push('\n');
             text.push_str(picture);
         }
-        text.push('\n');
-        text.push_str(&render(self.table()));
+        text
+    }
+
+    /// The table, and what was touched.
+    pub(crate) fn tail(&self) -> String {
+        format!("\n{}{}", render(self.table()), self.touched_text())
+    }
+
+    /// What was found in touched memory.
+    pub(crate) fn touched_text(&self) -> String {
+        let mut text = String::new();
         self.write_touch(&mut text).expect("a string takes everything");
         text
     }
 
     /// The program's name, with its GPU.
-    fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         match self.gpu {
             Some(gpu) => format!("{} (GPU {gpu})", self.name),
             None => self.name.clone(),
@@ -235,34 +204,77 @@ impl Report {
     /// First pass and later passes beside each other.
     fn table(&self) -> Table {
         let mut table = table();
-        let columns: Vec<&PassReport> =
-            [Some(&self.first_pass), self.later_passes.as_ref()].into_iter().flatten().collect();
-        let mut row = |name: &str, cell: &dyn Fn(&PassReport) -> String| {
-            let cells = columns.iter().map(|pass| cell(pass));
-            table.add_row([name.to_owned()].into_iter().chain(cells));
-        };
-        row("", &|pass| match pass.passes {
-            _ if std::ptr::eq(pass, &self.first_pass) => "first pass".to_owned(),
-            1 => "later pass".to_owned(),
-            many => format!("{many} later passes"),
+        let heads = self.passes().enumerate().map(|(at, pass)| match (at, pass.passes) {
+            (0, _) => "first pass".to_owned(),
+            (_, 1) => "later pass".to_owned(),
+            (_, many) => format!("{many} later passes"),
         });
-        row("peak requested", &|_| mebibytes(self.peak_requested_bytes));
-        row("peak reserved", &|pass| mebibytes(pass.peak_reserved_bytes));
-        row("ratio", &|pass| format!("{:.3}", pass.ratio));
-        row("host time an event", &|pass| format!("{:.1} ns", pass.ns_per_event));
-        row("driver calls a pass", &|pass| a_pass(pass.driver_calls.values().sum(), pass.passes));
-        for kind in self.driver_calls.keys() {
+        table.add_row([String::new()].into_iter().chain(heads));
+        for line in self.lines(self.driver_calls.keys()) {
+            let cells = line.cells.into_iter().map(|cell| cell.map(|cell| cell.text).unwrap_or_default());
+            table.add_row([line.name].into_iter().chain(cells));
+        }
+        table
+    }
+
+    /// The first pass, and the later ones together if there are any.
+    fn passes(&self) -> impl Iterator<Item = &PassReport> {
+        [Some(&self.first_pass), self.later_passes.as_ref()].into_iter().flatten()
+    }
+
+    /// The lines of the table: a cell for each of [`passes`](Self::passes). `kinds` are those of driver calls.
+    pub(crate) fn lines<'a>(&self, kinds: impl Iterator<Item = &'a String>) -> Vec<Line> {
+        let mut lines = Vec::new();
+        let mut line = |name: &str, cell: &dyn Fn(&PassReport) -> Cell| {
+            lines.push(Line { name: name.to_owned(), cells: self.passes().map(|pass| Some(cell(pass))).collect() });
+        };
+        line("peak requested", &|_| Cell::bytes(self.peak_requested_bytes));
+        line("peak reserved", &|pass| Cell::bytes(pass.peak_reserved_bytes));
+        line("ratio", &|pass| Cell { text: format!("{:.3}", pass.ratio), value: pass.ratio });
+        let time = |pass: &PassReport| Cell { text: format!("{:.1} ns", pass.ns_per_event), value: pass.ns_per_event };
+        line("host time an event", &time);
+        line("driver calls a pass", &|pass| Cell::calls(pass.driver_calls.values().sum(), pass.passes));
+        for kind in kinds {
             let calls = |pass: &PassReport| pass.driver_calls.get(kind).copied().unwrap_or(0);
-            row(&format!("  {kind}"), &|pass| a_pass(calls(pass), pass.passes));
+            line(&format!("  {kind}"), &|pass| Cell::calls(calls(pass), pass.passes));
         }
         if let Some(bytes) = self.recorded_run.peak_reserved_bytes {
             let ratio = bytes as f64 / self.peak_requested_bytes as f64;
-            row("reserved when recorded", &|pass| match std::ptr::eq(pass, &self.first_pass) {
-                true => format!("{} ({ratio:.3})", mebibytes(bytes)),
-                false => String::new(),
-            });
+            let cell = Cell { text: format!("{} ({ratio:.3})", mebibytes(bytes)), value: bytes as f64 };
+            let later = self.later_passes.as_ref().map(|_| None);
+            lines.push(Line { name: RECORDED.to_owned(), cells: [Some(cell)].into_iter().chain(later).collect() });
         }
-        table
+        lines
+    }
+}
+
+/// The line of what the recording says of its own allocator.
+const RECORDED: &str = "reserved when recorded";
+
+/// A line of the table of one program.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Line {
+    pub(crate) name: String,
+    /// One for the first pass, one for the later ones.
+    pub(crate) cells: Vec<Option<Cell>>,
+}
+
+/// A figure.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Cell {
+    /// As it is shown.
+    pub(crate) text: String,
+    pub(crate) value: f64,
+}
+
+impl Cell {
+    fn bytes(bytes: u64) -> Self {
+        Self { text: mebibytes(bytes), value: bytes as f64 }
+    }
+
+    /// A number of calls for each pass.
+    fn calls(calls: u64, passes: usize) -> Self {
+        Self { text: a_pass(calls, passes), value: calls as f64 / passes as f64 }
     }
 }
 
@@ -288,21 +300,6 @@ pub(crate) fn summary(reports: &[Report]) -> String {
     render(table)
 }
 
-/// A table without lines.
-fn table() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table
-}
-
-/// The table as text, its first column to the left and the others to the right.
-fn render(mut table: Table) -> String {
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.lines().fold(String::new(), |text, line| text + line.trim_end() + "\n")
-}
-
 fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / MIB as f64)
 }
@@ -315,7 +312,7 @@ fn a_pass(calls: u64, passes: usize) -> String {
     }
 }
 
-fn sum<'a>(counts: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<String, u64> {
+pub(super) fn sum<'a>(counts: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<String, u64> {
     let mut sum = BTreeMap::new();
     for (kind, calls) in counts.flatten() {
         *sum.entry(kind.clone()).or_insert(0) += calls;

@@ -18,6 +18,7 @@
 //! | `uploads` | host bytes that copies in flight read |
 //! | `pinned` | host memory for copies |
 //! | `slots` | numbered places, found without a lock |
+//! | [`own_pool`] | CUDA's own pool, for measurements beside Millpond's |
 //! | [`survey`] | what CUDA there is on this machine |
 
 pub mod abi;
@@ -29,6 +30,7 @@ mod gpu;
 mod graphs;
 mod marks;
 mod memory;
+pub mod own_pool;
 mod pinned;
 mod slots;
 mod streams;

@@ -27,6 +27,9 @@ const LATER: c_int = 12_050;
 
 type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Code;
 
+/// Finds a function by its plain name and the one that the header gives it.
+type Find<'a> = &'a dyn Fn(&'static str, &'static str) -> Result<*mut c_void>;
+
 /// Writes a table: a field for each function, with its plain name and the one that the header gives it.
 macro_rules! table {
     ($(#[$doc:meta])* $table:ident: $($field:ident = $plain:literal / $versioned:literal ($($argument:ty),*);)*) => {
@@ -37,7 +40,7 @@ macro_rules! table {
         }
 
         impl $table {
-            fn resolve(find: &dyn Fn(&'static str, &'static str) -> Result<*mut c_void>) -> Result<Self> {
+            fn resolve(find: Find<'_>) -> Result<Self> {
                 Ok(Self {
                     $($field: {
                         let function = find($plain, $versioned)?;
@@ -162,6 +165,16 @@ table! {
     free = "cuMemFreeHost" / "cuMemFreeHost" (*mut c_void);
 }
 
+table! {
+    /// The functions of CUDA's own pools: looked up only by who measures them.
+    PoolTable:
+    default_pool = "cuDeviceGetDefaultMemPool" / "cuDeviceGetDefaultMemPool" (*mut usize, Device);
+    get = "cuMemPoolGetAttribute" / "cuMemPoolGetAttribute" (usize, c_int, *mut c_void);
+    set = "cuMemPoolSetAttribute" / "cuMemPoolSetAttribute" (usize, c_int, *mut c_void);
+    alloc = "cuMemAllocAsync" / "cuMemAllocAsync" (*mut Address, usize, Stream);
+    free = "cuMemFreeAsync" / "cuMemFreeAsync" (Address, Stream);
+}
+
 /// The library, loaded, with its tables.
 pub(super) struct Api {
     pub(super) table: Table,
@@ -193,6 +206,18 @@ impl Api {
     /// # Errors
     /// What was looked for where, and what of it is missing.
     pub(super) fn load(given: Option<&Path>) -> Result<Self> {
+        Self::load_and(given, &|_| Ok(())).map(|(api, ())| api)
+    }
+
+    /// As [`load`](Self::load), with the functions of CUDA's own pools.
+    ///
+    /// # Errors
+    /// As there, and where one of these is missing.
+    pub(super) fn load_with_pools(given: Option<&Path>) -> Result<(Self, PoolTable)> {
+        Self::load_and(given, &PoolTable::resolve)
+    }
+
+    fn load_and<T>(given: Option<&Path>, more: &dyn Fn(Find<'_>) -> Result<T>) -> Result<(Self, T)> {
         let (library, name) = open(given)?;
         // A driver library is never unloaded: it has threads of its own, and others in the process use it.
         let library: &'static libloading::Library = Box::leak(Box::new(library));
@@ -208,7 +233,8 @@ impl Api {
         let (graphs, shares) = (GraphTable::resolve(&find).ok(), ShareTable::resolve(&find).ok());
         let (events, all) = (EventTable::resolve(&find).ok(), AllTable::resolve(&find).ok());
         let (times, pins) = (TimeTable::resolve(&find).ok(), PinTable::resolve(&find).ok());
-        Ok(Self { table: Table::resolve(&find)?, graphs, shares, events, all, pins, times, name })
+        let (table, more) = (Table::resolve(&find)?, more(&find)?);
+        Ok((Self { table, graphs, shares, events, all, pins, times, name }, more))
     }
 
     /// What a code means, in the library's words where it has any.

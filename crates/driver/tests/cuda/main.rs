@@ -5,6 +5,7 @@ mod abroad;
 mod failing;
 mod graphs;
 mod missing;
+mod own_pool;
 mod peers;
 mod streams;
 

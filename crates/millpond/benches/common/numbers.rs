@@ -1,4 +1,6 @@
-//! The random numbers of the benchmarks; `bench/gpu/peers.cpp` has the same.
+//! The random numbers of the benchmarks (`bench/gpu/peers.cpp` has the same), and what is kept of their rounds.
+
+use crate::loops::{median, timed};
 
 pub(crate) struct Random(u64);
 
@@ -21,4 +23,10 @@ impl Random {
         let exponent = 9.0 + 15.0 * (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         exponent.exp2() as usize
     }
+}
+
+/// The median over rounds of the time of one call, in nanoseconds.
+pub(crate) fn rounds<E: std::fmt::Debug>(rounds: usize, calls: u32, mut call: impl FnMut() -> Result<(), E>) -> f64 {
+    let round = |_| timed(calls, &mut call).expect("a call").as_nanos() as f64 / f64::from(calls);
+    median((0..rounds).map(round).collect())
 }

@@ -81,6 +81,8 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/fakecuda/src/",
     "crates/interpose/src/",
     "crates/playground/src/wasm.rs",
+    "crates/cli/src/bench/held.rs",
+    "crates/cli/src/bench/malloc.rs",
     "crates/millpond/src/state/access.rs",
     "crates/millpond/src/state/pinned.rs",
     "crates/millpond/src/api/adopt.rs",

@@ -1,4 +1,5 @@
-//! A bar that shows how far a long replay is: on standard error, only on a terminal, and only once it takes long.
+//! A bar that shows how far a long replay or measurement is: on standard error, only on a terminal, and only once it
+//! takes long.
 
 use std::time::{Duration, Instant};
 
@@ -22,9 +23,9 @@ impl Progress {
         Self { began: Instant::now(), done: 0, total, name: name.to_owned(), bar: None }
     }
 
-    /// More events are served.
-    pub(crate) fn advance(&mut self, events: u64) {
-        self.done += events;
+    /// So many more steps are done.
+    pub(crate) fn advance(&mut self, steps: u64) {
+        self.done += steps;
         match &self.bar {
             Some(bar) => bar.set_position(self.done),
             None if self.began.elapsed() > PATIENCE => self.appear(),
@@ -32,7 +33,7 @@ impl Progress {
         }
     }
 
-    /// All is served: the bar goes.
+    /// All is done: the bar goes.
     pub(crate) fn finish(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();

@@ -1,0 +1,48 @@
+//! The arguments of `millpond plan`.
+
+use std::path::PathBuf;
+
+use super::{parse_capacity, parse_seconds};
+
+/// The arguments of `millpond plan`.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = PLAN_EXAMPLES)]
+pub struct Plan {
+    /// The table of lifetimes; it may be gzipped; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Bytes that have to suffice, such as 1048576 or 64MiB; without it, the smallest capacity found counts
+    #[arg(long, value_name = "BYTES", value_parser = parse_capacity)]
+    pub capacity: Option<u64>,
+
+    /// Where the table with offsets goes
+    ///
+    /// Without it the table goes to standard output and the report to standard error; with --json there is none.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Draw the plan: steps to the right, bytes upwards
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
+    /// How long to search at most
+    #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = parse_seconds, conflicts_with = "quick")]
+    pub seconds: f64,
+
+    /// First fit only, no search
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Print one JSON object, with the offsets in it, and nothing else
+    #[arg(long)]
+    pub json: bool,
+}
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  millpond plan instances/quilt.csv --capacity 1MiB -o offsets.csv --svg plan.svg
+  millpond plan lifetimes.csv --seconds 5 > offsets.csv
+  millpond plan lifetimes.csv --json | jq '[.capacity_bytes, .bound_bytes]'
+
+Exit status: 0 all is well, 1 the capacity was not reached, 2 bad input.";

@@ -1,0 +1,1 @@
+../../../cli/src/bench/loops.rs
