@@ -154,6 +154,13 @@ const KNOWN: &[(&str, &[&str])] = &[
          b = take a from x\ncapture s as h\nfree s b\nend capture s",
         &["10 capture-foreign-free"],
     ),
+    // An alloc node of a child is no life that another node named before.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\n\
+         b = take a from x\ngraph h\nnode m in h: read b\nnode c in h after m: child g\nfree s b\n\
+         node r in h after c: write a\ny = instantiate h",
+        &["9 use-before-alloc"],
+    ),
 ];
 
 #[test]
