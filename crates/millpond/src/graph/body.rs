@@ -356,8 +356,8 @@ impl Body {
         self.core.pin_of(memory).map_or(memory, life)
     }
 
-    /// A node that works, with its accesses, and those as a trace has them. What it does may own what the program likes,
-    /// and is not dropped here.
+    /// A node that works, with its accesses, and those as a trace has them. What it does may own what the program
+    /// likes, and is not dropped here.
     pub(crate) fn add_work(
         &mut self,
         dependencies: &[NodeId],
