@@ -218,6 +218,7 @@ impl Checker {
                 _ => self.end(life, free),
             }
         }
+        self.graphs.part_from_former(exec, &instance);
         instance.outputs.clear();
         instance.former.clear();
         self.leave_marks(call, exec, &mut instance, Use { point, site }, &knew);
@@ -285,6 +286,19 @@ impl Checker {
 }
 
 impl Graphs {
+    /// An instance is launched that is of another graph than when it was launched before: what it left then, and was
+    /// freed, is that graph's.
+    fn part_from_former(&mut self, exec: ExecId, instance: &Instance) {
+        for (alloc, key) in &instance.former {
+            if let (Some(Output::Freed(freed)), Some(memory)) = (instance.outputs.get(alloc), instance.names.of(*key))
+                && self.latest.get(&memory).is_some_and(|(latest, _)| *latest == exec)
+            {
+                self.latest.remove(&memory);
+                self.freed.insert(memory, *freed);
+            }
+        }
+    }
+
     /// An instance with addresses of these families is made.
     fn enroll(&mut self, families: &[GraphId]) {
         for family in families {
