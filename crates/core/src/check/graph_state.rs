@@ -92,6 +92,19 @@ impl Graphs {
         self.graphs.len() + self.execs.len() + self.latest.len() + self.captured.len()
     }
 
+    /// An instance is launched that is of another graph than when it was launched before: what it left then, and was
+    /// freed, is that graph's.
+    pub(super) fn part_from_former(&mut self, exec: ExecId, instance: &Instance) {
+        for (alloc, key) in &instance.former {
+            if let (Some(Output::Freed(freed)), Some(memory)) = (instance.outputs.get(alloc), instance.names.of(*key))
+                && self.latest.get(&memory).is_some_and(|(latest, _)| *latest == exec)
+            {
+                self.latest.remove(&memory);
+                self.freed.insert(memory, *freed);
+            }
+        }
+    }
+
     /// An instance with addresses of these families is made.
     pub(super) fn enroll(&mut self, families: &[GraphId]) {
         for family in families {

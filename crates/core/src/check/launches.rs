@@ -181,6 +181,7 @@ impl Checker {
                 _ => self.end(life, free),
             }
         }
+        self.graphs.part_from_former(exec, &instance);
         instance.outputs.clear();
         instance.former.clear();
         self.leave_marks(call, exec, &mut instance, Use { point, site }, &knew);

@@ -303,10 +303,15 @@ impl Lives {
 
     /// The history that a name leads to is not behind any more.
     pub(super) fn write_back(&mut self, memory: Memory) {
-        if let Some(Named::Life(id) | Named::Lease(id)) = self.current(memory)
-            && let Some(newest) = self.newest.take(id)
-        {
-            self.put_back(id, newest);
+        match self.current(memory) {
+            Some(Named::Life(id) | Named::Lease(id)) => {
+                if let Some(newest) = self.newest.take(id) {
+                    self.put_back(id, newest);
+                }
+            }
+            // An alloc node's: what a launch left there may have been used by another name.
+            Some(Named::Node { .. }) => self.write_all_back(),
+            _ => {}
         }
     }
 

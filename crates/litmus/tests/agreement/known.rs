@@ -154,6 +154,25 @@ const KNOWN: &[(&str, &[&str])] = &[
          b = take a from x\ncapture s as h\nfree s b\nend capture s",
         &["10 capture-foreign-free"],
     ),
+    // An alloc node of a child is no life that another node named before.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\n\
+         b = take a from x\ngraph h\nnode m in h: read b\nnode c in h after m: child g\nfree s b\n\
+         node r in h after c: write a\ny = instantiate h",
+        &["9 use-before-alloc"],
+    ),
+    // A use that repeats the one before, by the name that the memory was taken by.
+    (
+        "set leaks off\nstream s\nstream t nonblocking\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\n\
+         launch x s\nb = take a from x\nwrite s b\nevent e\nrecord e s\nwait t e\nwrite s b\nfree t a",
+        &["14 free-before-use"],
+    ),
+    // What was freed before an update to a copy is not what the copy makes.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\nh = clone g\n\
+         name a in h as b\nfree s a\nupdate x from h\nlaunch x s\nread s a",
+        &["12 use-after-free"],
+    ),
 ];
 
 #[test]

@@ -60,6 +60,8 @@ struct Run {
     own: Stream,
     /// Where threads are told apart: such a stream for each, and what one tells another.
     owns: Option<HashMap<HostId, Stream>>,
+    /// Threads that have used memory, on such a stream.
+    accessed: HashSet<HostId>,
     told: Option<Told>,
     streams: HashMap<StreamId, Stream>,
     events: HashMap<EventId, Event>,
@@ -160,6 +162,7 @@ pub(crate) fn run(
         born: HashMap::new(),
         own,
         owns,
+        accessed: HashSet::new(),
         told: None,
         streams: HashMap::new(),
         events: HashMap::new(),
@@ -247,6 +250,9 @@ impl Run {
                     Ok(false) => Said::Done,
                 }
             }
+            What::DeviceSynchronize if self.accessed.iter().any(|host| *host != op.host) => {
+                return cannot("another thread's accesses are those of a stream, which the device waits for here");
+            }
             What::DeviceSynchronize => {
                 let others = self.others.values().try_for_each(Device::synchronize);
                 said(self.device.synchronize().and(others), Act::Read)
@@ -267,7 +273,10 @@ impl Run {
             What::FreeNow { memory } => self.free(*memory, None)?,
             What::Drop { memory } => self.drop_memory(*memory)?,
             What::Launch { stream, accesses, start: Start::Ordered, .. } => self.launch(Some(*stream), accesses)?,
-            What::HostAccess { accesses } => self.launch(None, accesses)?,
+            What::HostAccess { accesses } => {
+                self.accessed.extend(self.owns.as_ref().map(|_| op.host));
+                self.launch(None, accesses)?
+            }
             other => self.event_step(other)?,
         };
         self.note(said);

@@ -41,6 +41,8 @@ use crate::trace::tracer::Tracer;
 #[derive(Debug, Default)]
 pub(crate) struct Resolved {
     pub(crate) accesses: SmallVec<[NodeAccess; 4]>,
+    /// The same as a trace has them, where there is one: of the life that is meant, where that is what was named.
+    pub(crate) traced: SmallVec<[NodeAccess; 4]>,
     pub(crate) addresses: SmallVec<[u64; 4]>,
     /// Where each declared access is, in a graph where some address is symbolic.
     pub(crate) late: Option<SmallVec<[LatePlace; 2]>>,
@@ -217,7 +219,13 @@ impl Body {
             Source::Named(Some(named)) => (self.memory_named(named)?, named.address),
             Source::Node(name) => (self.memory_of_node(name)?, name.address),
         };
-        resolved.accesses.push(NodeAccess { memory, act: declared.act, part });
+        let access = NodeAccess { memory, act: declared.act, part };
+        resolved.accesses.push(access);
+        if self.node_tracer().is_some() {
+            let is_by_node = matches!(declared.source, Source::Node(_));
+            let memory = if is_by_node { memory } else { self.traced(memory) };
+            resolved.traced.push(NodeAccess { memory, ..access });
+        }
         resolved.addresses.push(address + part.from());
         resolved.named.push(Some((memory, part.from(), is_symbolic)));
         Ok(())
@@ -329,11 +337,12 @@ impl Body {
         self.core.pin_of(memory).map_or(memory, life)
     }
 
-    /// A node that works. What it does may own what the program likes, and is not dropped here.
+    /// A node that works, with its accesses, and those as a trace has them. What it does may own what the program
+    /// likes, and is not dropped here.
     pub(crate) fn add_work(
         &mut self,
         dependencies: &[NodeId],
-        accesses: &[NodeAccess],
+        (accesses, traced): (&[NodeAccess], &[NodeAccess]),
         payload: Held<'_, Payload>,
         may_share: bool,
         place: Place,
@@ -342,9 +351,7 @@ impl Body {
         let node = self.core.add_work(payload.work(), dependencies, accesses, label)?;
         self.core.set_may_share(node, may_share);
         if let Some(tracer) = self.node_tracer() {
-            let traced = |access: &NodeAccess| NodeAccess { memory: self.traced(access.memory), ..*access };
-            let accesses: SmallVec<[NodeAccess; 4]> = accesses.iter().map(traced).collect();
-            tracer.node(self.core.id(), dependencies, payload.traced(tracer, self.core.id(), &accesses), place);
+            tracer.node(self.core.id(), dependencies, payload.traced(tracer, self.core.id(), traced), place);
         }
         self.keep(node, payload.take());
         Ok(node)
@@ -364,7 +371,7 @@ impl Body {
             EventNode::Record => Payload::EventRecord(event.clone()),
             EventNode::Wait => Payload::EventWait(event.clone()),
         };
-        self.add_work(dependencies, &[], garbage.hold(payload), false, place)
+        self.add_work(dependencies, (&[], &[]), garbage.hold(payload), false, place)
     }
 
     /// An alloc node; its address is 0 where that is symbolic.

@@ -135,7 +135,8 @@ impl Graph {
             payload = payload.late(places);
         }
         let garbage = Garbage::default();
-        let id = self.edit().add_work(dependencies, &resolved.accesses, garbage.hold(payload), false, place)?;
+        let accesses = (&*resolved.accesses, &*resolved.traced);
+        let id = self.edit().add_work(dependencies, accesses, garbage.hold(payload), false, place)?;
         Ok(self.named(id))
     }
 

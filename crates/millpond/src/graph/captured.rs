@@ -124,7 +124,7 @@ impl StreamShared {
             lock(captures).operate(self.id, |adding| {
                 let place = Place::Source(caller);
                 adding.check_uses(&resolved.accesses, may_share, payload.noun(), place)?;
-                let node = adding.body.add_work(adding.tails, &resolved.accesses, payload, may_share, place)?;
+                let node = adding.body.add_work(adding.tails, (&resolved.accesses, &[]), payload, may_share, place)?;
                 if let Some(tracer) = adding.session.tracer() {
                     tracer.declared_launch(&*self.context.graphs, self.id, accesses, caller);
                 }
