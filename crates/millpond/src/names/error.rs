@@ -337,7 +337,7 @@ pub enum Invalid {
         len: u64,
     },
     /// An event was recorded without its time.
-    #[error("{which} was recorded without a time: record it with `stream.record_timed()`")]
+    #[error("{which} was recorded without a time: record a timed event")]
     NotTimed {
         /// Which of those that the call was given.
         which: &'static str,
