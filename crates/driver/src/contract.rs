@@ -172,9 +172,9 @@ impl fmt::Debug for Work {
 /// Where [`Properties::runs_closures`] is true, mapped addresses are memory of this process from a successful
 /// [`map`](Driver::map) until [`unmap`](Driver::unmap), a stream's work runs one item after the other, and not before
 /// the marks that it was made to wait for have completed: callers make slices of that memory. What
-/// [`alloc_host`](Driver::alloc_host) answers is initialised memory of that size which is the caller's alone until
-/// [`free_host`](Driver::free_host), or the end of the device; and a mark has completed only once no copy before it
-/// reads or writes host memory any more.
+/// [`alloc_host`](Driver::alloc_host) answers is initialised, aligned memory of that size which is the caller's alone
+/// until [`free_host`](Driver::free_host), or the end of the device; and a mark has completed only once no copy before
+/// it reads or writes host memory any more.
 pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// What the device is.
     fn properties(&self) -> Properties;
@@ -246,7 +246,7 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// All work that uses the range through this mapping has completed.
     unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()>;
 
-    /// Memory of this process for copies, of at least one byte, aligned to a page and initialised: the device reads and
+    /// Memory of this process for copies, of at least one byte, aligned to 512 B and initialised: the device reads and
     /// writes it while the program goes on (CUDA: `cuMemHostAlloc`). A device may have none to give.
     fn alloc_host(&self, _bytes: u64) -> Result<u64> {
         Err(no_host_memory("alloc_host"))

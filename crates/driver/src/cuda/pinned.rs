@@ -3,7 +3,7 @@
 //! Knows addresses; not who uses them. The library gives it back only where nothing runs, so that freeing may wait:
 //! that is done where the caller waits anyway.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::c_uint;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,11 +16,15 @@ use crate::{DriverError, Result};
 /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for all contexts, also those that streams of the program are of.
 const PORTABLE: c_uint = 1;
 
+/// What is handed out is aligned to so many bytes. CUDA promises no alignment of its own: more is asked for.
+const ALIGNED: usize = 512;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Pinned {
     gpu: Arc<Gpu>,
-    kept: Mutex<HashSet<u64>>,
+    /// What CUDA calls the memory, by the address that was handed out.
+    kept: Mutex<HashMap<u64, u64>>,
 }
 
 impl Pinned {
@@ -31,11 +35,12 @@ impl Pinned {
     pub(super) fn alloc(&self, bytes: u64) -> Result<u64> {
         const CALL: &str = "alloc_host";
         let table = self.table(CALL)?;
-        let size = usize::try_from(bytes).ok().filter(|size| (1..=isize::MAX as usize).contains(size));
+        let most = isize::MAX as usize - ALIGNED;
+        let size = usize::try_from(bytes).ok().filter(|size| (1..=most).contains(size));
         let size = size.ok_or(DriverError::OutOfHostMemory { call: CALL, bytes, limits: ", nor has any" })?;
         let (_entered, mut at) = (self.gpu.enter_apart(CALL)?, std::ptr::null_mut());
         // SAFETY: a place for a pointer (context-current).
-        match unsafe { (table.alloc)(&raw mut at, size, PORTABLE) } {
+        match unsafe { (table.alloc)(&raw mut at, size + ALIGNED - 1, PORTABLE) } {
             Code::SUCCESS if !at.is_null() => {}
             Code::SUCCESS => return Err(failed(CALL, "the driver answered no memory")),
             Code::OUT_OF_MEMORY => {
@@ -44,10 +49,12 @@ impl Pinned {
             }
             code => return Err(self.gpu.refusal(CALL, code)),
         }
+        let raw = at.expose_provenance() as u64;
+        let at = raw.next_multiple_of(ALIGNED as u64);
+        let memory = std::ptr::with_exposed_provenance_mut::<u8>(at as usize);
         // SAFETY: so many bytes, given just now. The library does not say what is in them.
-        unsafe { at.cast::<u8>().write_bytes(0, size) };
-        let at = at.expose_provenance() as u64;
-        self.lock().insert(at);
+        unsafe { memory.write_bytes(0, size) };
+        self.lock().insert(at, raw);
         Ok(at)
     }
 
@@ -57,12 +64,12 @@ impl Pinned {
         const CALL: &str = "free_host";
         let table = self.table(CALL)?;
         let mut kept = self.lock();
-        if !kept.contains(&at) {
+        let Some(&raw) = kept.get(&at) else {
             return Err(DriverError::UnknownHandle { call: CALL, what: "host memory", handle: at });
-        }
+        };
         let _entered = self.gpu.enter_apart(CALL)?;
         // SAFETY: memory that `alloc` got; that nothing uses it is the caller's promise.
-        self.gpu.check(CALL, unsafe { (table.free)(std::ptr::with_exposed_provenance_mut(at as usize)) })?;
+        self.gpu.check(CALL, unsafe { (table.free)(std::ptr::with_exposed_provenance_mut(raw as usize)) })?;
         kept.remove(&at);
         Ok(())
     }
@@ -85,9 +92,9 @@ impl Drop for Pinned {
             return;
         }
         let (Some(table), Ok(_entered)) = (self.gpu.api.pins, self.gpu.enter_apart("close")) else { return };
-        for at in kept {
+        for raw in kept.into_values() {
             // SAFETY: memory that `alloc` got, for the last time; all work has completed. A refusal leaves it.
-            let _ = unsafe { (table.free)(std::ptr::with_exposed_provenance_mut(at as usize)) };
+            let _ = unsafe { (table.free)(std::ptr::with_exposed_provenance_mut(raw as usize)) };
         }
     }
 }
