@@ -79,7 +79,7 @@ impl Pinned {
         self.gpu.api.pins.ok_or_else(|| failed(call, missing))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashSet<u64>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
