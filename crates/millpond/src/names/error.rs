@@ -343,7 +343,7 @@ pub enum Invalid {
         which: &'static str,
     },
     /// An event has not completed.
-    #[error("{which} has not completed: call `event.synchronize()` first")]
+    #[error("{which} has not completed: synchronise with it first")]
     NotCompleted {
         /// Which of those that the call was given.
         which: &'static str,
