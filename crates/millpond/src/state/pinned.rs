@@ -114,8 +114,8 @@ impl<T: Pod> PinnedBuffer<T> {
     pub fn as_slice(&self) -> Result<&[T]> {
         self.check(Act::Read, Location::caller())?;
         // SAFETY: initialised memory of so many elements, aligned to 512 B (no `T` of a `Count` asks for more), that is
-        // this buffer's alone; any bytes are a `T: Pod`. No copy writes it: each that did has completed (known-to-host),
-        // and no other can be submitted while this borrow is there.
+        // this buffer's alone; any bytes are a `T: Pod`. No copy writes it: each that did has completed
+        // (known-to-host), and no other can be submitted while this borrow is there.
         Ok(unsafe { std::slice::from_raw_parts(self.start(), self.len()) })
     }
 
