@@ -5,6 +5,7 @@
 //!
 //! Each uses only those above it:
 //!
+//! * `callers`: where calls stand in the program, for traces.
 //! * `status`: every call gives a status; its text is kept for the thread; nothing unwinds into the caller.
 //! * `tables`: what the caller holds is a number (`handle`): stale, null and foreign ones are refused. Which buffer is
 //!   at an address, found without a lock (`pointers`).
@@ -22,6 +23,7 @@
 #![allow(unreachable_pub)] // The functions are reached from C.
 #![allow(clippy::missing_safety_doc)] // It is one promise, said above.
 
+mod callers;
 mod calls;
 mod status;
 mod tables;

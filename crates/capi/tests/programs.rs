@@ -38,7 +38,7 @@ fn compiled(name: &str) -> PathBuf {
         return target;
     }
     let mut compile = Command::new(&compiler);
-    compile.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]);
+    compile.args(["-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]);
     compile.arg("-I").arg(root.join("include"));
     compile.arg(root.join("examples").join(format!("{name}.c")));
     compile.arg("-L").arg(folder).args(["-lmillpond", "-o"]).arg(&target);
@@ -84,8 +84,50 @@ fn traces_are_written_by_a_call_and_by_the_environment() {
         };
         run(&mut command, "trace");
         let found = findings(&path);
-        let wrong = found.iter().filter(|finding| !finding.kind.is_advice()).count();
-        assert_eq!(wrong, 1, "the use that nothing orders: {found:?}");
+        let wrong: Vec<_> = found.iter().filter(|finding| !finding.kind.is_advice()).collect();
+        assert_eq!(wrong.len(), 1, "the use that nothing orders: {found:?}");
+        assert_stands_at(wrong[0], "millpond_declare");
+    }
+}
+
+/// The later side is the program's line with that call, and not one of the library.
+fn assert_stands_at(finding: &Finding, call: &str) {
+    let spot = &finding.later.as_ref().expect("a use").spot;
+    let source = std::fs::read_to_string(spot.file.as_ref().expect("a file")).expect("the program's source");
+    let line = source.lines().nth(spot.line.expect("a line") as usize - 1).expect("a line of it");
+    assert!(line.contains(call), "{spot:?}: {line}");
+}
+
+/// The same with the library inside the program, whose frames are in one object with the program's.
+#[test]
+fn a_program_that_the_library_is_linked_into_has_its_lines_in_the_trace() {
+    let (program, path) = (compiled("trace"), Path::new(env!("CARGO_TARGET_TMPDIR")).join("from_static_c.trace"));
+    let target = program.with_file_name("trace_static");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut compile = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    compile.args(["-std=c11", "-g", "-O1", "-pthread", "-I"]).arg(root.join("include"));
+    compile.arg(root.join("examples/trace.c")).arg(library_folder().join("libmillpond.a"));
+    compile.args(["-lm", "-ldl", "-o"]).arg(&target);
+    run(&mut compile, "the C compiler");
+    run(Command::new(&target).arg(&path).env_remove("MILLPOND_TRACE"), "trace_static");
+    let found = findings(&path);
+    let wrong: Vec<_> = found.iter().filter(|finding| !finding.kind.is_advice()).collect();
+    assert_stands_at(wrong[0], "millpond_declare");
+}
+
+/// Without debug data a line is not known: the function is.
+#[test]
+fn a_program_without_debug_data_has_its_functions_in_the_trace() {
+    let program = compiled("trace");
+    let (target, path) = (program.with_file_name("trace_bare"), program.with_file_name("from_bare_c.trace"));
+    std::fs::copy(&program, &target).expect("a copy");
+    run(Command::new("strip").arg("--strip-debug").arg(&target), "strip");
+    let mut command = Command::new(&target);
+    command.arg(&path).env("LD_LIBRARY_PATH", library_folder()).env_remove("MILLPOND_TRACE");
+    run(&mut command, "trace_bare");
+    for finding in findings(&path).iter().filter(|finding| !finding.kind.is_advice()) {
+        let file = finding.later.as_ref().and_then(|later| later.spot.file.clone()).expect("a place");
+        assert!(file.starts_with("main+0x") && file.ends_with(" (trace_bare)"), "{file}");
     }
 }
 

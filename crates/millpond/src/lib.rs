@@ -178,5 +178,6 @@ pub mod raw {
     pub use crate::api::trusted::Trusted;
     pub use crate::state::access::Elements;
     pub use crate::stream::launch::Queue;
+    pub use crate::trace::callers::{Caller, name_callers_with};
     pub use millpond_driver::RawStream;
 }

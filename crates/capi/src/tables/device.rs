@@ -13,6 +13,7 @@ use millpond::{Device, DeviceConfig, HostConfig, Stream};
 use super::alloc_nodes::AllocNodes;
 use super::handle::Table;
 use super::lock;
+use crate::callers;
 use crate::status::{Failure, Result};
 
 /// Not a type to look into: a device's handle points to it in name only.
@@ -148,6 +149,7 @@ static CUDA_DEVICES: Mutex<Vec<(i32, Weak<DeviceEntry>)>> = Mutex::new(Vec::new(
 
 /// A new host device.
 pub(crate) fn host_device(config: HostConfig) -> Result<Arc<DeviceEntry>> {
+    callers::name_in_traces();
     let config = config.clone().trace(lock(&TRACE).clone());
     Ok(Arc::new(DeviceEntry::new(Device::host(config)?)))
 }
@@ -161,6 +163,7 @@ pub(crate) fn cuda_device(number: i32) -> Result<Arc<DeviceEntry>> {
         return Ok(device);
     }
     let ordinal = u32::try_from(number).map_err(|_| Failure::Value(format!("there is no device {number}")))?;
+    callers::name_in_traces();
     let config = DeviceConfig::default().trace(lock(&TRACE).clone());
     let opened = Device::cuda_with(CudaConfig::default().ordinal(ordinal), config)?;
     let device = Arc::new(DeviceEntry::new(opened));

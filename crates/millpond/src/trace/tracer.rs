@@ -25,7 +25,7 @@ use crate::names::role::Ask;
 use crate::names::trace_file::{Shared, Trace};
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
-use crate::trace::TracedShares;
+use crate::trace::{TracedShares, callers};
 
 /// Numbers of a device begin this much above those of the one before.
 const DEVICE_SHIFT: u32 = 24;
@@ -169,7 +169,14 @@ impl Tracer {
         if process::is_forked() {
             return;
         }
-        lock(&self.shared.output).push(op);
+        let of_call = matches!(op.place, Place::Source(_)).then(callers::of_call).flatten();
+        let mut output = lock(&self.shared.output);
+        let Some(caller) = of_call else { return output.push(op) };
+        let place = caller.map_or(Place::Unknown, |caller| Place::File {
+            file: output.names.intern(&caller.file),
+            line: caller.line,
+        });
+        output.push(&Op { place, ..op.clone() });
     }
 
     /// A host that is no thread of this process. Far above the numbers of threads.

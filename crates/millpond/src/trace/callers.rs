@@ -1,0 +1,28 @@
+//! Where calls stand in programs of other languages: a library for those says it for each operation of a trace.
+
+use std::sync::OnceLock;
+
+/// A line of a program that calls the library through another language.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Caller {
+    /// The source file, or whatever is known of the place: a function, an object.
+    pub file: String,
+    /// The line, counted from 1; 0 where it is not known.
+    pub line: u32,
+}
+
+static FIND: OnceLock<fn() -> Option<Caller>> = OnceLock::new();
+
+/// Traces of this process name the lines that `find` gives, which is asked on the thread that makes a call, instead of
+/// those of Rust. The first one stays.
+///
+/// `find` must not call the library. Where it gives `None`, no line is written.
+pub fn name_callers_with(find: fn() -> Option<Caller>) {
+    let _ = FIND.set(find);
+}
+
+/// Whether lines are those of another language, and the one of the call that is going on.
+#[inline]
+pub(crate) fn of_call() -> Option<Option<Caller>> {
+    FIND.get().map(|find| find())
+}
