@@ -47,6 +47,7 @@ const POOLS_A_HALVING: usize = 64;
 const ADDRESSES_LEAST: u64 = 64 * MIB;
 
 /// Tells the devices of a process apart. From 1 on: a stream that is named without a device is of the one at hand.
+/// Messages count from 0.
 static NEXT_DEVICE: AtomicU32 = AtomicU32::new(1);
 
 /// A device. Clones name the same device; streams, pools and buffers keep it alive.
@@ -124,12 +125,13 @@ impl Device {
     ///
     /// # Errors
     /// The driver refused to open the default stream or to reserve addresses; pools cannot be made of memory of its
-    /// [`Properties`].
+    /// [`Properties`]; the trace of the settings has had 255 devices.
     pub fn with_driver(driver: Arc<dyn Driver>, config: DeviceConfig) -> Result<Device> {
         process::refuse_forked()?;
         let properties = driver.properties();
         check_memory(properties.granularity, properties.total_bytes)?;
         let number = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
+        let tracer = Tracer::of(number, config.trace, config.host_threads)?;
         let context = Arc::new(Context {
             number,
             graphs: Box::new(Graphs::new(number, properties.granularity)),
@@ -144,7 +146,7 @@ impl Device {
             closing: Mutex::default(),
             retired: Mutex::default(),
             share: Box::<Sharing>::default(),
-            tracer: Tracer::of(number, config.trace, config.host_threads),
+            tracer,
             violations: config.violations,
             next_stream: AtomicU32::new(0),
             next_pool: AtomicU32::new(0),

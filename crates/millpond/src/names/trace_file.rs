@@ -9,8 +9,8 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Once, OnceLock, Weak};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Once, Weak};
 use std::time::Duration;
 
 use millpond_core::op::{Names, Op};
@@ -23,6 +23,9 @@ use crate::sync::ranks;
 /// The environment's way to ask for a trace of every device.
 const VARIABLE: &str = "MILLPOND_TRACE";
 
+/// So many devices have numbers in a trace.
+const DEVICES_MAX: u32 = 255;
+
 /// A trace of what the program does, written to a file as it runs: a setting of devices
 /// ([`DeviceConfig::trace`](crate::DeviceConfig::trace)). Clones name the same file.
 ///
@@ -33,6 +36,9 @@ const VARIABLE: &str = "MILLPOND_TRACE";
 /// Without a setting a device is traced where the environment variable `MILLPOND_TRACE` names a file. If another
 /// running process writes that file already (a parent that hands its environment down), the process's number is
 /// appended to the name.
+///
+/// A trace has room for 255 devices, those that are closed included. To open another one with it is an error; where
+/// the environment asks, the next ones are in a file of their own, with `.2` (`.3`, and so on) appended.
 #[derive(Clone, Debug)]
 pub struct Trace {
     pub(crate) shared: Arc<Shared>,
@@ -111,24 +117,49 @@ impl Trace {
         lock(&self.shared.output).write(Writer::seal)
     }
 
-    /// The trace that the environment asks for; one for the whole process.
-    pub(crate) fn of_environment() -> Option<Trace> {
-        static TRACE: OnceLock<Option<Trace>> = OnceLock::new();
-        let open = || {
-            let path = PathBuf::from(std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?);
-            let own = || {
-                let mut own = path.clone().into_os_string();
-                own.push(format!(".{}", std::process::id()));
-                Trace::create(own)
-            };
-            match Trace::create(&path) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => own(),
-                opened => opened,
+    /// The number of a new device in it; none where it is full.
+    pub(crate) fn add_device(&self) -> Option<u32> {
+        let next = |devices| (devices < DEVICES_MAX).then_some(devices + 1);
+        self.shared.devices.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
+    }
+
+    /// The trace that the environment asks for, and the number of a new device in it; one for the whole process, and
+    /// further ones where that is full.
+    pub(crate) fn of_environment() -> Option<(Trace, u32)> {
+        static ASKED_FOR: Mutex<{ ranks::TRACES_ASKED_FOR }, Vec<Option<Trace>>> = Mutex::new(Vec::new());
+        let mut asked_for = lock(&ASKED_FOR);
+        loop {
+            match asked_for.last() {
+                Some(None) => return None,
+                Some(Some(trace)) => {
+                    if let Some(device) = trace.add_device() {
+                        return Some((trace.clone(), device));
+                    }
+                }
+                None => {}
             }
-            .inspect_err(|error| eprintln!("millpond: no trace in {}: {error}", path.display()))
-            .ok()
+            let next = Self::open_by_environment(asked_for.len());
+            asked_for.push(next);
+        }
+    }
+
+    #[cold]
+    fn open_by_environment(full: usize) -> Option<Trace> {
+        let path = PathBuf::from(std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?);
+        let with = |path: &Path, number: u64| {
+            let mut with = path.to_owned().into_os_string();
+            with.push(format!(".{number}"));
+            PathBuf::from(with)
         };
-        TRACE.get_or_init(open).clone()
+        let path = if full > 0 { with(&path, full as u64 + 1) } else { path };
+        match Trace::create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Trace::create(with(&path, std::process::id().into()))
+            }
+            opened => opened,
+        }
+        .inspect_err(|error| eprintln!("millpond: no trace in {}: {error}", path.display()))
+        .ok()
     }
 }
 

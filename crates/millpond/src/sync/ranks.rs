@@ -94,6 +94,7 @@ ranks! {
     TRACED_REFUSED "nodes that were refused";
     REPORTED "what was reported";
     STREAM_NAMES "names of streams";
+    TRACES_ASKED_FOR "the traces that the environment asks for";
     TRACES "the traces";
     TRACE_OUTPUT "a trace";
 }

@@ -21,6 +21,7 @@ use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
 use crate::names::config::HostThreads;
+use crate::names::error::{Invalid, Result};
 use crate::names::role::Ask;
 use crate::names::trace_file::{Shared, Trace};
 use crate::sync::locks::{Mutex, lock};
@@ -29,6 +30,9 @@ use crate::trace::{TracedShares, callers};
 
 /// Numbers of a device begin this much above those of the one before.
 const DEVICE_SHIFT: u32 = 24;
+
+/// Why a trace takes no other device.
+const FULL: &str = "the trace has had 255 devices, and has no room for another: create one more";
 
 /// Writes what one device does.
 #[derive(Debug)]
@@ -99,9 +103,18 @@ pub(crate) struct NodeNumbers {
 
 impl Tracer {
     /// For a new device: by its setting, or as the environment asks.
-    pub(crate) fn of(context: u32, setting: Option<Trace>, threads: HostThreads) -> Option<Arc<Tracer>> {
-        let trace = setting.or_else(Trace::of_environment)?;
-        let device = trace.shared.devices.fetch_add(1, Ordering::Relaxed);
+    ///
+    /// # Errors
+    /// The trace of the setting is full.
+    pub(crate) fn of(context: u32, setting: Option<Trace>, threads: HostThreads) -> Result<Option<Arc<Tracer>>> {
+        let found = match setting {
+            Some(trace) => match trace.add_device() {
+                Some(device) => Some((trace, device)),
+                None => return Err(Invalid::Setting { setting: "trace", reason: FULL.into() }.into()),
+            },
+            None => Trace::of_environment(),
+        };
+        let Some((trace, device)) = found else { return Ok(None) };
         let mut output = lock(&trace.shared.output);
         trace.shared.open.fetch_add(1, Ordering::Relaxed);
         // What cannot be written now cannot be later either, and that is said then.
@@ -111,7 +124,7 @@ impl Tracer {
         let (shared, asker) = (trace.shared, HostId(0));
         let mut tracer = Tracer { shared, context, device, threads, asker, nodes, refused, next_node, shares };
         tracer.asker = tracer.new_host();
-        Some(Arc::new(tracer))
+        Ok(Some(Arc::new(tracer)))
     }
 
     /// The device is gone.
