@@ -19,7 +19,10 @@ impl Checker {
         let name = self.time.stream(stream).map_or_else(ended, |stream| stream.kept.name);
         match name.and_then(|name| call.names.text(name)) {
             Some(name) => format!("stream {}", Quoted(name)),
-            None => stream.to_string(),
+            None => match self.time.device_among(stream) {
+                Some(device) => format!("{} of {device}", stream.on_its_device()),
+                None => stream.to_string(),
+            },
         }
     }
 
@@ -72,7 +75,7 @@ impl Checker {
         let there = self.time.stream(earlier.site.stream);
         let newest = there.and_then(|there| there.newest(seen));
         let Some((verb, op, place)) = newest else {
-            let is_none = there.is_none_or(|there| there.remembers_all()) || seen == 0;
+            let is_none = there.is_some_and(|there| there.remembers_all()) || seen == 0;
             return Some(Known { op: is_none.then_some(0), ..Known::default() });
         };
         let site = Site { act: Act::Read, stream: earlier.site.stream, op, place };

@@ -232,6 +232,12 @@ impl Timeline {
         self.ended.push((id, site, stream.kept.name));
     }
 
+    /// The device of a stream that lives, where the program has several.
+    pub(super) fn device_among(&self, id: StreamId) -> Option<DeviceId> {
+        let is_alone = self.homes.iter().all(|home| home.1 == self.homes[0].1);
+        self.stream(id).map(|stream| stream.kept.device).filter(|_| !is_alone)
+    }
+
     /// A stream that lives.
     #[inline]
     pub(super) fn stream(&self, id: StreamId) -> Option<&Stream> {

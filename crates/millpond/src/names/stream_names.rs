@@ -44,15 +44,17 @@ impl Called {
 /// What a stream is called in messages of a device: by its name, where it has one, else by its number.
 #[cold]
 pub(crate) fn title(device: u32, stream: StreamId) -> String {
-    let number = stream.to_string();
-    if process::is_forked() || stream == StreamId::HOST {
-        return number;
+    if stream == StreamId::HOST {
+        return stream.to_string();
     }
-    let key = (stream.device().unwrap_or(device), stream.on_its_device().0);
-    match (lock(&CALLED).names.get(&key), stream.device()) {
-        (Some(name), Some(device)) => format!("stream {} of device {device}", Quoted(name)),
-        (Some(name), None) => format!("stream {}", Quoted(name)),
-        (None, _) => number,
+    let own = stream.on_its_device();
+    let key = (stream.device().unwrap_or(device), own.0);
+    let name = if process::is_forked() { None } else { lock(&CALLED).names.get(&key).cloned() };
+    let title = name.map_or_else(|| own.to_string(), |name| format!("stream {}", Quoted(&name)));
+    match stream.device() {
+        // Devices are counted from 0 in messages.
+        Some(device) => format!("{title} of device {}", device - 1),
+        None => title,
     }
 }
 

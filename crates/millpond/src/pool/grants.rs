@@ -122,7 +122,7 @@ impl PoolShared {
         // Held against new mappings, then against uses that rely on the grant.
         let heap = self.lock();
         let mut grants = lock(&self.grants);
-        let former = grants.access(device.number);
+        let former = grants.access(device.key());
         if access == former {
             return Ok(());
         }
@@ -130,7 +130,7 @@ impl PoolShared {
             self.check_uses(&mut grants, &device, access)?;
         }
         let (before, after) =
-            (grants.peer_access(peer, device.number, former), grants.peer_access(peer, device.number, access));
+            (grants.peer_access(peer, device.key(), former), grants.peer_access(peer, device.key(), access));
         let outcome = match after.cmp(&before) {
             Ordering::Equal => Ok(()),
             _ => self.let_in(&heap, peer, before, after),
@@ -173,7 +173,7 @@ impl PoolShared {
     fn check_uses(&self, grants: &mut Grants, device: &DeviceName, left: PeerAccess) -> Result<()> {
         self.context.learn_abroad();
         let base = self.context.hosts.base();
-        let Some(grant) = grants.list.iter_mut().find(|grant| grant.device.number == device.number) else {
+        let Some(grant) = grants.list.iter_mut().find(|grant| grant.device.key() == device.key()) else {
             return Ok(());
         };
         grant.uses.retain(|it| !base.covers(it.point));
@@ -184,7 +184,7 @@ impl PoolShared {
                 pool: self.id,
                 owner: self.context.name(),
                 device: device.clone(),
-                last: side(device.number, last.site),
+                last: side(device.key(), last.site),
             }
             .into()),
         }

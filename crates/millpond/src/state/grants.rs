@@ -27,7 +27,7 @@ pub(crate) struct Grant {
 
 impl Grants {
     fn find(&self, device: u32) -> Option<&Grant> {
-        self.list.iter().find(|grant| grant.device.number == device)
+        self.list.iter().find(|grant| grant.device.key() == device)
     }
 
     pub(crate) fn access(&self, device: u32) -> PeerAccess {
@@ -36,7 +36,7 @@ impl Grants {
 
     /// What the driver has to let in, were `device` granted that: several of our devices may be one of the driver's.
     pub(crate) fn peer_access(&self, peer: Peer, device: u32, access: PeerAccess) -> PeerAccess {
-        let others = self.list.iter().filter(|grant| grant.peer == peer && grant.device.number != device);
+        let others = self.list.iter().filter(|grant| grant.peer == peer && grant.device.key() != device);
         others.map(|grant| grant.access).max().unwrap_or_default().max(access)
     }
 
@@ -53,7 +53,7 @@ impl Grants {
     }
 
     pub(crate) fn set(&mut self, device: DeviceName, peer: Peer, access: PeerAccess) {
-        match self.list.iter_mut().find(|grant| grant.device.number == device.number) {
+        match self.list.iter_mut().find(|grant| grant.device.key() == device.key()) {
             Some(grant) => grant.access = access,
             None => self.list.push(Grant { device, peer, access, uses: Vec::new() }),
         }
@@ -61,7 +61,7 @@ impl Grants {
 
     /// A device's work uses the memory; only the last use of a chain matters.
     pub(crate) fn used(&mut self, device: u32, by: Use) {
-        let Some(grant) = self.list.iter_mut().find(|grant| grant.device.number == device) else { return };
+        let Some(grant) = self.list.iter_mut().find(|grant| grant.device.key() == device) else { return };
         let same = |it: &&mut Use| it.point.slot == by.point.slot && it.site.act == by.site.act;
         match grant.uses.iter_mut().find(same) {
             Some(last) => *last = by,

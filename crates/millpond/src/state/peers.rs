@@ -134,7 +134,7 @@ fn meet(both: [&Arc<Knowledge>; 2]) {
 impl Context {
     /// What messages call it.
     pub(crate) fn name(&self) -> DeviceName {
-        DeviceName { number: self.number, name: self.properties.name.clone() }
+        DeviceName::new(self.number, self.properties.name.clone())
     }
 
     /// From now on this device and another may have each other's points.
