@@ -57,6 +57,7 @@ fn verdicts_are_as_stated(place: Place, at_least: usize) {
                 ran += 1;
                 let expected: BTreeSet<Expected> =
                     program.expected().iter().copied().filter(|it| is_said(it.kind)).collect();
+                let found = found.verdict;
                 if found != expected {
                     wrong.push(format!("{name}: expected {expected:?}\n  found {found:?}"));
                 }
@@ -91,7 +92,8 @@ fn same_verdicts(timings: impl Fn() -> Vec<Timing>) -> usize {
             // A query's answer is the device's: where the program needs a no, this run may not give it.
             let Ok(found) = device::run(&program, Place::Host(timing), None, &|| None) else { continue };
             ran += 1;
-            assert_eq!(found, first, "{}, {timing:?}", path.display());
+            // Not the numbers of operations: kernels that sleep are put in between.
+            assert_eq!(found.verdict, first.verdict, "{}, {timing:?}", path.display());
         }
     }
     ran

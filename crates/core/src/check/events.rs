@@ -52,7 +52,7 @@ impl Checker {
     ) -> Step {
         let seat = self.enter(call, stream)?;
         self.check_event(call, event, seat, true)?;
-        let site = self.site(call, seat, Act::Read);
+        let mut site = self.site(call, seat, Act::Read);
         if self.graphs.is_captured(stream) {
             if external {
                 return self.captured_event(call, seat, event, true);
@@ -65,7 +65,13 @@ impl Checker {
         if external {
             return Err(self.external_outside(call, site, "recorded"));
         }
-        self.done(seat, "recorded", call.place);
+        match mark {
+            Mark::Asked => {
+                site.op -= 1;
+                self.time.leave(seat);
+            }
+            Mark::Completion | Mark::Progress => self.done(seat, "recorded", call.place),
+        }
         let entry = self.events.entry(event).or_default();
         if mark == Mark::Progress {
             entry.stands = Stands::Progress(site);

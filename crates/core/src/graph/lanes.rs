@@ -144,9 +144,7 @@ impl Lanes {
                 chain.wait(&snapshot(self.at(lane, Seq::from(seen)), base));
             }
         }
-        while chain.seq() < target.seq {
-            chain.submit();
-        }
+        chain.pass_to(target.seq);
         debug_assert_eq!(chain.last(), target, "the headroom was enough");
         chain.snapshot()
     }

@@ -239,7 +239,7 @@ mod tests {
     use super::super::site::Site;
     use super::*;
     use crate::op::Place;
-    use crate::order::Chain;
+    use crate::order::{Chain, next_op};
 
     fn chain(slot: u32) -> Chain {
         Chain::new(Slot(slot), 0, Arc::default())
@@ -314,7 +314,7 @@ mod tests {
         let (mut s0, mut s1) = (chain(0), chain(1));
         let born = at(&mut s0, Act::Allocate);
         let mut history = History::new(born);
-        let (alloc, write) = (born.site.op, born.site.op + 1);
+        let (alloc, write) = (born.site.op, next_op(born.site.op));
         let allocated = s0.snapshot();
         use_on(&mut history, &mut s0, Act::Write);
         let newest = |fault: Fault| (fault.earlier.site.op, fault.ends[0].site.op);

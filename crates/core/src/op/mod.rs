@@ -90,6 +90,9 @@ pub enum Mark {
     /// Work before it has reached some point of its own (CUDA: programmatic and launch completion events). It orders
     /// nothing.
     Progress,
+    /// As [`Completion`](Self::Completion), for a host that asks how far the stream is, or waits for it: the program
+    /// recorded nothing, and it is not counted among the stream's operations.
+    Asked,
 }
 
 /// What an operation is. CUDA's name for it is given where it has one.

@@ -20,6 +20,23 @@ use super::knowledge::{Base, Edition, Knowledge, Snapshot};
 use super::{Knows, Learns};
 use crate::ids::{Point, Seq, Slot};
 
+/// Positions after an operation that are none themselves, for what the chain learns before the next one and for drops:
+/// so many bits. After more of them between two operations later ones have numbers too large by one; the order is right
+/// all the same.
+const MERGE_BITS: u32 = 16;
+
+/// Which operation of its chain a position is, or comes after: merges are no operations.
+#[inline]
+pub fn op_at(seq: Seq) -> u64 {
+    seq >> MERGE_BITS
+}
+
+/// The position of the operation after a position.
+#[inline]
+pub fn next_op(seq: Seq) -> Seq {
+    (seq | ((1 << MERGE_BITS) - 1)) + 1
+}
+
 /// A chain of points: a stream incarnation.
 #[derive(Debug)]
 pub struct Chain {
@@ -58,8 +75,20 @@ impl Chain {
     /// Takes the next point, for an operation.
     #[inline]
     pub fn submit(&mut self) -> Point {
+        self.seq = next_op(self.seq);
+        self.last()
+    }
+
+    /// Takes the next point, of what is no operation.
+    #[inline]
+    pub fn pass(&mut self) -> Point {
         self.seq += 1;
         self.last()
+    }
+
+    /// Goes on to a position, without an operation.
+    pub fn pass_to(&mut self, to: Seq) {
+        self.seq = self.seq.max(to);
     }
 
     /// Everything up to now, as an immutable value (CUDA: `cudaEventRecord`). O(1).
@@ -193,6 +222,17 @@ mod tests {
         assert!(b.wait(&event));
         assert!(b.covers(first) && !b.covers(second));
         assert!(!b.wait(&event), "known already");
+    }
+
+    #[test]
+    fn operations_are_counted_without_what_is_learned_between() {
+        let (mut a, mut b) = (chain(0), chain(1));
+        for op in 1..=3 {
+            b.submit();
+            assert!(a.wait(&b.snapshot()));
+            a.pass();
+            assert_eq!((op_at(a.seq()), op_at(a.submit().seq)), (op - 1, op));
+        }
     }
 
     #[test]

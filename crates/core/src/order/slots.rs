@@ -11,6 +11,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::next_op;
 use crate::ids::{Point, Seq, Slot};
 
 /// Closed chains looked at before a fresh number is taken. What was looked at in vain comes last the next time: chains
@@ -37,7 +38,8 @@ impl Numbers {
 
     fn take(&self) -> (Slot, Seq) {
         let mut left = self.lock();
-        left.retired.pop_first().unwrap_or_else(|| {
+        // From an operation's position on: others count operations from there.
+        left.retired.pop_first().map(|(slot, last)| (slot, next_op(last))).unwrap_or_else(|| {
             let slot = Slot(left.fresh);
             left.fresh += 1;
             (slot, 0)
@@ -137,8 +139,8 @@ mod tests {
         let c = left.open(|_| false).0;
         left.close(Point { slot: c, seq: 9 });
         left.retire(|last| last.slot == a);
-        assert_eq!(right.open(|_| true), (a, 7), "positions go on");
-        assert_eq!((right.begin(a), right.begin(b)), (7, 0));
+        assert_eq!(right.open(|_| true), (a, next_op(7)), "positions go on");
+        assert_eq!((right.begin(a), right.begin(b)), (next_op(7), 0));
         assert_ne!(right.open(|_| true).0, c, "whose points may still be named");
     }
 }

@@ -22,6 +22,7 @@ use super::ticket::TicketKind;
 use super::wire::{Malformed, Reader, Writer};
 use super::{ForeignEnd, ForeignPoint, ForeignUse, LeaseId};
 use crate::check::Act;
+use crate::order::op_at;
 
 /// No packet is larger, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 160 * 1024;
@@ -377,7 +378,7 @@ impl Reader<'_> {
         let act = *ACTS.get(usize::from(self.u8()?)).ok_or(Malformed::Unknown("the act"))?;
         let (stream, op) = (self.u32()?, self.u64()?);
         // Operations are counted from a chain's birth: messages subtract one from the other.
-        if op > point.seq {
+        if op > op_at(point.seq) {
             return Err(Malformed::Unknown("the operation"));
         }
         Ok(ForeignUse { point, act, stream, op, process: self.u32()? })

@@ -54,7 +54,7 @@ pub struct ForeignUse {
     pub act: Act,
     /// On which stream of that device.
     pub stream: u32,
-    /// The how many-th operation of that stream; at most `point.seq`.
+    /// The how many-th operation of that stream; at most [`op_at`](crate::order::op_at) of `point.seq`.
     pub op: u64,
     /// The process that did it, as the one that tells it knows that; 0 for itself.
     pub process: u32,

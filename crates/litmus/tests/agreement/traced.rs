@@ -4,7 +4,6 @@
 //! those of a line.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,8 +13,8 @@ use millpond_core::op::{Names, Op, Place as OpPlace, What};
 use millpond_core::trace::ops::Reader;
 use millpond_litmus::{Expected, Program};
 
-use crate::device::{self, Place};
-use crate::{Verdict, is_said};
+use crate::device::{self, Found, Place};
+use crate::is_said;
 
 /// What the harness calls its buffer.
 const LINE: &str = "line ";
@@ -37,7 +36,7 @@ fn file() -> File {
 }
 
 /// The verdicts of the library and of its traces: of one, or of each process's own.
-pub(crate) fn run(program: &Program, place: Place) -> Result<(Verdict, Verdict), String> {
+pub(crate) fn run(program: &Program, place: Place) -> Result<(Found, Found), String> {
     let files = RefCell::new(Vec::new());
     let create = || {
         let file = file();
@@ -45,18 +44,21 @@ pub(crate) fn run(program: &Program, place: Place) -> Result<(Verdict, Verdict),
         files.borrow_mut().push((file, trace.clone()));
         Some(trace)
     };
-    let live = device::run(program, place, create(), &create).map_err(|device::Cannot(why)| why)?;
-    let mut by_trace = Verdict::new();
+    let mut live = device::run(program, place, create(), &create).map_err(|device::Cannot(why)| why)?;
+    let mut by_trace = Found::default();
     for (file, trace) in files.into_inner() {
         trace.flush().expect("it is written");
         let bytes = std::fs::read(&file.0).expect("it is there");
-        by_trace.extend(check(&bytes, program.settings()));
+        let found = check(&bytes, program.settings());
+        by_trace.verdict.extend(found.verdict);
+        by_trace.numbers.extend(found.numbers);
     }
-    Ok((live.into_iter().filter(|it| is_said(it.kind)).collect(), by_trace))
+    live.verdict.retain(|it| is_said(it.kind));
+    Ok((live, by_trace))
 }
 
 /// The verdict on a trace, by the program's lines.
-fn check(bytes: &[u8], settings: Settings) -> Verdict {
+fn check(bytes: &[u8], settings: Settings) -> Found {
     let (mut reader, mut checker, mut findings) = (Reader::new(), Checker::new(settings), Vec::new());
     reader.feed(bytes);
     let line = Cell::new(0);
@@ -70,7 +72,14 @@ fn check(bytes: &[u8], settings: Settings) -> Verdict {
     }
     checker.finish(reader.names(), &mut findings);
     let said = findings.iter().filter(|finding| is_said(finding.kind) && finding.line() != Some(0));
-    said.map(|finding| Expected { line: finding.line().unwrap_or(0), kind: finding.kind }).collect::<BTreeSet<_>>()
+    let mut found = Found::default();
+    for finding in said {
+        let expected = Expected { line: finding.line().unwrap_or(0), kind: finding.kind };
+        // Of several the library says the first.
+        found.numbers.entry(expected).or_insert(device::numbers(finding));
+        found.verdict.insert(expected);
+    }
+    found
 }
 
 fn named_line(op: &Op, names: &Names) -> Option<u32> {

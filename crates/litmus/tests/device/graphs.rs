@@ -276,7 +276,7 @@ impl Run {
             }
             Ok(launch) => launch,
             Err(millpond::Error::Violation(violation)) if made.auto_free_on_launch() => {
-                self.found.insert(millpond_litmus::Expected { line: self.line, kind: violation.kind });
+                self.found.verdict.insert(millpond_litmus::Expected { line: self.line, kind: violation.kind });
                 return Ok(Said::Done);
             }
             Err(error) => return Ok(Said::Refused(error, Act::Read)),

@@ -11,14 +11,14 @@ mod timing;
 mod verdicts;
 
 use std::cell::Cell;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use millpond::config::{HostThreads, Trace};
 use millpond::device::Told;
 use millpond::error::Invalid;
 use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode};
 use millpond::{Buffer, Device, Error, Event, Pool, Stream, View};
-use millpond_core::check::Side;
+use millpond_core::check::{Finding, Side};
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Mark, Memory, Op, Start, What};
 use millpond_litmus::{Expected, Program};
@@ -101,7 +101,7 @@ struct Run {
     left: Vec<Buffer<u8>>,
     /// Where nodes copy to that only read.
     scratch: Vec<Buffer<u8>>,
-    found: BTreeSet<Expected>,
+    found: Found,
     line: u32,
     place: Place,
     trace: Option<Trace>,
@@ -132,7 +132,7 @@ pub(crate) fn run(
     place: Place,
     trace: Option<Trace>,
     more: &dyn Fn() -> Option<Trace>,
-) -> Result<BTreeSet<Expected>, Cannot> {
+) -> Result<Found, Cannot> {
     let settings = program.settings();
     if !settings.races {
         return cannot("settings of its own");
@@ -186,7 +186,7 @@ pub(crate) fn run(
         instantiating: None,
         left: Vec::new(),
         scratch: Vec::new(),
-        found: BTreeSet::new(),
+        found: Found::default(),
         line: 0,
         place,
         trace,
@@ -198,6 +198,22 @@ pub(crate) fn run(
     run.marker = run.trace.is_some().then(|| run.own.alloc::<u8>(&run.device.default_pool(), 1).expect("memory"));
     threads::run(&mut run, program.ops())?;
     Ok(run.found)
+}
+
+/// What the library said of a program.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) verdict: BTreeSet<Expected>,
+    /// The numbers of the operations that a violation names.
+    pub(crate) numbers: BTreeMap<Expected, Numbers>,
+}
+
+/// The numbers of the earlier operation and of the later one, and up to which the one is known.
+pub(crate) type Numbers = [Option<u64>; 3];
+
+pub(crate) fn numbers(finding: &Finding) -> Numbers {
+    let op = |side: &Option<Side>| side.as_ref().and_then(|side| side.op);
+    [op(&finding.earlier), op(&finding.later), finding.known.as_ref().and_then(|known| known.op)]
 }
 
 /// What a library call came to: done, refused, or not to be said again.
@@ -405,12 +421,16 @@ impl Run {
                 // A captured node is refused before it is there: at this line.
                 let line = self.instantiating.and_then(|graph| self.line_of(graph, &origin(fault.later.as_ref()?)?));
                 let line = line.unwrap_or(self.line);
-                self.found.insert(Expected { line, kind: fault.kind });
+                self.found.verdict.insert(Expected { line, kind: fault.kind });
             }
             return;
         }
         if let Some(kind) = kind_of(&error, act) {
-            self.found.insert(Expected { line: self.line, kind });
+            let expected = Expected { line: self.line, kind };
+            if let Error::Violation(violation) = &error {
+                self.found.numbers.insert(expected, numbers(violation));
+            }
+            self.found.verdict.insert(expected);
         }
     }
 }

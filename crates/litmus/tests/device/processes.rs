@@ -18,7 +18,7 @@ use millpond_core::op::{Access, Act, Mark, Memory, Op, Start, StreamRole, What};
 use millpond_litmus::{Expected, Program};
 
 use super::kernels::on_slices;
-use super::{Cannot, Said, cannot, kind_of, said};
+use super::{Cannot, Found, Said, cannot, kind_of, said};
 
 /// Whether a program has other processes.
 pub(super) fn has(program: &Program) -> bool {
@@ -61,7 +61,7 @@ struct Run {
 }
 
 /// Runs a program; what was refused, and where.
-pub(super) fn run(program: &Program, trace: &dyn Fn() -> Option<Trace>) -> Result<BTreeSet<Expected>, Cannot> {
+pub(super) fn run(program: &Program, trace: &dyn Fn() -> Option<Trace>) -> Result<Found, Cannot> {
     let races = program.check().iter().filter(|it| it.kind == Kind::Race).filter_map(|it| it.line()).collect();
     let mut run = Run { races, ..Run::default() };
     for op in program.ops() {
@@ -86,7 +86,7 @@ pub(super) fn run(program: &Program, trace: &dyn Fn() -> Option<Trace>) -> Resul
     for (_, marker) in run.devices.values() {
         marker.set_name("line 0");
     }
-    Ok(run.found)
+    Ok(Found { verdict: run.found, ..Found::default() })
 }
 
 impl Run {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use millpond_core::check::{Act, Fault, Use};
 use millpond_core::ids::StreamId;
+use millpond_core::order::op_at;
 use millpond_core::pool::{Freed, Frontier};
 use millpond_driver::process;
 
@@ -110,8 +111,8 @@ impl Device {
         if let Err(fault) = checked {
             let Use { point, site } = fault.earlier;
             let is_node = self.context().chains.find(point.slot).is_some_and(|it| it.is_of_launches());
-            let known =
-                (!is_node && !base.covers(point)).then(|| base.seen(point.slot).saturating_sub(point.seq - site.op));
+            let known = (!is_node && !base.covers(point))
+                .then(|| op_at(base.seen(point.slot)).saturating_sub(op_at(point.seq) - site.op));
             return Err(violation(self.context().number, allocation.subject(&life), fault, later, known).into());
         }
         life.freed = Some(Use { point: life.history.born().point, site: later });

@@ -66,7 +66,7 @@ impl StreamShared {
 
     /// A free node.
     #[cold]
-    pub(crate) fn capture_free(&self, _: &State, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
+    pub(crate) fn capture_free(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
         let allocation = &owned.allocation;
         let key = match &allocation.origin {
             Origin::Captured(session) => Some((session.id, GraphAllocId(allocation.index))),
@@ -155,14 +155,14 @@ impl StreamShared {
 
     /// An edge to come.
     #[cold]
-    pub(crate) fn capture_record(&self, _: &State, caller: &'static Location<'static>) -> Result<Event> {
+    pub(crate) fn capture_record(&self, state: &mut State, caller: &'static Location<'static>) -> Result<Event> {
         let at = lock(&self.context.graphs().captures).record(self.id)?;
         let traced = at.session.tracer().map(|tracer| {
             let event = tracer.event();
             tracer.record(self.id, &event, Place::Source(caller));
             event
         });
-        Ok(Event { traced: traced.map(Into::into), at: At::Captured(Handle::new(at)) })
+        state.counted(Ok(Event { traced: traced.map(Into::into), at: At::Captured(Handle::new(at)) }))
     }
 
     /// An edge, or a stream that joins a capture, or a refusal.
@@ -183,7 +183,7 @@ impl StreamShared {
                 }
                 state.capture = Some(Arc::clone(&at.session));
                 state.epoch = 0;
-                Ok(())
+                state.counted(Ok(()))
             }
         }
     }
@@ -271,8 +271,9 @@ impl Stream {
             return Err(GraphError::Symbolic(name.graph).into());
         }
         let (id, memory) = (shared.id, Memory::Foreign { graph: name.graph, alloc: name.alloc });
-        shared.capture_free_of(memory, caller, |tracer| {
+        let captured = shared.capture_free_of(memory, caller, |tracer| {
             tracer.free_of(tracer.alloc_node(name.graph, name.alloc), id, caller);
-        })
+        });
+        state.counted(captured)
     }
 }

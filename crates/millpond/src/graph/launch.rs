@@ -113,7 +113,7 @@ impl GraphExec {
             let mut named = None;
             let mut state = shared.state.lock();
             match shared.enter(&mut state)? {
-                Mode::Capturing => Ok(shared.capture_launch(exec, caller)?),
+                Mode::Capturing => Ok(state.counted(shared.capture_launch(exec, caller))?),
                 Mode::Live => {
                     // What the host was told of other devices that use this one's memory counts as well.
                     shared.learn_abroad(&mut state);

@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use millpond_core::check::{Place, Site, Use};
 use millpond_core::ids::{Point, Seq, Slot, StreamId};
+use millpond_core::order::next_op;
 use millpond_core::share::{ForeignEnd, ForeignPoint, ForeignUse, POINTS_MAX};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -41,7 +42,7 @@ use crate::sync::ranks;
 pub(super) use namers::Namers;
 
 /// No chain gets this far: a stranger's number must not make positions run over.
-const SEQ_MAX: Seq = 1 << 48;
+const SEQ_MAX: Seq = 1 << 60;
 /// A slot whose positions have come this far serves no other chain.
 const WORN_OUT: Seq = 1 << 62;
 /// The most chains of one speaker.
@@ -445,6 +446,8 @@ impl Context {
             chains.foreign.insert(slot, progress);
             Point { slot, seq }
         });
+        // Operations have the same numbers here as there.
+        let origin = next_op(origin);
         chains.here.insert(name, Chain { slot, origin, last: origin, said: origin, over: origin });
         chains.names.insert(slot, name);
         chains.here(name, seq, teller)

@@ -29,6 +29,7 @@ use bytemuck::Pod;
 use millpond_core::check::{Act, Use};
 use millpond_core::ids::{AllocId, Point, Slot, StreamId};
 use millpond_core::op::Part;
+use millpond_core::order::op_at;
 use millpond_driver::process;
 
 use crate::clock::hosts::HostKnows;
@@ -160,7 +161,8 @@ impl<T: Pod> PinnedBuffer<T> {
         }
         let Err(fault) = checked else { return Ok(()) };
         let Use { point, site: earlier } = fault.earlier;
-        let known = (!base.covers(point)).then(|| base.seen(point.slot).saturating_sub(point.seq - earlier.op));
+        let known =
+            (!base.covers(point)).then(|| op_at(base.seen(point.slot)).saturating_sub(op_at(point.seq) - earlier.op));
         let later = site(act, StreamId::HOST, 0, caller);
         let mut error = violation(context.number, allocation.subject(&life), fault, later, known).into();
         drop(life);

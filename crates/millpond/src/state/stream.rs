@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use millpond_core::graph::NodeId;
 use millpond_core::ids::{Seq, Slot, StreamId};
 use millpond_core::op::StreamRole;
-use millpond_core::order::Chain;
+use millpond_core::order::{Chain, op_at};
 use millpond_core::pool::Shelf;
 use millpond_driver::RawStream;
 use smallvec::SmallVec;
@@ -82,7 +82,7 @@ pub(crate) struct StreamShared {
 pub(crate) struct State {
     pub(crate) chain: Chain,
     /// Where the chain began: operations are counted from here.
-    pub(crate) birth: Seq,
+    pub(crate) birth: u64,
     /// The epoch up to which it knows everything; 0 where it must always ask, and while it captures.
     pub(crate) epoch: u64,
     pub(crate) is_closed: bool,
@@ -139,7 +139,7 @@ impl PoolShelf {
 impl State {
     pub(crate) fn new(chain: Chain) -> Self {
         Self {
-            birth: chain.seq(),
+            birth: op_at(chain.seq()),
             chain,
             epoch: 0,
             is_closed: false,
@@ -153,7 +153,16 @@ impl State {
     /// The number of the operation that was submitted last.
     #[inline]
     pub(crate) fn op(&self) -> u64 {
-        self.chain.seq() - self.birth
+        op_at(self.chain.seq()) - self.birth
+    }
+
+    /// What is captured counts as an operation, too.
+    #[cold]
+    pub(crate) fn counted<R, E>(&mut self, captured: Result<R, E>) -> Result<R, E> {
+        if captured.is_ok() {
+            self.chain.submit();
+        }
+        captured
     }
 
     /// The shelf for a pool, once there is one.

@@ -149,9 +149,9 @@ impl Stream {
                 });
                 Err(error)
             }
-            Ok(Mode::Capturing) => shared.capture_event(EventNode::Record, event, place),
+            Ok(Mode::Capturing) => state.counted(shared.capture_event(EventNode::Record, event, place)),
             Ok(Mode::Live) => {
-                event.set(shared.record(&mut state)?);
+                event.set(shared.record_op(&mut state, None)?);
                 if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {
                     tracer.record(shared.id, event, place);
                 }
@@ -183,7 +183,7 @@ impl Stream {
             }
             Ok(Mode::Capturing) => {
                 event.check_stream(shared)?;
-                shared.capture_event(EventNode::Wait, event, place)
+                state.counted(shared.capture_event(EventNode::Wait, event, place))
             }
             Ok(Mode::Live) => {
                 if let Some((snapshot, mark)) = event.record() {
@@ -192,6 +192,7 @@ impl Stream {
                         true => shared.wait_for(&mut state, &snapshot, mark.raw)?,
                         false => shared.wait_abroad(&mut state, &snapshot, &mark, owner)?,
                     }
+                    state.chain.submit();
                     if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {
                         tracer.wait(shared.id, event, place);
                     }

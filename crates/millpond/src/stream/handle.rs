@@ -214,7 +214,7 @@ impl Stream {
         let mut state = shared.state.lock();
         let recorded = match shared.enter(&mut state) {
             Ok(Mode::Live) => return shared.record_event(&mut state, caller),
-            Ok(Mode::Capturing) => shared.capture_record(&state, caller),
+            Ok(Mode::Capturing) => shared.capture_record(&mut state, caller),
             Err(error) => Err(error),
         };
         drop(state);
@@ -257,6 +257,7 @@ impl Stream {
                     true => shared.wait_abroad(&mut state, snapshot, mark, context)?,
                     false => shared.wait_for(&mut state, snapshot, mark.raw)?,
                 }
+                state.chain.submit();
                 if let (Some(tracer), Some(event)) = (&shared.context.tracer, &event.traced) {
                     tracer.wait(shared.id, event, Place::Source(caller));
                 }

@@ -101,6 +101,7 @@ impl StreamShared {
         let mut state = self.state.lock();
         if self.enter(&mut state)? == Mode::Capturing {
             let done = self.capture_work((&mut state, &garbage), accesses, !races, caller, begin);
+            let done = state.counted(done);
             return done.map(|done| Some(then(&mut state, done)));
         }
         let mut addresses = Few::<u64>::new();

@@ -20,21 +20,25 @@ impl StreamShared {
     /// The present end of the stream, for the order and for the device.
     #[inline(always)] // What it returns is made in its caller's place, not copied there.
     pub(crate) fn record(&self, state: &mut State) -> Result<Record> {
-        self.record_after(state, None)
-    }
-
-    /// As [`record`](Self::record), of an end whose time is taken.
-    #[inline(always)] // As above.
-    fn record_after(&self, state: &mut State, time: Option<RawTime>) -> Result<Record> {
         let raw = self.context.driver.mark(self.raw)?;
         let snapshot = self.end(state);
+        self.leave(state);
+        Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
+    }
+
+    /// As [`record`](Self::record), as an operation of the program; its time may have been taken.
+    #[inline(always)] // As above.
+    pub(crate) fn record_op(&self, state: &mut State, time: Option<RawTime>) -> Result<Record> {
+        let raw = self.context.driver.mark(self.raw)?;
+        state.chain.submit();
+        let snapshot = state.chain.snapshot();
         self.leave(state);
         Ok((snapshot, Arc::new(Mark::with_time(raw, time, &self.context.driver))))
     }
 
     /// The same, as the program has it.
     pub(crate) fn record_event(&self, state: &mut State, caller: &'static Location<'static>) -> Result<Event> {
-        let record = self.record(state)?;
+        let record = self.record_op(state, None)?;
         Ok(self.traced(record, |tracer, event| tracer.record(self.id, event, Place::Source(caller))))
     }
 
@@ -42,7 +46,7 @@ impl StreamShared {
     pub(crate) fn record_timed_event(&self, state: &mut State, caller: &'static Location<'static>) -> Result<Event> {
         let driver = &self.context.driver;
         let time = driver.record_time(self.raw)?;
-        let record = self.record_after(state, Some(time)).inspect_err(|_| driver.forget_time(time))?;
+        let record = self.record_op(state, Some(time)).inspect_err(|_| driver.forget_time(time))?;
         Ok(self.traced(record, |tracer, event| tracer.record(self.id, event, Place::Source(caller))))
     }
 
@@ -83,7 +87,7 @@ impl StreamShared {
     #[inline]
     pub(crate) fn end(&self, state: &mut State) -> Snapshot {
         if self.is_shared() {
-            state.chain.submit();
+            state.chain.pass();
         }
         state.chain.snapshot()
     }

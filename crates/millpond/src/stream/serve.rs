@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use millpond_core::check::{Act, Fault, Kind, Place, Site, Subject, Use};
 use millpond_core::ids::Seq;
-use millpond_core::order::Knows;
+use millpond_core::order::{Knows, op_at};
 use millpond_core::pool::{Freed, Frontier};
 use millpond_core::units::{Range, round_up};
 use millpond_driver::{Access, prefetch, process};
@@ -69,7 +69,8 @@ impl StreamShared {
         let mut state = self.state.lock();
         if !self.is_current(&state) {
             if self.enter(&mut state)? == Mode::Capturing {
-                return self.capture_alloc(&state, pool, bytes, caller);
+                let captured = self.capture_alloc(&state, pool, bytes, caller);
+                return state.counted(captured);
             }
             if let Some((allocation, generation)) = self.take_from_shelf(&mut state, pool, bytes, caller) {
                 return Ok((allocation, generation).into());
@@ -128,7 +129,7 @@ impl StreamShared {
         match self.enter(&mut state).and_then(|mode| self.check_device(&allocation).map(|()| mode)) {
             Ok(Mode::Live) => {}
             stopped => {
-                return self.free_elsewhere(&state, stopped, Owned { allocation, generation, address }, caller);
+                return self.free_elsewhere(&mut state, stopped, Owned { allocation, generation, address }, caller);
             }
         }
         let life = allocation.life();
@@ -178,7 +179,7 @@ impl StreamShared {
         match self.enter(&mut state).and_then(|mode| self.check_device(&allocation).map(|()| mode)) {
             Ok(Mode::Live) => {}
             stopped => {
-                return self.free_elsewhere(&state, stopped, Owned { allocation, generation, address }, caller);
+                return self.free_elsewhere(&mut state, stopped, Owned { allocation, generation, address }, caller);
             }
         }
         let life = allocation.life();
@@ -206,12 +207,12 @@ impl StreamShared {
     #[inline(never)]
     fn free_elsewhere(
         &self,
-        state: &State,
+        state: &mut State,
         stopped: Result<Mode>,
         owned: Owned,
         caller: &'static Location<'static>,
     ) -> FreeResult {
-        match stopped.and_then(|_| self.capture_free(state, &owned, caller)) {
+        match stopped.and_then(|_| state.counted(self.capture_free(&owned, caller))) {
             Ok(()) => Ok(()),
             Err(error) => Err((error, owned)),
         }
@@ -333,8 +334,8 @@ impl StreamShared {
         }
         let is_node = self.context.chains.find(point.slot).is_some_and(|progress| progress.is_of_launches());
         let known = (!is_node && !state.chain.covers(point)).then(|| {
-            let origin = point.seq - site.op;
-            state.chain.seen(point.slot).saturating_sub(origin)
+            let origin = op_at(point.seq) - site.op;
+            op_at(state.chain.seen(point.slot)).saturating_sub(origin)
         });
         violation(self.context.number, subject, fault, later, known).into()
     }
@@ -428,12 +429,12 @@ impl PoolShared {
             && !state.is_closed
             && life.history.all_points(|point| state.chain.covers(point))
         {
-            let free = state.chain.submit();
-            let site = Site { act: Act::Free, stream: home.id, op: state.op(), place: Place::Unknown };
+            // A drop is no operation, and may as well not have come here: no stream comes after it.
+            let free = state.chain.pass();
+            let site = Site { act: Act::Free, stream: home.id, op: 0, place: Place::Unknown };
             life.freed = Some(Use { point: free, site });
             drop(life);
             home.shelve(state, Shelved { allocation, seq: free.seq }, rounded, bytes);
-            // A drop is no operation, and may as well not have come here: no stream comes after it.
             return home.progress.publish(free.seq);
         }
         let after = Frontier::of(own_points(&life));

@@ -261,19 +261,19 @@ impl Tracer {
 
     #[cold]
     pub(crate) fn record(&self, stream: StreamId, event: &TracedEvent, place: Place) {
-        self.record_by(self.host(), stream, event, place);
+        self.record_by(self.host(), stream, event, (Mark::Completion, place));
     }
 
     /// As [`record`](Self::record), of a host that asks how far the stream is.
     #[cold]
     pub(crate) fn record_to_ask(&self, stream: StreamId, event: &TracedEvent, place: Place) {
         let host = if self.threads == HostThreads::Separate { self.asker } else { self.host() };
-        self.record_by(host, stream, event, place);
+        self.record_by(host, stream, event, (Mark::Asked, place));
     }
 
-    fn record_by(&self, host: HostId, stream: StreamId, event: &TracedEvent, place: Place) {
+    fn record_by(&self, host: HostId, stream: StreamId, event: &TracedEvent, (mark, place): (Mark, Place)) {
         let (event, stream) = (event.id, self.stream_id(stream));
-        let what = What::EventRecord { event, stream, external: false, mark: Mark::Completion };
+        let what = What::EventRecord { event, stream, external: false, mark };
         self.push_op(&Op { host, place, what });
     }
 

@@ -11,7 +11,7 @@ fn end(seq: u64) -> ForeignEnd {
 }
 
 fn one_use(seq: u64) -> ForeignUse {
-    ForeignUse { point: point(seq), act: Act::Write, stream: 2, op: seq - 1, process: seq as u32 % 3 }
+    ForeignUse { point: point(seq), act: Act::Write, stream: 2, op: op_at(seq), process: seq as u32 % 3 }
 }
 
 fn requests() -> Vec<Request> {

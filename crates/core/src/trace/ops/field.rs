@@ -71,7 +71,7 @@ macro_rules! choice {
 choice! {
     StreamRole { 0 Blocking, 1 NonBlocking, 2 PerThread, 3 Legacy }
     Start { 0 Ordered, 1 Early }
-    Mark { 0 Completion, 1 Progress }
+    Mark { 0 Completion, 1 Progress, 2 Asked }
     Space { 0 Device, 1 Host }
     CaptureMode { 0 Global, 1 ThreadLocal, 2 Relaxed }
     Reach { 0 None, 1 Read, 2 ReadWrite }

@@ -76,7 +76,7 @@ fn stream_op() -> impl Strategy<Value = What> {
         Just(StreamRole::PerThread),
         Just(StreamRole::Legacy)
     ];
-    let mark = prop_oneof![Just(Mark::Completion), Just(Mark::Progress)];
+    let mark = prop_oneof![Just(Mark::Completion), Just(Mark::Progress), Just(Mark::Asked)];
     let start = prop_oneof![Just(Start::Ordered), Just(Start::Early)];
     let space = prop_oneof![Just(Space::Device), Just(Space::Host)];
     let small = (number(), number(), any::<bool>(), any::<bool>(), name(), any::<u64>());

@@ -291,7 +291,7 @@ impl Lower<'_> {
                 let early = self.stream(stream).early.clone();
                 let record = self.submit(stream, Vec::new());
                 self.stream(stream).early = early;
-                (mark == Mark::Completion).then_some(Stands::Task(record))
+                (mark != Mark::Progress).then_some(Stands::Task(record))
             }
         };
         match stands {
