@@ -15,7 +15,7 @@ use crate::clock::hosts::HostKnows;
 use crate::names::error::Result;
 use crate::state::allocation::{Origin, Owned, site, violation};
 use crate::state::imported::free_import;
-use crate::state::lent::{Listening, check_free};
+use crate::state::listening::{Listening, check_free};
 use crate::state::parts::free_in_graph;
 use crate::state::pool::PoolShared;
 use crate::state::refused::Refused;

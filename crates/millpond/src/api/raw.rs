@@ -25,7 +25,7 @@ use crate::names::statistics::PoolStatistics;
 use crate::state::access::{Access, Declared, Read, Source, Write, sealed};
 use crate::state::allocation::{Allocation, Origin, Owned};
 use crate::state::buffer::Buffer;
-use crate::state::last::FoundPool;
+use crate::state::context::FoundPool;
 use crate::state::named::NodeName;
 use crate::state::node::MemAllocNode;
 use crate::state::pool::PoolShared;

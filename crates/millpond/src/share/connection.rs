@@ -31,7 +31,7 @@ use super::lease::Lease;
 use super::socket::{self, Party, Received};
 use crate::state::allocation::Allocation;
 use crate::state::context::Context;
-use crate::state::last::FoundContext;
+use crate::state::context::FoundContext;
 use crate::state::lent::Importer;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;

@@ -25,7 +25,7 @@ use crate::names::share_error::ShareError;
 use crate::state::allocation::{Allocation, Life, Origin, Owned};
 use crate::state::context::Context;
 use crate::state::imported::{ImportEnd, Imported, drop_import};
-use crate::state::lent::is_abroad;
+use crate::state::listening::is_abroad;
 use crate::state::pool::PoolShared;
 use crate::sync::locks::{BiasedGuard, Mutex, lock};
 use crate::sync::ranks;

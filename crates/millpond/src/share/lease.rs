@@ -13,7 +13,8 @@ use millpond_core::share::{LeaseId, Part};
 
 use super::abroad::Hold;
 use crate::state::allocation::{Allocation, Life};
-use crate::state::lent::{Holder, Phase, own_points};
+use crate::state::lent::{Holder, Phase};
+use crate::state::listening::own_points;
 use crate::state::pool::PoolShared;
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;

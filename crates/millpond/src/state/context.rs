@@ -19,7 +19,7 @@ use crate::clock::progress::no_end;
 use crate::names::error::{Invalid, Result};
 use crate::names::violations::Violations;
 use crate::state::in_flight::InFlight;
-use crate::state::last::FoundPool;
+use crate::state::last::MaybeLast;
 use crate::state::legacy::Legacy;
 use crate::state::parts::{DeviceGraphs, DeviceSharing};
 use crate::state::peers;
@@ -39,10 +39,10 @@ pub(crate) struct Context {
     pub(crate) hosts: Hosts,
     pub(crate) chains: Chains,
     pub(crate) slots: Mutex<{ ranks::SLOTS }, Slots>,
-    pub(crate) in_flight: InFlight,
+    pub(crate) in_flight: InFlight<StreamShared>,
     /// The pools that live, in the order of their opening; each leaves when it goes.
     pub(crate) pools: Mutex<{ ranks::POOLS }, BTreeMap<PoolId, Weak<PoolShared>>>,
-    pub(crate) legacy: Legacy,
+    pub(crate) legacy: Legacy<StreamShared>,
     /// Heaps of dropped pools with work in flight on their freed memory.
     pub(crate) closing: Mutex<{ ranks::CLOSING }, Vec<Closing>>,
     /// Pinned memory of dropped buffers.
@@ -59,6 +59,11 @@ pub(crate) struct Context {
     pub(crate) next_pool: AtomicU32,
     pub(crate) next_alloc: AtomicU32,
 }
+
+/// A device that goes waits for threads and takes all locks: none is held where it is let go.
+pub(crate) type FoundContext = MaybeLast<{ ranks::PER_THREAD }, Context>;
+/// A pool that goes gives its memory back at once.
+pub(crate) type FoundPool = MaybeLast<{ ranks::POOLS }, PoolShared>;
 
 /// So many numbers are left to requests that were let pass at the same time.
 const NUMBERS_MARGIN: u32 = 1 << 24;

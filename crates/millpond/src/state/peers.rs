@@ -18,7 +18,7 @@ use crate::clock::mark::Mark;
 use crate::names::device_name::DeviceName;
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
-use crate::state::last::FoundContext;
+use crate::state::context::FoundContext;
 use crate::state::stream::{State, StreamShared};
 use crate::sync::locks::{Guard, Mutex, lock};
 use crate::sync::ranks;

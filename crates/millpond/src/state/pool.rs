@@ -76,7 +76,7 @@ pub(crate) struct Heap {
     /// Whether chunks are made to be handed to other processes.
     pub(crate) shareable: bool,
     /// What other processes may reach.
-    pub(crate) exposed: Exposed,
+    pub(crate) exposed: Exposed<Arc<Allocation>>,
     next_serial: u64,
     /// All allocations there ever were; the name of a held block is the index of its own.
     table: Vec<Arc<Allocation>>,

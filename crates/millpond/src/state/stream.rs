@@ -2,7 +2,6 @@
 //!
 //! Knows pools and allocations by reference; what streams do with them is on the floor above.
 
-use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -23,9 +22,6 @@ use crate::state::session::Session;
 use crate::state::shelf_count::ShelfCount;
 use crate::sync::locks::Biased;
 use crate::sync::ranks;
-
-/// Something of the program, to be dropped when it is needed no more.
-pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
 
 /// Who submits to a stream: this library alone, or the program as well, by the handle that it has of it.
 ///

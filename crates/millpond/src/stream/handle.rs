@@ -15,8 +15,9 @@ use smallvec::SmallVec;
 
 use crate::names::error::{CaptureError, Invalid, Result};
 use crate::names::role::Ask;
+use crate::state::in_flight::Keep;
 use crate::state::in_flight::Unclosed;
-use crate::state::stream::{Keep, Mode, State, StreamShared};
+use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::event::{At, Event};
 use crate::sync::garbage::Garbage;
 use crate::sync::handle::Handle;

@@ -20,7 +20,7 @@ use crate::state::access::{Access, task};
 use crate::state::allocation::{Allocation, Kept, Life, Origin, Owned, site};
 use crate::state::buffer::Buffer;
 use crate::state::context::Context;
-use crate::state::lent::Listening;
+use crate::state::listening::Listening;
 use crate::state::named::Named;
 use crate::state::pool::PoolShared;
 use crate::state::refused::Refused;

@@ -20,7 +20,7 @@ use crate::names::error::{CaptureError, Error, Result};
 use crate::pool::shell;
 use crate::state::allocation::{Allocation, Life, Origin, Owned, site, violation};
 use crate::state::imported::{drop_import, free_import};
-use crate::state::lent::{Listening, check_free, own_points, park};
+use crate::state::listening::{Listening, check_free, own_points, park};
 use crate::state::parts::{drop_in_graph, free_in_graph};
 use crate::state::pool::PoolShared;
 use crate::state::session::Session;
