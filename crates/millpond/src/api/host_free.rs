@@ -13,11 +13,10 @@ use millpond_driver::process;
 
 use crate::clock::hosts::HostKnows;
 use crate::names::error::Result;
-use crate::state::allocation::{Origin, Owned, site, violation};
-use crate::state::imported::free_import;
+use crate::state::allocation::{site, violation};
+use crate::state::device::{Origin, Owned, PoolShared};
+use crate::state::ends::{free_import, free_in_graph};
 use crate::state::listening::{Listening, check_free};
-use crate::state::parts::free_in_graph;
-use crate::state::pool::PoolShared;
 use crate::state::refused::Refused;
 use crate::stream::serve::not_launched;
 use crate::{Buffer, Device};

@@ -18,8 +18,8 @@ use super::memory::GraphMemory;
 use super::registry::Graphs;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::GraphError;
-use crate::state::allocation::{Allocation, Life, site};
-use crate::state::stream::{State, StreamShared};
+use crate::state::allocation::site;
+use crate::state::device::{Allocation, Life, State, StreamShared};
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
 

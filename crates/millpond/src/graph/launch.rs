@@ -35,10 +35,11 @@ use crate::clock::progress::LaunchEnd;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::pool::shell::TRIES;
-use crate::state::allocation::{Owned, site};
+use crate::state::allocation::site;
 use crate::state::buffer::Buffer;
+use crate::state::device::{Owned, State, StreamShared};
 use crate::state::node::MemAllocNode;
-use crate::state::stream::{Mode, State, StreamShared};
+use crate::state::stream::Mode;
 use crate::stream::handle::Stream;
 use crate::sync::locks::lock;
 

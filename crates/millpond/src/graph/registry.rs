@@ -19,12 +19,10 @@ use super::recording::Recording;
 use crate::names::error::{Invalid, Nearest, Result};
 use crate::names::graph_error::GraphError;
 use crate::names::stream_names::side;
-use crate::state::allocation::{Allocation, Owned};
-use crate::state::arena::Arena;
 use crate::state::context::Context;
+use crate::state::device::{Allocation, Arena, Owned, Session};
 use crate::state::named::NodeName;
 use crate::state::parts::Captured;
-use crate::state::session::Session;
 use crate::sync::locks::{Guard, Mutex, lock};
 use crate::sync::ranks;
 
@@ -350,7 +348,7 @@ impl Context {
     }
 }
 
-impl Captured for Graphs {
+impl Captured<Context> for Graphs {
     /// An allocation of a capture that goes on.
     fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>> {
         lock(&self.captured).get(&id).cloned()

@@ -8,7 +8,7 @@ use millpond_driver::process;
 
 use crate::names::error::Result;
 use crate::names::statistics::PoolStatistics;
-use crate::state::pool::PoolShared;
+use crate::state::device::PoolShared;
 use crate::sync::handle::Handle;
 
 /// A pool of a device. Clones name the same pool; it is destroyed when the last one is dropped.
@@ -115,5 +115,14 @@ impl Pool {
     /// The device refused to unmap; what was given back before stays so.
     pub fn trim_to(&self, keep_bytes: u64) -> Result<()> {
         self.shared.trim_to(keep_bytes)
+    }
+}
+
+impl PoolShared {
+    /// The last handle is gone: nothing new comes from here; what is idle goes back now, the rest with its last free.
+    fn destroy(&self) {
+        self.stop_serving();
+        self.lock().keep_no_exposed();
+        self.trim_if_destroyed();
     }
 }

@@ -12,11 +12,10 @@ use millpond_core::units::Range;
 use super::abroad::Namers;
 use super::connection::Connection;
 use super::lease::Lease;
-use crate::state::allocation::{Allocation, Origin};
 use crate::state::context::Context;
+use crate::state::device::{Allocation, Heap, Origin};
 use crate::state::lent::{Holder, Phase};
 use crate::state::listening::{Listening, expose};
-use crate::state::pool::Heap;
 
 /// What a ticket for memory stands for.
 #[derive(Debug)]

@@ -10,9 +10,8 @@ use millpond_core::ids::AllocId;
 use crate::names::count::{Count, Span};
 use crate::names::error::Result;
 use crate::state::access::{Read, Source, Write};
-use crate::state::allocation::{Origin, Owned};
+use crate::state::device::{Origin, Owned, PoolShared};
 use crate::state::named::Named;
-use crate::state::pool::PoolShared;
 
 /// `len` elements of device memory, owned.
 ///
@@ -216,5 +215,28 @@ impl<T> View<T> {
     /// Declares that a launch writes it, or reads and writes it.
     pub fn write(&self) -> Write<'static, T> {
         Write::new(Source::Named(self.named), self.span)
+    }
+}
+
+/// What its holder ends: freed where this is dropped, also while a panic goes through.
+pub(crate) struct Kept(Option<Owned>);
+
+impl From<Owned> for Kept {
+    fn from(owned: Owned) -> Self {
+        Self(Some(owned))
+    }
+}
+
+impl From<Kept> for Owned {
+    fn from(mut kept: Kept) -> Self {
+        kept.0.take().expect("it is taken once")
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(owned) = self.0.take() {
+            PoolShared::drop_allocation(owned);
+        }
     }
 }

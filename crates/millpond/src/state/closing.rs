@@ -1,17 +1,22 @@
-//! Closing streams, and waiting for all that is in flight, closed or not: what is done with the table of
-//! `in_flight.rs`.
+//! What closes, and what is given back then: streams, pools, and the device itself. And waiting for all that is in
+//! flight, closed or not: what is done with the table of `in_flight.rs`.
 //!
 //! Where the driver refuses to mark the end of a stream, or to close it, that is tried again with the next question.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use millpond_driver::{Driver, DriverError};
+use millpond_core::ids::PoolId;
+use millpond_core::order::Snapshot;
+use millpond_driver::{Driver, DriverError, process};
 
 use crate::clock::hosts::Told;
 use crate::clock::mark::Mark;
 use crate::state::context::Context;
+use crate::state::device::{Closing, StreamShared};
 use crate::state::in_flight::{Everything, Unclosed};
-use crate::state::stream::StreamShared;
+use crate::state::peers;
+use crate::state::pool::Pools;
 use crate::sync::locks::{Guard, lock};
 use crate::sync::ranks;
 
@@ -101,6 +106,43 @@ impl Context {
             self.hosts.join(&Told { base: known, traced: None });
         }
     }
+
+    /// The host has waited until everything up to the snapshots had completed: beyond knowing it, pools may give memory
+    /// back (CUDA: a synchronisation honours the release threshold, a query does not).
+    pub(crate) fn synchronized<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
+        self.host_learned(snapshots);
+        self.learn_abroad();
+        for pool in self.pools() {
+            pool.synchronized();
+        }
+        self.finish_closing();
+    }
+
+    /// Gives back what nothing uses any more of dropped pools and graphs, and of what was imported.
+    pub(crate) fn finish_closing(&self) {
+        self.finish_pools();
+        self.graphs.finish(self);
+        self.finish_imports();
+    }
+
+    /// Gives the memory of dropped pools back, where nothing uses it any more. Never waits; the heap of a pool that is
+    /// still there may be locked.
+    pub(crate) fn finish_pools(&self) {
+        let closing = std::mem::take(&mut *lock(&self.closing));
+        for mut heap in closing {
+            if !heap.finish(self) {
+                lock(&self.closing).push(heap);
+            }
+        }
+    }
+}
+
+impl Pools for Context {
+    fn end_pool(&self, pool: PoolId, left: Closing) {
+        lock(&self.pools).remove(&pool);
+        lock(&self.closing).push(left);
+        self.finish_pools();
+    }
 }
 
 impl Unclosed {
@@ -131,5 +173,30 @@ impl Unclosed {
             context.learn_abroad();
             context.in_flight.sweep(&context.hosts.base());
         }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if process::is_forked() {
+            // All of it is the parent's. The driver is not dropped: it would wait for threads that are not there.
+            std::mem::forget(Arc::clone(&self.driver));
+            return;
+        }
+        // Once more: what the system refused so far. What it refuses now goes with the device.
+        let _ = self.close_rest();
+        self.finish_closing();
+        self.free_retired();
+        self.stop_sharing();
+        let _ = self.graphs.trim(self);
+        if let Some(tracer) = &self.tracer {
+            tracer.close();
+        }
+        peers::leave(self);
+        // What no other device has met, none can name; and what the program waited for, all later work comes after.
+        let (has_met, base) = (self.hosts.knowledge.has_met.load(Ordering::Acquire), self.hosts.base());
+        let is_one = !self.hosts.are_separate();
+        let slots = self.slots.get_mut();
+        slots.retire(|last| !has_met || (is_one && base.covers(last)));
     }
 }

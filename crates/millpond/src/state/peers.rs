@@ -19,7 +19,7 @@ use crate::names::device_name::DeviceName;
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
 use crate::state::context::FoundContext;
-use crate::state::stream::{State, StreamShared};
+use crate::state::device::{State, StreamShared};
 use crate::sync::locks::{Guard, Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;

@@ -16,7 +16,8 @@ use millpond_core::graph::EventKey;
 
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
-use crate::state::stream::{Mode, StreamShared};
+use crate::state::device::StreamShared;
+use crate::state::stream::Mode;
 use crate::stream::event::{At, Event, Record};
 use crate::stream::handle::Stream;
 use crate::sync::handle::Handle;

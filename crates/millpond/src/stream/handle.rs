@@ -15,9 +15,10 @@ use smallvec::SmallVec;
 
 use crate::names::error::{CaptureError, Invalid, Result};
 use crate::names::role::Ask;
+use crate::state::device::{State, StreamShared};
 use crate::state::in_flight::Keep;
 use crate::state::in_flight::Unclosed;
-use crate::state::stream::{Mode, State, StreamShared};
+use crate::state::stream::Mode;
 use crate::stream::event::{At, Event};
 use crate::sync::garbage::Garbage;
 use crate::sync::handle::Handle;
@@ -168,7 +169,8 @@ impl StreamShared {
         let pools: SmallVec<[_; 1]> = shelves.iter().filter_map(|shelf| shelf.owner.upgrade()).collect();
         for pool in &pools {
             for shelf in shelves.iter_mut().filter(|shelf| shelf.is_for(pool)) {
-                pool.return_shelf(&state.chain, shelf);
+                let count = Arc::clone(&shelf.count);
+                pool.return_shelf(&state.chain, shelf.clear(), &count);
             }
         }
         drop(state);

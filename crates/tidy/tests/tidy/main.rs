@@ -54,8 +54,6 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// The floors of `crates/millpond`, bottom up: each is a folder, and uses only itself and those before it in this list.
 const FLOORS: &[&str] = &["sync", "names", "trace", "clock", "state", "pool", "stream", "graph", "share", "api"];
-/// The circles of files that there are today, by crate: the list only shrinks.
-const CIRCLES: &str = include_str!("circles.txt");
 
 /// The crates and which of ours each may depend on. Dev-dependencies are free, except that core has none.
 const CRATES: &[(&str, &[&str])] = &[
