@@ -52,6 +52,19 @@ const ADDRESSES_LEAST: u64 = 64 * MIB;
 static NEXT_DEVICE: AtomicU32 = AtomicU32::new(1);
 
 /// A device. Clones name the same device; streams, pools and buffers keep it alive.
+///
+/// ```
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let stream = device.stream()?;
+/// let x = stream.alloc::<u32>(&device.default_pool(), 4)?;
+/// stream.memset(x.write(), 0)?;
+/// stream.free(x)?;
+/// device.synchronize()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Device {
     shared: Handle<DeviceShared>,

@@ -15,6 +15,22 @@ use crate::sync::handle::Handle;
 ///
 /// What was allocated from it stays valid and can still be freed; its memory goes back to the system with the last
 /// of them (CUDA: `cudaMemPoolDestroy`).
+///
+/// ```
+/// # use millpond::{Device, Error, HostConfig, MIB, PoolConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let pool = device.pool(PoolConfig::default().max_bytes(64 * MIB))?;
+/// let stream = device.stream()?;
+/// let x = stream.alloc::<u8>(&pool, 1000)?;
+/// assert_eq!(pool.statistics().used_bytes, 1000);
+/// let refused = stream.alloc::<u8>(&pool, 128 * MIB as usize).unwrap_err();
+/// assert!(matches!(refused, Error::OutOfMemory(_)));
+/// drop(pool);
+/// stream.free(x)?; // its memory outlives the handle
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Pool {
     pub(crate) shared: Handle<PoolShared>,

@@ -19,6 +19,21 @@ use crate::state::named::Named;
 /// after everything declared so far: that never waits, never fails, and orders nothing.
 ///
 /// A buffer of no elements has no memory and the null address, as in CUDA.
+///
+/// ```
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let (stream, other) = (device.stream()?, device.stream()?);
+/// let x = stream.alloc::<f32>(&device.default_pool(), 256)?;
+/// assert_eq!((x.len(), x.bytes()), (256, 1024));
+/// let refused = other.free(x).unwrap_err(); // nothing orders `other` after the allocation
+/// let x = refused.buffer;
+/// other.wait(&stream.record()?)?;
+/// other.free(x)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Buffer<T> {
     owned: Option<Owned>,
     count: Count<T>,
@@ -167,6 +182,22 @@ impl<T> Drop for Buffer<T> {
 
 /// A name for one life of an allocation, or for a range of its elements. A plain value: it owns nothing and can
 /// outlive what it names; using it then is refused.
+///
+/// ```
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let stream = device.stream()?;
+/// let x = stream.alloc::<u32>(&device.default_pool(), 8)?;
+/// let (all, tail) = (x.view(), x.slice(6..)?);
+/// stream.memset(all.write(), 0)?;
+/// stream.launch(tail.write(), |tail| tail.fill(7))?;
+/// assert_eq!(stream.copy_to_host(all.read())?, [0, 0, 0, 0, 0, 0, 7, 7]);
+/// stream.free(x)?;
+/// assert!(stream.memset(tail.write(), 0).is_err(), "what it names is freed");
+/// # Ok(())
+/// # }
+/// ```
 pub struct View<T> {
     pub(crate) named: Option<Named>,
     pub(crate) span: Span<T>,

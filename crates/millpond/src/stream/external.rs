@@ -27,6 +27,25 @@ use crate::trace::tracer::{TracedEvent, Tracer};
 use millpond_core::ids::StreamId;
 
 /// An event that can be recorded again and again, by streams and by launches of graphs. Clones name the same event.
+///
+/// ```
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let (stream, other) = (device.stream()?, device.stream()?);
+/// let event = device.external_event();
+/// let x = stream.alloc::<u32>(&device.default_pool(), 4)?;
+/// for round in 0..3 {
+///     stream.memset(x.write(), round)?;
+///     stream.record_external(&event)?;
+///     other.wait_external(&event)?; // the record of this round
+///     assert_eq!(other.copy_to_host(x.read())?, [u32::from(round) * 0x0101_0101; 4]);
+///     other.synchronize()?;
+/// }
+/// stream.free(x)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ExternalEvent {
     shared: Handle<Shared>,

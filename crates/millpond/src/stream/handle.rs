@@ -28,6 +28,21 @@ use crate::sync::locks::lock;
 ///
 /// Every stream-ordered act is a method here. Clones name the same stream; it is closed when the last one is dropped,
 /// and work already in it still runs (CUDA: `cudaStreamDestroy`).
+///
+/// ```
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let (left, right) = (device.stream()?, device.stream()?);
+/// let x = left.alloc::<u32>(&device.default_pool(), 4)?;
+/// left.launch(x.write(), |x| x.fill(1))?;
+/// right.wait(&left.record()?)?; // `right` goes on after that
+/// right.launch(x.write(), |x| x.iter_mut().for_each(|x| *x += 1))?;
+/// assert_eq!(right.copy_to_host(x.read())?, [2; 4]);
+/// right.free(x)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Stream {
     pub(crate) shared: Handle<StreamShared>,
