@@ -228,7 +228,7 @@ impl Device {
 
     /// The calling thread's own default stream, a blocking one (CUDA: `cudaStreamPerThread`). On CUDA other threads can
     /// record it and wait for it, but not submit to it: the driver has no name for it there. It is closed when the
-    /// thread has ended and nobody holds it.
+    /// thread has ended and no handle is left.
     ///
     /// # Errors
     /// The driver refused to open it.
@@ -241,7 +241,7 @@ impl Device {
         }
         let stream = open_stream(&self.shared.context, StreamRole::Blocking, tied(Tie::PerThread))?;
         let device = self.shared.downgrade();
-        // In a thread that is past the end of its own values nobody would close it: it is the caller's alone.
+        // In a thread that is past the end of its own values no thread would close it: it is the caller's alone.
         let _ = PER_THREAD.try_with(|own| {
             let devices = &mut own.borrow_mut().devices;
             devices.retain(|device| device.strong_count() > 0);

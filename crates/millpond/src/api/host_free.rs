@@ -1,6 +1,6 @@
 //! Frees without a stream: by the host, which must have synchronised with all uses (CUDA: `cudaFree`).
 //!
-//! Knows what the host was told; nothing of streams but the names in sites.
+//! Knows what the host has synchronised with; nothing of streams but the names in sites.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Device {
     /// must have synchronised with everything that uses it.
     ///
     /// # Errors
-    /// A violation, with the buffer, where the host was not told that some use has completed.
+    /// A violation, with the buffer, where the host does not know that some use has completed.
     #[track_caller]
     pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
         let caller = Location::caller();

@@ -169,7 +169,7 @@ impl Recording {
     pub(crate) fn keep(&mut self, session: &Session, node: NodeId, seen: Result<Payload>) -> Result<()> {
         match (seen, self.open.get_mut(&session.capture)) {
             (Ok(payload), Some(open)) => open.body.keep(node, payload),
-            // The capture has ended: nobody wants it.
+            // The capture has ended: no caller wants it.
             (Ok(_), None) => {}
             (Err(error), _) => {
                 self.captures.invalidate(session.capture);

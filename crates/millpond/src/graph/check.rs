@@ -54,7 +54,7 @@ impl ExecShared {
         })
     }
 
-    /// Locks the lives; the memory hears of all that was freed before.
+    /// Locks the lives; the memory learns of all that was freed before.
     #[inline]
     pub(super) fn lock_lives<'f>(&self, found: &'f [Found], lives: &mut Lives<'f>, memory: Option<&mut GraphMemory>) {
         for found in found {

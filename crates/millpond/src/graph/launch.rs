@@ -116,7 +116,7 @@ impl GraphExec {
             match shared.enter(&mut state)? {
                 Mode::Capturing => Ok(shared.capture_launch(exec, caller)?),
                 Mode::Live => {
-                    // What the host was told of other devices that use this one's memory counts as well.
+                    // What the host knows to have completed of other devices that use this one's memory counts as well.
                     shared.learn_abroad(&mut state);
                     let found = match &exec.found {
                         Some(found) => found,

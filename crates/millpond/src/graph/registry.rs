@@ -75,7 +75,7 @@ pub(crate) struct Graphs {
     pub(crate) next_arena: AtomicU32,
     /// Whose addresses graphs have.
     pub(super) arenas: Mutex<{ ranks::ARENAS }, Vec<Weak<Arena>>>,
-    /// How many captures are in progress; nobody looks further where there are none.
+    /// How many captures are in progress; no call looks further where there are none.
     pub(crate) open: AtomicUsize,
     pub(crate) captures: Mutex<{ ranks::CAPTURES }, Recording>,
     /// What launches leave live, by alloc node.
@@ -276,7 +276,7 @@ impl Graphs {
         });
     }
 
-    /// The device's last handle is gone: what nobody holds is freed by nobody.
+    /// The device's last handle is gone: what no handle holds is never freed.
     pub(crate) fn forget_orphans(&self) {
         let orphans = lock(&self.orphans).take();
         drop(orphans);

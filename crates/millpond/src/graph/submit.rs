@@ -5,7 +5,7 @@
 //!
 //! Invariant **rejoined**: whatever a launch has given to a lane comes before the launching stream's later work, even
 //! where the driver refused on the way. Where it refuses that as well, which a lost device does, the lane's work is
-//! known as stray: nobody takes the launch for over before it.
+//! known as stray: no thread takes the launch for over before it.
 
 use std::sync::Arc;
 
