@@ -1,9 +1,9 @@
 //! The checker of whole programs: takes operations one by one and says what is wrong.
 //!
 //! What is refused is not done, as in the library: later operations are judged as if it had not been there (and memory
-//! that a refused operation named is not told as a leak, too). A verdict depends on the operations and on nothing else:
-//! no clock, no address, no thread (*timing-blind*). What is kept grows with what lives, not with what was done (see
-//! `timeline.rs`, `lives.rs`).
+//! that a refused operation named is not reported as a leak, too). A verdict depends on the operations and on nothing
+//! else: no clock, no address, no thread (*timing-blind*). What is kept grows with what lives, not with what was done
+//! (see `timeline.rs`, `lives.rs`).
 //!
 //! | file | one law |
 //! |---|---|
@@ -32,7 +32,7 @@ pub struct Settings {
     /// Whether each host thread is a timeline of its own. Otherwise the threads of a process are joined in the order of
     /// their calls, because locks, channels and joins are not seen.
     pub threads_apart: bool,
-    /// Whether memory that is never freed is told at the end.
+    /// Whether memory that is never freed is reported at the end.
     pub leaks: bool,
     /// Whether a launch that may start early must not rely on the launch before it. (A kernel may wait for it itself,
     /// which is not seen.)
@@ -80,7 +80,7 @@ pub struct Checker {
     /// Pools that live, and whether their memory can be exported.
     pub(super) pools: FxHashMap<PoolId, bool>,
     pub(super) pools_made: u32,
-    /// The lowest number of a pool that was made: default pools, which nobody makes, lie below.
+    /// The lowest number of a pool that was made: default pools, which no operation makes, lie below.
     pools_from: u32,
     /// What other devices may do with a pool's memory.
     pub(super) reach: FxHashMap<(PoolId, DeviceId), Reach>,

@@ -1,8 +1,8 @@
 //! Events: recorded, waited for, recorded again.
 //!
 //! An event is a snapshot of its stream, replaced by the next record; a wait binds to the latest one. A record that
-//! replaces another for which nobody waited, and does not include it, loses it: whoever waits then waits for less than
-//! it seems. Knows streams; of captures only where to hand things to.
+//! replaces another for which no stream waited, and does not include it, loses it: whoever waits then waits for less
+//! than it seems. Knows streams; of captures only where to hand things to.
 
 use super::checker::{Call, Checker, Step};
 use super::event_state::{Event, Lost, Recorded, Stands};

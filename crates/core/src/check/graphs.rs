@@ -3,7 +3,7 @@
 //! What a graph is, and what of it is wrong, is the [`graph`](crate::graph) module's to say, as in the library; here
 //! the program's names become numbers of graphs, and what is refused becomes findings. Knows no launch.
 //!
-//! Which allocations of a graph share bytes is decided as in the library, with addresses that nobody has.
+//! Which allocations of a graph share bytes is decided as in the library, with addresses that no memory has.
 
 use std::sync::Arc;
 

@@ -83,7 +83,7 @@ impl FreshAddresses {
         }
     }
 
-    /// The first granule is nobody's: 0 is no address.
+    /// The first granule is no allocation's: 0 is no address.
     fn reserve(&mut self, bytes: u64) -> Option<Range> {
         let (start, bytes) = (self.next.max(GRANULARITY), round_up(bytes.max(GRANULARITY), GRANULARITY)?);
         self.next = start.checked_add(bytes)?;

@@ -116,7 +116,7 @@ impl Checker {
             false => self.try_launch(call, seat, exec, &instance).map(Some),
         };
         if launched.is_err() {
-            // What was left unfreed is told here, and not as a leak again.
+            // What was left unfreed is reported here, and not as a leak again.
             for life in instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)) {
                 self.lives.at_mut(life).is_doubtful = true;
             }

@@ -58,9 +58,9 @@ pub(super) struct Life {
     pub(super) bytes: u64,
     pub(super) name: Option<Name>,
     pub(super) source: Source,
-    /// Counts births: the order in which leaks are told.
+    /// Counts births: the order in which leaks are reported.
     pub(super) serial: u64,
-    /// Whether something done to it was refused: it is not told as a leak, too.
+    /// Whether something done to it was refused: it is not reported as a leak, too.
     pub(super) is_doubtful: bool,
     /// Entries of the history at which those that all streams know are thrown away.
     pub(super) settle_at: usize,

@@ -2,8 +2,8 @@
 //!
 //! An importer's uses are uses of the owner's allocation. Its free ends its hold only, must come after its own uses,
 //! and must come before the owner's free (CUDA: "imported memory must be freed from all importing processes before
-//! being freed in the exporting process"). An owner that drops its memory instead waits for nobody: the life ends with
-//! its last holder. Knows lives and threads.
+//! being freed in the exporting process"). An owner that drops its memory instead waits for no process: the life ends
+//! with its last holder. Knows lives and threads.
 
 use super::checker::{Call, Checker, Refused, Step, quiet};
 use super::finding::Finding;

@@ -1,8 +1,8 @@
 //! Streams and host threads of the program that is checked: their chains, and enough of their past to explain.
 //!
 //! The order is that of [`Streams`]; here a thread may be a timeline of its own, and each stream remembers its last
-//! operations and the last synchronisations that told it something. What it remembers is bounded: an explanation may
-//! lack a line for something long ago, a verdict never depends on it.
+//! operations and the last synchronisations by which it learned something. What it remembers is bounded: an explanation
+//! may lack a line for something long ago, a verdict never depends on it.
 //!
 //! Knows no memory, no event and no graph. Invariant **flat**: what is kept grows with the streams and threads that
 //! live, not with the operations.
@@ -30,7 +30,7 @@ const ENDED: usize = 256;
 /// A synchronisation that was news to its thread.
 #[derive(Clone, Debug)]
 pub(super) struct Learned {
-    /// What was told.
+    /// What was learned.
     pub(super) what: Snapshot,
     /// In the past: `waited for`, `synchronized`.
     pub(super) verb: &'static str,
@@ -101,7 +101,7 @@ pub(super) struct Timeline {
     hosts: FxHashMap<HostId, (ProcessId, usize)>,
     /// The thread that called last: nearly always the one that calls next.
     last_host: Option<(HostId, usize)>,
-    /// The one thread of a process, where threads are not told apart.
+    /// The one thread of a process, where threads are not distinguished.
     joined: FxHashMap<ProcessId, usize>,
     /// Streams that ended: those that can still be shown, and below which number every stream was made.
     ended: Ring<(StreamId, Site, Option<Name>), ENDED>,
@@ -145,7 +145,7 @@ impl Timeline {
         Some(self.threads[*thread].host.base())
     }
 
-    /// What a thread was told, from the oldest that is remembered.
+    /// What a thread learned, from the oldest that is remembered.
     pub(super) fn learned_by(&self, host: HostId) -> impl Iterator<Item = &Learned> {
         let thread = self.hosts.get(&host).map(|(_, thread)| &self.threads[*thread]);
         thread.into_iter().flat_map(|thread| thread.learned.iter())
@@ -309,7 +309,7 @@ impl Timeline {
         self.streams.leave(seat);
     }
 
-    /// A thread was told that a snapshot has completed.
+    /// A thread learned that a snapshot has completed.
     pub(super) fn learn(&mut self, host: HostId, learned: Learned) {
         let thread = self.thread(host);
         let thread = &mut self.threads[thread];

@@ -6,8 +6,8 @@
 //! * a chain's knowledge is shared by reference (record clones an [`Arc`], O(1)) and copied only when it changes;
 //! * what the host has seen completed is one more shared reference, the [`Base`]: a device synchronisation reaches a
 //!   thousand streams by a thousand pointer copies, and entries that the base covers are forgotten;
-//! * a wait for something already known does nothing (*closed-clock* makes that right), nor does what the host was told
-//!   of this chain alone.
+//! * a wait for something already known does nothing (*closed-clock* makes that right), nor does a
+//!   synchronisation of the host with this chain alone.
 //!
 //! Invariants: **closed-clock**: a chain that covers a point covers all that comes before it. **growing-clock**: a
 //! chain's knowledge never shrinks. **merge-advances**: every merge takes a new position, so that a record before and

@@ -1,8 +1,9 @@
-//! What a host thread has been told: the third party of the order, beside streams and events.
+//! What a host thread has synchronised with: the third party of the order, beside streams and events.
 //!
 //! Knows chains by their points only. A synchronisation that returned, or a query that said yes, tells the host that
 //! everything before a point has completed; whatever it submits afterwards, on any stream, comes after that. This is
-//! part of *ordered*: the program was told, so that every run of it that is told the same gets the same verdicts.
+//! part of *ordered*: the program was informed, so that every run of it that gets the same answers gets the same
+//! verdicts.
 //!
 //! By default all threads of a process are one [`Host`] (joined in the order of their calls), because locks, channels
 //! and joins between threads are not seen. With a `Host` for each thread, [`Host::hear`] states such an edge.
@@ -40,7 +41,7 @@ impl Host {
         &self.knowledge
     }
 
-    /// It was told that everything up to the snapshot has completed (CUDA: `cudaEventSynchronize`,
+    /// It learned that everything up to the snapshot has completed (CUDA: `cudaEventSynchronize`,
     /// `cudaStreamSynchronize`, or a query that returned success). Whether that was news.
     pub fn learn(&mut self, snapshot: &Snapshot) -> bool {
         if snapshot.is_known(|point| self.base().covers(point)) {
@@ -50,7 +51,7 @@ impl Host {
         true
     }
 
-    /// It was told of all these at once (CUDA: `cudaDeviceSynchronize`). Whether that was news.
+    /// It learned of all these at once (CUDA: `cudaDeviceSynchronize`). Whether that was news.
     pub fn learn_all<'a>(&mut self, snapshots: impl IntoIterator<Item = &'a Snapshot>) -> bool {
         let (mut news, mut from) = (Clock::default(), None);
         for (at, snapshot) in snapshots.into_iter().enumerate() {

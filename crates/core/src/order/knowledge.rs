@@ -46,12 +46,12 @@ impl Base {
         (self.host == other.host && self.version >= other.version) || other.version == 0
     }
 
-    /// The last position of a chain that the host had been told has completed.
+    /// The last position of a chain that the host knew to have completed.
     pub fn seen(&self, slot: Slot) -> Seq {
         self.clock.seen(slot)
     }
 
-    /// The last point of each chain that it had been told has completed.
+    /// The last point of each chain that it knew to have completed.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         self.clock.points()
     }

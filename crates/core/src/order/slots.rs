@@ -62,8 +62,8 @@ impl Slots {
         Self { numbers: numbers.clone(), ..Self::default() }
     }
 
-    /// The order is gone, and all its chains are closed: others may have the numbers of those whose points nobody can
-    /// name any more, or that all chains come after, which `is_free` says of a chain's last point.
+    /// The order is gone, and all its chains are closed: others may have the numbers of those whose points cannot be
+    /// named any more, or that all chains come after, which `is_free` says of a chain's last point.
     pub fn retire(&mut self, is_free: impl Fn(Point) -> bool) {
         let free = std::mem::take(&mut self.closed).into_iter().filter(|last| is_free(*last));
         self.numbers.lock().retired.extend(free.map(|last| (last.slot, last.seq)));

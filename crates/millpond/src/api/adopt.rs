@@ -11,7 +11,7 @@ use crate::api::trusted::Trusted;
 use crate::names::native::{LEGACY, PER_THREAD};
 use crate::names::role::StreamKind;
 use crate::pool::handle::Pool;
-use crate::state::stream::Keep;
+use crate::state::in_flight::Keep;
 use crate::stream::handle::Stream;
 
 /// A default stream that the program uses as well.

@@ -26,11 +26,13 @@ use crate::names::error::{Invalid, Result};
 use crate::pool::handle::Pool;
 use crate::share::Sharing;
 use crate::state::context::Context;
+use crate::state::device::{PoolShared, State, StreamShared};
+use crate::state::in_flight::Keep;
 use crate::state::in_flight::{Everything, InFlight};
 use crate::state::legacy::Legacy;
 use crate::state::peers;
-use crate::state::pool::{PoolShared, Uses};
-use crate::state::stream::{Keep, State, StreamShared, Submitters};
+use crate::state::pool::Uses;
+use crate::state::stream::Submitters;
 use crate::stream::handle::Stream;
 use crate::sync::handle::Handle;
 use crate::sync::locks::{Biased, Mutex, lock};
@@ -51,6 +53,19 @@ const ADDRESSES_LEAST: u64 = 64 * MIB;
 static NEXT_DEVICE: AtomicU32 = AtomicU32::new(1);
 
 /// A device. Clones name the same device; streams, pools and buffers keep it alive.
+///
+/// ```
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let stream = device.stream()?;
+/// let x = stream.alloc::<u32>(&device.default_pool(), 4)?;
+/// stream.memset(x.write(), 0)?;
+/// stream.free(x)?;
+/// device.synchronize()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Device {
     shared: Handle<DeviceShared>,
@@ -215,7 +230,7 @@ impl Device {
 
     /// The calling thread's own default stream, a blocking one (CUDA: `cudaStreamPerThread`). On CUDA other threads can
     /// record it and wait for it, but not submit to it: the driver has no name for it there. It is closed when the
-    /// thread has ended and nobody holds it.
+    /// thread has ended and no handle is left.
     ///
     /// # Errors
     /// The driver refused to open it.
@@ -228,7 +243,7 @@ impl Device {
         }
         let stream = open_stream(&self.shared.context, StreamRole::Blocking, tied(Tie::PerThread))?;
         let device = self.shared.downgrade();
-        // In a thread that is past the end of its own values nobody would close it: it is the caller's alone.
+        // In a thread that is past the end of its own values no thread would close it: it is the caller's alone.
         let _ = PER_THREAD.try_with(|own| {
             let devices = &mut own.borrow_mut().devices;
             devices.retain(|device| device.strong_count() > 0);

@@ -65,7 +65,7 @@ impl Pool {
     /// [`Device::free`](crate::Device::free). Without a grant this has no effect.
     ///
     /// # Errors
-    /// [`Invalid::InUse`] with a use that the host was not told has completed; the grant is as it was. The driver
+    /// [`Invalid::InUse`] with a use that the host does not know to have completed; the grant is as it was. The driver
     /// refused: the grant is as it was, or, where the driver also refuses to restore that, it is gone.
     pub fn revoke(&self, device: &Device) -> Result<()> {
         process::refuse_forked()?;

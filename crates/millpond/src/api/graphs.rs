@@ -41,7 +41,7 @@ impl Device {
     /// let x = graph.add_alloc::<u32>(&[], 1000)?;
     /// let alloc = graph.node_of(x).unwrap();
     /// graph.add_kernel(&[alloc], x.write(), |x| x.fill(7))?;
-    /// assert_eq!(x.address(), 0); // nobody knows yet
+    /// assert_eq!(x.address(), 0); // not known yet
     /// let (left, right) = (graph.instantiate(Instantiate::default())?, graph.instantiate(Instantiate::default())?);
     /// assert_ne!(left.address_of(x), right.address_of(x));
     /// let (a, b) = (left.launch(&stream)?.take(x)?, right.launch(&stream)?.take(x)?); // both live at once

@@ -8,11 +8,8 @@ use std::hash::{Hash, Hasher};
 use crate::api::device::Device;
 use crate::graph::{Body, ExecShared, Graph, GraphExec};
 use crate::pool::handle::Pool;
-use crate::state::allocation::Allocation;
 use crate::state::buffer::{Buffer, View};
 use crate::state::context::Context;
-use crate::state::pool::PoolShared;
-use crate::state::stream::StreamShared;
 use crate::stream::event::{At, Event};
 use crate::stream::external::ExternalEvent;
 use crate::stream::handle::Stream;
@@ -63,8 +60,8 @@ macro_rules! shown {
 
 shown! {
     Device: |it, f| write!(f, "Device({})", it.context().name());
-    Pool: |it, f| write!(f, "Pool({:?})", it.shared);
-    Stream: |it, f| write!(f, "Stream({:?})", it.shared);
+    Pool: |it, f| write!(f, "Pool({} of {})", it.shared.id, it.shared.context.name());
+    Stream: |it, f| write!(f, "Stream({} of {})", it.shared.id, it.shared.context.name());
     Event: |it, f| match &it.at {
         At::Live { snapshot, context, .. } => write!(f, "Event({} of {})", snapshot.point(), context.name()),
         At::Captured(_) => f.write_str("Event(of a capture)"),
@@ -72,9 +69,6 @@ shown! {
     Graph: |it, f| write!(f, "Graph({:?})", it.body);
     GraphExec: |it, f| write!(f, "GraphExec({:?})", it.shared);
     Context: |it, f| write!(f, "{}", it.name());
-    PoolShared: |it, f| write!(f, "{} of {}", it.id, it.context.name());
-    StreamShared: |it, f| write!(f, "{} of {}", it.id, it.context.name());
-    Allocation: |it, f| write!(f, "{}", it.id);
     Body: |it, f| write!(f, "{}, {} nodes", it.core.id(), it.core.len());
     ExecShared: |it, f| write!(f, "an instance of {:?}", it.body);
 }

@@ -1,6 +1,6 @@
 //! Frees without a stream: by the host, which must have synchronised with all uses (CUDA: `cudaFree`).
 //!
-//! Knows what the host was told; nothing of streams but the names in sites.
+//! Knows what the host has synchronised with; nothing of streams but the names in sites.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -14,11 +14,10 @@ use millpond_driver::process;
 
 use crate::clock::hosts::HostKnows;
 use crate::names::error::Result;
-use crate::state::allocation::{Origin, Owned, site, violation};
-use crate::state::imported::free_import;
-use crate::state::lent::{Listening, check_free};
-use crate::state::parts::free_in_graph;
-use crate::state::pool::PoolShared;
+use crate::state::allocation::{site, violation};
+use crate::state::device::{Origin, Owned, PoolShared};
+use crate::state::ends::{free_import, free_in_graph};
+use crate::state::listening::{Listening, check_free};
 use crate::state::refused::Refused;
 use crate::stream::serve::not_launched;
 use crate::{Buffer, Device};
@@ -28,7 +27,7 @@ impl Device {
     /// must have synchronised with everything that uses it.
     ///
     /// # Errors
-    /// A violation, with the buffer, where the host was not told that some use has completed.
+    /// A violation, with the buffer, where the host does not know that some use has completed.
     #[track_caller]
     pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
         let caller = Location::caller();

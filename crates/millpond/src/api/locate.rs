@@ -11,10 +11,9 @@ use millpond_driver::{Driver, process};
 
 use crate::graph::find_in_graphs;
 use crate::names::error::{Invalid, Nearest, Result};
-use crate::state::allocation::{Allocation, Owned};
 use crate::state::context::Context;
+use crate::state::device::{Allocation, Heap, Owned, PoolShared};
 use crate::state::peers;
-use crate::state::pool::{Heap, PoolShared};
 
 impl Heap {
     /// What was freed there last, where its entry has not served again since.

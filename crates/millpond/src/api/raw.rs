@@ -23,14 +23,13 @@ use crate::names::count::{Count, Span};
 use crate::names::error::{Invalid, Result};
 use crate::names::statistics::PoolStatistics;
 use crate::state::access::{Access, Declared, Read, Source, Write, sealed};
-use crate::state::allocation::{Allocation, Origin, Owned};
 use crate::state::buffer::Buffer;
-use crate::state::last::FoundPool;
+use crate::state::context::FoundPool;
+use crate::state::device::{Allocation, Origin, Owned, PoolShared, StreamShared};
 use crate::state::named::NodeName;
 use crate::state::node::MemAllocNode;
-use crate::state::pool::PoolShared;
 use crate::state::refused::Refused;
-use crate::state::stream::{Mode, StreamShared};
+use crate::state::stream::Mode;
 use crate::stream::handle::Stream;
 
 /// Bytes of device memory by name: a life of an allocation, or what an alloc node allocates. Owns nothing; using it

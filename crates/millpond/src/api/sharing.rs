@@ -25,7 +25,7 @@ impl Device {
     ///
     /// # Safety
     /// While the import lives, no process writes bytes of it that another uses at the same time: what each process does
-    /// is checked against what it was told of the others, and not against what they do meanwhile.
+    /// is checked against what it has learned of the others, and not against what they do meanwhile.
     #[allow(unsafe_code)] // It hands the caller's promise on and does nothing unsafe itself.
     pub unsafe fn import<T: Pod>(&self, ticket: &Ticket) -> Result<Buffer<T>> {
         self.context().import_typed(ticket, None)
@@ -61,13 +61,13 @@ impl Device {
         self.context().sharing()
     }
 
-    /// How long tickets are good that are given out from now on; 10 minutes unless told. A ticket that is not used in
+    /// How long tickets are good that are given out from now on; 10 minutes unless set. A ticket that is not used in
     /// time is refused, and so is one that had to make room: no more than 65 536 are out at a time.
     pub fn set_ticket_life(&self, life: Duration) {
         self.context().share().set_ticket_life(life);
     }
 
-    /// How long an import may wait for its exporter, from now on; 30 s unless told. What the exporter answers later is
+    /// How long an import may wait for its exporter, from now on; 30 s unless set. What the exporter answers later is
     /// given back.
     pub fn set_import_patience(&self, patience: Duration) {
         self.context().share().set_patience(patience);

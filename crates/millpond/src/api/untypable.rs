@@ -134,7 +134,7 @@ pub struct KernelOfOneThread;
 /// ```
 pub struct NoPlainData;
 
-/// Nobody else says what an access is.
+/// No other crate says what an access is.
 /// ```compile_fail,E0277
 /// struct Everything;
 /// fn declares<A: millpond::Access>() {}

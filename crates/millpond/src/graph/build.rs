@@ -29,6 +29,26 @@ use crate::trace::tracer::Tracer;
 /// [`instantiate`](Self::instantiate), with both nodes and the missing edge. Beyond what CUDA allows for graphs with
 /// memory nodes: nodes and edges can be removed, a graph can be cloned, be a child, and have several instances.
 /// Instances of a graph and of its clones have the same addresses, so that their launches run one after the other.
+///
+/// ```
+/// # use millpond::graph::Instantiate;
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let stream = device.stream()?;
+/// let mut graph = device.graph()?;
+/// let x = graph.add_alloc::<u32>(&[], 4)?;
+/// let alloc = graph.node_of(x).expect("it has bytes");
+/// let fill = graph.add_kernel(&[alloc], x.write(), |x| x.fill(1))?;
+/// graph.add_free(&[alloc], x)?;
+/// let refused = graph.instantiate(Instantiate::default()).unwrap_err();
+/// println!("{}", refused.report()); // the free node does not come after the kernel
+/// let free = *graph.nodes().last().expect("a node");
+/// graph.add_edge(fill, free)?;
+/// let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Graph {
     /// Shared with instances until it is changed.
     pub(crate) body: Arc<Body>,

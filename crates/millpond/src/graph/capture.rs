@@ -25,8 +25,7 @@ use super::registry::Graphs;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::state::access::Access;
-use crate::state::session::{CapturedAt, Session};
-use crate::state::stream::State;
+use crate::state::device::{CapturedAt, Session, State};
 use crate::stream::handle::Stream;
 use crate::stream::payload::Payload;
 use crate::sync::garbage::{Garbage, Held};
@@ -170,7 +169,7 @@ impl Recording {
     pub(crate) fn keep(&mut self, session: &Session, node: NodeId, seen: Result<Payload>) -> Result<()> {
         match (seen, self.open.get_mut(&session.capture)) {
             (Ok(payload), Some(open)) => open.body.keep(node, payload),
-            // The capture has ended: nobody wants it.
+            // The capture has ended: no caller wants it.
             (Ok(_), None) => {}
             (Err(error), _) => {
                 self.captures.invalidate(session.capture);

@@ -18,8 +18,8 @@ use super::memory::GraphMemory;
 use super::registry::Graphs;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::GraphError;
-use crate::state::allocation::{Allocation, Life, site};
-use crate::state::stream::{State, StreamShared};
+use crate::state::allocation::site;
+use crate::state::device::{Allocation, Life, State, StreamShared};
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
 
@@ -54,7 +54,7 @@ impl ExecShared {
         })
     }
 
-    /// Locks the lives; the memory hears of all that was freed before.
+    /// Locks the lives; the memory learns of all that was freed before.
     #[inline]
     pub(super) fn lock_lives<'f>(&self, found: &'f [Found], lives: &mut Lives<'f>, memory: Option<&mut GraphMemory>) {
         for found in found {

@@ -1,25 +1,27 @@
 //! What the floors below ask of a device's graphs.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use millpond_core::graph::GraphAllocId;
+use millpond_core::graph::{ArenaKey, GraphAllocId};
 use millpond_core::op::Memory as TracedMemory;
 use millpond_core::pool::Frontier;
+use millpond_core::units::{GIB, Range, round_up};
+use millpond_driver::{Driver, DriverError};
 
 use super::capture::{drop_captured, name_captured};
 use super::memory::trim;
 use super::registry::Graphs;
 use crate::names::error::Result;
-use crate::state::allocation::{Allocation, Life};
-use crate::state::arena::Arena;
+use crate::state::arena::Arenas;
 use crate::state::context::Context;
+use crate::state::device::{Allocation, Arena, Life, Session};
 use crate::state::parts::DeviceGraphs;
-use crate::state::session::Session;
 use crate::sync::locks::{BiasedGuard, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
-impl DeviceGraphs for Graphs {
+impl DeviceGraphs<Context> for Graphs {
     fn freed(&self, allocation: &Arc<Allocation>, life: BiasedGuard<'_, { ranks::LIFE }, Life>, after: Frontier) {
         self.frees.push(life.range, after);
         drop(life);
@@ -44,6 +46,38 @@ impl DeviceGraphs for Graphs {
 
     fn finish(&self, context: &Context) {
         self.finish_closing(context);
+    }
+}
+
+/// Addresses are reserved in steps of at least this many bytes: they cost nothing.
+const STEP: u64 = 4 * GIB;
+
+impl Arenas for Context {
+    fn next_arena(&self) -> ArenaKey {
+        ArenaKey(self.graphs().next_arena.fetch_add(1, Ordering::Relaxed).into())
+    }
+
+    fn begin_arena(&self, arena: &Arc<Arena>) {
+        self.graphs().enter_arena(arena);
+    }
+
+    fn arena_addresses(&self, bytes: u64) -> Result<Range> {
+        let granularity = self.properties.granularity;
+        let [needed, bytes] = [bytes, bytes.max(STEP)].map(|it| round_up(it, granularity).unwrap_or(it));
+        match self.graphs().take_spare(bytes) {
+            Some(spare) => Ok(spare),
+            None => match self.driver.reserve(bytes) {
+                Err(DriverError::OutOfAddresses { .. }) if needed < bytes => {
+                    Ok(Range::new(self.driver.reserve(needed)?, needed))
+                }
+                start => Ok(Range::new(start?, bytes)),
+            },
+        }
+    }
+
+    fn end_arena(&self, arena: ArenaKey, ranges: Vec<Range>) {
+        self.graphs().close(arena, ranges);
+        self.graphs().finish_closing(self);
     }
 }
 

@@ -31,9 +31,8 @@ use super::traced::TracedExec;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::GraphError;
 use crate::pool::shell::TRIES;
-use crate::state::allocation::{Allocation, Origin};
-use crate::state::arena::Arena;
 use crate::state::context::Context;
+use crate::state::device::{Allocation, Arena, Origin};
 use crate::state::node::MemAllocNode;
 use crate::stream::native::Native;
 use crate::sync::handle::Handle;
@@ -41,6 +40,22 @@ use crate::sync::locks::{Biased, lock};
 use crate::sync::ranks;
 
 /// How a graph is instantiated.
+///
+/// ```
+/// # use millpond::graph::Instantiate;
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let (stream, pool) = (device.stream()?, device.default_pool());
+/// let (graph, x) = stream.capture(|s| Ok(s.alloc::<u32>(&pool, 4)?.into_alloc_node()))?;
+/// let exec = graph.instantiate(Instantiate::new().auto_free_on_launch(true))?;
+/// let first = exec.launch(&stream)?.take(x)?;
+/// let second = exec.launch(&stream)?.take(x)?; // frees the first
+/// assert!(stream.memset(first.write(), 0).is_err());
+/// stream.free(second)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Instantiate {
@@ -66,6 +81,28 @@ impl Instantiate {
 /// A graph that can be launched again and again. Clones name the same instance.
 ///
 /// Dropping it frees no memory that a launch left live, and work in flight still runs.
+///
+/// ```
+/// # use millpond::graph::Instantiate;
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let (stream, pool) = (device.stream()?, device.default_pool());
+/// let x = stream.alloc::<u32>(&pool, 4)?;
+/// stream.memset(x.write(), 0)?;
+/// let (graph, ()) = stream.capture(|s| {
+///     let scratch = s.alloc::<u32>(&pool, 4)?;
+///     s.launch((x.write(), scratch.write()), |(x, _)| x.iter_mut().for_each(|x| *x += 1))
+/// })?;
+/// let exec = graph.instantiate(Instantiate::default())?;
+/// for _ in 0..3 {
+///     let _ = exec.launch(&stream)?;
+/// }
+/// assert_eq!(stream.copy_to_host(x.read())?, [3; 4]);
+/// stream.free(x)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct GraphExec {
     pub(crate) shared: Handle<ExecShared>,

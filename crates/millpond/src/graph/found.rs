@@ -9,7 +9,7 @@ use millpond_core::units::Range;
 use smallvec::SmallVec;
 
 use crate::names::error::{Invalid, Result};
-use crate::state::allocation::Allocation;
+use crate::state::device::Allocation;
 
 /// An allocation that a launch leaves live.
 #[derive(Debug)]

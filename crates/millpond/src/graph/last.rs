@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
 use crate::names::error::Result;
-use crate::state::stream::{State, StreamShared};
+use crate::state::device::{State, StreamShared};
 
 /// See the module.
 #[derive(Clone, Debug)]

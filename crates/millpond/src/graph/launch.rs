@@ -35,10 +35,11 @@ use crate::clock::progress::LaunchEnd;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::pool::shell::TRIES;
-use crate::state::allocation::{Owned, site};
+use crate::state::allocation::site;
 use crate::state::buffer::Buffer;
+use crate::state::device::{Owned, State, StreamShared};
 use crate::state::node::MemAllocNode;
-use crate::state::stream::{Mode, State, StreamShared};
+use crate::state::stream::Mode;
 use crate::stream::handle::Stream;
 use crate::sync::locks::lock;
 
@@ -115,7 +116,7 @@ impl GraphExec {
             match shared.enter(&mut state)? {
                 Mode::Capturing => Ok(state.counted(shared.capture_launch(exec, caller))?),
                 Mode::Live => {
-                    // What the host was told of other devices that use this one's memory counts as well.
+                    // What the host knows to have completed of other devices that use this one's memory counts as well.
                     shared.learn_abroad(&mut state);
                     let found = match &exec.found {
                         Some(found) => found,

@@ -3,9 +3,9 @@
 //! Which chunk lies under which launch, and when it may change hands, is decided there; here are the driver's calls,
 //! one for each step. Nothing here waits for the device but [`wait`], which is called without any lock.
 //!
-//! One lock guards it, from where a launch finds its memory bound to where the launch is known to use it: nobody else
-//! takes that memory in between. Who frees an output holds that allocation's lock and must not wait for launches, so
-//! frees are listed beside it ([`Frees`]) and heard of by the next who takes the lock.
+//! One lock guards it, from where a launch finds its memory bound to where the launch is known to use it: no other
+//! launch takes that memory in between. Who frees an output holds that allocation's lock and must not wait for
+//! launches, so frees are listed beside it ([`Frees`]) and learned of by the next who takes the lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ pub(crate) struct GraphMemory {
     lasts: FxHashMap<ArenaKey, Option<Last>>,
 }
 
-/// Outputs of launches that were freed, and after which points, until the memory hears of it.
+/// Outputs of launches that were freed, and after which points, until the memory learns of it.
 #[derive(Debug, Default)]
 pub(crate) struct Frees {
     has_any: AtomicBool,

@@ -19,12 +19,10 @@ use super::recording::Recording;
 use crate::names::error::{Invalid, Nearest, Result};
 use crate::names::graph_error::GraphError;
 use crate::names::stream_names::side;
-use crate::state::allocation::{Allocation, Owned};
-use crate::state::arena::Arena;
 use crate::state::context::Context;
+use crate::state::device::{Allocation, Arena, Owned, Session};
 use crate::state::named::NodeName;
 use crate::state::parts::Captured;
-use crate::state::session::Session;
 use crate::sync::locks::{Guard, Mutex, lock};
 use crate::sync::ranks;
 
@@ -77,7 +75,7 @@ pub(crate) struct Graphs {
     pub(crate) next_arena: AtomicU32,
     /// Whose addresses graphs have.
     pub(super) arenas: Mutex<{ ranks::ARENAS }, Vec<Weak<Arena>>>,
-    /// How many captures are in progress; nobody looks further where there are none.
+    /// How many captures are in progress; no call looks further where there are none.
     pub(crate) open: AtomicUsize,
     pub(crate) captures: Mutex<{ ranks::CAPTURES }, Recording>,
     /// What launches leave live, by alloc node.
@@ -278,7 +276,7 @@ impl Graphs {
         });
     }
 
-    /// The device's last handle is gone: what nobody holds is freed by nobody.
+    /// The device's last handle is gone: what no handle holds is never freed.
     pub(crate) fn forget_orphans(&self) {
         let orphans = lock(&self.orphans).take();
         drop(orphans);
@@ -350,7 +348,7 @@ impl Context {
     }
 }
 
-impl Captured for Graphs {
+impl Captured<Context> for Graphs {
     /// An allocation of a capture that goes on.
     fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>> {
         lock(&self.captured).get(&id).cloned()

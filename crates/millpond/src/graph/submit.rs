@@ -5,7 +5,7 @@
 //!
 //! Invariant **rejoined**: whatever a launch has given to a lane comes before the launching stream's later work, even
 //! where the driver refused on the way. Where it refuses that as well, which a lost device does, the lane's work is
-//! known as stray: nobody takes the launch for over before it.
+//! known as stray: no thread takes the launch for over before it.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::clock::mark::Mark;
 use crate::names::error::{Error, Result};
 use crate::pool::shell::{self, TRIES};
 use crate::state::context::Context;
-use crate::state::stream::StreamShared;
+use crate::state::device::StreamShared;
 use crate::stream::payload::{Kernel, Payload};
 use crate::sync::locks::lock;
 

@@ -13,6 +13,7 @@ use millpond_driver::process;
 use smallvec::SmallVec;
 
 use crate::state::access::Access as Declare;
+use crate::state::context::Context;
 use crate::state::parts::Captured;
 use crate::sync::locks::lock;
 use crate::trace::tracer::{Caller, NodeNumbers, TracedEvent, Tracer};
@@ -175,7 +176,7 @@ impl Tracer {
 
     /// What a node does to memory that the program declares.
     #[cold]
-    pub(crate) fn declared_node<A: Declare>(&self, graphs: &(impl Captured + ?Sized), accesses: &A) -> NodeOp {
+    pub(crate) fn declared_node<A: Declare>(&self, graphs: &(impl Captured<Context> + ?Sized), accesses: &A) -> NodeOp {
         NodeOp::Kernel(self.declared(graphs, accesses))
     }
 

@@ -16,7 +16,7 @@ use crate::names::error::Result;
 use crate::names::graph_error::CaptureError;
 use crate::pool::shell::TRIES;
 use crate::state::context::Context;
-use crate::state::stream::{State, StreamShared};
+use crate::state::device::{State, StreamShared};
 use crate::stream::native::Foreign;
 use crate::stream::payload::Payload;
 use crate::sync::locks::lock;

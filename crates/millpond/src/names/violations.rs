@@ -26,6 +26,28 @@ pub enum Violations {
 }
 
 /// Where violations are reported. Clones are the same reporter.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use std::sync::atomic::{AtomicUsize, Ordering};
+/// # use millpond::config::{Reporter, Violations};
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let count = Arc::new(AtomicUsize::new(0));
+/// let counted = Arc::clone(&count);
+/// let reporter = Reporter::new(move |finding| {
+///     println!("{finding}");
+///     counted.fetch_add(1, Ordering::Relaxed);
+/// });
+/// let device = Device::host(HostConfig::default().violations(Violations::Report(reporter)))?;
+/// let (stream, other) = (device.stream()?, device.stream()?);
+/// let x = stream.alloc::<u32>(&device.default_pool(), 4)?;
+/// stream.memset(x.write(), 1)?;
+/// other.launch(x.read(), |x| assert_eq!(x, [1; 4]))?; // reported, and ordered all the same
+/// assert_eq!(count.load(Ordering::Relaxed), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Reporter(Arc<dyn Fn(&Finding) + Send + Sync>);
 

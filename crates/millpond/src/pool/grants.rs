@@ -17,11 +17,9 @@ use smallvec::SmallVec;
 use crate::names::device_name::DeviceName;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::stream_names::side;
-use crate::state::allocation::{Allocation, Origin};
 use crate::state::context::Context;
+use crate::state::device::{Allocation, Heap, Origin, PoolShared, StreamShared};
 use crate::state::grants::Grants;
-use crate::state::pool::{Heap, PoolShared};
-use crate::state::stream::StreamShared;
 use crate::sync::locks::{Guard, lock};
 use crate::sync::ranks;
 

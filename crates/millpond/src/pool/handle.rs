@@ -8,13 +8,29 @@ use millpond_driver::process;
 
 use crate::names::error::Result;
 use crate::names::statistics::PoolStatistics;
-use crate::state::pool::PoolShared;
+use crate::state::device::PoolShared;
 use crate::sync::handle::Handle;
 
 /// A pool of a device. Clones name the same pool; it is destroyed when the last one is dropped.
 ///
 /// What was allocated from it stays valid and can still be freed; its memory goes back to the system with the last
 /// of them (CUDA: `cudaMemPoolDestroy`).
+///
+/// ```
+/// # use millpond::{Device, Error, HostConfig, MIB, PoolConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let pool = device.pool(PoolConfig::default().max_bytes(64 * MIB))?;
+/// let stream = device.stream()?;
+/// let x = stream.alloc::<u8>(&pool, 1000)?;
+/// assert_eq!(pool.statistics().used_bytes, 1000);
+/// let refused = stream.alloc::<u8>(&pool, 128 * MIB as usize).unwrap_err();
+/// assert!(matches!(refused, Error::OutOfMemory(_)));
+/// drop(pool);
+/// stream.free(x)?; // its memory outlives the handle
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Pool {
     pub(crate) shared: Handle<PoolShared>,
@@ -115,5 +131,14 @@ impl Pool {
     /// The device refused to unmap; what was given back before stays so.
     pub fn trim_to(&self, keep_bytes: u64) -> Result<()> {
         self.shared.trim_to(keep_bytes)
+    }
+}
+
+impl PoolShared {
+    /// The last handle is gone: nothing new comes from here; what is idle goes back now, the rest with its last free.
+    fn destroy(&self) {
+        self.stop_serving();
+        self.lock().keep_no_exposed();
+        self.trim_if_destroyed();
     }
 }

@@ -12,8 +12,8 @@ use millpond_core::units::{Range, round_up};
 use millpond_driver::{Access, CopyKind, Driver, DriverError, Node, RawChunk, RawExec, RawStream, Result, Work};
 
 use crate::state::context::Context;
+use crate::state::device::{Closing, Heap};
 use crate::state::grants::open_mapping;
-use crate::state::pool::{Closing, Heap};
 use crate::state::retired::take;
 use crate::sync::locks::lock;
 

@@ -30,7 +30,7 @@ use super::socket;
 use crate::names::error::Result;
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
-use crate::state::pool::PoolShared;
+use crate::state::device::PoolShared;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 

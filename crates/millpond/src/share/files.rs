@@ -11,7 +11,7 @@ use millpond_driver::Driver;
 use crate::Buffer;
 use crate::names::error::Result;
 use crate::names::share_error::ShareError;
-use crate::state::lent::Lent;
+use crate::state::listening::expose;
 
 /// A chunk of memory under a buffer, as a file.
 ///
@@ -60,7 +60,7 @@ impl<T: Pod> Buffer<T> {
             files.push(MemoryFile { file, chunk_bytes: part.bytes, offset, bytes: here });
             (rest, offset) = (rest - here, 0);
         }
-        Lent::expose(&mut owned.allocation.life(), &mut heap, &owned.allocation, pool);
+        expose(&mut owned.allocation.life(), &mut heap, &owned.allocation, pool);
         Ok(files)
     }
 }

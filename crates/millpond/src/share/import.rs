@@ -22,11 +22,11 @@ use crate::Buffer;
 use crate::names::count::Count;
 use crate::names::error::{Nearest, Result};
 use crate::names::share_error::ShareError;
-use crate::state::allocation::{Allocation, Life, Origin, Owned};
 use crate::state::context::Context;
-use crate::state::imported::{ImportEnd, Imported, drop_import};
-use crate::state::lent::is_abroad;
-use crate::state::pool::PoolShared;
+use crate::state::device::{Allocation, Imported, Life, Origin, Owned, PoolShared};
+use crate::state::ends::drop_import;
+use crate::state::imported::ImportEnd;
+use crate::state::listening::is_abroad;
 use crate::sync::locks::{BiasedGuard, Mutex, lock};
 use crate::sync::ranks;
 
@@ -116,7 +116,7 @@ impl Context {
     }
 }
 
-impl ImportEnd for Import {
+impl ImportEnd<Context> for Import {
     fn freed(
         &self,
         context: &Arc<Context>,

@@ -12,9 +12,9 @@ use millpond_core::pool::{Freed, Frontier};
 use millpond_core::share::{LeaseId, Part};
 
 use super::abroad::Hold;
-use crate::state::allocation::{Allocation, Life};
-use crate::state::lent::{Holder, Phase, own_points};
-use crate::state::pool::PoolShared;
+use crate::state::device::{Allocation, Life, PoolShared};
+use crate::state::lent::{Holder, Phase};
+use crate::state::listening::own_points;
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
 

@@ -12,10 +12,10 @@ use millpond_core::units::Range;
 use super::abroad::Namers;
 use super::connection::Connection;
 use super::lease::Lease;
-use crate::state::allocation::{Allocation, Origin};
 use crate::state::context::Context;
-use crate::state::lent::{Holder, Lent, Listening, Phase};
-use crate::state::pool::Heap;
+use crate::state::device::{Allocation, Heap, Origin};
+use crate::state::lent::{Holder, Phase};
+use crate::state::listening::{Listening, expose};
 
 /// What a ticket for memory stands for.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Offer {
         let held_by: Weak<Connection> = Arc::downgrade(connection);
         let holder = Holder { lease: id, process: connection.process(), connection: held_by, phase: Phase::Held };
         if connection.is_foreign() && !pool.is_open.load(Ordering::Acquire) {
-            Lent::expose(&mut life, &mut heap, &allocation, pool);
+            expose(&mut life, &mut heap, &allocation, pool);
         }
         drop(heap);
         life.lent.get_or_insert_default().holders.push(holder);

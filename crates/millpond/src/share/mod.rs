@@ -40,6 +40,7 @@ mod returns;
 mod socket;
 mod window;
 
+use crate::state::device::{Allocation, Origin, Owned, PoolShared};
 use crate::state::parts::DeviceSharing;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,9 +62,7 @@ pub use pool::SharedPool;
 use crate::Buffer;
 use crate::names::error::{Error, Result};
 use crate::names::share_error::ShareError;
-use crate::state::allocation::{Allocation, Origin, Owned};
 use crate::state::context::Context;
-use crate::state::pool::PoolShared;
 use abroad::Abroad;
 use awaits::Awaits;
 use connection::Connection;

@@ -17,7 +17,7 @@ use millpond_core::op::Part;
 
 use crate::names::count::Span;
 use crate::names::error::Result;
-use crate::state::allocation::Owned;
+use crate::state::device::Owned;
 use crate::state::named::Named;
 use crate::state::named::NodeName;
 

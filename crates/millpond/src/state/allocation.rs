@@ -2,38 +2,29 @@
 //!
 //! An [`Allocation`] is made once and serves for ever: with one block after another, and within a block with one *life*
 //! after another, while it passes between the program and a stream's shelf without any shared lock. A generation tells
-//! the lives apart. Knows its pool by reference; nothing of streams but their names in sites.
+//! the lives apart. Keeps where it is from and which stream served it, and looks into neither.
 //!
 //! Invariant **one-owner**: an allocation is with exactly one of: a live buffer, a shelf, or the table's vacant
 //! entries. The pool's table refers to it only to answer questions about pointers and views.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Act, Edge, Fault, Finding, History, Kind, Known, Site, Subject, Use};
-use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
-use millpond_core::op::{Place, Quoted};
-use millpond_core::order::Chain;
-use millpond_core::units::{Bytes, Range};
+use millpond_core::units::Range;
 
-use crate::names::device_name::DeviceName;
-use crate::names::error::{Error, Invalid};
 use crate::names::stream_names::side;
-use crate::state::arena::Arena;
-use crate::state::imported::Imported;
 use crate::state::lent::Lent;
-use crate::state::pool::PoolShared;
-use crate::state::session::Session;
-use crate::state::stream::StreamShared;
+use crate::state::types::DeviceTypes;
 use crate::sync::locks::{Biased, BiasedGuard};
 use crate::sync::ranks;
-use crate::trace::tracer::Tracer;
 
 /// An entry: its fixed part. Blocks and lives pass through [`life`](Allocation::life).
 #[repr(C, align(128))] // No cache line is shared with another entry, which another stream may serve.
-pub(crate) struct Allocation {
-    pub(crate) origin: Origin,
+pub(crate) struct Allocation<C: DeviceTypes> {
+    pub(crate) origin: C::Origin,
     /// Where the block of a pool begins, for who owns it.
     address: AtomicU64,
     /// That block.
@@ -43,36 +34,14 @@ pub(crate) struct Allocation {
     pub(crate) id: AllocId,
     /// The number of its device.
     pub(crate) device: u32,
-    life: Biased<{ ranks::LIFE }, Life>,
-}
-
-/// Where an allocation is from.
-#[derive(Clone, Debug)]
-pub(crate) enum Origin {
-    /// A pool, by its table.
-    Pool(Arc<PoolShared>),
-    /// Another process.
-    Imported(Arc<Imported>),
-    /// An alloc node of a graph: each launch of the graph begins a life.
-    Graph(Arc<Arena>),
-    /// An alloc node that a capture has recorded: it has no life of its own.
-    Captured(Arc<Session>),
-    /// Host memory, of a pinned buffer.
-    Pinned(Arc<Pinning>),
-}
-
-/// Whose host memory is.
-#[derive(Debug)]
-pub(crate) struct Pinning {
-    pub(crate) tracer: Option<Arc<Tracer>>,
-    pub(crate) device: DeviceName,
+    life: Biased<{ ranks::LIFE }, Life<C>>,
 }
 
 /// One life of an allocation, in one block. What each alloc and free needs comes first, so that it is two pairs of
 /// cache lines with what is fixed; the uses are last.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Life {
+pub(crate) struct Life<C: DeviceTypes> {
     pub(crate) generation: u64,
     /// Bytes as asked for.
     pub(crate) bytes: u64,
@@ -81,7 +50,7 @@ pub(crate) struct Life {
     /// Its addresses, rounded up to the pool's grain.
     pub(crate) range: Range,
     /// The stream that took the block from the heap: where a drop frees it.
-    pub(crate) home: Weak<StreamShared>,
+    pub(crate) home: Weak<C::Stream>,
     pub(crate) name: Option<Arc<str>>,
     /// The free, once it has happened.
     pub(crate) freed: Option<Use>,
@@ -89,65 +58,37 @@ pub(crate) struct Life {
 }
 
 /// What the program owns: one life of an allocation, and where it is.
-#[derive(Clone, Debug)]
-pub(crate) struct Owned {
-    pub(crate) allocation: Arc<Allocation>,
+#[derive(Debug)]
+pub(crate) struct Owned<C: DeviceTypes> {
+    pub(crate) allocation: Arc<Allocation<C>>,
     pub(crate) generation: u64,
     pub(crate) address: u64,
 }
 
-/// A life that has begun.
-impl From<(Arc<Allocation>, u64)> for Owned {
+impl<C: DeviceTypes> Clone for Owned<C> {
     #[inline]
-    fn from((allocation, generation): (Arc<Allocation>, u64)) -> Self {
+    fn clone(&self) -> Self {
+        Self { allocation: Arc::clone(&self.allocation), ..*self }
+    }
+}
+
+/// A life that has begun.
+impl<C: DeviceTypes> From<(Arc<Allocation<C>>, u64)> for Owned<C> {
+    #[inline]
+    fn from((allocation, generation): (Arc<Allocation<C>>, u64)) -> Self {
         Self { address: allocation.address(), allocation, generation }
     }
 }
 
-/// What its holder ends: freed where this is dropped, also while a panic goes through.
-pub(crate) struct Kept(Option<Owned>);
-
-impl From<Owned> for Kept {
-    fn from(owned: Owned) -> Self {
-        Self(Some(owned))
+impl<C: DeviceTypes> fmt::Debug for Allocation<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.id)
     }
 }
 
-impl From<Kept> for Owned {
-    fn from(mut kept: Kept) -> Self {
-        kept.0.take().expect("it is taken once")
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        if let Some(owned) = self.0.take() {
-            PoolShared::drop_allocation(owned);
-        }
-    }
-}
-
-impl Owned {
-    /// Gives the life a name, for messages. Where it is allocated in a capture, its alloc node has the name, too.
-    pub(crate) fn set_name(&self, name: &str) {
-        let name: Arc<str> = name.into();
-        let Self { allocation, generation, .. } = self;
-        if let Origin::Captured(session) = &allocation.origin {
-            session.context.graphs.name_captured(session, GraphAllocId(allocation.index), &name);
-        }
-        let mut life = allocation.life();
-        if life.generation == *generation {
-            life.name = Some(Arc::clone(&name));
-            if let Some(tracer) = allocation.tracer() {
-                tracer.named(allocation.id, *generation, &name);
-            }
-        }
-    }
-}
-
-impl Allocation {
+impl<C: DeviceTypes> Allocation<C> {
     /// An entry that has had no life yet.
-    pub(crate) fn new(id: AllocId, index: u32, device: u32, origin: Origin) -> Self {
+    pub(crate) fn new(id: AllocId, index: u32, device: u32, origin: C::Origin) -> Self {
         let nowhere = Use { point: Point { slot: Slot(0), seq: 0 }, site: Site::default() };
         let life = Life {
             generation: 0,
@@ -170,47 +111,10 @@ impl Allocation {
         }
     }
 
-    /// What writes down what is done to it, where that is asked for. Memory of a capture is its graph's.
-    pub(crate) fn tracer(&self) -> Option<&Tracer> {
-        match &self.origin {
-            Origin::Pool(pool) => pool.context.tracer.as_deref(),
-            Origin::Graph(arena) => arena.context.tracer.as_deref(),
-            Origin::Imported(imported) => imported.context.tracer.as_deref(),
-            Origin::Pinned(pinning) => pinning.tracer.as_deref(),
-            Origin::Captured(_) => None,
-        }
-    }
-
-    /// Its pool, for what rests on shelves and in heaps: that is from pools.
-    #[inline]
-    pub(crate) fn pool(&self) -> &Arc<PoolShared> {
-        match &self.origin {
-            Origin::Pool(pool) => pool,
-            _ => unreachable!("one-owner: only allocations of pools are on shelves"),
-        }
-    }
-
     /// Tells it from all others, and says in which order several are locked.
     #[inline]
     pub(crate) fn key(&self) -> (u32, AllocId) {
         (self.device, self.id)
-    }
-
-    /// Whether it is memory of another process.
-    #[inline]
-    pub(crate) fn is_import(&self) -> bool {
-        matches!(self.origin, Origin::Imported(_))
-    }
-
-    /// Whether it is memory of another process that may not be written to.
-    #[inline]
-    pub(crate) fn is_read_only(&self) -> bool {
-        matches!(&self.origin, Origin::Imported(imported) if !imported.can_write)
-    }
-
-    /// Whether a capture has allocated it.
-    pub(crate) fn is_of(&self, capture: &Session) -> bool {
-        matches!(&self.origin, Origin::Captured(session) if std::ptr::eq(&**session, capture))
     }
 
     /// Where its block begins. It changes while the heap has it.
@@ -234,62 +138,17 @@ impl Allocation {
 
     /// The present life, to look at or to change.
     #[inline]
-    pub(crate) fn life(&self) -> BiasedGuard<'_, { ranks::LIFE }, Life> {
+    pub(crate) fn life(&self) -> BiasedGuard<'_, { ranks::LIFE }, Life<C>> {
         self.life.lock()
     }
 
-    /// Cold: it is of another device than what it met.
-    #[cold]
-    pub(crate) fn elsewhere(&self, with: String) -> Error {
-        let owner = match &self.origin {
-            Origin::Pool(pool) => pool.context.name(),
-            Origin::Graph(arena) => arena.context.name(),
-            Origin::Captured(session) => session.context.name(),
-            Origin::Imported(import) => import.context.name(),
-            Origin::Pinned(pinning) => pinning.device.clone(),
-        };
-        Invalid::OtherDevice { what: format!("{} of {owner}", self.describe(&self.life())), with }.into()
-    }
-
     /// What a violation says it is about.
-    pub(crate) fn subject(&self, life: &Life) -> Subject {
+    pub(crate) fn subject(&self, life: &Life<C>) -> Subject {
         Subject { id: self.id, bytes: life.bytes, name: life.name.as_deref().map(str::to_owned) }
-    }
-
-    /// The allocation in words: its name, size, and where it was made or freed.
-    pub(crate) fn describe(&self, life: &Life) -> String {
-        let place = |site: Site| match site.place.to_string() {
-            place if place.is_empty() => String::new(),
-            place if matches!(site.place, Place::Process(_)) => format!(" {place}"),
-            place => format!(" at {place}"),
-        };
-        let name =
-            life.name.as_deref().map_or_else(|| self.id.to_string(), |name| format!("{} ({})", Quoted(name), self.id));
-        match life.freed {
-            Some(free) => format!("{name}, {}, freed on {}{}", Bytes(life.bytes), free.site.stream, place(free.site)),
-            None => {
-                let born = life.history.born().site;
-                let made = if self.is_import() { "imported" } else { "allocated" };
-                format!("{name}, {}, {made} on {}{}", Bytes(life.bytes), born.stream, place(born))
-            }
-        }
     }
 }
 
-impl Life {
-    /// Whether what `chain` does next frees it, with nothing more to look at: memory of a pool that is not lent.
-    #[inline]
-    pub(crate) fn is_plainly_freed(&self, allocation: &Allocation, generation: u64, chain: &Chain) -> bool {
-        self.is_plainly_live(allocation, generation) && self.history.check_free(chain).is_ok()
-    }
-
-    /// Whether it is this life that lives: memory of a pool that no other process has.
-    #[inline]
-    pub(crate) fn is_plainly_live(&self, allocation: &Allocation, generation: u64) -> bool {
-        let is_plain = self.lent.is_none() && matches!(allocation.origin, Origin::Pool(_));
-        is_plain && self.freed.is_none() && self.generation == generation
-    }
-
+impl<C: DeviceTypes> Life<C> {
     /// A new life begins in the same place.
     #[inline]
     pub(crate) fn begin(&mut self, bytes: u64, born: Use) {

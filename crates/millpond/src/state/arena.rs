@@ -9,20 +9,31 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use millpond_core::check::Place;
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
-use millpond_core::units::{Bytes, GIB, Range, round_up};
-use millpond_driver::{Driver, DriverError, process};
+use millpond_core::units::{Bytes, Range};
+use millpond_driver::process;
 
 use crate::names::error::{Nearest, Result};
-use crate::state::context::Context;
+use crate::state::types::DeviceTypes;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
-/// Addresses are reserved in steps of at least this many bytes: they cost nothing.
-const STEP: u64 = 4 * GIB;
+/// Who has the addresses of a device's arenas.
+pub(crate) trait Arenas: DeviceTypes {
+    /// The number of another arena.
+    fn next_arena(&self) -> ArenaKey;
+
+    /// An arena is there.
+    fn begin_arena(&self, arena: &Arc<Arena<Self>>);
+
+    /// Addresses for at least `bytes` that no arena has.
+    fn arena_addresses(&self, bytes: u64) -> Result<Range>;
+
+    /// An arena is gone: another may have its addresses once no work is left that could touch them.
+    fn end_arena(&self, arena: ArenaKey, ranges: Vec<Range>);
+}
 
 /// What an alloc node has, for who asks about an address.
 #[derive(Debug)]
@@ -34,21 +45,21 @@ struct Note {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Arena {
+pub(crate) struct Arena<C: Arenas> {
     /// Its number on its device.
     pub(crate) key: ArenaKey,
-    pub(crate) context: Arc<Context>,
+    pub(crate) context: Arc<C>,
     ranges: Mutex<{ ranks::ARENA_RANGES }, Vec<Range>>,
     /// By its first address, the last alloc node that has it.
     nodes: Mutex<{ ranks::ARENA_NODES }, BTreeMap<u64, Note>>,
 }
 
-impl Arena {
-    pub(crate) fn new(context: &Arc<Context>) -> Arc<Self> {
-        let key = ArenaKey(context.graphs().next_arena.fetch_add(1, Ordering::Relaxed).into());
+impl<C: Arenas> Arena<C> {
+    pub(crate) fn new(context: &Arc<C>) -> Arc<Self> {
+        let key = context.next_arena();
         let (ranges, nodes) = (Mutex::default(), Mutex::default());
         let arena = Arc::new(Self { key, context: Arc::clone(context), ranges, nodes });
-        context.graphs().enter_arena(&arena);
+        context.begin_arena(&arena);
         arena
     }
 
@@ -77,17 +88,7 @@ impl Arena {
 
     /// Addresses for at least `bytes` that no other graph has.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Range> {
-        let granularity = self.context.properties.granularity;
-        let [needed, bytes] = [bytes, bytes.max(STEP)].map(|it| round_up(it, granularity).unwrap_or(it));
-        let range = match self.context.graphs().take_spare(bytes) {
-            Some(spare) => spare,
-            None => match self.context.driver.reserve(bytes) {
-                Err(DriverError::OutOfAddresses { .. }) if needed < bytes => {
-                    Range::new(self.context.driver.reserve(needed)?, needed)
-                }
-                start => Range::new(start?, bytes),
-            },
-        };
+        let range = self.context.arena_addresses(bytes)?;
         lock(&self.ranges).push(range);
         Ok(range)
     }
@@ -103,13 +104,12 @@ impl Arena {
     }
 }
 
-impl Drop for Arena {
+impl<C: Arenas> Drop for Arena<C> {
     fn drop(&mut self) {
         if process::is_forked() {
             return;
         }
         let ranges = std::mem::take(self.ranges.get_mut());
-        self.context.graphs().close(self.key, ranges);
-        self.context.graphs().finish_closing(&self.context);
+        self.context.end_arena(self.key, ranges);
     }
 }

@@ -10,9 +10,8 @@ use millpond_core::ids::AllocId;
 use crate::names::count::{Count, Span};
 use crate::names::error::Result;
 use crate::state::access::{Read, Source, Write};
-use crate::state::allocation::{Origin, Owned};
+use crate::state::device::{Origin, Owned, PoolShared};
 use crate::state::named::Named;
-use crate::state::pool::PoolShared;
 
 /// `len` elements of device memory, owned.
 ///
@@ -20,6 +19,21 @@ use crate::state::pool::PoolShared;
 /// after everything declared so far: that never waits, never fails, and orders nothing.
 ///
 /// A buffer of no elements has no memory and the null address, as in CUDA.
+///
+/// ```
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let (stream, other) = (device.stream()?, device.stream()?);
+/// let x = stream.alloc::<f32>(&device.default_pool(), 256)?;
+/// assert_eq!((x.len(), x.bytes()), (256, 1024));
+/// let refused = other.free(x).unwrap_err(); // nothing orders `other` after the allocation
+/// let x = refused.buffer;
+/// other.wait(&stream.record()?)?;
+/// other.free(x)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Buffer<T> {
     owned: Option<Owned>,
     count: Count<T>,
@@ -168,6 +182,22 @@ impl<T> Drop for Buffer<T> {
 
 /// A name for one life of an allocation, or for a range of its elements. A plain value: it owns nothing and can
 /// outlive what it names; using it then is refused.
+///
+/// ```
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let stream = device.stream()?;
+/// let x = stream.alloc::<u32>(&device.default_pool(), 8)?;
+/// let (all, tail) = (x.view(), x.slice(6..)?);
+/// stream.memset(all.write(), 0)?;
+/// stream.launch(tail.write(), |tail| tail.fill(7))?;
+/// assert_eq!(stream.copy_to_host(all.read())?, [0, 0, 0, 0, 0, 0, 7, 7]);
+/// stream.free(x)?;
+/// assert!(stream.memset(tail.write(), 0).is_err(), "what it names is freed");
+/// # Ok(())
+/// # }
+/// ```
 pub struct View<T> {
     pub(crate) named: Option<Named>,
     pub(crate) span: Span<T>,
@@ -216,5 +246,28 @@ impl<T> View<T> {
     /// Declares that a launch writes it, or reads and writes it.
     pub fn write(&self) -> Write<'static, T> {
         Write::new(Source::Named(self.named), self.span)
+    }
+}
+
+/// What its holder ends: freed where this is dropped, also while a panic goes through.
+pub(crate) struct Kept(Option<Owned>);
+
+impl From<Owned> for Kept {
+    fn from(owned: Owned) -> Self {
+        Self(Some(owned))
+    }
+}
+
+impl From<Kept> for Owned {
+    fn from(mut kept: Kept) -> Self {
+        kept.0.take().expect("it is taken once")
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(owned) = self.0.take() {
+            PoolShared::drop_allocation(owned);
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, PoolId};
 use millpond_core::order::{Slots, Snapshot};
-use millpond_driver::{Driver, Properties, process};
+use millpond_driver::{Driver, Properties};
 use smallvec::SmallVec;
 
 use crate::clock::chains::Chains;
@@ -19,13 +19,14 @@ use crate::clock::progress::no_end;
 use crate::names::error::{Invalid, Result};
 use crate::names::violations::Violations;
 use crate::state::in_flight::InFlight;
-use crate::state::last::FoundPool;
+use crate::state::last::MaybeLast;
 use crate::state::legacy::Legacy;
+use crate::state::origin::Origin;
 use crate::state::parts::{DeviceGraphs, DeviceSharing};
-use crate::state::peers;
 use crate::state::pool::{Closing, PoolShared};
 use crate::state::retired::Retired;
 use crate::state::stream::StreamShared;
+use crate::state::types::DeviceTypes;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
@@ -39,16 +40,16 @@ pub(crate) struct Context {
     pub(crate) hosts: Hosts,
     pub(crate) chains: Chains,
     pub(crate) slots: Mutex<{ ranks::SLOTS }, Slots>,
-    pub(crate) in_flight: InFlight,
+    pub(crate) in_flight: InFlight<StreamShared<Context>>,
     /// The pools that live, in the order of their opening; each leaves when it goes.
-    pub(crate) pools: Mutex<{ ranks::POOLS }, BTreeMap<PoolId, Weak<PoolShared>>>,
-    pub(crate) legacy: Legacy,
+    pub(crate) pools: Mutex<{ ranks::POOLS }, BTreeMap<PoolId, Weak<PoolShared<Context>>>>,
+    pub(crate) legacy: Legacy<StreamShared<Context>>,
     /// Heaps of dropped pools with work in flight on their freed memory.
-    pub(crate) closing: Mutex<{ ranks::CLOSING }, Vec<Closing>>,
+    pub(crate) closing: Mutex<{ ranks::CLOSING }, Vec<Closing<Context>>>,
     /// Pinned memory of dropped buffers.
     pub(crate) retired: Mutex<{ ranks::RETIRED }, Vec<Retired>>,
     /// What the device's graphs share.
-    pub(crate) graphs: Box<dyn DeviceGraphs>,
+    pub(crate) graphs: Box<dyn DeviceGraphs<Context>>,
     /// What is shared with other processes.
     pub(crate) share: Box<dyn DeviceSharing>,
     /// What writes the operations down, where that is asked for.
@@ -59,6 +60,16 @@ pub(crate) struct Context {
     pub(crate) next_pool: AtomicU32,
     pub(crate) next_alloc: AtomicU32,
 }
+
+impl DeviceTypes for Context {
+    type Stream = StreamShared<Self>;
+    type Origin = Origin<Self>;
+}
+
+/// A device that goes waits for threads and takes all locks: none is held where it is let go.
+pub(crate) type FoundContext = MaybeLast<{ ranks::PER_THREAD }, Context>;
+/// A pool that goes gives its memory back at once.
+pub(crate) type FoundPool = MaybeLast<{ ranks::POOLS }, PoolShared<Context>>;
 
 /// So many numbers are left to requests that were let pass at the same time.
 const NUMBERS_MARGIN: u32 = 1 << 24;
@@ -85,7 +96,7 @@ impl Context {
     }
 
     /// The streams that live.
-    pub(crate) fn streams(&self) -> Vec<Arc<StreamShared>> {
+    pub(crate) fn streams(&self) -> Vec<Arc<StreamShared<Context>>> {
         self.in_flight.live()
     }
 
@@ -117,59 +128,5 @@ impl Context {
         }
         self.hosts.learn(snapshots);
         self.tell_exporters();
-    }
-
-    /// The host has waited until everything up to the snapshots had completed: beyond knowing it, pools may give memory
-    /// back (CUDA: a synchronisation honours the release threshold, a query does not).
-    pub(crate) fn synchronized<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
-        self.host_learned(snapshots);
-        self.learn_abroad();
-        for pool in self.pools() {
-            pool.synchronized();
-        }
-        self.finish_closing();
-    }
-
-    /// Gives back what nothing uses any more of dropped pools and graphs, and of what was imported.
-    pub(crate) fn finish_closing(&self) {
-        self.finish_pools();
-        self.graphs.finish(self);
-        self.finish_imports();
-    }
-
-    /// Gives the memory of dropped pools back, where nothing uses it any more. Never waits; the heap of a pool that is
-    /// still there may be locked.
-    pub(crate) fn finish_pools(&self) {
-        let closing = std::mem::take(&mut *lock(&self.closing));
-        for mut heap in closing {
-            if !heap.finish(self) {
-                lock(&self.closing).push(heap);
-            }
-        }
-    }
-}
-
-impl Drop for Context {
-    fn drop(&mut self) {
-        if process::is_forked() {
-            // All of it is the parent's. The driver is not dropped: it would wait for threads that are not there.
-            std::mem::forget(Arc::clone(&self.driver));
-            return;
-        }
-        // Once more: what the system refused so far. What it refuses now goes with the device.
-        let _ = self.close_rest();
-        self.finish_closing();
-        self.free_retired();
-        self.stop_sharing();
-        let _ = self.graphs.trim(self);
-        if let Some(tracer) = &self.tracer {
-            tracer.close();
-        }
-        peers::leave(self);
-        // What no other device has met, none can name; and what the program waited for, all later work comes after.
-        let (has_met, base) = (self.hosts.knowledge.has_met.load(Ordering::Acquire), self.hosts.base());
-        let is_one = !self.hosts.are_separate();
-        let slots = self.slots.get_mut();
-        slots.retire(|last| !has_met || (is_one && base.covers(last)));
     }
 }

@@ -1,22 +1,25 @@
-//! Which blocks of a heap other processes may reach; what becomes of those is in `pool/exposed.rs`.
-
-use std::sync::Arc;
+//! Which blocks of a heap other processes may reach; what becomes of those is in `pool/exposed.rs`. What a heap knows
+//! such a block by (`A`) is kept and given back.
 
 use millpond_core::ids::BlockId;
 use millpond_core::pool::Frontier;
 use rustc_hash::FxHashSet;
 
-use crate::state::allocation::Allocation;
-
 /// Blocks that others may reach.
-#[derive(Debug, Default)]
-pub(crate) struct Exposed {
+#[derive(Debug)]
+pub(crate) struct Exposed<A> {
     pub(crate) blocks: FxHashSet<BlockId>,
     /// Freed, and after what they are free.
-    pub(crate) condemned: Vec<(Arc<Allocation>, Frontier)>,
+    pub(crate) condemned: Vec<(A, Frontier)>,
 }
 
-impl Exposed {
+impl<A> Default for Exposed<A> {
+    fn default() -> Self {
+        Self { blocks: FxHashSet::default(), condemned: Vec::new() }
+    }
+}
+
+impl<A> Exposed<A> {
     /// Others may reach a held block from now on.
     pub(crate) fn add(&mut self, block: BlockId) {
         self.blocks.insert(block);
@@ -30,7 +33,7 @@ impl Exposed {
 
     /// It is freed.
     #[cold]
-    pub(crate) fn condemn(&mut self, allocation: Arc<Allocation>, after: Frontier) {
+    pub(crate) fn condemn(&mut self, allocation: A, after: Frontier) {
         self.condemned.push((allocation, after));
     }
 

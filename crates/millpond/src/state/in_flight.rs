@@ -5,25 +5,26 @@
 //! end; closing changes what is there, in constant time. So whoever asks for everything up to now looks once, under one
 //! lock, and at no moment is a stream in none of two lists.
 //!
-//! Where the driver refuses to mark the end of a stream, or to close it, that is tried again with the next question.
 //! Locks: a stream's state, then the list of the unclosed, then the table. Nothing of the program's is dropped under
 //! any of them: what kept a stream open that is closed late is laid aside for who holds none.
 //!
-//! Knows marks, snapshots and how far chains are; no memory.
+//! Knows marks, snapshots and how far chains are; of a stream that is open (`S`) no more than whether it is there. How
+//! one is closed is in `closing.rs`.
 
+use std::any::Any;
 use std::sync::{Arc, Weak};
 
 use millpond_core::order::{Base, Host, Snapshot};
-use millpond_driver::{Driver, DriverError, RawStream};
+use millpond_driver::RawStream;
 
-use crate::clock::hosts::Told;
 use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
-use crate::state::context::Context;
-use crate::state::stream::{Keep, StreamShared};
-use crate::sync::locks::{Guard, Mutex, lock};
+use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::sync::sweep::Sweep;
+
+/// Something of the program, to be dropped when it is needed no more.
+pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
 
 /// The end of a stream, for the order and for the device.
 pub(crate) type End = (Snapshot, Arc<Mark>);
@@ -34,17 +35,17 @@ pub(crate) struct Seat(usize);
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct InFlight {
+pub(crate) struct InFlight<S> {
     /// Streams that the program has closed and the driver has not.
-    unclosed: Mutex<{ ranks::UNCLOSED }, Vec<Unclosed>>,
+    pub(super) unclosed: Mutex<{ ranks::UNCLOSED }, Vec<Unclosed>>,
     /// What kept foreign streams open that were closed late.
-    let_go: Mutex<{ ranks::LET_GO }, Vec<Keep>>,
-    table: Mutex<{ ranks::IN_FLIGHT }, Table>,
+    pub(super) let_go: Mutex<{ ranks::LET_GO }, Vec<Keep>>,
+    table: Mutex<{ ranks::IN_FLIGHT }, Table<S>>,
 }
 
 #[derive(Debug)]
-struct Table {
-    seats: Vec<Entry>,
+struct Table<S> {
+    seats: Vec<Entry<S>>,
     vacant: Vec<usize>,
     /// How many are closed, and when those are looked for that a host has waited for.
     closed: usize,
@@ -54,16 +55,16 @@ struct Table {
 }
 
 #[derive(Debug)]
-enum Entry {
+enum Entry<S> {
     Vacant,
-    Live { stream: Weak<StreamShared>, progress: Arc<Progress> },
+    Live { stream: Weak<S>, progress: Arc<Progress> },
     Closed { snapshot: Snapshot, progress: Arc<Progress>, end: Option<Arc<Mark>> },
 }
 
 /// All work that was submitted before the question.
 #[derive(Debug)]
-pub(crate) struct Everything {
-    pub(crate) live: Vec<Arc<StreamShared>>,
+pub(crate) struct Everything<S> {
+    pub(crate) live: Vec<Arc<S>>,
     pub(crate) ended: Vec<End>,
 }
 
@@ -82,7 +83,7 @@ pub(crate) struct Unclosed {
     pub(crate) keep: Option<Keep>,
 }
 
-impl Default for InFlight {
+impl<S> Default for InFlight<S> {
     fn default() -> Self {
         let (seats, vacant, sweep) = Default::default();
         let table = Table { seats, vacant, closed: 0, sweep, over: Host::new(u32::MAX) };
@@ -90,9 +91,9 @@ impl Default for InFlight {
     }
 }
 
-impl InFlight {
+impl<S> InFlight<S> {
     /// A stream is opened.
-    pub(crate) fn enter(&self, stream: Weak<StreamShared>, progress: Arc<Progress>) -> Seat {
+    pub(crate) fn enter(&self, stream: Weak<S>, progress: Arc<Progress>) -> Seat {
         let mut table = lock(&self.table);
         let entry = Entry::Live { stream, progress };
         match table.vacant.pop() {
@@ -108,7 +109,7 @@ impl InFlight {
     }
 
     /// The streams that live.
-    pub(crate) fn live(&self) -> Vec<Arc<StreamShared>> {
+    pub(crate) fn live(&self) -> Vec<Arc<S>> {
         lock(&self.table).seats.iter().filter_map(Entry::live).collect()
     }
 
@@ -118,17 +119,49 @@ impl InFlight {
     }
 
     /// How far the chains are that may have work in flight.
-    fn chains(&self) -> Vec<Arc<Progress>> {
-        let of = |entry: &Entry| match entry {
+    pub(crate) fn chains(&self) -> Vec<Arc<Progress>> {
+        let of = |entry: &Entry<S>| match entry {
             Entry::Vacant => None,
             Entry::Live { progress, .. } | Entry::Closed { progress, .. } => Some(Arc::clone(progress)),
         };
         lock(&self.table).seats.iter().filter_map(of).collect()
     }
+
+    /// The streams that live and the ends of the others, at one moment.
+    pub(super) fn everything(&self) -> Everything<S> {
+        let table = lock(&self.table);
+        let live = table.seats.iter().filter_map(Entry::live).collect();
+        let ended = table.seats.iter().filter_map(Entry::end).collect();
+        Everything { live, ended }
+    }
+
+    /// Nothing of a stream is in flight.
+    pub(super) fn leave(&self, seat: Seat) {
+        let entry = lock(&self.table).leave(seat.0);
+        drop(entry);
+    }
+
+    /// A stream is closed, and its end is marked if there is something to wait for. Whether it is time to look for ends
+    /// that a host has waited for.
+    pub(super) fn close(&self, unclosed: &Unclosed, end: Option<Arc<Mark>>) -> bool {
+        let mut table = lock(&self.table);
+        table.close(unclosed, end);
+        table.sweep.is_due(table.closed)
+    }
+
+    /// Lets go of the ends that a host knows to have completed. What is known of all those that were let go of.
+    pub(super) fn sweep(&self, base: &Base) -> Arc<Base> {
+        let mut table = lock(&self.table);
+        let over = table.sweep(base);
+        let known = Arc::clone(table.over.base());
+        drop(table);
+        drop(over);
+        known
+    }
 }
 
-impl Entry {
-    fn live(&self) -> Option<Arc<StreamShared>> {
+impl<S> Entry<S> {
+    fn live(&self) -> Option<Arc<S>> {
         match self {
             Entry::Live { stream, .. } => stream.upgrade(),
             Entry::Vacant | Entry::Closed { .. } => None,
@@ -143,7 +176,7 @@ impl Entry {
     }
 }
 
-impl Table {
+impl<S> Table<S> {
     /// A stream is closed, and its end is marked if there is something to wait for.
     fn close(&mut self, unclosed: &Unclosed, end: Option<Arc<Mark>>) {
         let Unclosed { seat, progress, snapshot, .. } = unclosed;
@@ -154,7 +187,7 @@ impl Table {
     }
 
     /// Nothing of a stream is in flight.
-    fn leave(&mut self, seat: usize) -> Entry {
+    fn leave(&mut self, seat: usize) -> Entry<S> {
         let entry = std::mem::replace(&mut self.seats[seat], Entry::Vacant);
         self.closed -= usize::from(matches!(entry, Entry::Closed { .. }));
         self.vacant.push(seat);
@@ -163,7 +196,7 @@ impl Table {
 
     /// Takes the ends out that a host knows to have completed: to be dropped behind the lock.
     #[must_use]
-    fn sweep(&mut self, base: &Base) -> Vec<Entry> {
+    fn sweep(&mut self, base: &Base) -> Vec<Entry<S>> {
         let mut over = Vec::new();
         for seat in 0..self.seats.len() {
             if let Entry::Closed { snapshot, end: Some(_), .. } = &self.seats[seat]
@@ -175,137 +208,5 @@ impl Table {
         }
         self.sweep.done(self.closed.max(self.seats.len() / 8));
         over
-    }
-}
-
-impl Context {
-    /// Closes a stream, or as much of that as the driver does now. What is returned is to be dropped behind all locks.
-    #[must_use]
-    pub(crate) fn close_stream(&self, mut unclosed: Unclosed) -> Option<Unclosed> {
-        if !unclosed.needs_mark {
-            // No other call learns that from a stream that is closed.
-            unclosed.progress.complete(unclosed.snapshot.point().seq);
-            drop(lock(&self.in_flight.table).leave(unclosed.seat.0));
-        }
-        if unclosed.close(self).is_ok() {
-            return Some(unclosed);
-        }
-        let mut list = lock(&self.in_flight.unclosed);
-        if unclosed.needs_mark {
-            lock(&self.in_flight.table).close(&unclosed, None);
-        }
-        list.push(unclosed);
-        None
-    }
-
-    /// Closes what the driver refused to close before; nothing new is refused while the answer is held.
-    ///
-    /// # Errors
-    /// It refuses once more.
-    fn close_rest_locked(&self) -> millpond_driver::Result<Guard<'_, { ranks::UNCLOSED }, Vec<Unclosed>>> {
-        loop {
-            let mut list = lock(&self.in_flight.unclosed);
-            let Some(mut unclosed) = list.pop() else { return Ok(list) };
-            if let Err(error) = unclosed.close(self) {
-                list.push(unclosed);
-                return Err(error);
-            }
-            lock(&self.in_flight.let_go).extend(unclosed.keep);
-        }
-    }
-
-    /// Closes what the driver refused to close before. Locks of streams may be held.
-    ///
-    /// # Errors
-    /// It refuses once more.
-    pub(crate) fn close_rest(&self) -> millpond_driver::Result<()> {
-        self.close_rest_locked().map(drop)
-    }
-
-    /// Drops what kept streams open that are closed by now. No lock may be held.
-    pub(crate) fn let_go(&self) {
-        let gone = std::mem::take(&mut *lock(&self.in_flight.let_go));
-        drop(gone);
-    }
-
-    /// All work up to now. No lock may be held.
-    ///
-    /// # Errors
-    /// The driver refuses to mark the end of a closed stream.
-    pub(crate) fn everything(&self) -> millpond_driver::Result<Everything> {
-        self.close_rest()?;
-        self.let_go();
-        let unclosed = self.close_rest_locked()?;
-        let table = lock(&self.in_flight.table);
-        let live = table.seats.iter().filter_map(Entry::live).collect();
-        let ended = table.seats.iter().filter_map(Entry::end).collect();
-        drop(table);
-        drop(unclosed);
-        Ok(Everything { live, ended })
-    }
-
-    /// The end of a stream that was closed since it was asked for; none where nothing runs any more.
-    ///
-    /// # Errors
-    /// The driver refuses to mark it.
-    pub(crate) fn end_of(&self, stream: &StreamShared) -> millpond_driver::Result<Option<Arc<Mark>>> {
-        self.close_rest()?;
-        Ok(stream.progress.end())
-    }
-
-    /// Whether all work of all streams up to now has completed, closed ones too, also of other devices' streams that
-    /// used its memory.
-    pub(crate) fn is_idle(&self) -> bool {
-        let chains = self.in_flight.chains();
-        self.chains.poll(&*self.driver).is_over_abroad() && chains.iter().all(|chain| chain.is_idle(&*self.driver))
-    }
-
-    /// The calling thread has waited for the whole device: it knows what others waited for, too.
-    pub(crate) fn learn_ended(&self) {
-        let base = self.hosts.base();
-        let mut table = lock(&self.in_flight.table);
-        let over = table.sweep(&base);
-        let known = Arc::clone(table.over.base());
-        drop(table);
-        drop(over);
-        if self.hosts.are_separate() {
-            self.hosts.join(&Told { base: known, traced: None });
-        }
-    }
-}
-
-impl Unclosed {
-    fn close(&mut self, context: &Context) -> millpond_driver::Result<()> {
-        if self.needs_mark {
-            match context.driver.mark(self.raw) {
-                Ok(raw) => self.end(context, Arc::new(Mark::new(raw, &context.driver))),
-                // Nothing runs any more that could be waited for.
-                Err(DriverError::Lost { .. }) => drop(lock(&context.in_flight.table).leave(self.seat.0)),
-                Err(other) => return Err(other),
-            }
-            self.needs_mark = false;
-        }
-        match context.driver.close_stream(self.raw) {
-            Err(DriverError::Lost { .. }) => Ok(()),
-            other => other,
-        }
-    }
-
-    fn end(&self, context: &Context, end: Arc<Mark>) {
-        self.progress.close(Arc::clone(&end));
-        let base = context.hosts.base();
-        if self.is_noted {
-            context.legacy.note_end((self.snapshot.clone(), Arc::clone(&end)), &base);
-        }
-        let mut table = lock(&context.in_flight.table);
-        table.close(self, Some(end));
-        let is_due = table.sweep.is_due(table.closed);
-        drop(table);
-        if is_due {
-            // What the host knows of another device counts here.
-            context.learn_abroad();
-            let over = lock(&context.in_flight.table).sweep(&context.hosts.base());
-            drop(over);
-        }
     }
 }

@@ -7,19 +7,11 @@
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use crate::state::context::Context;
-use crate::state::pool::PoolShared;
-use crate::sync::ranks;
 use crate::sync::ranks::may_wait;
 
 /// A handle that was looked up. It is let go where locks from `FIRST` on may be waited for.
 #[derive(Debug)]
 pub(crate) struct MaybeLast<const FIRST: u8, T>(Arc<T>);
-
-/// A device that goes waits for threads and takes all locks: none is held where it is let go.
-pub(crate) type FoundContext = MaybeLast<{ ranks::PER_THREAD }, Context>;
-/// A pool that goes gives its memory back at once.
-pub(crate) type FoundPool = MaybeLast<{ ranks::POOLS }, PoolShared>;
 
 impl<const FIRST: u8, T> MaybeLast<FIRST, T> {
     /// What is named, while it is there.

@@ -1,4 +1,5 @@
-//! What ties the blocking streams to the legacy default stream: data of `stream/default_streams.rs`.
+//! What ties the blocking streams to the legacy default stream: data of `stream/default_streams.rs`. Of a stream (`S`)
+//! it knows no more than whether it is there.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
@@ -8,28 +9,27 @@ use millpond_core::order::{Base, Host, Snapshot};
 use crate::clock::hosts::next_host;
 use crate::clock::progress::Progress;
 use crate::state::in_flight::End;
-use crate::state::stream::StreamShared;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::sync::sweep::Sweep;
 
 /// What ties the blocking streams to the legacy default stream.
-#[derive(Debug, Default)]
-pub(crate) struct Legacy {
+#[derive(Debug)]
+pub(crate) struct Legacy<S> {
     /// Whether the legacy stream was ever used: before that no stream has to look.
     pub(crate) is_used: AtomicBool,
     /// Whether the program submits to it by other ways.
     pub(crate) is_shared: AtomicBool,
     /// Its last operation, for blocking streams to wait for, and its chain.
     pub(crate) last: Mutex<{ ranks::LEGACY_LAST }, Option<(Snapshot, Arc<Progress>)>>,
-    pub(crate) noted: Mutex<{ ranks::LEGACY_NOTED }, Noted>,
+    pub(crate) noted: Mutex<{ ranks::LEGACY_NOTED }, Noted<S>>,
 }
 
 /// What the legacy stream's next operation comes after. It may never be used: what has completed is not kept for it.
-#[derive(Debug, Default)]
-pub(crate) struct Noted {
+#[derive(Debug)]
+pub(crate) struct Noted<S> {
     /// Blocking streams that may have work since the last.
-    pub(crate) blocking: Vec<Weak<StreamShared>>,
+    pub(crate) blocking: Vec<Weak<S>>,
     /// The last work of those that are closed.
     pub(crate) ended: Vec<End>,
     /// A party that knows the ends that were not kept, where there are any.
@@ -38,9 +38,23 @@ pub(crate) struct Noted {
     pub(crate) ended_sweep: Sweep,
 }
 
-impl Legacy {
+impl<S> Default for Legacy<S> {
+    fn default() -> Self {
+        let (is_used, is_shared, last) = Default::default();
+        Self { is_used, is_shared, last, noted: Mutex::new(Noted::default()) }
+    }
+}
+
+impl<S> Default for Noted<S> {
+    fn default() -> Self {
+        let (blocking_sweep, ended_sweep) = Default::default();
+        Self { blocking: Vec::new(), ended: Vec::new(), over: None, blocking_sweep, ended_sweep }
+    }
+}
+
+impl<S> Legacy<S> {
     /// A blocking stream has work for the next operation.
-    pub(crate) fn note(&self, stream: Weak<StreamShared>) {
+    pub(crate) fn note(&self, stream: Weak<S>) {
         let mut noted = lock(&self.noted);
         let Noted { blocking, blocking_sweep, .. } = &mut *noted;
         if blocking_sweep.is_due(blocking.len()) {

@@ -27,6 +27,24 @@ impl fmt::Display for GraphNode {
 /// In a graph it names the memory that a launch will allocate; outside, its life of now, if it has one. (Of a graph
 /// with [symbolic addresses](crate::Device::symbolic_graph) it names memory in graphs only.)
 /// [`Launch::take`](crate::graph::Launch::take) makes a [`Buffer`](crate::Buffer) of it.
+///
+/// ```
+/// # use millpond::graph::Instantiate;
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let stream = device.stream()?;
+/// let mut graph = device.graph()?;
+/// let x = graph.add_alloc::<u32>(&[], 4)?;
+/// let alloc = graph.node_of(x).expect("it has bytes");
+/// graph.add_memset(&[alloc], x.write(), 0)?;
+/// let exec = graph.instantiate(Instantiate::default())?;
+/// let memory = exec.launch(&stream)?.take(x)?; // no node frees it: this launch's is the caller's
+/// assert_eq!(memory.address(), x.address());
+/// stream.free(memory)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct MemAllocNode<T> {
     /// None for elements without bytes, and for what no graph allocates.
     pub(crate) name: Option<NodeName>,

@@ -36,8 +36,10 @@ use crate::clock::hosts::HostKnows;
 use crate::names::count::{Count, Span};
 use crate::names::error::Result;
 use crate::state::access::{Read, Source, Write};
-use crate::state::allocation::{Allocation, Origin, Owned, Pinning, site, violation};
+use crate::state::allocation::{site, violation};
 use crate::state::context::Context;
+use crate::state::device::{Allocation, Origin, Owned};
+use crate::state::origin::Pinning;
 use crate::state::retired::Retired;
 use crate::sync::locks::lock;
 

@@ -1,32 +1,39 @@
 //! The shared half of a pool behind one lock: the heap, the table of allocations and what is used.
 //!
-//! Streams come here only when their own shelf misses. Knows allocations; of streams only their shelves.
+//! Streams come here only when their own shelf misses. Knows allocations; of streams only the counts of
+//! their shelves.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use millpond_core::ids::{AllocId, BlockId, ChunkId, PoolId};
+use millpond_core::ids::{BlockId, ChunkId, PoolId, Seq};
 use millpond_core::order::Chain;
 use millpond_core::pool::{Freed, PoolConfig};
 use millpond_core::units::Range;
 use millpond_driver::{RawChunk, prefetch, process};
 
-use crate::names::error::{Holder, Invalid, Result};
+use crate::names::error::{Invalid, Result};
 use crate::names::statistics::PoolStatistics;
-use crate::state::allocation::{Allocation, Origin};
-use crate::state::context::Context;
+use crate::state::allocation::Allocation;
 use crate::state::exposed::Exposed;
 use crate::state::grants::Grants;
 use crate::state::shelf_count::ShelfCount;
-use crate::state::stream::{PoolShelf, Shelved, StreamShared};
+use crate::state::types::DeviceTypes;
 use crate::sync::locks::{Guard, Mutex, lock};
 use crate::sync::ranks;
 
+/// Who has a device's pools.
+pub(crate) trait Pools: DeviceTypes {
+    /// A pool is gone; what it leaves is given back once nothing uses it.
+    fn end_pool(&self, pool: PoolId, left: Closing<Self>);
+}
+
 /// The shared half of a pool.
-pub(crate) struct PoolShared {
+pub(crate) struct PoolShared<C: Pools> {
     pub(crate) id: PoolId,
-    pub(crate) context: Arc<Context>,
+    pub(crate) context: Arc<C>,
     /// Sizes are rounded up to this many bytes.
     pub(crate) grain: u64,
     /// Whether freed addresses are made inaccessible.
@@ -44,7 +51,7 @@ pub(crate) struct PoolShared {
     bypasses: AtomicU32,
     /// What other devices may do with its memory.
     pub(crate) grants: Arc<Mutex<{ ranks::GRANTS }, Grants>>,
-    pub(crate) heap: Mutex<{ ranks::HEAP }, Heap>,
+    pub(crate) heap: Mutex<{ ranks::HEAP }, Heap<C>>,
 }
 
 /// What a pool is for beside serving memory.
@@ -57,15 +64,15 @@ pub(crate) struct Uses {
 
 /// A stream's shelf in this pool, as the pool sees it.
 #[derive(Debug)]
-struct ShelfRef {
-    stream: Weak<StreamShared>,
+struct ShelfRef<C: DeviceTypes> {
+    stream: Weak<C::Stream>,
     count: Arc<ShelfCount>,
 }
 
 /// The heap with all that is kept in step with it.
 #[derive(Debug)]
 #[repr(align(128))] // What streams read that are served from their shelves is on other cache lines than its lock.
-pub(crate) struct Heap {
+pub(crate) struct Heap<C: DeviceTypes> {
     pub(crate) pool: millpond_core::pool::Pool,
     /// The driver's handle of each chunk.
     pub(crate) chunks: Vec<Option<Chunk>>,
@@ -76,13 +83,13 @@ pub(crate) struct Heap {
     /// Whether chunks are made to be handed to other processes.
     pub(crate) shareable: bool,
     /// What other processes may reach.
-    pub(crate) exposed: Exposed,
+    pub(crate) exposed: Exposed<Arc<Allocation<C>>>,
     next_serial: u64,
     /// All allocations there ever were; the name of a held block is the index of its own.
-    table: Vec<Arc<Allocation>>,
+    table: Vec<Arc<Allocation<C>>>,
     /// Those without a block. The reference that is here goes out with a block and comes back with it, uncounted.
-    vacant: Vec<Arc<Allocation>>,
-    shelves: Vec<ShelfRef>,
+    vacant: Vec<Arc<Allocation<C>>>,
+    shelves: Vec<ShelfRef<C>>,
     /// Bytes in use, less what the shelves' counts say.
     used: i64,
     used_high: u64,
@@ -103,7 +110,7 @@ pub(crate) struct Chunk {
     serial: u64,
 }
 
-impl Heap {
+impl<C: DeviceTypes> Heap<C> {
     fn new(pool: millpond_core::pool::Pool, grants: Arc<Mutex<{ ranks::GRANTS }, Grants>>) -> Self {
         Self {
             pool,
@@ -126,7 +133,7 @@ impl Heap {
     }
 
     /// The heap, leaving an empty one that is never asked again.
-    fn take(&mut self) -> Heap {
+    fn take(&mut self) -> Self {
         let config = self.pool.config().clone();
         let granule = Range::new(0, config.granularity);
         std::mem::replace(self, Heap::new(millpond_core::pool::Pool::new(config, granule), Arc::default()))
@@ -159,26 +166,21 @@ impl Heap {
         }
     }
 
-    /// An allocation for a block that just left the heap.
+    /// An allocation for a block that just left the heap: a vacant one, or what `new` makes for an index.
     #[inline]
-    pub(crate) fn enlist(&mut self, pool: &Arc<PoolShared>, block: BlockId) -> Arc<Allocation> {
-        let allocation = self.vacant.pop().unwrap_or_else(|| self.add_entry(pool));
+    pub(crate) fn enlist(&mut self, block: BlockId, new: impl FnOnce(u32) -> Arc<Allocation<C>>) -> Arc<Allocation<C>> {
+        let allocation = self.vacant.pop().unwrap_or_else(|| {
+            let made = new(self.table.len() as u32);
+            self.table.push(Arc::clone(&made));
+            made
+        });
         self.pool.set_name(block, allocation.index);
-        allocation
-    }
-
-    #[cold]
-    fn add_entry(&mut self, pool: &Arc<PoolShared>) -> Arc<Allocation> {
-        let index = self.table.len() as u32;
-        let id = AllocId(pool.context.next_alloc.fetch_add(1, Ordering::Relaxed));
-        let allocation = Arc::new(Allocation::new(id, index, pool.context.number, Origin::Pool(Arc::clone(pool))));
-        self.table.push(Arc::clone(&allocation));
         allocation
     }
 
     /// The block of a freed allocation returns to the heap.
     #[inline]
-    pub(crate) fn give_back(&mut self, allocation: Arc<Allocation>, freed: Freed<'_>) {
+    pub(crate) fn give_back(&mut self, allocation: Arc<Allocation<C>>, freed: Freed<'_>) {
         if self.exposed.holds(allocation.block()) {
             return self.exposed.condemn(allocation, freed.into_points());
         }
@@ -200,8 +202,8 @@ impl Heap {
 
     /// Blocks that a chain freed return from its shelf.
     #[inline]
-    pub(crate) fn take_back(&mut self, chain: &Chain, shelved: impl Iterator<Item = Shelved>) {
-        shelved.for_each(|Shelved { allocation, seq }| self.give_back(allocation, Freed::at(chain, seq)));
+    pub(crate) fn take_back(&mut self, chain: &Chain, shelved: impl Iterator<Item = (Arc<Allocation<C>>, Seq)>) {
+        shelved.for_each(|(allocation, seq)| self.give_back(allocation, Freed::at(chain, seq)));
     }
 
     /// Whether no block is held any more.
@@ -210,24 +212,24 @@ impl Heap {
     }
 
     /// The table, which refers to its pool: taken out so that the pool can go.
-    pub(crate) fn take_table(&mut self) -> Vec<Arc<Allocation>> {
+    pub(crate) fn take_table(&mut self) -> Vec<Arc<Allocation<C>>> {
         self.vacant.clear();
         std::mem::take(&mut self.table)
     }
 
     /// The allocation in a block, once it is entered.
-    pub(crate) fn allocation_in(&self, block: BlockId) -> Option<&Arc<Allocation>> {
+    pub(crate) fn allocation_in(&self, block: BlockId) -> Option<&Arc<Allocation<C>>> {
         self.table.get(self.pool.name(block)? as usize).filter(|allocation| allocation.block() == block)
     }
 
     /// Those without a block, the last that lost one first: of several that had a block at one address that is the
     /// order of their frees, whichever streams those were on.
-    pub(crate) fn vacated(&self) -> impl Iterator<Item = &Arc<Allocation>> {
+    pub(crate) fn vacated(&self) -> impl Iterator<Item = &Arc<Allocation<C>>> {
         self.vacant.iter().rev()
     }
 
     /// All entries of the table.
-    pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
+    pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation<C>>> {
         self.table.iter()
     }
 
@@ -265,8 +267,14 @@ impl Heap {
     }
 }
 
-impl PoolShared {
-    pub(crate) fn new(id: PoolId, context: Arc<Context>, config: PoolConfig, uses: Uses, range: Range) -> Self {
+impl<C: Pools> fmt::Debug for PoolShared<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.id)
+    }
+}
+
+impl<C: Pools> PoolShared<C> {
+    pub(crate) fn new(id: PoolId, context: Arc<C>, config: PoolConfig, uses: Uses, range: Range) -> Self {
         let Uses { guard, shareable, is_apart } = uses;
         let grain = config.grain;
         let grants = Arc::<Mutex<{ ranks::GRANTS }, Grants>>::default();
@@ -291,7 +299,7 @@ impl PoolShared {
     }
 
     /// Takes the heap's lock, the one lock that streams share; counted.
-    pub(crate) fn lock(&self) -> Guard<'_, { ranks::HEAP }, Heap> {
+    pub(crate) fn lock(&self) -> Guard<'_, { ranks::HEAP }, Heap<C>> {
         let mut heap = lock(&self.heap);
         heap.lock_count += 1;
         heap
@@ -321,12 +329,18 @@ impl PoolShared {
         };
     }
 
+    /// It is destroyed: nothing new comes from here.
+    pub(crate) fn stop_serving(&self) {
+        self.destroyed.store(true, Ordering::Release);
+        self.bypass_shelves(true);
+    }
+
     pub(crate) fn is_destroyed(&self) -> bool {
         self.destroyed.load(Ordering::Acquire)
     }
 
     /// Enters a stream's new shelf.
-    pub(crate) fn add_shelf(&self, stream: Weak<StreamShared>) -> Arc<ShelfCount> {
+    pub(crate) fn add_shelf(&self, stream: Weak<C::Stream>) -> Arc<ShelfCount> {
         let count = Arc::<ShelfCount>::default();
         let mut heap = self.lock();
         count.set_place(heap.shelves.len());
@@ -335,13 +349,18 @@ impl PoolShared {
     }
 
     /// The shelf of a stream that is closed goes: what lies on it returns, what it counted is the heap's now.
-    pub(crate) fn return_shelf(&self, chain: &Chain, shelf: &mut PoolShelf) {
+    pub(crate) fn return_shelf(
+        &self,
+        chain: &Chain,
+        shelved: impl Iterator<Item = (Arc<Allocation<C>>, Seq)>,
+        count: &ShelfCount,
+    ) {
         let mut heap = self.lock();
-        heap.take_back(chain, shelf.clear());
-        let (used, peak) = shelf.count.look();
+        heap.take_back(chain, shelved);
+        let (used, peak) = count.look();
         heap.used += used;
         heap.peak += peak - used;
-        let at = shelf.count.place();
+        let at = count.place();
         heap.shelves.swap_remove(at);
         if let Some(moved) = heap.shelves.get(at) {
             moved.count.set_place(at);
@@ -349,38 +368,18 @@ impl PoolShared {
     }
 
     /// The streams with a shelf here.
-    pub(crate) fn streams(&self) -> Vec<Arc<StreamShared>> {
+    pub(crate) fn streams(&self) -> Vec<Arc<C::Stream>> {
         self.lock().shelves.iter().filter_map(|shelf| shelf.stream.upgrade()).collect()
     }
 
     /// The allocation that a view names; whether the life it means still lasts is for the caller to see.
-    pub(crate) fn resolve(&self, index: u32) -> Option<Arc<Allocation>> {
+    pub(crate) fn resolve(&self, index: u32) -> Option<Arc<Allocation<C>>> {
         self.lock().table.get(index as usize).cloned()
     }
 
     /// Whether `pointer` is one of this pool's addresses.
     pub(crate) fn contains(&self, pointer: u64) -> bool {
         self.range.contains(pointer)
-    }
-
-    /// The largest live allocations, for a report.
-    pub(crate) fn largest(&self, heap: &Heap, count: usize) -> Vec<Holder> {
-        let mut live: Vec<_> = heap.allocations().filter(|it| it.life().freed.is_none()).collect();
-        live.sort_by_key(|it| std::cmp::Reverse(it.life().bytes));
-        live.truncate(count);
-        let holder = |it: &Arc<Allocation>| {
-            let life = it.life();
-            Holder { allocation: it.describe(&life), range: life.range }
-        };
-        live.into_iter().map(holder).collect()
-    }
-
-    /// The last handle is gone: nothing new comes from here; what is idle goes back now, the rest with its last free.
-    pub(crate) fn destroy(&self) {
-        self.destroyed.store(true, Ordering::Release);
-        self.bypass_shelves(true);
-        self.lock().keep_no_exposed();
-        self.trim_if_destroyed();
     }
 
     pub(crate) fn statistics(&self) -> PoolStatistics {
@@ -396,21 +395,19 @@ impl PoolShared {
     }
 }
 
-impl Drop for PoolShared {
+impl<C: Pools> Drop for PoolShared<C> {
     fn drop(&mut self) {
         if process::is_forked() {
             return;
         }
-        lock(&self.context.pools).remove(&self.id);
         let heap = self.heap.get_mut().take();
-        lock(&self.context.closing).push(Closing { heap, range: self.range });
-        self.context.finish_pools();
+        self.context.end_pool(self.id, Closing { heap, range: self.range });
     }
 }
 
 /// A heap without references, until its memory and addresses are given back.
 #[derive(Debug)]
-pub(crate) struct Closing {
-    pub(crate) heap: Heap,
+pub(crate) struct Closing<C: DeviceTypes> {
+    pub(crate) heap: Heap<C>,
     pub(crate) range: Range,
 }

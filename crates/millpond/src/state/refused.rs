@@ -9,6 +9,19 @@ use crate::state::buffer::Buffer;
 ///
 /// With `?` in a function that returns [`Error`] the buffer is dropped, which frees it after everything declared so
 /// far.
+///
+/// ```
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let (stream, other) = (device.stream()?, device.stream()?);
+/// let x = stream.alloc::<u32>(&device.default_pool(), 4)?;
+/// let refused = other.free(x).unwrap_err();
+/// println!("{}", refused.report()); // both sides, and what is missing between them
+/// stream.free(refused.buffer)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Refused<T> {
     /// Why.
     pub error: Error,

@@ -5,16 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use millpond_core::graph::{CaptureId, CapturedEvent, GraphId};
 
-use crate::state::context::Context;
-use crate::trace::tracer::Tracer;
-
 /// A capture, as its streams and its memory know it.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct Session<C> {
     /// The graph that comes of it.
     pub(crate) id: GraphId,
     pub(crate) capture: CaptureId,
-    pub(crate) context: Arc<Context>,
+    pub(crate) context: Arc<C>,
     pub(crate) is_open: AtomicBool,
     /// Whether a trace has it as a capture; else it has nodes.
     pub(crate) is_traced: bool,
@@ -23,12 +20,7 @@ pub(crate) struct Session {
     pub(crate) allocs: AtomicU32,
 }
 
-impl Session {
-    /// Who writes down what its streams do.
-    pub(crate) fn tracer(&self) -> Option<&Arc<Tracer>> {
-        self.context.tracer.as_ref().filter(|_| self.is_traced)
-    }
-
+impl<C> Session<C> {
     /// Whether the capture goes on.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
@@ -36,14 +28,8 @@ impl Session {
 }
 
 /// An event recorded in a capture.
-#[derive(Clone, Debug)]
-pub(crate) struct CapturedAt {
-    pub(crate) session: Arc<Session>,
+#[derive(Debug)]
+pub(crate) struct CapturedAt<C> {
+    pub(crate) session: Arc<Session<C>>,
     pub(crate) event: CapturedEvent,
-}
-
-impl CapturedAt {
-    pub(crate) fn device(&self) -> u32 {
-        self.session.context.number
-    }
 }

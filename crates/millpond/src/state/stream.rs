@@ -2,7 +2,7 @@
 //!
 //! Knows pools and allocations by reference; what streams do with them is on the floor above.
 
-use std::any::Any;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -16,16 +16,13 @@ use smallvec::SmallVec;
 
 use crate::clock::progress::Progress;
 use crate::state::allocation::Allocation;
-use crate::state::context::Context;
 use crate::state::in_flight::Seat;
-use crate::state::pool::{Heap, PoolShared};
+use crate::state::pool::{Heap, PoolShared, Pools};
 use crate::state::session::Session;
 use crate::state::shelf_count::ShelfCount;
+use crate::state::types::DeviceTypes;
 use crate::sync::locks::Biased;
 use crate::sync::ranks;
-
-/// Something of the program, to be dropped when it is needed no more.
-pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
 
 /// Who submits to a stream: this library alone, or the program as well, by the handle that it has of it.
 ///
@@ -63,7 +60,7 @@ impl Submitters {
 
 /// A stream, as the rest of the crate knows it.
 #[repr(align(128))] // No cache line is shared with another stream's.
-pub(crate) struct StreamShared {
+pub(crate) struct StreamShared<C: Pools> {
     pub(crate) id: StreamId,
     pub(crate) slot: Slot,
     pub(crate) raw: RawStream,
@@ -71,15 +68,21 @@ pub(crate) struct StreamShared {
     pub(crate) seat: Seat,
     pub(crate) role: StreamRole,
     pub(crate) submitters: Submitters,
-    pub(crate) context: Arc<Context>,
+    pub(crate) context: Arc<C>,
     pub(crate) progress: Arc<Progress>,
-    pub(crate) me: Weak<StreamShared>,
-    pub(crate) state: Biased<{ ranks::STREAM }, State>,
+    pub(crate) me: Weak<StreamShared<C>>,
+    pub(crate) state: Biased<{ ranks::STREAM }, State<C>>,
+}
+
+impl<C: Pools> fmt::Debug for StreamShared<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.id)
+    }
 }
 
 /// What a stream's own lock guards.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct State<C: Pools> {
     pub(crate) chain: Chain,
     /// Where the chain began: operations are counted from here.
     pub(crate) birth: u64,
@@ -89,10 +92,10 @@ pub(crate) struct State {
     /// Whether the legacy stream will look at it.
     pub(crate) is_noted: bool,
     /// The capture that it takes part in.
-    pub(crate) capture: Option<Arc<Session>>,
+    pub(crate) capture: Option<Arc<Session<C>>>,
     /// The node of it that gets what now comes to the device's stream.
     pub(crate) window: Option<NodeId>,
-    pub(crate) shelves: SmallVec<[PoolShelf; 1]>,
+    pub(crate) shelves: SmallVec<[PoolShelf<C>; 1]>,
 }
 
 /// What becomes of an operation.
@@ -107,36 +110,43 @@ pub(crate) enum Mode {
 
 /// A stream's shelf for one pool.
 #[derive(Debug)]
-pub(crate) struct PoolShelf {
-    pub(crate) owner: Weak<PoolShared>,
-    pub(crate) blocks: Shelf<Shelved>,
+pub(crate) struct PoolShelf<C: Pools> {
+    pub(crate) owner: Weak<PoolShared<C>>,
+    pub(crate) blocks: Shelf<Shelved<C>>,
     /// What fell off the shelf, on its way back to the heap with the next visit there.
-    pub(crate) fallen: Vec<Shelved>,
+    pub(crate) fallen: Vec<Shelved<C>>,
     pub(crate) count: Arc<ShelfCount>,
 }
 
 /// A freed block on a shelf.
 #[derive(Debug)]
-pub(crate) struct Shelved {
-    pub(crate) allocation: Arc<Allocation>,
+pub(crate) struct Shelved<C: DeviceTypes> {
+    pub(crate) allocation: Arc<Allocation<C>>,
     /// Where on this stream's chain it was freed.
     pub(crate) seq: Seq,
 }
 
-impl PoolShelf {
+impl<C: Pools> PoolShelf<C> {
     /// Whether it is this pool's. Numbers do not tell: another device has pools of the same numbers.
     #[inline]
-    pub(crate) fn is_for(&self, pool: &PoolShared) -> bool {
+    pub(crate) fn is_for(&self, pool: &PoolShared<C>) -> bool {
         std::ptr::eq(self.owner.as_ptr(), pool)
     }
 
     /// Takes everything off: first what fell off before.
-    pub(crate) fn clear(&mut self) -> impl Iterator<Item = Shelved> + '_ {
-        self.fallen.drain(..).chain(self.blocks.drain())
+    pub(crate) fn clear(&mut self) -> impl Iterator<Item = (Arc<Allocation<C>>, Seq)> + '_ {
+        self.fallen.drain(..).chain(self.blocks.drain()).map(Shelved::into_parts)
     }
 }
 
-impl State {
+impl<C: DeviceTypes> Shelved<C> {
+    #[inline]
+    fn into_parts(self) -> (Arc<Allocation<C>>, Seq) {
+        (self.allocation, self.seq)
+    }
+}
+
+impl<C: Pools<Stream = StreamShared<C>>> State<C> {
     pub(crate) fn new(chain: Chain) -> Self {
         Self {
             birth: op_at(chain.seq()),
@@ -167,24 +177,24 @@ impl State {
 
     /// The shelf for a pool, once there is one.
     #[inline]
-    pub(crate) fn shelf(&mut self, pool: &PoolShared) -> Option<&mut PoolShelf> {
+    pub(crate) fn shelf(&mut self, pool: &PoolShared<C>) -> Option<&mut PoolShelf<C>> {
         self.shelves.iter_mut().find(|shelf| shelf.is_for(pool))
     }
 
     /// What fell off a pool's shelf returns to the heap, and what lies on it where `all` does.
     #[inline]
-    pub(crate) fn return_to(&mut self, heap: &mut Heap, pool: &PoolShared, all: bool) {
+    pub(crate) fn return_to(&mut self, heap: &mut Heap<C>, pool: &PoolShared<C>, all: bool) {
         let Self { shelves, chain, .. } = self;
         let Some(shelf) = shelves.iter_mut().find(|shelf| shelf.is_for(pool)) else { return };
         match all {
             true => heap.take_back(chain, shelf.clear()),
-            false => heap.take_back(chain, shelf.fallen.drain(..)),
+            false => heap.take_back(chain, shelf.fallen.drain(..).map(Shelved::into_parts)),
         }
     }
 
     /// The shelf for a pool, made where there is none.
     #[inline]
-    pub(crate) fn shelf_or_new(&mut self, stream: &StreamShared, pool: &Arc<PoolShared>) -> &mut PoolShelf {
+    pub(crate) fn shelf_or_new(&mut self, stream: &StreamShared<C>, pool: &Arc<PoolShared<C>>) -> &mut PoolShelf<C> {
         match self.shelves.iter().position(|shelf| shelf.is_for(pool)) {
             Some(at) => &mut self.shelves[at],
             None => self.add_shelf(stream, pool),
@@ -193,7 +203,7 @@ impl State {
 
     /// Once for each stream and pool.
     #[cold]
-    fn add_shelf(&mut self, stream: &StreamShared, pool: &Arc<PoolShared>) -> &mut PoolShelf {
+    fn add_shelf(&mut self, stream: &StreamShared<C>, pool: &Arc<PoolShared<C>>) -> &mut PoolShelf<C> {
         self.shelves.retain(|shelf| shelf.owner.strong_count() > 0);
         let count = pool.add_shelf(stream.me.clone());
         let owner = Arc::downgrade(pool);

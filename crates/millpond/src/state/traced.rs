@@ -7,7 +7,8 @@ use millpond_core::op::{Access, Memory, Part, Place, Start, What};
 use smallvec::SmallVec;
 
 use crate::state::access::{Access as Declare, Source};
-use crate::state::allocation::{Allocation, Origin, Owned};
+use crate::state::context::Context;
+use crate::state::device::{Allocation, Origin, Owned};
 use crate::state::parts::Captured;
 use crate::state::peers;
 use crate::trace::tracer::{Caller, Tracer};
@@ -51,7 +52,7 @@ impl Tracer {
     #[cold]
     pub(crate) fn declared_launch<A: Declare>(
         &self,
-        graphs: &(impl Captured + ?Sized),
+        graphs: &(impl Captured<Context> + ?Sized),
         stream: StreamId,
         accesses: &A,
         caller: Caller,
@@ -63,7 +64,7 @@ impl Tracer {
     /// Accesses as the program declares them, to a device with these graphs.
     pub(crate) fn declared<A: Declare>(
         &self,
-        graphs: &(impl Captured + ?Sized),
+        graphs: &(impl Captured<Context> + ?Sized),
         accesses: &A,
     ) -> SmallVec<[Access; 2]> {
         let mut used = SmallVec::new();

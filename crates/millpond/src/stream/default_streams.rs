@@ -16,7 +16,7 @@ use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
 use crate::names::error::{Error, Result};
 use crate::state::context::Context;
-use crate::state::stream::{State, StreamShared};
+use crate::state::device::{State, StreamShared};
 use crate::sync::locks::lock;
 
 impl StreamShared {

@@ -13,11 +13,27 @@ use millpond_driver::{Driver, RawTime, process};
 use crate::clock::mark::Mark;
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
-use crate::state::session::CapturedAt;
+use crate::state::device::CapturedAt;
 use crate::sync::handle::Handle;
 use crate::trace::tracer::{TracedEvent, Tracer};
 
 /// A position of a stream with everything that comes before it. Cheap to clone.
+///
+/// ```
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let (stream, other) = (device.stream()?, device.stream()?);
+/// let x = stream.alloc::<u32>(&device.default_pool(), 4)?;
+/// stream.memset(x.write(), 0)?;
+/// let event = stream.record()?;
+/// other.wait(&event)?; // on the device
+/// event.synchronize()?; // on the host
+/// assert!(event.is_over()?);
+/// other.free(x)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Event {
     /// Its end is known before the device's can come.

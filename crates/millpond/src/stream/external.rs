@@ -16,7 +16,8 @@ use millpond_core::graph::EventKey;
 
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
-use crate::state::stream::{Mode, StreamShared};
+use crate::state::device::StreamShared;
+use crate::state::stream::Mode;
 use crate::stream::event::{At, Event, Record};
 use crate::stream::handle::Stream;
 use crate::sync::handle::Handle;
@@ -26,6 +27,25 @@ use crate::trace::tracer::{TracedEvent, Tracer};
 use millpond_core::ids::StreamId;
 
 /// An event that can be recorded again and again, by streams and by launches of graphs. Clones name the same event.
+///
+/// ```
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let (stream, other) = (device.stream()?, device.stream()?);
+/// let event = device.external_event();
+/// let x = stream.alloc::<u32>(&device.default_pool(), 4)?;
+/// for round in 0..3 {
+///     stream.memset(x.write(), round)?;
+///     stream.record_external(&event)?;
+///     other.wait_external(&event)?; // the record of this round
+///     assert_eq!(other.copy_to_host(x.read())?, [u32::from(round) * 0x0101_0101; 4]);
+///     other.synchronize()?;
+/// }
+/// stream.free(x)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ExternalEvent {
     shared: Handle<Shared>,

@@ -15,8 +15,10 @@ use smallvec::SmallVec;
 
 use crate::names::error::{CaptureError, Invalid, Result};
 use crate::names::role::Ask;
+use crate::state::device::{State, StreamShared};
+use crate::state::in_flight::Keep;
 use crate::state::in_flight::Unclosed;
-use crate::state::stream::{Keep, Mode, State, StreamShared};
+use crate::state::stream::Mode;
 use crate::stream::event::{At, Event};
 use crate::sync::garbage::Garbage;
 use crate::sync::handle::Handle;
@@ -26,6 +28,21 @@ use crate::sync::locks::lock;
 ///
 /// Every stream-ordered act is a method here. Clones name the same stream; it is closed when the last one is dropped,
 /// and work already in it still runs (CUDA: `cudaStreamDestroy`).
+///
+/// ```
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let (left, right) = (device.stream()?, device.stream()?);
+/// let x = left.alloc::<u32>(&device.default_pool(), 4)?;
+/// left.launch(x.write(), |x| x.fill(1))?;
+/// right.wait(&left.record()?)?; // `right` goes on after that
+/// right.launch(x.write(), |x| x.iter_mut().for_each(|x| *x += 1))?;
+/// assert_eq!(right.copy_to_host(x.read())?, [2; 4]);
+/// right.free(x)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Stream {
     pub(crate) shared: Handle<StreamShared>,
@@ -167,7 +184,8 @@ impl StreamShared {
         let pools: SmallVec<[_; 1]> = shelves.iter().filter_map(|shelf| shelf.owner.upgrade()).collect();
         for pool in &pools {
             for shelf in shelves.iter_mut().filter(|shelf| shelf.is_for(pool)) {
-                pool.return_shelf(&state.chain, shelf);
+                let count = Arc::clone(&shelf.count);
+                pool.return_shelf(&state.chain, shelf.clear(), &count);
             }
         }
         drop(state);

@@ -10,7 +10,7 @@ use millpond_core::order::Knows;
 
 use crate::names::error::Error;
 use crate::state::context::Context;
-use crate::state::stream::StreamShared;
+use crate::state::device::StreamShared;
 
 impl Context {
     /// Leaves the edges that are needed.

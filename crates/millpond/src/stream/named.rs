@@ -3,7 +3,7 @@
 use millpond_driver::process;
 
 use crate::names::stream_names;
-use crate::state::stream::StreamShared;
+use crate::state::device::StreamShared;
 use crate::stream::handle::Stream;
 
 impl StreamShared {

@@ -15,10 +15,8 @@ use millpond_driver::{Access, Driver, DriverError, process};
 use crate::clock::progress::KnownToHost;
 use crate::names::error::{Error, Invalid, OutOfMemory, Result};
 use crate::pool::shell;
-use crate::state::allocation::Owned;
 use crate::state::context::Context;
-use crate::state::pool::{Heap, PoolShared};
-use crate::state::stream::{State, StreamShared};
+use crate::state::device::{Heap, Owned, PoolShared, State, StreamShared};
 use crate::stream::supply::{Shortage, note_shortage};
 
 /// How many of the largest allocations a report names.
@@ -61,7 +59,7 @@ impl StreamShared {
         if pool.guard || !grant.after.is_empty() {
             self.settle_grant(state, pool, &mut heap, &grant)?;
         }
-        let allocation = heap.enlist(pool, grant.block);
+        let allocation = heap.enlist(grant.block, |index| pool.new_entry(index));
         allocation.set_block(grant.block, grant.range.start);
         heap.count_used(bytes as i64);
         let born = self.next_use(state, Act::Allocate, caller);

@@ -16,8 +16,7 @@ use millpond_driver::{Driver, process};
 use crate::names::error::{Error, Result};
 use crate::names::violations::Violations;
 use crate::state::context::Context;
-use crate::state::pool::PoolShared;
-use crate::state::stream::StreamShared;
+use crate::state::device::{PoolShared, StreamShared};
 use crate::trace::tracer::Tracer;
 
 impl Context {

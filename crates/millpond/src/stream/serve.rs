@@ -18,13 +18,11 @@ use millpond_driver::{Access, prefetch, process};
 
 use crate::names::error::{CaptureError, Error, Result};
 use crate::pool::shell;
-use crate::state::allocation::{Allocation, Life, Origin, Owned, site, violation};
-use crate::state::imported::{drop_import, free_import};
-use crate::state::lent::{Listening, check_free, own_points, park};
-use crate::state::parts::{drop_in_graph, free_in_graph};
-use crate::state::pool::PoolShared;
-use crate::state::session::Session;
-use crate::state::stream::{Mode, Shelved, State, StreamShared};
+use crate::state::allocation::{site, violation};
+use crate::state::device::{Allocation, Life, Origin, Owned, PoolShared, Session, Shelved, State, StreamShared};
+use crate::state::ends::{drop_import, drop_in_graph, free_import, free_in_graph};
+use crate::state::listening::{Listening, check_free, own_points, park};
+use crate::state::stream::Mode;
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
 

@@ -17,8 +17,8 @@ use millpond_driver::process;
 use crate::names::error::Result;
 use crate::pool::handle::Pool;
 use crate::state::context::Context;
-use crate::state::last::FoundPool;
-use crate::state::stream::{State, StreamShared};
+use crate::state::context::FoundPool;
+use crate::state::device::{State, StreamShared};
 
 /// How long a wait sleeps between two looks, at first and at most.
 const SLEEP_FIRST: Duration = Duration::from_micros(20);

@@ -13,9 +13,9 @@ use smallvec::SmallVec;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::share_error::ShareError;
 use crate::state::access::{Declared, Source};
-use crate::state::allocation::{Allocation, Life, Origin, site};
+use crate::state::allocation::site;
+use crate::state::device::{Allocation, Life, Origin, State, StreamShared};
 use crate::state::peers;
-use crate::state::stream::{State, StreamShared};
 use crate::stream::serve::not_launched;
 use crate::sync::garbage::Garbage;
 

@@ -54,8 +54,6 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// The floors of `crates/millpond`, bottom up: each is a folder, and uses only itself and those before it in this list.
 const FLOORS: &[&str] = &["sync", "names", "trace", "clock", "state", "pool", "stream", "graph", "share", "api"];
-/// The circles of files that there are today, by crate: the list only shrinks.
-const CIRCLES: &str = include_str!("circles.txt");
 
 /// The crates and which of ours each may depend on. Dev-dependencies are free, except that core has none.
 const CRATES: &[(&str, &[&str])] = &[
@@ -122,10 +120,10 @@ const PRIVATE_WORDS: &[(&str, &str, usize)] = &[
     ("were over", "had completed", 0),
     ("at any price", "regardless of cost", 0),
     ("hear", "synchronise with, learn", 31),
-    ("hears", "synchronises with, learns", 7),
-    ("heard", "learned", 16),
-    ("told", "synchronised, informed", 49),
-    ("nobody", "no thread, no stream, no process", 16),
+    ("hears", "synchronises with, learns", 5),
+    ("heard", "learned", 15),
+    ("told", "synchronised, informed", 23),
+    ("nobody", "no thread, no stream, no process", 0),
     ("somebody", "a thread, a stream, another process", 0),
     ("everybody", "all streams, all threads", 0),
 ];

@@ -9,7 +9,7 @@ use millpond_core::ids::Point;
 use millpond_core::share::{ForeignEnd, ForeignPoint, ForeignUse};
 
 use crate::state::context::Context;
-use crate::state::last::FoundContext;
+use crate::state::context::FoundContext;
 use crate::state::peers;
 use crate::sync::locks::lock;
 

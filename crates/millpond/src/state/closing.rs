@@ -1,0 +1,202 @@
+//! What closes, and what is given back then: streams, pools, and the device itself. And waiting for all that is in
+//! flight, closed or not: what is done with the table of `in_flight.rs`.
+//!
+//! Where the driver refuses to mark the end of a stream, or to close it, that is tried again with the next question.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use millpond_core::ids::PoolId;
+use millpond_core::order::Snapshot;
+use millpond_driver::{Driver, DriverError, process};
+
+use crate::clock::hosts::Told;
+use crate::clock::mark::Mark;
+use crate::state::context::Context;
+use crate::state::device::{Closing, StreamShared};
+use crate::state::in_flight::{Everything, Unclosed};
+use crate::state::peers;
+use crate::state::pool::Pools;
+use crate::sync::locks::{Guard, lock};
+use crate::sync::ranks;
+
+impl Context {
+    /// Closes a stream, or as much of that as the driver does now. What is returned is to be dropped behind all locks.
+    #[must_use]
+    pub(crate) fn close_stream(&self, mut unclosed: Unclosed) -> Option<Unclosed> {
+        if !unclosed.needs_mark {
+            // No other call learns that from a stream that is closed.
+            unclosed.progress.complete(unclosed.snapshot.point().seq);
+            self.in_flight.leave(unclosed.seat);
+        }
+        if unclosed.close(self).is_ok() {
+            return Some(unclosed);
+        }
+        let mut list = lock(&self.in_flight.unclosed);
+        if unclosed.needs_mark {
+            self.in_flight.close(&unclosed, None);
+        }
+        list.push(unclosed);
+        None
+    }
+
+    /// Closes what the driver refused to close before; nothing new is refused while the answer is held.
+    ///
+    /// # Errors
+    /// It refuses once more.
+    fn close_rest_locked(&self) -> millpond_driver::Result<Guard<'_, { ranks::UNCLOSED }, Vec<Unclosed>>> {
+        loop {
+            let mut list = lock(&self.in_flight.unclosed);
+            let Some(mut unclosed) = list.pop() else { return Ok(list) };
+            if let Err(error) = unclosed.close(self) {
+                list.push(unclosed);
+                return Err(error);
+            }
+            lock(&self.in_flight.let_go).extend(unclosed.keep);
+        }
+    }
+
+    /// Closes what the driver refused to close before. Locks of streams may be held.
+    ///
+    /// # Errors
+    /// It refuses once more.
+    pub(crate) fn close_rest(&self) -> millpond_driver::Result<()> {
+        self.close_rest_locked().map(drop)
+    }
+
+    /// Drops what kept streams open that are closed by now. No lock may be held.
+    pub(crate) fn let_go(&self) {
+        let gone = std::mem::take(&mut *lock(&self.in_flight.let_go));
+        drop(gone);
+    }
+
+    /// All work up to now. No lock may be held.
+    ///
+    /// # Errors
+    /// The driver refuses to mark the end of a closed stream.
+    pub(crate) fn everything(&self) -> millpond_driver::Result<Everything<StreamShared>> {
+        self.close_rest()?;
+        self.let_go();
+        let unclosed = self.close_rest_locked()?;
+        let everything = self.in_flight.everything();
+        drop(unclosed);
+        Ok(everything)
+    }
+
+    /// The end of a stream that was closed since it was asked for; none where nothing runs any more.
+    ///
+    /// # Errors
+    /// The driver refuses to mark it.
+    pub(crate) fn end_of(&self, stream: &StreamShared) -> millpond_driver::Result<Option<Arc<Mark>>> {
+        self.close_rest()?;
+        Ok(stream.progress.end())
+    }
+
+    /// Whether all work of all streams up to now has completed, closed ones too, also of other devices' streams that
+    /// used its memory.
+    pub(crate) fn is_idle(&self) -> bool {
+        let chains = self.in_flight.chains();
+        self.chains.poll(&*self.driver).is_over_abroad() && chains.iter().all(|chain| chain.is_idle(&*self.driver))
+    }
+
+    /// The calling thread has waited for the whole device: it knows what others waited for, too.
+    pub(crate) fn learn_ended(&self) {
+        let known = self.in_flight.sweep(&self.hosts.base());
+        if self.hosts.are_separate() {
+            self.hosts.join(&Told { base: known, traced: None });
+        }
+    }
+
+    /// The host has waited until everything up to the snapshots had completed: beyond knowing it, pools may give memory
+    /// back (CUDA: a synchronisation honours the release threshold, a query does not).
+    pub(crate) fn synchronized<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
+        self.host_learned(snapshots);
+        self.learn_abroad();
+        for pool in self.pools() {
+            pool.synchronized();
+        }
+        self.finish_closing();
+    }
+
+    /// Gives back what nothing uses any more of dropped pools and graphs, and of what was imported.
+    pub(crate) fn finish_closing(&self) {
+        self.finish_pools();
+        self.graphs.finish(self);
+        self.finish_imports();
+    }
+
+    /// Gives the memory of dropped pools back, where nothing uses it any more. Never waits; the heap of a pool that is
+    /// still there may be locked.
+    pub(crate) fn finish_pools(&self) {
+        let closing = std::mem::take(&mut *lock(&self.closing));
+        for mut heap in closing {
+            if !heap.finish(self) {
+                lock(&self.closing).push(heap);
+            }
+        }
+    }
+}
+
+impl Pools for Context {
+    fn end_pool(&self, pool: PoolId, left: Closing) {
+        lock(&self.pools).remove(&pool);
+        lock(&self.closing).push(left);
+        self.finish_pools();
+    }
+}
+
+impl Unclosed {
+    fn close(&mut self, context: &Context) -> millpond_driver::Result<()> {
+        if self.needs_mark {
+            match context.driver.mark(self.raw) {
+                Ok(raw) => self.end(context, Arc::new(Mark::new(raw, &context.driver))),
+                // Nothing runs any more that could be waited for.
+                Err(DriverError::Lost { .. }) => context.in_flight.leave(self.seat),
+                Err(other) => return Err(other),
+            }
+            self.needs_mark = false;
+        }
+        match context.driver.close_stream(self.raw) {
+            Err(DriverError::Lost { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn end(&self, context: &Context, end: Arc<Mark>) {
+        self.progress.close(Arc::clone(&end));
+        let base = context.hosts.base();
+        if self.is_noted {
+            context.legacy.note_end((self.snapshot.clone(), Arc::clone(&end)), &base);
+        }
+        if context.in_flight.close(self, Some(end)) {
+            // What the host knows of another device counts here.
+            context.learn_abroad();
+            context.in_flight.sweep(&context.hosts.base());
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if process::is_forked() {
+            // All of it is the parent's. The driver is not dropped: it would wait for threads that are not there.
+            std::mem::forget(Arc::clone(&self.driver));
+            return;
+        }
+        // Once more: what the system refused so far. What it refuses now goes with the device.
+        let _ = self.close_rest();
+        self.finish_closing();
+        self.free_retired();
+        self.stop_sharing();
+        let _ = self.graphs.trim(self);
+        if let Some(tracer) = &self.tracer {
+            tracer.close();
+        }
+        peers::leave(self);
+        // What no other device has met, none can name; and what the program waited for, all later work comes after.
+        let (has_met, base) = (self.hosts.knowledge.has_met.load(Ordering::Acquire), self.hosts.base());
+        let is_one = !self.hosts.are_separate();
+        let slots = self.slots.get_mut();
+        slots.retire(|last| !has_met || (is_one && base.covers(last)));
+    }
+}

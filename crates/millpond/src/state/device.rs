@@ -1,0 +1,172 @@
+//! The parts of a device with the context that they are of: the types by which the rest of the crate names them.
+//!
+//! Also the methods of allocations, lives and captures that depend on where memory is from: they know all of these
+//! types, and each part alone does not.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use millpond_core::check::Site;
+use millpond_core::graph::GraphAllocId;
+use millpond_core::ids::AllocId;
+use millpond_core::op::{Place, Quoted};
+use millpond_core::order::Chain;
+use millpond_core::units::Bytes;
+
+use crate::names::error::{Error, Holder, Invalid};
+use crate::state::context::Context;
+use crate::state::{allocation, arena, imported, origin, pool, session, stream};
+use crate::trace::tracer::Tracer;
+
+pub(crate) type Allocation = allocation::Allocation<Context>;
+pub(crate) type Life = allocation::Life<Context>;
+pub(crate) type Owned = allocation::Owned<Context>;
+pub(crate) type Origin = origin::Origin<Context>;
+pub(crate) type Imported = imported::Imported<Context>;
+pub(crate) type Arena = arena::Arena<Context>;
+pub(crate) type Session = session::Session<Context>;
+pub(crate) type CapturedAt = session::CapturedAt<Context>;
+pub(crate) type PoolShared = pool::PoolShared<Context>;
+pub(crate) type Heap = pool::Heap<Context>;
+pub(crate) type Closing = pool::Closing<Context>;
+pub(crate) type StreamShared = stream::StreamShared<Context>;
+pub(crate) type State = stream::State<Context>;
+pub(crate) type Shelved = stream::Shelved<Context>;
+
+impl Owned {
+    /// Gives the life a name, for messages. Where it is allocated in a capture, its alloc node has the name, too.
+    pub(crate) fn set_name(&self, name: &str) {
+        let name: Arc<str> = name.into();
+        let Self { allocation, generation, .. } = self;
+        if let Origin::Captured(session) = &allocation.origin {
+            session.context.graphs.name_captured(session, GraphAllocId(allocation.index), &name);
+        }
+        let mut life = allocation.life();
+        if life.generation == *generation {
+            life.name = Some(Arc::clone(&name));
+            if let Some(tracer) = allocation.tracer() {
+                tracer.named(allocation.id, *generation, &name);
+            }
+        }
+    }
+}
+
+impl Allocation {
+    /// What writes down what is done to it, where that is asked for. Memory of a capture is its graph's.
+    pub(crate) fn tracer(&self) -> Option<&Tracer> {
+        match &self.origin {
+            Origin::Pool(pool) => pool.context.tracer.as_deref(),
+            Origin::Graph(arena) => arena.context.tracer.as_deref(),
+            Origin::Imported(imported) => imported.context.tracer.as_deref(),
+            Origin::Pinned(pinning) => pinning.tracer.as_deref(),
+            Origin::Captured(_) => None,
+        }
+    }
+
+    /// Its pool, for what rests on shelves and in heaps: that is from pools.
+    #[inline]
+    pub(crate) fn pool(&self) -> &Arc<PoolShared> {
+        match &self.origin {
+            Origin::Pool(pool) => pool,
+            _ => unreachable!("one-owner: only allocations of pools are on shelves"),
+        }
+    }
+
+    /// Whether it is memory of another process.
+    #[inline]
+    pub(crate) fn is_import(&self) -> bool {
+        matches!(self.origin, Origin::Imported(_))
+    }
+
+    /// Whether it is memory of another process that may not be written to.
+    #[inline]
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(&self.origin, Origin::Imported(imported) if !imported.can_write)
+    }
+
+    /// Whether a capture has allocated it.
+    pub(crate) fn is_of(&self, capture: &Session) -> bool {
+        matches!(&self.origin, Origin::Captured(session) if std::ptr::eq(&**session, capture))
+    }
+
+    /// Cold: it is of another device than what it met.
+    #[cold]
+    pub(crate) fn elsewhere(&self, with: String) -> Error {
+        let owner = match &self.origin {
+            Origin::Pool(pool) => pool.context.name(),
+            Origin::Graph(arena) => arena.context.name(),
+            Origin::Captured(session) => session.context.name(),
+            Origin::Imported(import) => import.context.name(),
+            Origin::Pinned(pinning) => pinning.device.clone(),
+        };
+        Invalid::OtherDevice { what: format!("{} of {owner}", self.describe(&self.life())), with }.into()
+    }
+
+    /// The allocation in words: its name, size, and where it was made or freed.
+    pub(crate) fn describe(&self, life: &Life) -> String {
+        let place = |site: Site| match site.place.to_string() {
+            place if place.is_empty() => String::new(),
+            place if matches!(site.place, Place::Process(_)) => format!(" {place}"),
+            place => format!(" at {place}"),
+        };
+        let name =
+            life.name.as_deref().map_or_else(|| self.id.to_string(), |name| format!("{} ({})", Quoted(name), self.id));
+        match life.freed {
+            Some(free) => format!("{name}, {}, freed on {}{}", Bytes(life.bytes), free.site.stream, place(free.site)),
+            None => {
+                let born = life.history.born().site;
+                let made = if self.is_import() { "imported" } else { "allocated" };
+                format!("{name}, {}, {made} on {}{}", Bytes(life.bytes), born.stream, place(born))
+            }
+        }
+    }
+}
+
+impl Life {
+    /// Whether what `chain` does next frees it, with nothing more to look at: memory of a pool that is not lent.
+    #[inline]
+    pub(crate) fn is_plainly_freed(&self, allocation: &Allocation, generation: u64, chain: &Chain) -> bool {
+        self.is_plainly_live(allocation, generation) && self.history.check_free(chain).is_ok()
+    }
+
+    /// Whether it is this life that lives: memory of a pool that no other process has.
+    #[inline]
+    pub(crate) fn is_plainly_live(&self, allocation: &Allocation, generation: u64) -> bool {
+        let is_plain = self.lent.is_none() && matches!(allocation.origin, Origin::Pool(_));
+        is_plain && self.freed.is_none() && self.generation == generation
+    }
+}
+
+impl Session {
+    /// Who writes down what its streams do.
+    pub(crate) fn tracer(&self) -> Option<&Arc<Tracer>> {
+        self.context.tracer.as_ref().filter(|_| self.is_traced)
+    }
+}
+
+impl CapturedAt {
+    pub(crate) fn device(&self) -> u32 {
+        self.session.context.number
+    }
+}
+
+impl PoolShared {
+    /// An entry for its table.
+    #[cold]
+    pub(crate) fn new_entry(self: &Arc<Self>, index: u32) -> Arc<Allocation> {
+        let id = AllocId(self.context.next_alloc.fetch_add(1, Ordering::Relaxed));
+        Arc::new(Allocation::new(id, index, self.context.number, Origin::Pool(Arc::clone(self))))
+    }
+
+    /// The largest live allocations, for a report.
+    pub(crate) fn largest(&self, heap: &Heap, count: usize) -> Vec<Holder> {
+        let mut live: Vec<_> = heap.allocations().filter(|it| it.life().freed.is_none()).collect();
+        live.sort_by_key(|it| std::cmp::Reverse(it.life().bytes));
+        live.truncate(count);
+        let holder = |it: &Arc<Allocation>| {
+            let life = it.life();
+            Holder { allocation: it.describe(&life), range: life.range }
+        };
+        live.into_iter().map(holder).collect()
+    }
+}

@@ -1,0 +1,72 @@
+//! Where lives of memory end that is not a pool's: of graphs, of captures, of imports. The floors above learn of it by
+//! the traits of `parts.rs` and `imported.rs`.
+
+use std::sync::Arc;
+
+use millpond_core::check::{Act, Place, Site, Use};
+use millpond_core::graph::GraphAllocId;
+use millpond_core::pool::Frontier;
+use millpond_driver::process;
+
+use crate::state::device::{Allocation, Life, Origin};
+use crate::sync::locks::BiasedGuard;
+use crate::sync::ranks;
+
+/// As [`DeviceGraphs::freed`](crate::state::parts::DeviceGraphs::freed), where it is memory of a graph.
+pub(crate) fn free_in_graph(
+    allocation: &Arc<Allocation>,
+    life: BiasedGuard<'_, { ranks::LIFE }, Life>,
+    after: Frontier,
+) {
+    if let Origin::Graph(arena) = &allocation.origin {
+        arena.context.graphs.freed(allocation, life, after);
+    }
+}
+
+/// A buffer of a graph's memory was dropped: freed after everything declared so far.
+pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
+    if process::is_forked() {
+        return;
+    }
+    if let Origin::Captured(session) = &allocation.origin {
+        return session.context.graphs.drop_captured(session, GraphAllocId(allocation.index));
+    }
+    let mut life = allocation.life();
+    if life.freed.is_some() || life.generation != generation {
+        return;
+    }
+    let after = Frontier::of(life.history.points());
+    let last = life.history.uses().last().copied().unwrap_or(life.history.born());
+    life.freed = Some(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
+    if let Some(tracer) = allocation.tracer() {
+        tracer.dropped(allocation.id, generation);
+    }
+    free_in_graph(allocation, life, after);
+}
+
+/// The life of an import ended with this free: the exporter learns of it now.
+pub(crate) fn free_import(
+    allocation: &Arc<Allocation>,
+    life: BiasedGuard<'_, { ranks::LIFE }, Life>,
+    free: Option<Use>,
+) {
+    let Origin::Imported(imported) = &allocation.origin else { return };
+    imported.freed(allocation.id, life, free);
+}
+
+/// The buffer of an import was dropped: freed after everything declared so far.
+pub(crate) fn drop_import(allocation: &Arc<Allocation>, generation: u64) {
+    if process::is_forked() {
+        return;
+    }
+    let mut life = allocation.life();
+    if life.freed.is_some() || life.generation != generation {
+        return;
+    }
+    let last = life.history.uses().last().copied().unwrap_or(life.history.born());
+    life.freed = Some(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
+    if let Some(tracer) = allocation.tracer() {
+        tracer.dropped(allocation.id, generation);
+    }
+    free_import(allocation, life, None);
+}

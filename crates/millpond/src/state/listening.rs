@@ -1,0 +1,110 @@
+//! A life that is lent to other processes: whom to ask before it is judged, and who may end it.
+//!
+//! Knows lives; of the processes only that they can be asked ([`Importer`]).
+
+use std::sync::Arc;
+
+use millpond_core::check::{Fault, Kind, Place, Use};
+use millpond_core::ids::Point;
+use millpond_core::order::Knows;
+
+use crate::state::device::{Allocation, Heap, Life, Origin, PoolShared};
+use crate::state::lent::Importer;
+
+/// Whose messages to receive before memory is judged: those of the importers that hold it. The same program gets the
+/// same verdicts however fast messages are read.
+#[derive(Debug, Default)]
+pub(crate) struct Listening {
+    connections: Vec<Arc<dyn Importer>>,
+    is_over: bool,
+}
+
+impl Listening {
+    /// Whether messages have to be received that were not, of those that hold these lives.
+    #[inline]
+    pub(crate) fn needs<'l>(&mut self, lives: impl Iterator<Item = &'l Life> + Clone) -> bool {
+        !self.is_over
+            && lives.clone().any(|life| life.lent.as_ref().is_some_and(|lent| !lent.holders.is_empty()))
+            && self.collect(lives)
+    }
+
+    #[cold]
+    fn collect<'l>(&mut self, lives: impl Iterator<Item = &'l Life>) -> bool {
+        let holders = lives.filter_map(|life| life.lent.as_ref()).flat_map(|lent| &lent.holders);
+        for connection in holders.filter_map(|holder| holder.connection.upgrade()) {
+            if !self.connections.iter().any(|known| Arc::ptr_eq(known, &connection)) {
+                self.connections.push(connection);
+            }
+        }
+        true
+    }
+
+    /// Receives what they have said so far. Called with no locks held.
+    #[cold]
+    pub(crate) fn receive(&mut self) {
+        self.is_over = true;
+        self.connections.drain(..).for_each(|connection| connection.catch_up());
+    }
+
+    /// Receives from the importers that hold one allocation.
+    #[cold]
+    pub(crate) fn of(allocation: &Allocation) {
+        let mut listening = Listening::default();
+        let life = allocation.life();
+        let needed = listening.needs(std::iter::once(&*life));
+        drop(life);
+        if needed {
+            listening.receive();
+        }
+    }
+}
+
+/// Whether `who` may free a life with its next operation. The owner of what is lent frees last; an importer comes after
+/// what it did itself: the exporter's own free comes after the rest.
+#[inline]
+pub(crate) fn check_free(allocation: &Allocation, life: &Life, who: &impl Knows) -> std::result::Result<(), Fault> {
+    match &allocation.origin {
+        Origin::Imported(_) => {
+            let own = life.history.uses().filter(|known| !is_abroad(known));
+            match own.copied().find(|earlier| !who.covers(earlier.point)) {
+                Some(earlier) => Err(Fault::new(Kind::FreeBeforeUse, earlier)),
+                None => Ok(()),
+            }
+        }
+        _ => match life.lent.as_ref().and_then(|lent| lent.fault()) {
+            Some(fault) => Err(fault),
+            None => life.history.check_free(who),
+        },
+    }
+}
+
+/// The owner drops a life that is lent: whether it now waits for its importers.
+pub(crate) fn park(life: &mut Life) -> bool {
+    match &mut life.lent {
+        Some(lent) if !lent.is_over() => {
+            lent.is_dropped = true;
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The points of what this process did to a life: what others did has completed.
+pub(crate) fn own_points(life: &Life) -> impl Iterator<Item = Point> + '_ {
+    let uses = life.history.uses().filter(|known| !is_abroad(known)).map(|known| known.point);
+    std::iter::once(life.history.born().point).chain(uses)
+}
+
+/// Whether another process did it.
+pub(crate) fn is_abroad(known: &Use) -> bool {
+    matches!(known.site.place, Place::Process(_))
+}
+
+/// Others may reach the block from now on: it never serves again, where the pool keeps allocations apart. A
+/// destroyed pool serves no stream, and goes with the last free.
+pub(crate) fn expose(life: &mut Life, heap: &mut Heap, allocation: &Allocation, pool: &PoolShared) {
+    if pool.is_apart && !pool.is_destroyed() {
+        heap.exposed.add(allocation.block());
+        life.lent.get_or_insert_default().is_exposed = true;
+    }
+}
