@@ -134,7 +134,8 @@ fn colours_are_told_apart_by_colour_blind_people() {
 
 /// Two devices, with two streams on the second one.
 const DEVICES: &str = "pool p\ngrant p to 1\nstream a\nstream b on 1\nstream c on 1\nx = alloc a 4096 from p\n\
-    write a x\nrecord e a\nwait b e\nread b x\ny = alloc c 512\nwrite c y\nfree c y\nfree a x      !! free-before-use\n";
+    write a x\nrecord e a\nwait b e\nread b x\ny = alloc c 512\nwrite c y\nfree c y\n\
+    free a x      !! free-before-use\n";
 
 #[test]
 fn lanes_stand_below_their_device_which_closes() {

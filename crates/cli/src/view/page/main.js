@@ -425,11 +425,16 @@ class Page {
   }
   /** The allocation at a place of the charts; small ones win, as they lie on top. */
   blockAt(x, y) {
-    const step = this.stepAt(x) - this.data.shift, offset = this.offsetAt(y), { data } = this;
+    const step = this.stepAt(x) - this.data.shift, offset = this.offsetAt(y), { data } = this, { groups } = data;
     const slackX = 2 * (this.view.x1 - this.view.x0) / this.canvases.overview.width;
     const slackY = 2 * (this.view.y1 - this.view.y0) / this.canvases.blocks.height;
     let best = -1, nearest = Infinity;
     for (let at = 0; at < data.count && data.born[at] <= step + slackX; at++) {
+      const group = at / LIVES;
+      if (groups.end[group] < step - slackX || groups.low[group] > offset + slackY || groups.high[group] < offset - slackY) {
+        at += LIVES - 1;
+        continue;
+      }
       const early = step - Math.min(data.freed[at], data.steps), low = data.start[at] - offset, high = offset - data.start[at] - data.bytes[at];
       if (early > slackX || low > slackY || high > slackY || this.colours.index[at] === 255) continue;
       const far = Math.max(early, data.born[at] - step, 0) / slackX + Math.max(low, high, 0) / slackY;
