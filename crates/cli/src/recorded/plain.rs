@@ -5,6 +5,7 @@
 
 use std::io::BufRead;
 
+use super::fault;
 use super::input::{Lines, shown};
 use super::steps::Steps;
 use super::{Format, Place, Recorded, Refusal};
@@ -29,7 +30,7 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
         }
     }
     let end = Place::Line(lines.last_line());
-    let (program, skipped) = steps.finish(name).map_err(|fault| Refusal::from_fault(end, &fault, id, "line"))?;
+    let (program, skipped) = steps.finish(name).map_err(|fault| fault::refused(end, &fault, id, "line"))?;
     Ok(Recorded { program, format: Format::Plain, gpu: None, skipped, recorded_reserved_bytes: None, history: None })
 }
 
@@ -59,7 +60,7 @@ fn step(steps: &mut Steps, line: u64, text: &str) -> Result<(), Refusal> {
     if let Some(word) = words.next() {
         return Err(refuse(format!("`{}` is one word too many", shown(word))));
     }
-    done.map_err(|fault| Refusal::from_fault(here, &fault, id, "line"))
+    done.map_err(|fault| fault::refused(here, &fault, id, "line"))
 }
 
 fn id(key: u64) -> String {
