@@ -3,8 +3,8 @@
 //! It gives fake addresses, which must never be touched, and real host memory; copies and fills do nothing; closures
 //! run on the caller's thread, outside every lock. Its clock counts a microsecond for each item of work. It knows the
 //! contract and no policy. What it is for: tests of what is above a driver (each call is data, each breach is written
-//! down, each call can be made to fail) and benches of it (with [`Watch::Counts`] a call costs some 20 ns, one that makes
-//! or destroys a chunk some more).
+//! down, each call can be made to fail) and benches of it (with [`Watch::Counts`] a call costs some 20 ns; one that
+//! makes or destroys a chunk costs some more).
 
 mod call;
 mod config;
