@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{parse_capacity, parse_seconds};
+use super::values::{parse_capacity, parse_seconds};
 
 /// The arguments of `millpond plan`.
 #[derive(clap::Args, Debug)]
