@@ -163,11 +163,19 @@ impl Lower {
     }
 
     fn misunderstood<T>(&self, words: &[&str]) -> Result<T, Refusal> {
-        let first = words.first().copied().unwrap_or("");
-        let shape = SHAPES.iter().find(|shape| shape.split_whitespace().any(|word| word == first));
-        let help = match shape {
-            Some(shape) => format!("such a line reads `{shape}`"),
-            None => "docs/litmus.md has all statements".to_owned(),
+        // What it does is behind the name that it gives.
+        let verb = match words {
+            [_, "=", verb, ..] | [verb, ..] => *verb,
+            [] => "",
+        };
+        let shape_of = |verb: &str| SHAPES.iter().find(|shape| shape.split_whitespace().any(|word| word == verb));
+        let help = match (shape_of(verb), nearest(verb)) {
+            (Some(shape), _) => format!("such a line reads `{shape}`"),
+            (None, Some(meant)) => match shape_of(meant) {
+                Some(shape) => format!("did you mean `{meant}`? Such a line reads `{shape}`"),
+                None => format!("did you mean `{meant}`?"),
+            },
+            (None, None) => "docs/litmus.md has all statements".to_owned(),
         };
         self.refuse(format!("`{}` is no statement", words.join(" ")), help)
     }
@@ -229,6 +237,14 @@ fn closing(lines: &[Line], open: usize, end: usize) -> Result<usize, Refusal> {
         }
     }
     Err(Refusal::new(lines[open].number, "a `repeat` without its end", "end it with `end repeat`"))
+}
+
+/// The word of a statement that is most like this one, if any is like it.
+fn nearest(word: &str) -> Option<&'static str> {
+    let is_word = |it: &&str| it.len() > 2 && it.bytes().all(|byte| byte.is_ascii_lowercase());
+    let words = SHAPES.iter().flat_map(|shape| shape.split_whitespace()).filter(is_word);
+    let alike = words.map(|it| (strsim::jaro_winkler(it, word), it)).max_by(|a, b| a.0.total_cmp(&b.0));
+    alike.filter(|(likeness, _)| *likeness > 0.85).map(|(_, it)| it)
 }
 
 /// What statements look like, for those who nearly wrote one.

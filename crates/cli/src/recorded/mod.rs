@@ -146,13 +146,14 @@ fn sniff(head: &[u8]) -> Result<Format, Refusal> {
             );
         }
         [0x1f, 0x8b, ..] => return refuse("gzipped twice", "run `gunzip` on the file once"),
-        [b'{' | b'[', ..] => return Ok(Format::JsonLines),
+        [b'{', ..] => return Ok(Format::JsonLines),
+        [b'[', rest @ ..] if rest.trim_ascii_start().starts_with(b"\"") => return Ok(Format::JsonLines),
         _ => {}
     }
     let line = text.split(|&byte| byte == b'\n').next().unwrap_or(text);
     if rmm::is_first_line(line) {
         Ok(Format::Rmm)
-    } else if plain::is_first_line(line) {
+    } else if plain::is_first(text) {
         Ok(Format::Plain)
     } else {
         refuse("none of the known formats", FORMATS)

@@ -12,9 +12,12 @@ use super::{Format, Place, Recorded, Refusal};
 
 const SHAPE: &str = "a line is `a <id> <bytes> [<stream>]` or `f <id> [<stream>]`, with decimal numbers";
 
-/// Whether a file that begins with this line is of this format.
-pub(crate) fn is_first_line(line: &[u8]) -> bool {
-    matches!(line, [b'#', ..] | [b'a' | b'f', b' ' | b'\t', ..])
+/// Whether a file that begins like this is of this format: its first line that is no comment tells, if it is there yet.
+pub(crate) fn is_first(head: &[u8]) -> bool {
+    let mut lines = head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_start);
+    lines
+        .find(|line| !matches!(line, [] | [b'#', ..]))
+        .is_none_or(|line| matches!(line, [b'a' | b'f', b' ' | b'\t', ..]))
 }
 
 /// Reads the lines of a source.
