@@ -270,6 +270,30 @@ mod tests {
     }
 
     #[test]
+    fn what_counts_for_files_or_programs_alone_is_refused_for_the_other() {
+        let check = |words: &[&str]| Args::try_parse_from([&["millpond", "check"], words].concat());
+        for option in ["--races", "--deep", "--keep-allocator"] {
+            assert!(check(&[option, "--", "it"]).is_ok(), "{option}");
+            let error = check(&[option, "file"]).unwrap_err().to_string();
+            assert!(error.contains(&format!("'{option}' cannot be used with '[FILE]...'")), "{error}");
+        }
+        for option in [
+            "--json",
+            "--witness",
+            "--fix",
+            "--no-races",
+            "--no-leaks",
+            "--no-advice",
+            "--trust-early",
+            "--threads-apart",
+        ] {
+            assert!(check(&[option, "file"]).is_ok(), "{option}");
+            let error = check(&[option, "--", "it"]).unwrap_err().to_string();
+            assert!(error.contains(&format!("'{option}' cannot be used with '[PROGRAM]...'")), "{error}");
+        }
+    }
+
+    #[test]
     fn near_misses_are_suggested() {
         assert!(replay(&["x", "--jsom"]).unwrap_err().contains("'--json'"));
         assert!(replay(&["x", "--device", "hots"]).unwrap_err().contains("'host'"));

@@ -109,7 +109,7 @@ fn broken_inputs_say_what_is_broken() {
     assert!(error.contains("text in UTF-16") && error.contains("iconv"), "{error}");
 }
 
-/// Text that is none of the formats is not taken for one, whatever it begins with; a word that is nearly right is named.
+/// Text of none of the formats is not taken for one, whatever it begins with; a word that is nearly right is named.
 #[test]
 fn what_is_none_of_the_formats_is_called_none() {
     const FORMATS: &str = "none of the known formats";

@@ -19,23 +19,23 @@ pub struct Check {
     pub program: Vec<OsString>,
 
     /// Of a PROGRAM, find unordered accesses, too: each kernel is taken to write all memory whose address it gets
-    #[arg(long = "races", requires = "program", help_heading = "Rules")]
+    #[arg(long = "races", requires = "program", conflicts_with = "files", help_heading = "Rules")]
     pub all_races: bool,
 
     /// Of a PROGRAM, keep the whole stack of each call, and show both sides' with each violation
     ///
     /// Frames of Python and of native code. A call then takes microseconds more.
-    #[arg(long, requires = "program")]
+    #[arg(long, requires = "program", conflicts_with = "files")]
     pub deep: bool,
 
     /// Of a PROGRAM of Python, leave PyTorch's allocator as it is: only its segments are seen, and no tensor
-    #[arg(long, requires = "program")]
+    #[arg(long, requires = "program", conflicts_with = "files")]
     pub keep_allocator: bool,
 
     /// Print JSON and nothing else
     ///
     /// For one program an object with `findings`; for several an array of such objects.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "program")]
     pub json: bool,
 
     /// Show a schedule that does the damage, for each violation that is one of order
@@ -43,7 +43,7 @@ pub struct Check {
     /// A litmus program is run on the host device with seed after seed, and nothing is refused, until its tasks run in
     /// an order in which poison is touched or an access overtakes another. Leaks and rules about calls have no such
     /// schedule, and that is said.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "program")]
     pub witness: bool,
 
     /// Print the program with what is wrong in it corrected
@@ -51,30 +51,30 @@ pub struct Check {
     /// For one litmus program: what a finding's help says is written into its text, and taken where the finding is gone
     /// by it and no other is new. What was changed, and what is left and why, is printed to standard error. The exit
     /// status is 1 where a violation is left.
-    #[arg(long, conflicts_with_all = ["json", "witness"])]
+    #[arg(long, conflicts_with_all = ["json", "witness", "program"])]
     pub fix: bool,
 
     /// Let unordered accesses pass that may touch different bytes
-    #[arg(long = "no-races", action = ArgAction::SetFalse, help_heading = "Rules")]
+    #[arg(long = "no-races", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = "Rules")]
     pub races: bool,
 
     /// Let memory pass that is never freed
-    #[arg(long = "no-leaks", action = ArgAction::SetFalse, help_heading = "Rules")]
+    #[arg(long = "no-leaks", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = "Rules")]
     pub leaks: bool,
 
     /// Give no advice
-    #[arg(long = "no-advice", action = ArgAction::SetFalse, help_heading = "Rules")]
+    #[arg(long = "no-advice", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = "Rules")]
     pub advice: bool,
 
     /// Trust launches that may start early to wait for what they need
-    #[arg(long = "trust-early", action = ArgAction::SetFalse, help_heading = "Rules")]
+    #[arg(long = "trust-early", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = "Rules")]
     pub weak_order: bool,
 
     /// Count no order between host threads but what the program states
     ///
     /// Without it the threads of a process are joined in the order of their calls, because locks, channels and joins
     /// are not seen.
-    #[arg(long, help_heading = "Rules")]
+    #[arg(long, conflicts_with = "program", help_heading = "Rules")]
     pub threads_apart: bool,
 }
 
