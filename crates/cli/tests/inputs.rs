@@ -127,6 +127,9 @@ fn what_is_none_of_the_formats_is_called_none() {
             "stream s\nx = aloc s 4096\n",
             "line 2: `x = aloc s 4096` is no statement\n  help: did you mean `alloc`?",
         ),
+        ("check", "stream s\nx = alloc s 64\nwrite x s\n", "`s` is a stream, not memory\n  help: is another"),
+        ("check", "stream s   !! fre-before-use\n", "`fre-before-use`\n  help: did you mean `free-before-use`?"),
+        ("check", "stream s   !! bad\n", "the rules are use-before-alloc, "),
         ("check", "stream s\nx = alloc s\n", "such a line reads `A = alloc S 1024"),
     ] {
         let output = run(&[words, "-"], text.as_bytes());

@@ -14,7 +14,7 @@ use millpond_core::ids::{AllocId, EventId, ExecId, GraphId, HostId, NodeId, Pool
 use millpond_core::op::{Memory, Names, Op, Place, What};
 
 use crate::bounds::Sizes;
-use crate::text::Line;
+use crate::text::{Line, most_like};
 use crate::{Expected, Program, Refusal};
 
 /// The most operations of a program.
@@ -242,9 +242,7 @@ fn closing(lines: &[Line], open: usize, end: usize) -> Result<usize, Refusal> {
 /// The word of a statement that is most like this one, if any is like it.
 fn nearest(word: &str) -> Option<&'static str> {
     let is_word = |it: &&str| it.len() > 2 && it.bytes().all(|byte| byte.is_ascii_lowercase());
-    let words = SHAPES.iter().flat_map(|shape| shape.split_whitespace()).filter(is_word);
-    let alike = words.map(|it| (strsim::jaro_winkler(it, word), it)).max_by(|a, b| a.0.total_cmp(&b.0));
-    alike.filter(|(likeness, _)| *likeness > 0.85).map(|(_, it)| it)
+    most_like(word, SHAPES.iter().flat_map(|shape| shape.split_whitespace()).filter(is_word))
 }
 
 /// What statements look like, for those who nearly wrote one.

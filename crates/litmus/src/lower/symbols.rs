@@ -40,7 +40,10 @@ impl Lower {
 
     fn wrong<T>(&self, name: &str, wanted: &str, help: &str) -> Result<T, Refusal> {
         match self.symbols.get(name) {
-            Some(symbol) => self.refuse(format!("`{name}` is {}, not {wanted}", symbol.noun()), help),
+            Some(symbol) => self.refuse(
+                format!("`{name}` is {}, not {wanted}", symbol.noun()),
+                "is another name meant, or another order of the words? docs/litmus.md has all statements",
+            ),
             None => self.refuse(format!("there is no `{name}`"), help),
         }
     }
