@@ -1,20 +1,20 @@
 //! What the command understands: its arguments, their help, and the values in them.
 
 mod bench;
+mod check;
 mod plan;
+mod pool;
 mod unchanged;
+mod values;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgAction, ColorChoice, Parser, Subcommand, ValueEnum};
-use millpond::PoolConfig;
-use millpond::config::{ReusePolicy, Slack};
-use millpond_core::check::Settings;
-use millpond_core::units::{GIB, KIB, MIB, TIB};
+use clap::{ColorChoice, Parser, Subcommand, ValueEnum};
 
 pub use bench::Bench;
+pub use check::Check;
 pub use plan::Plan;
+pub use pool::Pool;
 pub use unchanged::{Record, Run};
 
 /// Stream-ordered GPU memory: serve recorded programs and see what they need.
@@ -181,130 +181,6 @@ Examples:
 
 Exit status: 0 all is well, 1 a touched byte changed or the device could not serve, 2 bad input.";
 
-/// The settings of a pool that serves a recording.
-#[derive(clap::Args, Debug)]
-#[command(next_help_heading = "Pool")]
-pub struct Pool {
-    /// How far reserved memory may pass what is live
-    ///
-    /// A part, so that 0.01 is one per cent, kept at whatever cost; or `adaptive`: as tight as stays cheap.
-    #[arg(long, value_name = "PART", default_value = "adaptive", value_parser = parse_slack)]
-    pub slack: Slack,
-
-    /// Bytes to keep when a pass ends, such as 64MiB, or `max`
-    ///
-    /// With `max` the later passes find a warm pool; with 0 each pass begins from nothing.
-    #[arg(long, value_name = "BYTES", default_value = "max", value_parser = parse_bytes)]
-    pub release_threshold: u64,
-
-    /// Do not hand memory from stream to stream along events
-    #[arg(long = "no-follow-event-dependencies", action = ArgAction::SetFalse)]
-    pub follow_event_dependencies: bool,
-
-    /// Do not hand memory to other streams once its last use is seen to have completed
-    #[arg(long = "no-opportunistic", action = ArgAction::SetFalse)]
-    pub opportunistic: bool,
-
-    /// Do not make streams wait for each other's memory
-    #[arg(long = "no-internal-dependencies", action = ArgAction::SetFalse)]
-    pub internal_dependencies: bool,
-}
-
-/// The arguments of `millpond check`.
-#[derive(clap::Args, Debug)]
-#[command(after_long_help = CHECK_EXAMPLES)]
-pub struct Check {
-    /// The programs; `-` is standard input
-    #[arg(required_unless_present = "program", conflicts_with = "program", value_name = "FILE")]
-    pub files: Vec<PathBuf>,
-
-    /// Any CUDA program and its arguments, checked while it runs
-    #[arg(last = true, value_name = "PROGRAM")]
-    pub program: Vec<OsString>,
-
-    /// Of a PROGRAM, find unordered accesses, too: each kernel is taken to write all memory whose address it gets
-    #[arg(long = "races", requires = "program", help_heading = "Rules")]
-    pub all_races: bool,
-
-    /// Of a PROGRAM, keep the whole stack of each call, and show both sides' with each violation
-    ///
-    /// Frames of Python and of native code. A call then takes microseconds more.
-    #[arg(long, requires = "program")]
-    pub deep: bool,
-
-    /// Of a PROGRAM of Python, leave PyTorch's allocator as it is: only its segments are seen, and no tensor
-    #[arg(long, requires = "program")]
-    pub keep_allocator: bool,
-
-    /// Print JSON and nothing else
-    ///
-    /// For one program an object with `findings`; for several an array of such objects.
-    #[arg(long)]
-    pub json: bool,
-
-    /// Show a schedule that does the damage, for each violation that is one of order
-    ///
-    /// A litmus program is run on the host device with seed after seed, and nothing is refused, until its tasks run in
-    /// an order in which poison is touched or an access overtakes another. Leaks and rules about calls have no such
-    /// schedule, and that is said.
-    #[arg(long)]
-    pub witness: bool,
-
-    /// Print the program with what is wrong in it corrected
-    ///
-    /// For one litmus program: what a finding's help says is written into its text, and taken where the finding is gone
-    /// by it and no other is new. What was changed, and what is left and why, is printed to standard error. The exit
-    /// status is 1 where a violation is left.
-    #[arg(long, conflicts_with_all = ["json", "witness"])]
-    pub fix: bool,
-
-    /// Let unordered accesses pass that may touch different bytes
-    #[arg(long = "no-races", action = ArgAction::SetFalse, help_heading = "Rules")]
-    pub races: bool,
-
-    /// Let memory pass that is never freed
-    #[arg(long = "no-leaks", action = ArgAction::SetFalse, help_heading = "Rules")]
-    pub leaks: bool,
-
-    /// Give no advice
-    #[arg(long = "no-advice", action = ArgAction::SetFalse, help_heading = "Rules")]
-    pub advice: bool,
-
-    /// Trust launches that may start early to wait for what they need
-    #[arg(long = "trust-early", action = ArgAction::SetFalse, help_heading = "Rules")]
-    pub weak_order: bool,
-
-    /// Count no order between host threads but what the program states
-    ///
-    /// Without it the threads of a process are joined in the order of their calls, because locks, channels and joins
-    /// are not seen.
-    #[arg(long, help_heading = "Rules")]
-    pub threads_apart: bool,
-}
-
-impl Check {
-    /// What is looked for, given what the program asks for.
-    pub fn settings(&self, program: Settings) -> Settings {
-        Settings {
-            races: self.races && program.races,
-            leaks: self.leaks && program.leaks,
-            advice: self.advice && program.advice,
-            weak_order: self.weak_order && program.weak_order,
-            threads_apart: self.threads_apart || program.threads_apart,
-        }
-    }
-}
-
-const CHECK_EXAMPLES: &str = "\
-Examples:
-  millpond check litmus/zoo/20-one-read-event.litmus
-  millpond check --witness litmus/measured/2-free-before-use.litmus
-  millpond check --fix wrong.litmus > right.litmus
-  MILLPOND_TRACE=run.trace ./program && millpond check run.trace
-  millpond check run.trace --json | jq -r '.findings[].facts'
-
-Exit status: 0 all is well, 1 something is wrong, 2 bad input.";
-
 /// The arguments of `millpond view`.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = VIEW_EXAMPLES)]
@@ -338,17 +214,6 @@ Examples:
 
 Exit status: 0 all is well, 1 the device could not serve, 2 bad input.";
 
-impl Pool {
-    /// The settings as the library takes them.
-    pub fn config(&self) -> PoolConfig {
-        PoolConfig::default().slack(self.slack).release_threshold(self.release_threshold).reuse(ReusePolicy {
-            follow_event_dependencies: self.follow_event_dependencies,
-            allow_opportunistic: self.opportunistic,
-            allow_internal_dependencies: self.internal_dependencies,
-        })
-    }
-}
-
 /// A kind of device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum DeviceKind {
@@ -368,49 +233,12 @@ impl DeviceKind {
     }
 }
 
-fn parse_slack(text: &str) -> Result<Slack, String> {
-    if text == "adaptive" {
-        return Ok(Slack::Adaptive);
-    }
-    match text.parse::<f64>() {
-        Ok(part) if (0.0..=100.0).contains(&part) => Ok(Slack::Fixed(part)),
-        Ok(_) => Err("the part lies between 0 and 100; 0.01 is one per cent".to_owned()),
-        Err(_) if strsim::jaro_winkler(text, "adaptive") > 0.8 => Err("did you mean `adaptive`?".to_owned()),
-        Err(_) => Err("give `adaptive`, or a part such as 0.01 (one per cent)".to_owned()),
-    }
-}
-
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(seconds),
-        _ => Err("give a number of seconds such as 10 or 0.5".to_owned()),
-    }
-}
-
-fn parse_bytes(text: &str) -> Result<u64, String> {
-    if text == "max" {
-        return Ok(u64::MAX);
-    }
-    parse_capacity(text).map_err(|reason| reason + ", or `max`")
-}
-
-fn parse_capacity(text: &str) -> Result<u64, String> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let unit = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => Some(1),
-        "kib" | "k" => Some(KIB),
-        "mib" | "m" => Some(MIB),
-        "gib" | "g" => Some(GIB),
-        "tib" | "t" => Some(TIB),
-        _ => None,
-    };
-    let bytes = number.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
-    bytes.ok_or_else(|| "give a number of bytes such as 4096, 64MiB or 2GiB".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
+    use millpond::PoolConfig;
+    use millpond::config::Slack;
+    use millpond_core::units::MIB;
+
     use super::*;
 
     fn replay(words: &[&str]) -> Result<Replay, String> {
@@ -439,6 +267,30 @@ mod tests {
         let pool =
             replay(&["x", "--no-follow-event-dependencies", "--no-internal-dependencies"]).unwrap().pool.config();
         assert!(!pool.reuse.follow_event_dependencies && !pool.reuse.allow_internal_dependencies);
+    }
+
+    #[test]
+    fn what_counts_for_files_or_programs_alone_is_refused_for_the_other() {
+        let check = |words: &[&str]| Args::try_parse_from([&["millpond", "check"], words].concat());
+        for option in ["--races", "--deep", "--keep-allocator"] {
+            assert!(check(&[option, "--", "it"]).is_ok(), "{option}");
+            let error = check(&[option, "file"]).unwrap_err().to_string();
+            assert!(error.contains(&format!("'{option}' cannot be used with '[FILE]...'")), "{error}");
+        }
+        for option in [
+            "--json",
+            "--witness",
+            "--fix",
+            "--no-races",
+            "--no-leaks",
+            "--no-advice",
+            "--trust-early",
+            "--threads-apart",
+        ] {
+            assert!(check(&[option, "file"]).is_ok(), "{option}");
+            let error = check(&[option, "--", "it"]).unwrap_err().to_string();
+            assert!(error.contains(&format!("'{option}' cannot be used with '[PROGRAM]...'")), "{error}");
+        }
     }
 
     #[test]

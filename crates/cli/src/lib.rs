@@ -9,13 +9,13 @@
 //! | [`devices`] | `millpond devices`: what this machine has |
 //! | [`plan`] | `millpond plan`: places known lifetimes |
 //! | [`recorded`] | recorded programs, read from files |
+//! | [`refusal`] | why a file is refused |
 //! | [`replay`] | `millpond replay`: serves them and reports |
 //! | [`view`] | `millpond view`: draws them as a page |
 //!
-//! Without the feature `command` only [`recorded`] and [`view::litmus_page`] are here, which need no device.
+//! Without the feature `command` only [`view::litmus_page`] is here, which needs no device and no file.
 // Not forbidden: `bench` calls an allocator of host memory.
 #![deny(unsafe_code)]
-#![cfg_attr(not(feature = "command"), allow(dead_code))]
 
 #[cfg(feature = "command")]
 pub mod args;
@@ -33,14 +33,18 @@ mod complain;
 pub mod devices;
 #[cfg(feature = "command")]
 mod manual;
+#[cfg(feature = "command")]
 mod output;
 #[cfg(feature = "command")]
 pub mod plan;
 #[cfg(feature = "command")]
 mod progress;
+#[cfg(feature = "command")]
 pub mod recorded;
+pub mod refusal;
 #[cfg(feature = "command")]
 pub mod replay;
+#[cfg(feature = "command")]
 pub mod source;
 #[cfg(feature = "command")]
 mod text_table;

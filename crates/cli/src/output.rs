@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Error, Write};
 use std::path::{Path, PathBuf};
 
-use crate::recorded::Refusal;
+use crate::refusal::{Place, Refusal, cause};
 
 /// Writes a file by `write`. `inputs` are those that were read for it. What `write` returns.
 pub(crate) fn write_file<T>(
@@ -13,7 +13,8 @@ pub(crate) fn write_file<T>(
     inputs: &[&Path],
     write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
 ) -> Result<T, Refusal> {
-    let refuse = |error: Error| Refusal::from_write(path, &error);
+    let refuse =
+        |error: Error| Refusal::new(Place::Whole, format!("cannot be written: {}", cause(&error))).in_file(path);
     let is_input = |input: &&Path| is_same(input, path);
     if inputs.iter().any(is_input) {
         return Err(refuse(Error::other("it is what is read: name another file")));

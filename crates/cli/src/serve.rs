@@ -105,5 +105,6 @@ impl Server for Library {
 
 #[cold]
 fn refused(error: millpond::Error) -> ServeError {
-    ServeError(error.report().to_string())
+    // The places of its report are this file's own.
+    ServeError(error.to_string())
 }

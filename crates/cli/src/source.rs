@@ -94,6 +94,11 @@ impl Opened {
         Some(Refusal::new(Place::Whole, format!("{what}: not for `millpond {subcommand}`")).help(meant))
     }
 
+    /// Whether there is nothing in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.is_empty()
+    }
+
     /// Its bytes, unzipped.
     pub(crate) fn unzipped(self) -> Result<Box<dyn BufRead>, Refusal> {
         match self.is_zipped {

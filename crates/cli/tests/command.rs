@@ -100,3 +100,22 @@ fn the_version_names_the_commit() {
         assert!(text.contains(&format!("({})", commit.trim())), "{text} is not of {commit}");
     }
 }
+
+#[test]
+fn no_device_serves_more_than_it_has() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("more-than-a-device-has.txt");
+    std::fs::write(&file, "a 0 1099511627776\na 1 1048576\nf 0\nf 1\n").unwrap();
+    for device in ["host", "sim"] {
+        let output = millpond(&["replay", "--device", device, &file.display().to_string()]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{device}: {text}");
+        assert!(
+            text.contains("event 1 (allocation 1, 1.00 MiB on stream 0) was not served in pass 1: out of"),
+            "{text}"
+        );
+        assert!(
+            text.contains("the device has 1.00 TiB") && !text.contains("serve.rs"),
+            "the program's own places: {text}"
+        );
+    }
+}

@@ -109,6 +109,36 @@ fn broken_inputs_say_what_is_broken() {
     assert!(error.contains("text in UTF-16") && error.contains("iconv"), "{error}");
 }
 
+/// Text of none of the formats is not taken for one, whatever it begins with; a word that is nearly right is named.
+#[test]
+fn what_is_none_of_the_formats_is_called_none() {
+    const FORMATS: &str = "none of the known formats";
+    for (words, text, part) in [
+        ("check", "# Title\n\nSome words about it.\n", "line 3: `Some words about it.` is no statement"),
+        ("check", "[package]\nname = \"it\"\n", "line 1: `[package]` is no statement"),
+        ("check", "", "the file is empty: there is nothing to check"),
+        ("replay", "# Title\n\nSome words about it.\n", FORMATS),
+        ("replay", "[package]\nname = \"it\"\n", FORMATS),
+        ("view", "[package]\nname = \"it\"\n", FORMATS),
+        ("plan", "# Title\n\nSome words about it.\n", "the first line names the columns"),
+        ("check", "streem s\n", "did you mean `stream`? Such a line reads `stream S [nonblocking"),
+        (
+            "check",
+            "stream s\nx = aloc s 4096\n",
+            "line 2: `x = aloc s 4096` is no statement\n  help: did you mean `alloc`?",
+        ),
+        ("check", "stream s\nx = alloc s 64\nwrite x s\n", "`s` is a stream, not memory\n  help: is another"),
+        ("check", "stream s   !! fre-before-use\n", "`fre-before-use`\n  help: did you mean `free-before-use`?"),
+        ("check", "stream s   !! bad\n", "the rules are use-before-alloc, "),
+        ("check", "stream s\nx = alloc s\n", "such a line reads `A = alloc S 1024"),
+    ] {
+        let output = run(&[words, "-"], text.as_bytes());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words}: {error}");
+        assert!(error.contains(part), "{words} {text:?}: {error}");
+    }
+}
+
 /// What is read is never written over, whichever subcommand writes.
 #[test]
 fn an_input_is_never_the_output() {

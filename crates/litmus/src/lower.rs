@@ -4,15 +4,17 @@
 //! the checker's to judge. Invariant **bounded**: no text becomes more than [`OPS_MAX`] operations, nor larger graphs
 //! than `bounds.rs` allows.
 
+mod symbols;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use millpond_core::check::Settings;
 use millpond_core::ids::{AllocId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId, TicketId};
-use millpond_core::op::{Memory, Name, Names, Op, Place, What};
+use millpond_core::op::{Memory, Names, Op, Place, What};
 
 use crate::bounds::Sizes;
-use crate::text::Line;
+use crate::text::{Line, most_like};
 use crate::{Expected, Program, Refusal};
 
 /// The most operations of a program.
@@ -161,11 +163,19 @@ impl Lower {
     }
 
     fn misunderstood<T>(&self, words: &[&str]) -> Result<T, Refusal> {
-        let first = words.first().copied().unwrap_or("");
-        let shape = SHAPES.iter().find(|shape| shape.split_whitespace().any(|word| word == first));
-        let help = match shape {
-            Some(shape) => format!("such a line reads `{shape}`"),
-            None => "docs/litmus.md has all statements".to_owned(),
+        // What it does is behind the name that it gives.
+        let verb = match words {
+            [_, "=", verb, ..] | [verb, ..] => *verb,
+            [] => "",
+        };
+        let shape_of = |verb: &str| SHAPES.iter().find(|shape| shape.split_whitespace().any(|word| word == verb));
+        let help = match (shape_of(verb), nearest(verb)) {
+            (Some(shape), _) => format!("such a line reads `{shape}`"),
+            (None, Some(meant)) => match shape_of(meant) {
+                Some(shape) => format!("did you mean `{meant}`? Such a line reads `{shape}`"),
+                None => format!("did you mean `{meant}`?"),
+            },
+            (None, None) => "docs/litmus.md has all statements".to_owned(),
         };
         self.refuse(format!("`{}` is no statement", words.join(" ")), help)
     }
@@ -208,140 +218,6 @@ impl Lower {
             }
         }
     }
-
-    /// Gives a name a meaning. Memory keeps a name for itself; others may take one over from their own kind.
-    pub(crate) fn define(&mut self, name: &str, symbol: Symbol) -> Result<(), Refusal> {
-        let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.'".contains(c))
-            && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && !WORDS.contains(&name);
-        if !is_name {
-            return self.refuse(format!("`{name}` cannot be a name"), NAMES);
-        }
-        match self.symbols.get(name) {
-            Some(old) if std::mem::discriminant(old) != std::mem::discriminant(&symbol) => {
-                self.refuse(format!("`{name}` is {} already", old.noun()), "take another name")
-            }
-            _ => {
-                if let Symbol::Memory(memory) = symbol {
-                    self.called.entry(memory.id).or_insert_with(|| name.to_owned());
-                }
-                self.symbols.insert(name.to_owned(), symbol);
-                Ok(())
-            }
-        }
-    }
-
-    /// The name as a text for messages.
-    pub(crate) fn name(&mut self, name: &str) -> Option<Name> {
-        Some(self.names.intern(name))
-    }
-
-    pub(crate) fn symbol(&self, name: &str) -> Option<Symbol> {
-        self.symbols.get(name).copied()
-    }
-
-    fn wrong<T>(&self, name: &str, wanted: &str, help: &str) -> Result<T, Refusal> {
-        match self.symbols.get(name) {
-            Some(symbol) => self.refuse(format!("`{name}` is {}, not {wanted}", symbol.noun()), help),
-            None => self.refuse(format!("there is no `{name}`"), help),
-        }
-    }
-
-    pub(crate) fn stream(&self, name: &str) -> Result<StreamId, Refusal> {
-        match self.symbols.get(name) {
-            Some(Symbol::Stream(stream)) => Ok(*stream),
-            _ => self.wrong(name, "a stream", &format!("make one before, with `stream {name}`")),
-        }
-    }
-
-    pub(crate) fn event(&self, name: &str) -> Result<EventId, Refusal> {
-        match self.symbols.get(name) {
-            Some(Symbol::Event(event)) => Ok(*event),
-            _ => self.wrong(name, "an event", &format!("record it before, or make it with `event {name}`")),
-        }
-    }
-
-    pub(crate) fn pool(&self, name: &str) -> Result<PoolId, Refusal> {
-        match self.symbols.get(name) {
-            Some(Symbol::Pool(pool)) => Ok(*pool),
-            _ => self.wrong(name, "a pool", &format!("make one before, with `pool {name}`")),
-        }
-    }
-
-    pub(crate) fn graph(&self, name: &str) -> Result<GraphId, Refusal> {
-        match self.symbols.get(name) {
-            Some(Symbol::Graph(graph)) => Ok(*graph),
-            _ => self.wrong(name, "a graph", &format!("make one before, with `graph {name}` or `capture S as {name}`")),
-        }
-    }
-
-    pub(crate) fn exec(&self, name: &str) -> Result<ExecId, Refusal> {
-        match self.symbols.get(name) {
-            Some(Symbol::Exec(exec)) => Ok(*exec),
-            _ => self.wrong(name, "an instance", &format!("make one before, with `{name} = instantiate G`")),
-        }
-    }
-
-    pub(crate) fn ticket(&self, name: &str) -> Result<TicketId, Refusal> {
-        match self.symbols.get(name) {
-            Some(Symbol::Ticket(ticket)) => Ok(*ticket),
-            _ => self.wrong(name, "a ticket", &format!("make one before, with `export A as {name}`")),
-        }
-    }
-
-    pub(crate) fn host(&self, name: &str) -> Result<HostId, Refusal> {
-        match self.symbols.get(name) {
-            Some(Symbol::Host(host)) => Ok(*host),
-            _ => self.wrong(name, "a thread", &format!("make one before, with `thread {name}` or `process {name}`")),
-        }
-    }
-
-    /// Memory by its name. One that only a later line allocates may be named, too: that is for the checker to judge.
-    pub(crate) fn memory(&mut self, name: &str) -> Result<Memory, Refusal> {
-        match self.symbols.get(name) {
-            Some(Symbol::Memory(memory)) => Ok(*memory),
-            None if self.promised.contains(name) => {
-                let memory = Memory::first(self.next(Count::Memory));
-                self.symbols.insert(name.to_owned(), Symbol::Memory(memory));
-                self.freed.insert(memory);
-                Ok(memory)
-            }
-            _ => self.wrong(name, "memory", &format!("allocate it, with `{name} = alloc S 1024`")),
-        }
-    }
-
-    /// The memory that a name stands for from now on. A name whose memory was freed gets the next life of its number,
-    /// as an allocator gives a block out again.
-    pub(crate) fn new_memory(&mut self, name: &str) -> Result<Memory, Refusal> {
-        let memory = match self.symbols.get(name) {
-            Some(Symbol::Memory(old)) if self.freed.remove(old) => Memory { generation: old.generation + 1, ..*old },
-            _ => Memory::first(self.next(Count::Memory)),
-        };
-        self.define(name, Symbol::Memory(memory))?;
-        Ok(memory)
-    }
-
-    /// Memory of an alloc node: a number of its own.
-    pub(crate) fn fresh_memory(&mut self, name: &str) -> Result<Memory, Refusal> {
-        let memory = Memory::first(self.next(Count::Memory));
-        self.define(name, Symbol::Memory(memory))?;
-        Ok(memory)
-    }
-
-    /// Memory has so many bytes.
-    pub(crate) fn note_bytes(&mut self, memory: Memory, bytes: u64) {
-        self.bytes.insert(memory, bytes);
-    }
-
-    /// How many bytes memory has, where a line above says so.
-    pub(crate) fn bytes_of(&self, memory: Memory) -> Option<u64> {
-        self.bytes.get(&memory).copied()
-    }
-
-    /// The memory was freed by some line.
-    pub(crate) fn note_free(&mut self, memory: Memory) {
-        self.freed.insert(memory);
-    }
 }
 
 /// The line that ends a loop.
@@ -363,13 +239,11 @@ fn closing(lines: &[Line], open: usize, end: usize) -> Result<usize, Refusal> {
     Err(Refusal::new(lines[open].number, "a `repeat` without its end", "end it with `end repeat`"))
 }
 
-/// What may be a name.
-const NAMES: &str =
-    "take ASCII letters, digits, `_`, `-`, `.` and `'`, a letter or `_` first, and no word of the language";
-
-/// Words that cannot be names.
-const WORDS: &[&str] =
-    &["device", "now", "host", "capture", "repeat", "main", "read", "write", "external", "after", "in"];
+/// The word of a statement that is most like this one, if any is like it.
+fn nearest(word: &str) -> Option<&'static str> {
+    let is_word = |it: &&str| it.len() > 2 && it.bytes().all(|byte| byte.is_ascii_lowercase());
+    most_like(word, SHAPES.iter().flat_map(|shape| shape.split_whitespace()).filter(is_word))
+}
 
 /// What statements look like, for those who nearly wrote one.
 const SHAPES: &[&str] = &[

@@ -75,7 +75,10 @@ fn expectations(line: u32, marks: &str) -> Result<Vec<Kind>, Refusal> {
                 Some(_) => return Err(Refusal::new(line, format!("`{name}` is advice"), "mark it with `??`")),
                 None => {
                     let known: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
-                    let help = format!("the rules are {}", known.join(", "));
+                    let help = match most_like(name, known.iter().copied()) {
+                        Some(meant) => format!("did you mean `{meant}`?"),
+                        None => format!("the rules are {}", known.join(", ")),
+                    };
                     return Err(Refusal::new(line, format!("there is no rule `{name}`"), help));
                 }
             },
@@ -92,6 +95,12 @@ fn words(code: &str) -> Vec<String> {
     let spaced = code.replace("->", " -> ").replace('=', " = ").replace(':', " : ");
     let words = spaced.split(|c: char| c.is_whitespace() || c == ',');
     words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+/// The word that is most like this one, if any is like it.
+pub(crate) fn most_like<'w>(word: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
+    let alike = words.map(|it| (strsim::jaro_winkler(it, word), it)).max_by(|a, b| a.0.total_cmp(&b.0));
+    alike.filter(|(likeness, _)| *likeness > 0.85).map(|(_, it)| it)
 }
 
 #[cfg(test)]

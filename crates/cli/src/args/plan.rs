@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{parse_capacity, parse_seconds};
+use super::values::{parse_capacity, parse_seconds};
 
 /// The arguments of `millpond plan`.
 #[derive(clap::Args, Debug)]
@@ -41,7 +41,7 @@ pub struct Plan {
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
-  millpond plan instances/quilt.csv --capacity 1MiB -o offsets.csv --svg plan.svg
+  millpond plan instances/quilt.1048576.csv --capacity 1MiB -o offsets.csv --svg plan.svg
   millpond plan lifetimes.csv --seconds 5 > offsets.csv
   millpond plan lifetimes.csv --json | jq '[.capacity_bytes, .bound_bytes]'
 

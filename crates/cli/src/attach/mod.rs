@@ -20,6 +20,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::refusal::cause;
 use crate::{Status, complain};
 use pytorch::Setting;
 
@@ -202,7 +203,7 @@ fn preload(library: &Path) -> OsString {
 
 /// The file of a trace, as an absolute name: the program may change its folder. What was there is gone.
 fn fresh(output: &Path) -> Result<PathBuf, String> {
-    let refuse = |error: io::Error| format!("{}: cannot be written: {error}", output.display());
+    let refuse = |error: io::Error| format!("{}: cannot be written: {}", output.display(), cause(&error));
     let path = std::path::absolute(output).map_err(refuse)?;
     let file = fs::File::options().write(true).create(true).truncate(false).open(&path).map_err(refuse)?;
     if !file.metadata().map_err(refuse)?.is_file() {

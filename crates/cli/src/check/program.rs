@@ -99,6 +99,10 @@ pub fn open(path: &Path) -> Result<Source, Unreadable> {
     if let (Kind::Recording | Kind::Table, Some(refusal)) = (kind, opened.refuse("check")) {
         return Err(Unreadable::File(refusal));
     }
+    if opened.is_empty() {
+        let refusal = recorded::Refusal::new(recorded::Place::Whole, "the file is empty: there is nothing to check");
+        return Err(Unreadable::File(refusal.help("write a litmus program, or record a trace with `millpond record`")));
+    }
     let source = opened.unzipped().map_err(Unreadable::File)?;
     if kind == Kind::Trace {
         return Ok(Source::Trace(Box::new(Trace { reader: Reader::new(), source, buffer: vec![0; CHUNK], read: 0 })));

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 use std::path::Path;
 use std::rc::Rc;
 
-use super::{Place, Refusal};
+use crate::refusal::{Place, Refusal, cause};
 
 /// The longest line in bytes, 1 MiB: a thousand times what any format needs.
 pub const LINE_MAX: usize = 1 << 20;
@@ -29,7 +29,31 @@ pub(crate) fn open(path: &Path) -> Result<File, Refusal> {
         let help = "name the files in it one by one, for example with a pattern of the shell";
         return Err(Refusal::new(Place::Whole, "a directory, not a file").help(help));
     }
-    File::open(path).map_err(|error| Refusal::from_open(path, &error))
+    File::open(path).map_err(|error| {
+        let refusal = Refusal::new(Place::Whole, format!("cannot be opened: {}", cause(&error)));
+        match error.kind() {
+            io::ErrorKind::NotFound => refusal.help(match near(path) {
+                Some(other) => format!("did you mean `{other}`?"),
+                None => "look at the path: it is taken from the folder you are in".to_owned(),
+            }),
+            io::ErrorKind::PermissionDenied => refusal.help("give yourself the right to read it"),
+            _ => refusal,
+        }
+    })
+}
+
+/// The file in the same folder whose name is most like this one's, if any is like it.
+fn near(path: &Path) -> Option<String> {
+    /// Files looked at; a folder with more has many that are alike.
+    const LOOKED_AT: usize = 1000;
+    let name = path.file_name()?.to_string_lossy().into_owned();
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?.flatten().take(LOOKED_AT);
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let alike = names.map(|other| (strsim::jaro_winkler(&name, &other), other));
+    let (likeness, best) = alike.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let shown = folder.map_or_else(|| best.clone(), |folder| folder.join(&best).display().to_string());
+    (likeness > 0.85).then_some(shown)
 }
 
 /// The first bytes of a source, up to 4 KiB, and the source with them put back, without a byte order mark. They are

@@ -17,6 +17,7 @@ use millpond_core::trace::{Keys, Recorder};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 
+use super::fault;
 use super::input::{Lines, shown};
 use super::{Format, Place, Recorded, Refusal, Skipped};
 
@@ -89,11 +90,11 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
             Row::Alloc { id, bytes, stream } => recorder.alloc(id, bytes, stream, line),
             Row::Free { id, stream } => recorder.free(id, Some(stream), line),
         };
-        done.map_err(|fault| Refusal::from_fault(here, &fault, id, "line"))?;
+        done.map_err(|fault| fault::refused(here, &fault, id, "line"))?;
     }
     let end = Place::Line(lines.last_line());
     let name = header.name.map_or_else(|| name.to_owned(), |name| shown(&name));
-    let program = recorder.finish(name).map_err(|fault| Refusal::from_fault(end, &fault, id, "line"))?;
+    let program = recorder.finish(name).map_err(|fault| fault::refused(end, &fault, id, "line"))?;
     Ok(Recorded {
         program: program.with_seconds(header.seconds),
         format: Format::JsonLines,

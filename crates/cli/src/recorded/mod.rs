@@ -14,8 +14,10 @@
 //! | [`plain`] | `a <id> <bytes>` and `f <id>` |
 //! | [`operations`] | operation traces |
 //!
-//! Each may be gzipped (`gunzip`). What they have in common, skipping what a recording only saw half of, is in `steps`.
+//! Each may be gzipped (`gunzip`). What they have in common, skipping what a recording only saw half of, is in `steps`;
+//! what cannot have been, in `fault`.
 
+mod fault;
 pub(crate) mod gunzip;
 mod history;
 pub mod input;
@@ -23,7 +25,6 @@ pub mod json_lines;
 pub mod operations;
 pub mod pickle;
 pub mod plain;
-mod refusal;
 pub mod rmm;
 pub mod snapshot;
 mod steps;
@@ -38,7 +39,7 @@ use millpond_core::trace::Program;
 use gunzip::{GZIP, Gunzip};
 pub use history::History;
 
-pub use refusal::{Place, Refusal};
+pub use crate::refusal::{Place, Refusal};
 pub use steps::Skipped;
 
 /// A format of recordings.
@@ -145,13 +146,14 @@ fn sniff(head: &[u8]) -> Result<Format, Refusal> {
             );
         }
         [0x1f, 0x8b, ..] => return refuse("gzipped twice", "run `gunzip` on the file once"),
-        [b'{' | b'[', ..] => return Ok(Format::JsonLines),
+        [b'{', ..] => return Ok(Format::JsonLines),
+        [b'[', rest @ ..] if rest.trim_ascii_start().starts_with(b"\"") => return Ok(Format::JsonLines),
         _ => {}
     }
     let line = text.split(|&byte| byte == b'\n').next().unwrap_or(text);
     if rmm::is_first_line(line) {
         Ok(Format::Rmm)
-    } else if plain::is_first_line(line) {
+    } else if plain::is_first(text) {
         Ok(Format::Plain)
     } else {
         refuse("none of the known formats", FORMATS)

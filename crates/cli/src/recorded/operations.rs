@@ -11,6 +11,7 @@ use millpond_core::ids::{EventId, GraphId, StreamId};
 use millpond_core::op::{Memory, Op, Space, What};
 use millpond_core::trace::ops::{MAGIC, Reader, Reason};
 
+use super::fault;
 use super::steps::Steps;
 use super::{Format, Place, Recorded, Refusal};
 
@@ -178,7 +179,7 @@ impl Programs {
 }
 
 fn refuse(step: u64, fault: &millpond_core::trace::Fault) -> Refusal {
-    Refusal::from_fault(Place::Whole, fault, |memory| format!("allocation {}", memory >> 32), "operation")
+    fault::refused(Place::Whole, fault, |memory| format!("allocation {}", memory >> 32), "operation")
         .help(format!("operation {step}: record the program again"))
 }
 

@@ -5,15 +5,19 @@
 
 use std::io::BufRead;
 
+use super::fault;
 use super::input::{Lines, shown};
 use super::steps::Steps;
 use super::{Format, Place, Recorded, Refusal};
 
 const SHAPE: &str = "a line is `a <id> <bytes> [<stream>]` or `f <id> [<stream>]`, with decimal numbers";
 
-/// Whether a file that begins with this line is of this format.
-pub(crate) fn is_first_line(line: &[u8]) -> bool {
-    matches!(line, [b'#', ..] | [b'a' | b'f', b' ' | b'\t', ..])
+/// Whether a file that begins like this is of this format: its first line that is no comment tells, if it is there yet.
+pub(crate) fn is_first(head: &[u8]) -> bool {
+    let mut lines = head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_start);
+    lines
+        .find(|line| !matches!(line, [] | [b'#', ..]))
+        .is_none_or(|line| matches!(line, [b'a' | b'f', b' ' | b'\t', ..]))
 }
 
 /// Reads the lines of a source.
@@ -29,7 +33,7 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
         }
     }
     let end = Place::Line(lines.last_line());
-    let (program, skipped) = steps.finish(name).map_err(|fault| Refusal::from_fault(end, &fault, id, "line"))?;
+    let (program, skipped) = steps.finish(name).map_err(|fault| fault::refused(end, &fault, id, "line"))?;
     Ok(Recorded { program, format: Format::Plain, gpu: None, skipped, recorded_reserved_bytes: None, history: None })
 }
 
@@ -59,7 +63,7 @@ fn step(steps: &mut Steps, line: u64, text: &str) -> Result<(), Refusal> {
     if let Some(word) = words.next() {
         return Err(refuse(format!("`{}` is one word too many", shown(word))));
     }
-    done.map_err(|fault| Refusal::from_fault(here, &fault, id, "line"))
+    done.map_err(|fault| fault::refused(here, &fault, id, "line"))
 }
 
 fn id(key: u64) -> String {

@@ -14,6 +14,7 @@
 
 use std::io::BufRead;
 
+use super::fault;
 use super::input::{Lines, shown};
 use super::steps::Steps;
 use super::{Format, Place, Recorded, Refusal};
@@ -63,7 +64,7 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
         }
     }
     let end = Place::Line(lines.last_line());
-    let (program, skipped) = steps.finish(name).map_err(|fault| Refusal::from_fault(end, &fault, pointer, "line"))?;
+    let (program, skipped) = steps.finish(name).map_err(|fault| fault::refused(end, &fault, pointer, "line"))?;
     Ok(Recorded { program, format: Format::Rmm, gpu: None, skipped, recorded_reserved_bytes: None, history: None })
 }
 
@@ -116,7 +117,7 @@ fn step(steps: &mut Steps, layout: Layout, line: u64, text: &str) -> Result<(), 
             return Err(refuse(reason));
         }
     };
-    done.map_err(|fault| Refusal::from_fault(here, &fault, pointer, "line"))
+    done.map_err(|fault| fault::refused(here, &fault, pointer, "line"))
 }
 
 fn pointer(key: u64) -> String {

@@ -19,6 +19,7 @@ use std::collections::HashSet;
 
 use millpond_core::trace::Fault;
 
+use super::fault;
 use super::history::{self, Histories};
 use super::input::shown;
 use super::pickle::{Pickle, Value};
@@ -88,7 +89,7 @@ impl Entries<'_> {
         let (program, skipped) = match steps.finish(name) {
             Ok(program) => program,
             Err(Fault::Empty) => return Ok(None),
-            Err(fault) => return Err(Refusal::from_fault(Place::Whole, &fault, address, "entry")),
+            Err(fault) => return Err(fault::refused(Place::Whole, &fault, address, "entry")),
         };
         let seconds = times.map(|(first, last)| (last - first) / 1e6).filter(|seconds| *seconds > 0.0);
         Ok(Some(Recorded {
@@ -144,7 +145,7 @@ impl Entries<'_> {
             }
         };
         let unit = if self.gpu == 0 { "entry".to_owned() } else { format!("gpu {} entry", self.gpu) };
-        done.map_err(|fault| Refusal::from_fault(self.pickle.place(entry), &fault, address, &unit))?;
+        done.map_err(|fault| fault::refused(self.pickle.place(entry), &fault, address, &unit))?;
         if steps.len() > before {
             history.event(entry);
         }

@@ -38,9 +38,10 @@ use super::scene::{Deed, Drawing, Fix, Lane, Mark, Scene, Tie};
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
-const SCRIPTS: [&str; 11] = [
+const SCRIPTS: [&str; 12] = [
     include_str!("page/words.js"),
     include_str!("page/data.js"),
+    include_str!("page/rows.js"),
     include_str!("page/order.js"),
     include_str!("page/lanes.js"),
     include_str!("page/svg.js"),

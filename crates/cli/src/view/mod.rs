@@ -9,7 +9,7 @@
 //! | `command.rs` | which file, and where the page goes |
 //! | `scene.rs` | what a page shows, as data |
 //! | `served.rs` | a scene from a recorded program, served once |
-//! | `traced.rs` | a scene from an operation trace or a litmus program, checked |
+//! | `traced/` | a scene from an operation trace or a litmus program, checked |
 //! | `memory.rs`, `order.rs`, `graphs.rs` | its memory, its lanes, its graphs |
 //! | `marks.rs`, `fix.rs` | what is wrong with it, and what corrects it |
 //! | `captured.rs` | captured work as the nodes that it makes |
@@ -37,7 +37,7 @@ mod traced;
 #[cfg(feature = "command")]
 mod command;
 
-use crate::recorded::{Place, Refusal};
+use crate::refusal::{Place, Refusal};
 
 pub use layout::layered;
 pub use scene::{Arrow, Deed, Drawing, Fix, Lane, Life, Mark, Node, Operation, Scene, Tie, Touch};

@@ -131,3 +131,46 @@ fn colours_are_told_apart_by_colour_blind_people() {
     let least = answer[0][0].as_f64().unwrap();
     assert!(least >= 15.0, "the nearest are {answer:#}");
 }
+
+/// Two devices, with two streams on the second one.
+const DEVICES: &str = "pool p\ngrant p to 1\nstream a\nstream b on 1\nstream c on 1\nx = alloc a 4096 from p\n\
+    write a x\nrecord e a\nwait b e\nread b x\ny = alloc c 512\nwrite c y\nfree c y\n\
+    free a x      !! free-before-use\n";
+
+#[test]
+fn lanes_stand_below_their_device_which_closes() {
+    let script = "
+        const { rows } = page.order;
+        const groups = () => rows.groups.map(({ name, from, to, isShut }) => [name, from, to, isShut]);
+        const middle = (at) => rows.groupY(rows.groups[at]), box = $('order').getBoundingClientRect();
+        const open = { groups: groups(), lanes: page.order.lanes.map((lane) => lane.name),
+            y: [rows.y(0), middle(0), rows.y(1), middle(1), rows.y(2), rows.y(3)] };
+        const svg = page.picture(), where = page.order.where(5);
+        const clientX = box.left + 8, clientY = box.top + middle(1);
+        $('order').dispatchEvent(new MouseEvent('click', { clientX, clientY }));
+        await frame();
+        const closed = { groups: groups(), y: [middle(1), rows.y(2), rows.y(3)], said: $('live').textContent,
+            nearest: page.order.title(page.lanes.at(page.view, page.lanes.x(page.view, 7), rows.y(2))) };
+        page.pick(5);
+        const revealed = groups().map((group) => group[3]);
+        document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'd', bubbles: true }));
+        return { open, svg, where, closed, revealed, all: groups().map((group) => group[3]) };";
+    let Some(answer) = ask("devices", &litmus("devices", DEVICES), script) else { return };
+    let open = &answer["open"];
+    assert_eq!(open["lanes"], json!(["host", "a", "b", "c"]));
+    assert_eq!(open["groups"], json!([["device 0", 1, 2, false], ["device 1", 2, 4, false]]));
+    let y: Vec<f64> = open["y"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap()).collect();
+    assert!(
+        y.windows(2).all(|pair| pair[0] + 10.0 < pair[1]),
+        "each lane below its device, in a row of its own: {y:?}"
+    );
+    let svg = answer["svg"].as_str().unwrap();
+    assert!(svg.contains(">device 0</text>") && svg.contains(">device 1</text>"), "{svg}");
+    assert_eq!(answer["where"], "b (device 1), op 2");
+    let closed = &answer["closed"];
+    assert_eq!(closed["groups"][1][3], true);
+    assert!(closed["y"][0] == closed["y"][1] && closed["y"][1] == closed["y"][2], "all in one row: {closed}");
+    assert_eq!((&closed["said"], &closed["nearest"]), (&json!("device 1 closed"), &json!("write c y")));
+    assert_eq!(answer["revealed"], json!([false, false]), "what is held is shown");
+    assert_eq!(answer["all"], json!([true, true]));
+}

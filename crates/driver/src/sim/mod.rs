@@ -3,7 +3,8 @@
 //! It gives fake addresses, which must never be touched, and real host memory; copies and fills do nothing; closures
 //! run on the caller's thread, outside every lock. Its clock counts a microsecond for each item of work. It knows the
 //! contract and no policy. What it is for: tests of what is above a driver (each call is data, each breach is written
-//! down, each call can be made to fail) and benches of it (with [`Watch::Counts`] a call costs some 20 ns).
+//! down, each call can be made to fail) and benches of it (with [`Watch::Counts`] a call costs some 20 ns; one that
+//! makes or destroys a chunk costs some more).
 
 mod call;
 mod config;
@@ -266,8 +267,10 @@ unsafe impl Driver for SimDriver {
             state.ledger.set_aside(bytes)?;
             Ok(state.ledger.add_chunk(bytes, ()))
         };
-        let describe = |&chunk: &RawChunk| Call::Create { bytes, chunk };
-        self.call(CallKind::Create, bytes, || RawChunk(self.fresh(1)), act, describe)
+        // Also where nothing but counts is kept a device has no more memory than it says.
+        let light = || act(&mut self.lock());
+        let describe = |made: &Result<RawChunk>| Call::Create { bytes, chunk: made.clone().unwrap_or(RawChunk(0)) };
+        self.call(CallKind::Create, bytes, light, |state| act(state).map(Ok), describe)?
     }
 
     fn destroy(&self, chunk: RawChunk) -> Result<()> {
@@ -277,7 +280,8 @@ unsafe impl Driver for SimDriver {
             }
             Ok(())
         };
-        self.call(CallKind::Destroy, 0, || (), act, |()| Call::Destroy { chunk })
+        let light = || act(&mut self.lock());
+        self.call(CallKind::Destroy, 0, light, |state| act(state).map(Ok), |_| Call::Destroy { chunk })?
     }
 
     unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {

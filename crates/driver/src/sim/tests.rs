@@ -126,5 +126,18 @@ fn counts_alone_know_nothing_else() {
     assert_ne!(sim.reserve(MIB2).unwrap(), at);
     sim.failures().fail_next(CallKind::Create, DriverError::Lost { reason: "asked for".to_owned() });
     assert!(matches!(sim.create(MIB2), Err(DriverError::Lost { .. })));
-    assert_eq!((sim.counts().total(), sim.calls().len(), sim.leaks().len()), (5, 0, 0));
+    assert_eq!((sim.counts().total(), sim.calls().len(), sim.violations().len()), (5, 0, 0));
+}
+
+#[test]
+fn there_is_no_more_memory_than_it_says_whatever_is_watched() {
+    for watch in [Watch::Calls, Watch::Contract, Watch::Counts] {
+        let sim = SimDriver::new(SimConfig { watch, total_bytes: 3 * MIB2, ..SimConfig::default() });
+        let chunk = sim.create(2 * MIB2).unwrap();
+        let refused = DriverError::OutOfMemory { call: "create", bytes: 2 * MIB2 };
+        assert_eq!((sim.create(2 * MIB2).unwrap_err(), sim.used_bytes()), (refused, 2 * MIB2), "{watch:?}");
+        sim.destroy(chunk).unwrap();
+        sim.create(3 * MIB2).unwrap();
+        assert!(sim.create(MIB2).is_err() && sim.destroy(chunk).is_err(), "{watch:?}");
+    }
 }

@@ -1,5 +1,6 @@
 //! The machine against pickles written by hand, instruction by instruction.
 
+use super::machine::long;
 use super::*;
 
 fn error(bytes: &[u8]) -> String {

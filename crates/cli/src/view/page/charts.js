@@ -93,24 +93,20 @@ function drawTimeline(canvas, data, view, theme) {
     }
   }
   const last = view.x1 > data.steps ? Math.floor((data.steps - view.x0) / (view.x1 - view.x0) * count) : count;
-  const area = (low, high, colour) => {
+  // From the outermost to the innermost, each down to the foot: what lies below is painted over. A column is as wide as a
+  // pixel, so that a point for each is all there is to see.
+  const area = (high, colour) => {
     pen.beginPath();
-    for (let column = 0; column < last; column++) {
-      pen.lineTo(LEFT + column, y(high(column)));
-      pen.lineTo(LEFT + column + 1, y(high(column)));
-    }
-    for (let column = last; column-- > 0;) {
-      pen.lineTo(LEFT + column + 1, y(low(column)));
-      pen.lineTo(LEFT + column, y(low(column)));
-    }
+    pen.moveTo(LEFT, canvas.height);
+    for (let column = 0; column < last; column++) pen.lineTo(LEFT + column + .5, y(high(column)));
+    pen.lineTo(LEFT + last, canvas.height);
     pen.fillStyle = colour;
     pen.fill();
   };
   const live = (column) => stacks[data.shown * count + column];
-  if (data.reservedStep.length) area(live, (column) => Math.max(reserved[column], live(column)), theme.idle);
-  for (let rank = 0; rank < data.shown; rank++) {
-    if (theme.off.has(rank)) continue;
-    area((column) => stacks[rank * count + column], (column) => stacks[(rank + 1) * count + column], theme.streams[rank]);
+  if (data.reservedStep.length) area((column) => Math.max(reserved[column], live(column)), theme.idle);
+  for (let rank = data.shown; rank-- > 0;) {
+    if (!theme.off.has(rank)) area((column) => stacks[(rank + 1) * count + column], theme.streams[rank]);
   }
   const line = (bytes, colour, dash) => {
     pen.beginPath();
@@ -191,39 +187,54 @@ function drawBlocks(canvas, data, view, theme, colours) {
   drawMarks(canvas, data, view, theme, false);
 }
 
-/** From the latest to the earliest, so that what is painted stays: of many in one column of pixels few are painted. */
+/**
+ * From the latest to the earliest, so that what is painted stays: of many in one column of pixels few are painted, and
+ * of groups that lie in one column where that is full none is looked at.
+ */
 function paintBlocks(words, width, height, data, view, colours) {
-  const { born, freed, start, bytes, count } = data, { x0, x1, y0, y1 } = view, { index, pixels } = colours;
+  const { born, freed, start, bytes, count, groups } = data, { x0, x1, y0, y1 } = view, { index, pixels } = colours;
   const perStep = width / (x1 - x0), perByte = height / (y1 - y0), end = data.steps;
-  // From where to where each column is painted without a gap, as far as it is known.
-  const from = new Int32Array(width), to = new Int32Array(width);
+  // Which rows of the present column are painted, a bit for each: columns are begun from the right.
+  const rows = new Int32Array((height >> 5) + 1);
+  let present = width;
   for (let at = lowerBound(born, 0, count, x1) - 1; at >= 0; at--) {
-    if (freed[at] <= x0 || start[at] >= y1 || start[at] + bytes[at] <= y0 || index[at] === 255) continue;
-    let left = Math.floor((born[at] - x0) * perStep);
-    let right = Math.floor((Math.min(freed[at], end) - x0) * perStep);
-    let top = Math.floor(height - (start[at] + bytes[at] - y0) * perByte);
-    let bottom = Math.floor(height - (start[at] - y0) * perByte);
-    if (right - left > BREAK) right--; else if (right === left) right++;
-    if (bottom - top > BREAK) top++; else if (bottom === top) top--;
-    left = Math.max(left, 0); right = Math.min(right, width); top = Math.max(top, 0); bottom = Math.min(bottom, height);
-    const word = pixels[index[at]];
-    if (right - left === 1) {
-      const low = from[left], high = to[left];
-      if (top >= low && bottom <= high) continue;
+    if (at % LIVES === LIVES - 1) {
+      const group = (at - LIVES + 1) / LIVES, low = groups.low[group], high = groups.high[group], last = groups.end[group];
+      const isHidden = Math.floor((born[at - LIVES + 1] - x0) * perStep) === present
+        && Math.floor((Math.min(last, end) - x0) * perStep) === present
+        && isFull(rows, Math.max(height - (high - y0) * perByte, 0) | 0, Math.min(height - (low - y0) * perByte + 1, height) | 0);
+      if (isHidden || last <= x0 || low >= y1 || high <= y0) { at -= LIVES - 1; continue; }
+    }
+    const low = start[at], high = low + bytes[at], last = freed[at];
+    if (last <= x0 || low >= y1 || high <= y0 || index[at] === 255) continue;
+    // Cut to the image first: whole numbers are quick.
+    const left = Math.max((born[at] - x0) * perStep, 0) | 0, right = Math.min((Math.min(last, end) - x0) * perStep, width) | 0;
+    let top = Math.max(height - (high - y0) * perByte, 0) | 0, bottom = Math.min(Math.max(height - (low - y0) * perByte, top + 1), height) | 0;
+    if (right - left < 2) {
+      if (left !== present) { rows.fill(0); present = left; }
+      if (isFull(rows, top, bottom)) continue;
+      const word = pixels[index[at]];
       for (let row = top; row < bottom; row++) {
-        if (row >= low && row < high) { row = high - 1; continue; }
+        if (rows[row >> 5] >>> (row & 31) & 1) continue;
+        rows[row >> 5] |= 1 << (row & 31);
         if (!words[row * width + left]) words[row * width + left] = word;
       }
-      if (high > low && top <= high && bottom >= low) { from[left] = Math.min(low, top); to[left] = Math.max(high, bottom); }
-      else if (bottom - top > high - low) { from[left] = top; to[left] = bottom; }
-    } else if (right - left < 16) {
-      for (let row = top * width; row < bottom * width; row += width) {
-        for (let x = left; x < right; x++) if (!words[row + x]) words[row + x] = word;
-      }
-    } else {
-      for (let row = top * width; row < bottom * width; row += width) words.fill(word, row + left, row + right);
+      continue;
+    }
+    const word = pixels[index[at]], until = right - left > BREAK ? right - 1 : right;
+    if (bottom - top > BREAK) top++;
+    for (let row = top * width; row < bottom * width; row += width) {
+      for (let x = row + left; x < row + until; x++) if (!words[x]) words[x] = word;
     }
   }
+}
+/** Whether all bits are set of those from `low` to below `high`. */
+function isFull(bits, low, high) {
+  if (high <= low) return true;
+  const first = low >> 5, last = (high - 1) >> 5, begin = -1 << (low & 31), end = -1 >>> (31 - ((high - 1) & 31));
+  if (first === last) return (~bits[first] & begin & end) === 0;
+  for (let at = first + 1; at < last; at++) if (~bits[at]) return false;
+  return (~bits[first] & begin) === 0 && (~bits[last] & end) === 0;
 }
 
 /** Where addresses that were never used are left out. */
@@ -256,12 +267,13 @@ function boxOf(canvas, data, view, at) {
 
 /** Names and sizes in blocks that have room for them, and the uses of large ones. */
 function drawBlockLabels(canvas, data, view, theme) {
-  const pen = canvas.pen;
+  const pen = canvas.pen, { groups } = data;
   const widest = 70 * (view.x1 - view.x0) / (canvas.width - LEFT), highest = 15 * (view.y1 - view.y0) / canvas.height;
   let room = 500;
   pen.textAlign = 'left';
   pen.textBaseline = 'middle';
   for (let at = 0; at < data.count && data.born[at] < view.x1 && room; at++) {
+    if (at % LIVES === 0 && (groups.longest[at / LIVES] < widest || groups.end[at / LIVES] <= view.x0)) { at += LIVES - 1; continue; }
     const long = Math.min(data.freed[at], view.x1) - Math.max(data.born[at], view.x0);
     if (long < widest || data.bytes[at] < highest || data.start[at] >= view.y1 || theme.off.has(data.fold[data.stream[at]])) continue;
     const box = boxOf(canvas, data, view, at);

@@ -3,7 +3,9 @@
 // `meta` is small and JSON; the columns are varints, one column after the other, deflated, in base 64. Both are
 // written by embed.rs, which says what each column holds.
 
-const GROUP = 64; // So many events lie between two checkpoints of the memory held by each stream.
+const GROUP = 64; // So many events, or groups of them, have their greatest total noted.
+const CHECK = 16; // So many events lie between two checkpoints of the memory held by each stream.
+const LIVES = 32; // So many allocations are passed over at once where none of them is seen.
 const FOLDED = 9; // So many streams have a colour; the last stands for all others.
 
 class Columns {
@@ -74,7 +76,21 @@ async function unpack() {
   for (let at = 0; at < count; at++) freed[at] = lasts[at] ? born[at] + lasts[at] : Infinity;
   return { meta, count, born, freed, bytes, stream, freeStream, start, name, site, freeSite,
     reservedStep, reservedBytes, useFirst, useStep, useStream, useWrites, lane, deed, label, opSite, opNumber, opGraph, refused,
-    ownStep, ownBytes, stack, arrowTo, arrowFrom, arrowTie, ...curve(meta, count, born, freed, bytes, stream) };
+    ownStep, ownBytes, stack, arrowTo, arrowFrom, arrowTie, groups: groupsOf(count, born, freed, start, bytes), ...curve(meta, count, born, freed, bytes, stream) };
+}
+
+/** Of every so many allocations: the latest end, the longest life, and between which addresses they are. */
+function groupsOf(count, born, freed, start, bytes) {
+  const groups = Math.ceil(count / LIVES), end = new Float64Array(groups), longest = new Float64Array(groups);
+  const low = new Float64Array(groups).fill(Infinity), high = new Float64Array(groups);
+  for (let at = 0; at < count; at++) {
+    const group = Math.floor(at / LIVES);
+    end[group] = Math.max(end[group], freed[at]);
+    longest[group] = Math.max(longest[group], freed[at] - born[at]);
+    low[group] = Math.min(low[group], start[at]);
+    high[group] = Math.max(high[group], start[at] + bytes[at]);
+  }
+  return { end, longest, low, high };
 }
 
 /** Memory after each event: the total, its greatest by groups, and what each stream holds at checkpoints. */
@@ -95,11 +111,11 @@ function curve(meta, count, born, freed, bytes, stream) {
   if (order.length <= FOLDED) order.sort((a, b) => a - b);
   order.forEach((id, rank) => { fold[id] = Math.min(rank, FOLDED - 1); });
   const total = new Float64Array(events);
-  const held = new Float64Array((Math.floor(events / GROUP) + 1) * shown);
+  const held = new Float64Array((Math.floor(events / CHECK) + 1) * shown);
   const now = new Float64Array(shown);
   let a = 0, f = 0, sum = 0, peak = 0;
   for (let at = 0; at < events; at++) {
-    if (at % GROUP === 0) held.set(now, (at / GROUP) * shown);
+    if (at % CHECK === 0) held.set(now, (at / CHECK) * shown);
     const end = f < frees ? Math.floor(sorted[f] / room) : Infinity;
     // What is freed at a step goes before what is allocated at it.
     const isFree = a >= count || end <= born[a];
@@ -159,9 +175,9 @@ function topEvent(data, from, to) {
 /** What each shown stream holds after an event, into `into`; nothing for -1. */
 function heldAfter(data, event, into) {
   if (event < 0) return into.fill(0);
-  const group = Math.floor(event / GROUP);
-  for (let at = 0; at < data.shown; at++) into[at] = data.held[group * data.shown + at];
-  for (let at = group * GROUP; at <= event; at++) into[data.who[at]] += data.change[at];
+  const check = Math.floor(event / CHECK);
+  for (let at = 0; at < data.shown; at++) into[at] = data.held[check * data.shown + at];
+  for (let at = check * CHECK; at <= event; at++) into[data.who[at]] += data.change[at];
   return into;
 }
 

@@ -33,7 +33,7 @@ class Input {
     const factor = Math.exp((event.deltaMode ? 30 : 1) * (event.deltaY || (event.shiftKey ? event.deltaX : 0)) * .0016);
     if (event.shiftKey && id === 'blocks') page.zoomAddresses(factor, page.offsetAt(event.offsetY));
     else if (event.shiftKey && id === 'order') {
-      lanes.scroll = Math.min(Math.max(lanes.scroll + (event.deltaY || event.deltaX), 0), lanes.hidden);
+      lanes.scroll(event.deltaY || event.deltaX);
       page.draw();
     } else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) page.pan(event.deltaX * perPixel, 0);
     else page.zoomTime(factor, page.stepAt(event.offsetX));
@@ -71,7 +71,7 @@ class Input {
       page.tell();
       if (id === 'order') page.drawLanes(); else page.paintOver();
     });
-    element.addEventListener('click', (event) => moved <= 3 && !event.shiftKey && this.click(id));
+    element.addEventListener('click', (event) => moved <= 3 && !event.shiftKey && this.click(id, event));
     element.addEventListener('dblclick', () => {
       if (page.hover >= 0) page.visit(page.hover);
       if (id === 'order' && page.over >= 0) page.zoomTime(.25, page.over + .5);
@@ -80,10 +80,10 @@ class Input {
   drag(event, id, element) {
     const { page } = this, { view, lanes } = page;
     const perStep = (view.x1 - view.x0) / (element.clientWidth - LEFT), perByte = (view.y1 - view.y0) / element.clientHeight;
-    if (id === 'order') lanes.scroll = Math.min(Math.max(lanes.scroll - event.movementY, 0), lanes.hidden);
+    if (id === 'order') lanes.scroll(-event.movementY);
     page.pan(-event.movementX * perStep, id === 'blocks' ? event.movementY * perByte : 0);
   }
-  click(id) {
+  click(id, event) {
     const { page } = this;
     if (id === 'blocks') {
       page.held = page.hover;
@@ -91,6 +91,8 @@ class Input {
       page.side.show('allocations');
       page.draw();
     } else if (id === 'order') {
+      const group = page.order.rows.groupAt(event.offsetY);
+      if (group >= 0 && (page.over < 0 || event.offsetX < LEFT)) { page.turn(group); return; }
       if (page.over < 0) return;
       page.pick(page.over);
       const capture = page.lanes.foldedAt(page.over), graph = page.data.opGraph[page.over];
@@ -125,6 +127,7 @@ class Input {
       '/': () => $('query').focus(), n: () => page.walk(1), p: () => page.walk(-1),
       v: () => page.jump(page.mark + 1), V: () => page.jump(page.mark - 1), g: () => page.data.meta.graphs.length && page.side.show('graphs'),
       r: () => page.select([view.x0, view.x1]), s: () => page.save(), t: () => page.toggleTheme(), '?': () => $('help').showModal(),
+      d: () => page.turnAll(),
       Enter: () => this.enter(),
       Escape: () => page.letGo(),
     };

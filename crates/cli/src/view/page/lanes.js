@@ -1,36 +1,29 @@
-// The order, drawn: a lane for each stream and host thread, operations as marks, arrows, and what is missing.
+// The order, drawn: a lane for each stream, host thread and device, operations as marks, arrows, and what is missing.
 //
 // What a mark looks like follows from the room that a step has: boxes with words, small shapes, ticks, or for each
 // column of pixels how many there are. So the work of a frame is bounded by the pixels, whatever the zoom. Only what is
 // wrong is always drawn.
 
-const LANE = { least: 26, most: 112, head: 8, help: 70 };
 const ARROWS = 1500; // So many arrows are drawn at once, about.
 const MARKED = 300; // So many violations are drawn in full.
 const FONT = '"Liberation Sans", "DejaVu Sans", system-ui, sans-serif';
 
-/** The height of a lane, where there is room for them all; else they are scrolled. */
-const laneHeight = (lanes, height) => Math.min(Math.max((height - LANE.head) / Math.max(lanes, 1), LANE.least), LANE.most);
-
 class Lanes {
   constructor(order, canvas) {
-    Object.assign(this, { order, canvas, data: order.data, scroll: 0, marks: new Map() });
+    Object.assign(this, { order, canvas, data: order.data, rows: order.rows });
   }
-  get high() { return laneHeight(this.order.lanes.length, this.canvas.height - this.foot); }
+  get high() { return this.rows.high; }
   /** Room below the lanes for the help. */
   get foot() { return this.data.meta.marks.some((mark) => mark.missing.length) && this.canvas.height > 220 ? LANE.help : 0; }
-  get hidden() { return Math.max(this.order.lanes.length * this.high + LANE.head + this.foot - this.canvas.height, 0); }
-  y(lane) { return LANE.head + (lane + .5) * this.high - this.scroll; }
+  get hidden() { return Math.max(this.rows.tall + this.foot - this.canvas.height, 0); }
+  y(lane) { return this.rows.y(lane); }
+  scroll(by) { this.rows.scroll = Math.min(Math.max(this.rows.scroll + by, 0), this.hidden); }
   x(view, step) { return stepToX(view, this.canvas.width, step + .5); }
   perStep(view) { return (this.canvas.width - LEFT) / (view.x1 - view.x0); }
-  laneAt(y) {
-    const lane = Math.floor((y - LANE.head + this.scroll) / this.high);
-    return lane >= 0 && lane < this.order.lanes.length ? lane : -1;
-  }
   /** The operation at a place of the chart. */
   at(view, x, y) {
-    const lane = this.laneAt(y), wide = this.perStep(view);
-    return lane < 0 || x < LEFT ? -1 : this.order.nearest(lane, view.x0 + (x - LEFT) / wide, Math.max(.5, 7 / wide));
+    const wide = this.perStep(view), place = view.x0 + (x - LEFT) / wide;
+    return x < LEFT ? -1 : this.order.nearest(this.rows.lanesAt(y), place, Math.max(.5, 7 / wide));
   }
   colours(theme) {
     const deeds = new Array(this.data.meta.deeds.length).fill(theme.edge);
@@ -44,12 +37,14 @@ class Lanes {
   draw(view, theme, state, pen = this.canvas.begin()) {
     const { canvas } = this;
     Object.assign(this, { pen, view, theme, state, wide: this.perStep(view), deeds: this.colours(theme) });
-    this.scroll = Math.min(this.scroll, this.hidden);
+    this.rows.room = canvas.height - this.foot;
+    this.scroll(0);
     pen.save();
     pen.beginPath();
     pen.rect(LEFT, 0, canvas.width - LEFT, canvas.height);
     pen.clip();
     this.rails();
+    this.groups();
     this.bands();
     this.ties();
     this.operations();
@@ -61,11 +56,13 @@ class Lanes {
     const y = this.y(lane);
     return y > -this.high && y < this.canvas.height + this.high;
   }
+  /** Whether a lane is seen as a row of its own. */
+  isRow(lane) { return !this.rows.isShut(lane) && this.isSeen(lane); }
   /** The line of each lane, in the colour of its stream's memory. */
   rails() {
     const { pen, theme, canvas } = this;
     for (let lane = 0; lane < this.order.lanes.length; lane++) {
-      if (!this.isSeen(lane)) continue;
+      if (!this.isRow(lane)) continue;
       const y = Math.round(this.y(lane)) + .5;
       pen.strokeStyle = this.railColour(lane);
       pen.globalAlpha = .5;
@@ -82,25 +79,66 @@ class Lanes {
     const { stream } = this.order.lanes[lane];
     return stream === null ? this.theme.edge : this.theme.streams[this.data.fold[stream]];
   }
+  /** The rows of devices: all that their streams do. */
+  groups() {
+    const { pen, theme, canvas, view, order } = this, { first, members } = order.byLane;
+    for (const group of this.rows.groups) {
+      const y = this.rows.groupY(group), high = LANE.group - 6;
+      if (y < -LANE.group || y > canvas.height + LANE.group) continue;
+      pen.fillStyle = theme.panel;
+      pen.fillRect(LEFT, y - LANE.group / 2 + 1, canvas.width - LEFT, LANE.group - 2);
+      pen.fillStyle = theme.dim;
+      if (this.wide < 1.5) {
+        const sums = new Float64Array(Math.floor(canvas.width - LEFT));
+        for (let lane = group.from; lane < group.to; lane++) this.columns(lane, (column, share) => { sums[column] += share; });
+        this.bars(sums, y, high);
+        continue;
+      }
+      const wide = Math.max(Math.min(this.wide * .8, 12), 1.4);
+      for (let lane = group.from; lane < group.to; lane++) {
+        for (let place = order.firstOf(lane, view.x0 - 1); place < first[lane + 1] && members[place] < view.x1; place++) {
+          const step = members[place];
+          pen.fillStyle = this.data.refused[step] ? theme.bad : this.deeds[this.data.deed[step]];
+          pen.fillRect(this.x(view, step) - wide / 2, y - high / 2, wide, high);
+        }
+      }
+    }
+  }
+  /** The names of groups, with what opens and closes them. */
+  groupNames() {
+    const { pen, theme, state, data } = this, sides = state.mark >= 0 ? data.meta.marks[state.mark].sides : [];
+    this.rows.groups.forEach((group, at) => {
+      const y = this.rows.groupY(group), wrong = group.isShut && sides.some((step) => this.rows.of[data.lane[step]] === at);
+      if (y < -LANE.group || y > this.canvas.height + LANE.group) return;
+      pen.fillStyle = theme.panel;
+      pen.fillRect(0, y - LANE.group / 2 + 1, LEFT - 4, LANE.group - 2);
+      pen.fillStyle = wrong ? theme.bad : theme.text;
+      pen.beginPath();
+      if (group.isShut) { pen.moveTo(6, y - 4); pen.lineTo(6, y + 4); pen.lineTo(12, y); } else { pen.moveTo(5, y - 3); pen.lineTo(13, y - 3); pen.lineTo(9, y + 3); }
+      pen.closePath();
+      pen.fill();
+      pen.textAlign = 'left';
+      pen.textBaseline = 'middle';
+      pen.font = `600 12px ${FONT}`;
+      pen.fillText(cutText(pen, group.name, LEFT - 24), 17, y);
+    });
+  }
   names() {
-    const { pen, theme, order } = this, several = new Set(order.lanes.map((lane) => lane.device)).size > 1;
+    const { pen, theme, order } = this;
     pen.fillStyle = theme.back;
     pen.fillRect(0, 0, LEFT - 4, this.canvas.height);
     pen.textAlign = 'right';
     pen.textBaseline = 'middle';
     order.lanes.forEach((lane, at) => {
-      if (!this.isSeen(at)) return;
+      if (!this.isRow(at)) return;
       const y = this.y(at), wrong = this.state.mark >= 0 && this.data.meta.marks[this.state.mark].sides.some((step) => this.data.lane[step] === at);
       pen.fillStyle = this.railColour(at);
       pen.fillRect(LEFT - 8, y - 8, 4, 16);
       pen.fillStyle = wrong ? theme.bad : theme.text;
       pen.font = `${wrong ? '600 ' : ''}13px ${FONT}`;
-      pen.fillText(cutText(pen, lane.name, LEFT - 20), LEFT - 14, several && this.high > 30 ? y - 7 : y);
-      if (!several || this.high <= 30 || lane.stream === null) return;
-      pen.fillStyle = theme.dim;
-      pen.font = `11px ${FONT}`;
-      pen.fillText(`device ${lane.device}`, LEFT - 14, y + 8);
+      pen.fillText(cutText(pen, lane.name, LEFT - 20), LEFT - 14, y);
     });
+    this.groupNames();
   }
   /** Captures: what is captured lies in a band, or is folded into it where there is no room for each. */
   bands() {
@@ -168,7 +206,7 @@ class Lanes {
     pen.beginPath();
     for (const at of arrows) {
       const from = data.arrowFrom[at], to = data.arrowTo[at], own = data.lane[from], other = data.lane[to];
-      if (!this.isSeen(own) && !this.isSeen(other)) continue;
+      if (!this.isSeen(own) && !this.isSeen(other) || this.rows.areOne(own, other)) continue;
       const down = other > own ? 1 : -1;
       const x0 = this.x(view, from), y0 = this.y(own) + down * gap, x1 = this.x(view, to), y1 = this.y(other) - down * gap;
       // Where there is no room for a bend, none is drawn.
@@ -183,7 +221,7 @@ class Lanes {
   operations() {
     const { order, wide } = this;
     for (let lane = 0; lane < order.lanes.length; lane++) {
-      if (!this.isSeen(lane)) continue;
+      if (!this.isRow(lane)) continue;
       if (wide < 1.5) this.density(lane);
       else this.marksOf(lane);
     }
@@ -241,18 +279,30 @@ class Lanes {
   }
   /** How many operations there are in each column of pixels. */
   density(lane) {
-    const { pen, view, order, canvas } = this, { first, members } = order.byLane, end = first[lane + 1];
-    const columns = Math.floor(canvas.width - LEFT), perColumn = 1 / this.wide, y = this.y(lane), tall = Math.min(this.high * .8, 60);
+    const shares = new Float64Array(Math.floor(this.canvas.width - LEFT));
+    this.columns(lane, (column, share) => { shares[column] = share; });
+    this.pen.fillStyle = this.railColour(lane);
+    this.bars(shares, this.y(lane), Math.min(this.high * .8, 60));
+  }
+  /** How much of each column of pixels is operations of a lane, where there are any. */
+  columns(lane, take) {
+    const { view, order, canvas } = this, { first, members } = order.byLane, end = first[lane + 1];
+    const columns = Math.floor(canvas.width - LEFT), perColumn = 1 / this.wide;
     let place = order.firstOf(lane, view.x0);
-    pen.fillStyle = this.railColour(lane);
-    pen.beginPath();
     for (let column = 0; column < columns && place < end; column++) {
       const from = place, next = view.x0 + (column + 1) * perColumn;
       place = gallop(members, from, end, next);
-      if (place === from) continue;
-      const share = Math.min((place - from) / perColumn, 1), high = tall * (.18 + .82 * Math.sqrt(share));
-      pen.rect(LEFT + column, y - high / 2, 1, high);
+      if (place > from) take(column, (place - from) / perColumn);
     }
+  }
+  bars(shares, y, tall) {
+    const { pen } = this;
+    pen.beginPath();
+    shares.forEach((share, column) => {
+      if (!share) return;
+      const high = tall * (.18 + .82 * Math.sqrt(Math.min(share, 1)));
+      pen.rect(LEFT + column, y - high / 2, 1, high);
+    });
     pen.fill();
   }
 
@@ -277,7 +327,7 @@ class Lanes {
       pen.globalAlpha = held ? 1 : .75;
       pen.setLineDash(held ? [8, 5] : [5, 4]);
       const reach = this.wide >= 44 ? Math.min(17, this.high * .5) : 9;
-      if (own === other) {
+      if (this.rows.areOne(own, other)) {
         const y = this.y(own) - reach, lift = Math.min(this.high * .75, 46);
         pen.beginPath();
         pen.moveTo(x0, y);
@@ -300,7 +350,7 @@ class Lanes {
   side(step, held) {
     const { pen, theme } = this, x = this.x(this.view, step), y = this.y(this.data.lane[step]);
     if (x < LEFT - 40 || x > this.canvas.width + 40) return;
-    if (this.wide < 44) return ring(pen, x, y, held ? 10 : 7, theme.bad);
+    if (this.wide < 44 || this.rows.isShut(this.data.lane[step])) return ring(pen, x, y, held ? 10 : 7, theme.bad);
     const { fits, high } = this.boxed(step);
     pen.strokeStyle = pen.fillStyle = theme.bad;
     roundBox(pen, x - fits / 2 - 2, y - high / 2 - 2, fits + 4, high + 4, 8);
@@ -313,12 +363,12 @@ class Lanes {
   /** The help, beside the middle of the missing order. */
   help(mark) {
     const { pen, theme, view, data, canvas } = this, [from, to] = mark.missing[0];
-    const y = (this.y(data.lane[from]) + this.y(data.lane[to])) / 2 - (data.lane[from] === data.lane[to] ? this.high * .6 : 0);
+    const y = (this.y(data.lane[from]) + this.y(data.lane[to])) / 2 - (this.rows.areOne(data.lane[from], data.lane[to]) ? this.high * .6 : 0);
     pen.font = `12px ${FONT}`;
     const lines = wrapped(pen, mark.help, 270).slice(0, 4), title = 'missing edge';
     const wide = Math.max(...lines.map((line) => pen.measureText(line).width), 80) + 18, high = 24 + lines.length * 16;
     // Below the lanes where there is room, else to the right of the edge, or to its left.
-    const foot = this.y(this.order.lanes.length - 1) + 20, middle = (this.x(view, from) + this.x(view, to)) / 2 - wide / 2;
+    const foot = this.rows.tall - this.rows.scroll, middle = (this.x(view, from) + this.x(view, to)) / 2 - wide / 2;
     const after = this.x(view, to) + 16, before = this.x(view, from) - wide - 16, isBelow = foot + high < canvas.height;
     const beside = isBelow ? middle : after + wide < canvas.width ? after : before;
     const left = Math.min(Math.max(beside, LEFT + 6), canvas.width - wide - 6);

@@ -154,7 +154,7 @@ class Page {
     return { ...view, x0: view.x0 - shift, x1: view.x1 - shift };
   }
   resize() {
-    const wished = this.order.lanes.length * LANE.most + LANE.head + LANE.help, room = $('charts').clientHeight * (this.data.count > 24 ? .46 : .6);
+    const wished = this.order.rows.wished + LANE.help, room = $('charts').clientHeight * (this.data.count > 24 ? .46 : .6);
     $('order').style.height = $('order').classList.contains('all') ? '' : `${Math.min(wished, room)}px`;
     for (const canvas of Object.values(this.canvases)) canvas.resize();
     const charts = $('charts'), ratio = window.devicePixelRatio || 1, element = $('overlay');
@@ -330,13 +330,21 @@ class Page {
     this.say(`${mark.title}. ${mark.help}`);
     this.draw();
   }
-  /** Scrolls the lanes to that of an operation. */
+  /** Scrolls the lanes to that of an operation, which is opened. */
   reveal(step) {
     if (!(step < this.order.count)) return;
-    const y = this.lanes.y(this.data.lane[step]), { lanes } = this;
-    if (y < 0 || y > this.canvases.order.height - 10) {
-      lanes.scroll = Math.min(Math.max(lanes.scroll + y - this.canvases.order.height / 2, 0), lanes.hidden);
-    }
+    const { lanes, order: { rows }, canvases } = this, lane = this.data.lane[step];
+    if (rows.isShut(lane)) this.turn(rows.of[lane]);
+    const y = lanes.y(lane);
+    if (y < 0 || y > canvases.order.height - 10) lanes.scroll(y - canvases.order.height / 2);
+  }
+  /** Opens or closes the lanes of a group. */
+  turn(at) {
+    const { rows } = this.order, group = rows.groups[at];
+    if (!group) return;
+    rows.turn(at);
+    this.say(`${group.name} ${group.isShut ? 'closed' : 'opened'}`);
+    this.resize();
   }
   /** Holds an operation. */
   pick(step) {
@@ -364,8 +372,15 @@ class Page {
       if (place >= order.byLane.first[lane] && place < order.byLane.first[lane + 1]) this.pick(order.byLane.members[place]);
       return;
     }
-    const next = order.nearest(Math.min(Math.max(lane + lanes, 0), order.lanes.length - 1), from + .5, Infinity);
+    const next = order.nearest([Math.min(Math.max(lane + lanes, 0), order.lanes.length - 1)], from + .5, Infinity);
     if (next >= 0) this.pick(next);
+  }
+  /** Closes the lanes of all groups, or opens them where none is open. */
+  turnAll() {
+    const { rows } = this.order, isShut = rows.groups.some((group) => !group.isShut);
+    rows.groups.forEach((group, at) => rows.turn(at, isShut));
+    if (rows.groups.length) this.say(`${plural(rows.groups.length, 'device')} ${isShut ? 'closed' : 'opened'}`);
+    this.resize();
   }
   select(range) {
     this.range = range && range[1] > range[0] ? range : null;
@@ -410,11 +425,16 @@ class Page {
   }
   /** The allocation at a place of the charts; small ones win, as they lie on top. */
   blockAt(x, y) {
-    const step = this.stepAt(x) - this.data.shift, offset = this.offsetAt(y), { data } = this;
+    const step = this.stepAt(x) - this.data.shift, offset = this.offsetAt(y), { data } = this, { groups } = data;
     const slackX = 2 * (this.view.x1 - this.view.x0) / this.canvases.overview.width;
     const slackY = 2 * (this.view.y1 - this.view.y0) / this.canvases.blocks.height;
     let best = -1, nearest = Infinity;
     for (let at = 0; at < data.count && data.born[at] <= step + slackX; at++) {
+      const group = at / LIVES;
+      if (groups.end[group] < step - slackX || groups.low[group] > offset + slackY || groups.high[group] < offset - slackY) {
+        at += LIVES - 1;
+        continue;
+      }
       const early = step - Math.min(data.freed[at], data.steps), low = data.start[at] - offset, high = offset - data.start[at] - data.bytes[at];
       if (early > slackX || low > slackY || high > slackY || this.colours.index[at] === 255) continue;
       const far = Math.max(early, data.born[at] - step, 0) / slackX + Math.max(low, high, 0) / slackY;

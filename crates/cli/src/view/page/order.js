@@ -21,6 +21,7 @@ class Order {
     this.data = data;
     this.count = data.meta.operations;
     this.lanes = data.meta.lanes;
+    this.rows = new Rows(this.lanes);
     this.byLane = grouped(this.count, this.lanes.length, (step) => data.lane[step]);
     this.byFrom = grouped(data.meta.arrows, this.count, (at) => data.arrowFrom[at]);
     this.sides = new Map();
@@ -51,11 +52,11 @@ class Order {
     const { first, members } = this.byLane;
     return lowerBound(members, first[lane], first[lane + 1], step);
   }
-  /** The operation of a lane that is nearest to a place in time, if it is as near as that. */
-  nearest(lane, at, slack) {
-    const { first, members } = this.byLane, next = this.firstOf(lane, at - .5);
+  /** The operation of these lanes that is nearest to a place in time, if it is as near as that. */
+  nearest(lanes, at, slack) {
+    const { first, members } = this.byLane;
     let best = -1;
-    for (const place of [next - 1, next]) {
+    for (const [lane, place] of lanes.flatMap((lane) => [0, 1].map((back) => [lane, this.firstOf(lane, at - .5) - back]))) {
       if (place < first[lane] || place >= first[lane + 1]) continue;
       const step = members[place];
       if (Math.abs(step + .5 - at) <= slack && (best < 0 || Math.abs(step + .5 - at) < Math.abs(best + .5 - at))) best = step;
@@ -112,7 +113,7 @@ class Order {
   /** Which operation it is, for a sentence: `` stream `left`, op 3 ``. */
   where(step) {
     const { data } = this, number = data.opNumber[step];
-    return `${this.lanes[data.lane[step]].name}${number ? `, op ${countText(number)}` : ''}`;
+    return `${this.rows.name(data.lane[step])}${number ? `, op ${countText(number)}` : ''}`;
   }
   facts(step) {
     const { data } = this, facts = [['on', this.where(step)]], site = data.meta.strings[data.opSite[step]];

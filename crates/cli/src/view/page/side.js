@@ -173,7 +173,7 @@ class Side {
   /** How many operations of each kind, and on each lane. */
   counts({ deeds, lanes }) {
     const rows = [...deeds].map((count, at) => [this.data.meta.deeds[at], countText(count), count]).filter((row) => row[2]);
-    const on = [...lanes].map((count, at) => [this.page.order.lanes[at].name, countText(count), count]).filter((row) => row[2]);
+    const on = [...lanes].map((count, at) => [this.page.order.rows.name(at), countText(count), count]).filter((row) => row[2]);
     const box = make('div', 'held', factsTable(rows));
     if (on.length > 1) box.append(make('h2', 'later', 'On'), factsTable(on.sort((a, b) => b[2] - a[2]).slice(0, 20)));
     return box;

@@ -5,22 +5,19 @@
 //! passed over; the checker tells.
 
 mod graphs;
+#[cfg(feature = "command")]
+mod read;
 
 use std::collections::HashMap;
-use std::io::Read;
-use std::path::Path;
 
 use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::ids::{AllocId, ExecId, GraphId, StreamId};
 use millpond_core::op::{Act, Memory, Name, Names, Op, Place, What};
-use millpond_core::trace::ops::{Reader, Reason};
 use millpond_core::units::Bytes;
 use millpond_litmus::Program;
 
-use crate::recorded::{self, Place as At, Refusal};
-use crate::source::{Kind, Opened};
+use crate::refusal::{Place as At, Refusal};
 
-use super::ALLOCATIONS_MAX;
 use super::addresses::Places;
 use super::captured::Captures;
 use super::fix;
@@ -28,15 +25,14 @@ use super::graphs::{Exec, Graph, Owned, drawing};
 use super::order::{self, Order};
 use super::scene::{Deed, Operation, Scene, grouped};
 
-/// How many bytes of a trace are read at a time.
-const CHUNK: usize = 1 << 16;
+#[cfg(feature = "command")]
+pub(super) use read::read;
+
 /// More operations than these are not shown one by one.
 const OPERATIONS_MAX: u64 = 1 << 22;
 /// Larger graphs are not drawn, and no more of them.
 const NODES_MAX: usize = 5000;
 const GRAPHS_MAX: usize = 200;
-/// The longest litmus program, in bytes.
-const LITMUS_MAX: u64 = 1 << 20;
 
 /// The scene of a litmus program.
 fn litmus(name: &str, text: &str, program: &Program) -> Scene {
@@ -55,17 +51,6 @@ fn statement(line: &str) -> &str {
     line[..ends.min().unwrap_or(line.len())].trim()
 }
 
-/// The scene of a litmus program's text.
-fn read_litmus(path: &Path, source: impl Read) -> Result<Scene, Refusal> {
-    let mut bytes = Vec::new();
-    source.take(LITMUS_MAX + 1).read_to_end(&mut bytes).map_err(|error| Refusal::from_read(At::Whole, &error))?;
-    let text = String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= LITMUS_MAX);
-    let Some(text) = text else {
-        return Err(Refusal::new(At::Whole, "a litmus program is text of at most 1 MiB").help("docs/litmus.md has it"));
-    };
-    litmus_text(&recorded::file_stem(path), &text)
-}
-
 /// The scene of a litmus program's text; `name` is what it is called.
 pub(super) fn litmus_text(name: &str, text: &str) -> Result<Scene, Refusal> {
     match Program::parse(text) {
@@ -79,51 +64,6 @@ pub(super) fn litmus_text(name: &str, text: &str) -> Result<Scene, Refusal> {
 fn nothing() -> Refusal {
     let help = "a program that opens no device, or was stopped before it had written anything, leaves such a trace";
     Refusal::new(At::Whole, "no operation is in it: there is nothing to show").help(help)
-}
-
-/// The scene of an operation trace or a litmus program, with what there is to note.
-///
-/// # Errors
-/// Where it is damaged, or too long for a page.
-pub(super) fn read(path: &Path, opened: Opened) -> Result<(Scene, Option<String>), Refusal> {
-    match opened.kind() {
-        Kind::Trace => read_trace(path, opened.unzipped()?),
-        _ => Ok((read_litmus(path, opened.unzipped()?)?, None)),
-    }
-}
-
-fn read_trace(path: &Path, mut source: impl Read) -> Result<(Scene, Option<String>), Refusal> {
-    let unreadable = |error: std::io::Error| Refusal::from_read(At::Whole, &error);
-    let (mut reader, mut builder) = (Reader::new(), Builder::new(Settings::default()));
-    let mut buffer = vec![0; CHUNK];
-    let mut damage = loop {
-        match reader.next_op() {
-            Ok(Some(op)) => builder.step(&op, reader.names()),
-            Ok(None) => match source.read(&mut buffer).map_err(unreadable)? {
-                0 => break reader.end().err(),
-                read => reader.feed(&buffer[..read]),
-            },
-            Err(damage) => break Some(damage),
-        }
-        if builder.scene.lives.len() > ALLOCATIONS_MAX {
-            let reason = format!("more than {ALLOCATIONS_MAX} allocations, which is the most that a page shows");
-            return Err(Refusal::new(At::Whole, reason).help("trace a shorter run"));
-        }
-    };
-    let is_cut = damage.take_if(|damage| damage.reason == Reason::Cut && builder.scene.steps > 0).is_some();
-    if let Some(damage) = damage {
-        let refusal = Refusal::new(At::Byte(damage.offset), damage.to_string());
-        return Err(refusal.help("copy the file, or trace the program, again"));
-    }
-    if builder.scene.steps == 0 {
-        return Err(nothing());
-    }
-    let note = (is_cut || !reader.is_finished())
-        .then(|| "the program was stopped while it was traced: what it had flushed is drawn".to_owned());
-    let name = recorded::file_stem(path);
-    let mut scene = builder.finish(name, reader.names(), reader.is_finished());
-    scene.facts.extend(note.iter().map(|_| ("stopped".to_owned(), "the end is missing".to_owned())));
-    Ok((scene, note))
 }
 
 /// Goes through the operations.

@@ -1,0 +1,102 @@
+//! The arguments of `millpond check`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::ArgAction;
+use millpond_core::check::Settings;
+
+/// The arguments of `millpond check`.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = CHECK_EXAMPLES)]
+pub struct Check {
+    /// The programs; `-` is standard input
+    #[arg(required_unless_present = "program", conflicts_with = "program", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Any CUDA program and its arguments, checked while it runs
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+
+    /// Of a PROGRAM, find unordered accesses, too: each kernel is taken to write all memory whose address it gets
+    #[arg(long = "races", requires = "program", conflicts_with = "files", help_heading = "Rules")]
+    pub all_races: bool,
+
+    /// Of a PROGRAM, keep the whole stack of each call, and show both sides' with each violation
+    ///
+    /// Frames of Python and of native code. A call then takes microseconds more.
+    #[arg(long, requires = "program", conflicts_with = "files")]
+    pub deep: bool,
+
+    /// Of a PROGRAM of Python, leave PyTorch's allocator as it is: only its segments are seen, and no tensor
+    #[arg(long, requires = "program", conflicts_with = "files")]
+    pub keep_allocator: bool,
+
+    /// Print JSON and nothing else
+    ///
+    /// For one program an object with `findings`; for several an array of such objects.
+    #[arg(long, conflicts_with = "program")]
+    pub json: bool,
+
+    /// Show a schedule that does the damage, for each violation that is one of order
+    ///
+    /// A litmus program is run on the host device with seed after seed, and nothing is refused, until its tasks run in
+    /// an order in which poison is touched or an access overtakes another. Leaks and rules about calls have no such
+    /// schedule, and that is said.
+    #[arg(long, conflicts_with = "program")]
+    pub witness: bool,
+
+    /// Print the program with what is wrong in it corrected
+    ///
+    /// For one litmus program: what a finding's help says is written into its text, and taken where the finding is gone
+    /// by it and no other is new. What was changed, and what is left and why, is printed to standard error. The exit
+    /// status is 1 where a violation is left.
+    #[arg(long, conflicts_with_all = ["json", "witness", "program"])]
+    pub fix: bool,
+
+    /// Let unordered accesses pass that may touch different bytes
+    #[arg(long = "no-races", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = "Rules")]
+    pub races: bool,
+
+    /// Let memory pass that is never freed
+    #[arg(long = "no-leaks", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = "Rules")]
+    pub leaks: bool,
+
+    /// Give no advice
+    #[arg(long = "no-advice", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = "Rules")]
+    pub advice: bool,
+
+    /// Trust launches that may start early to wait for what they need
+    #[arg(long = "trust-early", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = "Rules")]
+    pub weak_order: bool,
+
+    /// Count no order between host threads but what the program states
+    ///
+    /// Without it the threads of a process are joined in the order of their calls, because locks, channels and joins
+    /// are not seen.
+    #[arg(long, conflicts_with = "program", help_heading = "Rules")]
+    pub threads_apart: bool,
+}
+
+impl Check {
+    /// What is looked for, given what the program asks for.
+    pub fn settings(&self, program: Settings) -> Settings {
+        Settings {
+            races: self.races && program.races,
+            leaks: self.leaks && program.leaks,
+            advice: self.advice && program.advice,
+            weak_order: self.weak_order && program.weak_order,
+            threads_apart: self.threads_apart || program.threads_apart,
+        }
+    }
+}
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  millpond check litmus/zoo/20-one-read-event.litmus
+  millpond check --witness litmus/measured/2-free-before-use.litmus
+  millpond check --fix wrong.litmus > right.litmus
+  MILLPOND_TRACE=run.trace ./program && millpond check run.trace
+  millpond check run.trace --json | jq -r '.findings[].facts'
+
+Exit status: 0 all is well, 1 something is wrong, 2 bad input.";

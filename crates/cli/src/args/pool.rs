@@ -1,0 +1,59 @@
+//! The settings of a pool, as `millpond replay` and `view` take them.
+
+use clap::ArgAction;
+use millpond::PoolConfig;
+use millpond::config::{ReusePolicy, Slack};
+
+use super::values::parse_bytes;
+
+/// The settings of a pool that serves a recording.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Pool")]
+pub struct Pool {
+    /// How far reserved memory may pass what is live
+    ///
+    /// A part, so that 0.01 is one per cent, kept at whatever cost; or `adaptive`: as tight as stays cheap.
+    #[arg(long, value_name = "PART", default_value = "adaptive", value_parser = parse_slack)]
+    pub slack: Slack,
+
+    /// Bytes to keep when a pass ends, such as 64MiB, or `max`
+    ///
+    /// With `max` the later passes find a warm pool; with 0 each pass begins from nothing.
+    #[arg(long, value_name = "BYTES", default_value = "max", value_parser = parse_bytes)]
+    pub release_threshold: u64,
+
+    /// Do not hand memory from stream to stream along events
+    #[arg(long = "no-follow-event-dependencies", action = ArgAction::SetFalse)]
+    pub follow_event_dependencies: bool,
+
+    /// Do not hand memory to other streams once its last use is seen to have completed
+    #[arg(long = "no-opportunistic", action = ArgAction::SetFalse)]
+    pub opportunistic: bool,
+
+    /// Do not make streams wait for each other's memory
+    #[arg(long = "no-internal-dependencies", action = ArgAction::SetFalse)]
+    pub internal_dependencies: bool,
+}
+
+impl Pool {
+    /// The settings as the library takes them.
+    pub fn config(&self) -> PoolConfig {
+        PoolConfig::default().slack(self.slack).release_threshold(self.release_threshold).reuse(ReusePolicy {
+            follow_event_dependencies: self.follow_event_dependencies,
+            allow_opportunistic: self.opportunistic,
+            allow_internal_dependencies: self.internal_dependencies,
+        })
+    }
+}
+
+fn parse_slack(text: &str) -> Result<Slack, String> {
+    if text == "adaptive" {
+        return Ok(Slack::Adaptive);
+    }
+    match text.parse::<f64>() {
+        Ok(part) if (0.0..=100.0).contains(&part) => Ok(Slack::Fixed(part)),
+        Ok(_) => Err("the part lies between 0 and 100; 0.01 is one per cent".to_owned()),
+        Err(_) if strsim::jaro_winkler(text, "adaptive") > 0.8 => Err("did you mean `adaptive`?".to_owned()),
+        Err(_) => Err("give `adaptive`, or a part such as 0.01 (one per cent)".to_owned()),
+    }
+}

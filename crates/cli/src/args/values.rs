@@ -1,0 +1,32 @@
+//! Numbers with units, as arguments have them.
+
+use millpond_core::units::{GIB, KIB, MIB, TIB};
+
+pub(super) fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(seconds),
+        _ => Err("give a number of seconds such as 10 or 0.5".to_owned()),
+    }
+}
+
+pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
+    if text == "max" {
+        return Ok(u64::MAX);
+    }
+    parse_capacity(text).map_err(|reason| reason + ", or `max`")
+}
+
+pub(super) fn parse_capacity(text: &str) -> Result<u64, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => Some(1),
+        "kib" | "k" => Some(KIB),
+        "mib" | "m" => Some(MIB),
+        "gib" | "g" => Some(GIB),
+        "tib" | "t" => Some(TIB),
+        _ => None,
+    };
+    let bytes = number.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    bytes.ok_or_else(|| "give a number of bytes such as 4096, 64MiB or 2GiB".to_owned())
+}

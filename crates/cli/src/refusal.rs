@@ -1,0 +1,99 @@
+//! Why a file is refused: where, what is wrong there, and what to do about it.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// Where in a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Nowhere in particular.
+    Whole,
+    /// A line, counted from 1.
+    Line(u64),
+    /// A byte, counted from 0, of the file's bytes once unzipped.
+    Byte(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Whole => Ok(()),
+            Place::Line(line) => write!(f, "line {line}"),
+            Place::Byte(byte) => write!(f, "byte {byte}"),
+        }
+    }
+}
+
+/// A refused file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    file: Option<String>,
+    place: Place,
+    reason: String,
+    help: Option<String>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.file {
+            write!(f, "{file}: ")?;
+        }
+        if self.place != Place::Whole {
+            write!(f, "{}: ", self.place)?;
+        }
+        f.write_str(&self.reason)?;
+        match &self.help {
+            Some(help) => write!(f, "\n  help: {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl Refusal {
+    /// A refusal without help.
+    pub fn new(place: Place, reason: impl Into<String>) -> Self {
+        Self { file: None, place, reason: reason.into(), help: None }
+    }
+
+    /// The same with what to do.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// The same with the file's name.
+    pub fn in_file(mut self, path: &Path) -> Self {
+        self.file = Some(path.display().to_string());
+        self
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// A file whose bytes end or break at `place`.
+    pub(crate) fn from_read(place: Place, error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::new(place, "the gzip data ends in the middle")
+                .help("the file was cut short: copy or record it again"),
+            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
+                Self::new(place, format!("the gzip data is broken ({error})"))
+                    .help("`gzip -t` tells whether the copy is damaged; copy or record it again")
+            }
+            _ => Self::new(place, format!("cannot be read: {}", cause(error))),
+        }
+    }
+}
+
+/// The system's reason without its number.
+pub(crate) fn cause(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_lowercase(),
+        None => text,
+    }
+}

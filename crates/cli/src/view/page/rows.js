@@ -1,0 +1,82 @@
+// Where lanes stand: below each other, those of one device under a row of its own.
+//
+// With one device and one process there are only lanes. Else each group has a row that is open or closed: closed, the
+// lanes of the group stand in that row, which shows all of its operations either way.
+
+const LANE = { least: 26, most: 112, head: 8, help: 70, group: 22 };
+
+class Rows {
+  constructor(lanes) {
+    this.lanes = lanes;
+    this.areProcesses = new Set(lanes.map((lane) => lane.process)).size > 1;
+    this.areDevices = new Set(lanes.filter((lane) => lane.stream !== null).map((lane) => lane.device)).size > 1;
+    this.groups = this.grouped();
+    this.of = new Int32Array(lanes.length).fill(-1);
+    this.groups.forEach((group, at) => this.of.fill(at, group.from, group.to));
+    this.scroll = 0;
+    this.room = 0;
+    this.arrange();
+  }
+  /** Lanes come sorted by process, host threads first, then by device. */
+  grouped() {
+    const groups = [], { lanes, areProcesses } = this;
+    if (!areProcesses && !this.areDevices) return groups;
+    lanes.forEach((lane, at) => {
+      const isHost = lane.stream === null, last = groups[groups.length - 1], device = isHost ? -1 : lane.device;
+      if (isHost && !areProcesses) return;
+      if (last && last.process === lane.process && last.device === device) { last.to = at + 1; return; }
+      const name = isHost ? 'host' : `device ${lane.device}`;
+      groups.push({ name: areProcesses ? `process ${lane.process}, ${name}` : name, process: lane.process, device, from: at, to: at + 1, isShut: false });
+    });
+    return groups;
+  }
+  /** For each lane the height of the rows of groups above its middle, and how many lanes; for each group the same of its row. */
+  arrange() {
+    const { lanes, groups, of } = this;
+    this.above = new Float64Array(lanes.length);
+    this.before = new Float64Array(lanes.length);
+    let rows = 0, open = 0;
+    for (let lane = 0; lane < lanes.length; lane++) {
+      const group = groups[of[lane]];
+      if (group && group.from === lane) { Object.assign(group, { above: (rows + .5) * LANE.group, before: open }); rows++; }
+      const isShut = group && group.isShut;
+      this.above[lane] = isShut ? group.above : rows * LANE.group;
+      this.before[lane] = isShut ? group.before : open + .5;
+      if (!isShut) open++;
+    }
+    this.open = open;
+  }
+  /** The height of a lane, where there is room for them all; else they are scrolled. */
+  get high() {
+    const room = this.room - LANE.head - this.groups.length * LANE.group;
+    return Math.min(Math.max(room / Math.max(this.open, 1), LANE.least), LANE.most);
+  }
+  /** The height that they take. */
+  get tall() { return LANE.head + this.groups.length * LANE.group + this.open * this.high; }
+  /** The height that they would like to have. */
+  get wished() { return LANE.head + this.groups.length * LANE.group + this.open * LANE.most; }
+  y(lane) { return LANE.head + this.above[lane] + this.before[lane] * this.high - this.scroll; }
+  groupY(group) { return LANE.head + group.above + group.before * this.high - this.scroll; }
+  isShut(lane) { return this.of[lane] >= 0 && this.groups[this.of[lane]].isShut; }
+  /** Whether two lanes stand in one row. */
+  areOne(a, b) { return a === b || this.of[a] === this.of[b] && this.isShut(a); }
+  groupAt(y) { return this.groups.findIndex((group) => Math.abs(y - this.groupY(group)) <= LANE.group / 2); }
+  /** The lanes at a height: one, those of a group, or none. */
+  lanesAt(y) {
+    const group = this.groups[this.groupAt(y)];
+    if (group) return [...Array(group.to - group.from).keys()].map((at) => group.from + at);
+    for (let lane = 0; lane < this.lanes.length; lane++) {
+      if (!this.isShut(lane) && Math.abs(y - this.y(lane)) <= this.high / 2) return [lane];
+    }
+    return [];
+  }
+  turn(at, isShut = !this.groups[at].isShut) {
+    this.groups[at].isShut = isShut;
+    this.arrange();
+  }
+  /** What a lane is called where its group does not stand above it. */
+  name(lane) {
+    const { name, stream, device } = this.lanes[lane];
+    return this.areDevices && stream !== null ? `${name} (device ${device})` : name;
+  }
+}

@@ -1,0 +1,213 @@
+//! What an edit is in a text: one or more ways to write it, the most likely first. Which of them puts a finding right,
+//! whoever asks tries.
+
+use millpond_core::check::{Edit, Finding, Side};
+
+mod frees;
+mod orders;
+
+use super::lines::{Lines, Statement};
+
+/// The texts that an edit could become.
+pub(super) fn candidates(lines: &Lines, finding: &Finding, edit: Edit) -> Vec<Lines> {
+    let Some(line) = finding.line() else { return Vec::new() };
+    let it = Edits { lines, finding, line };
+    let texts = match edit {
+        Edit::Order => it.order(),
+        Edit::Edge => it.edge(),
+        Edit::LeaveOut => it.leave_out(),
+        Edit::MoveBehind => it.move_behind(),
+        Edit::Free => it.free(),
+        Edit::OutsideCapture => it.outside_capture(),
+        Edit::External => vec![it.with_word(line, "external")],
+        Edit::Internal => vec![it.without_word(line, "external")],
+        Edit::NotEarly => vec![it.without_word(line, "early")],
+        Edit::AutoFree => it.auto_free(),
+        Edit::Symbolic => it.symbolic(),
+        Edit::OwnEvent => it.own_event(),
+        Edit::Shareable => it.shareable(),
+        Edit::Grant => it.grant(),
+        _ => Vec::new(),
+    };
+    texts.into_iter().flatten().collect()
+}
+
+struct Edits<'a> {
+    lines: &'a Lines,
+    finding: &'a Finding,
+    /// Where the finding is.
+    line: u32,
+}
+
+type Texts = Vec<Option<Lines>>;
+
+impl Edits<'_> {
+    fn earlier(&self) -> Option<&Side> {
+        self.finding.earlier.as_ref()
+    }
+
+    fn earlier_line(&self) -> Option<u32> {
+        self.earlier()?.spot.line
+    }
+
+    fn statement(&self, line: u32) -> Statement {
+        self.lines.statement(line).unwrap_or_default()
+    }
+
+    /// The stream of a side, by its name: as it is called, or the one that its line names.
+    fn stream_of(&self, side: &Side) -> Option<String> {
+        if let Some(name) = side.who.strip_prefix("stream `") {
+            return Some(name.trim_end_matches('`').to_owned());
+        }
+        let Statement { words, .. } = self.lines.statement(side.spot.line?)?;
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match words[..] {
+            ["read" | "write" | "free" | "kernel" | "copy" | "wait", stream, ..]
+            | ["record" | "launch", _, stream, ..]
+            | [_, "=", "alloc", stream, ..] => Some(stream.to_owned()),
+            _ => None,
+        }
+    }
+
+    /// A change of a copy.
+    fn made(&self, change: impl FnOnce(&mut Lines) -> Option<()>) -> Option<Lines> {
+        let mut lines = self.lines.clone();
+        change(&mut lines)?;
+        Some(lines)
+    }
+
+    fn outside_capture(&self) -> Texts {
+        let behind = self.lines.find(|words| matches!(words, ["end", "capture", _])).into_iter();
+        let before = self.lines.find(|words| matches!(words, ["capture", _, "as", ..])).into_iter();
+        let behind = behind.filter(|line| *line > self.line).map(|line| {
+            self.made(|lines| {
+                lines.move_behind(self.line, line);
+                Some(())
+            })
+        });
+        let before = before.rev().filter(|line| *line < self.line).map(|line| {
+            self.made(|lines| {
+                lines.move_before(self.line, line);
+                Some(())
+            })
+        });
+        behind.take(1).chain(before.take(1)).collect()
+    }
+
+    fn with_word(&self, line: u32, word: &str) -> Option<Lines> {
+        self.made(|lines| {
+            lines.replace(line, |words| words.push(word.to_owned()));
+            Some(())
+        })
+    }
+
+    fn without_word(&self, line: u32, word: &str) -> Option<Lines> {
+        self.made(|lines| {
+            lines.replace(line, |words| words.retain(|it| it != word));
+            Some(())
+        })
+    }
+
+    /// The instance that is launched here frees by itself.
+    fn auto_free(&self) -> Texts {
+        let words = self.statement(self.line).words;
+        let [launch, exec, ..] = &words[..] else { return Vec::new() };
+        let made = self.lines.find(|words| matches!(words, [name, "=", "instantiate", _] if name == exec));
+        match launch == "launch" {
+            true => made.into_iter().map(|line| self.with_word(line, "auto-free")).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// One graph after the other; or all.
+    fn symbolic(&self) -> Texts {
+        let made = self
+            .lines
+            .find(|words| matches!(words, ["graph", ..] | ["capture", _, "as", ..]) && !words.contains(&"symbolic"));
+        let one = made.iter().map(|line| self.with_word(*line, "symbolic"));
+        let all = self.made(|lines| {
+            made.iter().for_each(|line| lines.replace(*line, |words| words.push("symbolic".to_owned())));
+            Some(())
+        });
+        one.chain([all]).collect()
+    }
+
+    /// The first record is of an event of its own, for which whoever waits for the second one waits as well.
+    fn own_event(&self) -> Texts {
+        let Some(first) = self.earlier_line() else { return Vec::new() };
+        let words = self.statement(first).words;
+        let Some(event) = words.get(1).cloned() else { return Vec::new() };
+        let waits = self.lines.find(|words| matches!(words, ["wait", _, of, ..] if *of == event));
+        let own = |wait: u32| {
+            self.made(|lines| {
+                let fresh = lines.fresh();
+                let Statement { by, words } = self.statement(wait);
+                let stream = words.get(1)?;
+                lines.insert(wait, format!("{by}wait {stream} {fresh}"));
+                lines.replace(first, |words| words[1] = fresh.clone());
+                Some(())
+            })
+        };
+        waits.into_iter().filter(|wait| *wait > self.line).map(own).collect()
+    }
+
+    fn shareable(&self) -> Texts {
+        let made = self.lines.find(|words| matches!(words, ["pool" | "event", _]));
+        let mut texts: Texts = made.into_iter().map(|line| self.with_word(line, "shared")).collect();
+        // Memory of the default pool.
+        let name = self.statement(self.line).words.get(1).cloned().unwrap_or_default();
+        let born = self.lines.find(|words| matches!(words, [of, "=", "alloc", _, _] if *of == name));
+        texts.extend(born.last().map(|line| {
+            self.made(|lines| {
+                let pool = lines.fresh();
+                lines.replace(*line, |words| words.extend(["from".to_owned(), pool.clone()]));
+                lines.insert(*line, format!("{}pool {pool} shared", self.statement(*line).by));
+                Some(())
+            })
+        }));
+        // An event that is made by its first record.
+        let words = self.statement(self.line).words;
+        if let [what, a, b, ..] = &words[..] {
+            let event = if what == "wait" { b } else { a };
+            let recorded = self.lines.find(|words| matches!(words, ["record", of, ..] if of == event));
+            texts.extend(recorded.first().map(|line| {
+                self.made(|lines| {
+                    lines.insert(*line, format!("{}event {event} shared", self.statement(*line).by));
+                    Some(())
+                })
+            }));
+        }
+        texts
+    }
+
+    /// Before the use, a pool lets the device in whose stream it is; memory of a default pool is of one that does.
+    fn grant(&self) -> Texts {
+        let user = self.finding.later.as_ref().and_then(|side| self.stream_of(side));
+        let made = self.lines.find(|words| matches!(words, ["stream", name, ..] if Some(*name) == user.as_deref()));
+        let words = made.first().map_or_else(Vec::new, |line| self.statement(*line).words);
+        let device = match words.iter().position(|word| word == "on") {
+            Some(at) => words[at + 1].clone(),
+            None => "0".to_owned(),
+        };
+        let grant = |line: u32| {
+            self.made(|lines| {
+                let pool = self.statement(line).words.get(1)?.clone();
+                lines.insert(self.line, format!("{}grant {pool} to {device}", self.statement(self.line).by));
+                Some(())
+            })
+        };
+        let own_pool = self.made(|lines| {
+            let born = self.earlier_line()?;
+            let (by, pool) = (self.statement(born).by, lines.fresh());
+            if !matches!(&self.statement(born).words[..], [_, of, alloc, _, _] if of == "=" && alloc == "alloc") {
+                return None;
+            }
+            lines.replace(born, |words| words.extend(["from".to_owned(), pool.clone()]));
+            lines.insert(born, format!("{by}grant {pool} to {device}"));
+            lines.insert(born, format!("{by}pool {pool}"));
+            Some(())
+        });
+        let granted = self.lines.find(|words| matches!(words, ["pool", ..])).into_iter().map(grant);
+        granted.chain([own_pool]).collect()
+    }
+}

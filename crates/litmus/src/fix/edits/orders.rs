@@ -1,0 +1,158 @@
+//! Orders that are missing, between operations and between nodes of a graph.
+
+use millpond_core::check::{Kind, Side};
+use millpond_core::ids::StreamId;
+
+use super::super::lines::Lines;
+use super::{Edits, Texts};
+
+impl Edits<'_> {
+    pub(super) fn order(&self) -> Texts {
+        let Some(later) = self.finding.later.as_ref() else { return Vec::new() };
+        let missing = &self.finding.missing;
+        let sides: Vec<&Side> = match missing.is_empty() {
+            true => self.earlier().into_iter().collect(),
+            false => missing.iter().map(|edge| &edge.after).collect(),
+        };
+        let is_host = |side: &Side| side.stream == Some(StreamId::HOST);
+        if is_host(later) {
+            let learned = self.learned_from(&sides, is_host);
+            let by = self.statement(self.line).by;
+            let everything = self.made(|lines| {
+                lines.insert(self.line, format!("{by}synchronize device"));
+                Some(())
+            });
+            return vec![learned, everything];
+        }
+        if sides.iter().any(|side| is_host(side)) {
+            return vec![self.learned_from(&sides, is_host)];
+        }
+        let Some(waiter) = self.stream_of(later) else { return Vec::new() };
+        let here = self.statement(self.line).by;
+        // An event that is recorded right before the wait; one that the other process records; one that is recorded
+        // right behind what has to come first, which may be in the capture that the later side is in.
+        let now = |is_theirs: bool| {
+            self.made(|lines| {
+                let mut at = self.line;
+                for side in &sides {
+                    let (event, stream) = (lines.fresh(), self.stream_of(side)?);
+                    let by = match is_theirs {
+                        true => self.statement(side.spot.line?).by,
+                        false => here.clone(),
+                    };
+                    if is_theirs {
+                        lines.insert(at, format!("{by}event {event} shared"));
+                        at += 1;
+                    }
+                    lines.insert(at, format!("{by}record {event} {stream}"));
+                    lines.insert(at + 1, format!("{here}wait {waiter} {event}"));
+                    at += 2;
+                }
+                Some(())
+            })
+        };
+        let behind = self.made(|lines| {
+            let mut sides: Vec<&&Side> = sides.iter().collect();
+            sides.sort_by_key(|side| std::cmp::Reverse(side.spot.line));
+            for (at, side) in (self.line..).zip(sides) {
+                let (event, stream, line) = (lines.fresh(), self.stream_of(side)?, side.spot.line?);
+                if line >= self.line {
+                    return None;
+                }
+                lines.insert(at, format!("{here}wait {waiter} {event}"));
+                lines.insert(line + 1, format!("{}record {event} {stream}", self.statement(line).by));
+            }
+            Some(())
+        });
+        // The other process records what its own streams did.
+        let by = |side: &&Side| side.spot.line.map_or_else(String::new, |line| self.statement(line).by);
+        let processes = self.lines.find(|words| matches!(words, ["process", ..]));
+        let is_apart = !processes.is_empty() && sides.iter().any(|side| by(side) != here);
+        let waits = self.made(|lines| {
+            lines.insert(self.line, format!("{here}synchronize device"));
+            Some(())
+        });
+        match is_apart {
+            true => vec![now(true), now(false), behind, waits],
+            false => vec![now(false), behind, waits],
+        }
+    }
+
+    /// A host comes after others: it synchronises streams, and learns from threads.
+    fn learned_from(&self, sides: &[&Side], is_host: impl Fn(&Side) -> bool) -> Option<Lines> {
+        let here = self.statement(self.line).by;
+        self.made(|lines| {
+            for side in sides {
+                lines.fresh();
+                let statement = match is_host(side) {
+                    true => {
+                        let me = here.trim_end_matches(": ");
+                        let by = self.statement(side.spot.line?).by;
+                        format!("{by}tell {}", if me.is_empty() { "main" } else { me })
+                    }
+                    false => format!("{here}synchronize {}", self.stream_of(side)?),
+                };
+                lines.insert(self.line, statement);
+            }
+            Some(())
+        })
+    }
+
+    /// Nodes of one graph: an edge, or in a capture the order of their streams.
+    pub(super) fn edge(&self) -> Texts {
+        let mut texts = Vec::new();
+        if let (Some(earlier), Some(later)) = (self.earlier(), self.finding.later.as_ref())
+            && let Some((from, graph, first)) = self.node(earlier)
+            && let Some((to, _, second)) = self.node(later).filter(|(_, of, _)| *of == graph)
+        {
+            let edge = |from: &str, to: &str, at: u32| {
+                self.made(|lines| {
+                    let by = self.statement(second).by;
+                    lines.insert(at, format!("{by}edge {from} -> {to} in {graph}"));
+                    Some(())
+                })
+            };
+            let behind = first.max(second) + 1;
+            texts.push(edge(&from, &to, behind));
+            if self.finding.kind == Kind::Race {
+                texts.push(edge(&to, &from, behind));
+            }
+            // Where an edge was removed: behind that.
+            let removed = self.lines.find(|words| matches!(words, ["remove", "edge", .., of] if *of == graph));
+            texts.extend(removed.last().map(|line| edge(&from, &to, line + 1)));
+            texts.push(self.turned(earlier, later));
+        }
+        texts.extend(self.order());
+        texts
+    }
+
+    /// The node of the outermost graph that a side is in: its name, its graph and its line.
+    pub(super) fn node(&self, side: &Side) -> Option<(String, String, u32)> {
+        let named = |line: u32| match &self.statement(line).words[..] {
+            [node, name, within, graph, ..] if node == "node" && within == "in" => {
+                Some((name.clone(), graph.clone(), line))
+            }
+            _ => None,
+        };
+        let path = side.node.as_deref()?;
+        let Some((first, _)) = path.split_once('.') else { return named(side.spot.line?) };
+        // Inside a child: the child node, which is the so many-th of its graph.
+        let index: usize = first.parse().ok()?;
+        let graph = self.graph()?;
+        let nodes = self.lines.find(|words| matches!(words, ["node", _, "in", of, ..] if *of == graph));
+        named(*nodes.get(index)?)
+    }
+
+    /// The graph that the finding is in, by the statement at which it was found.
+    pub(super) fn graph(&self) -> Option<String> {
+        let index = self.finding.graph?.0 as usize;
+        let made =
+            self.lines.find(|words| matches!(words, ["graph", ..] | ["capture", _, "as", ..] | [_, "=", "clone", _]));
+        let words = self.statement(*made.get(index)?).words;
+        match &words[..] {
+            [graph, name, ..] if graph == "graph" => Some(name.clone()),
+            [_, _, _, name, ..] => Some(name.clone()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Launches become tasks: one that begins it, one for each node, one that ends it.
+
+use std::collections::HashMap;
+
+use millpond_core::ids::{EventId, GraphId};
+use millpond_core::op::{Access, Act, Memory};
+
+use super::{Exec, Node, Work};
+use crate::model::lower::{Lower, Stands};
+use crate::model::{Effect, Task};
+
+/// One launch in the making.
+struct Launch {
+    line: u32,
+    /// The lives that it gives memory of its own.
+    own: HashMap<Memory, usize>,
+    records: Vec<(EventId, usize)>,
+}
+
+impl Lower<'_> {
+    /// A graph that was never launched is launched once, to show what is wrong with it.
+    pub(in crate::model::lower) fn launch_what_is_left(&mut self) {
+        let mut left: Vec<GraphId> = self.graphs.iter().filter(|(_, it)| !it.is_run).map(|(id, _)| *id).collect();
+        left.sort_unstable();
+        self.line = 0;
+        for graph in left {
+            let nodes = self.graphs[&graph].nodes.clone();
+            let exec = Exec { graph, nodes, family: None, auto_free: false, last: None, outputs: Vec::new() };
+            self.launch_graph(Vec::new(), "a launch".into(), exec);
+        }
+    }
+
+    pub(super) fn launch_graph(&mut self, mut needs: Vec<usize>, who: String, mut exec: Exec) -> Exec {
+        let line = self.line;
+        needs.extend(exec.last);
+        needs.extend(exec.family.and_then(|family| self.families.get(&family)));
+        // What the launch before left, and was not freed since.
+        let freed = |life: &usize| self.model.lives[*life].users.iter().any(|task| self.frees(*task, *life));
+        let left: Vec<usize> = exec.outputs.iter().filter(|life| !freed(life)).copied().collect();
+        let frees = left.into_iter().filter(|_| exec.auto_free).map(|life| Effect::of_all(life, Act::Free));
+        let effects = frees.collect();
+        let is_hidden = line == 0;
+        let begin = self.push(Task { needs, effects, who: who.clone(), is_hidden, ..Task::default() });
+        let mut launch = Launch { line, own: HashMap::new(), records: Vec::new() };
+        let before = self.model.lives.len();
+        let mut ends = self.run_nodes(&exec.nodes, &mut launch, &[begin], &who);
+        exec.outputs = (before..self.model.lives.len()).filter(|it| launch.own.values().any(|own| own == it)).collect();
+        ends.push(begin);
+        let end = self.push(Task { needs: ends, who, is_hidden: true, ..Task::default() });
+        exec.last = Some(end);
+        if let Some(family) = exec.family {
+            self.families.insert(family, end);
+        }
+        for (event, record) in launch.records {
+            self.events.insert(event, Stands::Task(record));
+        }
+        exec
+    }
+
+    fn frees(&self, task: usize, life: usize) -> bool {
+        self.model.tasks[task].effects.contains(&Effect::of_all(life, Act::Free))
+    }
+
+    /// Appends the nodes of a graph; what the graph completes with.
+    fn run_nodes(&mut self, nodes: &[Node], launch: &mut Launch, roots: &[usize], who: &str) -> Vec<usize> {
+        for node in nodes.iter().filter(|node| !node.is_removed) {
+            if let Work::Alloc(memory) = node.work {
+                let life = self.new_life(memory, false);
+                launch.own.insert(memory, life);
+                self.latest.insert(memory, life);
+            }
+        }
+        let mut over: Vec<Option<Vec<usize>>> = vec![None; nodes.len()];
+        // Edges may lead from later nodes to earlier ones: again and again, what is ready.
+        loop {
+            let ready = |at: &usize| {
+                let after = |it: &usize| over.get(*it).is_some_and(Option::is_some);
+                over[*at].is_none() && !nodes[*at].is_removed && nodes[*at].after.iter().all(after)
+            };
+            let Some(at) = (0..nodes.len()).find(ready) else { break };
+            let needs = nodes[at].after.iter().flat_map(|it| over[*it].iter().flatten().copied());
+            let needs: Vec<usize> = needs.chain(roots.iter().copied()).collect();
+            over[at] = Some(self.run_node(&nodes[at], launch, needs, who, at));
+        }
+        over.into_iter().flatten().flatten().collect()
+    }
+
+    fn run_node(
+        &mut self,
+        node: &Node,
+        launch: &mut Launch,
+        mut needs: Vec<usize>,
+        who: &str,
+        at: usize,
+    ) -> Vec<usize> {
+        let effects = match &node.work {
+            Work::Child(nodes) => {
+                let mut ends = self.run_nodes(nodes, launch, &needs, who);
+                ends.extend(needs);
+                return ends;
+            }
+            Work::Uses(uses) => {
+                let of = |access: &Access| {
+                    let (effects, part) = (self.node_effect(launch, access.memory, access.act), access.part);
+                    effects.into_iter().map(move |effect| Effect { part, ..effect })
+                };
+                uses.iter().flat_map(of).collect()
+            }
+            Work::Alloc(memory) => vec![Effect::of_all(launch.own[memory], Act::Allocate)],
+            Work::Free(memory) => self.node_effect(launch, *memory, Act::Free),
+            Work::Record(_) => Vec::new(),
+            Work::Wait(event) => {
+                // A record of the same launch before it has overwritten what the event held.
+                let own = |(of, task): &(EventId, usize)| of == event && self.comes_after(&needs, *task);
+                if let Some(Stands::Task(record)) = self.events.get(event)
+                    && !launch.records.iter().any(own)
+                {
+                    needs.push(*record);
+                }
+                Vec::new()
+            }
+        };
+        let who = format!("{who}, node {at}");
+        let (line, from) = (node.line, Some(launch.line).filter(|line| *line > 0));
+        let task = self.push(Task { needs, effects, line, launch: from, who, is_hidden: false });
+        if let Work::Record(event) = node.work {
+            launch.records.push((event, task));
+        }
+        vec![task]
+    }
+
+    /// Whether one of some tasks is, or comes after, another one.
+    fn comes_after(&self, tasks: &[usize], task: usize) -> bool {
+        let (mut open, mut seen) = (tasks.to_vec(), Vec::new());
+        while let Some(at) = open.pop() {
+            if at == task {
+                return true;
+            }
+            if at > task && !seen.contains(&at) {
+                seen.push(at);
+                open.extend(&self.model.tasks[at].needs);
+            }
+        }
+        false
+    }
+
+    fn node_effect(&mut self, launch: &Launch, memory: Memory, act: Act) -> Vec<Effect> {
+        match launch.own.get(&memory) {
+            Some(&life) => vec![Effect::of_all(life, act)],
+            None => self.effect(memory, act),
+        }
+    }
+}
+
+pub(super) fn has_allocs(node: &Node) -> bool {
+    match &node.work {
+        Work::Alloc(_) => true,
+        Work::Child(nodes) => nodes.iter().any(has_allocs),
+        _ => false,
+    }
+}
