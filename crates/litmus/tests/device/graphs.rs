@@ -185,6 +185,10 @@ impl Run {
         if !self.scratch.is_empty() {
             return cannot("a copy of nodes that copy to memory of their own, where kernels are no closures");
         }
+        let is_own = |held: &Held| matches!(held, Held::Node(_, owner) if *owner == graph);
+        if self.copies.contains_key(&graph) && self.memory.values().any(is_own) {
+            return cannot("a copy of a copy that has memory of its own, whose names would be of two graphs");
+        }
         let made = self.graph(graph)?.clone();
         let nodes = self.nodes.get(&graph).map_or_else(Vec::new, |nodes| {
             nodes.iter().map(|node| node.as_ref().and_then(|node| made.find(*node))).collect()

@@ -138,6 +138,9 @@ impl Run {
         if self.removed.iter().any(|it| *it == memory || lies_here(it)) {
             return cannot("memory of a node that was removed has no name");
         }
+        if self.freed_by_nodes.contains(&memory) && self.memory.keys().any(|it| *it != memory && lies_here(it)) {
+            return cannot("the address has another owner by now");
+        }
         if node.address() == 0 {
             return cannot("memory of a symbolic graph has no address before a launch");
         }

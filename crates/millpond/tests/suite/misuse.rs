@@ -248,10 +248,10 @@ fn the_help_names_an_operation_that_is_late_enough() {
         stream.memset(x.write(), 1).unwrap();
         let refused = other.memset(x.write(), 2).unwrap_err();
         assert_eq!(kind_of(&refused), Kind::UseBeforeAlloc);
-        assert!(refused.report().to_string().contains("recorded on stream 1 at or after op 2"), "{refused}");
+        assert!(refused.report().to_string().contains("recorded on stream 1 at or after op 3"), "{refused}");
         other.wait(&early).unwrap();
         let refused = other.memset(x.write(), 2).unwrap_err();
-        assert!(refused.report().to_string().contains("recorded on stream 1 at or after op 2"), "{refused}");
+        assert!(refused.report().to_string().contains("recorded on stream 1 at or after op 3"), "{refused}");
         order(&stream, &other);
         other.memset(x.write(), 2).unwrap();
         other.free(x).unwrap();
@@ -284,8 +284,8 @@ fn a_free_on_an_unordered_stream_is_refused() {
         let refused = other.free(x).unwrap_err();
         assert_eq!(kind_of(&refused.error), Kind::FreeBeforeUse);
         let text = refused.error.report().to_string();
-        assert!(text.contains("stream 2 comes after stream 1 up to op 1 only"), "{text}");
-        assert!(text.contains("at or after op 2"), "{text}");
+        assert!(text.contains("stream 2 comes after stream 1 up to op 2 only"), "{text}");
+        assert!(text.contains("at or after op 3"), "{text}");
         order(&stream, &other);
         other.free(refused.buffer).unwrap();
     });
