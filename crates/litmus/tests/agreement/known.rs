@@ -36,6 +36,11 @@ const KNOWN: &[(&str, &[&str])] = &[
          launch x s\nread s a\nend capture s",
         &["7 graph-refused"],
     ),
+    (
+        "stream s\ngraph g symbolic\nnode n in g: alloc a 256\nx = instantiate g auto-free\ncapture s as h\n\
+         launch x s\nkernel s read a write a\nend capture s",
+        &["7 graph-refused"],
+    ),
     // Memory of a launch of the graph itself.
     (
         "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\n\

@@ -172,8 +172,9 @@ impl Body {
         self.payloads[node.index()] = payload;
     }
 
-    /// Finds the memory of declared accesses, and refuses what one node cannot do.
-    pub(crate) fn resolve<A: Access>(&mut self, accesses: &A) -> Result<Resolved> {
+    /// Finds the memory of declared accesses, and refuses what one node cannot do. `late` may refuse memory that has its
+    /// addresses later only.
+    pub(crate) fn resolve<A: Access>(&mut self, accesses: &A, late: impl FnOnce() -> Result<()>) -> Result<Resolved> {
         let mut resolved = Resolved::default();
         let mut failed = None;
         let mut parts = Few::new();
@@ -188,6 +189,10 @@ impl Body {
         if let Some(error) = failed {
             return Err(error);
         }
+        resolved.settle();
+        if resolved.late.is_some() {
+            late()?;
+        }
         parts.sort_by_key(|(memory, _, bytes)| (*memory, *bytes));
         if let Some(at) = find_aliased(parts.iter().copied()) {
             let allocation = match parts[at].0 {
@@ -196,7 +201,6 @@ impl Body {
             };
             return Err(Invalid::Aliased { allocation }.into());
         }
-        resolved.settle();
         Ok(resolved)
     }
 

@@ -147,7 +147,7 @@ impl Graph {
         place: Place,
         payload: impl FnOnce(&Body, A::Place, bool) -> Payload,
     ) -> Result<GraphNode> {
-        let resolved = self.edit().resolve(accesses)?;
+        let resolved = self.edit().resolve(accesses, || Ok(()))?;
         let mut addresses = resolved.addresses.iter();
         let at = accesses.place(&mut || addresses.next().copied().unwrap_or(0));
         let mut payload = payload(&self.body, at, resolved.late.is_some());

@@ -148,16 +148,12 @@ impl Recording {
         if !self.captures.is_valid(id) {
             return Err(rule(millpond_core::graph::CaptureError::Invalidated(id)));
         }
-        let body = &mut self.open.get_mut(&id).expect("every capture has its graph's body").body;
+        let Open { body, session, .. } = self.open.get_mut(&id).expect("every capture has its graph's body");
         let Some(core) = self.captures.graph(stream) else {
             return Err(rule(millpond_core::graph::CaptureError::NotCapturing(stream)));
         };
-        let resolved = Lent::new(core, body).body.resolve(accesses)?;
-        match resolved.late {
-            // Of a child graph: what a capture adds has its addresses at once.
-            Some(_) => Err(GraphError::SymbolicCapture(self.open[&id].session.id).into()),
-            None => Ok(resolved),
-        }
+        // Of a child graph: what a capture adds has its addresses at once.
+        Lent::new(core, body).body.resolve(accesses, || Err(GraphError::SymbolicCapture(session.id).into()))
     }
 
     /// A capture has ended. What its nodes own is garbage, unless it becomes a graph.
