@@ -172,8 +172,8 @@ impl Body {
         self.payloads[node.index()] = payload;
     }
 
-    /// Finds the memory of declared accesses, and refuses what one node cannot do. `late` may refuse memory that has its
-    /// addresses later only.
+    /// Finds the memory of declared accesses, and refuses what one node cannot do. `late` may refuse memory that has
+    /// its addresses later only.
     pub(crate) fn resolve<A: Access>(&mut self, accesses: &A, late: impl FnOnce() -> Result<()>) -> Result<Resolved> {
         let mut resolved = Resolved::default();
         let mut failed = None;
