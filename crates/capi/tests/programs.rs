@@ -136,6 +136,7 @@ macro_rules! programs {
         #[test]
         fn $name() {
             let out = program(stringify!($name));
+            assert!(!out.contains("crates/"), "places are those of the program, not of the library:\n{out}");
             for said in [$($said),+] {
                 assert!(out.contains(said), "`{said}` is not in:\n{out}");
             }

@@ -19,6 +19,7 @@ use crate::names::error::{Nearest, Result};
 use crate::state::types::DeviceTypes;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
+use crate::trace::callers;
 
 /// Who has the addresses of a device's arenas.
 pub(crate) trait Arenas: DeviceTypes {
@@ -78,10 +79,7 @@ impl<C: Arenas> Arena<C> {
         let nodes = lock(&self.nodes);
         let (at, Note { node: (graph, _), bytes, place }) = nodes.range(..=pointer).next_back()?;
         let offset = pointer - at;
-        let place = match place.to_string() {
-            place if place.is_empty() => place,
-            place => format!(" at {place}"),
-        };
+        let place = callers::at(*place);
         let node = || format!("memory of {graph}, {}, allocated by a node{place}", Bytes(*bytes));
         (offset < *bytes).then(|| Nearest::OfGraph { node: node(), offset })
     }

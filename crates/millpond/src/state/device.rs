@@ -9,13 +9,14 @@ use std::sync::atomic::Ordering;
 use millpond_core::check::Site;
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::AllocId;
-use millpond_core::op::{Place, Quoted};
+use millpond_core::op::Quoted;
 use millpond_core::order::Chain;
 use millpond_core::units::Bytes;
 
 use crate::names::error::{Error, Holder, Invalid};
 use crate::state::context::Context;
 use crate::state::{allocation, arena, imported, origin, pool, session, stream};
+use crate::trace::callers;
 use crate::trace::tracer::Tracer;
 
 pub(crate) type Allocation = allocation::Allocation<Context>;
@@ -104,11 +105,7 @@ impl Allocation {
 
     /// The allocation in words: its name, size, and where it was made or freed.
     pub(crate) fn describe(&self, life: &Life) -> String {
-        let place = |site: Site| match site.place.to_string() {
-            place if place.is_empty() => String::new(),
-            place if matches!(site.place, Place::Process(_)) => format!(" {place}"),
-            place => format!(" at {place}"),
-        };
+        let place = |site: Site| callers::at(site.place);
         let name =
             life.name.as_deref().map_or_else(|| self.id.to_string(), |name| format!("{} ({})", Quoted(name), self.id));
         match life.freed {

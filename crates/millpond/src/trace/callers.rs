@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use millpond_core::op::Place;
+
 /// A line of a program that calls the library through another language.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
@@ -19,6 +21,20 @@ static FIND: OnceLock<fn() -> Option<Caller>> = OnceLock::new();
 /// `find` must not call the library. Where it gives `None`, no line is written.
 pub fn name_callers_with(find: fn() -> Option<Caller>) {
     let _ = FIND.set(find);
+}
+
+/// Where something was done, behind what it was: ` at src/main.rs:7`. Lines of Rust are those of a library where the
+/// program is of another language, and say nothing to it.
+#[cold]
+pub(crate) fn at(place: Place) -> String {
+    match place {
+        Place::Source(_) if FIND.get().is_some() => String::new(),
+        Place::Process(_) => format!(" {place}"),
+        _ => match place.to_string() {
+            text if text.is_empty() => text,
+            text => format!(" at {text}"),
+        },
+    }
 }
 
 /// Whether lines are those of another language, and the one of the call that is going on.
