@@ -99,8 +99,8 @@ impl Object {
     fn describe(&self, function: Option<(String, usize)>, at: usize) -> String {
         let object = self.file.rsplit('/').next().unwrap_or_default();
         match function.or(self.function.clone()) {
-            Some((name, start)) => format!("{name}+{:#x} ({object})", at - start),
-            None => format!("{object}+{:#x}", at - self.base),
+            Some((name, start)) => format!("{name}+{:#x} ({object})", at.saturating_sub(start)),
+            None => format!("{object}+{:#x}", at.saturating_sub(self.base)),
         }
     }
 }

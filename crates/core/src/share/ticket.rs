@@ -13,7 +13,7 @@ use super::wire::{Malformed, Reader, Writer};
 pub const TICKET_BYTES: usize = 64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"MPTICKET");
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// What a ticket stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -111,7 +111,7 @@ impl Device {
             let Use { point, site } = fault.earlier;
             let is_node = self.context().chains.find(point.slot).is_some_and(|it| it.is_of_launches());
             let known = (!is_node && !base.covers(point))
-                .then(|| op_at(base.seen(point.slot)).saturating_sub(op_at(point.seq) - site.op));
+                .then(|| op_at(base.seen(point.slot)).saturating_sub(op_at(point.seq).saturating_sub(site.op)));
             return Err(violation(self.context().number, allocation.subject(&life), fault, later, known).into());
         }
         life.freed = Some(Use { point: life.history.born().point, site: later });

@@ -332,7 +332,7 @@ impl StreamShared {
         }
         let is_node = self.context.chains.find(point.slot).is_some_and(|progress| progress.is_of_launches());
         let known = (!is_node && !state.chain.covers(point)).then(|| {
-            let origin = op_at(point.seq) - site.op;
+            let origin = op_at(point.seq).saturating_sub(site.op);
             op_at(state.chain.seen(point.slot)).saturating_sub(origin)
         });
         violation(self.context.number, subject, fault, later, known).into()
