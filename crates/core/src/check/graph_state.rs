@@ -268,6 +268,12 @@ pub(super) fn key_of(exec: &Exec, alloc: GraphAllocId) -> Key {
 }
 
 impl Instance {
+    /// What its latest launch left of an allocation was freed. That it was there was seen when its life was found.
+    pub(super) fn freed(&mut self, alloc: GraphAllocId, freed: Freed) {
+        let _ = self.exec.freed(alloc);
+        self.outputs.insert(alloc, Output::Freed(freed));
+    }
+
     /// What its launch leaves of an allocation, if that is of the family.
     pub(super) fn left(&self, alloc: GraphAllocId, family: GraphId) -> Option<Left> {
         let key = self.key(alloc);

@@ -174,8 +174,9 @@ impl Checker {
             match self.lives.at(life).source {
                 // The instance is at hand here and not in the table, where `end` looks for it.
                 Source::Launch(by, alloc) if by == exec => {
-                    drop(self.lives.end(life, free));
-                    let _ = instance.exec.freed(alloc);
+                    if let Some(life) = self.lives.end(life, free) {
+                        instance.freed(alloc, life.freed_by(free));
+                    }
                     self.graphs.forget_left(&instance.families, (exec, alloc));
                 }
                 _ => self.end(life, free),

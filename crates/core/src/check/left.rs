@@ -55,9 +55,7 @@ impl Checker {
     /// Memory of an instance was freed from outside.
     pub(super) fn output_freed(&mut self, exec: ExecId, alloc: GraphAllocId, freed: Freed) {
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return };
-        // That it was there to be freed was seen when its life was found.
-        let _ = instance.exec.freed(alloc);
-        instance.outputs.insert(alloc, Output::Freed(freed));
+        instance.freed(alloc, freed);
         let families = instance.families.clone();
         self.graphs.forget_left(&families, (exec, alloc));
         self.bury(exec);

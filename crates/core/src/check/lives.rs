@@ -74,6 +74,11 @@ pub(super) struct Life {
 }
 
 impl Life {
+    /// What is remembered of it once it is freed.
+    pub(super) fn freed_by(&self, by: Use) -> Freed {
+        Freed { by, bytes: self.bytes, name: self.name }
+    }
+
     /// Whether another process may use it.
     pub(super) fn is_exportable(&self) -> bool {
         matches!(self.source, Source::Stream { exportable: true, .. } | Source::Now(Space::Device))
@@ -329,7 +334,7 @@ impl Lives {
         self.end_line(id);
         let life = self.lives[id as usize].take()?;
         self.vacant.push(id);
-        let freed = Freed { by, bytes: life.bytes, name: life.name };
+        let freed = life.freed_by(by);
         if let Some(Named::Life(named)) = self.current(life.memory)
             && named == id
         {
@@ -392,7 +397,7 @@ impl Lives {
     pub(super) fn drop_held(&mut self, id: LifeId, by: Use) {
         let life = self.at_mut(id);
         life.is_dropped = true;
-        let (memory, freed) = (life.memory, Freed { by, bytes: life.bytes, name: life.name });
+        let (memory, freed) = (life.memory, life.freed_by(by));
         self.forget(memory, freed);
         self.tickets.retain(|_, ticket| ticket.life != id);
     }

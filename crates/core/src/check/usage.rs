@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::Finding;
-use super::lives::{Freed, LifeId, Named, Source};
+use super::lives::{LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use crate::graph::Access as NodeAccess;
 use crate::ids::{DeviceId, Point, PoolId, Slot, StreamId};
@@ -416,7 +416,7 @@ impl Checker {
         if let Some(life) = self.lives.end(life, by)
             && let Source::Launch(exec, alloc) = life.source
         {
-            self.output_freed(exec, alloc, Freed { by, bytes: life.bytes, name: life.name });
+            self.output_freed(exec, alloc, life.freed_by(by));
         }
     }
 

@@ -178,6 +178,12 @@ const KNOWN: &[(&str, &[&str])] = &[
          name a in h as b\nfree s a\nupdate x from h\nlaunch x s\nread s a",
         &["12 use-after-free"],
     ),
+    // Nor is it what a relaunch freed, by which the copy makes its own.
+    (
+        "set leaks off\nstream s\nstream t\nstream u\ngraph g symbolic\nnode n in g: alloc a 256\nh = clone g\n\
+         name a in h as b\nx = instantiate g auto-free\nlaunch x t\nupdate x from h\nlaunch x u\nwrite s a",
+        &["13 use-after-free"],
+    ),
 ];
 
 #[test]
