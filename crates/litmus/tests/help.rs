@@ -95,3 +95,37 @@ fn memory_of_the_outside_has_its_name_in_graphs() {
     );
     assert_eq!(findings[0].subject.as_ref().unwrap().name.as_deref(), Some("a"));
 }
+
+/// The first side of the one finding of a program.
+fn first_side(text: &str) -> String {
+    let findings = Program::parse(text).expect("it can be read").check();
+    let [finding] = &findings[..] else { panic!("one finding, not {}", findings.len()) };
+    finding.earlier.as_ref().expect("a first side").title()
+}
+
+const LAUNCHED: &str = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s\n\
+                        wait t e\ndestroy e\ngraph c\nnode w in c: write a\ngraph g\nnode n in g: alloc b 64\n\
+                        node k in g: child c\nx = instantiate g\nlaunch x s\n";
+
+#[test]
+fn the_node_of_a_launch_before_is_named() {
+    assert_eq!(first_side(&format!("{LAUNCHED}read t a")), "stream `s`, op 3: node 1.0, kernel `w` (line 9)");
+    assert_eq!(first_side(&format!("{LAUNCHED}read t b")), "stream `s`, op 3: node 0, mem alloc `n` (line 11)");
+    let freed = "graph h\nnode f in h: free b\ny = instantiate h\nlaunch y s\nread s b";
+    assert_eq!(first_side(&format!("{LAUNCHED}{freed}")), "stream `s`, op 4: node 0, mem free `f` (line 16)");
+}
+
+#[test]
+fn what_a_launch_freed_by_itself_is_said_to_be() {
+    let relaunched =
+        "graph g\nnode n in g: alloc a 64\nx = instantiate g auto-free\nlaunch x s\nb = take a from x\nlaunch x s";
+    assert_eq!(
+        first_side(&format!("set leaks off\nstream s\n{relaunched}\nread s b")),
+        "stream `s`, op 2: auto free on launch"
+    );
+}
+
+#[test]
+fn the_node_of_a_launch_is_not_named_where_the_instance_has_others_now() {
+    assert_eq!(first_side(&format!("{LAUNCHED}free s b\nupdate x from g\nread t a")), "stream `s`, op 3");
+}

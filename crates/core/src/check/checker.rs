@@ -128,6 +128,7 @@ impl Checker {
         };
         let is_done = done.is_ok();
         if let Err(mut refused) = done {
+            refused.name_nodes(|side, id| self.node_of(call, side, id));
             if !refused.missing.is_empty() {
                 refused.missing = self.fewest_edges(call, std::mem::take(&mut refused.missing));
             }

@@ -103,7 +103,7 @@ impl Checker {
             },
             Found::Named(Named::Freed(number)) => Err(self.after_free(call, memory, self.lives.freed(number), later)),
             Found::Named(Named::Void) => Err(quiet()),
-            Found::Stale => Err(self.after_free(call, memory, None, later)),
+            Found::Stale => Err(self.overtaken(call, memory, later)),
             Found::Unknown => Err(match self.graphs.freed.get(&memory) {
                 Some(freed) => self.after_free(call, memory, Some(*freed), later),
                 None => self.never_allocated(call, memory, later),
@@ -111,22 +111,24 @@ impl Checker {
         }
     }
 
-    /// An act on memory that is freed; without `freed` its number has another life by now.
+    /// An act by a name whose number has another life by now.
+    #[cold]
+    fn overtaken(&self, call: Call<'_>, memory: Memory, later: Site) -> Refused {
+        let freed = self.lives.freed_as(memory);
+        let (bytes, name) = freed.map_or((0, None), |freed| (freed.bytes, freed.name));
+        let subject = self.subject(call, memory, bytes, name);
+        let freed = freed.map(|freed| self.act_side(call, freed.by.site));
+        let anew = self.lives.latest(memory.id).map(|latest| self.act_side(call, latest.site));
+        Box::new(Finding::overtaken(subject, freed, anew, self.act_side(call, later)))
+    }
+
+    /// An act on memory that is freed; `freed` is not known where that is too long ago.
     #[cold]
     pub(super) fn after_free(&self, call: Call<'_>, memory: Memory, freed: Option<Freed>, later: Site) -> Refused {
         let (bytes, name) = freed.map_or((0, None), |freed| (freed.bytes, freed.name));
         let subject = self.subject(call, memory, bytes, name);
         let earlier = freed.map(|freed| self.act_side(call, freed.by.site));
-        let mut finding = Finding::after_free(subject, earlier, self.act_side(call, later));
-        if freed.is_none() {
-            let (id, verb, by) = (memory.id, later.act.past(), self.by(call, later.stream));
-            finding.sentence = format!("{id} is {verb} {by}, by a name from before it was freed and allocated anew");
-            if later.act == Act::Free {
-                finding.kind = Kind::StaleFree;
-                finding.advice = "free it by the name that its latest allocation gave it".to_owned();
-            }
-        }
-        Box::new(finding)
+        Box::new(Finding::after_free(subject, earlier, self.act_side(call, later)))
     }
 
     #[cold]

@@ -259,6 +259,8 @@ pub(super) struct Instance {
     /// What is left of a graph that the instance is no more of since its update, as graphs name it.
     pub(super) former: FxHashMap<GraphAllocId, Key>,
     pub(super) last: Option<Last>,
+    /// The latest launch of the nodes that it has now: on which stream, and the how many-th operation there.
+    pub(super) launched: Option<(StreamId, u64)>,
     pub(super) is_destroyed: bool,
 }
 

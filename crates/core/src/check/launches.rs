@@ -47,6 +47,7 @@ impl Checker {
             outputs: FxHashMap::default(),
             former: FxHashMap::default(),
             last: None,
+            launched: None,
             is_destroyed: false,
         };
         new.settle();
@@ -82,6 +83,7 @@ impl Checker {
             finding.later = Some(self.side(call, self.host_site(call, Act::Read), "updated"));
             return Err(Box::new(finding));
         }
+        instance.launched = None;
         for (alloc, before) in keys {
             let left = instance.former.remove(&alloc).unwrap_or(before);
             if instance.key(alloc) != left {
@@ -199,6 +201,7 @@ impl Checker {
             family.left.extend(outputs.filter_map(|&alloc| Some(((exec, alloc), instance.left(alloc, *id)?))));
         }
         instance.last = Some(Last { snapshot, site });
+        instance.launched = Some((site.stream, site.op));
         self.graphs.execs.insert(exec, instance);
         self.time.at_mut(seat).kept.last_work = Some((point.seq, point.seq));
         self.done(seat, "launched", call.place);

@@ -88,10 +88,8 @@ impl Launch for Launching<'_> {
             })
         });
         checked.map_err(|mut refused| {
-            let node = demand.nodes[first].0;
-            let (number, node) = (node.0.to_string(), &instance.exec.nodes()[node.index()]);
-            let noun = node.kind.noun();
-            refused.in_launch(Some(Side::of_node(demand.act, number, noun, &node.label, call.names)));
+            let node = &instance.exec.nodes()[demand.nodes[first].0.index()];
+            refused.in_launch(Some(Side::of_node(&node.site(demand.act), call.names)));
             refused
         })
     }

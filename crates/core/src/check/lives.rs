@@ -204,6 +204,21 @@ impl Lives {
         }
     }
 
+    /// What freed memory that its name does not lead to any more, if it is among the latest that were freed.
+    #[cold]
+    pub(super) fn freed_as(&self, memory: Memory) -> Option<Freed> {
+        self.freed.iter().rev().find(|(freed, _)| *freed == memory).map(|(_, freed)| *freed)
+    }
+
+    /// What began the life that a number leads to.
+    #[cold]
+    pub(super) fn latest(&self, id: AllocId) -> Option<Use> {
+        match self.names.entry(id)?.named {
+            Named::Life(life) | Named::Lease(life) => Some(self.at(life).history.born()),
+            _ => None,
+        }
+    }
+
     /// A name leads somewhere from now on.
     #[inline]
     pub(super) fn name(&mut self, memory: Memory, named: Named) {

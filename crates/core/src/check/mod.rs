@@ -18,6 +18,7 @@ mod grants;
 mod graph_state;
 mod graphs;
 mod homes;
+mod inside;
 mod launches;
 mod launching;
 mod left;

@@ -6,22 +6,24 @@ use super::checker::{Call, Checker, Refused};
 use super::finding::{Finding, Side, Spot, Subject};
 use super::lives::{Found, Named};
 use super::timeline::Seat;
-use crate::graph::{CaptureError, GraphError, GraphFault, Label, Memory as NodeMemory, NodeSite, Pin};
+use crate::graph::{CaptureError, GraphError, GraphFault, Memory as NodeMemory, NodeSite, Pin};
 use crate::ids::{GraphId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Act, Memory, Names, Quoted};
 
 impl Side {
-    /// What a node does to memory; `node` is its number, with those of the child nodes around it first.
-    pub fn of_node(act: Act, node: String, noun: &str, label: &Label, names: &Names) -> Self {
+    /// What a node does to memory.
+    pub fn of_node(node: &NodeSite, names: &Names) -> Self {
+        let NodeSite { act, noun, label, .. } = node;
+        let path = node.path();
         let name = label.name.as_deref().map(|name| format!(" {}", Quoted(name))).unwrap_or_default();
         Side {
             verb: act.past().to_owned(),
-            act: Some(act),
-            who: format!("node {node}, {noun}{name}"),
+            act: Some(*act),
+            who: format!("node {path}, {noun}{name}"),
             stream: None,
             op: None,
-            node: Some(node),
+            node: Some(path),
             process: None,
             within: None,
             spot: Spot::new(label.place, names),
@@ -32,7 +34,7 @@ impl Side {
 /// Of a program without a table of names.
 impl From<&NodeSite> for Side {
     fn from(site: &NodeSite) -> Self {
-        Side::of_node(site.act, site.path(), site.noun, &site.label, &Names::default())
+        Side::of_node(site, &Names::default())
     }
 }
 
@@ -51,7 +53,7 @@ impl Finding {
 
     /// Two nodes of a graph without the path that they need; `title` is what the program calls a stream.
     pub fn of_graph(graph: GraphId, fault: &GraphFault, names: &Names, title: &dyn Fn(StreamId) -> String) -> Self {
-        let side = |site: &NodeSite| Side::of_node(site.act, site.path(), site.noun, &site.label, names);
+        let side = |site: &NodeSite| Side::of_node(site, names);
         let mut finding = Finding::new(fault.kind, fault.sentence(), fault.help(title));
         finding.graph = Some(graph);
         finding.earlier = Some(side(&fault.earlier));
@@ -200,7 +202,11 @@ impl Checker {
 
 #[cfg(test)]
 mod tests {
+    use smallvec::smallvec;
+
     use super::*;
+    use crate::graph::Label;
+    use crate::ids::NodeId;
     use crate::op::Place;
 
     /// The launch and its node stand on one line, and where places are left out, the node's is, too.
@@ -212,10 +218,11 @@ mod tests {
             place: Place::File { file: names.intern("g.rs"), line: 12 },
             stream: None,
         };
+        let node = NodeSite { origin: smallvec![NodeId(4)], noun: "kernel", act: Act::Write, label };
         let site = Site { act: Act::Write, stream: StreamId(3), op: 2, place: Place::Line(7) };
         let mut finding = Finding::new(Kind::Race, "a race", "order them");
         finding.later = Some(Side::from(site));
-        finding.in_launch(Some(Side::of_node(Act::Write, "4".into(), "kernel", &label, &names)));
+        finding.in_launch(Some(Side::of_node(&node, &names)));
         let said = "written    stream 3, op 2: node 4, kernel `scale\\nhelp: none` (g.rs:12)";
         assert!(finding.to_string().contains(said), "{finding}");
         finding.forget_places();

@@ -35,6 +35,26 @@ impl Finding {
         Self::about(kind, subject, freed, later, sentence, advice)
     }
 
+    /// An act by a name from before memory was freed and allocated anew. The free is not known where that is too long
+    /// ago; `anew` is what allocated it last, if that lives.
+    pub fn overtaken(subject: Subject, freed: Option<Side>, anew: Option<Side>, later: Side) -> Self {
+        let what = match subject.bytes {
+            0 => subject.id.to_string(),
+            _ => subject.to_string(),
+        };
+        let (verb, by) = (&later.verb, later.by());
+        let sentence = format!("{what} is {verb} {by}, by a name from before it was freed and allocated anew");
+        let kind = if later.act == Some(Act::Free) { Kind::StaleFree } else { Kind::UseAfterFree };
+        let advice = "use the name that its latest allocation gave it, or free it later";
+        let mut finding = Self::about(kind, subject, freed, later, sentence, advice);
+        if let Some(anew) = anew {
+            let at = Some(anew.spot.to_string()).filter(|spot| !spot.is_empty());
+            let at = at.map(|spot| format!(" ({spot})")).unwrap_or_default();
+            finding.notes.push(format!("allocated anew: {}{at}", anew.title()));
+        }
+        finding
+    }
+
     /// The owner frees what another process holds.
     pub fn while_imported(subject: Subject, process: String, import: Side, later: Side) -> Self {
         let sentence = format!("{subject} is freed {} while {process} holds it", later.by());

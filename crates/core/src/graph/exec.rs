@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::error::TOO_MANY_NODES;
-use super::fault::GraphFault;
+use super::fault::{GraphFault, NodeSite};
 use super::flat::{Flat, FlatAlloc, FlatNode};
 use super::graph::{Graph, NodeKind};
 use super::index::Index;
@@ -19,7 +19,7 @@ use super::pins::Pin;
 use super::place::{Placed, place};
 use super::summary::Summary;
 use super::validate::validate;
-use crate::op::Quoted;
+use crate::op::{Act, Quoted};
 use crate::units::Range;
 
 /// Why a graph was not instantiated.
@@ -161,6 +161,14 @@ impl Draft {
             launches: 0,
             auto_free_on_launch,
         }
+    }
+}
+
+impl Graph {
+    /// A node of its instances, by its number there, as a person finds it again. Puts child graphs in place for that.
+    #[cold]
+    pub fn flat_site(&self, node: NodeId, act: Act) -> Option<NodeSite> {
+        Some(Flat::new(self).nodes.get(node.index())?.site(act))
     }
 }
 

@@ -9,10 +9,12 @@
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
+use super::fault::NodeSite;
 use super::graph::{Addressing, Graph, NodeKind};
 use super::index::Index;
 use super::node::{Access, GraphAllocId, GraphId, Label, Memory, NodeId, Origin};
 use super::pins::Pin;
+use crate::op::Act;
 use crate::units::Range;
 
 /// A node, by its number in the instantiated graph.
@@ -30,6 +32,13 @@ pub struct FlatNode {
     pub label: Label,
     /// The nodes that it depends on, as the edges say.
     pub dependencies: SmallVec<[NodeId; 2]>,
+}
+
+impl FlatNode {
+    /// As a person finds it again, of one thing that it does to memory.
+    pub fn site(&self, act: Act) -> NodeSite {
+        NodeSite { origin: self.origin.clone(), noun: self.kind.noun(), act, label: self.label.clone() }
+    }
 }
 
 /// An allocation, by its number in the instantiated graph.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::fault::{FaultSubject, GraphFault, NodeSite};
+use super::fault::{FaultSubject, GraphFault};
 use super::flat::Flat;
 use super::graph::NodeKind;
 use super::index::Index;
@@ -174,10 +174,7 @@ impl Check<'_> {
         if self.faults.len() == FAULTS_MAX {
             return;
         }
-        let site = |NodeUse { node: id, act }| {
-            let node = &self.flat.nodes[id.index()];
-            NodeSite { origin: node.origin.clone(), noun: node.kind.noun(), act, label: node.label.clone() }
-        };
+        let site = |NodeUse { node, act }| self.flat.nodes[node.index()].site(act);
         let mut subject = FaultSubject { memory, bytes: None, name: None };
         if let Memory::Own(alloc) = memory {
             let alloc = &self.flat.allocs[alloc.index()];

@@ -184,6 +184,12 @@ const KNOWN: &[(&str, &[&str])] = &[
          name a in h as b\nx = instantiate g auto-free\nlaunch x t\nupdate x from h\nlaunch x u\nwrite s a",
         &["13 use-after-free"],
     ),
+    // A name from before a relaunch freed the memory and allocated it anew.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g auto-free\nlaunch x s\n\
+         b = take a from x\nlaunch x s\nread s b",
+        &["9 use-after-free"],
+    ),
 ];
 
 #[test]

@@ -98,9 +98,11 @@ impl Device {
         let mut base = self.context().hosts.base();
         let mut life = allocation.life();
         let later = site(Act::Free, StreamId::HOST, 0, caller);
-        let mut checked = match life.freed {
+        if life.generation != *generation {
+            return Err(allocation.overtaken(&life, *generation, later).into());
+        }
+        let mut checked = match life.freed.now() {
             Some(free) => Err(Fault::after_free(free, Act::Free)),
-            None if life.generation != *generation => Err(Fault::after_free(life.history.born(), Act::Free)),
             None => check_free(allocation, &life, &HostKnows(&base)),
         };
         if checked.is_err() && life.freed.is_none() && self.context().learn_abroad() {
@@ -114,7 +116,8 @@ impl Device {
                 .then(|| op_at(base.seen(point.slot)).saturating_sub(op_at(point.seq).saturating_sub(site.op)));
             return Err(violation(self.context().number, allocation.subject(&life), fault, later, known).into());
         }
-        life.freed = Some(Use { point: life.history.born().point, site: later });
+        let point = life.history.born().point;
+        life.freed.end(Use { point, site: later });
         if let Some(tracer) = &self.context().tracer {
             tracer.free_now(allocation.id, *generation, caller);
         }

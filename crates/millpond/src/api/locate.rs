@@ -61,7 +61,7 @@ impl PoolShared {
             _ => None,
         }?;
         let life = allocation.life();
-        life.freed.map(|_| (Arc::clone(allocation), life.generation))
+        life.freed.now().map(|_| (Arc::clone(allocation), life.generation))
     }
 
     /// The live allocation that is nearest to an address that is not the library's, and how far away it is.

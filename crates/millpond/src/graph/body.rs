@@ -290,17 +290,17 @@ impl Body {
             });
         }
         let life = allocation.life();
-        match life.freed {
-            _ if life.generation != generation => return Err(Invalid::Stale.into()),
-            Some(free) => {
-                return Err(GraphError::Freed {
-                    allocation: allocation.describe(&life),
-                    free: Box::new(side(self.context.number, free.site)),
-                }
-                .into());
-            }
-            None => drop(life),
+        let is_there = life.generation == generation;
+        let free = if is_there { life.freed.now() } else { allocation.free_of(&life, generation) };
+        if let Some(free) = free {
+            let allocation = if is_there { allocation.describe(&life) } else { allocation.id.to_string() };
+            let free = Box::new(side(self.context.number, free.site));
+            return Err(GraphError::Freed { allocation, free }.into());
         }
+        if !is_there {
+            return Err(Invalid::Stale.into());
+        }
+        drop(life);
         if let Some(memory) = self.core.pinned(allocation.id, generation) {
             return Ok(memory);
         }

@@ -296,7 +296,7 @@ impl Outside {
             let node = self.site().map(NodeSite::describe).unwrap_or_default();
             return Err(GraphError::Outlived { node, allocation: allocation.id.to_string() }.into());
         }
-        let Some(free) = life.freed else { return Ok(None) };
+        let Some(free) = life.freed.now() else { return Ok(None) };
         match &self.whose {
             Whose::Node(graph, alloc) if life.generation == 0 => {
                 Err(graphs.not_live((*graph, *alloc), self.act()).into())

@@ -3,7 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use millpond_core::check::Side;
 use millpond_core::graph::{ArenaKey, GraphAllocId};
+use millpond_core::ids::AllocId;
 use millpond_core::op::Memory as TracedMemory;
 use millpond_core::pool::Frontier;
 use millpond_core::units::{GIB, Range, round_up};
@@ -38,6 +40,10 @@ impl DeviceGraphs<Context> for Graphs {
 
     fn freed_at(&self, context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
         freed_in_graphs(context, tracer, pointer)
+    }
+
+    fn node_of(&self, launch: &Side, id: AllocId) -> Option<Side> {
+        self.node_of_launch(launch, id)
     }
 
     fn trim(&self, context: &Context) -> Result<()> {

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 use bytemuck::Pod;
 use millpond_core::check::Act;
 use millpond_core::graph::{
-    Addressing, ArenaKey, Draft, Exec as CoreExec, GraphAllocId, GraphId, Lanes, Memory, NodeSite, Refusal,
+    Addressing, ArenaKey, Draft, Exec as CoreExec, GraphAllocId, GraphId, Lanes, Memory, Refusal,
 };
-use millpond_core::ids::AllocId;
+use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::units::Range;
 use millpond_driver::{Driver, RawStream, StreamFlags, process};
 use rustc_hash::FxHashMap;
@@ -172,6 +172,8 @@ pub(crate) struct Run {
     pub(crate) marks: Vec<millpond_driver::RawMark>,
     /// Whether the device has what launches need of it.
     pub(crate) is_ready: bool,
+    /// The latest launch: on which stream, and the how many-th operation there.
+    pub(crate) launched: Option<(StreamId, u64)>,
 }
 
 impl ExecShared {
@@ -279,7 +281,9 @@ impl GraphExec {
             shared.make_ready_ahead(&mut shared.run.lock())?;
         }
         *lock(&body.instance) = Arc::downgrade(&shared.instance);
-        Ok(Self { shared: Arc::new(shared).into() })
+        let shared = Arc::new(shared);
+        context.graphs().enter_exec(&shared);
+        Ok(Self { shared: shared.into() })
     }
 
     /// Takes over what the nodes of a graph of the same shape do (CUDA: `cudaGraphExecUpdate`): kernels, copies, fills,
@@ -420,11 +424,7 @@ fn outsides(core: &CoreExec, family: &Family<'_>) -> Vec<Outside> {
             outsides.len() - 1
         });
         outsides[at].orders.push(order as u32);
-        let sites = demand.nodes.iter().map(|(node, _)| {
-            let node = &core.nodes()[node.index()];
-            let (origin, noun, label) = (node.origin.clone(), node.kind.noun(), node.label.clone());
-            NodeSite { origin, noun, act: demand.act, label }
-        });
+        let sites = demand.nodes.iter().map(|(node, _)| core.nodes()[node.index()].site(demand.act));
         outsides[at].sites.push(sites.collect());
         outsides[at].demands.push(demand.clone());
     }

@@ -291,6 +291,7 @@ impl ExecShared {
             None => state.chain.submit(),
         };
         let at = Use { point, site: site(Act::Write, shared.id, state.op(), caller) };
+        run.launched = Some((at.site.stream, at.site.op));
         let is_whole = refused.is_none();
         let begun = match &inside {
             Some((_, knew, _)) => {
@@ -342,7 +343,7 @@ impl ExecShared {
                     let output = &self.outputs[index];
                     let was_live = life.freed.is_none();
                     if was_live {
-                        life.freed = Some(launched.by_itself(Act::Free));
+                        life.freed.end(launched.by_itself(Act::Free));
                     }
                     if !is_whole {
                         freed.extend(was_live.then_some((output.range, point)));
@@ -363,7 +364,7 @@ impl ExecShared {
                         // A free that is not to be was a use, as far as anybody can tell.
                         let act = if mark.act == Act::Free && !is_whole { Act::Write } else { mark.act };
                         if let Some(free) = launched.leave(&mut life.history, &LastAct { act, ..*mark }, knew) {
-                            life.freed = Some(free);
+                            life.freed.end(free);
                             freed.push((life.range, free.point));
                         }
                     }

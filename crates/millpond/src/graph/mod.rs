@@ -45,6 +45,7 @@ mod family;
 mod fault;
 mod found;
 mod grant;
+mod inside;
 mod last;
 mod launch;
 mod limits;

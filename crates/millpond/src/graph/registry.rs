@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use millpond_core::check::{Act, Use};
+use millpond_core::check::{Act, Side, Use};
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
-use millpond_core::ids::AllocId;
+use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::units::Range;
 use rustc_hash::FxHashMap;
 
@@ -64,6 +64,12 @@ impl Ended {
     }
 }
 
+/// An instance, as a refusal asks it.
+pub(super) trait Launched: Send + Sync {
+    /// The node that did that to an allocation, if this instance's latest launch is that operation of that stream.
+    fn node_of(&self, graphs: &Graphs, launch: (StreamId, u64), act: Act, id: AllocId) -> Option<Side>;
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Graphs {
@@ -73,6 +79,8 @@ pub(crate) struct Graphs {
     pub(crate) frees: Frees,
     next_graph: AtomicU32,
     pub(crate) next_arena: AtomicU32,
+    /// The instances that there are; some are gone.
+    pub(super) execs: Mutex<{ ranks::EXECS }, Vec<Weak<dyn Launched>>>,
     /// Whose addresses graphs have.
     pub(super) arenas: Mutex<{ ranks::ARENAS }, Vec<Weak<Arena>>>,
     /// How many captures are in progress; no call looks further where there are none.
@@ -104,6 +112,7 @@ impl Graphs {
             frees: Frees::default(),
             next_graph: AtomicU32::default(),
             next_arena: AtomicU32::default(),
+            execs: Mutex::default(),
             arenas: Mutex::default(),
             open: AtomicUsize::default(),
             captures: Mutex::default(),
@@ -262,7 +271,7 @@ impl Graphs {
         let freed_of = |it: &Arc<Allocation>| {
             let life = it.life();
             // The first life begins with the first launch.
-            life.freed.filter(|_| life.generation > 0).map(|free| (it.id, free))
+            life.freed.now().filter(|_| life.generation > 0).map(|free| (it.id, free))
         };
         let freed: FxHashMap<AllocId, Use> = gone.iter().filter_map(freed_of).collect();
         // Behind the locks: the last reference to an allocation has its arena with it.
@@ -372,7 +381,7 @@ pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Re
             return Ok(Owned { allocation, generation, address: pointer });
         }
         let described = allocation.describe(&life);
-        nearest = match life.freed {
+        nearest = match life.freed.now() {
             Some(_) => Nearest::Freed { allocation: described },
             None => Nearest::Inside { allocation: described, offset: pointer - life.range.start },
         };

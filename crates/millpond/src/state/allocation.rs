@@ -16,6 +16,7 @@ use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
 use millpond_core::units::Range;
 
 use crate::names::stream_names::side;
+use crate::state::freed::Freed;
 use crate::state::lent::Lent;
 use crate::state::types::DeviceTypes;
 use crate::sync::locks::{Biased, BiasedGuard};
@@ -52,8 +53,8 @@ pub(crate) struct Life<C: DeviceTypes> {
     /// The stream that took the block from the heap: where a drop frees it.
     pub(crate) home: Weak<C::Stream>,
     pub(crate) name: Option<Arc<str>>,
-    /// The free, once it has happened.
-    pub(crate) freed: Option<Use>,
+    /// The free, once it has happened; until then that of the life before.
+    pub(crate) freed: Freed,
     pub(crate) history: History,
 }
 
@@ -97,7 +98,7 @@ impl<C: DeviceTypes> Allocation<C> {
             home: Weak::new(),
             name: None,
             lent: None,
-            freed: Some(nowhere),
+            freed: Freed::nowhere(nowhere),
             history: History::new(nowhere),
         };
         Self {
@@ -142,6 +143,25 @@ impl<C: DeviceTypes> Allocation<C> {
         self.life.lock()
     }
 
+    /// The free of a life from before the present one, if that was the last one and the present one goes on.
+    #[cold]
+    pub(crate) fn free_of(&self, life: &Life<C>, generation: u64) -> Option<Use> {
+        life.freed.before().filter(|_| life.generation.wrapping_sub(generation) == 1)
+    }
+
+    /// An act on a life from before the present one.
+    #[cold]
+    pub(crate) fn overtaken(&self, life: &Life<C>, generation: u64, later: Site) -> Finding {
+        let freed = self.free_of(life, generation).map(|free| side(self.device, free.site));
+        let anew = side(self.device, life.history.born().site);
+        Finding::overtaken(
+            Subject { bytes: 0, name: None, ..self.subject(life) },
+            freed,
+            Some(anew),
+            side(self.device, later),
+        )
+    }
+
     /// What a violation says it is about.
     pub(crate) fn subject(&self, life: &Life<C>) -> Subject {
         Subject { id: self.id, bytes: life.bytes, name: life.name.as_deref().map(str::to_owned) }
@@ -152,11 +172,10 @@ impl<C: DeviceTypes> Life<C> {
     /// A new life begins in the same place.
     #[inline]
     pub(crate) fn begin(&mut self, bytes: u64, born: Use) {
-        debug_assert!(self.freed.is_some(), "one-owner: what begins a life is freed");
         self.generation = self.generation.wrapping_add(1);
         self.bytes = bytes;
         self.history.restart(born);
-        self.freed = None;
+        self.freed.begin();
         self.name = None;
         self.lent = None;
     }

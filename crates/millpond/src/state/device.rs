@@ -108,7 +108,7 @@ impl Allocation {
         let place = |site: Site| callers::at(site.place);
         let name =
             life.name.as_deref().map_or_else(|| self.id.to_string(), |name| format!("{} ({})", Quoted(name), self.id));
-        match life.freed {
+        match life.freed.now() {
             Some(free) => format!("{name}, {}, freed on {}{}", Bytes(life.bytes), free.site.stream, place(free.site)),
             None => {
                 let born = life.history.born().site;

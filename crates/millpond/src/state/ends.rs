@@ -37,7 +37,7 @@ pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
     }
     let after = Frontier::of(life.history.points());
     let last = life.history.uses().last().copied().unwrap_or(life.history.born());
-    life.freed = Some(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
+    life.freed.end(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
     if let Some(tracer) = allocation.tracer() {
         tracer.dropped(allocation.id, generation);
     }
@@ -64,7 +64,7 @@ pub(crate) fn drop_import(allocation: &Arc<Allocation>, generation: u64) {
         return;
     }
     let last = life.history.uses().last().copied().unwrap_or(life.history.born());
-    life.freed = Some(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
+    life.freed.end(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
     if let Some(tracer) = allocation.tracer() {
         tracer.dropped(allocation.id, generation);
     }

@@ -11,6 +11,7 @@ pub(crate) mod context;
 pub(crate) mod device;
 pub(crate) mod ends;
 pub(crate) mod exposed;
+pub(crate) mod freed;
 pub(crate) mod grants;
 pub(crate) mod imported;
 pub(crate) mod in_flight;

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use millpond_core::check::Side;
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::AllocId;
 use millpond_core::op::Memory as TracedMemory;
@@ -38,6 +39,9 @@ pub(crate) trait DeviceGraphs<C: DeviceTypes>: Captured<C> + Any + fmt::Debug + 
 
     /// What a trace calls the memory of a graph that starts at `pointer` and is not live.
     fn freed_at(&self, context: &C, tracer: &Tracer, pointer: u64) -> Option<TracedMemory>;
+
+    /// Which node of a launch did what a side says that the launch did to an allocation, if it is one. No lock is held.
+    fn node_of(&self, launch: &Side, id: AllocId) -> Option<Side>;
 
     /// Gives graph memory back that nothing needs.
     fn trim(&self, context: &C) -> Result<()>;

@@ -114,7 +114,8 @@ impl StreamShared {
             }
         });
         wanted.sort_by_key(|wanted| (wanted.allocation.get().key(), wanted.part));
-        let (stale, aliased) = wanted::merge(&mut wanted);
+        let overtaken = |wanted: &Wanted<'_>, life: &Life| self.overtaken(wanted, life, &state, caller);
+        let (mut refused, aliased) = wanted::merge(&mut wanted, overtaken);
         let places = wanted::places(&wanted);
         let mut lives = Few::new();
         for (wanted, place) in wanted.iter().zip(&places) {
@@ -131,7 +132,6 @@ impl StreamShared {
             .any(is_abroad)
             .then(|| Visit::check(self, wanted.iter().map(|wanted| (wanted.at, wanted.allocation.get(), wanted.act))));
         let (mut visit, no_access) = visit.unzip();
-        let mut refused = Vec::from_iter(stale);
         for (wanted, place) in wanted.iter().zip(&places) {
             if let Err(error) = self.judge(wanted, &lives[*place], races, &mut state, caller) {
                 refused.push((wanted.at, error));

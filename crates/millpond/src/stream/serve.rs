@@ -230,12 +230,17 @@ impl StreamShared {
             return Err((not_launched(&owned.allocation), owned));
         }
         let mut life = owned.allocation.life();
-        let mut checked = match life.freed {
+        if life.generation != owned.generation {
+            let later = site(Act::Free, self.id, state.op() + 1, caller);
+            let error = owned.allocation.overtaken(&life, owned.generation, later).into();
+            drop(life);
+            return Err((error, owned));
+        }
+        let mut checked = match life.freed.now() {
             Some(free) => Err(Fault::after_free(free, Act::Free)),
-            None if life.generation != owned.generation => Err(Fault::after_free(life.history.born(), Act::Free)),
             None => check_free(&owned.allocation, &life, &state.chain),
         };
-        if checked.is_err() && life.generation == owned.generation && life.freed.is_none() && self.learn_abroad(state) {
+        if checked.is_err() && life.freed.is_none() && self.learn_abroad(state) {
             checked = check_free(&owned.allocation, &life, &state.chain);
         }
         if let Err(fault) = checked {
@@ -257,7 +262,7 @@ impl StreamShared {
             return Ok(());
         }
         let free = self.next_use(state, Act::Free, caller);
-        life.freed = Some(free);
+        life.freed.end(free);
         if let Some(tracer) = &self.context.tracer {
             tracer.free(owned.allocation.id, owned.generation, self.id, caller);
         }
@@ -283,7 +288,7 @@ impl StreamShared {
         caller: &'static Location<'static>,
     ) -> (u64, u64, Seq) {
         let free = self.next_use(state, Act::Free, caller);
-        life.freed = Some(free);
+        life.freed.end(free);
         if let Some(tracer) = &self.context.tracer {
             tracer.free(allocation.id, generation, self.id, caller);
         }
@@ -430,14 +435,14 @@ impl PoolShared {
             // A drop is no operation, and may as well not have come here: no stream comes after it.
             let free = state.chain.pass();
             let site = Site { act: Act::Free, stream: home.id, op: 0, place: Place::Unknown };
-            life.freed = Some(Use { point: free, site });
+            life.freed.end(Use { point: free, site });
             drop(life);
             home.shelve(state, Shelved { allocation, seq: free.seq }, rounded, bytes);
             return home.progress.publish(free.seq);
         }
         let after = Frontier::of(own_points(&life));
         let last = life.history.uses().last().copied().unwrap_or(life.history.born());
-        life.freed = Some(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
+        life.freed.end(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
         drop(life);
         drop(state);
         if waits {

@@ -68,18 +68,26 @@ pub(crate) fn places(wanted: &[Wanted<'_>]) -> Few<usize> {
 }
 
 /// Merges reads of the same bytes; accesses are sorted by allocation, and by their first byte. Returns what is wrong
-/// with them: a stale name, with its place among the declared accesses, and bytes that are written and named twice.
+/// with them: names of lives that have ended, as `overtaken` says it, with their places among the declared accesses;
+/// and bytes that are written and named twice.
 #[inline]
-pub(crate) fn merge(wanted: &mut Few<Wanted<'_>>) -> (Option<(usize, Error)>, Option<Error>) {
-    let mut stale = None;
+pub(crate) fn merge(
+    wanted: &mut Few<Wanted<'_>>,
+    overtaken: impl Fn(&Wanted<'_>, &Life) -> Error,
+) -> (Vec<(usize, Error)>, Option<Error>) {
+    let mut refused = Vec::new();
     if wanted.windows(2).any(is_overtaken) {
-        let is_stale = |it: &Wanted<'_>| it.generation != it.allocation.get().life().generation;
-        let first = wanted.iter().filter(|it| is_stale(it)).map(|it| it.at).min();
-        stale = first.map(|at| (at, Invalid::Stale.into()));
-        wanted.retain(|it| !is_stale(it));
+        wanted.retain(|it| {
+            let life = it.allocation.get().life();
+            let is_live = it.generation == life.generation;
+            if !is_live {
+                refused.push((it.at, overtaken(it, &life)));
+            }
+            is_live
+        });
     }
     if wanted.windows(2).all(|pair| !pair[0].is_of(&pair[1])) {
-        return (stale, None);
+        return (refused, None);
     }
     let bytes = wanted.iter().map(|it| (it.allocation.get().key(), it.act, it.part));
     let aliased = find_aliased(bytes).map(|at| {
@@ -87,7 +95,7 @@ pub(crate) fn merge(wanted: &mut Few<Wanted<'_>>) -> (Option<(usize, Error)>, Op
         Invalid::Aliased { allocation: allocation.describe(&allocation.life()) }.into()
     });
     wanted.dedup_by(|later, first| later.is_of(first) && (later.part, later.act) == (first.part, first.act));
-    (stale, aliased)
+    (refused, aliased)
 }
 
 /// Adds what other devices do not grant: that is said of an access before its order, and after that it is freed.
@@ -157,9 +165,11 @@ impl StreamShared {
             let what = wanted.allocation.get().describe(life);
             return Err(ShareError::ReadOnly { what }.into());
         }
-        let mut checked = match life.freed {
+        let mut checked = match life.freed.now() {
             Some(free) if life.generation == wanted.generation => Err(Fault::after_free(free, wanted.act)),
-            _ if life.generation != wanted.generation => return Err(Invalid::Stale.into()),
+            _ if life.generation != wanted.generation => {
+                return Err(self.overtaken(wanted, life, state, caller));
+            }
             _ => life.history.check_use(wanted.act, wanted.part, &state.chain, races),
         };
         if checked.is_err() && life.freed.is_none() && self.learn_abroad(state) {
@@ -169,6 +179,19 @@ impl StreamShared {
             let (allocation, later) = (wanted.allocation.get(), site(wanted.act, self.id, state.op() + 1, caller));
             self.refuse(state, allocation, allocation.subject(life), fault, later)
         })
+    }
+
+    /// An access by a name of a life before the present one.
+    #[cold]
+    pub(crate) fn overtaken(
+        &self,
+        wanted: &Wanted<'_>,
+        life: &Life,
+        state: &State,
+        caller: &'static Location<'static>,
+    ) -> Error {
+        let later = site(wanted.act, self.id, state.op() + 1, caller);
+        wanted.allocation.get().overtaken(life, wanted.generation, later).into()
     }
 
     /// Finds the allocation of one declared access.

@@ -39,6 +39,7 @@ ranks! {
     RUN "an instance's launches";
     CAPTURES "captures in progress";
     GRAPH_MEMORY "the graphs' memory";
+    EXECS "the instances";
     ARENAS "the arenas";
     CLOSING_ARENAS "arenas that are gone";
     SPARE_RANGES "addresses of arenas that are gone";

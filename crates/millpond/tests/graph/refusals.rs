@@ -261,7 +261,7 @@ fn auto_free_leaves_what_the_last_launch_made() {
         let exec = graph.instantiate(settings)?;
         let first = exec.launch(&stream)?.take(out)?;
         let second = exec.launch(&stream)?.take(out)?;
-        assert_eq!(stream.free(first).unwrap_err().error.violation().unwrap().kind, Kind::DoubleFree);
+        assert_eq!(stream.free(first).unwrap_err().error.violation().unwrap().kind, Kind::StaleFree);
         drop((exec, graph));
         expect(&stream, second.read(), 3);
         stream.free(second)?;

@@ -338,6 +338,70 @@ fn a_node_that_is_not_ordered_after_a_stream() {
     });
 }
 
+/// What a launch did before, unordered with a stream: its node is named, as long as the instance has that node.
+#[test]
+fn a_node_of_an_earlier_launch() {
+    each(|on| {
+        let (device, a, b) = device(on);
+        let x = a.alloc::<u32>(&device.default_pool(), 16)?;
+        b.wait(&a.record()?)?;
+        let mut child = device.graph()?;
+        let fill = child.add_memset(&[], x.write(), 0)?;
+        child.set_name(fill, "zero")?;
+        let mut graph = device.graph()?;
+        graph.add_empty(&[])?;
+        graph.add_child(&[], &child)?;
+        let left = graph.add_alloc::<u32>(&[], 16)?;
+        let mut exec = graph.instantiate(Instantiate::default())?;
+
+        let y = exec.launch(&a)?.take(left)?;
+        let zero = "node 1.0, memset `zero` (";
+        assert_says(
+            &b.memset(x.write(), 0).unwrap_err(),
+            &["written    stream 1, op 3: ", zero, "written    stream 2"],
+        );
+        assert_says(&b.memset(y.write(), 0).unwrap_err(), &["allocated  stream 1, op 3: node 2, mem alloc ("]);
+        a.free(y)?;
+
+        exec.update(&graph)?;
+        let unknown = format!("{:?}", b.memset(x.write(), 0).unwrap_err());
+        assert!(unknown.contains("written    stream 1, op 3 ") && !unknown.contains(zero), "{unknown}");
+        Ok(())
+    });
+}
+
+/// The same of what a launch freed.
+#[test]
+fn a_free_node_of_an_earlier_launch() {
+    each(|on| {
+        let (device, a, _) = device(on);
+        let (mut makes, mut frees) = (device.graph()?, device.graph()?);
+        let left = makes.add_alloc::<u32>(&[], 16)?;
+        frees.add_empty(&[])?;
+        frees.add_free(&[], left)?;
+        let (makes, frees) = (makes.instantiate(Instantiate::default())?, frees.instantiate(Instantiate::default())?);
+        let y = makes.launch(&a)?.take(left)?;
+        let _ = frees.launch(&a)?;
+        assert_says(&a.memset(y.write(), 0).unwrap_err(), &["freed      stream 1, op 2: node 1, mem free ("]);
+        Ok(())
+    });
+}
+
+/// The same of what a launch freed by itself.
+#[test]
+fn an_auto_free_of_an_earlier_launch() {
+    each(|on| {
+        let (device, a, _) = device(on);
+        let mut graph = device.graph()?;
+        let left = graph.add_alloc::<u32>(&[], 16)?;
+        let exec = graph.instantiate(Instantiate::new().auto_free_on_launch(true))?;
+        let y = exec.launch(&a)?.take(left)?;
+        let _ = exec.launch(&a)?;
+        assert_says(&a.memset(y.write(), 0).unwrap_err(), &["freed      stream 1, op 2: auto free on launch"]);
+        Ok(())
+    });
+}
+
 #[test]
 fn a_relaunch_with_unfreed_memory() {
     each(|on| {

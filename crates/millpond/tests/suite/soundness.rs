@@ -47,6 +47,7 @@ fn a_stale_view_does_not_hide_behind_a_live_buffer() {
         let [stream] = on.streams();
         let x = stream.alloc::<u8>(&pool, 64).unwrap();
         let stale = x.view();
+        let freed = line!() + 1;
         stream.free(x).unwrap();
         let y = stream.alloc::<u8>(&pool, 64).unwrap();
         for refused in [
@@ -55,7 +56,12 @@ fn a_stale_view_does_not_hide_behind_a_live_buffer() {
             visit(&stream, (y.read(), stale.read())),
             visit(&stream, [y.view().read(), stale.read(), y.view().read()]),
         ] {
-            assert_eq!(refused, Err(Error::from(Invalid::Stale)));
+            let refused = refused.unwrap_err();
+            assert_eq!(kind_of(&refused), Kind::UseAfterFree);
+            let text = refused.violation().unwrap().to_string();
+            let line = |line: u32| format!("soundness.rs:{line}");
+            assert!(text.contains("by a name from before it was freed and allocated anew"), "{text}");
+            assert!(text.contains(&line(freed)) && text.contains(&line(freed + 1)), "{text}");
         }
         visit(&stream, (y.read(), y.view().read())).unwrap();
     });

@@ -1,0 +1,63 @@
+//! Which node of a launch did what a refusal says that the launch did.
+//!
+//! A launch is one operation of a stream, and uses that it leaves are that operation's. Here, where something is
+//! refused and no lock is held, the instance is asked whose latest launch it was, as long as that has a handle.
+//! Decides nothing.
+
+use std::sync::{Arc, Weak};
+
+use millpond_core::check::{Act, Side};
+use millpond_core::ids::{AllocId, StreamId};
+
+use super::exec::ExecShared;
+use super::found::{Outside, Whose};
+use super::registry::{Graphs, Launched};
+use crate::sync::locks::lock;
+
+impl Graphs {
+    /// An instance is there from now on.
+    pub(super) fn enter_exec(&self, exec: &Arc<ExecShared>) {
+        let exec: Arc<dyn Launched> = exec.clone();
+        let mut execs = lock(&self.execs);
+        // So that each is looked at a few times and not once for each that comes.
+        if execs.len() == execs.capacity() {
+            execs.retain(|exec| exec.strong_count() > 0);
+            let wanted = execs.len() + 1;
+            execs.reserve(wanted);
+        }
+        execs.push(Arc::downgrade(&exec));
+    }
+
+    /// See [`DeviceGraphs::node_of`](crate::state::parts::DeviceGraphs::node_of).
+    #[cold]
+    pub(super) fn node_of_launch(&self, launch: &Side, id: AllocId) -> Option<Side> {
+        let (stream, op, act) = (launch.stream?, launch.op?, launch.act?);
+        // What is looked up may be the last of its kind by now: it is let go behind the lock.
+        let execs: Vec<Arc<dyn Launched>> = lock(&self.execs).iter().filter_map(Weak::upgrade).collect();
+        execs.iter().find_map(|exec| exec.node_of(self, (stream, op), act, id))
+    }
+}
+
+impl Launched for ExecShared {
+    fn node_of(&self, graphs: &Graphs, launch: (StreamId, u64), act: Act, id: AllocId) -> Option<Side> {
+        // Another thread launches it this moment: it is none of the past.
+        if self.run.try_lock()?.launched != Some(launch) {
+            return None;
+        }
+        let frees = |outside: &Outside| outside.marks.iter().any(|mark| mark.act == Act::Free);
+        if act == Act::Free && self.auto_free && !self.outsides.iter().any(frees) {
+            return Some(Side::auto_free());
+        }
+        let output = self.outputs.iter().find(|output| output.allocation.id == id);
+        let made = output.filter(|_| act == Act::Allocate).map(|output| output.node);
+        let used = || output.and_then(|output| output.marks.iter().find(|mark| mark.act == act));
+        let is_it = |whose: &Whose| match whose {
+            Whose::Held(allocation) => allocation.id == id,
+            Whose::Node(graph, alloc) => graphs.named((*graph, *alloc)).is_some_and(|it| it.id == id),
+        };
+        let outside = || self.outsides.iter().find(|outside| is_it(&outside.whose));
+        let taken = || outside()?.marks.iter().find(|mark| mark.act == act);
+        let node = made.or_else(|| used().or_else(taken).map(|mark| mark.node))?;
+        Some(Side::from(&self.body.core.flat_site(node, act)?))
+    }
+}
