@@ -210,11 +210,11 @@ impl Lives {
         self.freed.iter().rev().find(|(freed, _)| *freed == memory).map(|(_, freed)| *freed)
     }
 
-    /// What began the life that a number leads to.
+    /// What began the life that a number leads to: known of histories that are behind, too.
     #[cold]
     pub(super) fn latest(&self, id: AllocId) -> Option<Use> {
         match self.names.entry(id)?.named {
-            Named::Life(life) | Named::Lease(life) => Some(self.at(life).history.born()),
+            Named::Life(life) | Named::Lease(life) => self.lives[life as usize].as_ref().map(|it| it.history.born()),
             _ => None,
         }
     }

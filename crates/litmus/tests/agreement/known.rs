@@ -190,6 +190,12 @@ const KNOWN: &[(&str, &[&str])] = &[
          b = take a from x\nlaunch x s\nread s b",
         &["9 use-after-free"],
     ),
+    // The same, where the new memory's latest uses repeat each other.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g auto-free\nlaunch x s\n\
+         b = take a from x\nlaunch x s\nc = take a from x\nread s c\nread s c\nread s c\nread s b",
+        &["13 use-after-free"],
+    ),
 ];
 
 #[test]
