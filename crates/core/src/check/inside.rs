@@ -57,6 +57,6 @@ impl Checker {
             Found::Named(Named::Node { .. }) => self.output(memory).and_then(Result::ok),
             _ => None,
         };
-        Some(life.map_or(memory, |life| self.lives.at(life).memory).id)
+        Some(life.map_or(memory, |life| self.lives.birth(life).0).id)
     }
 }

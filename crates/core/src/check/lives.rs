@@ -210,11 +210,11 @@ impl Lives {
         self.freed.iter().rev().find(|(freed, _)| *freed == memory).map(|(_, freed)| *freed)
     }
 
-    /// What began the life that a number leads to: known of histories that are behind, too.
+    /// What began the life that a number leads to.
     #[cold]
     pub(super) fn latest(&self, id: AllocId) -> Option<Use> {
         match self.names.entry(id)?.named {
-            Named::Life(life) | Named::Lease(life) => self.lives[life as usize].as_ref().map(|it| it.history.born()),
+            Named::Life(life) | Named::Lease(life) => Some(self.birth(life).1),
             _ => None,
         }
     }
@@ -266,6 +266,13 @@ impl Lives {
         let life = self.lives[id as usize].as_ref().expect("no name leads to a life that has ended");
         debug_assert!(!self.newest.is_behind(id), "written-back");
         life
+    }
+
+    /// Whose a life is and what began it: of a history that is behind, too.
+    #[cold]
+    pub(super) fn birth(&self, id: LifeId) -> (Memory, Use) {
+        let life = self.lives[id as usize].as_ref().expect("no name leads to a life that has ended");
+        (life.memory, life.history.born())
     }
 
     /// As [`at`](Self::at), to change it.
