@@ -19,7 +19,8 @@ pub trait Done: Copy + PartialEq + Debug {
     fn act(&self) -> Act;
 }
 
-/// The uses of the same bytes: the writes, then the others.
+/// The uses of the same bytes: the writes, then the others, each in the order in which they were added. So it does not
+/// depend on which of them stood for which before which is the first that something has to come after.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Kept<D: Done> {
     list: SmallVec<[D; 2]>,
@@ -47,11 +48,12 @@ impl<D: Done> Kept<D> {
     /// Adds a use, without dropping any.
     #[inline]
     pub(super) fn push(&mut self, new: D) {
-        let last = self.list.len();
-        self.list.push(new);
-        if new.act() == Act::Write {
-            self.list.swap(self.writes as usize, last);
-            self.writes += 1;
+        match new.act() == Act::Write {
+            true => {
+                self.list.insert(self.writes as usize, new);
+                self.writes += 1;
+            }
+            false => self.list.push(new),
         }
     }
 
@@ -60,32 +62,33 @@ impl<D: Done> Kept<D> {
     pub(super) fn add(&mut self, new: D, is_before: impl Fn(&D) -> bool) {
         let is_write = new.act() == Act::Write;
         let from = if is_write { 0 } else { self.writes as usize };
-        // It takes the place of the first: nearly always there is just that one.
-        let first = self.list[from..].iter().position(&is_before);
-        let Some(first) = first.map(|first| from + first) else { return self.push(new) };
-        self.list[first] = new;
-        if is_write && first >= self.writes as usize {
-            self.list.swap(self.writes as usize, first);
-            self.writes += 1;
-        }
-        let mut at = first + 1;
-        while at < self.list.len() {
-            match is_before(&self.list[at]) {
-                true => self.remove(at),
-                false => at += 1,
+        match &mut self.list[from..] {
+            // Nearly always there is just one, and it stands for that.
+            [only] if is_before(only) => {
+                *only = new;
+                self.writes = if is_write { 1 } else { self.writes };
+            }
+            _ => {
+                self.drop_before(from, is_before);
+                self.push(new);
             }
         }
     }
 
-    /// Another one, behind it, takes its place.
-    #[inline]
-    fn remove(&mut self, mut at: usize) {
-        if at < self.writes as usize {
-            self.writes -= 1;
-            self.list.swap(at, self.writes as usize);
-            at = self.writes as usize;
+    /// Drops those that are so, from this place on.
+    fn drop_before(&mut self, from: usize, is_before: impl Fn(&D) -> bool) {
+        let (mut to, mut writes) = (from, self.writes);
+        for at in from..self.list.len() {
+            match is_before(&self.list[at]) {
+                true => writes -= u32::from(at < self.writes as usize),
+                false => {
+                    self.list[to] = self.list[at];
+                    to += 1;
+                }
+            }
         }
-        self.list.swap_remove(at);
+        self.list.truncate(to);
+        self.writes = writes;
     }
 
     /// Adds a use in place of one of its kind, if there is such.
