@@ -13,9 +13,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::errors::{DriverError, Result, no_graphs, no_host_memory, no_peers, no_times, not_shared};
+use crate::errors::{DriverError, Result, no_graphs, no_host_memory, no_peers, no_times, not_shared, not_to_read};
 use crate::graphs::{Node, RawExec, RawGraph};
 use crate::peers::{Fence, HeldMemory, Peer, PeerAccess};
+use crate::tap::contract;
 
 /// A physical chunk (CUDA: `CUmemGenericAllocationHandle`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -161,173 +162,139 @@ impl fmt::Debug for Work {
     }
 }
 
-/// A device: the calls that Millpond needs of it.
-///
-/// All methods can be called from several threads at once. None waits for a stream's work but [`block_on`], and on
-/// CUDA a copy whose host side is pageable memory.
-///
-/// [`block_on`]: Driver::block_on
-///
-/// # Safety
-/// Where [`Properties::runs_closures`] is true, mapped addresses are memory of this process from a successful
-/// [`map`](Driver::map) until [`unmap`](Driver::unmap), a stream's work runs one item after the other, and not before
-/// the marks that it was made to wait for have completed: callers make slices of that memory. What
-/// [`alloc_host`](Driver::alloc_host) answers is initialised, aligned memory of that size which is the caller's alone
-/// until [`free_host`](Driver::free_host), or the end of the device; and a mark has completed only once no copy before
-/// it reads or writes host memory any more.
-pub unsafe trait Driver: Send + Sync + fmt::Debug {
+// Beside its function a line has `[kind: size]` for taps, and `= refusal` for devices without such a call (`tap.rs`).
+contract! {
+    /// A device: the calls that Millpond needs of it.
+    ///
+    /// All methods can be called from several threads at once. None waits for a stream's work but [`block_on`], and on
+    /// CUDA a copy whose host side is pageable memory.
+    ///
+    /// [`block_on`]: Driver::block_on
+    ///
+    /// # Safety
+    /// Where [`Properties::runs_closures`] is true, mapped addresses are memory of this process from a successful
+    /// [`map`](Driver::map) until [`unmap`](Driver::unmap), a stream's work runs one item after the other, and not
+    /// before the marks that it was made to wait for have completed: callers make slices of that memory. What
+    /// [`alloc_host`](Driver::alloc_host) answers is initialised, aligned memory of that size which is the caller's
+    /// alone until [`free_host`](Driver::free_host), or the end of the device; and a mark has completed only once no
+    /// copy before it reads or writes host memory any more.
+    pub unsafe trait Driver: (Send + Sync + fmt::Debug);
+
     /// What the device is.
     fn properties(&self) -> Properties;
 
     /// Reserves `bytes` of virtual addresses, a multiple of the granularity (CUDA: `cuMemAddressReserve`).
     /// Costs no memory. Where there are no more, the error is [`DriverError::OutOfAddresses`]: fewer may be had.
-    fn reserve(&self, bytes: u64) -> Result<u64>;
+    [Reserve: bytes] fn reserve(&self, bytes: u64) -> Result<u64>;
 
     /// Gives a reservation back (CUDA: `cuMemAddressFree`).
     ///
     /// # Safety
     /// Nothing is mapped in it and nothing uses an address of it any more.
-    unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()>;
+    [Unreserve: bytes] unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()>;
 
     /// Makes a chunk of `bytes`, a multiple of the granularity (CUDA: `cuMemCreate`).
-    fn create(&self, bytes: u64) -> Result<RawChunk>;
+    [Create: bytes] fn create(&self, bytes: u64) -> Result<RawChunk>;
 
     /// Releases a chunk (CUDA: `cuMemRelease`). Its memory goes back to the system once its last mapping is gone.
-    fn destroy(&self, chunk: RawChunk) -> Result<()>;
+    [Destroy] fn destroy(&self, chunk: RawChunk) -> Result<()>;
 
     /// Whether chunks can be handed to other processes: [`create_shareable`](Driver::create_shareable),
     /// [`export`](Driver::export) and [`import`](Driver::import) are there.
-    fn can_share(&self) -> bool {
-        false
-    }
+    fn can_share(&self) -> bool { false }
 
     /// Makes a chunk that can be handed to other processes (CUDA: `cuMemCreate` with
     /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`). It takes up to one file descriptor; other chunks take none.
-    fn create_shareable(&self, _bytes: u64) -> Result<RawChunk> {
-        Err(not_shared("create_shareable"))
-    }
+    [Create: bytes] fn create_shareable(&self, bytes: u64) -> Result<RawChunk> = not_shared;
 
     /// Another holder of a shareable chunk's memory, as a file to be sent to another process (CUDA:
     /// `cuMemExportToShareableHandle`).
-    fn export(&self, _chunk: RawChunk) -> Result<OwnedFd> {
-        Err(not_shared("export"))
-    }
+    [Export] fn export(&self, chunk: RawChunk) -> Result<OwnedFd> = not_shared;
 
     /// As [`export`](Driver::export), for a process that is to read only: the file does not let its holder write.
-    fn export_to_read(&self, _chunk: RawChunk) -> Result<OwnedFd> {
-        Err(DriverError::Failed {
-            call: "export_to_read",
-            reason: "the device cannot hand out memory that can only be read".into(),
-        })
-    }
+    [Export] fn export_to_read(&self, chunk: RawChunk) -> Result<OwnedFd> = not_to_read;
 
     /// A chunk of memory that another device exported, which must have exactly `bytes` (CUDA:
     /// `cuMemImportFromShareableHandle`). The size is a stranger's word: the driver checks it, here or when the chunk
     /// is mapped. The memory lives until its last holder in any process lets go.
-    fn import(&self, _file: OwnedFd, _bytes: u64) -> Result<RawChunk> {
-        Err(not_shared("import"))
-    }
+    [Import: bytes] fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> = not_shared;
 
     /// As [`import`](Driver::import), to be mapped readable only.
-    fn import_to_read(&self, _file: OwnedFd, _bytes: u64) -> Result<RawChunk> {
-        Err(not_shared("import_to_read"))
-    }
+    [Import: bytes] fn import_to_read(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> = not_shared;
 
     /// Maps a whole chunk at `at`, readable and writable (CUDA: `cuMemMap` and `cuMemSetAccess`). A chunk may be
     /// mapped at several places at once.
     ///
     /// # Safety
     /// `at..at + bytes` lies in a reservation and nothing is mapped there; `bytes` is the chunk's size.
-    unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()>;
+    [Map: bytes] unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()>;
 
     /// Takes one mapping away (CUDA: `cuMemUnmap`). `at` and `bytes` are those of a [`map`](Driver::map).
     ///
     /// # Safety
     /// All work that uses the range through this mapping has completed.
-    unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()>;
+    [Unmap: bytes] unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()>;
 
     /// Memory of this process for copies, of at least one byte, aligned to 512 B and initialised: the device reads and
     /// writes it while the program goes on (CUDA: `cuMemHostAlloc`). A device may have none to give.
-    fn alloc_host(&self, _bytes: u64) -> Result<u64> {
-        Err(no_host_memory("alloc_host"))
-    }
+    [AllocHost: bytes] fn alloc_host(&self, bytes: u64) -> Result<u64> = no_host_memory;
 
     /// Gives host memory back (CUDA: `cuMemFreeHost`, which may wait for all work of the device).
     ///
     /// # Safety
     /// `at` is of [`alloc_host`](Driver::alloc_host), for the last time, and nothing uses the memory any more.
-    unsafe fn free_host(&self, _at: u64) -> Result<()> {
-        Err(no_host_memory("free_host"))
-    }
+    [FreeHost] unsafe fn free_host(&self, at: u64) -> Result<()> = no_host_memory;
 
     /// Who the device is to other devices of the process; none where it can have nothing to do with them.
-    fn peer(&self) -> Option<Peer> {
-        None
-    }
+    fn peer(&self) -> Option<Peer> { None }
 
     /// Whether work of another device could use this one's memory, were it let (CUDA: `cuDeviceCanAccessPeer`).
-    fn can_let(&self, _peer: Peer) -> Result<bool> {
-        Ok(false)
-    }
+    [LetIn] fn can_let(&self, peer: Peer) -> Result<bool> { Ok(false) }
 
     /// From now on work of these devices may do that much with mapped bytes (CUDA: `cuMemSetAccess` with a description
     /// for each). `at` and `bytes` are those of a [`map`](Driver::map), and unmapping ends it. What is taken away no
     /// work in flight of that device uses.
-    fn let_in(&self, _at: u64, _bytes: u64, _peers: &[(Peer, PeerAccess)]) -> Result<()> {
-        Err(no_peers("let_in"))
-    }
+    [LetIn: bytes] fn let_in(&self, at: u64, bytes: u64, peers: &[(Peer, PeerAccess)]) -> Result<()> = no_peers;
 
     /// Whoever holds this keeps the device's memory where it is. For [`keep`](Driver::keep).
-    fn held_memory(&self) -> Option<HeldMemory> {
-        None
-    }
+    fn held_memory(&self) -> Option<HeldMemory> { None }
 
     /// Work of this device uses memory of another: that is kept until all work of this one has completed.
-    fn keep(&self, _memory: HeldMemory) {}
+    fn keep(&self, memory: HeldMemory) {}
 
     /// A mark of this device, for [`wait_abroad`](Driver::wait_abroad) of another.
-    fn fence(&self, _mark: RawMark) -> Result<Fence> {
-        Err(no_peers("fence"))
-    }
+    fn fence(&self, mark: RawMark) -> Result<Fence> = no_peers;
 
     /// Makes later work of `stream` wait for a mark of another device (CUDA: `cuStreamWaitEvent`). Where that device is
     /// lost, this one is.
-    fn wait_abroad(&self, _stream: RawStream, _fence: &Fence) -> Result<()> {
-        Err(no_peers("wait_abroad"))
-    }
+    [Wait] fn wait_abroad(&self, stream: RawStream, fence: &Fence) -> Result<()> = no_peers;
 
     /// Opens a stream (CUDA: `cuStreamCreate`).
-    fn open_stream(&self, flags: StreamFlags) -> Result<RawStream>;
+    [OpenStream] fn open_stream(&self, flags: StreamFlags) -> Result<RawStream>;
 
     /// Takes over a stream that foreign code made, by the handle that it has there (CUDA: a `CUstream`). It is closed
     /// as any other, and goes on to live where it was made.
     ///
     /// # Safety
     /// It is an open stream of this device, until [`close_stream`](Driver::close_stream).
-    unsafe fn adopt_stream(&self, native: u64) -> Result<RawStream> {
+    [OpenStream] unsafe fn adopt_stream(&self, native: u64) -> Result<RawStream> {
         Err(DriverError::UnknownHandle { call: "adopt_stream", what: "foreign stream", handle: native })
     }
 
     /// The handle that foreign code knows an open stream by (CUDA: a `CUstream`); none where there is no foreign code.
-    fn native_stream(&self, _stream: RawStream) -> Option<u64> {
-        None
-    }
+    fn native_stream(&self, stream: RawStream) -> Option<u64> { None }
 
     /// Whether foreign code is capturing the stream, or that is not known. One whose handle foreign code has is neither
     /// marked nor made to wait nor given work meanwhile: [`DriverError::Captured`].
-    fn is_captured(&self, _stream: RawStream) -> bool {
-        false
-    }
+    fn is_captured(&self, stream: RawStream) -> bool { false }
 
     /// Marks the end of all work that the device has, in whatever stream and by whomever (CUDA: `cuCtxRecordEvent`, for
     /// the primary context; where the library does not have it, this waits for that context). Not while any stream
     /// captures. None where the device has no work but this driver's.
-    fn mark_all(&self) -> Result<Option<RawMark>> {
-        Ok(None)
-    }
+    [Mark] fn mark_all(&self) -> Result<Option<RawMark>> { Ok(None) }
 
     /// Closes a stream; work already in it still runs (CUDA: `cuStreamDestroy`). Its marks stay valid.
-    fn close_stream(&self, stream: RawStream) -> Result<()>;
+    [CloseStream] fn close_stream(&self, stream: RawStream) -> Result<()>;
 
     /// Appends work to a stream. It is taken out of `work` where the call succeeds, and left there where it fails: the
     /// caller drops it where it holds no locks, since dropping a closure runs its owner's code. `None` does nothing.
@@ -335,74 +302,60 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// # Safety
     /// Every address that the work touches is mapped until it has completed, and no other work that is not ordered
     /// with it touches the same bytes in a conflicting way. Host memory of a [`Work::Copy`] lives until then, too.
-    unsafe fn submit(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()>;
+    [Submit] unsafe fn submit(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()>;
 
     /// Marks the end of a stream's present work (CUDA: `cuEventRecord`). It may be a mark that was returned before:
     /// each return is forgotten once.
-    fn mark(&self, stream: RawStream) -> Result<RawMark>;
+    [Mark] fn mark(&self, stream: RawStream) -> Result<RawMark>;
 
     /// As [`mark`](Driver::mark), for who only wants to ask how far the stream is: no work is ordered by it. Refused
     /// where the device has no such mark, as for the default stream of another thread: what stands for that one is the
     /// legacy default stream, whose marks order all streams that it ties.
-    fn mark_apart(&self, stream: RawStream) -> Result<RawMark> {
-        self.mark(stream)
-    }
+    [Mark] fn mark_apart(&self, stream: RawStream) -> Result<RawMark> { self.mark(stream) }
 
     /// Makes later work of `stream` wait for a mark (CUDA: `cuStreamWaitEvent`).
-    fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()>;
+    [Wait] fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()>;
 
     /// Whether the work before the mark has completed (CUDA: `cuEventQuery`).
-    fn is_over(&self, mark: RawMark) -> Result<bool>;
+    [IsOver] fn is_over(&self, mark: RawMark) -> Result<bool>;
 
     /// As [`is_over`](Driver::is_over), but does nothing to bring a yes about: it is asked under locks of the caller,
     /// where no work may run. Only a device whose `is_over` runs work has to say more than that does.
-    fn peek(&self, mark: RawMark) -> Result<bool> {
-        self.is_over(mark)
-    }
+    [IsOver] fn peek(&self, mark: RawMark) -> Result<bool> { self.is_over(mark) }
 
     /// Waits on the calling thread until the work before the mark has completed (CUDA: `cuEventSynchronize`).
-    fn block_on(&self, mark: RawMark) -> Result<()>;
+    [BlockOn] fn block_on(&self, mark: RawMark) -> Result<()>;
 
     /// The program has let a stream go; the caller holds no lock. A device whose work runs only where a thread waits
     /// runs here what is left once no stream is open: that work may own what keeps the device.
     fn settle(&self) {}
 
     /// Forgets a mark that is not used any more (CUDA: gives the event back). Unknown marks are ignored.
-    fn forget(&self, mark: RawMark);
+    [Forget] fn forget(&self, mark: RawMark);
 
     /// Takes the time at which the stream's present work will have completed (CUDA: `cuEventRecord` of an event with
     /// timing). Marks made after this cover it.
-    fn record_time(&self, _stream: RawStream) -> Result<RawTime> {
-        Err(no_times("record_time"))
-    }
+    [Mark] fn record_time(&self, stream: RawStream) -> Result<RawTime> = no_times;
 
     /// How long after `from` the work before `to` had completed; zero where that was first (CUDA:
     /// `cuEventElapsedTime`). Marks that cover both have completed. A device without a clock of its own counts one
     /// microsecond for each item of work that it ran.
-    fn elapsed(&self, _from: RawTime, _to: RawTime) -> Result<Duration> {
-        Err(no_times("elapsed"))
-    }
+    [IsOver] fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration> = no_times;
 
     /// Forgets a time that is not used any more. Unknown ones are ignored.
-    fn forget_time(&self, _time: RawTime) {}
+    [Forget] fn forget_time(&self, time: RawTime) {}
 
     /// As [`mark`](Driver::mark), with a name by which other processes can open it until it is forgotten (CUDA: an
     /// event made with `CU_EVENT_INTERPROCESS` and recorded this once, and `cuIpcGetEventHandle`). Whoever gave the
     /// name away forgets the mark after all who opened it did. A device without such marks refuses.
-    fn export_mark(&self, _stream: RawStream) -> Result<(RawMark, MarkName)> {
-        Err(not_shared("export_mark"))
-    }
+    [Export] fn export_mark(&self, stream: RawStream) -> Result<(RawMark, MarkName)> = not_shared;
 
     /// Opens a mark of another process (CUDA: `cuIpcOpenEventHandle`). A stranger's name is checked. A process cannot
     /// open its own. Where the process that made it is killed before it has completed, it may never be.
-    fn import_mark(&self, _name: &MarkName) -> Result<RawMark> {
-        Err(not_shared("import_mark"))
-    }
+    [Import] fn import_mark(&self, name: &MarkName) -> Result<RawMark> = not_shared;
 
     /// Whether there are graphs of the device's own: the calls below. Where not, they refuse.
-    fn has_graphs(&self) -> bool {
-        false
-    }
+    fn has_graphs(&self) -> bool { false }
 
     /// Makes a graph that can be launched (CUDA: `cuGraphCreate`, `cuGraphAdd...Node`, `cuGraphInstantiate`). It keeps
     /// what the nodes own until it is destroyed and its launches have completed, also where the device goes first;
@@ -410,43 +363,29 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     ///
     /// # Safety
     /// As for [`submit`](Driver::submit), at each launch.
-    unsafe fn instantiate(&self, _nodes: &[Node]) -> Result<RawExec> {
-        Err(no_graphs("instantiate"))
-    }
+    [Instantiate] unsafe fn instantiate(&self, nodes: &[Node]) -> Result<RawExec> = no_graphs;
 
     /// Brings what the device needs to run a graph there, ahead of a launch in this stream (CUDA: `cuGraphUpload`).
-    fn upload(&self, _exec: RawExec, _stream: RawStream) -> Result<()> {
-        Err(no_graphs("upload"))
-    }
+    [UploadGraph] fn upload(&self, exec: RawExec, stream: RawStream) -> Result<()> = no_graphs;
 
     /// Launches a graph as one piece of a stream's work, after its launches before (CUDA: `cuGraphLaunch`).
     ///
     /// # Safety
     /// Every address that its nodes touch is mapped until it has completed, and no other work that is not ordered
     /// with the launch touches the same bytes in a conflicting way.
-    unsafe fn launch(&self, _exec: RawExec, _stream: RawStream) -> Result<()> {
-        Err(no_graphs("launch"))
-    }
+    [LaunchGraph] unsafe fn launch(&self, exec: RawExec, stream: RawStream) -> Result<()> = no_graphs;
 
     /// Destroys a graph; launches in flight still run (CUDA: `cuGraphExecDestroy`).
-    fn destroy_exec(&self, _exec: RawExec) -> Result<()> {
-        Err(no_graphs("destroy_exec"))
-    }
+    [DestroyExec] fn destroy_exec(&self, exec: RawExec) -> Result<()> = no_graphs;
 
     /// From now on what reaches the stream, by whatever way, is kept and not done (CUDA: `cuStreamBeginCapture`). Marks
     /// of the stream stand for what it had before; it is not made to wait and runs no closures meanwhile.
-    fn begin_capture(&self, _stream: RawStream) -> Result<()> {
-        Err(no_graphs("begin_capture"))
-    }
+    [BeginCapture] fn begin_capture(&self, stream: RawStream) -> Result<()> = no_graphs;
 
     /// Ends a capture: what reached the stream meanwhile; none where that is nothing (CUDA: `cuStreamEndCapture`).
     /// Where the device refuses because of what was captured, the capture has ended as well, and asking again says so.
-    fn end_capture(&self, _stream: RawStream) -> Result<Option<RawGraph>> {
-        Err(no_graphs("end_capture"))
-    }
+    [EndCapture] fn end_capture(&self, stream: RawStream) -> Result<Option<RawGraph>> = no_graphs;
 
     /// Destroys what was captured; graphs made of it stay (CUDA: `cuGraphDestroy`).
-    fn destroy_graph(&self, _graph: RawGraph) -> Result<()> {
-        Err(no_graphs("destroy_graph"))
-    }
+    [DestroyGraph] fn destroy_graph(&self, graph: RawGraph) -> Result<()> = no_graphs;
 }

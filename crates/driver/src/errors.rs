@@ -104,3 +104,9 @@ pub(crate) fn no_peers(call: &'static str) -> DriverError {
 pub(crate) fn not_shared(call: &'static str) -> DriverError {
     DriverError::Failed { call, reason: "this device cannot share this with other processes".into() }
 }
+
+/// A call for a file that can only be read, on a device without such.
+#[cold]
+pub(crate) fn not_to_read(call: &'static str) -> DriverError {
+    DriverError::Failed { call, reason: "the device cannot hand out memory that can only be read".into() }
+}
